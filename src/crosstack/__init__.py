@@ -1,0 +1,91 @@
+"""crosstack: map AI and HPC workloads onto machines, and prove how good the mapping is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crosstack.chip import Chip, Overlap
+from crosstack.errors import CrosstackError, InfeasibleError, InputError
+from crosstack.evaluate.answer import Answer, optimise
+from crosstack.evaluate.answer import evaluate_task as evaluate
+from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
+from crosstack.model.rules import ModelRules
+from crosstack.system import Dimension, DimensionKind, Memory, Parallelism, Prices, System
+from crosstack.workload import (
+    Axis,
+    DataflowGraph,
+    Kernel,
+    KernelKind,
+    Tensor,
+    Workload,
+    llm,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Answer",
+    "Axis",
+    "Certificate",
+    "Chip",
+    "Constraints",
+    "CrosstackError",
+    "DataflowGraph",
+    "Dimension",
+    "DimensionKind",
+    "InfeasibleError",
+    "InputError",
+    "Kernel",
+    "KernelKind",
+    "Mapping",
+    "Memory",
+    "ModelRules",
+    "Overlap",
+    "Parallelism",
+    "Prices",
+    "Status",
+    "System",
+    "Task",
+    "Tensor",
+    "Workload",
+    "evaluate",
+    "llm",
+    "load",
+    "optimise",
+    "save",
+]
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Task:
+    """Read a task from native YAML or DFModel text; the format is detected.
+
+    Parameters
+    ----------
+    overrides : sequence of str
+        ``path=value`` changes applied before the file is checked.
+
+    Raises
+    ------
+    InputError
+        With every problem found, one line each.
+    """
+    from crosstack.io.load import load as read  # pydantic and protobuf only where they are used
+
+    return read(path, overrides)
+
+
+def save(task: Task, path: str | Path) -> None:
+    """Write a task: ``.yaml`` native, ``.txt`` or ``.pbtxt`` as DFModel text.
+
+    Raises
+    ------
+    InputError
+        If the format cannot say what the task holds.
+    """
+    from crosstack.io.load import save as write
+
+    write(task, path)

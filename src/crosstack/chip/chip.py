@@ -1,0 +1,75 @@
+"""The chip record: cores with a systolic array each, and on-chip memory.
+
+Source of the fields: DFModel's accelerator (``ko2025dfmodel``, Table V; ``dfmodel_code``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from crosstack.errors import require, require_quantity, require_whole
+
+__all__ = ["Chip", "Overlap"]
+
+
+class Overlap(StrEnum):
+    """Which of compute, memory and network time hide behind each other in a partition."""
+
+    ALL = "all"
+    NONE = "none"
+    COMPUTE_MEMORY = "compute_memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """One accelerator chip.
+
+    Parameters
+    ----------
+    n_cores : int
+        Cores that can be given to kernels one by one. [1]
+    lanes, stages : int
+        Cells of a core's systolic array: ``lanes`` split M, ``stages`` split N. [1]
+    frequency : float
+        Clock; every cell does one multiply and one add a cycle. [Hz]
+    sram_capacity : float
+        On-chip memory. [B]
+    utilization : float or None
+        Share of the peak that compute reaches, where it is given; None computes the cycles of
+        every kernel from its shape and the cores it gets. [1]
+    overlap : Overlap
+        What hides behind what.
+    price, power : float
+        Of one chip. [USD], [W]
+    name : str
+        For people.
+    """
+
+    n_cores: int
+    lanes: int
+    stages: int
+    frequency: float
+    sram_capacity: float
+    utilization: float | None = None
+    overlap: Overlap = Overlap.ALL
+    price: float = 0.0
+    power: float = 0.0
+    name: str = "chip"
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        for name in ("n_cores", "lanes", "stages"):
+            require_whole(name, getattr(self, name))
+        require_quantity("frequency", self.frequency, "Hz", above_zero=True)
+        require_quantity("sram_capacity", self.sram_capacity, "B", above_zero=True)
+        require_quantity("price", self.price, "USD")
+        require_quantity("power", self.power, "W")
+        if self.utilization is not None:
+            require_quantity("utilization", self.utilization, "1", above_zero=True)
+            require(self.utilization <= 1, "utilization", self.utilization, "above 0, at most 1")
+
+    @property
+    def peak_throughput(self) -> float:
+        """Peak rate: 2 lanes stages cores frequency. [FLOP/s]"""
+        return 2.0 * self.lanes * self.stages * self.n_cores * self.frequency

@@ -1,0 +1,149 @@
+"""The exception tree of crosstack, and the check used by every record.
+
+Everything a caller may want to catch derives from `CrosstackError`; the command line maps
+each branch to one exit code (`exit_code`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+__all__ = [
+    "CrosstackError",
+    "InfeasibleError",
+    "InputError",
+    "Problem",
+    "nearest",
+    "require",
+    "require_quantity",
+    "require_whole",
+]
+
+
+class CrosstackError(Exception):
+    """Base of every error crosstack raises on purpose."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with an input: where it is, and what would be right."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        """Return ``path: message``, or the message alone where there is no path."""
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class InputError(CrosstackError, ValueError):
+    """Bad input. Carries every problem found, one line each.
+
+    Parameters
+    ----------
+    problems : Problem or iterable of Problem
+        What is wrong, in the order found.
+    """
+
+    exit_code = 2
+
+    def __init__(self, problems: Problem | Iterable[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = (
+            (problems,) if isinstance(problems, Problem) else tuple(problems)
+        )
+        super().__init__("\n".join(str(p) for p in self.problems))
+
+    def under(self, prefix: str) -> InputError:
+        """Return the same error with ``prefix`` put before the path of every problem."""
+        return InputError(
+            Problem(_join(prefix, problem.path), problem.message) for problem in self.problems
+        )
+
+
+class InfeasibleError(CrosstackError):
+    """No mapping fits. Names the resource, the demand, the limit and the levers.
+
+    Parameters
+    ----------
+    resource : str
+        What runs out, e.g. ``"SRAM"``.
+    demand, limit : float
+        The smallest demand found and what there is, in ``unit``.
+    unit : str
+        Unit of both.
+    where : str
+        The kernel, partition or stage that needs it.
+    levers : sequence of str
+        Changes that would make it fit.
+    """
+
+    exit_code = 3
+
+    def __init__(
+        self,
+        *,
+        resource: str,
+        demand: float,
+        limit: float,
+        unit: str,
+        where: str,
+        levers: Sequence[str],
+    ) -> None:
+        self.resource, self.demand, self.limit, self.unit = resource, demand, limit, unit
+        self.where, self.levers = where, tuple(levers)
+        super().__init__(
+            f"infeasible: {resource}: {where} needs {demand:,.6g} {unit}, the limit is "
+            f"{limit:,.6g} {unit}. What would make it fit: {'; '.join(self.levers)}."
+        )
+
+
+def _join(prefix: str, path: str) -> str:
+    if not prefix or not path:
+        return prefix or path
+    return f"{prefix}{path}" if path.startswith("[") else f"{prefix}.{path}"
+
+
+def nearest(name: object, allowed: Iterable[str], count: int = 3) -> list[str]:
+    """Return up to ``count`` allowed names closest to ``name``, best first, any case."""
+    by_fold = {a.casefold(): a for a in allowed}
+    found = difflib.get_close_matches(str(name).casefold(), list(by_fold), n=count, cutoff=0.5)
+    return [by_fold[f] for f in found]
+
+
+def require(condition: bool, field: str, value: object, allowed: str) -> None:
+    """Raise `InputError` for ``field`` unless ``condition`` holds.
+
+    Raises
+    ------
+    InputError
+        Saying which field, what came and what is allowed.
+    """
+    if not condition:
+        raise InputError(Problem(field, f"got {value!r}; allowed: {allowed}."))
+
+
+def require_whole(field: str, value: object, *, minimum: int = 1, what: str = "") -> None:
+    """Raise `InputError` unless ``value`` is a whole number, at least ``minimum``, below 2^53."""
+    good = isinstance(value, int) and not isinstance(value, bool) and minimum <= value < 2**53
+    require(good, field, value, f"a whole number{what and ' of ' + what}, at least {minimum}")
+
+
+def require_quantity(
+    field: str, value: object, unit: str, *, above_zero: bool = False, infinite: bool = False
+) -> None:
+    """Raise `InputError` unless ``value`` is a real number in range (never NaN)."""
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    if good:
+        try:
+            number = float(value)  # type: ignore[arg-type]
+        except OverflowError:  # a whole number past the largest float
+            number = math.nan
+        good = number > 0 if above_zero else number >= 0
+        good = good and (infinite or math.isfinite(number))
+    bound = "above 0" if above_zero else "0 or above"
+    require(good, field, value, f"a{'' if infinite else ' finite'} number {bound} [{unit}]")

@@ -1,0 +1,339 @@
+"""An answer: the mapping, how sure it is, and what it costs, ready to be saved or drawn."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from crosstack.errors import InputError, Problem, nearest
+from crosstack.evaluate.evaluation import Evaluation
+from crosstack.evaluate.time import evaluate
+from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Task
+from crosstack.mapping.search import Progress, search
+from crosstack.model.rules import ModelRules, rules_named
+from crosstack.system.system import Parallelism, System
+from crosstack.workload.graph import Axis, Workload
+
+__all__ = ["Answer", "evaluate_task", "mapping_from_dict", "optimise"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The result of `optimise`: task, rules, mapping, certificate and evaluation."""
+
+    task: Task
+    rules: ModelRules
+    mapping: Mapping
+    certificate: Certificate
+    evaluation: Evaluation
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as plain data, the layout of `to_json`; see ``docs/result.md``."""
+        from crosstack import __version__
+
+        e, m, c = self.evaluation, self.mapping, self.certificate
+        return {
+            "crosstack_version": __version__,
+            "workload": self.task.workload.name,
+            "system": self.task.system.name,
+            "rules": self.rules.name,
+            "status": c.status.value,
+            "time_s": e.time,
+            "bound_s": c.bound,
+            "gap": c.gap,
+            "runtime_s": c.runtime,
+            "certificate": {
+                "status": c.status.value,
+                "objective_s": c.objective,
+                "bound_s": c.bound,
+                "gap": c.gap,
+                "method": c.method,
+                "free": list(c.free),
+                "given": list(c.given),
+                "runtime_s": c.runtime,
+            },
+            "utilization": e.utilization,
+            "throughput": e.throughput,
+            "workload_flop": e.work,
+            "n_chips": self.task.system.n_chips,
+            "system_price_usd": e.price.total,
+            "system_power_w": e.power.total,
+            "price_usd": _bill(e.price),
+            "power_w": _bill(e.power),
+            "layer_time_s": e.layer_time,
+            "partition_times_s": [p.time for p in e.partitions],
+            "parallelism": {
+                "tp": m.degree(Parallelism.TENSOR),
+                "pp": m.degree(Parallelism.PIPELINE),
+                "dp": m.degree(Parallelism.DATA),
+            },
+            "network": [
+                {"size": size, "parallelism": use.value}
+                for size, use in zip(m.sizes, m.parallelism, strict=True)
+            ],
+            "microbatch_size": m.microbatch_size,
+            "n_microbatches": e.n_microbatches,
+            "n_tiles": m.n_tiles,
+            "tile_size": -(-self.task.workload.sequence_length // m.n_tiles),
+            "layers_per_stage": e.layers_per_stage,
+            "stage_time_s": e.stage_time,
+            "bubble_factor": e.bubble_factor,
+            "stage_transfer_time_s": e.stage_transfer_time,
+            "memory_used_b": e.memory_used,
+            "memory_capacity_b": _finite(e.memory_capacity),
+            "memory_intensity_flop_per_b": _finite(e.memory_intensity),
+            "network_intensity_flop_per_b": _finite(e.network_intensity),
+            "partitions": [
+                {
+                    "number": p.number,
+                    "kernels": list(p.kernels),
+                    "time_s": p.time,
+                    "compute_time_s": p.compute_time,
+                    "memory_time_s": p.memory_time,
+                    "network_time_s": p.network_time,
+                    "bound_by": p.bound_by,
+                    "memory_traffic_b": p.memory_traffic,
+                    "sram_used_b": p.sram_used,
+                    "sram_capacity_b": p.sram_capacity,
+                    "memory_used_b": p.memory_used,
+                    "cores_used": p.cores_used,
+                }
+                for p in e.partitions
+            ],
+            "kernels": [
+                {
+                    "name": k.name,
+                    "partition": k.partition,
+                    "sharding": k.sharding.value,
+                    "m": k.m,
+                    "k": k.k,
+                    "n": k.n,
+                    "work_flop": k.work,
+                    "compute_time_s": k.compute_time,
+                    "network_time_s": k.network_time,
+                    "collective": k.collective,
+                    "weight_size_b": k.weight_size,
+                    "output_tile_b": k.output_size,
+                    "lanes": k.lanes,
+                    "stages": k.stages,
+                    "weight_cuts": k.weight_cuts,
+                }
+                for k in e.kernels
+            ],
+        }
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """Return the answer as JSON; every number is finite or null."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False) + "\n"
+
+    def explain(self, partition: int, term: str = "time") -> str:
+        """Say where a partition's number comes from, in a sentence.
+
+        Parameters
+        ----------
+        term : str
+            ``time``, ``compute``, ``memory``, ``network`` or ``sram``.
+
+        Raises
+        ------
+        InputError
+            For a partition or a term there is not.
+        """
+        known = self.evaluation.partitions
+        if not 0 <= partition < len(known):
+            raise InputError(
+                Problem("partition", f"got {partition}; allowed: 0 to {len(known) - 1}.")
+            )
+        p = known[partition]
+        members = [k for k in self.evaluation.kernels if k.partition == partition]
+        says: dict[str, str] = {
+            "time": f"{p.time:.6g} s, bound by {p.bound_by}: compute {p.compute_time:.6g} s, "
+            f"memory {p.memory_time:.6g} s, network {p.network_time:.6g} s",
+            "compute": f"{p.compute_time:.6g} s: "
+            + ", ".join(f"{k.name} {k.compute_time:.6g} s" for k in members),
+            "memory": f"{p.memory_time:.6g} s: {p.memory_traffic:.6g} B at "
+            f"{self.task.system.memory.bandwidth:.6g} B/s",
+            "network": f"{p.network_time:.6g} s: "
+            + (
+                ", ".join(
+                    f"{k.name} {k.collective} {k.network_time:.6g} s"
+                    for k in members
+                    if k.network_time > 0
+                )
+                or "no communication"
+            ),
+            "sram": f"{p.sram_used:.6g} B of {p.sram_capacity:.6g} B, weights "
+            f"{sum(k.weight_size for k in members):.6g} B among them",
+        }
+        if term not in says:
+            close = nearest(term, says, 1)
+            hint = f' Did you mean "{close[0]}"?' if close else ""
+            raise InputError(
+                Problem("term", f'got "{term}".{hint} Allowed: {", ".join(says)}.')
+            )
+        return f"partition {partition}, {term}: {says[term]}."
+
+    def _repr_html_(self) -> str:
+        """Show the answer in a notebook."""
+        from crosstack.report.html import answer_html
+
+        return answer_html(self, whole_page=False)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _bill(bill: Any) -> dict[str, float]:
+    return {
+        "chips": bill.chips,
+        "memory": bill.memory,
+        "links": bill.links,
+        "switches": bill.switches,
+        "total": bill.total,
+    }
+
+
+def _task(task: Task | Workload, system: System | None, constraints: Constraints | None) -> Task:
+    if isinstance(task, Task):
+        return Task(
+            workload=task.workload,
+            system=system or task.system,
+            constraints=constraints or task.constraints,
+            rules=task.rules,
+        )
+    if system is None:
+        raise InputError(Problem("system", "missing: a workload alone cannot be mapped."))
+    return Task(workload=task, system=system, constraints=constraints or Constraints())
+
+
+def _rules(rules: ModelRules | str | None, task: Task) -> ModelRules:
+    if isinstance(rules, ModelRules):
+        return rules
+    return rules_named(rules or task.rules or "crosstack")
+
+
+def optimise(
+    task: Task | Workload,
+    system: System | None = None,
+    *,
+    constraints: Constraints | None = None,
+    rules: ModelRules | str | None = None,
+    time_limit: float = math.inf,
+    gap: float = 0.0,
+    progress: Callable[[Progress], None] | None = None,
+) -> Answer:
+    """Find the fastest mapping of a workload onto a system, prove it and price it.
+
+    Parameters
+    ----------
+    task : Task or Workload
+        What `crosstack.load` returns, or a workload; then ``system`` is needed.
+    constraints : Constraints, optional
+        Decisions that are given; those of the task if left out.
+    rules : ModelRules or str, optional
+        What is counted; by name, that of the task, or ``crosstack``.
+    time_limit : float
+        Seconds after which the best mapping so far comes back with its bound. [s]
+    gap : float
+        Relative gap at which to stop. [1]
+    progress : callable, optional
+        Called now and then with where the search stands.
+
+    Raises
+    ------
+    InfeasibleError
+        If nothing fits.
+    InputError
+        If the input contradicts itself.
+    """
+    whole = _task(task, system, constraints)
+    chosen = _rules(rules, whole)
+    mapping, certificate = search(
+        whole.workload,
+        whole.system,
+        whole.constraints,
+        chosen,
+        time_limit=time_limit,
+        gap=gap,
+        progress=progress,
+    )
+    return Answer(
+        task=whole,
+        rules=chosen,
+        mapping=mapping,
+        certificate=certificate,
+        evaluation=evaluate(whole.workload, whole.system, mapping, chosen),
+    )
+
+
+def evaluate_task(
+    task: Task | Workload,
+    system: System | Mapping | None = None,
+    mapping: Mapping | None = None,
+    rules: ModelRules | str | None = None,
+) -> Evaluation:
+    """Price a given mapping: ``evaluate(workload, system, mapping)`` or ``evaluate(task, mapping)``.
+
+    Parameters
+    ----------
+    rules : ModelRules or str, optional
+        What is counted; by name, that of the task, or ``crosstack``.
+
+    Raises
+    ------
+    InputError, InfeasibleError
+        As `crosstack.evaluate.time.evaluate`.
+    """
+    if isinstance(system, Mapping):
+        system, mapping = None, system
+    whole = _task(task, system, None)
+    if mapping is None:
+        raise InputError(Problem("mapping", "missing: there is nothing to evaluate."))
+    return evaluate(whole.workload, whole.system, mapping, _rules(rules, whole))
+
+
+def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
+    """Return the mapping of a saved answer (`Answer.to_dict`).
+
+    Raises
+    ------
+    InputError
+        If fields are missing or do not fit the task.
+    """
+    problems: list[Problem] = []
+    names = [kernel.name for kernel in task.workload.graph.kernels]
+    rows = data.get("kernels")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InputError(Problem("kernels", "missing: a list of {name, partition, sharding}."))
+    by_name = {row.get("name"): row for row in rows}
+    for i, row in enumerate(rows):
+        if row.get("name") not in names:
+            close = ", ".join(f'"{c}"' for c in nearest(row.get("name"), names))
+            hint = f" Nearest: {close}." if close else ""
+            problems.append(
+                Problem(f"kernels[{i}].name", f'no kernel is called "{row.get("name")}".{hint}')
+            )
+    for name in names:
+        if name not in by_name:
+            problems.append(Problem("kernels", f'kernel "{name}" is missing.'))
+    if problems:
+        raise InputError(problems)
+    try:
+        return Mapping(
+            sizes=tuple(int(d["size"]) for d in data["network"]),
+            parallelism=tuple(Parallelism(d["parallelism"]) for d in data["network"]),
+            microbatch_size=data["microbatch_size"],
+            n_tiles=data["n_tiles"],
+            sharding=tuple(Axis(by_name[name]["sharding"]) for name in names),
+            partitions=tuple(by_name[name]["partition"] for name in names),
+        )
+    except KeyError as error:
+        raise InputError(Problem(str(error.args[0]), "missing from the result.")) from error
+    except (ValueError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(Problem("", f"not a mapping: {error}.")) from error

@@ -1,0 +1,117 @@
+"""The evaluation of a mapping: every term by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crosstack.system.prices import Bill
+from crosstack.workload.graph import Axis
+
+__all__ = ["Evaluation", "KernelTerms", "PartitionTerms"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTerms:
+    """One kernel on one tensor-parallel chip, for one sequence and one layer.
+
+    ``work`` [FLOP], ``compute_time`` [s] (with all cores where utilization is given, with its own
+    ``lanes`` x ``stages`` cores otherwise), ``network_time`` [s] of its collectives and of the
+    layout conversions of the tensor it makes, ``collective`` naming them, ``weight_size`` [B] and
+    ``output_size`` [B] of one tile on one chip; ``weight_cuts`` times its weight is cut to fit. [1]
+    """
+
+    name: str
+    partition: int
+    sharding: Axis
+    m: int
+    k: int
+    n: int
+    work: float
+    compute_time: float
+    network_time: float
+    collective: str
+    weight_size: float
+    output_size: float
+    lanes: int | None
+    stages: int | None
+    weight_cuts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionTerms:
+    """One partition, for one sequence and one layer.
+
+    Times in [s]; ``memory_traffic`` is of one chip, one sequence [B]; ``sram_used`` and
+    ``memory_used`` are the demand while it runs. [B] ``bound_by`` is ``compute``, ``memory`` or
+    ``network``.
+    """
+
+    number: int
+    kernels: tuple[str, ...]
+    compute_time: float
+    memory_time: float
+    network_time: float
+    time: float
+    bound_by: str
+    memory_traffic: float
+    sram_used: float
+    sram_capacity: float
+    memory_used: float
+    cores_used: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What a mapping costs.
+
+    Parameters
+    ----------
+    kernels, partitions : tuple
+        Terms of one layer for one sequence on one chip.
+    layer_time : float
+        Sum over the partitions. [s]
+    layers_per_stage, n_stages, n_microbatches : int
+        Of the pipeline. [1]
+    stage_time : float
+        One stage, one microbatch, with the transfer to the next stage where it does not hide. [s]
+    bubble_factor : float
+        1 + the share of time the pipeline idles. [1]
+    stage_transfer_time : float
+        Passing activations between stages: for one microbatch under rules that pay every
+        microbatch, for the whole iteration otherwise. [s]
+    time : float
+        One iteration. [s]
+    work : float
+        FLOP of one iteration on all chips. [FLOP]
+    utilization : float
+        Of the peak of all chips. [1]
+    throughput : float
+        Sequences per second. [1/s]
+    memory_used, memory_capacity : float
+        Main memory of one chip; capacity may be infinite. [B]
+    price, power : Bill
+        With their parts. [USD], [W]
+    memory_intensity, network_intensity : float
+        FLOP per byte moved to and from main memory, and per byte of collectives; infinite where
+        nothing moves. [FLOP/B]
+    """
+
+    kernels: tuple[KernelTerms, ...]
+    partitions: tuple[PartitionTerms, ...]
+    layer_time: float
+    layers_per_stage: int
+    n_stages: int
+    n_microbatches: int
+    stage_time: float
+    bubble_factor: float
+    stage_transfer_time: float
+    time: float
+    work: float
+    utilization: float
+    throughput: float
+    memory_used: float
+    memory_capacity: float
+    price: Bill
+    power: Bill
+    memory_intensity: float
+    network_intensity: float

@@ -1,0 +1,316 @@
+"""Evaluate a mapping: every term by name, from the formulas the optimiser uses."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from crosstack.errors import InfeasibleError, InputError, Problem, require
+from crosstack.evaluate.evaluation import Evaluation, KernelTerms, PartitionTerms
+from crosstack.mapping.mapping import Mapping
+from crosstack.model.arrays import AXES, GraphArrays, Ints, graph_arrays
+from crosstack.model.iteration import iteration
+from crosstack.model.options import CONVERSIONS, Options, axis_codes, make_options
+from crosstack.model.partition import (
+    ChipLoad,
+    PartitionCost,
+    live_size,
+    make_load,
+    partition_cost,
+)
+from crosstack.model.plan import Plan, make_plan
+from crosstack.model.rules import ModelRules
+from crosstack.system.prices import system_power, system_price
+from crosstack.system.system import System
+from crosstack.workload.graph import Collective, Workload
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    workload: Workload, system: System, mapping: Mapping, rules: ModelRules | None = None
+) -> Evaluation:
+    """Price a mapping: time, memory, price and power, with every term.
+
+    Parameters
+    ----------
+    rules : ModelRules, optional
+        What is counted; `ModelRules.crosstack` if left out.
+
+    Raises
+    ------
+    InputError
+        If the mapping does not belong to the workload and system (shapes, axes that cannot be
+        split, partitions that break the order of kernels, a batch that does not divide).
+    InfeasibleError
+        If a partition does not fit the SRAM or a chip's memory.
+
+    References
+    ----------
+    ko2025dfmodel; the formulas are in `crosstack.model`
+    """
+    rules = rules or ModelRules.crosstack()
+    arrays = graph_arrays(workload.graph)
+    plan = _checked_plan(workload, system, mapping, rules, arrays)
+    options = make_options(workload, arrays, plan, mapping.n_tiles, rules)
+    codes = axis_codes(mapping.sharding)
+    _check_axes(arrays, options, codes, plan)
+    load = make_load(workload, system, arrays, plan, options, codes, rules)
+    masks = _partition_masks(arrays, mapping)
+    costs = [partition_cost(load, mask) for mask in masks]
+    partitions, most_alive = [], 0.0
+    before = 0
+    for number, (mask, cost) in enumerate(zip(masks, costs, strict=True)):
+        alive = live_size(load, before, mask) * plan.microbatch_size
+        most_alive = max(most_alive, alive)
+        partitions.append(_partition(load, number, mask, cost, load.memory_static + alive))
+        before |= mask
+    _check_fit(system, load, partitions, costs)
+    layer_time = sum(cost.time for cost in costs)
+    total = iteration(plan, layer_time, system.chip.overlap, rules)
+    capacity = system.memory.capacity
+    work = workload.work
+    traffic = sum(cost.traffic for cost in costs)
+    moved = _network_bytes(arrays, options, codes)
+    chip_work = float(options.work[np.arange(arrays.n), codes].sum())
+    return Evaluation(
+        kernels=_kernels(arrays, options, codes, load, masks, costs),
+        partitions=tuple(partitions),
+        layer_time=layer_time,
+        layers_per_stage=plan.layers_per_stage,
+        n_stages=plan.pipeline,
+        n_microbatches=plan.n_microbatches,
+        stage_time=total.stage_time,
+        bubble_factor=total.bubble_factor,
+        stage_transfer_time=total.transfer,
+        time=total.time,
+        work=work,
+        utilization=work / total.time / system.n_chips / system.chip.peak_throughput,
+        throughput=workload.global_batch_size / total.time,
+        memory_used=load.memory_static + most_alive,
+        memory_capacity=math.inf if capacity is None else capacity,
+        price=system_price(system, plan.sizes),
+        power=system_power(system, plan.sizes),
+        memory_intensity=chip_work / traffic if traffic else math.inf,
+        network_intensity=chip_work / moved if moved else math.inf,
+    )
+
+
+def _checked_plan(
+    workload: Workload, system: System, mapping: Mapping, rules: ModelRules, arrays: GraphArrays
+) -> Plan:
+    problems = []
+    if len(mapping.sharding) != arrays.n:
+        problems.append(
+            Problem(
+                "mapping.kernels",
+                f"got {len(mapping.sharding)} kernels; the workload has {arrays.n}.",
+            )
+        )
+    if len(mapping.sizes) != len(system.network):
+        problems.append(
+            Problem(
+                "mapping.sizes",
+                f"got {len(mapping.sizes)} dimensions; the network has {len(system.network)}.",
+            )
+        )
+    elif math.prod(mapping.sizes) != system.n_chips:
+        problems.append(
+            Problem(
+                "mapping.sizes",
+                f"got {' x '.join(map(str, mapping.sizes))} chips; the system has "
+                f"{system.n_chips}.",
+            )
+        )
+    else:
+        for i, (size, dimension) in enumerate(zip(mapping.sizes, system.network, strict=True)):
+            if dimension.size not in (None, size):
+                problems.append(
+                    Problem(f"mapping.sizes[{i}]", f"got {size}; the network has {dimension.size}.")
+                )
+    if problems:
+        raise InputError(problems)
+    plan = make_plan(
+        workload, system, mapping.sizes, mapping.parallelism, mapping.microbatch_size, rules
+    )
+    require(
+        plan is not None,
+        "mapping.microbatch_size",
+        mapping.microbatch_size,
+        f"a divisor of the batch ({workload.global_batch_size}) over the data-parallel degree",
+    )
+    assert plan is not None
+    return plan
+
+
+def _check_axes(arrays: GraphArrays, options: Options, codes: Ints, plan: Plan) -> None:
+    if plan.tensor == 1:
+        return
+    problems = [
+        Problem(
+            f"mapping.kernels[{i}].sharding",
+            f'got {AXES[code].value} for "{arrays.names[i]}"; allowed: '
+            + ", ".join(a.value for a, good in zip(AXES, options.allowed[i], strict=True) if good),
+        )
+        for i, code in enumerate(codes.tolist())
+        if not options.allowed[i, code]
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def _partition_masks(arrays: GraphArrays, mapping: Mapping) -> list[int]:
+    """Masks of the partitions in order; empty ones left out."""
+    problems = [
+        Problem(
+            f"mapping.kernels[{target}].partition",
+            f'"{arrays.names[target]}" runs in partition {mapping.partitions[target]}, before '
+            f'"{arrays.names[source]}" in {mapping.partitions[source]}, whose tensor it reads.',
+        )
+        for source, target in zip(arrays.source.tolist(), arrays.target.tolist(), strict=True)
+        if mapping.partitions[source] > mapping.partitions[target]
+    ]
+    if problems:
+        raise InputError(problems)
+    masks: dict[int, int] = {}
+    for i, partition in enumerate(mapping.partitions):
+        masks[partition] = masks.get(partition, 0) | 1 << i
+    return [masks[p] for p in sorted(masks)]
+
+
+def _partition(
+    load: ChipLoad, number: int, mask: int, cost: PartitionCost, memory: float
+) -> PartitionTerms:
+    terms = {"compute": cost.compute, "memory": cost.memory, "network": cost.network}
+    return PartitionTerms(
+        number=number,
+        kernels=tuple(load.names[i] for i in range(load.n) if mask >> i & 1),
+        compute_time=cost.compute,
+        memory_time=cost.memory,
+        network_time=cost.network,
+        time=cost.time,
+        bound_by=max(terms, key=lambda name: terms[name]),
+        memory_traffic=cost.traffic,
+        sram_used=cost.sram,
+        sram_capacity=load.sram_capacity,
+        memory_used=memory,
+        cores_used=None if cost.cores is None else sum(a * b for _, a, b in cost.cores),
+    )
+
+
+def _check_fit(
+    system: System,
+    load: ChipLoad,
+    partitions: list[PartitionTerms],
+    costs: list[PartitionCost],
+) -> None:
+    levers = ("more, smaller partitions", "more tensor parallelism", "shorter tiles", "more SRAM")
+    for partition, cost in zip(partitions, costs, strict=True):
+        if not cost.fits:
+            if math.isinf(cost.compute):
+                raise InfeasibleError(
+                    resource="cores",
+                    demand=float(len(partition.kernels)),
+                    limit=float(load.n_cores),
+                    unit="cores",
+                    where=f"partition {partition.number}",
+                    levers=("more, smaller partitions", "more cores"),
+                )
+            raise InfeasibleError(
+                resource="SRAM",
+                demand=cost.sram,
+                limit=load.sram_capacity,
+                unit="B",
+                where=f"partition {partition.number} ({', '.join(partition.kernels[:4])}"
+                f"{', ...' if len(partition.kernels) > 4 else ''})",
+                levers=levers,
+            )
+        capacity = system.memory.capacity
+        if capacity is not None and partition.memory_used > capacity * (1 + 1e-12):
+            raise InfeasibleError(
+                resource="main memory",
+                demand=partition.memory_used,
+                limit=capacity,
+                unit="B",
+                where=f"partition {partition.number}",
+                levers=("more tensor or pipeline parallelism", "more memory a chip"),
+            )
+
+
+def _network_bytes(arrays: GraphArrays, options: Options, codes: Ints) -> float:
+    rows = np.arange(arrays.n)
+    moved = float((options.bytes_moved[rows, codes]).sum())
+    if len(arrays.source):
+        edges = np.arange(len(arrays.source))
+        moved += float(
+            options.edge_bytes[edges, codes[arrays.source], codes[arrays.target]].sum()
+        )
+    return moved
+
+
+def _kernels(
+    arrays: GraphArrays,
+    options: Options,
+    codes: Ints,
+    load: ChipLoad,
+    masks: list[int],
+    costs: list[PartitionCost],
+) -> tuple[KernelTerms, ...]:
+    names = _collectives(arrays, options, codes)
+    dealt = {
+        kernel: (lanes, stages)
+        for cost in costs
+        for kernel, lanes, stages in cost.cores or ()
+    }
+    where = {i: p for p, mask in enumerate(masks) for i in range(load.n) if mask >> i & 1}
+    rows = np.arange(arrays.n)
+    m, k, n = (t[rows, codes].tolist() for t in (options.m, options.k, options.columns))
+    work = options.work[rows, codes].tolist()
+    tile = options.output_tile[rows, codes].tolist()
+    terms = []
+    for i in range(load.n):
+        lanes, stages = dealt.get(i, (None, None))
+        terms.append(
+            KernelTerms(
+                name=load.names[i],
+                partition=where[i],
+                sharding=AXES[codes[i]],
+                m=m[i],
+                k=k[i],
+                n=n[i],
+                work=work[i],
+                compute_time=_compute_time(load, i, lanes, stages),
+                network_time=load.network[i] + load.data[i],
+                collective=names[i],
+                weight_size=load.weight[i],
+                output_size=tile[i],
+                lanes=lanes,
+                stages=stages,
+                weight_cuts=costs[where[i]].cuts,
+            )
+        )
+    return tuple(terms)
+
+
+def _compute_time(load: ChipLoad, i: int, lanes: int | None, stages: int | None) -> float:
+    if load.staircases is None or lanes is None or stages is None:
+        return load.compute[i]
+    s = load.staircases[i]
+    at = int(np.searchsorted(s.cores, lanes * stages))
+    return float(s.cycles[at]) * load.cycle_time[i]
+
+
+def _collectives(arrays: GraphArrays, options: Options, codes: Ints) -> list[str]:
+    found: list[list[str]] = [[] for _ in range(arrays.n)]
+    for i in np.nonzero(options.network_time[np.arange(arrays.n), codes] > 0)[0].tolist():
+        found[i].append(Collective.ALL_REDUCE.value)
+    sources, targets = arrays.source.tolist(), arrays.target.tolist()
+    for e, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        kind = CONVERSIONS[int(options.edge_kind[e, codes[source], codes[target]])]
+        paid = options.edge_time[e, codes[source], codes[target]] > 0
+        if kind is not None and paid and kind.value not in found[source]:
+            found[source].append(kind.value)
+    for i in np.nonzero(options.data_time[np.arange(arrays.n), codes] > 0)[0].tolist():
+        found[i].append("gradient all_reduce")
+    return [" + ".join(names) for names in found]

@@ -1,0 +1,212 @@
+"""DFModel's dataflow graph to `DataflowGraph`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crosstack.errors import InputError, Problem
+from crosstack.io.dfmodel.records import choice, fields_of, unsupported
+from crosstack.io.dfmodel.schema import ENUMS
+from crosstack.io.dfmodel.vocabulary import (
+    COLLECTIVES,
+    DIRECTIONS,
+    KERNEL_FIELDS,
+    PERIODIC,
+    TILINGS,
+    UNITS,
+    VARIANTS,
+    Variant,
+    matching_operands,
+    single,
+)
+from crosstack.workload.graph import (
+    Communication,
+    Consumer,
+    DataflowGraph,
+    Direction,
+    Kernel,
+    Tensor,
+)
+
+__all__ = ["read_graph"]
+
+_K_SHARDING = ENUMS["Sharding"].index("K_SHARDING")
+_ALL_REDUCE = ENUMS["CommunicationType"].index("ALL_REDUCE")
+
+
+def read_graph(message: Any, word: int) -> DataflowGraph:
+    """Return the graph of a transformer file.
+
+    Parameters
+    ----------
+    message : DataflowGraph message
+        With kernels in any order; connections name them by id.
+    word : int
+        Bytes of one element. [B]
+
+    Notes
+    -----
+    Tensors are listed by producer, the readers of one by their place among the kernels; the
+    file's order of connections decides only which operand they feed, where both fit. Ids of
+    connections are not looked at: the public generator repeats them. What the public tool fills
+    in (sharding, extents of shards, all-reduces of K-sharded kernels) is passed over.
+
+    Raises
+    ------
+    InputError
+        With every problem found.
+    """
+    kernels: list[Kernel] = []
+    problems: list[Problem] = []
+    for i, kernel in enumerate(message.kernels):
+        try:
+            kernels.append(_kernel(kernel, f"dataflow_graph.kernels[{i}]", word))
+        except InputError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise InputError(problems)
+    edges = _edges(message)
+    tensors = _tensors(message, kernels, edges)
+    with fields_of("dataflow_graph", {"tensors": "connections", "word": "/execution.word"}):
+        return DataflowGraph(kernels=tuple(kernels), tensors=tensors, word=word)
+
+
+def _kernel(message: Any, path: str, word: int) -> Kernel:
+    variant = message.WhichOneof("kernel_variant")
+    if variant is None:
+        raise InputError(
+            Problem(path, f"what the kernel computes is not set; allowed: {', '.join(VARIANTS)}.")
+        )
+    names, body, inside = VARIANTS[variant], getattr(message, variant), f"{path}.{variant}"
+    if names.weight and body.use_effective_stage:
+        raise unsupported(f"{inside}.use_effective_stage", "an effective stage", "false")
+    communications = _communications(body, inside)
+    unit = choice(f"{path}.type", "KernelType", message.type, UNITS)
+    direction = choice(
+        f"{path}.fwd_bwd", "FwdBwd", message.fwd_bwd, DIRECTIONS, unset=Direction.FORWARD
+    )
+    tiling = choice(f"{inside}.tiling", "Tiling", body.tiling, TILINGS)
+    fields = {
+        **KERNEL_FIELDS,
+        **{f"input_sizes[{i}]": name for i, name in enumerate(names.inputs)},
+        "k": "K",
+        "weight_size": names.weight or "",
+        "repeats": "num_input",
+        "name": f"/{path}.name",
+    }
+    with fields_of(inside, fields):
+        return Kernel(
+            name=message.name,
+            kind=names.kind,
+            k=body.K if names.kind.is_gemm else 1,
+            input_sizes=tuple(getattr(body, name) for name in names.inputs),
+            weight_size=_weight_size(body, names, word),
+            unit=unit,
+            direction=direction,
+            tiling=tiling,
+            communications=communications,
+            repeats=body.num_input or None,
+            **{field: getattr(body, name) for field, name in KERNEL_FIELDS.items()},
+        )
+
+
+def _weight_size(body: Any, names: Variant, word: int) -> float:
+    if names.weight is None or body.skip_weight:
+        return 0.0
+    # The public tool counts a weight by its extents, whether or not its bytes are written down.
+    counted = single(float(body.outer) * body.M * body.K * word)
+    return float(getattr(body, names.weight)) or counted
+
+
+def _communications(body: Any, path: str) -> tuple[Communication, ...]:
+    found: list[Communication] = []
+    for suffix in ("", "_2"):
+        kind = getattr(body, f"communication_type{suffix}")
+        size = getattr(body, f"communication_size{suffix}")
+        where = f"{path}.communication_type{suffix}"
+        if kind == 0:
+            if size:
+                allowed = ", ".join(COLLECTIVES)
+                raise InputError(Problem(where, f"a size, but no type; allowed: {allowed}."))
+            continue
+        if kind == _ALL_REDUCE and body.sharding == _K_SHARDING:
+            continue  # filled in by the tool: the all-reduce this sharding causes
+        collective = choice(where, "CommunicationType", kind, COLLECTIVES)
+        with fields_of(path, {"size": f"communication_size{suffix}"}):
+            found.append(
+                Communication(
+                    collective=collective,
+                    # A transformer's gradients: the tool counts the output, written down or not.
+                    size=size or body.output_tensor_size,
+                    periodic=ENUMS["CommunicationType"][kind] == PERIODIC,
+                )
+            )
+    return tuple(found)
+
+
+def _edges(message: Any) -> list[tuple[int, int]]:
+    """Return (producer, consumer) of each connection, as places among the kernels."""
+    places: dict[int, int] = {}
+    problems: list[Problem] = []
+    for i, kernel in enumerate(message.kernels):
+        if kernel.id in places:
+            first = places[kernel.id]
+            problems.append(
+                Problem(
+                    f"dataflow_graph.kernels[{i}].id",
+                    f"duplicate id {kernel.id}; kernels[{first}] has it already.",
+                )
+            )
+        places.setdefault(kernel.id, i)
+    edges: list[tuple[int, int]] = []
+    for c, connection in enumerate(message.connections):
+        for end in ("startIdx", "endIdx"):
+            number = getattr(connection, end)
+            if number not in places:
+                close = sorted(places, key=lambda known: (abs(known - number), known))[:3]
+                hint = f" Nearest: {', '.join(map(str, close))}." if close else ""
+                problems.append(
+                    Problem(
+                        f"dataflow_graph.connections[{c}].{end}",
+                        f"no kernel has id {number}.{hint}",
+                    )
+                )
+        edges.append((places.get(connection.startIdx, -1), places.get(connection.endIdx, -1)))
+    if problems:
+        raise InputError(problems)
+    return edges
+
+
+def _tensors(
+    message: Any, kernels: list[Kernel], edges: list[tuple[int, int]]
+) -> tuple[Tensor, ...]:
+    made = [kernel.output_size for kernel in kernels]
+    operands = matching_operands(edges, made, [kernel.input_sizes for kernel in kernels])
+    problems: list[Problem] = []
+    readers: dict[int, list[tuple[int, int, bool]]] = {}
+    connected = zip(edges, operands, message.connections, strict=True)
+    for i, ((source, target), operand, connection) in enumerate(connected):
+        if operand is None or made[source] == 0:
+            takes = " or ".join(f"{size:.9g} B" for size in kernels[target].input_sizes)
+            problems.append(
+                Problem(
+                    f"dataflow_graph.connections[{i}]",
+                    f"{kernels[source].name!r} makes {made[source]:.9g} B, but "
+                    f"{kernels[target].name!r} takes {takes}; allowed: equal sizes, above 0.",
+                )
+            )
+        else:
+            readers.setdefault(source, []).append((target, operand, connection.zero_out))
+    if problems:
+        raise InputError(problems)
+    return tuple(
+        Tensor(
+            producer=kernels[source].name,
+            size=made[source],
+            consumers=tuple(
+                Consumer(kernel=kernels[target].name, operand=operand, elided=elided)
+                for target, operand, elided in sorted(targets)
+            ),
+        )
+        for source, targets in sorted(readers.items())
+    )

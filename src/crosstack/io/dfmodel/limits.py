@@ -1,0 +1,166 @@
+"""What DFModel text can hold of a `Task`, and which release can hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from crosstack.chip.chip import Overlap
+from crosstack.errors import Problem
+from crosstack.io.dfmodel.schema import TOPOLOGIES
+from crosstack.io.dfmodel.vocabulary import COLLECTIVES, LINKS, matching_operands, single
+from crosstack.mapping.mapping import Task
+from crosstack.workload.graph import Collective, DataflowGraph, Kernel
+
+__all__ = ["RELEASES", "SEPARATE", "edges_in_order", "limits", "needed_release", "topology_name"]
+
+# Rule sets that a file's fields can point to, by the number of the release.
+RELEASES = {"dfmodel-e2": 2, "dfmodel-readme": 3, "dfmodel-e4": 4, "dfmodel-e5": 5}
+SEPARATE = "+separate"
+_WORDS = {kind: word for word, kind in LINKS.items()}
+
+
+def topology_name(task: Task) -> str:
+    """Return what DFModel would call the network: ``r_sw`` for rings joined by switches."""
+    return "_".join(_WORDS[dimension.kind] for dimension in task.system.network)
+
+
+def edges_in_order(graph: DataflowGraph) -> list[tuple[int, int, int, bool, int]]:
+    """Return (consumer, operand, producer, elided, number) of each edge, in order of writing.
+
+    ``number`` counts edges tensor by tensor. By consumer and operand: what is recognised by its
+    place comes out as it went in.
+    """
+    edges = [
+        (graph.index[c.kernel], c.operand, graph.index[tensor.producer], c.elided)
+        for tensor in graph.tensors
+        for c in tensor.consumers
+    ]
+    return sorted((*edge, number) for number, edge in enumerate(edges))
+
+
+def _release_features(task: Task) -> Iterator[tuple[int, str]]:
+    """Yield the earliest release for each thing the task has that not all releases know."""
+    if task.system.chip.overlap is Overlap.COMPUTE_MEMORY:
+        yield 4, "system.chip.overlap"
+    for i, dimension in enumerate(task.system.network):
+        if dimension.latency:
+            yield 4, f"system.network[{i}].latency"
+    for t, tensor in enumerate(task.workload.graph.tensors):
+        for c, consumer in enumerate(tensor.consumers):
+            if consumer.elided:
+                yield 4, f"workload.graph.tensors[{t}].consumers[{c}].elided"
+    if len(task.system.network) == 4:
+        yield 5, "system.network"
+    for i, kernel in enumerate(task.workload.graph.kernels):
+        for name in ("sram_extra", "memory_extra"):
+            if getattr(kernel, name):
+                yield 5, f"workload.graph.kernels[{i}].{name}"
+
+
+def needed_release(task: Task) -> int:
+    """Return the number of the release to write: that of the rules, or the earliest that can."""
+    if task.rules is not None:
+        return RELEASES.get(task.rules.removesuffix(SEPARATE), 5)
+    return max((number for number, _ in _release_features(task)), default=3)
+
+
+def limits(task: Task) -> list[Problem]:
+    """Return everything in ``task`` that DFModel text cannot say."""
+    problems = [*_rules(task), *_constraints(task), *_network(task), *_workload(task)]
+    graph = task.workload.graph
+    for i, kernel in enumerate(graph.kernels):
+        problems.extend(_kernel(kernel, f"workload.graph.kernels[{i}]"))
+    problems.extend(_operands(graph))
+    return problems
+
+
+def _rules(task: Task) -> Iterator[Problem]:
+    if task.rules is None:
+        return
+    base = task.rules.removesuffix(SEPARATE)
+    separate = base != task.rules
+    if base not in RELEASES or (separate and RELEASES[base] < 4):
+        allowed = ", ".join([*RELEASES, f"dfmodel-e4{SEPARATE}", f"dfmodel-e5{SEPARATE}"])
+        yield Problem("rules", f"no DFModel file says {task.rules!r}; allowed: {allowed}.")
+        return
+    for number, path in _release_features(task):
+        if number > RELEASES[base]:
+            yield Problem(path, f"{task.rules} cannot say it; allowed: rules of E{number} on.")
+    if base == "dfmodel-e2" and task.workload.layers_in_graph > 1:
+        yield Problem("workload.layers_in_graph", f"{task.rules} cannot say it; allowed: 1.")
+
+
+def _constraints(task: Task) -> Iterator[Problem]:
+    given, count = task.constraints, len(task.workload.graph)
+    for name, value, allowed in (
+        ("n_tiles", given.n_tiles, "tile_size instead"),
+        ("separate_directions", given.separate_directions, "false"),
+        ("sharding", given.sharding, "none; DFModel chooses it"),
+    ):
+        if value:
+            yield Problem(f"constraints.{name}", f"DFModel cannot say it; allowed: {allowed}.")
+    if given.kernel_by_kernel:
+        if given.max_partitions is not None:
+            message = "DFModel counts the kernels where they run one by one; allowed: none."
+            yield Problem("constraints.max_partitions", message)
+    elif given.max_partitions is None:
+        yield Problem("constraints.max_partitions", "DFModel needs it; allowed: from 1.")
+    if given.partitions and (given.kernel_by_kernel or given.max_partitions == count):
+        message = "DFModel pins nothing where every kernel may have its own partition"
+        yield Problem("constraints.partitions", f"{message}; allowed: none.")
+
+
+def _network(task: Task) -> Iterator[Problem]:
+    network = task.system.network
+    name = topology_name(task)
+    if name not in TOPOLOGIES:
+        yield Problem("system.network", f"got {name}; allowed: {', '.join(TOPOLOGIES)}.")
+    if len({dimension.latency for dimension in network}) > 1:
+        yield Problem("system.network", "DFModel knows one latency; allowed: the same for all.")
+    if len(network) == 4 and network[0].link_power:
+        message = "DFModel has no power of the first of four dimensions; allowed: 0."
+        yield Problem("system.network[0].link_power", message)
+
+
+def _workload(task: Task) -> Iterator[Problem]:
+    workload = task.workload
+    hidden = workload.boundary_size / (workload.sequence_length * workload.graph.word)
+    if hidden < 1 or hidden != int(hidden):
+        yield Problem(
+            "workload.boundary_size",
+            f"got {workload.boundary_size:g}; allowed: a whole multiple of sequence_length x word.",
+        )
+
+
+def _kernel(kernel: Kernel, path: str) -> Iterator[Problem]:
+    if len(kernel.communications) > 2:
+        message = f"got {len(kernel.communications)}; allowed: at most 2."
+        yield Problem(f"{path}.communications", message)
+    for i, communication in enumerate(kernel.communications):
+        where = f"{path}.communications[{i}]"
+        collective = communication.collective
+        if collective not in COLLECTIVES.values():
+            allowed = ", ".join(dict.fromkeys(c.value for c in COLLECTIVES.values()))
+            yield Problem(where, f"got {collective.value}; allowed: {allowed}.")
+        if communication.periodic and collective is not Collective.ALL_REDUCE:
+            yield Problem(where, f"got a periodic {collective.value}; allowed: all_reduce.")
+        if communication.size == 0:
+            yield Problem(where, "got a size of 0, which DFModel reads as unset; allowed: above 0.")
+
+
+def _operands(graph: DataflowGraph) -> Iterator[Problem]:
+    """Yield the edges that would be taken for another operand when read."""
+    edges = edges_in_order(graph)
+    found = matching_operands(
+        [(source, target) for target, _, source, *_ in edges],
+        [single(kernel.output_size) for kernel in graph.kernels],
+        [tuple(single(size) for size in kernel.input_sizes) for kernel in graph.kernels],
+    )
+    for (target, operand, source, *_), read in zip(edges, found, strict=True):
+        if operand != read or graph.kernels[source].output_size == 0:
+            names = f"{graph.kernels[source].name!r} to {graph.kernels[target].name!r}"
+            yield Problem(
+                "workload.graph.tensors",
+                f"{names}: DFModel knows operands by their bytes and would not know this one; "
+                "allowed: different sizes above 0, or both operands connected.",
+            )

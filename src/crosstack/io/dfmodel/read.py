@@ -1,0 +1,317 @@
+"""A DFModel file to a `Task`.
+
+Transformer workloads (``llm``) of releases E2 to E5; what crosstack does not model yet is refused,
+field by field. Solver settings (``gurobi``) and ``head_dim``/``num_head``, which nothing in the
+published formulas reads, are passed over. Every real number is a float32, as in the public tool.
+
+Source: ``dfmodel_code``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from crosstack.chip.chip import Chip, Overlap
+from crosstack.errors import InputError, Problem
+from crosstack.io.dfmodel.graph import read_graph
+from crosstack.io.dfmodel.records import choice, fields_of, in_file, unsupported
+from crosstack.io.dfmodel.schema import TOPOLOGIES, dimension_letters
+from crosstack.io.dfmodel.text import apply_override, parse_text, unknown
+from crosstack.io.dfmodel.vocabulary import GIGA, LINKS, OVERLAPS, PARALLELISMS, release
+from crosstack.mapping.mapping import Constraints, Task
+from crosstack.system.system import Dimension, Memory, Parallelism, Prices, System
+from crosstack.workload.graph import DataflowGraph, Workload
+
+__all__ = ["looks_like", "read_task"]
+
+_BLOCK = re.compile(
+    r"^\s*(?:dataflow_graph\s*:?|(?:system|cost|execution|miscellany|gurobi))\s*\{", re.MULTILINE
+)
+
+
+def looks_like(text: str) -> bool:
+    """Return whether ``text`` opens a block of a DFModel file; cheap, no promise it parses."""
+    return _BLOCK.search(text) is not None
+
+
+def read_task(text: str, source: str, overrides: Iterable[str] = ()) -> Task:
+    """Read a DFModel file.
+
+    Parameters
+    ----------
+    text : str
+        Protobuf text of message ``DSE``.
+    source : str
+        What errors call the file.
+    overrides : iterable of str
+        ``path=value`` in the file's own field names, applied in order.
+
+    Raises
+    ------
+    InputError
+        ``SOURCE: path: what came, what is allowed, the nearest name``.
+
+    Notes
+    -----
+    `Task.rules` is the release the fields point to, with ``+separate`` where the file counts
+    both halves of an all-reduce. A kernel whose ``config`` is not set is pinned to partition 0,
+    as in the public tool; where as many partitions as kernels are asked for (or none is said),
+    that tool gives every kernel its own and pins nothing.
+    """
+    with in_file(source):
+        dse = parse_text(text)
+    with in_file(f"{source} (override)"):
+        for override in overrides:
+            apply_override(dse, override)
+    with in_file(source):
+        return _task(dse)
+
+
+def _task(dse: Any) -> Task:
+    name, execution = _execution(dse)
+    for block in ("dataflow_graph", "system"):
+        if not dse.HasField(block):
+            raise InputError(Problem(block, "this block is missing."))
+    variant = execution.WhichOneof("workload_variant")
+    allowed = ", ".join(_WORKLOADS)
+    if variant is None:
+        raise InputError(Problem(name, f"no workload is given; allowed: {allowed}."))
+    if variant not in _WORKLOADS:
+        raise unsupported(f"{name}.{variant}", "this workload", allowed)
+    _check_supported(dse, name, execution)
+    if execution.word < 1:
+        raise InputError(
+            Problem(f"{name}.word", f"got {execution.word}; allowed: bytes of one element, from 1.")
+        )
+    graph = read_graph(dse.dataflow_graph, execution.word)
+    workload, given = _WORKLOADS[variant](dse, name, graph)
+    return Task(
+        workload=workload,
+        system=_system(dse, name, execution),
+        constraints=_constraints(dse, name, execution, given),
+        rules=release(dse, execution),
+    )
+
+
+def _execution(dse: Any) -> tuple[str, Any]:
+    """Return the block that says what to run, and what this release calls it."""
+    given = [name for name in ("execution", "miscellany") if dse.HasField(name)]
+    if len(given) != 1:
+        came = "given twice: it is miscellany, too" if given else "this block is missing"
+        raise InputError(Problem("execution", f"{came}; allowed: one of the two."))
+    return given[0], getattr(dse, given[0])
+
+
+def _check_supported(dse: Any, name: str, execution: Any) -> None:
+    system, memory = dse.system, dse.system.memory
+    none = "0 or unset"
+    problems: list[Problem] = []
+    for path, value, what, allowed in (
+        ("system.accelerator.pmu", system.accelerator.pmu, "place and route", none),
+        ("system.HBD", system.HBD, "a rail-only network", none),
+        ("system.memory.second_dram_bw", memory.second_dram_bw, "a second memory", none),
+        ("system.memory.second_dram_cap", memory.second_dram_cap, "a second memory", none),
+        (f"{name}.effective_stage", execution.effective_stage, "an effective stage", none),
+        (
+            f"{name}.skip_inter_chip_optimization",
+            execution.skip_inter_chip_optimization,
+            "leaving kernels whole",
+            "false",
+        ),
+        (
+            f"{name}.optimization",
+            execution.optimization not in ("", "CMN"),
+            f"summing only {execution.optimization}",
+            "CMN",
+        ),
+    ):
+        if value:
+            problems.extend(unsupported(path, what, allowed).problems)
+    if problems:
+        raise InputError(problems)
+
+
+# What a workload block gives: the workload, and microbatch and tile size (0: free).
+_Given = tuple[int, int]
+
+
+def _llm(dse: Any, name: str, graph: DataflowGraph) -> tuple[Workload, _Given]:
+    execution = getattr(dse, name)
+    llm, path = execution.llm, f"{name}.llm"
+    in_graph = llm.num_layer_in_graph
+    if name == "miscellany":  # this release has no such field: always one
+        in_graph = in_graph or 1
+    for field in ("hidden_dim", "micro_batch_size", "tile_size"):
+        value, least = getattr(llm, field), 1 if field == "hidden_dim" else 0
+        if value < least:
+            allowed = f"a whole number, at least {least}{'' if least else ' (0 leaves it free)'}"
+            raise InputError(Problem(f"{path}.{field}", f"got {value}; allowed: {allowed}."))
+    names = {
+        "n_layers": "num_layer",
+        "layers_in_graph": "num_layer_in_graph",
+        "sequence_length": "seq_len",
+        "boundary_size": "hidden_dim",
+    }
+    with fields_of(path, names):
+        workload = Workload(
+            graph=graph,
+            n_layers=llm.num_layer,
+            layers_in_graph=in_graph,
+            global_batch_size=llm.global_batch_size,
+            sequence_length=llm.seq_len,
+            boundary_size=float(llm.hidden_dim * llm.seq_len * execution.word),
+            name="llm",
+        )
+    return workload, (llm.micro_batch_size, llm.tile_size)
+
+
+# One reader a workload; a new one also says how its kernels are read.
+_WORKLOADS: dict[str, Callable[[Any, str, DataflowGraph], tuple[Workload, _Given]]] = {"llm": _llm}
+
+
+def _constraints(dse: Any, name: str, execution: Any, given: _Given) -> Constraints:
+    kernels, path = dse.dataflow_graph.kernels, f"{name}.num_config"
+    unfused = choice(
+        f"{name}.execution_style",
+        "ExecutionStyle",
+        execution.execution_style,
+        {"DATAFLOW": False, "KERNEL_BY_KERNEL": True},
+    )
+    limit, count = execution.num_config or len(kernels), len(kernels)
+    if limit < 1 or (unfused and limit != count):
+        allowed = "0 (unset) or " + (f"{count}, one a kernel" if unfused else "above")
+        raise InputError(Problem(path, f"got {execution.num_config}; allowed: {allowed}."))
+    pins: list[tuple[str, int]] = []
+    for i, kernel in enumerate(kernels):
+        if limit != count and not -1 <= kernel.config < limit:
+            raise InputError(
+                Problem(
+                    f"dataflow_graph.kernels[{i}].config",
+                    f"got {kernel.config}; allowed: -1 (free) to {limit - 1}, as num_config "
+                    f"is {limit}.",
+                )
+            )
+        # The public tool looks at pins only where the limit is not one partition a kernel.
+        if kernel.config >= 0 and not unfused and limit != count:
+            pins.append((kernel.name, kernel.config))
+    microbatch_size, tile_size = given
+    with fields_of(name, {"max_partitions": "num_config"}):
+        return Constraints(
+            microbatch_size=microbatch_size or None,
+            tile_size=tile_size or None,
+            max_partitions=None if unfused else limit,
+            kernel_by_kernel=unfused,
+            partitions=tuple(pins),
+        )
+
+
+def _system(dse: Any, name: str, execution: Any) -> System:
+    system, cost = dse.system, dse.cost
+    chip, network = _chip(dse, name, execution), _network(dse)
+    with fields_of("system.memory", {"bandwidth": "dram_bw", "capacity": "dram_cap"}):
+        memory = Memory(
+            bandwidth=system.memory.dram_bw * GIGA, capacity=system.memory.dram_cap or None
+        )
+    prices_names = {
+        "link": "link_unit_price",
+        "switch": "switch_unit_price",
+        "memory": "dram_unit_price",
+        "switch_power": "switch_unit_power",
+        "memory_power": "dram_unit_power",
+    }
+    with fields_of("cost", prices_names):
+        prices = Prices(**{k: getattr(cost, v) / GIGA for k, v in prices_names.items()})
+    with fields_of("system", {"n_chips": "num_chip"}):
+        return System(
+            chip=chip,
+            memory=memory,
+            network=network,
+            n_chips=system.num_chip,
+            prices=prices,
+        )
+
+
+def _chip(dse: Any, name: str, execution: Any) -> Chip:
+    accelerator = dse.system.accelerator
+    names = {
+        "n_cores": "core",
+        "lanes": "systolic_width",
+        "stages": "systolic_height",
+        "frequency": "freq",
+        "sram_capacity": "sram_cap",
+        "utilization": f"/{name}.compute_util",
+        "price": "/cost.accelerator_price",
+        "power": "/cost.accelerator_power",
+    }
+    overlap = choice(
+        f"{name}.overlap",
+        "Overlap",
+        execution.overlap,
+        OVERLAPS,
+        unset=Overlap.ALL if execution.perfect_overlap else Overlap.NONE,
+    )
+    if execution.overlap and execution.perfect_overlap and overlap is not Overlap.ALL:
+        raise InputError(
+            Problem(f"{name}.perfect_overlap", "contradicts overlap; allowed: one of the two.")
+        )
+    with fields_of("system.accelerator", names):
+        return Chip(
+            n_cores=accelerator.core,
+            lanes=accelerator.systolic_width,
+            stages=accelerator.systolic_height,
+            frequency=accelerator.freq * GIGA,
+            sram_capacity=accelerator.sram_cap,
+            utilization=execution.compute_util or None,
+            overlap=overlap,
+            price=dse.cost.accelerator_price,
+            power=dse.cost.accelerator_power,
+        )
+
+
+def _network(dse: Any) -> tuple[Dimension, ...]:
+    system = dse.system
+    variant = system.WhichOneof("topology_variant")
+    if variant is None:
+        allowed = ", ".join(TOPOLOGIES)
+        raise InputError(Problem("system", f"no network is given; allowed: {allowed}."))
+    words = TOPOLOGIES[variant][1]
+    shape, path = getattr(system, variant), f"system.{variant}"
+    letters = dimension_letters(len(words))
+    dimensions: list[Dimension] = []
+    for word, letter in zip(words, letters, strict=True):
+        # A transformer on one dimension uses all chips, whatever x says.
+        size = system.num_chip if len(words) == 1 else getattr(shape, letter)
+        power = f"link_unit_power_{letter}"
+        names = {
+            "size": letter if len(words) > 1 else "/system.num_chip",
+            "bandwidth": f"link_bw_{letter}",
+            "latency": "/system.accelerator.link_latency",
+            "link_power": f"/cost.{power}",
+        }
+        with fields_of(path, names):
+            dimensions.append(
+                Dimension(
+                    kind=LINKS[word],
+                    bandwidth=getattr(shape, f"link_bw_{letter}") * GIGA,
+                    size=size or None,
+                    latency=system.accelerator.link_latency / GIGA,
+                    parallelism=_parallelism(shape, f"par_{letter}", path),
+                    # The fourth dimension has no such field.
+                    link_power=getattr(dse.cost, power, 0.0) / GIGA,
+                )
+            )
+    return tuple(dimensions)
+
+
+def _parallelism(shape: Any, field: str, path: str) -> Parallelism | None:
+    word = getattr(shape, field)
+    if word == "":
+        return None
+    if word not in PARALLELISMS:
+        path = f"{path}.{field}"
+        if word == "SP":
+            raise unsupported(path, "sequence parallelism", ", ".join(PARALLELISMS))
+        raise unknown(path, f'unknown value "{word}"', word, PARALLELISMS)
+    return PARALLELISMS[word]

@@ -1,0 +1,181 @@
+"""DFModel's words beside crosstack's, in both directions, and what its text implies.
+
+Source: ``dfmodel_code``.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crosstack.chip.chip import Overlap
+from crosstack.system.system import DimensionKind, Parallelism
+from crosstack.workload.graph import Axis, Collective, ComputeUnit, Direction, KernelKind
+
+__all__ = [
+    "COLLECTIVES",
+    "DIRECTIONS",
+    "GIGA",
+    "KERNEL_FIELDS",
+    "LINKS",
+    "OVERLAPS",
+    "PARALLELISMS",
+    "PERIODIC",
+    "SHARDINGS",
+    "TILINGS",
+    "UNITS",
+    "VARIANTS",
+    "Variant",
+    "matching_operands",
+    "release",
+    "single",
+]
+
+# Bandwidths are GB/s, clocks GHz, latencies ns and unit prices per GB/s: all by one factor.
+# Small quantities are divided by it, not multiplied by 1e-9, so that 150 ns is exactly 1.5e-7 s.
+GIGA = 1e9
+
+UNITS = {"SYSTOLIC": ComputeUnit.SYSTOLIC, "SIMD": ComputeUnit.SIMD}
+DIRECTIONS = {"FWD": Direction.FORWARD, "BWD": Direction.BACKWARD}
+TILINGS = {
+    "OUTER_TILING": Axis.OUTER,
+    "M_TILING": Axis.M,
+    "K_TILING": Axis.K,
+    "N_TILING": Axis.N,
+    "NO_TILING": Axis.NONE,
+}
+SHARDINGS = {
+    "OUTER_SHARDING": Axis.OUTER,
+    "M_SHARDING": Axis.M,
+    "K_SHARDING": Axis.K,
+    "N_SHARDING": Axis.N,
+    "NO_SHARDING": Axis.NONE,
+}
+# ALL_REDUCE_PERIODIC is an all-reduce with `Communication.periodic` set.
+PERIODIC = "ALL_REDUCE_PERIODIC"
+COLLECTIVES = {
+    "ALL_REDUCE": Collective.ALL_REDUCE,
+    "ALL_TO_ALL": Collective.ALL_TO_ALL,
+    "ALL_GATHER": Collective.ALL_GATHER,
+    PERIODIC: Collective.ALL_REDUCE,
+    "POINT_TO_POINT": Collective.POINT_TO_POINT,
+    "BROADCAST": Collective.BROADCAST,
+}
+OVERLAPS = {
+    "PERFECT_OVERLAP": Overlap.ALL,
+    "NO_OVERLAP": Overlap.NONE,
+    "OVERLAP_COMPUTE_MEMORY": Overlap.COMPUTE_MEMORY,
+}
+LINKS = {
+    "r": DimensionKind.RING,
+    "sw": DimensionKind.SWITCH,
+    "fc": DimensionKind.FULLY_CONNECTED,
+}
+PARALLELISMS = {
+    "TP": Parallelism.TENSOR,
+    "PP": Parallelism.PIPELINE,
+    "DP": Parallelism.DATA,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One ``kernel_variant``: the kind it stands for and what it calls the operands' bytes."""
+
+    kind: KernelKind
+    inputs: tuple[str, ...]
+    weight: str | None = None
+
+
+_ONE_INPUT = ("input_tensor_size",)
+_TWO_INPUTS = ("input_tensor_1_size", "input_tensor_2_size")
+VARIANTS = {
+    "gemm_input1_weight": Variant(
+        kind=KernelKind.GEMM_WEIGHT, inputs=_ONE_INPUT, weight="weight_tensor_size"
+    ),
+    "gemm_input1_input2": Variant(kind=KernelKind.GEMM, inputs=_TWO_INPUTS),
+    "elementwise_input1": Variant(kind=KernelKind.ELEMENTWISE, inputs=_ONE_INPUT),
+    "elementwise_input1_input2": Variant(kind=KernelKind.ELEMENTWISE_2, inputs=_TWO_INPUTS),
+}
+
+# Field of `Kernel`: field of every variant.
+KERNEL_FIELDS = {
+    "outer": "outer",
+    "m": "M",
+    "n": "N",
+    "output_size": "output_tensor_size",
+    "memory_traffic": "memory_size",
+    "sram_extra": "sram_extra",
+    "memory_extra": "dram_extra",
+}
+
+
+def single(value: float) -> float:
+    """Round to the nearest float32, as every real number of a DFModel file is; may be infinite."""
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def matching_operands(
+    edges: Sequence[tuple[int, int]],
+    made: Sequence[float],
+    inputs: Sequence[tuple[float, ...]],
+) -> list[int | None]:
+    """Recognise by its bytes which operand each edge feeds; None where the bytes fit neither.
+
+    Parameters
+    ----------
+    edges : sequence of (int, int)
+        Producing and consuming kernel, in listing order.
+    made : sequence of float
+        Bytes each kernel makes, rounded by `single`. [B]
+    inputs : sequence of tuple of float
+        Bytes of each kernel's operands, rounded likewise. [B]
+
+    Notes
+    -----
+    The published tool gives every edge of two equal operands to the first; here the second edge
+    takes the second. `crosstack.model.rules.ModelRules.operand_by_size` decides what is counted.
+    """
+    taken: set[tuple[int, int]] = set()
+    operands: list[int | None] = []
+    for source, target in edges:
+        fits = [o for o, size in enumerate(inputs[target]) if size == made[source]]
+        free = [o for o in fits if (target, o) not in taken]
+        operand = next(iter(free or fits), None)
+        operands.append(operand)
+        if operand is not None:
+            taken.add((target, operand))
+    return operands
+
+
+def release(dse: Any, execution: Any) -> str:
+    """Guess the rule set of a file from the fields that only some releases have.
+
+    ``execution`` is the block of that name, or ``miscellany``. Release E3b cannot be told from
+    the README's (E3a) without ``second_dram_*``, which is not supported.
+    """
+    bodies = [getattr(k, k.WhichOneof("kernel_variant") or "gemm_input1_weight")
+              for k in dse.dataflow_graph.kernels]  # fmt: skip
+    fifth = (
+        dse.system.WhichOneof("topology_variant") == "r_r_r_r"
+        or execution.optimization != ""
+        or execution.skip_inter_chip_optimization
+        or execution.turn_off_p_and_r
+        or any(body.sram_extra or body.dram_extra for body in bodies)
+    )
+    fourth = (
+        execution.overlap != 0
+        or execution.separate_rs_ag_for_ar
+        or dse.system.accelerator.link_latency != 0
+        or any(connection.zero_out for connection in dse.dataflow_graph.connections)
+    )
+    if fifth or fourth:
+        both_halves = "+separate" if execution.separate_rs_ag_for_ar else ""
+        return ("dfmodel-e5" if fifth else "dfmodel-e4") + both_halves
+    return "dfmodel-e2" if dse.HasField("miscellany") else "dfmodel-readme"

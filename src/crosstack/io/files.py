@@ -1,0 +1,108 @@
+"""The gatekeeper of files: what may be read as text, and writing that never leaves half a file."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from crosstack.errors import InputError, Problem
+
+__all__ = ["LARGEST_FILE", "in_file", "read_text", "write_atomically"]
+
+LARGEST_FILE = 64_000_000
+"""Largest file that is read. [B]"""
+
+
+def in_file(error: InputError, source: str) -> InputError:
+    """Return the same error with ``source: `` put before the path of every problem."""
+    return InputError(
+        Problem(f"{source}: {p.path}" if p.path else source, p.message) for p in error.problems
+    )
+
+
+def _refuse(path: str | Path, message: str) -> InputError:
+    return InputError(Problem(str(path), message))
+
+
+def read_text(path: str | Path) -> str:
+    """Return the text of a file.
+
+    Parameters
+    ----------
+    path : str or Path
+        A regular file of UTF-8 text, at most `LARGEST_FILE`, checked before reading.
+
+    Raises
+    ------
+    InputError
+        If it is missing, a directory, empty, too large, or not text.
+    """
+    try:
+        found = os.stat(path)
+        if stat.S_ISDIR(found.st_mode):
+            raise _refuse(path, "is a directory; allowed: a file.")
+        if not stat.S_ISREG(found.st_mode):
+            raise _refuse(path, "is not a regular file.")
+        if found.st_size > LARGEST_FILE:
+            size, limit = found.st_size / 1e6, LARGEST_FILE / 1e6
+            raise _refuse(path, f"file is {size:,.4g} MB; allowed: up to {limit:,.4g} MB.")
+        content = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise _refuse(path, "no such file.") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path itself
+        if isinstance(error, InputError):
+            raise
+        reason = getattr(error, "strerror", None) or str(error)
+        raise _refuse(path, f"cannot be read: {reason}.") from None
+    return _decode(path, content)
+
+
+def _decode(path: str | Path, content: bytes) -> str:
+    if not content.strip():
+        raise _refuse(path, "the file is empty.")
+    nul = content.find(b"\0")
+    if nul >= 0:
+        raise _refuse(path, f"is not text: a NUL byte at offset {nul}.")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _refuse(path, f"is not UTF-8 text: a bad byte at offset {error.start}.") from None
+
+
+def write_atomically(path: str | Path, text: str) -> None:
+    """Write ``text`` to a file so that a reader sees the old file or the new one, never a part.
+
+    Raises
+    ------
+    InputError
+        If the directory does not exist or is not writable.
+    """
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise _refuse(path, f"there is no directory {str(target.parent)!r}.")
+    if target.is_dir():
+        raise _refuse(path, "is a directory; allowed: a file.")
+    temporary: str | None = None
+    try:
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else _new_file_mode()
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        os.chmod(temporary, mode)
+        os.replace(temporary, target)
+        temporary = None
+    except OSError as error:
+        raise _refuse(path, f"cannot be written: {error.strerror or error}.") from None
+    finally:
+        if temporary is not None:
+            with suppress(OSError):
+                os.unlink(temporary)
+
+
+def _new_file_mode() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask

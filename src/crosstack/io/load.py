@@ -1,0 +1,71 @@
+"""Reads and writes tasks in any format crosstack knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from crosstack.errors import InputError, Problem
+from crosstack.io.files import read_text, write_atomically
+from crosstack.mapping.mapping import Task
+
+__all__ = ["load", "save"]
+
+_NATIVE = (".yaml", ".yml")
+_DFMODEL = (".txt", ".pbtxt")
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Task:
+    """Return the task that a file holds.
+
+    Parameters
+    ----------
+    path : str or Path
+        Native YAML, or DFModel's protobuf text; ``.yaml`` and ``.yml`` are native, anything else
+        is told by what it looks like.
+    overrides : sequence of str
+        ``path=value``, applied before the file is checked.
+
+    Raises
+    ------
+    InputError
+        With every problem found, one line each: ``FILE: path: what is wrong``.
+    """
+    text = read_text(path)
+    if Path(path).suffix.lower() not in _NATIVE:
+        from crosstack.io import dfmodel
+
+        if dfmodel.looks_like(text):
+            return dfmodel.read_task(text, str(path), overrides)
+    from crosstack.io import native
+
+    return native.read_task(text, str(path), overrides)
+
+
+def save(task: Task, path: str | Path) -> None:
+    """Write a task to a file, in the format of its suffix.
+
+    Parameters
+    ----------
+    task : Task
+        What to write.
+    path : str or Path
+        ``.yaml`` or ``.yml``: native; ``.txt`` or ``.pbtxt``: DFModel's protobuf text.
+
+    Raises
+    ------
+    InputError
+        If the suffix is another, or the file cannot be written.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix in _NATIVE:
+        from crosstack.io import native
+
+        write_atomically(path, native.write_task(task))
+    elif suffix in _DFMODEL:
+        from crosstack.io import dfmodel
+
+        write_atomically(path, dfmodel.write_task(task))
+    else:
+        allowed = ", ".join((*_NATIVE, *_DFMODEL))
+        raise InputError(Problem(str(path), f"unknown suffix {suffix!r}; allowed: {allowed}."))

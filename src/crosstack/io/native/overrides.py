@@ -1,0 +1,126 @@
+"""``--set system.chip.utilization=0.8``: changes to a file's tree before it is checked."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+from typing import Any, get_args, get_origin
+
+from crosstack.errors import InputError, Problem
+from crosstack.io.native.problems import path_of, unknown_field
+from crosstack.io.native.schema import (
+    FileModel,
+    InputFile,
+    LibraryModel,
+    TaskFile,
+    shown,
+    strip_optional,
+)
+from crosstack.io.yaml_tree import parse_yaml
+
+__all__ = ["override"]
+
+_PART = re.compile(r'\.?([^.\[\]"=]+)|\[(\d{1,9})\]|\["([^"]+)"\]')
+
+
+def override(data: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """Return the tree of a file with values replaced or added.
+
+    Parameters
+    ----------
+    data : dict
+        The parsed file; it is not changed.
+    assignments : sequence of str
+        ``path=value``: fields joined by dots, list entries as ``[0]``, odd names as ``["a.b"]``;
+        the value is YAML. A library name on the way (``chip: sn30``) becomes a mapping that
+        starts from that entry; a section that is not there is made.
+
+    Raises
+    ------
+    InputError
+        If a part of a path does not exist; names the nearest.
+    """
+    if not assignments:
+        return data
+    changed = copy.deepcopy(data)
+    problems: list[Problem] = []
+    for assignment in assignments:
+        try:
+            path, value = _parse(assignment)
+            _assign(changed, path, value)
+        except InputError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise InputError(problems)
+    return changed
+
+
+def _parse(assignment: str) -> tuple[list[str | int], Any]:
+    parts: list[str | int] = []
+    at = 0
+    while match := _PART.match(assignment, at):
+        number, name = match[2], match[1] or match[3]
+        parts.append(int(number) if number else name.strip())
+        at = match.end()
+    if not parts or assignment[at : at + 1] != "=":
+        message = "allowed: PATH=VALUE, such as system.chip.utilization=0.8."
+        raise InputError(Problem("", f"got {shown(assignment)}; {message}"))
+    try:
+        return parts, parse_yaml(assignment[at + 1 :])
+    except InputError as error:
+        raise error.under(path_of("", parts)) from None
+
+
+def _assign(data: dict[str, Any], path: list[str | int], value: Any) -> None:
+    node: Any = data
+    schema: Any = TaskFile
+    for depth, part in enumerate(path):
+        inner = _check_part(node, schema, path, depth)
+        if depth == len(path) - 1:
+            node[part] = value
+            return
+        child = node[part] if isinstance(part, int) else node.get(part)
+        child = node[part] = _opened(child, inner, path_of("", path[: depth + 1]))
+        node, schema = child, inner
+
+
+def _check_part(node: Any, schema: Any, path: list[str | int], depth: int) -> Any:
+    """Return what the schema holds under ``path[depth]``; raise unless it may stand there."""
+    part, here = path[depth], path_of("", path[:depth])
+    full = path_of("", path[: depth + 1])
+    if get_origin(schema) is list:
+        if not isinstance(part, int):
+            raise InputError(Problem(full, f"{here} is a list; allowed: {here}[0], ..."))
+        if part >= len(node):
+            count = f"{len(node)} entries, numbered from 0" if node else "no entries"
+            raise InputError(Problem(full, f"there is no such entry: {here} has {count}."))
+        return strip_optional(get_args(schema)[0])
+    if isinstance(part, int):
+        raise InputError(Problem(full, f"{here or 'the file'} is not a list."))
+    if get_origin(schema) is dict:
+        return None
+    if isinstance(schema, type) and issubclass(schema, FileModel):
+        if part not in schema.model_fields:
+            raise InputError(Problem(full, unknown_field(part, schema.model_fields)))
+        return strip_optional(schema.model_fields[part].annotation)
+    raise InputError(Problem(full, f"{here} is a single value and has no fields."))
+
+
+def _opened(child: Any, schema: Any, path: str) -> Any:
+    """Return ``child`` as something that a part can be set in."""
+    if get_origin(schema) is list:
+        if child is None or isinstance(child, list):
+            return child or []
+        raise InputError(Problem(path, f"is {shown(child)}, not a list."))
+    is_model = isinstance(schema, type) and issubclass(schema, FileModel)
+    if isinstance(child, str) and is_model and issubclass(schema, LibraryModel):
+        return {"library": child}
+    if isinstance(child, str) and schema is InputFile:
+        return {"kernel": child}
+    if is_model or get_origin(schema) is dict:
+        if child is None:
+            return {}
+        if not isinstance(child, dict):
+            raise InputError(Problem(path, f"is {shown(child)}, not a mapping."))
+    return child

@@ -1,0 +1,115 @@
+"""What pydantic found wrong, in crosstack's words: the path, what came, what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar, get_args
+
+from pydantic import ValidationError
+
+from crosstack.errors import InputError, Problem, nearest
+from crosstack.io.native.schema import FileModel, LibraryModel, shown, strip_optional
+
+__all__ = ["collecting", "path_of", "unknown_field", "unknown_kernel", "validate"]
+
+Model = TypeVar("Model", bound=FileModel)
+
+
+@contextmanager
+def collecting(problems: list[Problem], path: str) -> Iterator[None]:
+    """Append the problems of an `InputError` raised inside to ``problems``, under ``path``."""
+    try:
+        yield
+    except InputError as error:
+        problems.extend(error.under(path).problems)
+
+
+def validate(model: type[Model], value: object, path: str, problems: list[Problem]) -> Model | None:
+    """Return ``value`` as a ``model``; None, with ``problems`` longer, if it is not one."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        problems.extend(_translate(error, model, path))
+        return None
+
+
+def path_of(prefix: str, location: Iterable[str | int]) -> str:
+    """Return ``system.network[1].size`` for ``("network", 1, "size")`` under ``system``."""
+    path = prefix
+    for part in location:
+        dot = "." if path else ""
+        path += f"[{part}]" if isinstance(part, int) else f"{dot}{part}"
+    return path
+
+
+def unknown_field(name: object, allowed: Iterable[str]) -> str:
+    """Return the message for a field that does not exist."""
+    names = list(allowed)
+    close = nearest(name, names, 1)
+    hint = f' Did you mean "{close[0]}"?' if close else ""
+    return f"unknown field.{hint} Allowed: {', '.join(names)}."
+
+
+def unknown_kernel(name: str, kernels: Iterable[str], *, hint: bool = True) -> str:
+    """Return the message for a kernel that does not exist; looking for the nearest is slow."""
+    found = nearest(name[:100], kernels) if hint else []
+    close = ", ".join(f'"{kernel}"' for kernel in found)
+    return f'no kernel is called "{name}".' + (f" Nearest: {close}." if close else "")
+
+
+def _translate(error: ValidationError, root: type[FileModel], prefix: str) -> list[Problem]:
+    found = error.errors(include_url=False)
+    # A misspelt field also leaves the field it stands for missing: one mistake, one line.
+    meant = {
+        (item["loc"][:-1], name)
+        for item in found
+        if item["type"] == "extra_forbidden"
+        for name in nearest(item["loc"][-1], _fields(root, item["loc"][:-1]), 1)
+    }
+    return [
+        problem
+        for item in found
+        if item["type"] != "missing" or (item["loc"][:-1], item["loc"][-1]) not in meant
+        for problem in _problems(item, root, prefix)
+    ]
+
+
+def _problems(item: Any, root: type[FileModel], prefix: str) -> Iterable[Problem]:
+    location, kind = item["loc"], item["type"]
+    path = path_of(prefix, location)
+    cause = item.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):
+        return cause.under(path).problems
+    if kind == "extra_forbidden":
+        message = unknown_field(location[-1], _fields(root, location[:-1]))
+    elif kind == "missing":
+        message = "required, but missing."
+    elif kind == "list_type":
+        message = f"got {shown(item['input'])}; allowed: a list."
+    elif kind in ("model_type", "model_attributes_type", "dict_type"):
+        model = _model_at(root, location)
+        name = "a name from the library, or " if model and issubclass(model, LibraryModel) else ""
+        of = f" of {', '.join(model.model_fields)}" if model else ""
+        message = f"got {shown(item['input'])}; allowed: {name}a mapping{of}."
+    else:
+        message = f"got {shown(item['input'])}; {item['msg']}."
+    return [Problem(path, message)]
+
+
+def _fields(root: type[FileModel], location: Iterable[str | int]) -> list[str]:
+    model = _model_at(root, location)
+    return list(model.model_fields) if model else []
+
+
+def _model_at(root: type[FileModel], location: Iterable[str | int]) -> type[FileModel] | None:
+    """Return the model of the mapping at ``location``, None where there is none."""
+    here: Any = root
+    for part in location:
+        if isinstance(part, int):
+            here = strip_optional(get_args(here)[0])
+        elif isinstance(here, type) and issubclass(here, FileModel):
+            here = strip_optional(here.model_fields[part].annotation)
+        else:
+            return None
+    return here if isinstance(here, type) and issubclass(here, FileModel) else None

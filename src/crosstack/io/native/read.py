@@ -1,0 +1,111 @@
+"""Reads a native YAML file: text, tree, overrides, shape, records; all problems in one error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from crosstack.errors import InputError, Problem
+from crosstack.io.files import in_file
+from crosstack.io.native.overrides import override
+from crosstack.io.native.problems import collecting, unknown_field, unknown_kernel, validate
+from crosstack.io.native.read_system import read_system
+from crosstack.io.native.read_workload import read_workload
+from crosstack.io.native.schema import (
+    ConstraintsFile,
+    FileModel,
+    HeadFile,
+    SystemFile,
+    TaskFile,
+    WorkloadFile,
+    shown,
+)
+from crosstack.io.yaml_tree import parse_yaml
+from crosstack.mapping.mapping import Constraints, Task
+from crosstack.model.rules import rules_named
+from crosstack.workload.graph import Workload
+
+__all__ = ["read_task"]
+
+
+def read_task(text: str, source: str, overrides: Sequence[str] = ()) -> Task:
+    """Return the task that a native YAML file holds.
+
+    Parameters
+    ----------
+    text : str
+        The file's text.
+    source : str
+        What to call the file in errors.
+    overrides : sequence of str
+        ``path=value``, see `crosstack.io.native.override`.
+
+    Raises
+    ------
+    InputError
+        With every problem found, one line each: ``FILE: path: what is wrong``.
+    """
+    try:
+        tree = parse_yaml(text)
+        if not isinstance(tree, dict):
+            allowed = f"a mapping of {', '.join(TaskFile.model_fields)}"
+            raise InputError(Problem("", f"got {shown(tree)}; allowed: {allowed}."))
+        return _task(override(tree, overrides))
+    except InputError as error:
+        raise in_file(error, source) from None
+
+
+def _task(tree: dict[str, Any]) -> Task:
+    problems = [
+        Problem(name, unknown_field(name, TaskFile.model_fields))
+        for name in tree
+        if name not in TaskFile.model_fields
+    ]
+    # Section by section, so that a slip in one does not hide what is wrong in another.
+    named = {key: tree[key] for key in HeadFile.model_fields if key in tree}
+    head = validate(HeadFile, named, "", problems)
+    sections: dict[str, Any] = {}
+    for name, model in _SECTIONS.items():
+        if tree.get(name) is not None:
+            sections[name] = validate(model, tree[name], name, problems)
+        elif name != "constraints":
+            problems.append(Problem(name, "required, but missing."))
+    file = sections.get("workload")
+    workload = file and read_workload(file, head.name if head else None, problems)
+    file = sections.get("system")
+    system = file and read_system(file, problems)
+    constraints = _constraints(sections.get("constraints"), workload, problems)
+    rules = head.rules if head else None
+    if rules is not None:
+        with collecting(problems, ""):
+            rules_named(rules)
+    if problems or workload is None or system is None:
+        raise InputError(problems)
+    return Task(workload=workload, system=system, constraints=constraints, rules=rules)
+
+
+_SECTIONS: dict[str, type[FileModel]] = {
+    "workload": WorkloadFile,
+    "system": SystemFile,
+    "constraints": ConstraintsFile,
+}
+
+
+def _constraints(
+    file: ConstraintsFile | None, workload: Workload | None, problems: list[Problem]
+) -> Constraints:
+    if file is None:
+        return Constraints()
+    values = file.given()
+    for name in ("partitions", "sharding"):
+        given = values.pop(name, None) or {}
+        values[name] = tuple(given.items())
+        kernels = given if workload is None else workload.graph.index
+        problems.extend(
+            Problem(f"constraints.{name}.{kernel}", unknown_kernel(kernel, kernels, hint=i < 20))
+            for i, kernel in enumerate(given)
+            if kernel not in kernels
+        )
+    with collecting(problems, "constraints"):
+        return Constraints(**values)
+    return Constraints()

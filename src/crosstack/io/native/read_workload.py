@@ -1,0 +1,299 @@
+"""The ``workload`` section of a native file, made into a `Workload`.
+
+Sizes that the file leaves out follow from the extents and from who makes an operand; see
+`default_input_size`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from crosstack.errors import InputError, Problem
+from crosstack.io.native.problems import collecting, unknown_kernel
+from crosstack.io.native.schema import KernelFile, TensorFile, WorkloadFile
+from crosstack.workload.graph import (
+    Axis,
+    Communication,
+    ComputeUnit,
+    Consumer,
+    DataflowGraph,
+    Direction,
+    Kernel,
+    KernelKind,
+    Tensor,
+    Workload,
+)
+from crosstack.workload.llm import llm
+
+__all__ = [
+    "default_boundary_size",
+    "default_input_size",
+    "default_output_size",
+    "default_sequence_length",
+    "default_unit",
+    "default_weight_size",
+    "read_workload",
+]
+
+_MOST_HINTS = 20
+
+
+def default_unit(kind: KernelKind) -> ComputeUnit:
+    """Return where kernels of a kind run: products on the systolic array, the rest on lanes."""
+    return ComputeUnit.SYSTOLIC if kind.is_gemm else ComputeUnit.SIMD
+
+
+def default_output_size(outer: int, m: int, n: int, word: int) -> float:
+    """Size of what a kernel makes: outer M N words. [B]"""
+    return float(outer * m * n * word)
+
+
+def default_weight_size(kind: KernelKind, outer: int, m: int, k: int, word: int) -> float:
+    """Size of a kernel's weight: outer M K words, if it has one. [B]"""
+    return float(outer * m * k * word) if kind is KernelKind.GEMM_WEIGHT else 0.0
+
+
+def default_input_size(
+    kind: KernelKind, operand: int, extents: tuple[int, int, int, int], word: int
+) -> float:
+    """Size of an operand that no kernel of the graph makes. [B]
+
+    Parameters
+    ----------
+    kind : KernelKind
+        Elementwise kernels read as much as they make; a weight multiplies one K x N input,
+        shared by all of ``outer``; a product reads outer M x K and outer K x N.
+    operand : int
+        0 or 1.
+    extents : tuple of int
+        outer, m, k, n. [1]
+    word : int
+        Bytes of one element. [B]
+    """
+    outer, m, k, n = extents
+    if not kind.is_gemm:
+        return float(outer * m * n * word)
+    if kind is KernelKind.GEMM_WEIGHT:
+        return float(k * n * word)
+    return float(outer * m * k * word) if operand == 0 else float(outer * k * n * word)
+
+
+def default_sequence_length(kernels: tuple[Kernel, ...]) -> int:
+    """Largest extent of the tiled axis over the kernels. [1]"""
+    return max((getattr(k, k.tiling) for k in kernels if k.tiling is not Axis.NONE), default=1)
+
+
+def default_boundary_size(graph: DataflowGraph) -> float:
+    """Bytes made by forward kernels that no forward kernel reads. [B]"""
+    forward = {k.name for k in graph.kernels if k.direction is Direction.FORWARD}
+    read = {t.producer for t in graph.tensors if any(c.kernel in forward for c in t.consumers)}
+    return sum(k.output_size for k in graph.kernels if k.name in forward - read)
+
+
+def read_workload(file: WorkloadFile, name: str | None, problems: list[Problem]) -> Workload | None:
+    """Return the workload, or None with ``problems`` longer.
+
+    Parameters
+    ----------
+    file : WorkloadFile
+        The section.
+    name : str or None
+        What to call it, unless the section says.
+    problems : list of Problem
+        Grows by everything that is wrong.
+    """
+    name = file.name or name
+    if file.llm is not None:
+        for other in sorted(file.model_fields_set - {"name", "llm"}):
+            message = "not allowed beside llm, which gives it; allowed: either llm or kernels."
+            problems.append(Problem(f"workload.{other}", message))
+        with collecting(problems, "workload.llm"):
+            return llm(**file.llm.model_dump(), name=name or "llm")
+        return None
+    return _Builder(file, problems).workload(name or "workload")
+
+
+@dataclass
+class _Builder:
+    """Builds an explicit graph, collecting problems on the way."""
+
+    file: WorkloadFile
+    problems: list[Problem]
+    index: dict[str, int] = field(default_factory=dict)
+    readers: dict[int, list[tuple[int, int, bool]]] = field(default_factory=dict)
+    producer_of: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def workload(self, name: str) -> Workload | None:
+        before = len(self.problems)
+        for required in ("kernels", "word"):
+            if getattr(self.file, required) is None:
+                also = " (or llm, a generator)" if required == "kernels" else ""
+                message = f"required, but missing{also}."
+                self.problems.append(Problem(f"workload.{required}", message))
+        files = self.file.kernels or []
+        for i, kernel in enumerate(files):
+            self.index.setdefault(kernel.name, i)
+        self._read_inputs(files)
+        tensors = self._read_tensors(self.file.tensors) if self.file.tensors is not None else None
+        if self.file.word is None or not files:
+            return None
+        kernels = self._kernels(files, self.file.word)
+        if len(self.problems) > before:
+            return None
+        graph = self._graph(kernels, tensors, self.file.word)
+        return None if graph is None else self._whole(graph, name)
+
+    def _read_inputs(self, files: list[KernelFile]) -> None:
+        """Note who reads what, from the ``inputs`` of every kernel."""
+        for i, kernel in enumerate(files):
+            path, given = f"workload.kernels[{i}].inputs", kernel.inputs or []
+            most = kernel.kind.n_inputs
+            if len(given) > most:
+                message = f"got {len(given)} operands; allowed for {kernel.kind}: up to {most}."
+                self.problems.append(Problem(path, message))
+                continue
+            if given and self.file.tensors is not None:
+                message = "not allowed beside workload.tensors, which says who reads what."
+                self.problems.append(Problem(path, message))
+                continue
+            for operand, entry in enumerate(given):
+                if entry is None:
+                    continue
+                producer = self._number(entry.kernel, f"{path}[{operand}]")
+                if producer is not None:
+                    self.producer_of[i, operand] = producer
+                    self.readers.setdefault(producer, []).append((i, operand, entry.elided))
+
+    def _read_tensors(self, files: list[TensorFile]) -> list[tuple[TensorFile, int]]:
+        """Note who reads what, from the list of tensors."""
+        known = []
+        for t, tensor in enumerate(files):
+            path = f"workload.tensors[{t}]"
+            producer = self._number(tensor.producer, f"{path}.producer")
+            for c, consumer in enumerate(tensor.consumers):
+                reader = self._number(consumer.kernel, f"{path}.consumers[{c}].kernel")
+                if reader is not None and producer is not None:
+                    self.producer_of.setdefault((reader, consumer.operand), producer)
+            if producer is not None:
+                known.append((tensor, producer))
+        return known
+
+    def _number(self, name: str, path: str) -> int | None:
+        if name not in self.index:
+            hint = len(self.problems) < _MOST_HINTS
+            self.problems.append(Problem(path, unknown_kernel(name, self.index, hint=hint)))
+        return self.index.get(name)
+
+    def _kernels(self, files: list[KernelFile], word: int) -> list[Kernel]:
+        kernels: list[Kernel] = []
+        outputs = [
+            default_output_size(f.outer or 1, f.m, f.n, word)
+            if f.output_size is None
+            else f.output_size
+            for f in files
+        ]
+        for i, file in enumerate(files):
+            with collecting(self.problems, f"workload.kernels[{i}]"):
+                kernels.append(self._kernel(i, file, outputs, word))
+        return kernels
+
+    def _kernel(self, i: int, file: KernelFile, outputs: list[float], word: int) -> Kernel:
+        outer, k = file.outer or 1, file.k or 1
+        extents = (outer, file.m, k, file.n)
+
+        def operand_size(operand: int) -> float:
+            producer = self.producer_of.get((i, operand))
+            if producer is not None:
+                return outputs[producer]
+            return default_input_size(file.kind, operand, extents, word)
+
+        given = file.input_sizes or [None] * file.kind.n_inputs
+        weight = file.weight_size
+        return Kernel(
+            name=file.name,
+            kind=file.kind,
+            outer=outer,
+            m=file.m,
+            k=k,
+            n=file.n,
+            output_size=outputs[i],
+            input_sizes=tuple(
+                operand_size(operand) if size is None else size
+                for operand, size in enumerate(given)
+            ),
+            weight_size=(
+                default_weight_size(file.kind, outer, file.m, k, word) if weight is None else weight
+            ),
+            unit=file.unit or default_unit(file.kind),
+            tiling=file.tiling or Axis.N,
+            direction=file.direction or Direction.FORWARD,
+            memory_traffic=file.memory_traffic or 0.0,
+            communications=tuple(
+                Communication(**c.model_dump()) for c in file.communications or ()
+            ),
+            repeats=file.repeats,
+            sram_extra=file.sram_extra or 0.0,
+            memory_extra=file.memory_extra or 0.0,
+        )
+
+    def _graph(
+        self, kernels: list[Kernel], listed: list[tuple[TensorFile, int]] | None, word: int
+    ) -> DataflowGraph | None:
+        try:
+            if listed is None:
+                tensors = self._tensors_from_inputs(kernels)
+            else:
+                tensors = tuple(_tensor(file, kernels[producer]) for file, producer in listed)
+            return DataflowGraph(kernels=tuple(kernels), tensors=tensors, word=word)
+        except InputError as error:
+            self.problems.extend(Problem(self._place(p.path), p.message) for p in error.problems)
+            return None
+
+    def _tensors_from_inputs(self, kernels: list[Kernel]) -> tuple[Tensor, ...]:
+        return tuple(
+            Tensor(
+                producer=kernels[producer].name,
+                consumers=tuple(
+                    Consumer(kernel=kernels[i].name, operand=operand, elided=elided)
+                    for i, operand, elided in self.readers[producer]
+                ),
+                size=kernels[producer].output_size,
+            )
+            for producer in sorted(self.readers)
+        )
+
+    def _place(self, path: str) -> str:
+        """Return where in the file the record's path is."""
+        match = re.match(r"tensors\[(\d+)\]\.consumers\[(\d+)\]", path)
+        if self.file.tensors is None and match:
+            producer = sorted(self.readers)[int(match[1])]
+            reader, operand, _ = self.readers[producer][int(match[2])]
+            return f"workload.kernels[{reader}].inputs[{operand}]"
+        if self.file.tensors is None and path.startswith("tensors"):
+            return "workload.kernels"
+        return f"workload.{path}"
+
+    def _whole(self, graph: DataflowGraph, name: str) -> Workload | None:
+        length, boundary = self.file.sequence_length, self.file.boundary_size
+        with collecting(self.problems, "workload"):
+            return Workload(
+                graph=graph,
+                n_layers=self.file.n_layers or 1,
+                layers_in_graph=self.file.layers_in_graph or 1,
+                global_batch_size=self.file.global_batch_size or 1,
+                sequence_length=length or default_sequence_length(graph.kernels),
+                boundary_size=default_boundary_size(graph) if boundary is None else boundary,
+                name=name,
+            )
+        return None
+
+
+def _tensor(file: TensorFile, producer: Kernel) -> Tensor:
+    return Tensor(
+        producer=file.producer,
+        size=producer.output_size if file.size is None else file.size,
+        consumers=tuple(
+            Consumer(kernel=c.kernel, operand=c.operand, elided=c.elided) for c in file.consumers
+        ),
+    )

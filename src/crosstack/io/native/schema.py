@@ -1,0 +1,348 @@
+"""The shape of a native YAML file: which fields there are, and what each may hold.
+
+Only shapes and single values are checked here. What fields mean together (defaults, library
+names, who reads whom) is in `read_workload` and `read_system`; the records check the rest.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from enum import StrEnum
+from functools import partial
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, PlainValidator, model_validator
+
+from crosstack.chip.chip import Overlap
+from crosstack.errors import InputError, Problem, nearest, require_quantity
+from crosstack.system.system import DimensionKind, Parallelism
+from crosstack.units import parse_quantity
+from crosstack.workload.graph import Axis, Collective, ComputeUnit, Direction, KernelKind
+
+__all__ = [
+    "ChipFile",
+    "CommunicationFile",
+    "ConstraintsFile",
+    "ConsumerFile",
+    "DimensionFile",
+    "FileModel",
+    "HeadFile",
+    "InputFile",
+    "KernelFile",
+    "LibraryModel",
+    "LlmFile",
+    "MemoryFile",
+    "PricesFile",
+    "SystemFile",
+    "TaskFile",
+    "TensorFile",
+    "TopologyFile",
+    "WorkloadFile",
+    "shown",
+    "strip_optional",
+]
+
+E_ = TypeVar("E_", bound=StrEnum)
+
+
+def shown(value: object) -> str:
+    """Return ``value`` for an error message, cut to a readable length."""
+    if isinstance(value, int) and abs(value) >= 10**40:
+        return "a huge number"
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    if value is None:
+        return "nothing"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:50]}...{text[-1]}"
+
+
+def _refuse(value: object, allowed: str) -> InputError:
+    return InputError(Problem("", f"got {shown(value)}; allowed: {allowed}."))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        quote = ' (put it in quotes: "...")' if isinstance(value, int | float) else ""
+        raise _refuse(value, f"text{quote}")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _refuse(value, "true or false")
+    return value
+
+
+def _whole(value: object, minimum: int = 1) -> int:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        value = int(value)  # 1e3 is 1000
+    good = isinstance(value, int) and not isinstance(value, bool) and minimum <= value < 2**53
+    if not isinstance(value, int) or not good:
+        raise _refuse(value, f"a whole number, at least {minimum}")
+    return value
+
+
+def _quantity(value: object, unit: str, above_zero: bool = False) -> float:
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        raise _refuse(value, f"a number [{unit}] or text with a unit")
+    number = parse_quantity(value, unit)
+    require_quantity("", number, unit, above_zero=above_zero)
+    return number
+
+
+def _one_of(value: object, choices: type[E_]) -> E_:
+    names = [choice.value for choice in choices]
+    if not isinstance(value, str) or value not in names:
+        close = nearest(value, names, 1) if isinstance(value, str) else []
+        hint = f' Did you mean "{close[0]}"?' if close else ""
+        message = f"got {shown(value)}; allowed: {', '.join(names)}.{hint}"
+        raise InputError(Problem("", message))
+    return choices(value)
+
+
+def _names(value: object) -> list[str]:
+    """Return a list of names; one name alone is a list of one."""
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list) or not value or not all(isinstance(v, str) for v in value):
+        raise _refuse(value, "a name, or a list of names")
+    return value
+
+
+def _checked(check: Callable[..., Any], **options: Any) -> PlainValidator:
+    return PlainValidator(partial(check, **options))
+
+
+Text = Annotated[str, _checked(_text)]
+Flag = Annotated[bool, _checked(_flag)]
+Count = Annotated[int, _checked(_whole)]
+Index = Annotated[int, _checked(_whole, minimum=0)]
+Bytes = Annotated[float, _checked(_quantity, unit="B")]
+BytesAboveZero = Annotated[float, _checked(_quantity, unit="B", above_zero=True)]
+Bandwidth = Annotated[float, _checked(_quantity, unit="B/s", above_zero=True)]
+Frequency = Annotated[float, _checked(_quantity, unit="Hz", above_zero=True)]
+Share = Annotated[float, _checked(_quantity, unit="1", above_zero=True)]
+Seconds = Annotated[float, _checked(_quantity, unit="s")]
+Dollars = Annotated[float, _checked(_quantity, unit="USD")]
+Watts = Annotated[float, _checked(_quantity, unit="W")]
+UnitPrice = Annotated[float, _checked(_quantity, unit="USD/(B/s)")]
+UnitPower = Annotated[float, _checked(_quantity, unit="W/(B/s)")]
+Names = Annotated[list[str], _checked(_names)]
+AxisName = Annotated[Axis, _checked(_one_of, choices=Axis)]
+ParallelismName = Annotated[Parallelism, _checked(_one_of, choices=Parallelism)]
+
+
+class FileModel(BaseModel):
+    """Base of every mapping in a file: an unknown field is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def given(self) -> dict[str, Any]:
+        """Return the fields that the file gives, ``null`` included."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+
+class LibraryModel(FileModel):
+    """A mapping whose other fields start from those of a library entry."""
+
+    library: Text | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, value: Any) -> Any:
+        return {"library": value} if isinstance(value, str) else value
+
+
+class CommunicationFile(FileModel):
+    """See `crosstack.workload.graph.Communication`."""
+
+    collective: Annotated[Collective, _checked(_one_of, choices=Collective)]
+    size: Bytes
+    periodic: Flag = False
+
+
+class InputFile(FileModel):
+    """Who makes an operand: a kernel's name, or a mapping."""
+
+    kernel: Text
+    elided: Flag = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, value: Any) -> Any:
+        return {"kernel": value} if isinstance(value, str) else value
+
+
+class KernelFile(FileModel):
+    """See `crosstack.workload.graph.Kernel`; an operand in ``inputs`` that is null is outside."""
+
+    name: Text
+    kind: Annotated[KernelKind, _checked(_one_of, choices=KernelKind)]
+    outer: Count | None = None
+    m: Count
+    k: Count | None = None
+    n: Count
+    inputs: list[InputFile | None] | None = None
+    input_sizes: list[Bytes | None] | None = None
+    weight_size: Bytes | None = None
+    output_size: Bytes | None = None
+    unit: Annotated[ComputeUnit, _checked(_one_of, choices=ComputeUnit)] | None = None
+    tiling: AxisName | None = None
+    direction: Annotated[Direction, _checked(_one_of, choices=Direction)] | None = None
+    memory_traffic: Bytes | None = None
+    communications: list[CommunicationFile] | None = None
+    repeats: Count | None = None
+    sram_extra: Bytes | None = None
+    memory_extra: Bytes | None = None
+
+
+class ConsumerFile(FileModel):
+    """See `crosstack.workload.graph.Consumer`."""
+
+    kernel: Text
+    operand: Index = 0
+    elided: Flag = False
+
+
+class TensorFile(FileModel):
+    """See `crosstack.workload.graph.Tensor`; for graphs that `KernelFile.inputs` cannot express."""
+
+    producer: Text
+    size: Bytes | None = None
+    consumers: list[ConsumerFile]
+
+
+class LlmFile(FileModel):
+    """The transformer generator; see `crosstack.workload.llm.llm`."""
+
+    hidden: Count
+    sequence_length: Count
+    n_heads: Count
+    head_size: Count
+    n_layers: Count
+    global_batch_size: Count
+    training: Flag = True
+    word: Count = 2
+    layers_in_graph: Count = 1
+
+
+class WorkloadFile(FileModel):
+    """A generator, or kernels spelled out."""
+
+    name: Text | None = None
+    llm: LlmFile | None = None
+    word: Count | None = None
+    n_layers: Count | None = None
+    layers_in_graph: Count | None = None
+    global_batch_size: Count | None = None
+    sequence_length: Count | None = None
+    boundary_size: Bytes | None = None
+    kernels: list[KernelFile] | None = None
+    tensors: list[TensorFile] | None = None
+
+
+class ChipFile(LibraryModel):
+    """See `crosstack.chip.chip.Chip`."""
+
+    name: Text | None = None
+    n_cores: Count | None = None
+    lanes: Count | None = None
+    stages: Count | None = None
+    frequency: Frequency | None = None
+    sram_capacity: BytesAboveZero | None = None
+    utilization: Share | None = None
+    overlap: Annotated[Overlap, _checked(_one_of, choices=Overlap)] | None = None
+    price: Dollars | None = None
+    power: Watts | None = None
+
+
+class MemoryFile(LibraryModel):
+    """See `crosstack.system.system.Memory`; a capacity of null is unlimited."""
+
+    name: Text | None = None
+    bandwidth: Bandwidth | None = None
+    capacity: BytesAboveZero | None = None
+
+
+class DimensionFile(LibraryModel):
+    """See `crosstack.system.system.Dimension`; ``library`` names a link."""
+
+    kind: Annotated[DimensionKind, _checked(_one_of, choices=DimensionKind)]
+    size: Count | None = None
+    bandwidth: Bandwidth | None = None
+    latency: Seconds | None = None
+    parallelism: ParallelismName | None = None
+    link_power: UnitPower | None = None
+
+
+class TopologyFile(LibraryModel):
+    """A topology by name: sizes and links of its dimensions, innermost first."""
+
+    sizes: list[Count | None] | None = None
+    link: Names
+    parallelism: list[ParallelismName | None] | None = None
+
+
+class PricesFile(FileModel):
+    """See `crosstack.system.system.Prices`; what is left out comes from the library entries."""
+
+    link: UnitPrice | None = None
+    switch: UnitPrice | None = None
+    memory: UnitPrice | None = None
+    switch_power: UnitPower | None = None
+    memory_power: UnitPower | None = None
+
+
+class SystemFile(FileModel):
+    """See `crosstack.system.system.System`."""
+
+    name: Text | None = None
+    chip: ChipFile
+    memory: MemoryFile
+    n_chips: Count | None = None
+    network: list[DimensionFile] | None = None
+    topology: TopologyFile | None = None
+    prices: PricesFile | None = None
+
+
+class ConstraintsFile(FileModel):
+    """See `crosstack.mapping.mapping.Constraints`."""
+
+    microbatch_size: Count | None = None
+    n_tiles: Count | None = None
+    tile_size: Count | None = None
+    max_partitions: Count | None = None
+    kernel_by_kernel: Flag = False
+    separate_directions: Flag = False
+    partitions: dict[str, Index] | None = None
+    sharding: dict[str, AxisName] | None = None
+
+
+class HeadFile(FileModel):
+    """What stands in a file beside its sections."""
+
+    name: Text | None = None
+    rules: Text | None = None
+
+
+class TaskFile(HeadFile):
+    """The whole file."""
+
+    workload: WorkloadFile
+    system: SystemFile
+    constraints: ConstraintsFile | None = None
+
+
+def strip_optional(annotation: Any) -> Any:
+    """Return the type that is left of an annotation without ``None`` and ``Annotated``."""
+    while True:
+        origin = get_origin(annotation)
+        if origin is Annotated:
+            # A validated leaf, whatever its Python type.
+            return None
+        if origin in (types.UnionType, Union):
+            annotation = next(a for a in get_args(annotation) if a is not types.NoneType)
+        else:
+            return annotation

@@ -1,0 +1,203 @@
+"""Writes a task as native YAML. Reading it back gives an equal task, to the last bit."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any
+
+from crosstack.io.native.read_workload import (
+    default_input_size,
+    default_output_size,
+    default_unit,
+    default_weight_size,
+)
+from crosstack.mapping.mapping import Constraints, Task
+from crosstack.system.system import System
+from crosstack.workload.graph import Axis, Direction, Kernel, Tensor, Workload
+
+__all__ = ["write_task"]
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*")
+_NOT_PLAIN = {"null", "true", "false"}
+_LONGEST_KEY = 200  # YAML wants an implicit key to end within 1024 characters
+
+Inputs = dict[tuple[str, int], tuple[str, bool]]
+
+
+def write_task(task: Task) -> str:
+    """Return the text of a native YAML file that holds ``task``.
+
+    Parameters
+    ----------
+    task : Task
+        Any task; generators and library names it came from are spelled out.
+    """
+    lines = ["workload:", *_workload(task.workload), "system:", *_system(task.system)]
+    if task.constraints != Constraints():
+        values = _changed(task.constraints)
+        for name in ("partitions", "sharding"):
+            if name in values:
+                values[name] = dict(values[name])
+        lines += ["constraints:", *_fields(values)]
+    if task.rules is not None:
+        lines += _fields({"rules": task.rules}, indent="")
+    return "\n".join(lines) + "\n"
+
+
+def _workload(workload: Workload) -> list[str]:
+    graph = workload.graph
+    inputs = _as_inputs(workload)
+    fields = {f.name: getattr(workload, f.name) for f in dataclasses.fields(workload)}
+    del fields["graph"]
+    lines = _fields({"name": fields.pop("name"), "word": graph.word, **fields})
+    sizes = {kernel.name: kernel.output_size for kernel in graph.kernels}
+    lines.append("  kernels:")
+    lines += [f"    - {_flow(_kernel(k, graph.word, inputs, sizes))}" for k in graph.kernels]
+    if inputs is None:
+        lines.append("  tensors:")
+        lines += [f"    - {_flow(_tensor(tensor))}" for tensor in graph.tensors]
+    return lines
+
+
+def _as_inputs(workload: Workload) -> Inputs | None:
+    """Return who makes each operand; None if only a list of tensors can say it.
+
+    That is so when two tensors feed one operand, when a size differs from what the producer makes,
+    or when tensors or readers are not in the order of the kernels.
+    """
+    graph, index = workload.graph, workload.graph.index
+    inputs: Inputs = {}
+    readers = 0
+    for tensor in graph.tensors:
+        places = [(index[c.kernel], c.operand) for c in tensor.consumers]
+        made = graph.kernels[index[tensor.producer]].output_size
+        if places != sorted(places) or tensor.size != made:
+            return None
+        readers += len(places)
+        for c in tensor.consumers:
+            inputs[c.kernel, c.operand] = (tensor.producer, c.elided)
+    producers = [index[tensor.producer] for tensor in graph.tensors]
+    if len(inputs) < readers or producers != sorted(producers):
+        return None
+    return inputs
+
+
+def _kernel(
+    kernel: Kernel, word: int, inputs: Inputs | None, sizes: Mapping[str, float]
+) -> dict[str, Any]:
+    extents = (kernel.outer, kernel.m, kernel.k, kernel.n)
+    makers = [(inputs or {}).get((kernel.name, i)) for i in range(kernel.kind.n_inputs)]
+    fields: dict[str, Any] = {"name": kernel.name, "kind": kernel.kind}
+    fields |= {a: e for a, e in zip(("outer", "m", "k", "n"), extents, strict=True) if e != 1}
+    fields |= {"m": kernel.m, "n": kernel.n}
+    if any(makers):
+        fields["inputs"] = [
+            maker and ({"kernel": maker[0], "elided": True} if maker[1] else maker[0])
+            for maker in makers
+        ]
+    expected = tuple(
+        sizes[maker[0]] if maker else default_input_size(kernel.kind, i, extents, word)
+        for i, maker in enumerate(makers)
+    )
+    if inputs is None or kernel.input_sizes != expected:
+        fields["input_sizes"] = kernel.input_sizes
+    defaults = {
+        "weight_size": default_weight_size(kernel.kind, kernel.outer, kernel.m, kernel.k, word),
+        "output_size": default_output_size(kernel.outer, kernel.m, kernel.n, word),
+        "unit": default_unit(kernel.kind),
+        "tiling": Axis.N,
+        "direction": Direction.FORWARD,
+        "memory_traffic": 0.0,
+        "communications": (),
+        "repeats": None,
+        "sram_extra": 0.0,
+        "memory_extra": 0.0,
+    }
+    for name, default in defaults.items():
+        if getattr(kernel, name) != default:
+            fields[name] = getattr(kernel, name)
+    return fields
+
+
+def _tensor(tensor: Tensor) -> dict[str, Any]:
+    return {
+        "producer": tensor.producer,
+        "size": tensor.size,
+        "consumers": [
+            {"kernel": c.kernel, "operand": c.operand} | ({"elided": True} if c.elided else {})
+            for c in tensor.consumers
+        ],
+    }
+
+
+def _system(system: System) -> list[str]:
+    lines = _fields(
+        {
+            "name": system.name,
+            "chip": _changed(system.chip),
+            "memory": _changed(system.memory),
+            "n_chips": system.n_chips,
+        }
+    )
+    lines.append("  network:")
+    lines += [f"    - {_flow(_changed(dimension))}" for dimension in system.network]
+    prices = _changed(system.prices)
+    return lines + (_fields({"prices": prices}) if prices else [])
+
+
+def _changed(record: Any) -> dict[str, Any]:
+    """Return the fields of a record that differ from their defaults, and its name."""
+    return {
+        f.name: getattr(record, f.name)
+        for f in dataclasses.fields(record)
+        if f.default is dataclasses.MISSING or getattr(record, f.name) != f.default
+    }
+
+
+def _fields(values: Mapping[str, Any], indent: str = "  ") -> list[str]:
+    return [f"{indent}{name}: {_flow(value)}" for name, value in values.items()]
+
+
+def _flow(value: Any) -> str:
+    """Return ``value`` as YAML on one line."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _flow(_changed(value))
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, int | float):
+        return _number(value)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_key(k)}: {_flow(v)}' for k, v in value.items())}}}"
+    if isinstance(value, Iterable):
+        return f"[{', '.join(map(_flow, value))}]"
+    raise TypeError(type(value).__name__)
+
+
+def _number(value: float) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    return repr(value)
+
+
+def _key(name: str) -> str:
+    text = _text(name)
+    return text if len(text) <= _LONGEST_KEY else f"? {text} "
+
+
+def _text(text: str) -> str:
+    if _PLAIN.fullmatch(text) and text.casefold() not in _NOT_PLAIN:
+        return text
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+def _escaped(character: str) -> str:
+    if character in ('"', "\\"):
+        return f"\\{character}"
+    return character if character.isprintable() else f"\\U{ord(character):08x}"

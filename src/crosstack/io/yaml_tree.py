@@ -1,0 +1,158 @@
+"""YAML text as plain dicts, lists and scalars, with the traps of YAML taken out.
+
+Compared with what PyYAML makes of the same text: ``1e9`` is a number; ``yes``, ``no``, ``on`` and
+``off`` are text, so are dates, ``010`` and ``1:30``; keys are always text; a key given twice, an
+alias, a tag and a second document are errors. The tree is built from events without recursion, so
+neither deep nesting nor an alias bomb can do harm.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol, TypeAlias
+
+import yaml
+
+from crosstack.errors import InputError, Problem
+
+__all__ = ["Tree", "parse_yaml"]
+
+Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | int | float | bool | None"
+
+
+class _Mark(Protocol):
+    line: int
+    column: int
+
+
+DEEPEST = 50
+LONGEST_WHOLE_NUMBER = 40
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_REAL = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_ZEROS_FIRST = re.compile(r"[-+]?0[0-9]+")
+_SPECIAL: dict[str, Tree] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+    **{
+        f"{sign}{word}": float(f"{sign}inf")
+        for sign in ("", "+", "-")
+        for word in (".inf", ".Inf", ".INF")
+    },
+}
+
+
+def parse_yaml(text: str) -> Tree:
+    """Return the one YAML document in ``text``.
+
+    Parameters
+    ----------
+    text : str
+        Any text; an empty document is None.
+
+    Raises
+    ------
+    InputError
+        With line and column as its path: bad syntax, a key given twice, an alias, a tag, a second
+        document, nesting deeper than `DEEPEST`.
+    """
+    builder = _Builder()
+    try:
+        for event in yaml.parse(text, Loader=_LOADER):
+            builder.take(event)
+    except yaml.MarkedYAMLError as error:
+        what = " ".join(f"{error.problem or error.context or 'bad YAML'}".split())
+        raise _at(error.problem_mark or error.context_mark, f"not YAML: {what}.") from None
+    except yaml.reader.ReaderError as error:
+        what = " ".join(str(error.reason).split())
+        message = f"not YAML: the character at offset {error.position}: {what}."
+        raise InputError(Problem("", message)) from None
+    except yaml.YAMLError as error:
+        raise InputError(Problem("", f"not YAML: {' '.join(str(error).split())}.")) from None
+    except UnicodeEncodeError as error:
+        message = f"not YAML: a lone surrogate at offset {error.start}."
+        raise InputError(Problem("", message)) from None
+    return builder.root
+
+
+def _at(mark: _Mark | None, message: str) -> InputError:
+    where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    return InputError(Problem(where, message))
+
+
+def _scalar(text: str) -> Tree:
+    if text in _SPECIAL:
+        return _SPECIAL[text]
+    if _WHOLE.fullmatch(text) and len(text) <= LONGEST_WHOLE_NUMBER:
+        return int(text)
+    if _REAL.fullmatch(text) and not _ZEROS_FIRST.fullmatch(text):
+        return float(text)
+    return text
+
+
+class _Builder:
+    """Turns events into a tree; a stack of open collections, each mapping with its open key."""
+
+    def __init__(self) -> None:
+        self.root: Tree = None
+        self._documents = 0
+        self._open: list[dict[str, Tree] | list[Tree]] = []
+        self._keys: list[str | None] = []
+
+    def take(self, event: yaml.Event) -> None:
+        if isinstance(event, yaml.ScalarEvent):
+            self._refuse_tag(event)
+            self._take_scalar(event)
+        elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
+            self._refuse_tag(event)
+            self._start({} if isinstance(event, yaml.MappingStartEvent) else [], event)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            self._open.pop()
+            self._keys.pop()
+        elif isinstance(event, yaml.AliasEvent):
+            message = f"an alias (*{event.anchor}); allowed: the value written out."
+            raise _at(event.start_mark, message)
+        elif isinstance(event, yaml.DocumentStartEvent):
+            self._documents += 1
+            if self._documents > 1:
+                raise _at(event.start_mark, "a second document (---); allowed: one a file.")
+
+    @staticmethod
+    def _refuse_tag(event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
+        if event.tag is not None:
+            raise _at(event.start_mark, f"a tag ({event.tag}); allowed: plain values.")
+
+    def _take_scalar(self, event: yaml.ScalarEvent) -> None:
+        at_key = bool(self._open) and isinstance(self._open[-1], dict) and self._keys[-1] is None
+        if not at_key:
+            self._put(_scalar(event.value) if event.implicit[0] else event.value)
+            return
+        mapping = self._open[-1]
+        if event.value in mapping:
+            raise _at(event.start_mark, f"the key {event.value[:60]!r} is given twice.")
+        self._keys[-1] = event.value
+
+    def _start(self, collection: dict[str, Tree] | list[Tree], event: yaml.Event) -> None:
+        if self._open and isinstance(self._open[-1], dict) and self._keys[-1] is None:
+            raise _at(event.start_mark, "a list or mapping as a key; allowed: text.")
+        if len(self._open) >= DEEPEST:
+            raise _at(event.start_mark, f"nested deeper than {DEEPEST} levels.")
+        self._put(collection)
+        self._open.append(collection)
+        self._keys.append(None)
+
+    def _put(self, value: Tree) -> None:
+        if not self._open:
+            self.root = value
+            return
+        inside = self._open[-1]
+        if isinstance(inside, list):
+            inside.append(value)
+            return
+        key = self._keys[-1]
+        assert key is not None  # a scalar key came before
+        inside[key] = value
+        self._keys[-1] = None

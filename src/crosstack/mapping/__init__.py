@@ -1,0 +1,8 @@
+"""The decision problems, one file each, and the search over all of them."""
+
+from __future__ import annotations
+
+from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
+from crosstack.mapping.search import Progress, search
+
+__all__ = ["Certificate", "Constraints", "Mapping", "Progress", "Status", "Task", "search"]

@@ -1,0 +1,248 @@
+"""Order ideals (downsets) of a dataflow graph, and boolean tables over them.
+
+Every sequence of partitions that respects the graph is a chain of order ideals: sets of kernels
+closed under predecessors. The tables say, for each ideal, which kernels it holds and which
+tensors cross its border; they depend on the graph alone and are reused for every sharding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crosstack.model.partition import STREAM_DEPTH, ChipLoad, Flow
+
+__all__ = ["IdealTables", "Order", "enumerate_ideals", "make_tables", "topological_chains"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Precedence among n kernels as bit masks of predecessors and of successors."""
+
+    n: int
+    preds: tuple[int, ...]
+    succs: tuple[int, ...]
+
+
+@lru_cache(maxsize=256)
+def make_order(preds: tuple[int, ...]) -> Order:
+    """Return the order with these masks of direct predecessors."""
+    succs = [0] * len(preds)
+    for i, mask in enumerate(preds):
+        for j in bits(mask):
+            succs[j] |= 1 << i
+    return Order(n=len(preds), preds=preds, succs=tuple(succs))
+
+
+def bits(mask: int) -> list[int]:
+    """Return the positions of the bits of ``mask``, ascending."""
+    found = []
+    while mask:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return found
+
+
+def enumerate_ideals(order: Order, *, most: int) -> list[int] | None:
+    """Return all order ideals by size, or None if there are more than ``most``."""
+    succs = order.succs
+    layer: dict[int, int] = {0: sum(1 << i for i in range(order.n) if not order.preds[i])}
+    ideals = [0]
+    while layer:
+        following: dict[int, int] = {}
+        for ideal, ready in layer.items():
+            for i in bits(ready):
+                grown = ideal | 1 << i
+                if grown in following:
+                    continue
+                now = ready & ~(1 << i)
+                for j in bits(succs[i]):
+                    if not order.preds[j] & ~grown:
+                        now |= 1 << j
+                following[grown] = now
+        ideals.extend(following)
+        if len(ideals) > most:
+            return None
+        layer = following
+    return ideals
+
+
+def chain(sequence: Sequence[int]) -> list[int]:
+    """Return the ideals passed when kernels run in ``sequence``."""
+    ideals, mask = [0], 0
+    for i in sequence:
+        mask |= 1 << i
+        ideals.append(mask)
+    return ideals
+
+
+def topological_chains(order: Order) -> list[list[int]]:
+    """Return a few topological sequences of all kernels.
+
+    By listing order, by level, by level with kernels that nobody reads last, and depth first.
+    """
+    level = [0] * order.n
+    for i in _sequence(order, float):
+        level[i] = 1 + max((level[j] for j in bits(order.preds[i])), default=0)
+    last = [0.0 if order.succs[i] else 1e6 for i in range(order.n)]
+    return [
+        _sequence(order, float),
+        _sequence(order, lambda i: float(level[i])),
+        _sequence(order, lambda i: last[i] + level[i]),
+        _depth_first(order),
+    ]
+
+
+def _sequence(order: Order, key: Callable[[int], float]) -> list[int]:
+    succs, done = order.succs, 0
+    ready = {i for i in range(order.n) if not order.preds[i]}
+    sequence: list[int] = []
+    while ready:
+        i = min(ready, key=lambda j: (key(j), j))
+        ready.discard(i)
+        sequence.append(i)
+        done |= 1 << i
+        ready.update(j for j in bits(succs[i]) if not order.preds[j] & ~done)
+    return sequence
+
+
+def _depth_first(order: Order) -> list[int]:
+    succs, done = order.succs, 0
+    stack = [i for i in range(order.n - 1, -1, -1) if not order.preds[i]]
+    sequence: list[int] = []
+    while stack:
+        i = stack.pop()
+        sequence.append(i)
+        done |= 1 << i
+        stack.extend(
+            j for j in reversed(bits(succs[i])) if not order.preds[j] & ~done and not done >> j & 1
+        )
+    return sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdealTables:
+    """Tables over N ideals, by size, for n kernels and T tensors.
+
+    ``words`` (N, W) bit words; ``member`` (N, n); ``live`` (N, T): made inside, some reader
+    outside; ``depth`` (N, T): tiles a live tensor's buffer holds in the partition that makes it;
+    ``dead`` (N, T): made inside and all readers inside; ``readers`` (T, n).
+    """
+
+    masks: tuple[int, ...]
+    count: NDArray[np.int64]
+    words: NDArray[np.uint64]
+    member: NDArray[np.bool_]
+    live: NDArray[np.bool_]
+    dead: NDArray[np.bool_]
+    depth: NDArray[np.float64]
+    readers: NDArray[np.bool_]
+    index: dict[int, int]
+
+
+def to_words(masks: Sequence[int], n: int) -> NDArray[np.uint64]:
+    """Return masks of n bits as rows of 64-bit words."""
+    width = -(-n // 64)
+    raw = b"".join(mask.to_bytes(8 * width, "little") for mask in masks)
+    return np.frombuffer(raw, dtype="<u8").reshape(len(masks), width).astype(np.uint64)
+
+
+def make_tables(masks: Sequence[int], n: int, flows: tuple[Flow, ...]) -> IdealTables:
+    """Return the tables of ``masks`` (any order; sorted by size here)."""
+    ordered = sorted(set(masks), key=lambda mask: (mask.bit_count(), mask))
+    width = -(-n // 8)
+    raw = b"".join(mask.to_bytes(width, "little") for mask in ordered)
+    packed = np.frombuffer(raw, dtype=np.uint8).reshape(len(ordered), width)
+    member = np.unpackbits(packed, axis=1, count=n, bitorder="little").astype(np.bool_)
+    live = np.zeros((len(ordered), len(flows)), dtype=np.bool_)
+    dead = np.zeros_like(live)
+    depth = np.zeros((len(ordered), len(flows)))
+    readers = np.zeros((len(flows), n), dtype=np.bool_)
+    for t, flow in enumerate(flows):
+        into = [reader for reader, _ in flow.readers]
+        readers[t, into] = True
+        made = member[:, flow.producer]
+        all_inside = member[:, into].all(axis=1)
+        live[:, t], dead[:, t] = made & ~all_inside, made & all_inside
+        held = np.full(len(ordered), float(STREAM_DEPTH))
+        for reader, tiles in flow.readers:
+            held = np.where(member[:, reader], np.maximum(held, tiles), held)
+        depth[:, t] = np.where(live[:, t], held, 0.0)
+    return IdealTables(
+        masks=tuple(ordered),
+        count=member.sum(axis=1),
+        words=to_words(ordered, n),
+        member=member,
+        live=live,
+        dead=dead,
+        depth=depth,
+        readers=readers,
+        index={mask: i for i, mask in enumerate(ordered)},
+    )
+
+
+def collapse_twins(load: ChipLoad, preds: Sequence[int], keep_apart: Sequence[object]) -> Order:
+    """Order interchangeable kernels: the first of each pair of twins runs no later.
+
+    Twins have the same predecessors, the same readers' buffers and the same costs, so swapping
+    them changes nothing and some best sequence runs them in listing order. ``keep_apart`` adds a
+    label per kernel (its allowed partitions) that twins must share.
+    """
+    grown = list(preds)
+    last: dict[object, int] = {}
+    stairs = load.staircases
+    for i, mates in enumerate(_possible_twins(load)):
+        if not mates:
+            continue
+        shape = (
+            load.compute[i],
+            None if stairs is None else id(stairs[i]),
+            load.cycle_time[i],
+            load.network[i],
+            load.data[i],
+            load.own_memory[i],
+            load.weight_time[i],
+            load.sram[i],
+            load.weight[i],
+        )
+        flows = [load.flows[f] for f in load.flows_of[i]]
+        sizes = tuple(sorted((f.tile, f.total) for f in flows if f.producer == i))
+        key = (mates, shape, sizes, keep_apart[i])
+        if key in last:
+            grown[i] |= 1 << last[key]
+        last[key] = i
+    return make_order(tuple(grown))
+
+
+@lru_cache(maxsize=64)
+def _twin_classes(
+    preds: tuple[int, ...], shapes: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+) -> tuple[object, ...]:
+    """Label per kernel, equal for kernels that the graph alone cannot tell apart; None if alone.
+
+    Twins read the same tensors at the same depth and every tensor they make has one reader set of
+    its own that is the same for both.
+    """
+    n = len(preds)
+    labels = []
+    for i in range(n):
+        reads = tuple(
+            (f if len(readers) > 1 else -1, producer, dict(readers)[i])
+            for f, (producer, readers) in enumerate(shapes)
+            if i in dict(readers)
+        )
+        makes = tuple(sorted(tuple(sorted(r)) for producer, r in shapes if producer == i))
+        labels.append((preds[i], tuple(sorted(reads)), makes))
+    counts: dict[object, int] = {}
+    for label in labels:
+        counts[label] = counts.get(label, 0) + 1
+    return tuple(label if counts[label] > 1 else None for label in labels)
+
+
+def _possible_twins(load: ChipLoad) -> tuple[object, ...]:
+    return _twin_classes(load.preds, tuple((flow.producer, flow.readers) for flow in load.flows))

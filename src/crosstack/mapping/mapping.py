@@ -1,0 +1,179 @@
+"""What is asked and what is answered: constraints, a mapping, and a certificate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from crosstack.errors import require, require_quantity, require_whole
+from crosstack.system.system import Parallelism, System
+from crosstack.workload.graph import Axis, Workload
+
+__all__ = ["Certificate", "Constraints", "Mapping", "Status", "Task"]
+
+
+class Status(StrEnum):
+    """How sure an answer is.
+
+    ``optimal``: proved. ``feasible``: an answer inside the gap that was asked for. ``limit``: a
+    time limit came first. ``infeasible``: nothing fits.
+    """
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    LIMIT = "limit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraints:
+    """Decisions that are given; everything else is free.
+
+    Dimension sizes and what each dimension is used for are given in the system's network.
+
+    Parameters
+    ----------
+    microbatch_size, n_tiles, tile_size : int or None
+        Sequences a chip works on at a time; into how many tiles a sequence is cut, or how long
+        a tile may be (``n_tiles`` tiles of ``tile_size`` must cover the sequence). [1]
+    max_partitions : int or None
+        Most partitions; empty ones are allowed. [1]
+    kernel_by_kernel : bool
+        Every kernel its own partition.
+    separate_directions : bool
+        Forward and backward kernels never share a partition, forward first.
+    partitions : tuple of (kernel name, int)
+        Pinned kernels: the number of their partition, from 0.
+    sharding : tuple of (kernel name, Axis)
+        Given shardings.
+    """
+
+    microbatch_size: int | None = None
+    n_tiles: int | None = None
+    tile_size: int | None = None
+    max_partitions: int | None = None
+    kernel_by_kernel: bool = False
+    separate_directions: bool = False
+    partitions: tuple[tuple[str, int], ...] = ()
+    sharding: tuple[tuple[str, Axis], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        for name in ("microbatch_size", "n_tiles", "tile_size", "max_partitions"):
+            if getattr(self, name) is not None:
+                require_whole(name, getattr(self, name))
+        for kernel, partition in self.partitions:
+            require_whole(f"partitions.{kernel}", partition, minimum=0)
+            if self.max_partitions is not None:
+                require(
+                    partition < self.max_partitions,
+                    f"partitions.{kernel}",
+                    partition,
+                    f"0 to {self.max_partitions - 1}, as max_partitions is {self.max_partitions}",
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A workload, a system and what is given: what one file holds."""
+
+    workload: Workload
+    system: System
+    constraints: Constraints = Constraints()
+    rules: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mapping:
+    """Every decision.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Chips of each network dimension. [1]
+    parallelism : tuple of Parallelism
+        What each dimension is used for.
+    microbatch_size, n_tiles : int
+        See `Constraints`. [1]
+    sharding : tuple of Axis
+        One per kernel, in the order of the graph.
+    partitions : tuple of int
+        Partition of each kernel, numbered from 0 in the order they run. [1]
+    """
+
+    sizes: tuple[int, ...]
+    parallelism: tuple[Parallelism, ...]
+    microbatch_size: int
+    n_tiles: int
+    sharding: tuple[Axis, ...]
+    partitions: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Check shapes and numbers."""
+        require(
+            len(self.sizes) == len(self.parallelism),
+            "parallelism",
+            self.parallelism,
+            f"one per dimension ({len(self.sizes)})",
+        )
+        require(
+            len(self.sharding) == len(self.partitions),
+            "partitions",
+            len(self.partitions),
+            f"one per kernel ({len(self.sharding)})",
+        )
+        for i, size in enumerate(self.sizes):
+            require_whole(f"sizes[{i}]", size)
+        for i, partition in enumerate(self.partitions):
+            require_whole(f"partitions[{i}]", partition, minimum=0)
+        require_whole("microbatch_size", self.microbatch_size)
+        require_whole("n_tiles", self.n_tiles)
+
+    def degree(self, parallelism: Parallelism) -> int:
+        """Chips that ``parallelism`` uses: the product of its dimensions' sizes. [1]"""
+        product = 1
+        for size, use in zip(self.sizes, self.parallelism, strict=True):
+            product *= size if use is parallelism else 1
+        return product
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """How sure an answer is, and what it covers.
+
+    Parameters
+    ----------
+    status : Status
+        See there.
+    objective, bound : float
+        Time of one iteration under the mapping, and a lower bound no mapping within the given
+        decisions beats. [s]
+    method : str
+        How the bound was reached.
+    free, given : tuple of str
+        Decisions that were searched, decisions that were given.
+    runtime : float
+        Wall-clock seconds of the search. [s]
+    """
+
+    status: Status
+    objective: float
+    bound: float
+    method: str
+    free: tuple[str, ...]
+    given: tuple[str, ...]
+    runtime: float
+
+    def __post_init__(self) -> None:
+        """Check the numbers, and that a proof is one."""
+        require_quantity("objective", self.objective, "s")
+        require_quantity("bound", self.bound, "s")
+        if self.status is Status.OPTIMAL:
+            require(self.gap <= 1e-9, "status", self.status.value, "a bound that meets it")
+
+    @property
+    def gap(self) -> float:
+        """Relative distance of objective and bound: (objective - bound) / objective. [1]"""
+        if self.objective <= 0:
+            return 0.0
+        return max(0.0, (self.objective - self.bound) / self.objective)

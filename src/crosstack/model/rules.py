@@ -1,0 +1,246 @@
+"""What published models count differently, as data: one record, one named constructor a source.
+
+Every field says what it switches and who does it which way. `ModelRules.crosstack` is the
+default: the README's rules of DFModel with what they leave out put right, one field each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+
+from crosstack.errors import InputError, Problem, nearest, require, require_quantity
+
+__all__ = [
+    "RULES",
+    "LatencyRule",
+    "ModelRules",
+    "StageTransfers",
+    "WeightCuts",
+    "rules_named",
+]
+
+
+class LatencyRule(StrEnum):
+    """Which collectives pay link latency.
+
+    ``none``: nobody (DFModel E1 to E3). ``all_reduce``: 2 (p-1) hops for each all-reduce of a
+    kernel (E4). ``kernel``: halves x steps for each all-reduce of a kernel (E5). ``all``: every
+    collective its steps (``thakur2005``).
+    """
+
+    NONE = "none"
+    ALL_REDUCE = "all_reduce"
+    KERNEL = "kernel"
+    ALL = "all"
+
+
+class StageTransfers(StrEnum):
+    """When pipeline stages pay for passing activations on.
+
+    ``once``: once per iteration, for every layer, training only (DFModel E1 to E4).
+    ``microbatch``: for every microbatch, hidden behind the stage's work where overlap allows.
+    """
+
+    ONCE = "once"
+    MICROBATCH = "microbatch"
+
+
+class WeightCuts(StrEnum):
+    """What a partition pays when the weight of its only kernel is cut to fit the SRAM.
+
+    ``free``: nothing (DFModel up to E4). ``all``: its memory traffic once per cut (E5).
+    ``inputs``: its input tensors once per cut, which is what streaming them again for each piece
+    of the weight takes.
+    """
+
+    FREE = "free"
+    ALL = "all"
+    INPUTS = "inputs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRules:
+    """The choices between sources.
+
+    Parameters
+    ----------
+    name : str
+        What the set is called on the command line and in results.
+    ring_all_reduce_halves : int
+        2 counts reduce-scatter and all-gather on rings and switches (``thakur2005``; DFModel E2,
+        E3a, and E4 on with ``separate_rs_ag_for_ar``); 1 counts one (E3b, and E4 on without).
+    full_all_reduce_halves : int
+        The same on fully connected dimensions: 1 in DFModel up to E4.
+    latency : LatencyRule
+        Which collectives pay link latency.
+    all_to_all_pair_shares : bool
+        See `crosstack.system.collectives.all_to_all_time`; False in DFModel.
+    tiles_divide : bool
+        Whether the number of tiles must divide the sequence (DFModel E4 on) or the last tile may
+        be ragged (up to E3b).
+    fan_out_copies : bool
+        Whether a tensor is stored once for each of its readers (DFModel, stated in
+        ``ko2025dfmodel`` IV.C) or once.
+    operand_by_size : bool
+        Whether the operand an edge feeds is recognised by its bytes, the first operand winning
+        ties (DFModel), or is what the graph says.
+    weights_read : bool
+        Whether weights are read from main memory once per partition and microbatch unless they
+        stay resident (the only partition of the only layer of its stage); never in DFModel E2 on.
+    weight_cuts : WeightCuts
+        What a partition pays when its weight is cut to fit.
+    conversion_of_shard : bool
+        Whether a layout conversion moves the bytes of one chip's shard of the tensor (DFModel's
+        intra-chip pass) or of the whole tensor, as its inter-chip pass and ``thakur2005`` count.
+    periodic_per_microbatch : bool
+        Whether the gradient all-reduce is spread over the microbatches of an iteration but paid
+        for every sequence (DFModel; the same while a microbatch is one sequence) or spread over
+        its sequences.
+    stage_transfers : StageTransfers
+        When stages pay for passing activations on.
+    training_state : float
+        Bytes of gradients and optimizer state per parameter that training keeps in main memory;
+        14 for mixed-precision Adam (2 gradient, 12 optimizer: ``rajbhandari2020zero``); 0 in
+        DFModel. [B]
+    weights_held_once : bool
+        Whether the weight that a forward and a backward kernel share takes main memory once, or
+        once for each kernel (DFModel).
+    bytes_first : bool
+        Whether sharding minimises bytes moved before anything else is decided (DFModel), or is
+        chosen together with everything else.
+    halves_of_slots : bool
+        Whether a limit of C partitions gives forward kernels the first C/2 and backward kernels
+        the last C/2, the middle one shared when C is odd (DFModel); otherwise directions are
+        separate only where asked.
+    full_count_unfused : bool
+        Whether a limit equal to the number of kernels means kernel by kernel (DFModel).
+    network_takes_maximum : bool
+        Whether tensor- and data-parallel communication of a partition hide behind each other
+        (DFModel E5) or add up.
+    """
+
+    name: str
+    ring_all_reduce_halves: int = 2
+    full_all_reduce_halves: int = 1
+    latency: LatencyRule = LatencyRule.NONE
+    all_to_all_pair_shares: bool = False
+    tiles_divide: bool = False
+    fan_out_copies: bool = True
+    operand_by_size: bool = True
+    weights_read: bool = False
+    weight_cuts: WeightCuts = WeightCuts.FREE
+    conversion_of_shard: bool = True
+    periodic_per_microbatch: bool = True
+    stage_transfers: StageTransfers = StageTransfers.ONCE
+    training_state: float = 0.0
+    weights_held_once: bool = False
+    bytes_first: bool = True
+    halves_of_slots: bool = True
+    full_count_unfused: bool = True
+    network_takes_maximum: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the numbers and the kind of every switch."""
+        for name in ("ring_all_reduce_halves", "full_all_reduce_halves"):
+            require(getattr(self, name) in (1, 2), name, getattr(self, name), "1 or 2")
+        require_quantity("training_state", self.training_state, "B")
+        for item in fields(self):
+            if item.type == "bool":
+                value = getattr(self, item.name)
+                require(isinstance(value, bool), item.name, value, "true or false")
+
+    @classmethod
+    def crosstack(cls) -> ModelRules:
+        """Return the default: the README's rules with what they leave out put right."""
+        return cls(
+            name="crosstack",
+            full_all_reduce_halves=2,
+            latency=LatencyRule.ALL,
+            all_to_all_pair_shares=True,
+            fan_out_copies=False,
+            operand_by_size=False,
+            weights_read=True,
+            weight_cuts=WeightCuts.INPUTS,
+            conversion_of_shard=False,
+            periodic_per_microbatch=False,
+            stage_transfers=StageTransfers.MICROBATCH,
+            training_state=14.0,
+            weights_held_once=True,
+            bytes_first=False,
+            halves_of_slots=False,
+            full_count_unfused=False,
+        )
+
+    @classmethod
+    def dfmodel_readme(cls) -> ModelRules:
+        """Release E3a, the README's: both halves of a ring all-reduce."""
+        return cls(name="dfmodel-readme")
+
+    @classmethod
+    def dfmodel_e2(cls) -> ModelRules:
+        """Release E2, most published design-space results."""
+        return cls(name="dfmodel-e2")
+
+    @classmethod
+    def dfmodel_e3b(cls) -> ModelRules:
+        """Release E3b: one half of an all-reduce."""
+        return cls(name="dfmodel-e3b", ring_all_reduce_halves=1)
+
+    @classmethod
+    def dfmodel_e4(cls) -> ModelRules:
+        """Release E4 with ``separate_rs_ag_for_ar`` off; tiles divide, link latency exists."""
+        return cls(
+            name="dfmodel-e4",
+            ring_all_reduce_halves=1,
+            latency=LatencyRule.ALL_REDUCE,
+            tiles_divide=True,
+        )
+
+    @classmethod
+    def dfmodel_e5(cls) -> ModelRules:
+        """Release E5 with ``separate_rs_ag_for_ar`` off: the serving results."""
+        return cls(
+            name="dfmodel-e5",
+            ring_all_reduce_halves=1,
+            latency=LatencyRule.KERNEL,
+            tiles_divide=True,
+            weight_cuts=WeightCuts.ALL,
+            network_takes_maximum=True,
+        )
+
+
+RULES: dict[str, Callable[[], ModelRules]] = {
+    "crosstack": ModelRules.crosstack,
+    "dfmodel-readme": ModelRules.dfmodel_readme,
+    "dfmodel-e2": ModelRules.dfmodel_e2,
+    "dfmodel-e3b": ModelRules.dfmodel_e3b,
+    "dfmodel-e4": ModelRules.dfmodel_e4,
+    "dfmodel-e5": ModelRules.dfmodel_e5,
+}
+
+
+def rules_named(name: str) -> ModelRules:
+    """Return the rule set called ``name``; ``+separate`` after a DFModel name counts both halves.
+
+    That suffix is what ``separate_rs_ag_for_ar`` switches on in releases E4 and E5.
+
+    Raises
+    ------
+    InputError
+        If there is none; names the nearest.
+    """
+    base, plus, _ = name.partition("+separate")
+    if plus and base in RULES and base != "crosstack" and name == f"{base}+separate":
+        full = 2 if base == "dfmodel-e5" else 1
+        return replace(
+            RULES[base](), name=name, ring_all_reduce_halves=2, full_all_reduce_halves=full
+        )
+    if name not in RULES:
+        close = nearest(name, RULES, 1)
+        hint = f' Did you mean "{close[0]}"?' if close else ""
+        raise InputError(
+            Problem("rules", f'no rules are called "{name}".{hint} Allowed: {", ".join(RULES)}.')
+        )
+    return RULES[name]()

@@ -1,0 +1,204 @@
+"""Time of collective communication on one dimension of the network.
+
+Every function takes the bytes of the **whole** tensor, the number of chips, the bandwidth of one
+link in one direction and the latency of one hop, and returns seconds; arrays broadcast. One chip
+takes no time. Additions are ignored, so every time is a lower bound.
+
+References: ``thakur2005`` for the step counts (reduce-scatter and all-gather as rings),
+``ko2025dfmodel`` for the published variants, which differ in factors named here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crosstack.errors import require
+from crosstack.system.system import DimensionKind
+
+__all__ = [
+    "all_gather_time",
+    "all_reduce_time",
+    "all_to_all_time",
+    "broadcast_time",
+    "point_to_point_time",
+    "reduce_scatter_time",
+    "steps",
+]
+
+Float = NDArray[np.float64]
+
+
+def _check(n_chips: int, bandwidth: float) -> None:
+    require(n_chips >= 1, "n_chips", n_chips, "a whole number of chips, at least 1")
+    require(bandwidth > 0, "bandwidth", bandwidth, "bytes per second, above 0")
+
+
+def steps(kind: DimensionKind, n_chips: int) -> int:
+    """Hops that follow one another in a reduce-scatter or all-gather: p - 1, or 1 when all meet.
+
+    Source: ``thakur2005``; on a fully connected dimension every pair has its own link. [1]
+    """
+    return min(n_chips - 1, 1) if kind is DimensionKind.FULLY_CONNECTED else n_chips - 1
+
+
+def all_gather_time(
+    kind: DimensionKind,
+    size: ArrayLike,
+    *,
+    n_chips: int,
+    bandwidth: float,
+    latency: float = 0.0,
+) -> Float:
+    """Time for an all-gather of a tensor of ``size`` bytes, of which each chip holds 1/p.
+
+    Parameters
+    ----------
+    kind : DimensionKind
+        How the chips are joined.
+    size : array_like
+        Bytes of the gathered tensor. [B]
+    n_chips : int
+        Chips, >= 1. [1]
+    bandwidth, latency : float
+        Of one link, one direction. [B/s], [s]
+
+    Raises
+    ------
+    InputError
+        If ``n_chips < 1`` or ``bandwidth <= 0``.
+
+    Notes
+    -----
+    Ring and switch: ``(p-1) (alpha + n / (p beta))``; fully connected: ``alpha + n / (p beta)``,
+    as every chip sends its share to all others at once.
+
+    References
+    ----------
+    thakur2005
+    """
+    _check(n_chips, bandwidth)
+    rounds = steps(kind, n_chips)
+    return np.asarray(rounds * (latency + np.asarray(size, float) / n_chips / bandwidth))
+
+
+def reduce_scatter_time(
+    kind: DimensionKind,
+    size: ArrayLike,
+    *,
+    n_chips: int,
+    bandwidth: float,
+    latency: float = 0.0,
+) -> Float:
+    """Time for a reduce-scatter of ``size`` bytes a chip: the mirror of `all_gather_time`.
+
+    Parameters, errors and source as there.
+    """
+    return all_gather_time(kind, size, n_chips=n_chips, bandwidth=bandwidth, latency=latency)
+
+
+def all_reduce_time(
+    kind: DimensionKind,
+    size: ArrayLike,
+    *,
+    n_chips: int,
+    bandwidth: float,
+    latency: float = 0.0,
+    halves: int = 2,
+) -> Float:
+    """Time for an all-reduce of ``size`` bytes a chip: reduce-scatter, then all-gather.
+
+    Parameters as `all_gather_time`.
+
+    Parameters
+    ----------
+    halves : int
+        2 counts both halves; 1 counts one, as some releases of DFModel do.
+
+    References
+    ----------
+    thakur2005; for ``halves``: dfmodel_code
+    """
+    require(halves in (1, 2), "halves", halves, "1 or 2")
+    half = reduce_scatter_time(kind, size, n_chips=n_chips, bandwidth=bandwidth, latency=latency)
+    return halves * half
+
+
+def all_to_all_time(
+    kind: DimensionKind,
+    size: ArrayLike,
+    *,
+    n_chips: int,
+    bandwidth: float,
+    latency: float = 0.0,
+    pair_shares: bool = True,
+) -> Float:
+    """Time for an all-to-all that re-lays a tensor of ``size`` bytes, each chip holding 1/p.
+
+    Parameters as `all_gather_time`.
+
+    Parameters
+    ----------
+    pair_shares : bool
+        True: each pair exchanges ``size / p^2``. False: DFModel's count, ``size`` for each pair
+        across the bisection (`dfmodel_code`); larger by up to p^2.
+
+    Notes
+    -----
+    Ring: ``p^2/8`` pair messages cross each link of the bisection both ways (odd p:
+    ``(p^2 - 1)/8``). Switch: each chip sends p - 1 pair messages through its link. Fully
+    connected: each link carries one.
+
+    References
+    ----------
+    dally2004 for the bisection, thakur2005 for the pairwise exchange
+    """
+    _check(n_chips, bandwidth)
+    if n_chips == 1:
+        return np.zeros_like(np.asarray(size, float))
+    message = np.asarray(size, float)
+    if pair_shares:
+        message = message / n_chips**2
+        loads = {
+            DimensionKind.RING: (n_chips**2 // 4) / 2,
+            DimensionKind.SWITCH: n_chips - 1,
+            DimensionKind.FULLY_CONNECTED: 1,
+        }
+    else:
+        loads = {
+            DimensionKind.RING: n_chips**2 / 8,
+            DimensionKind.SWITCH: n_chips / 4,
+            DimensionKind.FULLY_CONNECTED: 1,
+        }
+    hops = n_chips // 2 if kind is DimensionKind.RING else steps(kind, n_chips)
+    return np.asarray(hops * latency + loads[kind] * message / bandwidth)
+
+
+def broadcast_time(
+    kind: DimensionKind,
+    size: ArrayLike,
+    *,
+    n_chips: int,
+    bandwidth: float,
+    latency: float = 0.0,
+) -> Float:
+    """Time for one chip to send ``size`` bytes to all others.
+
+    Parameters, errors as `all_gather_time`.
+
+    Notes
+    -----
+    Ring and switch: a pipelined chain, ``(p-1) alpha + n / beta``, which never takes longer than
+    a scatter, then an all-gather: ``2 (p-1) (alpha + n / (p beta))`` (``thakur2005``). Fully
+    connected: one step.
+    """
+    _check(n_chips, bandwidth)
+    if n_chips == 1:
+        return np.zeros_like(np.asarray(size, float))
+    return np.asarray(steps(kind, n_chips) * latency + np.asarray(size, float) / bandwidth)
+
+
+def point_to_point_time(size: ArrayLike, *, bandwidth: float, latency: float = 0.0) -> Float:
+    """Time for one chip to send ``size`` bytes to a neighbour: ``alpha + n / beta``."""
+    _check(1, bandwidth)
+    return np.asarray(latency + np.asarray(size, float) / bandwidth)

@@ -1,0 +1,143 @@
+"""Price and power of a system: chips, memory, links and switches.
+
+The amounts of links and switch ports per dimension follow DFModel (``dfmodel_code``), where
+they are written out topology by topology; here one rule gives all of them. Torus dimensions pay
+for switch ports too, as published.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from crosstack.system.system import DimensionKind, System
+
+__all__ = ["Bill", "link_amounts", "switch_amounts", "system_power", "system_price"]
+
+# Below this many chips the published accounting charges no switch.
+FEWEST_CHIPS_WITH_SWITCHES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """A total and its parts; price in USD or power in W."""
+
+    chips: float
+    memory: float
+    links: float
+    switches: float
+
+    @property
+    def total(self) -> float:
+        """Sum of the parts."""
+        return self.chips + self.memory + self.links + self.switches
+
+
+def link_amounts(system: System, sizes: tuple[int, ...]) -> tuple[float, ...]:
+    """Bandwidth of all links of each dimension. [B/s]
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Chips of each dimension. [1]
+
+    Notes
+    -----
+    A ring has one link a chip; a fully connected group of s has s (s-1). Outer dimensions of
+    switches and fully connected groups join whole inner groups, so they are counted once a
+    group, not once a chip.
+
+    References
+    ----------
+    dfmodel_code
+    """
+    return tuple(
+        _links(system.network[i].kind, sizes, i, system) * system.network[i].bandwidth
+        for i in range(len(sizes))
+    )
+
+
+def _links(kind: DimensionKind, sizes: tuple[int, ...], i: int, system: System) -> float:
+    size = sizes[i]
+    inner, outer = math.prod(sizes[:i]), math.prod(sizes[i + 1 :])
+    if kind is DimensionKind.RING:
+        return inner * size * outer
+    if kind is DimensionKind.FULLY_CONNECTED:
+        return size * (size - 1) * outer
+    return size * outer
+
+
+def switch_amounts(system: System, sizes: tuple[int, ...]) -> tuple[float, ...]:
+    """Bandwidth of all switch ports of each dimension; parameters as `link_amounts`. [B/s]
+
+    Notes
+    -----
+    A ring pays for two ports each, a switch for one port a member; a fully connected dimension
+    of several pays s^2 ports as an outer dimension and none as the innermost.
+
+    References
+    ----------
+    dfmodel_code
+    """
+    return tuple(
+        _ports(system.network[i].kind, sizes, i) * system.network[i].bandwidth
+        for i in range(len(sizes))
+    )
+
+
+def _ports(kind: DimensionKind, sizes: tuple[int, ...], i: int) -> float:
+    size = sizes[i]
+    others = math.prod(sizes) // size
+    outer = math.prod(sizes[i + 1 :])
+    if kind is DimensionKind.RING:
+        return 2 * others
+    if kind is DimensionKind.FULLY_CONNECTED:
+        return 0 if i == 0 else size * size * outer
+    return size * outer
+
+
+def _network(system: System, sizes: tuple[int, ...], *, power: bool) -> tuple[float, float]:
+    links, switches = link_amounts(system, sizes), switch_amounts(system, sizes)
+    prices = system.prices
+    if power:
+        link = sum(a * d.link_power for a, d in zip(links, system.network, strict=True))
+        switch = sum(switches) * prices.switch_power
+    else:
+        link, switch = sum(links) * prices.link, sum(switches) * prices.switch
+    n_chips = math.prod(sizes)
+    return (
+        link if n_chips > 1 else 0.0,
+        switch if n_chips >= FEWEST_CHIPS_WITH_SWITCHES else 0.0,
+    )
+
+
+def system_price(system: System, sizes: tuple[int, ...]) -> Bill:
+    """Price of the system with the given dimension sizes. [USD]
+
+    References
+    ----------
+    dfmodel_code; unit prices are those of ``system.prices`` and ``system.chip``
+    """
+    links, switches = _network(system, sizes, power=False)
+    return Bill(
+        chips=system.n_chips * system.chip.price,
+        memory=system.n_chips * system.memory.bandwidth * system.prices.memory,
+        links=links,
+        switches=switches,
+    )
+
+
+def system_power(system: System, sizes: tuple[int, ...]) -> Bill:
+    """Power of the system with the given dimension sizes, everything running. [W]
+
+    References
+    ----------
+    dfmodel_code
+    """
+    links, switches = _network(system, sizes, power=True)
+    return Bill(
+        chips=system.n_chips * system.chip.power,
+        memory=system.n_chips * system.memory.bandwidth * system.prices.memory_power,
+        links=links,
+        switches=switches,
+    )

@@ -1,0 +1,135 @@
+"""The machine: chips with memory, joined by a network of one to four dimensions.
+
+Source of the fields: DFModel's system (``ko2025dfmodel``, section IV.C; ``dfmodel_code``); a
+network is composed of one-dimensional topologies as in ``rashidi2020astrasim``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from crosstack.chip.chip import Chip
+from crosstack.errors import (
+    InputError,
+    Problem,
+    require,
+    require_quantity,
+    require_whole,
+)
+
+__all__ = ["Dimension", "DimensionKind", "Memory", "Parallelism", "Prices", "System"]
+
+MAX_DIMENSIONS = 4
+
+
+class DimensionKind(StrEnum):
+    """How the chips of one dimension are joined."""
+
+    RING = "ring"
+    SWITCH = "switch"
+    FULLY_CONNECTED = "fully_connected"
+
+
+class Parallelism(StrEnum):
+    """What the chips of a dimension split: tensors, layers or the batch."""
+
+    TENSOR = "tensor"
+    PIPELINE = "pipeline"
+    DATA = "data"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Main memory of one chip: ``bandwidth`` [B/s] and ``capacity`` [B] (None: unlimited)."""
+
+    bandwidth: float
+    capacity: float | None = None
+    name: str = "memory"
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        require_quantity("bandwidth", self.bandwidth, "B/s", above_zero=True)
+        if self.capacity is not None:
+            require_quantity("capacity", self.capacity, "B", above_zero=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dimension:
+    """One level of the network: ``size`` chips joined by links of ``bandwidth`` [B/s] each way.
+
+    ``size`` None leaves the degree to the optimiser; so does ``parallelism`` None with what the
+    dimension is used for. ``latency`` is that of one hop. [s] ``link_power`` is per bandwidth.
+    [W/(B/s)]
+    """
+
+    kind: DimensionKind
+    bandwidth: float
+    size: int | None = None
+    latency: float = 0.0
+    parallelism: Parallelism | None = None
+    link_power: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        if self.size is not None:
+            require_whole("size", self.size, what="chips")
+        require_quantity("bandwidth", self.bandwidth, "B/s", above_zero=True)
+        require_quantity("latency", self.latency, "s")
+        require_quantity("link_power", self.link_power, "W/(B/s)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """Unit prices [USD/(B/s)] and powers [W/(B/s)] of links, switches and memory."""
+
+    link: float = 0.0
+    switch: float = 0.0
+    memory: float = 0.0
+    switch_power: float = 0.0
+    memory_power: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check every price."""
+        for name in ("link", "switch", "memory"):
+            require_quantity(name, getattr(self, name), "USD/(B/s)")
+        for name in ("switch_power", "memory_power"):
+            require_quantity(name, getattr(self, name), "W/(B/s)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """``n_chips`` equal chips, each with its memory, in a network; dimension 0 is innermost.
+
+    Raises
+    ------
+    InputError
+        If the sizes of the dimensions do not multiply to ``n_chips``.
+    """
+
+    chip: Chip
+    memory: Memory
+    network: tuple[Dimension, ...]
+    n_chips: int
+    prices: Prices = Prices()
+    name: str = "system"
+
+    def __post_init__(self) -> None:
+        """Check that the network joins ``n_chips`` chips."""
+        require_whole("n_chips", self.n_chips, what="chips")
+        require(
+            1 <= len(self.network) <= MAX_DIMENSIONS,
+            "network",
+            len(self.network),
+            f"1 to {MAX_DIMENSIONS} dimensions",
+        )
+        sizes = [d.size for d in self.network if d.size is not None]
+        product = math.prod(sizes)
+        fixed = len(sizes) == len(self.network)
+        fits = product == self.n_chips if fixed else self.n_chips % product == 0
+        if not fits:
+            how = " x ".join(str(d.size or "free") for d in self.network)
+            raise InputError(
+                Problem("n_chips", f"got {self.n_chips}, but the network joins {how} chips.")
+            )

@@ -1,0 +1,1 @@
+"""Published figures, and the runner that checks them."""

@@ -1,0 +1,450 @@
+"""A workload as a dataflow graph: kernels joined by tensors.
+
+A *kernel* is a node: a matrix product (``outer`` times an M x K by K x N product) or an
+elementwise operation on ``outer`` x M x N elements. A *tensor* is what one kernel makes and
+one or more kernels read. All sizes are bytes of the whole, unsharded tensor of one sequence.
+
+Source of the record: DFModel's dataflow graph (``ko2025dfmodel``, section III.B); here a tensor
+with several readers is one tensor, whereas DFModel keeps one copy per reader
+(`crosstack.model.rules.ModelRules.fan_out_copies`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from crosstack.errors import (
+    InputError,
+    Problem,
+    nearest,
+    require,
+    require_quantity,
+    require_whole,
+)
+
+__all__ = [
+    "Axis",
+    "Collective",
+    "Communication",
+    "ComputeUnit",
+    "Consumer",
+    "DataflowGraph",
+    "Direction",
+    "Kernel",
+    "KernelKind",
+    "Tensor",
+    "Workload",
+]
+
+
+class Axis(StrEnum):
+    """An axis of a kernel: what a sharding or a tiling splits."""
+
+    OUTER = "outer"
+    M = "m"
+    K = "k"
+    N = "n"
+    NONE = "none"
+
+
+class KernelKind(StrEnum):
+    """What a kernel computes and where its operands come from."""
+
+    GEMM_WEIGHT = "gemm_weight"
+    GEMM = "gemm"
+    ELEMENTWISE = "elementwise"
+    ELEMENTWISE_2 = "elementwise_2"
+
+    @property
+    def n_inputs(self) -> int:
+        """Number of activation operands."""
+        return 2 if self in (KernelKind.GEMM, KernelKind.ELEMENTWISE_2) else 1
+
+    @property
+    def is_gemm(self) -> bool:
+        """Whether the kernel contracts over K."""
+        return self in (KernelKind.GEMM, KernelKind.GEMM_WEIGHT)
+
+
+class ComputeUnit(StrEnum):
+    """Which part of a core runs the kernel: the systolic array (2 FLOP a cell) or its lanes."""
+
+    SYSTOLIC = "systolic"
+    SIMD = "simd"
+
+
+class Direction(StrEnum):
+    """Forward or backward pass."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+
+
+class Collective(StrEnum):
+    """A communication pattern among the chips of one parallelism."""
+
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_TO_ALL = "all_to_all"
+    BROADCAST = "broadcast"
+    POINT_TO_POINT = "point_to_point"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Communication:
+    """Communication a kernel brings with it, besides what its sharding causes.
+
+    ``periodic`` runs over the data-parallel chips, once per iteration (the gradient
+    all-reduce); otherwise it runs over the tensor-parallel chips, for every sequence.
+    """
+
+    collective: Collective
+    size: float
+    periodic: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the size."""
+        require_quantity("size", self.size, "B")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One kernel of the graph, whole (unsharded), for one sequence.
+
+    Parameters
+    ----------
+    name : str
+        Unique in the graph.
+    kind : KernelKind
+        Operands: weight and input, two inputs, or elementwise on one or two inputs.
+    outer, m, k, n : int
+        Loop extents; ``k`` is 1 for elementwise kernels. [1]
+    output_size : float
+        Bytes of the tensor it makes. [B]
+    input_sizes : tuple of float
+        Bytes of each activation operand, in order. [B]
+    weight_size : float
+        Bytes of the weight of a ``gemm_weight`` kernel. [B]
+    unit : ComputeUnit
+        Where it runs.
+    tiling : Axis
+        The axis that is cut into tiles as data streams through the chip.
+    direction : Direction
+        Forward or backward pass.
+    memory_traffic : float
+        Main-memory bytes that each chip moves for it besides tensors and weights, whatever the
+        sharding. [B]
+    communications : tuple of Communication
+        Extra communication (gradient all-reduce, all-to-all of embeddings, ...).
+    repeats : int or None
+        How many inputs it processes per sequence; kernels that set it never share a partition
+        with kernels that do not. [1]
+    sram_extra, memory_extra : float
+        Bytes that each chip holds for it on the chip and in main memory besides tensors and
+        weights, whatever the sharding. [B]
+    """
+
+    name: str
+    kind: KernelKind
+    m: int
+    n: int
+    k: int = 1
+    outer: int = 1
+    output_size: float
+    input_sizes: tuple[float, ...]
+    weight_size: float = 0.0
+    unit: ComputeUnit
+    tiling: Axis = Axis.N
+    direction: Direction = Direction.FORWARD
+    memory_traffic: float = 0.0
+    communications: tuple[Communication, ...] = ()
+    repeats: int | None = None
+    sram_extra: float = 0.0
+    memory_extra: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check every field; see `InputError`."""
+        require(isinstance(self.name, str) and self.name.strip() != "", "name", self.name, "a name")
+        for axis in ("outer", "m", "k", "n"):
+            require_whole(axis, getattr(self, axis))
+        if not self.kind.is_gemm:
+            require(self.k == 1, "k", self.k, "1: an elementwise kernel contracts nothing")
+        require(
+            len(self.input_sizes) == self.kind.n_inputs,
+            "input_sizes",
+            self.input_sizes,
+            f"{self.kind.n_inputs} sizes for {self.kind.value}",
+        )
+        for i, size in enumerate(self.input_sizes):
+            require_quantity(f"input_sizes[{i}]", size, "B")
+        for name in ("output_size", "weight_size", "memory_traffic", "sram_extra", "memory_extra"):
+            require_quantity(name, getattr(self, name), "B")
+        if self.kind is not KernelKind.GEMM_WEIGHT:
+            require(self.weight_size == 0, "weight_size", self.weight_size, "0: it has no weight")
+        if self.repeats is not None:
+            require_whole("repeats", self.repeats)
+
+    @property
+    def work(self) -> float:
+        """Floating-point operations for one sequence: outer M N, twice K for a systolic kernel.
+
+        Source: ``ko2025dfmodel``; elementwise operations count one FLOP an element. [FLOP]
+        """
+        elements = float(self.outer) * self.m * self.n * (self.repeats or 1)
+        return 2.0 * elements * self.k if self.unit is ComputeUnit.SYSTOLIC else elements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumer:
+    """One reader of a tensor: the kernel, and which of its operands the tensor is (0 or 1).
+
+    ``elided`` marks a connection whose bytes are accounted for elsewhere (a key-value cache
+    that is charged as `Kernel.memory_traffic`); it still orders the kernels.
+    """
+
+    kernel: str
+    operand: int = 0
+    elided: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """What ``producer`` makes and every consumer reads; ``size`` bytes, whole. [B]"""
+
+    producer: str
+    consumers: tuple[Consumer, ...]
+    size: float
+
+    def __post_init__(self) -> None:
+        """Check the size and that somebody reads it."""
+        require_quantity("size", self.size, "B")
+        require(len(self.consumers) > 0, "consumers", self.consumers, "at least one consumer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataflowGraph:
+    """Kernels and the tensors that join them; acyclic.
+
+    Parameters
+    ----------
+    kernels : tuple of Kernel
+        In listing order, any order.
+    tensors : tuple of Tensor
+        One per producer that has readers.
+    word : int
+        Bytes of one element. [B]
+
+    Raises
+    ------
+    InputError
+        With every problem found: duplicate names, readers that do not exist, sizes that
+        disagree, a cycle.
+    """
+
+    kernels: tuple[Kernel, ...]
+    tensors: tuple[Tensor, ...]
+    word: int
+    index: Mapping[str, int] = field(init=False, repr=False, compare=False)
+    order: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    levels: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the graph and derive the topological order."""
+        require(len(self.kernels) > 0, "kernels", len(self.kernels), "at least one kernel")
+        require_whole("word", self.word, what="bytes")
+        index: dict[str, int] = {}
+        problems: list[Problem] = []
+        for i, kernel in enumerate(self.kernels):
+            if kernel.name in index:
+                first = index[kernel.name]
+                problems.append(
+                    Problem(
+                        f"kernels[{i}].name",
+                        f"duplicate kernel name {kernel.name!r}; kernels[{first}] has it already.",
+                    )
+                )
+            index.setdefault(kernel.name, i)
+        problems.extend(self._tensor_problems(index))
+        if problems:
+            raise InputError(problems)
+        object.__setattr__(self, "index", MappingProxyType(index))
+        order, levels = self._topological_order(index)
+        object.__setattr__(self, "order", order)
+        object.__setattr__(self, "levels", levels)
+
+    def _tensor_problems(self, index: Mapping[str, int]) -> list[Problem]:
+        problems: list[Problem] = []
+        producers: set[str] = set()
+
+        def unknown(path: str, name: str) -> None:
+            close = nearest(name, index)
+            hint = f" Nearest: {', '.join(repr(c) for c in close)}." if close else ""
+            problems.append(Problem(path, f"no kernel is called {name!r}.{hint}"))
+
+        for t, tensor in enumerate(self.tensors):
+            path = f"tensors[{t}]"
+            if tensor.producer not in index:
+                unknown(f"{path}.producer", tensor.producer)
+                continue
+            if tensor.producer in producers:
+                problems.append(
+                    Problem(f"{path}.producer", f"{tensor.producer!r} already makes a tensor.")
+                )
+            producers.add(tensor.producer)
+            made = self.kernels[index[tensor.producer]].output_size
+            if not _same_size(tensor.size, made):
+                problems.append(
+                    Problem(
+                        f"{path}.size",
+                        f"got {tensor.size:.17g} B, but {tensor.producer!r} makes {made:.17g} B.",
+                    )
+                )
+            for c, consumer in enumerate(tensor.consumers):
+                where = f"{path}.consumers[{c}]"
+                if consumer.kernel not in index:
+                    unknown(where, consumer.kernel)
+                    continue
+                reader = self.kernels[index[consumer.kernel]]
+                if not 0 <= consumer.operand < reader.kind.n_inputs:
+                    allowed = "0" if reader.kind.n_inputs == 1 else "0 or 1"
+                    problems.append(
+                        Problem(
+                            f"{where}.operand",
+                            f"got {consumer.operand}; allowed for {reader.name!r}: {allowed}.",
+                        )
+                    )
+                elif not _same_size(reader.input_sizes[consumer.operand], tensor.size):
+                    problems.append(
+                        Problem(
+                            where,
+                            f"sizes disagree: {tensor.producer!r} makes {tensor.size:.17g} B, "
+                            f"operand {consumer.operand} of {reader.name!r} is "
+                            f"{reader.input_sizes[consumer.operand]:.17g} B.",
+                        )
+                    )
+        return problems
+
+    def _topological_order(
+        self, index: Mapping[str, int]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        n = len(self.kernels)
+        successors: list[list[int]] = [[] for _ in range(n)]
+        waiting = [0] * n
+        for tensor in self.tensors:
+            source = index[tensor.producer]
+            for consumer in tensor.consumers:
+                target = index[consumer.kernel]
+                successors[source].append(target)
+                waiting[target] += 1
+        levels = [0] * n
+        ready = [i for i in range(n) if waiting[i] == 0]
+        order: list[int] = []
+        for i in ready:  # grows while it runs: Kahn's algorithm
+            order.append(i)
+            for j in successors[i]:
+                levels[j] = max(levels[j], levels[i] + 1)
+                waiting[j] -= 1
+                if waiting[j] == 0:
+                    ready.append(j)
+        if len(order) < n:
+            names = _one_cycle(successors, {i for i in range(n) if waiting[i] > 0})
+            loop = " -> ".join(self.kernels[i].name for i in names)
+            raise InputError(Problem("tensors", f"the graph has a cycle: {loop}."))
+        return tuple(order), tuple(levels)
+
+    def __len__(self) -> int:
+        """Return the number of kernels."""
+        return len(self.kernels)
+
+    @property
+    def work(self) -> float:
+        """Floating-point operations of all kernels for one sequence. [FLOP]"""
+        return sum(kernel.work for kernel in self.kernels)
+
+    @property
+    def weight_size(self) -> float:
+        """Bytes of all weights. [B]"""
+        return sum(kernel.weight_size for kernel in self.kernels)
+
+    @property
+    def has_backward(self) -> bool:
+        """Whether any kernel belongs to the backward pass."""
+        return any(kernel.direction is Direction.BACKWARD for kernel in self.kernels)
+
+
+def _same_size(a: float, b: float) -> bool:
+    # Published files round sizes to about eight digits.
+    return abs(a - b) <= 1e-6 * max(abs(a), abs(b))
+
+
+def _one_cycle(successors: list[list[int]], left: set[int]) -> list[int]:
+    """Return the nodes of one cycle among ``left`` (every one of them has a predecessor there)."""
+    predecessor = {j: i for i in left for j in successors[i] if j in left}
+    node, seen = next(iter(sorted(left))), []
+    while node not in seen:
+        seen.append(node)
+        node = predecessor[node]
+    loop = [node, *reversed(seen[seen.index(node) :])]
+    return loop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A dataflow graph and how often it runs.
+
+    Parameters
+    ----------
+    graph : DataflowGraph
+        One layer (``layers_in_graph`` layers), one sequence.
+    n_layers : int
+        Layers of the model; a whole multiple of ``layers_in_graph``. [1]
+    layers_in_graph : int
+        Layers that ``graph`` spells out. [1]
+    global_batch_size : int
+        Sequences of one iteration over all chips. [1]
+    sequence_length : int
+        Extent that is cut into tiles. [1]
+    boundary_size : float
+        Bytes that one layer hands to the next, for one sequence, one direction. [B]
+    name : str
+        For people.
+    """
+
+    graph: DataflowGraph
+    n_layers: int = 1
+    layers_in_graph: int = 1
+    global_batch_size: int = 1
+    sequence_length: int = 1
+    boundary_size: float = 0.0
+    name: str = "workload"
+
+    def __post_init__(self) -> None:
+        """Check counts and sizes."""
+        for name in ("n_layers", "layers_in_graph", "global_batch_size", "sequence_length"):
+            require_whole(name, getattr(self, name))
+        require(
+            self.n_layers % self.layers_in_graph == 0,
+            "n_layers",
+            self.n_layers,
+            f"a multiple of layers_in_graph = {self.layers_in_graph}",
+        )
+        require_quantity("boundary_size", self.boundary_size, "B")
+
+    @property
+    def graph_repetitions(self) -> int:
+        """How many times ``graph`` stands in the model. [1]"""
+        return self.n_layers // self.layers_in_graph
+
+    @property
+    def work(self) -> float:
+        """Floating-point operations of one iteration. [FLOP]"""
+        return self.graph.work * self.graph_repetitions * self.global_batch_size
+
+    @property
+    def training(self) -> bool:
+        """Whether the graph has a backward pass."""
+        return self.graph.has_backward

@@ -1,0 +1,147 @@
+"""Builders that the tests share.
+
+The fixtures return functions, and live as long as the session, so that property tests may use
+them too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+
+from crosstack.chip.chip import Chip
+from crosstack.system.system import Dimension, DimensionKind, Memory, System
+from crosstack.workload.graph import (
+    ComputeUnit,
+    Consumer,
+    DataflowGraph,
+    Kernel,
+    KernelKind,
+    Tensor,
+)
+
+SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
+
+Edge = tuple[int, int]
+
+# The same examples in every run; `--hypothesis-profile explore` draws new ones. A busy machine
+# fails no test.
+hypothesis.settings.register_profile("steady", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("explore", deadline=None, max_examples=2000)
+hypothesis.settings.load_profile("steady")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give one test a published DFModel run; skip where the runs are not there."""
+    if "published_run" not in metafunc.fixturenames:
+        return
+    path = SHARED_DATA / "dfmodel" / "cases.jsonl"
+    if not path.exists():
+        reason = "published runs are not part of the repository (../shared/data/dfmodel)"
+        metafunc.parametrize(
+            "published_run", [pytest.param(None, marks=pytest.mark.skip(reason=reason))]
+        )
+        return
+    runs = [json.loads(line) for line in path.read_text().splitlines()]
+    marker = metafunc.definition.get_closest_marker("runs_with")
+    wanted: Callable[[dict[str, Any]], bool] = marker.args[0] if marker else lambda run: True
+    runs = [run for run in runs if wanted(run)]
+    ids = [f"{run['path']}@{run['commit'][:8]}" for run in runs]
+    metafunc.parametrize("published_run", runs, ids=ids)
+
+
+@pytest.fixture(scope="session")
+def a_kernel() -> Callable[..., Kernel]:
+    """Return a builder of an elementwise kernel with as many inputs of 8 bytes as asked."""
+
+    def build(name: str, inputs: int = 1, size: float = 8.0, **changes: Any) -> Kernel:
+        values: dict[str, Any] = {
+            "kind": KernelKind.ELEMENTWISE if inputs == 1 else KernelKind.ELEMENTWISE_2,
+            "m": 2,
+            "n": 2,
+            "output_size": size,
+            "input_sizes": (size,) * inputs,
+            "unit": ComputeUnit.SIMD,
+        }
+        return Kernel(name=name, **{**values, **changes})
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def a_graph(a_kernel: Callable[..., Kernel]) -> Callable[..., DataflowGraph]:
+    """Return a builder of a graph of elementwise kernels from edges between their numbers."""
+
+    def build(n_kernels: int, edges: Sequence[Edge]) -> DataflowGraph:
+        names = [f"kernel_{i}" for i in range(n_kernels)]
+        kernels = tuple(a_kernel(name, inputs=2) for name in names)
+        readers: dict[int, list[int]] = {}
+        for source, target in edges:
+            readers.setdefault(source, []).append(target)
+        tensors = tuple(
+            Tensor(
+                producer=names[source],
+                consumers=tuple(Consumer(kernel=names[target]) for target in targets),
+                size=8.0,
+            )
+            for source, targets in sorted(readers.items())
+        )
+        return DataflowGraph(kernels=kernels, tensors=tensors, word=2)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def small_graph(a_graph: Callable[..., DataflowGraph]) -> DataflowGraph:
+    """Return a diamond: 0 is read by 1 and 2, both are read by 3."""
+    return a_graph(4, [(0, 1), (0, 2), (1, 3), (2, 3)])
+
+
+@pytest.fixture(scope="session")
+def a_chip() -> Callable[..., Chip]:
+    """Return a builder of a chip: SambaNova SN30 as DFModel describes it (Table V)."""
+
+    def build(**changes: Any) -> Chip:
+        values: dict[str, Any] = {
+            "n_cores": 1280,
+            "lanes": 32,
+            "stages": 6,
+            "frequency": 1.25e9,
+            "sram_capacity": 671088640.0,
+        }
+        return Chip(**{**values, **changes})
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def a_dimension() -> Callable[..., Dimension]:
+    """Return a builder of a dimension: a ring of 25 GB/s links."""
+
+    def build(**changes: Any) -> Dimension:
+        return Dimension(**{"kind": DimensionKind.RING, "bandwidth": 25e9, **changes})
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def a_system(
+    a_chip: Callable[..., Chip], a_dimension: Callable[..., Dimension]
+) -> Callable[..., System]:
+    """Return a builder of a system: by default a ring of 8 chips."""
+
+    def build(**changes: Any) -> System:
+        values: dict[str, Any] = {
+            "chip": a_chip(),
+            "memory": Memory(bandwidth=100e9),
+            "network": (a_dimension(size=8),),
+            "n_chips": 8,
+        }
+        return System(**{**values, **changes})
+
+    return build

@@ -1,0 +1,419 @@
+"""DFModel's text: what is read, what is refused and why, and that it comes back the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from crosstack.chip.chip import Overlap
+from crosstack.errors import InputError
+from crosstack.io.dfmodel import looks_like, read_task
+from crosstack.io.dfmodel.schema import TOPOLOGIES, new_dse
+from crosstack.io.dfmodel.text import parse_text
+from crosstack.io.dfmodel.vocabulary import matching_operands, single
+from crosstack.mapping.mapping import Constraints, Task
+from crosstack.system.system import (
+    Dimension,
+    DimensionKind,
+    Memory,
+    Parallelism,
+    Prices,
+)
+from crosstack.workload.graph import (
+    Axis,
+    Collective,
+    Communication,
+    ComputeUnit,
+    Consumer,
+    Direction,
+    KernelKind,
+    Tensor,
+)
+from crosstack.workload.llm import llm_training
+
+SETUPS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "dfmodel" / "setups"
+published = pytest.mark.skipif(
+    not SETUPS.is_dir(), reason="published setups are not in ../shared/data"
+)
+LLM_SETUPS = {
+    # file: kernels, edges, rules, partitions (None: kernel by kernel), pinned kernels
+    "readme_gpt3_1t_sn30.txt": (41, 53, "dfmodel-readme", 6, 0),
+    "llm_fwdbwd_gpt3_1t_calculon_fix_TP_8_16_32.txt": (41, 53, "dfmodel-e4+separate", None, 0),
+    "llm_fwd_gpt3_175b_sn10_kbk_8x1.txt": (18, 21, "dfmodel-e4", None, 0),
+    "llm_fwd_gpt3_175b_sn10_dfmodel_8x1.txt": (18, 21, "dfmodel-e4", 4, 8),
+    "llm_fwd_gpt3_175b_sn10_vendor_8x1.txt": (18, 21, "dfmodel-e4", 4, 8),
+    "llm_decode_llama3_8b_sn40l_tp16_pp1.txt": (20, 23, "dfmodel-e5+separate", 1, 0),
+}
+OTHER_SETUPS = {
+    "dlrm_damsim_0.4T.txt": "execution.dlrm",
+    "fft_compare_fp32_1024_a100.txt": "execution.fft",
+    "fft_dse_h100_3d_torus_hbm_nvlink.txt": "miscellany.fft",
+    "hpl_damsim_16x16.txt": "execution.hpl",
+    "hpl_dse_h100_3d_torus_hbm_nvlink.txt": "miscellany.hpl",
+}
+
+# Two projections joined by an addition: one weight kernel, one two-operand kernel.
+SMALL = Path(__file__).with_name("dfmodel_small.txt").read_text()
+
+
+def changed(*pairs: tuple[str, str], text: str = SMALL) -> str:
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new, 1)
+    return text
+
+
+def small(*pairs: tuple[str, str], overrides: tuple[str, ...] = ()) -> Task:
+    return read_task(changed(*pairs), "small.txt", overrides)
+
+
+def problem(*pairs: tuple[str, str], overrides: tuple[str, ...] = ()) -> str:
+    with pytest.raises(InputError) as caught:
+        small(*pairs, overrides=overrides)
+    return str(caught.value)
+
+
+# Schema
+
+
+def test_every_topology_has_one_bandwidth_and_one_use_per_dimension() -> None:
+    systems = new_dse().system
+    for name, (_, words) in TOPOLOGIES.items():
+        assert len(getattr(systems, name).DESCRIPTOR.fields) == 3 * len(words)
+
+
+@published
+@pytest.mark.parametrize("name", [*LLM_SETUPS, *OTHER_SETUPS])
+def test_every_published_setup_parses(name: str) -> None:
+    text = (SETUPS / name).read_text()
+    assert looks_like(text)
+    assert len(parse_text(text).dataflow_graph.kernels) > 0
+
+
+@pytest.mark.parametrize(
+    "text", ["workload:\n  llm: {hidden: 8}\n", "", "system:\n  network: []\n", "# execution"]
+)
+def test_other_texts_do_not_look_like_dfmodel(text: str) -> None:
+    assert not looks_like(text)
+
+
+# Reading
+
+
+def test_kernels_become_records() -> None:
+    norm, up, total = small().workload.graph.kernels
+    assert (norm.name, norm.kind, norm.k) == ("Norm", KernelKind.ELEMENTWISE, 1)
+    assert norm.direction is Direction.FORWARD  # not set
+    assert (up.outer, up.m, up.k, up.n) == (2, 8, 4, 4)
+    assert (up.unit, up.weight_size, up.memory_traffic) == (ComputeUnit.SYSTOLIC, 128.0, 5.0)
+    assert (total.direction, total.tiling, total.repeats) == (Direction.BACKWARD, Axis.NONE, 3)
+    assert total.communications == (
+        Communication(collective=Collective.ALL_REDUCE, size=64.0, periodic=True),
+    )
+
+
+def test_one_tensor_for_all_readers_of_a_kernel() -> None:
+    assert small().workload.graph.tensors == (
+        Tensor(
+            producer="Norm",
+            size=64.0,
+            consumers=(Consumer(kernel="Up"), Consumer(kernel="Sum", operand=1)),
+        ),
+        Tensor(producer="Up", size=128.0, consumers=(Consumer(kernel="Sum", operand=0),)),
+    )
+
+
+def test_system_is_in_si_units_of_float32_numbers() -> None:
+    system = small().system
+    assert system.chip.frequency == single(1.837) * 1e9
+    assert system.chip.utilization == single(0.9) != 0.9
+    assert system.memory == Memory(bandwidth=300e9, capacity=None)
+    assert system.prices == Prices(link=2e-9, switch=24e-9)
+    assert system.network == (
+        Dimension(kind=DimensionKind.RING, size=4, bandwidth=50e9, parallelism=Parallelism.TENSOR),
+        Dimension(
+            kind=DimensionKind.SWITCH,
+            size=2,
+            bandwidth=25.5e9,
+            parallelism=Parallelism.DATA,
+            link_power=single(0.052) / 1e9,
+        ),
+    )
+
+
+def test_execution_becomes_workload_and_constraints() -> None:
+    task = small()
+    assert task.workload.boundary_size == 8 * 4 * 2
+    assert (task.workload.n_layers, task.workload.global_batch_size) == (2, 16)
+    assert task.system.chip.overlap is Overlap.ALL
+    assert task.constraints == Constraints(max_partitions=2, partitions=(("Up", 1),))
+
+
+def test_sizes_not_given_are_left_to_the_optimiser() -> None:
+    task = small(("x: 4 y: 2", ""), ('par_x: "TP"', ""))
+    assert [d.size for d in task.system.network] == [None, None]
+    assert [d.parallelism for d in task.system.network] == [None, Parallelism.DATA]
+
+
+def test_one_dimension_joins_all_chips_whatever_x_says() -> None:
+    one = 'r { x: 3 link_bw_x: 50 par_x: "TP" }'
+    task = read_task(re.sub(r"r_sw \{.*\}", one, SMALL), "small.txt")
+    assert [d.size for d in task.system.network] == [8]
+
+
+def test_config_not_set_pins_to_partition_0() -> None:
+    task = small(("id: 4 config: -1", "id: 4"))
+    assert task.constraints.partitions == (("Up", 1), ("Sum", 0))
+
+
+def test_as_many_partitions_as_kernels_pin_nothing() -> None:
+    constraints = small(("num_config: 2", "")).constraints
+    assert (constraints.max_partitions, constraints.partitions) == (3, ())
+
+
+def test_kernel_by_kernel_pins_nothing_and_needs_no_number() -> None:
+    task = small(("DATAFLOW num_config: 2", "KERNEL_BY_KERNEL"))
+    assert task.constraints == Constraints(kernel_by_kernel=True)
+
+
+def test_skipped_weight_has_no_bytes_and_a_weight_not_written_down_is_counted() -> None:
+    weight = "weight_tensor_size: 128"
+    assert small((weight, f"{weight} skip_weight: true")).workload.graph.weight_size == 0
+    assert small((weight, "")).workload.graph.weight_size == 2 * 8 * 4 * 2
+
+
+def test_zero_out_elides_an_edge() -> None:
+    tensors = small(("startIdx: 3 endIdx: 4", "startIdx: 3 endIdx: 4 zero_out: true"))
+    assert tensors.workload.graph.tensors[1].consumers[0].elided
+
+
+@pytest.mark.parametrize(
+    ("pairs", "rules"),
+    [
+        ([], "dfmodel-readme"),
+        ([("execution {", "miscellany {")], "dfmodel-e2"),
+        ([("perfect_overlap: true", "overlap: NO_OVERLAP")], "dfmodel-e4"),
+        ([("freq: 1.837", "freq: 1.837 link_latency: 150")], "dfmodel-e4"),
+        ([("perfect_overlap: true", "separate_rs_ag_for_ar: true")], "dfmodel-e4+separate"),
+        ([("memory_size: 5", "sram_extra: 5")], "dfmodel-e5"),
+        ([("word: 2", 'optimization: "CMN" word: 2')], "dfmodel-e5"),
+    ],
+)
+def test_fields_tell_the_release(pairs: list[tuple[str, str]], rules: str) -> None:
+    assert small(*pairs).rules == rules
+
+
+@pytest.mark.parametrize(
+    ("field", "overlap"),
+    [
+        ("perfect_overlap: false", Overlap.NONE),
+        ("overlap: PERFECT_OVERLAP", Overlap.ALL),
+        ("overlap: NO_OVERLAP", Overlap.NONE),
+        ("overlap: OVERLAP_COMPUTE_MEMORY", Overlap.COMPUTE_MEMORY),
+    ],
+)
+def test_overlap_is_said_in_two_ways(field: str, overlap: Overlap) -> None:
+    assert small(("perfect_overlap: true", field)).system.chip.overlap is overlap
+
+
+def test_layers_in_graph_may_be_absent_in_miscellany_only() -> None:
+    absent = ("num_layer_in_graph: 1", "")
+    assert small(absent, ("execution {", "miscellany {")).workload.layers_in_graph == 1
+    assert "execution.llm.num_layer_in_graph: got 0" in problem(absent)
+
+
+def test_latency_is_the_same_double_as_its_literal() -> None:
+    task = small(("freq: 1.837", "freq: 1.837 link_latency: 150"))
+    assert [d.latency for d in task.system.network] == [150e-9, 150e-9]
+
+
+def test_second_edge_of_equal_operands_takes_the_second() -> None:
+    # Kernel 2 reads kernels 0 and 1, all of 8 bytes; a third edge falls back to the first.
+    edges = [(0, 2), (1, 2), (0, 2)]
+    assert matching_operands(edges, [8.0, 8.0, 8.0], [(8.0,), (8.0,), (8.0, 8.0)]) == [0, 1, 0]
+
+
+def test_sizes_that_match_neither_operand_are_not_guessed() -> None:
+    assert matching_operands([(0, 1)], [8.0, 8.0], [(8.0,), (9.0, 7.0)]) == [None]
+
+
+@published
+def test_readme_setup_is_the_generated_layer() -> None:
+    graph = read_task((SETUPS / "readme_gpt3_1t_sn30.txt").read_text(), "readme").workload.graph
+    made = llm_training(hidden=25600, sequence_length=2048, n_heads=160, head_size=160)
+    assert graph == made  # every size of it is a float32
+
+
+@published
+@pytest.mark.parametrize("name", LLM_SETUPS)
+def test_published_llm_setups_read(name: str) -> None:
+    kernels, edges, rules, limit, pinned = LLM_SETUPS[name]
+    task = read_task((SETUPS / name).read_text(), name)
+    assert len(task.workload.graph) == kernels
+    assert sum(len(t.consumers) for t in task.workload.graph.tensors) == edges
+    assert task.rules == rules
+    assert task.constraints.max_partitions == limit
+    assert task.constraints.kernel_by_kernel == (limit is None)
+    assert len(task.constraints.partitions) == pinned
+
+
+@published
+@pytest.mark.parametrize("name", OTHER_SETUPS)
+def test_other_workloads_are_refused_by_name(name: str) -> None:
+    with pytest.raises(InputError, match=f"{OTHER_SETUPS[name]}: .* not supported yet.*: llm"):
+        read_task((SETUPS / name).read_text(), name)
+
+
+# Bad input
+
+
+def test_unknown_field_names_its_path_and_the_nearest() -> None:
+    message = problem(("outer: 2 M: 8", "outr: 2 M: 8"))
+    assert message.startswith(
+        "small.txt: dataflow_graph.kernels[1].gemm_input1_weight.outr: unknown field. "
+        'Did you mean "outer"? Allowed: outer, M, N,'
+    )
+    assert message.endswith("(line 13, column 5).")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("type: SIMD", "type: SIMT", 'kernels[0].type: unknown value "SIMT". Did you mean "SIMD"?'),
+        ("core: 4", "core: four", "system.accelerator.core: got four; allowed: a whole number (l"),
+        ("dram_bw: 300", "dram_bw: fast", "system.memory.dram_bw: got fast; allowed: a number (li"),
+        ("num_chip: 8", "num_chip: 8 num_chip: 9", "num_chip: given more than once"),
+        ("r_sw {", "r { x: 1 } r_sw {", 'r_sw: "r" is given already; allowed: one of them'),
+        ("gurobi {", "guroby {", 'guroby: unknown field. Did you mean "gurobi"?'),
+        ("time: 5 }", "time: 5", "(line"),
+    ],
+)
+def test_text_errors_say_where(old: str, new: str, expected: str) -> None:
+    message = problem((old, new))
+    assert message.startswith("small.txt: ")
+    assert expected in message
+    assert re.search(r"\(line \d+, column \d+\)\.$", message)
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("outer: 2 M: 8", "outer: 2 M: 0", "kernels[1].gemm_input1_weight.M: got 0"),
+        ("outer: 2 M: 8", "M: 8", "kernels[1].gemm_input1_weight.outer: got 0"),
+        ("config: -1 type: SIMD", "config: -1", "kernels[0].type: not set; allowed: SYSTOLIC, S"),
+        ("tiling: N_TILING", "", "kernels[0].elementwise_input1.tiling: not set"),
+        ('name: "Norm"', "", "dataflow_graph.kernels[0].name: got ''"),
+        ('name: "Norm"', 'name: "Up"', "dataflow_graph.kernels[1].name: duplicate kernel name"),
+        ("id: 7", "id: 4", "kernels[2].id: duplicate id 4; kernels[0] has it already"),
+        ("startIdx: 3", "startIdx: 33", "connections[2].startIdx: no kernel has id 33. Nearest: 7"),
+        (
+            "startIdx: 7 endIdx: 4",
+            "startIdx: 4 endIdx: 7",
+            "dataflow_graph.connections: the graph has a cycle",
+        ),
+        (
+            "input_tensor_2_size: 64",
+            "input_tensor_2_size: 63",
+            "connections[1]: 'Norm' makes 64 B, but 'Sum' takes 128 B or 63 B",
+        ),
+        ("ALL_REDUCE_PERIODIC", "CommunicationType_Placeholder", "a size, but no type"),
+        ("config: 1", "config: 2", "kernels[1].config: got 2; allowed: -1 (free) to 1"),
+        ("core: 4", "", "system.accelerator.core: got 0"),
+        ("freq: 1.837", "freq: nan", "system.accelerator.freq: got nan"),
+        ("compute_util: 0.9", "compute_util: 90", "execution.compute_util: got 90"),
+        ("accelerator_price: 100", "accelerator_price: -1", "cost.accelerator_price: got -1"),
+        ("dram_bw: 300", "", "system.memory.dram_bw: got 0"),
+        ("link_bw_y: 25.5", "", "system.r_sw.link_bw_y: got 0"),
+        ("x: 4 y: 2", "x: 4 y: 4", "system.num_chip: got 8, but the network joins 4 x 4"),
+        ('par_x: "TP"', 'par_x: "SP"', "par_x: sequence parallelism is not supported yet"),
+        ('par_x: "TP"', 'par_x: "Tp"', 'par_x: unknown value "Tp". Did you mean "TP"?'),
+        ("num_layer: 2", "", "execution.llm.num_layer: got 0"),
+        ("global_batch_size: 16", "", "execution.llm.global_batch_size: got 0"),
+        ("hidden_dim: 8", "", "execution.llm.hidden_dim: got 0"),
+        ("seq_len: 4", "", "execution.llm.seq_len: got 0"),
+        ("word: 2", "", "execution.word: got 0"),
+        ("execution_style: DATAFLOW", "", "execution.execution_style: not set; allowed: DATAF"),
+        ("DATAFLOW", "KERNEL_BY_KERNEL", "execution.num_config: got 2; allowed: 0 (unset) or 3"),
+        ("num_config: 2", "num_config: -2", "execution.num_config: got -2"),
+        ("word: 2", "word: 2 overlap: NO_OVERLAP", "execution.perfect_overlap: contradicts"),
+        ("freq: 1.837", "freq: 1 pmu: 9", "system.accelerator.pmu: place and route is not supp"),
+        ("num_chip: 8", "num_chip: 8 HBD: 8", "system.HBD: a rail-only network is not supported"),
+        ("dram_bw: 300", "dram_bw: 3 second_dram_bw: 1", "second_dram_bw: a second memory is not"),
+        ("word: 2", 'word: 2 optimization: "CM"', "optimization: summing only CM is not supported"),
+        ("gurobi {", "miscellany { word: 2 } gurobi {", "execution: given twice"),
+    ],
+)
+def test_bad_values_say_which_field(old: str, new: str, expected: str) -> None:
+    message = problem((old, new))
+    assert message.startswith("small.txt: ")
+    assert expected in message
+
+
+def test_blocks_that_are_missing_are_named() -> None:
+    for block in ("dataflow_graph", "system", "execution"):
+        text = "dataflow_graph {} system {} execution { llm {} }"
+        text = re.sub(rf"{block} \{{(?: llm \{{\}} )?\}}", "", text)
+        with pytest.raises(InputError, match=f"x: {block}: this block is missing"):
+            read_task(text, "x")
+
+
+def test_problems_of_all_kernels_come_together() -> None:
+    message = problem(("M: 8 N: 4 input_t", "M: 0 N: 4 input_t"), ("K: 4", "K: 0"))
+    assert [line.split(": ")[1] for line in message.split("\n")] == [
+        "dataflow_graph.kernels[0].elementwise_input1.M",
+        "dataflow_graph.kernels[1].gemm_input1_weight.K",
+    ]
+
+
+# Overrides
+
+
+def test_overrides_set_fields_in_the_files_own_words() -> None:
+    task = small(
+        overrides=(
+            "system.r_sw.link_bw_x=450",
+            "dataflow_graph.kernels[0].config = 0",
+            "execution.execution_style=DATAFLOW",
+            "execution.perfect_overlap=false",
+            "system.r_sw.par_y=PP",
+        )
+    )
+    assert task.system.network[0].bandwidth == 450e9
+    assert task.system.network[1].parallelism is Parallelism.PIPELINE
+    assert task.constraints.partitions == (("Norm", 0), ("Up", 1))
+    assert task.system.chip.overlap is Overlap.NONE
+
+
+def test_overrides_know_both_names_of_the_execution_block() -> None:
+    task = small(("execution {", "miscellany {"), overrides=("execution.llm.num_layer=6",))
+    assert task.workload.n_layers == 6
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        (
+            "system.r_sw.link_bwx=4",
+            'system.r_sw.link_bwx: unknown field. Did you mean "link_bw_x"?',
+        ),
+        ("sistem.num_chip=4", 'sistem: unknown field. Did you mean "system"?'),
+        ("system.r_r.x=4", 'system.r_r: the file gives "r_sw"; allowed: r_sw.'),
+        ("dataflow_graph.kernels[3].id=4", "allowed: kernels[0] to kernels[2]"),
+        ("dataflow_graph.kernels.id=4", "allowed: kernels[0] to kernels[2]"),
+        ("system.num_chip=4.5", "system.num_chip: got 4.5; allowed: a whole number"),
+        ("system.num_chip=99999999999999999999", "allowed: a whole number"),
+        ("execution.overlap=NONE", 'execution.overlap: unknown value "NONE"'),
+        ("execution.perfect_overlap=yes", "got yes; allowed: true or false"),
+        ("system.memory=4", "system.memory: this is a block"),
+        ("system.num_chip.x=4", "system.num_chip: this is a field, not a block"),
+        ("system.num_chip", "system.num_chip: allowed: path=value"),
+        ("execution.word=0", "small.txt: execution.word: got 0"),
+    ],
+)
+def test_bad_overrides_say_what_is_allowed(override: str, expected: str) -> None:
+    message = problem(overrides=(override,))
+    assert message.startswith("small.txt")
+    assert expected in message

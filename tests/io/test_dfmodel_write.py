@@ -1,0 +1,333 @@
+"""DFModel's text: what is written reads back the same, and what cannot be said is listed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from crosstack.chip.chip import Overlap
+from crosstack.errors import InputError
+from crosstack.evaluate.answer import Answer
+from crosstack.evaluate.evaluation import Evaluation, KernelTerms
+from crosstack.io.dfmodel import read_task, write_answer, write_task
+from crosstack.io.dfmodel.text import parse_text
+from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
+from crosstack.model.rules import ModelRules
+from crosstack.system.prices import Bill
+from crosstack.system.system import (
+    Dimension,
+    DimensionKind,
+    Memory,
+    Parallelism,
+)
+from crosstack.workload.graph import (
+    Axis,
+    Collective,
+    Communication,
+    DataflowGraph,
+)
+from crosstack.workload.llm import llm, llm_forward
+
+SETUPS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "dfmodel" / "setups"
+published = pytest.mark.skipif(
+    not SETUPS.is_dir(), reason="published setups are not in ../shared/data"
+)
+LLM_SETUPS = {
+    # file: kernels, edges, rules, partitions (None: kernel by kernel), pinned kernels
+    "readme_gpt3_1t_sn30.txt": (41, 53, "dfmodel-readme", 6, 0),
+    "llm_fwdbwd_gpt3_1t_calculon_fix_TP_8_16_32.txt": (41, 53, "dfmodel-e4+separate", None, 0),
+    "llm_fwd_gpt3_175b_sn10_kbk_8x1.txt": (18, 21, "dfmodel-e4", None, 0),
+    "llm_fwd_gpt3_175b_sn10_dfmodel_8x1.txt": (18, 21, "dfmodel-e4", 4, 8),
+    "llm_fwd_gpt3_175b_sn10_vendor_8x1.txt": (18, 21, "dfmodel-e4", 4, 8),
+    "llm_decode_llama3_8b_sn40l_tp16_pp1.txt": (20, 23, "dfmodel-e5+separate", 1, 0),
+}
+SMALL = Path(__file__).with_name("dfmodel_small.txt").read_text()
+
+
+def changed(*pairs: tuple[str, str], text: str = SMALL) -> str:
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new, 1)
+    return text
+
+
+def small(*pairs: tuple[str, str], overrides: tuple[str, ...] = ()) -> Task:
+    return read_task(changed(*pairs), "small.txt", overrides)
+
+
+@published
+@pytest.mark.parametrize("name", LLM_SETUPS)
+def test_published_setups_come_back(name: str) -> None:
+    task = read_task((SETUPS / name).read_text(), name)
+    assert read_task(write_task(task), name) == task
+
+
+VARIANTS = [
+    [],
+    [("execution {", "miscellany {")],
+    [("perfect_overlap: true", "overlap: OVERLAP_COMPUTE_MEMORY")],
+    [("perfect_overlap: true", "overlap: NO_OVERLAP separate_rs_ag_for_ar: true")],
+    [("freq: 1.837", "freq: 1.837 link_latency: 150"), ("memory_size: 5", "dram_extra: 5")],
+    [("DATAFLOW num_config: 2", "KERNEL_BY_KERNEL")],
+    [("startIdx: 3 endIdx: 4", "startIdx: 3 endIdx: 4 zero_out: true")],
+    [("weight_tensor_size: 128", "skip_weight: true")],
+    [("seq_len: 4", "seq_len: 4 micro_batch_size: 2 tile_size: 2")],
+    [("x: 4 y: 2", ""), ("compute_util: 0.9", "")],
+]
+
+
+@pytest.mark.parametrize("pairs", VARIANTS)
+def test_small_task_comes_back(pairs: list[tuple[str, str]]) -> None:
+    task = small(*pairs)
+    assert read_task(write_task(task), "small.txt") == task
+
+
+def four_dimensions() -> tuple[Dimension, ...]:
+    ring = Dimension(kind=DimensionKind.RING, size=2, bandwidth=50e9)
+    return (ring, ring, ring, replace(ring, parallelism=Parallelism.PIPELINE))
+
+
+def generated(*, training: bool = True, layers: int = 1) -> Task:
+    """Return a task nobody wrote a file for."""
+    workload = llm(
+        hidden=64, sequence_length=16, n_heads=4, head_size=16, n_layers=4, global_batch_size=8,
+        training=training, layers_in_graph=layers,
+    )  # fmt: skip
+    return replace(small(), workload=workload, constraints=Constraints(max_partitions=4))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_generated_layers_come_back(training: bool, layers: int) -> None:
+    task = generated(training=training, layers=layers)
+    assert read_task(write_task(task), "x") == task
+
+
+def test_four_dimensions_come_back() -> None:
+    system = replace(small().system, network=four_dimensions(), n_chips=16)
+    task = replace(generated(), system=system, rules="dfmodel-e5")
+    assert read_task(write_task(task), "x") == task
+
+
+@pytest.mark.parametrize(
+    ("latency", "overlap", "rules"),
+    [
+        (0.0, Overlap.ALL, "dfmodel-readme"),
+        (1e-7, Overlap.ALL, "dfmodel-e4"),
+        (0.0, Overlap.COMPUTE_MEMORY, "dfmodel-e4"),
+    ],
+)
+def test_without_rules_the_earliest_release_is_written(
+    latency: float, overlap: Overlap, rules: str
+) -> None:
+    system = small().system
+    network = tuple(replace(d, latency=latency) for d in system.network)
+    system = replace(system, network=network, chip=replace(system.chip, overlap=overlap))
+    task = replace(generated(), system=system, rules=None)
+    assert read_task(write_task(task), "x") == replace(task, rules=rules)
+
+
+def refused(task: Task) -> str:
+    with pytest.raises(InputError) as caught:
+        write_task(task)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("rules", ["crosstack", "dfmodel-e3b", "dfmodel-readme+separate"])
+def test_rules_no_file_can_say_are_refused(rules: str) -> None:
+    message = refused(replace(generated(), rules=rules))
+    assert message.startswith(f"rules: no DFModel file says '{rules}'; allowed: dfmodel-e2,")
+
+
+def test_what_a_release_cannot_say_is_refused() -> None:
+    task = replace(generated(), rules="dfmodel-readme")
+    chip = replace(task.system.chip, overlap=Overlap.COMPUTE_MEMORY)
+    assert refused(replace(task, system=replace(task.system, chip=chip))) == (
+        "system.chip.overlap: dfmodel-readme cannot say it; allowed: rules of E4 on."
+    )
+    task = replace(generated(layers=2), rules="dfmodel-e2")
+    assert refused(task).startswith("workload.layers_in_graph: ")
+
+
+@pytest.mark.parametrize(
+    ("constraints", "field"),
+    [
+        (Constraints(), "max_partitions"),
+        (Constraints(max_partitions=4, n_tiles=2), "n_tiles"),
+        (Constraints(max_partitions=4, separate_directions=True), "separate_directions"),
+        (Constraints(max_partitions=4, sharding=(("Q", Axis.OUTER),)), "sharding"),
+        (Constraints(max_partitions=41, partitions=(("Q", 0),)), "partitions"),
+        (Constraints(kernel_by_kernel=True, max_partitions=41), "max_partitions"),
+    ],
+)
+def test_constraints_dfmodel_has_no_word_for_are_refused(
+    constraints: Constraints, field: str
+) -> None:
+    message = refused(replace(generated(), constraints=constraints))
+    assert message.startswith(f"constraints.{field}: ")
+
+
+def test_everything_that_cannot_be_said_is_listed_at_once() -> None:
+    task = generated()
+    network = (
+        Dimension(kind=DimensionKind.SWITCH, size=4, bandwidth=5e10),
+        Dimension(kind=DimensionKind.RING, size=2, bandwidth=5e10, latency=1e-6),
+    )
+    message = refused(
+        replace(
+            task,
+            system=replace(task.system, network=network),
+            workload=replace(task.workload, boundary_size=1.0),
+            constraints=Constraints(max_partitions=4, n_tiles=2),
+            rules="dfmodel-e5",
+        )
+    )
+    assert [line.split(": ")[0] for line in message.split("\n")] == [
+        "constraints.n_tiles",
+        "system.network",
+        "system.network",
+        "workload.boundary_size",
+    ]
+    assert "got sw_r; allowed: r, sw, fc" in message
+
+
+def test_operands_only_a_graph_can_tell_apart_are_refused() -> None:
+    task = generated(training=False)
+    graph = task.workload.graph
+    # MHA_GEMM_1 keeps its second operand only: by its bytes it would be read as the first.
+    tensors = tuple(t for t in graph.tensors if t.producer != "Q")
+    graph = DataflowGraph(kernels=graph.kernels, tensors=tensors, word=graph.word)
+    message = refused(replace(task, workload=replace(task.workload, graph=graph)))
+    assert "'K' to 'MHA_GEMM_1'" in message
+
+
+@pytest.mark.parametrize(
+    ("communications", "expected"),
+    [
+        ((Communication(collective=Collective.REDUCE_SCATTER, size=1.0),), "got reduce_scatter"),
+        ((Communication(collective=Collective.BROADCAST, size=1.0),) * 3, "got 3; allowed: at m"),
+        ((Communication(collective=Collective.BROADCAST, size=0.0),), "got a size of 0"),
+        (
+            (Communication(collective=Collective.BROADCAST, size=1.0, periodic=True),),
+            "got a periodic broadcast",
+        ),
+    ],
+)
+def test_communication_dfmodel_has_no_word_for_is_refused(
+    communications: tuple[Communication, ...], expected: str
+) -> None:
+    task = generated(training=False)
+    graph = task.workload.graph
+    kernels = (replace(graph.kernels[0], communications=communications), *graph.kernels[1:])
+    graph = DataflowGraph(kernels=kernels, tensors=graph.tensors, word=graph.word)
+    message = refused(replace(task, workload=replace(task.workload, graph=graph)))
+    assert expected in message
+
+
+def test_numbers_beyond_float32_are_refused() -> None:
+    task = generated()
+    system = replace(task.system, memory=Memory(bandwidth=1e9, capacity=1e39))
+    message = refused(replace(task, system=system))
+    assert message.startswith("system.memory.dram_cap: too big for a float32")
+
+
+# Answers
+
+
+def answer(task: Task, rules: ModelRules) -> Answer:
+    """Return an answer with made-up terms: what is written does not depend on the model."""
+    graph = task.workload.graph
+    # Heads are split, the two projections back contract, the rest stays whole.
+    sharding = tuple(
+        Axis.OUTER if k.outer > 1 else Axis.K if k.name in ("PROJ_GEMM", "FFN1") else Axis.NONE
+        for k in graph.kernels
+    )
+    sharding = tuple(
+        Axis.M if k.name == "FFN0" or k.name == "GeLU" else s
+        for k, s in zip(graph.kernels, sharding, strict=True)
+    )
+    partitions = tuple(int(level > 6) for level in graph.levels)
+    terms = tuple(
+        KernelTerms(
+            name=k.name, partition=p, sharding=s, m=i + 1, k=i + 101, n=i + 201, work=1.0,
+            compute_time=1.0, network_time=0.0, collective="", weight_size=0.0,
+            output_size=float(i), lanes=None, stages=None, weight_cuts=1,
+        )
+        for i, (k, s, p) in enumerate(zip(graph.kernels, sharding, partitions, strict=True))
+    )  # fmt: skip
+    bill = Bill(chips=0.0, memory=0.0, links=0.0, switches=0.0)
+    evaluation = Evaluation(
+        kernels=terms, partitions=(), layer_time=1.0, layers_per_stage=1, n_stages=1,
+        n_microbatches=1, stage_time=1.0, bubble_factor=1.0, stage_transfer_time=0.0, time=1.0,
+        work=1.0, utilization=1.0, throughput=1.0, memory_used=0.0, memory_capacity=1.0,
+        price=bill, power=bill, memory_intensity=1.0, network_intensity=1.0,
+    )  # fmt: skip
+    return Answer(
+        task=task,
+        rules=rules,
+        mapping=Mapping(
+            sizes=(4, 2), parallelism=(Parallelism.TENSOR, Parallelism.DATA), microbatch_size=1,
+            n_tiles=4, sharding=sharding, partitions=partitions,
+        ),
+        certificate=Certificate(
+            status=Status.OPTIMAL, objective=1.0, bound=1.0, method="made up", free=(), given=(),
+            runtime=0.0,
+        ),
+        evaluation=evaluation,
+    )  # fmt: skip
+
+
+def test_answer_fills_in_what_the_public_tool_does() -> None:
+    task = generated(training=False)
+    dse = parse_text(write_answer(answer(task, ModelRules.dfmodel_readme())))
+    projection = dse.dataflow_graph.kernels[9]
+    body = projection.gemm_input1_weight
+    assert (projection.name, projection.config, projection.topological_number) == (
+        "PROJ_GEMM",
+        1,
+        7,
+    )
+    assert (body.sharding, body.shard_outer_M, body.shard_K, body.shard_N) == (3, 10, 110, 210)
+    # 64 x 16 x 2 bytes: the whole output is reduced.
+    assert (body.communication_type, body.communication_size) == (1, 2048.0)
+    edges = {(c.startName, c.endName): c for c in dse.dataflow_graph.connections}
+    assert len(edges) == 21
+    skip = edges["Add_Prev_Layer", "Add_1"]
+    assert (skip.buffer_depth, skip.tensor_size, skip.communication_type) == (10, 2048.0, 0)
+    assert edges["Q", "MHA_GEMM_1"].shard_tensor_size == 2.0
+
+
+def test_answer_names_the_layout_conversions() -> None:
+    made = answer(generated(training=False), ModelRules.dfmodel_readme())
+    whole = tuple(Axis.NONE if s is Axis.K else s for s in made.mapping.sharding)
+    made = replace(made, mapping=replace(made.mapping, sharding=whole))
+    edges = parse_text(write_answer(made)).dataflow_graph.connections
+    conversions = {(c.startName, c.endName): c.communication_type for c in edges}
+    all_gather = 3
+    assert conversions["GeLU", "FFN1"] == all_gather  # rows held, the whole needed
+    assert conversions["LayerNorm_2", "FFN0"] == 0
+
+
+def test_answer_read_as_a_task_is_pinned_to_its_partitions() -> None:
+    task = generated(training=False)
+    made = answer(task, ModelRules.dfmodel_readme())
+    again = read_task(write_answer(made), "x")
+    assert again.workload == task.workload  # nothing filled in is taken for given
+    assert dict(again.constraints.partitions) == {
+        k.name: p for k, p in zip(task.workload.graph.kernels, made.mapping.partitions, strict=True)
+    }
+
+
+def test_answer_of_other_rules_and_constraints_can_be_written() -> None:
+    constraints = Constraints(n_tiles=3, separate_directions=True, sharding=(("Q", Axis.OUTER),))
+    task = replace(generated(training=False), constraints=constraints, rules="crosstack")
+    again = read_task(write_answer(answer(task, ModelRules.crosstack())), "x")
+    assert again.constraints.max_partitions == 2
+    assert again.constraints.tile_size == 6  # 3 tiles cover 16
+
+
+def test_forward_layer_is_the_one_the_generator_made() -> None:
+    graph = llm_forward(hidden=64, sequence_length=16, n_heads=4, head_size=16)
+    assert read_task(write_task(generated(training=False)), "x").workload.graph == graph

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from crosstack.errors import InputError
+from crosstack.model.rules import (
+    RULES,
+    LatencyRule,
+    ModelRules,
+    StageTransfers,
+    WeightCuts,
+    rules_named,
+)
+
+DFMODEL = [name for name in RULES if name.startswith("dfmodel")]
+SWITCHES = [item.name for item in fields(ModelRules) if item.type == "bool"]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_set_carries_the_name_it_is_called_by(name):
+    assert rules_named(name).name == name
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_set_is_a_value(name):
+    assert rules_named(name) == rules_named(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "ring", "full"),
+    [
+        # dfmodel_code, the factor f by release; thakur2005 for crosstack
+        ("crosstack", 2, 2),
+        ("dfmodel-readme", 2, 1),
+        ("dfmodel-e2", 2, 1),
+        ("dfmodel-e3b", 1, 1),
+        ("dfmodel-e4", 1, 1),
+        ("dfmodel-e4+separate", 2, 1),
+        ("dfmodel-e5", 1, 1),
+        ("dfmodel-e5+separate", 2, 2),
+    ],
+)
+def test_the_halves_of_an_all_reduce_are_those_of_the_release(name, ring, full):
+    rules = rules_named(name)
+    assert (rules.ring_all_reduce_halves, rules.full_all_reduce_halves) == (ring, full)
+
+
+@pytest.mark.parametrize(
+    ("name", "latency"),
+    [
+        ("crosstack", LatencyRule.ALL),
+        ("dfmodel-readme", LatencyRule.NONE),
+        ("dfmodel-e4", LatencyRule.ALL_REDUCE),
+        ("dfmodel-e5", LatencyRule.KERNEL),
+    ],
+)
+def test_latency_is_paid_as_in_the_release(name, latency):
+    assert rules_named(name).latency is latency
+
+
+@pytest.mark.parametrize(
+    ("name", "divide"),
+    [("dfmodel-readme", False), ("dfmodel-e3b", False), ("dfmodel-e4", True), ("dfmodel-e5", True)],
+)
+def test_tiles_divide_the_sequence_from_release_e4_on(name, divide):
+    assert rules_named(name).tiles_divide is divide
+
+
+@pytest.mark.parametrize(
+    ("name", "cuts"),
+    [
+        ("crosstack", WeightCuts.INPUTS),
+        ("dfmodel-e4", WeightCuts.FREE),
+        ("dfmodel-e5", WeightCuts.ALL),
+    ],
+)
+def test_cutting_a_weight_costs_what_the_source_says(name, cuts):
+    assert rules_named(name).weight_cuts is cuts
+
+
+@pytest.mark.parametrize("name", DFMODEL)
+def test_dfmodel_keeps_no_training_state(name):
+    assert rules_named(name).training_state == 0
+
+
+@pytest.mark.parametrize("name", DFMODEL)
+def test_dfmodel_never_reads_weights(name):
+    assert not rules_named(name).weights_read
+
+
+@pytest.mark.parametrize("name", DFMODEL)
+def test_dfmodel_pays_for_stage_transfers_once(name):
+    assert rules_named(name).stage_transfers is StageTransfers.ONCE
+
+
+@pytest.mark.parametrize("name", DFMODEL)
+def test_dfmodel_keeps_a_copy_for_each_reader(name):
+    assert rules_named(name).fan_out_copies
+
+
+def test_mixed_precision_adam_keeps_fourteen_bytes_a_parameter():
+    # rajbhandari2020zero: 2 bytes of gradient, 12 of optimizer state
+    assert ModelRules.crosstack().training_state == 14
+
+
+def test_only_release_e5_hides_one_network_behind_another():
+    assert [n for n in RULES if rules_named(n).network_takes_maximum] == ["dfmodel-e5"]
+
+
+def test_the_suffix_changes_nothing_but_name_and_halves():
+    plain, separate = rules_named("dfmodel-e4"), rules_named("dfmodel-e4+separate")
+    assert replace(separate, name=plain.name, ring_all_reduce_halves=1) == plain
+
+
+@pytest.mark.parametrize("name", ["crosstack+separate", "dfmodel-e4+", "dfmodel-e4+separately"])
+def test_a_suffix_that_means_nothing_is_refused(name):
+    with pytest.raises(InputError, match="no rules are called"):
+        rules_named(name)
+
+
+def test_an_unknown_name_brings_the_nearest():
+    with pytest.raises(InputError, match='Did you mean "dfmodel-readme"'):
+        rules_named("dfmodel-redme")
+
+
+def test_an_unknown_name_brings_every_name():
+    with pytest.raises(InputError, match=", ".join(RULES)):
+        rules_named("zzz")
+
+
+@pytest.mark.parametrize("field", ["ring_all_reduce_halves", "full_all_reduce_halves"])
+@pytest.mark.parametrize("value", [0, 3, 1.5])
+def test_an_all_reduce_has_one_half_or_two(field, value):
+    with pytest.raises(InputError, match=f"^{field}: got"):
+        replace(ModelRules.crosstack(), **{field: value})
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_a_switch_is_true_or_false(switch):
+    with pytest.raises(InputError, match=f"^{switch}: got 1; allowed: true or false"):
+        replace(ModelRules.crosstack(), **{switch: 1})
+
+
+def test_training_state_is_not_negative():
+    with pytest.raises(InputError, match="^training_state: got"):
+        replace(ModelRules.crosstack(), training_state=-1.0)
+
+
+@pytest.mark.parametrize("field", [item.name for item in fields(ModelRules)])
+def test_every_field_is_explained(field):
+    assert f"    {field} : " in (ModelRules.__doc__ or "")

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "crosstack"
+FILES = sorted(SOURCE.rglob("*.py"))
+MOST_LINES = 600
+# Longer files and why each of them is one file.
+LONG: dict[str, str] = {}
+# What `import crosstack` must not load: slow, or needed by one command only.
+HEAVY = ["google.protobuf", "highspy", "pydantic", "rich", "typer"]
+FORBIDDEN_NAMES = {"utils", "util", "common", "core", "misc", "helpers", "manager"}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+every_file = pytest.mark.parametrize("path", FILES, ids=name_of)
+
+
+def imported(path: Path) -> set[str]:
+    """Return the modules that a file imports, wherever in it."""
+    modules: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            modules.add(node.module)
+    return modules
+
+
+def roots(path: Path) -> set[str]:
+    return {module.partition(".")[0] for module in imported(path)}
+
+
+def test_a_package_imports_only_from_packages_below_it(monkeypatch):
+    cli = pytest.importorskip("importlinter.cli", reason="import-linter is not installed")
+    monkeypatch.chdir(ROOT)
+    status = cli.lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True)
+    assert status == 0, "run `lint-imports` to see which import breaks which contract"
+
+
+@every_file
+def test_only_solve_imports_a_solver(path):
+    if path.is_relative_to(SOURCE / "solve"):
+        return
+    assert not roots(path) & {"highspy", "scipy"}
+
+
+@every_file
+def test_only_io_imports_file_formats(path):
+    if path.is_relative_to(SOURCE / "io"):
+        return
+    assert not roots(path) & {"google", "pydantic", "yaml"}
+
+
+@every_file
+def test_no_file_of_the_package_imports_a_test_tool(path):
+    assert not roots(path) & {"pytest", "hypothesis", "unittest"}
+
+
+@every_file
+def test_a_file_is_not_long_without_a_reason(path):
+    lines = path.read_text().count("\n")
+    assert lines <= MOST_LINES or name_of(path) in LONG
+
+
+def test_every_reason_belongs_to_a_file_that_is_long():
+    assert [n for n in LONG if (SOURCE / n).read_text().count("\n") <= MOST_LINES] == []
+
+
+@every_file
+def test_a_file_says_what_it_is(path):
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+@every_file
+def test_a_name_says_what_is_in_the_file(path):
+    assert not {*path.relative_to(SOURCE).parent.parts, path.stem} & FORBIDDEN_NAMES
+
+
+def test_the_package_is_marked_as_typed():
+    assert (SOURCE / "py.typed").exists()
+
+
+@pytest.fixture(scope="module")
+def loaded_by_import() -> set[str]:
+    """Return the modules that `import crosstack` loads in a fresh interpreter."""
+    code = "import crosstack, sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("module", HEAVY)
+def test_importing_the_package_does_not_load(loaded_by_import, module):
+    assert module not in loaded_by_import
