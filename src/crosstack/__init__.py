@@ -60,6 +60,15 @@ __all__ = [
 ]
 
 
+def _draw(answer: Answer) -> str:
+    from crosstack.report.html import answer_html
+
+    return answer_html(answer, whole_page=False)
+
+
+Answer.renderer = _draw
+
+
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Task:
     """Read a task from native YAML or DFModel text; the format is detected.
 

@@ -6,18 +6,18 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from crosstack.errors import InputError, Problem, nearest
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.time import evaluate
-from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Task
+from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
 from crosstack.mapping.search import Progress, search
 from crosstack.model.rules import ModelRules, rules_named
 from crosstack.system.system import Parallelism, System
 from crosstack.workload.graph import Axis, Workload
 
-__all__ = ["Answer", "evaluate_task", "mapping_from_dict", "optimise"]
+__all__ = ["Answer", "evaluate_task", "given_answer", "mapping_from_dict", "optimise"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,8 @@ class Answer:
     mapping: Mapping
     certificate: Certificate
     evaluation: Evaluation
+    renderer: ClassVar[Callable[[Answer], str] | None] = None
+    """Draws an answer for notebooks; set by the package that draws."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the layout of `to_json`; see ``docs/result.md``."""
@@ -176,11 +178,9 @@ class Answer:
             )
         return f"partition {partition}, {term}: {says[term]}."
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         """Show the answer in a notebook."""
-        from crosstack.report.html import answer_html
-
-        return answer_html(self, whole_page=False)
+        return None if Answer.renderer is None else Answer.renderer(self)
 
 
 def _finite(value: float) -> float | None:
@@ -224,6 +224,7 @@ def optimise(
     rules: ModelRules | str | None = None,
     time_limit: float = math.inf,
     gap: float = 0.0,
+    jobs: int = 1,
     progress: Callable[[Progress], None] | None = None,
 ) -> Answer:
     """Find the fastest mapping of a workload onto a system, prove it and price it.
@@ -240,6 +241,8 @@ def optimise(
         Seconds after which the best mapping so far comes back with its bound. [s]
     gap : float
         Relative gap at which to stop. [1]
+    jobs : int
+        Processes that search together. [1]
     progress : callable, optional
         Called now and then with where the search stands.
 
@@ -259,6 +262,7 @@ def optimise(
         chosen,
         time_limit=time_limit,
         gap=gap,
+        jobs=jobs,
         progress=progress,
     )
     return Answer(
@@ -296,6 +300,48 @@ def evaluate_task(
     return evaluate(whole.workload, whole.system, mapping, _rules(rules, whole))
 
 
+def given_answer(task: Task, mapping: Mapping, rules: ModelRules | str | None = None) -> Answer:
+    """Return the answer of a mapping that is given: every decision given, nothing proved.
+
+    Raises
+    ------
+    InputError, InfeasibleError
+        As `crosstack.evaluate.time.evaluate`.
+    """
+    chosen = _rules(rules, task)
+    evaluation = evaluate(task.workload, task.system, mapping, chosen)
+    certificate = Certificate(
+        status=Status.FEASIBLE,
+        objective=evaluation.time,
+        bound=0.0,
+        method="evaluation of a given mapping",
+        free=(),
+        given=(
+            "dimension sizes",
+            "parallelism",
+            "microbatch size",
+            "number of tiles",
+            "sharding",
+            "partitions",
+        ),
+        runtime=0.0,
+    )
+    return Answer(
+        task=task, rules=chosen, mapping=mapping, certificate=certificate, evaluation=evaluation
+    )
+
+
+def _given_cores(
+    rows: list[dict[str, Any]], task: Task
+) -> tuple[tuple[int, int], ...] | None:
+    """Return the cores of a saved answer, where the machine deals cores and all are there."""
+    if task.system.chip.utilization is not None:
+        return None
+    found = [(row.get("lanes"), row.get("stages")) for row in rows]
+    dealt = tuple((a, b) for a, b in found if a is not None and b is not None)
+    return dealt if len(dealt) == len(rows) else None
+
+
 def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
     """Return the mapping of a saved answer (`Answer.to_dict`).
 
@@ -330,6 +376,7 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
             n_tiles=data["n_tiles"],
             sharding=tuple(Axis(by_name[name]["sharding"]) for name in names),
             partitions=tuple(by_name[name]["partition"] for name in names),
+            cores=_given_cores([by_name[name] for name in names], task),
         )
     except KeyError as error:
         raise InputError(Problem(str(error.args[0]), "missing from the result.")) from error

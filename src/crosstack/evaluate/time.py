@@ -15,6 +15,7 @@ from crosstack.model.options import CONVERSIONS, Options, axis_codes, make_optio
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
+    cycles,
     live_size,
     make_load,
     partition_cost,
@@ -58,7 +59,8 @@ def evaluate(
     _check_axes(arrays, options, codes, plan)
     load = make_load(workload, system, arrays, plan, options, codes, rules)
     masks = _partition_masks(arrays, mapping)
-    costs = [partition_cost(load, mask) for mask in masks]
+    cores = None if mapping.cores is None else dict(enumerate(mapping.cores))
+    costs = [partition_cost(load, mask, cores) for mask in masks]
     partitions, most_alive = [], 0.0
     before = 0
     for number, (mask, cost) in enumerate(zip(masks, costs, strict=True)):
@@ -208,10 +210,11 @@ def _check_fit(
     levers = ("more, smaller partitions", "more tensor parallelism", "shorter tiles", "more SRAM")
     for partition, cost in zip(partitions, costs, strict=True):
         if not cost.fits:
-            if math.isinf(cost.compute):
+            used = partition.cores_used or len(partition.kernels)
+            if used > load.n_cores:
                 raise InfeasibleError(
                     resource="cores",
-                    demand=float(len(partition.kernels)),
+                    demand=float(used),
                     limit=float(load.n_cores),
                     unit="cores",
                     where=f"partition {partition.number}",
@@ -296,9 +299,7 @@ def _kernels(
 def _compute_time(load: ChipLoad, i: int, lanes: int | None, stages: int | None) -> float:
     if load.staircases is None or lanes is None or stages is None:
         return load.compute[i]
-    s = load.staircases[i]
-    at = int(np.searchsorted(s.cores, lanes * stages))
-    return float(s.cycles[at]) * load.cycle_time[i]
+    return cycles(load, i, lanes, stages) * load.cycle_time[i]
 
 
 def _collectives(arrays: GraphArrays, options: Options, codes: Ints) -> list[str]:

@@ -53,10 +53,7 @@ def read_text(path: str | Path) -> str:
     except FileNotFoundError:
         raise _refuse(path, "no such file.") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path itself
-        if isinstance(error, InputError):
-            raise
-        reason = getattr(error, "strerror", None) or str(error)
-        raise _refuse(path, f"cannot be read: {reason}.") from None
+        raise _as_refusal(path, error, "read") from None
     return _decode(path, content)
 
 
@@ -80,26 +77,33 @@ def write_atomically(path: str | Path, text: str) -> None:
     InputError
         If the directory does not exist or is not writable.
     """
-    target = Path(os.path.realpath(path))
-    if not target.parent.is_dir():
-        raise _refuse(path, f"there is no directory {str(target.parent)!r}.")
-    if target.is_dir():
-        raise _refuse(path, "is a directory; allowed: a file.")
     temporary: str | None = None
     try:
+        target = Path(os.path.realpath(path))  # a link stays a link
+        if not target.parent.is_dir():
+            raise _refuse(path, f"there is no directory {str(target.parent)!r}.")
+        if target.is_dir():
+            raise _refuse(path, "is a directory; allowed: a file.")
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else _new_file_mode()
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".crosstack-")
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
         os.chmod(temporary, mode)
         os.replace(temporary, target)
         temporary = None
-    except OSError as error:
-        raise _refuse(path, f"cannot be written: {error.strerror or error}.") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path, a lone surrogate
+        raise _as_refusal(path, error, "written") from None
     finally:
         if temporary is not None:
             with suppress(OSError):
                 os.unlink(temporary)
+
+
+def _as_refusal(path: str | Path, error: OSError | ValueError, done: str) -> InputError:
+    if isinstance(error, InputError):
+        return error
+    reason = getattr(error, "strerror", None) or str(error)
+    return _refuse(path, f"cannot be {done}: {reason}.")
 
 
 def _new_file_mode() -> int:

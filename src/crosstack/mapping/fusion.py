@@ -23,40 +23,38 @@ the ideals of a few topological orders.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.chip.chip import Overlap
 from crosstack.mapping.ideals import (
     IdealTables,
     Order,
-    bits,
     chain,
     collapse_twins,
     enumerate_ideals,
     make_tables,
     topological_chains,
 )
-from crosstack.model.partition import STREAM_DEPTH, ChipLoad, partition_cost
+from crosstack.mapping.steps import TOLERANCE, Steps, least_compute
+from crosstack.mapping.wide import (
+    Core,
+    Slots,
+    core_of,
+    improve,
+    segment,
+    triggered_masks,
+    triggers_from,
+)
+from crosstack.model.partition import ChipLoad, combine
 
 __all__ = ["Fusion", "FusionProblem", "Slots", "fuse", "make_problem"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-TOLERANCE = 1e-12  # relative; two times closer than this are the same
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slots:
-    """Which partition numbers each kernel may have: ``first[i]`` to ``last[i]`` of ``count``."""
-
-    count: int
-    first: tuple[int, ...]
-    last: tuple[int, ...]
+MOST_CELLS = 6_000_000  # of one table over ideals: about 50 MB
+LONG_GRAPH = 400  # kernels above which orders are cut into segments without tables
+MOST_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,211 +98,13 @@ def make_problem(
 # ---------------------------------------------------------------- the exact method
 
 
-@dataclass(slots=True)
-class _Sums:
-    """Per-ideal sums of the load, and matrices for the tensors alive at an ideal."""
-
-    compute: Floats
-    network: Floats
-    data: Floats
-    own: Floats
-    weights: Floats
-    sram: Floats
-    counted: Floats
-    out: Floats
-    out_sram: Floats
-    inside_sram: Floats
-    live_total: Floats
-    live_sram: Floats
-    dead_sram: Floats
-    rest: Floats
-    so_far: Floats
-
-
-def _least_compute(load: ChipLoad) -> Floats:
-    """Compute time a kernel adds at least: exact with utilization, its core area otherwise."""
-    if load.staircases is None:
-        return np.array(load.compute)
-    area = [float((s.cores * s.cycles).min()) for s in load.staircases]
-    return np.array(area) * np.array(load.cycle_time) / load.n_cores
-
-
-def _sums(load: ChipLoad, tables: IdealTables) -> _Sums:
-    member, flows = tables.member.astype(float), load.flows
-    total = np.array([flow.total for flow in flows]) / load.bandwidth
-    tile = np.array([flow.tile for flow in flows])
-    most = np.array([max((d for _, d in flow.readers), default=0) for flow in flows], dtype=float)
-    live = tables.live.astype(float)
-    compute, network = member @ _least_compute(load), member @ np.array(load.network)
-    data, own = member @ np.array(load.data), member @ np.array(load.own_memory)
-    weights = member @ np.array(load.weight_time)
-    counted = member @ np.array([float(load.counted >> i & 1) for i in range(load.n)])
-    live_total, live_sram = live * total, tables.depth * tile
-    dead_sram = tables.dead * (most * tile)
-    out = live_total.sum(axis=1)
-    memory = own + weights
-    resident = load.resident_alone
-
-    def least(c: Floats, m: Floats, n: Floats, d: Floats) -> Floats:
-        network = np.maximum(n, d) if load.network_takes_maximum else n + d
-        if load.overlap is Overlap.ALL:
-            return np.maximum(np.maximum(c, m), network)
-        if load.overlap is Overlap.NONE:
-            return c + m + network
-        return np.maximum(c, m) + network
-
-    rest = least(
-        compute[-1] - compute, memory[-1] - memory + out, network[-1] - network, data[-1] - data
-    )
-    if resident:  # the whole graph in one partition keeps its weights
-        rest[0] = float(least(compute[-1:], own[-1:], network[-1:], data[-1:])[0])
-    so_far = least(compute, memory + out, network, data)
-    return _Sums(
-        compute=compute,
-        network=network,
-        data=data,
-        own=own,
-        weights=weights,
-        sram=member @ np.array(load.sram),
-        counted=counted,
-        out=out,
-        out_sram=live_sram.sum(axis=1),
-        inside_sram=dead_sram.sum(axis=1),
-        live_total=live_total,
-        live_sram=live_sram,
-        dead_sram=dead_sram,
-        rest=rest,
-        so_far=so_far,
-    )
-
-
-class _Steps:
-    """Prices every step that leaves an ideal, all at once."""
-
-    def __init__(self, load: ChipLoad, tables: IdealTables) -> None:
-        self.load, self.tables, self.sums = load, tables, _sums(load, tables)
-        self.total = np.array([flow.total for flow in load.flows]) / load.bandwidth
-        self.tile = np.array([flow.tile for flow in load.flows])
-        self.shared = np.array([flow.mask.bit_count() > 1 for flow in load.flows], dtype=np.bool_)
-        self.alone = [partition_cost(load, 1 << i) for i in range(load.n)]
-        self.memory_binds = (
-            sum(flow.total for flow in load.flows) > load.memory_limit
-        )
-        self.needs = None if load.staircases is None else _core_needs(load)
-        self.ends = np.searchsorted(tables.count, np.arange(load.n + 2))
-
-    def leave(self, j: int, limit: float) -> tuple[Ints, Floats]:
-        """Return the ideals reachable from ideal ``j`` in one partition and the partition's time.
-
-        Only steps whose time plus the bound of the rest stays below ``limit`` are returned.
-        """
-        load, tables, s = self.load, self.tables, self.sums
-        start = int(self.ends[tables.count[j] + 1])
-        words = tables.words
-        above = np.ones(len(tables.masks) - start, dtype=np.bool_)
-        for w in range(words.shape[1]):
-            above &= (words[start:, w] & words[j, w]) == words[j, w]
-        to = np.nonzero(above)[0] + start
-        # Cheap terms first: they drop most steps.
-        compute = s.compute[to] - s.compute[j]
-        network = self._network(to, j)
-        keep = np.maximum(compute, network) + s.rest[to] < limit
-        to, compute, network = to[keep], compute[keep], network[keep]
-        if not len(to):
-            return to, compute
-        live = np.nonzero(tables.live[j])[0]
-        alive_total, alive_sram = s.live_total[np.ix_(to, live)], s.live_sram[np.ix_(to, live)]
-        reads, read_sram = self._reads(to, live, alive_total, j)
-        out = s.out[to] - alive_total.sum(axis=1)
-        memory = out + reads + (s.own[to] - s.own[j]) + (s.weights[to] - s.weights[j])
-        sram = s.out_sram[to] - alive_sram.sum(axis=1) + read_sram + s.sram[to] - s.sram[j]
-        sram += s.inside_sram[to] - s.inside_sram[j] - s.dead_sram[np.ix_(to, live)].sum(axis=1)
-        fits = sram <= load.sram_capacity * (1 + TOLERANCE)
-        if load.counted:
-            counted = s.counted[to] - s.counted[j]
-            fits &= (counted == 0) | (counted == tables.count[to] - tables.count[j])
-        if self.memory_binds:
-            alive = s.out[j] + out
-            fits &= alive * load.bandwidth <= load.memory_limit * (1 + TOLERANCE)
-        if load.resident_alone and j == 0 and tables.count[to[-1]] == load.n:
-            memory[-1] -= s.weights[-1]
-        one = np.nonzero(tables.count[to] == tables.count[j] + 1)[0]
-        for position in one:  # a kernel alone may cut its weight
-            cost = self.alone[(tables.masks[to[position]] ^ tables.masks[j]).bit_length() - 1]
-            memory[position] = cost.memory
-            fits[position] = cost.fits and (not self.memory_binds or fits[position])
-        to, compute, memory, network = to[fits], compute[fits], memory[fits], network[fits]
-        time = self._combine(compute, memory, network)
-        keep = time + s.rest[to] < limit
-        to, compute, memory, network = to[keep], compute[keep], memory[keep], network[keep]
-        if self.needs is None or not len(to):
-            return to, time[keep]
-        compute = self._dealt(to, j)
-        return to, self._combine(compute, memory, network)
-
-    def _network(self, to: Ints, j: int) -> Floats:
-        s = self.sums
-        network, data = s.network[to] - s.network[j], s.data[to] - s.data[j]
-        return np.maximum(network, data) if self.load.network_takes_maximum else network + data
-
-    def _reads(
-        self, to: Ints, live: Ints, alive_total: Floats, j: int
-    ) -> tuple[Floats, Floats]:
-        """Memory time and SRAM of tensors made before that the partition reads."""
-        tables, single = self.tables, ~self.shared[live]
-        died = ~tables.live[np.ix_(to, live[single])]
-        reads = died @ self.total[live[single]]
-        sram = died @ (STREAM_DEPTH * self.tile[live[single]])
-        for t in live[~single]:
-            waiting = np.nonzero(tables.readers[t] & ~tables.member[j])[0]
-            read = tables.member[np.ix_(to, waiting)].any(axis=1)
-            reads = reads + read * self.total[t]
-            sram = sram + read * (STREAM_DEPTH * self.tile[t])
-        return reads, sram
-
-    def _combine(self, compute: Floats, memory: Floats, network: Floats) -> Floats:
-        if self.load.overlap is Overlap.ALL:
-            return np.maximum(np.maximum(compute, memory), network)
-        if self.load.overlap is Overlap.NONE:
-            return compute + memory + network
-        return np.maximum(compute, memory) + network
-
-    def _dealt(self, to: Ints, j: int) -> Floats:
-        """Exact compute time with whole cores, by bisection over all steps at once."""
-        assert self.needs is not None
-        times, needs = self.needs
-        inside = self.tables.member[to] & ~self.tables.member[j]
-        low = np.zeros(len(to), dtype=np.int64)
-        high = np.full(len(to), len(times), dtype=np.int64)
-        while (low < high).any():
-            middle = (low + high) // 2
-            open_ = low < high
-            at = np.minimum(middle, len(times) - 1)
-            enough = (inside * needs[at]).sum(axis=1) <= self.load.n_cores
-            high = np.where(open_ & enough, middle, high)
-            low = np.where(open_ & ~enough, middle + 1, low)
-        found = np.minimum(low, len(times) - 1)
-        return np.where(low < len(times), times[found], math.inf)
-
-
-def _core_needs(load: ChipLoad) -> tuple[Floats, NDArray[np.int64]]:
-    """Times some kernel can take, ascending, and the fewest cores of each kernel to keep each."""
-    assert load.staircases is not None
-    own = [s.cycles * scale for s, scale in zip(load.staircases, load.cycle_time, strict=True)]
-    times = np.unique(np.concatenate(own))
-    needs = np.empty((len(times), load.n), dtype=np.int64)
-    impossible = load.n_cores + 1
-    for i, (s, taken) in enumerate(zip(load.staircases, own, strict=True)):
-        slower = len(taken) - np.searchsorted(taken[::-1], times, side="right")
-        cores = np.append(s.cores, impossible)
-        needs[:, i] = cores[slower]
-    return times, needs
-
-
 def _shortest_chain(
-    problem: FusionProblem, steps: _Steps, incumbent: float
-) -> tuple[float, tuple[int, ...]] | None:
-    """Shortest path from the empty ideal to the full one below ``incumbent``, or None."""
+    problem: FusionProblem, steps: Steps, incumbent: float, deadline: float
+) -> tuple[tuple[float, tuple[int, ...]] | None, bool]:
+    """Shortest path from the empty ideal to the full one below ``incumbent``, or None.
+
+    Also returns whether the search ended before the deadline.
+    """
     tables, slots = steps.tables, problem.slots
     n_ideals = len(tables.masks)
     layers = 1 if slots is None else slots.count + 1
@@ -316,6 +116,8 @@ def _shortest_chain(
     last = n_ideals - 1
     rest = steps.sums.rest
     for j in range(n_ideals - 1):
+        if j % 64 == 63 and time.perf_counter() > deadline:
+            return None, False
         column = best[:, j]
         if valid is not None:
             for p in range(1, layers):  # an empty partition
@@ -324,7 +126,7 @@ def _shortest_chain(
         least = float(column.min())
         if not least + rest[j] < limit:
             continue
-        to, time = steps.leave(j, limit - least)
+        to, taken = steps.leave(j, limit - least)
         if not len(to):
             continue
         for p in range(layers):
@@ -333,7 +135,7 @@ def _shortest_chain(
             q = p if slots is None else p + 1
             if q >= layers:
                 break
-            reached = column[p] + time
+            reached = column[p] + taken
             better = reached < best[q, to]
             if valid is not None:
                 better &= valid[q, to]
@@ -347,8 +149,8 @@ def _shortest_chain(
                 best[p, last], parent[p, last] = best[p - 1, last], last
     found = float(best[-1, last])
     if not found < incumbent:
-        return None
-    return found, _path(tables, parent, layers, last, slots)
+        return None, True
+    return (found, _path(tables, parent, layers, last, slots)), True
 
 
 def _valid(slots: Slots, tables: IdealTables) -> NDArray[np.bool_]:
@@ -384,8 +186,9 @@ def fuse(
     *,
     incumbent: float = math.inf,
     most_ideals: int = 60_000,
-    cache: dict[object, IdealTables] | None = None,
+    cache: dict[object, IdealTables | None] | None = None,
     deadline: float = math.inf,
+    bound_only: bool = False,
 ) -> Fusion | None:
     """Return the best sequence of partitions faster than ``incumbent``, or None if none is.
 
@@ -394,42 +197,152 @@ def fuse(
     incumbent : float
         Only sequences below this are of interest. [s]
     most_ideals : int
-        Above this many order ideals the answer is a heuristic's, with a true bound. [1]
+        Above this many order ideals the answer may be a heuristic's, with a true bound. [1]
     cache : dict, optional
         Keeps tables of ideals for problems with the same graph and precedence.
+    deadline : float
+        `time.perf_counter` at which to stop with the best so far and its bound. [s]
+    bound_only : bool
+        Whether only the bound matters: no time is spent on better heuristics.
     """
-    load, n = problem.load, problem.load.n
     cache = {} if cache is None else cache
-    shape = tuple((flow.producer, flow.readers) for flow in load.flows)
-    key = (problem.order.preds, shape)
-    if ("chains", key) not in cache:
-        cache["chains", key] = _heuristic_tables(problem)
-    small = cache["chains", key]
-    steps = _Steps(load, small)
     limit = incumbent * (1 - TOLERANCE) if math.isfinite(incumbent) else math.inf
-    if not steps.sums.rest[0] < limit:
+    bound = _simple_bound(problem.load)
+    if not bound < limit:
         return None
-    best = _shortest_chain(problem, steps, limit)
+    best = _heuristic(problem, limit, cache, deadline)
     if best is not None:
         limit = best[0] * (1 - TOLERANCE)
-    bound = float(steps.sums.rest[0])
-    if best is None or bound < limit:
-        if key not in cache:
-            ideals = enumerate_ideals(problem.order, most=most_ideals)
-            cache[key] = make_tables(ideals, n, load.flows) if ideals is not None else small
-        tables = cache[key]
-        if tables is small:
-            return None if best is None else Fusion(partitions=best[1], time=best[0], bound=bound)
-        better = _shortest_chain(problem, _Steps(load, tables), limit)
-        best = better or best
+        if not bound < limit:
+            return Fusion(partitions=best[1], time=best[0], bound=best[0])
+    tables = _all_ideals(problem, most_ideals, cache)
+    if tables is not None:
+        found, complete = _shortest_chain(problem, Steps(problem.load, tables), limit, deadline)
+        best = found or best
         if best is None:
-            return None
-    return Fusion(partitions=best[1], time=best[0], bound=best[0])
+            return None if complete else _unknown(bound)
+        return Fusion(
+            partitions=best[1], time=best[0], bound=best[0] if complete else min(bound, best[0])
+        )
+    return _fuse_wide(problem, best, bound, limit, most_ideals, cache, deadline, bound_only)
 
 
-def _heuristic_tables(problem: FusionProblem) -> IdealTables:
-    """Return the ideals of a few topological sequences."""
-    ideals: set[int] = set()
-    for sequence in topological_chains(problem.order):
-        ideals.update(chain(sequence))
-    return make_tables(list(ideals), problem.load.n, problem.load.flows)
+def _unknown(bound: float) -> Fusion:
+    """Nothing found before the deadline: only a bound is known."""
+    return Fusion(partitions=(), time=math.inf, bound=bound)
+
+
+def _simple_bound(load: ChipLoad) -> float:
+    """Return what all kernels need at least of their scarcest resource. [s]"""
+    compute = float(least_compute(load).sum())
+    memory = sum(load.own_memory) + (0.0 if load.resident_alone else sum(load.weight_time))
+    network, data = sum(load.network), sum(load.data)
+    network = max(network, data) if load.network_takes_maximum else network + data
+    return combine(compute, memory, network, load.overlap)
+
+
+def _shape(problem: FusionProblem) -> object:
+    flows = tuple((flow.producer, flow.readers) for flow in problem.load.flows)
+    return problem.order.preds, flows
+
+
+def _all_ideals(
+    problem: FusionProblem, most: int, cache: dict[object, IdealTables | None]
+) -> IdealTables | None:
+    """Return the tables of all ideals, or None where there are too many."""
+    load, key = problem.load, _shape(problem)
+    if key not in cache:
+        most = min(most, MOST_CELLS // max(len(load.flows), load.n))
+        ideals = enumerate_ideals(problem.order, most=most)
+        cache[key] = None if ideals is None else make_tables(ideals, load.n, load.flows)
+    return cache[key]
+
+
+def _heuristic(
+    problem: FusionProblem,
+    limit: float,
+    cache: dict[object, IdealTables | None],
+    deadline: float,
+) -> tuple[float, tuple[int, ...]] | None:
+    """Best sequence over a few topological orders."""
+    load = problem.load
+    if load.n > LONG_GRAPH and problem.slots is None:
+        found = [
+            segment(load, sequence, deadline=deadline)
+            for sequence in topological_chains(problem.order)[-2:]
+        ]
+        good = [f for f in found if f is not None and f[0] < limit]
+        return min(good, default=None)
+    key = ("chains", _shape(problem))
+    if key not in cache:
+        ideals: set[int] = set()
+        for sequence in topological_chains(problem.order)[: 4 if load.n <= LONG_GRAPH else 1]:
+            ideals.update(chain(sequence))
+        cache[key] = make_tables(list(ideals), load.n, load.flows)
+    tables = cache[key]
+    assert tables is not None
+    return _shortest_chain(problem, Steps(load, tables), limit, deadline)[0]
+
+
+def _fuse_wide(
+    problem: FusionProblem,
+    best: tuple[float, tuple[int, ...]] | None,
+    bound: float,
+    limit: float,
+    most: int,
+    cache: dict[object, IdealTables | None],
+    deadline: float,
+    bound_only: bool,
+) -> Fusion | None:
+    """Bound and improve where there are too many ideals; see `crosstack.mapping.wide`."""
+    load, order = problem.load, problem.order
+    core = core_of(load, order)
+    small = FusionProblem(load=core.load, order=core.order, slots=core.slots(problem.slots))
+    tables = _all_ideals(small, most, cache) if core.deferrable and core.kernels else None
+    if tables is not None:
+        steps = Steps(core.load, tables)
+        found, complete = _shortest_chain(small, steps, limit, deadline)
+        if complete:
+            core_bound = limit if found is None else found[0]
+            bound = max(bound, min(core_bound, limit))
+            if found is None:
+                return None if best is None else Fusion(
+                    partitions=best[1], time=best[0], bound=best[0]
+                )
+    if tables is not None and not bound_only:
+        best = _rounds(problem, core, tables, best, limit, deadline)
+    elif best is not None and not bound_only and problem.slots is None:
+        better = improve(load, order, best[1], range(load.n), deadline=deadline)
+        best = min(best, better)
+    if best is None:
+        return _unknown(bound)
+    return Fusion(partitions=best[1], time=best[0], bound=min(bound, best[0]))
+
+
+def _rounds(
+    problem: FusionProblem,
+    core: Core,
+    tables: IdealTables,
+    best: tuple[float, tuple[int, ...]] | None,
+    limit: float,
+    deadline: float,
+) -> tuple[float, tuple[int, ...]] | None:
+    """Alternate exact sequences for fixed triggers with moves that find better triggers."""
+    load, order = problem.load, problem.order
+    triggers = triggers_from(core, order, None)
+    for _ in range(MOST_ROUNDS):
+        masks = triggered_masks(core, order, tables.masks, triggers)
+        steps = Steps(load, make_tables(masks, load.n, load.flows))
+        found, complete = _shortest_chain(problem, steps, limit, deadline)
+        if found is not None and (best is None or found[0] < best[0]):
+            best = found
+        if best is None or problem.slots is not None:
+            break
+        before = best[0]
+        best = min(best, improve(load, order, best[1], core.deferrable, deadline=deadline))
+        best = min(best, improve(load, order, best[1], range(load.n), deadline=deadline))
+        limit = best[0] * (1 - TOLERANCE)
+        triggers = triggers_from(core, order, best[1])
+        if not complete or (best[0] >= before and found is None):
+            break
+    return best

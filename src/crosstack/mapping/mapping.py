@@ -99,6 +99,10 @@ class Mapping:
         One per kernel, in the order of the graph.
     partitions : tuple of int
         Partition of each kernel, numbered from 0 in the order they run. [1]
+    cores : tuple of (lanes, stages), optional
+        Cores of each kernel: how many split M, how many split N. Left out, they are dealt so
+        that the slowest kernel of each partition is as fast as possible; without meaning where
+        the chip's utilization is given. [1]
     """
 
     sizes: tuple[int, ...]
@@ -107,6 +111,7 @@ class Mapping:
     n_tiles: int
     sharding: tuple[Axis, ...]
     partitions: tuple[int, ...]
+    cores: tuple[tuple[int, int], ...] | None = None
 
     def __post_init__(self) -> None:
         """Check shapes and numbers."""
@@ -126,6 +131,16 @@ class Mapping:
             require_whole(f"sizes[{i}]", size)
         for i, partition in enumerate(self.partitions):
             require_whole(f"partitions[{i}]", partition, minimum=0)
+        for i, (lanes, stages) in enumerate(self.cores or ()):
+            require_whole(f"cores[{i}].lanes", lanes)
+            require_whole(f"cores[{i}].stages", stages)
+        if self.cores is not None:
+            require(
+                len(self.cores) == len(self.partitions),
+                "cores",
+                len(self.cores),
+                f"one per kernel ({len(self.partitions)})",
+            )
         require_whole("microbatch_size", self.microbatch_size)
         require_whole("n_tiles", self.n_tiles)
 

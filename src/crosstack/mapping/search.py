@@ -103,7 +103,7 @@ class _Search:
     best: float = math.inf
     mapping: Mapping | None = None
     lack: _Lack = field(default_factory=_Lack)
-    tables: dict[object, IdealTables] = field(default_factory=dict)
+    tables: dict[object, IdealTables | None] = field(default_factory=dict)
     options: dict[tuple[int, int], Options] = field(default_factory=dict)
     fewest_bytes: float | None = None
     left_bound: float = math.inf
@@ -261,7 +261,7 @@ class _Search:
 
     # ------------------------------------------------------------ fusing
 
-    def fused(self, load: ChipLoad, limit: float) -> Fusion | None:
+    def fused(self, load: ChipLoad, limit: float, *, bound_only: bool = False) -> Fusion | None:
         if self.unfused:
             masks = tuple(1 << i for i in load.order)
             costs = [partition_cost(load, mask) for mask in masks]
@@ -270,7 +270,13 @@ class _Search:
                 return None
             return Fusion(partitions=masks, time=layer, bound=layer)
         problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
-        return fuse(problem, incumbent=limit, cache=self.tables, deadline=self.deadline)
+        return fuse(
+            problem,
+            incumbent=limit,
+            cache=self.tables,
+            deadline=self.deadline,
+            bound_only=bound_only,
+        )
 
     def offer(self, box: _Box, codes: Ints, partitions: tuple[int, ...], layer: float) -> None:
         total = self.total(box.plan, layer)
@@ -313,7 +319,7 @@ class _Search:
             load = self.load(box, codes)
             limit = self.layer_limit(box.plan, self.best)
             found = self.fused(load, limit)
-            if found is not None:
+            if found is not None and found.partitions:
                 self.offer(box, codes, found.partitions, found.time)
 
     def fuse_box(self, box: _Box) -> float:
@@ -325,11 +331,12 @@ class _Search:
             found = self.fused(self.load(box, codes), limit)
             if found is None:
                 return math.inf
-            self.offer(box, codes, found.partitions, found.time)
+            if found.partitions:
+                self.offer(box, codes, found.partitions, found.time)
             if found.proved:
                 return math.inf
             return self.total(box.plan, found.bound)
-        found = self.fused(self._relaxed(box), limit)
+        found = self.fused(self._relaxed(box), limit, bound_only=True)
         if found is None:
             return math.inf
         box.partitions = found.partitions
@@ -493,6 +500,7 @@ def search(
     *,
     time_limit: float = math.inf,
     gap: float = 0.0,
+    jobs: int = 1,
     progress: Callable[[Progress], None] | None = None,
 ) -> tuple[Mapping, Certificate]:
     """Find the fastest mapping within what is given, and prove it.
@@ -503,6 +511,8 @@ def search(
         Seconds after which the best mapping so far is returned with its bound. [s]
     gap : float
         Relative gap at which to stop. [1]
+    jobs : int
+        Processes that search together. [1]
     progress : callable, optional
         Called now and then with a `Progress`.
 

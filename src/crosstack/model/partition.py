@@ -16,7 +16,7 @@ For a set S of kernels, one layer, one sequence (``ko2025dfmodel`` V.B; ``dfmode
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -76,7 +76,7 @@ class ChipLoad:
 
     Times in [s], sizes in [B]; sequences over kernels in graph order. ``compute`` is exact where
     utilization is given, otherwise the least time with all cores; then ``staircases`` hold the
-    cycles. ``memory_limit`` is what tensors of one sequence may occupy of the main memory.
+    cycles. ``shapes`` are the extents of a tile: m, k, n, systolic. ``memory_limit`` is what tensors of one sequence may occupy of the main memory.
     """
 
     n: int
@@ -87,6 +87,9 @@ class ChipLoad:
     compute: tuple[float, ...]
     staircases: tuple[Staircase, ...] | None
     cycle_time: tuple[float, ...]
+    shapes: tuple[tuple[int, int, int, bool], ...]
+    lanes: int
+    stages: int
     n_cores: int
     network: tuple[float, ...]
     data: tuple[float, ...]
@@ -259,14 +262,16 @@ def _assemble(
     weight, tiles = pick(options.weight), pick(options.n_tiles)
     stairs: tuple[Staircase, ...] | None = None
     cycle_time = tiles * arrays.repeats / chip.frequency
-    if chip.utilization is None:
-        shapes = zip(
+    shapes = tuple(
+        zip(
             pick(options.m).tolist(),
             pick(options.k).tolist(),
             pick(options.columns).tolist(),
             arrays.systolic.tolist(),
             strict=True,
         )
+    )
+    if chip.utilization is None:
         stairs = tuple(staircase(*x, chip.lanes, chip.stages, chip.n_cores) for x in shapes)
         compute = np.array([s.cycles[-1] for s in stairs]) * cycle_time
     else:
@@ -290,6 +295,9 @@ def _assemble(
         compute=tuple(compute.tolist()),
         staircases=stairs,
         cycle_time=tuple(cycle_time.tolist()),
+        shapes=shapes,
+        lanes=chip.lanes,
+        stages=chip.stages,
         n_cores=chip.n_cores,
         network=tuple(network.tolist()),
         data=tuple(pick(options.data_time).tolist()),
@@ -477,8 +485,20 @@ def deal_cores(
     return float(steps[low]), dealt
 
 
-def partition_cost(load: ChipLoad, inside: int) -> PartitionCost:
-    """Cost of running the kernels of mask ``inside`` as one partition."""
+def cycles(load: ChipLoad, i: int, lanes: int, stages: int) -> int:
+    """Cycles of one tile of kernel ``i`` on ``lanes`` x ``stages`` cores; see `staircase`."""
+    m, k, n, systolic = load.shapes[i]
+    rounds = -(-m // (lanes * load.lanes))
+    return rounds * -(-n // (stages * load.stages)) * k if systolic else rounds * n
+
+
+def partition_cost(
+    load: ChipLoad, inside: int, cores: Mapping[int, tuple[int, int]] | None = None
+) -> PartitionCost:
+    """Cost of running the kernels of mask ``inside`` as one partition.
+
+    ``cores`` gives lanes and stages per kernel instead of the best deal.
+    """
     members = [i for i in range(load.n) if inside >> i & 1]
     touched = {f for i in members for f in load.flows_of[i]}
     into = out = 0.0
@@ -512,22 +532,28 @@ def partition_cost(load: ChipLoad, inside: int) -> PartitionCost:
         memory += sum(load.weight_time[i] for i in members)
     network, data = sum(load.network[i] for i in members), sum(load.data[i] for i in members)
     network = max(network, data) if load.network_takes_maximum else network + data
-    cores = None
+    dealt = None
     if load.staircases is None:
         compute = sum(load.compute[i] for i in members)
-    else:
-        dealt = deal_cores(
+    elif cores is not None:
+        dealt = tuple((i, *cores[i]) for i in members)
+        fits = fits and sum(a * b for _, a, b in dealt) <= load.n_cores
+        compute = max((cycles(load, i, a, b) * load.cycle_time[i] for i, a, b in dealt), default=0.0)
+    elif members:
+        deal = deal_cores(
             [(i, load.staircases[i], load.cycle_time[i]) for i in members], load.n_cores
         )
-        if dealt is None:
+        if deal is None:
             fits, compute = False, math.inf
         else:
-            compute, cores = dealt
+            compute, dealt = deal
+    else:
+        compute = 0.0
     if load.counted & inside and load.counted & inside != inside:
         fits = False
     time = combine(compute, memory, network, load.overlap)
     return PartitionCost(
-        compute, memory, network, time, memory * load.bandwidth, sram, cuts, fits, cores
+        compute, memory, network, time, memory * load.bandwidth, sram, cuts, fits, dealt
     )
 
 

@@ -69,7 +69,8 @@ def _parse(assignment: str) -> tuple[list[str | int], Any]:
     try:
         return parts, parse_yaml(assignment[at + 1 :])
     except InputError as error:
-        raise error.under(path_of("", parts)) from None
+        message = "; ".join(str(problem) for problem in error.problems)
+        raise InputError(Problem(path_of("", parts), message)) from None
 
 
 def _assign(data: dict[str, Any], path: list[str | int], value: Any) -> None:

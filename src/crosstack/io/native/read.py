@@ -25,7 +25,7 @@ from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.rules import rules_named
 from crosstack.workload.graph import Workload
 
-__all__ = ["read_task"]
+__all__ = ["read_task", "task_of"]
 
 
 def read_task(text: str, source: str, overrides: Sequence[str] = ()) -> Task:
@@ -50,12 +50,13 @@ def read_task(text: str, source: str, overrides: Sequence[str] = ()) -> Task:
         if not isinstance(tree, dict):
             allowed = f"a mapping of {', '.join(TaskFile.model_fields)}"
             raise InputError(Problem("", f"got {shown(tree)}; allowed: {allowed}."))
-        return _task(override(tree, overrides))
+        return task_of(override(tree, overrides))
     except InputError as error:
         raise in_file(error, source) from None
 
 
-def _task(tree: dict[str, Any]) -> Task:
+def task_of(tree: dict[str, Any]) -> Task:
+    """Return the task in a parsed file; problems are paths in it, without the file's name."""
     problems = [
         Problem(name, unknown_field(name, TaskFile.model_fields))
         for name in tree

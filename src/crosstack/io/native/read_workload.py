@@ -133,7 +133,10 @@ class _Builder:
                 self.problems.append(Problem(f"workload.{required}", message))
         files = self.file.kernels or []
         for i, kernel in enumerate(files):
-            self.index.setdefault(kernel.name, i)
+            first = self.index.setdefault(kernel.name, i)
+            if first != i:
+                message = f"the name {kernel.name!r} is taken by workload.kernels[{first}]."
+                self.problems.append(Problem(f"workload.kernels[{i}].name", message))
         self._read_inputs(files)
         tensors = self._read_tensors(self.file.tensors) if self.file.tensors is not None else None
         if self.file.word is None or not files:

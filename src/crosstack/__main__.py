@@ -1,0 +1,5 @@
+"""``python -m crosstack``."""
+
+from crosstack.cli.main import main
+
+main()

@@ -1,0 +1,95 @@
+"""A fusion problem as a mixed-integer program: the second opinion on the shortest path."""
+
+from __future__ import annotations
+
+import math
+
+from crosstack.mapping.fusion import FusionProblem
+from crosstack.mapping.ideals import bits
+from crosstack.solve.milp import FusionMilp, MilpFlow, MilpResult, solve_fusion
+
+__all__ = ["as_milp", "fusion_milp"]
+
+
+def as_milp(problem: FusionProblem, n_partitions: int) -> FusionMilp:
+    """Return the numbers of ``problem`` for at most ``n_partitions`` partitions.
+
+    Raises
+    ------
+    InputError
+        If a kernel fits the SRAM only with its weight cut, which the program leaves out.
+    """
+    load, slots = problem.load, problem.slots
+    count = n_partitions if slots is None else min(n_partitions, slots.count)
+    stairs = None
+    if load.staircases is not None:
+        stairs = tuple(
+            tuple(
+                (int(cores), float(cycles) * scale)
+                for cores, cycles in zip(s.cores, s.cycles, strict=True)
+            )
+            for s, scale in zip(load.staircases, load.cycle_time, strict=True)
+        )
+    return FusionMilp(
+        n_partitions=count,
+        compute=load.compute,
+        network=load.network,
+        data=load.data,
+        own_memory=load.own_memory,
+        weight_time=load.weight_time,
+        sram=load.sram,
+        flows=tuple(
+            MilpFlow(
+                producer=flow.producer,
+                readers=tuple((reader, float(depth)) for reader, depth in flow.readers),
+                tile=flow.tile,
+                total=flow.total,
+            )
+            for flow in load.flows
+        ),
+        before=tuple((i, j) for j, preds in enumerate(problem.order.preds) for i in bits(preds)),
+        first=(0,) * load.n if slots is None else slots.first,
+        last=(count - 1,) * load.n if slots is None else slots.last,
+        counted=tuple(bool(load.counted >> i & 1) for i in range(load.n)),
+        bandwidth=load.bandwidth,
+        sram_capacity=load.sram_capacity,
+        memory_room=load.memory_limit,
+        n_cores=load.n_cores,
+        stairs=stairs,
+        overlap=load.overlap.value,
+        network_takes_maximum=load.network_takes_maximum,
+        weights_stay=load.resident_alone,
+    )
+
+
+def fusion_milp(
+    problem: FusionProblem,
+    n_partitions: int,
+    *,
+    time_limit: float = math.inf,
+    gap: float = 0.0,
+    threads: int = 1,
+) -> MilpResult:
+    """Fuse with HiGHS instead of the shortest path; a proof for at most ``n_partitions``.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+        From `crosstack.mapping.fusion.make_problem`.
+    n_partitions : int
+        Most partitions. [1]
+    time_limit : float
+        Seconds after which the best solution so far comes back with its bound. [s]
+    gap : float
+        Relative gap at which to stop. [1]
+    threads : int
+        Of the solver. [1]
+
+    Raises
+    ------
+    InputError
+        If a kernel fits the SRAM only with its weight cut, which the program leaves out.
+    """
+    return solve_fusion(
+        as_milp(problem, n_partitions), time_limit=time_limit, gap=gap, threads=threads
+    )

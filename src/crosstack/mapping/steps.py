@@ -1,0 +1,229 @@
+"""What every step from one order ideal to a larger one costs, priced all at once with arrays.
+
+The terms of S = J' - J are differences of sums over J' and over J, corrected for the few tensors
+that are alive at J. The formulas are those of `crosstack.model.partition.partition_cost`, which
+the tests compare step by step.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crosstack.chip.chip import Overlap
+from crosstack.mapping.ideals import IdealTables
+from crosstack.model.partition import STREAM_DEPTH, ChipLoad, partition_cost
+
+__all__ = ["TOLERANCE", "Steps", "least_compute"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+TOLERANCE = 1e-12  # relative; two times closer than this are the same
+
+
+@dataclass(slots=True)
+class Sums:
+    """Per-ideal sums of the load, and matrices for the tensors alive at an ideal."""
+
+    compute: Floats
+    network: Floats
+    data: Floats
+    own: Floats
+    weights: Floats
+    sram: Floats
+    counted: Floats
+    out: Floats
+    out_sram: Floats
+    inside_sram: Floats
+    live_total: Floats
+    live_sram: Floats
+    dead_sram: Floats
+    rest: Floats
+    so_far: Floats
+
+
+def least_compute(load: ChipLoad) -> Floats:
+    """Compute time a kernel adds at least: exact with utilization, its core area otherwise."""
+    if load.staircases is None:
+        return np.array(load.compute)
+    area = [float((s.cores * s.cycles).min()) for s in load.staircases]
+    return np.array(area) * np.array(load.cycle_time) / load.n_cores
+
+
+def _sums(load: ChipLoad, tables: IdealTables) -> Sums:
+    member, flows = tables.member.astype(float), load.flows
+    total = np.array([flow.total for flow in flows]) / load.bandwidth
+    tile = np.array([flow.tile for flow in flows])
+    most = np.array([max((d for _, d in flow.readers), default=0) for flow in flows], dtype=float)
+    live = tables.live.astype(float)
+    compute, network = member @ least_compute(load), member @ np.array(load.network)
+    data, own = member @ np.array(load.data), member @ np.array(load.own_memory)
+    weights = member @ np.array(load.weight_time)
+    counted = member @ np.array([float(load.counted >> i & 1) for i in range(load.n)])
+    live_total, live_sram = live * total, tables.depth * tile
+    dead_sram = tables.dead * (most * tile)
+    out = live_total.sum(axis=1)
+    memory = own + weights
+    resident = load.resident_alone
+
+    def least(c: Floats, m: Floats, n: Floats, d: Floats) -> Floats:
+        network = np.maximum(n, d) if load.network_takes_maximum else n + d
+        if load.overlap is Overlap.ALL:
+            return np.maximum(np.maximum(c, m), network)
+        if load.overlap is Overlap.NONE:
+            return c + m + network
+        return np.maximum(c, m) + network
+
+    rest = least(
+        compute[-1] - compute, memory[-1] - memory + out, network[-1] - network, data[-1] - data
+    )
+    if resident:  # the whole graph in one partition keeps its weights
+        rest[0] = float(least(compute[-1:], own[-1:], network[-1:], data[-1:])[0])
+    so_far = least(compute, memory + out, network, data)
+    return Sums(
+        compute=compute,
+        network=network,
+        data=data,
+        own=own,
+        weights=weights,
+        sram=member @ np.array(load.sram),
+        counted=counted,
+        out=out,
+        out_sram=live_sram.sum(axis=1),
+        inside_sram=dead_sram.sum(axis=1),
+        live_total=live_total,
+        live_sram=live_sram,
+        dead_sram=dead_sram,
+        rest=rest,
+        so_far=so_far,
+    )
+
+
+class Steps:
+    """Prices every step that leaves an ideal, all at once."""
+
+    def __init__(self, load: ChipLoad, tables: IdealTables) -> None:
+        self.load, self.tables, self.sums = load, tables, _sums(load, tables)
+        self.total = np.array([flow.total for flow in load.flows]) / load.bandwidth
+        self.tile = np.array([flow.tile for flow in load.flows])
+        self.shared = np.array([flow.mask.bit_count() > 1 for flow in load.flows], dtype=np.bool_)
+        self.alone = [partition_cost(load, 1 << i) for i in range(load.n)]
+        self.memory_binds = (
+            sum(flow.total for flow in load.flows) > load.memory_limit
+        )
+        self.needs = None if load.staircases is None else _core_needs(load)
+        self.ends = np.searchsorted(tables.count, np.arange(load.n + 2))
+
+    def leave(self, j: int, limit: float) -> tuple[Ints, Floats]:
+        """Return the ideals reachable from ideal ``j`` in one partition and the partition's time.
+
+        Only steps whose time plus the bound of the rest stays below ``limit`` are returned.
+        """
+        load, tables, s = self.load, self.tables, self.sums
+        start = int(self.ends[tables.count[j] + 1])
+        words = tables.words
+        # Cheap sums first, then the superset test: buffers and weights only grow.
+        near = s.sram[start:] <= s.sram[j] + load.sram_capacity * (1 + TOLERANCE)
+        near[: int(self.ends[tables.count[j] + 2]) - start] = True  # a kernel alone may be cut
+        near &= (s.compute[start:] - s.compute[j]) + s.rest[start:] < limit
+        to = np.nonzero(near)[0] + start
+        for w in range(words.shape[1]):
+            to = to[(words[to, w] & words[j, w]) == words[j, w]]
+        # Cheap terms first: they drop most steps.
+        compute = s.compute[to] - s.compute[j]
+        network = self._network(to, j)
+        keep = np.maximum(compute, network) + s.rest[to] < limit
+        to, compute, network = to[keep], compute[keep], network[keep]
+        if not len(to):
+            return to, compute
+        live = np.nonzero(tables.live[j])[0]
+        alive_total, alive_sram = s.live_total[np.ix_(to, live)], s.live_sram[np.ix_(to, live)]
+        reads, read_sram = self._reads(to, live, alive_total, j)
+        out = s.out[to] - alive_total.sum(axis=1)
+        memory = out + reads + (s.own[to] - s.own[j]) + (s.weights[to] - s.weights[j])
+        sram = s.out_sram[to] - alive_sram.sum(axis=1) + read_sram + s.sram[to] - s.sram[j]
+        sram += s.inside_sram[to] - s.inside_sram[j] - s.dead_sram[np.ix_(to, live)].sum(axis=1)
+        fits = sram <= load.sram_capacity * (1 + TOLERANCE)
+        if load.counted:
+            counted = s.counted[to] - s.counted[j]
+            fits &= (counted == 0) | (counted == tables.count[to] - tables.count[j])
+        if self.memory_binds:
+            alive = s.out[j] + out
+            fits &= alive * load.bandwidth <= load.memory_limit * (1 + TOLERANCE)
+        if load.resident_alone and j == 0 and tables.count[to[-1]] == load.n:
+            memory[-1] -= s.weights[-1]
+        one = np.nonzero(tables.count[to] == tables.count[j] + 1)[0]
+        for position in one:  # a kernel alone may cut its weight
+            cost = self.alone[(tables.masks[to[position]] ^ tables.masks[j]).bit_length() - 1]
+            memory[position] = cost.memory
+            fits[position] = cost.fits and (not self.memory_binds or fits[position])
+        to, compute, memory, network = to[fits], compute[fits], memory[fits], network[fits]
+        time = self._combine(compute, memory, network)
+        keep = time + s.rest[to] < limit
+        to, compute, memory, network = to[keep], compute[keep], memory[keep], network[keep]
+        if self.needs is None or not len(to):
+            return to, time[keep]
+        compute = self._dealt(to, j)
+        return to, self._combine(compute, memory, network)
+
+    def _network(self, to: Ints, j: int) -> Floats:
+        s = self.sums
+        network, data = s.network[to] - s.network[j], s.data[to] - s.data[j]
+        return np.maximum(network, data) if self.load.network_takes_maximum else network + data
+
+    def _reads(
+        self, to: Ints, live: Ints, alive_total: Floats, j: int
+    ) -> tuple[Floats, Floats]:
+        """Memory time and SRAM of tensors made before that the partition reads."""
+        tables, single = self.tables, ~self.shared[live]
+        died = ~tables.live[np.ix_(to, live[single])]
+        reads = died @ self.total[live[single]]
+        sram = died @ (STREAM_DEPTH * self.tile[live[single]])
+        for t in live[~single]:
+            waiting = np.nonzero(tables.readers[t] & ~tables.member[j])[0]
+            read = tables.member[np.ix_(to, waiting)].any(axis=1)
+            reads = reads + read * self.total[t]
+            sram = sram + read * (STREAM_DEPTH * self.tile[t])
+        return reads, sram
+
+    def _combine(self, compute: Floats, memory: Floats, network: Floats) -> Floats:
+        if self.load.overlap is Overlap.ALL:
+            return np.maximum(np.maximum(compute, memory), network)
+        if self.load.overlap is Overlap.NONE:
+            return compute + memory + network
+        return np.maximum(compute, memory) + network
+
+    def _dealt(self, to: Ints, j: int) -> Floats:
+        """Exact compute time with whole cores, by bisection over all steps at once."""
+        assert self.needs is not None
+        times, needs = self.needs
+        inside = self.tables.member[to] & ~self.tables.member[j]
+        low = np.zeros(len(to), dtype=np.int64)
+        high = np.full(len(to), len(times), dtype=np.int64)
+        while (low < high).any():
+            middle = (low + high) // 2
+            open_ = low < high
+            at = np.minimum(middle, len(times) - 1)
+            enough = (inside * needs[at]).sum(axis=1) <= self.load.n_cores
+            high = np.where(open_ & enough, middle, high)
+            low = np.where(open_ & ~enough, middle + 1, low)
+        found = np.minimum(low, len(times) - 1)
+        return np.where(low < len(times), times[found], math.inf)
+
+
+def _core_needs(load: ChipLoad) -> tuple[Floats, NDArray[np.int64]]:
+    """Times some kernel can take, ascending, and the fewest cores of each kernel to keep each."""
+    assert load.staircases is not None
+    own = [s.cycles * scale for s, scale in zip(load.staircases, load.cycle_time, strict=True)]
+    times = np.unique(np.concatenate(own))
+    needs = np.empty((len(times), load.n), dtype=np.int64)
+    impossible = load.n_cores + 1
+    for i, (s, taken) in enumerate(zip(load.staircases, own, strict=True)):
+        slower = len(taken) - np.searchsorted(taken[::-1], times, side="right")
+        cores = np.append(s.cores, impossible)
+        needs[:, i] = cores[slower]
+    return times, needs

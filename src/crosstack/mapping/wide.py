@@ -1,0 +1,349 @@
+"""Fusion of graphs with too many order ideals to list: good sequences and a true bound.
+
+Weight updates can run at any time after their inputs exist, so each layer of a training graph
+multiplies the number of ideals by up to 64. What remains without such *deferrable* kernels (those
+nobody reads) is small, which gives three things:
+
+* a bound: dropping kernels never makes a best sequence slower, so the optimum without deferrable
+  kernels bounds the whole graph from below; so does the need for any single resource;
+* sequences: with a *trigger* for each deferrable kernel (core kernels after which it runs at once)
+  the ideals of the rest decide everything, and the shortest path over them is exact;
+* better triggers: single kernels are moved to other partitions while that helps, and the
+  partitions found give new triggers.
+
+Very long graphs fall back to cutting topological orders into segments, also exactly.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from crosstack.mapping.ideals import Order, bits, make_order
+from crosstack.model.partition import (
+    STREAM_DEPTH,
+    ChipLoad,
+    Flow,
+    combine,
+    live_size,
+    partition_cost,
+)
+
+__all__ = ["Core", "Slots", "core_of", "improve", "segment", "triggered_masks"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slots:
+    """Which partition numbers each kernel may have: ``first[i]`` to ``last[i]`` of ``count``."""
+
+    count: int
+    first: tuple[int, ...]
+    last: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Core:
+    """A load without its deferrable kernels; ``kernels`` maps its numbers to the load's."""
+
+    load: ChipLoad
+    order: Order
+    kernels: tuple[int, ...]
+    deferrable: tuple[int, ...]
+
+    def slots(self, slots: Slots | None) -> Slots | None:
+        """Return which partition numbers the core's kernels may have."""
+        if slots is None:
+            return None
+        return Slots(
+            count=slots.count,
+            first=tuple(slots.first[i] for i in self.kernels),
+            last=tuple(slots.last[i] for i in self.kernels),
+        )
+
+    def widen(self, mask: int) -> int:
+        """Return a mask over the core as a mask over the whole load."""
+        return sum(1 << self.kernels[i] for i in bits(mask))
+
+
+def core_of(load: ChipLoad, order: Order) -> Core:
+    """Return the load without kernels that nobody reads and that nothing has to follow."""
+    deferrable = tuple(i for i in range(load.n) if not order.succs[i] and order.preds[i])
+    gone = set(deferrable)
+    kernels = tuple(i for i in range(load.n) if i not in gone)
+    number = {kernel: i for i, kernel in enumerate(kernels)}
+
+    def shrink(mask: int) -> int:
+        return sum(1 << number[i] for i in bits(mask) if i in number)
+
+    flows: list[Flow] = []
+    touching: list[list[int]] = [[] for _ in kernels]
+    for flow in load.flows:
+        readers = tuple((number[r], depth) for r, depth in flow.readers if r in number)
+        if not readers or flow.producer not in number:
+            continue
+        mask = sum(1 << r for r, _ in readers)
+        producer = number[flow.producer]
+        flows.append(Flow(producer, readers, flow.tile, flow.total, mask))
+        for kernel in {producer, *(r for r, _ in readers)}:
+            touching[kernel].append(len(flows) - 1)
+
+    def pick(values: Sequence[float]) -> tuple[float, ...]:
+        return tuple(values[i] for i in kernels)
+
+    stairs = load.staircases
+    preds = tuple(shrink(load.preds[i]) for i in kernels)
+    small = replace(
+        load,
+        n=len(kernels),
+        names=tuple(load.names[i] for i in kernels),
+        preds=preds,
+        succs=tuple(shrink(load.succs[i]) for i in kernels),
+        order=tuple(number[i] for i in load.order if i in number),
+        compute=pick(load.compute),
+        staircases=None if stairs is None else tuple(stairs[i] for i in kernels),
+        cycle_time=pick(load.cycle_time),
+        network=pick(load.network),
+        data=pick(load.data),
+        own_memory=pick(load.own_memory),
+        weight_time=pick(load.weight_time),
+        sram=pick(load.sram),
+        weight=pick(load.weight),
+        shapes=tuple(load.shapes[i] for i in kernels),
+        flows=tuple(flows),
+        flows_of=tuple(tuple(f) for f in touching),
+        backward=shrink(load.backward),
+        counted=shrink(load.counted),
+    )
+    core_order = make_order(tuple(shrink(order.preds[i]) for i in kernels))
+    return Core(load=small, order=core_order, kernels=kernels, deferrable=deferrable)
+
+
+def triggered_masks(
+    core: Core, order: Order, masks: Sequence[int], triggers: dict[int, int]
+) -> list[int]:
+    """Return core ideals with every deferrable kernel whose trigger they hold."""
+    wide = [core.widen(mask) for mask in masks]
+    full = (1 << order.n) - 1
+    grown = []
+    for mask in wide:
+        extra = 0
+        for i in core.deferrable:
+            need = triggers[i]
+            if need & mask == need:
+                extra |= 1 << i
+        grown.append(mask | extra)
+    return [*grown, full]
+
+
+# ---------------------------------------------------------------- segments of one order
+
+
+class _Growing:
+    """Terms of a set that grows kernel by kernel along an order."""
+
+    def __init__(self, load: ChipLoad, area: Sequence[float]) -> None:
+        self.load, self.area = load, area
+        self.mask = 0
+        self.compute = self.network = self.data = self.own = self.weights = self.held = 0.0
+        self.into: dict[int, None] = {}
+        self.made: dict[int, tuple[int, int]] = {}  # flow: readers inside, deepest
+        self.moved = self.streams = 0.0
+
+    def add(self, i: int) -> None:
+        load = self.load
+        self.compute += self.area[i]
+        self.network += load.network[i]
+        self.data += load.data[i]
+        self.own += load.own_memory[i]
+        self.weights += load.weight_time[i]
+        self.held += load.sram[i]
+        self.mask |= 1 << i
+        for f in load.flows_of[i]:
+            flow = load.flows[f]
+            if flow.producer == i:
+                self.made[f] = (0, STREAM_DEPTH)
+                self.moved += flow.total
+                self.streams += STREAM_DEPTH * flow.tile
+            elif f in self.made:
+                inside, deepest = self.made[f]
+                depth = dict(flow.readers)[i]
+                left = len(flow.readers) - inside - 1
+                now = max(deepest, depth) if (left or inside) else depth
+                self.streams += (now - deepest) * flow.tile
+                self.made[f] = (inside + 1, now)
+                if not left:
+                    self.moved -= flow.total
+            elif f not in self.into:
+                self.into[f] = None
+                self.moved += flow.total
+                self.streams += STREAM_DEPTH * flow.tile
+
+    @property
+    def sram(self) -> float:
+        return self.held + self.streams
+
+    def time(self) -> float:
+        load = self.load
+        network = (
+            max(self.network, self.data)
+            if load.network_takes_maximum
+            else self.network + self.data
+        )
+        weights = 0.0 if load.resident_alone and self.mask == load.everything else self.weights
+        memory = self.moved / load.bandwidth + self.own + weights
+        return combine(self.compute, memory, network, load.overlap)
+
+
+def segment(
+    load: ChipLoad, sequence: Sequence[int], *, deadline: float = math.inf
+) -> tuple[float, tuple[int, ...]] | None:
+    """Cut one topological order into partitions, exactly; None if some kernel does not fit.
+
+    Stops growing a partition when its SRAM is full: buffers only grow.
+    """
+    n = len(sequence)
+    area = _areas(load)
+    binds = sum(flow.total for flow in load.flows) > load.memory_limit
+    best = [math.inf] * (n + 1)
+    before: list[tuple[int, int]] = [(0, 0)] * (n + 1)
+    best[0] = 0.0
+    prefix = 0
+    longest = n
+    for start in range(n):
+        if best[start] < math.inf:
+            growing = _Growing(load, area)
+            for end in range(start + 1, min(n, start + longest) + 1):
+                growing.add(sequence[end - 1])
+                if growing.sram > load.sram_capacity * (1 + 1e-12) and end > start + 1:
+                    break
+                if best[start] + growing.time() >= best[end]:
+                    continue
+                time_taken = _exact(load, growing, end - start)
+                if time_taken is None or (
+                    binds
+                    and live_size(load, prefix, growing.mask) > load.memory_limit * (1 + 1e-12)
+                ):
+                    continue
+                if best[start] + time_taken < best[end]:
+                    best[end] = best[start] + time_taken
+                    before[end] = (start, growing.mask)
+        prefix |= 1 << sequence[start]
+        if start % 64 == 63 and time.perf_counter() > deadline:
+            longest = 1  # finish the rest kernel by kernel
+    if math.isinf(best[n]):
+        return None
+    masks: list[int] = []
+    end = n
+    while end:
+        end, mask = before[end]
+        masks.append(mask)
+    return best[n], tuple(reversed(masks))
+
+
+def _areas(load: ChipLoad) -> list[float]:
+    if load.staircases is None:
+        return list(load.compute)
+    return [
+        float((s.cores * s.cycles).min()) * scale / load.n_cores
+        for s, scale in zip(load.staircases, load.cycle_time, strict=True)
+    ]
+
+
+def _exact(load: ChipLoad, growing: _Growing, size: int) -> float | None:
+    if load.staircases is None and size > 1 and not load.counted:
+        return growing.time()
+    cost = partition_cost(load, growing.mask)
+    return cost.time if cost.fits else None
+
+
+# ---------------------------------------------------------------- moving single kernels
+
+
+def improve(
+    load: ChipLoad,
+    order: Order,
+    partitions: Sequence[int],
+    movable: Sequence[int],
+    *,
+    deadline: float,
+) -> tuple[float, tuple[int, ...]]:
+    """Move single kernels between partitions while that shortens the sequence.
+
+    Parameters
+    ----------
+    movable : sequence of int
+        Kernels to move, in the order tried.
+    """
+    masks = list(partitions)
+    costs = [partition_cost(load, mask) for mask in masks]
+    binds = sum(flow.total for flow in load.flows) > load.memory_limit
+    moved = True
+    while moved and time.perf_counter() < deadline:
+        moved = False
+        for i in movable:
+            here = next(p for p, mask in enumerate(masks) if mask >> i & 1)
+            if masks[here] == 1 << i:
+                continue
+            lowest, highest = _room(order, masks, i)
+            without = partition_cost(load, masks[here] & ~(1 << i))
+            if not without.fits:
+                continue
+            gain = costs[here].time - without.time
+            choice, chosen = None, gain * 1e-9
+            for there in range(lowest, highest + 1):
+                if there == here:
+                    continue
+                grown = partition_cost(load, masks[there] | 1 << i)
+                better = gain - (grown.time - costs[there].time)
+                if grown.fits and better > chosen + 1e-12 * costs[there].time:
+                    choice, chosen = (there, grown), better
+            if choice is None:
+                continue
+            there, grown = choice
+            trial = list(masks)
+            trial[here] &= ~(1 << i)
+            trial[there] |= 1 << i
+            if binds and not _memory_fits(load, trial):
+                continue
+            masks = trial
+            costs[here], costs[there] = without, grown
+            moved = True
+    kept = [(mask, cost) for mask, cost in zip(masks, costs, strict=True) if mask]
+    return sum(cost.time for _, cost in kept), tuple(mask for mask, _ in kept)
+
+
+def _room(order: Order, masks: Sequence[int], i: int) -> tuple[int, int]:
+    lowest, highest = 0, len(masks) - 1
+    for p, mask in enumerate(masks):
+        if mask & order.preds[i]:
+            lowest = p
+        if mask & order.succs[i]:
+            highest = p
+            break
+    return lowest, highest
+
+
+def _memory_fits(load: ChipLoad, masks: Sequence[int]) -> bool:
+    before = 0
+    for mask in masks:
+        if live_size(load, before, mask) > load.memory_limit * (1 + 1e-12):
+            return False
+        before |= mask
+    return True
+
+
+def triggers_from(
+    core: Core, order: Order, partitions: Sequence[int] | None
+) -> dict[int, int]:
+    """Return a trigger per deferrable kernel: its inputs, or the core kernels that ran with it."""
+    triggers = {i: order.preds[i] for i in core.deferrable}
+    if partitions is None:
+        return triggers
+    inside_core = sum(1 << k for k in core.kernels)
+    for mask in partitions:
+        for i in core.deferrable:
+            if mask >> i & 1:
+                triggers[i] = order.preds[i] | (mask & inside_core)
+    return triggers

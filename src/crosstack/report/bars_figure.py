@@ -1,0 +1,98 @@
+"""Bars: what compute, memory and network take in every partition, and the time it runs."""
+
+from __future__ import annotations
+
+import math
+
+from crosstack.evaluate.answer import Answer
+from crosstack.evaluate.evaluation import PartitionTerms
+from crosstack.report.drawing import Canvas
+from crosstack.report.graph_figure import Figure
+from crosstack.report.wording import common_scale, scaled
+
+__all__ = ["answer_bars"]
+
+LABEL, CHART, VALUE = 66.0, 270.0, 62.0
+BAR, ROW = 10.0, 44.0
+MOST_LABELLED = 60
+TERMS = ("compute", "memory", "network")
+
+
+def answer_bars(answer: Answer) -> Figure:
+    """Return three bars a partition on one axis of time, with its legend."""
+    partitions = answer.evaluation.partitions
+    times = [t for p in partitions for t in (*_terms(p), p.time)]
+    unit, worth, decimals = common_scale(times)
+    step, end = _ticks(max(times) / worth)
+    scale = CHART / (end * worth)
+    roomy = len(partitions) <= MOST_LABELLED
+    bar, row = (BAR, ROW) if roomy else (2.0, 8.0)
+    canvas = Canvas()
+    _legend(canvas)
+    top = 44.0
+    bottom = top + row * len(partitions)
+    ticks = [k * step for k in range(round(end / step) + 1)]
+    for tick in ticks:
+        x = LABEL + tick * worth * scale
+        canvas.line(((x, top - 4), (x, bottom + 4)), "xs-line")
+        for y in (top - 9, bottom + 16):
+            canvas.text(x, y, f"{tick:g}", size=9.5, cls="xs-muted", anchor="middle")
+    canvas.text(LABEL + CHART + 14, bottom + 16, unit, size=9.5, cls="xs-muted")
+    for k, p in enumerate(partitions):
+        _row(canvas, p, top + k * row, bar, scale, roomy)
+        if roomy:
+            y = top + k * row + 5
+            for i, time in enumerate(_terms(p)):
+                value = scaled(time, worth, decimals)
+                at = LABEL + time * scale + (7 if abs(time - p.time) * scale < 60 else 4)
+                canvas.text(at, y + i * (BAR + 1.5) + 8.5, value, size=9, cls="xs-muted")
+    return Figure(canvas, LABEL + CHART + VALUE, bottom + 24)
+
+
+def _terms(p: PartitionTerms) -> tuple[float, float, float]:
+    return p.compute_time, p.memory_time, p.network_time
+
+
+def _row(
+    canvas: Canvas, p: PartitionTerms, y: float, bar: float, scale: float, roomy: bool
+) -> None:
+    gap = 1.5 if roomy else 0.0
+    top = y + (5 if roomy else 1)
+    height = 3 * bar + 2 * gap
+    for i, (term, time) in enumerate(zip(TERMS, _terms(p), strict=True)):
+        canvas.add(f'<g data-bar="{term}" data-of="{p.number}">')
+        canvas.box(LABEL, top + i * (bar + gap), time * scale, bar, f"xs-{term}")
+        canvas.add("</g>")
+    x = LABEL + p.time * scale
+    canvas.line(((x, top - 2), (x, top + height + 2)), "xs-mark")
+    if roomy:
+        canvas.text(
+            LABEL - 8,
+            top + height / 2 + 4,
+            f"partition {p.number}",
+            size=10,
+            width=LABEL - 8,
+            anchor="end",
+        )
+    elif p.number % 5 == 0:
+        canvas.text(LABEL - 8, top + height / 2 + 3, str(p.number), size=8, anchor="end")
+
+
+def _legend(canvas: Canvas) -> None:
+    x = 0.0
+    for term in TERMS:
+        canvas.box(x, 3, 12, 10, f"xs-{term}", 2)
+        canvas.text(x + 17, 12, term)
+        x += 82
+    canvas.line(((x + 4, 1), (x + 4, 15)), "xs-mark")
+    canvas.text(x + 12, 12, "time of the partition")
+
+
+def _ticks(longest: float) -> tuple[float, float]:
+    """Return a round step and the end of an axis that holds ``longest``, in its unit."""
+    if longest <= 0:
+        return 1.0, 1.0
+    rough = longest / 5
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough * (1 - 1e-9))
+    return step, step * math.ceil(longest / step * (1 - 1e-9))

@@ -1,0 +1,203 @@
+"""SVG by hand: escaped, measured text, a few shapes, and the colours of both themes.
+
+Classes begin with ``xs-`` so that a figure inside a page leaves the rest of the page alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html import escape
+
+__all__ = [
+    "DARK",
+    "LIGHT",
+    "Canvas",
+    "attribute",
+    "clean",
+    "figure_css",
+    "fit",
+    "standalone",
+    "text_width",
+]
+
+LIGHT = {
+    "page": "#ffffff",
+    "ink": "#1c2430",
+    "muted": "#5b6675",
+    "line": "#d5dbe3",
+    "frame": "#f6f8fa",
+    "frame-line": "#c3ccd6",
+    "wire": "#7b8794",
+    "lane": "#b0bac5",
+    "fs": "#cfe0fd",
+    "fs-line": "#3f74d1",
+    "fv": "#eff5ff",
+    "fv-line": "#93b2e6",
+    "bs": "#fcd9bd",
+    "bs-line": "#cd6a22",
+    "bv": "#fff4ea",
+    "bv-line": "#e2a775",
+    "compute": "#4f5bd5",
+    "memory": "#0f9488",
+    "network": "#cf2f6d",
+    "on-network": "#ffffff",
+}
+DARK = {
+    "page": "#14181f",
+    "ink": "#e6eaf0",
+    "muted": "#9aa6b5",
+    "line": "#323b47",
+    "frame": "#1b212a",
+    "frame-line": "#3b4654",
+    "wire": "#8592a2",
+    "lane": "#566273",
+    "fs": "#234174",
+    "fs-line": "#6f9df0",
+    "fv": "#1c2a42",
+    "fv-line": "#45629a",
+    "bs": "#6b3a15",
+    "bs-line": "#e8924f",
+    "bv": "#3a2818",
+    "bv-line": "#96673f",
+    "compute": "#8089f0",
+    "memory": "#2cb5a7",
+    "network": "#ea5b93",
+    "on-network": "#14181f",
+}
+
+_RULES = """
+.xs-figure {{ font-family: Helvetica, Arial, sans-serif; }}
+.xs-page {{ fill: {page}; }}
+.xs-ink {{ fill: {ink}; }}
+.xs-muted {{ fill: {muted}; }}
+.xs-strong {{ font-weight: bold; }}
+.xs-frame {{ fill: {frame}; stroke: {frame-line}; }}
+.xs-plate {{ fill: {frame}; }}
+.xs-card {{ fill: {page}; stroke: {frame-line}; }}
+.xs-line {{ stroke: {line}; fill: none; }}
+.xs-mark {{ stroke: {ink}; stroke-width: 2; fill: none; }}
+.xs-wire {{ stroke: {wire}; stroke-width: 1.2; fill: none; }}
+.xs-lane {{ stroke: {lane}; stroke-width: 1.2; fill: none; }}
+.xs-head {{ fill: {wire}; }}
+.xs-fs {{ fill: {fs}; stroke: {fs-line}; }}
+.xs-fv {{ fill: {fv}; stroke: {fv-line}; }}
+.xs-bs {{ fill: {bs}; stroke: {bs-line}; }}
+.xs-bv {{ fill: {bv}; stroke: {bv-line}; }}
+.xs-compute {{ fill: {compute}; }}
+.xs-memory {{ fill: {memory}; }}
+.xs-network {{ fill: {network}; }}
+.xs-on-network {{ fill: {on-network}; }}
+"""
+
+# Upper estimates in em, so that text fits whatever sans-serif is there.
+_NARROW, _WIDE = frozenset("iljtfrI.,:;!|'()[]-· "), frozenset("MWmw@%…")
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def figure_css(theme: dict[str, str]) -> str:
+    """Return the rules that colour every figure in a theme."""
+    return _RULES.format(**theme)
+
+
+def clean(text: str) -> str:
+    """Return text without the characters that XML cannot hold."""
+    return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def attribute(text: str) -> str:
+    """Return text escaped for an element or a quoted attribute."""
+    return escape(clean(text), quote=True)
+
+
+def text_width(text: str, size: float, *, strong: bool = False) -> float:
+    """Return how wide text is at most, by its letters."""
+    em = sum(
+        0.42
+        if c in _NARROW
+        else 0.92
+        if c in _WIDE
+        else 0.72
+        if c.isupper()
+        else 0.62
+        if c < "\u2e80"
+        else 1.0
+        for c in text
+    )
+    return em * size * (1.08 if strong else 1.0)
+
+
+def fit(text: str, width: float, size: float, *, strong: bool = False) -> str:
+    """Return text that fits ``width``, elided where it must be."""
+    if text_width(text, size, strong=strong) <= width:
+        return text
+    while text and text_width(text + "…", size, strong=strong) > width:
+        text = text[:-1]
+    return text + "…"
+
+
+class Canvas:
+    """Collects the elements of a figure, in the order in which they are drawn."""
+
+    def __init__(self) -> None:
+        self.elements: list[str] = []
+
+    def add(self, element: str) -> None:
+        """Add an element as it is."""
+        self.elements.append(element)
+
+    def box(
+        self, x: float, y: float, width: float, height: float, cls: str, radius: float = 0
+    ) -> None:
+        """Add a rectangle."""
+        corner = f' rx="{radius:g}"' if radius else ""
+        self.add(
+            f'<rect class="{cls}" x="{x:.1f}" y="{y:.1f}" width="{width:.3f}" '
+            f'height="{height:.1f}"{corner}/>'
+        )
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        *,
+        size: float = 11,
+        cls: str = "xs-ink",
+        width: float | None = None,
+        anchor: str = "start",
+    ) -> None:
+        """Add text on a base line, elided to ``width``."""
+        shown = text if width is None else fit(text, width, size, strong="strong" in cls)
+        tip = f"<title>{attribute(text)}</title>" if shown != text else ""
+        at = "" if anchor == "start" else f' text-anchor="{anchor}"'
+        self.add(
+            f'<text class="{cls}" x="{x:.1f}" y="{y:.1f}" font-size="{size:g}"{at}>'
+            f"{attribute(shown)}{tip}</text>"
+        )
+
+    def line(self, points: Sequence[tuple[float, float]], cls: str) -> None:
+        """Add straight pieces."""
+        self.path("M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in points), cls)
+
+    def path(self, d: str, cls: str) -> None:
+        """Add a path."""
+        self.add(f'<path class="{cls}" d="{d}"/>')
+
+    def put(self, other: Canvas, x: float, y: float) -> None:
+        """Add another canvas, moved."""
+        self.add(f'<g transform="translate({x:.1f} {y:.1f})">')
+        self.elements.extend(other.elements)
+        self.add("</g>")
+
+
+def standalone(canvas: Canvas, width: float, height: float, label: str, *, own: bool) -> str:
+    """Return a whole figure; ``own`` brings a light theme and a background along."""
+    style = f"<style>{figure_css(LIGHT)}</style>" if own else ""
+    page = f'<rect class="xs-page" width="{width:.0f}" height="{height:.0f}"/>' if own else ""
+    body = "\n".join(canvas.elements)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="xs-figure" width="{width:.0f}" '
+        f'height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
+        f'aria-label="{attribute(label)}">{style}{page}\n{body}\n</svg>\n'
+    )

@@ -1,0 +1,307 @@
+"""The dataflow graph: kernels in layers, partitions as frames around them.
+
+A graph too large to follow edge by edge becomes a grid of small squares, one a kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crosstack.evaluate.answer import Answer
+from crosstack.evaluate.evaluation import KernelTerms, PartitionTerms
+from crosstack.report.drawing import Canvas, attribute, fit, text_width
+from crosstack.report.layout import Box, Layout, Wire, layered
+from crosstack.report.wording import plural, sharding_words, time_words
+from crosstack.units import format_quantity
+from crosstack.workload.graph import Axis, ComputeUnit, DataflowGraph, Direction, Kernel
+
+__all__ = ["Figure", "answer_graph", "kernel_legend", "task_graph"]
+
+MOST_KERNELS = 300  # beyond, edges are a carpet and nobody reads the names
+NAME, DETAIL, PILL, HEADING = 11.0, 9.5, 8.5, 12.0
+NODE_HEIGHT, NARROWEST, WIDEST = 36.0, 76.0, 210.0
+FRAME_WIDTH = 400.0
+SQUARE, SQUARES = 14.0, 40
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A drawn piece and its size."""
+
+    canvas: Canvas
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Card:
+    """What a kernel shows."""
+
+    name: str
+    detail: str
+    pill: str
+    cls: str
+    tip: str
+
+    @property
+    def width(self) -> float:
+        """Wide enough for its lines, within reason."""
+        second = text_width(self.detail, DETAIL)
+        if self.pill:
+            second += _pill_width(self.pill) + 8
+        need = max(text_width(self.name, NAME, strong=True), second) + 16
+        return min(WIDEST, max(NARROWEST, need))
+
+
+def _pill_width(pill: str) -> float:
+    return text_width(pill, PILL) + 10
+
+
+def _kernel_class(kernel: Kernel) -> str:
+    direction = "b" if kernel.direction is Direction.BACKWARD else "f"
+    return f"xs-{direction}{'s' if kernel.unit is ComputeUnit.SYSTOLIC else 'v'}"
+
+
+def _edges(graph: DataflowGraph) -> list[tuple[int, int]]:
+    pairs = {
+        (graph.index[tensor.producer], graph.index[consumer.kernel]): None
+        for tensor in graph.tensors
+        for consumer in tensor.consumers
+    }
+    return list(pairs)
+
+
+def answer_graph(answer: Answer) -> Figure:
+    """Return the graph with every partition framed, in the order they run."""
+    graph, e = answer.task.workload.graph, answer.evaluation
+    sharded = any(k.sharding is not Axis.NONE for k in e.kernels)
+    cards = [
+        _answer_card(kernel, terms, sharded)
+        for kernel, terms in zip(graph.kernels, e.kernels, strict=True)
+    ]
+    numbers = [terms.partition for terms in e.kernels]
+    if len(cards) > MOST_KERNELS:
+        return _grid(cards, numbers, [_heading(p) for p in e.partitions])
+    layout = layered(
+        [card.width for card in cards],
+        _edges(graph),
+        numbers,
+        node_height=NODE_HEIGHT,
+        least_width=FRAME_WIDTH,
+    )
+    canvas = Canvas()
+    for partition, box in zip(e.partitions, layout.clusters, strict=True):
+        _frame(canvas, box, partition.number)
+    _wires(canvas, layout)
+    for partition, box in zip(e.partitions, layout.clusters, strict=True):
+        _title(canvas, box, partition)
+    for card, box in zip(cards, layout.nodes, strict=True):
+        _node(canvas, card, box)
+    return Figure(canvas, layout.width, layout.height)
+
+
+def task_graph(graph: DataflowGraph) -> Figure:
+    """Return the graph alone."""
+    cards = [_task_card(kernel) for kernel in graph.kernels]
+    if len(cards) > MOST_KERNELS:
+        return _grid(cards, [0] * len(cards), [plural(len(cards), "kernel")])
+    layout = layered(
+        [card.width for card in cards],
+        _edges(graph),
+        [0] * len(cards),
+        node_height=NODE_HEIGHT,
+        titled=False,
+    )
+    canvas = Canvas()
+    _wires(canvas, layout)
+    for card, box in zip(cards, layout.nodes, strict=True):
+        _node(canvas, card, box)
+    return Figure(canvas, layout.width, layout.height)
+
+
+def _answer_card(kernel: Kernel, terms: KernelTerms, sharded: bool) -> _Card:
+    words = sharding_words(terms.sharding)
+    split = "whole" if terms.sharding is Axis.NONE else f"split {words}"
+    time = time_words(terms.compute_time, 3)
+    collective = terms.collective.replace("_", "-")
+    tip = [f"{kernel.name}: {_extents(kernel)}", f"partition {terms.partition}, {split}"]
+    tip.append(f"on a chip {terms.m} x {terms.k} x {terms.n}, compute {time}")
+    if collective:
+        tip.append(f"{collective}, network {time_words(terms.network_time, 3)}")
+    if terms.lanes is not None:
+        tip.append(f"cores {terms.lanes} x {terms.stages}")
+    return _Card(
+        name=kernel.name,
+        detail=f"{split} · {time}" if sharded else time,
+        pill=collective,
+        cls=_kernel_class(kernel),
+        tip="\n".join(tip),
+    )
+
+
+def _task_card(kernel: Kernel) -> _Card:
+    work = format_quantity(kernel.work, "FLOP", 3)
+    tip = f"{kernel.name}: {_extents(kernel)}, {work}"
+    if kernel.weight_size:
+        tip += f", weight {format_quantity(kernel.weight_size, 'B', 3)}"
+    return _Card(name=kernel.name, detail=work, pill="", cls=_kernel_class(kernel), tip=tip)
+
+
+def _extents(kernel: Kernel) -> str:
+    inner = (
+        f"{kernel.m} x {kernel.k} x {kernel.n}"
+        if kernel.kind.is_gemm
+        else (f"{kernel.m} x {kernel.n}")
+    )
+    outer = f"{kernel.outer} x ({inner})" if kernel.outer > 1 else inner
+    return f"{kernel.kind.value.replace('_', ' ')}, {outer}"
+
+
+def _heading(p: PartitionTerms) -> str:
+    return f"partition {p.number} · {time_words(p.time, 3)} · bound by {p.bound_by}"
+
+
+def _frame(canvas: Canvas, box: Box, number: int) -> None:
+    canvas.add(f'<g data-partition="{number}">')
+    canvas.box(box.x + 1, box.y, box.width - 2, box.height, "xs-frame", 10)
+    canvas.add("</g>")
+
+
+def _title(canvas: Canvas, box: Box, p: PartitionTerms) -> None:
+    heading = fit(_heading(p), box.width - 40, HEADING, strong=True)
+    plate = text_width(heading, HEADING, strong=True)
+    canvas.box(box.x + 10, box.y + 4, plate + 18, 18, "xs-plate")
+    canvas.box(box.x + 12, box.y + 8, 10, 10, f"xs-{p.bound_by}", 2)
+    canvas.text(box.x + 28, box.y + 17, heading, size=HEADING, cls="xs-ink xs-strong")
+
+
+def _node(canvas: Canvas, card: _Card, box: Box) -> None:
+    canvas.add(f'<g data-kernel="{attribute(card.name)}"><title>{attribute(card.tip)}</title>')
+    canvas.box(box.x, box.y, box.width, box.height, card.cls, 5)
+    name = fit(card.name, box.width - 14, NAME, strong=True)
+    canvas.text(box.x + 8, box.y + 15, name, size=NAME, cls="xs-ink xs-strong")
+    room = box.width - 16
+    if card.pill:
+        detail = text_width(card.detail, DETAIL)
+        pill = fit(card.pill, max(room - detail - 18, 40), PILL)
+        width = _pill_width(pill)
+        right = box.x + box.width - 6
+        canvas.box(right - width, box.y + 20, width, 13, "xs-network", 6.5)
+        canvas.text(
+            right - width / 2, box.y + 29.5, pill, size=PILL, cls="xs-on-network", anchor="middle"
+        )
+        room -= width + 4
+    detail_text = fit(card.detail, room, DETAIL)
+    canvas.text(box.x + 8, box.y + 29, detail_text, size=DETAIL, cls="xs-muted")
+    canvas.add("</g>")
+
+
+def _wires(canvas: Canvas, layout: Layout) -> None:
+    for wire in sorted(layout.wires, key=lambda w: not w.lane):
+        path = _rounded(wire) if wire.lane else _curved(wire)
+        canvas.path(path, "xs-lane" if wire.lane else "xs-wire")
+    for x, y in sorted({wire.points[-1] for wire in layout.wires}):
+        canvas.path(f"M{x:.1f} {y:.1f} l-3.5 -6.5 h7 z", "xs-head")
+
+
+def _curved(wire: Wire) -> str:
+    points = wire.points
+    path = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
+    for k, ((x0, y0), (x1, y1)) in enumerate(zip(points, points[1:], strict=False)):
+        if k % 2:  # past a layer, straight down
+            path += f" L{x1:.1f} {y1:.1f}"
+            continue
+        bend = max((y1 - y0) / 2, 8)
+        path += f" C{x0:.1f} {y0 + bend:.1f} {x1:.1f} {y1 - bend:.1f} {x1:.1f} {y1:.1f}"
+    return path
+
+
+def _rounded(wire: Wire, radius: float = 5.0) -> str:
+    points = wire.points
+    path = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
+    for (x0, y0), (x1, y1), (x2, y2) in zip(points, points[1:], points[2:], strict=False):
+        before = _towards((x1, y1), (x0, y0), radius)
+        after = _towards((x1, y1), (x2, y2), radius)
+        path += (
+            f" L{before[0]:.1f} {before[1]:.1f} Q{x1:.1f} {y1:.1f} {after[0]:.1f} {after[1]:.1f}"
+        )
+    return path + f" L{points[-1][0]:.1f} {points[-1][1]:.1f}"
+
+
+def _towards(
+    a: tuple[float, float], b: tuple[float, float], distance: float
+) -> tuple[float, float]:
+    length = abs(b[0] - a[0]) + abs(b[1] - a[1])  # along an axis
+    share = min(distance, length / 2) / length if length else 0.0
+    return a[0] + (b[0] - a[0]) * share, a[1] + (b[1] - a[1]) * share
+
+
+def _grid(cards: list[_Card], numbers: list[int], headings: list[str]) -> Figure:
+    """Squares in the order of the graph, partition by partition; small partitions share a row."""
+    canvas = Canvas()
+    members: dict[int, list[_Card]] = {}
+    for card, number in zip(cards, numbers, strict=True):
+        members.setdefault(number, []).append(card)
+    most = SQUARES * SQUARE + 20
+    canvas.text(
+        0,
+        12,
+        f"{plural(len(cards), 'kernel')}, too many to draw the tensors between "
+        "them: each square is one.",
+        cls="xs-muted",
+        width=most,
+    )
+    x, y, tallest = 0.0, 24.0, 0.0
+    for number in sorted(members):
+        count = len(members[number])
+        heading = headings[number]
+        full = text_width(heading, HEADING, strong=True) + 20
+        # A crowd of small partitions shows numbers only; the tooltip has the rest.
+        short = len(members) > SQUARES
+        width = max(min(count, SQUARES) * SQUARE + 18, 42.0 if short else min(full, most))
+        height = -(-count // SQUARES) * SQUARE + 34
+        if x and x + width > most:
+            x, y, tallest = 0.0, y + tallest + 8, 0.0
+        canvas.add(f'<g data-partition="{number}"><title>{attribute(heading)}</title>')
+        canvas.box(x, y, width, height, "xs-frame", 8)
+        canvas.text(
+            x + 9,
+            y + 16,
+            str(number) if short else heading,
+            size=HEADING,
+            cls="xs-ink xs-strong",
+            width=width - 12,
+        )
+        canvas.add("</g>")
+        for k, card in enumerate(members[number]):
+            left, top = x + 9 + k % SQUARES * SQUARE, y + 24 + k // SQUARES * SQUARE
+            canvas.add(
+                f'<g data-kernel="{attribute(card.name)}"><title>{attribute(card.tip)}</title>'
+            )
+            canvas.box(left, top, SQUARE - 3, SQUARE - 3, card.cls, 2)
+            canvas.add("</g>")
+        x, tallest = x + width + 8, max(tallest, height)
+    return Figure(canvas, most, y + tallest + 2)
+
+
+def kernel_legend(graph: DataflowGraph, *, collectives: bool) -> Figure:
+    """Return what the colours of the kernels mean, those that occur."""
+    names = {
+        "xs-fs": "forward, systolic array",
+        "xs-fv": "forward, SIMD lanes",
+        "xs-bs": "backward, systolic array",
+        "xs-bv": "backward, SIMD lanes",
+    }
+    used = {_kernel_class(kernel) for kernel in graph.kernels}
+    canvas = Canvas()
+    y = 0.0
+    for cls, words in names.items():
+        if cls in used:
+            canvas.box(1, y + 1, 18, 12, cls, 3)
+            canvas.text(26, y + 11, words)
+            y += 19
+    if collectives:
+        canvas.box(1, y + 1, 18, 12, "xs-network", 6)
+        canvas.text(26, y + 11, "collective that the kernel causes")
+        y += 19
+    return Figure(canvas, 230, y)

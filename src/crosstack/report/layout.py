@@ -1,0 +1,390 @@
+"""A layered drawing of a directed acyclic graph: coordinates, no ink.
+
+Layers by longest path, each cluster a band of layers of its own; short edges pass through the
+layers on dummy nodes, ordered by barycentres; long edges leave the graph for lanes at its right,
+one a producer (``sugiyama1981``). The same input gives the same picture.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Box", "Layout", "Wire", "layered"]
+
+LONG = 5  # edges over more layers than this take a lane
+MOST_IN_LAYER = 6
+SWEEPS = 12
+NODE_GAP, DUMMY_WIDTH = 18.0, 8.0
+LAYER_GAP, TRACK_GAP, LANE_GAP = 30.0, 7.0, 9.0
+TITLE, PAD = 30.0, 16.0
+
+Edge = tuple[int, int]
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """A rectangle by its upper left corner."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """An edge as a polyline; ``lane`` wires have right angles, others are to be drawn curved."""
+
+    points: tuple[Point, ...]
+    lane: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Boxes of nodes and clusters, wires of edges in the order given, and the whole size."""
+
+    nodes: tuple[Box, ...]
+    clusters: tuple[Box, ...]
+    wires: tuple[Wire, ...]
+    width: float
+    height: float
+
+
+@dataclass(slots=True)
+class _Layers:
+    """Nodes and dummies layer by layer; dummies are numbered after the nodes."""
+
+    rank: list[int]
+    width: list[float]
+    rows: list[list[int]]
+    links: list[Edge]  # between neighbouring layers
+    chains: dict[int, list[int]]  # of each short edge: its nodes from end to end
+    lanes: list[int]  # edges that take a lane
+
+
+def layered(
+    widths: Sequence[float],
+    edges: Sequence[Edge],
+    clusters: Sequence[int],
+    *,
+    node_height: float,
+    least_width: float = 0.0,
+    titled: bool = True,
+) -> Layout:
+    """Lay a graph out in layers from top to bottom.
+
+    Parameters
+    ----------
+    widths : sequence of float
+        Of each node.
+    edges : sequence of (int, int)
+        From node to node; acyclic, and never from a later cluster to an earlier one.
+    clusters : sequence of int
+        Of each node, from 0, none empty; clusters follow each other from top to bottom.
+    node_height, least_width : float
+        Of every node; of the clusters.
+    titled : bool
+        Whether clusters leave room for a title and a frame.
+
+    References
+    ----------
+    sugiyama1981
+    """
+    layers = _make_layers(widths, edges, clusters)
+    _order(layers)
+    x = _across(layers)
+    left = min(x[i] - layers.width[i] / 2 for i in range(len(x)))
+    right = max(x[i] + layers.width[i] / 2 for i in range(len(x)))
+    inner = max(right - left, least_width - 2 * PAD)
+    shift = PAD - left + (inner - (right - left)) / 2
+    x = [at + shift for at in x]
+    tracks = _tracks(layers, edges, x)
+    band = [0] * len(layers.rows)
+    for i, cluster in enumerate(clusters):
+        band[layers.rank[i]] = cluster
+    top, height, boxes = _down(band, tracks, node_height, inner + 2 * PAD, titled)
+    nodes = tuple(
+        Box(x=x[i] - widths[i] / 2, y=top[layers.rank[i]], width=widths[i], height=node_height)
+        for i in range(len(widths))
+    )
+    wires, used = _wires(layers, edges, nodes, x, top, tracks, inner + 2 * PAD)
+    return Layout(nodes=nodes, clusters=boxes, wires=wires, width=used, height=height)
+
+
+def _make_layers(
+    widths: Sequence[float], edges: Sequence[Edge], clusters: Sequence[int]
+) -> _Layers:
+    rank = _ranks(len(widths), edges, clusters)
+    layers = _Layers(
+        rank=rank,
+        width=list(widths),
+        rows=[[] for _ in range(max(rank) + 1)],
+        links=[],
+        chains={},
+        lanes=[],
+    )
+    for i, at in enumerate(rank):
+        layers.rows[at].append(i)
+    for e, (source, target) in enumerate(edges):
+        if rank[target] - rank[source] > LONG:
+            layers.lanes.append(e)
+            continue
+        chain = [source]
+        for at in range(rank[source] + 1, rank[target]):
+            dummy = len(layers.width)
+            layers.width.append(DUMMY_WIDTH)
+            layers.rank.append(at)
+            layers.rows[at].append(dummy)
+            chain.append(dummy)
+        chain.append(target)
+        layers.chains[e] = chain
+        layers.links.extend(zip(chain, chain[1:], strict=False))
+    return layers
+
+
+def _ranks(n: int, edges: Sequence[Edge], clusters: Sequence[int]) -> list[int]:
+    """Longest path from the top within each cluster, no layer overfull; then sources sink."""
+    before: list[list[int]] = [[] for _ in range(n)]
+    after: list[list[int]] = [[] for _ in range(n)]
+    for source, target in edges:
+        before[target].append(source)
+        after[source].append(target)
+    rank = [0] * n
+    count: dict[int, int] = defaultdict(int)
+    base = 0
+    order = _topological(before, after)
+    members: dict[int, list[int]] = defaultdict(list)
+    for i in order:
+        members[clusters[i]].append(i)
+    for cluster in sorted(members):
+        for i in members[cluster]:
+            at = max([base, *(rank[j] + 1 for j in before[i] if clusters[j] == cluster)])
+            while count[at] >= MOST_IN_LAYER:
+                at += 1
+            rank[i] = at
+            count[at] += 1
+        for i in reversed(members[cluster]):
+            readers = [rank[j] for j in after[i] if clusters[j] == cluster]
+            makers = [j for j in before[i] if clusters[j] == cluster]
+            low = min(readers) - 1 if len(readers) > len(makers) else rank[i]
+            while low > rank[i] and count[low] >= MOST_IN_LAYER:
+                low -= 1
+            count[rank[i]] -= 1
+            rank[i] = low
+            count[low] += 1
+        used = sorted({rank[i] for i in members[cluster]})
+        closed = {at: base + k for k, at in enumerate(used)}  # sinking may empty a layer
+        for i in members[cluster]:
+            rank[i] = closed[rank[i]]
+        base += len(used)
+        count.clear()
+    return rank
+
+
+def _topological(before: list[list[int]], after: list[list[int]]) -> list[int]:
+    waiting = [len(b) for b in before]
+    order = [i for i, w in enumerate(waiting) if w == 0]
+    for i in order:  # grows while it runs
+        for j in after[i]:
+            waiting[j] -= 1
+            if waiting[j] == 0:
+                order.append(j)
+    return order
+
+
+def _order(layers: _Layers) -> None:
+    """Order every layer by the barycentres of its neighbours; keep the order with fewest crossings."""
+    up: list[list[int]] = [[] for _ in layers.width]
+    down: list[list[int]] = [[] for _ in layers.width]
+    for a, b in layers.links:
+        down[a].append(b)
+        up[b].append(a)
+    best = [row[:] for row in layers.rows]
+    fewest = _crossings(layers.rows, down)
+    for sweep in range(SWEEPS):
+        downwards = sweep % 2 == 0
+        rows = layers.rows if downwards else layers.rows[::-1]
+        near = up if downwards else down
+        for previous, row in zip(rows, rows[1:], strict=False):
+            # Positions relative to the width of the layer, so that layers stay centred.
+            place = {i: (k + 0.5) / len(previous) for k, i in enumerate(previous)}
+            own = {i: (k + 0.5) / len(row) for k, i in enumerate(row)}
+            centre = {
+                i: sum(place[j] for j in near[i]) / len(near[i]) if near[i] else own[i] for i in row
+            }
+            row.sort(key=centre.__getitem__)
+        crossings = _crossings(layers.rows, down)
+        if crossings < fewest:
+            fewest, best = crossings, [row[:] for row in layers.rows]
+    layers.rows = best
+
+
+def _crossings(rows: list[list[int]], down: list[list[int]]) -> int:
+    total = 0
+    for row, following in zip(rows, rows[1:], strict=False):
+        place = {i: k for k, i in enumerate(following)}
+        seen: list[int] = []
+        for i in row:
+            ends = sorted(place[j] for j in down[i])
+            total += sum(len(seen) - bisect.bisect_right(seen, end) for end in ends)
+            for end in ends:
+                bisect.insort(seen, end)
+    return total
+
+
+def _across(layers: _Layers) -> list[float]:
+    """Centres of all nodes: each near the mean of its neighbours, in order, not overlapping."""
+    near: list[list[int]] = [[] for _ in layers.width]
+    for a, b in layers.links:
+        near[a].append(b)
+        near[b].append(a)
+    x = [0.0] * len(layers.width)
+    for row in layers.rows:
+        _place(row, [0.0] * len(row), layers.width, x)
+    for sweep in range(2 * SWEEPS):
+        for row in layers.rows if sweep % 2 == 0 else layers.rows[::-1]:
+            wanted = [sum(x[j] for j in near[i]) / len(near[i]) if near[i] else x[i] for i in row]
+            _place(row, wanted, layers.width, x)
+    return x
+
+
+def _place(row: list[int], wanted: list[float], width: list[float], x: list[float]) -> None:
+    """Least squares under the order and the widths: isotonic regression by pooling neighbours."""
+    offsets, at = [], 0.0
+    for k, i in enumerate(row):
+        if k:
+            at += (width[row[k - 1]] + width[i]) / 2 + NODE_GAP
+        offsets.append(at)
+    pools: list[tuple[float, int]] = []
+    for want, offset in zip(wanted, offsets, strict=True):
+        total, count = want - offset, 1
+        while pools and pools[-1][0] / pools[-1][1] > total / count:
+            more, many = pools.pop()
+            total, count = total + more, count + many
+        pools.append((total, count))
+    means = [total / count for total, count in pools for _ in range(count)]
+    for i, mean, offset in zip(row, means, offsets, strict=True):
+        x[i] = mean + offset
+
+
+def _tracks(
+    layers: _Layers, edges: Sequence[Edge], x: list[float]
+) -> dict[int, list[tuple[str, int]]]:
+    """Horizontal pieces of lane wires in the gap below each layer, from -1: ('out', producer) or ('in', edge)."""
+    tracks: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    for e in sorted(layers.lanes, key=lambda e: (-x[edges[e][1]], e)):
+        source, target = edges[e]
+        out = ("out", source)
+        if out not in tracks[layers.rank[source]]:
+            tracks[layers.rank[source]].append(out)
+        tracks[layers.rank[target] - 1].append(("in", e))
+    return tracks
+
+
+def _down(
+    band: list[int],
+    tracks: dict[int, list[tuple[str, int]]],
+    node_height: float,
+    width: float,
+    titled: bool,
+) -> tuple[list[float], float, tuple[Box, ...]]:
+    """Tops of the layers, the whole height, and the frames of the clusters."""
+    pad, title = (PAD, TITLE) if titled else (4.0, 4.0)
+    top: list[float] = []
+    boxes: list[Box] = []
+    y = start = 2.0
+    for r, cluster in enumerate(band):
+        ins = sum(kind == "in" for kind, _ in tracks.get(r - 1, ()))
+        if r == 0 or cluster != band[r - 1]:
+            start = y
+            y += title + TRACK_GAP * ins
+        top.append(y)
+        y += node_height
+        last = r + 1 == len(band) or band[r + 1] != cluster
+        outs = sum(kind == "out" for kind, _ in tracks.get(r, ()))
+        if last:
+            y += pad + TRACK_GAP * outs
+            boxes.append(Box(x=0.0, y=start, width=width, height=y - start))
+            y += 14.0 if titled else LAYER_GAP
+        else:
+            y += LAYER_GAP + TRACK_GAP * len(tracks.get(r, ()))
+    return top, boxes[-1].y + boxes[-1].height + 2.0, tuple(boxes)
+
+
+def _wires(
+    layers: _Layers,
+    edges: Sequence[Edge],
+    nodes: tuple[Box, ...],
+    x: list[float],
+    top: list[float],
+    tracks: dict[int, list[tuple[str, int]]],
+    right: float,
+) -> tuple[tuple[Wire, ...], float]:
+    ports = _ports(layers, edges, nodes, x, right)
+    lanes, count = _lanes(layers, edges)
+    height = nodes[0].height
+    wires = []
+    for e, (source, target) in enumerate(edges):
+        start = (x[source], nodes[source].y + height)
+        end = (ports[e], nodes[target].y)
+        if e not in layers.chains:
+            lane = right + LANE_GAP * (lanes[source] + 1)
+            out = [t for t in tracks[layers.rank[source]] if t[0] == "out"]
+            into = [t for t in tracks[layers.rank[target] - 1] if t[0] == "in"]
+            low = start[1] + 6 + TRACK_GAP * out.index(("out", source))
+            high = end[1] - 11 - TRACK_GAP * into.index(("in", e))
+            points = [start, (start[0], low), (lane, low), (lane, high), (end[0], high), end]
+            wires.append(Wire(points=tuple(points), lane=True))
+            continue
+        points = [start]
+        for dummy in layers.chains[e][1:-1]:
+            y = top[layers.rank[dummy]]
+            points += [(x[dummy], y), (x[dummy], y + height)]
+        wires.append(Wire(points=(*points, end), lane=False))
+    return tuple(wires), right + LANE_GAP * (count + 1 if count else 0)
+
+
+def _ports(
+    layers: _Layers,
+    edges: Sequence[Edge],
+    nodes: tuple[Box, ...],
+    x: list[float],
+    right: float,
+) -> list[float]:
+    """Where each edge enters its target: side by side, in the order in which they come."""
+    arriving: dict[int, list[tuple[float, int]]] = defaultdict(list)
+    for e, (_, target) in enumerate(edges):
+        comes = x[layers.chains[e][-2]] if e in layers.chains else right
+        arriving[target].append((comes, e))
+    ports = [0.0] * len(edges)
+    for target, came in arriving.items():
+        step = min(22.0, (nodes[target].width - 16) / len(came))
+        for k, (_, e) in enumerate(sorted(came)):
+            ports[e] = x[target] + (k - (len(came) - 1) / 2) * step
+    return ports
+
+
+def _lanes(layers: _Layers, edges: Sequence[Edge]) -> tuple[dict[int, int], int]:
+    """Give each producer of long edges the innermost lane that is free from it to its last reader."""
+    reach: dict[int, int] = {}
+    for e in layers.lanes:
+        source, target = edges[e]
+        reach[source] = max(reach.get(source, 0), layers.rank[target])
+    ends: list[list[tuple[int, int]]] = []
+    lanes: dict[int, int] = {}
+    # Shortest first: wires that begin late and end early lie inside of those around them.
+    for source in sorted(reach, key=lambda s: (reach[s] - layers.rank[s], s)):
+        first, last = layers.rank[source], reach[source]
+        for lane, taken in enumerate(ends):
+            if all(last < a or b < first for a, b in taken):
+                break
+        else:
+            lane = len(ends)
+            ends.append([])
+        ends[lane].append((first, last))
+        lanes[source] = lane
+    return lanes, len(ends)

@@ -1,0 +1,97 @@
+"""The machine as blocks: a chip with cores and SRAM, its memory, the dimensions of the network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from crosstack.report.drawing import Canvas
+from crosstack.report.graph_figure import Figure
+from crosstack.report.wording import dimension_words, percent, plural, time_words
+from crosstack.system.system import DimensionKind, System
+from crosstack.units import format_quantity
+
+__all__ = ["machine_figure"]
+
+WIDTH = 400.0
+DOTS = 8
+
+
+def machine_figure(system: System, sizes: Sequence[int | None] | None = None) -> Figure:
+    """Return the machine; ``sizes`` are those of a mapping where the system leaves them free."""
+    canvas = Canvas()
+    heading = f"{plural(system.n_chips, 'chip')} of {system.chip.name}"
+    canvas.text(0, 13, heading, size=13, cls="xs-ink xs-strong", width=WIDTH)
+    _chip(canvas, system, 26)
+    _memory(canvas, system, 26)
+    y = 200.0
+    for i, dimension in enumerate(system.network):
+        size = sizes[i] if sizes else dimension.size
+        _dimension(canvas, dimension.kind, size, y)
+        words = dimension_words(system, sizes)[i].split(", ")
+        canvas.text(78, y + 24, words[0], size=12, cls="xs-ink xs-strong", width=WIDTH - 80)
+        latency = f", latency {time_words(dimension.latency)}" if dimension.latency else ""
+        canvas.text(
+            78, y + 40, f"{words[1]} a link{latency}, {words[-1]}", cls="xs-muted", width=WIDTH - 80
+        )
+        y += 70
+    return Figure(canvas, WIDTH, y)
+
+
+def _chip(canvas: Canvas, system: System, y: float) -> None:
+    chip = system.chip
+    canvas.box(1, y, 236, 156, "xs-frame", 10)
+    shown = min(chip.n_cores, 36)
+    columns = min(shown, 12)
+    for k in range(shown):
+        canvas.box(13 + k % columns * 17.8, y + 12 + k // columns * 15, 14, 11, "xs-fs", 2)
+    cells = f"{plural(chip.n_cores, 'core')} of {chip.lanes} x {chip.stages} cells"
+    canvas.text(13, y + 72, cells, cls="xs-ink xs-strong", width=214)
+    reach = "" if chip.utilization is None else f", {percent(chip.utilization)} reached"
+    rate = (
+        f"{format_quantity(chip.peak_throughput, 'FLOP/s')} at "
+        f"{format_quantity(chip.frequency, 'Hz')}{reach}"
+    )
+    canvas.text(13, y + 87, rate, size=9.5, cls="xs-muted", width=214)
+    canvas.box(13, y + 98, 212, 44, "xs-card", 6)
+    canvas.text(23, y + 117, "SRAM", cls="xs-ink xs-strong")
+    canvas.text(23, y + 132, format_quantity(chip.sram_capacity, "B"), cls="xs-muted", width=190)
+
+
+def _memory(canvas: Canvas, system: System, y: float) -> None:
+    memory = system.memory
+    bandwidth = format_quantity(memory.bandwidth, "B/s")
+    canvas.box(290, y, 108, 156, "xs-frame", 10)
+    canvas.text(344, y + 66, "memory", size=12, cls="xs-ink xs-strong", anchor="middle", width=100)
+    capacity = "unlimited" if memory.capacity is None else format_quantity(memory.capacity, "B")
+    canvas.text(344, y + 83, capacity, cls="xs-muted", anchor="middle", width=100)
+    canvas.text(344, y + 98, bandwidth, cls="xs-muted", anchor="middle", width=100)
+    canvas.line(((247, y + 78), (281, y + 78)), "xs-mark")
+    canvas.path(f"M240 {y + 78:.1f} l9 -5 v10 z M288 {y + 78:.1f} l-9 -5 v10 z", "xs-ink")
+
+
+def _dimension(canvas: Canvas, kind: DimensionKind, size: int | None, y: float) -> None:
+    """An icon of at most eight chips; more of them are dots on a ring all the same."""
+    count = min(size or DOTS, DOTS)
+    centre, middle, radius = 34.0, y + 30, 24.0
+    dots = [
+        (
+            centre + radius * math.sin(2 * math.pi * k / count),
+            middle - radius * math.cos(2 * math.pi * k / count),
+        )
+        for k in range(count)
+    ]
+    if count == 1:
+        dots = [(centre, middle)]
+    elif kind is DimensionKind.RING:
+        canvas.line((*dots, dots[0]), "xs-wire")
+    elif kind is DimensionKind.FULLY_CONNECTED:
+        for k, dot in enumerate(dots):
+            for other in dots[:k]:
+                canvas.line((dot, other), "xs-wire")
+    else:
+        for dot in dots:
+            canvas.line((dot, (centre, middle)), "xs-wire")
+        canvas.box(centre - 7, middle - 7, 14, 14, "xs-card", 2)
+    for x, at in dots:
+        canvas.box(x - 5, at - 5, 10, 10, "xs-fs", 2)

@@ -1,0 +1,118 @@
+"""Answers and tasks as standalone SVG figures."""
+
+from __future__ import annotations
+
+from crosstack.evaluate.answer import Answer
+from crosstack.mapping.mapping import Task
+from crosstack.report.bars_figure import answer_bars
+from crosstack.report.drawing import Canvas, standalone, text_width
+from crosstack.report.graph_figure import Figure, answer_graph, kernel_legend, task_graph
+from crosstack.report.machine_figure import machine_figure
+from crosstack.report.wording import certificate_sentence, headline, key_numbers
+
+__all__ = ["answer_svg", "bars_svg", "graph_svg", "machine_svg", "task_svg"]
+
+MARGIN = 20.0
+SIDE = 410.0
+
+
+def answer_svg(answer: Answer) -> str:
+    """Return an answer as one figure: the graph in partitions, their times, the key numbers."""
+    graph, bars = answer_graph(answer), answer_bars(answer)
+    side = Canvas()
+    legend = kernel_legend(
+        answer.task.workload.graph, collectives=any(k.collective for k in answer.evaluation.kernels)
+    )
+    y = _heading(side, "Key numbers", 0)
+    for label, value in key_numbers(answer):
+        side.text(0, y + 10, label, cls="xs-muted", width=185)
+        side.text(SIDE - 8, y + 10, value, anchor="end", width=SIDE - 200)
+        y += 17
+    y = _heading(side, "Time of every partition", y + 16)
+    side.put(bars.canvas, 0, y)
+    y = _heading(side, "Kernels", y + bars.height + 16)
+    side.put(legend.canvas, 0, y)
+    y = _heading(side, "Machine", y + legend.height + 16)
+    machine = machine_figure(answer.task.system, answer.mapping.sizes)
+    side.put(machine.canvas, 0, y)
+    return _page(
+        headline(answer),
+        certificate_sentence(answer),
+        graph,
+        Figure(side, SIDE, y + machine.height),
+    )
+
+
+def task_svg(task: Task) -> str:
+    """Return a task as one figure: the graph in layers, and the machine."""
+    graph = task_graph(task.workload.graph)
+    side = Canvas()
+    legend = kernel_legend(task.workload.graph, collectives=False)
+    machine = machine_figure(task.system)
+    y = _heading(side, "Machine", 0)
+    side.put(machine.canvas, 0, y)
+    y = _heading(side, "Kernels", y + machine.height + 16)
+    side.put(legend.canvas, 0, y)
+    return _page(
+        f"{task.workload.name} on {task.system.name}",
+        "One sequence, unsharded; work in floating-point operations.",
+        graph,
+        Figure(side, SIDE, y + legend.height),
+    )
+
+
+def graph_svg(answer: Answer) -> str:
+    """Return the graph alone, to be put into a page that brings the colours."""
+    figure = answer_graph(answer)
+    return standalone(figure.canvas, figure.width, figure.height, "graph in partitions", own=False)
+
+
+def bars_svg(answer: Answer) -> str:
+    """Return the bars alone, to be put into a page that brings the colours."""
+    figure = answer_bars(answer)
+    return standalone(figure.canvas, figure.width, figure.height, "time by partition", own=False)
+
+
+def machine_svg(answer: Answer) -> str:
+    """Return the machine alone, to be put into a page that brings the colours."""
+    figure = machine_figure(answer.task.system, answer.mapping.sizes)
+    return standalone(figure.canvas, figure.width, figure.height, "machine", own=False)
+
+
+def legend_svg(answer: Answer) -> str:
+    """Return the legend alone, to be put into a page that brings the colours."""
+    used = any(k.collective for k in answer.evaluation.kernels)
+    figure = kernel_legend(answer.task.workload.graph, collectives=used)
+    return standalone(figure.canvas, figure.width, figure.height, "legend", own=False)
+
+
+def _heading(canvas: Canvas, words: str, y: float) -> float:
+    canvas.text(0, y + 13, words, size=13, cls="xs-ink xs-strong")
+    return y + 24
+
+
+def _page(title: str, sentence: str, graph: Figure, side: Figure) -> str:
+    """Title and sentence over two columns, the graph left."""
+    width = MARGIN * 3 + graph.width + side.width
+    page = Canvas()
+    page.text(MARGIN, 34, title, size=18, cls="xs-ink xs-strong", width=width - 2 * MARGIN)
+    y = 56.0
+    for line in _lines(sentence, width - 2 * MARGIN, 12):
+        page.text(MARGIN, y, line, size=12, cls="xs-muted")
+        y += 17
+    y += 8
+    page.put(graph.canvas, MARGIN, y)
+    page.put(side.canvas, MARGIN * 2 + graph.width, y)
+    height = y + max(graph.height, side.height) + MARGIN
+    return standalone(page, width, height, title, own=True)
+
+
+def _lines(sentence: str, width: float, size: float) -> list[str]:
+    lines = [""]
+    for word in sentence.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and text_width(longer, size) > width:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines

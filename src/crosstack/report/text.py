@@ -1,0 +1,221 @@
+"""Answers, tasks and progress as text for a terminal or a file.
+
+The renderables lay themselves out for the width they are printed at; `plain_text` returns them
+as a string. Names are never read as markup.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections import Counter
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from crosstack.evaluate.answer import Answer
+from crosstack.mapping.mapping import Task
+from crosstack.mapping.search import Progress
+from crosstack.report.wording import (
+    Table,
+    bills,
+    certificate_sentence,
+    dimension_words,
+    headline,
+    kernel_rows,
+    key_numbers,
+    network_rows,
+    partition_rows,
+    percent,
+    plural,
+    splits,
+    time_words,
+    usd,
+)
+from crosstack.units import format_quantity
+from crosstack.workload.graph import ComputeUnit, Direction, KernelKind, Workload
+
+__all__ = ["answer_tables", "kernel_table", "plain_text", "progress_line", "task_text"]
+
+COLOURS = {"compute": "bold blue", "memory": "bold cyan", "network": "bold magenta"}
+KINDS = {
+    KernelKind.GEMM_WEIGHT: "GEMM with a weight",
+    KernelKind.GEMM: "GEMM of two tensors",
+    KernelKind.ELEMENTWISE: "elementwise",
+    KernelKind.ELEMENTWISE_2: "elementwise on two tensors",
+}
+MOST_ROWS = 60
+
+
+def plain_text(renderable: RenderableType, width: int = 100) -> str:
+    """Return a renderable as plain text, ``width`` letters wide."""
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
+    console.print(renderable)
+    written = console.file
+    assert isinstance(written, io.StringIO)
+    lines = (line.rstrip() for line in written.getvalue().splitlines())
+    return "\n".join(lines) + "\n"
+
+
+def answer_tables(answer: Answer) -> Group:
+    """Return an answer as a title, its certificate, partitions, splits, totals and bills."""
+    return Group(
+        Text(headline(answer), style="bold"),
+        Text(certificate_sentence(answer)),
+        _partitions(answer),
+        Text("How it is split", style="bold"),
+        _pairs(splits(answer)),
+        _table(network_rows(answer)),
+        Text("Totals", style="bold"),
+        _pairs(key_numbers(answer)),
+        _table(bills(answer)),
+    )
+
+
+def kernel_table(answer: Answer) -> Group:
+    """Return the kernels: partition, what is split, extents on a chip, times, collectives."""
+    return Group(
+        Text("Kernels; m, k and n are extents on one chip", style="bold"),
+        _table(kernel_rows(answer), wraps=1),
+    )
+
+
+def task_text(task: Task) -> Group:
+    """Return a task in words: the graph, the machine, and what is given."""
+    return Group(
+        Text(f"{task.workload.name} on {task.system.name}", style="bold"),
+        _pairs(_workload_words(task.workload)),
+        Text("Machine", style="bold"),
+        _pairs(_machine_words(task)),
+        *([Text("Given", style="bold"), _pairs(given)] if (given := _given_words(task)) else []),
+    )
+
+
+def progress_line(progress: Progress) -> str:
+    """Return where a search stands, on one line."""
+    done = f"{progress.boxes_done:,} done, {progress.boxes_waiting:,} waiting"
+    bound = f"no mapping beats {time_words(progress.bound)}" if progress.bound > 0 else "no bound"
+    if not math.isfinite(progress.objective):
+        return f"nothing found yet; {bound}; {done}"
+    share = 1 - progress.bound / progress.objective if progress.objective else 0.0
+    gap = percent(max(0.0, share), 2)
+    return f"best {time_words(progress.objective)}; {bound} (gap {gap}); {done}"
+
+
+def _partitions(answer: Answer) -> RichTable:
+    rows = partition_rows(answer)
+    table = _empty(rows, wraps=1)
+    terms = {"compute": 2, "memory": 3, "network": 4}
+    for i, row in enumerate(rows.rows):
+        if i == MOST_ROWS:
+            left = plural(len(rows.rows) - MOST_ROWS, "more partition")
+            table.add_row("", Text(f"… {left}"), *[""] * 6)
+            break
+        cells = [Text(cell) for cell in row]
+        bound_by = row[6]
+        for column in (terms[bound_by], 6):
+            cells[column].stylize(COLOURS[bound_by])
+        cells[5].stylize("bold")
+        table.add_row(*cells)
+    return table
+
+
+def _empty(rows: Table, wraps: int | None) -> RichTable:
+    gap = 1 if len(rows.header) < 8 else 0  # 80 columns hold every number
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap, 0, 0))
+    for i, (label, numeric) in enumerate(zip(rows.header, rows.numeric, strict=True)):
+        table.add_column(
+            Text(label),
+            justify="right" if numeric else "left",
+            no_wrap=i != wraps,
+            overflow="fold",
+            min_width=16 if i == wraps else None,
+        )
+    return table
+
+
+def _table(rows: Table, wraps: int | None = None) -> RichTable:
+    table = _empty(rows, wraps)
+    for row in rows.rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def _pairs(pairs: tuple[tuple[str, str], ...]) -> RichTable:
+    table = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, value in pairs:
+        table.add_row(Text(f"  {label}"), Text(value))
+    return table
+
+
+def _workload_words(workload: Workload) -> tuple[tuple[str, str], ...]:
+    graph = workload.graph
+    kinds = Counter(KINDS[k.kind] for k in graph.kernels)
+    back = sum(k.direction is Direction.BACKWARD for k in graph.kernels)
+    systolic = sum(k.unit is ComputeUnit.SYSTOLIC for k in graph.kernels)
+    readers = sum(len(t.consumers) for t in graph.tensors)
+    largest = max(graph.tensors, key=lambda t: t.size, default=None)
+    tensors = f"{len(graph.tensors):,}, read {plural(readers, 'time')}"
+    if largest is not None:
+        tensors += f"; largest {format_quantity(largest.size, 'B')} ({largest.producer})"
+    return (
+        ("kernels", f"{len(graph):,}: " + ", ".join(f"{n} {kind}" for kind, n in kinds.items())),
+        ("forward, backward", f"{len(graph) - back:,}, {back:,}"),
+        ("systolic, SIMD", f"{systolic:,}, {len(graph) - systolic:,}"),
+        ("tensors", tensors),
+        ("weights", format_quantity(graph.weight_size, "B")),
+        ("work of a sequence", f"{format_quantity(graph.work, 'FLOP')} in this graph"),
+        ("work of an iteration", format_quantity(workload.work, "FLOP")),
+        ("layers", f"{workload.n_layers:,}, {workload.layers_in_graph:,} in this graph"),
+        ("batch", plural(workload.global_batch_size, "sequence")),
+        ("sequence length", f"{workload.sequence_length:,}"),
+        ("element", plural(graph.word, "byte")),
+    )
+
+
+def _machine_words(task: Task) -> tuple[tuple[str, str], ...]:
+    system, chip = task.system, task.system.chip
+    cores = f"{plural(chip.n_cores, 'core')} of {chip.lanes} x {chip.stages} cells"
+    reach = "computed per kernel" if chip.utilization is None else percent(chip.utilization)
+    capacity = system.memory.capacity
+    memory = "unlimited" if capacity is None else format_quantity(capacity, "B")
+    prices = system.prices
+    return (
+        ("chips", f"{system.n_chips:,} x {chip.name}"),
+        ("chip", f"{cores} at {format_quantity(chip.frequency, 'Hz')}"),
+        ("peak of a chip", format_quantity(chip.peak_throughput, "FLOP/s")),
+        ("utilization of compute", reach),
+        ("SRAM", format_quantity(chip.sram_capacity, "B")),
+        ("overlap", chip.overlap.value.replace("_", " and ")),
+        ("memory", f"{memory}, {format_quantity(system.memory.bandwidth, 'B/s')}"),
+        *((f"network {i}", words) for i, words in enumerate(dimension_words(system))),
+        ("a chip", f"{usd(chip.price)}, {format_quantity(chip.power, 'W')}"),
+        (
+            "prices",
+            ", ".join(
+                f"{name} {format_quantity(getattr(prices, name), 'USD/(B/s)')}"
+                for name in ("link", "switch", "memory")
+            ),
+        ),
+    )
+
+
+def _given_words(task: Task) -> tuple[tuple[str, str], ...]:
+    c = task.constraints
+    numbers = ("microbatch_size", "n_tiles", "tile_size", "max_partitions")
+    pairs = [(n.replace("_", " "), f"{getattr(c, n):,}") for n in numbers if getattr(c, n)]
+    if c.kernel_by_kernel:
+        pairs.append(("kernel by kernel", "yes"))
+    if c.separate_directions:
+        pairs.append(("forward and backward", "in separate partitions"))
+    if c.partitions:
+        pairs.append(("partitions", ", ".join(f"{name} in {p}" for name, p in c.partitions)))
+    if c.sharding:
+        pairs.append(("sharding", ", ".join(f"{name}: {axis.value}" for name, axis in c.sharding)))
+    if task.rules:
+        pairs.append(("rules", task.rules))
+    return tuple(pairs)

@@ -1,0 +1,302 @@
+"""What every report says, as words and rows: the sentence of the certificate, the key numbers.
+
+Text, figures and pages show the same rows; nothing is computed here beyond formatting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from crosstack.evaluate.answer import Answer
+from crosstack.evaluate.evaluation import KernelTerms
+from crosstack.mapping.mapping import Status
+from crosstack.system.system import Dimension, Parallelism, System
+from crosstack.units import format_quantity
+from crosstack.workload.graph import Axis
+
+__all__ = [
+    "Table",
+    "bills",
+    "certificate_sentence",
+    "common_scale",
+    "dimension_words",
+    "elided_names",
+    "headline",
+    "kernel_rows",
+    "key_numbers",
+    "network_rows",
+    "partition_rows",
+    "percent",
+    "plural",
+    "scaled",
+    "sharding_words",
+    "splits",
+    "time_words",
+    "usd",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows of text under a header; ``numeric`` says which columns line up on the right."""
+
+    header: tuple[str, ...]
+    numeric: tuple[bool, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def time_words(time: float, digits: int = 4) -> str:
+    """Return a time as a person writes it; a bound of no size is ``unknown``. [s]"""
+    return format_quantity(time, "s", digits) if math.isfinite(time) else "unknown"
+
+
+def percent(share: float, digits: int = 3) -> str:
+    """Return a share of 1 in percent."""
+    return f"{100 * share:.{digits}g} %"
+
+
+def usd(price: float) -> str:
+    """Return a price, to the dollar where it is more than a few. [USD]"""
+    return f"{price:,.0f} USD" if price >= 100 or price == 0 else f"{price:.4g} USD"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return ``1 kernel``, ``2 kernels``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def common_scale(times: Iterable[float]) -> tuple[str, float, int]:
+    """Return the unit for a column of times, its worth and the decimals the longest needs. [s]"""
+    longest = max((t for t in times if math.isfinite(t)), default=0.0)
+    for unit, worth in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)):
+        if longest >= worth or unit == "ns":
+            break
+    shown = longest / worth
+    decimals = 3 if shown < 10 else 2 if shown < 100 else 1
+    return unit, worth, decimals
+
+
+def scaled(time: float, worth: float, decimals: int) -> str:
+    """Return a time in a common unit; what would round to nothing is ``<0.001``. [s]"""
+    if time == 0:
+        return "0"
+    least = 10.0**-decimals
+    if time / worth < least / 2:
+        return f"<{least:.{decimals}f}"
+    return f"{time / worth:,.{decimals}f}"
+
+
+def headline(answer: Answer) -> str:
+    """Return what was mapped onto what, under which rules."""
+    task = answer.task
+    return f"{task.workload.name} on {task.system.name}, rules {answer.rules.name}"
+
+
+def certificate_sentence(answer: Answer) -> str:
+    """Say in one sentence how sure the answer is and what it covers."""
+    c = answer.certificate
+    kind = "mapping"
+    if answer.rules.bytes_first:  # the time is proved among these only
+        kind = "mapping whose sharding moves the fewest bytes"
+    covered = [
+        f"{label}: {', '.join(names)}"
+        for label, names in (("free", c.free), ("given", c.given))
+        if names
+    ]
+    aside = f" ({'; '.join(covered)})" if covered else ""
+    found, runtime = time_words(c.objective), time_words(c.runtime, 2)
+    if c.status is Status.OPTIMAL:
+        return f"Proved optimal: no {kind} is faster than {found}{aside}, found in {runtime}."
+    if c.status is Status.INFEASIBLE:
+        return f"Infeasible: no {kind} fits{aside}, decided in {runtime}."
+    gap = percent(c.gap, 2)
+    best = f"Best found: {found}; no {kind} can beat {time_words(c.bound)} (gap {gap}){aside}"
+    if c.status is Status.LIMIT:
+        return f"{best}, stopped at the time limit after {runtime}."
+    return f"{best}, found in {runtime}."
+
+
+def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
+    """Return the totals as (label, value), most important first."""
+    e = answer.evaluation
+    memory = format_quantity(e.memory_used, "B")
+    if math.isfinite(e.memory_capacity):
+        memory += f" of {format_quantity(e.memory_capacity, 'B')}"
+    return (
+        ("iteration time", time_words(e.time)),
+        ("layer time, one sequence", time_words(e.layer_time)),
+        ("throughput", f"{e.throughput:.4g} sequences/s"),
+        ("utilization of the peak", percent(e.utilization)),
+        ("work of an iteration", format_quantity(e.work, "FLOP")),
+        ("main memory used, one chip", memory),
+        ("FLOP per byte of memory traffic", _intensity(e.memory_intensity)),
+        ("FLOP per byte of collectives", _intensity(e.network_intensity)),
+        ("price", usd(e.price.total)),
+        ("power", format_quantity(e.power.total, "W")),
+    )
+
+
+def _intensity(value: float) -> str:
+    if not math.isfinite(value):
+        return "nothing moves"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def splits(answer: Answer) -> tuple[tuple[str, str], ...]:
+    """Return how the work is split, as (label, value)."""
+    e, m, workload = answer.evaluation, answer.mapping, answer.task.workload
+    degrees = " x ".join(
+        f"{use.value} {m.degree(use)}"
+        for use in (Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA)
+    )
+    return (
+        ("chips", f"{answer.task.system.n_chips:,} = {degrees}"),
+        ("pipeline", f"{plural(e.n_stages, 'stage')}, {plural(e.layers_per_stage, 'layer')} each"),
+        (
+            "batch",
+            f"{plural(workload.global_batch_size, 'sequence')}; each pipeline runs "
+            f"{e.n_microbatches:,} x {m.microbatch_size}",
+        ),
+        ("tiles of a sequence", f"{m.n_tiles:,}"),
+        ("stage time, one microbatch", time_words(e.stage_time)),
+        ("bubble factor", f"{e.bubble_factor:.4g}"),
+    )
+
+
+def network_rows(answer: Answer) -> Table:
+    """Return the dimensions of the network and what each is used for."""
+    m = answer.mapping
+    rows = tuple(
+        (
+            str(i),
+            _kind(d),
+            f"{m.sizes[i]:,}",
+            m.parallelism[i].value,
+            format_quantity(d.bandwidth, "B/s"),
+            time_words(d.latency),
+        )
+        for i, d in enumerate(answer.task.system.network)
+    )
+    header = ("dimension", "kind", "chips", "used for", "link", "latency")
+    return Table(header=header, numeric=(True, False, True, False, True, True), rows=rows)
+
+
+def _kind(dimension: Dimension) -> str:
+    return dimension.kind.value.replace("_", " ")
+
+
+def dimension_words(system: System, sizes: Sequence[int | None] | None = None) -> tuple[str, ...]:
+    """Return one phrase a dimension of the network: ``ring of 8, 300 GB/s, 150 ns, tensor``."""
+    words = []
+    for i, d in enumerate(system.network):
+        size = sizes[i] if sizes else d.size
+        parts = [
+            f"{_kind(d)} of {size if size else 'any size'}",
+            format_quantity(d.bandwidth, "B/s"),
+        ]
+        if d.latency:
+            parts.append(time_words(d.latency))
+        parts.append(d.parallelism.value if d.parallelism else "free to use")
+        words.append(", ".join(parts))
+    return tuple(words)
+
+
+def elided_names(names: Sequence[str], width: int) -> str:
+    """Return ``13: Add, Norm, Q … +10``: the count, and as many names as ``width`` letters hold."""
+    shown: list[str] = []
+    used = 0
+    for name in names:
+        used += len(name) + 2
+        if shown and used > width:
+            break
+        shown.append(name)
+    more = len(names) - len(shown)
+    return f"{len(names)}: {', '.join(shown)}" + (f" … +{more}" if more else "")
+
+
+def partition_rows(answer: Answer, *, name_width: int = 48) -> Table:
+    """Return the partitions in the order they run."""
+    partitions = answer.evaluation.partitions
+    unit, worth, decimals = common_scale(
+        t for p in partitions for t in (p.compute_time, p.memory_time, p.network_time, p.time)
+    )
+    rows = tuple(
+        (
+            str(p.number),
+            elided_names(p.kernels, name_width),
+            *(
+                scaled(t, worth, decimals)
+                for t in (p.compute_time, p.memory_time, p.network_time, p.time)
+            ),
+            p.bound_by,
+            f"{100 * p.sram_used / p.sram_capacity:.1f} %",
+        )
+        for p in partitions
+    )
+    header = ("#", "kernels", "compute", "memory", "network", f"time [{unit}]", "bound by", "SRAM")
+    return Table(
+        header=header, numeric=(True, False, True, True, True, True, False, True), rows=rows
+    )
+
+
+def sharding_words(axis: Axis) -> str:
+    """Return what a sharding is called next to a kernel."""
+    return {Axis.OUTER: "outer", Axis.NONE: "whole"}.get(axis, axis.value.upper())
+
+
+def kernel_rows(answer: Answer) -> Table:
+    """Return the kernels as they run, with their extents on a chip; cores where they own some."""
+    kernels = answer.evaluation.kernels
+    dealt = any(k.lanes is not None for k in kernels)
+    cut = any(k.weight_cuts > 1 for k in kernels)
+    header: tuple[str, ...] = (
+        "#",
+        "kernel",
+        "split",
+        "m",
+        "k",
+        "n",
+        "compute",
+        "network",
+        "collective",
+    )
+    numeric: tuple[bool, ...] = (True, False, False, *[True] * 5, False)
+    if dealt:
+        header, numeric = (*header, "cores"), (*numeric, True)
+    if cut:
+        header, numeric = (*header, "weight cuts"), (*numeric, True)
+    rows = tuple(
+        _kernel_row(k) + ((_cores(k),) if dealt else ()) + ((str(k.weight_cuts),) if cut else ())
+        for k in sorted(kernels, key=lambda k: k.partition)
+    )
+    return Table(header=header, numeric=numeric, rows=rows)
+
+
+def _kernel_row(k: KernelTerms) -> tuple[str, ...]:
+    return (
+        str(k.partition),
+        k.name,
+        sharding_words(k.sharding),
+        str(k.m),
+        str(k.k),
+        str(k.n),
+        time_words(k.compute_time, 3),
+        time_words(k.network_time, 3) if k.network_time else "",
+        k.collective.replace("_", "-"),
+    )
+
+
+def _cores(k: KernelTerms) -> str:
+    return "" if k.lanes is None else f"{k.lanes} x {k.stages}"
+
+
+def bills(answer: Answer) -> Table:
+    """Return price and power with their parts."""
+    price, power = answer.evaluation.price, answer.evaluation.power
+    rows = tuple(
+        (part, usd(getattr(price, part)), format_quantity(getattr(power, part), "W"))
+        for part in ("chips", "memory", "links", "switches", "total")
+    )
+    return Table(header=("part", "price", "power"), numeric=(False, True, True), rows=rows)

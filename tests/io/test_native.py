@@ -1,0 +1,595 @@
+"""Claims about the native YAML format."""
+# ruff: noqa: E501 - the tables are one case a line
+
+import re
+import time
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crosstack.chip.chip import Chip, Overlap
+from crosstack.errors import InputError
+from crosstack.io import library
+from crosstack.io.load import load
+from crosstack.io.native import override, read_system, read_task, schema, write_task
+from crosstack.io.native.read import task_of
+from crosstack.io.yaml_tree import parse_yaml
+from crosstack.mapping.mapping import Constraints, Task
+from crosstack.model.rules import RULES
+from crosstack.system.prices import system_power, system_price
+from crosstack.system.system import (
+    Dimension,
+    DimensionKind,
+    Memory,
+    Parallelism,
+    Prices,
+    System,
+)
+from crosstack.workload.graph import (
+    Axis,
+    Collective,
+    Communication,
+    ComputeUnit,
+    Consumer,
+    DataflowGraph,
+    Direction,
+    Kernel,
+    KernelKind,
+    Tensor,
+    Workload,
+)
+from crosstack.workload.llm import llm
+
+EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.yaml"))
+
+SMALL = """
+workload:
+  word: 2
+  kernels:
+    - {name: A, kind: elementwise, m: 4, n: 8}
+    - {name: Q, kind: gemm_weight, outer: 2, m: 2, k: 4, n: 8, inputs: [A]}
+    - {name: K, kind: gemm_weight, outer: 2, m: 2, k: 4, n: 8, inputs: [A]}
+    - {name: S, kind: gemm, outer: 2, m: 8, k: 2, n: 8, inputs: [Q, K]}
+system:
+  chip: sn30
+  memory: ddr4
+  network:
+    - {kind: ring, size: 8, bandwidth: 50 GB/s}
+    - {kind: switch, size: 4, bandwidth: 25 GB/s}
+"""
+
+
+def read(text, *overrides):
+    return read_task(text, "mine.yaml", overrides)
+
+
+def lines_of(text, *overrides):
+    with pytest.raises(InputError) as caught:
+        read(text, *overrides)
+    lines = str(caught.value).split("\n")
+    assert len(lines) == len(caught.value.problems), "a problem takes more than one line"
+    assert all(line.startswith("mine.yaml: ") for line in lines)
+    return [line.removeprefix("mine.yaml: ") for line in lines]
+
+
+def kernel(task, name):
+    return task.workload.graph.kernels[task.workload.graph.index[name]]
+
+
+# --- what a file means ------------------------------------------------------------------------
+
+
+def test_a_generator_gives_the_workload_of_its_function():
+    text = SMALL[: SMALL.index("  word")] + (
+        "  llm: {hidden: 64, sequence_length: 32, n_heads: 4, head_size: 16, n_layers: 2,"
+        " global_batch_size: 8}\n" + SMALL[SMALL.index("system") :]
+    )
+    assert read(text).workload == llm(
+        hidden=64, sequence_length=32, n_heads=4, head_size=16, n_layers=2, global_batch_size=8
+    )
+
+
+def test_a_kernel_makes_outer_m_n_words_unless_its_size_is_given():
+    given = SMALL.replace("inputs: [Q, K]", "inputs: [Q, K], output_size: 7")
+    assert kernel(read(SMALL), "S").output_size == 2 * 8 * 8 * 2
+    assert kernel(read(given), "S").output_size == 7
+
+
+def test_an_operand_has_the_size_of_what_makes_it():
+    text = SMALL.replace("m: 4, n: 8}", "m: 4, n: 8, output_size: 1 kB}")
+    assert kernel(read(text), "Q").input_sizes == (1000.0,)
+
+
+# outer 2, m 3, k 5, n 7, 2 bytes a word.
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        ("elementwise", (84.0,)),
+        ("elementwise_2", (84.0, 84.0)),
+        ("gemm_weight", (70.0,)),
+        ("gemm", (60.0, 140.0)),
+    ],
+)
+def test_an_operand_from_outside_has_the_size_of_its_extents(kind, sizes):
+    k = 5 if kind.startswith("gemm") else 1
+    line = f"    - {{name: X, kind: {kind}, outer: 2, m: 3, k: {k}, n: 7}}\nsystem:"
+    assert kernel(read(SMALL.replace("system:", line)), "X").input_sizes == sizes
+
+
+def test_a_weight_has_outer_m_k_words():
+    assert kernel(read(SMALL), "Q").weight_size == 2 * 2 * 4 * 2
+
+
+def test_several_readers_share_one_tensor():
+    (first, *_) = read(SMALL).workload.graph.tensors
+    assert [c.kernel for c in first.consumers] == ["Q", "K"]
+
+
+def test_a_kernel_may_read_one_tensor_twice():
+    task = read(SMALL.replace("inputs: [Q, K]", "inputs: [Q, Q], input_sizes: [64, 64]"))
+    consumers = [c for t in task.workload.graph.tensors for c in t.consumers if c.kernel == "S"]
+    assert consumers == [Consumer(kernel="S", operand=0), Consumer(kernel="S", operand=1)]
+
+
+def test_a_null_input_comes_from_outside_the_graph():
+    task = read(SMALL.replace("inputs: [Q, K]", "inputs: [null, K]"))
+    assert [t.producer for t in task.workload.graph.tensors] == ["A", "K"]
+
+
+def test_an_input_may_be_elided():
+    task = read(SMALL.replace("inputs: [Q, K]", "inputs: [Q, {kernel: K, elided: true}]"))
+    assert task.workload.graph.tensors[-1].consumers[0].elided
+
+
+def test_the_sequence_is_as_long_as_the_largest_tiled_axis():
+    text = SMALL.replace("m: 4, n: 8}", "m: 40, n: 8, tiling: m}")
+    assert read(text).workload.sequence_length == 40
+
+
+def test_the_boundary_is_what_no_forward_kernel_reads():
+    back = "    - {name: B, kind: elementwise, outer: 2, m: 8, n: 8, inputs: [S],"
+    text = SMALL.replace("system:", f"{back} direction: backward}}\nsystem:")
+    assert read(text).workload.boundary_size == 2 * 8 * 8 * 2
+
+
+def test_a_library_name_gives_the_library_chip():
+    assert read(SMALL).system.chip == library.chip("sn30")
+
+
+def test_a_library_entry_may_be_changed():
+    chip = "chip: {library: sn30, utilization: 0.9, sram_capacity: 1 GiB}"
+    expected = replace(library.chip("sn30"), utilization=0.9, sram_capacity=2.0**30)
+    assert read(SMALL.replace("chip: sn30", chip)).system.chip == expected
+
+
+def test_a_capacity_of_null_is_unlimited():
+    text = SMALL.replace("memory: ddr4", "memory: {library: ddr4, capacity: null}")
+    assert read(text).system.memory.capacity is None
+
+
+def test_the_number_of_chips_follows_from_the_sizes():
+    assert read(SMALL).system.n_chips == 32
+
+
+def test_a_topology_gives_its_dimensions():
+    head = SMALL[: SMALL.index("  network")]
+    text = head + "  topology: {library: dgx_1, sizes: [8, 4], link: [nvlink4, pcie4]}\n"
+    network = read(text + "  prices: {}\n").system.network
+    assert [(d.kind.value, d.size, d.bandwidth) for d in network] == [
+        ("ring", 8, 9e11),
+        ("switch", 4, 2.5e10),
+    ]
+
+
+def test_prices_come_with_the_library_entries():
+    text = SMALL.replace("bandwidth: 50 GB/s", "library: pcie4")
+    assert read(text).system.prices == Prices(
+        link=2e-9, switch=2.4e-8, memory=1e-9, switch_power=5.2e-11, memory_power=1.6248e-10
+    )
+
+
+def test_a_given_price_wins_over_the_library():
+    text = SMALL + "  prices: {memory: 3 USD/(GB/s)}\n"
+    assert read(text).system.prices.memory == 3e-9
+
+
+def test_the_name_of_the_file_names_the_workload():
+    assert read(SMALL + "name: mine\n").workload.name == "mine"
+
+
+def test_constraints_are_read():
+    text = "constraints: {n_tiles: 4, partitions: {Q: 0}, sharding: {K: outer}}\n"
+    assert read(SMALL + text).constraints == Constraints(
+        n_tiles=4, partitions=(("Q", 0),), sharding=(("K", Axis.OUTER),)
+    )
+
+
+def test_a_whole_number_may_be_written_with_an_exponent():
+    text = SMALL.replace("  word: 2", "  word: 2\n  global_batch_size: 1e3")
+    assert read(text).workload.global_batch_size == 1000
+
+
+@pytest.mark.parametrize("record", ["Chip", "Memory", "Dimension", "Prices", "Constraints"])
+def test_the_format_has_every_field_of_a_record(record):
+    model = getattr(schema, f"{record}File")
+    assert {f.name for f in fields(globals()[record])} <= set(model.model_fields)
+
+
+# --- examples -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)
+def test_an_example_reads_and_round_trips(path):
+    task = load(path)
+    assert read(write_task(task)) == task
+
+
+# Source: dfmodel_code, the README's case (links 50/50 GB/s): 17,757,184 USD and 511,325.01 W.
+def test_the_sn30_example_has_the_published_price_and_power():
+    system = load(next(p for p in EXAMPLES if "sn30" in p.name)).system
+    assert system_price(system, (8, 128)).total == pytest.approx(17757184, rel=1e-6)
+    assert system_power(system, (8, 128)).total == pytest.approx(511325.01, rel=1e-6)
+
+
+# --- round trip ---------------------------------------------------------------------------------
+
+NAMES = st.text(min_size=1, max_size=8).filter(lambda name: name.strip())
+AWKWARD = st.sampled_from(["null", "true", "No", "1e9", "a: b", "x #y", "é\u2028", '"', "\\", "~"])
+COUNTS = st.integers(1, 2**20) | st.integers(1, 2**53 - 1)
+SIZES = st.floats(0, 1e300) | st.integers(0, 2**40).map(float)
+POSITIVE = st.floats(1e-300, 1e300)
+
+
+@st.composite
+def kernels(draw, name):
+    kind = draw(st.sampled_from(KernelKind))
+    m, n, outer = (draw(st.integers(1, 2**20)) for _ in range(3))
+    return Kernel(
+        name=name,
+        kind=kind,
+        outer=outer,
+        m=m,
+        k=draw(COUNTS) if kind.is_gemm else 1,
+        n=n,
+        output_size=draw(st.sampled_from([8.0, float(outer * m * n * 2)]) | SIZES),
+        input_sizes=tuple(draw(SIZES) for _ in range(kind.n_inputs)),
+        weight_size=draw(SIZES) if kind is KernelKind.GEMM_WEIGHT else 0.0,
+        unit=draw(st.sampled_from(ComputeUnit)),
+        tiling=draw(st.sampled_from(Axis)),
+        direction=draw(st.sampled_from(Direction)),
+        memory_traffic=draw(SIZES),
+        communications=tuple(draw(st.lists(COMMUNICATIONS, max_size=2))),
+        repeats=draw(st.none() | COUNTS),
+        sram_extra=draw(SIZES),
+        memory_extra=draw(SIZES),
+    )
+
+
+COMMUNICATIONS = st.builds(
+    Communication, collective=st.sampled_from(Collective), size=SIZES, periodic=st.booleans()
+)
+
+
+@st.composite
+def graphs(draw):
+    """Return any graph, in any order; two tensors may even feed one operand."""
+    names = draw(st.lists(NAMES | AWKWARD, min_size=1, max_size=6, unique=True))
+    nodes, readers = [], {}
+    for j, name in enumerate(names):
+        node = draw(kernels(name))
+        sizes = list(node.input_sizes)
+        for operand in range(node.kind.n_inputs):
+            if j == 0 or draw(st.booleans()):
+                continue
+            maker = draw(st.integers(0, j - 1))
+            sizes[operand] = nodes[maker].output_size
+            equal = [i for i in range(j) if nodes[i].output_size == sizes[operand] and i != maker]
+            for i in (maker, *equal[: draw(st.integers(0, 1))]):
+                consumer = Consumer(kernel=name, operand=operand, elided=draw(st.booleans()))
+                readers.setdefault(i, []).append(consumer)
+        nodes.append(replace(node, input_sizes=tuple(sizes)))
+    shuffle = st.permutations if draw(st.booleans()) else st.just
+    tensors = [
+        Tensor(
+            producer=names[i],
+            consumers=tuple(draw(shuffle(readers[i]))),
+            size=nodes[i].output_size,
+        )
+        for i in draw(shuffle(sorted(readers)))
+    ]
+    return DataflowGraph(kernels=tuple(draw(shuffle(nodes))), tensors=tuple(tensors), word=2)
+
+
+@st.composite
+def systems(draw):
+    network = tuple(
+        Dimension(
+            kind=draw(st.sampled_from(DimensionKind)),
+            bandwidth=draw(POSITIVE),
+            size=draw(st.none() | st.integers(1, 64)),
+            latency=draw(SIZES),
+            parallelism=draw(st.none() | st.sampled_from(Parallelism)),
+            link_power=draw(SIZES),
+        )
+        for _ in range(draw(st.integers(1, 4)))
+    )
+    n_chips = 1
+    for dimension in network:
+        n_chips *= dimension.size or draw(st.integers(1, 8))
+    chip = st.builds(
+        Chip,
+        n_cores=COUNTS,
+        lanes=COUNTS,
+        stages=COUNTS,
+        frequency=POSITIVE,
+        sram_capacity=POSITIVE,
+        utilization=st.none() | st.floats(1e-6, 1),
+        overlap=st.sampled_from(Overlap),
+        price=SIZES,
+        power=SIZES,
+        name=NAMES,
+    )
+    memory = st.builds(Memory, bandwidth=POSITIVE, capacity=st.none() | POSITIVE, name=NAMES)
+    prices = st.builds(Prices, **{f.name: SIZES for f in fields(Prices)})
+    return System(
+        chip=draw(chip),
+        memory=draw(memory),
+        network=network,
+        n_chips=n_chips,
+        prices=draw(prices),
+        name=draw(NAMES),
+    )
+
+
+@st.composite
+def tasks(draw):
+    graph = draw(graphs())
+    in_graph = st.sampled_from([k.name for k in graph.kernels])
+    layers = draw(st.integers(1, 4))
+    workload = Workload(
+        graph=graph,
+        n_layers=layers * draw(st.integers(1, 9)),
+        layers_in_graph=layers,
+        global_batch_size=draw(COUNTS),
+        sequence_length=draw(COUNTS),
+        boundary_size=draw(SIZES),
+        name=draw(NAMES | AWKWARD),
+    )
+    given_counts = {
+        name: draw(st.none() | COUNTS) for name in ("microbatch_size", "n_tiles", "tile_size")
+    }
+    constraints = Constraints(
+        **given_counts,
+        kernel_by_kernel=draw(st.booleans()),
+        separate_directions=draw(st.booleans()),
+        partitions=tuple(draw(st.dictionaries(in_graph, st.integers(0, 9))).items()),
+        sharding=tuple(draw(st.dictionaries(in_graph, st.sampled_from(Axis))).items()),
+    )
+    rules = draw(st.none() | st.sampled_from(sorted(RULES)))
+    system = draw(systems())
+    return Task(workload=workload, system=system, constraints=constraints, rules=rules)
+
+
+@given(tasks())
+def test_what_is_written_reads_back_equal(task):
+    assert read(write_task(task)) == task
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_generated_model_is_written_with_inputs_and_no_sizes(training):
+    workload = llm(
+        hidden=64, sequence_length=32, n_heads=4, head_size=16, n_layers=2,
+        global_batch_size=8, training=training, layers_in_graph=2,
+    )  # fmt: skip
+    task = replace(read(SMALL), workload=workload)
+    text = write_task(task)
+    assert read(text) == task
+    assert "tensors" not in text
+    assert "input_sizes" not in text
+
+
+def test_a_long_kernel_name_can_be_a_key():
+    name = "x" * 3000
+    text = re.sub(r"\bQ\b", name, SMALL)
+    task = replace(read(text), constraints=Constraints(partitions=((name, 0),)))
+    assert read(write_task(task)) == task
+
+
+# --- bad input ----------------------------------------------------------------------------------
+
+
+# (what is replaced in SMALL, by what, the whole line or its beginning)
+BAD = [
+    ("size: 4, bandwidth", "size: 4, bandwith", 'system.network[1].bandwith: unknown field. Did you mean "bandwidth"? Allowed: library, kind, size,'),
+    ("inputs: [Q, K]", "inputs: [QKV, K]", 'workload.kernels[3].inputs[0]: no kernel is called "QKV". Nearest: "Q", "K".'),
+    ("kind: switch", "kind: swich", "system.network[1].kind: got 'swich'; allowed: ring, switch, fully_connected. Did you mean \"switch\"?"),
+    ("m: 4, n: 8}", "m: 4, n: -8}", "workload.kernels[0].n: got -8; allowed: a whole number, at least 1."),
+    ("m: 4, n: 8}", "m: 4, n: 1.5}", "workload.kernels[0].n: got 1.5; allowed: a whole number"),
+    ("m: 4, n: 8}", "m: 4, n: .nan}", "workload.kernels[0].n: got nan; allowed: a whole number"),
+    ("m: 4, n: 8}", "m: 4, n: true}", "workload.kernels[0].n: got True; allowed: a whole number"),
+    ("m: 4, n: 8}", "m: 4, n: '8'}", "workload.kernels[0].n: got '8'; allowed: a whole number"),
+    ("m: 4, n: 8}", "m: 4, n: 99999999999999999999}", "workload.kernels[0].n: got 99999999999999999999; allowed: a whole"),
+    ("m: 4, n: 8}", "m: 4}", "workload.kernels[0].n: required, but missing."),
+    ("m: 4, n: 8}", "m: 4, n: 8, k: 3}", "workload.kernels[0].k: got 3; allowed: 1: an elementwise"),
+    ("m: 4, n: 8}", "m: 4, n: 8, output_size: -1 GB}", "workload.kernels[0].output_size: got -1000000000.0; allowed: a finite number 0 or above [B]."),
+    ("m: 4, n: 8}", "m: 4, n: 8, output_size: .inf}", "workload.kernels[0].output_size: got inf; allowed: a finite number [B]"),
+    ("m: 4, n: 8}", "m: 4, n: 8, inputs: A}", "workload.kernels[0].inputs: got 'A'; allowed: a list."),
+    ("m: 4, n: 8}", "m: 4, n: 8, inputs: [A]}", "workload.kernels: the graph has a cycle: A -> A."),
+    ("inputs: [Q, K]", "inputs: [Q, K, A]", "workload.kernels[3].inputs: got 3 operands; allowed for gemm: up to 2."),
+    ("inputs: [Q, K]", "inputs: [Q, K], input_sizes: [64, 65]", "workload.kernels[3].inputs[1]: sizes disagree: 'K' makes 64 B"),
+    ("inputs: [Q, K]", "inputs: [Q, K], input_sizes: [64]", "workload.kernels[3].input_sizes: got (64.0,); allowed: 2 sizes"),
+    ("inputs: [Q, K]", "inputs: [Q, 3]", "workload.kernels[3].inputs[1]: got 3; allowed: a mapping of kernel, elided."),
+    ("name: K,", "name: Q,", "workload.kernels[2].name: the name 'Q' is taken by workload.kernels[1]."),
+    ("name: K,", "name: 3,", "workload.kernels[2].name: got 3; allowed: text (put it in quotes"),
+    ("  word: 2\n", "", "workload.word: required, but missing."),
+    ("  word: 2\n", "  word: 2\n  n_layers: 3\n  layers_in_graph: 2\n", "workload.n_layers: got 3; allowed: a multiple of"),
+    ("  word: 2\n", "  word: 2\n  llm: {hidden: 3}\n", "workload.llm.sequence_length: required, but missing."),
+    ("chip: sn30", "chip: sn3O", 'system.chip: no chip is called "sn3O". Did you mean "sn30"?'),
+    ("chip: sn30", "chip: {library: sn3O, power: 1}", 'system.chip.library: no chip is called "sn3O".'),
+    ("chip: sn30", "chip: 30", "system.chip: got 30; allowed: a name from the library, or a mapping of library,"),
+    ("chip: sn30", "chip: {lanes: 1}", "system.chip.n_cores: required, but missing (or library,"),
+    ("chip: sn30", "chip: {library: sn30, utilization: 120 %}", "system.chip.utilization: got 1.2; allowed: above 0, at most 1."),
+    ("chip: sn30", "chip: {library: sn30, price: cheap}", "system.chip.price: got 'cheap'; allowed: a finite number [USD]."),
+    ("  chip: sn30\n", "", "system.chip: required, but missing."),
+    ("50 GB/s", "50 Gb/s", "system.network[0].bandwidth: got '50 Gb/s'; allowed units: B/s,"),
+    ("50 GB/s", "0 GB/s", "system.network[0].bandwidth: got 0.0; allowed: a finite number above 0 [B/s]."),
+    ("bandwidth: 50 GB/s", "library: pcie5", 'system.network[0].library: no link is called "pcie5".'),
+    ("size: 4, ", "", "system.n_chips: required where a dimension of the network has no size."),
+    ("memory: ddr4", "memory: ddr4\n  n_chips: 33", "system.n_chips: got 33, but the network joins 8 x 4 chips."),
+    ("memory: ddr4", "memory: ddr4\n  topology: {library: torus_2d, link: pcie4}", "system.network: required: either network"),
+    ("system:", "systm:", 'systm: unknown field. Did you mean "system"?'),
+    ("system:", "constraints: {sharding: {Z: outer}}\nsystem:", 'constraints.sharding.Z: no kernel is called "Z".'),
+    ("system:", "constraints: {max_partitions: 2, partitions: {Q: 5}}\nsystem:", "constraints.partitions.Q: got 5; allowed: 0 to 1"),
+    ("system:", "rules: crostack\nsystem:", 'rules: no rules are called "crostack". Did you mean "crosstack"?'),
+    ("system:", "workload: {}\nsystem:", "line 9, column 1: the key 'workload' is given twice."),
+    ("    - {name: A,", "    - {name: A, name: B,", "line 5, column 17: the key 'name' is given twice."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "line"), BAD)
+def test_bad_input_is_named_where_it_stands(old, new, line):
+    assert old in SMALL
+    found = lines_of(SMALL.replace(old, new, 1))
+    assert any(one.startswith(line) for one in found), found
+
+
+@pytest.mark.parametrize("text", ["3", "[]", "name", "# nothing\n"])
+def test_a_file_that_is_no_mapping_is_refused(text):
+    (line,) = lines_of(text)
+    assert "allowed: a mapping of name, rules, workload, system, constraints" in line
+
+
+def test_all_problems_of_a_file_come_together():
+    text = SMALL.replace("inputs: [Q, K]", "inputs: [QKV, K]").replace("chip: sn30", "chip: x")
+    text = text.replace("50 GB/s", "50 mm") + "constraints: {n_tiles: 0}\n"
+    places = [line.partition(":")[0] for line in lines_of(text)]
+    assert {"workload.kernels[3].inputs[0]", "system.network[0].bandwidth"} <= set(places)
+    assert "constraints.n_tiles" in places
+
+
+def test_a_misspelt_field_is_one_problem_and_not_also_a_missing_one():
+    assert len(lines_of(SMALL.replace("{name: A, kind", "{name: A, knd", 1))) == 1
+
+
+def test_links_with_other_prices_need_a_price(monkeypatch):
+    dear = replace(library.link("pcie4"), price=5e-9)
+    real = library.link
+    monkeypatch.setattr(read_system, "link", lambda n: dear if n == "pcie4" else real(n))
+    text = SMALL.replace("bandwidth: 50 GB/s", "library: pcie4")
+    text = text.replace("bandwidth: 25 GB/s", "library: nvlink4")
+    (line,) = lines_of(text)
+    assert line.startswith(
+        "system.prices.link: the links of the network differ (5 USD/(GB/s) and 2"
+    )
+    assert read(text + "  prices: {link: 5 USD/(GB/s)}\n").system.prices.link == 5e-9
+
+
+def _leaves(tree, path=()):
+    if isinstance(tree, dict | list):
+        pairs = tree.items() if isinstance(tree, dict) else enumerate(tree)
+        for key, value in pairs:
+            yield (*path, key)
+            yield from _leaves(value, (*path, key))
+
+
+def problems_of(tree):
+    try:
+        task_of(tree)
+    except InputError as error:
+        return error.problems
+    return ()
+
+
+FULL = SMALL + "constraints: {partitions: {Q: 1}, sharding: {K: m}}\n"
+SPELLED_OUT = write_task(read(FULL)) + "name: full\nrules: crosstack\n"
+JUNK = st.sampled_from(
+    [None, True, -1, 0, 1.5, float("nan"), float("inf"), 10**39, "", "x", "1 GB", [], [[]], [None],
+     {}, {"library": "x"}, {"library": 3}, {"x": {}}, ["Q"], "Q", "outer"]
+)  # fmt: skip
+
+
+@given(st.sampled_from(sorted(_leaves(parse_yaml(SPELLED_OUT)), key=str)), JUNK)
+def test_junk_anywhere_is_read_or_refused_but_never_a_crash(path, junk):
+    node = tree = parse_yaml(SPELLED_OUT)
+    for part in path[:-1]:
+        node = node[part]
+    node[path[-1]] = junk
+    assert all("\n" not in str(problem) for problem in problems_of(tree))
+
+
+# --- overrides ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("assignment", "value"),
+    [
+        ("system.chip.utilization=0.8", lambda t: t.system.chip.utilization == 0.8),
+        ("system.network[0].bandwidth=450 GB/s", lambda t: t.system.network[0].bandwidth == 4.5e11),
+        ("system.memory=hbm", lambda t: t.system.memory == library.memory("hbm")),
+        ("constraints.sharding.Q=m", lambda t: t.constraints.sharding == (("Q", Axis.M),)),
+        ('constraints.sharding["Q"]=m', lambda t: t.constraints.sharding == (("Q", Axis.M),)),
+        ("constraints.max_partitions=4", lambda t: t.constraints.max_partitions == 4),
+        ("workload.kernels[3].inputs[0].elided=true", lambda t: t.workload.graph.tensors[1].consumers[0].elided),
+        ("rules=dfmodel-e4", lambda t: t.rules == "dfmodel-e4"),
+    ],
+)  # fmt: skip
+def test_an_override_changes_the_task(assignment, value):
+    assert value(read(SMALL, assignment))
+
+
+def test_overrides_apply_in_order():
+    assert read(SMALL, "rules=dfmodel-e4", "rules=crosstack").rules == "crosstack"
+
+
+def test_an_override_leaves_the_tree_it_was_given_alone():
+    tree = parse_yaml(SMALL)
+    override(tree, ["system.network[0].size=2", "system.chip.power=1"])
+    assert tree == parse_yaml(SMALL)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "line"),
+    [
+        ("system.chp.power=1", 'system.chp: unknown field. Did you mean "chip"? Allowed: name, chip'),
+        ("system.chip.utilisation=1", 'system.chip.utilisation: unknown field. Did you mean "utilization"?'),
+        ("system.network[2].size=1", "system.network[2]: there is no such entry: system.network has 2 entries"),
+        ("system.network.size=1", "system.network.size: system.network is a list; allowed: system.network[0]"),
+        ("system[0]=1", "system[0]: system is not a list."),
+        ("system.n_chips.x=1", "system.n_chips.x: system.n_chips is a single value"),
+        ("system.chip.power=[", "system.chip.power: line 2, column 1: not YAML:"),
+        ("system.chip.power", "got 'system.chip.power'; allowed: PATH=VALUE"),
+        ("=1", "got '=1'; allowed: PATH=VALUE"),
+        ("system.chip.power=-1", "system.chip.power: got -1.0; allowed:"),
+    ],
+)  # fmt: skip
+def test_a_bad_override_is_named(assignment, line):
+    (found,) = lines_of(SMALL, assignment)
+    assert found.startswith(line)
+
+
+# --- size ---------------------------------------------------------------------------------------
+
+
+def chain(n_kernels, reads="k"):
+    shape = "kind: gemm_weight, m: 256, k: 256, n: 512"
+    kernels = "".join(
+        f"    - {{name: k{i}, {shape}, inputs: [{f'{reads}{i - 1}' if i else 'null'}]}}\n"
+        for i in range(n_kernels)
+    )
+    return f"workload:\n  word: 2\n  kernels:\n{kernels}{SMALL[SMALL.index('system') :]}"
+
+
+def test_five_thousand_kernels_read_in_seconds():
+    text = chain(5000)
+    start = time.process_time()
+    assert len(read(text).workload.graph) == 5000
+    assert time.process_time() - start < 6  # 1 s on an idle machine
+
+
+def test_five_thousand_problems_are_found_in_seconds():
+    start = time.process_time()
+    assert len(lines_of(chain(5000, reads="x"))) == 4999
+    assert time.process_time() - start < 10

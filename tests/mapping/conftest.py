@@ -1,0 +1,377 @@
+"""Random small problems, and slow, obvious answers to them.
+
+Nothing here calls the formulas under test: a partition is priced from the sentences that open
+`crosstack.model.partition`, and the best sequence of partitions is found by trying all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from crosstack.chip.chip import Chip, Overlap
+from crosstack.model.arrays import graph_arrays
+from crosstack.model.options import make_options
+from crosstack.model.partition import ChipLoad, make_load
+from crosstack.model.plan import make_plan
+from crosstack.model.rules import ModelRules, WeightCuts
+from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
+from crosstack.workload.graph import (
+    Axis,
+    Collective,
+    Communication,
+    ComputeUnit,
+    Consumer,
+    DataflowGraph,
+    Direction,
+    Kernel,
+    KernelKind,
+    Tensor,
+    Workload,
+)
+
+WORD = 2
+Step = tuple[float, bool]
+
+# ---------------------------------------------------------------- random problems
+
+
+def _random_kernel(
+    rng: random.Random, name: str, inputs: list[float], backward: bool, length: int
+) -> Kernel:
+    if len(inputs) < 2:
+        kinds = [KernelKind.GEMM_WEIGHT, KernelKind.GEMM_WEIGHT, KernelKind.ELEMENTWISE]
+    else:
+        kinds = [KernelKind.GEMM, KernelKind.ELEMENTWISE_2]
+    kind = rng.choice(kinds)
+    m, k = rng.choice([1, 2, 3, 5, 8, 12]), rng.choice([1, 2, 4, 6])
+    outer = rng.choice([1, 1, 1, 2, 4])
+    gemm = kind.is_gemm
+    tiling = rng.choice([Axis.N, Axis.N, Axis.N, Axis.M, Axis.NONE] + ([Axis.K] if gemm else []))
+    communications = []
+    if rng.random() < 0.2:
+        communications.append(
+            Communication(collective=Collective.ALL_REDUCE, size=64.0, periodic=True)
+        )
+    if rng.random() < 0.1:
+        communications.append(Communication(collective=Collective.ALL_TO_ALL, size=32.0))
+    return Kernel(
+        name=name,
+        kind=kind,
+        outer=outer,
+        m=m,
+        k=k if gemm else 1,
+        n=length,
+        output_size=float(outer * m * length * WORD),
+        input_sizes=tuple((inputs + [16.0, 16.0])[: kind.n_inputs]),
+        weight_size=float(m * k * WORD) if kind is KernelKind.GEMM_WEIGHT else 0.0,
+        unit=ComputeUnit.SYSTOLIC if gemm else ComputeUnit.SIMD,
+        tiling=tiling,
+        direction=Direction.BACKWARD if backward else Direction.FORWARD,
+        memory_traffic=rng.choice([0.0, 0.0, 0.0, 40.0, 200.0]),
+        sram_extra=rng.choice([0.0, 0.0, 0.0, 24.0]),
+        memory_extra=rng.choice([0.0, 0.0, 100.0]),
+        communications=tuple(communications),
+    )
+
+
+def _random_graph(
+    rng: random.Random, n: int, *, twins: bool, counted: bool, elided: bool, length: int
+) -> DataflowGraph:
+    kernels: list[Kernel] = []
+    feeds: list[tuple[int, int, int]] = []  # source, target, operand
+    first_backward = rng.randint(1, n) if n > 1 and rng.random() < 0.6 else n
+    while len(kernels) < n:
+        i = len(kernels)
+        backward = i >= first_backward
+        twin_of = rng.randrange(i) if twins and i and rng.random() < 0.4 else None
+        if twin_of is not None:
+            direction = Direction.BACKWARD if backward else Direction.FORWARD
+            kernels.append(replace(kernels[twin_of], name=f"k{i}", direction=direction))
+            feeds += [(s, i, o) for s, t, o in feeds if t == twin_of]
+            continue
+        count = min(i, rng.choice([0, 1, 1, 1, 2, 2]))
+        sources = rng.sample(range(i), count)
+        sizes = [kernels[s].output_size for s in sources]
+        kernels.append(_random_kernel(rng, f"k{i}", sizes, backward, length))
+        feeds += [(s, i, o) for o, s in enumerate(sources)]
+    if counted:
+        kernels = [
+            replace(x, repeats=rng.choice([1, 2])) if rng.random() < 0.4 else x for x in kernels
+        ]
+    consumers: dict[int, list[Consumer]] = {}
+    for source, target, operand in feeds:
+        hidden = elided and rng.random() < 0.25
+        reader = Consumer(kernel=f"k{target}", operand=operand, elided=hidden)
+        consumers.setdefault(source, []).append(reader)
+    tensors = tuple(
+        Tensor(producer=f"k{s}", consumers=tuple(c), size=kernels[s].output_size)
+        for s, c in consumers.items()
+    )
+    shuffled = kernels[:]
+    rng.shuffle(shuffled)  # listing order is not the order they run in
+    return DataflowGraph(kernels=tuple(shuffled), tensors=tensors, word=WORD)
+
+
+@pytest.fixture(scope="session")
+def random_task() -> Callable[..., tuple[Workload, System]]:
+    """Return a builder of a random workload and a small system, the same for the same seed."""
+
+    def build(
+        seed: int,
+        n: int = 5,
+        *,
+        n_chips: int = 4,
+        dimensions: int = 1,
+        utilization: bool = True,
+        twins: bool = False,
+        counted: bool = False,
+        elided: bool = False,
+        length: int = 8,
+        **changes: Any,
+    ) -> tuple[Workload, System]:
+        rng = random.Random(seed)
+        graph = _random_graph(rng, n, twins=twins, counted=counted, elided=elided, length=length)
+        workload = Workload(
+            graph=graph,
+            n_layers=rng.choice([1, 2, 4]),
+            global_batch_size=rng.choice([4, 8]),
+            sequence_length=length,
+            boundary_size=64.0,
+        )
+        chip = Chip(
+            n_cores=rng.choice([n + 1, 2 * n, 12]),
+            lanes=2,
+            stages=2,
+            frequency=1e6,
+            sram_capacity=1e6,
+            utilization=rng.choice([0.5, 0.9]) if utilization else None,
+            overlap=rng.choice(list(Overlap)),
+        )
+        network = tuple(
+            Dimension(
+                kind=rng.choice(list(DimensionKind)),
+                bandwidth=rng.choice([2e6, 1e7, 1e8]),
+                latency=rng.choice([0.0, 1e-6, 1e-5]),
+                size=n_chips if dimensions == 1 else None,
+            )
+            for _ in range(dimensions)
+        )
+        system = System(
+            chip=chip,
+            memory=Memory(bandwidth=rng.choice([5e6, 2e7, 1e8])),
+            network=network,
+            n_chips=n_chips,
+        )
+        return workload, replace(system, **changes)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def random_load(
+    random_task: Callable[..., tuple[Workload, System]],
+) -> Callable[..., ChipLoad]:
+    """Return a builder of a random load of one chip, with an SRAM that splits the graph."""
+
+    def build(
+        seed: int, n: int = 5, *, tight: float | None = None, memory: float | None = None, **how: Any
+    ) -> ChipLoad:
+        """``tight``, ``memory``: where in its interesting range the capacity lies, 0 to 1."""
+        rng = random.Random(seed * 7919 + 1)
+        changes = {key: how.pop(key) for key in list(how) if key in _LOAD_FIELDS}
+        rules = replace(
+            ModelRules.crosstack(),
+            fan_out_copies=how.pop("copies", rng.random() < 0.5),
+            weight_cuts=how.pop("cuts", rng.choice(list(WeightCuts))),
+            weights_read=rng.random() < 0.5,
+            network_takes_maximum=rng.random() < 0.3,
+        )
+        workload, system = random_task(seed, n, **how)
+        arrays = graph_arrays(workload.graph)
+        plan = make_plan(workload, system, (4,), (Parallelism.TENSOR,), 1, rules)
+        assert plan is not None
+        options = make_options(workload, arrays, plan, rng.choice([2, 4, 8]), rules)
+        codes = [rng.choice([a for a in range(5) if row[a]]) for row in options.allowed]
+        import numpy as np
+
+        load = make_load(workload, system, arrays, plan, options, np.array(codes), rules)
+        load = replace(load, **changes)
+        return _squeezed(load, rng, tight, memory)
+
+    return build
+
+
+_LOAD_FIELDS = {
+    "overlap",
+    "network_takes_maximum",
+    "resident_alone",
+    "weight_cuts",
+    "n_cores",
+}
+
+
+def _squeezed(
+    load: ChipLoad, rng: random.Random, tight: float | None, memory: float | None
+) -> ChipLoad:
+    alone = [sram_of(load, {i}) for i in range(load.n)]
+    everything = sram_of(load, set(range(load.n)))
+    low, high = max(alone), max(everything, max(alone)) + 1
+    share = rng.choice([0.0, 0.1, 0.3, 0.6, 1.0]) if tight is None else tight
+    capacity = math.ceil(low + share * (high - low))
+    load = replace(load, sram_capacity=float(capacity))
+    if memory is not None:
+        limit = memory * sum(flow.total for flow in load.flows)
+        load = replace(load, memory_limit=float(math.ceil(limit)))
+    return load
+
+
+# ---------------------------------------------------------------- slow, obvious answers
+
+
+def _streams(load: ChipLoad, members: set[int]) -> tuple[float, float, float, float]:
+    """Bytes that enter and leave ``members``, and the SRAM of what enters and of what is made."""
+    into = out = sram_in = sram_out = 0.0
+    for flow in load.flows:
+        readers = dict(flow.readers)
+        here = [depth for reader, depth in readers.items() if reader in members]
+        if flow.producer in members:
+            leaves = not set(readers) <= members
+            out += flow.total if leaves else 0.0
+            sram_out += max(here + ([2] if leaves else [])) * flow.tile
+        elif here:
+            into += flow.total
+            sram_in += 2 * flow.tile
+    return into, out, sram_in, sram_out
+
+
+def sram_of(load: ChipLoad, members: set[int]) -> float:
+    _, _, sram_in, sram_out = _streams(load, members)
+    return sram_in + sram_out + sum(load.sram[i] for i in members)
+
+
+def _slow_compute(load: ChipLoad, members: set[int]) -> float:
+    """Slowest kernel when cores are dealt best: the least time that enough cores can keep."""
+    if load.staircases is None:
+        return sum(load.compute[i] for i in members)
+    stairs = [
+        [
+            (int(c), float(y) * load.cycle_time[i])
+            for c, y in zip(load.staircases[i].cores, load.staircases[i].cycles, strict=True)
+        ]
+        for i in sorted(members)
+    ]
+    for limit in sorted({time for steps in stairs for _, time in steps}):
+        needs = [min((c for c, t in steps if t <= limit), default=10**9) for steps in stairs]
+        if sum(needs) <= load.n_cores:
+            return limit
+    return math.inf
+
+
+def slow_step(load: ChipLoad, members: set[int]) -> Step:
+    """Time of a partition and whether it fits, from the definition. [s]"""
+    into, out, sram_in, sram_out = _streams(load, members)
+    traffic = into + out
+    held = sum(load.sram[i] for i in members)
+    fits = sram_in + sram_out + held <= load.sram_capacity
+    if not fits and len(members) == 1 and load.weight[min(members)] > 0:
+        room = load.sram_capacity - sram_in
+        if room > 0:
+            cuts = math.ceil((sram_out + held) / room)
+            fits = True
+            again = {WeightCuts.FREE: 0.0, WeightCuts.INPUTS: into, WeightCuts.ALL: into + out}
+            traffic += (cuts - 1) * again[load.weight_cuts]
+    memory = traffic / load.bandwidth + sum(load.own_memory[i] for i in members)
+    if not (load.resident_alone and len(members) == load.n):
+        memory += sum(load.weight_time[i] for i in members)
+    tensor = sum(load.network[i] for i in members)
+    data = sum(load.data[i] for i in members)
+    network = max(tensor, data) if load.network_takes_maximum else tensor + data
+    compute = _slow_compute(load, members)
+    counted = {i for i in range(load.n) if load.counted >> i & 1}
+    if math.isinf(compute) or (members & counted and members - counted):
+        fits = False
+    if load.overlap is Overlap.ALL:
+        return max(compute, memory, network), fits
+    if load.overlap is Overlap.NONE:
+        return compute + memory + network, fits
+    return max(compute, memory) + network, fits
+
+
+def _alive(load: ChipLoad, done: set[int], members: set[int]) -> float:
+    """Main-memory bytes of tensors while ``members`` run after ``done``. [B]"""
+    total = 0.0
+    for flow in load.flows:
+        readers = {reader for reader, _ in flow.readers}
+        never_leaves = flow.producer in members and readers <= members
+        if flow.producer in done | members and not readers <= done and not never_leaves:
+            total += flow.total
+    return total
+
+
+def _predecessors(load: ChipLoad, separate: bool) -> list[set[int]]:
+    before = [{j for j in range(load.n) if load.preds[i] >> j & 1} for i in range(load.n)]
+    if separate:
+        forward = {j for j in range(load.n) if not load.backward >> j & 1}
+        before = [b if i in forward else b | forward for i, b in enumerate(before)]
+    return before
+
+
+def _subsets(items: list[int]) -> Iterator[set[int]]:
+    for size in range(1, len(items) + 1):
+        for chosen in itertools.combinations(items, size):
+            yield set(chosen)
+
+
+def slow_fuse(load: ChipLoad, slots: Any = None, separate: bool = False) -> float:
+    """Least time over all sequences of partitions, by trying every one; infinite if none. [s]"""
+    before = _predecessors(load, separate)
+    priced: dict[frozenset[int], Step] = {}
+
+    def step(done: set[int], members: set[int]) -> float:
+        key = frozenset(members)
+        if key not in priced:
+            priced[key] = slow_step(load, members)
+        time, fits = priced[key]
+        return time if fits and _alive(load, done, members) <= load.memory_limit else math.inf
+
+    def best(done: set[int], partition: int) -> float:
+        if slots is not None and partition == slots.count:
+            return 0.0 if len(done) == load.n else math.inf
+        if slots is None and len(done) == load.n:
+            return 0.0
+        left = [i for i in range(load.n) if i not in done]
+        found = math.inf
+        if slots is not None:  # an empty partition
+            found = best(done, partition + 1)
+        for members in _subsets(left):
+            if not all(before[i] <= done | members for i in members):
+                continue
+            if slots is not None and not all(
+                slots.first[i] <= partition <= slots.last[i] for i in members
+            ):
+                continue
+            time = step(done, members)
+            if time < found:
+                found = min(found, time + best(done | members, partition + 1))
+        return found
+
+    return best(set(), 0)
+
+
+@pytest.fixture(scope="session")
+def brute_fuse() -> Callable[..., float]:
+    """Return the brute force over sequences of partitions."""
+    return slow_fuse
+
+
+@pytest.fixture(scope="session")
+def brute_step() -> Callable[..., Step]:
+    """Return the slow price of one partition."""
+    return slow_step
