@@ -11,6 +11,7 @@ from crosstack.evaluate.answer import evaluate_task as evaluate
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
 from crosstack.model.rules import ModelRules
 from crosstack.system import Dimension, DimensionKind, Memory, Parallelism, Prices, System
+from crosstack.version import __version__
 from crosstack.workload import (
     Axis,
     DataflowGraph,
@@ -24,8 +25,6 @@ from crosstack.workload import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Answer",
@@ -52,6 +51,7 @@ __all__ = [
     "Task",
     "Tensor",
     "Workload",
+    "__version__",
     "evaluate",
     "llm",
     "load",

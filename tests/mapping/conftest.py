@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from crosstack.chip.chip import Chip, Overlap
@@ -37,13 +38,19 @@ from crosstack.workload.graph import (
 )
 
 WORD = 2
+ANY_TILING = (Axis.N, Axis.N, Axis.N, Axis.M, Axis.NONE, Axis.K)
 Step = tuple[float, bool]
 
 # ---------------------------------------------------------------- random problems
 
 
 def _random_kernel(
-    rng: random.Random, name: str, inputs: list[float], backward: bool, length: int
+    rng: random.Random,
+    name: str,
+    inputs: list[float],
+    backward: bool,
+    length: int,
+    tilings: Sequence[Axis],
 ) -> Kernel:
     if len(inputs) < 2:
         kinds = [KernelKind.GEMM_WEIGHT, KernelKind.GEMM_WEIGHT, KernelKind.ELEMENTWISE]
@@ -53,7 +60,7 @@ def _random_kernel(
     m, k = rng.choice([1, 2, 3, 5, 8, 12]), rng.choice([1, 2, 4, 6])
     outer = rng.choice([1, 1, 1, 2, 4])
     gemm = kind.is_gemm
-    tiling = rng.choice([Axis.N, Axis.N, Axis.N, Axis.M, Axis.NONE] + ([Axis.K] if gemm else []))
+    tiling = rng.choice([axis for axis in tilings if gemm or axis is not Axis.K])
     communications = []
     if rng.random() < 0.2:
         communications.append(
@@ -69,7 +76,7 @@ def _random_kernel(
         k=k if gemm else 1,
         n=length,
         output_size=float(outer * m * length * WORD),
-        input_sizes=tuple((inputs + [16.0, 16.0])[: kind.n_inputs]),
+        input_sizes=(*inputs, 16.0, 16.0)[: kind.n_inputs],
         weight_size=float(m * k * WORD) if kind is KernelKind.GEMM_WEIGHT else 0.0,
         unit=ComputeUnit.SYSTOLIC if gemm else ComputeUnit.SIMD,
         tiling=tiling,
@@ -82,7 +89,15 @@ def _random_kernel(
 
 
 def _random_graph(
-    rng: random.Random, n: int, *, twins: bool, counted: bool, elided: bool, length: int
+    rng: random.Random,
+    n: int,
+    *,
+    twins: bool,
+    counted: bool,
+    elided: bool,
+    length: int,
+    tilings: Sequence[Axis],
+    star: bool,
 ) -> DataflowGraph:
     kernels: list[Kernel] = []
     feeds: list[tuple[int, int, int]] = []  # source, target, operand
@@ -97,9 +112,9 @@ def _random_graph(
             feeds += [(s, i, o) for s, t, o in feeds if t == twin_of]
             continue
         count = min(i, rng.choice([0, 1, 1, 1, 2, 2]))
-        sources = rng.sample(range(i), count)
+        sources = [0] if star and i else rng.sample(range(i), count)
         sizes = [kernels[s].output_size for s in sources]
-        kernels.append(_random_kernel(rng, f"k{i}", sizes, backward, length))
+        kernels.append(_random_kernel(rng, f"k{i}", sizes, backward, length, tilings))
         feeds += [(s, i, o) for o, s in enumerate(sources)]
     if counted:
         kernels = [
@@ -134,10 +149,21 @@ def random_task() -> Callable[..., tuple[Workload, System]]:
         counted: bool = False,
         elided: bool = False,
         length: int = 8,
+        tilings: Sequence[Axis] = ANY_TILING,
+        star: bool = False,
         **changes: Any,
     ) -> tuple[Workload, System]:
         rng = random.Random(seed)
-        graph = _random_graph(rng, n, twins=twins, counted=counted, elided=elided, length=length)
+        graph = _random_graph(
+            rng,
+            n,
+            twins=twins,
+            counted=counted,
+            elided=elided,
+            length=length,
+            tilings=tilings,
+            star=star,
+        )
         workload = Workload(
             graph=graph,
             n_layers=rng.choice([1, 2, 4]),
@@ -181,7 +207,12 @@ def random_load(
     """Return a builder of a random load of one chip, with an SRAM that splits the graph."""
 
     def build(
-        seed: int, n: int = 5, *, tight: float | None = None, memory: float | None = None, **how: Any
+        seed: int,
+        n: int = 5,
+        *,
+        tight: float | None = None,
+        memory: float | None = None,
+        **how: Any,
     ) -> ChipLoad:
         """``tight``, ``memory``: where in its interesting range the capacity lies, 0 to 1."""
         rng = random.Random(seed * 7919 + 1)
@@ -199,8 +230,6 @@ def random_load(
         assert plan is not None
         options = make_options(workload, arrays, plan, rng.choice([2, 4, 8]), rules)
         codes = [rng.choice([a for a in range(5) if row[a]]) for row in options.allowed]
-        import numpy as np
-
         load = make_load(workload, system, arrays, plan, options, np.array(codes), rules)
         load = replace(load, **changes)
         return _squeezed(load, rng, tight, memory)
@@ -222,7 +251,7 @@ def _squeezed(
 ) -> ChipLoad:
     alone = [sram_of(load, {i}) for i in range(load.n)]
     everything = sram_of(load, set(range(load.n)))
-    low, high = max(alone), max(everything, max(alone)) + 1
+    low, high = max(alone), max(everything, *alone) + 1
     share = rng.choice([0.0, 0.1, 0.3, 0.6, 1.0]) if tight is None else tight
     capacity = math.ceil(low + share * (high - low))
     load = replace(load, sram_capacity=float(capacity))

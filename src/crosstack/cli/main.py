@@ -73,9 +73,7 @@ class Style(StrEnum):
 @app.callback()
 def options(
     context: typer.Context,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error.")
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """Read the options before the command."""
@@ -86,7 +84,7 @@ def options(
 
 
 @app.command("map")
-def map_(  # noqa: PLR0913 - one parameter per documented option
+def map_(
     file: File,
     rules: Rules = None,
     time_limit: Annotated[
@@ -215,7 +213,7 @@ def convert(
 
 
 @generate_app.command("llm")
-def generate_llm(  # noqa: PLR0913 - one parameter per documented option
+def generate_llm(
     hidden: Annotated[int, typer.Option(help="Model width.")],
     heads: Annotated[int, typer.Option(help="Attention heads; heads x head size = hidden.")],
     sequence: Annotated[int, typer.Option(help="Tokens of a sequence.")],
@@ -229,9 +227,7 @@ def generate_llm(  # noqa: PLR0913 - one parameter per documented option
     forward: Annotated[bool, typer.Option("--forward", help="Forward pass only.")] = False,
     system: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE", help="Take the machine and constraints from this file."
-        ),
+        typer.Option(metavar="FILE", help="Take the machine and constraints from this file."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write here.")

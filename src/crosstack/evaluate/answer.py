@@ -15,6 +15,7 @@ from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status,
 from crosstack.mapping.search import Progress, search
 from crosstack.model.rules import ModelRules, rules_named
 from crosstack.system.system import Parallelism, System
+from crosstack.version import __version__
 from crosstack.workload.graph import Axis, Workload
 
 __all__ = ["Answer", "evaluate_task", "given_answer", "mapping_from_dict", "optimise"]
@@ -34,8 +35,6 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the layout of `to_json`; see ``docs/result.md``."""
-        from crosstack import __version__
-
         e, m, c = self.evaluation, self.mapping, self.certificate
         return {
             "crosstack_version": __version__,
@@ -173,9 +172,7 @@ class Answer:
         if term not in says:
             close = nearest(term, says, 1)
             hint = f' Did you mean "{close[0]}"?' if close else ""
-            raise InputError(
-                Problem("term", f'got "{term}".{hint} Allowed: {", ".join(says)}.')
-            )
+            raise InputError(Problem("term", f'got "{term}".{hint} Allowed: {", ".join(says)}.'))
         return f"partition {partition}, {term}: {says[term]}."
 
     def _repr_html_(self) -> str | None:
@@ -280,7 +277,7 @@ def evaluate_task(
     mapping: Mapping | None = None,
     rules: ModelRules | str | None = None,
 ) -> Evaluation:
-    """Price a given mapping: ``evaluate(workload, system, mapping)`` or ``evaluate(task, mapping)``.
+    """Price a given mapping: ``(workload, system, mapping)`` or ``(task, mapping)``.
 
     Parameters
     ----------
@@ -331,9 +328,7 @@ def given_answer(task: Task, mapping: Mapping, rules: ModelRules | str | None = 
     )
 
 
-def _given_cores(
-    rows: list[dict[str, Any]], task: Task
-) -> tuple[tuple[int, int], ...] | None:
+def _given_cores(rows: list[dict[str, Any]], task: Task) -> tuple[tuple[int, int], ...] | None:
     """Return the cores of a saved answer, where the machine deals cores and all are there."""
     if task.system.chip.utilization is not None:
         return None

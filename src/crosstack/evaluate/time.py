@@ -246,9 +246,7 @@ def _network_bytes(arrays: GraphArrays, options: Options, codes: Ints) -> float:
     moved = float((options.bytes_moved[rows, codes]).sum())
     if len(arrays.source):
         edges = np.arange(len(arrays.source))
-        moved += float(
-            options.edge_bytes[edges, codes[arrays.source], codes[arrays.target]].sum()
-        )
+        moved += float(options.edge_bytes[edges, codes[arrays.source], codes[arrays.target]].sum())
     return moved
 
 
@@ -262,9 +260,7 @@ def _kernels(
 ) -> tuple[KernelTerms, ...]:
     names = _collectives(arrays, options, codes)
     dealt = {
-        kernel: (lanes, stages)
-        for cost in costs
-        for kernel, lanes, stages in cost.cores or ()
+        kernel: (lanes, stages) for cost in costs for kernel, lanes, stages in cost.cores or ()
     }
     where = {i: p for p, mask in enumerate(masks) for i in range(load.n) if mask >> i & 1}
     rows = np.arange(arrays.n)

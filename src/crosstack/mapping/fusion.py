@@ -29,15 +29,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from crosstack.chip.chip import Overlap
+from crosstack.errors import InputError, Problem, nearest, require
 from crosstack.mapping.ideals import (
     IdealTables,
     Order,
+    bits,
     chain,
     collapse_twins,
     enumerate_ideals,
     make_tables,
     topological_chains,
 )
+from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.steps import TOLERANCE, Steps, least_compute
 from crosstack.mapping.wide import (
     Core,
@@ -48,13 +52,16 @@ from crosstack.mapping.wide import (
     triggered_masks,
     triggers_from,
 )
+from crosstack.model.arrays import GraphArrays
 from crosstack.model.partition import ChipLoad, combine
+from crosstack.model.rules import ModelRules
 
-__all__ = ["Fusion", "FusionProblem", "Slots", "fuse", "make_problem"]
+__all__ = ["Fusion", "FusionProblem", "Slots", "fuse", "make_problem", "make_slots", "simple_bound"]
 
 MOST_CELLS = 6_000_000  # of one table over ideals: about 50 MB
 LONG_GRAPH = 400  # kernels above which orders are cut into segments without tables
 MOST_ROUNDS = 4
+PRICES = (1.0, 0.8)  # of idle compute, in the bound for deferrable kernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +100,50 @@ def make_problem(
         labels = [(labels[i], slots.first[i], slots.last[i]) for i in range(load.n)]
     order = collapse_twins(load, preds, labels)
     return FusionProblem(load=load, order=order, slots=slots)
+
+
+def make_slots(
+    arrays: GraphArrays, constraints: Constraints, rules: ModelRules
+) -> tuple[Slots | None, bool]:
+    """Return which partitions each kernel may have, and whether directions stay apart."""
+    n, count = arrays.n, constraints.max_partitions
+    number = {name: i for i, name in enumerate(arrays.names)}
+    backward = arrays.backward.tolist()
+    halves = rules.halves_of_slots and any(backward)
+    separate = constraints.separate_directions or (halves and (count is None or count % 2 == 0))
+    if count is None and constraints.partitions:
+        count = n
+    if count is None or (count >= n and not constraints.partitions and not halves):
+        return None, separate
+    first, last = [0] * n, [count - 1] * n
+    if halves:
+        for i in range(n):
+            if backward[i]:
+                first[i] = count // 2
+            else:
+                last[i] = (count - 1) // 2
+    problems = []
+    for name, partition in constraints.partitions:
+        if name not in number:
+            close = ", ".join(f'"{c}"' for c in nearest(name, number))
+            problems.append(
+                Problem(
+                    f"constraints.partitions.{name}",
+                    f'no kernel is called "{name}".' + (f" Nearest: {close}." if close else ""),
+                )
+            )
+            continue
+        i = number[name]
+        require(
+            first[i] <= partition <= last[i],
+            f"constraints.partitions.{name}",
+            partition,
+            f"{first[i]} to {last[i]}",
+        )
+        first[i] = last[i] = partition
+    if problems:
+        raise InputError(problems)
+    return Slots(count=count, first=tuple(first), last=tuple(last)), separate
 
 
 # ---------------------------------------------------------------- the exact method
@@ -207,7 +258,7 @@ def fuse(
     """
     cache = {} if cache is None else cache
     limit = incumbent * (1 - TOLERANCE) if math.isfinite(incumbent) else math.inf
-    bound = _simple_bound(problem.load)
+    bound = simple_bound(problem.load)
     if not bound < limit:
         return None
     best = _heuristic(problem, limit, cache, deadline)
@@ -232,11 +283,14 @@ def _unknown(bound: float) -> Fusion:
     return Fusion(partitions=(), time=math.inf, bound=bound)
 
 
-def _simple_bound(load: ChipLoad) -> float:
-    """Return what all kernels need at least of their scarcest resource. [s]"""
+def simple_bound(load: ChipLoad, network: float | None = None) -> float:
+    """Return what all kernels need at least of their scarcest resource. [s]
+
+    ``network`` replaces the sum of the kernels' where a better bound on it is known. [s]
+    """
     compute = float(least_compute(load).sum())
     memory = sum(load.own_memory) + (0.0 if load.resident_alone else sum(load.weight_time))
-    network, data = sum(load.network), sum(load.data)
+    network, data = sum(load.network) if network is None else network, sum(load.data)
     network = max(network, data) if load.network_takes_maximum else network + data
     return combine(compute, memory, network, load.overlap)
 
@@ -300,15 +354,9 @@ def _fuse_wide(
     small = FusionProblem(load=core.load, order=core.order, slots=core.slots(problem.slots))
     tables = _all_ideals(small, most, cache) if core.deferrable and core.kernels else None
     if tables is not None:
-        steps = Steps(core.load, tables)
-        found, complete = _shortest_chain(small, steps, limit, deadline)
-        if complete:
-            core_bound = limit if found is None else found[0]
-            bound = max(bound, min(core_bound, limit))
-            if found is None:
-                return None if best is None else Fusion(
-                    partitions=best[1], time=best[0], bound=best[0]
-                )
+        bound = max(bound, _bound_by_core(problem, core, small, tables, limit, deadline))
+        if not bound < limit:
+            return None if best is None else Fusion(partitions=best[1], time=best[0], bound=best[0])
     if tables is not None and not bound_only:
         best = _rounds(problem, core, tables, best, limit, deadline)
     elif best is not None and not bound_only and problem.slots is None:
@@ -317,6 +365,51 @@ def _fuse_wide(
     if best is None:
         return _unknown(bound)
     return Fusion(partitions=best[1], time=best[0], bound=min(bound, best[0]))
+
+
+def _bound_by_core(
+    problem: FusionProblem,
+    core: Core,
+    small: FusionProblem,
+    tables: IdealTables,
+    limit: float,
+    deadline: float,
+) -> float:
+    """Bound a graph by the best sequence of its core; `math.inf` if nothing is below ``limit``.
+
+    Deferrable kernels may fill idle compute of any partition that ends after their inputs exist;
+    at price x per second of filling (``0 <= x <= 1``) the core's best sequence, each partition
+    credited x for what could fill it, plus x times all their compute is a lower bound for every x
+    (Lagrangian relaxation of "each runs once").
+    """
+    load = problem.load
+    compute = least_compute(load)
+    left_out = list(core.deferrable)
+    work = float(compute[left_out].sum())
+    number = {kernel: i for i, kernel in enumerate(core.kernels)}
+    fill = np.zeros(len(tables.masks))
+    for i in left_out:
+        needs = [number[k] for k in bits(problem.order.preds[i]) if k in number]
+        fill += tables.member[:, needs].all(axis=1) * compute[i]
+    extra = 0.0
+    if load.overlap is not Overlap.ALL:  # what never hides
+        extra = sum(load.network[i] + load.data[i] for i in left_out)
+        if load.network_takes_maximum:
+            extra = 0.0
+    prices = PRICES
+    if load.overlap is Overlap.NONE:
+        prices, work = (0.0,), work + sum(load.own_memory[i] for i in left_out)
+    best = 0.0
+    for price in prices:
+        added = (work if load.overlap is Overlap.NONE else price * work) + extra
+        steps = Steps(core.load, tables, price=price, fill=fill)
+        found, complete = _shortest_chain(small, steps, limit - added, deadline)
+        if not complete:
+            break
+        if found is None:
+            return math.inf
+        best = max(best, found[0] + added)
+    return best
 
 
 def _rounds(

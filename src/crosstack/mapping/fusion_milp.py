@@ -49,7 +49,9 @@ def as_milp(problem: FusionProblem, n_partitions: int) -> FusionMilp:
         ),
         before=tuple((i, j) for j, preds in enumerate(problem.order.preds) for i in bits(preds)),
         first=(0,) * load.n if slots is None else slots.first,
-        last=(count - 1,) * load.n if slots is None else slots.last,
+        last=(count - 1,) * load.n
+        if slots is None
+        else tuple(min(p, count - 1) for p in slots.last),
         counted=tuple(bool(load.counted >> i & 1) for i in range(load.n)),
         bandwidth=load.bandwidth,
         sram_capacity=load.sram_capacity,

@@ -15,39 +15,28 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+import multiprocessing
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
-
-from crosstack.chip.chip import Overlap
-from crosstack.errors import InfeasibleError, InputError, Problem, nearest, require
-from crosstack.mapping.fusion import Fusion, Slots, fuse, make_problem
-from crosstack.mapping.ideals import IdealTables
+from crosstack.errors import InfeasibleError, InputError, Problem
+from crosstack.mapping.boxes import PROOF, Box, Boxes, Lack
+from crosstack.mapping.fusion import make_slots
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status
 from crosstack.mapping.parallelism import plans
-from crosstack.mapping.sharding import dominated_axes, eliminate, given_axes, with_given
-from crosstack.model.arrays import AXES, Floats, GraphArrays, Ints, graph_arrays
-from crosstack.model.iteration import iteration, layer_time_below
-from crosstack.model.options import Options, allowed_axes, make_options
-from crosstack.model.partition import (
-    ChipLoad,
-    PartitionCost,
-    live_size,
-    make_load,
-    partition_cost,
-    relaxed_load,
-)
+from crosstack.mapping.sharding import given_axes
+from crosstack.model.arrays import Floats, graph_arrays
+from crosstack.model.iteration import iteration
+from crosstack.model.options import allowed_axes, make_options
 from crosstack.model.plan import Plan, tile_counts
 from crosstack.model.rules import ModelRules
 from crosstack.system.system import System
 from crosstack.workload.graph import Workload
 
 __all__ = ["Progress", "search"]
-
-PROOF = 1e-9  # relative gap that counts as none
-Domains = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,391 +47,6 @@ class Progress:
     bound: float
     boxes_done: int
     boxes_waiting: int
-
-
-@dataclass(slots=True)
-class _Box:
-    plan: Plan
-    n_tiles: int
-    domains: Domains | None  # None: not opened yet
-    fused: bool = False
-    partitions: tuple[int, ...] = ()
-
-
-@dataclass(slots=True)
-class _Lack:
-    """What was closest to fitting among what did not."""
-
-    resource: str = ""
-    demand: float = math.inf
-    limit: float = 1.0
-    where: str = ""
-    levers: tuple[str, ...] = ()
-
-    def offer(
-        self, resource: str, demand: float, limit: float, where: str, levers: tuple[str, ...]
-    ) -> None:
-        if demand / limit < self.demand / self.limit:
-            self.resource, self.demand, self.limit = resource, demand, limit
-            self.where, self.levers = where, levers
-
-
-@dataclass(slots=True)
-class _Search:
-    workload: Workload
-    system: System
-    constraints: Constraints
-    rules: ModelRules
-    deadline: float
-    gap: float
-    arrays: GraphArrays
-    given: dict[int, int]
-    slots: Slots | None
-    separate: bool
-    unfused: bool
-    best: float = math.inf
-    mapping: Mapping | None = None
-    lack: _Lack = field(default_factory=_Lack)
-    tables: dict[object, IdealTables | None] = field(default_factory=dict)
-    options: dict[tuple[int, int], Options] = field(default_factory=dict)
-    fewest_bytes: float | None = None
-    left_bound: float = math.inf
-
-    # ------------------------------------------------------------ loads
-
-    def table(self, plan: Plan, n_tiles: int) -> Options:
-        key = (id(plan), n_tiles)
-        if key not in self.options:
-            if len(self.options) > 512:
-                self.options.clear()
-            self.options[key] = make_options(
-                self.workload, self.arrays, plan, n_tiles, self.rules
-            )
-        return self.options[key]
-
-    def load(self, box: _Box, codes: Ints) -> ChipLoad:
-        options = self.table(box.plan, box.n_tiles)
-        return make_load(
-            self.workload, self.system, self.arrays, box.plan, options, codes, self.rules
-        )
-
-    def total(self, plan: Plan, layer_time: float) -> float:
-        return iteration(plan, layer_time, self.system.chip.overlap, self.rules).time
-
-    def target(self) -> float:
-        """Only times below this are of interest."""
-        return self.best * (1 - max(self.gap, PROOF / 10)) if self.mapping else math.inf
-
-    def layer_limit(self, plan: Plan, total: float) -> float:
-        return layer_time_below(plan, total, self.system.chip.overlap, self.rules)
-
-    # ------------------------------------------------------------ bounds
-
-    def open(self, box: _Box) -> float:
-        """Set the domains of a box, without axes that another beats; return a bound. [s]"""
-        options = self.table(box.plan, box.n_tiles)
-        domains = tuple(tuple(d) for d in with_given(options.allowed, self.given))
-        if box.plan.tensor == 1:  # nothing is split, whatever the axis
-            domains = tuple(d[:1] for d in domains)
-        domains = self._tightened(domains, options)
-        if self.rules.bytes_first and box.plan.tensor > 1:
-            domains = self._tightened(self._of_fewest_bytes(domains, options), options)
-        box.domains = domains
-        return self.quick_bound(box)
-
-    def _of_fewest_bytes(self, domains: Domains, options: Options) -> Domains:
-        """Keep the axes that some sharding of fewest bytes uses."""
-        edges = (self.arrays.source, self.arrays.target, options.edge_bytes)
-        found = eliminate(domains, options.bytes_moved, edges)
-        limit = found.bound * (1 + PROOF)
-        _, best = next(found.solutions())
-        kept = list(domains)
-        for i, domain in enumerate(domains):
-            if len(domain) > 1:
-                kept[i] = tuple(
-                    axis
-                    for axis in domain
-                    if axis == best[i]
-                    or eliminate(
-                        (*domains[:i], (axis,), *domains[i + 1 :]), options.bytes_moved, edges
-                    ).bound
-                    <= limit
-                )
-        return tuple(kept)
-
-    def quick_bound(self, box: _Box) -> float:
-        """Bound on the iteration time of a box from totals alone; infinite if nothing fits."""
-        assert box.domains is not None
-        options = self.table(box.plan, box.n_tiles)
-        if not self._moves_fewest_bytes(box.domains, options, box.plan):
-            return math.inf
-        load = self._relaxed(box)
-        if not self._fits(load, box):
-            return math.inf
-        network = max(self._network(box.domains, options), sum(load.network))
-        compute = sum(_least_compute(load))
-        memory = sum(load.own_memory) + (0.0 if load.resident_alone else sum(load.weight_time))
-        data = sum(load.data)
-        network = max(network, data) if load.network_takes_maximum else network + data
-        overlap = self.system.chip.overlap
-        if overlap is Overlap.ALL:
-            layer = max(compute, memory, network)
-        elif overlap is Overlap.NONE:
-            layer = compute + memory + network
-        else:
-            layer = max(compute, memory) + network
-        return self.total(box.plan, layer)
-
-    def _relaxed(self, box: _Box) -> ChipLoad:
-        assert box.domains is not None
-        return relaxed_load(
-            self.workload,
-            self.system,
-            self.arrays,
-            box.plan,
-            self.table(box.plan, box.n_tiles),
-            box.domains,
-            self.rules,
-        )
-
-    def _network(self, domains: Domains, options: Options) -> float:
-        if not self.rules.fan_out_copies and _several_readers(self.arrays):
-            # Shared conversions are not pairwise; an edge's part of its producer's is.
-            cost = options.edge_time / _readers(self.arrays)[:, None, None]
-        else:
-            cost = options.edge_time
-        edges = (self.arrays.source, self.arrays.target, cost)
-        return eliminate(domains, options.network_time, edges).bound
-
-    def _moves_fewest_bytes(self, domains: Domains, options: Options, plan: Plan) -> bool:
-        if not self.rules.bytes_first or plan.tensor == 1:
-            return True
-        edges = (self.arrays.source, self.arrays.target, options.edge_bytes)
-        if self.fewest_bytes is None:
-            every = with_given(options.allowed, self.given)
-            self.fewest_bytes = eliminate(every, options.bytes_moved, edges).bound
-        found = eliminate(domains, options.bytes_moved, edges).bound
-        return found <= self.fewest_bytes * (1 + PROOF)
-
-    def _fits(self, load: ChipLoad, box: _Box) -> bool:
-        capacity = self.system.memory.capacity
-        if capacity is not None and load.memory_static > capacity:
-            plan = box.plan
-            self.lack.offer(
-                "main memory",
-                load.memory_static,
-                capacity,
-                f"a chip at tensor {plan.tensor} x pipeline {plan.pipeline} x data {plan.data}, "
-                f"{plan.layers_per_stage} layers a stage,",
-                (
-                    "more tensor or pipeline parallelism (fewer layers a stage)",
-                    "more memory a chip",
-                    "more chips",
-                ),
-            )
-            return False
-        good = True
-        for i in range(load.n):
-            cost = partition_cost(load, 1 << i)
-            if not cost.fits:
-                self._offer_alone(load, i, cost)
-                good = False
-        return good
-
-    def _offer_alone(self, load: ChipLoad, i: int, cost: PartitionCost) -> None:
-        if cost.sram > load.sram_capacity:
-            self.lack.offer(
-                "SRAM",
-                cost.sram,
-                load.sram_capacity,
-                f'kernel "{load.names[i]}" alone in a partition',
-                ("more SRAM", "more tensor parallelism", "shorter tiles (more of them)"),
-            )
-
-    # ------------------------------------------------------------ fusing
-
-    def fused(self, load: ChipLoad, limit: float, *, bound_only: bool = False) -> Fusion | None:
-        if self.unfused:
-            masks = tuple(1 << i for i in load.order)
-            costs = [partition_cost(load, mask) for mask in masks]
-            layer = sum(c.time for c in costs)
-            if not all(c.fits for c in costs) or not layer < limit:
-                return None
-            return Fusion(partitions=masks, time=layer, bound=layer)
-        problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
-        return fuse(
-            problem,
-            incumbent=limit,
-            cache=self.tables,
-            deadline=self.deadline,
-            bound_only=bound_only,
-        )
-
-    def offer(self, box: _Box, codes: Ints, partitions: tuple[int, ...], layer: float) -> None:
-        total = self.total(box.plan, layer)
-        if not total < self.best:
-            return
-        numbers = [0] * self.arrays.n
-        for number, mask in enumerate(partitions):
-            for i in range(self.arrays.n):
-                if mask >> i & 1:
-                    numbers[i] = number
-        self.best = total
-        self.mapping = Mapping(
-            sizes=box.plan.sizes,
-            parallelism=box.plan.parallelism,
-            microbatch_size=box.plan.microbatch_size,
-            n_tiles=box.n_tiles,
-            sharding=tuple(AXES[c] for c in codes.tolist()),
-            partitions=tuple(numbers),
-        )
-
-    def complete(self, box: _Box) -> None:
-        """Try whole shardings of a box: the best for weighted sums of its terms."""
-        assert box.domains is not None
-        options = self.table(box.plan, box.n_tiles)
-        peak = self.system.chip.peak_throughput * (self.system.chip.utilization or 1.0)
-        rest = options.work / peak + options.output_total / self.system.memory.bandwidth
-        tried: set[bytes] = set()
-        for weight in (1e-6, 1.0) if not self.rules.bytes_first else (1e-6,):
-            nodes = options.network_time + weight * rest
-            cost = options.edge_time
-            if self.rules.bytes_first and self.fewest_bytes:
-                scale = 1e6 * (float(options.network_time.max()) + 1e-9) / self.fewest_bytes
-                nodes = nodes + scale * options.bytes_moved
-                cost = cost + scale * options.edge_bytes
-            edges = (self.arrays.source, self.arrays.target, cost)
-            _, codes = next(eliminate(box.domains, nodes, edges).solutions())
-            if codes.tobytes() in tried:
-                continue
-            tried.add(codes.tobytes())
-            load = self.load(box, codes)
-            limit = self.layer_limit(box.plan, self.best)
-            found = self.fused(load, limit)
-            if found is not None and found.partitions:
-                self.offer(box, codes, found.partitions, found.time)
-
-    def fuse_box(self, box: _Box) -> float:
-        """Fuse a box; return a bound on the iteration time of what is left in it. [s]"""
-        assert box.domains is not None
-        limit = self.layer_limit(box.plan, self.target())
-        if all(len(d) == 1 for d in box.domains):
-            codes = np.array([d[0] for d in box.domains], dtype=np.int64)
-            found = self.fused(self.load(box, codes), limit)
-            if found is None:
-                return math.inf
-            if found.partitions:
-                self.offer(box, codes, found.partitions, found.time)
-            if found.proved:
-                return math.inf
-            return self.total(box.plan, found.bound)
-        found = self.fused(self._relaxed(box), limit, bound_only=True)
-        if found is None:
-            return math.inf
-        box.partitions = found.partitions
-        return self.total(box.plan, found.bound)
-
-    def halve(self, box: _Box) -> Iterator[_Box]:
-        """Split a box on the kernel whose axes differ most."""
-        assert box.domains is not None
-        options = self.table(box.plan, box.n_tiles)
-        bandwidth = self.system.memory.bandwidth
-        weight = options.network_time + options.output_total / bandwidth
-        edge = options.edge_time.max(axis=(1, 2)) if len(self.arrays.source) else np.zeros(0)
-        spread = np.zeros(self.arrays.n)
-        np.add.at(spread, self.arrays.source, edge)
-        np.add.at(spread, self.arrays.target, edge)
-        scores = [
-            float(np.ptp(weight[i, list(d)])) + 1e-3 * float(spread[i]) + 1e-15
-            if len(d) > 1
-            else -1.0
-            for i, d in enumerate(box.domains)
-        ]
-        i = int(np.argmax(scores))
-        for axis in box.domains[i]:
-            domains = (*box.domains[:i], (axis,), *box.domains[i + 1 :])
-            child = _Box(box.plan, box.n_tiles, self._tightened(domains, options))
-            yield child
-
-    def _tightened(self, domains: Domains, options: Options) -> Domains:
-        size = (
-            [options.work]
-            if self.system.chip.utilization is not None
-            else [options.m, options.k, options.columns]
-        )
-        terms = [
-            *size, options.output_tile, options.output_total, options.weight,
-            options.network_time, options.data_time,
-        ]  # fmt: skip
-        edge_terms = [options.edge_time]
-        if self.rules.bytes_first:
-            terms.append(options.bytes_moved)
-            edge_terms.append(options.edge_bytes)
-        edges = (self.arrays.source, self.arrays.target, np.stack(edge_terms, axis=3))
-        return tuple(
-            tuple(d) for d in dominated_axes(domains, [t.astype(float) for t in terms], edges)
-        )
-
-
-def _least_compute(load: ChipLoad) -> list[float]:
-    if load.staircases is None:
-        return list(load.compute)
-    return [
-        float((s.cores * s.cycles).min()) * scale / load.n_cores
-        for s, scale in zip(load.staircases, load.cycle_time, strict=True)
-    ]
-
-
-def _several_readers(arrays: GraphArrays) -> bool:
-    return len(set(arrays.source.tolist())) < len(arrays.source)
-
-
-def _readers(arrays: GraphArrays) -> Floats:
-    return np.bincount(arrays.source, minlength=arrays.n)[arrays.source].astype(float)
-
-
-def make_slots(
-    arrays: GraphArrays, constraints: Constraints, rules: ModelRules
-) -> tuple[Slots | None, bool]:
-    """Return which partitions each kernel may have, and whether directions stay apart."""
-    n, count = arrays.n, constraints.max_partitions
-    number = {name: i for i, name in enumerate(arrays.names)}
-    backward = arrays.backward.tolist()
-    halves = rules.halves_of_slots and any(backward)
-    separate = constraints.separate_directions or (halves and (count is None or count % 2 == 0))
-    if count is None and constraints.partitions:
-        count = n
-    if count is None or (count >= n and not constraints.partitions and not halves):
-        return None, separate
-    first, last = [0] * n, [count - 1] * n
-    if halves:
-        for i in range(n):
-            if backward[i]:
-                first[i] = count // 2
-            else:
-                last[i] = (count - 1) // 2
-    problems = []
-    for name, partition in constraints.partitions:
-        if name not in number:
-            close = ", ".join(f'"{c}"' for c in nearest(name, number))
-            problems.append(
-                Problem(
-                    f"constraints.partitions.{name}",
-                    f'no kernel is called "{name}".' + (f" Nearest: {close}." if close else ""),
-                )
-            )
-            continue
-        i = number[name]
-        require(
-            first[i] <= partition <= last[i],
-            f"constraints.partitions.{name}",
-            partition,
-            f"{first[i]} to {last[i]}",
-        )
-        first[i] = last[i] = partition
-    if problems:
-        raise InputError(problems)
-    return Slots(count=count, first=tuple(first), last=tuple(last)), separate
 
 
 def tile_choices(workload: Workload, constraints: Constraints, rules: ModelRules) -> list[int]:
@@ -457,28 +61,29 @@ def tile_choices(workload: Workload, constraints: Constraints, rules: ModelRules
     return [int(c) for c in counts[::-1]]
 
 
-def _roots(search: _Search) -> list[tuple[float, _Box]]:
-    """Every plan with every number of tiles worth trying, with the compute bound of the plan."""
-    chip = search.system.chip
-    rate = search.system.n_chips * chip.peak_throughput * (chip.utilization or 1.0)
-    floor = search.workload.work / rate
-    tiles = tile_choices(search.workload, search.constraints, search.rules)
-    constraints = search.constraints
+def _roots(state: Boxes) -> list[tuple[float, Box]]:
+    """Every plan with every number of tiles worth trying, with a bound from compute alone."""
+    chip, workload = state.system.chip, state.workload
+    rate = chip.peak_throughput * (chip.utilization or 1.0)
+    tiles = tile_choices(workload, state.constraints, state.rules)
     roots = []
-    for plan in plans(search.workload, search.system, search.rules, constraints.microbatch_size):
-        for n_tiles in _useful_tiles(search, plan, tiles):
-            roots.append((floor, _Box(plan, n_tiles, None)))
+    microbatch = state.constraints.microbatch_size
+    for plan in plans(workload, state.system, state.rules, microbatch):
+        layer = workload.graph.work / plan.tensor / rate
+        floor = iteration(plan, layer, chip.overlap, state.rules).time
+        roots.append((floor, Box(plan, tiles[0], None)))
     return roots
 
 
-def _useful_tiles(search: _Search, plan: Plan, tiles: list[int]) -> list[int]:
-    """Drop tile counts that a larger one beats in every respect."""
-    if search.system.chip.utilization is None:
+def _useful_tiles(state: Boxes, plan: Plan) -> list[int]:
+    """Numbers of tiles that no larger number beats in every respect."""
+    tiles = tile_choices(state.workload, state.constraints, state.rules)
+    if state.system.chip.utilization is None:
         return tiles
-    allowed = allowed_axes(search.arrays)
+    allowed = allowed_axes(state.arrays)
     kept: list[tuple[int, list[Floats]]] = []
     for count in tiles:
-        o = make_options(search.workload, search.arrays, plan, count, search.rules)
+        o = make_options(state.workload, state.arrays, plan, count, state.rules)
         terms = [o.work, o.output_tile, o.output_total, o.weight, o.network_time, o.data_time]
         beaten = any(
             all((a <= b)[allowed].all() for a, b in zip(better, terms, strict=True))
@@ -486,9 +91,8 @@ def _useful_tiles(search: _Search, plan: Plan, tiles: list[int]) -> list[int]:
         )
         if not beaten:
             kept.append((count, terms))
-            search.options[id(plan), count] = o
         elif len(kept) == 1 and count < tiles[0] // 8:
-            break  # the longest tiles only need more SRAM
+            break  # longer tiles only need more SRAM
     return [count for count, _ in kept]
 
 
@@ -508,11 +112,12 @@ def search(
     Parameters
     ----------
     time_limit : float
-        Seconds after which the best mapping so far is returned with its bound. [s]
+        Seconds after which the best mapping so far is returned with its bound; one mapping is
+        looked for however long that takes. [s]
     gap : float
         Relative gap at which to stop. [1]
     jobs : int
-        Processes that search together. [1]
+        Processes that share the plans among them. [1]
     progress : callable, optional
         Called now and then with a `Progress`.
 
@@ -524,15 +129,60 @@ def search(
         If constraints name unknown kernels or contradict the rules.
     """
     started = time.perf_counter()
+    state = _state(workload, system, constraints, rules, started + time_limit, gap)
+    roots = _roots(state)
+    if not roots:
+        raise _no_plan(workload, system, constraints)
+    if jobs > 1 and len(roots) > 1:
+        outcome = _run_together(state, min(jobs, len(roots)), time_limit)
+    else:
+        outcome = _run(state, roots, progress)
+    if outcome.mapping is None:
+        raise _infeasible(state, outcome.lack)
+    bound = min(outcome.bound, outcome.best)
+    proved = bound >= outcome.best * (1 - PROOF)
+    status = Status.OPTIMAL if proved else Status.LIMIT if outcome.stopped else Status.FEASIBLE
+    free, given = _covered(system, constraints)
+    certificate = Certificate(
+        status=status,
+        objective=outcome.best,
+        bound=outcome.best if proved else bound,
+        method=_method(rules),
+        free=free,
+        given=given,
+        runtime=time.perf_counter() - started,
+    )
+    return outcome.mapping, certificate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """What a run found: ``bound`` holds for every mapping it was asked about. [s]"""
+
+    best: float
+    mapping: Mapping | None
+    bound: float
+    stopped: bool
+    lack: Lack
+
+
+def _state(
+    workload: Workload,
+    system: System,
+    constraints: Constraints,
+    rules: ModelRules,
+    deadline: float,
+    gap: float,
+) -> Boxes:
     arrays = graph_arrays(workload.graph)
     slots, separate = make_slots(arrays, constraints, rules)
     full = constraints.max_partitions == arrays.n and not constraints.partitions
-    state = _Search(
+    return Boxes(
         workload=workload,
         system=system,
         constraints=constraints,
         rules=rules,
-        deadline=started + time_limit,
+        deadline=deadline,
         gap=gap,
         arrays=arrays,
         given=given_axes(arrays, constraints.sharding, allowed_axes(arrays)),
@@ -540,76 +190,120 @@ def search(
         separate=separate,
         unfused=constraints.kernel_by_kernel or (rules.full_count_unfused and full),
     )
-    bound, stopped = _run(state, progress)
-    if state.mapping is None:
-        raise _infeasible(state, stopped)
-    bound = min(bound, state.left_bound, state.best)
-    proved = bound >= state.best * (1 - PROOF)
-    if proved:
-        status = Status.OPTIMAL
-    elif stopped:
-        status = Status.LIMIT
-    else:
-        status = Status.FEASIBLE
-    free, given = _covered(system, constraints)
-    certificate = Certificate(
-        status=status,
-        objective=state.best,
-        bound=state.best if proved else bound,
-        method=_method(state),
-        free=free,
-        given=given,
-        runtime=time.perf_counter() - started,
-    )
-    return state.mapping, certificate
 
 
-def _run(state: _Search, progress: Callable[[Progress], None] | None) -> tuple[float, bool]:
-    """Best-first search; return the least bound left and whether the time limit stopped it."""
+def _run(
+    state: Boxes, roots: list[tuple[float, Box]], progress: Callable[[Progress], None] | None
+) -> _Outcome:
+    """Best-first search: always the box with the least bound; open, fuse or halve it."""
     ticket = itertools.count()
-    heap = [(bound, -0, next(ticket), box) for bound, box in _roots(state)]
+    heap = [(bound, 0, next(ticket), box) for bound, box in roots]
     heapq.heapify(heap)
-    done = 0
+    done, stopped = 0, False
     while heap:
         bound, depth, _, box = heapq.heappop(heap)
         if not bound < state.target():
-            return bound, False
-        if time.perf_counter() > state.deadline and state.mapping is not None:
-            return bound, True
+            state.prune(bound)
+            break
+        if time.perf_counter() > state.deadline and math.isfinite(state.incumbent()):
+            state.left_bound, stopped = min(state.left_bound, bound), True
+            break
         if progress is not None:
+            best = state.incumbent()
             progress(
                 Progress(
-                    objective=state.best,
-                    bound=min(bound, state.best),
+                    objective=best,
+                    bound=min(bound, best),
                     boxes_done=done,
                     boxes_waiting=len(heap),
                 )
             )
-        if box.domains is None:
-            better = max(bound, state.open(box))
-        elif not box.fused:
-            box.fused = True
-            single = all(len(d) == 1 for d in box.domains)
-            if not single and (state.mapping is None or depth == 0):
-                state.complete(box)
-            found = state.fuse_box(box)
-            done += 1
-            better = max(bound, found)
-            if single and math.isfinite(found):  # fused by a heuristic: nothing left to split
-                state.left_bound = min(state.left_bound, better)
-                continue
+        for better, deeper, child in _advance(state, box, bound, depth):
+            if better < state.target():
+                heapq.heappush(heap, (better, deeper, next(ticket), child))
+            else:
+                state.prune(better)
+        done += 1
+    return _Outcome(
+        best=state.incumbent(),
+        mapping=state.mapping,
+        bound=state.left_bound,
+        stopped=stopped,
+        lack=state.lack,
+    )
+
+
+def _advance(state: Boxes, box: Box, bound: float, depth: int) -> Iterator[tuple[float, int, Box]]:
+    """Yield what a box becomes, with better bounds: itself, sharper, or its parts."""
+    if not box.tiled:
+        box.tiled = True
+        for n_tiles in _useful_tiles(state, box.plan):
+            yield bound, depth, Box(box.plan, n_tiles, None, tiled=True)
+    elif box.domains is None:
+        yield max(bound, state.open(box)), depth, box
+    elif not box.fused:
+        box.fused = True
+        single = all(len(d) == 1 for d in box.domains)
+        if not single and (state.mapping is None or depth == 0):
+            state.complete(box)
+        found = state.fuse_box(box)
+        if single and math.isfinite(found):  # fused by a heuristic: nothing left to split
+            state.left_bound = min(state.left_bound, max(bound, found))
         else:
-            for child in state.halve(box):
-                quick = max(bound, state.quick_bound(child))
-                if quick < state.target():
-                    heapq.heappush(heap, (quick, depth - 1, next(ticket), child))
-            continue
-        if better < state.target():
-            heapq.heappush(heap, (better, depth, next(ticket), box))
-    return state.best, False
+            yield max(bound, found), depth, box
+    else:
+        for child in state.halve(box):
+            yield max(bound, state.quick_bound(child)), depth - 1, child
+
+
+# ---------------------------------------------------------------- several processes
+
+
+def _run_together(state: Boxes, jobs: int, time_limit: float) -> _Outcome:
+    """Share the plans among processes, which share the best time."""
+    context = multiprocessing.get_context("spawn")
+    shared = context.Value("d", math.inf)
+    inputs = (state.workload, state.system, state.constraints, state.rules, time_limit, state.gap)
+    with ProcessPoolExecutor(
+        jobs, mp_context=context, initializer=_join, initargs=(shared,)
+    ) as pool:
+        runs = list(pool.map(_share, [(*inputs, part, jobs) for part in range(jobs)]))
+    best = min(runs, key=lambda run: run.best if run.mapping is not None else math.inf)
+    found = [run for run in runs if run.mapping is not None]
+    winner = min(found, key=lambda run: run.best) if found else best
+    lack = min((run.lack for run in runs), key=lambda lack: lack.demand / lack.limit)
+    return _Outcome(
+        best=winner.best,
+        mapping=winner.mapping,
+        bound=min(run.bound for run in runs),
+        stopped=any(run.stopped for run in runs),
+        lack=lack,
+    )
+
+
+_shared: list[Any] = []  # the best time of all processes, set once in each
+
+
+def _join(shared: Any) -> None:
+    _shared[:] = [shared]
+
+
+def _share(
+    task: tuple[Workload, System, Constraints, ModelRules, float, float, int, int],
+) -> _Outcome:
+    workload, system, constraints, rules, time_limit, gap, part, parts = task
+    deadline = time.perf_counter() + time_limit
+    state = _state(workload, system, constraints, rules, deadline, gap)
+    state.shared = _shared[0]
+    roots = sorted(_roots(state), key=lambda root: root[0])
+    return _run(state, roots[part::parts], None)
+
+
+# ---------------------------------------------------------------- what to say
 
 
 def _covered(system: System, constraints: Constraints) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Name the decisions that were free and those that were given."""
     decided = {
         "dimension sizes": all(d.size is not None for d in system.network),
         "parallelism": all(d.parallelism is not None for d in system.network),
@@ -631,13 +325,23 @@ def _covered(system: System, constraints: Constraints) -> tuple[tuple[str, ...],
     return tuple(free), tuple(given)
 
 
-def _method(state: _Search) -> str:
-    first = "sharding of fewest bytes first, ties by time; " if state.rules.bytes_first else ""
+def _method(rules: ModelRules) -> str:
+    first = "sharding of fewest bytes first, ties by time; " if rules.bytes_first else ""
     return f"{first}branch and bound over shardings, shortest path over order ideals for fusion"
 
 
-def _infeasible(state: _Search, stopped: bool) -> InfeasibleError:
-    lack = state.lack
+def _no_plan(workload: Workload, system: System, constraints: Constraints) -> InputError:
+    return InputError(
+        Problem(
+            "workload.global_batch_size",
+            f"got {workload.global_batch_size}; allowed: a multiple of the data-parallel degree "
+            f"and the microbatch size ({constraints.microbatch_size or 'free'}) that some use of "
+            f"the {system.n_chips} chips has.",
+        )
+    )
+
+
+def _infeasible(state: Boxes, lack: Lack) -> InfeasibleError:
     if lack.resource:
         return InfeasibleError(
             resource=lack.resource,
@@ -647,14 +351,12 @@ def _infeasible(state: _Search, stopped: bool) -> InfeasibleError:
             where=lack.where,
             levers=lack.levers,
         )
-    if not math.isfinite(lack.demand):
-        count = state.slots.count if state.slots else state.arrays.n
-        return InfeasibleError(
-            resource="partitions",
-            demand=float(count + 1),
-            limit=float(count),
-            unit="partitions",
-            where="fusing the kernels under the SRAM, memory and pins",
-            levers=("more partitions", "fewer pinned kernels", "more SRAM"),
-        )
-    raise AssertionError("no mapping and no reason")
+    count = state.slots.count if state.slots else state.arrays.n
+    return InfeasibleError(
+        resource="partitions",
+        demand=float(count + 1),
+        limit=float(count),
+        unit="partitions",
+        where="fusing the kernels under the SRAM, the memory and the pins",
+        levers=("more partitions", "fewer pinned kernels", "more SRAM"),
+    )

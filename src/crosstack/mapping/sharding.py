@@ -201,9 +201,7 @@ def _entries(scope: set[int], domains: Sequence[Sequence[int]]) -> int:
     return entries
 
 
-def _minimise_out(
-    kernel: int, group: list[_Table], domains: Sequence[Sequence[int]]
-) -> _Table:
+def _minimise_out(kernel: int, group: list[_Table], domains: Sequence[Sequence[int]]) -> _Table:
     scope = tuple(sorted({i for table in group for i in table.scope}))
     total: Floats = np.zeros([len(domains[i]) for i in scope])
     for table in group:
@@ -313,5 +311,3 @@ def _edges_beat(
 def make_edges(arrays: GraphArrays, cost: Floats) -> _Edges:
     """Return (source, target, cost) of the graph's edges."""
     return arrays.source, arrays.target, cost
-
-

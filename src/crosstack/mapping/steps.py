@@ -51,7 +51,7 @@ def least_compute(load: ChipLoad) -> Floats:
     if load.staircases is None:
         return np.array(load.compute)
     area = [float((s.cores * s.cycles).min()) for s in load.staircases]
-    return np.array(area) * np.array(load.cycle_time) / load.n_cores
+    return np.asarray(np.array(area) * np.array(load.cycle_time) / load.n_cores)
 
 
 def _sums(load: ChipLoad, tables: IdealTables) -> Sums:
@@ -104,18 +104,33 @@ def _sums(load: ChipLoad, tables: IdealTables) -> Sums:
 
 
 class Steps:
-    """Prices every step that leaves an ideal, all at once."""
+    """Prices every step that leaves an ideal, all at once.
 
-    def __init__(self, load: ChipLoad, tables: IdealTables) -> None:
+    With a ``price`` in (0, 1] the time of a step is reduced by that share of its idle compute, at
+    most of ``fill`` [s] at the ideal it leads to: the Lagrangian of kernels left out that may run
+    in any partition (`crosstack.mapping.wide`).
+    """
+
+    def __init__(
+        self,
+        load: ChipLoad,
+        tables: IdealTables,
+        *,
+        price: float = 0.0,
+        fill: Floats | None = None,
+    ) -> None:
         self.load, self.tables, self.sums = load, tables, _sums(load, tables)
         self.total = np.array([flow.total for flow in load.flows]) / load.bandwidth
         self.tile = np.array([flow.tile for flow in load.flows])
         self.shared = np.array([flow.mask.bit_count() > 1 for flow in load.flows], dtype=np.bool_)
         self.alone = [partition_cost(load, 1 << i) for i in range(load.n)]
-        self.memory_binds = (
-            sum(flow.total for flow in load.flows) > load.memory_limit
-        )
+        self.memory_binds = sum(flow.total for flow in load.flows) > load.memory_limit
         self.needs = None if load.staircases is None else _core_needs(load)
+        self.price, self.fill = price, fill
+        if price:
+            self.sums.rest = (1 - price) * self.sums.rest + price * (
+                self.sums.compute[-1] - self.sums.compute
+            )
         self.ends = np.searchsorted(tables.count, np.arange(load.n + 2))
 
     def leave(self, j: int, limit: float) -> tuple[Ints, Floats]:
@@ -136,7 +151,8 @@ class Steps:
         # Cheap terms first: they drop most steps.
         compute = s.compute[to] - s.compute[j]
         network = self._network(to, j)
-        keep = np.maximum(compute, network) + s.rest[to] < limit
+        least = compute if self.price else np.maximum(compute, network)
+        keep = least + s.rest[to] < limit
         to, compute, network = to[keep], compute[keep], network[keep]
         if not len(to):
             return to, compute
@@ -162,22 +178,27 @@ class Steps:
             memory[position] = cost.memory
             fits[position] = cost.fits and (not self.memory_binds or fits[position])
         to, compute, memory, network = to[fits], compute[fits], memory[fits], network[fits]
-        time = self._combine(compute, memory, network)
+        time = self._priced(self._combine(compute, memory, network), compute, network, to)
         keep = time + s.rest[to] < limit
         to, compute, memory, network = to[keep], compute[keep], memory[keep], network[keep]
         if self.needs is None or not len(to):
             return to, time[keep]
-        compute = self._dealt(to, j)
-        return to, self._combine(compute, memory, network)
+        time = self._combine(self._dealt(to, j), memory, network)
+        return to, self._priced(time, compute, network, to)
+
+    def _priced(self, time: Floats, compute: Floats, network: Floats, to: Ints) -> Floats:
+        """Time less ``price`` for the compute that kernels left out could add for nothing."""
+        if not self.price or self.fill is None or self.load.overlap is Overlap.NONE:
+            return time
+        hidden = time if self.load.overlap is Overlap.ALL else time - network
+        return np.asarray(time - self.price * np.minimum(hidden - compute, self.fill[to]))
 
     def _network(self, to: Ints, j: int) -> Floats:
         s = self.sums
         network, data = s.network[to] - s.network[j], s.data[to] - s.data[j]
         return np.maximum(network, data) if self.load.network_takes_maximum else network + data
 
-    def _reads(
-        self, to: Ints, live: Ints, alive_total: Floats, j: int
-    ) -> tuple[Floats, Floats]:
+    def _reads(self, to: Ints, live: Ints, alive_total: Floats, j: int) -> tuple[Floats, Floats]:
         """Memory time and SRAM of tensors made before that the partition reads."""
         tables, single = self.tables, ~self.shared[live]
         died = ~tables.live[np.ix_(to, live[single])]

@@ -187,9 +187,7 @@ class _Growing:
     def time(self) -> float:
         load = self.load
         network = (
-            max(self.network, self.data)
-            if load.network_takes_maximum
-            else self.network + self.data
+            max(self.network, self.data) if load.network_takes_maximum else self.network + self.data
         )
         weights = 0.0 if load.resident_alone and self.mask == load.everything else self.weights
         memory = self.moved / load.bandwidth + self.own + weights
@@ -334,9 +332,7 @@ def _memory_fits(load: ChipLoad, masks: Sequence[int]) -> bool:
     return True
 
 
-def triggers_from(
-    core: Core, order: Order, partitions: Sequence[int] | None
-) -> dict[int, int]:
+def triggers_from(core: Core, order: Order, partitions: Sequence[int] | None) -> dict[int, int]:
     """Return a trigger per deferrable kernel: its inputs, or the core kernels that ran with it."""
     triggers = {i: order.preds[i] for i in core.deferrable}
     if partitions is None:

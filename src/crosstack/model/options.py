@@ -128,9 +128,7 @@ def make_options(
     output_total = output_tile * np.where(tiling == K, 1, tiles)
     network, bytes_moved = _node_network(workload, arrays, plan, output_total, rules)
     whole = (arrays.rows * arrays.columns)[:, None].astype(float)
-    spread = plan.n_microbatches * (
-        1 if rules.periodic_per_microbatch else plan.microbatch_size
-    )
+    spread = plan.n_microbatches * (1 if rules.periodic_per_microbatch else plan.microbatch_size)
     periodic = arrays.periodic_size[:, None] * (shard / whole) / spread
     data_time = np.where(
         periodic > 0, plan.periodic.fixed / spread + plan.periodic.per_byte * periodic, 0.0

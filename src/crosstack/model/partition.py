@@ -76,7 +76,8 @@ class ChipLoad:
 
     Times in [s], sizes in [B]; sequences over kernels in graph order. ``compute`` is exact where
     utilization is given, otherwise the least time with all cores; then ``staircases`` hold the
-    cycles. ``shapes`` are the extents of a tile: m, k, n, systolic. ``memory_limit`` is what tensors of one sequence may occupy of the main memory.
+    cycles. ``shapes`` are the extents of a tile: m, k, n, systolic. ``memory_limit`` is what
+    tensors of one sequence may occupy of the main memory.
     """
 
     n: int
@@ -176,7 +177,7 @@ def _fewest(extent: int, cells: int, n_cores: int) -> Ints:
     most = min(n_cores, -(-extent // cells))
     counts = np.arange(1, most + 1, dtype=np.int64)
     rounds = -(-extent // (counts * cells))
-    return counts[np.concatenate([[True], rounds[1:] < rounds[:-1]])]
+    return np.asarray(counts[np.concatenate([[True], rounds[1:] < rounds[:-1]])])
 
 
 def make_load(
@@ -240,7 +241,7 @@ def relaxed_load(
 
     def least(table: Floats) -> Floats:
         low = np.where(never, math.inf, table).min(axis=1)
-        return low.astype(table.dtype)
+        return np.asarray(low.astype(table.dtype))
 
     return _assemble(
         workload, system, arrays, plan, rules, network=network, pick=least, options=options
@@ -538,7 +539,9 @@ def partition_cost(
     elif cores is not None:
         dealt = tuple((i, *cores[i]) for i in members)
         fits = fits and sum(a * b for _, a, b in dealt) <= load.n_cores
-        compute = max((cycles(load, i, a, b) * load.cycle_time[i] for i, a, b in dealt), default=0.0)
+        compute = max(
+            (cycles(load, i, a, b) * load.cycle_time[i] for i, a, b in dealt), default=0.0
+        )
     elif members:
         deal = deal_cores(
             [(i, load.staircases[i], load.cycle_time[i]) for i in members], load.n_cores

@@ -6,13 +6,13 @@ import math
 
 from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import PartitionTerms
-from crosstack.report.drawing import Canvas
+from crosstack.report.drawing import Canvas, text_width
 from crosstack.report.graph_figure import Figure
 from crosstack.report.wording import common_scale, scaled
 
 __all__ = ["answer_bars"]
 
-LABEL, CHART, VALUE = 66.0, 270.0, 62.0
+LABEL, CHART, VALUE = 88.0, 250.0, 62.0
 BAR, ROW = 10.0, 44.0
 MOST_LABELLED = 60
 TERMS = ("compute", "memory", "network")
@@ -44,7 +44,9 @@ def answer_bars(answer: Answer) -> Figure:
             y = top + k * row + 5
             for i, time in enumerate(_terms(p)):
                 value = scaled(time, worth, decimals)
-                at = LABEL + time * scale + (7 if abs(time - p.time) * scale < 60 else 4)
+                at, mark = LABEL + time * scale + 4, LABEL + p.time * scale
+                if at - 4.5 < mark < at + text_width(value, 9):  # beside the mark, not on it
+                    at = mark + 5
                 canvas.text(at, y + i * (BAR + 1.5) + 8.5, value, size=9, cls="xs-muted")
     return Figure(canvas, LABEL + CHART + VALUE, bottom + 24)
 

@@ -5,6 +5,7 @@ A graph too large to follow edge by edge becomes a grid of small squares, one a 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from crosstack.evaluate.answer import Answer
@@ -15,12 +16,12 @@ from crosstack.report.wording import plural, sharding_words, time_words
 from crosstack.units import format_quantity
 from crosstack.workload.graph import Axis, ComputeUnit, DataflowGraph, Direction, Kernel
 
-__all__ = ["Figure", "answer_graph", "kernel_legend", "task_graph"]
+__all__ = ["MOST_KERNELS", "Figure", "answer_graph", "kernel_legend", "task_graph"]
 
 MOST_KERNELS = 300  # beyond, edges are a carpet and nobody reads the names
 NAME, DETAIL, PILL, HEADING = 11.0, 9.5, 8.5, 12.0
-NODE_HEIGHT, NARROWEST, WIDEST = 36.0, 76.0, 210.0
-FRAME_WIDTH = 400.0
+NODE_HEIGHT, NARROWEST, WIDEST = 36.0, 76.0, 250.0
+GUTTER = 136.0  # at the left of a frame, for what is said of the partition
 SQUARE, SQUARES = 14.0, 40
 
 
@@ -48,7 +49,7 @@ class _Card:
         """Wide enough for its lines, within reason."""
         second = text_width(self.detail, DETAIL)
         if self.pill:
-            second += _pill_width(self.pill) + 8
+            second += _pill_width(self.pill) + 12
         need = max(text_width(self.name, NAME, strong=True), second) + 16
         return min(WIDEST, max(NARROWEST, need))
 
@@ -87,7 +88,7 @@ def answer_graph(answer: Answer) -> Figure:
         _edges(graph),
         numbers,
         node_height=NODE_HEIGHT,
-        least_width=FRAME_WIDTH,
+        gutter=GUTTER,
     )
     canvas = Canvas()
     for partition, box in zip(e.partitions, layout.clusters, strict=True):
@@ -110,7 +111,6 @@ def task_graph(graph: DataflowGraph) -> Figure:
         _edges(graph),
         [0] * len(cards),
         node_height=NODE_HEIGHT,
-        titled=False,
     )
     canvas = Canvas()
     _wires(canvas, layout)
@@ -168,11 +168,13 @@ def _frame(canvas: Canvas, box: Box, number: int) -> None:
 
 
 def _title(canvas: Canvas, box: Box, p: PartitionTerms) -> None:
-    heading = fit(_heading(p), box.width - 40, HEADING, strong=True)
-    plate = text_width(heading, HEADING, strong=True)
-    canvas.box(box.x + 10, box.y + 4, plate + 18, 18, "xs-plate")
-    canvas.box(box.x + 12, box.y + 8, 10, 10, f"xs-{p.bound_by}", 2)
-    canvas.text(box.x + 28, box.y + 17, heading, size=HEADING, cls="xs-ink xs-strong")
+    room = GUTTER - 20
+    x, y = box.x + 14, box.y
+    canvas.box(x, y + 12, 10, 10, f"xs-{p.bound_by}", 2)
+    number = f"partition {p.number}"
+    canvas.text(x + 16, y + 21, number, size=HEADING, cls="xs-ink xs-strong", width=room - 16)
+    canvas.text(x, y + 38, time_words(p.time, 3), size=NAME, width=room)
+    canvas.text(x, y + 53, f"bound by {p.bound_by}", size=NAME, cls="xs-muted", width=room)
 
 
 def _node(canvas: Canvas, card: _Card, box: Box) -> None:
@@ -207,7 +209,7 @@ def _wires(canvas: Canvas, layout: Layout) -> None:
 def _curved(wire: Wire) -> str:
     points = wire.points
     path = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
-    for k, ((x0, y0), (x1, y1)) in enumerate(zip(points, points[1:], strict=False)):
+    for k, ((x0, y0), (x1, y1)) in enumerate(itertools.pairwise(points)):
         if k % 2:  # past a layer, straight down
             path += f" L{x1:.1f} {y1:.1f}"
             continue

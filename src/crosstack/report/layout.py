@@ -8,6 +8,7 @@ one a producer (``sugiyama1981``). The same input gives the same picture.
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ MOST_IN_LAYER = 6
 SWEEPS = 12
 NODE_GAP, DUMMY_WIDTH = 18.0, 8.0
 LAYER_GAP, TRACK_GAP, LANE_GAP = 30.0, 7.0, 9.0
-TITLE, PAD = 30.0, 16.0
+TOP, PAD = 18.0, 16.0
 
 Edge = tuple[int, int]
 Point = tuple[float, float]
@@ -72,8 +73,7 @@ def layered(
     clusters: Sequence[int],
     *,
     node_height: float,
-    least_width: float = 0.0,
-    titled: bool = True,
+    gutter: float = 0.0,
 ) -> Layout:
     """Lay a graph out in layers from top to bottom.
 
@@ -85,10 +85,10 @@ def layered(
         From node to node; acyclic, and never from a later cluster to an earlier one.
     clusters : sequence of int
         Of each node, from 0, none empty; clusters follow each other from top to bottom.
-    node_height, least_width : float
-        Of every node; of the clusters.
-    titled : bool
-        Whether clusters leave room for a title and a frame.
+    node_height : float
+        Of every node.
+    gutter : float
+        Room for words at the left of every cluster; 0 draws no frames.
 
     References
     ----------
@@ -96,22 +96,21 @@ def layered(
     """
     layers = _make_layers(widths, edges, clusters)
     _order(layers)
-    x = _across(layers)
+    x = _across(layers, len(widths))
     left = min(x[i] - layers.width[i] / 2 for i in range(len(x)))
     right = max(x[i] + layers.width[i] / 2 for i in range(len(x)))
-    inner = max(right - left, least_width - 2 * PAD)
-    shift = PAD - left + (inner - (right - left)) / 2
-    x = [at + shift for at in x]
+    frame = max(gutter, PAD) + right - left + PAD
+    x = [at + max(gutter, PAD) - left for at in x]
     tracks = _tracks(layers, edges, x)
     band = [0] * len(layers.rows)
     for i, cluster in enumerate(clusters):
         band[layers.rank[i]] = cluster
-    top, height, boxes = _down(band, tracks, node_height, inner + 2 * PAD, titled)
+    top, height, boxes = _down(band, tracks, node_height, frame, gutter > 0)
     nodes = tuple(
         Box(x=x[i] - widths[i] / 2, y=top[layers.rank[i]], width=widths[i], height=node_height)
         for i in range(len(widths))
     )
-    wires, used = _wires(layers, edges, nodes, x, top, tracks, inner + 2 * PAD)
+    wires, used = _wires(layers, edges, nodes, x, top, tracks, frame)
     return Layout(nodes=nodes, clusters=boxes, wires=wires, width=used, height=height)
 
 
@@ -142,7 +141,7 @@ def _make_layers(
             chain.append(dummy)
         chain.append(target)
         layers.chains[e] = chain
-        layers.links.extend(zip(chain, chain[1:], strict=False))
+        layers.links.extend(itertools.pairwise(chain))
     return layers
 
 
@@ -197,7 +196,7 @@ def _topological(before: list[list[int]], after: list[list[int]]) -> list[int]:
 
 
 def _order(layers: _Layers) -> None:
-    """Order every layer by the barycentres of its neighbours; keep the order with fewest crossings."""
+    """Order every layer by the barycentres of its neighbours; keep what crosses least."""
     up: list[list[int]] = [[] for _ in layers.width]
     down: list[list[int]] = [[] for _ in layers.width]
     for a, b in layers.links:
@@ -209,7 +208,7 @@ def _order(layers: _Layers) -> None:
         downwards = sweep % 2 == 0
         rows = layers.rows if downwards else layers.rows[::-1]
         near = up if downwards else down
-        for previous, row in zip(rows, rows[1:], strict=False):
+        for previous, row in itertools.pairwise(rows):
             # Positions relative to the width of the layer, so that layers stay centred.
             place = {i: (k + 0.5) / len(previous) for k, i in enumerate(previous)}
             own = {i: (k + 0.5) / len(row) for k, i in enumerate(row)}
@@ -225,7 +224,7 @@ def _order(layers: _Layers) -> None:
 
 def _crossings(rows: list[list[int]], down: list[list[int]]) -> int:
     total = 0
-    for row, following in zip(rows, rows[1:], strict=False):
+    for row, following in itertools.pairwise(rows):
         place = {i: k for k, i in enumerate(following)}
         seen: list[int] = []
         for i in row:
@@ -236,37 +235,61 @@ def _crossings(rows: list[list[int]], down: list[list[int]]) -> int:
     return total
 
 
-def _across(layers: _Layers) -> list[float]:
-    """Centres of all nodes: each near the mean of its neighbours, in order, not overlapping."""
-    near: list[list[int]] = [[] for _ in layers.width]
+def _across(layers: _Layers, n: int) -> list[float]:
+    """Centres of all nodes: each near the mean of its neighbours, in order, not overlapping.
+
+    Links among dummies (those numbered from ``n``) weigh most, so that long edges run straight.
+    """
+    near: list[list[tuple[int, int]]] = [[] for _ in layers.width]
     for a, b in layers.links:
-        near[a].append(b)
-        near[b].append(a)
+        weight = (1, 3, 12)[(a >= n) + (b >= n)]
+        near[a].append((b, weight))
+        near[b].append((a, weight))
+    weights = [max(1, sum(w for _, w in near[i])) for i in range(len(near))]
     x = [0.0] * len(layers.width)
     for row in layers.rows:
-        _place(row, [0.0] * len(row), layers.width, x)
-    for sweep in range(2 * SWEEPS):
+        _place(row, [0.0] * len(row), weights, layers.width, x)
+    for sweep in range(4 * SWEEPS):
         for row in layers.rows if sweep % 2 == 0 else layers.rows[::-1]:
-            wanted = [sum(x[j] for j in near[i]) / len(near[i]) if near[i] else x[i] for i in row]
-            _place(row, wanted, layers.width, x)
+            wanted = [
+                sum(x[j] * w for j, w in near[i]) / weights[i] if near[i] else x[i] for i in row
+            ]
+            _place(row, wanted, weights, layers.width, x)
+    _centre(layers, x)
     return x
 
 
-def _place(row: list[int], wanted: list[float], width: list[float], x: list[float]) -> None:
+def _centre(layers: _Layers, x: list[float]) -> None:
+    """Centre every run of layers that no short edge joins to the next."""
+    joined = {layers.rank[a] for a, _ in layers.links}
+    run: list[int] = []
+    for r, row in enumerate(layers.rows):
+        run += row
+        if r not in joined:
+            left = min(x[i] - layers.width[i] / 2 for i in run)
+            right = max(x[i] + layers.width[i] / 2 for i in run)
+            for i in run:
+                x[i] -= (left + right) / 2
+            run = []
+
+
+def _place(
+    row: list[int], wanted: list[float], weights: list[int], width: list[float], x: list[float]
+) -> None:
     """Least squares under the order and the widths: isotonic regression by pooling neighbours."""
     offsets, at = [], 0.0
     for k, i in enumerate(row):
         if k:
             at += (width[row[k - 1]] + width[i]) / 2 + NODE_GAP
         offsets.append(at)
-    pools: list[tuple[float, int]] = []
-    for want, offset in zip(wanted, offsets, strict=True):
-        total, count = want - offset, 1
-        while pools and pools[-1][0] / pools[-1][1] > total / count:
-            more, many = pools.pop()
-            total, count = total + more, count + many
-        pools.append((total, count))
-    means = [total / count for total, count in pools for _ in range(count)]
+    pools: list[tuple[float, int, int]] = []  # weighted sum, weight, nodes
+    for i, want, offset in zip(row, wanted, offsets, strict=True):
+        total, weight, count = (want - offset) * weights[i], weights[i], 1
+        while pools and pools[-1][0] / pools[-1][1] > total / weight:
+            more, heavy, many = pools.pop()
+            total, weight, count = total + more, weight + heavy, count + many
+        pools.append((total, weight, count))
+    means = [total / weight for total, weight, count in pools for _ in range(count)]
     for i, mean, offset in zip(row, means, offsets, strict=True):
         x[i] = mean + offset
 
@@ -274,7 +297,10 @@ def _place(row: list[int], wanted: list[float], width: list[float], x: list[floa
 def _tracks(
     layers: _Layers, edges: Sequence[Edge], x: list[float]
 ) -> dict[int, list[tuple[str, int]]]:
-    """Horizontal pieces of lane wires in the gap below each layer, from -1: ('out', producer) or ('in', edge)."""
+    """Horizontal pieces of lane wires in the gap below each layer; -1 is above the first.
+
+    A piece is ("out", producer) or ("in", edge).
+    """
     tracks: dict[int, list[tuple[str, int]]] = defaultdict(list)
     for e in sorted(layers.lanes, key=lambda e: (-x[edges[e][1]], e)):
         source, target = edges[e]
@@ -290,10 +316,10 @@ def _down(
     tracks: dict[int, list[tuple[str, int]]],
     node_height: float,
     width: float,
-    titled: bool,
+    framed: bool,
 ) -> tuple[list[float], float, tuple[Box, ...]]:
     """Tops of the layers, the whole height, and the frames of the clusters."""
-    pad, title = (PAD, TITLE) if titled else (4.0, 4.0)
+    pad, head = (PAD, TOP) if framed else (4.0, 4.0)
     top: list[float] = []
     boxes: list[Box] = []
     y = start = 2.0
@@ -301,7 +327,7 @@ def _down(
         ins = sum(kind == "in" for kind, _ in tracks.get(r - 1, ()))
         if r == 0 or cluster != band[r - 1]:
             start = y
-            y += title + TRACK_GAP * ins
+            y += head + TRACK_GAP * ins
         top.append(y)
         y += node_height
         last = r + 1 == len(band) or band[r + 1] != cluster
@@ -309,7 +335,7 @@ def _down(
         if last:
             y += pad + TRACK_GAP * outs
             boxes.append(Box(x=0.0, y=start, width=width, height=y - start))
-            y += 14.0 if titled else LAYER_GAP
+            y += 14.0 if framed else LAYER_GAP
         else:
             y += LAYER_GAP + TRACK_GAP * len(tracks.get(r, ()))
     return top, boxes[-1].y + boxes[-1].height + 2.0, tuple(boxes)
@@ -369,7 +395,7 @@ def _ports(
 
 
 def _lanes(layers: _Layers, edges: Sequence[Edge]) -> tuple[dict[int, int], int]:
-    """Give each producer of long edges the innermost lane that is free from it to its last reader."""
+    """Give each producer of long edges the innermost lane free down to its last reader."""
     reach: dict[int, int] = {}
     for e in layers.lanes:
         source, target = edges[e]
@@ -379,11 +405,11 @@ def _lanes(layers: _Layers, edges: Sequence[Edge]) -> tuple[dict[int, int], int]
     # Shortest first: wires that begin late and end early lie inside of those around them.
     for source in sorted(reach, key=lambda s: (reach[s] - layers.rank[s], s)):
         first, last = layers.rank[source], reach[source]
-        for lane, taken in enumerate(ends):
-            if all(last < a or b < first for a, b in taken):
-                break
-        else:
-            lane = len(ends)
+        free = (
+            lane for lane, taken in enumerate(ends) if all(last < a or b < first for a, b in taken)
+        )
+        lane = next(free, len(ends))
+        if lane == len(ends):
             ends.append([])
         ends[lane].append((first, last))
         lanes[source] = lane

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
+from crosstack.mapping.mapping import Mapping
 from crosstack.report.drawing import Canvas
 from crosstack.report.graph_figure import Figure
 from crosstack.report.wording import dimension_words, percent, plural, time_words
@@ -17,18 +17,20 @@ WIDTH = 400.0
 DOTS = 8
 
 
-def machine_figure(system: System, sizes: Sequence[int | None] | None = None) -> Figure:
-    """Return the machine; ``sizes`` are those of a mapping where the system leaves them free."""
+def machine_figure(system: System, mapping: Mapping | None = None) -> Figure:
+    """Return the machine; a mapping says what the system leaves free."""
     canvas = Canvas()
-    heading = f"{plural(system.n_chips, 'chip')} of {system.chip.name}"
+    heading = plural(system.n_chips, "chip")
+    if system.chip.name != "chip":
+        heading += f", {system.chip.name}"
     canvas.text(0, 13, heading, size=13, cls="xs-ink xs-strong", width=WIDTH)
     _chip(canvas, system, 26)
     _memory(canvas, system, 26)
     y = 200.0
     for i, dimension in enumerate(system.network):
-        size = sizes[i] if sizes else dimension.size
+        size = mapping.sizes[i] if mapping else dimension.size
         _dimension(canvas, dimension.kind, size, y)
-        words = dimension_words(system, sizes)[i].split(", ")
+        words = dimension_words(system, mapping)[i].split(", ")
         canvas.text(78, y + 24, words[0], size=12, cls="xs-ink xs-strong", width=WIDTH - 80)
         latency = f", latency {time_words(dimension.latency)}" if dimension.latency else ""
         canvas.text(
@@ -47,15 +49,20 @@ def _chip(canvas: Canvas, system: System, y: float) -> None:
         canvas.box(13 + k % columns * 17.8, y + 12 + k // columns * 15, 14, 11, "xs-fs", 2)
     cells = f"{plural(chip.n_cores, 'core')} of {chip.lanes} x {chip.stages} cells"
     canvas.text(13, y + 72, cells, cls="xs-ink xs-strong", width=214)
-    reach = "" if chip.utilization is None else f", {percent(chip.utilization)} reached"
-    rate = (
-        f"{format_quantity(chip.peak_throughput, 'FLOP/s')} at "
-        f"{format_quantity(chip.frequency, 'Hz')}{reach}"
+    peak, clock = (
+        format_quantity(chip.peak_throughput, "FLOP/s"),
+        format_quantity(chip.frequency, "Hz"),
     )
-    canvas.text(13, y + 87, rate, size=9.5, cls="xs-muted", width=214)
-    canvas.box(13, y + 98, 212, 44, "xs-card", 6)
-    canvas.text(23, y + 117, "SRAM", cls="xs-ink xs-strong")
-    canvas.text(23, y + 132, format_quantity(chip.sram_capacity, "B"), cls="xs-muted", width=190)
+    canvas.text(13, y + 87, f"{peak} at {clock}", size=9.5, cls="xs-muted", width=214)
+    if chip.utilization is None:
+        reach = "time of each kernel from its shape"
+    else:
+        reach = f"kernels reach {percent(chip.utilization)} of it"
+    canvas.text(13, y + 101, reach, size=9.5, cls="xs-muted", width=214)
+    canvas.box(13, y + 112, 212, 32, "xs-card", 6)
+    canvas.text(23, y + 132, "SRAM", cls="xs-ink xs-strong")
+    capacity = format_quantity(chip.sram_capacity, "B")
+    canvas.text(215, y + 132, capacity, cls="xs-muted", width=130, anchor="end")
 
 
 def _memory(canvas: Canvas, system: System, y: float) -> None:

@@ -6,11 +6,17 @@ from crosstack.evaluate.answer import Answer
 from crosstack.mapping.mapping import Task
 from crosstack.report.bars_figure import answer_bars
 from crosstack.report.drawing import Canvas, standalone, text_width
-from crosstack.report.graph_figure import Figure, answer_graph, kernel_legend, task_graph
+from crosstack.report.graph_figure import (
+    MOST_KERNELS,
+    Figure,
+    answer_graph,
+    kernel_legend,
+    task_graph,
+)
 from crosstack.report.machine_figure import machine_figure
 from crosstack.report.wording import certificate_sentence, headline, key_numbers
 
-__all__ = ["answer_svg", "bars_svg", "graph_svg", "machine_svg", "task_svg"]
+__all__ = ["answer_svg", "bars_svg", "graph_svg", "legend_svg", "machine_svg", "task_svg"]
 
 MARGIN = 20.0
 SIDE = 410.0
@@ -20,20 +26,18 @@ def answer_svg(answer: Answer) -> str:
     """Return an answer as one figure: the graph in partitions, their times, the key numbers."""
     graph, bars = answer_graph(answer), answer_bars(answer)
     side = Canvas()
-    legend = kernel_legend(
-        answer.task.workload.graph, collectives=any(k.collective for k in answer.evaluation.kernels)
-    )
+    legend = kernel_legend(answer.task.workload.graph, collectives=_shows_collectives(answer))
     y = _heading(side, "Key numbers", 0)
     for label, value in key_numbers(answer):
-        side.text(0, y + 10, label, cls="xs-muted", width=185)
-        side.text(SIDE - 8, y + 10, value, anchor="end", width=SIDE - 200)
+        side.text(0, y + 10, label, cls="xs-muted", width=225)
+        side.text(SIDE - 8, y + 10, value, anchor="end", width=SIDE - 240)
         y += 17
     y = _heading(side, "Time of every partition", y + 16)
     side.put(bars.canvas, 0, y)
     y = _heading(side, "Kernels", y + bars.height + 16)
     side.put(legend.canvas, 0, y)
     y = _heading(side, "Machine", y + legend.height + 16)
-    machine = machine_figure(answer.task.system, answer.mapping.sizes)
+    machine = machine_figure(answer.task.system, answer.mapping)
     side.put(machine.canvas, 0, y)
     return _page(
         headline(answer),
@@ -75,15 +79,19 @@ def bars_svg(answer: Answer) -> str:
 
 def machine_svg(answer: Answer) -> str:
     """Return the machine alone, to be put into a page that brings the colours."""
-    figure = machine_figure(answer.task.system, answer.mapping.sizes)
+    figure = machine_figure(answer.task.system, answer.mapping)
     return standalone(figure.canvas, figure.width, figure.height, "machine", own=False)
 
 
 def legend_svg(answer: Answer) -> str:
     """Return the legend alone, to be put into a page that brings the colours."""
-    used = any(k.collective for k in answer.evaluation.kernels)
-    figure = kernel_legend(answer.task.workload.graph, collectives=used)
+    figure = kernel_legend(answer.task.workload.graph, collectives=_shows_collectives(answer))
     return standalone(figure.canvas, figure.width, figure.height, "legend", own=False)
+
+
+def _shows_collectives(answer: Answer) -> bool:
+    kernels = answer.evaluation.kernels
+    return len(kernels) <= MOST_KERNELS and any(k.collective for k in kernels)
 
 
 def _heading(canvas: Canvas, words: str, y: float) -> float:

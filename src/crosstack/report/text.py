@@ -84,12 +84,14 @@ def kernel_table(answer: Answer) -> Group:
 
 def task_text(task: Task) -> Group:
     """Return a task in words: the graph, the machine, and what is given."""
+    words = _given_words(task)
+    given: list[RenderableType] = [Text("Given", style="bold"), _pairs(words)] if words else []
     return Group(
         Text(f"{task.workload.name} on {task.system.name}", style="bold"),
         _pairs(_workload_words(task.workload)),
         Text("Machine", style="bold"),
         _pairs(_machine_words(task)),
-        *([Text("Given", style="bold"), _pairs(given)] if (given := _given_words(task)) else []),
+        *given,
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import KernelTerms
-from crosstack.mapping.mapping import Status
+from crosstack.mapping.mapping import Mapping, Status
 from crosstack.system.system import Dimension, Parallelism, System
 from crosstack.units import format_quantity
 from crosstack.workload.graph import Axis
@@ -127,7 +127,7 @@ def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
     return (
         ("iteration time", time_words(e.time)),
         ("layer time, one sequence", time_words(e.layer_time)),
-        ("throughput", f"{e.throughput:.4g} sequences/s"),
+        ("throughput", f"{_number(e.throughput)} sequences/s"),
         ("utilization of the peak", percent(e.utilization)),
         ("work of an iteration", format_quantity(e.work, "FLOP")),
         ("main memory used, one chip", memory),
@@ -141,6 +141,10 @@ def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
 def _intensity(value: float) -> str:
     if not math.isfinite(value):
         return "nothing moves"
+    return _number(value)
+
+
+def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
@@ -187,18 +191,23 @@ def _kind(dimension: Dimension) -> str:
     return dimension.kind.value.replace("_", " ")
 
 
-def dimension_words(system: System, sizes: Sequence[int | None] | None = None) -> tuple[str, ...]:
-    """Return one phrase a dimension of the network: ``ring of 8, 300 GB/s, 150 ns, tensor``."""
+def dimension_words(system: System, mapping: Mapping | None = None) -> tuple[str, ...]:
+    """Return one phrase a dimension of the network: ``ring of 8, 300 GB/s, 150 ns, tensor``.
+
+    Sizes and uses are those of the mapping, if there is one.
+    """
     words = []
     for i, d in enumerate(system.network):
-        size = sizes[i] if sizes else d.size
+        size, use = d.size, d.parallelism
+        if mapping is not None:
+            size, use = mapping.sizes[i], mapping.parallelism[i]
         parts = [
             f"{_kind(d)} of {size if size else 'any size'}",
             format_quantity(d.bandwidth, "B/s"),
         ]
         if d.latency:
             parts.append(time_words(d.latency))
-        parts.append(d.parallelism.value if d.parallelism else "free to use")
+        parts.append(use.value if use else "free to use")
         words.append(", ".join(parts))
     return tuple(words)
 

@@ -48,6 +48,7 @@ from crosstack.solve.status import SolveStatus
 __all__ = ["FusionMilp", "MilpFlow", "MilpResult", "solve_fusion"]
 
 HELD_TILES = 2.0  # of a tensor that enters or leaves a partition
+PROOF = 1e-9  # relative gap that counts as none
 SCALE = 1e3  # size of time and SRAM inside the solver, far above its tolerances
 OVERLAPS = ("all", "none", "compute_memory")
 
@@ -348,9 +349,7 @@ def _time(built: _Built, p: int) -> None:
         for column in (built.leaves[f][p], built.enters[f][p])
     }
     weights = sum(data.weight_time) / built.time_unit
-    terms = _sum(
-        built.weighted(data.own_memory, p), built.weighted(data.weight_time, p), crossing
-    )
+    terms = _sum(built.weighted(data.own_memory, p), built.weighted(data.weight_time, p), crossing)
     if data.weights_stay and weights:
         everything = program.add(whole=True)
         for i in range(data.n):
@@ -405,7 +404,8 @@ def _passed(program: _Program, time_limit: float, gap: float, threads: int) -> A
     """Return a solver that holds the program."""
     import highspy
 
-    solver = highspy.Highs()
+    make: Any = highspy.Highs  # its signature is not typed
+    solver = make()
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("mip_rel_gap", gap)
     solver.setOptionValue("mip_abs_gap", 1e-9)
@@ -453,16 +453,19 @@ def solve_fusion(
     RuntimeError
         If the solver fails.
     """
-    import highspy
-
     started = time.perf_counter()
     built = _build(data)
     solver = _passed(built.program, time_limit, gap, threads)
     solver.run()
-    ended, info = solver.getModelStatus(), solver.getInfo()
-    method = f"HiGHS, a proof for at most {data.n_partitions} partitions"
+    return _result(built, solver, time.perf_counter() - started)
+
+
+def _result(built: _Built, solver: Any, runtime: float) -> MilpResult:
+    import highspy
+
     states = highspy.HighsModelStatus
-    runtime = time.perf_counter() - started
+    ended, info = solver.getModelStatus(), solver.getInfo()
+    method = f"HiGHS, a proof for at most {built.data.n_partitions} partitions"
     if ended in (states.kInfeasible, states.kUnboundedOrInfeasible):
         return MilpResult(
             status=SolveStatus.INFEASIBLE,
@@ -475,25 +478,24 @@ def solve_fusion(
     if ended not in (states.kOptimal, states.kTimeLimit):
         raise RuntimeError(f"HiGHS stopped with {solver.modelStatusToString(ended)}")
     solved = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-    bound = max(0.0, float(info.mip_dual_bound) * built.time_unit)
     objective = float(info.objective_function_value) * built.time_unit if solved else None
-    bound = bound if objective is None else min(bound, objective)
+    bound = max(0.0, float(info.mip_dual_bound) * built.time_unit)
     status = SolveStatus.LIMIT
-    if ended == states.kOptimal and objective is not None:
-        proved = bound >= objective * (1 - 1e-9)
-        status = SolveStatus.OPTIMAL if proved else SolveStatus.FEASIBLE
+    if objective is not None:
+        bound = min(bound, objective)
+        if ended == states.kOptimal:
+            proved = bound >= objective * (1 - PROOF)
+            status = SolveStatus.OPTIMAL if proved else SolveStatus.FEASIBLE
     return MilpResult(
         status=status,
         objective=objective,
         bound=bound,
-        partitions=_read(built, solver.getSolution().col_value) if solved else None,
+        partitions=_read(built, list(solver.getSolution().col_value)) if solved else None,
         method=method,
         runtime=runtime,
     )
 
 
-def _read(built: _Built, values: Any) -> tuple[int, ...]:
-    """Return the partition of each kernel."""
-    return tuple(
-        max(built.partitions, key=lambda p, row=row: float(values[row[p]])) for row in built.at
-    )
+def _read(built: _Built, values: list[float]) -> tuple[int, ...]:
+    """Return the partition of each kernel: where its row of A is largest."""
+    return tuple(int(np.argmax([values[column] for column in row])) for row in built.at)

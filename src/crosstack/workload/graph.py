@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 
 from crosstack.errors import (
     InputError,
@@ -271,7 +270,7 @@ class DataflowGraph:
         problems.extend(self._tensor_problems(index))
         if problems:
             raise InputError(problems)
-        object.__setattr__(self, "index", MappingProxyType(index))
+        object.__setattr__(self, "index", index)
         order, levels = self._topological_order(index)
         object.__setattr__(self, "order", order)
         object.__setattr__(self, "levels", levels)

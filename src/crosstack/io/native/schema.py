@@ -39,6 +39,7 @@ __all__ = [
     "TensorFile",
     "TopologyFile",
     "WorkloadFile",
+    "one_of",
     "shown",
     "strip_optional",
 ]
@@ -115,6 +116,11 @@ def _checked(check: Callable[..., Any], **options: Any) -> PlainValidator:
     return PlainValidator(partial(check, **options))
 
 
+def one_of(choices: type[StrEnum]) -> PlainValidator:
+    """Return the check of a field that holds the name of one of ``choices``."""
+    return _checked(_one_of, choices=choices)
+
+
 Text = Annotated[str, _checked(_text)]
 Flag = Annotated[bool, _checked(_flag)]
 Count = Annotated[int, _checked(_whole)]
@@ -130,8 +136,8 @@ Watts = Annotated[float, _checked(_quantity, unit="W")]
 UnitPrice = Annotated[float, _checked(_quantity, unit="USD/(B/s)")]
 UnitPower = Annotated[float, _checked(_quantity, unit="W/(B/s)")]
 Names = Annotated[list[str], _checked(_names)]
-AxisName = Annotated[Axis, _checked(_one_of, choices=Axis)]
-ParallelismName = Annotated[Parallelism, _checked(_one_of, choices=Parallelism)]
+AxisName = Annotated[Axis, one_of(Axis)]
+ParallelismName = Annotated[Parallelism, one_of(Parallelism)]
 
 
 class FileModel(BaseModel):
@@ -158,7 +164,7 @@ class LibraryModel(FileModel):
 class CommunicationFile(FileModel):
     """See `crosstack.workload.graph.Communication`."""
 
-    collective: Annotated[Collective, _checked(_one_of, choices=Collective)]
+    collective: Annotated[Collective, one_of(Collective)]
     size: Bytes
     periodic: Flag = False
 
@@ -179,7 +185,7 @@ class KernelFile(FileModel):
     """See `crosstack.workload.graph.Kernel`; an operand in ``inputs`` that is null is outside."""
 
     name: Text
-    kind: Annotated[KernelKind, _checked(_one_of, choices=KernelKind)]
+    kind: Annotated[KernelKind, one_of(KernelKind)]
     outer: Count | None = None
     m: Count
     k: Count | None = None
@@ -188,9 +194,9 @@ class KernelFile(FileModel):
     input_sizes: list[Bytes | None] | None = None
     weight_size: Bytes | None = None
     output_size: Bytes | None = None
-    unit: Annotated[ComputeUnit, _checked(_one_of, choices=ComputeUnit)] | None = None
+    unit: Annotated[ComputeUnit, one_of(ComputeUnit)] | None = None
     tiling: AxisName | None = None
-    direction: Annotated[Direction, _checked(_one_of, choices=Direction)] | None = None
+    direction: Annotated[Direction, one_of(Direction)] | None = None
     memory_traffic: Bytes | None = None
     communications: list[CommunicationFile] | None = None
     repeats: Count | None = None
@@ -253,7 +259,7 @@ class ChipFile(LibraryModel):
     frequency: Frequency | None = None
     sram_capacity: BytesAboveZero | None = None
     utilization: Share | None = None
-    overlap: Annotated[Overlap, _checked(_one_of, choices=Overlap)] | None = None
+    overlap: Annotated[Overlap, one_of(Overlap)] | None = None
     price: Dollars | None = None
     power: Watts | None = None
 
@@ -269,7 +275,7 @@ class MemoryFile(LibraryModel):
 class DimensionFile(LibraryModel):
     """See `crosstack.system.system.Dimension`; ``library`` names a link."""
 
-    kind: Annotated[DimensionKind, _checked(_one_of, choices=DimensionKind)]
+    kind: Annotated[DimensionKind, one_of(DimensionKind)]
     size: Count | None = None
     bandwidth: Bandwidth | None = None
     latency: Seconds | None = None

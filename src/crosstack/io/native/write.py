@@ -18,7 +18,7 @@ from crosstack.mapping.mapping import Constraints, Task
 from crosstack.system.system import System
 from crosstack.workload.graph import Axis, Direction, Kernel, Tensor, Workload
 
-__all__ = ["write_task"]
+__all__ = ["write_task", "write_workload"]
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*")
 _NOT_PLAIN = {"null", "true", "false"}
@@ -35,7 +35,7 @@ def write_task(task: Task) -> str:
     task : Task
         Any task; generators and library names it came from are spelled out.
     """
-    lines = ["workload:", *_workload(task.workload), "system:", *_system(task.system)]
+    lines = ["system:", *_system(task.system)]
     if task.constraints != Constraints():
         values = _changed(task.constraints)
         for name in ("partitions", "sharding"):
@@ -44,7 +44,18 @@ def write_task(task: Task) -> str:
         lines += ["constraints:", *_fields(values)]
     if task.rules is not None:
         lines += _fields({"rules": task.rules}, indent="")
-    return "\n".join(lines) + "\n"
+    return write_workload(task.workload) + "\n".join(lines) + "\n"
+
+
+def write_workload(workload: Workload) -> str:
+    """Return the ``workload`` section alone; with a ``system`` section after it, a whole file.
+
+    Parameters
+    ----------
+    workload : Workload
+        Any workload; a generator it came from is spelled out.
+    """
+    return "\n".join(["workload:", *_workload(workload)]) + "\n"
 
 
 def _workload(workload: Workload) -> list[str]:

@@ -1,0 +1,82 @@
+"""Reads rules from a YAML file: a rule set by name, and the fields that differ from it.
+
+``{base: dfmodel-readme, name: mine, weights_read: true}`` is the README's rules of DFModel with
+weights read from main memory. ``base`` is ``crosstack`` unless given; ``name`` is the file's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+from pydantic import create_model
+
+from crosstack.errors import InputError, Problem
+from crosstack.io.files import in_file, read_text
+from crosstack.io.native.problems import collecting, validate
+from crosstack.io.native.schema import Bytes, Count, FileModel, Flag, Text, one_of
+from crosstack.io.yaml_tree import Tree, parse_yaml
+from crosstack.model.rules import RULES, ModelRules, rules_named
+
+__all__ = ["read_rules"]
+
+_KINDS: dict[type, Any] = {bool: Flag, int: Count, float: Bytes, str: Text}
+
+
+def _file_model() -> type[FileModel]:
+    """Return the shape of a rules file: the fields of `ModelRules`, each optional, and ``base``."""
+    hints = get_type_hints(ModelRules)
+    shape: dict[str, Any] = {"base": (Text, "crosstack")}
+    for item in fields(ModelRules):
+        hint = hints[item.name]
+        is_choice = issubclass(hint, StrEnum)
+        shape[item.name] = (Annotated[hint, one_of(hint)] if is_choice else _KINDS[hint], None)
+    return create_model("RulesFile", __base__=FileModel, **shape)
+
+
+RulesFile = _file_model()
+
+
+def read_rules(path: str | Path) -> ModelRules:
+    """Return the rules that a YAML file holds.
+
+    Parameters
+    ----------
+    path : str or Path
+        A mapping of ``base`` (a rule set to start from, `crosstack.model.rules.rules_named`),
+        ``name`` and any other fields of `ModelRules`.
+
+    Raises
+    ------
+    InputError
+        With every problem found, one line each: ``FILE: field: what is wrong``.
+    """
+    text = read_text(path)
+    try:
+        return _rules(parse_yaml(text), Path(path).stem)
+    except InputError as error:
+        raise in_file(error, str(path)) from None
+
+
+def _rules(tree: Tree, name: str) -> ModelRules:
+    problems: list[Problem] = []
+    file = validate(RulesFile, tree, "", problems)
+    if file is None:
+        raise InputError(problems)
+    given = {"name": name, **file.given()}
+    named = given.pop("base", "crosstack")
+    if given["name"].partition("+")[0] in RULES:  # results say their rules by name alone
+        taken = f'"{given["name"]}" is a built-in rule set; allowed: a name of its own.'
+        problems.append(Problem("name", taken))
+    base = ModelRules.crosstack()
+    try:
+        base = rules_named(named)
+    except InputError as error:
+        problems.extend(Problem("base", problem.message) for problem in error.problems)
+    with collecting(problems, ""):
+        base = replace(base, **given)
+    if problems:
+        raise InputError(problems)
+    return base

@@ -1,0 +1,296 @@
+"""The shortest path over order ideals against every sequence of partitions there is."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from crosstack.chip.chip import Overlap
+from crosstack.mapping.fusion import Slots, fuse, make_problem
+from crosstack.mapping.ideals import make_order
+from crosstack.model.partition import combine, live_size, partition_cost
+from crosstack.model.rules import WeightCuts
+
+SEEDS = range(40)
+
+
+def least_time(load, **how) -> float:
+    found = fuse(make_problem(load, **how))
+    return math.inf if found is None else found.time
+
+
+def at_most(n: int, count: int) -> Slots:
+    return Slots(count=count, first=(0,) * n, last=(count - 1,) * n)
+
+
+def some_pins(n: int, rng: random.Random) -> Slots:
+    count = rng.choice([3, 4, 5])
+    first, last = [0] * n, [count - 1] * n
+    for i in rng.sample(range(n), rng.choice([1, 2])):
+        first[i] = last[i] = rng.randrange(count)
+    return Slots(count=count, first=tuple(first), last=tuple(last))
+
+
+class TestAgainstEverySequence:
+    @pytest.mark.parametrize(
+        "how",
+        [
+            {},
+            {"overlap": Overlap.ALL},
+            {"overlap": Overlap.NONE},
+            {"overlap": Overlap.COMPUTE_MEMORY},
+            {"utilization": False},
+            {"copies": True},
+            {"copies": False},
+            {"network_takes_maximum": True},
+            {"resident_alone": True, "tight": 1.0},
+            {"star": True},
+            {"n": 6},
+            {"n": 6, "utilization": False},
+        ],
+        ids=str,
+    )
+    def test_fusion_finds_the_best_sequence(self, random_load, brute_fuse, how):
+        for seed in SEEDS:
+            load = random_load(seed, **{"n": 5, **how})
+            assert least_time(load) == pytest.approx(brute_fuse(load), rel=1e-9), seed
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_fusion_finds_the_best_sequence_of_seven_kernels(self, random_load, brute_fuse, seed):
+        load = random_load(seed, 7, tight=0.2)
+        assert least_time(load) == pytest.approx(brute_fuse(load), rel=1e-9)
+
+    @pytest.mark.parametrize("how", [{"n_cores": 5}, {"n_cores": 3}, {"n_cores": 1}], ids=str)
+    def test_few_cores_are_dealt_best(self, random_load, brute_fuse, how):
+        for seed in SEEDS:
+            load = random_load(seed, 5, utilization=False, tight=1.0, **how)
+            assert least_time(load) == pytest.approx(brute_fuse(load), rel=1e-9), seed
+
+    @pytest.mark.parametrize("cuts", list(WeightCuts))
+    @pytest.mark.parametrize("tight", [-0.3, -0.8])
+    def test_cut_weights_cost_what_the_rule_says(self, random_load, brute_fuse, cuts, tight):
+        for seed in SEEDS:
+            load = random_load(seed, 4, cuts=cuts, tight=tight)
+            assert least_time(load) == pytest.approx(brute_fuse(load), rel=1e-9), seed
+
+    @pytest.mark.parametrize("share", [0.2, 0.4, 0.7])
+    def test_main_memory_limits_what_is_alive(self, random_load, brute_fuse, share):
+        for seed in SEEDS:
+            load = random_load(seed, 5, memory=share)
+            assert least_time(load) == pytest.approx(brute_fuse(load), rel=1e-9), seed
+
+    @pytest.mark.parametrize("share", [0.5, 0.9])
+    def test_a_weight_may_be_cut_where_main_memory_binds(self, random_load, brute_fuse, share):
+        for seed in SEEDS:
+            load = random_load(seed, 3, memory=share, tight=-0.5)
+            assert least_time(load) == pytest.approx(brute_fuse(load), rel=1e-9), seed
+
+    @pytest.mark.parametrize("how", [{}, {"memory": 0.5}, {"utilization": False}], ids=str)
+    def test_directions_stay_apart_where_asked(self, random_load, brute_fuse, how):
+        for seed in SEEDS:
+            load = random_load(seed, 5, **how)
+            least = brute_fuse(load, separate=True)
+            assert least_time(load, separate_directions=True) == pytest.approx(least), seed
+
+    @pytest.mark.parametrize("count", [1, 2, 3])
+    def test_a_limit_on_partitions_is_kept(self, random_load, brute_fuse, count):
+        for seed in SEEDS:
+            load = random_load(seed, 5)
+            slots = at_most(load.n, count)
+            least = brute_fuse(load, slots)
+            assert least_time(load, slots=slots) == pytest.approx(least, rel=1e-9), seed
+
+    @pytest.mark.parametrize("how", [{}, {"memory": 0.6}, {"twins": True}], ids=str)
+    def test_pinned_kernels_stay_where_they_are_pinned(self, random_load, brute_fuse, how):
+        for seed in SEEDS:
+            load = random_load(seed, 4, **how)
+            slots = some_pins(load.n, random.Random(seed))
+            least = brute_fuse(load, slots)
+            assert least_time(load, slots=slots) == pytest.approx(least, rel=1e-9), seed
+
+    def test_counted_kernels_never_share_with_others(self, random_load, brute_fuse):
+        for seed in SEEDS:
+            load = random_load(seed, 5, counted=True)
+            assert least_time(load) == pytest.approx(brute_fuse(load), rel=1e-9), seed
+
+    def test_elided_edges_order_kernels(self, random_load, brute_fuse):
+        for seed in SEEDS:
+            load = random_load(seed, 5, elided=True)
+            assert least_time(load) == pytest.approx(brute_fuse(load), rel=1e-9), seed
+
+
+class TestTwins:
+    @pytest.mark.parametrize("how", [{}, {"utilization": False}, {"memory": 0.5}], ids=str)
+    def test_ordering_twins_does_not_change_the_optimum(self, random_load, how):
+        for seed in SEEDS:
+            load = random_load(seed, 6, twins=True, **how)
+            problem = make_problem(load)
+            free = fuse(replace(problem, order=make_order(load.preds)))
+            least = math.inf if free is None else free.time
+            assert least_time(load) == pytest.approx(least, rel=1e-9), seed
+
+    def test_equal_kernels_with_equal_readers_are_ordered(self, random_load):
+        ordered = [
+            seed
+            for seed in SEEDS
+            if make_problem(load := random_load(seed, 6, twins=True)).order.preds != load.preds
+        ]
+        assert len(ordered) > 5
+
+    @pytest.mark.parametrize("seed", [132, 154, 219, 268, 320])
+    def test_counted_kernels_are_no_twins_of_others(self, random_load, brute_fuse, seed):
+        load = random_load(seed, 5, counted=True, twins=True)
+        assert least_time(load) == pytest.approx(brute_fuse(load), rel=1e-9)
+
+    @pytest.mark.parametrize("seed", range(40, 60))
+    def test_kernels_with_other_elided_readers_are_no_twins(self, random_load, brute_fuse, seed):
+        load = random_load(seed, 5, elided=True, twins=True)
+        assert least_time(load) == pytest.approx(brute_fuse(load), rel=1e-9)
+
+
+class TestAnswer:
+    @pytest.mark.parametrize("how", [{}, {"utilization": False}, {"tight": -0.3}], ids=str)
+    def test_its_time_is_the_sum_of_its_partitions(self, random_load, how):
+        for seed in SEEDS:
+            load = random_load(seed, 6, **how)
+            found = fuse(make_problem(load))
+            if found is not None:
+                total = sum(partition_cost(load, mask).time for mask in found.partitions)
+                assert found.time == pytest.approx(total, rel=1e-12), seed
+
+    def test_every_partition_fits(self, random_load):
+        for seed in SEEDS:
+            load = random_load(seed, 6, tight=0.2)
+            found = fuse(make_problem(load))
+            assert found is not None
+            assert all(partition_cost(load, mask).fits for mask in found.partitions)
+
+    def test_every_kernel_runs_once(self, random_load):
+        for seed in SEEDS:
+            load = random_load(seed, 6, tight=0.2)
+            found = fuse(make_problem(load))
+            assert found is not None
+            assert sum(found.partitions) == load.everything
+
+    def test_what_is_alive_fits_the_main_memory(self, random_load):
+        for seed in SEEDS:
+            load = random_load(seed, 5, memory=0.5)
+            found = fuse(make_problem(load))
+            before = 0
+            for mask in () if found is None else found.partitions:
+                assert live_size(load, before, mask) <= load.memory_limit
+                before |= mask
+
+    def test_a_small_graph_is_proved(self, random_load):
+        found = [fuse(make_problem(random_load(seed, 6))) for seed in SEEDS]
+        assert all(f is not None and f.proved for f in found)
+
+    def test_nothing_is_found_below_the_optimum(self, random_load):
+        for seed in SEEDS:
+            problem = make_problem(random_load(seed, 5))
+            found = fuse(problem)
+            assert found is not None
+            assert fuse(problem, incumbent=found.time) is None
+
+    def test_the_optimum_is_found_below_a_looser_incumbent(self, random_load):
+        for seed in SEEDS:
+            problem = make_problem(random_load(seed, 5))
+            found = fuse(problem)
+            assert found is not None
+            again = fuse(problem, incumbent=found.time * 1.01)
+            assert again is not None
+            assert again.time == pytest.approx(found.time, rel=1e-12)
+
+    def test_no_random_sequence_is_faster(self, random_load):
+        for seed in SEEDS:
+            load = random_load(seed, 8, tight=0.4)
+            found = fuse(make_problem(load))
+            assert found is not None
+            for time in random_sequences(load, random.Random(seed)):
+                assert found.time <= time * (1 + 1e-9), seed
+
+
+def random_sequences(load, rng: random.Random) -> list[float]:
+    """Return the times of random sequences that fit."""
+    times = []
+    for _ in range(30):
+        done, total = 0, 0.0
+        while done != load.everything:
+            mask = 0
+            for _ in range(rng.randint(1, load.n)):
+                ready = [
+                    i
+                    for i in range(load.n)
+                    if not (done | mask) >> i & 1 and not load.preds[i] & ~(done | mask)
+                ]
+                mask |= 1 << rng.choice(ready) if ready else 0
+            cost = partition_cost(load, mask)
+            total += cost.time if cost.fits else math.inf
+            done |= mask
+        times.append(total)
+    return times
+
+
+class TestLooserIsNeverWorse:
+    @pytest.mark.parametrize("field", ["sram_capacity", "memory_limit", "bandwidth"])
+    def test_with_more_of(self, random_load, field):
+        for seed in SEEDS:
+            load = random_load(seed, 6, tight=0.2, memory=0.6)
+            more = replace(load, **{field: getattr(load, field) * 1.5})
+            assert least_time(more) <= least_time(load), seed
+
+    def test_with_more_cores(self, random_load):
+        for seed in SEEDS:
+            load = random_load(seed, 5, utilization=False)
+            fewer = replace(load, n_cores=max(1, load.n_cores - 3))
+            assert least_time(load) <= least_time(fewer), seed
+
+    def test_with_more_partitions(self, random_load):
+        for seed in SEEDS:
+            load = random_load(seed, 6, tight=0.2)
+            times = [least_time(load, slots=at_most(6, count)) for count in (1, 2, 3, 4, 5)]
+            assert times == sorted(times, reverse=True), seed
+
+    def test_with_directions_together(self, random_load):
+        for seed in SEEDS:
+            load = random_load(seed, 6)
+            assert least_time(load) <= least_time(load, separate_directions=True), seed
+
+    def test_with_everything_overlapped(self, random_load):
+        for seed in SEEDS:
+            load = random_load(seed, 6)
+            hidden, half, none = (
+                least_time(replace(load, overlap=overlap))
+                for overlap in (Overlap.ALL, Overlap.COMPUTE_MEMORY, Overlap.NONE)
+            )
+            assert hidden <= half <= none, seed
+
+
+class TestGraphsWithTooManyIdeals:
+    def test_the_bound_is_below_the_optimum(self, random_load):
+        for seed in SEEDS:
+            problem = make_problem(random_load(seed, 7, tight=0.2))
+            exact, quick = fuse(problem), fuse(problem, most_ideals=3)
+            assert exact is not None
+            assert quick is None or quick.bound <= exact.time * (1 + 1e-9) <= quick.time * (
+                1 + 2e-9
+            ), seed
+
+    def test_a_proof_is_claimed_only_for_the_optimum(self, random_load):
+        for seed in SEEDS:
+            problem = make_problem(random_load(seed, 7, tight=0.2))
+            exact, quick = fuse(problem), fuse(problem, most_ideals=3)
+            assert exact is not None
+            if quick is not None and quick.proved:
+                assert quick.time == pytest.approx(exact.time, rel=1e-9), seed
+
+
+@pytest.mark.parametrize(
+    ("overlap", "time"),
+    [(Overlap.ALL, 5.0), (Overlap.NONE, 10.0), (Overlap.COMPUTE_MEMORY, 8.0)],
+)
+def test_what_hides_behind_what(overlap, time):
+    assert combine(5.0, 2.0, 3.0, overlap) == time

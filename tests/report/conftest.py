@@ -1,0 +1,154 @@
+"""Answers to draw, small and large, without a search."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from crosstack.chip.chip import Chip
+from crosstack.evaluate.answer import Answer
+from crosstack.evaluate.time import evaluate
+from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
+from crosstack.model.rules import ModelRules
+from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
+from crosstack.workload.graph import (
+    Axis,
+    ComputeUnit,
+    Consumer,
+    DataflowGraph,
+    Direction,
+    Kernel,
+    KernelKind,
+    Tensor,
+    Workload,
+)
+
+SIZE = 2.0 * 64 * 64
+Edge = tuple[int, int]
+
+
+def a_graph(names: Sequence[str], edges: Sequence[Edge]) -> DataflowGraph:
+    """Kernels of 64 x 64 outputs; one with at most one input is a product with a weight."""
+    makers: list[list[int]] = [[] for _ in names]
+    for source, target in edges:
+        makers[target].append(source)
+    kernels = []
+    for i, name in enumerate(names):
+        weighted = len(makers[i]) < 2
+        kernels.append(
+            Kernel(
+                name=name,
+                kind=KernelKind.GEMM_WEIGHT if weighted else KernelKind.ELEMENTWISE_2,
+                m=64,
+                n=64,
+                k=64 if weighted else 1,
+                output_size=SIZE,
+                input_sizes=(SIZE,) if weighted else (SIZE, SIZE),
+                weight_size=SIZE if weighted else 0.0,
+                unit=ComputeUnit.SYSTOLIC if weighted else ComputeUnit.SIMD,
+                direction=Direction.BACKWARD if 2 * i > len(names) else Direction.FORWARD,
+            )
+        )
+    readers: dict[int, list[Consumer]] = {}
+    for source, target in edges:
+        operand = makers[target].index(source)
+        readers.setdefault(source, []).append(Consumer(kernel=names[target], operand=operand))
+    tensors = tuple(
+        Tensor(producer=names[i], consumers=tuple(c), size=SIZE) for i, c in readers.items()
+    )
+    return DataflowGraph(kernels=tuple(kernels), tensors=tensors, word=2)
+
+
+def random_edges(n: int, seed: int = 1) -> list[Edge]:
+    """At most two inputs a kernel, most of them from close by."""
+    draw = random.Random(seed)
+    edges = set()
+    for target in range(1, n):
+        for _ in range(draw.choice((1, 1, 2))):
+            edges.add((max(0, target - 1 - int(draw.expovariate(0.4))), target))
+    return sorted(edges)
+
+
+def a_task(names: Sequence[str], edges: Sequence[Edge], *, n_chips: int = 4) -> Task:
+    workload = Workload(graph=a_graph(names, edges), sequence_length=64, name="small")
+    system = System(
+        chip=Chip(
+            n_cores=4,
+            lanes=8,
+            stages=8,
+            frequency=1e9,
+            sram_capacity=1e9,
+            utilization=0.9,
+            price=10.0,
+            power=5.0,
+        ),
+        memory=Memory(bandwidth=1e10, capacity=1e12),
+        network=(Dimension(kind=DimensionKind.RING, size=n_chips, bandwidth=1e9, latency=1e-7),),
+        n_chips=n_chips,
+        name="four",
+    )
+    return Task(workload=workload, system=system, constraints=Constraints(n_tiles=4))
+
+
+def an_answer(
+    names: Sequence[str],
+    edges: Sequence[Edge],
+    partitions: Sequence[int],
+    *,
+    n_chips: int = 4,
+    status: Status = Status.OPTIMAL,
+) -> Answer:
+    task = a_task(names, edges, n_chips=n_chips)
+    gemm = [k.kind.is_gemm for k in task.workload.graph.kernels]
+    mapping = Mapping(
+        sizes=(n_chips,),
+        parallelism=(Parallelism.TENSOR,),
+        microbatch_size=1,
+        n_tiles=4,
+        # Splitting K makes an all-reduce.
+        sharding=tuple(Axis.NONE if n_chips == 1 else Axis.K if g else Axis.M for g in gemm),
+        partitions=tuple(partitions),
+    )
+    rules = ModelRules.crosstack()
+    evaluation = evaluate(task.workload, task.system, mapping, rules)
+    sure = status is Status.OPTIMAL
+    certificate = Certificate(
+        status=status,
+        objective=evaluation.time,
+        bound=evaluation.time * (1.0 if sure else 0.9),
+        method="by hand",
+        free=("sharding",),
+        given=("number of tiles",),
+        runtime=0.25,
+    )
+    return Answer(
+        task=task, rules=rules, mapping=mapping, certificate=certificate, evaluation=evaluation
+    )
+
+
+@pytest.fixture(scope="session")
+def small_answer() -> Answer:
+    """Twelve kernels in three partitions on four chips."""
+    names = [f"kernel_{i}" for i in range(12)]
+    return an_answer(names, random_edges(12), [i // 4 for i in range(12)])
+
+
+@pytest.fixture(scope="session")
+def lonely_answer() -> Answer:
+    """One kernel on one chip: no edges, and nothing to say to anybody."""
+    return an_answer(["only"], [], [0], n_chips=1)
+
+
+@pytest.fixture(scope="session")
+def large_answer() -> Answer:
+    """Two thousand kernels in twenty partitions."""
+    names = [f"kernel_{i}" for i in range(2000)]
+    return an_answer(names, random_edges(2000), [i // 100 for i in range(2000)])
+
+
+@pytest.fixture(scope="session")
+def make_answer() -> Callable[..., Answer]:
+    """Return the builder itself."""
+    return an_answer
