@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -15,6 +16,7 @@ from crosstack.model.partition import combine, live_size, partition_cost
 from crosstack.model.rules import WeightCuts
 
 SEEDS = range(40)
+ROUNDING = 1 + 1e-9
 
 
 def least_time(load, **how) -> float:
@@ -240,24 +242,25 @@ class TestLooserIsNeverWorse:
         for seed in SEEDS:
             load = random_load(seed, 6, tight=0.2, memory=0.6)
             more = replace(load, **{field: getattr(load, field) * 1.5})
-            assert least_time(more) <= least_time(load), seed
+            assert least_time(more) <= least_time(load) * ROUNDING, seed
 
     def test_with_more_cores(self, random_load):
         for seed in SEEDS:
             load = random_load(seed, 5, utilization=False)
             fewer = replace(load, n_cores=max(1, load.n_cores - 3))
-            assert least_time(load) <= least_time(fewer), seed
+            assert least_time(load) <= least_time(fewer) * ROUNDING, seed
 
     def test_with_more_partitions(self, random_load):
         for seed in SEEDS:
             load = random_load(seed, 6, tight=0.2)
             times = [least_time(load, slots=at_most(6, count)) for count in (1, 2, 3, 4, 5)]
-            assert times == sorted(times, reverse=True), seed
+            assert all(b <= a * ROUNDING for a, b in pairwise(times)), seed
 
     def test_with_directions_together(self, random_load):
         for seed in SEEDS:
             load = random_load(seed, 6)
-            assert least_time(load) <= least_time(load, separate_directions=True), seed
+            apart = least_time(load, separate_directions=True)
+            assert least_time(load) <= apart * ROUNDING, seed
 
     def test_with_everything_overlapped(self, random_load):
         for seed in SEEDS:
@@ -266,7 +269,7 @@ class TestLooserIsNeverWorse:
                 least_time(replace(load, overlap=overlap))
                 for overlap in (Overlap.ALL, Overlap.COMPUTE_MEMORY, Overlap.NONE)
             )
-            assert hidden <= half <= none, seed
+            assert hidden <= half * ROUNDING <= none * ROUNDING**2, seed
 
 
 class TestGraphsWithTooManyIdeals:

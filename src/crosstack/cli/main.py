@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-import json
-import math
+import io
 import os
 import sys
+import traceback
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 import crosstack
+from crosstack.cli.inputs import (
+    check_number,
+    check_outputs,
+    options_named,
+    read_mapping,
+    read_result,
+    result_rules,
+    rules_given,
+)
+from crosstack.cli.outputs import Searching, printable, save, show, show_answer, write
 from crosstack.errors import CrosstackError, InputError, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from crosstack.mapping.search import Progress
-    from crosstack.model.rules import ModelRules
 
 __all__ = ["app", "main"]
 
 LIMIT_EXIT = 4
+INTERRUPTED_EXIT = 130
+YAML_SUFFIXES = (".yaml", ".yml")
+DFMODEL_SUFFIXES = (".txt", ".pbtxt")
+# What typer raises for bad arguments; it brings its own click in some versions.
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 app = typer.Typer(
     name="crosstack",
@@ -57,9 +67,17 @@ Set = Annotated[
         "`system.network[0].bandwidth=450GB/s`. May be repeated.",
     ),
 ]
-JsonOut = Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Save the result.")]
-HtmlOut = Annotated[Path | None, typer.Option("--html", metavar="OUT", help="Save a page.")]
-SvgOut = Annotated[Path | None, typer.Option("--svg", metavar="OUT", help="Save a picture.")]
+JsonOut = Annotated[
+    Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
+]
+HtmlOut = Annotated[
+    Path | None, typer.Option("--html", metavar="OUT", help="Save a page with figures and tables.")
+]
+SvgOut = Annotated[
+    Path | None,
+    typer.Option("--svg", metavar="OUT", help="Save a picture: graph, partitions, machine."),
+]
+Kernels = Annotated[bool, typer.Option("--kernels", help="Print the table of kernels too.")]
 
 
 class Style(StrEnum):
@@ -70,17 +88,23 @@ class Style(StrEnum):
     MARKDOWN = "md"
 
 
-@app.callback()
-def options(
-    context: typer.Context,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-) -> None:
-    """Read the options before the command."""
-    context.obj = {"debug": debug}
-    if version:
+def _version(asked: bool) -> None:
+    if asked:
         typer.echo(f"crosstack {crosstack.__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", help="Show the traceback of an error; after a command, too."),
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Read the options before the command; `main` has taken ``--debug`` out."""
 
 
 @app.command("map")
@@ -88,7 +112,12 @@ def map_(
     file: File,
     rules: Rules = None,
     time_limit: Annotated[
-        float | None, typer.Option("--time-limit", metavar="S", help="Stop after S seconds.")
+        float | None,
+        typer.Option(
+            "--time-limit",
+            metavar="S",
+            help="Stop after S seconds with the best mapping found, its bound and exit code 4.",
+        ),
     ] = None,
     gap: Annotated[
         float, typer.Option("--gap", metavar="G", help="Stop at this relative gap (0: prove).")
@@ -100,28 +129,28 @@ def map_(
     json_out: JsonOut = None,
     html_out: HtmlOut = None,
     svg_out: SvgOut = None,
-    kernels: Annotated[
-        bool, typer.Option("--kernels", help="Print the table of kernels too.")
-    ] = False,
+    kernels: Kernels = False,
 ) -> None:
     """Find the fastest mapping, prove it, and print what bounds it.
 
     Examples: `crosstack map examples/gpt3_1t_sn30.yaml --html map.html` and
     `crosstack map setup.txt --rules dfmodel-readme --set system.r_r.link_bw_x=450`
     """
-    limit = _positive("--time-limit", time_limit, math.inf)
-    if not 0 <= gap < 1:
-        raise InputError(Problem("--gap", f"got {gap}; allowed: 0 to below 1."))
-    if jobs < 1:
-        raise InputError(Problem("--jobs", f"got {jobs}; allowed: 1 or more."))
-    _check_outputs(json_out, html_out, svg_out)
+    limit = float("inf") if time_limit is None else time_limit
+    check_number("--time-limit", limit, limit > 0, "a number of seconds above 0")
+    check_number("--gap", gap, 0 <= gap < 1, "0 to below 1, such as 0.01 for one percent")
+    check_number("--jobs", jobs, jobs >= 1, "1 or more")
+    check_outputs(file, {"--json": json_out, "--html": html_out, "--svg": svg_out})
+    chosen = rules_given(rules)
     task = crosstack.load(file, set_ or ())
-    with _progress() as show:
+    with Searching() as update:
         answer = crosstack.optimise(
-            task, rules=_rules(rules), time_limit=limit, gap=gap, jobs=jobs, progress=show
+            task, rules=chosen, time_limit=limit, gap=gap, jobs=jobs, progress=update
         )
-    _print_answer(answer, kernels)
-    _save(answer, json_out, html_out, svg_out)
+    try:
+        show_answer(answer, kernels=kernels)
+    finally:  # the reader of the tables may be gone; the result is not lost with him
+        save(answer, json_out, html_out, svg_out)
     if answer.certificate.status is crosstack.Status.LIMIT:
         raise typer.Exit(LIMIT_EXIT)
 
@@ -137,45 +166,42 @@ def evaluate(
     json_out: JsonOut = None,
     html_out: HtmlOut = None,
     svg_out: SvgOut = None,
-    kernels: Annotated[
-        bool, typer.Option("--kernels", help="Print the table of kernels too.")
-    ] = False,
+    kernels: Kernels = False,
 ) -> None:
-    """Price a mapping that was saved before, perhaps under other rules or on another machine."""
-    from crosstack.evaluate.answer import given_answer, mapping_from_dict
+    """Price a mapping that was saved before, perhaps under other rules or on another machine.
 
-    _check_outputs(json_out, html_out, svg_out)
+    The result's own rules are used unless others are given.
+
+    Example: `crosstack evaluate examples/gpt3_1t_sn30.yaml --mapping map.json`
+    """
+    from crosstack.evaluate.answer import given_answer
+
+    check_outputs(file, {"--json": json_out, "--html": html_out, "--svg": svg_out})
     task = crosstack.load(file, set_ or ())
-    data = _read_json(mapping)
+    data = read_result(mapping)
+    chosen = result_rules(rules, mapping, data, task)
+    given = read_mapping(mapping, data, task)
+    answer = given_answer(task, given, rules=chosen)
     try:
-        chosen = mapping_from_dict(data, task)
-        saved = data.get("rules") if rules is None and task.rules is None else None
-        answer = given_answer(task, chosen, rules=_rules(rules or saved))
-    except InputError as error:
-        raise InputError(Problem(f"{mapping}: {p.path}", p.message) for p in error.problems) from (
-            error
-        )
-    _print_answer(answer, kernels)
-    _save(answer, json_out, html_out, svg_out)
+        show_answer(answer, kernels=kernels)
+    finally:
+        save(answer, json_out, html_out, svg_out)
 
 
-@app.command()
-def show(
-    file: File,
-    set_: Set = None,
-    svg_out: SvgOut = None,
-) -> None:
-    """Describe the workload and the machine of a file, in words and as a picture."""
-    from crosstack.io.files import write_atomically
+@app.command("show")
+def show_(file: File, set_: Set = None, svg_out: SvgOut = None) -> None:
+    """Describe the workload and the machine of a file, in words and as a picture.
+
+    Example: `crosstack show examples/my_graph.yaml --svg graph.svg`
+    """
     from crosstack.report.svg import task_svg
     from crosstack.report.text import task_text
 
-    _check_outputs(svg_out)
+    check_outputs(file, {"--svg": svg_out})
     task = crosstack.load(file, set_ or ())
-    _console().print(task_text(task))
+    show(task_text(task))
     if svg_out is not None:
-        write_atomically(svg_out, task_svg(task))
-        typer.echo(f"wrote {svg_out}")
+        write((svg_out, task_svg(task)))
 
 
 @app.command()
@@ -194,91 +220,95 @@ def convert(
     ] = None,
     set_: Set = None,
 ) -> None:
-    """Convert between native YAML and DFModel text."""
+    """Convert between native YAML and DFModel text.
+
+    Example: `crosstack convert setup.txt setup.yaml`
+    """
+    _check_suffix("B", target, (*YAML_SUFFIXES, *DFMODEL_SUFFIXES))
+    check_outputs(source, {"B": target})
+    if result is not None:
+        _check_suffix("--result", target, DFMODEL_SUFFIXES, " can hold a mapping")
     task = crosstack.load(source, set_ or ())
     if result is None:
         crosstack.save(task, target)
-    else:
-        from crosstack.evaluate.answer import given_answer, mapping_from_dict
-        from crosstack.io.dfmodel import write_answer
-        from crosstack.io.files import write_atomically
+        typer.echo(f"wrote {printable(str(target))}")
+        return
+    from crosstack.evaluate.answer import given_answer
+    from crosstack.io.dfmodel import write_answer
 
-        if target.suffix.lower() in {".yaml", ".yml"}:
-            raise InputError(Problem("--result", "only DFModel text (.txt) can hold a mapping."))
-        data = _read_json(result)
-        chosen = mapping_from_dict(data, task)
-        answer = given_answer(task, chosen, rules=_rules(task.rules or data.get("rules")))
-        write_atomically(target, write_answer(answer))
-    typer.echo(f"wrote {target}")
+    data = read_result(result)
+    rules = result_rules(None, result, data, task)
+    answer = given_answer(task, read_mapping(result, data, task), rules=rules)
+    write((target, write_answer(answer)))
 
 
 @generate_app.command("llm")
 def generate_llm(
-    hidden: Annotated[int, typer.Option(help="Model width.")],
-    heads: Annotated[int, typer.Option(help="Attention heads; heads x head size = hidden.")],
-    sequence: Annotated[int, typer.Option(help="Tokens of a sequence.")],
-    layers: Annotated[int, typer.Option(help="Layers of the model.")] = 1,
-    batch: Annotated[int, typer.Option(help="Sequences of one iteration.")] = 1,
+    hidden: Annotated[int, typer.Option(metavar="N", help="Model width.")],
+    heads: Annotated[int, typer.Option(metavar="N", help="Attention heads.")],
+    sequence: Annotated[int, typer.Option(metavar="N", help="Tokens of a sequence.")],
+    layers: Annotated[int, typer.Option(metavar="N", help="Layers of the model.")] = 1,
+    batch: Annotated[int, typer.Option(metavar="N", help="Sequences of one iteration.")] = 1,
     head_size: Annotated[
-        int | None, typer.Option(help="Width of a head; hidden / heads if left out.")
+        int | None, typer.Option(metavar="N", help="Width of a head; hidden / heads if left out.")
     ] = None,
-    layers_in_graph: Annotated[int, typer.Option(help="Layers the graph spells out.")] = 1,
-    word: Annotated[int, typer.Option(help="Bytes of an element.")] = 2,
+    layers_in_graph: Annotated[
+        int, typer.Option(metavar="N", help="Layers the graph spells out.")
+    ] = 1,
+    word: Annotated[int, typer.Option(metavar="N", help="Bytes of an element.")] = 2,
     forward: Annotated[bool, typer.Option("--forward", help="Forward pass only.")] = False,
     system: Annotated[
-        str | None,
+        Path | None,
         typer.Option(metavar="FILE", help="Take the machine and constraints from this file."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write here.")
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Write here instead of printing."),
     ] = None,
 ) -> None:
-    """Write a transformer, kernel by kernel, as native YAML or (by suffix .txt) DFModel text."""
+    """Write a transformer, kernel by kernel, as native YAML or (by suffix .txt) DFModel text.
+
+    Without `--system` only the workload section is written, to be completed by hand.
+
+    Example: `crosstack generate llm --hidden 4096 --heads 32 --sequence 2048 -o llama.yaml`
+    """
     from crosstack.io.native import write_task, write_workload
 
+    if output is not None:
+        _check_suffix("--output", output, (*YAML_SUFFIXES, *DFMODEL_SUFFIXES))
+        check_outputs(system, {"--output": output})
+        if system is None:
+            _check_suffix("--output", output, YAML_SUFFIXES, " can do without --system FILE")
     if head_size is None:
-        if heads < 1 or hidden % heads:
-            raise InputError(
-                Problem("--heads", f"got {heads}; allowed: a divisor of --hidden {hidden}.")
-            )
+        check_number("--hidden", hidden, hidden >= 1, "a whole number, at least 1")
+        divides = 1 <= heads <= hidden and hidden % heads == 0
+        check_number("--heads", heads, divides, f"a divisor of --hidden {hidden}, or --head-size")
         head_size = hidden // heads
-    workload = crosstack.llm(
-        hidden=hidden,
-        sequence_length=sequence,
-        n_heads=heads,
-        head_size=head_size,
-        n_layers=layers,
-        global_batch_size=batch,
-        training=not forward,
-        word=word,
-        layers_in_graph=layers_in_graph,
-    )
-    if system is None:
-        text = write_workload(workload)
-        if output is not None and output.suffix.lower() not in {".yaml", ".yml"}:
-            raise InputError(
-                Problem("--output", "DFModel text needs a machine: add --system FILE.")
-            )
-    else:
-        machine = crosstack.load(system)
-        task = crosstack.Task(
-            workload=workload,
-            system=machine.system,
-            constraints=machine.constraints,
-            rules=machine.rules,
+    with options_named(_LLM_OPTIONS):
+        workload = crosstack.llm(
+            hidden=hidden,
+            sequence_length=sequence,
+            n_heads=heads,
+            head_size=head_size,
+            n_layers=layers,
+            global_batch_size=batch,
+            training=not forward,
+            word=word,
+            layers_in_graph=layers_in_graph,
         )
-        if output is not None:
+    if system is None:
+        text, note = write_workload(workload), "; add a system section (see examples/) to map it"
+    else:
+        task, note = _on_machine(workload, system), ""
+        if output is not None and output.suffix.lower() in DFMODEL_SUFFIXES:
             crosstack.save(task, output)
-            typer.echo(f"wrote {output}")
+            typer.echo(f"wrote {printable(str(output))}")
             return
         text = write_task(task)
     if output is None:
         typer.echo(text, nl=False)
     else:
-        from crosstack.io.files import write_atomically
-
-        write_atomically(output, text)
-        typer.echo(f"wrote {output}")
+        write((output, text), note=note)
 
 
 @app.command()
@@ -309,147 +339,100 @@ def validate(
 
 # ---------------------------------------------------------------- pieces
 
-
-def _positive(name: str, value: float | None, otherwise: float) -> float:
-    if value is None:
-        return otherwise
-    if not value > 0:
-        raise InputError(Problem(name, f"got {value}; allowed: a number above 0."))
-    return value
-
-
-def _rules(name: str | None) -> ModelRules | str | None:
-    if name is None:
-        return None
-    from crosstack.model.rules import RULES
-
-    if name not in RULES and (os.sep in name or name.endswith((".yaml", ".yml"))):
-        from crosstack.io.rules import read_rules
-
-        return read_rules(name)
-    return name
+_LLM_OPTIONS = {
+    "hidden": "--hidden",
+    "n_heads": "--heads",
+    "head_size": "--head-size",
+    "sequence_length": "--sequence",
+    "n_layers": "--layers",
+    "layers_in_graph": "--layers-in-graph",
+    "global_batch_size": "--batch",
+    "word": "--word",
+}
 
 
-def _check_outputs(*paths: Path | None) -> None:
-    """Refuse outputs that cannot be written before hours are spent on them."""
+def _on_machine(workload: crosstack.Workload, system: Path) -> crosstack.Task:
+    """Return the workload with the machine, constraints and rules of a file."""
+    task = replace(crosstack.load(system), workload=workload)
+    pins = {
+        f"constraints.{section}.{kernel}": kernel
+        for section in ("partitions", "sharding")
+        for kernel, _ in getattr(task.constraints, section)
+    }
     problems = [
-        Problem(str(path), "cannot be written: its directory does not exist.")
-        for path in paths
-        if path is not None and not path.resolve().parent.is_dir()
-    ]
-    problems += [
-        Problem(str(path), "cannot be written: it is a directory.")
-        for path in paths
-        if path is not None and path.is_dir()
+        Problem(f"{system}: {path}", "the generated workload has no such kernel.")
+        for path, kernel in pins.items()
+        if kernel not in workload.graph.index
     ]
     if problems:
         raise InputError(problems)
+    return task
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    from crosstack.io.files import read_text
-
-    try:
-        data = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise InputError(
-            Problem(f"{path}: line {error.lineno}", f"not JSON: {error.msg}.")
-        ) from error
-    except RecursionError as error:
-        raise InputError(Problem(str(path), "not a result: nested too deep.")) from error
-    if not isinstance(data, dict):
-        raise InputError(Problem(str(path), "not a result: a JSON object is expected."))
-    return data
+def _check_suffix(option: str, path: Path, allowed: tuple[str, ...], because: str = "") -> None:
+    if path.suffix.lower() not in allowed:
+        only = f"only {', '.join(allowed)}{because}" if because else ", ".join(allowed)
+        raise InputError(Problem(option, f"got {path}; allowed: {only}."))
 
 
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else 100, highlight=False)
-
-
-class _progress:  # noqa: N801 - used as a function
-    """Show a line of progress on a terminal while a search runs."""
-
-    def __enter__(self) -> Callable[[Progress], None] | None:
-        self.status: Any = None
-        if not sys.stderr.isatty():
-            return None
-        from rich.console import Console
-
-        self.status = Console(stderr=True).status("searching")
-        self.status.start()
-        return self.update
-
-    def update(self, progress: Progress) -> None:
-        """Say how far the search is."""
-        best = f"{progress.objective:.6g} s" if math.isfinite(progress.objective) else "none yet"
-        self.status.update(
-            f"best {best}, no mapping below {progress.bound:.6g} s; "
-            f"{progress.boxes_done} boxes done, {progress.boxes_waiting} waiting"
-        )
-
-    def __exit__(self, *_: object) -> None:
-        if self.status is not None:
-            self.status.stop()
+def _report(error: CrosstackError) -> None:
+    """Print an error, one line for each problem."""
+    problems = error.problems if isinstance(error, InputError) else (error,)
+    for problem in problems:
+        typer.echo(f"crosstack: {printable(str(problem))}", err=True)
 
 
-def _print_answer(answer: crosstack.Answer, kernels: bool) -> None:
-    from crosstack.report.text import answer_tables, kernel_table
+def _usage(error: Exception) -> None:
+    """Print what is wrong with the arguments, on one line."""
+    context = getattr(error, "ctx", None)
+    message = " ".join(error.format_message().split())  # type: ignore[attr-defined]
+    if message:  # no arguments at all: typer has printed the help already
+        command = context.command_path if context is not None else "crosstack"
+        typer.echo(f"crosstack: {printable(message)} See: {command} --help", err=True)
 
-    console = _console()
-    console.print(answer_tables(answer))
-    if kernels:
-        console.print(kernel_table(answer))
 
-
-def _save(
-    answer: crosstack.Answer,
-    json_out: Path | None,
-    html_out: Path | None,
-    svg_out: Path | None,
-) -> None:
-    from crosstack.io.files import write_atomically
-
-    if json_out is not None:
-        write_atomically(json_out, answer.to_json())
-        typer.echo(f"wrote {json_out}")
-    if html_out is not None:
-        from crosstack.report.html import answer_html
-
-        write_atomically(html_out, answer_html(answer))
-        typer.echo(f"wrote {html_out}")
-    if svg_out is not None:
-        from crosstack.report.svg import answer_svg
-
-        write_atomically(svg_out, answer_svg(answer))
-        typer.echo(f"wrote {svg_out}")
+def _run(arguments: list[str]) -> int:
+    """Run a command; return the exit code."""
+    found = app(arguments, prog_name="crosstack", standalone_mode=False)
+    sys.stdout.flush()
+    if found == INTERRUPTED_EXIT:  # typer has caught it
+        raise KeyboardInterrupt
+    return found if isinstance(found, int) else 0
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; exits the process with the documented codes."""
-    given = sys.argv[1:] if arguments is None else arguments
+    given = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in given
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a letter is no bug
     try:
-        app(given)
+        sys.exit(_run([argument for argument in given if argument != "--debug"]))
     except CrosstackError as error:
         if debug:
-            raise
-        typer.echo("\n".join(f"crosstack: {line}" for line in str(error).splitlines()), err=True)
+            traceback.print_exc()
+        _report(error)
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # The reader went away (`crosstack ... | head`): nobody is left to tell.
+    except UsageError as error:
+        _usage(error)
+        sys.exit(2)
+    except (BrokenPipeError, SystemExit) as stop:
+        # The reader went away (`crosstack ... | head`): nobody is left to tell. Typer turns that
+        # into an exit of its own.
+        if isinstance(stop, SystemExit) and not isinstance(stop.__context__, BrokenPipeError):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         typer.echo("crosstack: interrupted", err=True)
-        sys.exit(130)
+        sys.exit(INTERRUPTED_EXIT)
     except Exception as error:
         if debug:
-            raise
-        typer.echo(
-            f"crosstack: a bug: {type(error).__name__}: {error}. Run again with --debug.", err=True
-        )
+            traceback.print_exc()
+        said = printable(f"{type(error).__name__}: {error}")
+        again = "" if debug else " Run again with --debug."
+        typer.echo(f"crosstack: a bug: {said}.{again}", err=True)
         sys.exit(1)
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,6 +95,7 @@ def make_problem(
     if separate_directions:
         forward = load.everything & ~load.backward
         preds = [p | (forward if load.backward >> i & 1 else 0) for i, p in enumerate(preds)]
+        load = replace(load, unmixed=(*load.unmixed, load.backward))
     labels: list[object] = [load.backward >> i & 1 for i in range(load.n)]
     if slots is not None:
         labels = [(labels[i], slots.first[i], slots.last[i]) for i in range(load.n)]

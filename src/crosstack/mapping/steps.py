@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.chip.chip import Overlap
-from crosstack.mapping.ideals import IdealTables
+from crosstack.mapping.ideals import IdealTables, bits
 from crosstack.model.partition import STREAM_DEPTH, ChipLoad, partition_cost
 
 __all__ = ["TOLERANCE", "Steps", "least_compute"]
@@ -35,7 +35,7 @@ class Sums:
     own: Floats
     weights: Floats
     sram: Floats
-    counted: Floats
+    unmixed: tuple[Ints, ...]
     out: Floats
     out_sram: Floats
     inside_sram: Floats
@@ -63,7 +63,7 @@ def _sums(load: ChipLoad, tables: IdealTables) -> Sums:
     compute, network = member @ least_compute(load), member @ np.array(load.network)
     data, own = member @ np.array(load.data), member @ np.array(load.own_memory)
     weights = member @ np.array(load.weight_time)
-    counted = member @ np.array([float(load.counted >> i & 1) for i in range(load.n)])
+    unmixed = tuple(tables.member[:, bits(group)].sum(axis=1) for group in load.unmixed)
     live_total, live_sram = live * total, tables.depth * tile
     dead_sram = tables.dead * (most * tile)
     out = live_total.sum(axis=1)
@@ -91,7 +91,7 @@ def _sums(load: ChipLoad, tables: IdealTables) -> Sums:
         own=own,
         weights=weights,
         sram=member @ np.array(load.sram),
-        counted=counted,
+        unmixed=unmixed,
         out=out,
         out_sram=live_sram.sum(axis=1),
         inside_sram=dead_sram.sum(axis=1),
@@ -164,9 +164,9 @@ class Steps:
         sram = s.out_sram[to] - alive_sram.sum(axis=1) + read_sram + s.sram[to] - s.sram[j]
         sram += s.inside_sram[to] - s.inside_sram[j] - s.dead_sram[np.ix_(to, live)].sum(axis=1)
         fits = sram <= load.sram_capacity * (1 + TOLERANCE)
-        if load.counted:
-            counted = s.counted[to] - s.counted[j]
-            fits &= (counted == 0) | (counted == tables.count[to] - tables.count[j])
+        for held in s.unmixed:
+            within = held[to] - held[j]
+            fits &= (within == 0) | (within == tables.count[to] - tables.count[j])
         if self.memory_binds:
             alive = s.out[j] + out
             fits &= alive * load.bandwidth <= load.memory_limit * (1 + TOLERANCE)

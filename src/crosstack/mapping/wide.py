@@ -114,7 +114,7 @@ def core_of(load: ChipLoad, order: Order) -> Core:
         flows=tuple(flows),
         flows_of=tuple(tuple(f) for f in touching),
         backward=shrink(load.backward),
-        counted=shrink(load.counted),
+        unmixed=tuple(shrink(group) for group in load.unmixed),
     )
     core_order = make_order(tuple(shrink(order.preds[i]) for i in kernels))
     return Core(load=small, order=core_order, kernels=kernels, deferrable=deferrable)
@@ -250,7 +250,7 @@ def _areas(load: ChipLoad) -> list[float]:
 
 
 def _exact(load: ChipLoad, growing: _Growing, size: int) -> float | None:
-    if load.staircases is None and size > 1 and not load.counted:
+    if load.staircases is None and size > 1 and not load.unmixed:
         return growing.time()
     cost = partition_cost(load, growing.mask)
     return cost.time if cost.fits else None

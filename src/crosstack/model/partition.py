@@ -77,7 +77,8 @@ class ChipLoad:
     Times in [s], sizes in [B]; sequences over kernels in graph order. ``compute`` is exact where
     utilization is given, otherwise the least time with all cores; then ``staircases`` hold the
     cycles. ``shapes`` are the extents of a tile: m, k, n, systolic. ``memory_limit`` is what
-    tensors of one sequence may occupy of the main memory.
+    tensors of one sequence may occupy of the main memory. A partition lies inside each mask of
+    ``unmixed``, or outside.
     """
 
     n: int
@@ -101,7 +102,7 @@ class ChipLoad:
     flows: tuple[Flow, ...]
     flows_of: tuple[tuple[int, ...], ...]
     backward: int
-    counted: int
+    unmixed: tuple[int, ...]
     bandwidth: float
     sram_capacity: float
     memory_limit: float
@@ -309,7 +310,7 @@ def _assemble(
         flows=flows,
         flows_of=flows_of,
         backward=_mask(arrays.backward),
-        counted=_mask(arrays.counted_inputs),
+        unmixed=tuple(m for m in (_mask(arrays.counted_inputs),) if m),
         bandwidth=bandwidth,
         sram_capacity=chip.sram_capacity,
         memory_limit=(capacity - static) / plan.microbatch_size,
@@ -552,7 +553,7 @@ def partition_cost(
             compute, dealt = deal
     else:
         compute = 0.0
-    if load.counted & inside and load.counted & inside != inside:
+    if any(inside & group not in (0, inside) for group in load.unmixed):
         fits = False
     time = combine(compute, memory, network, load.overlap)
     return PartitionCost(

@@ -1,1 +1,8 @@
 """Published figures, and the runner that checks them."""
+
+from __future__ import annotations
+
+from crosstack.validation.case import Case, Check, Row
+from crosstack.validation.runner import SUITES, report_rows, run_suite
+
+__all__ = ["SUITES", "Case", "Check", "Row", "report_rows", "run_suite"]

@@ -1,0 +1,156 @@
+"""What a command is given besides its file: numbers, rules, a saved result, places to write."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crosstack.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from crosstack.mapping.mapping import Mapping, Task
+    from crosstack.model.rules import ModelRules
+
+__all__ = [
+    "check_number",
+    "check_outputs",
+    "options_named",
+    "read_mapping",
+    "read_result",
+    "result_rules",
+    "rules_given",
+]
+
+
+def check_number(option: str, value: float, holds: bool, allowed: str) -> None:
+    """Raise `InputError` for an option unless ``holds``."""
+    if not holds:
+        raise InputError(Problem(option, f"got {value:g}; allowed: {allowed}."))
+
+
+@contextmanager
+def options_named(names: dict[str, str]) -> Iterator[None]:
+    """Say the errors of a record by the options that gave its fields."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(
+            Problem(names.get(problem.path, problem.path), problem.message)
+            for problem in error.problems
+        ) from None
+
+
+def rules_given(name: str | None) -> ModelRules | None:
+    """Return the rules that ``--rules`` says: a name or a YAML file; None where it is left out."""
+    if name is None:
+        return None
+    from crosstack.model.rules import RULES, rules_named
+
+    looks_like_file = os.sep in name or name.lower().endswith((".yaml", ".yml"))
+    if name not in RULES and (looks_like_file or os.path.exists(name)):
+        from crosstack.io.rules import read_rules
+
+        return read_rules(name)
+    with options_named({"rules": "--rules"}):
+        return rules_named(name)
+
+
+def result_rules(name: str | None, result: Path, data: dict[str, Any], task: Task) -> ModelRules:
+    """Return the rules to price a saved mapping under: ``--rules``, else the result's own.
+
+    A result without rules is priced under those of the file, as by `crosstack.optimise`.
+    """
+    from crosstack.model.rules import rules_named
+
+    given = rules_given(name)
+    if given is not None:
+        return given
+    saved = data.get("rules")
+    if saved is None:
+        return rules_named(task.rules or "crosstack")
+    try:
+        if not isinstance(saved, str):
+            raise InputError(Problem("rules", "not a name; allowed: the name of a rule set."))
+        return rules_named(saved)
+    except InputError as error:
+        hint = " Rules that are not built in are given with --rules FILE."
+        raise InputError(
+            Problem(f"{result}: {p.path}", f"{p.message}{hint}") for p in error.problems
+        ) from None
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file saved with ``--json``."""
+    from crosstack.io.files import read_text
+
+    try:
+        data = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        where = f"{path}: line {error.lineno}, column {error.colno}"
+        raise InputError(Problem(where, f"not JSON: {error.msg}.")) from None
+    except RecursionError:
+        raise InputError(Problem(str(path), "not a result: nested too deep.")) from None
+    except ValueError as error:  # a whole number of more digits than Python converts
+        if isinstance(error, InputError):
+            raise
+        raise InputError(Problem(str(path), "not a result: a number is too long.")) from None
+    if not isinstance(data, dict):
+        raise InputError(Problem(str(path), "not a result; allowed: a file saved with --json."))
+    return data
+
+
+def read_mapping(path: Path, data: dict[str, Any], task: Task) -> Mapping:
+    """Return the mapping of a saved result, its errors under the name of the file."""
+    from crosstack.evaluate.answer import mapping_from_dict
+    from crosstack.io.files import in_file
+
+    try:
+        return mapping_from_dict(data, task)
+    except InputError as error:
+        raise in_file(error, str(path)) from None
+
+
+def check_outputs(source: Path | None, outputs: dict[str, Path | None]) -> None:
+    """Refuse places that cannot be written, before hours are spent on what goes there.
+
+    Parameters
+    ----------
+    source : Path or None
+        The file that is read: it is never overwritten.
+    outputs : dict
+        The path given to each option; None where it is left out.
+    """
+    problems = []
+    taken = {} if source is None else {os.path.realpath(source): "the file that is read"}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        real = os.path.realpath(path)
+        reason = _why_not(path, real, taken.get(real))
+        if reason:
+            problems.append(Problem(f"{option} {path}", f"cannot be written: {reason}."))
+        taken[real] = f"what {option} writes"
+    if problems:
+        raise InputError(problems)
+
+
+def _why_not(path: Path, real: str, taken: str | None) -> str:
+    folder = os.path.dirname(real)
+    name = os.path.basename(str(path)) or str(path)
+    if taken is not None:
+        return f"it is {taken}"
+    if os.path.isdir(real):
+        return "it is a directory"
+    if os.path.exists(real) and not os.path.isfile(real):
+        return "it is not a regular file"
+    if not os.path.isdir(folder):
+        return f"there is no directory {os.path.dirname(str(path)) or folder}"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"no permission to write in {folder}"
+    if len(os.fsencode(name)) > 255:
+        return "its name is too long"
+    return ""

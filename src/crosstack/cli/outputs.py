@@ -1,0 +1,102 @@
+"""What a command shows and saves: tables on a terminal or in a pipe, progress, files."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+    from crosstack.evaluate.answer import Answer
+    from crosstack.mapping.search import Progress
+
+__all__ = ["Searching", "printable", "save", "show", "show_answer", "write"]
+
+
+def printable(text: str) -> str:
+    """Return ``text`` on one line, with what could steer a terminal written as an escape."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def show(*renderables: RenderableType) -> None:
+    """Print, in colour and as wide as the terminal, or plainly where there is none."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        console = Console(highlight=False)
+        for renderable in renderables:
+            console.print(renderable)
+        return
+    from crosstack.report.text import plain_text
+
+    for renderable in renderables:
+        typer.echo(plain_text(renderable), nl=False)
+
+
+def show_answer(answer: Answer, *, kernels: bool) -> None:
+    """Print an answer, on request with the table of its kernels."""
+    from crosstack.report.text import answer_tables, kernel_table
+
+    show(answer_tables(answer), *([kernel_table(answer)] if kernels else []))
+
+
+def write(*texts: tuple[Path, str], note: str = "") -> None:
+    """Write files, then say so."""
+    from crosstack.io.files import write_atomically
+
+    for path, text in texts:
+        write_atomically(path, text)
+    for path, _ in texts:
+        typer.echo(f"wrote {printable(str(path))}{note}")
+
+
+def save(
+    answer: Answer, json_out: Path | None, html_out: Path | None, svg_out: Path | None
+) -> None:
+    """Write what is asked for; everything is made before the first file is touched."""
+    texts: list[tuple[Path, str]] = []
+    if json_out is not None:
+        texts.append((json_out, answer.to_json()))
+    if html_out is not None:
+        from crosstack.report.html import answer_html
+
+        texts.append((html_out, answer_html(answer)))
+    if svg_out is not None:
+        from crosstack.report.svg import answer_svg
+
+        texts.append((svg_out, answer_svg(answer)))
+    write(*texts)
+
+
+class Searching:
+    """Shows where a search stands, on a terminal, while it runs: ``with Searching() as update``."""
+
+    def __enter__(self) -> Callable[[Progress], None] | None:
+        """Return what the search calls now and then; None where nobody watches."""
+        self.status: Any = None
+        if not sys.stderr.isatty():
+            return None
+        from rich.console import Console
+
+        self.status = Console(stderr=True).status("searching")
+        self.status.start()
+        return self.update
+
+    def update(self, progress: Progress) -> None:
+        """Show where the search stands."""
+        from rich.text import Text
+
+        from crosstack.report.text import progress_line
+
+        self.status.update(Text(progress_line(progress)))
+
+    def __exit__(self, *_: object) -> None:
+        """Clear the line."""
+        if self.status is not None:
+            self.status.stop()

@@ -1,0 +1,114 @@
+"""A published case and its checks, and the rows they give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crosstack.evaluate.answer import given_answer, optimise
+from crosstack.mapping.mapping import Mapping, Status, Task
+
+__all__ = ["Case", "Check", "Row", "run_case"]
+
+UNITS = {
+    "layer_time": "s",
+    "time": "s",
+    "utilization": "1",
+    "price": "USD",
+    "power": "W",
+    "work": "FLOP",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A published number: ``quantity`` is an attribute of the evaluation.
+
+    ``sense`` is ``equal`` (within ``tolerance``, relative), ``at most`` or ``at least``: a
+    published incumbent of a solver that stopped early may be beaten, never missed.
+    """
+
+    quantity: str
+    published: float
+    sense: str = "equal"
+    tolerance: float = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A task, perhaps a given mapping, and what was published about it.
+
+    ``proved`` asks for a proof of optimality too.
+    """
+
+    name: str
+    source: str
+    rules: str
+    task: Task
+    checks: tuple[Check, ...]
+    mapping: Mapping | None = None
+    proved: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One check carried out: both numbers, the signed relative error and the verdict."""
+
+    suite: str
+    case: str
+    source: str
+    rules: str
+    quantity: str
+    unit: str
+    sense: str
+    published: float
+    ours: float
+    tolerance: float
+    status: str
+    holds: bool
+    note: str
+
+    @property
+    def error(self) -> float:
+        """(ours - published) / published. [1]"""
+        return (self.ours - self.published) / self.published
+
+
+def run_case(case: Case, suite: str) -> list[Row]:
+    """Evaluate or optimise a case and return a row per check."""
+    if case.mapping is None:
+        answer = optimise(case.task, rules=case.rules, time_limit=120.0)
+        status = answer.certificate.status.value
+    else:
+        answer = given_answer(case.task, case.mapping, case.rules)
+        status = "given"
+    proved = not case.proved or answer.certificate.status is Status.OPTIMAL
+    evaluation = answer.evaluation
+    rows = []
+    for check in case.checks:
+        value = getattr(evaluation, check.quantity)
+        ours = float(getattr(value, "total", value))
+        error = (ours - check.published) / check.published
+        inside = {
+            "equal": abs(error) <= check.tolerance,
+            "at most": error <= check.tolerance,
+            "at least": error >= -check.tolerance,
+        }[check.sense]
+        rows.append(
+            Row(
+                suite=suite,
+                case=case.name,
+                source=case.source,
+                rules=case.rules,
+                quantity=check.quantity,
+                unit=UNITS[check.quantity],
+                sense=check.sense,
+                published=check.published,
+                ours=ours,
+                tolerance=check.tolerance,
+                status=status,
+                holds=inside and proved,
+                note=case.note,
+            )
+        )
+    return rows

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+
+from crosstack.mapping.parallelism import network_uses, plans
+from crosstack.model.rules import ModelRules
+from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
+
+CHIPS = (1, 2, 4, 6, 12)
+FREE = (None, None)
+
+
+@pytest.fixture(scope="session")
+def network(a_chip):
+    """Return a builder of a system from (size, use) of each dimension."""
+
+    def build(n_chips: int, *dimensions) -> System:
+        return System(
+            chip=a_chip(),
+            memory=Memory(bandwidth=1e9),
+            network=tuple(
+                Dimension(kind=DimensionKind.RING, bandwidth=1e9, size=size, parallelism=use)
+                for size, use in dimensions
+            ),
+            n_chips=n_chips,
+        )
+
+    return build
+
+
+def every_use(system: System) -> set:
+    """Return every (sizes, uses) by trying all, one chip counted as data parallel."""
+    found = set()
+    extents = range(1, system.n_chips + 1)
+    for sizes in itertools.product(extents, repeat=len(system.network)):
+        if math.prod(sizes) != system.n_chips:
+            continue
+        if any(d.size not in (None, s) for d, s in zip(system.network, sizes, strict=True)):
+            continue
+        for uses in itertools.product(Parallelism, repeat=len(sizes)):
+            if all(
+                use is (d.parallelism or (Parallelism.DATA if size == 1 else use))
+                for d, size, use in zip(system.network, sizes, uses, strict=True)
+            ):
+                found.add((sizes, uses))
+    return found
+
+
+@pytest.mark.parametrize("n_chips", CHIPS)
+@pytest.mark.parametrize(
+    "dimensions",
+    [
+        (FREE,),
+        (FREE, FREE),
+        (FREE, FREE, FREE),
+        ((None, Parallelism.TENSOR), FREE),
+        ((1, None), FREE),
+        ((None, Parallelism.PIPELINE), (None, Parallelism.DATA)),
+    ],
+    ids=str,
+)
+class TestNetworkUses:
+    def test_they_are_all_there_are(self, network, n_chips, dimensions):
+        system = network(n_chips, *dimensions)
+        assert set(network_uses(system)) == every_use(system)
+
+    def test_none_comes_twice(self, network, n_chips, dimensions):
+        uses = list(network_uses(network(n_chips, *dimensions)))
+        assert len(uses) == len(set(uses))
+
+
+class TestPlans:
+    @pytest.mark.parametrize("seed", range(10))
+    def test_every_plan_covers_the_batch(self, random_task, seed):
+        workload, system = random_task(seed, dimensions=2)
+        for plan in plans(workload, system, ModelRules.crosstack(), None):
+            sequences = plan.data * plan.n_microbatches * plan.microbatch_size
+            assert sequences == workload.global_batch_size
+
+    @pytest.mark.parametrize("seed", range(10))
+    def test_every_plan_uses_every_chip(self, random_task, seed):
+        workload, system = random_task(seed, dimensions=2)
+        for plan in plans(workload, system, ModelRules.crosstack(), None):
+            assert plan.tensor * plan.pipeline * plan.data == system.n_chips
+
+    def test_a_free_microbatch_takes_every_divisor(self, random_task):
+        workload, system = random_task(3)  # 4 or 8 sequences, one dimension of 4 chips
+        found = {
+            p.microbatch_size
+            for p in plans(workload, system, ModelRules.crosstack(), None)
+            if p.tensor == system.n_chips
+        }
+        batch = workload.global_batch_size
+        assert found == {m for m in range(1, batch + 1) if batch % m == 0}
+
+    def test_a_given_microbatch_is_kept(self, random_task):
+        workload, system = random_task(3)
+        found = {p.microbatch_size for p in plans(workload, system, ModelRules.crosstack(), 2)}
+        assert found == {2}

@@ -1,0 +1,453 @@
+"""The whole search against every plan, tiling, sharding and sequence of partitions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from crosstack.chip.chip import Chip, Overlap
+from crosstack.errors import InfeasibleError, InputError
+from crosstack.evaluate.time import evaluate
+from crosstack.mapping.fusion import fuse, make_problem
+from crosstack.mapping.mapping import Constraints, Mapping, Status
+from crosstack.mapping.search import search
+from crosstack.model.arrays import AXES, graph_arrays
+from crosstack.model.iteration import iteration
+from crosstack.model.options import make_options
+from crosstack.model.partition import live_size, make_load, partition_cost, relaxed_load
+from crosstack.model.plan import Plan, divisors, make_plan
+from crosstack.model.rules import ModelRules, rules_named
+from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
+from crosstack.workload.graph import (
+    Axis,
+    ComputeUnit,
+    Consumer,
+    DataflowGraph,
+    Kernel,
+    KernelKind,
+    Tensor,
+    Workload,
+)
+
+RULES = ["crosstack", "dfmodel-readme", "dfmodel-e4", "dfmodel-e5"]
+# Kernels tiled along the sequence or not at all, as in every published graph.
+SEQUENCE_TILED = (Axis.N, Axis.NONE, Axis.NONE)
+ROUNDING = 1 + 1e-9
+NOTHING_GIVEN = Constraints()
+
+
+# ---------------------------------------------------------------- brute force
+
+
+def every_plan(workload: Workload, system: System, rules: ModelRules) -> list[Plan]:
+    found = []
+    n = system.n_chips
+    given = all(d.size is not None and d.parallelism is not None for d in system.network)
+    for sizes in itertools.product(range(1, n + 1), repeat=len(system.network)):
+        if math.prod(sizes) != n:
+            continue
+        if any(d.size not in (None, s) for d, s in zip(system.network, sizes, strict=True)):
+            continue
+        for uses in itertools.product(Parallelism, repeat=len(sizes)):
+            if any(
+                d.parallelism not in (None, u) for d, u in zip(system.network, uses, strict=True)
+            ):
+                continue
+            stages = math.prod(
+                s for s, u in zip(sizes, uses, strict=True) if u is Parallelism.PIPELINE
+            )
+            if stages > workload.graph_repetitions and not given:
+                continue
+            for microbatch in range(1, workload.global_batch_size + 1):
+                plan = make_plan(workload, system, sizes, uses, microbatch, rules)
+                found += [] if plan is None else [plan]
+    return found
+
+
+def every_sharding(arrays, options, plan: Plan, rules: ModelRules) -> list[np.ndarray]:
+    choices = itertools.product(*(np.nonzero(row)[0].tolist() for row in options.allowed))
+    codes = [np.array(choice) for choice in choices]
+    if plan.tensor == 1:
+        return codes[:1]
+    if not rules.bytes_first:
+        return codes
+    rows, edges = np.arange(arrays.n), np.arange(len(arrays.source))
+    moved = [
+        options.bytes_moved[rows, c].sum()
+        + options.edge_bytes[edges, c[arrays.source], c[arrays.target]].sum()
+        for c in codes
+    ]
+    return [c for c, size in zip(codes, moved, strict=True) if size <= min(moved) * ROUNDING]
+
+
+def brute_search(workload, system, rules, brute_fuse) -> float:
+    """Return the least time of an iteration, by trying everything. [s]"""
+    arrays, least = graph_arrays(workload.graph), math.inf
+    separate = rules.halves_of_slots and workload.training
+    tiles = range(1, workload.sequence_length + 1)
+    if rules.tiles_divide:
+        tiles = divisors(workload.sequence_length)
+    for plan, n_tiles in itertools.product(every_plan(workload, system, rules), tiles):
+        options = make_options(workload, arrays, plan, n_tiles, rules)
+        for codes in every_sharding(arrays, options, plan, rules):
+            load = make_load(workload, system, arrays, plan, options, codes, rules)
+            layer = brute_fuse(load, None, separate)
+            if math.isfinite(layer):
+                least = min(least, iteration(plan, layer, system.chip.overlap, rules).time)
+    return least
+
+
+@pytest.fixture(scope="session")
+def tiny_task(random_task):
+    """Return a builder of a random problem small enough to try everything."""
+
+    def build(seed: int, n: int = 3, *, memory: float | None = None, **how):
+        rng = random.Random(seed)
+        how = {"tilings": SEQUENCE_TILED, "dimensions": 2, "length": 4, **how}
+        workload, system = random_task(seed, n, **how)
+        first, second = system.network
+        if seed % 2:
+            first = replace(first, size=2)
+        if seed % 3 == 0:
+            first = replace(first, parallelism=Parallelism.TENSOR)
+        sram = rng.choice([60.0, 100.0, 200.0, 400.0, 1e6])
+        system = replace(
+            system,
+            network=(first, second),
+            chip=replace(system.chip, sram_capacity=sram),
+            memory=replace(system.memory, capacity=memory),
+        )
+        return replace(workload, global_batch_size=4), system
+
+    return build
+
+
+def least_time(workload, system, rules, constraints=NOTHING_GIVEN) -> float:
+    try:
+        return search(workload, system, constraints, rules)[1].objective
+    except InfeasibleError:
+        return math.inf
+
+
+# ---------------------------------------------------------------- exactness
+
+
+class TestAgainstEverything:
+    @pytest.mark.parametrize("name", RULES)
+    @pytest.mark.parametrize(
+        "how", [{}, {"utilization": False}, {"memory": 800.0}, {"counted": True}], ids=str
+    )
+    def test_search_finds_the_best_mapping(self, tiny_task, brute_fuse, name, how):
+        rules = rules_named(name)
+        for seed in range(8):
+            workload, system = tiny_task(seed, **how)
+            least = brute_search(workload, system, rules, brute_fuse)
+            assert least_time(workload, system, rules) == pytest.approx(least, rel=1e-9), seed
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("name", RULES)
+    @pytest.mark.parametrize(
+        "how",
+        [{}, {"utilization": False}, {"memory": 800.0}, {"n": 4, "star": True}, {"twins": True}],
+        ids=str,
+    )
+    def test_search_finds_the_best_of_many(self, tiny_task, brute_fuse, name, how):
+        rules = rules_named(name)
+        for seed in range(100, 140):
+            workload, system = tiny_task(seed, **how)
+            least = brute_search(workload, system, rules, brute_fuse)
+            assert least_time(workload, system, rules) == pytest.approx(least, rel=1e-9), seed
+
+    @pytest.mark.parametrize("name", ["crosstack", "dfmodel-readme"])
+    @pytest.mark.parametrize("seed", [90, 111])
+    def test_a_kernel_may_be_tiled_along_another_extent(self, tiny_task, brute_fuse, name, seed):
+        workload, system = tiny_task(seed, tilings=(Axis.N, Axis.N, Axis.N, Axis.M, Axis.NONE))
+        rules = rules_named(name)
+        least = brute_search(workload, system, rules, brute_fuse)
+        assert least_time(workload, system, rules) == pytest.approx(least, rel=1e-9)
+
+
+def shared_conversion() -> tuple[Workload, System]:
+    """P, split by rows, is read by A, which needs all of it, and by B, which may need columns."""
+
+    def kernel(name: str, m: int) -> Kernel:
+        return Kernel(
+            name=name,
+            kind=KernelKind.ELEMENTWISE,
+            m=m,
+            n=4,
+            output_size=m * 8.0,
+            input_sizes=(32.0,),
+            unit=ComputeUnit.SIMD,
+            tiling=Axis.NONE,
+        )
+
+    readers = (Consumer(kernel="A"), Consumer(kernel="B"))
+    graph = DataflowGraph(
+        kernels=(kernel("P", 4), kernel("A", 4), kernel("B", 1)),
+        tensors=(Tensor(producer="P", consumers=readers, size=32.0),),
+        word=2,
+    )
+    ring = Dimension(kind=DimensionKind.RING, bandwidth=1e3, size=4, parallelism=Parallelism.TENSOR)
+    chip = Chip(n_cores=4, lanes=2, stages=2, frequency=1e9, sram_capacity=1e6, utilization=0.9)
+    system = System(chip=chip, memory=Memory(bandwidth=1e12), network=(ring,), n_chips=4)
+    return Workload(graph=graph, sequence_length=4), system
+
+
+class TestSharedConversions:
+    def test_a_reader_uses_the_conversion_another_pays_for(self):
+        # all-gather once: 24 B over 1 kB/s; with B along n an all-to-all comes on top
+        workload, system = shared_conversion()
+        given = Constraints(sharding=(("P", Axis.M), ("A", Axis.NONE)))
+        mapping, certificate = search(workload, system, given, ModelRules.crosstack())
+        assert (mapping.sharding[2], certificate.objective) == (Axis.NONE, pytest.approx(0.024))
+
+
+class TestGivenDecisions:
+    RULES = ModelRules.crosstack()
+
+    @pytest.mark.parametrize("seed", range(8))
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"n_tiles": 2},
+            {"tile_size": 2},
+            {"microbatch_size": 2},
+            {"max_partitions": 2},
+            {"separate_directions": True},
+            {"kernel_by_kernel": True},
+            {"partitions": (("k0", 1),)},
+        ],
+        ids=str,
+    )
+    def test_they_never_make_it_faster(self, tiny_task, seed, given):
+        workload, system = tiny_task(seed)
+        free = least_time(workload, system, self.RULES)
+        assert free <= least_time(workload, system, self.RULES, Constraints(**given)) * ROUNDING
+
+    def test_a_pinned_kernel_is_where_it_is_pinned(self, tiny_task):
+        workload, system = tiny_task(1)
+        given = Constraints(partitions=(("k2", 1),), max_partitions=2)
+        mapping, _ = search(workload, system, given, self.RULES)
+        names = [k.name for k in workload.graph.kernels]
+        assert mapping.partitions[names.index("k2")] == 1
+
+    def test_a_pin_and_kernel_by_kernel_are_both_kept_or_refused(self):
+        workload, system = shared_conversion()
+        given = Constraints(kernel_by_kernel=True, partitions=(("P", 0), ("A", 0)))
+        try:
+            mapping, _ = search(workload, system, given, self.RULES)
+        except (InfeasibleError, InputError):
+            return
+        assert mapping.partitions[:2] == (0, 0)
+
+    def test_kernel_by_kernel_keeps_to_the_main_memory(self):
+        workload, system = shared_conversion()
+        small = replace(system, memory=replace(system.memory, capacity=5.0))
+        with pytest.raises(InfeasibleError):
+            search(workload, small, Constraints(kernel_by_kernel=True), self.RULES)
+
+    def test_an_unknown_pinned_kernel_is_named(self):
+        workload, system = shared_conversion()
+        with pytest.raises(InputError, match='no kernel is called "Q"'):
+            search(workload, system, Constraints(partitions=(("Q", 0),)), self.RULES)
+
+    def test_too_little_sram_is_named(self):
+        workload, system = shared_conversion()
+        small = replace(system, chip=replace(system.chip, sram_capacity=1.0))
+        with pytest.raises(InfeasibleError, match="SRAM"):
+            search(workload, small, Constraints(), self.RULES)
+
+    def test_pins_against_the_order_of_kernels_are_infeasible(self):
+        workload, system = shared_conversion()
+        with pytest.raises(InfeasibleError):
+            search(workload, system, Constraints(partitions=(("P", 1), ("A", 0))), self.RULES)
+
+
+# ---------------------------------------------------------------- certificate and physics
+
+
+@pytest.mark.parametrize("name", RULES)
+class TestCertificate:
+    SEEDS = range(10)
+
+    def test_the_mapping_costs_the_objective(self, tiny_task, name):
+        rules = rules_named(name)
+        for seed in self.SEEDS:
+            workload, system = tiny_task(seed, 5, utilization=seed % 2 == 0)
+            try:
+                mapping, certificate = search(workload, system, Constraints(), rules)
+            except InfeasibleError:
+                continue
+            time = evaluate(workload, system, mapping, rules).time
+            assert time == pytest.approx(certificate.objective, rel=1e-9), seed
+
+    def test_an_unlimited_search_is_proved(self, tiny_task, name):
+        workload, system = tiny_task(2, 5)
+        _, certificate = search(workload, system, Constraints(), rules_named(name))
+        assert certificate.status is Status.OPTIMAL
+
+    def test_a_gap_is_kept(self, tiny_task, name):
+        rules = rules_named(name)
+        for seed in self.SEEDS:
+            workload, system = tiny_task(seed, 4)
+            least = least_time(workload, system, rules)
+            if math.isfinite(least):
+                _, loose = search(workload, system, Constraints(), rules, gap=0.2)
+                assert loose.bound * (1 - 1e-9) <= least <= loose.objective * ROUNDING, seed
+                assert loose.gap <= 0.2 + 1e-9, seed
+
+    def test_no_random_mapping_of_the_same_kind_is_faster(self, tiny_task, name):
+        rules = rules_named(name)
+        for seed in self.SEEDS:
+            workload, system = tiny_task(seed, 4)
+            least = least_time(workload, system, rules)
+            for time in random_mappings(workload, system, rules, random.Random(seed)):
+                assert least <= time * ROUNDING, seed
+
+
+def random_mappings(workload, system, rules, rng: random.Random) -> list[float]:
+    """Return the times of random mappings that are allowed and fit."""
+    arrays, times = graph_arrays(workload.graph), []
+    plans = every_plan(workload, system, rules)
+    for _ in range(25):
+        plan = rng.choice(plans)
+        n_tiles = rng.choice([1, 2, 4])
+        options = make_options(workload, arrays, plan, n_tiles, rules)
+        codes = rng.choice(every_sharding(arrays, options, plan, rules))
+        position = {kernel: p for p, kernel in enumerate(arrays.order)}
+        mapping = Mapping(
+            sizes=plan.sizes,
+            parallelism=plan.parallelism,
+            microbatch_size=plan.microbatch_size,
+            n_tiles=n_tiles,
+            sharding=tuple(AXES[c] for c in codes.tolist()),
+            partitions=tuple(position[i] for i in range(arrays.n)),
+        )
+        try:
+            times.append(evaluate(workload, system, mapping, rules).time)
+        except InfeasibleError:
+            continue
+    return times
+
+
+class TestFasterHardware:
+    RULES = ModelRules.crosstack()
+    SEEDS = range(10)
+
+    def never_slower(self, tiny_task, better, **how) -> None:
+        for seed in self.SEEDS:
+            workload, system = tiny_task(seed, 4, **how)
+            before = least_time(workload, system, self.RULES)
+            after = least_time(workload, better(system), self.RULES)
+            assert after <= before * ROUNDING, seed
+
+    def test_a_faster_clock_is_never_slower(self, tiny_task):
+        def better(s):
+            return replace(s, chip=replace(s.chip, frequency=s.chip.frequency * 2))
+
+        self.never_slower(tiny_task, better)
+
+    def test_faster_memory_is_never_slower(self, tiny_task):
+        def better(s):
+            return replace(s, memory=replace(s.memory, bandwidth=s.memory.bandwidth * 2))
+
+        self.never_slower(tiny_task, better)
+
+    def test_faster_links_are_never_slower(self, tiny_task):
+        def better(s):
+            lines = tuple(replace(d, bandwidth=d.bandwidth * 2) for d in s.network)
+            return replace(s, network=lines)
+
+        self.never_slower(tiny_task, better)
+
+    def test_shorter_latency_is_never_slower(self, tiny_task):
+        def better(s):
+            return replace(s, network=tuple(replace(d, latency=0.0) for d in s.network))
+
+        self.never_slower(tiny_task, better)
+
+    def test_more_sram_is_never_slower(self, tiny_task):
+        def better(s):
+            return replace(s, chip=replace(s.chip, sram_capacity=s.chip.sram_capacity * 2))
+
+        self.never_slower(tiny_task, better)
+
+    def test_more_memory_is_never_slower(self, tiny_task):
+        def better(s):
+            return replace(s, memory=replace(s.memory, capacity=s.memory.capacity * 2))
+
+        self.never_slower(tiny_task, better, memory=900.0)
+
+    def test_more_cores_are_never_slower(self, tiny_task):
+        def better(s):
+            return replace(s, chip=replace(s.chip, n_cores=s.chip.n_cores + 4))
+
+        self.never_slower(tiny_task, better, utilization=False)
+
+    def test_more_overlap_is_never_slower(self, tiny_task):
+        def better(s):
+            return replace(s, chip=replace(s.chip, overlap=Overlap.ALL))
+
+        self.never_slower(tiny_task, better)
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("utilization", [True, False])
+class TestRelaxedLoad:
+    def boxes(self, tiny_task, name, utilization):
+        rules = rules_named(name)
+        for seed in range(20):
+            workload, system = tiny_task(seed, 4, utilization=utilization, star=seed % 2 == 0)
+            arrays = graph_arrays(workload.graph)
+            plan = make_plan(
+                workload, system, (2, 2), (Parallelism.TENSOR, Parallelism.TENSOR), 1, rules
+            )
+            options = make_options(workload, arrays, plan, 2, rules)
+            domains = [np.nonzero(row)[0].tolist() for row in options.allowed]
+            relaxed = relaxed_load(workload, system, arrays, plan, options, domains, rules)
+            for choice in itertools.islice(itertools.product(*domains), 40):
+                codes = np.array(choice)
+                yield relaxed, make_load(workload, system, arrays, plan, options, codes, rules)
+
+    @pytest.mark.parametrize(
+        "field", ["compute", "network", "data", "own_memory", "weight_time", "sram", "weight"]
+    )
+    def test_no_term_is_above_that_of_a_sharding(self, tiny_task, name, utilization, field):
+        for relaxed, load in self.boxes(tiny_task, name, utilization):
+            low, value = np.array(getattr(relaxed, field)), np.array(getattr(load, field))
+            assert (low <= value * ROUNDING).all()
+
+    def test_no_tensor_is_larger_than_that_of_a_sharding(self, tiny_task, name, utilization):
+        for relaxed, load in self.boxes(tiny_task, name, utilization):
+            for low, flow in zip(relaxed.flows, load.flows, strict=True):
+                assert low.tile <= flow.tile
+                assert low.total <= flow.total
+
+    def test_its_main_memory_limit_is_no_tighter(self, tiny_task, name, utilization):
+        for relaxed, load in self.boxes(tiny_task, name, utilization):
+            assert relaxed.memory_limit >= load.memory_limit
+
+    def test_no_partition_is_slower(self, tiny_task, name, utilization):
+        for relaxed, load in self.boxes(tiny_task, name, utilization):
+            for mask in (1, 2, 3, 6, 12, 15):
+                low, cost = partition_cost(relaxed, mask), partition_cost(load, mask)
+                assert not cost.fits or (low.fits and low.time <= cost.time * ROUNDING)
+
+    def test_its_best_fusion_bounds_that_of_a_sharding(self, tiny_task, name, utilization):
+        for relaxed, load in itertools.islice(self.boxes(tiny_task, name, utilization), 60):
+            found = fuse(make_problem(load))
+            if found is not None:
+                bound = fuse(make_problem(relaxed))
+                assert bound is not None
+                assert bound.time <= found.time * ROUNDING
+
+
+def test_nothing_is_alive_when_everything_runs_together(random_load):
+    load = random_load(0, 6)
+    assert live_size(load, 0, load.everything) == 0
