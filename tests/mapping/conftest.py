@@ -303,6 +303,11 @@ def _slow_compute(load: ChipLoad, members: set[int]) -> float:
     return math.inf
 
 
+def _mixes(members: set[int], group: int) -> bool:
+    """Whether some of ``members`` are in a group and some are not."""
+    return len({group >> i & 1 for i in members}) > 1
+
+
 def slow_step(load: ChipLoad, members: set[int]) -> Step:
     """Time of a partition and whether it fits, from the definition. [s]"""
     into, out, sram_in, sram_out = _streams(load, members)
@@ -323,8 +328,7 @@ def slow_step(load: ChipLoad, members: set[int]) -> Step:
     data = sum(load.data[i] for i in members)
     network = max(tensor, data) if load.network_takes_maximum else tensor + data
     compute = _slow_compute(load, members)
-    counted = {i for i in range(load.n) if load.counted >> i & 1}
-    if math.isinf(compute) or (members & counted and members - counted):
+    if math.isinf(compute) or any(_mixes(members, group) for group in load.unmixed):
         fits = False
     if load.overlap is Overlap.ALL:
         return max(compute, memory, network), fits
@@ -385,6 +389,8 @@ def slow_fuse(load: ChipLoad, slots: Any = None, separate: bool = False) -> floa
             if slots is not None and not all(
                 slots.first[i] <= partition <= slots.last[i] for i in members
             ):
+                continue
+            if separate and _mixes(members, load.backward):
                 continue
             time = step(done, members)
             if time < found:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from crosstack.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from crosstack.mapping.mapping import Mapping, Task
+    from crosstack.mapping.mapping import Task
     from crosstack.model.rules import ModelRules
 
 __all__ = [
     "check_number",
     "check_outputs",
+    "in_file",
     "options_named",
-    "read_mapping",
     "read_result",
     "result_rules",
     "rules_given",
@@ -30,6 +30,17 @@ def check_number(option: str, value: float, holds: bool, allowed: str) -> None:
     """Raise `InputError` for an option unless ``holds``."""
     if not holds:
         raise InputError(Problem(option, f"got {value:g}; allowed: {allowed}."))
+
+
+@contextmanager
+def in_file(path: Path) -> Iterator[None]:
+    """Say the errors of what a file holds under its name."""
+    try:
+        yield
+    except InputError as error:
+        from crosstack.io import files
+
+        raise files.in_file(error, str(path)) from None
 
 
 @contextmanager
@@ -101,17 +112,6 @@ def read_result(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InputError(Problem(str(path), "not a result; allowed: a file saved with --json."))
     return data
-
-
-def read_mapping(path: Path, data: dict[str, Any], task: Task) -> Mapping:
-    """Return the mapping of a saved result, its errors under the name of the file."""
-    from crosstack.evaluate.answer import mapping_from_dict
-    from crosstack.io.files import in_file
-
-    try:
-        return mapping_from_dict(data, task)
-    except InputError as error:
-        raise in_file(error, str(path)) from None
 
 
 def check_outputs(source: Path | None, outputs: dict[str, Path | None]) -> None:

@@ -17,8 +17,8 @@ import crosstack
 from crosstack.cli.inputs import (
     check_number,
     check_outputs,
+    in_file,
     options_named,
-    read_mapping,
     read_result,
     result_rules,
     rules_given,
@@ -143,7 +143,7 @@ def map_(
     check_outputs(file, {"--json": json_out, "--html": html_out, "--svg": svg_out})
     chosen = rules_given(rules)
     task = crosstack.load(file, set_ or ())
-    with Searching() as update:
+    with Searching() as update, in_file(file):
         answer = crosstack.optimise(
             task, rules=chosen, time_limit=limit, gap=gap, jobs=jobs, progress=update
         )
@@ -174,14 +174,8 @@ def evaluate(
 
     Example: `crosstack evaluate examples/gpt3_1t_sn30.yaml --mapping map.json`
     """
-    from crosstack.evaluate.answer import given_answer
-
     check_outputs(file, {"--json": json_out, "--html": html_out, "--svg": svg_out})
-    task = crosstack.load(file, set_ or ())
-    data = read_result(mapping)
-    chosen = result_rules(rules, mapping, data, task)
-    given = read_mapping(mapping, data, task)
-    answer = given_answer(task, given, rules=chosen)
+    answer = _given_answer(crosstack.load(file, set_ or ()), mapping, rules)
     try:
         show_answer(answer, kernels=kernels)
     finally:
@@ -227,19 +221,17 @@ def convert(
     _check_suffix("B", target, (*YAML_SUFFIXES, *DFMODEL_SUFFIXES))
     check_outputs(source, {"B": target})
     if result is not None:
-        _check_suffix("--result", target, DFMODEL_SUFFIXES, " can hold a mapping")
+        _check_suffix("--result", target, DFMODEL_SUFFIXES, "; YAML holds no mapping")
     task = crosstack.load(source, set_ or ())
     if result is None:
-        crosstack.save(task, target)
-        typer.echo(f"wrote {printable(str(target))}")
+        write((target, _task_text(task, target)))
         return
-    from crosstack.evaluate.answer import given_answer
     from crosstack.io.dfmodel import write_answer
 
-    data = read_result(result)
-    rules = result_rules(None, result, data, task)
-    answer = given_answer(task, read_mapping(result, data, task), rules=rules)
-    write((target, write_answer(answer)))
+    answer = _given_answer(task, result, None)
+    with in_file(target):
+        text = write_answer(answer)
+    write((target, text))
 
 
 @generate_app.command("llm")
@@ -272,13 +264,13 @@ def generate_llm(
 
     Example: `crosstack generate llm --hidden 4096 --heads 32 --sequence 2048 -o llama.yaml`
     """
-    from crosstack.io.native import write_task, write_workload
+    from crosstack.io.native import write_workload
 
     if output is not None:
         _check_suffix("--output", output, (*YAML_SUFFIXES, *DFMODEL_SUFFIXES))
         check_outputs(system, {"--output": output})
         if system is None:
-            _check_suffix("--output", output, YAML_SUFFIXES, " can do without --system FILE")
+            _check_suffix("--output", output, YAML_SUFFIXES, "; DFModel text needs --system FILE")
     if head_size is None:
         check_number("--hidden", hidden, hidden >= 1, "a whole number, at least 1")
         divides = 1 <= heads <= hidden and hidden % heads == 0
@@ -299,12 +291,7 @@ def generate_llm(
     if system is None:
         text, note = write_workload(workload), "; add a system section (see examples/) to map it"
     else:
-        task, note = _on_machine(workload, system), ""
-        if output is not None and output.suffix.lower() in DFMODEL_SUFFIXES:
-            crosstack.save(task, output)
-            typer.echo(f"wrote {printable(str(output))}")
-            return
-        text = write_task(task)
+        text, note = _task_text(_on_machine(workload, system), output), ""
     if output is None:
         typer.echo(text, nl=False)
     else:
@@ -351,6 +338,16 @@ _LLM_OPTIONS = {
 }
 
 
+def _given_answer(task: crosstack.Task, result: Path, rules: str | None) -> crosstack.Answer:
+    """Return the answer of a saved mapping, its problems under the name of the result."""
+    from crosstack.evaluate.answer import given_answer, mapping_from_dict
+
+    data = read_result(result)
+    chosen = result_rules(rules, result, data, task)
+    with in_file(result):
+        return given_answer(task, mapping_from_dict(data, task), rules=chosen)
+
+
 def _on_machine(workload: crosstack.Workload, system: Path) -> crosstack.Task:
     """Return the workload with the machine, constraints and rules of a file."""
     task = replace(crosstack.load(system), workload=workload)
@@ -369,10 +366,24 @@ def _on_machine(workload: crosstack.Workload, system: Path) -> crosstack.Task:
     return task
 
 
+def _task_text(task: crosstack.Task, target: Path | None) -> str:
+    """Return the text of a task in the format of a file's suffix, native YAML where there is none.
+
+    What the format cannot say is reported under the name of the file.
+    """
+    if target is None or target.suffix.lower() in YAML_SUFFIXES:
+        from crosstack.io import native
+
+        return native.write_task(task)
+    from crosstack.io import dfmodel
+
+    with in_file(target):
+        return dfmodel.write_task(task)
+
+
 def _check_suffix(option: str, path: Path, allowed: tuple[str, ...], because: str = "") -> None:
     if path.suffix.lower() not in allowed:
-        only = f"only {', '.join(allowed)}{because}" if because else ", ".join(allowed)
-        raise InputError(Problem(option, f"got {path}; allowed: {only}."))
+        raise InputError(Problem(option, f"got {path}; allowed: {', '.join(allowed)}{because}."))
 
 
 def _report(error: CrosstackError) -> None:
@@ -388,7 +399,8 @@ def _usage(error: Exception) -> None:
     message = " ".join(error.format_message().split())  # type: ignore[attr-defined]
     if message:  # no arguments at all: typer has printed the help already
         command = context.command_path if context is not None else "crosstack"
-        typer.echo(f"crosstack: {printable(message)} See: {command} --help", err=True)
+        stop = "" if message.endswith((".", "?")) else "."
+        typer.echo(f"crosstack: {printable(message)}{stop} See: {command} --help", err=True)
 
 
 def _run(arguments: list[str]) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from crosstack.errors import InfeasibleError, InputError, Problem, require
 from crosstack.evaluate.evaluation import Evaluation, KernelTerms, PartitionTerms
 from crosstack.mapping.mapping import Mapping
-from crosstack.model.arrays import AXES, GraphArrays, Ints, graph_arrays
+from crosstack.model.arrays import AXES, GraphArrays, Ints, bits, graph_arrays
 from crosstack.model.iteration import iteration
 from crosstack.model.options import CONVERSIONS, Options, axis_codes, make_options
 from crosstack.model.partition import (
@@ -187,7 +187,7 @@ def _partition(
     terms = {"compute": cost.compute, "memory": cost.memory, "network": cost.network}
     return PartitionTerms(
         number=number,
-        kernels=tuple(load.names[i] for i in range(load.n) if mask >> i & 1),
+        kernels=tuple(load.names[i] for i in bits(mask)),
         compute_time=cost.compute,
         memory_time=cost.memory,
         network_time=cost.network,
@@ -262,7 +262,7 @@ def _kernels(
     dealt = {
         kernel: (lanes, stages) for cost in costs for kernel, lanes, stages in cost.cores or ()
     }
-    where = {i: p for p, mask in enumerate(masks) for i in range(load.n) if mask >> i & 1}
+    where = {i: p for p, mask in enumerate(masks) for i in bits(mask)}
     rows = np.arange(arrays.n)
     m, k, n = (t[rows, codes].tolist() for t in (options.m, options.k, options.columns))
     work = options.work[rows, codes].tolist()

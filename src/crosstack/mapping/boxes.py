@@ -17,7 +17,7 @@ from crosstack.mapping.fusion import Fusion, Slots, fuse, make_problem, simple_b
 from crosstack.mapping.ideals import IdealTables
 from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.mapping.sharding import dominated_axes, eliminate, with_given
-from crosstack.model.arrays import AXES, Floats, GraphArrays, Ints
+from crosstack.model.arrays import AXES, Floats, GraphArrays, Ints, bits
 from crosstack.model.iteration import iteration, layer_time_below
 from crosstack.model.options import Options, make_options
 from crosstack.model.partition import (
@@ -272,9 +272,8 @@ class Boxes:
             return
         numbers = [0] * self.arrays.n
         for number, mask in enumerate(partitions):
-            for i in range(self.arrays.n):
-                if mask >> i & 1:
-                    numbers[i] = number
+            for i in bits(mask):
+                numbers[i] = number
         self.best = total
         if self.shared is not None:
             with self.shared.get_lock():

@@ -34,7 +34,6 @@ from crosstack.errors import InputError, Problem, nearest, require
 from crosstack.mapping.ideals import (
     IdealTables,
     Order,
-    bits,
     chain,
     collapse_twins,
     enumerate_ideals,
@@ -52,7 +51,7 @@ from crosstack.mapping.wide import (
     triggered_masks,
     triggers_from,
 )
-from crosstack.model.arrays import GraphArrays
+from crosstack.model.arrays import GraphArrays, bits
 from crosstack.model.partition import ChipLoad, combine
 from crosstack.model.rules import ModelRules
 
@@ -262,12 +261,14 @@ def fuse(
     bound = simple_bound(problem.load)
     if not bound < limit:
         return None
-    best = _heuristic(problem, limit, cache, deadline)
-    if best is not None:
-        limit = best[0] * (1 - TOLERANCE)
-        if not bound < limit:
-            return Fusion(partitions=best[1], time=best[0], bound=best[0])
     tables = _all_ideals(problem, most_ideals, cache)
+    best = None
+    if tables is None or math.isinf(limit):  # with an incumbent the exact method needs no other
+        best = _heuristic(problem, limit, cache, deadline)
+        if best is not None:
+            limit = best[0] * (1 - TOLERANCE)
+            if not bound < limit:
+                return Fusion(partitions=best[1], time=best[0], bound=best[0])
     if tables is not None:
         found, complete = _shortest_chain(problem, Steps(problem.load, tables), limit, deadline)
         best = found or best
@@ -397,7 +398,7 @@ def _bound_by_core(
         extra = sum(load.network[i] + load.data[i] for i in left_out)
         if load.network_takes_maximum:
             extra = 0.0
-    prices = PRICES
+    prices: tuple[float, ...] = PRICES
     if load.overlap is Overlap.NONE:
         prices, work = (0.0,), work + sum(load.own_memory[i] for i in left_out)
     best = 0.0

@@ -52,10 +52,10 @@ def as_milp(problem: FusionProblem, n_partitions: int) -> FusionMilp:
         last=(count - 1,) * load.n
         if slots is None
         else tuple(min(p, count - 1) for p in slots.last),
-        counted=tuple(bool(load.counted >> i & 1) for i in range(load.n)),
         bandwidth=load.bandwidth,
         sram_capacity=load.sram_capacity,
         memory_room=load.memory_limit,
+        unmixed=tuple(tuple(bits(group)) for group in load.unmixed),
         n_cores=load.n_cores,
         stairs=stairs,
         overlap=load.overlap.value,

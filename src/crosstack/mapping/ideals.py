@@ -7,6 +7,7 @@ tensors cross its border; they depend on the graph alone and are reused for ever
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from crosstack.model.arrays import bits
 from crosstack.model.partition import STREAM_DEPTH, ChipLoad, Flow
 
 __all__ = ["IdealTables", "Order", "enumerate_ideals", "make_tables", "topological_chains"]
@@ -36,16 +38,6 @@ def make_order(preds: tuple[int, ...]) -> Order:
         for j in bits(mask):
             succs[j] |= 1 << i
     return Order(n=len(preds), preds=preds, succs=tuple(succs))
-
-
-def bits(mask: int) -> list[int]:
-    """Return the positions of the bits of ``mask``, ascending."""
-    found = []
-    while mask:
-        low = mask & -mask
-        found.append(low.bit_length() - 1)
-        mask ^= low
-    return found
 
 
 def enumerate_ideals(order: Order, *, most: int) -> list[int] | None:
@@ -99,29 +91,32 @@ def topological_chains(order: Order) -> list[list[int]]:
 
 
 def _sequence(order: Order, key: Callable[[int], float]) -> list[int]:
-    succs, done = order.succs, 0
-    ready = {i for i in range(order.n) if not order.preds[i]}
+    succs = order.succs
+    waiting = [mask.bit_count() for mask in order.preds]
+    ready = [(key(i), i) for i in range(order.n) if not waiting[i]]
+    heapq.heapify(ready)
     sequence: list[int] = []
     while ready:
-        i = min(ready, key=lambda j: (key(j), j))
-        ready.discard(i)
+        _, i = heapq.heappop(ready)
         sequence.append(i)
-        done |= 1 << i
-        ready.update(j for j in bits(succs[i]) if not order.preds[j] & ~done)
+        for j in bits(succs[i]):
+            waiting[j] -= 1
+            if not waiting[j]:
+                heapq.heappush(ready, (key(j), j))
     return sequence
 
 
 def _depth_first(order: Order) -> list[int]:
-    succs, done = order.succs, 0
-    stack = [i for i in range(order.n - 1, -1, -1) if not order.preds[i]]
+    waiting = [mask.bit_count() for mask in order.preds]
+    stack = [i for i in range(order.n - 1, -1, -1) if not waiting[i]]
     sequence: list[int] = []
     while stack:
         i = stack.pop()
         sequence.append(i)
-        done |= 1 << i
-        stack.extend(
-            j for j in reversed(bits(succs[i])) if not order.preds[j] & ~done and not done >> j & 1
-        )
+        for j in reversed(bits(order.succs[i])):
+            waiting[j] -= 1
+            if not waiting[j]:
+                stack.append(j)
     return sequence
 
 

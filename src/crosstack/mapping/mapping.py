@@ -15,8 +15,9 @@ __all__ = ["Certificate", "Constraints", "Mapping", "Status", "Task"]
 class Status(StrEnum):
     """How sure an answer is.
 
-    ``optimal``: proved. ``feasible``: an answer inside the gap that was asked for. ``limit``: a
-    time limit came first. ``infeasible``: nothing fits.
+    ``optimal``: proved. ``feasible``: an answer inside the gap that was asked for. ``limit``: the
+    time limit, or the number of order ideals that can be listed, came first. ``infeasible``:
+    nothing fits.
     """
 
     OPTIMAL = "optimal"

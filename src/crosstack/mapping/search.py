@@ -141,7 +141,8 @@ def search(
         raise _infeasible(state, outcome.lack)
     bound = min(outcome.bound, outcome.best)
     proved = bound >= outcome.best * (1 - PROOF)
-    status = Status.OPTIMAL if proved else Status.LIMIT if outcome.stopped else Status.FEASIBLE
+    inside = bound >= outcome.best * (1 - gap)
+    status = Status.OPTIMAL if proved else Status.FEASIBLE if inside else Status.LIMIT
     free, given = _covered(system, constraints)
     certificate = Certificate(
         status=status,

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.chip.chip import Overlap
-from crosstack.mapping.ideals import IdealTables, bits
+from crosstack.mapping.ideals import IdealTables
+from crosstack.model.arrays import bits
 from crosstack.model.partition import STREAM_DEPTH, ChipLoad, partition_cost
 
 __all__ = ["TOLERANCE", "Steps", "least_compute"]
@@ -196,7 +197,9 @@ class Steps:
     def _network(self, to: Ints, j: int) -> Floats:
         s = self.sums
         network, data = s.network[to] - s.network[j], s.data[to] - s.data[j]
-        return np.maximum(network, data) if self.load.network_takes_maximum else network + data
+        if self.load.network_takes_maximum:
+            return np.asarray(np.maximum(network, data))
+        return np.asarray(network + data)
 
     def _reads(self, to: Ints, live: Ints, alive_total: Floats, j: int) -> tuple[Floats, Floats]:
         """Memory time and SRAM of tensors made before that the partition reads."""

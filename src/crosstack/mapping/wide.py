@@ -21,7 +21,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from crosstack.mapping.ideals import Order, bits, make_order
+from crosstack.mapping.ideals import Order, make_order
+from crosstack.model.arrays import bits
 from crosstack.model.partition import (
     STREAM_DEPTH,
     ChipLoad,
@@ -30,6 +31,9 @@ from crosstack.model.partition import (
     live_size,
     partition_cost,
 )
+
+SHORTEST_REACH = 32
+MOST_EXTENSIONS = 500_000  # of all partitions tried along one order
 
 __all__ = ["Core", "Slots", "core_of", "improve", "segment", "triggered_masks"]
 
@@ -199,7 +203,8 @@ def segment(
 ) -> tuple[float, tuple[int, ...]] | None:
     """Cut one topological order into partitions, exactly; None if some kernel does not fit.
 
-    Stops growing a partition when its SRAM is full: buffers only grow.
+    Stops growing a partition when its SRAM is full, as buffers only grow, and on long orders after
+    `MOST_EXTENSIONS` / n kernels.
     """
     n = len(sequence)
     area = _areas(load)
@@ -208,7 +213,7 @@ def segment(
     before: list[tuple[int, int]] = [(0, 0)] * (n + 1)
     best[0] = 0.0
     prefix = 0
-    longest = n
+    longest = max(SHORTEST_REACH, MOST_EXTENSIONS // n)
     for start in range(n):
         if best[start] < math.inf:
             growing = _Growing(load, area)
@@ -227,6 +232,9 @@ def segment(
                 if best[start] + time_taken < best[end]:
                     best[end] = best[start] + time_taken
                     before[end] = (start, growing.mask)
+                if end % 64 == 0 and time.perf_counter() > deadline:
+                    longest = 1
+                    break
         prefix |= 1 << sequence[start]
         if start % 64 == 63 and time.perf_counter() > deadline:
             longest = 1  # finish the rest kernel by kernel
@@ -281,6 +289,8 @@ def improve(
     while moved and time.perf_counter() < deadline:
         moved = False
         for i in movable:
+            if time.perf_counter() > deadline:
+                break
             here = next(p for p, mask in enumerate(masks) if mask >> i & 1)
             if masks[here] == 1 << i:
                 continue

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from crosstack.workload.graph import Axis, ComputeUnit, DataflowGraph, Direction
 
-__all__ = ["AXES", "AXIS_CODE", "GraphArrays", "graph_arrays"]
+__all__ = ["AXES", "AXIS_CODE", "GraphArrays", "bits", "graph_arrays"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -64,6 +64,16 @@ class GraphArrays:
     succs: tuple[int, ...]
     order: tuple[int, ...]
     names: tuple[str, ...]
+
+
+def bits(mask: int) -> list[int]:
+    """Return the positions of the bits of ``mask``, ascending."""
+    found = []
+    while mask:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return found
 
 
 @lru_cache(maxsize=64)

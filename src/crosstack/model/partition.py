@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from crosstack.chip.chip import Overlap
-from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints
+from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints, bits
 from crosstack.model.options import Options
 from crosstack.model.plan import Plan
 from crosstack.model.rules import ModelRules, WeightCuts
@@ -501,7 +501,7 @@ def partition_cost(
 
     ``cores`` gives lanes and stages per kernel instead of the best deal.
     """
-    members = [i for i in range(load.n) if inside >> i & 1]
+    members = bits(inside)
     touched = {f for i in members for f in load.flows_of[i]}
     into = out = 0.0
     sram = sram_in = sram_out = 0.0

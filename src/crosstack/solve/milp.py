@@ -12,7 +12,7 @@ Variables:
     W_fp, R_fp in [0,1]  f leaves p, f enters p [1]     D_fp >= 0  tiles of f held in p [1]
     L_fp in [0,1]  f is in main memory during p [1]     Y_isp in {0,1}  i takes step s in p [1]
     C_p, M_p, N_p, T_p >= 0  compute, memory, network and time of p [s]
-    E_p in {0,1}  p holds counted kernels [1]           Z_p in {0,1}  p holds every kernel [1]
+    E_gp in {0,1}  p lies inside group g [1]            Z_p in {0,1}  p holds every kernel [1]
 
 minimise sum_p T_p subject to
 
@@ -28,7 +28,7 @@ minimise sum_p T_p subject to
      Z_p <= A_ip, and only where weights may stay;
 (9)  N_p >= sum_i n_i A_ip + sum_i g_i A_ip, or both apart where they hide behind each other;
 (10) T_p >= C_p, M_p, N_p; or their sum; or N_p plus C_p and M_p;
-(11) A_ip <= E_p for counted kernels, A_ip <= 1 - E_p for the others;
+(11) A_ip <= E_gp for the kernels of a group g that must not mix, A_ip <= 1 - E_gp for the others;
 (12) A_i,p+1 <= sum_k A_kp where nothing is pinned: no empty partition before a used one.
 """
 
@@ -81,8 +81,8 @@ class FusionMilp:
         Pairs of kernels of which the first runs no later than the second.
     first, last : tuple of int
         Partitions each kernel may have.
-    counted : tuple of bool
-        Kernels that never share a partition with one that is not.
+    unmixed : tuple of tuples of int
+        Groups of kernels that never share a partition with a kernel outside the group.
     memory_room : float
         Bytes that tensors of one sequence may occupy in main memory; may be infinite. [B]
     overlap : str
@@ -104,10 +104,10 @@ class FusionMilp:
     before: tuple[tuple[int, int], ...]
     first: tuple[int, ...]
     last: tuple[int, ...]
-    counted: tuple[bool, ...]
     bandwidth: float
     sram_capacity: float
     memory_room: float
+    unmixed: tuple[tuple[int, ...], ...] = ()
     n_cores: int = 1
     stairs: tuple[tuple[tuple[int, float], ...], ...] | None = None
     overlap: str = "all"
@@ -122,7 +122,7 @@ class FusionMilp:
         require_quantity("sram_capacity", self.sram_capacity, "B", above_zero=True)
         require(self.overlap in OVERLAPS, "overlap", self.overlap, ", ".join(OVERLAPS))
         per_kernel = ("network", "data", "own_memory", "weight_time", "sram", "first", "last")
-        for name in (*per_kernel, "counted"):
+        for name in per_kernel:
             given = len(getattr(self, name))
             require(given == n, name, given, f"one entry per kernel ({n})")
         problems = [
@@ -389,15 +389,14 @@ def _compute(built: _Built, p: int, compute: int) -> None:
 def _kept_apart(built: _Built) -> None:
     """(11)."""
     data, program = built.data, built.program
-    if all(data.counted) or not any(data.counted):
-        return
-    for p in built.partitions:
-        holds = program.add(whole=True)
-        for i, counted in enumerate(data.counted):
-            if counted:
-                program.at_most({built.at[i][p]: 1.0, holds: -1.0}, 0.0)
-            else:
-                program.at_most({built.at[i][p]: 1.0, holds: 1.0}, 1.0)
+    for group in data.unmixed:
+        for p in built.partitions:
+            inside = program.add(whole=True)
+            for i in range(data.n):
+                if i in group:
+                    program.at_most({built.at[i][p]: 1.0, inside: -1.0}, 0.0)
+                else:
+                    program.at_most({built.at[i][p]: 1.0, inside: 1.0}, 1.0)
 
 
 def _passed(program: _Program, time_limit: float, gap: float, threads: int) -> Any:
@@ -405,6 +404,7 @@ def _passed(program: _Program, time_limit: float, gap: float, threads: int) -> A
     import highspy
 
     make: Any = highspy.Highs  # its signature is not typed
+    make.resetGlobalScheduler(True)  # a second run may ask for another number of threads
     solver = make()
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("mip_rel_gap", gap)

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crosstack.chip.chip import Overlap
+from crosstack.model.iteration import bubble_factor, iteration, layer_time_below
+from crosstack.model.plan import Line, Plan, divisors, tile_counts
+from crosstack.model.rules import ModelRules
+from crosstack.system.system import Parallelism
+
+ONCE, EACH = ModelRules.dfmodel_readme(), ModelRules.crosstack()
+
+
+def a_plan(**changes) -> Plan:
+    """Four stages of three layers, five microbatches of two sequences."""
+    values = {
+        "sizes": (4,),
+        "parallelism": (Parallelism.PIPELINE,),
+        "microbatch_size": 2,
+        "tensor": 1,
+        "pipeline": 4,
+        "data": 1,
+        "n_microbatches": 5,
+        "layers_per_stage": 3,
+        "collectives": {},
+        "periodic": Line(),
+        "stage_transfer": Line(fixed=0.5, per_byte=1.0),
+        "transfers_per_iteration": 12.0,
+    }
+    return Plan(**{**values, **changes})
+
+
+class TestBubble:
+    def test_one_stage_has_none(self):
+        assert bubble_factor(a_plan(pipeline=1)) == 1
+
+    def test_it_shrinks_with_microbatches_and_virtual_stages(self):
+        assert bubble_factor(a_plan()) == 1 + 3 / 5 / 2
+
+    def test_a_stage_of_one_layer_has_one_virtual_stage(self):
+        assert bubble_factor(a_plan(layers_per_stage=1)) == 1 + 3 / 5
+
+
+class TestIteration:
+    def test_transfers_once_come_on_top(self):
+        found = iteration(a_plan(), 10.0, Overlap.ALL, ONCE)
+        assert found.time == pytest.approx(10 * 2 * 3 * 1.3 * 5 + 12 * 1.0)
+
+    def test_a_transfer_hides_behind_a_longer_stage(self):
+        # 60 s of work against 0.5 + 2 s of transfer
+        found = iteration(a_plan(), 10.0, Overlap.ALL, EACH)
+        assert found.time == pytest.approx(60 * 1.3 * 5)
+
+    def test_a_stage_hides_behind_a_longer_transfer(self):
+        found = iteration(a_plan(), 0.1, Overlap.ALL, EACH)
+        assert found.time == pytest.approx(2.5 * 1.3 * 5)
+
+    @pytest.mark.parametrize("overlap", [Overlap.NONE, Overlap.COMPUTE_MEMORY])
+    def test_without_overlap_a_transfer_adds_up(self, overlap):
+        found = iteration(a_plan(), 10.0, overlap, EACH)
+        assert found.time == pytest.approx(62.5 * 1.3 * 5)
+
+    def test_one_chip_takes_layers_times_sequences(self):
+        plan = a_plan(pipeline=1, stage_transfer=Line(), n_microbatches=1, microbatch_size=1)
+        assert iteration(plan, 10.0, Overlap.ALL, EACH).time == 30
+
+
+plans = st.builds(
+    a_plan,
+    pipeline=st.integers(1, 8),
+    n_microbatches=st.integers(1, 9),
+    layers_per_stage=st.integers(1, 9),
+    microbatch_size=st.integers(1, 4),
+    stage_transfer=st.builds(Line, fixed=st.floats(0, 1), per_byte=st.floats(0, 10)),
+)
+every_case = (
+    plans,
+    st.floats(1e-3, 1e3),
+    st.sampled_from(list(Overlap)),
+    st.sampled_from([ONCE, EACH]),
+)
+
+
+class TestLayerTimeBelow:
+    @given(*every_case)
+    def test_a_shorter_layer_beats_the_time(self, plan, time, overlap, rules):
+        limit = layer_time_below(plan, time, overlap, rules)
+        if limit > 0:
+            assert iteration(plan, limit * (1 - 1e-9), overlap, rules).time < time * (1 + 1e-12)
+
+    @given(*every_case)
+    def test_a_longer_layer_does_not(self, plan, time, overlap, rules):
+        limit = max(layer_time_below(plan, time, overlap, rules), 0.0)
+        longer = limit * (1 + 1e-6) + 1e-9
+        assert iteration(plan, longer, overlap, rules).time >= time * (1 - 1e-12)
+
+    @given(*every_case)
+    def test_a_longer_layer_never_makes_a_shorter_iteration(self, plan, layer, overlap, rules):
+        short = iteration(plan, layer, overlap, rules).time
+        assert iteration(plan, layer * 1.5, overlap, rules).time >= short
+
+    def test_no_limit_is_no_limit(self):
+        assert layer_time_below(a_plan(), math.inf, Overlap.ALL, EACH) == math.inf
+
+    def test_a_transfer_that_takes_too_long_leaves_nothing(self):
+        slow = replace(a_plan(), stage_transfer=Line(fixed=100.0))
+        assert layer_time_below(slow, 10.0, Overlap.ALL, EACH) <= 0
+
+
+class TestTileCounts:
+    @pytest.mark.parametrize("length", [1, 2, 7, 12, 97, 360])
+    def test_every_tile_length_is_reached_by_its_fewest_tiles(self, length):
+        kept = set(tile_counts(length, divide=False).tolist())
+        for count in range(1, length + 1):
+            tile = -(-length // count)
+            fewest = min(c for c in range(1, length + 1) if -(-length // c) == tile)
+            assert fewest in kept
+
+    @pytest.mark.parametrize("length", [1, 2, 7, 12, 97, 360])
+    def test_no_count_left_out_pads_less(self, length):
+        kept = tile_counts(length, divide=False).tolist()
+        for count in range(1, length + 1):
+            tile = -(-length // count)
+            assert any(-(-length // c) == tile and c * tile <= count * tile for c in kept)
+
+    @pytest.mark.parametrize("length", [1, 2, 7, 12, 97, 360])
+    def test_tiles_that_divide_are_the_divisors(self, length):
+        divide = [c for c in range(1, length + 1) if length % c == 0]
+        assert tile_counts(length, divide=True).tolist() == divide == divisors(length)
+
+    def test_they_ascend(self):
+        assert (np.diff(tile_counts(2048, divide=False)) > 0).all()

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from crosstack.model.arrays import AXES, AXIS_CODE, graph_arrays
+from crosstack.model.options import CONVERSIONS, allowed_axes, conversion_kinds, make_options
+from crosstack.model.plan import make_plan
+from crosstack.model.rules import ModelRules
+from crosstack.system.system import Parallelism
+from crosstack.workload.graph import (
+    Axis,
+    Collective,
+    Communication,
+    ComputeUnit,
+    Consumer,
+    DataflowGraph,
+    Kernel,
+    KernelKind,
+    Tensor,
+    Workload,
+)
+
+OUTER, M, K, N, NONE = (AXIS_CODE[a] for a in AXES)
+RULES = ModelRules.crosstack()
+
+
+def product(**changes) -> Kernel:
+    """Return 8 x 4 times 4 x 16, tiled along N, with a weight of 64 B."""
+    values = {
+        "name": "product",
+        "kind": KernelKind.GEMM_WEIGHT,
+        "m": 8,
+        "k": 4,
+        "n": 16,
+        "input_sizes": (128.0,),
+        "weight_size": 64.0,
+        "output_size": 256.0,
+        "unit": ComputeUnit.SYSTOLIC,
+    }
+    return Kernel(**{**values, **changes})
+
+
+def simple(**changes) -> Kernel:
+    """Return an elementwise kernel of 8 x 16, tiled along N."""
+    values = {
+        "name": "simple",
+        "kind": KernelKind.ELEMENTWISE,
+        "m": 8,
+        "n": 16,
+        "input_sizes": (256.0,),
+        "output_size": 256.0,
+        "unit": ComputeUnit.SIMD,
+    }
+    return Kernel(**{**values, **changes})
+
+
+def axes(kernel: Kernel) -> set[str]:
+    graph = DataflowGraph(kernels=(kernel,), tensors=(), word=2)
+    row = allowed_axes(graph_arrays(graph))[0]
+    return {axis.value for axis, allowed in zip(AXES, row, strict=True) if allowed}
+
+
+class TestAllowedAxes:
+    @pytest.mark.parametrize(
+        ("kernel", "allowed"),
+        [
+            (product(), {"m", "k"}),  # N is tiled; a weight is split
+            (product(tiling=Axis.NONE), {"m", "k", "n"}),
+            (product(outer=3), {"outer"}),  # a batch is split along its batch
+            (product(m=1, k=1, tiling=Axis.NONE), {"n"}),
+            (product(m=1, k=1), {"none"}),
+            (simple(), {"m", "none"}),
+            (simple(tiling=Axis.M), {"n", "none"}),
+            (simple(m=1), {"none"}),
+        ],
+    )
+    def test_a_kernel_is_split_along(self, kernel, allowed):
+        assert axes(kernel) == allowed
+
+
+@pytest.fixture(scope="session")
+def options_of(a_system, a_dimension):
+    """Return a builder of the tables of one kernel on a ring of tensor-parallel chips."""
+
+    def build(kernel: Kernel, *, chips: int = 4, n_tiles: int = 4, rules=RULES, batch: int = 1):
+        graph = DataflowGraph(kernels=(kernel,), tensors=(), word=2)
+        workload = Workload(graph=graph, sequence_length=16, global_batch_size=batch)
+        system = a_system(network=(a_dimension(size=chips),), n_chips=chips)
+        plan = make_plan(workload, system, (chips,), (Parallelism.TENSOR,), 1, rules)
+        return make_options(workload, graph_arrays(graph), plan, n_tiles, rules)
+
+    return build
+
+
+class TestTables:
+    @pytest.mark.parametrize(
+        ("axis", "extents"),
+        [(M, (2, 4, 4)), (K, (8, 1, 4)), (N, (8, 4, 1)), (NONE, (8, 4, 4))],
+    )
+    def test_a_tile_on_one_chip_has_the_extents(self, options_of, axis, extents):
+        o = options_of(product())
+        assert (o.m[0, axis], o.k[0, axis], o.columns[0, axis]) == extents
+
+    @pytest.mark.parametrize("axis", [M, K, N])
+    def test_split_work_adds_up_to_the_whole(self, options_of, axis):
+        assert options_of(product()).work[0, axis] * 4 == product().work
+
+    def test_an_extent_that_does_not_divide_rounds_up(self, options_of):
+        assert options_of(product(), chips=3).m[0, M] == 3
+
+    @pytest.mark.parametrize(("axis", "size"), [(M, 16.0), (K, 16.0), (N, 64.0), (NONE, 64.0)])
+    def test_a_weight_is_split_along_its_own_axes(self, options_of, axis, size):
+        assert options_of(product()).weight[0, axis] == size
+
+    def test_a_whole_output_is_all_of_its_tiles(self, options_of):
+        o = options_of(product())
+        assert o.output_total[0, M] == 4 * o.output_tile[0, M] == 64
+
+    def test_a_kernel_tiled_along_k_adds_its_tiles_up(self, options_of):
+        o = options_of(product(tiling=Axis.K))
+        assert o.output_total[0, M] == o.output_tile[0, M] == 2 * 16 * 2
+
+    def test_an_untiled_kernel_has_one_tile(self, options_of):
+        assert options_of(product(tiling=Axis.NONE)).n_tiles[0, M] == 1
+
+    @pytest.mark.parametrize(("axis", "pays"), [(M, False), (K, True), (N, False)])
+    def test_only_a_split_contraction_is_reduced(self, options_of, axis, pays):
+        assert bool(options_of(product()).network_time[0, axis] > 0) is pays
+
+    def test_a_reduction_moves_the_whole_output(self, options_of):
+        # both halves: 2 x 3/4 x 256 B over 25 GB/s (thakur2005)
+        time = options_of(product()).network_time[0, K]
+        assert time == pytest.approx(2 * 3 / 4 * 256 / 25e9)
+
+    def test_one_chip_communicates_nothing(self, options_of):
+        assert not options_of(product(), chips=1).network_time.any()
+
+    def test_communication_of_a_kernel_comes_with_every_axis(self, options_of):
+        extra = Communication(collective=Collective.ALL_GATHER, size=100.0)
+        o = options_of(product(communications=(extra,)))
+        assert o.network_time[0, M] == pytest.approx(3 / 4 * 100 / 25e9)
+
+    def test_repeats_multiply_work(self, options_of):
+        assert options_of(product(repeats=3)).work[0, M] == 3 * options_of(product()).work[0, M]
+
+
+def kinds_between(reader: Kernel, operand: int = 0) -> np.ndarray:
+    tensor = Tensor(
+        producer="maker", consumers=(Consumer(kernel="reader", operand=operand),), size=256.0
+    )
+    kernels = (simple(name="maker", tiling=Axis.NONE), replace(reader, name="reader"))
+    graph = DataflowGraph(kernels=kernels, tensors=(tensor,), word=2)
+    return conversion_kinds(graph_arrays(graph), replace(RULES, operand_by_size=False))[0]
+
+
+class TestConversions:
+    GATHER, EXCHANGE = Collective.ALL_GATHER, Collective.ALL_TO_ALL
+
+    @pytest.mark.parametrize(
+        ("made", "read", "conversion"),
+        [
+            (M, M, None),
+            (M, N, EXCHANGE),
+            (N, M, EXCHANGE),
+            (M, NONE, GATHER),
+            (N, NONE, GATHER),
+            (NONE, M, None),
+            (NONE, N, None),
+            (OUTER, M, None),
+        ],
+    )
+    def test_between_elementwise_kernels(self, made, read, conversion):
+        kind = CONVERSIONS[int(kinds_between(simple())[made, read])]
+        assert kind is conversion
+
+    @pytest.mark.parametrize(
+        ("operand", "read", "conversion"),
+        [
+            (0, M, GATHER),  # rows times a weight split by rows: all of it
+            (0, K, None),
+            (0, N, EXCHANGE),
+            (1, M, None),
+            (1, K, EXCHANGE),
+            (1, N, GATHER),
+        ],
+    )
+    def test_into_an_operand_of_a_product(self, operand, read, conversion):
+        reader = product(kind=KernelKind.GEMM, weight_size=0.0, input_sizes=(256.0, 256.0))
+        kind = CONVERSIONS[int(kinds_between(reader, operand)[M, read])]
+        assert kind is conversion
+
+
+@pytest.mark.parametrize("of_shard", [True, False])
+def test_a_conversion_moves_the_shard_or_the_whole(a_system, a_dimension, of_shard):
+    tensor = Tensor(producer="a", consumers=(Consumer(kernel="b"),), size=256.0)
+    kernels = (simple(name="a"), simple(name="b"))
+    workload = Workload(
+        graph=DataflowGraph(kernels=kernels, tensors=(tensor,), word=2), sequence_length=16
+    )
+    system = a_system(network=(a_dimension(size=4),), n_chips=4)
+    rules = replace(RULES, conversion_of_shard=of_shard)
+    plan = make_plan(workload, system, (4,), (Parallelism.TENSOR,), 1, rules)
+    o = make_options(workload, graph_arrays(workload.graph), plan, 4, rules)
+    moved = 256.0 / 4 if of_shard else 256.0
+    assert o.edge_time[0, M, NONE] == pytest.approx(3 / 4 * moved / 25e9)

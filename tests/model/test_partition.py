@@ -1,0 +1,365 @@
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from crosstack.chip.chip import Chip, Overlap
+from crosstack.model.arrays import graph_arrays
+from crosstack.model.options import make_options
+from crosstack.model.partition import (
+    ChipLoad,
+    Staircase,
+    deal_cores,
+    live_size,
+    make_load,
+    memory_static,
+    partition_cost,
+    staircase,
+)
+from crosstack.model.plan import make_plan
+from crosstack.model.rules import ModelRules, WeightCuts
+from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
+from crosstack.workload.graph import (
+    ComputeUnit,
+    Consumer,
+    DataflowGraph,
+    Direction,
+    Kernel,
+    KernelKind,
+    Tensor,
+    Workload,
+)
+
+# ---------------------------------------------------------------- cycles and cores
+
+SHAPES = [(1, 1, 1), (7, 3, 5), (64, 16, 40), (33, 1, 100), (5, 9, 2), (100, 2, 1)]
+
+
+def fewest_cycles(m, k, n, systolic, lanes, stages, cores) -> float:
+    """Least cycles on at most ``cores`` cores, by trying every rectangle of them."""
+    best = math.inf
+    for a in range(1, cores + 1):
+        if not systolic:
+            best = min(best, math.ceil(m / (a * lanes)) * n)
+            continue
+        for b in range(1, cores // a + 1):
+            best = min(best, math.ceil(m / (a * lanes)) * math.ceil(n / (b * stages)) * k)
+    return best
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("systolic", [True, False])
+@pytest.mark.parametrize("grid", [(1, 1), (2, 3), (8, 4)])
+class TestStaircase:
+    CORES = 14
+
+    def test_it_gives_the_fewest_cycles_for_every_number_of_cores(self, shape, systolic, grid):
+        stairs = staircase(*shape, systolic, *grid, self.CORES)
+        for cores in range(1, self.CORES + 1):
+            step = int(np.searchsorted(stairs.cores, cores, side="right")) - 1
+            assert stairs.cycles[step] == fewest_cycles(*shape, systolic, *grid, cores)
+
+    def test_more_cores_take_fewer_cycles(self, shape, systolic, grid):
+        stairs = staircase(*shape, systolic, *grid, self.CORES)
+        assert (np.diff(stairs.cores) > 0).all()
+        assert (np.diff(stairs.cycles) < 0).all()
+
+    def test_lanes_times_stages_are_its_cores(self, shape, systolic, grid):
+        stairs = staircase(*shape, systolic, *grid, self.CORES)
+        assert (stairs.lanes * stairs.stages == stairs.cores).all()
+
+
+def random_stairs(seed: int, kernels: int = 4) -> list[tuple[int, Staircase, float]]:
+    rng = random.Random(seed)
+    return [
+        (
+            i,
+            staircase(
+                rng.randint(1, 30),
+                rng.randint(1, 4),
+                rng.randint(1, 20),
+                rng.random() < 0.6,
+                2,
+                2,
+                12,
+            ),
+            rng.choice([1.0, 0.5, 3.0]),
+        )
+        for i in range(kernels)
+    ]
+
+
+def best_deal(stairs, n_cores: int) -> float:
+    """Least time of the slowest kernel, over every allocation."""
+    best = math.inf
+    for steps in itertools.product(*(range(len(s.cores)) for _, s, _ in stairs)):
+        picked = [
+            (int(s.cores[x]), float(s.cycles[x]) * scale)
+            for (_, s, scale), x in zip(stairs, steps, strict=True)
+        ]
+        if sum(cores for cores, _ in picked) <= n_cores:
+            best = min(best, max(time for _, time in picked))
+    return best
+
+
+class TestDealCores:
+    @pytest.mark.parametrize("n_cores", [4, 5, 8, 12, 40])
+    def test_no_allocation_is_faster(self, n_cores):
+        for seed in range(12):
+            stairs = random_stairs(seed)
+            dealt = deal_cores(stairs, n_cores)
+            assert dealt is not None
+            assert dealt[0] == best_deal(stairs, n_cores), seed
+
+    def test_what_is_dealt_is_there(self):
+        for seed in range(30):
+            dealt = deal_cores(random_stairs(seed), 9)
+            assert dealt is not None
+            assert sum(lanes * stages for _, lanes, stages in dealt[1]) <= 9
+
+    def test_no_kernel_is_slower_than_the_time(self):
+        for seed in range(30):
+            stairs = random_stairs(seed)
+            dealt = deal_cores(stairs, 9)
+            assert dealt is not None
+            for (_, s, scale), (_, lanes, stages) in zip(stairs, dealt[1], strict=True):
+                step = s.cores.tolist().index(lanes * stages)
+                assert s.cycles[step] * scale <= dealt[0]
+
+    def test_fewer_cores_than_kernels_are_too_few(self):
+        assert deal_cores(random_stairs(1, kernels=5), 4) is None
+
+
+# ---------------------------------------------------------------- a chain, by hand
+#
+# x (gemm with weight, 4 x 2 x 8) -> y (elementwise, 4 x 8) -> z (elementwise, 4 x 8), z also
+# reads x. One word is 2 B, four tiles along N: a tile of every tensor is 4 x 2 x 2 = 16 B, the
+# whole 64 B, the weight 4 x 2 x 2 = 16 B. Levels 0, 1, 2.
+X, Y, Z = 1, 2, 4
+
+
+def kernel(name: str, kind: KernelKind, **changes) -> Kernel:
+    values = {
+        "m": 4,
+        "n": 8,
+        "output_size": 64.0,
+        "input_sizes": (64.0,) * kind.n_inputs,
+        "unit": ComputeUnit.SYSTOLIC if kind.is_gemm else ComputeUnit.SIMD,
+    }
+    return Kernel(name=name, kind=kind, **{**values, **changes})
+
+
+def chain(**changes) -> DataflowGraph:
+    x = kernel("x", KernelKind.GEMM_WEIGHT, k=2, weight_size=16.0, input_sizes=(32.0,), **changes)
+    readers = (Consumer(kernel="y"), Consumer(kernel="z", operand=1))
+    return DataflowGraph(
+        kernels=(x, kernel("y", KernelKind.ELEMENTWISE), kernel("z", KernelKind.ELEMENTWISE_2)),
+        tensors=(
+            Tensor(producer="x", consumers=readers, size=64.0),
+            Tensor(producer="y", consumers=(Consumer(kernel="z"),), size=64.0),
+        ),
+        word=2,
+    )
+
+
+RULES = replace(ModelRules.crosstack(), weights_read=False)
+
+
+@pytest.fixture(scope="session")
+def a_load(a_chip):
+    """Return a builder of the chain on one chip: 64 B/s of memory, 96 FLOP/s at utilization 1."""
+
+    def build(rules: ModelRules = RULES, graph: DataflowGraph | None = None, **changes) -> ChipLoad:
+        chip = a_chip(
+            n_cores=6, lanes=2, stages=2, frequency=2.0, sram_capacity=1000.0, utilization=1.0
+        )
+        system = System(
+            chip=chip,
+            memory=Memory(bandwidth=64.0),
+            network=(Dimension(kind=DimensionKind.RING, bandwidth=1.0, size=1),),
+            n_chips=1,
+        )
+        workload = Workload(graph=graph or chain(), sequence_length=8, n_layers=2)
+        arrays = graph_arrays(workload.graph)
+        plan = make_plan(workload, system, (1,), (Parallelism.DATA,), 1, rules)
+        options = make_options(workload, arrays, plan, 4, rules)
+        codes = np.array([int(np.argmax(row)) for row in options.allowed])
+        load = make_load(workload, system, arrays, plan, options, codes, rules)
+        return replace(load, **changes)
+
+    return build
+
+
+class TestPartitionByHand:
+    @pytest.mark.parametrize(
+        ("mask", "work"), [(X, 2 * 4 * 2 * 8), (Y, 32), (Z, 32), (X | Y | Z, 192)]
+    )
+    def test_compute_is_work_over_rate(self, a_load, mask, work):
+        assert partition_cost(a_load(), mask).compute == pytest.approx(work / 96.0)
+
+    @pytest.mark.parametrize(
+        ("mask", "tensors"),
+        [(X, 1), (Y, 2), (Z, 2), (X | Y, 2), (Y | Z, 1), (X | Y | Z, 0)],
+    )
+    def test_memory_moves_what_crosses_once(self, a_load, mask, tensors):
+        assert partition_cost(a_load(), mask).memory == tensors
+
+    @pytest.mark.parametrize(
+        ("mask", "tensors"), [(X, 2), (Y, 2), (Z, 2), (X | Y, 2), (Y | Z, 2), (X | Y | Z, 0)]
+    )
+    def test_memory_moves_every_copy_where_tensors_are_copied(self, a_load, mask, tensors):
+        load = a_load(replace(RULES, fan_out_copies=True))
+        assert partition_cost(load, mask).memory == tensors
+
+    @pytest.mark.parametrize(
+        ("mask", "size"),
+        [
+            (X, 2 * 16 + 16),  # two tiles leave, the weight
+            (Y, 2 * 16 + 2 * 16),
+            (X | Y, 2 * 16 + 2 * 16 + 16),  # x is held for y and leaves for z
+            (Y | Z, 2 * 16 + 2 * 16),  # x enters once for both, y inside
+            (X | Y | Z, 3 * 16 + 2 * 16 + 16),  # z is two levels below x: three tiles
+        ],
+    )
+    def test_sram_holds_tiles_and_weights(self, a_load, mask, size):
+        assert partition_cost(a_load(), mask).sram == size
+
+    @pytest.mark.parametrize(
+        ("overlap", "time"),
+        [(Overlap.ALL, 2.0), (Overlap.NONE, 2.0 + 1 / 3), (Overlap.COMPUTE_MEMORY, 2.0)],
+    )
+    def test_time_is_what_does_not_hide(self, a_load, overlap, time):
+        assert partition_cost(a_load(overlap=overlap), Y).time == pytest.approx(time)
+
+    def test_weights_are_read_where_they_do_not_stay(self, a_load):
+        load = a_load(ModelRules.crosstack())
+        assert partition_cost(load, X | Y | Z).memory == pytest.approx(16 / 64)
+
+    def test_weights_of_the_only_partition_may_stay(self, a_load):
+        load = a_load(ModelRules.crosstack(), resident_alone=True)
+        assert partition_cost(load, X | Y | Z).memory == 0
+
+    def test_a_partition_past_the_sram_does_not_fit(self, a_load):
+        load = a_load(sram_capacity=79.0)
+        assert [partition_cost(load, mask).fits for mask in (X | Y, Y | Z)] == [False, True]
+
+    def test_a_partition_that_fills_the_sram_fits(self, a_load):
+        assert partition_cost(a_load(sram_capacity=80.0), X | Y).fits
+
+    def test_a_kernel_without_a_weight_is_not_cut(self, a_load):
+        assert not partition_cost(a_load(sram_capacity=63.0), Y).fits
+
+    def test_a_weight_is_cut_into_as_many_pieces_as_fit(self, a_load):
+        cost = partition_cost(a_load(sram_capacity=20.0), X)  # 48 B, nothing enters
+        assert (cost.cuts, cost.sram, cost.fits) == (3, 16.0, True)
+
+    def test_only_a_kernel_alone_has_its_weight_cut(self, a_load):
+        assert partition_cost(a_load(sram_capacity=20.0), X | Y).cuts == 1
+
+    @pytest.mark.parametrize(
+        ("cuts", "memory"), [(WeightCuts.FREE, 1), (WeightCuts.INPUTS, 1), (WeightCuts.ALL, 3)]
+    )
+    def test_pieces_cost_what_the_rule_says(self, a_load, cuts, memory):
+        # three pieces; 64 B leave once or three times, nothing enters
+        load = a_load(replace(RULES, weight_cuts=cuts), sram_capacity=20.0)
+        assert partition_cost(load, X).memory == memory
+
+    def test_network_adds_up(self, a_load):
+        load = a_load(network=(1.0, 2.0, 4.0), data=(8.0, 0.0, 0.0))
+        assert partition_cost(load, X | Y).network == 11
+
+    def test_one_network_hides_behind_the_other_where_the_rule_says(self, a_load):
+        load = a_load(network=(1.0, 2.0, 4.0), data=(8.0, 0.0, 0.0), network_takes_maximum=True)
+        assert partition_cost(load, X | Y).network == 8
+
+    def test_own_traffic_takes_memory_time(self, a_load):
+        load = a_load(graph=chain(memory_traffic=32.0))
+        assert partition_cost(load, X | Y | Z).memory == 0.5
+
+    def test_own_sram_is_held(self, a_load):
+        load = a_load(graph=chain(sram_extra=5.0))
+        assert partition_cost(load, X).sram == 2 * 16 + 16 + 5
+
+    def test_counted_kernels_share_with_no_other(self, a_load):
+        load = a_load(graph=chain(repeats=1))
+        assert [partition_cost(load, mask).fits for mask in (X, X | Y, Y | Z)] == [
+            True,
+            False,
+            True,
+        ]
+
+    def test_traffic_is_memory_time_times_bandwidth(self, a_load):
+        assert partition_cost(a_load(), Y).traffic == 128
+
+
+class TestLiveSize:
+    @pytest.mark.parametrize(
+        ("before", "inside", "size"),
+        [
+            (0, X, 64),  # x is being written
+            (0, X | Y, 128),  # x for z, y for z
+            (0, X | Y | Z, 0),
+            (X, Y, 128),
+            (X, Y | Z, 64),  # y never leaves
+            (X | Y, Z, 128),
+        ],
+    )
+    def test_a_tensor_lives_from_its_maker_to_its_last_reader(self, a_load, before, inside, size):
+        assert live_size(a_load(), before, inside) == size
+
+
+class TestMemoryStatic:
+    @staticmethod
+    def held(rules: ModelRules) -> float:
+        """Bytes of a forward and a backward kernel with one weight of 10 B, two layers, 5 extra."""
+        forward = kernel("x", KernelKind.GEMM_WEIGHT, k=2, memory_extra=5.0)
+        backward = kernel("y", KernelKind.GEMM_WEIGHT, k=2, direction=Direction.BACKWARD)
+        tensor = Tensor(producer="x", consumers=(Consumer(kernel="y"),), size=64.0)
+        graph = DataflowGraph(kernels=(forward, backward), tensors=(tensor,), word=2)
+        workload = Workload(graph=graph, n_layers=2)
+        chip_system = System(
+            chip=_a_small_chip(),
+            memory=Memory(bandwidth=1.0),
+            network=(Dimension(kind=DimensionKind.RING, bandwidth=1.0, size=1),),
+            n_chips=1,
+        )
+        plan = make_plan(workload, chip_system, (1,), (Parallelism.DATA,), 1, rules)
+        weights = np.array([10.0, 10.0])
+        return memory_static(workload, graph_arrays(graph), plan, weights, rules)
+
+    @pytest.mark.parametrize(
+        ("once", "state", "size"),
+        [
+            (False, 0.0, 2 * (20 + 5)),
+            (True, 0.0, 2 * (10 + 5)),
+            (True, 14.0, 2 * (10 + 14 / 2 * 10 + 5)),
+        ],
+    )
+    def test_weights_state_and_extra_of_every_layer_are_held(self, once, state, size):
+        rules = replace(RULES, weights_held_once=once, training_state=state)
+        assert self.held(rules) == size
+
+
+def _a_small_chip() -> Chip:
+    return Chip(n_cores=1, lanes=1, stages=1, frequency=1.0, sram_capacity=1.0)
+
+
+class TestCycleModel:
+    def test_a_partition_is_as_slow_as_its_slowest_kernel(self, a_load):
+        stairs = tuple(
+            Staircase(np.array([1, 3]), np.array(c), np.array([1, 3]), np.array([1, 1]))
+            for c in ([8.0, 2.0], [6.0, 1.0], [4.0, 3.0])
+        )
+        load = a_load(staircases=stairs, cycle_time=(1.0, 1.0, 1.0))
+        # six cores: 3 + 1 + 1, so x takes 2 and y 6
+        assert partition_cost(load, X | Y | Z).compute == 6.0
+
+    def test_more_kernels_than_cores_do_not_fit(self, a_load):
+        one = Staircase(np.array([1]), np.array([1.0]), np.array([1]), np.array([1]))
+        load = a_load(staircases=(one,) * 3, cycle_time=(1.0,) * 3, n_cores=2)
+        assert [partition_cost(load, mask).fits for mask in (X | Y, X | Y | Z)] == [True, False]
