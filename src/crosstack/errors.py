@@ -15,12 +15,15 @@ __all__ = [
     "CrosstackError",
     "InfeasibleError",
     "InputError",
+    "LimitError",
     "Problem",
     "nearest",
     "require",
     "require_quantity",
     "require_whole",
 ]
+
+LONGEST_NAME = 200
 
 
 class CrosstackError(Exception):
@@ -102,6 +105,12 @@ class InfeasibleError(CrosstackError):
         )
 
 
+class LimitError(CrosstackError):
+    """A limit came before any answer; nothing is proved infeasible either."""
+
+    exit_code = 4
+
+
 def _join(prefix: str, path: str) -> str:
     if not prefix or not path:
         return prefix or path
@@ -109,9 +118,14 @@ def _join(prefix: str, path: str) -> str:
 
 
 def nearest(name: object, allowed: Iterable[str], count: int = 3) -> list[str]:
-    """Return up to ``count`` allowed names closest to ``name``, best first, any case."""
+    """Return up to ``count`` allowed names closest to ``name``, best first, any case.
+
+    Only the first `LONGEST_NAME` letters of ``name`` are looked at: comparing takes long for text
+    that is no name.
+    """
     by_fold = {a.casefold(): a for a in allowed}
-    found = difflib.get_close_matches(str(name).casefold(), list(by_fold), n=count, cutoff=0.5)
+    cut = str(name)[:LONGEST_NAME].casefold()
+    found = difflib.get_close_matches(cut, list(by_fold), n=count, cutoff=0.5)
     return [by_fold[f] for f in found]
 
 

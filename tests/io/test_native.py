@@ -239,8 +239,8 @@ def test_the_sn30_example_has_the_published_price_and_power():
 NAMES = st.text(min_size=1, max_size=8).filter(lambda name: name.strip())
 AWKWARD = st.sampled_from(["null", "true", "No", "1e9", "a: b", "x #y", "é\u2028", '"', "\\", "~"])
 COUNTS = st.integers(1, 2**20) | st.integers(1, 2**53 - 1)
-SIZES = st.floats(0, 1e300) | st.integers(0, 2**40).map(float)
-POSITIVE = st.floats(1e-300, 1e300)
+SIZES = st.just(0.0) | st.floats(1e-60, 1e60) | st.integers(0, 2**40).map(float)
+POSITIVE = st.floats(1e-60, 1e60)
 
 
 @st.composite

@@ -30,6 +30,7 @@ __all__ = ["app", "main"]
 
 LIMIT_EXIT = 4
 INTERRUPTED_EXIT = 130
+MOST_LETTERS = 2000  # of an error: a name in a file may be megabytes long
 YAML_SUFFIXES = (".yaml", ".yml")
 DFMODEL_SUFFIXES = (".txt", ".pbtxt")
 # What typer raises for bad arguments; it brings its own click in some versions.
@@ -390,7 +391,12 @@ def _report(error: CrosstackError) -> None:
     """Print an error, one line for each problem."""
     problems = error.problems if isinstance(error, InputError) else (error,)
     for problem in problems:
-        typer.echo(f"crosstack: {printable(str(problem))}", err=True)
+        typer.echo(f"crosstack: {_shortened(printable(str(problem)))}", err=True)
+
+
+def _shortened(line: str) -> str:
+    half = MOST_LETTERS // 2
+    return line if len(line) <= MOST_LETTERS else f"{line[:half]} ... {line[-half:]}"
 
 
 def _usage(error: Exception) -> None:

@@ -143,11 +143,10 @@ class Answer:
         InputError
             For a partition or a term there is not.
         """
-        known = self.evaluation.partitions
-        if not 0 <= partition < len(known):
-            raise InputError(
-                Problem("partition", f"got {partition}; allowed: 0 to {len(known) - 1}.")
-            )
+        known = {p.number: p for p in self.evaluation.partitions}
+        if partition not in known:
+            allowed = ", ".join(map(str, known))
+            raise InputError(Problem("partition", f"got {partition}; allowed: {allowed}."))
         p = known[partition]
         members = [k for k in self.evaluation.kernels if k.partition == partition]
         says: dict[str, str] = {

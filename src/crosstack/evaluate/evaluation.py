@@ -39,7 +39,7 @@ class KernelTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionTerms:
-    """One partition, for one sequence and one layer.
+    """One partition, for one sequence and one layer; ``number`` is the mapping's.
 
     Times in [s]; ``memory_traffic`` is of one chip, one sequence [B]; ``sram_used`` and
     ``memory_used`` are the demand while it runs. [B] ``bound_by`` is ``compute``, ``memory`` or

@@ -58,12 +58,12 @@ def evaluate(
     codes = axis_codes(mapping.sharding)
     _check_axes(arrays, options, codes, plan)
     load = make_load(workload, system, arrays, plan, options, codes, rules)
-    masks = _partition_masks(arrays, mapping)
+    numbers, masks = _partition_masks(arrays, mapping)
     cores = None if mapping.cores is None else dict(enumerate(mapping.cores))
     costs = [partition_cost(load, mask, cores) for mask in masks]
     partitions, most_alive = [], 0.0
     before = 0
-    for number, (mask, cost) in enumerate(zip(masks, costs, strict=True)):
+    for number, mask, cost in zip(numbers, masks, costs, strict=True):
         alive = live_size(load, before, mask) * plan.microbatch_size
         most_alive = max(most_alive, alive)
         partitions.append(_partition(load, number, mask, cost, load.memory_static + alive))
@@ -77,7 +77,7 @@ def evaluate(
     moved = _network_bytes(arrays, options, codes)
     chip_work = float(options.work[np.arange(arrays.n), codes].sum())
     return Evaluation(
-        kernels=_kernels(arrays, options, codes, load, masks, costs),
+        kernels=_kernels(arrays, options, codes, load, mapping.partitions, masks, costs),
         partitions=tuple(partitions),
         layer_time=layer_time,
         layers_per_stage=plan.layers_per_stage,
@@ -131,6 +131,14 @@ def _checked_plan(
                 problems.append(
                     Problem(f"mapping.sizes[{i}]", f"got {size}; the network has {dimension.size}.")
                 )
+            use = mapping.parallelism[i]
+            if dimension.parallelism not in (None, use):
+                problems.append(
+                    Problem(
+                        f"mapping.parallelism[{i}]",
+                        f"got {use.value}; the network gives {dimension.parallelism}.",
+                    )
+                )
     if problems:
         raise InputError(problems)
     plan = make_plan(
@@ -162,8 +170,8 @@ def _check_axes(arrays: GraphArrays, options: Options, codes: Ints, plan: Plan) 
         raise InputError(problems)
 
 
-def _partition_masks(arrays: GraphArrays, mapping: Mapping) -> list[int]:
-    """Masks of the partitions in order; empty ones left out."""
+def _partition_masks(arrays: GraphArrays, mapping: Mapping) -> tuple[list[int], list[int]]:
+    """Numbers and masks of the partitions in order; empty ones left out."""
     problems = [
         Problem(
             f"mapping.kernels[{target}].partition",
@@ -178,7 +186,8 @@ def _partition_masks(arrays: GraphArrays, mapping: Mapping) -> list[int]:
     masks: dict[int, int] = {}
     for i, partition in enumerate(mapping.partitions):
         masks[partition] = masks.get(partition, 0) | 1 << i
-    return [masks[p] for p in sorted(masks)]
+    numbers = sorted(masks)
+    return numbers, [masks[p] for p in numbers]
 
 
 def _partition(
@@ -255,6 +264,7 @@ def _kernels(
     options: Options,
     codes: Ints,
     load: ChipLoad,
+    numbers: tuple[int, ...],
     masks: list[int],
     costs: list[PartitionCost],
 ) -> tuple[KernelTerms, ...]:
@@ -273,7 +283,7 @@ def _kernels(
         terms.append(
             KernelTerms(
                 name=load.names[i],
-                partition=where[i],
+                partition=numbers[i],
                 sharding=AXES[codes[i]],
                 m=m[i],
                 k=k[i],

@@ -23,6 +23,7 @@ from crosstack.model.options import Options, make_options
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
+    live_size,
     make_load,
     partition_cost,
     relaxed_load,
@@ -253,7 +254,7 @@ class Boxes:
             masks = tuple(1 << i for i in load.order)
             costs = [partition_cost(load, mask) for mask in masks]
             layer = sum(c.time for c in costs)
-            if not all(c.fits for c in costs) or not layer < limit:
+            if not all(c.fits for c in costs) or not layer < limit or not self._rooms(load, masks):
                 return None
             return Fusion(partitions=masks, time=layer, bound=layer)
         problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
@@ -264,6 +265,17 @@ class Boxes:
             deadline=self.deadline,
             bound_only=bound_only,
         )
+
+    def _rooms(self, load: ChipLoad, masks: tuple[int, ...]) -> bool:
+        """Whether the tensors alive in each partition fit the main memory."""
+        if sum(flow.total for flow in load.flows) <= load.memory_limit:
+            return True
+        before = 0
+        for mask in masks:
+            if live_size(load, before, mask) > load.memory_limit * (1 + 1e-12):
+                return False
+            before |= mask
+        return True
 
     def offer(self, box: Box, codes: Ints, partitions: tuple[int, ...], layer: float) -> None:
         """Keep a mapping if it is the best so far."""
@@ -364,7 +376,8 @@ class Boxes:
             *size, options.output_tile, options.output_total, options.weight,
             options.network_time, options.data_time,
         ]  # fmt: skip
-        edge_terms = [options.edge_time]
+        # Readers of one tensor may share a conversion, so each kind counts on its own.
+        edge_terms = [options.edge_time * (options.edge_kind == kind) for kind in (1, 2)]
         if self.rules.bytes_first:
             terms.append(options.bytes_moved)
             edge_terms.append(options.edge_bytes)

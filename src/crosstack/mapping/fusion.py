@@ -111,6 +111,19 @@ def make_slots(
     backward = arrays.backward.tolist()
     halves = rules.halves_of_slots and any(backward)
     separate = constraints.separate_directions or (halves and (count is None or count % 2 == 0))
+    if constraints.kernel_by_kernel:
+        require(
+            not constraints.partitions,
+            "constraints.partitions",
+            dict(constraints.partitions),
+            "none, as kernel_by_kernel gives every kernel its own partition",
+        )
+        require(
+            count is None or count >= n,
+            "constraints.max_partitions",
+            count,
+            f"at least {n}, as kernel_by_kernel gives every kernel its own partition",
+        )
     if count is None and constraints.partitions:
         count = n
     if count is None or (count >= n and not constraints.partitions and not halves):

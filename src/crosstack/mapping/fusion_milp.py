@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from crosstack.mapping.fusion import FusionProblem
-from crosstack.mapping.ideals import bits
+from crosstack.model.arrays import bits
 from crosstack.solve.milp import FusionMilp, MilpFlow, MilpResult, solve_fusion
 
 __all__ = ["as_milp", "fusion_milp"]

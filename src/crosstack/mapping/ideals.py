@@ -207,7 +207,8 @@ def collapse_twins(load: ChipLoad, preds: Sequence[int], keep_apart: Sequence[ob
         )
         flows = [load.flows[f] for f in load.flows_of[i]]
         sizes = tuple(sorted((f.tile, f.total) for f in flows if f.producer == i))
-        key = (mates, shape, sizes, keep_apart[i])
+        unmixed = tuple(group >> i & 1 for group in load.unmixed)
+        key = (mates, load.succs[i], unmixed, shape, sizes, keep_apart[i])
         if key in last:
             grown[i] |= 1 << last[key]
         last[key] = i

@@ -13,12 +13,11 @@ Objective: minimise the slowest stage, max over p of T_p [s].
     (``ko2025dfmodel`` IV.B), once however many readers wait for it.
 (3) Every reader runs in its producer's stage or after it.
 (4) The m_i of the items of p sum to at most C.
-(5) At most P stages hold items. Stages that only pass tensors on are never needed: taking one out
-    changes no other stage.
+(5) At most P stages hold items; taking out one that only passes tensors on slows no other.
 
 Exact for chains: given a limit on T_p, filling each stage as far as it goes takes the fewest
-stages, as a later start reaches at least as far. The least limit for which P suffice is found by
-bisection; a limit that fails rules out all limits up to the least time it rejected.
+stages: a later start reaches at least as far. The least limit for which P suffice is found by
+bisection; a limit that fails rules out all up to the least time it rejected.
 
 Exact for graphs: by (3) the union of the first stages is an order ideal J, and by (2) X_p depends
 on the ideal after p alone, so f_p(J') = min over J in J' of max(f_{p-1}(J), T(J, J')). Ideals that
@@ -56,7 +55,6 @@ from crosstack.workload.graph import DataflowGraph
 
 __all__ = ["StageProblem", "Stages", "kernels_to_stages", "layers_to_stages", "make_stage_problem"]
 
-MOST_IDEALS = 60_000
 MOST_CELLS = 6_000_000  # of one table over ideals: about 50 MB
 
 
@@ -138,12 +136,8 @@ class Stages:
     def iteration_time(self, n_microbatches: int, *, n_virtual: int = 1) -> float:
         """Time of one iteration: ``slowest (n_microbatches + (stages - 1) / n_virtual)``. [s]
 
-        ``n_virtual`` stages a chip take turns where 1F1B is interleaved; what the borders that
-        this adds cost is left out.
-
-        References
-        ----------
-        narayanan2021megatron
+        Under 1F1B (``narayanan2021megatron``); ``n_virtual`` stages share a chip where it is
+        interleaved, and what the borders that this adds cost is left out.
         """
         require_whole("n_microbatches", n_microbatches)
         require_whole("n_virtual", n_virtual)
@@ -324,17 +318,17 @@ def _split(problem: StageProblem, sequence: Sequence[int]) -> tuple[int, ...] | 
         return (ends if start == n else []), slowest, rejected
 
     low, high = _bound(problem), math.inf
-    best, limit = [0], low
+    best, limit = list[int](), low
     while low < high:
         ends, slowest, rejected = fill(limit)
         if ends:
             best, high = ends, slowest
-        elif math.isinf(limit):
-            return None
         else:
             low = rejected
         middle = low + (high - low) / 2
         limit = middle if middle < high or math.isinf(high) else low
+    if not best:
+        return None
     return tuple(np.repeat(np.arange(len(best) - 1), np.diff(best))[position].tolist())
 
 
@@ -342,7 +336,7 @@ def _split(problem: StageProblem, sequence: Sequence[int]) -> tuple[int, ...] | 
 
 
 def kernels_to_stages(
-    problem: StageProblem, *, most_ideals: int = MOST_IDEALS, deadline: float = math.inf
+    problem: StageProblem, *, most_ideals: int = 60_000, deadline: float = math.inf
 ) -> Stages:
     """Assign the kernels of a graph to stages, minimising the slowest.
 
@@ -369,7 +363,8 @@ def kernels_to_stages(
     most = min(most_ideals, MOST_CELLS // max(len(problem.flows), order.n))
     every = enumerate_ideals(order, most=most)
     ideals = every or _eager_ideals(order, most)
-    complete, method = False, f"recursion over {len(ideals or ())} order ideals"
+    complete, more = False, "" if every else " of many more"
+    method = f"splits of orders, recursion over {len(ideals or ())} order ideals{more}"
     if ideals is not None:
         tables = make_tables(ideals, order.n, problem.flows)
         better, complete = _shortest_chain(problem, tables, best, deadline)
@@ -379,9 +374,6 @@ def kernels_to_stages(
             raise _infeasible(problem)
         return _result(problem, stages, bound, Status.OPTIMAL, method)
     late = time.perf_counter() > deadline
-    method = (
-        f"splits of topological orders, {method}{'' if every else '; there are too many for all'}"
-    )
     return _result(problem, stages, bound, Status.LIMIT if late else Status.FEASIBLE, method)
 
 
@@ -492,7 +484,7 @@ def _result(
 
 
 def _infeasible(problem: StageProblem) -> InfeasibleError:
-    """Say what does not fit: an item alone, or the fullest stage of the evenest assignment."""
+    """Say what does not fit: an item alone, or the fullest stage at its least."""
     largest = int(problem.memory.argmax())
     demand, where = float(problem.memory[largest]), f"{problem.names[largest]} alone in a stage"
     levers, limit = ["more memory a chip", "more tensor parallelism"], problem.capacity

@@ -22,13 +22,15 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from crosstack.errors import InfeasibleError, InputError, Problem
+import numpy as np
+
+from crosstack.errors import InfeasibleError, InputError, LimitError, Problem
 from crosstack.mapping.boxes import PROOF, Box, Boxes, Lack
 from crosstack.mapping.fusion import make_slots
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status
 from crosstack.mapping.parallelism import plans
 from crosstack.mapping.sharding import given_axes
-from crosstack.model.arrays import Floats, graph_arrays
+from crosstack.model.arrays import Floats, GraphArrays, graph_arrays
 from crosstack.model.iteration import iteration
 from crosstack.model.options import allowed_axes, make_options
 from crosstack.model.plan import Plan, tile_counts
@@ -49,35 +51,53 @@ class Progress:
     boxes_waiting: int
 
 
-def tile_choices(workload: Workload, constraints: Constraints, rules: ModelRules) -> list[int]:
-    """Numbers of tiles to try, most tiles first: they need the least SRAM."""
+def tile_choices(state: Boxes, n_chips: int) -> list[int]:
+    """Numbers of tiles to try on ``n_chips`` tensor-parallel chips, most first: least SRAM.
+
+    For every extent that is tiled, the fewest tiles of each length; see `tile_counts`.
+    """
+    workload, constraints, rules = state.workload, state.constraints, state.rules
     length = workload.sequence_length
     if constraints.n_tiles is not None:
         return [constraints.n_tiles]
     counts = tile_counts(length, divide=rules.tiles_divide)
+    if not rules.tiles_divide:
+        for extent in sorted(_tiled_extents(state.arrays, n_chips) - {length}):
+            more = tile_counts(extent, divide=False)
+            counts = np.union1d(counts, more[more <= length])
     if constraints.tile_size is not None:
         fewest = -(-length // constraints.tile_size)
         counts = counts[counts >= fewest]
     return [int(c) for c in counts[::-1]]
 
 
+def _tiled_extents(arrays: GraphArrays, n_chips: int) -> set[int]:
+    """Extents that tiles cut, on one chip."""
+    extents: set[int] = set()
+    for axis, whole in ((2, arrays.k), (3, arrays.columns), (0, arrays.rows), (1, arrays.rows)):
+        tiled = whole[arrays.tiling == axis]
+        extents.update(tiled.tolist())
+        if axis < 2:  # rows may be sharded too
+            extents.update((-(-tiled // n_chips)).tolist())
+    return extents
+
+
 def _roots(state: Boxes) -> list[tuple[float, Box]]:
     """Every plan with every number of tiles worth trying, with a bound from compute alone."""
     chip, workload = state.system.chip, state.workload
     rate = chip.peak_throughput * (chip.utilization or 1.0)
-    tiles = tile_choices(workload, state.constraints, state.rules)
     roots = []
     microbatch = state.constraints.microbatch_size
     for plan in plans(workload, state.system, state.rules, microbatch):
         layer = workload.graph.work / plan.tensor / rate
         floor = iteration(plan, layer, chip.overlap, state.rules).time
-        roots.append((floor, Box(plan, tiles[0], None)))
+        roots.append((floor, Box(plan, 1, None)))
     return roots
 
 
 def _useful_tiles(state: Boxes, plan: Plan) -> list[int]:
     """Numbers of tiles that no larger number beats in every respect."""
-    tiles = tile_choices(state.workload, state.constraints, state.rules)
+    tiles = tile_choices(state, plan.tensor)
     if state.system.chip.utilization is None:
         return tiles
     allowed = allowed_axes(state.arrays)
@@ -137,6 +157,11 @@ def search(
         outcome = _run_together(state, min(jobs, len(roots)), time_limit)
     else:
         outcome = _run(state, roots, progress)
+    if outcome.mapping is None and not outcome.lack.resource and math.isfinite(outcome.bound):
+        raise LimitError(
+            f"no mapping found before the limit; none is faster than {outcome.bound:.6g} s, and "
+            "none is ruled out. A longer --time-limit, fewer pins or more SRAM may help."
+        )
     if outcome.mapping is None:
         raise _infeasible(state, outcome.lack)
     bound = min(outcome.bound, outcome.best)

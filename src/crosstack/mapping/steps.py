@@ -170,14 +170,15 @@ class Steps:
             fits &= (within == 0) | (within == tables.count[to] - tables.count[j])
         if self.memory_binds:
             alive = s.out[j] + out
-            fits &= alive * load.bandwidth <= load.memory_limit * (1 + TOLERANCE)
+            room = alive * load.bandwidth <= load.memory_limit * (1 + TOLERANCE)
+            fits &= room
         if load.resident_alone and j == 0 and tables.count[to[-1]] == load.n:
             memory[-1] -= s.weights[-1]
         one = np.nonzero(tables.count[to] == tables.count[j] + 1)[0]
         for position in one:  # a kernel alone may cut its weight
             cost = self.alone[(tables.masks[to[position]] ^ tables.masks[j]).bit_length() - 1]
             memory[position] = cost.memory
-            fits[position] = cost.fits and (not self.memory_binds or fits[position])
+            fits[position] = cost.fits and (not self.memory_binds or room[position])
         to, compute, memory, network = to[fits], compute[fits], memory[fits], network[fits]
         time = self._priced(self._combine(compute, memory, network), compute, network, to)
         keep = time + s.rest[to] < limit

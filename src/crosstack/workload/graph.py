@@ -11,6 +11,7 @@ with several readers is one tensor, whereas DFModel keeps one copy per reader
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -37,6 +38,9 @@ __all__ = [
     "Tensor",
     "Workload",
 ]
+
+MOST_HINTS = 20  # names looked up for one error
+MOST_ELEMENTS = 2**62  # of a tensor: they are counted in 64-bit whole numbers
 
 
 class Axis(StrEnum):
@@ -172,6 +176,10 @@ class Kernel:
             require_whole(axis, getattr(self, axis))
         if not self.kind.is_gemm:
             require(self.k == 1, "k", self.k, "1: an elementwise kernel contracts nothing")
+        for axes in ("m x n", "m x k", "k x n"):
+            elements = self.outer * math.prod(getattr(self, axis) for axis in axes.split(" x "))
+            allowed = f"outer x {axes} below 2^62, but it is {elements:.3g}"
+            require(elements < MOST_ELEMENTS, "outer", self.outer, allowed)
         require(
             len(self.input_sizes) == self.kind.n_inputs,
             "input_sizes",
@@ -280,7 +288,8 @@ class DataflowGraph:
         producers: set[str] = set()
 
         def unknown(path: str, name: str) -> None:
-            close = nearest(name, index)
+            # Looking for the nearest of thousands of names takes a while.
+            close = nearest(name, index) if len(problems) < MOST_HINTS else []
             hint = f" Nearest: {', '.join(repr(c) for c in close)}." if close else ""
             problems.append(Problem(path, f"no kernel is called {name!r}.{hint}"))
 

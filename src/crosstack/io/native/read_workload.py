@@ -139,6 +139,9 @@ class _Builder:
                 self.problems.append(Problem(f"workload.kernels[{i}].name", message))
         self._read_inputs(files)
         tensors = self._read_tensors(self.file.tensors) if self.file.tensors is not None else None
+        if self.file.kernels == []:
+            message = "got no kernels; allowed: at least one."
+            self.problems.append(Problem("workload.kernels", message))
         if self.file.word is None or not files:
             return None
         kernels = self._kernels(files, self.file.word)

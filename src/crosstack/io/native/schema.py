@@ -45,6 +45,7 @@ __all__ = [
 ]
 
 E_ = TypeVar("E_", bound=StrEnum)
+SMALLEST, LARGEST = 1e-60, 1e60  # quantities in a file, whatever the unit
 
 
 def shown(value: object) -> str:
@@ -90,6 +91,9 @@ def _quantity(value: object, unit: str, above_zero: bool = False) -> float:
         raise _refuse(value, f"a number [{unit}] or text with a unit")
     number = parse_quantity(value, unit)
     require_quantity("", number, unit, above_zero=above_zero)
+    # So that no product or quotient of a few quantities leaves the range of a float.
+    if not (number == 0 or SMALLEST <= number <= LARGEST):
+        raise _refuse(value, f"0, or {SMALLEST:g} to {LARGEST:g} [{unit}]")
     return number
 
 

@@ -1,0 +1,101 @@
+"""What each correction of the default rules changes, on a given task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+from crosstack.errors import InfeasibleError
+from crosstack.evaluate.answer import Answer, optimise
+from crosstack.mapping.mapping import Task
+from crosstack.model.rules import ModelRules
+
+__all__ = ["Correction", "corrections", "corrections_markdown"]
+
+# Fields that only make sense together are one correction.
+TOGETHER = (
+    ("weights_read",),
+    ("weight_cuts",),
+    ("fan_out_copies",),
+    ("operand_by_size",),
+    ("stage_transfers",),
+    ("full_all_reduce_halves",),
+    ("latency",),
+    ("conversion_of_shard", "all_to_all_pair_shares"),
+    ("training_state", "weights_held_once"),
+    ("periodic_per_microbatch",),
+    ("halves_of_slots", "full_count_unfused"),
+    ("bytes_first",),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """The best mapping with one correction made: iteration, layer [s] and memory [B]."""
+
+    name: str
+    value: str
+    time: float | None
+    layer_time: float | None
+    memory_used: float | None
+    status: str
+
+
+def corrections(
+    task: Task, base: ModelRules | None = None, target: ModelRules | None = None
+) -> list[Correction]:
+    """Optimise ``task`` under ``base`` with each field of ``target`` put in place, one by one.
+
+    The first row is ``base`` alone, the last ``target``.
+    """
+    base = base or ModelRules.dfmodel_readme()
+    target = target or ModelRules.crosstack()
+    named = {name for group in TOGETHER for name in group} | {"name"}
+    left = tuple((f.name,) for f in fields(ModelRules) if f.name not in named)
+    rows = [_row(task, base, base.name, "")]
+    for group in TOGETHER + left:
+        change = {name: getattr(target, name) for name in group}
+        if all(getattr(base, name) == value for name, value in change.items()):
+            continue
+        rules = replace(base, name=f"{base.name} + {group[0]}", **change)
+        shown = ", ".join(str(getattr(value, "value", value)) for value in change.values())
+        rows.append(_row(task, rules, " and ".join(group), shown))
+    rows.append(_row(task, target, target.name, "all of them"))
+    return rows
+
+
+def _row(task: Task, rules: ModelRules, name: str, value: str) -> Correction:
+    try:
+        answer: Answer = optimise(task, rules=rules, time_limit=60.0)
+    except InfeasibleError as error:
+        return Correction(
+            name=name, value=value, time=None, layer_time=None, memory_used=None, status=str(error)
+        )
+    e = answer.evaluation
+    return Correction(
+        name=name,
+        value=value,
+        time=e.time,
+        layer_time=e.layer_time,
+        memory_used=e.memory_used,
+        status=answer.certificate.status.value,
+    )
+
+
+def corrections_markdown(rows: Sequence[Correction]) -> str:
+    """Return the rows as a Markdown table; changes are relative to the first row."""
+    first = rows[0].time
+    lines = [
+        "| correction | value | iteration [s] | change | layer [ms] | memory [GB] | status |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        if row.time is None or row.layer_time is None or row.memory_used is None:
+            lines.append(f"| {row.name} | {row.value} | - | - | - | - | {row.status} |")
+            continue
+        change = "" if first is None else f"{100 * (row.time / first - 1):+.2f} %"
+        lines.append(
+            f"| {row.name} | {row.value} | {row.time:.4f} | {change} | "
+            f"{row.layer_time * 1e3:.5f} | {row.memory_used / 1e9:.2f} | {row.status} |"
+        )
+    return "\n".join(lines) + "\n"
