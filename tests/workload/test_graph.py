@@ -67,8 +67,14 @@ class TestKernel:
         assert a_product(repeats=1).work == a_product().work
 
     def test_work_past_64_bits_does_not_overflow(self):
-        large = 2**40
-        assert a_product(m=large, k=large, n=large, outer=1).work == 2.0**121
+        large = 2**30
+        assert a_product(m=large, k=large, n=large, outer=1).work == 2.0**91
+
+    @pytest.mark.parametrize("axes", ["mn", "mk", "kn"])
+    def test_a_tensor_past_64_bits_is_refused(self, axes):
+        extents = {axis: 2**31 if axis in axes else 1 for axis in "mkn"}
+        with pytest.raises(InputError, match=r"below 2\^62"):
+            a_product(outer=1, **extents)
 
     @pytest.mark.parametrize(
         ("kind", "inputs"),

@@ -27,7 +27,7 @@ from crosstack.validation.machines import (
 )
 from crosstack.workload.llm import llm
 
-__all__ = ["dfmodel_cases"]
+__all__ = ["dfmodel_cases", "readme_task"]
 
 ONE_TB = 1099511600000.0
 README_PARTITIONS = (
@@ -72,8 +72,13 @@ def _sn10_torus(link: float, count: int, sram: float | None = None) -> Task:
     )
 
 
+def readme_task() -> Task:
+    """Return the README's example: GPT-3 1T on 1,024 SN30, links 50/50, six partitions."""
+    return _sn30(50.0)
+
+
 def _readme() -> list[Case]:
-    task = _sn30(50.0)
+    task = readme_task()
     published = mapping(task, README_PARTITIONS, 2048, axes(TRAINING_SHARDING))
     source = "README; LLM/DSE/system/sn30/2d_torus_ddr_pcie"
     fast = _sn30(450.0)

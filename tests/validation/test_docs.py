@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from crosstack.model.rules import RULES, ModelRules
+from crosstack.validation import report_rows, run_suite
+from crosstack.validation.corrections import corrections, corrections_markdown
+from crosstack.validation.dfmodel import readme_task
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def without_digits_that_differ(text: str) -> str:
+    """Errors of rounding size differ between machines; keep six digits of the rest."""
+    text = re.sub(r"[+-]\d\.\de-1\d", "~0", text)
+    text = re.sub(r"[+-]0\.0e\+00", "~0", text)
+    text = re.sub(r"(median error is|the worst) \d\.\de-\d\d", r"\1 small", text)
+    return re.sub(r"\d+\.\d{6,}", lambda m: f"{float(m.group()):.6g}", text)
+
+
+def test_the_validation_page_is_what_the_command_writes():
+    written = (DOCS / "validation.md").read_text()
+    fresh = report_rows(run_suite(), "md")
+    assert without_digits_that_differ(written) == without_digits_that_differ(fresh)
+
+
+def test_the_table_of_corrections_is_what_the_command_writes():
+    page = (DOCS / "rules.md").read_text()
+    table = corrections_markdown(corrections(readme_task()))
+    assert table in page
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_rules_page_names_every_rule_set(name):
+    assert f"`{name}`" in (DOCS / "rules.md").read_text()
+
+
+def test_the_rules_page_names_every_field_the_default_changes():
+    base, default = ModelRules.dfmodel_readme(), ModelRules.crosstack()
+    page = (DOCS / "rules.md").read_text()
+    changed = [
+        name
+        for name in ModelRules.__dataclass_fields__
+        if name != "name" and getattr(base, name) != getattr(default, name)
+    ]
+    assert [name for name in changed if f"`{name}`" not in page] == []

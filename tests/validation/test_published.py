@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from crosstack.errors import InputError
+from crosstack.validation import SUITES, report_rows, run_suite
+from crosstack.validation.case import run_case
+from crosstack.validation.dfmodel import dfmodel_cases
+
+CASES = dfmodel_cases()
+DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "dfmodel"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name} [{case.rules}]")
+def test_published_case_holds(case):
+    missed = [row for row in run_case(case, "dfmodel") if not row.holds]
+    assert missed == []
+
+
+def test_there_is_no_suite_by_another_name():
+    with pytest.raises(InputError, match='Did you mean "dfmodel"'):
+        run_suite("dfmodels")
+
+
+def test_every_suite_has_cases():
+    assert all(make() for make in SUITES.values())
+
+
+def test_a_row_that_misses_is_shown_as_a_miss():
+    rows = run_case(CASES[0], "dfmodel")
+    wrong = rows[0].__class__(**{**_fields(rows[0]), "holds": False})
+    assert "MISSES" in report_rows([wrong])
+
+
+def test_json_rows_hold_both_numbers():
+    rows = json.loads(report_rows(run_case(CASES[0], "dfmodel"), "json"))
+    assert all(abs(row["ours"] / row["published"] - 1) < 1e-6 for row in rows)
+
+
+def _fields(row):
+    return {name: getattr(row, name) for name in row.__dataclass_fields__}
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not here")
+def test_the_re_entered_numbers_are_those_of_the_published_log():
+    rows = [json.loads(line) for line in (DATA / "cases.jsonl").read_text().splitlines()]
+    by_path = {row["path"]: row["result"] for row in rows}
+    checked = 0
+    for case in CASES:
+        result = by_path.get(case.source.rpartition("; ")[2].split(" (")[0])
+        if result is None:
+            continue
+        names = {
+            "time": "final_s",
+            "utilization": "System_FLOPS_Utilization",
+            "price": "System_Cost",
+            "power": "System_Power",
+        }
+        for check in case.checks:
+            published = result.get(names.get(check.quantity, ""))
+            if published is not None:
+                assert check.published == pytest.approx(published, rel=1e-9), case.name
+                checked += 1
+    assert checked >= 25
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not here")
+@pytest.mark.parametrize(
+    ("setup", "rules", "published"),
+    [
+        ("readme_gpt3_1t_sn30", None, 78.99477102558104),
+        ("llm_fwd_gpt3_175b_sn10_vendor_8x1", None, 1231.538922455016),
+        ("llm_fwd_gpt3_175b_sn10_dfmodel_8x1", None, 1026.282435379187),
+        ("llm_fwd_gpt3_175b_sn10_kbk_8x1", None, 4896.584839987134),
+        ("llm_fwdbwd_gpt3_1t_calculon_fix_TP_8_16_32", None, 43.69955836015329),
+    ],
+)
+def test_a_complete_published_input_is_mapped_no_slower_than_published(setup, rules, published):
+    import crosstack
+
+    task = crosstack.load(DATA / "setups" / f"{setup}.txt")
+    answer = crosstack.optimise(task, rules=rules)
+    assert answer.certificate.status is crosstack.Status.OPTIMAL
+    assert answer.evaluation.time <= published * (1 + 1e-6)
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not here")
+def test_decode_on_sn40l_takes_the_published_time_of_a_layer():
+    # LLM_Serving/DSE/TP16_PP1/llama3_8B_SN40L_decode, release E5: 26309.18408121639 ns a layer.
+    import crosstack
+
+    task = crosstack.load(DATA / "setups" / "llm_decode_llama3_8b_sn40l_tp16_pp1.txt")
+    answer = crosstack.optimise(task)
+    assert answer.evaluation.layer_time == pytest.approx(26309.18408121639e-9, rel=1e-6)
