@@ -172,6 +172,19 @@ class TestAgainstEverything:
         assert least_time(workload, system, rules) == pytest.approx(least, rel=1e-9)
 
 
+class TestNumberOfTiles:
+    def test_few_tiles_win_where_every_larger_number_pads_more(self, a_kernel):
+        # 580 rows: 582, 291, 194, 97 and 6 tiles pad them to 582, two tiles or one do not
+        rows = a_kernel("rows", m=580, n=1, size=1160.0, tiling=Axis.M)
+        graph = DataflowGraph(kernels=(rows,), tensors=(), word=2)
+        chip = Chip(n_cores=1, lanes=1, stages=1, frequency=1e3, sram_capacity=1e9, utilization=1.0)
+        one = Dimension(kind=DimensionKind.RING, bandwidth=1e9, size=1)
+        system = System(chip=chip, memory=Memory(bandwidth=1e12), network=(one,), n_chips=1)
+        workload = Workload(graph=graph, sequence_length=582)
+        found = least_time(workload, system, rules_named("dfmodel-e4"))
+        assert found == pytest.approx(580 / 2e3)
+
+
 def shared_conversion() -> tuple[Workload, System]:
     """P, split by rows, is read by A, which needs all of it, and by B, which may need columns."""
 

@@ -276,7 +276,7 @@ def fuse(
         return None
     tables = _all_ideals(problem, most_ideals, cache)
     best = None
-    if tables is None or math.isinf(limit):  # with an incumbent the exact method needs no other
+    if math.isinf(limit) or not (bound_only or tables is not None):  # else there is an incumbent
         best = _heuristic(problem, limit, cache, deadline)
         if best is not None:
             limit = best[0] * (1 - TOLERANCE)
@@ -369,7 +369,8 @@ def _fuse_wide(
     small = FusionProblem(load=core.load, order=core.order, slots=core.slots(problem.slots))
     tables = _all_ideals(small, most, cache) if core.deferrable and core.kernels else None
     if tables is not None:
-        bound = max(bound, _bound_by_core(problem, core, small, tables, limit, deadline))
+        prices = PRICES[:1] if bound_only else PRICES
+        bound = max(bound, _bound_by_core(problem, core, small, tables, limit, deadline, prices))
         if not bound < limit:
             return None if best is None else Fusion(partitions=best[1], time=best[0], bound=best[0])
     if tables is not None and not bound_only:
@@ -389,6 +390,7 @@ def _bound_by_core(
     tables: IdealTables,
     limit: float,
     deadline: float,
+    prices: tuple[float, ...],
 ) -> float:
     """Bound a graph by the best sequence of its core; `math.inf` if nothing is below ``limit``.
 
@@ -411,7 +413,6 @@ def _bound_by_core(
         extra = sum(load.network[i] + load.data[i] for i in left_out)
         if load.network_takes_maximum:
             extra = 0.0
-    prices: tuple[float, ...] = PRICES
     if load.overlap is Overlap.NONE:
         prices, work = (0.0,), work + sum(load.own_memory[i] for i in left_out)
     best = 0.0

@@ -111,8 +111,6 @@ def _useful_tiles(state: Boxes, plan: Plan) -> list[int]:
         )
         if not beaten:
             kept.append((count, terms))
-        elif len(kept) == 1 and count < tiles[0] // 8:
-            break  # longer tiles only need more SRAM
     return [count for count, _ in kept]
 
 

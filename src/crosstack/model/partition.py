@@ -46,6 +46,7 @@ __all__ = [
     "staircase",
 ]
 
+ROUNDING = 1e-12  # relative, of sums of bytes against a capacity
 STREAM_DEPTH = 2  # tiles of a tensor that enters or leaves: one moves while one is used
 
 
@@ -518,7 +519,7 @@ def partition_cost(
             sram_in += STREAM_DEPTH * flow.tile
     held = sum(load.sram[i] for i in members)
     sram = sram_in + sram_out + held
-    cuts, fits = 1, sram <= load.sram_capacity
+    cuts, fits = 1, sram <= load.sram_capacity * (1 + ROUNDING)
     if not fits and len(members) == 1 and load.weight[members[0]] > 0:
         cuts = weight_pieces(load, sram_in, sram_out + held)
         fits = cuts > 0

@@ -290,6 +290,7 @@ def _network(dse: Any) -> tuple[Dimension, ...]:
             "latency": "/system.accelerator.link_latency",
             "link_power": f"/cost.{power}",
         }
+        parallelism = _parallelism(shape, f"par_{letter}", path)
         with fields_of(path, names):
             dimensions.append(
                 Dimension(
@@ -297,7 +298,7 @@ def _network(dse: Any) -> tuple[Dimension, ...]:
                     bandwidth=getattr(shape, f"link_bw_{letter}") * GIGA,
                     size=size or None,
                     latency=system.accelerator.link_latency / GIGA,
-                    parallelism=_parallelism(shape, f"par_{letter}", path),
+                    parallelism=parallelism,
                     # The fourth dimension has no such field.
                     link_power=getattr(dse.cost, power, 0.0) / GIGA,
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from crosstack.errors import InputError, Problem
+from crosstack.errors import InputError, Problem, nearest
 from crosstack.io.files import in_file
 from crosstack.io.native.overrides import override
 from crosstack.io.native.problems import collecting, unknown_field, unknown_kernel, validate
@@ -57,11 +57,10 @@ def read_task(text: str, source: str, overrides: Sequence[str] = ()) -> Task:
 
 def task_of(tree: dict[str, Any]) -> Task:
     """Return the task in a parsed file; problems are paths in it, without the file's name."""
-    problems = [
-        Problem(name, unknown_field(name, TaskFile.model_fields))
-        for name in tree
-        if name not in TaskFile.model_fields
-    ]
+    unknown = [name for name in tree if name not in TaskFile.model_fields]
+    problems = [Problem(name, unknown_field(name, TaskFile.model_fields)) for name in unknown]
+    # A misspelt section also leaves the one it stands for missing: one mistake, one line.
+    meant = {close for name in unknown for close in nearest(name, TaskFile.model_fields, 1)}
     # Section by section, so that a slip in one does not hide what is wrong in another.
     named = {key: tree[key] for key in HeadFile.model_fields if key in tree}
     head = validate(HeadFile, named, "", problems)
@@ -69,7 +68,7 @@ def task_of(tree: dict[str, Any]) -> Task:
     for name, model in _SECTIONS.items():
         if tree.get(name) is not None:
             sections[name] = validate(model, tree[name], name, problems)
-        elif name != "constraints":
+        elif name != "constraints" and name not in meant:
             problems.append(Problem(name, "required, but missing."))
     file = sections.get("workload")
     workload = file and read_workload(file, head.name if head else None, problems)

@@ -93,7 +93,8 @@ def _quantity(value: object, unit: str, above_zero: bool = False) -> float:
     require_quantity("", number, unit, above_zero=above_zero)
     # So that no product or quotient of a few quantities leaves the range of a float.
     if not (number == 0 or SMALLEST <= number <= LARGEST):
-        raise _refuse(value, f"0, or {SMALLEST:g} to {LARGEST:g} [{unit}]")
+        zero = "" if above_zero else "0, or "
+        raise _refuse(value, f"{zero}{SMALLEST:g} to {LARGEST:g} [{unit}]")
     return number
 
 

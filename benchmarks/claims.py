@@ -1,0 +1,111 @@
+"""Measure every speed the project claims: medians, on whatever machine this runs.
+
+Usage: python benchmarks/claims.py [--quick]
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import crosstack
+from crosstack import Constraints, Task
+from crosstack.validation.dfmodel import readme_task
+from crosstack.validation.machines import PIPELINE, RING, TENSOR, chip, system
+
+EXAMPLE = "examples/gpt3_1t_sn30.yaml"
+
+
+def median(run: Callable[[], object], times: int) -> float:
+    """Median wall-clock seconds of ``run``."""
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        run()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
+
+
+def python(*arguments: str) -> None:
+    """Run a fresh interpreter."""
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+
+
+def four_layers() -> Task:
+    """Four training layers of GPT-3 1T in one graph: 164 kernels, on 256 SN30."""
+    workload = crosstack.llm(
+        hidden=25600, sequence_length=2048, n_heads=160, head_size=160, n_layers=128,
+        global_batch_size=3072, layers_in_graph=4,
+    )  # fmt: skip
+    machine = system(
+        chip("SN30", utilization=0.9),
+        (300.0, 1099511600000.0),
+        ((RING, 8, 50.0, TENSOR), (RING, 32, 50.0, PIPELINE)),
+    )
+    return Task(workload=workload, system=machine, constraints=Constraints(microbatch_size=1))
+
+
+def report(claim: str, value: float, unit: str, limit: float) -> None:
+    """Print one claim: the number, the limit, and the ratio of the two."""
+    verdict = "holds" if value <= limit else "MISSES"
+    print(f"{claim:<66} {value:10.4g} {unit:<3} limit {limit:g} {unit}, {verdict}")
+
+
+def main() -> None:
+    """Measure and print."""
+    quick = "--quick" in sys.argv
+    times = 3 if quick else 7
+    task = readme_task()
+    answer = crosstack.optimise(task, rules="dfmodel-readme")
+    status = answer.certificate.status.value
+    solve = median(lambda: crosstack.optimise(task, rules="dfmodel-readme"), times)
+    report(f"README case, solve ({status})", solve, "s", 0.5)
+    print(
+        f"{'  ratio to the public tool, 180 s on 8 threads with 21 % gap':<66} {180 / solve:10.4g} x"
+    )
+    one = median(lambda: crosstack.evaluate(task, answer.mapping, rules=answer.rules), 200)
+    report("evaluation of a given mapping", one * 1e3, "ms", 1.0)
+    report("import crosstack", import_time(times), "s", 0.3)
+    whole = median(lambda: python("-m", "crosstack", "map", EXAMPLE), times)
+    report("whole command of the README, default rules", whole, "s", 3.0)
+    for rules in ("dfmodel-readme", "crosstack"):
+        start = time.perf_counter()
+        limit = 20.0 if quick else 60.0
+        found = crosstack.optimise(four_layers(), rules=rules, time_limit=limit)
+        certificate = found.certificate
+        report(
+            f"four layers, 164 kernels, {rules} ({certificate.status.value})",
+            time.perf_counter() - start, "s", 61.0,
+        )  # fmt: skip
+        report("  gap", 100 * certificate.gap, "%", 1.0)
+    fewer = replace(readme_task(), constraints=Constraints(separate_directions=True))
+    free = replace(
+        fewer,
+        system=replace(
+            fewer.system,
+            network=tuple(replace(d, size=None, parallelism=None) for d in fewer.system.network),
+        ),
+    )
+    start = time.perf_counter()
+    found = crosstack.optimise(free, time_limit=120.0)
+    report(
+        f"sizes, uses, microbatch, tiles, sharding, fusion free ({found.certificate.status.value})",
+        time.perf_counter() - start, "s", 60.0,
+    )  # fmt: skip
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    report("memory of all of the above", peak, "MB", 500.0)
+
+
+def import_time(times: int) -> float:
+    """Median of what importing crosstack adds to starting Python. [s]"""
+    bare = median(lambda: python("-c", "pass"), times)
+    return median(lambda: python("-c", "import crosstack"), times) - bare
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""The command as a whole: help, version, mistakes on the command line, bugs, real processes."""
+# ruff: noqa: E501 - the tables are one case a line
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import crosstack
+
+COMMANDS = [["map"], ["evaluate"], ["show"], ["convert"], ["generate"], ["generate", "llm"], ["validate"]]  # fmt: skip
+
+
+@pytest.mark.parametrize("help_", ["--help", "-h"])
+@pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)
+def test_every_command_has_help(run, command, help_):
+    outcome = run(*command, help_)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "Usage: crosstack" in " ".join(outcome.out.split())
+
+
+@pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)
+def test_help_fits_80_columns_and_has_no_control_codes(run, command):
+    lines = run(*command, "--help").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize("command", [["map"], ["evaluate"], ["show"], ["convert"]], ids=" ".join)
+def test_help_shows_an_example(run, command):
+    assert f"crosstack {command[0]} " in run(*command, "--help").out.split("Usage")[1][60:]
+
+
+def test_the_exit_codes_are_in_the_help(run):
+    text = " ".join(run("--help").out.split())
+    assert "0 done, 2 bad input, 3 infeasible, 4 stopped at a limit with an answer, 1 a bug" in text
+
+
+def test_nothing_at_all_shows_the_help(run):
+    assert "Commands" in run().out
+
+
+def test_the_version_is_printed(run):
+    assert run("--version").out == f"crosstack {crosstack.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["mapp"], "No such command 'mapp'. Did you mean 'map'?"),
+        (["map"], "Missing argument 'FILE'. See: crosstack map --help"),
+        (["map", "a", "b"], "unexpected extra argument"),
+        (["map", "a", "--json"], "--json"),
+        (["convert", "a"], "Missing argument 'B'"),
+        (["generate", "cnn"], "No such command 'cnn'"),
+        (["show", "a", "--gap", "1"], "No such option"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(run, arguments, says):
+    outcome = run(*arguments)
+    (line,) = outcome.problems
+    assert (outcome.code, outcome.out) == (2, "")
+    assert says in line
+
+
+# --- --debug ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--debug", "map", "none.yaml"], ["map", "--debug", "none.yaml"], ["map", "none.yaml", "--debug"]],
+    ids=["first", "between", "last"],
+)  # fmt: skip
+def test_the_traceback_is_shown_on_request_with_the_same_exit_code(run, arguments):
+    outcome = run(*arguments)
+    assert outcome.code == 2
+    assert outcome.err.startswith("Traceback")
+    assert outcome.err.endswith("crosstack: none.yaml: no such file.\n")
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """Make the search raise what it never should."""
+
+    def search(*_, **__):
+        raise ZeroDivisionError("1 / 0\nin line 3")
+
+    monkeypatch.setattr(crosstack, "optimise", search)
+
+
+def test_a_bug_is_one_line_that_says_how_to_see_more(run, small, broken):
+    outcome = run("map", small, "--json", small.parent / "result.json")
+    (line,) = outcome.problems
+    assert outcome.code == 1
+    assert line == r"a bug: ZeroDivisionError: 1 / 0\nin line 3. Run again with --debug."
+
+
+def test_a_bug_leaves_no_file(run, small, broken):
+    run("map", small, "--json", small.parent / "result.json")
+    assert [path.name for path in small.parent.iterdir()] == ["small.yaml"]
+
+
+def test_a_bug_shows_its_traceback_on_request(run, small, broken):
+    outcome = run("map", small, "--debug")
+    assert (outcome.code, outcome.err.startswith("Traceback")) == (1, True)
+
+
+def test_an_interruption_is_no_bug(run, small, monkeypatch):
+    def search(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(crosstack, "optimise", search)
+    outcome = run("map", small)
+    assert (outcome.code, outcome.problems) == (130, ["interrupted"])
+
+
+# --- real processes -----------------------------------------------------------------------------
+
+COMMAND = [sys.executable, "-m", "crosstack"]
+
+
+def process(arguments, **options):
+    """Run a command to its end."""
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.run(arguments, check=False, text=True, timeout=60, **streams)
+
+
+def test_the_module_runs_as_a_command(small, tmp_path):
+    done = process([*COMMAND, "map", small, "--json", tmp_path / "result.json"])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Proved optimal" in done.stdout
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_a_terminal_of_few_letters_is_no_bug(small, encoding):
+    done = process([*COMMAND, "map", small], env={**os.environ, "PYTHONIOENCODING": encoding})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_reader_that_goes_away_is_no_bug_and_loses_no_result(small):
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = small.parent / "result.json"
+    done = process([*COMMAND, "map", small, "--json", result], stdout=writer)
+    os.close(writer)
+    assert (done.returncode, done.stderr, result.exists()) == (0, "", True)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends itself a signal")
+def test_a_search_that_is_interrupted_leaves_no_file(small):
+    code = (
+        "import os, signal, sys, time\n"
+        "import crosstack\n"
+        "from crosstack.cli.main import main\n"
+        "def search(*_, **__):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    time.sleep(60)\n"
+        "crosstack.optimise = search\n"
+        "main(sys.argv[1:])\n"
+    )
+    arguments = ["map", small, "--json", small.parent / "result.json"]
+    done = process([sys.executable, "-c", code, *arguments])
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "crosstack: interrupted\n")
+    assert [path.name for path in small.parent.iterdir()] == ["small.yaml"]
+
+
+def test_the_command_starts_without_what_it_does_not_need():
+    code = (
+        "import sys\n"
+        "from crosstack.cli.main import main\n"
+        "try: main(['--version'])\n"
+        "except SystemExit: print(*sys.modules)"
+    )
+    done = process([sys.executable, "-c", code])
+    assert not {"highspy", "pydantic", "google.protobuf"} & set(done.stdout.split())

@@ -1,0 +1,39 @@
+"""``crosstack show``: a task in words and as a picture."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.parametrize("word", ["small on four chips", "ring of 2", "switch of 2", "kernels"])
+def test_a_task_is_described(run, small, word):
+    assert word in run("show", small).out
+
+
+def test_dfmodel_text_is_described(run, dfmodel_file):
+    assert "dfmodel-readme" in run("show", dfmodel_file).out
+
+
+def test_an_override_is_described(run, small):
+    assert "3 GHz" in run("show", small, "--set", "system.chip.frequency=3 GHz").out
+
+
+def test_a_task_is_drawn(run, small):
+    path = small.with_suffix(".svg")
+    assert run("show", small, "--svg", path).out.endswith(f"wrote {path}\n")
+    assert "<svg" in path.read_text()[:200]
+
+
+def test_what_is_piped_has_no_control_codes(run, small):
+    assert [c for c in run("show", small).out if not c.isprintable() and c != "\n"] == []
+
+
+def test_a_bad_file_is_refused(run, small):
+    outcome = run("show", small, "--set", "system.chip.lanes=0", "--svg", small.parent / "out.svg")
+    assert (outcome.code, len(outcome.problems)) == (2, 1)
+    assert not (small.parent / "out.svg").exists()
+
+
+def test_an_output_without_a_directory_is_refused(run, small):
+    outcome = run("show", small, "--svg", small.parent / "none" / "out.svg")
+    assert (outcome.code, outcome.out, len(outcome.problems)) == (2, "", 1)
