@@ -18,7 +18,7 @@ from crosstack.io.yaml_tree import parse_yaml
 
 # Scalars that have broken programs before, and those a person may type.
 SCALARS = [
-    None, True, False, 0, 1, -1, 2, 3, 5, 7, 32, 64, 0.5, 1e-9, 1e9, 1e30, 1e300, 2**31, 2**53 - 1,
+    None, True, False, 0, 1, -1, 2, 3, 5, 7, 32, 64, 0.5, 1e-9, 1e9, 1e30, 1e300, 100_000, 2**53 - 1,
     2**53, 2**63, 10**40, math.nan, math.inf, -math.inf, -0.0, "", " ", "A", "F", "m", "none",
     "tensor", "ring", "sn30", "1 GB", "20 GB/s", "-3 s", "9" * 300, "\x1b[31m", "é\u2028", "[red]",
 ]  # fmt: skip

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
 from crosstack.errors import InfeasibleError
 from crosstack.evaluate.answer import Answer, optimise
 from crosstack.mapping.mapping import Task
-from crosstack.model.rules import ModelRules
+from crosstack.mapping.search import Progress
+from crosstack.model.rules import RULES, ModelRules, rules_named
 
-__all__ = ["Correction", "corrections", "corrections_markdown"]
+__all__ = ["Correction", "corrections", "corrections_markdown", "fields_markdown"]
 
 # Fields that only make sense together are one correction.
 TOGETHER = (
@@ -42,31 +43,40 @@ class Correction:
 
 
 def corrections(
-    task: Task, base: ModelRules | None = None, target: ModelRules | None = None
+    task: Task,
+    base: ModelRules | str = "dfmodel-readme",
+    target: ModelRules | str = "crosstack",
+    progress: Callable[[Progress], None] | None = None,
 ) -> list[Correction]:
     """Optimise ``task`` under ``base`` with each field of ``target`` put in place, one by one.
 
     The first row is ``base`` alone, the last ``target``.
     """
-    base = base or ModelRules.dfmodel_readme()
-    target = target or ModelRules.crosstack()
+    base = rules_named(base) if isinstance(base, str) else base
+    target = rules_named(target) if isinstance(target, str) else target
     named = {name for group in TOGETHER for name in group} | {"name"}
     left = tuple((f.name,) for f in fields(ModelRules) if f.name not in named)
-    rows = [_row(task, base, base.name, "")]
+    rows = [_row(task, base, base.name, "", progress)]
     for group in TOGETHER + left:
         change = {name: getattr(target, name) for name in group}
         if all(getattr(base, name) == value for name, value in change.items()):
             continue
         rules = replace(base, name=f"{base.name} + {group[0]}", **change)
         shown = ", ".join(str(getattr(value, "value", value)) for value in change.values())
-        rows.append(_row(task, rules, " and ".join(group), shown))
-    rows.append(_row(task, target, target.name, "all of them"))
+        rows.append(_row(task, rules, " and ".join(group), shown, progress))
+    rows.append(_row(task, target, target.name, "all of them", progress))
     return rows
 
 
-def _row(task: Task, rules: ModelRules, name: str, value: str) -> Correction:
+def _row(
+    task: Task,
+    rules: ModelRules,
+    name: str,
+    value: str,
+    progress: Callable[[Progress], None] | None,
+) -> Correction:
     try:
-        answer: Answer = optimise(task, rules=rules, time_limit=60.0)
+        answer: Answer = optimise(task, rules=rules, time_limit=60.0, progress=progress)
     except InfeasibleError as error:
         return Correction(
             name=name, value=value, time=None, layer_time=None, memory_used=None, status=str(error)
@@ -98,4 +108,19 @@ def corrections_markdown(rows: Sequence[Correction]) -> str:
             f"| {row.name} | {row.value} | {row.time:.4f} | {change} | "
             f"{row.layer_time * 1e3:.5f} | {row.memory_used / 1e9:.2f} | {row.status} |"
         )
+    return "\n".join(lines) + "\n"
+
+
+def fields_markdown() -> str:
+    """Return a Markdown table of every field of every rule set."""
+    sets = [make() for make in RULES.values()]
+    lines = [
+        "| field | " + " | ".join(rules.name for rules in sets) + " |",
+        "|---|" + "---|" * len(sets),
+    ]
+    for item in fields(ModelRules):
+        if item.name != "name":
+            values = [getattr(rules, item.name) for rules in sets]
+            shown = [str(getattr(value, "value", value)) for value in values]
+            lines.append(f"| {item.name} | " + " | ".join(shown) + " |")
     return "\n".join(lines) + "\n"
