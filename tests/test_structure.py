@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -103,3 +104,13 @@ def loaded_by_import() -> set[str]:
 @pytest.mark.parametrize("module", HEAVY)
 def test_importing_the_package_does_not_load(loaded_by_import, module):
     assert module not in loaded_by_import
+
+
+def test_every_source_that_is_cited_is_in_the_bibliography():
+    bibliography = (SOURCE / "data" / "references.bib").read_text()
+    known = set(re.findall(r"@\w+\{(\w+),", bibliography))
+    cited: dict[str, str] = {}
+    for path in FILES:
+        for key in re.findall(r"``([a-z]+(?:19|20)\d\d[a-z0-9]*)``", path.read_text()):
+            cited.setdefault(key, name_of(path))
+    assert {key: where for key, where in cited.items() if key not in known} == {}

@@ -24,7 +24,7 @@ from crosstack.model.plan import Plan, make_plan
 from crosstack.model.rules import ModelRules
 from crosstack.system.prices import system_power, system_price
 from crosstack.system.system import System
-from crosstack.workload.graph import Collective, Workload
+from crosstack.workload.graph import Axis, Collective, Workload
 
 __all__ = ["evaluate"]
 
@@ -77,7 +77,7 @@ def evaluate(
     moved = _network_bytes(arrays, options, codes)
     chip_work = float(options.work[np.arange(arrays.n), codes].sum())
     return Evaluation(
-        kernels=_kernels(arrays, options, codes, load, mapping.partitions, masks, costs),
+        kernels=_kernels(workload, arrays, options, codes, load, mapping.partitions, masks, costs),
         partitions=tuple(partitions),
         layer_time=layer_time,
         layers_per_stage=plan.layers_per_stage,
@@ -260,6 +260,7 @@ def _network_bytes(arrays: GraphArrays, options: Options, codes: Ints) -> float:
 
 
 def _kernels(
+    workload: Workload,
     arrays: GraphArrays,
     options: Options,
     codes: Ints,
@@ -268,7 +269,7 @@ def _kernels(
     masks: list[int],
     costs: list[PartitionCost],
 ) -> tuple[KernelTerms, ...]:
-    names = _collectives(arrays, options, codes)
+    names = _collectives(workload, arrays, options, codes)
     dealt = {
         kernel: (lanes, stages) for cost in costs for kernel, lanes, stages in cost.cores or ()
     }
@@ -308,10 +309,16 @@ def _compute_time(load: ChipLoad, i: int, lanes: int | None, stages: int | None)
     return cycles(load, i, lanes, stages) * load.cycle_time[i]
 
 
-def _collectives(arrays: GraphArrays, options: Options, codes: Ints) -> list[str]:
+def _collectives(
+    workload: Workload, arrays: GraphArrays, options: Options, codes: Ints
+) -> list[str]:
+    """Names of what each kernel's network time is spent on."""
     found: list[list[str]] = [[] for _ in range(arrays.n)]
     for i in np.nonzero(options.network_time[np.arange(arrays.n), codes] > 0)[0].tolist():
-        found[i].append(Collective.ALL_REDUCE.value)
+        if arrays.gemm[i] and AXES[codes[i]] is Axis.K:
+            found[i].append(Collective.ALL_REDUCE.value)
+        own = workload.graph.kernels[i].communications
+        found[i] += [c.collective.value for c in own if not c.periodic and c.size > 0]
     sources, targets = arrays.source.tolist(), arrays.target.tolist()
     for e, (source, target) in enumerate(zip(sources, targets, strict=True)):
         kind = CONVERSIONS[int(options.edge_kind[e, codes[source], codes[target]])]
