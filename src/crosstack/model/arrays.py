@@ -24,7 +24,7 @@ AXES: tuple[Axis, ...] = (Axis.OUTER, Axis.M, Axis.K, Axis.N, Axis.NONE)
 AXIS_CODE: dict[Axis, int] = {axis: i for i, axis in enumerate(AXES)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # hashed by identity, for caches
 class GraphArrays:
     """Arrays over the n kernels and the m edges of a graph.
 

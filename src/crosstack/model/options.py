@@ -9,6 +9,7 @@ Source: ``dfmodel_code`` (rules of the inter-chip pass, re-derived in words in `
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -63,6 +64,7 @@ class Options:
     edge_bytes: Floats
 
 
+@lru_cache(maxsize=64)
 def allowed_axes(arrays: GraphArrays) -> Bools:
     """Which axes each kernel may be sharded along, shape (n, 5).
 
@@ -80,13 +82,19 @@ def allowed_axes(arrays: GraphArrays) -> Bools:
     batched = allowed[:, OUTER].copy()
     allowed[batched, 1:] = False
     allowed[~allowed.any(axis=1), NONE] = True
+    allowed.flags.writeable = False  # shared by everyone who asks
     return allowed
 
 
 def conversion_kinds(arrays: GraphArrays, rules: ModelRules) -> Ints:
     """Conversion of each edge by producer's and consumer's axis, shape (m, 5, 5)."""
+    return _conversion_kinds(arrays, rules.operand_by_size)
+
+
+@lru_cache(maxsize=64)
+def _conversion_kinds(arrays: GraphArrays, operand_by_size: bool) -> Ints:
     operand = arrays.operand
-    if rules.operand_by_size:
+    if operand_by_size:
         produced = arrays.output_size[arrays.source]
         first = arrays.input_sizes[arrays.target, 0]
         operand = (np.abs(produced - first) > 1e-6 * np.maximum(produced, first)).astype(np.int64)

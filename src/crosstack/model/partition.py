@@ -354,10 +354,9 @@ def _mask(flags: Bools) -> int:
 
 @lru_cache(maxsize=64)
 def _flow_shapes(
-    arrays: _ByIdentity, copies: bool
+    graph: GraphArrays, copies: bool
 ) -> tuple[tuple[tuple[int, tuple[tuple[int, int], ...], int], ...], tuple[tuple[int, ...], ...]]:
     """Producer, readers and reader mask of every flow, and the flows that touch each kernel."""
-    graph = arrays.arrays
     groups: dict[int, list[tuple[int, int, int]]] = {}
     edges = zip(
         graph.source.tolist(),
@@ -383,25 +382,10 @@ def _flow_shapes(
     return tuple(shapes), tuple(tuple(f) for f in touching)
 
 
-class _ByIdentity:
-    """Hash arrays by identity, for the cache."""
-
-    __slots__ = ("arrays",)
-
-    def __init__(self, arrays: GraphArrays) -> None:
-        self.arrays = arrays
-
-    def __hash__(self) -> int:
-        return id(self.arrays)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByIdentity) and other.arrays is self.arrays
-
-
 def _flows(
     arrays: GraphArrays, tile: list[float], total: list[float], copies: bool
 ) -> tuple[tuple[Flow, ...], tuple[tuple[int, ...], ...]]:
-    shapes, touching = _flow_shapes(_ByIdentity(arrays), copies)
+    shapes, touching = _flow_shapes(arrays, copies)
     flows = tuple(
         Flow(source, readers, tile[source], total[source], mask) for source, readers, mask in shapes
     )
