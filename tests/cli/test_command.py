@@ -155,6 +155,8 @@ def test_a_search_that_is_interrupted_leaves_no_file(small):
         "import os, signal, sys, time\n"
         "import crosstack\n"
         "from crosstack.cli.main import main\n"
+        # A shell that runs this in the background makes it ignore the signal.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def search(*_, **__):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    time.sleep(60)\n"

@@ -297,3 +297,74 @@ class TestGraphsWithTooManyIdeals:
 )
 def test_what_hides_behind_what(overlap, time):
     assert combine(5.0, 2.0, 3.0, overlap) == time
+
+
+@pytest.mark.parametrize("utilization", [0.9, None])
+def test_a_long_chain_cut_into_segments_is_the_exact_optimum(monkeypatch, utilization):
+    # One topological order: cutting it into segments is all there is to decide.
+    from crosstack.mapping import fusion
+
+    load = chain_load(60, utilization)
+    by_ideals = fusion.fuse(fusion.make_problem(load))
+    monkeypatch.setattr(fusion, "LONG_GRAPH", 10)
+    by_segments = fusion.fuse(fusion.make_problem(load))
+    assert by_segments.proved
+    assert by_segments.time == pytest.approx(by_ideals.time, rel=1e-12)
+
+
+def chain_load(n: int, utilization: float | None):
+    """Return the load of one chip for a chain of kernels, every third with a weight."""
+    from crosstack.chip.chip import Chip
+    from crosstack.model.arrays import graph_arrays
+    from crosstack.model.options import make_options
+    from crosstack.model.partition import make_load
+    from crosstack.model.plan import make_plan
+    from crosstack.model.rules import ModelRules
+    from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
+    from crosstack.workload.graph import (
+        ComputeUnit,
+        Consumer,
+        DataflowGraph,
+        Kernel,
+        KernelKind,
+        Tensor,
+        Workload,
+    )
+
+    kernels = tuple(
+        Kernel(
+            name=f"k{i}",
+            kind=KernelKind.GEMM_WEIGHT if i % 3 == 0 else KernelKind.ELEMENTWISE,
+            m=64,
+            k=64 if i % 3 == 0 else 1,
+            n=64,
+            input_sizes=(8192.0,),
+            output_size=8192.0,
+            weight_size=8192.0 if i % 3 == 0 else 0.0,
+            unit=ComputeUnit.SYSTOLIC if i % 3 == 0 else ComputeUnit.SIMD,
+        )
+        for i in range(n)
+    )
+    tensors = tuple(
+        Tensor(producer=f"k{i}", consumers=(Consumer(kernel=f"k{i + 1}"),), size=8192.0)
+        for i in range(n - 1)
+    )
+    workload = Workload(
+        graph=DataflowGraph(kernels=kernels, tensors=tensors, word=2), sequence_length=64
+    )
+    chip = Chip(
+        n_cores=16,
+        lanes=8,
+        stages=8,
+        frequency=1e9,
+        sram_capacity=50e3,
+        utilization=utilization,
+    )
+    dimension = Dimension(kind=DimensionKind.RING, size=1, bandwidth=1e9)
+    system = System(chip=chip, memory=Memory(bandwidth=1e10), network=(dimension,), n_chips=1)
+    rules = ModelRules.crosstack()
+    plan = make_plan(workload, system, (1,), (Parallelism.DATA,), 1, rules)
+    arrays = graph_arrays(workload.graph)
+    options = make_options(workload, arrays, plan, 64, rules)
+    codes = options.allowed.argmax(axis=1)
+    return make_load(workload, system, arrays, plan, options, codes, rules)

@@ -22,6 +22,7 @@ the ideals of a few topological orders.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from dataclasses import dataclass, replace
@@ -274,6 +275,13 @@ def fuse(
     bound = simple_bound(problem.load)
     if not bound < limit:
         return None
+    only = _only_order(problem)
+    if only is not None:
+        cut, exact = segment(problem.load, only, deadline=deadline)
+        if exact and (cut is None or not cut[0] < limit):
+            return None
+        if exact and cut is not None:
+            return Fusion(partitions=cut[1], time=cut[0], bound=cut[0])
     tables = _all_ideals(problem, most_ideals, cache)
     best = None
     if math.isinf(limit) or not (bound_only or tables is not None):  # else there is an incumbent
@@ -291,6 +299,16 @@ def fuse(
             partitions=best[1], time=best[0], bound=best[0] if complete else min(bound, best[0])
         )
     return _fuse_wide(problem, best, bound, limit, most_ideals, cache, deadline, bound_only)
+
+
+def _only_order(problem: FusionProblem) -> list[int] | None:
+    """Return the only topological order of a long chain-like graph, or None."""
+    order = problem.order
+    if order.n <= LONG_GRAPH or problem.slots is not None:
+        return None
+    sequence = topological_chains(order)[-1]
+    follows = itertools.pairwise(sequence)
+    return sequence if all(order.preds[b] >> a & 1 for a, b in follows) else None
 
 
 def _unknown(bound: float) -> Fusion:
@@ -320,6 +338,8 @@ def _all_ideals(
 ) -> IdealTables | None:
     """Return the tables of all ideals, or None where there are too many."""
     load, key = problem.load, _shape(problem)
+    if load.n > LONG_GRAPH and load.staircases is not None:
+        return None  # the cores every kernel needs for every time would fill the memory
     if key not in cache:
         most = min(most, MOST_CELLS // max(len(load.flows), load.n))
         ideals = enumerate_ideals(problem.order, most=most)
@@ -337,7 +357,7 @@ def _heuristic(
     load = problem.load
     if load.n > LONG_GRAPH and problem.slots is None:
         found = [
-            segment(load, sequence, deadline=deadline)
+            segment(load, sequence, deadline=deadline)[0]
             for sequence in topological_chains(problem.order)[-2:]
         ]
         good = [f for f in found if f is not None and f[0] < limit]

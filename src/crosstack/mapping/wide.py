@@ -33,7 +33,7 @@ from crosstack.model.partition import (
 )
 
 SHORTEST_REACH = 32
-MOST_EXTENSIONS = 500_000  # of all partitions tried along one order
+MOST_EXTENSIONS = 2_000_000  # of all partitions tried along one order
 
 __all__ = ["Core", "Slots", "core_of", "improve", "segment", "triggered_masks"]
 
@@ -200,8 +200,10 @@ class _Growing:
 
 def segment(
     load: ChipLoad, sequence: Sequence[int], *, deadline: float = math.inf
-) -> tuple[float, tuple[int, ...]] | None:
-    """Cut one topological order into partitions, exactly; None if some kernel does not fit.
+) -> tuple[tuple[float, tuple[int, ...]] | None, bool]:
+    """Cut one topological order into partitions; None if some kernel does not fit.
+
+    Also returns whether every cut was tried, so that the best is exact for this order.
 
     Stops growing a partition when its SRAM is full, as buffers only grow, and on long orders after
     `MOST_EXTENSIONS` / n kernels.
@@ -214,6 +216,7 @@ def segment(
     best[0] = 0.0
     prefix = 0
     longest = max(SHORTEST_REACH, MOST_EXTENSIONS // n)
+    exact = True
     for start in range(n):
         if best[start] < math.inf:
             growing = _Growing(load, area)
@@ -221,6 +224,7 @@ def segment(
                 growing.add(sequence[end - 1])
                 if growing.sram > load.sram_capacity * (1 + 1e-12) and end > start + 1:
                     break
+                exact = exact and (end < start + longest or end == n)
                 if best[start] + growing.time() >= best[end]:
                     continue
                 time_taken = _exact(load, growing, end - start)
@@ -233,19 +237,19 @@ def segment(
                     best[end] = best[start] + time_taken
                     before[end] = (start, growing.mask)
                 if end % 64 == 0 and time.perf_counter() > deadline:
-                    longest = 1
+                    longest, exact = 1, False
                     break
         prefix |= 1 << sequence[start]
         if start % 64 == 63 and time.perf_counter() > deadline:
-            longest = 1  # finish the rest kernel by kernel
+            longest, exact = 1, False  # finish the rest kernel by kernel
     if math.isinf(best[n]):
-        return None
+        return None, exact
     masks: list[int] = []
     end = n
     while end:
         end, mask = before[end]
         masks.append(mask)
-    return best[n], tuple(reversed(masks))
+    return (best[n], tuple(reversed(masks))), exact
 
 
 def _areas(load: ChipLoad) -> list[float]:
