@@ -202,9 +202,6 @@ CONTRADICTIONS = {
 
 # Not refused yet, and why that is wrong.
 MISSED = {
-    "pins against the order": "exit 3: said to need more partitions, which would not help",
-    "more tiles than the sequence has elements": "mapped with tiles of less than one element",
-    "tiles that do not cover the sequence": "tile_size is ignored beside n_tiles",
     "extents that disagree": "an operand takes the size of what makes it, whatever its extents",
 }
 

@@ -136,25 +136,6 @@ BROKEN = {
     "rules that are no name": ("rules", ["crosstack"], "rules: not a name", "--rules FILE"),
 }  # fmt: skip
 
-# Not refused as they should be yet, and how they end.
-MISSED = {
-    "name that is a list": "exit 1: TypeError",
-    "kernel listed twice": "exit 2, but for the kernel that is missing because of it",
-    "unknown sharding": "the error has no path and allows nothing",
-    "network that is a number": "the error has no path and allows nothing",
-    "dimension of part of a chip": "cut to a whole number",
-    "unknown parallelism": "the error has no path and allows nothing",
-    "parallelism that the file gives otherwise": "priced, against what the file says",
-}
-
-
-def known_misses(cases):
-    """Mark the cases that are known to fail."""
-    return [
-        pytest.param(case, marks=pytest.mark.xfail(reason=MISSED[case])) if case in MISSED else case
-        for case in cases
-    ]
-
 
 def put(data, path, value):
     """Put a value into nested lists and dicts."""
@@ -164,7 +145,7 @@ def put(data, path, value):
     data[last] = value
 
 
-@pytest.mark.parametrize("case", known_misses(BROKEN))
+@pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_result_is_refused_by_field(run, small, result, case):
     path, value, *says = BROKEN[case]
     data = json.loads(result.read_text())

@@ -146,7 +146,6 @@ def test_a_file_with_many_random_changes_is_never_a_bug(run, trees, name, data):
     check(run, data.draw(mutations(trees[name], most=6)))
 
 
-@pytest.mark.xfail(strict=False, reason="a kernel's name that is a list, an infinite size: exit 1")
 @given(data=st.data())
 @settings(max_examples=40, phases=[Phase.explicit, Phase.generate])
 def test_a_result_with_random_changes_is_never_a_bug(run, small_text, small_result, data):

@@ -132,7 +132,7 @@ class TestTileCounts:
     @pytest.mark.parametrize("length", [1, 2, 7, 12, 97, 360])
     def test_tiles_that_divide_are_the_divisors(self, length):
         divide = [c for c in range(1, length + 1) if length % c == 0]
-        assert tile_counts(length, divide=True).tolist() == divide == divisors(length)
+        assert tile_counts(length, divide=True).tolist() == divide == list(divisors(length))
 
     def test_they_ascend(self):
         assert (np.diff(tile_counts(2048, divide=False)) > 0).all()

@@ -10,13 +10,14 @@ from typing import Any, ClassVar
 
 from crosstack.errors import InputError, Problem, nearest
 from crosstack.evaluate.evaluation import Evaluation
+from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
 from crosstack.mapping.search import Progress, search
 from crosstack.model.rules import ModelRules, rules_named
 from crosstack.system.system import Parallelism, System
 from crosstack.version import __version__
-from crosstack.workload.graph import Axis, Workload
+from crosstack.workload.graph import Workload
 
 __all__ = ["Answer", "evaluate_task", "given_answer", "mapping_from_dict", "optimise"]
 
@@ -325,56 +326,3 @@ def given_answer(task: Task, mapping: Mapping, rules: ModelRules | str | None = 
     return Answer(
         task=task, rules=chosen, mapping=mapping, certificate=certificate, evaluation=evaluation
     )
-
-
-def _given_cores(rows: list[dict[str, Any]], task: Task) -> tuple[tuple[int, int], ...] | None:
-    """Return the cores of a saved answer, where the machine deals cores and all are there."""
-    if task.system.chip.utilization is not None:
-        return None
-    found = [(row.get("lanes"), row.get("stages")) for row in rows]
-    dealt = tuple((a, b) for a, b in found if a is not None and b is not None)
-    return dealt if len(dealt) == len(rows) else None
-
-
-def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
-    """Return the mapping of a saved answer (`Answer.to_dict`).
-
-    Raises
-    ------
-    InputError
-        If fields are missing or do not fit the task.
-    """
-    problems: list[Problem] = []
-    names = [kernel.name for kernel in task.workload.graph.kernels]
-    rows = data.get("kernels")
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InputError(Problem("kernels", "missing: a list of {name, partition, sharding}."))
-    by_name = {row.get("name"): row for row in rows}
-    for i, row in enumerate(rows):
-        if row.get("name") not in names:
-            close = ", ".join(f'"{c}"' for c in nearest(row.get("name"), names))
-            hint = f" Nearest: {close}." if close else ""
-            problems.append(
-                Problem(f"kernels[{i}].name", f'no kernel is called "{row.get("name")}".{hint}')
-            )
-    for name in names:
-        if name not in by_name:
-            problems.append(Problem("kernels", f'kernel "{name}" is missing.'))
-    if problems:
-        raise InputError(problems)
-    try:
-        return Mapping(
-            sizes=tuple(int(d["size"]) for d in data["network"]),
-            parallelism=tuple(Parallelism(d["parallelism"]) for d in data["network"]),
-            microbatch_size=data["microbatch_size"],
-            n_tiles=data["n_tiles"],
-            sharding=tuple(Axis(by_name[name]["sharding"]) for name in names),
-            partitions=tuple(by_name[name]["partition"] for name in names),
-            cores=_given_cores([by_name[name] for name in names], task),
-        )
-    except KeyError as error:
-        raise InputError(Problem(str(error.args[0]), "missing from the result.")) from error
-    except (ValueError, TypeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(Problem("", f"not a mapping: {error}.")) from error

@@ -127,6 +127,8 @@ def make_slots(
         )
     if count is None and constraints.partitions:
         count = n
+    if count is not None:  # more than one partition a kernel serves nobody
+        count = min(count, max([n, *(p + 1 for _, p in constraints.partitions)]))
     if count is None or (count >= n and not constraints.partitions and not halves):
         return None, separate
     first, last = [0] * n, [count - 1] * n
@@ -155,6 +157,7 @@ def make_slots(
             f"{first[i]} to {last[i]}",
         )
         first[i] = last[i] = partition
+    problems += _pins_against_order(arrays, dict(constraints.partitions), number)
     if problems:
         raise InputError(problems)
     return Slots(count=count, first=tuple(first), last=tuple(last)), separate
@@ -244,6 +247,30 @@ def _path(
         j = i
         q -= 0 if slots is None else 1
     return tuple(reversed(masks))
+
+
+def _pins_against_order(
+    arrays: GraphArrays, pins: dict[str, int], number: dict[str, int]
+) -> list[Problem]:
+    """Pinned kernels that would run before a pinned kernel they depend on."""
+    latest: dict[int, tuple[int, str]] = {}  # the last pinned partition upstream of each kernel
+    problems = []
+    for i in arrays.order:
+        name = arrays.names[i]
+        above = max((latest[j] for j in bits(arrays.preds[i]) if j in latest), default=None)
+        if above is not None and pins.get(name, above[0]) < above[0]:
+            problems.append(
+                Problem(
+                    f"constraints.partitions.{name}",
+                    f'got {pins[name]}, but it needs what "{above[1]}" in partition {above[0]} '
+                    f"makes; allowed: {above[0]} or later.",
+                )
+            )
+        own = (pins[name], name) if name in pins else None
+        known = [place for place in (above, own) if place is not None]
+        if known:
+            latest[i] = max(known)
+    return problems
 
 
 def fuse(

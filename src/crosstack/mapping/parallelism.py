@@ -80,7 +80,7 @@ def plans(
         given = all(d.parallelism is not None and d.size is not None for d in system.network)
         if batch % data or (stages > workload.graph_repetitions and not given):
             continue
-        sizes_tried = [microbatch_size] if microbatch_size else divisors(batch // data)
+        sizes_tried = (microbatch_size,) if microbatch_size else divisors(batch // data)
         for microbatch in sizes_tried:
             plan = make_plan(workload, system, sizes, uses, microbatch, rules)
             if plan is not None:

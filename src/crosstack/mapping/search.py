@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from crosstack.errors import InfeasibleError, InputError, LimitError, Problem
+from crosstack.errors import InfeasibleError, InputError, LimitError, Problem, require
 from crosstack.mapping.boxes import PROOF, Box, Boxes, Lack
 from crosstack.mapping.fusion import make_slots
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status
@@ -147,6 +147,7 @@ def search(
         If constraints name unknown kernels or contradict the rules.
     """
     started = time.perf_counter()
+    _check_tiles(workload, constraints)
     state = _state(workload, system, constraints, rules, started + time_limit, gap)
     roots = _roots(state)
     if not roots:
@@ -177,6 +178,20 @@ def search(
         runtime=time.perf_counter() - started,
     )
     return outcome.mapping, certificate
+
+
+def _check_tiles(workload: Workload, constraints: Constraints) -> None:
+    length, n_tiles = workload.sequence_length, constraints.n_tiles
+    if n_tiles is None:
+        return
+    require(n_tiles <= length, "constraints.n_tiles", n_tiles, f"1 to the sequence length {length}")
+    size = constraints.tile_size
+    require(
+        size is None or n_tiles * size >= length,
+        "constraints.tile_size",
+        size,
+        f"at least {-(-length // n_tiles)}, so that {n_tiles} tiles cover the sequence of {length}",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -212,10 +213,20 @@ def _tensor_collectives(
     }
 
 
-def divisors(number: int) -> list[int]:
+@lru_cache(maxsize=256)
+def divisors(number: int) -> tuple[int, ...]:
     """Return the divisors of ``number`` in ascending order."""
-    small = [i for i in range(1, math.isqrt(number) + 1) if number % i == 0]
-    return sorted({*small, *(number // i for i in small)})
+    found, left, prime = [1], number, 2
+    while prime * prime <= left:
+        power, before = 1, list(found)
+        while left % prime == 0:
+            left //= prime
+            power *= prime
+            found += [d * power for d in before]
+        prime += 1 if prime == 2 else 2
+    if left > 1:
+        found += [d * left for d in found]
+    return tuple(sorted(found))
 
 
 def tile_counts(length: int, *, divide: bool) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -226,5 +237,7 @@ def tile_counts(length: int, *, divide: bool) -> np.ndarray[tuple[int], np.dtype
     """
     if divide:
         return np.array(divisors(length), dtype=np.int64)
-    lengths = np.unique(-(-length // np.arange(1, length + 1, dtype=np.int64)))
-    return np.unique(-(-length // lengths))
+    root = math.isqrt(length)
+    short = np.arange(1, root + 1, dtype=np.int64)
+    long = -(-length // np.arange(1, root + 2, dtype=np.int64))
+    return np.unique(-(-length // np.unique(np.concatenate([short, long]))))

@@ -111,10 +111,12 @@ def certificate_sentence(answer: Answer) -> str:
         return f"Proved optimal: no {kind} is faster than {found}{aside}, found in {runtime}."
     if c.status is Status.INFEASIBLE:
         return f"Infeasible: no {kind} fits{aside}, decided in {runtime}."
+    if not c.free and c.bound == 0:
+        return f"Given mapping, {found}: nothing was searched, so nothing is proved."
     gap = percent(c.gap, 2)
     best = f"Best found: {found}; no {kind} can beat {time_words(c.bound)} (gap {gap}){aside}"
     if c.status is Status.LIMIT:
-        return f"{best}, stopped at the time limit after {runtime}."
+        return f"{best}, stopped at the time limit or at the end of the method after {runtime}."
     return f"{best}, found in {runtime}."
 
 

@@ -1,0 +1,127 @@
+"""Read the mapping out of a saved answer, with every problem found."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from crosstack.errors import InputError, Problem, nearest
+from crosstack.mapping.mapping import Mapping, Task
+from crosstack.system.system import Parallelism
+from crosstack.workload.graph import Axis
+
+__all__ = ["mapping_from_dict"]
+
+MOST_PROBLEMS = 20  # names looked up; a foreign result would list every kernel
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
+    """Return the mapping of a saved answer (`crosstack.evaluate.answer.Answer.to_dict`).
+
+    Raises
+    ------
+    InputError
+        If fields are missing, of another kind, or do not fit the task.
+    """
+    problems: list[Problem] = []
+    rows = _rows(data, task, problems)
+    uses = _network(data, task, problems)
+    for name in ("microbatch_size", "n_tiles"):
+        if name not in data:
+            problems.append(Problem(name, "missing from the result."))
+    axes = [
+        _choice(row.get("sharding"), Axis, f"kernels[{i}].sharding", problems)
+        for i, row in enumerate(rows)
+    ]
+    for i, row in enumerate(rows):
+        if "partition" not in row:
+            problems.append(Problem(f"kernels[{i}].partition", "missing from the result."))
+    if problems:
+        raise InputError(problems)
+    return Mapping(
+        sizes=tuple(size for size, _ in uses),
+        parallelism=tuple(use for _, use in uses if use is not None),
+        microbatch_size=data["microbatch_size"],
+        n_tiles=data["n_tiles"],
+        sharding=tuple(axis for axis in axes if axis is not None),
+        partitions=tuple(row["partition"] for row in rows),
+        cores=_given_cores(rows, task),
+    )
+
+
+def _rows(data: dict[str, Any], task: Task, problems: list[Problem]) -> list[dict[str, Any]]:
+    """Return one row per kernel of the task, in its order; none if something is wrong."""
+    rows = data.get("kernels")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InputError(Problem("kernels", "missing: a list of {name, partition, sharding}."))
+    index = task.workload.graph.index
+    found: dict[str, dict[str, Any]] = {}
+    for i, row in enumerate(rows):
+        name = row.get("name")
+        if isinstance(name, str) and name in index:
+            if name in found:
+                problems.append(Problem(f"kernels[{i}].name", f'kernel "{name}" stands twice.'))
+            found[name] = row
+            continue
+        if len(problems) < MOST_PROBLEMS:
+            close = ", ".join(f'"{c}"' for c in nearest(name, index))
+            hint = f" Nearest: {close}." if close else ""
+            problems.append(Problem(f"kernels[{i}].name", f'no kernel is called "{name}".{hint}'))
+    absent = [name for name in index if name not in found]
+    problems += [
+        Problem("kernels", f'kernel "{name}" is missing.') for name in absent[:MOST_PROBLEMS]
+    ]
+    return [found[name] for name in index] if not absent else []
+
+
+def _network(
+    data: dict[str, Any], task: Task, problems: list[Problem]
+) -> list[tuple[int, Parallelism | None]]:
+    network = data.get("network")
+    if network is None:
+        problems.append(Problem("network", "missing from the result."))
+        return []
+    if not isinstance(network, list) or not all(isinstance(d, dict) for d in network):
+        problems.append(
+            Problem("network", f"got {network!r}; allowed: a list of {{size, parallelism}}.")
+        )
+        return []
+    uses = []
+    given = task.system.network
+    for i, dimension in enumerate(network):
+        size = dimension.get("size")
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            problems.append(
+                Problem(f"network[{i}].size", f"got {size!r}; allowed: a whole number, at least 1.")
+            )
+            size = 1
+        path = f"network[{i}].parallelism"
+        use = _choice(dimension.get("parallelism"), Parallelism, path, problems)
+        wanted = given[i].parallelism if i < len(given) else None
+        if use is not None and wanted is not None and use is not wanted:
+            problems.append(
+                Problem(path, f"got {use.value}; the system's network gives {wanted.value}.")
+            )
+        uses.append((size, use))
+    return uses
+
+
+def _choice(value: object, kind: type[Choice], path: str, problems: list[Problem]) -> Choice | None:
+    names = [item.value for item in kind]
+    if isinstance(value, str) and value in names:
+        return kind(value)
+    close = nearest(value, names, 1)
+    hint = f' Did you mean "{close[0]}"?' if close else ""
+    if len(problems) < MOST_PROBLEMS:
+        problems.append(Problem(path, f"got {value!r}.{hint} allowed: {', '.join(names)}."))
+    return None
+
+
+def _given_cores(rows: list[dict[str, Any]], task: Task) -> tuple[tuple[int, int], ...] | None:
+    """Return the cores of a saved answer, where the machine deals cores and all are there."""
+    if task.system.chip.utilization is not None:
+        return None
+    found = [(row.get("lanes"), row.get("stages")) for row in rows]
+    dealt = tuple((a, b) for a, b in found if a is not None and b is not None)
+    return dealt if len(dealt) == len(rows) else None
