@@ -276,9 +276,9 @@ class TestGivenDecisions:
         with pytest.raises(InfeasibleError, match="SRAM"):
             search(workload, small, Constraints(), self.RULES)
 
-    def test_pins_against_the_order_of_kernels_are_infeasible(self):
+    def test_pins_against_the_order_of_kernels_are_refused(self):
         workload, system = shared_conversion()
-        with pytest.raises(InfeasibleError):
+        with pytest.raises(InputError, match=r"constraints\.partitions\.A: got 0.*allowed: 1 or"):
             search(workload, system, Constraints(partitions=(("P", 1), ("A", 0))), self.RULES)
 
 
