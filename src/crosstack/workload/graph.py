@@ -118,6 +118,9 @@ class Communication:
 class Kernel:
     """One kernel of the graph, whole (unsharded), for one sequence.
 
+    Sizes in bytes say which tensors belong together and are checked against one another; what is
+    held and moved follows from the extents and the graph's ``word``, as in DFModel.
+
     Parameters
     ----------
     name : str
