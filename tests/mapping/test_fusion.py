@@ -273,10 +273,20 @@ class TestLooserIsNeverWorse:
 
 
 class TestGraphsWithTooManyIdeals:
-    def test_the_bound_is_below_the_optimum(self, random_load):
+    @pytest.mark.parametrize("most", [3, 10, 20])
+    @pytest.mark.parametrize(
+        "how",
+        [
+            {},
+            {"star": True, "utilization": False},
+            {"star": True, "utilization": False, "overlap": Overlap.NONE},
+        ],
+        ids=str,
+    )
+    def test_the_bound_is_below_the_optimum(self, random_load, most, how):
         for seed in SEEDS:
-            problem = make_problem(random_load(seed, 7, tight=0.2))
-            exact, quick = fuse(problem), fuse(problem, most_ideals=3)
+            problem = make_problem(random_load(seed, 7, tight=seed % 3 / 2, **how))
+            exact, quick = fuse(problem), fuse(problem, most_ideals=most)
             assert exact is not None
             assert quick is None or quick.bound <= exact.time * (1 + 1e-9) <= quick.time * (
                 1 + 2e-9

@@ -15,6 +15,7 @@ import numpy as np
 
 from crosstack.mapping.fusion import Fusion, Slots, fuse, make_problem, simple_bound
 from crosstack.mapping.ideals import IdealTables
+from crosstack.mapping.joint import UNKNOWN, Joint, joint_bound, make_choices
 from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.mapping.sharding import dominated_axes, eliminate, with_given
 from crosstack.model.arrays import AXES, Floats, GraphArrays, Ints, bits
@@ -35,6 +36,7 @@ from crosstack.workload.graph import Workload
 
 __all__ = ["PROOF", "Box", "Boxes", "Lack"]
 
+SMALL_GRAPH = 80  # kernels up to which every box is bounded with its layouts
 PROOF = 1e-9  # relative gap that counts as none
 Domains = tuple[tuple[int, ...], ...]
 
@@ -89,6 +91,7 @@ class Boxes:
     lack: Lack = field(default_factory=Lack)
     tables: dict[object, IdealTables | None] = field(default_factory=dict)
     options: dict[tuple[int, int], Options] = field(default_factory=dict)
+    useful_tiles: dict[int, list[int]] = field(default_factory=dict)
     fewest_bytes: float | None = None
     left_bound: float = math.inf
     shared: Any = None
@@ -324,8 +327,11 @@ class Boxes:
             if found is not None and found.partitions:
                 self.offer(box, codes, found.partitions, found.time)
 
-    def fuse_box(self, box: Box) -> float:
-        """Fuse a box; return a bound on the iteration time of what is left in it. [s]"""
+    def fuse_box(self, box: Box, *, root: bool = True) -> float:
+        """Fuse a box; return a bound on the iteration time of what is left in it. [s]
+
+        ``root``: whether the box is a whole plan, worth the dearest bound.
+        """
         assert box.domains is not None
         limit = self.layer_limit(box.plan, self.target())
         if all(len(d) == 1 for d in box.domains):
@@ -338,10 +344,39 @@ class Boxes:
             if found.proved:
                 return math.inf
             return self.total(box.plan, found.bound)
-        found = self.fused(self._relaxed(box), limit, bound_only=True)
+        load = self._relaxed(box)
+        found = self.fused(load, limit, bound_only=True)
         if found is None:
             return math.inf
-        return self.total(box.plan, found.bound)
+        bound = found.bound
+        if root or self.arrays.n <= SMALL_GRAPH:
+            joint = self._joint(box, load, limit)
+            bound = max(bound, joint.bound)
+            if root and joint.axes and math.isfinite(bound):
+                self._try(box, joint.axes)
+        return self.total(box.plan, bound) if math.isfinite(bound) else math.inf
+
+    def _joint(self, box: Box, load: ChipLoad, limit: float) -> Joint:
+        """Bound the layer time of a box by a path that knows which layouts agree."""
+        assert box.domains is not None
+        if self.unfused or self.rules.fan_out_copies or not math.isfinite(limit):
+            return UNKNOWN
+        choices = make_choices(self.arrays, self.table(box.plan, box.n_tiles), box.domains, load)
+        if choices is None:
+            return UNKNOWN
+        problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
+        return joint_bound(problem, choices, limit=limit, deadline=self.deadline)
+
+    def _try(self, box: Box, axes: dict[int, int]) -> None:
+        """Fuse a box with the sharding a bound was reached with."""
+        assert box.domains is not None
+        options = self.table(box.plan, box.n_tiles)
+        domains = [(axes[i],) if i in axes else d for i, d in enumerate(box.domains)]
+        edges = (self.arrays.source, self.arrays.target, options.edge_time)
+        _, codes = next(eliminate(domains, options.network_time, edges).solutions())
+        found = self.fused(self.load(box, codes), self.layer_limit(box.plan, self.incumbent()))
+        if found is not None and found.partitions:
+            self.offer(box, codes, found.partitions, found.time)
 
     def halve(self, box: Box) -> Iterator[Box]:
         """Split a box on the kernel whose axes differ most."""

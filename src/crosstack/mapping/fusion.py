@@ -66,9 +66,13 @@ PRICES = (1.0, 0.8)  # of idle compute, in the bound for deferrable kernels
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusionProblem:
-    """A load, its precedence (twins ordered, directions apart where asked) and the slots."""
+    """A load, its precedence (directions apart where asked) and the slots.
+
+    ``order`` also puts twins in listing order.
+    """
 
     load: ChipLoad
+    preds: tuple[int, ...]
     order: Order
     slots: Slots | None
 
@@ -100,7 +104,7 @@ def make_problem(
     if slots is not None:
         labels = [(labels[i], slots.first[i], slots.last[i]) for i in range(load.n)]
     order = collapse_twins(load, preds, labels)
-    return FusionProblem(load=load, order=order, slots=slots)
+    return FusionProblem(load=load, preds=tuple(preds), order=order, slots=slots)
 
 
 def make_slots(
@@ -413,7 +417,9 @@ def _fuse_wide(
     """Bound and improve where there are too many ideals; see `crosstack.mapping.wide`."""
     load, order = problem.load, problem.order
     core = core_of(load, order)
-    small = FusionProblem(load=core.load, order=core.order, slots=core.slots(problem.slots))
+    small = FusionProblem(
+        load=core.load, preds=core.order.preds, order=core.order, slots=core.slots(problem.slots)
+    )
     tables = _all_ideals(small, most, cache) if core.deferrable and core.kernels else None
     if tables is not None:
         prices = PRICES[:1] if bound_only else PRICES
@@ -446,33 +452,40 @@ def _bound_by_core(
     credited x for what could fill it, plus x times all their compute is a lower bound for every x
     (Lagrangian relaxation of "each runs once").
     """
-    load = problem.load
-    compute = least_compute(load)
-    left_out = list(core.deferrable)
-    work = float(compute[left_out].sum())
-    number = {kernel: i for i, kernel in enumerate(core.kernels)}
-    fill = np.zeros(len(tables.masks))
-    for i in left_out:
-        needs = [number[k] for k in bits(problem.order.preds[i]) if k in number]
-        fill += tables.member[:, needs].all(axis=1) * compute[i]
-    extra = 0.0
-    if load.overlap is not Overlap.ALL:  # what never hides
-        extra = sum(load.network[i] + load.data[i] for i in left_out)
-        if load.network_takes_maximum:
-            extra = 0.0
-    if load.overlap is Overlap.NONE:
-        prices, work = (0.0,), work + sum(load.own_memory[i] for i in left_out)
     best = 0.0
     for price in prices:
-        added = (work if load.overlap is Overlap.NONE else price * work) + extra
-        steps = Steps(core.load, tables, price=price, fill=fill)
+        steps, added = core_steps(problem.load, problem.order, core, tables, price)
         found, complete = _shortest_chain(small, steps, limit - added, deadline)
         if not complete:
             break
         if found is None:
             return math.inf
         best = max(best, found[0] + added)
+        if problem.load.overlap is Overlap.NONE:  # nothing hides, whatever the price
+            break
     return best
+
+
+def core_steps(
+    load: ChipLoad, order: Order, core: Core, tables: IdealTables, price: float
+) -> tuple[Steps, float]:
+    """Return the steps of a core at a price for its deferrable kernels, and what to add. [s]"""
+    compute = least_compute(load)
+    left_out = list(core.deferrable)
+    work = float(compute[left_out].sum())
+    number = {kernel: i for i, kernel in enumerate(core.kernels)}
+    fill = np.zeros(len(tables.masks))
+    for i in left_out:
+        needs = [number[k] for k in bits(order.preds[i]) if k in number]
+        fill += tables.member[:, needs].all(axis=1) * compute[i]
+    extra = 0.0
+    if load.overlap is not Overlap.ALL and not load.network_takes_maximum:  # what never hides
+        extra = sum(load.network[i] + load.data[i] for i in left_out)
+    if load.overlap is Overlap.NONE:
+        extra += sum(load.own_memory[i] for i in left_out)
+        # Where cores are dealt out, they may compute beside the others.
+        return Steps(core.load, tables), extra + (work if load.staircases is None else 0.0)
+    return Steps(core.load, tables, price=price, fill=fill), price * work + extra
 
 
 def _rounds(

@@ -96,22 +96,29 @@ def _roots(state: Boxes) -> list[tuple[float, Box]]:
 
 
 def _useful_tiles(state: Boxes, plan: Plan) -> list[int]:
-    """Numbers of tiles that no larger number beats in every respect."""
+    """Numbers of tiles that no larger number beats in every respect.
+
+    All that depends on the number of tiles grows with work and output, which the plan enters by
+    its tensor-parallel degree alone.
+    """
+    if plan.tensor in state.useful_tiles:
+        return state.useful_tiles[plan.tensor]
     tiles = tile_choices(state, plan.tensor)
-    if state.system.chip.utilization is None:
-        return tiles
-    allowed = allowed_axes(state.arrays)
-    kept: list[tuple[int, list[Floats]]] = []
-    for count in tiles:
-        o = make_options(state.workload, state.arrays, plan, count, state.rules)
-        terms = [o.work, o.output_tile, o.output_total, o.weight, o.network_time, o.data_time]
-        beaten = any(
-            all((a <= b)[allowed].all() for a, b in zip(better, terms, strict=True))
-            for _, better in kept
-        )
-        if not beaten:
-            kept.append((count, terms))
-    return [count for count, _ in kept]
+    if state.system.chip.utilization is not None:
+        allowed = allowed_axes(state.arrays)
+        kept: list[tuple[int, list[Floats]]] = []
+        for count in tiles:
+            o = make_options(state.workload, state.arrays, plan, count, state.rules)
+            terms = [o.work, o.output_tile, o.output_total, o.weight]
+            beaten = any(
+                all((a <= b)[allowed].all() for a, b in zip(better, terms, strict=True))
+                for _, better in kept
+            )
+            if not beaten:
+                kept.append((count, terms))
+        tiles = [count for count, _ in kept]
+    state.useful_tiles[plan.tensor] = tiles
+    return tiles
 
 
 def search(
@@ -285,7 +292,7 @@ def _advance(state: Boxes, box: Box, bound: float, depth: int) -> Iterator[tuple
         single = all(len(d) == 1 for d in box.domains)
         if not single and (state.mapping is None or depth == 0):
             state.complete(box)
-        found = state.fuse_box(box)
+        found = state.fuse_box(box, root=depth == 0)
         if single and math.isfinite(found):  # fused by a heuristic: nothing left to split
             state.left_bound = min(state.left_bound, max(bound, found))
         else:

@@ -104,6 +104,17 @@ def _sums(load: ChipLoad, tables: IdealTables) -> Sums:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class StepTerms:
+    """Steps that leave one ideal: the ideals they lead to, and each partition's terms. [s]"""
+
+    to: Ints
+    time: Floats
+    compute: Floats
+    memory: Floats
+    network: Floats
+
+
 class Steps:
     """Prices every step that leaves an ideal, all at once.
 
@@ -139,6 +150,11 @@ class Steps:
 
         Only steps whose time plus the bound of the rest stays below ``limit`` are returned.
         """
+        terms = self.terms(j, limit)
+        return terms.to, self.priced(terms.time, terms.compute, terms.network, terms.to)
+
+    def terms(self, j: int, limit: float) -> StepTerms:
+        """Return the steps of `leave` with every term of the partitions, before any price."""
         load, tables, s = self.load, self.tables, self.sums
         start = int(self.ends[tables.count[j] + 1])
         words = tables.words
@@ -156,7 +172,7 @@ class Steps:
         keep = least + s.rest[to] < limit
         to, compute, network = to[keep], compute[keep], network[keep]
         if not len(to):
-            return to, compute
+            return StepTerms(to, compute, compute, compute, compute)
         live = np.nonzero(tables.live[j])[0]
         alive_total, alive_sram = s.live_total[np.ix_(to, live)], s.live_sram[np.ix_(to, live)]
         reads, read_sram = self._reads(to, live, alive_total, j)
@@ -180,15 +196,15 @@ class Steps:
             memory[position] = cost.memory
             fits[position] = cost.fits and (not self.memory_binds or room[position])
         to, compute, memory, network = to[fits], compute[fits], memory[fits], network[fits]
-        time = self._priced(self._combine(compute, memory, network), compute, network, to)
-        keep = time + s.rest[to] < limit
-        to, compute, memory, network = to[keep], compute[keep], memory[keep], network[keep]
-        if self.needs is None or not len(to):
-            return to, time[keep]
-        time = self._combine(self._dealt(to, j), memory, network)
-        return to, self._priced(time, compute, network, to)
+        time = self._combine(compute, memory, network)
+        keep = self.priced(time, compute, network, to) + s.rest[to] < limit
+        to, time, compute = to[keep], time[keep], compute[keep]
+        memory, network = memory[keep], network[keep]
+        if self.needs is not None and len(to):
+            time = self._combine(self._dealt(to, j), memory, network)
+        return StepTerms(to, time, compute, memory, network)
 
-    def _priced(self, time: Floats, compute: Floats, network: Floats, to: Ints) -> Floats:
+    def priced(self, time: Floats, compute: Floats, network: Floats, to: Ints) -> Floats:
         """Time less ``price`` for the compute that kernels left out could add for nothing."""
         if not self.price or self.fill is None or self.load.overlap is Overlap.NONE:
             return time

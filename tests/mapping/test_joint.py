@@ -1,0 +1,207 @@
+"""The joint bound against every sharding, each with its best partitions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from crosstack.chip.chip import Chip, Overlap
+from crosstack.mapping.fusion import fuse, make_problem
+from crosstack.mapping.joint import joint_bound, make_choices
+from crosstack.mapping.mapping import Constraints
+from crosstack.mapping.search import search
+from crosstack.mapping.sharding import eliminate
+from crosstack.model.arrays import AXES, graph_arrays
+from crosstack.model.options import make_options
+from crosstack.model.partition import make_load, relaxed_load
+from crosstack.model.plan import make_plan
+from crosstack.model.rules import ModelRules
+from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
+from crosstack.workload.llm import llm
+
+ROUNDING = 1 + 1e-9
+RULES = ModelRules.crosstack()
+
+
+@pytest.fixture(scope="module")
+def case(random_task):
+    """Return a builder of a random problem on four tensor-parallel chips and some of its axes."""
+
+    def build(seed: int, n: int = 5, rules: ModelRules = RULES, **how):
+        rng = random.Random(seed)
+        workload, system = random_task(seed, n, **how)
+        arrays = graph_arrays(workload.graph)
+        plan = make_plan(workload, system, (4,), (Parallelism.TENSOR,), 1, rules)
+        assert plan is not None
+        options = make_options(workload, arrays, plan, 4, rules)
+        domains = [tuple(np.nonzero(row)[0].tolist()) for row in options.allowed]
+        domains = [tuple(sorted(rng.sample(d, rng.randint(1, min(3, len(d)))))) for d in domains]
+        sram = rng.choice([200.0, 400.0, 800.0, 1e6])
+        system = replace(system, chip=replace(system.chip, sram_capacity=sram))
+        given = (workload, system, arrays, plan, options)
+        relaxed = relaxed_load(*given, domains, rules)
+        return given, domains, relaxed, rules
+
+    return build
+
+
+def bound_of(case, **how) -> float:
+    (_, _, arrays, _, options), domains, relaxed, _ = case
+    choices = make_choices(arrays, options, domains, relaxed)
+    if choices is None:  # too many for some kernel
+        return 0.0
+    return joint_bound(
+        make_problem(relaxed), choices, limit=math.inf, deadline=math.inf, **how
+    ).bound
+
+
+def best_time(case) -> float:
+    """Return the least time over every sharding, each fused exactly. [s]"""
+    given, domains, _, rules = case
+    least = math.inf
+    for codes in itertools.product(*domains):
+        load = make_load(*given, np.array(codes), rules)
+        found = fuse(make_problem(load), incumbent=least)
+        least = min(least, math.inf if found is None else found.time)
+    return least
+
+
+def left_out(load) -> int:
+    return sum(not s and bool(p) for s, p in zip(load.succs, load.preds, strict=True))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"utilization": False},
+        {"twins": True},
+        {"star": True},
+        {"elided": True},
+        {"counted": True},
+        {"n": 6},
+        {"rules": replace(RULES, network_takes_maximum=True)},
+        {"rules": replace(RULES, weights_read=False)},
+    ],
+    ids=str,
+)
+class TestAgainstEverySharding:
+    SEEDS = range(60)
+
+    def test_it_is_a_bound(self, case, how):
+        for seed in self.SEEDS:
+            problem = case(seed, **how)
+            assert bound_of(problem) <= best_time(problem) * ROUNDING, seed
+
+    def test_it_is_infinite_only_where_nothing_is_below_the_limit(self, case, how):
+        for seed in self.SEEDS:
+            problem = case(seed, **how)
+            (_, _, arrays, _, options), domains, relaxed, _ = problem
+            choices = make_choices(arrays, options, domains, relaxed)
+            if choices is None:
+                continue
+            best = best_time(problem)
+            limit = 1.01 * best if math.isfinite(best) else 1.0
+            found = joint_bound(make_problem(relaxed), choices, limit=limit, deadline=math.inf)
+            assert found.bound <= best * ROUNDING, seed
+
+
+class TestSharpness:
+    def test_one_kernel_after_the_other_is_never_looser_than_kernel_by_kernel(self, case):
+        sharper = 0
+        for seed in range(200):
+            problem = case(seed)
+            relaxed = problem[2]
+            if left_out(relaxed) > 1:
+                continue  # kernels that nobody reads enter by what they compute alone
+            alone = fuse(make_problem(relaxed))
+            if alone is None:
+                continue
+            bound = bound_of(problem)
+            assert bound >= alone.time * (1 - 1e-9), seed
+            sharper += bound > alone.time * (1 + 1e-6)
+        assert sharper > 10
+
+    def test_where_the_network_decides_it_is_the_least_communication(self, case):
+        for seed in range(100):
+            (workload, system, arrays, plan, _), domains, _, rules = case(seed)
+            chip = replace(system.chip, sram_capacity=1e9, overlap=Overlap.ALL, frequency=1e15)
+            system = replace(system, chip=chip, memory=replace(system.memory, bandwidth=1e18))
+            options = make_options(workload, arrays, plan, 4, rules)
+            sources = arrays.source.tolist()
+            if len(set(sources)) < len(sources) or options.data_time.any():
+                continue  # readers that share a conversion are not pairwise
+            relaxed = relaxed_load(workload, system, arrays, plan, options, domains, rules)
+            if left_out(relaxed) > 1:
+                continue
+            problem = (workload, system, arrays, plan, options), domains, relaxed, rules
+            edges = (arrays.source, arrays.target, options.edge_time)
+            least = eliminate(domains, options.network_time, edges).bound
+            if least > 0:
+                assert bound_of(problem) == pytest.approx(least, rel=1e-6), seed
+
+
+class TestSeveralLayers:
+    def test_two_training_layers_are_bounded_closely(self):
+        # 82 kernels with two to three axes each in a layer: branching over both left 3 %
+        workload = llm(
+            hidden=25600, sequence_length=2048, n_heads=160, head_size=160,
+            n_layers=128,
+            global_batch_size=3072, layers_in_graph=2,
+        )  # fmt: skip
+        chip = Chip(
+            n_cores=1280, lanes=32, stages=6, frequency=1.25e9,
+            sram_capacity=640 * 2**20, utilization=0.9,
+        )  # fmt: skip
+        network = (
+            Dimension(
+                kind=DimensionKind.RING, size=8, bandwidth=50e9, parallelism=Parallelism.TENSOR
+            ),
+            Dimension(
+                kind=DimensionKind.RING, size=64, bandwidth=50e9, parallelism=Parallelism.PIPELINE
+            ),
+        )
+        system = System(chip=chip, memory=Memory(bandwidth=300e9), network=network, n_chips=512)
+        given = Constraints(microbatch_size=1, separate_directions=True)
+        _, certificate = search(workload, system, given, RULES, gap=0.01, time_limit=60)
+        assert certificate.gap <= 0.01
+
+
+class TestTheAxesOfThePath:
+    def test_they_reach_the_bound_where_nothing_was_left_out(self, case):
+        reached = 0
+        for seed in range(200):
+            given, domains, relaxed, rules = case(seed)
+            arrays, options = given[2], given[4]
+            choices = make_choices(arrays, options, domains, relaxed)
+            if choices is None:
+                continue
+            found = joint_bound(make_problem(relaxed), choices, limit=math.inf, deadline=math.inf)
+            assert all(axis in domains[i] for i, axis in found.axes.items()), seed
+            if len(found.axes) < arrays.n:
+                continue
+            codes = np.array([found.axes[i] for i in range(arrays.n)])
+            fused = fuse(make_problem(make_load(*given, codes, rules)))
+            if fused is not None:
+                assert fused.time >= found.bound * (1 - 1e-9), seed
+                reached += fused.time <= found.bound * (1 + 1e-9)
+        assert reached > 20
+
+
+def test_a_bound_after_the_deadline_is_nothing(case):
+    (_, _, arrays, _, options), domains, relaxed, _ = case(3)
+    choices = make_choices(arrays, options, domains, relaxed)
+    found = joint_bound(make_problem(relaxed), choices, limit=math.inf, deadline=-math.inf)
+    assert (found.bound, found.axes) == (0.0, {})
+
+
+def test_axes_are_the_axes_of_the_graph(case):
+    (_, _, arrays, _, options), domains, relaxed, _ = case(1)
+    choices = make_choices(arrays, options, domains, relaxed)
+    for axes, domain in zip(choices.axes, domains, strict=True):
+        assert set(axes.tolist()) <= set(domain) <= set(range(len(AXES)))
