@@ -8,6 +8,7 @@ from crosstack.chip import Chip, Overlap
 from crosstack.errors import CrosstackError, InfeasibleError, InputError
 from crosstack.evaluate.answer import Answer, optimise
 from crosstack.evaluate.answer import evaluate_task as evaluate
+from crosstack.evaluate.speculation import speculate
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
 from crosstack.model.rules import ModelRules
 from crosstack.system import Dimension, DimensionKind, Memory, Parallelism, Prices, System
@@ -17,9 +18,17 @@ from crosstack.workload import (
     DataflowGraph,
     Kernel,
     KernelKind,
+    Placement,
     Tensor,
     Workload,
+    decode,
+    dlrm,
+    fft,
+    hpl,
+    hyena,
     llm,
+    mamba,
+    prefill,
 )
 
 if TYPE_CHECKING:
@@ -45,6 +54,7 @@ __all__ = [
     "ModelRules",
     "Overlap",
     "Parallelism",
+    "Placement",
     "Prices",
     "Status",
     "System",
@@ -52,11 +62,19 @@ __all__ = [
     "Tensor",
     "Workload",
     "__version__",
+    "decode",
+    "dlrm",
     "evaluate",
+    "fft",
+    "hpl",
+    "hyena",
     "llm",
     "load",
+    "mamba",
     "optimise",
+    "prefill",
     "save",
+    "speculate",
 ]
 
 

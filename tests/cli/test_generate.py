@@ -120,3 +120,103 @@ def test_the_sizes_are_needed(run):
     outcome = run("generate", "llm", "--hidden", 64)
     assert outcome.code == 2
     assert "--heads" in outcome.problems[0]
+
+
+OTHERS = {
+    "dlrm": [
+        "--width", 64, "--bottom", 2, "--top", 2, "--tables", 8, "--rows", 100,
+        "--embedding-size", 16, "--samples", 8, "--batch", 8,
+    ],
+    "hpl": ["--size", 256, "--block", 64],
+    "fft": ["--length", 65536],
+    "prefill": ["--tokens", 32, "--model", "llama-68m"],
+    "decode": ["--context", 32, "--model", "llama-68m"],
+    "mamba": ["--hidden", 64, "--sequence", 32],
+    "hyena": ["--hidden", 64, "--sequence", 32],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_workload_with_a_machine_can_be_mapped(run, tmp_path, a_machine, name):
+    path = tmp_path / "w.yaml"
+    path.write_text(run("generate", name, *OTHERS[name]).out + a_machine)
+    outcome = run("map", path)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "Proved optimal" in outcome.out
+
+
+@pytest.fixture
+def a_machine():
+    """Return the ``system`` section of four chips whose use is free."""
+    return (
+        "system:\n"
+        "  chip: {n_cores: 64, lanes: 8, stages: 8, frequency: 1GHz, sram_capacity: 64MB}\n"
+        "  memory: {bandwidth: 100GB/s}\n"
+        "  network: [{kind: ring, size: 4, bandwidth: 10GB/s}]\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["dlrm", "hpl", "fft"])
+def test_other_workloads_are_written_as_dfmodel_text_and_come_back(run, small, name):
+    text = small.read_text()
+    text = text.replace(", parallelism: tensor", "").replace(", parallelism: data", "")
+    small.write_text(
+        text + "constraints: {microbatch_size: 1, kernel_by_kernel: true}\nrules: dfmodel-e2\n"
+    )
+    path, yaml = small.parent / "w.txt", small.parent / "w.yaml"
+    made = run("generate", name, *OTHERS[name], "--system", small, "-o", path)
+    assert (made.code, made.err) == (0, "")
+    run("generate", name, *OTHERS[name], "--system", small, "-o", yaml)
+    assert load(path).workload == load(yaml).workload
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "says"),
+    [
+        ("dlrm", ["--tables", 0], "--tables: got 0; allowed: a whole number, at least 1."),
+        ("dlrm", ["--samples", -1], "--samples: got -1"),
+        ("dlrm", ["--bottom", 0], "--bottom: got 0"),
+        (
+            "hpl",
+            ["--block", 512],
+            "--block: got 512; allowed: at most the size of the matrix, 256.",
+        ),
+        ("hpl", ["--iterations", 9], "--iterations: got 9; allowed: at most size / block = 4."),
+        ("fft", ["--radix", 1], "--radix: got 1; allowed: a whole number, at least 2."),
+        ("prefill", ["--tokens", 0], "--tokens: got 0"),
+        ("prefill", ["--kv-heads", 5], "--kv-heads: got 5; allowed: a divisor of n_heads = 12."),
+        ("decode", ["--context", 0], "--context: got 0"),
+        ("decode", ["--model", "llama4"], "--model: no model is called"),
+        ("decode", ["--heads", 7], "--heads: got 7; allowed: n_heads x head_size = hidden"),
+        ("mamba", ["--state-size", 0], "--state-size: got 0"),
+        ("hyena", ["--filter-size", 33], "--filter-size: got 33; allowed: at most the sequence"),
+        ("hyena", ["--convolution", "fast"], "--convolution"),
+    ],
+)
+def test_other_workloads_that_make_no_sense_are_refused(run, name, arguments, says):
+    outcome = run("generate", name, *OTHERS[name], *arguments)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert says in outcome.problems[0]
+
+
+def test_the_published_decoding_run(run, tmp_path):
+    # LLM_Serving/DSE/TP16_PP1/llama3_8B_SN40L_decode: 841893.89 ns a token
+    machine = tmp_path / "machine.yaml"
+    machine.write_text(
+        "workload: {llm: {hidden: 64, n_heads: 4, head_size: 16, sequence_length: 32, n_layers: 2,"
+        " global_batch_size: 8}}\n"
+        "system:\n"
+        "  chip: {n_cores: 1040, lanes: 32, stages: 6, frequency: 1.6GHz,"
+        " sram_capacity: 545259520, utilization: 0.9, overlap: none}\n"
+        "  memory: {bandwidth: 1638.4GB/s, capacity: 64GiB}\n"
+        "  network: [{kind: ring, size: 16, bandwidth: 50GB/s, latency: 150ns,"
+        " parallelism: tensor}]\n"
+        "constraints: {microbatch_size: 1, max_partitions: 1}\n"
+        "rules: dfmodel-e5+separate\n"
+    )
+    path, out = tmp_path / "decode.yaml", tmp_path / "decode.json"
+    model = ["--model", "llama3-8b", "--kv-heads", 32, "--plain", "--chips", 16, "--batch", 16384]
+    made = run("generate", "decode", "--context", 4096, *model, "--system", machine, "-o", path)
+    assert made.code == 0
+    run("map", path, "--json", out)
+    assert json.loads(out.read_text())["latency_s"] == pytest.approx(841893.89e-9, rel=1e-6)

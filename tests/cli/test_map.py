@@ -415,3 +415,51 @@ def test_5000_missing_kernels_are_listed_without_a_hang(run, tmp_path):
     path = tmp_path / "large.yaml"
     path.write_text(fan(5000).replace("inputs: [k0]", "inputs: [q0]"))
     assert len(run("map", path).problems) == 4999
+
+
+TWO_LAYERS = """\
+workload:
+  word: 2
+  n_layers: 2
+  layers_in_graph: 2
+  global_batch_size: 32
+  kernels:
+    - {name: up_0, kind: gemm_weight, m: 256, k: 64, n: 32}
+    - {name: down_0, kind: gemm_weight, m: 64, k: 256, n: 32, inputs: [up_0]}
+    - {name: up_1, kind: gemm_weight, m: 256, k: 64, n: 32, inputs: [down_0]}
+    - {name: down_1, kind: gemm_weight, m: 64, k: 256, n: 32, inputs: [up_1]}
+system:
+  chip: {n_cores: 4, lanes: 8, stages: 4, frequency: 1 GHz, sram_capacity: 256 KiB, utilization: 0.5}
+  memory: {bandwidth: 20 GB/s, capacity: 1 GB}
+  network: [{kind: ring, size: 4, bandwidth: 10 GB/s, parallelism: pipeline}]
+"""
+
+
+class TestLayersListedKernelByKernel:
+    @pytest.fixture
+    def path(self, tmp_path):
+        path = tmp_path / "two_layers.yaml"
+        path.write_text(TWO_LAYERS)
+        return path
+
+    def test_a_given_pipeline_splits_them(self, run, path):
+        outcome, result = mapped(run, path)
+        assert (outcome.code, result["status"]) == (0, "optimal")
+        assert [s["kernels"] for s in result["pipeline_stages"]] == [
+            ["up_0"], ["down_0"], ["up_1"], ["down_1"],
+        ]  # fmt: skip
+        assert "Pipeline stages, for one microbatch" in outcome.out
+
+    def test_the_mapping_is_worth_what_was_saved(self, run, path, tmp_path):
+        _, result = mapped(run, path)
+        again = tmp_path / "again.json"
+        outcome = run("evaluate", path, "--mapping", path.parent / "result.json", "--json", again)
+        assert (outcome.code, outcome.err) == (0, "")
+        found = json.loads(again.read_text())
+        assert found["time_s"] == pytest.approx(result["time_s"], rel=1e-12)
+        assert found["pipeline_stages"] == result["pipeline_stages"]
+
+    def test_an_html_report_has_a_table_of_stages(self, run, path, tmp_path):
+        page = tmp_path / "report.html"
+        assert run("map", path, "--html", page).code == 0
+        assert "<h2>Pipeline stages, for one microbatch</h2>" in page.read_text()

@@ -22,12 +22,15 @@ from crosstack.system.system import (
     Memory,
     Parallelism,
 )
+from crosstack.workload.dlrm import dlrm
+from crosstack.workload.fft import fft
 from crosstack.workload.graph import (
     Axis,
     Collective,
     Communication,
     DataflowGraph,
 )
+from crosstack.workload.hpl import hpl
 from crosstack.workload.llm import llm, llm_forward
 
 SETUPS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "dfmodel" / "setups"
@@ -57,8 +60,17 @@ def small(*pairs: tuple[str, str], overrides: tuple[str, ...] = ()) -> Task:
     return read_task(changed(*pairs), "small.txt", overrides)
 
 
+OTHER_SETUPS = (
+    "dlrm_damsim_0.4T.txt",
+    "fft_compare_fp32_1024_a100.txt",
+    "fft_dse_h100_3d_torus_hbm_nvlink.txt",
+    "hpl_damsim_16x16.txt",
+    "hpl_dse_h100_3d_torus_hbm_nvlink.txt",
+)
+
+
 @published
-@pytest.mark.parametrize("name", LLM_SETUPS)
+@pytest.mark.parametrize("name", [*LLM_SETUPS, *OTHER_SETUPS])
 def test_published_setups_come_back(name: str) -> None:
     task = read_task((SETUPS / name).read_text(), name)
     assert read_task(write_task(task), name) == task
@@ -261,7 +273,8 @@ def answer(task: Task, rules: ModelRules) -> Answer:
     evaluation = Evaluation(
         kernels=terms, partitions=(), layer_time=1.0, layers_per_stage=1, n_stages=1,
         n_microbatches=1, stage_time=1.0, bubble_factor=1.0, stage_transfer_time=0.0, time=1.0,
-        work=1.0, utilization=1.0, throughput=1.0, memory_used=0.0, memory_capacity=1.0,
+        latency=1.0, work=1.0, utilization=1.0, throughput=1.0, memory_used=0.0,
+        memory_capacity=1.0,
         price=bill, power=bill, memory_intensity=1.0, network_intensity=1.0,
     )  # fmt: skip
     return Answer(
@@ -331,3 +344,103 @@ def test_answer_of_other_rules_and_constraints_can_be_written() -> None:
 def test_forward_layer_is_the_one_the_generator_made() -> None:
     graph = llm_forward(hidden=64, sequence_length=16, n_heads=4, head_size=16)
     assert read_task(write_task(generated(training=False)), "x").workload.graph == graph
+
+
+def placed() -> Task:
+    """Return a factorisation on the small machine, its uses left out."""
+    task = small()
+    network = tuple(replace(d, parallelism=None) for d in task.system.network)
+    return replace(
+        task,
+        workload=hpl(size=64, block=16, word=2),
+        system=replace(task.system, network=network),
+        constraints=Constraints(microbatch_size=1, kernel_by_kernel=True),
+    )
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        hpl(size=64, block=16, word=2),
+        fft(length=4096),
+        dlrm(
+            width=64, n_bottom=1, n_top=2, n_tables=8, rows=100, embedding_size=16, samples=8,
+            global_batch_size=16,
+        ),
+    ],
+    ids=lambda w: w.name,
+)  # fmt: skip
+def test_generated_workloads_of_other_kinds_come_back(workload) -> None:
+    task = replace(placed(), workload=workload)
+    assert read_task(write_task(task), "other") == task
+
+
+def test_two_memories_units_and_domains_come_back() -> None:
+    task = small()
+    chip = replace(task.system.chip, memory_units=4, memory_unit_capacity=64.0)
+    memory = Memory(bandwidth=3e11, capacity=1e6, second_bandwidth=1e10, second_capacity=1e9)
+    network = (*task.system.network, replace(task.system.network[0], size=1))
+    system = replace(task.system, chip=chip, memory=memory, network=network, domain_size=2)
+    system = replace(
+        system, network=tuple(replace(d, kind=DimensionKind.RING) for d in system.network)
+    )
+    task = replace(task, system=system, rules="dfmodel-e3b")
+    assert read_task(write_task(task), "all") == task
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"data_size": 2.0 * 63}, "workload.data_size: got 126 B; allowed: a whole square of rows"),
+        ({"n_layers": 2}, "workload.n_layers: got 2, which DFModel cannot say for placement grid"),
+        ({"boundary_size": 8.0}, "workload.boundary_size: got 8"),
+    ],
+)
+def test_what_other_blocks_cannot_say_is_refused(changes, says) -> None:
+    task = placed()
+    assert says in refused(replace(task, workload=replace(task.workload, **changes)))
+
+
+def test_uses_and_microbatches_of_other_workloads_are_refused() -> None:
+    task = placed()
+    network = (replace(task.system.network[0], parallelism=Parallelism.TENSOR),)
+    system = replace(task.system, network=(*network, *task.system.network[1:]))
+    constraints = replace(task.constraints, microbatch_size=2, tile_size=4)
+    says = refused(replace(task, system=system, constraints=constraints))
+    for path in ("network[0].parallelism", "constraints.microbatch_size", "constraints.tile_size"):
+        assert path in says
+
+
+def test_a_cache_is_refused() -> None:
+    task = generated()
+    first, *rest = task.workload.graph.kernels
+    kernels = (replace(first, cache_size=8.0, operations=2), *rest)
+    graph = replace(task.workload.graph, kernels=kernels)
+    says = refused(replace(task, workload=replace(task.workload, graph=graph)))
+    assert "kernels[0].cache_size: DFModel cannot say it" in says
+    assert "kernels[0].operations: got 2; DFModel has one" in says
+
+
+def test_release_e2_writes_down_what_all_chips_exchange() -> None:
+    model = dlrm(
+        width=64, n_bottom=1, n_top=1, n_tables=8, rows=100, embedding_size=16, samples=8,
+        global_batch_size=16,
+    )  # fmt: skip
+    looked_up = 8 * 16 * 8 * 2.0
+    for rules, chips in (("dfmodel-e2", 8), ("dfmodel-readme", 1), ("dfmodel-e4", 1)):
+        task = replace(placed(), workload=model, rules=rules)
+        text = write_task(task)
+        body = parse_text(text).dataflow_graph.kernels[0].gemm_input1_weight
+        assert (body.memory_size, body.communication_size) == (looked_up, chips * looked_up)
+        assert read_task(text, rules) == task
+
+
+def test_bytes_that_are_read_and_exchanged_alike_are_each_chip_s() -> None:
+    model = dlrm(
+        width=64, n_bottom=1, n_top=1, n_tables=8, rows=100, embedding_size=16, samples=8,
+        global_batch_size=16,
+    )  # fmt: skip
+    text = write_task(replace(placed(), workload=model, rules="dfmodel-e2"))
+    alike = text.replace("communication_size: 16384", "communication_size: 2048")
+    assert alike != text
+    assert read_task(alike, "e2").workload == model

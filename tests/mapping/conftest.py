@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 
 from crosstack.chip.chip import Chip, Overlap
+from crosstack.mapping.pipeline import StageProblem
+from crosstack.mapping.wide import Slots
 from crosstack.model.arrays import graph_arrays
 from crosstack.model.options import make_options
 from crosstack.model.partition import ChipLoad, make_load
@@ -313,7 +315,7 @@ def slow_step(load: ChipLoad, members: set[int]) -> Step:
     into, out, sram_in, sram_out = _streams(load, members)
     traffic = into + out
     held = sum(load.sram[i] for i in members)
-    fits = sram_in + sram_out + held <= load.sram_capacity
+    whole = fits = sram_in + sram_out + held <= load.sram_capacity
     if not fits and len(members) == 1 and load.weight[min(members)] > 0:
         room = load.sram_capacity - sram_in
         if room > 0:
@@ -322,7 +324,7 @@ def slow_step(load: ChipLoad, members: set[int]) -> Step:
             again = {WeightCuts.FREE: 0.0, WeightCuts.INPUTS: into, WeightCuts.ALL: into + out}
             traffic += (cuts - 1) * again[load.weight_cuts]
     memory = traffic / load.bandwidth + sum(load.own_memory[i] for i in members)
-    if not (load.resident_alone and len(members) == load.n):
+    if not (load.resident_alone and len(members) == load.n and whole):
         memory += sum(load.weight_time[i] for i in members)
     tensor = sum(load.network[i] for i in members)
     data = sum(load.data[i] for i in members)
@@ -410,3 +412,94 @@ def brute_fuse() -> Callable[..., float]:
 def brute_step() -> Callable[..., Step]:
     """Return the slow price of one partition."""
     return slow_step
+
+
+# ---------------------------------------------------------------- stages, slowly
+
+
+def _members(mask: int) -> set[int]:
+    return {i for i in range(mask.bit_length()) if mask >> i & 1}
+
+
+def _sequences(problem: StageProblem, done: int = 0) -> Iterator[tuple[int, ...]]:
+    """Every sequence of partitions (masks) that covers what is not done."""
+    load = problem.load
+    left = [i for i in range(load.n) if not done >> i & 1]
+    if not left:
+        yield ()
+        return
+    for members in _subsets(left):
+        mask = sum(1 << i for i in members)
+        alone = len(members) == 1 or not problem.one_by_one
+        if alone and all(not problem.fusion.preds[i] & ~(done | mask) for i in members):
+            for rest in _sequences(problem, done | mask):
+                yield (mask, *rest)
+
+
+def _keeps_numbers(slots: Slots | None, masks: tuple[int, ...]) -> bool:
+    """Whether the partitions can be numbered in order so that every pin is kept."""
+    if slots is None:
+        return True
+    number = -1
+    for mask in masks:
+        inside = _members(mask)
+        number = max(number + 1, *(slots.first[i] for i in inside))
+        if number > min(slots.last[i] for i in inside):
+            return False
+    return number < slots.count
+
+
+def _stage_times(problem: StageProblem, inside: tuple[int, ...], done: int) -> tuple[float, float]:
+    """Work and transfer of a stage for one microbatch, its work infinite if it does not fit. [s]"""
+    load, plan = problem.load, problem.plan
+    sequences, work = plan.microbatch_size, 0.0
+    kept = sum(load.kept[i] for mask in inside for i in _members(mask))
+    for mask in inside:
+        members = _members(mask)
+        uncut = sram_of(load, members) <= load.sram_capacity
+        priced = replace(load, resident_alone=False)
+        if load.resident_alone and len(inside) == 1 and uncut:
+            priced = replace(priced, weight_time=(0.0,) * load.n)
+        time, fits = slow_step(priced, members)
+        alive = sequences * _alive(load, _members(done), members)
+        filled = problem.everywhere + kept + alive
+        fits = fits and filled <= problem.capacity * (1 + 1e-12)
+        work += sequences * time if fits else math.inf
+        done |= mask
+    waiting = [f.total for f in load.flows if done >> f.producer & 1 and f.mask & ~done]
+    border = plan.border
+    sent = border.fixed + border.per_byte * sequences * sum(waiting) if sum(waiting) else 0.0
+    if done == load.everything and plan.graph_repetitions > 1:
+        sent = plan.stage_transfer.fixed + plan.stage_transfer.per_byte * sequences
+    return work, sent
+
+
+def slow_split(problem: StageProblem) -> float:
+    """Least time of an iteration over all partitions and all stages of them. [s]"""
+    load, plan = problem.load, problem.plan
+    known: dict[tuple[tuple[int, ...], int], float] = {}
+
+    def taken(inside: tuple[int, ...], done: int) -> float:
+        if (inside, done) not in known:
+            work, sent = _stage_times(problem, inside, done)
+            hidden = load.overlap is Overlap.ALL
+            known[inside, done] = max(work, sent) if hidden else work + sent
+        return known[inside, done]
+
+    best = math.inf
+    for masks in _sequences(problem):
+        if not _keeps_numbers(problem.fusion.slots, masks):
+            continue
+        for cuts in range(min(len(problem.slots), len(masks))):
+            waits = plan.graph_repetitions * (cuts + 1) - 1
+            for ends in itertools.combinations(range(1, len(masks)), cuts):
+                spans = itertools.pairwise((0, *ends, len(masks)))
+                slowest = max(taken(masks[a:b], sum(masks[:a])) for a, b in spans)
+                best = min(best, slowest * (plan.n_microbatches + waits))
+    return best
+
+
+@pytest.fixture(scope="session")
+def brute_split() -> Callable[..., float]:
+    """Return the brute force over sequences of partitions and their stages."""
+    return slow_split

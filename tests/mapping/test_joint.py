@@ -12,8 +12,11 @@ import pytest
 
 from crosstack.chip.chip import Chip, Overlap
 from crosstack.mapping.fusion import fuse, make_problem
-from crosstack.mapping.joint import joint_bound, make_choices
+from crosstack.mapping.ideals import make_order
+from crosstack.mapping.joint import joint_bound
+from crosstack.mapping.layouts import make_choices
 from crosstack.mapping.mapping import Constraints
+from crosstack.mapping.parts import parts_bound
 from crosstack.mapping.search import search
 from crosstack.mapping.sharding import eliminate
 from crosstack.model.arrays import AXES, graph_arrays
@@ -117,7 +120,7 @@ class TestSharpness:
         for seed in range(200):
             problem = case(seed)
             relaxed = problem[2]
-            if left_out(relaxed) > 1:
+            if left_out(relaxed) > 1 or 0 < relaxed.backward < relaxed.everything:
                 continue  # kernels that nobody reads enter by what they compute alone
             alone = fuse(make_problem(relaxed))
             if alone is None:
@@ -125,7 +128,7 @@ class TestSharpness:
             bound = bound_of(problem)
             assert bound >= alone.time * (1 - 1e-9), seed
             sharper += bound > alone.time * (1 + 1e-6)
-        assert sharper > 10
+        assert sharper > 3
 
     def test_where_the_network_decides_it_is_the_least_communication(self, case):
         for seed in range(100):
@@ -146,8 +149,41 @@ class TestSharpness:
                 assert bound_of(problem) == pytest.approx(least, rel=1e-6), seed
 
 
+class TestMixedDirections:
+    """Forward and backward side by side: outer sums of the steps of each."""
+
+    def bounds(self, case, seeds, **how):
+        for seed in seeds:
+            problem = case(seed, **how)
+            (_, _, arrays, _, options), domains, relaxed, _ = problem
+            choices = make_choices(arrays, options, domains, relaxed)
+            if choices is None:
+                continue
+            order = make_problem(relaxed).order
+            if any(choices.count(i) > 1 for i in range(relaxed.n)):
+                order = make_order(relaxed.preds)  # twins need not be
+            found = parts_bound(relaxed, order, choices, limit=math.inf, deadline=math.inf)
+            if found is not None:
+                yield seed, problem, found
+
+    @pytest.mark.parametrize("how", [{}, {"n": 6}, {"counted": True}], ids=str)
+    def test_it_is_a_bound(self, case, how):
+        told = 0
+        for seed, problem, found in self.bounds(case, range(200, 320), **how):
+            assert found <= best_time(problem) * ROUNDING, seed
+            told += 1
+        assert told > 10
+
+    def test_it_is_sharp_where_all_fits_one_partition_without_kernels_left_out(self, case):
+        reached = 0
+        for _, problem, found in self.bounds(case, range(400, 700)):
+            reached += found >= best_time(problem) * (1 - 1e-9)
+        assert reached > 5
+
+
 class TestSeveralLayers:
-    def test_two_training_layers_are_bounded_closely(self):
+    @pytest.mark.parametrize("apart", [True, False])
+    def test_two_training_layers_are_bounded_closely(self, apart):
         # 82 kernels with two to three axes each in a layer: branching over both left 3 %
         workload = llm(
             hidden=25600, sequence_length=2048, n_heads=160, head_size=160,
@@ -167,9 +203,10 @@ class TestSeveralLayers:
             ),
         )
         system = System(chip=chip, memory=Memory(bandwidth=300e9), network=network, n_chips=512)
-        given = Constraints(microbatch_size=1, separate_directions=True)
-        _, certificate = search(workload, system, given, RULES, gap=0.01, time_limit=60)
-        assert certificate.gap <= 0.01
+        given = Constraints(microbatch_size=1, separate_directions=apart)
+        gap = 0.001 if apart else 0.02
+        _, certificate = search(workload, system, given, RULES, gap=gap, time_limit=60)
+        assert certificate.gap <= gap * ROUNDING
 
 
 class TestTheAxesOfThePath:

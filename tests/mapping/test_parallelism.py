@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 
 from crosstack.mapping.parallelism import network_uses, plans
 from crosstack.model.rules import ModelRules
 from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
+from crosstack.workload.graph import Direction, Workload
 
 CHIPS = (1, 2, 4, 6, 12)
 FREE = (None, None)
@@ -100,3 +102,28 @@ class TestPlans:
         workload, system = random_task(3)
         found = {p.microbatch_size for p in plans(workload, system, ModelRules.crosstack(), 2)}
         assert found == {2}
+
+
+class TestLongPipelines:
+    """24 chips in two free dimensions, and a graph of four kernels that stands twice."""
+
+    def degrees(self, network, a_graph, *, backward: bool = False, given: bool = False) -> set:
+        graph = a_graph(4, [(0, 1), (1, 2), (2, 3)])
+        if backward:
+            last = replace(graph.kernels[-1], direction=Direction.BACKWARD)
+            graph = replace(graph, kernels=(*graph.kernels[:-1], last))
+        workload = Workload(graph=graph, n_layers=2, global_batch_size=24, sequence_length=2)
+        dimensions = ((24, Parallelism.PIPELINE),) if given else (FREE, FREE)
+        found = plans(workload, network(24, *dimensions), ModelRules.crosstack(), 1)
+        return {(p.pipeline, p.graph_stages) for p in found}
+
+    def test_a_forward_graph_is_split_into_at_most_a_stage_a_kernel(self, network, a_graph):
+        expected = {(1, 1), (2, 1), (4, 2), (6, 3), (8, 4)}
+        assert self.degrees(network, a_graph) == expected
+
+    def test_a_training_graph_is_not(self, network, a_graph):
+        assert self.degrees(network, a_graph, backward=True) == {(1, 1), (2, 1)}
+
+    def test_one_that_is_given_is_kept_whatever_it_holds(self, network, a_graph):
+        assert self.degrees(network, a_graph, given=True) == {(24, 4)}
+        assert self.degrees(network, a_graph, given=True, backward=True) == {(24, 1)}

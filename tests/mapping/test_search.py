@@ -15,6 +15,7 @@ from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.fusion import fuse, make_problem
 from crosstack.mapping.mapping import Constraints, Mapping, Status
+from crosstack.mapping.pipeline import make_stage_problem
 from crosstack.mapping.search import search
 from crosstack.model.arrays import AXES, graph_arrays
 from crosstack.model.iteration import iteration
@@ -28,6 +29,7 @@ from crosstack.workload.graph import (
     ComputeUnit,
     Consumer,
     DataflowGraph,
+    Direction,
     Kernel,
     KernelKind,
     Tensor,
@@ -61,7 +63,9 @@ def every_plan(workload: Workload, system: System, rules: ModelRules) -> list[Pl
             stages = math.prod(
                 s for s, u in zip(sizes, uses, strict=True) if u is Parallelism.PIPELINE
             )
-            if stages > workload.graph_repetitions and not given:
+            splits = stages // workload.graph_repetitions
+            forward = not workload.training and 2 <= splits <= len(workload.graph)
+            if stages > workload.graph_repetitions and not given and not forward:
                 continue
             for microbatch in range(1, workload.global_batch_size + 1):
                 plan = make_plan(workload, system, sizes, uses, microbatch, rules)
@@ -85,7 +89,7 @@ def every_sharding(arrays, options, plan: Plan, rules: ModelRules) -> list[np.nd
     return [c for c, size in zip(codes, moved, strict=True) if size <= min(moved) * ROUNDING]
 
 
-def brute_search(workload, system, rules, brute_fuse) -> float:
+def brute_search(workload, system, rules, brute_fuse, brute_split) -> float:
     """Return the least time of an iteration, by trying everything. [s]"""
     arrays, least = graph_arrays(workload.graph), math.inf
     separate = rules.halves_of_slots and workload.training
@@ -96,6 +100,11 @@ def brute_search(workload, system, rules, brute_fuse) -> float:
         options = make_options(workload, arrays, plan, n_tiles, rules)
         for codes in every_sharding(arrays, options, plan, rules):
             load = make_load(workload, system, arrays, plan, options, codes, rules)
+            if plan.graph_stages > 1:
+                capacity = system.memory.capacity or math.inf
+                problem = make_stage_problem(make_problem(load), plan, capacity=capacity)
+                least = min(least, brute_split(problem))
+                continue
             layer = brute_fuse(load, None, separate)
             if math.isfinite(layer):
                 least = min(least, iteration(plan, layer, system.chip.overlap, rules).time)
@@ -142,11 +151,11 @@ class TestAgainstEverything:
     @pytest.mark.parametrize(
         "how", [{}, {"utilization": False}, {"memory": 800.0}, {"counted": True}], ids=str
     )
-    def test_search_finds_the_best_mapping(self, tiny_task, brute_fuse, name, how):
+    def test_search_finds_the_best_mapping(self, tiny_task, brute_fuse, brute_split, name, how):
         rules = rules_named(name)
         for seed in range(6):
             workload, system = tiny_task(seed, **how)
-            least = brute_search(workload, system, rules, brute_fuse)
+            least = brute_search(workload, system, rules, brute_fuse, brute_split)
             assert least_time(workload, system, rules) == pytest.approx(least, rel=1e-9), seed
 
     @pytest.mark.slow
@@ -156,20 +165,93 @@ class TestAgainstEverything:
         [{}, {"utilization": False}, {"memory": 800.0}, {"n": 4, "star": True}, {"twins": True}],
         ids=str,
     )
-    def test_search_finds_the_best_of_many(self, tiny_task, brute_fuse, name, how):
+    def test_search_finds_the_best_of_many(self, tiny_task, brute_fuse, brute_split, name, how):
         rules = rules_named(name)
         for seed in range(100, 140):
             workload, system = tiny_task(seed, **how)
-            least = brute_search(workload, system, rules, brute_fuse)
+            least = brute_search(workload, system, rules, brute_fuse, brute_split)
             assert least_time(workload, system, rules) == pytest.approx(least, rel=1e-9), seed
 
     @pytest.mark.parametrize("name", ["crosstack", "dfmodel-readme"])
     @pytest.mark.parametrize("seed", [111])
-    def test_a_kernel_may_be_tiled_along_another_extent(self, tiny_task, brute_fuse, name, seed):
+    def test_a_kernel_may_be_tiled_along_another_extent(
+        self, tiny_task, brute_fuse, brute_split, name, seed
+    ):
         workload, system = tiny_task(seed, tilings=(Axis.N, Axis.N, Axis.N, Axis.M, Axis.NONE))
         rules = rules_named(name)
-        least = brute_search(workload, system, rules, brute_fuse)
+        least = brute_search(workload, system, rules, brute_fuse, brute_split)
         assert least_time(workload, system, rules) == pytest.approx(least, rel=1e-9)
+
+
+@pytest.fixture(scope="session")
+def forward_task(tiny_task):
+    """Return a builder of a random forward graph of one or two copies on a pipeline of four."""
+
+    def build(seed: int, n: int = 4, *, tensor: int | None = 1, **how):
+        workload, system = tiny_task(seed, n, n_chips=4 * (tensor or 1), **how)
+        if seed % 2:  # slow enough for work to count more than transfers
+            system = replace(system, chip=replace(system.chip, frequency=1e4))
+        graph = workload.graph
+        kernels = tuple(replace(k, direction=Direction.FORWARD) for k in graph.kernels)
+        workload = replace(
+            workload, graph=replace(graph, kernels=kernels), n_layers=1 if seed % 3 else 2
+        )
+        first, second = system.network
+        first = replace(first, size=tensor, parallelism=Parallelism.TENSOR if tensor else None)
+        second = replace(second, size=4 if tensor else None, parallelism=Parallelism.PIPELINE)
+        return workload, replace(system, network=(first, second))
+
+    return build
+
+
+class TestStages:
+    @pytest.mark.parametrize("name", RULES)
+    @pytest.mark.parametrize("how", [{}, {"utilization": False}, {"memory": 600.0}], ids=str)
+    def test_search_finds_the_best_stages(self, forward_task, brute_fuse, brute_split, name, how):
+        rules = rules_named(name)
+        for seed in range(10):
+            workload, system = forward_task(seed, **how)
+            least = brute_search(workload, system, rules, brute_fuse, brute_split)
+            assert least_time(workload, system, rules) == pytest.approx(least, rel=1e-9), seed
+
+    @pytest.mark.parametrize("name", ["crosstack", "dfmodel-readme"])
+    def test_together_with_sharding(self, forward_task, brute_fuse, brute_split, name):
+        rules = rules_named(name)
+        for seed in range(6):
+            workload, system = forward_task(seed, 3, tensor=2)
+            least = brute_search(workload, system, rules, brute_fuse, brute_split)
+            assert least_time(workload, system, rules) == pytest.approx(least, rel=1e-9), seed
+
+    @pytest.mark.parametrize("seed", range(12))
+    @pytest.mark.parametrize(
+        "given",
+        [{}, {"max_partitions": 3}, {"kernel_by_kernel": True}, {"partitions": (("k0", 1),)}],
+        ids=str,
+    )
+    def test_the_mapping_costs_the_objective(self, forward_task, seed, given):
+        rules = ModelRules.crosstack()
+        workload, system = forward_task(seed, 6, utilization=seed % 2 == 0)
+        try:
+            mapping, certificate = search(workload, system, Constraints(**given), rules)
+        except InfeasibleError:
+            return
+        kernels = workload.graph.index
+        assert all(mapping.partitions[kernels[k]] == p for k, p in given.get("partitions", ()))
+        found = evaluate(workload, system, mapping, rules)
+        assert mapping.stages is not None
+        assert found.time == pytest.approx(certificate.objective, rel=1e-9)
+        assert len(found.stages) == max(mapping.stages) + 1
+        assert found.stage_time == max(stage.time for stage in found.stages)
+
+    def test_a_training_graph_is_cut_along_whole_copies_only(self, forward_task):
+        workload, system = forward_task(1)
+        system = replace(system, chip=replace(system.chip, sram_capacity=1e6))
+        graph = workload.graph
+        last = replace(graph.kernels[graph.order[-1]], direction=Direction.BACKWARD)
+        kernels = tuple(last if k.name == last.name else k for k in graph.kernels)
+        workload = replace(workload, graph=replace(graph, kernels=kernels))
+        mapping, _ = search(workload, system, Constraints(), ModelRules.crosstack())
+        assert mapping.stages is None
 
 
 class TestNumberOfTiles:

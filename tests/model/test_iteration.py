@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstack.chip.chip import Overlap
-from crosstack.model.iteration import bubble_factor, iteration, layer_time_below
+from crosstack.model.iteration import (
+    border_time,
+    bubble_factor,
+    iteration,
+    layer_time_below,
+    least_time,
+    split_iteration,
+    split_slots,
+    stage_time,
+)
 from crosstack.model.plan import Line, Plan, divisors, tile_counts
 from crosstack.model.rules import ModelRules
 from crosstack.system.system import Parallelism
@@ -111,6 +120,61 @@ class TestLayerTimeBelow:
     def test_a_transfer_that_takes_too_long_leaves_nothing(self):
         slow = replace(a_plan(), stage_transfer=Line(fixed=100.0))
         assert layer_time_below(slow, 10.0, Overlap.ALL, EACH) <= 0
+
+
+splits = st.builds(
+    a_plan,
+    layers_per_stage=st.just(1),
+    graph_stages=st.integers(2, 8),
+    graph_repetitions=st.integers(1, 3),
+    n_microbatches=st.integers(1, 9),
+    microbatch_size=st.integers(1, 4),
+)
+
+
+class TestStagesThatSplitTheGraph:
+    PLAN = a_plan(layers_per_stage=1, graph_stages=4, border=Line(fixed=0.5, per_byte=2.0))
+
+    def test_an_iteration_is_microbatches_and_stages_but_one(self):
+        # 5 microbatches, 3 of 4 stages in use
+        assert split_slots(self.PLAN, 3) == 5 + 2
+        assert split_iteration(self.PLAN, 10.0, 1.0, 3).time == 70.0
+
+    def test_every_copy_has_its_stages(self):
+        assert split_slots(replace(self.PLAN, graph_repetitions=2), 2) == 5 + 3
+
+    def test_a_border_takes_a_fixed_time_and_one_by_bytes(self):
+        # two sequences a microbatch
+        assert border_time(self.PLAN, np.array(3.0)) == 0.5 + 2.0 * 2 * 3.0
+
+    def test_nothing_takes_no_time(self):
+        assert border_time(self.PLAN, np.array(0.0)) == 0.0
+
+    @pytest.mark.parametrize(
+        ("overlap", "time"),
+        [(Overlap.ALL, 5.0), (Overlap.NONE, 8.0), (Overlap.COMPUTE_MEMORY, 8.0)],
+    )
+    def test_a_transfer_hides_only_where_everything_overlaps(self, overlap, time):
+        assert stage_time(np.array(5.0), np.array(3.0), overlap) == time
+
+    def test_as_many_stages_as_copies_are_priced_like_whole_layers(self):
+        whole = a_plan(layers_per_stage=1, stage_transfer=Line())
+        layer = iteration(whole, 10.0, Overlap.ALL, EACH)
+        stages = replace(whole, graph_repetitions=4)
+        assert split_iteration(stages, layer.stage_time, 0.0, 1).time == layer.time
+
+    @given(splits, st.floats(1e-3, 1e3), st.sampled_from(list(Overlap)))
+    def test_least_time_is_that_of_stages_all_as_fast(self, plan, layer, overlap):
+        every = [
+            split_iteration(plan, layer * plan.microbatch_size / s, 0.0, s).time
+            for s in range(1, plan.graph_stages + 1)
+        ]
+        assert least_time(plan, layer, overlap, EACH) == pytest.approx(min(every), rel=1e-12)
+
+    @given(splits, st.floats(1e-3, 1e3), st.sampled_from(list(Overlap)))
+    def test_the_layer_time_below_is_its_inverse(self, plan, time, overlap):
+        layer = layer_time_below(plan, time, overlap, EACH)
+        assert least_time(plan, layer, overlap, EACH) == pytest.approx(time, rel=1e-12)
 
 
 class TestTileCounts:

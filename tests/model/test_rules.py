@@ -4,9 +4,11 @@ from dataclasses import fields, replace
 
 import pytest
 
+from crosstack import Constraints, Task, llm, optimise
 from crosstack.errors import InputError
 from crosstack.model.rules import (
     RULES,
+    ExchangeRule,
     LatencyRule,
     ModelRules,
     StageTransfers,
@@ -151,3 +153,48 @@ def test_training_state_is_not_negative():
 @pytest.mark.parametrize("field", [item.name for item in fields(ModelRules)])
 def test_every_field_is_explained(field):
     assert f"    {field} : " in (ModelRules.__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "exchange", "depth"),
+    [
+        ("dfmodel-e2", ExchangeRule.ONE_WAY, 1),
+        ("dfmodel-readme", ExchangeRule.ALL_PAIRS, 2),
+        ("dfmodel-e4", ExchangeRule.ALL_PAIRS, 2),
+        ("dfmodel-e5", ExchangeRule.TWO_WAY, 2),
+        ("crosstack", ExchangeRule.DIMENSIONS, 2),
+    ],
+)
+def test_exchanges_and_single_kernels_are_counted_as_in_the_release(name, exchange, depth):
+    rules = rules_named(name)
+    assert (rules.exchange, rules.unfused_depth) == (exchange, depth)
+
+
+def test_kernels_one_by_one_hold_as_many_tiles_as_the_release_says(a_system, a_chip):
+    workload = llm(
+        hidden=64, sequence_length=64, n_heads=4, head_size=16, n_layers=1, global_batch_size=8
+    )
+    system = a_system(chip=a_chip(utilization=0.9))
+    given = Constraints(kernel_by_kernel=True, n_tiles=4)
+    task = Task(workload=workload, system=system, constraints=given)
+    used = {}
+    for name in ("dfmodel-e2", "dfmodel-readme"):
+        answer = optimise(task, rules=name)
+        used[name] = {p.kernels: p.sram_used for p in answer.evaluation.partitions}
+        assert answer.evaluation.time == pytest.approx(answer.certificate.objective)
+    norm = ("LayerNorm_1",)
+    assert used["dfmodel-readme"][norm] == 2 * used["dfmodel-e2"][norm]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("gradient_halves", 3),
+        ("domain_halves", 0),
+        ("unfused_depth", 3),
+        ("gradient_bandwidth", -1),
+    ],
+)
+def test_new_numbers_are_checked(field, value):
+    with pytest.raises(InputError, match=field):
+        replace(ModelRules.crosstack(), **{field: value})

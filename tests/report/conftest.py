@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
 from crosstack.chip.chip import Chip
-from crosstack.evaluate.answer import Answer
+from crosstack.evaluate.answer import Answer, given_answer
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
 from crosstack.model.rules import ModelRules
@@ -26,6 +27,7 @@ from crosstack.workload.graph import (
 )
 
 SIZE = 2.0 * 64 * 64
+NAMES = tuple(f"kernel_{i}" for i in range(12))
 Edge = tuple[int, int]
 
 
@@ -131,8 +133,25 @@ def an_answer(
 @pytest.fixture(scope="session")
 def small_answer() -> Answer:
     """Twelve kernels in three partitions on four chips."""
-    names = [f"kernel_{i}" for i in range(12)]
-    return an_answer(names, random_edges(12), [i // 4 for i in range(12)])
+    return an_answer(NAMES, random_edges(12), [i // 4 for i in range(12)])
+
+
+@pytest.fixture(scope="session")
+def staged_answer(small_answer: Answer) -> Answer:
+    """The first six of those kernels in three partitions, on two stages of a pipeline."""
+    graph = a_graph(NAMES[:6], random_edges(6))
+    forward = tuple(replace(k, direction=Direction.FORWARD) for k in graph.kernels)
+    task = small_answer.task
+    system = task.system
+    workload = replace(task.workload, graph=replace(graph, kernels=forward))
+    mapping = replace(
+        small_answer.mapping,
+        parallelism=(Parallelism.PIPELINE,),
+        sharding=(Axis.NONE,) * 6,
+        partitions=(0, 0, 1, 1, 2, 2),
+        stages=(0, 0, 0, 0, 1, 1),
+    )
+    return given_answer(Task(workload=workload, system=system), mapping)
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ from crosstack.report.wording import (
     key_numbers,
     partition_rows,
     scaled,
+    stage_rows,
 )
 
 
@@ -36,6 +37,19 @@ def test_eighty_columns_hold_the_certificate_and_every_number(small_answer):
         assert value in flat(text)
     for row in partition_rows(small_answer).rows:
         assert all(cell in text for cell in row[2:])
+
+
+def test_stages_that_split_the_graph_have_a_table(staged_answer):
+    text = plain_text(answer_tables(staged_answer), 80)
+    assert "Pipeline stages, for one microbatch" in text
+    assert "4 stages, 2 hold the graph" in text
+    assert [row[1] for row in stage_rows(staged_answer).rows] == ["0 to 1", "2"]
+    for row in stage_rows(staged_answer).rows:
+        assert all(cell in text for cell in row)
+
+
+def test_whole_copies_have_none(small_answer):
+    assert "Pipeline stages, for" not in plain_text(answer_tables(small_answer), 80)
 
 
 def test_a_proof_is_called_one(small_answer):

@@ -67,6 +67,19 @@ def test_the_re_entered_numbers_are_those_of_the_published_log():
     assert checked >= 25
 
 
+def _source(case):
+    return case.source.rpartition("; ")[2].split(" (")[0].split(",")[0]
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not here")
+def test_every_published_run_is_a_case():
+    rows = [json.loads(line) for line in (DATA / "cases.jsonl").read_text().splitlines()]
+    assert len(rows) == 35
+    assert {row["path"] for row in rows} - {_source(case) for case in CASES} == set()
+    # one directory holds two logs
+    assert sum(_source(case).endswith("TP16_PP1/llama3_8B_SN40L_decode") for case in CASES) == 2
+
+
 @pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not here")
 @pytest.mark.parametrize(
     ("setup", "rules", "published"),
@@ -76,6 +89,10 @@ def test_the_re_entered_numbers_are_those_of_the_published_log():
         ("llm_fwd_gpt3_175b_sn10_dfmodel_8x1", None, 1026.282435379187),
         ("llm_fwd_gpt3_175b_sn10_kbk_8x1", None, 4896.584839987134),
         ("llm_fwdbwd_gpt3_1t_calculon_fix_TP_8_16_32", None, 43.69955836015329),
+        ("fft_compare_fp32_1024_a100", None, 1.357981486505653),
+        ("fft_dse_h100_3d_torus_hbm_nvlink", None, 0.02031876953399225),
+        ("hpl_dse_h100_3d_torus_hbm_nvlink", None, 0.27774263269892896),
+        ("llm_decode_llama3_8b_sn40l_tp16_pp1", None, 13.793589503572779),
     ],
 )
 def test_a_complete_published_input_is_mapped_no_slower_than_published(setup, rules, published):
@@ -95,3 +112,17 @@ def test_decode_on_sn40l_takes_the_published_time_of_a_layer():
     task = crosstack.load(DATA / "setups" / "llm_decode_llama3_8b_sn40l_tp16_pp1.txt")
     answer = crosstack.optimise(task)
     assert answer.evaluation.layer_time == pytest.approx(26309.18408121639e-9, rel=1e-6)
+    assert answer.evaluation.latency == pytest.approx(841893.8905989245e-9, rel=1e-6)
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not here")
+@pytest.mark.parametrize("setup", ["dlrm_damsim_0.4T", "hpl_damsim_16x16"])
+def test_published_inputs_with_memory_units_are_mapped(setup):
+    import crosstack
+
+    task = crosstack.load(DATA / "setups" / f"{setup}.txt")
+    assert task.system.chip.memory_units == 1040
+    answer = crosstack.optimise(task)
+    assert answer.certificate.status is crosstack.Status.OPTIMAL
+    again = crosstack.evaluate(task, answer.mapping)
+    assert again.time == pytest.approx(answer.certificate.objective, rel=1e-12)

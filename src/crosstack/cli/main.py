@@ -6,7 +6,6 @@ import io
 import os
 import sys
 import traceback
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -14,25 +13,35 @@ from typing import Annotated
 import typer
 
 import crosstack
+from crosstack.cli.generate import generate_app
 from crosstack.cli.inputs import (
     check_number,
     check_outputs,
     in_file,
-    options_named,
     read_result,
     result_rules,
     rules_given,
 )
-from crosstack.cli.outputs import Searching, printable, save, show, show_answer, write
-from crosstack.errors import CrosstackError, InputError, Problem
+from crosstack.cli.outputs import (
+    DFMODEL_SUFFIXES,
+    YAML_SUFFIXES,
+    Searching,
+    check_suffix,
+    printable,
+    save,
+    show,
+    show_answer,
+    task_text,
+    write,
+)
+from crosstack.cli.speculate import speculate
+from crosstack.errors import CrosstackError, InputError
 
 __all__ = ["app", "main"]
 
 LIMIT_EXIT = 4
 INTERRUPTED_EXIT = 130
 MOST_LETTERS = 2000  # of an error: a name in a file may be megabytes long
-YAML_SUFFIXES = (".yaml", ".yml")
-DFMODEL_SUFFIXES = (".txt", ".pbtxt")
 # What typer raises for bad arguments; it brings its own click in some versions.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
@@ -46,8 +55,8 @@ app = typer.Typer(
     "Exit codes: 0 done, 2 bad input, 3 infeasible, 4 stopped at a limit with an answer, 1 a bug.",
     epilog="Start with: `crosstack map examples/gpt3_1t_sn30.yaml`",
 )
-generate_app = typer.Typer(no_args_is_help=True, help="Write a ready-made workload to a file.")
 app.add_typer(generate_app, name="generate")
+app.command("speculate")(speculate)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Native YAML or DFModel text.")]
 Rules = Annotated[
@@ -219,13 +228,13 @@ def convert(
 
     Example: `crosstack convert setup.txt setup.yaml`
     """
-    _check_suffix("B", target, (*YAML_SUFFIXES, *DFMODEL_SUFFIXES))
+    check_suffix("B", target, (*YAML_SUFFIXES, *DFMODEL_SUFFIXES))
     check_outputs(source, {"B": target})
     if result is not None:
-        _check_suffix("--result", target, DFMODEL_SUFFIXES, "; YAML holds no mapping")
+        check_suffix("--result", target, DFMODEL_SUFFIXES, "; YAML holds no mapping")
     task = crosstack.load(source, set_ or ())
     if result is None:
-        write((target, _task_text(task, target)))
+        write((target, task_text(task, target)))
         return
     from crosstack.io.dfmodel import write_answer
 
@@ -233,70 +242,6 @@ def convert(
     with in_file(target):
         text = write_answer(answer)
     write((target, text))
-
-
-@generate_app.command("llm")
-def generate_llm(
-    hidden: Annotated[int, typer.Option(metavar="N", help="Model width.")],
-    heads: Annotated[int, typer.Option(metavar="N", help="Attention heads.")],
-    sequence: Annotated[int, typer.Option(metavar="N", help="Tokens of a sequence.")],
-    layers: Annotated[int, typer.Option(metavar="N", help="Layers of the model.")] = 1,
-    batch: Annotated[int, typer.Option(metavar="N", help="Sequences of one iteration.")] = 1,
-    head_size: Annotated[
-        int | None, typer.Option(metavar="N", help="Width of a head; hidden / heads if left out.")
-    ] = None,
-    layers_in_graph: Annotated[
-        int, typer.Option(metavar="N", help="Layers the graph spells out.")
-    ] = 1,
-    word: Annotated[int, typer.Option(metavar="N", help="Bytes of an element.")] = 2,
-    forward: Annotated[bool, typer.Option("--forward", help="Forward pass only.")] = False,
-    system: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Take the machine and constraints from this file."),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Write here instead of printing."),
-    ] = None,
-) -> None:
-    """Write a transformer, kernel by kernel, as native YAML or (by suffix .txt) DFModel text.
-
-    Without `--system` only the workload section is written, to be completed by hand.
-
-    Example: `crosstack generate llm --hidden 4096 --heads 32 --sequence 2048 -o llama.yaml`
-    """
-    from crosstack.io.native import write_workload
-
-    if output is not None:
-        _check_suffix("--output", output, (*YAML_SUFFIXES, *DFMODEL_SUFFIXES))
-        check_outputs(system, {"--output": output})
-        if system is None:
-            _check_suffix("--output", output, YAML_SUFFIXES, "; DFModel text needs --system FILE")
-    if head_size is None:
-        check_number("--hidden", hidden, hidden >= 1, "a whole number, at least 1")
-        divides = 1 <= heads <= hidden and hidden % heads == 0
-        check_number("--heads", heads, divides, f"a divisor of --hidden {hidden}, or --head-size")
-        head_size = hidden // heads
-    with options_named(_LLM_OPTIONS):
-        workload = crosstack.llm(
-            hidden=hidden,
-            sequence_length=sequence,
-            n_heads=heads,
-            head_size=head_size,
-            n_layers=layers,
-            global_batch_size=batch,
-            training=not forward,
-            word=word,
-            layers_in_graph=layers_in_graph,
-        )
-    if system is None:
-        text, note = write_workload(workload), "; add a system section (see examples/) to map it"
-    else:
-        text, note = _task_text(_on_machine(workload, system), output), ""
-    if output is None:
-        typer.echo(text, nl=False)
-    else:
-        write((output, text), note=note)
 
 
 @app.command("rules")
@@ -356,17 +301,6 @@ def validate(
 
 # ---------------------------------------------------------------- pieces
 
-_LLM_OPTIONS = {
-    "hidden": "--hidden",
-    "n_heads": "--heads",
-    "head_size": "--head-size",
-    "sequence_length": "--sequence",
-    "n_layers": "--layers",
-    "layers_in_graph": "--layers-in-graph",
-    "global_batch_size": "--batch",
-    "word": "--word",
-}
-
 
 def _given_answer(task: crosstack.Task, result: Path, rules: str | None) -> crosstack.Answer:
     """Return the answer of a saved mapping, its problems under the name of the result."""
@@ -376,44 +310,6 @@ def _given_answer(task: crosstack.Task, result: Path, rules: str | None) -> cros
     chosen = result_rules(rules, result, data, task)
     with in_file(result):
         return given_answer(task, mapping_from_dict(data, task), rules=chosen)
-
-
-def _on_machine(workload: crosstack.Workload, system: Path) -> crosstack.Task:
-    """Return the workload with the machine, constraints and rules of a file."""
-    task = replace(crosstack.load(system), workload=workload)
-    pins = {
-        f"constraints.{section}.{kernel}": kernel
-        for section in ("partitions", "sharding")
-        for kernel, _ in getattr(task.constraints, section)
-    }
-    problems = [
-        Problem(f"{system}: {path}", "the generated workload has no such kernel.")
-        for path, kernel in pins.items()
-        if kernel not in workload.graph.index
-    ]
-    if problems:
-        raise InputError(problems)
-    return task
-
-
-def _task_text(task: crosstack.Task, target: Path | None) -> str:
-    """Return the text of a task in the format of a file's suffix, native YAML where there is none.
-
-    What the format cannot say is reported under the name of the file.
-    """
-    if target is None or target.suffix.lower() in YAML_SUFFIXES:
-        from crosstack.io import native
-
-        return native.write_task(task)
-    from crosstack.io import dfmodel
-
-    with in_file(target):
-        return dfmodel.write_task(task)
-
-
-def _check_suffix(option: str, path: Path, allowed: tuple[str, ...], because: str = "") -> None:
-    if path.suffix.lower() not in allowed:
-        raise InputError(Problem(option, f"got {path}; allowed: {', '.join(allowed)}{because}."))
 
 
 def _report(error: CrosstackError) -> None:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from crosstack.cli.inputs import in_file
+from crosstack.errors import InputError, Problem
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -14,9 +17,24 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from crosstack.evaluate.answer import Answer
+    from crosstack.mapping.mapping import Task
     from crosstack.mapping.search import Progress
 
-__all__ = ["Searching", "printable", "save", "show", "show_answer", "write"]
+__all__ = [
+    "DFMODEL_SUFFIXES",
+    "YAML_SUFFIXES",
+    "Searching",
+    "check_suffix",
+    "printable",
+    "save",
+    "show",
+    "show_answer",
+    "task_text",
+    "write",
+]
+
+YAML_SUFFIXES = (".yaml", ".yml")
+DFMODEL_SUFFIXES = (".txt", ".pbtxt")
 
 
 def printable(text: str) -> str:
@@ -72,6 +90,27 @@ def save(
 
         texts.append((svg_out, answer_svg(answer)))
     write(*texts)
+
+
+def check_suffix(option: str, path: Path, allowed: tuple[str, ...], because: str = "") -> None:
+    """Refuse a file whose suffix says another format; ``because`` tells why."""
+    if path.suffix.lower() not in allowed:
+        raise InputError(Problem(option, f"got {path}; allowed: {', '.join(allowed)}{because}."))
+
+
+def task_text(task: Task, target: Path | None) -> str:
+    """Return the text of a task in the format of a file's suffix, native YAML where there is none.
+
+    What the format cannot say is reported under the name of the file.
+    """
+    if target is None or target.suffix.lower() in YAML_SUFFIXES:
+        from crosstack.io import native
+
+        return native.write_task(task)
+    from crosstack.io import dfmodel
+
+    with in_file(target):
+        return dfmodel.write_task(task)
 
 
 class Searching:

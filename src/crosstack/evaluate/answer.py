@@ -66,6 +66,7 @@ class Answer:
             "price_usd": _bill(e.price),
             "power_w": _bill(e.power),
             "layer_time_s": e.layer_time,
+            "latency_s": e.latency,
             "partition_times_s": [p.time for p in e.partitions],
             "parallelism": {
                 "tp": m.degree(Parallelism.TENSOR),
@@ -88,9 +89,23 @@ class Answer:
             "memory_capacity_b": _finite(e.memory_capacity),
             "memory_intensity_flop_per_b": _finite(e.memory_intensity),
             "network_intensity_flop_per_b": _finite(e.network_intensity),
+            "pipeline_stages": [
+                {
+                    "number": s.number,
+                    "kernels": list(s.kernels),
+                    "partitions": list(s.partitions),
+                    "time_s": s.time,
+                    "work_time_s": s.work_time,
+                    "transfer_time_s": s.transfer_time,
+                    "bound_by": s.bound_by,
+                    "memory_used_b": s.memory_used,
+                }
+                for s in e.stages
+            ],
             "partitions": [
                 {
                     "number": p.number,
+                    "pipeline_stage": p.stage,
                     "kernels": list(p.kernels),
                     "time_s": p.time,
                     "compute_time_s": p.compute_time,
@@ -109,6 +124,7 @@ class Answer:
                 {
                     "name": k.name,
                     "partition": k.partition,
+                    "pipeline_stage": None if m.stages is None else m.stages[i],
                     "sharding": k.sharding.value,
                     "m": k.m,
                     "k": k.k,
@@ -123,7 +139,7 @@ class Answer:
                     "stages": k.stages,
                     "weight_cuts": k.weight_cuts,
                 }
-                for k in e.kernels
+                for i, k in enumerate(e.kernels)
             ],
         }
 
@@ -320,6 +336,7 @@ def given_answer(task: Task, mapping: Mapping, rules: ModelRules | str | None = 
             "number of tiles",
             "sharding",
             "partitions",
+            *(() if mapping.stages is None else ("stages",)),
         ),
         runtime=0.0,
     )

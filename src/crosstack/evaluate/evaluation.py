@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from crosstack.system.prices import Bill
 from crosstack.workload.graph import Axis
 
-__all__ = ["Evaluation", "KernelTerms", "PartitionTerms"]
+__all__ = ["Evaluation", "KernelTerms", "PartitionTerms", "StageTerms"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class PartitionTerms:
 
     Times in [s]; ``memory_traffic`` is of one chip, one sequence [B]; ``sram_used`` and
     ``memory_used`` are the demand while it runs. [B] ``bound_by`` is ``compute``, ``memory`` or
-    ``network``.
+    ``network``; ``stage`` the pipeline stage, None where stages hold whole copies of the graph.
     """
 
     number: int
@@ -58,6 +58,26 @@ class PartitionTerms:
     sram_capacity: float
     memory_used: float
     cores_used: int | None
+    stage: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTerms:
+    """One pipeline stage that holds a part of the graph, for one microbatch.
+
+    ``partitions`` are numbers. ``work_time`` is that of its partitions, ``transfer_time`` of what
+    it sends on, ``time`` of both; times in [s]. ``bound_by`` is ``work`` or ``transfer``, the
+    longer; ``memory_used`` what one of its chips needs at most. [B]
+    """
+
+    number: int
+    kernels: tuple[str, ...]
+    partitions: tuple[int, ...]
+    work_time: float
+    transfer_time: float
+    time: float
+    bound_by: str
+    memory_used: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +98,11 @@ class Evaluation:
         1 + the share of time the pipeline idles. [1]
     stage_transfer_time : float
         Passing activations between stages: for one microbatch under rules that pay every
-        microbatch, for the whole iteration otherwise. [s]
+        microbatch, for the whole iteration otherwise; the longest where stages differ. [s]
     time : float
         One iteration. [s]
+    latency : float
+        One microbatch, from the first layer to the last, nothing else in its way. [s]
     work : float
         FLOP of one iteration on all chips. [FLOP]
     utilization : float
@@ -94,6 +116,8 @@ class Evaluation:
     memory_intensity, network_intensity : float
         FLOP per byte moved to and from main memory, and per byte of collectives; infinite where
         nothing moves. [FLOP/B]
+    stages : tuple
+        Terms of the stages that hold one copy of the graph; empty where a stage holds whole copies.
     """
 
     kernels: tuple[KernelTerms, ...]
@@ -106,6 +130,7 @@ class Evaluation:
     bubble_factor: float
     stage_transfer_time: float
     time: float
+    latency: float
     work: float
     utilization: float
     throughput: float
@@ -115,3 +140,4 @@ class Evaluation:
     power: Bill
     memory_intensity: float
     network_intensity: float
+    stages: tuple[StageTerms, ...] = ()

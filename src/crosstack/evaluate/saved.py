@@ -37,6 +37,7 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
     for i, row in enumerate(rows):
         if "partition" not in row:
             problems.append(Problem(f"kernels[{i}].partition", "missing from the result."))
+    stages = _given_stages(rows, problems)
     if problems:
         raise InputError(problems)
     return Mapping(
@@ -47,6 +48,7 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
         sharding=tuple(axis for axis in axes if axis is not None),
         partitions=tuple(row["partition"] for row in rows),
         cores=_given_cores(rows, task),
+        stages=stages,
     )
 
 
@@ -125,3 +127,21 @@ def _given_cores(rows: list[dict[str, Any]], task: Task) -> tuple[tuple[int, int
     found = [(row.get("lanes"), row.get("stages")) for row in rows]
     dealt = tuple((a, b) for a, b in found if a is not None and b is not None)
     return dealt if len(dealt) == len(rows) else None
+
+
+def _given_stages(rows: list[dict[str, Any]], problems: list[Problem]) -> tuple[int, ...] | None:
+    """Return the pipeline stages of a saved answer, where it splits the graph."""
+    stages = [row.get("pipeline_stage") for row in rows]
+    if all(stage is None for stage in stages):
+        return None
+    for i, stage in enumerate(stages):
+        if not isinstance(stage, int) or isinstance(stage, bool) or stage < 0:
+            problems.append(
+                Problem(
+                    f"kernels[{i}].pipeline_stage",
+                    f"got {stage!r}; allowed: a whole number, at least 0, or null for all kernels.",
+                )
+            )
+            if len(problems) >= MOST_PROBLEMS:
+                break
+    return tuple(stage for stage in stages if isinstance(stage, int))

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from crosstack.errors import InfeasibleError, InputError, Problem, require
-from crosstack.evaluate.evaluation import Evaluation, KernelTerms, PartitionTerms
+from crosstack.evaluate.evaluation import Evaluation, KernelTerms, PartitionTerms, StageTerms
+from crosstack.evaluate.stages import stage_masks, stage_memory, stage_terms, stages_latency
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.arrays import AXES, GraphArrays, Ints, bits, graph_arrays
-from crosstack.model.iteration import iteration
+from crosstack.model.iteration import iteration, latency, split_iteration
 from crosstack.model.options import CONVERSIONS, Options, axis_codes, make_options
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
     cycles,
-    live_size,
+    live_sizes,
     make_load,
+    one_by_one,
     partition_cost,
 )
-from crosstack.model.plan import Plan, make_plan
+from crosstack.model.placed import placed_use, plan_of
+from crosstack.model.plan import Plan
 from crosstack.model.rules import ModelRules
 from crosstack.system.prices import system_power, system_price
 from crosstack.system.system import System
-from crosstack.workload.graph import Axis, Collective, Workload
+from crosstack.workload.graph import Axis, Collective, Placement, Workload
 
 __all__ = ["evaluate"]
 
@@ -56,25 +60,36 @@ def evaluate(
     plan = _checked_plan(workload, system, mapping, rules, arrays)
     options = make_options(workload, arrays, plan, mapping.n_tiles, rules)
     codes = axis_codes(mapping.sharding)
-    _check_axes(arrays, options, codes, plan)
+    _check_axes(workload, arrays, options, codes, plan)
     load = make_load(workload, system, arrays, plan, options, codes, rules)
     numbers, masks = _partition_masks(arrays, mapping)
+    stages = stage_masks(arrays, mapping, plan)
+    if system.memory.has_second and max(_memory(load, plan, masks, stages)) > (
+        system.memory.room(spilled=False) * (1 + 1e-12)
+    ):
+        plan = replace(plan, spilled=True)
+        load = make_load(workload, system, arrays, plan, options, codes, rules)
+    if len(masks) == arrays.n:
+        load = one_by_one(load, rules)
     cores = None if mapping.cores is None else dict(enumerate(mapping.cores))
-    costs = [partition_cost(load, mask, cores) for mask in masks]
-    partitions, most_alive = [], 0.0
-    before = 0
-    for number, mask, cost in zip(numbers, masks, costs, strict=True):
-        alive = live_size(load, before, mask) * plan.microbatch_size
-        most_alive = max(most_alive, alive)
-        partitions.append(_partition(load, number, mask, cost, load.memory_static + alive))
-        before |= mask
-    _check_fit(system, load, partitions, costs)
+    costs = [partition_cost(load, mask, cores, stage=_stage_of(mask, stages)[1]) for mask in masks]
+    memory = _memory(load, plan, masks, stages)
+    partitions = [
+        _partition(load, number, mask, cost, used, _stage_of(mask, stages)[0])
+        for number, mask, cost, used in zip(numbers, masks, costs, memory, strict=True)
+    ]
+    capacity = system.memory.room(spilled=plan.spilled)
+    _check_fit(capacity, load, partitions, costs)
     layer_time = sum(cost.time for cost in costs)
     total = iteration(plan, layer_time, system.chip.overlap, rules)
-    capacity = system.memory.capacity
+    split: tuple[StageTerms, ...] = ()
+    if stages is not None:
+        split = stage_terms(load, plan, stages, numbers, masks, costs, memory)
+        slowest, sent = max(s.time for s in split), max(s.transfer_time for s in split)
+        total = split_iteration(plan, slowest, sent, len(stages))
     work = workload.work
     traffic = sum(cost.traffic for cost in costs)
-    moved = _network_bytes(arrays, options, codes)
+    moved = _network_bytes(workload, arrays, options, codes)
     chip_work = float(options.work[np.arange(arrays.n), codes].sum())
     return Evaluation(
         kernels=_kernels(workload, arrays, options, codes, load, mapping.partitions, masks, costs),
@@ -87,15 +102,17 @@ def evaluate(
         bubble_factor=total.bubble_factor,
         stage_transfer_time=total.transfer,
         time=total.time,
+        latency=stages_latency(plan, split) if split else latency(plan, layer_time),
         work=work,
         utilization=work / total.time / system.n_chips / system.chip.peak_throughput,
         throughput=workload.global_batch_size / total.time,
-        memory_used=load.memory_static + most_alive,
-        memory_capacity=math.inf if capacity is None else capacity,
+        memory_used=max(memory),
+        memory_capacity=capacity,
         price=system_price(system, plan.sizes),
         power=system_power(system, plan.sizes),
         memory_intensity=chip_work / traffic if traffic else math.inf,
         network_intensity=chip_work / moved if moved else math.inf,
+        stages=split,
     )
 
 
@@ -132,6 +149,7 @@ def _checked_plan(
                     Problem(f"mapping.sizes[{i}]", f"got {size}; the network has {dimension.size}.")
                 )
             use = mapping.parallelism[i]
+            placed = placed_use(workload.placement)
             if dimension.parallelism not in (None, use):
                 problems.append(
                     Problem(
@@ -139,9 +157,16 @@ def _checked_plan(
                         f"got {use.value}; the network gives {dimension.parallelism}.",
                     )
                 )
+            elif placed not in (None, use):
+                problems.append(
+                    Problem(
+                        f"mapping.parallelism[{i}]",
+                        f"got {use.value}; allowed for placement {workload.placement}: {placed}.",
+                    )
+                )
     if problems:
         raise InputError(problems)
-    plan = make_plan(
+    plan = plan_of(
         workload, system, mapping.sizes, mapping.parallelism, mapping.microbatch_size, rules
     )
     require(
@@ -154,8 +179,10 @@ def _checked_plan(
     return plan
 
 
-def _check_axes(arrays: GraphArrays, options: Options, codes: Ints, plan: Plan) -> None:
-    if plan.tensor == 1:
+def _check_axes(
+    workload: Workload, arrays: GraphArrays, options: Options, codes: Ints, plan: Plan
+) -> None:
+    if plan.tensor == 1 and workload.placement is Placement.SEARCHED:
         return
     problems = [
         Problem(
@@ -191,7 +218,7 @@ def _partition_masks(arrays: GraphArrays, mapping: Mapping) -> tuple[list[int], 
 
 
 def _partition(
-    load: ChipLoad, number: int, mask: int, cost: PartitionCost, memory: float
+    load: ChipLoad, number: int, mask: int, cost: PartitionCost, memory: float, stage: int | None
 ) -> PartitionTerms:
     terms = {"compute": cost.compute, "memory": cost.memory, "network": cost.network}
     return PartitionTerms(
@@ -207,11 +234,28 @@ def _partition(
         sram_capacity=load.sram_capacity,
         memory_used=memory,
         cores_used=None if cost.cores is None else sum(a * b for _, a, b in cost.cores),
+        stage=stage,
     )
 
 
+def _stage_of(mask: int, stages: list[int] | None) -> tuple[int | None, int | None]:
+    """Number of the stage that holds a partition, and its kernels; None where it holds all."""
+    for number, stage in enumerate(stages or ()):
+        if stage & mask:
+            return number, stage
+    return None, None
+
+
+def _memory(load: ChipLoad, plan: Plan, masks: list[int], stages: list[int] | None) -> list[float]:
+    """Bytes of main memory that one chip needs while each partition runs. [B]"""
+    return [
+        stage_memory(load, _stage_of(mask, stages)[1]) + alive * plan.microbatch_size
+        for mask, alive in zip(masks, live_sizes(load, masks), strict=True)
+    ]
+
+
 def _check_fit(
-    system: System,
+    capacity: float,
     load: ChipLoad,
     partitions: list[PartitionTerms],
     costs: list[PartitionCost],
@@ -238,8 +282,7 @@ def _check_fit(
                 f"{', ...' if len(partition.kernels) > 4 else ''})",
                 levers=levers,
             )
-        capacity = system.memory.capacity
-        if capacity is not None and partition.memory_used > capacity * (1 + 1e-12):
+        if partition.memory_used > capacity * (1 + 1e-12):
             raise InfeasibleError(
                 resource="main memory",
                 demand=partition.memory_used,
@@ -250,9 +293,10 @@ def _check_fit(
             )
 
 
-def _network_bytes(arrays: GraphArrays, options: Options, codes: Ints) -> float:
+def _network_bytes(workload: Workload, arrays: GraphArrays, options: Options, codes: Ints) -> float:
     rows = np.arange(arrays.n)
     moved = float((options.bytes_moved[rows, codes]).sum())
+    moved += sum(c.size for k in workload.graph.kernels for c in k.communications if not c.periodic)
     if len(arrays.source):
         edges = np.arange(len(arrays.source))
         moved += float(options.edge_bytes[edges, codes[arrays.source], codes[arrays.target]].sum())

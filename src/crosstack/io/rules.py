@@ -16,13 +16,13 @@ from pydantic import create_model
 from crosstack.errors import InputError, Problem
 from crosstack.io.files import in_file, read_text
 from crosstack.io.native.problems import collecting, validate
-from crosstack.io.native.schema import Bytes, Count, FileModel, Flag, Text, one_of
+from crosstack.io.native.schema import Bytes, FileModel, Flag, Index, Text, one_of
 from crosstack.io.yaml_tree import Tree, parse_yaml
 from crosstack.model.rules import RULES, ModelRules, rules_named
 
 __all__ = ["read_rules"]
 
-_KINDS: dict[type, Any] = {bool: Flag, int: Count, float: Bytes, str: Text}
+_KINDS: dict[type, Any] = {bool: Flag, int: Index, float: Bytes, str: Text}
 
 
 def _file_model() -> type[FileModel]:

@@ -15,17 +15,28 @@ import numpy as np
 
 from crosstack.mapping.fusion import Fusion, Slots, fuse, make_problem, simple_bound
 from crosstack.mapping.ideals import IdealTables
-from crosstack.mapping.joint import UNKNOWN, Joint, joint_bound, make_choices
+from crosstack.mapping.joint import UNKNOWN, Joint, joint_bound
+from crosstack.mapping.layouts import make_choices
 from crosstack.mapping.mapping import Constraints, Mapping
+from crosstack.mapping.pipeline import (
+    StageSplit,
+    fullest_stage,
+    least_memory,
+    make_stage_problem,
+    split,
+)
 from crosstack.mapping.sharding import dominated_axes, eliminate, with_given
+from crosstack.mapping.spans import on_one_chip
 from crosstack.model.arrays import AXES, Floats, GraphArrays, Ints, bits
-from crosstack.model.iteration import iteration, layer_time_below
+from crosstack.model.iteration import layer_time_below, least_time
 from crosstack.model.options import Options, make_options
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
-    live_size,
+    alone_sram,
+    live_sizes,
     make_load,
+    one_by_one,
     partition_cost,
     relaxed_load,
 )
@@ -49,6 +60,7 @@ class Box:
     n_tiles: int
     domains: Domains | None
     tiled: bool = False
+    tried: bool = False  # with whole shardings
     fused: bool = False
 
 
@@ -90,9 +102,10 @@ class Boxes:
     mapping: Mapping | None = None
     lack: Lack = field(default_factory=Lack)
     tables: dict[object, IdealTables | None] = field(default_factory=dict)
-    options: dict[tuple[int, int], Options] = field(default_factory=dict)
+    options: dict[tuple[int, int], tuple[Plan, Options]] = field(default_factory=dict)
     useful_tiles: dict[int, list[int]] = field(default_factory=dict)
     fewest_bytes: float | None = None
+    plans_made: int = 0
     left_bound: float = math.inf
     shared: Any = None
 
@@ -104,19 +117,21 @@ class Boxes:
         if key not in self.options:
             if len(self.options) > 512:
                 self.options.clear()
-            self.options[key] = make_options(self.workload, self.arrays, plan, n_tiles, self.rules)
-        return self.options[key]
+            options = make_options(self.workload, self.arrays, plan, n_tiles, self.rules)
+            self.options[key] = plan, options  # a plan that is kept leaves its id to no other
+        return self.options[key][1]
 
     def load(self, box: Box, codes: Ints) -> ChipLoad:
         """Return the load of a box under one sharding."""
         options = self.table(box.plan, box.n_tiles)
-        return make_load(
+        load = make_load(
             self.workload, self.system, self.arrays, box.plan, options, codes, self.rules
         )
+        return one_by_one(load, self.rules) if self.unfused else load
 
     def total(self, plan: Plan, layer_time: float) -> float:
-        """Return the iteration time for a layer time. [s]"""
-        return iteration(plan, layer_time, self.system.chip.overlap, self.rules).time
+        """Return the iteration time for a layer time; the least of stages that split it. [s]"""
+        return least_time(plan, layer_time, self.system.chip.overlap, self.rules)
 
     def target(self) -> float:
         """Only times below this are of interest. [s]"""
@@ -156,7 +171,7 @@ class Boxes:
         edges = (self.arrays.source, self.arrays.target, options.edge_bytes)
         found = eliminate(domains, options.bytes_moved, edges)
         limit = found.bound * (1 + PROOF)
-        _, best = next(found.solutions())
+        best = found.best()
         kept = list(domains)
         for i, domain in enumerate(domains):
             if len(domain) > 1:
@@ -185,7 +200,7 @@ class Boxes:
 
     def _relaxed(self, box: Box) -> ChipLoad:
         assert box.domains is not None
-        return relaxed_load(
+        load = relaxed_load(
             self.workload,
             self.system,
             self.arrays,
@@ -194,6 +209,7 @@ class Boxes:
             box.domains,
             self.rules,
         )
+        return one_by_one(load, self.rules) if self.unfused else load
 
     def _network(self, domains: Domains, options: Options) -> float:
         if not self.rules.fan_out_copies and _several_readers(self.arrays):
@@ -215,9 +231,14 @@ class Boxes:
         return found <= self.fewest_bytes * (1 + PROOF)
 
     def _fits(self, load: ChipLoad, box: Box) -> bool:
-        capacity = self.system.memory.capacity
-        if capacity is not None and load.memory_static > capacity:
-            plan = box.plan
+        capacity = self.system.memory.room(spilled=box.plan.spilled)
+        plan = box.plan
+        if plan.graph_stages > 1:
+            least = least_memory(load, plan.graph_stages)
+            if least > capacity:
+                self._offer_stage(box, least)
+                return False
+        elif load.memory_static > capacity:
             self.lack.offer(
                 "main memory",
                 load.memory_static,
@@ -233,11 +254,24 @@ class Boxes:
             return False
         good = True
         for i in range(load.n):
+            if load.unit is None and alone_sram(load, i) <= load.sram_capacity:
+                continue
             cost = partition_cost(load, 1 << i)
             if not cost.fits:
                 self._offer_alone(load, i, cost)
                 good = False
         return good
+
+    def _offer_stage(self, box: Box, demand: float) -> None:
+        plan = box.plan
+        self.lack.offer(
+            "main memory",
+            demand,
+            self.system.memory.room(spilled=plan.spilled),
+            f"the fullest of {plan.graph_stages} stages that hold the graph at tensor "
+            f"{plan.tensor} x pipeline {plan.pipeline} x data {plan.data},",
+            ("more pipeline stages", "more tensor parallelism", "more memory a chip"),
+        )
 
     def _offer_alone(self, load: ChipLoad, i: int, cost: PartitionCost) -> None:
         if cost.sram > load.sram_capacity:
@@ -269,20 +303,73 @@ class Boxes:
             bound_only=bound_only,
         )
 
+    def spread(
+        self, box: Box, load: ChipLoad, limit: float, *, bound_only: bool = False
+    ) -> StageSplit | None:
+        """Return the best stages of a box that splits the graph, below an iteration time. [s]"""
+        fusion = make_problem(load, slots=self.slots, separate_directions=self.separate)
+        problem = make_stage_problem(
+            fusion,
+            box.plan,
+            capacity=self.system.memory.room(spilled=box.plan.spilled),
+            one_by_one=self.unfused,
+        )
+        found = split(
+            problem,
+            incumbent=limit,
+            cache=self.tables,
+            deadline=self.deadline,
+            bound_only=bound_only,
+        )
+        if found is None and math.isinf(limit):  # nothing at all fits
+            demand = fullest_stage(problem, self.tables)
+            if demand > problem.capacity:
+                self._offer_stage(box, demand)
+        return found
+
+    def settle(self, box: Box, codes: Ints, limit: float) -> float:
+        """Map a box with this sharding; return a bound on what is left below ``limit``. [s]"""
+        load = self.load(box, codes)
+        if box.plan.graph_stages > 1:
+            spread = self.spread(box, load, limit)
+            if spread is None:
+                return math.inf
+            self.offer_stages(box, codes, spread)
+            return math.inf if spread.proved else spread.bound
+        found = self.fused(load, self.layer_limit(box.plan, limit))
+        if found is None:
+            return math.inf
+        if found.partitions:
+            self.offer(box, codes, found.partitions, found.time)
+        return math.inf if found.proved else self.total(box.plan, found.bound)
+
     def _rooms(self, load: ChipLoad, masks: tuple[int, ...]) -> bool:
         """Whether the tensors alive in each partition fit the main memory."""
         if sum(flow.total for flow in load.flows) <= load.memory_limit:
             return True
-        before = 0
-        for mask in masks:
-            if live_size(load, before, mask) > load.memory_limit * (1 + 1e-12):
-                return False
-            before |= mask
-        return True
+        return max(live_sizes(load, masks)) <= load.memory_limit * (1 + 1e-12)
 
     def offer(self, box: Box, codes: Ints, partitions: tuple[int, ...], layer: float) -> None:
         """Keep a mapping if it is the best so far."""
-        total = self.total(box.plan, layer)
+        self._keep(box, codes, self.total(box.plan, layer), partitions, None)
+
+    def offer_stages(self, box: Box, codes: Ints, found: StageSplit) -> None:
+        """Keep a mapping whose stages split the graph if it is the best so far."""
+        stages = [0] * self.arrays.n
+        for number, masks in enumerate(found.stages):
+            for i in bits(sum(masks)):
+                stages[i] = number
+        partitions = tuple(mask for masks in found.stages for mask in masks)
+        self._keep(box, codes, found.time, partitions, tuple(stages))
+
+    def _keep(
+        self,
+        box: Box,
+        codes: Ints,
+        total: float,
+        partitions: tuple[int, ...],
+        stages: tuple[int, ...] | None,
+    ) -> None:
         if not total < self.incumbent():
             return
         numbers = [0] * self.arrays.n
@@ -300,11 +387,13 @@ class Boxes:
             n_tiles=box.n_tiles,
             sharding=tuple(AXES[c] for c in codes.tolist()),
             partitions=tuple(numbers),
+            stages=stages,
         )
 
     def complete(self, box: Box) -> None:
         """Try whole shardings of a box: the best for weighted sums of its terms."""
         assert box.domains is not None
+        box.tried = True
         options = self.table(box.plan, box.n_tiles)
         peak = self.system.chip.peak_throughput * (self.system.chip.utilization or 1.0)
         rest = options.work / peak + options.output_total / self.system.memory.bandwidth
@@ -317,15 +406,11 @@ class Boxes:
                 nodes = nodes + scale * options.bytes_moved
                 cost = cost + scale * options.edge_bytes
             edges = (self.arrays.source, self.arrays.target, cost)
-            _, codes = next(eliminate(box.domains, nodes, edges).solutions())
+            codes = eliminate(box.domains, nodes, edges).best()
             if codes.tobytes() in tried:
                 continue
             tried.add(codes.tobytes())
-            load = self.load(box, codes)
-            limit = self.layer_limit(box.plan, self.incumbent())
-            found = self.fused(load, limit)
-            if found is not None and found.partitions:
-                self.offer(box, codes, found.partitions, found.time)
+            self.settle(box, codes, self.incumbent())
 
     def fuse_box(self, box: Box, *, root: bool = True) -> float:
         """Fuse a box; return a bound on the iteration time of what is left in it. [s]
@@ -333,30 +418,31 @@ class Boxes:
         ``root``: whether the box is a whole plan, worth the dearest bound.
         """
         assert box.domains is not None
-        limit = self.layer_limit(box.plan, self.target())
         if all(len(d) == 1 for d in box.domains):
             codes = np.array([d[0] for d in box.domains], dtype=np.int64)
-            found = self.fused(self.load(box, codes), limit)
+            return self.settle(box, codes, self.target())
+        load = self._relaxed(box)
+        limit = self.layer_limit(box.plan, self.target())
+        if box.plan.graph_stages > 1:
+            spread = self.spread(box, load, self.target(), bound_only=True)
+            if spread is None:
+                return math.inf
+            bound, load = spread.bound, on_one_chip(load)
+        else:
+            found = self.fused(load, limit, bound_only=True)
             if found is None:
                 return math.inf
-            if found.partitions:
-                self.offer(box, codes, found.partitions, found.time)
-            if found.proved:
-                return math.inf
-            return self.total(box.plan, found.bound)
-        load = self._relaxed(box)
-        found = self.fused(load, limit, bound_only=True)
-        if found is None:
-            return math.inf
-        bound = found.bound
+            bound = self.total(box.plan, found.bound)
         if root or self.arrays.n <= SMALL_GRAPH:
-            joint = self._joint(box, load, limit)
-            bound = max(bound, joint.bound)
-            if root and joint.axes and math.isfinite(bound):
+            joint = self._joint(box, load, limit, with_axes=root)
+            if math.isinf(joint.bound):
+                return math.inf
+            bound = max(bound, self.total(box.plan, joint.bound))
+            if root and joint.axes:
                 self._try(box, joint.axes)
-        return self.total(box.plan, bound) if math.isfinite(bound) else math.inf
+        return bound
 
-    def _joint(self, box: Box, load: ChipLoad, limit: float) -> Joint:
+    def _joint(self, box: Box, load: ChipLoad, limit: float, *, with_axes: bool) -> Joint:
         """Bound the layer time of a box by a path that knows which layouts agree."""
         assert box.domains is not None
         if self.unfused or self.rules.fan_out_copies or not math.isfinite(limit):
@@ -365,7 +451,9 @@ class Boxes:
         if choices is None:
             return UNKNOWN
         problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
-        return joint_bound(problem, choices, limit=limit, deadline=self.deadline)
+        return joint_bound(
+            problem, choices, limit=limit, deadline=self.deadline, with_axes=with_axes
+        )
 
     def _try(self, box: Box, axes: dict[int, int]) -> None:
         """Fuse a box with the sharding a bound was reached with."""
@@ -373,10 +461,9 @@ class Boxes:
         options = self.table(box.plan, box.n_tiles)
         domains = [(axes[i],) if i in axes else d for i, d in enumerate(box.domains)]
         edges = (self.arrays.source, self.arrays.target, options.edge_time)
-        _, codes = next(eliminate(domains, options.network_time, edges).solutions())
-        found = self.fused(self.load(box, codes), self.layer_limit(box.plan, self.incumbent()))
-        if found is not None and found.partitions:
-            self.offer(box, codes, found.partitions, found.time)
+        codes = eliminate(domains, options.network_time, edges).best()
+        # Without a limit: moves start from sequences that are not yet good enough.
+        self.settle(box, codes, math.inf)
 
     def halve(self, box: Box) -> Iterator[Box]:
         """Split a box on the kernel whose axes differ most."""
@@ -408,7 +495,7 @@ class Boxes:
             else [options.m, options.k, options.columns]
         )
         terms = [
-            *size, options.output_tile, options.output_total, options.weight,
+            *size, options.output_tile, options.output_total, options.weight, options.cache,
             options.network_time, options.data_time,
         ]  # fmt: skip
         # Readers of one tensor may share a conversion, so each kind counts on its own.

@@ -41,13 +41,16 @@ from crosstack.mapping.ideals import (
     make_tables,
     topological_chains,
 )
+from crosstack.mapping.layouts import only_choice
 from crosstack.mapping.mapping import Constraints
+from crosstack.mapping.parts import parts_bound
 from crosstack.mapping.steps import TOLERANCE, Steps, least_compute
 from crosstack.mapping.wide import (
     Core,
     Slots,
     core_of,
     improve,
+    make_gates,
     segment,
     triggered_masks,
     triggers_from,
@@ -56,11 +59,22 @@ from crosstack.model.arrays import GraphArrays, bits
 from crosstack.model.partition import ChipLoad, combine
 from crosstack.model.rules import ModelRules
 
-__all__ = ["Fusion", "FusionProblem", "Slots", "fuse", "make_problem", "make_slots", "simple_bound"]
+__all__ = [
+    "Fusion",
+    "FusionProblem",
+    "Slots",
+    "all_ideals",
+    "fuse",
+    "make_problem",
+    "make_slots",
+    "simple_bound",
+    "valid_ideals",
+]
 
 MOST_CELLS = 6_000_000  # of one table over ideals: about 50 MB
 LONG_GRAPH = 400  # kernels above which orders are cut into segments without tables
 MOST_ROUNDS = 4
+MANY_IDEALS = 8_000  # above which one round of them has to do
 PRICES = (1.0, 0.8)  # of idle compute, in the bound for deferrable kernels
 
 
@@ -183,7 +197,7 @@ def _shortest_chain(
     best = np.full((layers, n_ideals), math.inf)
     parent = np.full((layers, n_ideals), -1, dtype=np.int64)
     best[0, 0] = 0.0
-    valid = None if slots is None else _valid(slots, tables)
+    valid = None if slots is None else valid_ideals(slots, tables)
     limit = incumbent
     last = n_ideals - 1
     rest = steps.sums.rest
@@ -225,7 +239,7 @@ def _shortest_chain(
     return (found, _path(tables, parent, layers, last, slots)), True
 
 
-def _valid(slots: Slots, tables: IdealTables) -> NDArray[np.bool_]:
+def valid_ideals(slots: Slots, tables: IdealTables) -> NDArray[np.bool_]:
     """Whether an ideal may stand after p partitions, shape (count + 1, N)."""
     valid = np.zeros((slots.count + 1, len(tables.masks)), dtype=np.bool_)
     first, last = np.array(slots.first), np.array(slots.last)
@@ -313,7 +327,7 @@ def fuse(
             return None
         if exact and cut is not None:
             return Fusion(partitions=cut[1], time=cut[0], bound=cut[0])
-    tables = _all_ideals(problem, most_ideals, cache)
+    tables = all_ideals(problem, most_ideals, cache)
     best = None
     if math.isinf(limit) or not (bound_only or tables is not None):  # else there is an incumbent
         best = _heuristic(problem, limit, cache, deadline)
@@ -364,7 +378,7 @@ def _shape(problem: FusionProblem) -> object:
     return problem.order.preds, flows
 
 
-def _all_ideals(
+def all_ideals(
     problem: FusionProblem, most: int, cache: dict[object, IdealTables | None]
 ) -> IdealTables | None:
     """Return the tables of all ideals, or None where there are too many."""
@@ -420,10 +434,14 @@ def _fuse_wide(
     small = FusionProblem(
         load=core.load, preds=core.order.preds, order=core.order, slots=core.slots(problem.slots)
     )
-    tables = _all_ideals(small, most, cache) if core.deferrable and core.kernels else None
+    tables = all_ideals(small, most, cache) if core.deferrable and core.kernels else None
     if tables is not None:
-        prices = PRICES[:1] if bound_only else PRICES
-        bound = max(bound, _bound_by_core(problem, core, small, tables, limit, deadline, prices))
+        alone = only_choice(load.n)
+        parts = parts_bound(load, order, alone, limit=limit, deadline=deadline)
+        if parts is None:
+            prices = PRICES[:1] if bound_only else PRICES
+            parts = _bound_by_core(problem, core, small, tables, limit, deadline, prices)
+        bound = max(bound, parts)
         if not bound < limit:
             return None if best is None else Fusion(partitions=best[1], time=best[0], bound=best[0])
     if tables is not None and not bound_only:
@@ -478,14 +496,18 @@ def core_steps(
     for i in left_out:
         needs = [number[k] for k in bits(order.preds[i]) if k in number]
         fill += tables.member[:, needs].all(axis=1) * compute[i]
+    gates = make_gates(load, order, core.kernels, tables, left_out)
     extra = 0.0
     if load.overlap is not Overlap.ALL and not load.network_takes_maximum:  # what never hides
         extra = sum(load.network[i] + load.data[i] for i in left_out)
     if load.overlap is Overlap.NONE:
         extra += sum(load.own_memory[i] for i in left_out)
         # Where cores are dealt out, they may compute beside the others.
-        return Steps(core.load, tables), extra + (work if load.staircases is None else 0.0)
-    return Steps(core.load, tables, price=price, fill=fill), price * work + extra
+        return Steps(core.load, tables, gates=gates), extra + (
+            work if load.staircases is None else 0.0
+        )
+    steps = Steps(core.load, tables, price=price, fill=fill, gates=gates)
+    return steps, price * work + extra
 
 
 def _rounds(
@@ -499,7 +521,7 @@ def _rounds(
     """Alternate exact sequences for fixed triggers with moves that find better triggers."""
     load, order = problem.load, problem.order
     triggers = triggers_from(core, order, None)
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MOST_ROUNDS if len(tables.masks) <= MANY_IDEALS else 1):
         masks = triggered_masks(core, order, tables.masks, triggers)
         steps = Steps(load, make_tables(masks, load.n, load.flows))
         found, complete = _shortest_chain(problem, steps, limit, deadline)

@@ -1,14 +1,16 @@
-"""A fusion problem as a mixed-integer program: the second opinion on the shortest path."""
+"""Fusion and stages as a mixed-integer program: the second opinion on the shortest paths."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from crosstack.mapping.fusion import FusionProblem
+from crosstack.mapping.pipeline import StageProblem
 from crosstack.model.arrays import bits
-from crosstack.solve.milp import FusionMilp, MilpFlow, MilpResult, solve_fusion
+from crosstack.solve.milp import FusionMilp, MilpFlow, MilpResult, StageMilp, solve_fusion
 
-__all__ = ["as_milp", "fusion_milp"]
+__all__ = ["as_milp", "fusion_milp", "stages_milp"]
 
 
 def as_milp(problem: FusionProblem, n_partitions: int) -> FusionMilp:
@@ -95,3 +97,40 @@ def fusion_milp(
     return solve_fusion(
         as_milp(problem, n_partitions), time_limit=time_limit, gap=gap, threads=threads
     )
+
+
+def stages_milp(
+    problem: StageProblem, per_stage: int, *, time_limit: float = math.inf, gap: float = 0.0
+) -> MilpResult:
+    """Minimise the slowest stage with HiGHS; a proof for at most ``per_stage`` partitions in each.
+
+    What the last stage hands to another copy of the graph is left out.
+
+    Parameters
+    ----------
+    problem : StageProblem
+        From `crosstack.mapping.pipeline.make_stage_problem`, without pinned partitions.
+    per_stage : int
+        Most partitions of a stage. [1]
+    time_limit : float
+        Seconds after which the best solution so far comes back with its bound. [s]
+    gap : float
+        Relative gap at which to stop. [1]
+
+    Raises
+    ------
+    InputError
+        If a kernel fits the SRAM only with its weight cut, which the program leaves out.
+    """
+    plan, load, count = problem.plan, problem.load, len(problem.slots)
+    fusion = replace(problem.fusion, load=replace(load, memory_limit=math.inf))
+    stages = StageMilp(
+        count=count,
+        kept=load.kept,
+        capacity=problem.capacity,
+        sequences=plan.microbatch_size,
+        fixed=plan.border.fixed,
+        per_byte=plan.border.per_byte,
+    )
+    data = replace(as_milp(fusion, count * per_stage), stages=stages)
+    return solve_fusion(data, time_limit=time_limit, gap=gap)

@@ -204,6 +204,7 @@ def collapse_twins(load: ChipLoad, preds: Sequence[int], keep_apart: Sequence[ob
             load.weight_time[i],
             load.sram[i],
             load.weight[i],
+            load.kept[i],
         )
         flows = [load.flows[f] for f in load.flows_of[i]]
         sizes = tuple(sorted((f.tile, f.total) for f in flows if f.producer == i))
@@ -224,16 +225,16 @@ def _twin_classes(
     Twins read the same tensors at the same depth and every tensor they make has one reader set of
     its own that is the same for both.
     """
-    n = len(preds)
-    labels = []
-    for i in range(n):
-        reads = tuple(
-            (f if len(readers) > 1 else -1, producer, dict(readers)[i])
-            for f, (producer, readers) in enumerate(shapes)
-            if i in dict(readers)
-        )
-        makes = tuple(sorted(tuple(sorted(r)) for producer, r in shapes if producer == i))
-        labels.append((preds[i], tuple(sorted(reads)), makes))
+    reads: list[list[tuple[int, int, int]]] = [[] for _ in preds]
+    makes: list[list[tuple[tuple[int, int], ...]]] = [[] for _ in preds]
+    for f, (producer, readers) in enumerate(shapes):
+        makes[producer].append(tuple(sorted(readers)))
+        for reader, depth in readers:
+            reads[reader].append((f if len(readers) > 1 else -1, producer, depth))
+    labels = [
+        (before, tuple(sorted(r)), tuple(sorted(m)))
+        for before, r, m in zip(preds, reads, makes, strict=True)
+    ]
     counts: dict[object, int] = {}
     for label in labels:
         counts[label] = counts.get(label, 0) + 1

@@ -104,6 +104,9 @@ class Mapping:
         Cores of each kernel: how many split M, how many split N. Left out, they are dealt so
         that the slowest kernel of each partition is as fast as possible; without meaning where
         the chip's utilization is given. [1]
+    stages : tuple of int, or None
+        The pipeline stage of every kernel within one copy of the graph, from 0; None where stages
+        hold whole copies. [1]
     """
 
     sizes: tuple[int, ...]
@@ -113,6 +116,7 @@ class Mapping:
     sharding: tuple[Axis, ...]
     partitions: tuple[int, ...]
     cores: tuple[tuple[int, int], ...] | None = None
+    stages: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         """Check shapes and numbers."""
@@ -144,6 +148,32 @@ class Mapping:
             )
         require_whole("microbatch_size", self.microbatch_size)
         require_whole("n_tiles", self.n_tiles)
+        if self.stages is not None:
+            self._check_stages(self.stages)
+
+    def _check_stages(self, stages: tuple[int, ...]) -> None:
+        count = len(self.partitions)
+        require(len(stages) == count, "stages", len(stages), f"one per kernel ({count})")
+        for i, stage in enumerate(stages):
+            require_whole(f"stages[{i}]", stage, minimum=0)
+        empty = set(range(max(stages, default=0))) - set(stages)
+        require(not empty, "stages", sorted(set(stages)), "numbers from 0, none left out")
+        held: dict[int, int] = {}
+        before = 0
+        for partition, stage in sorted(zip(self.partitions, stages, strict=True)):
+            require(
+                held.setdefault(partition, stage) == stage,
+                "stages",
+                f"{held[partition]} and {stage} for partition {partition}",
+                "one stage a partition",
+            )
+            require(
+                stage >= before,
+                "stages",
+                f"{stage} for partition {partition}, after stage {before}",
+                "stages in the order of their partitions",
+            )
+            before = stage
 
     def degree(self, parallelism: Parallelism) -> int:
         """Chips that ``parallelism`` uses: the product of its dimensions' sizes. [1]"""

@@ -17,13 +17,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from crosstack.model.plan import Plan, divisors, make_plan
+from crosstack.errors import InputError, Problem
+from crosstack.model.placed import placed_use, plan_of
+from crosstack.model.plan import Plan, divisors
 from crosstack.model.rules import ModelRules
 from crosstack.system.system import Parallelism, System
-from crosstack.workload.graph import Workload
+from crosstack.workload.graph import Placement, Workload
 
-__all__ = ["network_uses", "plans"]
+__all__ = ["Use", "may_split", "network_uses", "plans", "workload_uses"]
 
 
 def network_sizes(system: System) -> Iterator[tuple[int, ...]]:
@@ -65,23 +68,113 @@ def network_uses(
             yield sizes, uses
 
 
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One use of the network: sizes and parallelism of its dimensions, microbatch sizes to try.
+
+    The smallest, the largest and a middle size come first, to know early what they are good for;
+    the others ascend.
+    """
+
+    sizes: tuple[int, ...]
+    parallelism: tuple[Parallelism, ...]
+    microbatches: tuple[int, ...]
+
+    def plans(
+        self, microbatch: int, workload: Workload, system: System, rules: ModelRules
+    ) -> list[Plan]:
+        """Return the plans of one microbatch size: one, and one that fills the second memory."""
+        plan = plan_of(workload, system, self.sizes, self.parallelism, microbatch, rules)
+        if plan is None:
+            return []
+        tiers = (False, True) if system.memory.has_second else (False,)
+        return [replace(plan, spilled=spilled) for spilled in tiers]
+
+
+def workload_uses(
+    workload: Workload, system: System, microbatch_size: int | None
+) -> Iterator[Use | None]:
+    """Yield every use of the network; None for one that the workload has none for.
+
+    Pipelines longer than the model split every copy of a forward graph, into no more stages than
+    it has kernels; others only idle, so they are left out unless they are given. There may be
+    millions left out in a row, so a caller with little time is told of each.
+    """
+    batch = workload.global_batch_size
+    if workload.placement is not Placement.SEARCHED:
+        use = _placed_use(workload, system)
+        batch //= system.n_chips if workload.placement is Placement.BATCH else 1
+        tried = _tried(max(batch, 1), microbatch_size)
+        for sizes in network_sizes(system):
+            yield Use(sizes, (use,) * len(sizes), tried)
+        return
+    copies, most = workload.graph_repetitions, len(workload.graph)
+    given = _all_given(system)
+    for sizes, uses in network_uses(system):
+        data = stages = 1
+        for size, use in zip(sizes, uses, strict=True):
+            data *= size if use is Parallelism.DATA else 1
+            stages *= size if use is Parallelism.PIPELINE else 1
+        splits = 1 if workload.training else stages // copies
+        idle = stages > copies and not 2 <= splits <= most
+        if batch % data or (idle and not given):
+            yield None
+        else:
+            yield Use(sizes, uses, _tried(batch // data, microbatch_size))
+
+
+def _tried(batch: int, microbatch_size: int | None) -> tuple[int, ...]:
+    if microbatch_size:
+        return (microbatch_size,)
+    first, *others = divisors(batch)
+    if len(others) < 2:
+        return (first, *others)
+    last = others.pop()
+    return (first, last, others.pop(len(others) // 2), *others)
+
+
 def plans(
     workload: Workload, system: System, rules: ModelRules, microbatch_size: int | None
 ) -> Iterator[Plan]:
-    """Yield every plan: sizes, uses and microbatch size that divide the batch.
-
-    Pipelines longer than the model only idle, so they are left out unless they are given.
-    """
-    batch = workload.global_batch_size
-    for sizes, uses in network_uses(system):
-        pairs = list(zip(sizes, uses, strict=True))
-        data = math.prod(s for s, u in pairs if u is Parallelism.DATA)
-        stages = math.prod(s for s, u in pairs if u is Parallelism.PIPELINE)
-        given = all(d.parallelism is not None and d.size is not None for d in system.network)
-        if batch % data or (stages > workload.graph_repetitions and not given):
+    """Yield every plan: sizes, uses and microbatch size that divide the batch."""
+    for use in workload_uses(workload, system, microbatch_size):
+        if use is None:
             continue
-        sizes_tried = (microbatch_size,) if microbatch_size else divisors(batch // data)
-        for microbatch in sizes_tried:
-            plan = make_plan(workload, system, sizes, uses, microbatch, rules)
-            if plan is not None:
-                yield plan
+        for microbatch in use.microbatches:
+            yield from use.plans(microbatch, workload, system, rules)
+
+
+def may_split(workload: Workload, system: System) -> bool:
+    """Whether some use of the network splits every copy of the graph over several stages."""
+    if workload.training or workload.placement is not Placement.SEARCHED:
+        return False
+    fixed = math.prod(d.size for d in system.network if d.size is not None)
+    degrees = {1}
+    for d in system.network:
+        sizes = divisors(system.n_chips // fixed) if d.size is None else (d.size,)
+        if d.parallelism is None:
+            sizes = (1, *sizes)
+        if d.parallelism in (None, Parallelism.PIPELINE):
+            degrees = {a * b for a in degrees for b in sizes if system.n_chips % (a * b) == 0}
+    most = max(degrees) if _all_given(system) else len(workload.graph)
+    return any(2 <= degree // workload.graph_repetitions <= most for degree in degrees)
+
+
+def _all_given(system: System) -> bool:
+    return all(d.parallelism is not None and d.size is not None for d in system.network)
+
+
+def _placed_use(workload: Workload, system: System) -> Parallelism:
+    """Return what the chips split of a workload that brings its own distribution."""
+    use = placed_use(workload.placement)
+    problems = [
+        Problem(
+            f"system.network[{i}].parallelism",
+            f"got {d.parallelism}; allowed for placement {workload.placement}: {use}, or none.",
+        )
+        for i, d in enumerate(system.network)
+        if d.parallelism not in (None, use)
+    ]
+    if problems or use is None:
+        raise InputError(problems)
+    return use

@@ -4,7 +4,8 @@ A *box* is a plan (parallelism and microbatch size), a number of tiles, and the 
 may still be sharded along. Its bound is the best fusion of a load that takes, term by term, the
 least over the box (`crosstack.model.partition.relaxed_load`); a box with one axis a kernel is a
 complete answer once fused. The search takes the box with the least bound, fuses it, and halves it
-(``land1960branch``), so the least bound left is at any time a bound on every mapping.
+(``land1960branch``), so the least bound left is at any time a bound on every mapping. Plans that
+are not made yet are bounded by their work over all chips; there may be millions.
 
 Under rules that decide sharding first by bytes, a box none of whose shardings moves the fewest
 bytes is dropped, and the fastest among the ties is found.
@@ -19,7 +20,7 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,17 +29,27 @@ from crosstack.errors import InfeasibleError, InputError, LimitError, Problem, r
 from crosstack.mapping.boxes import PROOF, Box, Boxes, Lack
 from crosstack.mapping.fusion import make_slots
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status
-from crosstack.mapping.parallelism import plans
+from crosstack.mapping.parallelism import Use, may_split, plans, workload_uses
 from crosstack.mapping.sharding import given_axes
 from crosstack.model.arrays import Floats, GraphArrays, graph_arrays
-from crosstack.model.iteration import iteration
+from crosstack.model.iteration import least_time
 from crosstack.model.options import allowed_axes, make_options
-from crosstack.model.plan import Plan, tile_counts
+from crosstack.model.plan import Line, Plan, tile_counts
 from crosstack.model.rules import ModelRules
 from crosstack.system.system import System
-from crosstack.workload.graph import Workload
+from crosstack.workload.graph import Placement, Workload
 
 __all__ = ["Progress", "search"]
+
+USES_AT_ONCE = 64  # uses of the network made before the clock is looked at
+FEW_PLANS = 4096  # below which processes share plans instead of uses
+FIRST_TRY = 256  # items after which the best open box is mapped, and each time they have doubled
+TRY_AFTER, TRY_EVERY = 0.25, 8  # share of the limit without a mapping; items between tries then
+MOST_TRIES = 4  # boxes mapped in one try, while none fits
+ROUNDING = 1e-12  # relative, of a floor
+LEAST_GRACE = 3.0  # seconds past the limit that one mapping is looked for at least
+
+HURRY = 0.3  # of the time limit after which the best box so far is mapped, if none is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,17 +93,83 @@ def _tiled_extents(arrays: GraphArrays, n_chips: int) -> set[int]:
     return extents
 
 
-def _roots(state: Boxes) -> list[tuple[float, Box]]:
-    """Every plan with every number of tiles worth trying, with a bound from compute alone."""
+@dataclass(slots=True)
+class _Rest:
+    """Plans that are not made yet: all of some uses of the network."""
+
+    uses: Iterator[Use | None]
+
+
+@dataclass(slots=True)
+class _RestOfUse:
+    """Plans that are not made yet: those of one use, from a microbatch size on; the first made."""
+
+    use: Use
+    next: int
+    plans: list[Plan]
+
+
+_Item = Box | _Rest | _RestOfUse
+# An entry of the heap: bound, then deeper items first, then in the order they came.
+_Entry = tuple[float, int, int, _Item]
+_REST, _REST_OF_USE, _PLAN, _ROOT = 3, 2, 1, 0  # depth; parts of a root are below 0
+
+
+def _floor(state: Boxes, plan: Plan) -> float:
+    """Time of an iteration from compute alone. [s]"""
     chip, workload = state.system.chip, state.workload
     rate = chip.peak_throughput * (chip.utilization or 1.0)
-    roots = []
-    microbatch = state.constraints.microbatch_size
-    for plan in plans(workload, state.system, state.rules, microbatch):
-        layer = workload.graph.work / plan.tensor / rate
-        floor = iteration(plan, layer, chip.overlap, state.rules).time
-        roots.append((floor, Box(plan, 1, None)))
-    return roots
+    layer = workload.graph.work / plan.tensor / math.prod(plan.split) / rate
+    return least_time(plan, layer, chip.overlap, state.rules)
+
+
+def _least_floor(state: Boxes) -> float:
+    """Time of an iteration that shares all work evenly among all chips. [s]"""
+    chip, workload = state.system.chip, state.workload
+    rate = chip.peak_throughput * (chip.utilization or 1.0) * state.system.n_chips
+    # Rounded down: a plan's own floor is not to be above what holds for all.
+    return workload.work / rate * (1 - ROUNDING)
+
+
+def _rest_of_use(state: Boxes, use: Use, first: int) -> tuple[float, _RestOfUse] | None:
+    """Return what is left of a use from microbatch size number ``first``, with a bound. [s]
+
+    Without transfers, which larger microbatches may shorten, a larger microbatch is never faster:
+    it only makes the bubble longer.
+    """
+    for i in range(first, len(use.microbatches)):
+        made = use.plans(use.microbatches[i], state.workload, state.system, state.rules)
+        if made:
+            floor = _floor(state, replace(made[0], stage_transfer=Line()))
+            # The second and the third size are no bound on smaller ones that follow.
+            return 0.0 if i in (1, 2) else floor, _RestOfUse(use, i + 1, made)
+    return None
+
+
+def _above(bound: float, floor: float) -> float:
+    """Return the larger; ``bound`` where they are the same but for rounding, to keep ties. [s]"""
+    return floor if floor > bound * (1 + 2 * ROUNDING) else bound
+
+
+def _unrolled(
+    state: Boxes, rest: _Rest | _RestOfUse, bound: float
+) -> Iterator[tuple[float, int, _Item]]:
+    """Yield some of the plans that were not made yet, and what is still left."""
+    if isinstance(rest, _RestOfUse):
+        for plan in rest.plans:
+            state.plans_made += 1
+            yield _above(bound, _floor(state, plan)), _PLAN, Box(plan, 1, None)
+        left = _rest_of_use(state, rest.use, rest.next)
+        if left is not None:
+            yield _above(bound, left[0]), _REST_OF_USE, left[1]
+        return
+    uses = list(itertools.islice(rest.uses, USES_AT_ONCE))
+    for use in uses:
+        left = None if use is None else _rest_of_use(state, use, 0)
+        if left is not None:
+            yield _above(bound, left[0]), _REST_OF_USE, left[1]
+    if uses:
+        yield bound, _REST, rest
 
 
 def _useful_tiles(state: Boxes, plan: Plan) -> list[int]:
@@ -105,9 +182,12 @@ def _useful_tiles(state: Boxes, plan: Plan) -> list[int]:
         return state.useful_tiles[plan.tensor]
     tiles = tile_choices(state, plan.tensor)
     if state.system.chip.utilization is not None:
-        allowed = allowed_axes(state.arrays)
+        allowed = allowed_axes(state.arrays, state.workload.placement)
         kept: list[tuple[int, list[Floats]]] = []
-        for count in tiles:
+        for number, count in enumerate(tiles):
+            if time.perf_counter() > state.deadline and kept:
+                kept += [(left, []) for left in tiles[number:]]
+                break
             o = make_options(state.workload, state.arrays, plan, count, state.rules)
             terms = [o.work, o.output_tile, o.output_total, o.weight]
             beaten = any(
@@ -156,14 +236,13 @@ def search(
     started = time.perf_counter()
     _check_tiles(workload, constraints)
     state = _state(workload, system, constraints, rules, started + time_limit, gap)
-    roots = _roots(state)
-    if not roots:
-        raise _no_plan(workload, system, constraints)
-    if jobs > 1 and len(roots) > 1:
-        outcome = _run_together(state, min(jobs, len(roots)), time_limit)
+    if jobs > 1:
+        outcome = _run_together(state, jobs, time_limit)
     else:
-        outcome = _run(state, roots, progress)
-    if outcome.mapping is None and not outcome.lack.resource and math.isfinite(outcome.bound):
+        outcome = _run(state, _roots(state), progress)
+    if not outcome.plans_made:
+        raise _no_plan(workload, system, constraints)
+    if outcome.mapping is None and math.isfinite(outcome.bound):
         raise LimitError(
             f"no mapping found before the limit; none is faster than {outcome.bound:.6g} s, and "
             "none is ruled out. A longer --time-limit, fewer pins or more SRAM may help."
@@ -174,12 +253,14 @@ def search(
     proved = bound >= outcome.best * (1 - PROOF)
     inside = bound >= outcome.best * (1 - gap)
     status = Status.OPTIMAL if proved else Status.FEASIBLE if inside else Status.LIMIT
-    free, given = _covered(system, constraints)
+    splits = may_split(workload, system)
+    placed = workload.placement is not Placement.SEARCHED
+    free, given = _covered(system, constraints, splits=splits, placed=placed)
     certificate = Certificate(
         status=status,
         objective=outcome.best,
         bound=outcome.best if proved else bound,
-        method=_method(rules),
+        method=_method(rules, splits=splits),
         free=free,
         given=given,
         runtime=time.perf_counter() - started,
@@ -208,8 +289,8 @@ class _Outcome:
     best: float
     mapping: Mapping | None
     bound: float
-    stopped: bool
     lack: Lack
+    plans_made: int
 
 
 def _state(
@@ -231,28 +312,38 @@ def _state(
         deadline=deadline,
         gap=gap,
         arrays=arrays,
-        given=given_axes(arrays, constraints.sharding, allowed_axes(arrays)),
+        given=given_axes(arrays, constraints.sharding, allowed_axes(arrays, workload.placement)),
         slots=slots,
         separate=separate,
         unfused=constraints.kernel_by_kernel or (rules.full_count_unfused and full),
     )
 
 
+def _roots(state: Boxes) -> list[tuple[float, int, _Item]]:
+    """Return all plans, none of them made."""
+    uses = workload_uses(state.workload, state.system, state.constraints.microbatch_size)
+    return [(_least_floor(state), _REST, _Rest(uses))]
+
+
 def _run(
-    state: Boxes, roots: list[tuple[float, Box]], progress: Callable[[Progress], None] | None
+    state: Boxes,
+    roots: list[tuple[float, int, _Item]],
+    progress: Callable[[Progress], None] | None,
 ) -> _Outcome:
-    """Best-first search: always the box with the least bound; open, fuse or halve it."""
+    """Best-first search: always the item with the least bound; make, open, fuse or halve it."""
     ticket = itertools.count()
-    heap = [(bound, 0, next(ticket), box) for bound, box in roots]
+    heap: list[_Entry] = [(bound, depth, next(ticket), item) for bound, depth, item in roots]
     heapq.heapify(heap)
-    done, stopped = 0, False
+    started, done, next_try = time.perf_counter(), 0, FIRST_TRY
+    last_call = state.deadline + max(state.deadline - started, LEAST_GRACE)
     while heap:
-        bound, depth, _, box = heapq.heappop(heap)
+        bound, depth, _, item = heapq.heappop(heap)
         if not bound < state.target():
             state.prune(bound)
             break
-        if time.perf_counter() > state.deadline and math.isfinite(state.incumbent()):
-            state.left_bound, stopped = min(state.left_bound, bound), True
+        now, found = time.perf_counter(), math.isfinite(state.incumbent())
+        if now > (state.deadline if found else last_call):
+            state.left_bound = min(state.left_bound, bound)
             break
         if progress is not None:
             best = state.incumbent()
@@ -264,33 +355,55 @@ def _run(
                     boxes_waiting=len(heap),
                 )
             )
-        for better, deeper, child in _advance(state, box, bound, depth):
+        for better, deeper, child in _advance(state, item, bound, depth):
             if better < state.target():
                 heapq.heappush(heap, (better, deeper, next(ticket), child))
             else:
                 state.prune(better)
         done += 1
+        late = not found and now - started > TRY_AFTER * (state.deadline - started)
+        if done >= next_try or (late and done % TRY_EVERY == 0):
+            _try_best(state, heap)
+            next_try = max(next_try, 2 * done)
     return _Outcome(
         best=state.incumbent(),
         mapping=state.mapping,
         bound=state.left_bound,
-        stopped=stopped,
         lack=state.lack,
+        plans_made=state.plans_made,
     )
 
 
-def _advance(state: Boxes, box: Box, bound: float, depth: int) -> Iterator[tuple[float, int, Box]]:
-    """Yield what a box becomes, with better bounds: itself, sharper, or its parts."""
+def _try_best(state: Boxes, heap: list[_Entry]) -> None:
+    """Map the open box with the least bound: it may be long before it comes to the top."""
+    waiting = [
+        (bound, ticket, item)
+        for bound, _, ticket, item in heap
+        if isinstance(item, Box) and item.domains is not None and not item.tried
+    ]
+    for _, _, box in heapq.nsmallest(MOST_TRIES, waiting):
+        state.complete(box)
+        if math.isfinite(state.incumbent()):
+            break
+
+
+def _advance(
+    state: Boxes, item: _Item, bound: float, depth: int
+) -> Iterator[tuple[float, int, _Item]]:
+    """Yield what an item becomes, with better bounds: itself, sharper, or its parts."""
+    if not isinstance(item, Box):
+        yield from _unrolled(state, item, bound)
+        return
+    box = item
     if not box.tiled:
-        box.tiled = True
         for n_tiles in _useful_tiles(state, box.plan):
-            yield bound, depth, Box(box.plan, n_tiles, None, tiled=True)
+            yield bound, _ROOT, Box(box.plan, n_tiles, None, tiled=True)
     elif box.domains is None:
         yield max(bound, state.open(box)), depth, box
     elif not box.fused:
         box.fused = True
         single = all(len(d) == 1 for d in box.domains)
-        if not single and (state.mapping is None or depth == 0):
+        if not single and not box.tried and (state.mapping is None or depth == 0):
             state.complete(box)
         found = state.fuse_box(box, root=depth == 0)
         if single and math.isfinite(found):  # fused by a heuristic: nothing left to split
@@ -322,8 +435,8 @@ def _run_together(state: Boxes, jobs: int, time_limit: float) -> _Outcome:
         best=winner.best,
         mapping=winner.mapping,
         bound=min(run.bound for run in runs),
-        stopped=any(run.stopped for run in runs),
         lack=lack,
+        plans_made=sum(run.plans_made for run in runs),
     )
 
 
@@ -341,24 +454,41 @@ def _share(
     deadline = time.perf_counter() + time_limit
     state = _state(workload, system, constraints, rules, deadline, gap)
     state.shared = _shared[0]
-    roots = sorted(_roots(state), key=lambda root: root[0])
-    return _run(state, roots[part::parts], None)
+    return _run(state, _share_of(state, part, parts), None)
+
+
+def _share_of(state: Boxes, part: int, parts: int) -> list[tuple[float, int, _Item]]:
+    """Return every ``parts``-th plan or, where there are many, use of the network."""
+    microbatch = state.constraints.microbatch_size
+    every = plans(state.workload, state.system, state.rules, microbatch)
+    made = list(itertools.islice(every, FEW_PLANS))
+    if len(made) < FEW_PLANS:
+        state.plans_made = len(made)
+        floors = sorted(((_floor(state, plan), i) for i, plan in enumerate(made)))
+        return [(floor, _PLAN, Box(made[i], 1, None)) for floor, i in floors[part::parts]]
+    uses = itertools.islice(
+        workload_uses(state.workload, state.system, microbatch), part, None, parts
+    )
+    return [(_least_floor(state), _REST, _Rest(uses))]
 
 
 # ---------------------------------------------------------------- what to say
 
 
-def _covered(system: System, constraints: Constraints) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _covered(
+    system: System, constraints: Constraints, *, splits: bool, placed: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Name the decisions that were free and those that were given."""
     decided = {
         "dimension sizes": all(d.size is not None for d in system.network),
-        "parallelism": all(d.parallelism is not None for d in system.network),
+        "parallelism": placed or all(d.parallelism is not None for d in system.network),
         "microbatch size": constraints.microbatch_size is not None,
         "number of tiles": constraints.n_tiles is not None,
-        "sharding": False,
+        "sharding": placed,
         "partitions": constraints.kernel_by_kernel,
     }
     free = [name for name, is_given in decided.items() if not is_given]
+    free += ["stages"] if splits else []
     given = [name for name, is_given in decided.items() if is_given]
     if constraints.sharding:
         given.append(f"sharding of {len(constraints.sharding)} kernels")
@@ -371,9 +501,10 @@ def _covered(system: System, constraints: Constraints) -> tuple[tuple[str, ...],
     return tuple(free), tuple(given)
 
 
-def _method(rules: ModelRules) -> str:
+def _method(rules: ModelRules, *, splits: bool) -> str:
     first = "sharding of fewest bytes first, ties by time; " if rules.bytes_first else ""
-    return f"{first}branch and bound over shardings, shortest path over order ideals for fusion"
+    what = "fusion and stages" if splits else "fusion"
+    return f"{first}branch and bound over shardings, shortest path over order ideals for {what}"
 
 
 def _no_plan(workload: Workload, system: System, constraints: Constraints) -> InputError:

@@ -54,6 +54,16 @@ class Elimination:
     bound: float
     exact: bool
 
+    def best(self) -> Ints:
+        """Return the axis codes of the least cost, the first of `solutions`."""
+        codes = np.empty(len(self.sequence), dtype=np.int64)
+        chosen: dict[int, int] = {}
+        for step in reversed(range(len(self.sequence))):
+            kernel = self.sequence[step]
+            chosen[kernel] = int(self._increase(step, chosen).argmin())
+            codes[kernel] = self.domains[kernel][chosen[kernel]]
+        return codes
+
     def solutions(self) -> Iterator[tuple[float, Ints]]:
         """Yield (cost, axis codes) in ascending order of cost; exact eliminations only.
 

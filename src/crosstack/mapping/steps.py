@@ -106,13 +106,27 @@ def _sums(load: ChipLoad, tables: IdealTables) -> Sums:
 
 @dataclass(frozen=True, slots=True)
 class StepTerms:
-    """Steps that leave one ideal: the ideals they lead to, and each partition's terms. [s]"""
+    """Steps that leave one ideal: the ideals they lead to, each partition's terms [s], SRAM [B]."""
 
     to: Ints
     time: Floats
     compute: Floats
     memory: Floats
     network: Floats
+    sram: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """Tensors that some kernel left out of the load reads: they leave unless it may run by then.
+
+    ``made`` and ``waits`` (ideals, tensors): the producer has run; it has, all readers in the load
+    have too, and the reader left out cannot have. ``time``: to leave the partition. [s]
+    """
+
+    made: NDArray[np.bool_]
+    waits: NDArray[np.bool_]
+    time: Floats
 
 
 class Steps:
@@ -120,7 +134,7 @@ class Steps:
 
     With a ``price`` in (0, 1] the time of a step is reduced by that share of its idle compute, at
     most of ``fill`` [s] at the ideal it leads to: the Lagrangian of kernels left out that may run
-    in any partition (`crosstack.mapping.wide`).
+    in any partition (`crosstack.mapping.wide`); ``gates`` are the tensors they read.
     """
 
     def __init__(
@@ -130,6 +144,7 @@ class Steps:
         *,
         price: float = 0.0,
         fill: Floats | None = None,
+        gates: Gates | None = None,
     ) -> None:
         self.load, self.tables, self.sums = load, tables, _sums(load, tables)
         self.total = np.array([flow.total for flow in load.flows]) / load.bandwidth
@@ -138,7 +153,7 @@ class Steps:
         self.alone = [partition_cost(load, 1 << i) for i in range(load.n)]
         self.memory_binds = sum(flow.total for flow in load.flows) > load.memory_limit
         self.needs = None if load.staircases is None else _core_needs(load)
-        self.price, self.fill = price, fill
+        self.price, self.fill, self.gates = price, fill, gates
         if price:
             self.sums.rest = (1 - price) * self.sums.rest + price * (
                 self.sums.compute[-1] - self.sums.compute
@@ -172,7 +187,7 @@ class Steps:
         keep = least + s.rest[to] < limit
         to, compute, network = to[keep], compute[keep], network[keep]
         if not len(to):
-            return StepTerms(to, compute, compute, compute, compute)
+            return StepTerms(to, compute, compute, compute, compute, compute)
         live = np.nonzero(tables.live[j])[0]
         alive_total, alive_sram = s.live_total[np.ix_(to, live)], s.live_sram[np.ix_(to, live)]
         reads, read_sram = self._reads(to, live, alive_total, j)
@@ -195,14 +210,24 @@ class Steps:
             cost = self.alone[(tables.masks[to[position]] ^ tables.masks[j]).bit_length() - 1]
             memory[position] = cost.memory
             fits[position] = cost.fits and (not self.memory_binds or room[position])
+        if self.gates is not None:
+            memory = memory + self.gates.waits[to] @ (self.gates.time * ~self.gates.made[j])
         to, compute, memory, network = to[fits], compute[fits], memory[fits], network[fits]
+        sram = sram[fits]
         time = self._combine(compute, memory, network)
         keep = self.priced(time, compute, network, to) + s.rest[to] < limit
         to, time, compute = to[keep], time[keep], compute[keep]
-        memory, network = memory[keep], network[keep]
+        memory, network, sram = memory[keep], network[keep], sram[keep]
         if self.needs is not None and len(to):
             time = self._combine(self._dealt(to, j), memory, network)
-        return StepTerms(to, time, compute, memory, network)
+        if load.unit is not None and len(to):  # units bind cores: one partition at a time
+            masks = [tables.masks[t] ^ tables.masks[j] for t in to.tolist()]
+            costs = [partition_cost(load, mask) for mask in masks]
+            fits = np.array([cost.fits for cost in costs])
+            time = np.array([cost.time for cost in costs])[fits]
+            to, compute, memory = to[fits], compute[fits], memory[fits]
+            network, sram = network[fits], sram[fits]
+        return StepTerms(to, time, compute, memory, network, sram)
 
     def priced(self, time: Floats, compute: Floats, network: Floats, to: Ints) -> Floats:
         """Time less ``price`` for the compute that kernels left out could add for nothing."""

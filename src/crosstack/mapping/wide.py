@@ -21,7 +21,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from crosstack.mapping.ideals import Order, make_order
+import numpy as np
+
+from crosstack.mapping.ideals import IdealTables, Order, make_order
+from crosstack.mapping.steps import Gates
 from crosstack.model.arrays import bits
 from crosstack.model.partition import (
     STREAM_DEPTH,
@@ -29,13 +32,24 @@ from crosstack.model.partition import (
     Flow,
     combine,
     live_size,
+    live_sizes,
     partition_cost,
 )
 
 SHORTEST_REACH = 32
 MOST_EXTENSIONS = 2_000_000  # of all partitions tried along one order
 
-__all__ = ["Core", "Slots", "core_of", "improve", "segment", "triggered_masks"]
+__all__ = [
+    "Core",
+    "Slots",
+    "core_of",
+    "improve",
+    "make_gates",
+    "segment",
+    "sub_load",
+    "triggered_masks",
+    "waits_for",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +90,15 @@ def core_of(load: ChipLoad, order: Order) -> Core:
     deferrable = tuple(i for i in range(load.n) if not order.succs[i] and order.preds[i])
     gone = set(deferrable)
     kernels = tuple(i for i in range(load.n) if i not in gone)
+    small, small_order = sub_load(load, order, kernels)
+    return Core(load=small, order=small_order, kernels=kernels, deferrable=deferrable)
+
+
+def sub_load(load: ChipLoad, order: Order, kernels: tuple[int, ...]) -> tuple[ChipLoad, Order]:
+    """Return the load and order of some kernels alone, numbered as listed.
+
+    Tensors that nobody among them makes or reads are left out.
+    """
     number = {kernel: i for i, kernel in enumerate(kernels)}
 
     def shrink(mask: int) -> int:
@@ -97,12 +120,11 @@ def core_of(load: ChipLoad, order: Order) -> Core:
         return tuple(values[i] for i in kernels)
 
     stairs = load.staircases
-    preds = tuple(shrink(load.preds[i]) for i in kernels)
     small = replace(
         load,
         n=len(kernels),
         names=tuple(load.names[i] for i in kernels),
-        preds=preds,
+        preds=tuple(shrink(load.preds[i]) for i in kernels),
         succs=tuple(shrink(load.succs[i]) for i in kernels),
         order=tuple(number[i] for i in load.order if i in number),
         compute=pick(load.compute),
@@ -114,14 +136,65 @@ def core_of(load: ChipLoad, order: Order) -> Core:
         weight_time=pick(load.weight_time),
         sram=pick(load.sram),
         weight=pick(load.weight),
+        kept=pick(load.kept),
         shapes=tuple(load.shapes[i] for i in kernels),
         flows=tuple(flows),
         flows_of=tuple(tuple(f) for f in touching),
         backward=shrink(load.backward),
         unmixed=tuple(shrink(group) for group in load.unmixed),
     )
-    core_order = make_order(tuple(shrink(order.preds[i]) for i in kernels))
-    return Core(load=small, order=core_order, kernels=kernels, deferrable=deferrable)
+    return small, make_order(tuple(shrink(order.preds[i]) for i in kernels))
+
+
+def waits_for(order: Order, kernels: Sequence[int], i: int) -> int:
+    """Mask of those among ``kernels`` that kernel ``i`` waits for, through others or not."""
+    inside = sum(1 << k for k in kernels)
+    found, border = 0, order.preds[i]
+    while border:
+        found |= border & inside
+        further = 0
+        for before in bits(border & ~inside):
+            further |= order.preds[before]
+        border = further & ~found
+    return found
+
+
+def make_gates(
+    load: ChipLoad,
+    order: Order,
+    kernels: Sequence[int],
+    tables: IdealTables,
+    left_out: Sequence[int],
+) -> Gates:
+    """Return the tensors of ``kernels``, whose ideals ``tables`` hold, that others wait for."""
+    number = {kernel: i for i, kernel in enumerate(kernels)}
+    gone = set(left_out)
+    made, waits, times = [], [], []
+    for flow in load.flows:
+        late = [r for r, _ in flow.readers if r in gone]
+        if flow.producer not in number or not late:
+            continue
+        kept = [number[r] for r, _ in flow.readers if r in number]
+        needs = 0
+        for r in late:
+            needs |= waits_for(order, kernels, r)
+        has = tables.member[:, number[flow.producer]]
+        done = has & tables.member[:, kept].all(axis=1)
+        # A group that partitions do not mix may part them for good.
+        apart = any(
+            (group >> flow.producer ^ group >> r) & 1 for group in load.unmixed for r in late
+        )
+        if not apart:
+            done &= ~tables.member[:, [number[k] for k in bits(needs)]].all(axis=1)
+        made.append(has)
+        waits.append(done)
+        times.append(flow.total / load.bandwidth)
+    shape = (len(tables.masks), len(times))
+    return Gates(
+        made=np.array(made, dtype=np.bool_).reshape(shape[::-1]).T,
+        waits=np.array(waits, dtype=np.bool_).reshape(shape[::-1]).T,
+        time=np.array(times),
+    )
 
 
 def triggered_masks(
@@ -338,12 +411,7 @@ def _room(order: Order, masks: Sequence[int], i: int) -> tuple[int, int]:
 
 
 def _memory_fits(load: ChipLoad, masks: Sequence[int]) -> bool:
-    before = 0
-    for mask in masks:
-        if live_size(load, before, mask) > load.memory_limit * (1 + 1e-12):
-            return False
-        before |= mask
-    return True
+    return max(live_sizes(load, masks)) <= load.memory_limit * (1 + 1e-12)
 
 
 def triggers_from(core: Core, order: Order, partitions: Sequence[int] | None) -> dict[int, int]:

@@ -28,9 +28,10 @@ AXIS_CODE: dict[Axis, int] = {axis: i for i, axis in enumerate(AXES)}
 class GraphArrays:
     """Arrays over the n kernels and the m edges of a graph.
 
-    ``rows`` is outer x M. ``preds`` and ``succs`` are bit masks over kernels; ``edges`` holds the
-    columns source, target, operand and tensor number. ``depth`` is how many tiles of a tensor an
-    on-chip edge holds so that reconvergent paths do not stall: levels apart plus one
+    ``rows`` is outer x M, ``repeats`` counts inputs times operations on each element. ``preds``
+    and ``succs`` are bit masks over kernels; ``edges`` holds the columns source, target, operand
+    and tensor number. ``depth`` is how many tiles of a tensor an on-chip edge holds so that
+    reconvergent paths do not stall: levels apart plus one
     (``dfmodel_code``).
     """
 
@@ -49,6 +50,7 @@ class GraphArrays:
     repeats: Floats
     counted_inputs: Bools
     memory_traffic: Floats
+    cache_size: Floats
     sram_extra: Floats
     memory_extra: Floats
     periodic_size: Floats
@@ -139,9 +141,10 @@ def _build(graph: DataflowGraph) -> GraphArrays:
         has_weight=np.array([x.weight_size > 0 for x in kernels]),
         tiling=ints([AXIS_CODE[x.tiling] for x in kernels]),
         backward=np.array([x.direction is Direction.BACKWARD for x in kernels]),
-        repeats=reals([float(x.repeats or 1) for x in kernels]),
+        repeats=reals([float((x.repeats or 1) * x.operations) for x in kernels]),
         counted_inputs=np.array([x.repeats is not None for x in kernels]),
         memory_traffic=reals([x.memory_traffic for x in kernels]),
+        cache_size=reals([x.cache_size for x in kernels]),
         sram_extra=reals([x.sram_extra for x in kernels]),
         memory_extra=reals([x.memory_extra for x in kernels]),
         periodic_size=reals([sum(c.size for c in x.communications if c.periodic) for x in kernels]),

@@ -9,11 +9,26 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from crosstack.chip.chip import Overlap
 from crosstack.model.plan import Plan
 from crosstack.model.rules import ModelRules, StageTransfers
 
-__all__ = ["Iteration", "iteration", "layer_time_below"]
+__all__ = [
+    "Iteration",
+    "border_time",
+    "iteration",
+    "latency",
+    "layer_time_below",
+    "least_time",
+    "split_iteration",
+    "split_slots",
+    "stage_time",
+]
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +69,33 @@ def iteration(plan: Plan, layer_time: float, overlap: Overlap, rules: ModelRules
     return Iteration(stage_time=stage, bubble_factor=factor, transfer=transfer, time=time)
 
 
+def latency(plan: Plan, layer_time: float) -> float:
+    """Time of one microbatch from the first layer to the last, nothing else in its way. [s]
+
+    Notes
+    -----
+    All stages one after the other, and between two of them the activations sent on:
+    ``microbatch (stages x layers a stage x layer time + (stages - 1) x hop)``.
+
+    References
+    ----------
+    dfmodel_code, release E5
+    """
+    stages = plan.pipeline
+    copies = plan.graph_repetitions if plan.graph_stages > 1 else stages * plan.layers_per_stage
+    return plan.microbatch_size * (copies * layer_time + (stages - 1) * plan.hop)
+
+
 def layer_time_below(plan: Plan, time: float, overlap: Overlap, rules: ModelRules) -> float:
-    """Return the layer time below which an iteration takes less than ``time``; may be <= 0. [s]"""
+    """Return the layer time below which an iteration takes less than ``time``; may be <= 0. [s]
+
+    The inverse of `least_time`.
+    """
     if math.isinf(time):
         return math.inf
+    if plan.graph_stages > 1:
+        even = time / split_slots(plan, plan.graph_stages)
+        return even * plan.graph_stages / plan.microbatch_size
     slots = bubble_factor(plan) * plan.n_microbatches
     per_layer = plan.microbatch_size * plan.layers_per_stage
     empty = iteration(plan, 0.0, overlap, rules)
@@ -66,3 +104,53 @@ def layer_time_below(plan: Plan, time: float, overlap: Overlap, rules: ModelRule
     if overlap is Overlap.ALL:
         return time / slots / per_layer if empty.time < time else 0.0
     return (time / slots - empty.transfer) / per_layer
+
+
+# ---------------------------------------------------------------- stages that split the graph
+
+
+def border_time(plan: Plan, size: Floats) -> Floats:
+    """Time that one microbatch takes over the border between two stages. [s]
+
+    ``size`` are the bytes that one chip sends on for one sequence [B]; nothing takes no time.
+    """
+    taken = plan.border.fixed + plan.border.per_byte * plan.microbatch_size * size
+    return np.where(size > 0, taken, 0.0)
+
+
+def stage_time(work: Floats, transfer: Floats, overlap: Overlap) -> Floats:
+    """Time of a stage: the transfer hides behind its work where everything overlaps. [s]
+
+    ``ko2025dfmodel`` eq. 7.
+    """
+    return np.maximum(work, transfer) if overlap is Overlap.ALL else work + transfer
+
+
+def split_slots(plan: Plan, n_stages: int) -> int:
+    """Slots of the slowest stage in an iteration where ``n_stages`` stages hold each copy. [1]
+
+    Microbatches, and all stages that hold kernels but one (1F1B, ``narayanan2021megatron``).
+    """
+    return plan.n_microbatches + plan.graph_repetitions * n_stages - 1
+
+
+def split_iteration(plan: Plan, slowest: float, transfer: float, n_stages: int) -> Iteration:
+    """Return the time of one iteration whose slowest stage takes ``slowest`` a microbatch. [s]"""
+    slots = split_slots(plan, n_stages)
+    return Iteration(
+        stage_time=slowest,
+        bubble_factor=slots / plan.n_microbatches,
+        transfer=transfer,
+        time=slowest * slots,
+    )
+
+
+def least_time(plan: Plan, layer_time: float, overlap: Overlap, rules: ModelRules) -> float:
+    """Least time of an iteration when the graph takes ``layer_time`` on one chip. [s]
+
+    Exact where stages hold whole copies; where they split them, of stages that are all as fast.
+    """
+    if plan.graph_stages == 1:
+        return iteration(plan, layer_time, overlap, rules).time
+    even = layer_time * plan.microbatch_size / plan.graph_stages
+    return even * split_slots(plan, plan.graph_stages)

@@ -16,7 +16,7 @@ import numpy as np
 from crosstack.model.arrays import AXES, AXIS_CODE, Bools, Floats, GraphArrays, Ints
 from crosstack.model.plan import Plan
 from crosstack.model.rules import LatencyRule, ModelRules
-from crosstack.workload.graph import Axis, Collective, Workload
+from crosstack.workload.graph import Axis, Collective, Placement, Workload
 
 __all__ = ["CONVERSIONS", "Options", "conversion_kinds", "make_options"]
 
@@ -41,7 +41,8 @@ class Options:
 
     ``m``, ``k``, ``columns``: extents of one tile on one chip; ``n_tiles``: tiles of a kernel.
     ``work`` [FLOP], ``output_total`` [B] and ``network_time`` [s] are of a whole sequence,
-    ``output_tile`` and ``weight`` [B] what one tile makes and what stays on the chip;
+    ``output_tile`` and ``weight`` [B] what one tile makes and what stays on the chip; ``cache``
+    [B] what a sequence reads of its own past;
     ``data_time`` [s] is the gradient all-reduce; ``bytes_moved`` and ``edge_bytes`` [B] count whole
     tensors, as the published byte objective does. ``edge_time`` [s] and ``edge_kind`` index
     (edge, producer's axis, consumer's axis).
@@ -56,6 +57,7 @@ class Options:
     output_tile: Floats
     output_total: Floats
     weight: Floats
+    cache: Floats
     network_time: Floats
     data_time: Floats
     bytes_moved: Floats
@@ -65,14 +67,20 @@ class Options:
 
 
 @lru_cache(maxsize=64)
-def allowed_axes(arrays: GraphArrays) -> Bools:
+def allowed_axes(arrays: GraphArrays, placement: Placement = Placement.SEARCHED) -> Bools:
     """Which axes each kernel may be sharded along, shape (n, 5).
+
+    None but ``none`` where the workload's `Placement` says how the chips split it. Otherwise:
 
     A batched kernel is split along its batch; no axis of extent 1, none that is tiled; a kernel
     with a weight is always split, where it can be. Source: ``dfmodel_code``.
     """
     n = arrays.n
     allowed = np.ones((n, 5), dtype=np.bool_)
+    if placement is not Placement.SEARCHED:
+        allowed[:, :NONE] = False
+        allowed.flags.writeable = False
+        return allowed
     extents = np.stack([arrays.outer, arrays.m, arrays.k, arrays.columns], axis=1)
     allowed[:, :4] = extents > 1
     allowed[~arrays.gemm, K] = False
@@ -120,7 +128,11 @@ def make_options(
             whole[:, axis] = -(-extent // chips)
         return whole
 
-    m, k, columns = split(arrays.rows, OUTER, M), split(arrays.k, K), split(arrays.columns, N)
+    rows, depth, width = (
+        -(-extent // parts)
+        for extent, parts in zip((arrays.rows, arrays.k, arrays.columns), plan.split, strict=True)
+    )
+    m, k, columns = split(rows, OUTER, M), split(depth, K), split(width, N)
     weight = np.where(arrays.has_weight[:, None], m * k, 0) * float(workload.graph.word)
     shard = m * columns
     tiling = arrays.tiling[:, None]
@@ -136,6 +148,9 @@ def make_options(
     output_total = output_tile * np.where(tiling == K, 1, tiles)
     network, bytes_moved = _node_network(workload, arrays, plan, output_total, rules)
     whole = (arrays.rows * arrays.columns)[:, None].astype(float)
+    cached = shard / whole
+    # Heads are split among chips, but a head's past is not: more chips than heads keep copies.
+    cached[:, OUTER] = -(-arrays.outer // chips) / arrays.outer
     spread = plan.n_microbatches * (1 if rules.periodic_per_microbatch else plan.microbatch_size)
     periodic = arrays.periodic_size[:, None] * (shard / whole) / spread
     data_time = np.where(
@@ -150,7 +165,7 @@ def make_options(
     )
     edge_bytes = np.where(arrays.elided, 0.0, arrays.output_size[arrays.source])
     return Options(
-        allowed=allowed_axes(arrays),
+        allowed=allowed_axes(arrays, workload.placement),
         m=m,
         k=k,
         columns=columns,
@@ -159,6 +174,7 @@ def make_options(
         output_tile=output_tile,
         output_total=output_total,
         weight=weight,
+        cache=arrays.cache_size[:, None] * cached,
         network_time=network,
         data_time=data_time,
         bytes_moved=bytes_moved,
@@ -197,10 +213,15 @@ def _node_network(
     moved = np.zeros_like(output_total)
     moved[arrays.gemm, K] = arrays.output_size[arrays.gemm]
     for i, kernel in enumerate(workload.graph.kernels):
-        for communication in kernel.communications:
-            if not communication.periodic:
-                size = np.full(5, communication.size)
-                time[i] += _line_time(plan, communication.collective, size, rules)
+        own = [
+            _line_time(plan, communication.collective, np.full(5, communication.size), rules)
+            for communication in kernel.communications
+            if not communication.periodic
+        ]
+        if own:
+            # On a grid of chips the panel goes along the rows while rows go along the columns.
+            together = workload.placement is Placement.GRID
+            time[i] += np.max(own, axis=0) if together else np.sum(own, axis=0)
     return time, moved
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -25,22 +25,28 @@ import numpy as np
 
 from crosstack.chip.chip import Overlap
 from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints, bits
+from crosstack.model.cores import Staircase, deal_cores, staircase
+from crosstack.model.memory_units import deal_on_units
 from crosstack.model.options import Options
 from crosstack.model.plan import Plan
 from crosstack.model.rules import ModelRules, WeightCuts
 from crosstack.system.system import System
-from crosstack.workload.graph import Workload
+from crosstack.workload.graph import Placement, Workload
 
 __all__ = [
     "ChipLoad",
     "Flow",
     "PartitionCost",
     "Staircase",
+    "alone_sram",
     "combine",
     "deal_cores",
     "live_size",
+    "live_sizes",
     "make_load",
+    "memory_kept",
     "memory_static",
+    "one_by_one",
     "partition_cost",
     "relaxed_load",
     "staircase",
@@ -48,16 +54,6 @@ __all__ = [
 
 ROUNDING = 1e-12  # relative, of sums of bytes against a capacity
 STREAM_DEPTH = 2  # tiles of a tensor that enters or leaves: one moves while one is used
-
-
-@dataclass(frozen=True, slots=True)
-class Staircase:
-    """Fewest cores for each reachable number of cycles: cores ascending, cycles descending."""
-
-    cores: Ints
-    cycles: Floats
-    lanes: Ints
-    stages: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +74,8 @@ class ChipLoad:
     Times in [s], sizes in [B]; sequences over kernels in graph order. ``compute`` is exact where
     utilization is given, otherwise the least time with all cores; then ``staircases`` hold the
     cycles. ``shapes`` are the extents of a tile: m, k, n, systolic. ``memory_limit`` is what
-    tensors of one sequence may occupy of the main memory. A partition lies inside each mask of
+    tensors of one sequence may occupy of the main memory, ``kept`` what each kernel of one copy of
+    the graph keeps there all the time. A partition lies inside each mask of
     ``unmixed``, or outside.
     """
 
@@ -108,10 +105,13 @@ class ChipLoad:
     sram_capacity: float
     memory_limit: float
     memory_static: float
+    kept: tuple[float, ...]
     overlap: Overlap
     weight_cuts: WeightCuts
     network_takes_maximum: bool
     resident_alone: bool
+    stream_depth: int = STREAM_DEPTH
+    unit: float | None = None
 
     @property
     def everything(self) -> int:
@@ -132,54 +132,6 @@ class PartitionCost:
     cuts: int
     fits: bool
     cores: tuple[tuple[int, int, int], ...] | None  # (kernel, lanes, stages)
-
-
-@lru_cache(maxsize=4096)
-def staircase(
-    m: int, k: int, n: int, systolic: bool, lanes: int, stages: int, n_cores: int
-) -> Staircase:
-    """Return the cycles of one tile against the cores a kernel gets.
-
-    Parameters
-    ----------
-    m, k, n : int
-        Extents of one tile on one chip. [1]
-    systolic : bool
-        Systolic kernels split M over lanes and N over stages; elementwise ones M over lanes.
-    lanes, stages, n_cores : int
-        Of the chip. [1]
-
-    Notes
-    -----
-    ``cycles = ceil(m / (a lanes)) ceil(n / (b stages)) k`` with a x b cores (elementwise: b = 1,
-    ``ceil(m / (a lanes)) n``). Source: ``dfmodel_code``.
-    """
-    a = _fewest(m, lanes, n_cores)
-    rows = -(-m // (a * lanes))
-    if systolic:
-        b = _fewest(n, stages, n_cores)
-        columns = -(-n // (b * stages))
-        cores = (a[:, None] * b[None, :]).ravel()
-        cycles = (rows[:, None] * columns[None, :]).ravel().astype(float) * k
-        side_a, side_b = np.repeat(a, len(b)), np.tile(b, len(a))
-    else:
-        cores, cycles = a, rows.astype(float) * n
-        side_a, side_b = a, np.ones_like(a)
-    fits = cores <= n_cores
-    cores, cycles, side_a, side_b = cores[fits], cycles[fits], side_a[fits], side_b[fits]
-    order = np.lexsort((cycles, cores))
-    best = np.minimum.accumulate(cycles[order])
-    keep = np.concatenate([[True], best[1:] < best[:-1]])
-    chosen = order[keep]
-    return Staircase(cores[chosen], cycles[chosen], side_a[chosen], side_b[chosen])
-
-
-def _fewest(extent: int, cells: int, n_cores: int) -> Ints:
-    """Core counts along one side that each give a new number of steps, ascending."""
-    most = min(n_cores, -(-extent // cells))
-    counts = np.arange(1, most + 1, dtype=np.int64)
-    rounds = -(-extent // (counts * cells))
-    return np.asarray(counts[np.concatenate([[True], rounds[1:] < rounds[:-1]])])
 
 
 def make_load(
@@ -211,6 +163,11 @@ def make_load(
         pick=lambda table: table[rows, codes],
         options=options,
     )
+
+
+def one_by_one(load: ChipLoad, rules: ModelRules) -> ChipLoad:
+    """Return the load of a chip that runs its kernels one by one; see `ModelRules`."""
+    return replace(load, stream_depth=rules.unfused_depth)
 
 
 def relaxed_load(
@@ -279,15 +236,19 @@ def _assemble(
         compute = np.array([s.cycles[-1] for s in stairs]) * cycle_time
     else:
         compute = pick(options.work) / (chip.utilization * chip.peak_throughput)
+    streams = _streams(workload.placement, rules)
     flows, flows_of = _flows(
         arrays,
-        pick(options.output_tile).tolist(),
+        (pick(options.output_tile) * (not streams)).tolist(),
         pick(options.output_total).tolist(),
         rules.fan_out_copies,
     )
+    cache = pick(options.cache)
+    cached = cache * -(-workload.global_batch_size // plan.data)
     static = memory_static(workload, arrays, plan, weight, rules)
-    capacity = math.inf if system.memory.capacity is None else system.memory.capacity
-    bandwidth = system.memory.bandwidth
+    static += float(cached.sum()) * plan.layers_per_stage
+    capacity = system.memory.room(spilled=plan.spilled)
+    bandwidth = system.memory.speed(spilled=plan.spilled)
     read = weight / bandwidth / plan.microbatch_size if rules.weights_read else np.zeros(arrays.n)
     return ChipLoad(
         n=arrays.n,
@@ -304,18 +265,20 @@ def _assemble(
         n_cores=chip.n_cores,
         network=tuple(network.tolist()),
         data=tuple(pick(options.data_time).tolist()),
-        own_memory=tuple((arrays.memory_traffic / bandwidth).tolist()),
+        own_memory=tuple(((arrays.memory_traffic + cache) / bandwidth).tolist()),
         weight_time=tuple(read.tolist()),
-        sram=tuple((weight + arrays.sram_extra).tolist()),
+        sram=tuple(((weight + arrays.sram_extra) * (not streams)).tolist()),
         weight=tuple(weight.tolist()),
         flows=flows,
         flows_of=flows_of,
         backward=_mask(arrays.backward),
         unmixed=tuple(m for m in (_mask(arrays.counted_inputs),) if m),
         bandwidth=bandwidth,
-        sram_capacity=chip.sram_capacity,
+        sram_capacity=chip.memory_capacity,
+        unit=chip.memory_unit_capacity,
         memory_limit=(capacity - static) / plan.microbatch_size,
         memory_static=static,
+        kept=tuple((memory_kept(workload, arrays, weight, rules) + cached).tolist()),
         overlap=chip.overlap,
         weight_cuts=rules.weight_cuts,
         network_takes_maximum=rules.network_takes_maximum,
@@ -326,14 +289,35 @@ def _assemble(
 def memory_static(
     workload: Workload, arrays: GraphArrays, plan: Plan, weight: Floats, rules: ModelRules
 ) -> float:
-    """Main-memory bytes of one chip that stay: weights, training state, extra data. [B]"""
+    """Main-memory bytes of one chip that stay: weights, training state, extra data. [B]
+
+    What all chips keep together (`Workload.data_size`) lies on them in equal shares.
+    """
+    held = memory_kept(workload, arrays, weight, rules).sum()
+    return float(held * plan.layers_per_stage) + workload.data_size / math.prod(plan.sizes)
+
+
+def memory_kept(
+    workload: Workload, arrays: GraphArrays, weight: Floats, rules: ModelRules
+) -> Floats:
+    """Main-memory bytes that each kernel of one copy of the graph keeps all the time. [B]"""
     state = rules.training_state / workload.graph.word if workload.training else 0.0
     # A training graph names each weight twice, in its forward and its backward kernel; gradient
     # and optimizer state exist once.
-    forward = weight[~arrays.backward].sum()
-    held = forward if rules.weights_held_once else weight.sum()
-    held += state * forward + arrays.memory_extra.sum()
-    return float(held * plan.layers_per_stage)
+    forward = np.where(arrays.backward, 0.0, weight)
+    held = forward if rules.weights_held_once else weight
+    return np.asarray(held + state * forward + arrays.memory_extra)
+
+
+def _streams(placement: Placement, rules: ModelRules) -> bool:
+    """Whether kernels work on blocks of any size, so that nothing has to fit the SRAM.
+
+    A factorisation and a transform of columns are cut as finely as needed (``dfmodel_code``, which
+    checks neither); perceptrons are not.
+    """
+    if placement is Placement.BATCH:
+        return not rules.batch_in_sram
+    return placement is not Placement.SEARCHED
 
 
 def _converted_once(
@@ -417,59 +401,16 @@ def live_size(load: ChipLoad, before: int, inside: int) -> float:
     )
 
 
-def deal_cores(
-    stairs: list[tuple[int, Staircase, float]], n_cores: int
-) -> tuple[float, tuple[tuple[int, int, int], ...]] | None:
-    """Deal whole cores to kernels so that the slowest is as fast as possible, exactly.
-
-    Parameters
-    ----------
-    stairs : list of (kernel, Staircase, seconds per cycle)
-        The kernels of a partition.
-
-    Returns
-    -------
-    (time, ((kernel, lanes, stages), ...)) or None
-        None if there are fewer cores than kernels.
-
-    Notes
-    -----
-    The fewest cores that reach a time T fall as T grows, so T is found by bisection over the
-    times that some kernel can take.
-    """
-    if sum(int(s.cores[0]) for _, s, _ in stairs) > n_cores:
-        return None
-    times = [s.cycles * scale for _, s, scale in stairs]
-    steps = np.unique(np.concatenate(times))
-
-    def picks(limit: float) -> list[int] | None:
-        total, chosen = 0, []
-        for (_, s, _), taken in zip(stairs, times, strict=True):
-            # taken falls, so count how many are still above the limit
-            i = len(taken) - int(np.searchsorted(taken[::-1], limit, side="right"))
-            if i == len(taken):
-                return None
-            total += int(s.cores[i])
-            if total > n_cores:
-                return None
-            chosen.append(i)
-        return chosen
-
-    low, high = 0, len(steps) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if picks(float(steps[middle])) is None:
-            low = middle + 1
-        else:
-            high = middle
-    chosen = picks(float(steps[low]))
-    if chosen is None:
-        return None
-    dealt = tuple(
-        (kernel, int(s.lanes[i]), int(s.stages[i]))
-        for (kernel, s, _), i in zip(stairs, chosen, strict=True)
-    )
-    return float(steps[low]), dealt
+def live_sizes(load: ChipLoad, partitions: Sequence[int]) -> list[float]:
+    """Return the `live_size` of every partition of a whole sequence. [B]"""
+    number = {i: p for p, inside in enumerate(partitions) for i in bits(inside)}
+    alive = np.zeros(len(partitions))
+    for flow in load.flows:
+        first = number[flow.producer]
+        last = max(number[reader] for reader, _ in flow.readers)
+        if last > first:
+            alive[first : last + 1] += flow.total
+    return [float(size) for size in alive]
 
 
 def cycles(load: ChipLoad, i: int, lanes: int, stages: int) -> int:
@@ -480,11 +421,16 @@ def cycles(load: ChipLoad, i: int, lanes: int, stages: int) -> int:
 
 
 def partition_cost(
-    load: ChipLoad, inside: int, cores: Mapping[int, tuple[int, int]] | None = None
+    load: ChipLoad,
+    inside: int,
+    cores: Mapping[int, tuple[int, int]] | None = None,
+    *,
+    stage: int | None = None,
 ) -> PartitionCost:
     """Cost of running the kernels of mask ``inside`` as one partition.
 
-    ``cores`` gives lanes and stages per kernel instead of the best deal.
+    ``cores`` gives lanes and stages per kernel instead of the best deal; ``stage`` is the mask of
+    all kernels that the chip holds, where that is not the whole graph.
     """
     members = bits(inside)
     touched = {f for i in members for f in load.flows_of[i]}
@@ -496,11 +442,11 @@ def partition_cost(
             depths = [depth for reader, depth in flow.readers if inside >> reader & 1]
             if flow.mask & ~inside:
                 out += flow.total
-                depths.append(STREAM_DEPTH)
+                depths.append(load.stream_depth)
             sram_out += max(depths) * flow.tile
         else:
             into += flow.total
-            sram_in += STREAM_DEPTH * flow.tile
+            sram_in += load.stream_depth * flow.tile
     held = sum(load.sram[i] for i in members)
     sram = sram_in + sram_out + held
     cuts, fits = 1, sram <= load.sram_capacity * (1 + ROUNDING)
@@ -515,7 +461,8 @@ def partition_cost(
         extra = into if load.weight_cuts is WeightCuts.INPUTS else into + out
         traffic += (cuts - 1) * extra / load.bandwidth
     memory = traffic + sum(load.own_memory[i] for i in members)
-    if not (load.resident_alone and inside == load.everything):
+    alone = inside == (load.everything if stage is None else stage)
+    if not (load.resident_alone and alone and cuts == 1):  # a weight that is cut cannot stay
         memory += sum(load.weight_time[i] for i in members)
     network, data = sum(load.network[i] for i in members), sum(load.data[i] for i in members)
     network = max(network, data) if load.network_takes_maximum else network + data
@@ -538,12 +485,20 @@ def partition_cost(
             compute, dealt = deal
     else:
         compute = 0.0
+    if load.unit is not None:  # whole units instead of bytes; they bound the cores, too
+        compute, dealt, sram, fits = deal_on_units(load, inside, cores)
     if any(inside & group not in (0, inside) for group in load.unmixed):
         fits = False
     time = combine(compute, memory, network, load.overlap)
     return PartitionCost(
         compute, memory, network, time, memory * load.bandwidth, sram, cuts, fits, dealt
     )
+
+
+def alone_sram(load: ChipLoad, i: int) -> float:
+    """SRAM of kernel ``i`` in a partition of its own, its weight in one piece. [B]"""
+    streams = sum(load.flows[f].tile for f in load.flows_of[i])
+    return load.sram[i] + load.stream_depth * streams
 
 
 def weight_pieces(load: ChipLoad, fixed: float, cut: float) -> int:

@@ -7,33 +7,28 @@ prices every collective once, as a fixed time and a time per byte.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 
-from crosstack.model.rules import LatencyRule, ModelRules, StageTransfers
-from crosstack.system.collectives import (
-    all_gather_time,
-    all_reduce_time,
-    all_to_all_time,
-    broadcast_time,
-    point_to_point_time,
-    steps,
+from crosstack.model.lines import (
+    Line,
+    all_reduce_cost,
+    all_reduce_halves,
+    domain_all_reduce,
+    latency_charged,
+    line_over,
+    tensor_collectives,
 )
-from crosstack.system.system import Dimension, DimensionKind, Parallelism, System
+from crosstack.model.rules import ModelRules, StageTransfers
+from crosstack.system.collectives import point_to_point_time
+from crosstack.system.system import Parallelism, System
 from crosstack.workload.graph import Collective, Workload
 
 __all__ = ["Line", "Plan", "divisors", "make_plan", "tile_counts"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A time that grows with the bytes moved: ``fixed`` [s] + ``per_byte`` [s/B] x bytes."""
-
-    fixed: float = 0.0
-    per_byte: float = 0.0
+MOST_TRIED = 1_000_000  # candidates for a prime factor at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +36,14 @@ class Plan:
     """Degrees and collective prices of one use of the network.
 
     ``tensor``, ``pipeline`` and ``data`` are chips per parallelism; ``layers_per_stage`` counts
-    repetitions of the graph. ``stage_transfer`` is the time that passing one sequence's
-    activations to the next stage takes, before sharding. [s]
+    repetitions of the graph. ``graph_stages`` is how many stages one copy of the graph may be
+    split over, 1 where stages hold whole copies (`crosstack.mapping.pipeline`), and
+    ``graph_repetitions`` how many copies there are. [1] ``border`` is what it takes to send a
+    chip's bytes over the border between two of them. ``stage_transfer`` is the time that passing
+    one sequence's activations to the next stage takes, before sharding. [s] ``hop`` is that time
+    for one direction with the activations split over the tensor-parallel chips. [s] ``split`` is
+    how many chips M, K and N are split over whatever the sharding (`crosstack.model.placed`). [1]
+    ``spilled``: whether data lies in the second memory, too.
     """
 
     sizes: tuple[int, ...]
@@ -57,6 +58,12 @@ class Plan:
     periodic: Line
     stage_transfer: Line
     transfers_per_iteration: float
+    hop: float = 0.0
+    graph_stages: int = 1
+    graph_repetitions: int = 1
+    border: Line = field(default_factory=Line)
+    split: tuple[int, int, int] = (1, 1, 1)
+    spilled: bool = False
 
 
 def make_plan(
@@ -89,17 +96,11 @@ def make_plan(
     if workload.global_batch_size % (data * microbatch_size):
         return None
     tensor_group = groups[Parallelism.TENSOR]
-    halves = {
-        kind: rules.full_all_reduce_halves
-        if kind is DimensionKind.FULLY_CONNECTED
-        else rules.ring_all_reduce_halves
-        for kind in DimensionKind
-    }
     pipeline_group = groups[Parallelism.PIPELINE]
     each_microbatch = rules.stage_transfers is StageTransfers.MICROBATCH
     pipelined = degree[Parallelism.PIPELINE] > 1 or (bool(pipeline_group) and not each_microbatch)
     directions = 2 if workload.training else (1 if each_microbatch else 0)
-    transfer = Line()
+    transfer = border = Line()
     if pipelined and directions:
         slowest = min(d.bandwidth for d, _ in pipeline_group)
         hop = max(d.latency for d, _ in pipeline_group) if each_microbatch else 0.0
@@ -108,6 +109,25 @@ def make_plan(
             fixed=directions * hop,
             per_byte=float(point_to_point_time(size, bandwidth=slowest)),
         )
+        border = Line(fixed=hop, per_byte=float(point_to_point_time(1.0, bandwidth=slowest)))
+    copies, graph_stages = workload.graph_repetitions, 1
+    if not workload.training:  # a backward kernel needs the weights of its forward kernel's stage
+        graph_stages = min(max(degree[Parallelism.PIPELINE] // copies, 1), len(workload.graph))
+    hop_time = 0.0
+    if degree[Parallelism.PIPELINE] > 1:
+        shard = workload.boundary_size / degree[Parallelism.TENSOR]
+        hop_time = max(shard / d.bandwidth + d.latency for d, _ in pipeline_group)
+    collectives = tensor_collectives(tensor_group, rules)
+    halves = {k: rules.gradient_halves or n for k, n in all_reduce_halves(rules).items()}
+    latency = latency_charged(rules, kernel=False)
+    periodic = line_over(groups[Parallelism.DATA], all_reduce_cost(halves), latency)
+    if system.domain_size is not None:
+        uses = list(zip(system.network, sizes, parallelism, strict=True))
+        reduce = collectives[Collective.ALL_REDUCE]
+        collectives[Collective.ALL_REDUCE] = domain_all_reduce(
+            uses, Parallelism.TENSOR, system.domain_size, reduce, rules
+        )
+        periodic = domain_all_reduce(uses, Parallelism.DATA, system.domain_size, periodic, rules)
     return Plan(
         sizes=sizes,
         parallelism=parallelism,
@@ -116,114 +136,32 @@ def make_plan(
         pipeline=degree[Parallelism.PIPELINE],
         data=data,
         n_microbatches=workload.global_batch_size // (data * microbatch_size),
-        layers_per_stage=-(-workload.graph_repetitions // degree[Parallelism.PIPELINE]),
-        collectives=_tensor_collectives(tensor_group, halves, rules),
-        periodic=_line(groups[Parallelism.DATA], _all_reduce(halves), _latency(rules, False)),
+        layers_per_stage=-(-copies // degree[Parallelism.PIPELINE]),
+        collectives=collectives,
+        periodic=periodic,
         stage_transfer=transfer,
         transfers_per_iteration=float(workload.n_layers),
+        hop=hop_time,
+        graph_stages=graph_stages,
+        graph_repetitions=copies,
+        border=border,
     )
 
 
-Cost = Callable[[Dimension, int, float, float], float]
-
-
-def _latency(rules: ModelRules, kernel: bool) -> Callable[[Dimension], float]:
-    """Latency of one hop where ``rules`` charge it for every step of a collective."""
-    charged = rules.latency is LatencyRule.ALL or (kernel and rules.latency is LatencyRule.KERNEL)
-    return lambda dimension: dimension.latency if charged else 0.0
-
-
-def _all_reduce(halves: dict[DimensionKind, int]) -> Cost:
-    return lambda d, p, size, latency: float(
-        all_reduce_time(
-            d.kind, size, n_chips=p, bandwidth=d.bandwidth, latency=latency, halves=halves[d.kind]
-        )
-    )
-
-
-def _line(
-    group: list[tuple[Dimension, int]],
-    cost: Cost,
-    latency: Callable[[Dimension], float],
-    *,
-    shrinks: bool = True,
-) -> Line:
-    """Cost of a collective over a hierarchy of dimensions, as a fixed and a per-byte time.
-
-    Inner dimensions come first and, where the collective ``shrinks`` what is left (reduce-scatter
-    and its mirror), outer ones move 1/p of it (``rashidi2020astrasim``).
-    """
-    fixed = per_byte = 0.0
-    share = 1.0
-    for dimension, size in group:
-        hop = latency(dimension)
-        fixed += cost(dimension, size, 0.0, hop)
-        per_byte += cost(dimension, size, 1.0, 0.0) * share
-        if shrinks:
-            share /= size
-    return Line(fixed=fixed, per_byte=per_byte)
-
-
-def _tensor_collectives(
-    group: list[tuple[Dimension, int]], halves: dict[DimensionKind, int], rules: ModelRules
-) -> dict[Collective, Line]:
-    chips = math.prod(size for _, size in group)
-    everywhere = _latency(rules, False)
-
-    def gather(d: Dimension, p: int, size: float, latency: float) -> float:
-        return float(
-            all_gather_time(d.kind, size, n_chips=p, bandwidth=d.bandwidth, latency=latency)
-        )
-
-    def exchange(d: Dimension, p: int, size: float, latency: float) -> float:
-        held = size * p / chips if rules.all_to_all_pair_shares else size
-        return float(
-            all_to_all_time(
-                d.kind,
-                held,
-                n_chips=p,
-                bandwidth=d.bandwidth,
-                latency=latency,
-                pair_shares=rules.all_to_all_pair_shares,
-            )
-        )
-
-    def spread(d: Dimension, p: int, size: float, latency: float) -> float:
-        return float(
-            broadcast_time(d.kind, size, n_chips=p, bandwidth=d.bandwidth, latency=latency)
-        )
-
-    def send(d: Dimension, p: int, size: float, latency: float) -> float:
-        if p == 1:
-            return 0.0
-        return float(point_to_point_time(size, bandwidth=d.bandwidth, latency=latency))
-
-    reduce = _line(group, _all_reduce(halves), _latency(rules, True))
-    if rules.latency is LatencyRule.ALL_REDUCE:
-        hops = sum(2 * steps(DimensionKind.RING, p) * d.latency for d, p in group)
-        reduce = Line(fixed=hops, per_byte=reduce.per_byte)
-    gathered = _line(group, gather, everywhere)
-    return {
-        Collective.ALL_REDUCE: reduce,
-        Collective.ALL_GATHER: gathered,
-        Collective.REDUCE_SCATTER: gathered,
-        Collective.ALL_TO_ALL: _line(group, exchange, everywhere, shrinks=False),
-        Collective.BROADCAST: _line(group, spread, everywhere, shrinks=False),
-        Collective.POINT_TO_POINT: _line(group, send, everywhere, shrinks=False),
-    }
-
-
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def divisors(number: int) -> tuple[int, ...]:
     """Return the divisors of ``number`` in ascending order."""
-    found, left, prime = [1], number, 2
-    while prime * prime <= left:
-        power, before = 1, list(found)
-        while left % prime == 0:
-            left //= prime
-            power *= prime
-            found += [d * power for d in before]
-        prime += 1 if prime == 2 else 2
+    found, left, start, count = [1], number, 2, 1000
+    while start * start <= left:
+        # A prime near 2^53 has 10^8 candidates below its root.
+        tried = np.arange(start, min(start + count, math.isqrt(left) + 1), dtype=np.int64)
+        for prime in tried[left % tried == 0].tolist():  # ascending, so what still divides is prime
+            power, before = 1, list(found)
+            while left % prime == 0:
+                left //= prime
+                power *= prime
+                found += [d * power for d in before]
+        start, count = start + count, MOST_TRIED
     if left > 1:
         found += [d * left for d in found]
     return tuple(sorted(found))

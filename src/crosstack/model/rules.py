@@ -14,6 +14,7 @@ from crosstack.errors import InputError, Problem, nearest, require, require_quan
 
 __all__ = [
     "RULES",
+    "ExchangeRule",
     "LatencyRule",
     "ModelRules",
     "StageTransfers",
@@ -34,6 +35,21 @@ class LatencyRule(StrEnum):
     ALL_REDUCE = "all_reduce"
     KERNEL = "kernel"
     ALL = "all"
+
+
+class ExchangeRule(StrEnum):
+    """How an all-to-all among all chips of a workload that is not searched is counted.
+
+    ``dimensions``: dimension by dimension, as any other collective. The others take the slowest
+    cut of the network, see `crosstack.system.collectives.slowest_cut`: ``one_way`` with
+    one link a ring and n^2/4 pairs (DFModel E2), ``all_pairs`` with two links a ring and
+    n (n-1)/2 pairs (E3a to E4), ``two_way`` with two links a ring and n^2/4 pairs (E5).
+    """
+
+    DIMENSIONS = "dimensions"
+    ONE_WAY = "one_way"
+    ALL_PAIRS = "all_pairs"
+    TWO_WAY = "two_way"
 
 
 class StageTransfers(StrEnum):
@@ -116,9 +132,32 @@ class ModelRules:
         separate only where asked.
     full_count_unfused : bool
         Whether a limit equal to the number of kernels means kernel by kernel (DFModel).
+    unfused_depth : int
+        Tiles of each tensor that enters or leaves a kernel that are on the chip while kernels run
+        one by one: 1 in DFModel E2, otherwise 2 as in any partition. [1]
     network_takes_maximum : bool
         Whether tensor- and data-parallel communication of a partition hide behind each other
         (DFModel E5) or add up.
+    gradient_halves : int
+        Halves of the gradient all-reduce: 1 or 2 where they are counted otherwise than those of
+        any other all-reduce (one DFModel run compared with Megatron-LM), 0 where not. [1]
+    domain_halves : int
+        Halves of an all-reduce in and across high-bandwidth domains; 1 in DFModel whatever else
+        is asked for. [1]
+    domain_for_each : bool
+        Whether each parallelism has the whole of a high-bandwidth domain to itself (DFModel), or
+        the outer ones what the inner ones leave.
+    exchange : ExchangeRule
+        How all chips exchange everything with each other.
+    grid_by_place : bool
+        With placement ``grid``: whether a broadcast takes the bandwidth of the second dimension
+        and rows move at that of the first, each only if the other side has several chips
+        (DFModel), or each the dimensions it runs over.
+    gradient_bandwidth : float
+        With placement ``batch``: bandwidth of the gradient all-reduce; 0 is that of the network.
+        DFModel adds bytes to nanoseconds, which is 1e9 B/s and one half. [B/s]
+    batch_in_sram : bool
+        With placement ``batch``: whether partitions have to fit the SRAM; not in DFModel E5.
     """
 
     name: str
@@ -139,13 +178,26 @@ class ModelRules:
     bytes_first: bool = True
     halves_of_slots: bool = True
     full_count_unfused: bool = True
+    unfused_depth: int = 2
     network_takes_maximum: bool = False
+    gradient_halves: int = 0
+    domain_halves: int = 1
+    domain_for_each: bool = True
+    exchange: ExchangeRule = ExchangeRule.ALL_PAIRS
+    grid_by_place: bool = True
+    gradient_bandwidth: float = 1e9
+    batch_in_sram: bool = True
 
     def __post_init__(self) -> None:
         """Check the numbers and the kind of every switch."""
-        for name in ("ring_all_reduce_halves", "full_all_reduce_halves"):
+        for name in ("ring_all_reduce_halves", "full_all_reduce_halves", "domain_halves"):
             require(getattr(self, name) in (1, 2), name, getattr(self, name), "1 or 2")
+        depth = self.unfused_depth
+        require(depth in (1, 2), "unfused_depth", depth, "1 or 2")
+        halves = self.gradient_halves
+        require(halves in (0, 1, 2), "gradient_halves", halves, "0, 1 or 2")
         require_quantity("training_state", self.training_state, "B")
+        require_quantity("gradient_bandwidth", self.gradient_bandwidth, "B/s")
         for item in fields(self):
             if item.type == "bool":
                 value = getattr(self, item.name)
@@ -171,6 +223,11 @@ class ModelRules:
             bytes_first=False,
             halves_of_slots=False,
             full_count_unfused=False,
+            domain_halves=2,
+            domain_for_each=False,
+            exchange=ExchangeRule.DIMENSIONS,
+            grid_by_place=False,
+            gradient_bandwidth=0.0,
         )
 
     @classmethod
@@ -181,7 +238,7 @@ class ModelRules:
     @classmethod
     def dfmodel_e2(cls) -> ModelRules:
         """Release E2, most published design-space results."""
-        return cls(name="dfmodel-e2")
+        return cls(name="dfmodel-e2", exchange=ExchangeRule.ONE_WAY, unfused_depth=1)
 
     @classmethod
     def dfmodel_e3b(cls) -> ModelRules:
@@ -208,6 +265,8 @@ class ModelRules:
             tiles_divide=True,
             weight_cuts=WeightCuts.ALL,
             network_takes_maximum=True,
+            exchange=ExchangeRule.TWO_WAY,
+            batch_in_sram=False,
         )
 
 
@@ -224,18 +283,22 @@ RULES: dict[str, Callable[[], ModelRules]] = {
 def rules_named(name: str) -> ModelRules:
     """Return the rule set called ``name``; ``+separate`` after a DFModel name counts both halves.
 
-    That suffix is what ``separate_rs_ag_for_ar`` switches on in releases E4 and E5.
+    That suffix is what ``separate_rs_ag_for_ar`` switches on in releases E4 and E5;
+    ``+separate-tensor`` leaves the gradient all-reduce at one half, as one published run does.
 
     Raises
     ------
     InputError
         If there is none; names the nearest.
     """
-    base, plus, _ = name.partition("+separate")
-    if plus and base in RULES and base != "crosstack" and name == f"{base}+separate":
-        full = 2 if base == "dfmodel-e5" else 1
+    base, plus, rest = name.partition("+separate")
+    if plus and base in RULES and base != "crosstack" and rest in ("", "-tensor"):
         return replace(
-            RULES[base](), name=name, ring_all_reduce_halves=2, full_all_reduce_halves=full
+            RULES[base](),
+            name=name,
+            ring_all_reduce_halves=2,
+            full_all_reduce_halves=2 if base == "dfmodel-e5" else 1,
+            gradient_halves=1 if rest else 0,
         )
     if name not in RULES:
         close = nearest(name, RULES, 1)

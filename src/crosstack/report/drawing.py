@@ -88,6 +88,11 @@ _RULES = """
 .xs-memory {{ fill: {memory}; }}
 .xs-network {{ fill: {network}; }}
 .xs-on-network {{ fill: {on-network}; }}
+.xs-kp1 {{ stroke: {compute}; fill: none; }}
+.xs-kp2 {{ stroke: {memory}; fill: none; }}
+.xs-dp {{ stroke: {bs-line}; fill: none; }}
+.xs-lp {{ stroke: {ink}; fill: none; }}
+.xs-hot {{ stroke: {network}; fill: none; }}
 """
 
 # Upper estimates in em, so that text fits whatever sans-serif is there.

@@ -158,7 +158,8 @@ def _extents(kernel: Kernel) -> str:
 
 
 def _heading(p: PartitionTerms) -> str:
-    return f"partition {p.number} · {time_words(p.time, 3)} · bound by {p.bound_by}"
+    stage = "" if p.stage is None else f" · stage {p.stage}"
+    return f"partition {p.number} · {time_words(p.time, 3)} · bound by {p.bound_by}{stage}"
 
 
 def _frame(canvas: Canvas, box: Box, number: int) -> None:
@@ -174,7 +175,8 @@ def _title(canvas: Canvas, box: Box, p: PartitionTerms) -> None:
     number = f"partition {p.number}"
     canvas.text(x + 16, y + 21, number, size=HEADING, cls="xs-ink xs-strong", width=room - 16)
     canvas.text(x, y + 38, time_words(p.time, 3), size=NAME, width=room)
-    canvas.text(x, y + 53, f"bound by {p.bound_by}", size=NAME, cls="xs-muted", width=room)
+    below = f"bound by {p.bound_by}" if p.stage is None else f"{p.bound_by}, stage {p.stage}"
+    canvas.text(x, y + 53, below, size=NAME, cls="xs-muted", width=room)
 
 
 def _node(canvas: Canvas, card: _Card, box: Box) -> None:

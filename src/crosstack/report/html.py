@@ -18,6 +18,7 @@ from crosstack.report.wording import (
     network_rows,
     partition_rows,
     splits,
+    stage_rows,
 )
 from crosstack.version import __version__
 
@@ -108,6 +109,7 @@ def _body(answer: Answer) -> str:
         _numbers(key_numbers(answer), "xs-numbers"),
         "<h2>Partitions, in the order they run</h2>",
         _folded(_table(partition_rows(answer, name_width=160), bound=6), partitions > 60),
+        *_stages(answer),
         '<div class="xs-columns">',
         f"<section><h2>Time of every partition</h2>{_scroll(bars_svg(answer))}</section>",
         f"<section><h2>Price and power</h2>{_table(bills(answer))}</section>",
@@ -126,6 +128,11 @@ def _body(answer: Answer) -> str:
         _origin(answer),
     ]
     return "\n".join(parts) + "\n"
+
+
+def _stages(answer: Answer) -> list[str]:
+    rows = stage_rows(answer)
+    return ["<h2>Pipeline stages, for one microbatch</h2>", _table(rows)] if rows.rows else []
 
 
 def _numbers(pairs: tuple[tuple[str, str], ...], cls: str) -> str:

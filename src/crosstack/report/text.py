@@ -31,11 +31,12 @@ from crosstack.report.wording import (
     percent,
     plural,
     splits,
+    stage_rows,
     time_words,
     usd,
 )
 from crosstack.units import format_quantity
-from crosstack.workload.graph import ComputeUnit, Direction, KernelKind, Workload
+from crosstack.workload.graph import ComputeUnit, Direction, KernelKind, Placement, Workload
 
 __all__ = ["answer_tables", "kernel_table", "plain_text", "progress_line", "task_text"]
 
@@ -65,6 +66,7 @@ def answer_tables(answer: Answer) -> Group:
         Text(headline(answer), style="bold"),
         Text(certificate_sentence(answer)),
         _partitions(answer),
+        *_stages(answer),
         Text("How it is split", style="bold"),
         _pairs(splits(answer)),
         _table(network_rows(answer)),
@@ -124,6 +126,13 @@ def _partitions(answer: Answer) -> RichTable:
     return table
 
 
+def _stages(answer: Answer) -> list[RenderableType]:
+    """Return the stages that split the graph, if any do."""
+    rows = stage_rows(answer)
+    title = Text("Pipeline stages, for one microbatch", style="bold")
+    return [title, _table(rows)] if rows.rows else []
+
+
 def _empty(rows: Table, wraps: int | None) -> RichTable:
     gap = 1 if len(rows.header) < 8 else 0  # 80 columns hold every number
     table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap, 0, 0))
@@ -164,6 +173,8 @@ def _workload_words(workload: Workload) -> tuple[tuple[str, str], ...]:
     tensors = f"{len(graph.tensors):,}, read {plural(readers, 'time')}"
     if largest is not None:
         tensors += f"; largest {format_quantity(largest.size, 'B')} ({largest.producer})"
+    placed = workload.placement is not Placement.SEARCHED
+    data = format_quantity(workload.data_size, "B")
     return (
         ("kernels", f"{len(graph):,}: " + ", ".join(f"{n} {kind}" for kind, n in kinds.items())),
         ("forward, backward", f"{len(graph) - back:,}, {back:,}"),
@@ -176,6 +187,8 @@ def _workload_words(workload: Workload) -> tuple[tuple[str, str], ...]:
         ("batch", plural(workload.global_batch_size, "sequence")),
         ("sequence length", f"{workload.sequence_length:,}"),
         ("element", plural(graph.word, "byte")),
+        *([("placement", workload.placement.value)] if placed else []),
+        *([("data on all chips", data)] if workload.data_size else []),
     )
 
 
@@ -185,16 +198,22 @@ def _machine_words(task: Task) -> tuple[tuple[str, str], ...]:
     reach = "computed per kernel" if chip.utilization is None else percent(chip.utilization)
     capacity = system.memory.capacity
     memory = "unlimited" if capacity is None else format_quantity(capacity, "B")
+    if system.memory.has_second:
+        slow = system.memory.second_bandwidth or 0.0
+        second = format_quantity(system.memory.second_capacity or 0.0, "B")
+        memory = f"{memory} and {second} at {format_quantity(slow, 'B/s')}"
+    units = "" if chip.memory_units is None else f" in {chip.memory_units:,} units"
     prices = system.prices
     return (
         ("chips", f"{system.n_chips:,} x {chip.name}"),
         ("chip", f"{cores} at {format_quantity(chip.frequency, 'Hz')}"),
         ("peak of a chip", format_quantity(chip.peak_throughput, "FLOP/s")),
         ("utilization of compute", reach),
-        ("SRAM", format_quantity(chip.sram_capacity, "B")),
+        ("SRAM", format_quantity(chip.memory_capacity, "B") + units),
         ("overlap", chip.overlap.value.replace("_", " and ")),
         ("memory", f"{memory}, {format_quantity(system.memory.bandwidth, 'B/s')}"),
         *((f"network {i}", words) for i, words in enumerate(dimension_words(system))),
+        *([("domains", plural(system.domain_size, "chip"))] if system.domain_size else []),
         ("a chip", f"{usd(chip.price)}, {format_quantity(chip.power, 'W')}"),
         (
             "prices",

@@ -33,6 +33,7 @@ __all__ = [
     "scaled",
     "sharding_words",
     "splits",
+    "stage_rows",
     "time_words",
     "usd",
 ]
@@ -159,7 +160,7 @@ def splits(answer: Answer) -> tuple[tuple[str, str], ...]:
     )
     return (
         ("chips", f"{answer.task.system.n_chips:,} = {degrees}"),
-        ("pipeline", f"{plural(e.n_stages, 'stage')}, {plural(e.layers_per_stage, 'layer')} each"),
+        ("pipeline", _pipeline(answer)),
         (
             "batch",
             f"{plural(workload.global_batch_size, 'sequence')}; each pipeline runs "
@@ -169,6 +170,45 @@ def splits(answer: Answer) -> tuple[tuple[str, str], ...]:
         ("stage time, one microbatch", time_words(e.stage_time)),
         ("bubble factor", f"{e.bubble_factor:.4g}"),
     )
+
+
+def _pipeline(answer: Answer) -> str:
+    e = answer.evaluation
+    stages = plural(e.n_stages, "stage")
+    if not e.stages:
+        return f"{stages}, {plural(e.layers_per_stage, 'layer')} each"
+    copies = answer.task.workload.graph_repetitions
+    used = f"{len(e.stages)} hold" + ("s" if len(e.stages) == 1 else "")
+    if copies == 1:
+        return f"{stages}, {used} the graph"
+    return f"{stages}, {used} each of {copies:,} copies of the graph"
+
+
+def stage_rows(answer: Answer) -> Table:
+    """Return the stages that hold a copy of the graph; no rows where they hold whole copies."""
+    stages = answer.evaluation.stages
+    unit, worth, decimals = common_scale(t for s in stages for t in (s.time, s.transfer_time))
+    rows = tuple(
+        (
+            str(s.number),
+            number_words(s.partitions),
+            f"{len(s.kernels):,}",
+            *(scaled(t, worth, decimals) for t in (s.work_time, s.transfer_time, s.time)),
+            s.bound_by,
+            format_quantity(s.memory_used, "B"),
+        )
+        for s in stages
+    )
+    header = (
+        "stage", "partitions", "kernels", "work", "transfer", f"time [{unit}]", "bound by", "memory"
+    )  # fmt: skip
+    numeric = (True, False, True, True, True, True, False, True)
+    return Table(header=header, numeric=numeric, rows=rows)
+
+
+def number_words(numbers: Sequence[int]) -> str:
+    """Return ``3``, or ``3 to 5`` for several in a row."""
+    return f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
 
 
 def network_rows(answer: Answer) -> Table:

@@ -30,6 +30,15 @@ minimise sum_p T_p subject to
 (10) T_p >= C_p, M_p, N_p; or their sum; or N_p plus C_p and M_p;
 (11) A_ip <= E_gp for the kernels of a group g that must not mix, A_ip <= 1 - E_gp for the others;
 (12) A_i,p+1 <= sum_k A_kp where nothing is pinned: no empty partition before a used one.
+
+With pipeline stages q (`StageMilp`), each of the same number of partitions, the objective is the
+slowest stage Z >= Z_q [s]; b sequences a microbatch, a border's time x + y per byte:
+
+(13) Z_q >= b sum_(p in q) T_p and Z_q >= X_q where all overlaps, Z_q >= their sum otherwise;
+(14) X_q >= x B_q + y b sum_f u_f C_fq; B_q >= C_fq >= K_r,q - K_j,q after the last p of q;
+(15) sum_(p in q) sum_i k_i A_ip + b sum_f u_f L_fp <= capacity of the main memory for p in q;
+(16) weights may stay where q has one partition, S_q <= 1 - A_ip for all but the first p of q, and
+     then (8) subtracts them; (12) holds within a stage.
 """
 
 from __future__ import annotations
@@ -45,7 +54,7 @@ import numpy as np
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
 from crosstack.solve.status import SolveStatus
 
-__all__ = ["FusionMilp", "MilpFlow", "MilpResult", "solve_fusion"]
+__all__ = ["FusionMilp", "MilpFlow", "MilpResult", "StageMilp", "solve_fusion"]
 
 HELD_TILES = 2.0  # of a tensor that enters or leaves a partition
 PROOF = 1e-9  # relative gap that counts as none
@@ -63,6 +72,22 @@ class MilpFlow:
     readers: tuple[tuple[int, float], ...]
     tile: float
     total: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMilp:
+    """Pipeline stages to spread the partitions over, in order.
+
+    ``kept`` is what each kernel keeps in the main memory of its stage, of ``capacity`` [B];
+    ``sequences`` a microbatch [1]; ``fixed`` [s] and ``per_byte`` [s/B] of sending over a border.
+    """
+
+    count: int
+    kept: tuple[float, ...]
+    capacity: float
+    sequences: int
+    fixed: float
+    per_byte: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +115,10 @@ class FusionMilp:
     network_takes_maximum : bool
         Whether ``network`` and ``data`` hide behind each other.
     weights_stay : bool
-        Whether one partition of all kernels pays no ``weight_time``.
+        Whether one partition of all kernels, or of all of a stage, pays no ``weight_time``.
+    stages : StageMilp, optional
+        Stages, each of ``n_partitions / stages.count`` partitions; then the objective is the
+        slowest stage for one microbatch.
     """
 
     n_partitions: int
@@ -113,6 +141,7 @@ class FusionMilp:
     overlap: str = "all"
     network_takes_maximum: bool = False
     weights_stay: bool = False
+    stages: StageMilp | None = None
 
     def __post_init__(self) -> None:
         """Check shapes, and that every kernel fits the SRAM alone."""
@@ -125,6 +154,10 @@ class FusionMilp:
         for name in per_kernel:
             given = len(getattr(self, name))
             require(given == n, name, given, f"one entry per kernel ({n})")
+        if self.stages is not None:
+            whole = self.n_partitions % self.stages.count == 0
+            allowed = f"a multiple of the {self.stages.count} stages"
+            require(whole, "n_partitions", self.n_partitions, allowed)
         problems = [
             Problem(
                 f"sram[{i}]",
@@ -141,6 +174,11 @@ class FusionMilp:
     def n(self) -> int:
         """Number of kernels. [1]"""
         return len(self.compute)
+
+    @property
+    def per_stage(self) -> int:
+        """Partitions of a stage. [1]"""
+        return self.n_partitions // (1 if self.stages is None else self.stages.count)
 
     @property
     def pinned(self) -> bool:
@@ -228,6 +266,7 @@ class _Built:
     at: list[list[int]]  # A_ip
     leaves: list[list[int]]  # W_fp
     enters: list[list[int]]  # R_fp
+    times: list[int]  # T_p
 
     @property
     def partitions(self) -> range:
@@ -270,6 +309,7 @@ def _build(data: FusionMilp) -> _Built:
         at=grid(data.n, whole=True),
         leaves=grid(len(data.flows), whole=False),
         enters=grid(len(data.flows), whole=False),
+        times=[],
     )
     _placement(built)
     _streams(built)
@@ -277,6 +317,8 @@ def _build(data: FusionMilp) -> _Built:
     for p in built.partitions:
         _time(built, p)
     _kept_apart(built)
+    if data.stages is not None:
+        _stages(built, data.stages)
     return built
 
 
@@ -294,6 +336,8 @@ def _placement(built: _Built) -> None:
     if data.pinned:
         return
     for p in range(data.n_partitions - 1):
+        if (p + 1) % data.per_stage == 0:
+            continue
         used = {at[k][p]: 1.0 for k in range(data.n)}
         for i in range(data.n):
             program.at_least(_sum(used, {at[i][p + 1]: -1.0}), 0.0)
@@ -319,9 +363,10 @@ def _streams(built: _Built) -> None:
 
 
 def _main_memory(built: _Built) -> None:
-    """(6)."""
-    data, program = built.data, built.program
-    if math.isinf(data.memory_room):
+    """(6) and (15)."""
+    data, program, stages = built.data, built.program, built.data.stages
+    capacity = math.inf if stages is None else stages.capacity
+    if math.isinf(data.memory_room) and math.isinf(capacity):
         return
     unit = max(sum(flow.total for flow in data.flows), 1.0) / SCALE
     for p in built.partitions:
@@ -334,13 +379,24 @@ def _main_memory(built: _Built) -> None:
                 made = built.done(flow.producer, p - 1, -1.0)
                 read = built.done(reader, p - 1, 1.0)
                 program.at_least(_sum({alive: 1.0}, made, read), 0.0)
-        program.at_most(demand, data.memory_room / unit)
+        if math.isfinite(data.memory_room):
+            program.at_most(demand, data.memory_room / unit)
+        if stages is not None and math.isfinite(capacity):
+            first = p - p % data.per_stage
+            held = {
+                built.at[i][q]: size / unit
+                for i, size in enumerate(stages.kept)
+                for q in range(first, first + data.per_stage)
+            }
+            alive_of_all = {c: v * stages.sequences for c, v in demand.items()}
+            program.at_most(_sum(held, alive_of_all), capacity / unit)
 
 
 def _time(built: _Built, p: int) -> None:
     """(7) to (10)."""
     data, program = built.data, built.program
-    time_of_p = program.add(math.inf, cost=1.0)
+    time_of_p = program.add(math.inf, cost=1.0 if data.stages is None else 0.0)
+    built.times.append(time_of_p)
     compute, memory, network = (program.add(math.inf) for _ in range(3))
     _compute(built, p, compute)
     crossing = {
@@ -349,8 +405,12 @@ def _time(built: _Built, p: int) -> None:
         for column in (built.leaves[f][p], built.enters[f][p])
     }
     weights = sum(data.weight_time) / built.time_unit
-    terms = _sum(built.weighted(data.own_memory, p), built.weighted(data.weight_time, p), crossing)
-    if data.weights_stay and weights:
+    read = built.weighted(data.own_memory, p)
+    terms = _sum(read, built.weighted(data.weight_time, p), crossing)
+    if data.weights_stay and weights and data.stages is not None:
+        program.at_least(_sum({memory: 1.0}, _negated(_sum(read, crossing))), 0.0)
+        terms[_stays(built, p)] = -weights
+    elif data.weights_stay and weights:
         everything = program.add(whole=True)
         for i in range(data.n):
             program.at_most({everything: 1.0, built.at[i][p]: -1.0}, 0.0)
@@ -367,6 +427,40 @@ def _time(built: _Built, p: int) -> None:
     }[data.overlap]
     for added in together:
         program.at_least({time_of_p: 1.0, **dict.fromkeys(added, -1.0)}, 0.0)
+
+
+def _stays(built: _Built, p: int) -> int:
+    """(16): the column that says that partition p is all its stage has."""
+    program, count = built.program, built.data.per_stage
+    stays = program.add(whole=True)
+    if p % count:
+        program.upper[stays] = 0.0
+    for q in range(p + 1, p - p % count + count):
+        for i in range(built.data.n):
+            program.at_most({stays: 1.0, built.at[i][q]: 1.0}, 1.0)
+    return stays
+
+
+def _stages(built: _Built, stages: StageMilp) -> None:
+    """(13) and (14)."""
+    data, program = built.data, built.program
+    slowest = program.add(math.inf, cost=1.0)
+    for q in range(stages.count):
+        inside = range(q * data.per_stage, (q + 1) * data.per_stage)
+        any_sent = program.add(whole=True)
+        sent = {any_sent: stages.fixed / built.time_unit}
+        for flow in data.flows:
+            crosses = program.add()
+            program.at_least({any_sent: 1.0, crosses: -1.0}, 0.0)
+            sent[crosses] = stages.per_byte * stages.sequences * flow.total / built.time_unit
+            for reader, _ in flow.readers:
+                made = built.done(flow.producer, inside[-1], -1.0)
+                read = built.done(reader, inside[-1], 1.0)
+                program.at_least(_sum({crosses: 1.0}, made, read), 0.0)
+        work = {built.times[p]: float(stages.sequences) for p in inside}
+        together = [work, sent] if data.overlap == "all" else [_sum(work, sent)]
+        for part in together:
+            program.at_least(_sum({slowest: 1.0}, _negated(part)), 0.0)
 
 
 def _compute(built: _Built, p: int, compute: int) -> None:

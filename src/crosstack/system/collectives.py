@@ -10,6 +10,9 @@ References: ``thakur2005`` for the step counts (reduce-scatter and all-gather as
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -23,6 +26,7 @@ __all__ = [
     "broadcast_time",
     "point_to_point_time",
     "reduce_scatter_time",
+    "slowest_cut",
     "steps",
 ]
 
@@ -202,3 +206,52 @@ def point_to_point_time(size: ArrayLike, *, bandwidth: float, latency: float = 0
     """Time for one chip to send ``size`` bytes to a neighbour: ``alpha + n / beta``."""
     _check(1, bandwidth)
     return np.asarray(latency + np.asarray(size, float) / bandwidth)
+
+
+def slowest_cut(
+    kinds: Sequence[DimensionKind],
+    sizes: Sequence[int],
+    bandwidths: Sequence[float],
+    *,
+    ring_links: int,
+    all_pairs: bool,
+) -> float:
+    """Time for each pair of chips to exchange one byte, as the published tool counts it. [s/B]
+
+    Parameters
+    ----------
+    kinds, sizes, bandwidths : sequence
+        Of every dimension, innermost first. [1], [B/s]
+    ring_links : int
+        Links of a ring that a cut goes through: 1 or 2. [1]
+    all_pairs : bool
+        Whether n (n-1)/2 messages cross the cut of n chips, or n^2/4.
+
+    Notes
+    -----
+    The largest over the dimensions j of ``pairs / (beta_j links_j)``. A switch of s chips counts
+    s links, a fully connected group s^2/4, a ring ``ring_links``; ``pairs`` are those of the chips
+    up to and including dimension j. Where all dimensions are rings, pairs are those of all n chips
+    and dimension j of d counts ``ring_links n / s_(d-1-j)`` links: the tool pairs the bandwidth of
+    a dimension with the cut of its mirror image, which is the same on equal sides.
+
+    References
+    ----------
+    dfmodel_code; the physical count is `all_to_all_time`
+    """
+    n_chips = math.prod(sizes)
+    torus = all(kind is DimensionKind.RING for kind in kinds)
+    slowest = 0.0
+    for j, (kind, size, bandwidth) in enumerate(zip(kinds, sizes, bandwidths, strict=True)):
+        reached = n_chips if torus else math.prod(sizes[: j + 1])
+        pairs = reached * (reached - 1) / 2 if all_pairs else reached**2 / 4
+        if torus:
+            links = float(ring_links * n_chips // sizes[len(sizes) - 1 - j])
+        else:
+            links = {
+                DimensionKind.RING: float(ring_links),
+                DimensionKind.SWITCH: float(size),
+                DimensionKind.FULLY_CONNECTED: size**2 / 4,
+            }[kind]
+        slowest = max(slowest, pairs / (bandwidth * links))
+    return slowest if n_chips > 1 else 0.0

@@ -42,17 +42,63 @@ class Parallelism(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Main memory of one chip: ``bandwidth`` [B/s] and ``capacity`` [B] (None: unlimited)."""
+    """Main memory of one chip: ``bandwidth`` [B/s] and ``capacity`` [B] (None: unlimited).
+
+    ``second_bandwidth`` [B/s] and ``second_capacity`` [B] are those of a slower memory behind it,
+    used once the first is full; both or neither.
+    """
 
     bandwidth: float
     capacity: float | None = None
+    second_bandwidth: float | None = None
+    second_capacity: float | None = None
     name: str = "memory"
 
     def __post_init__(self) -> None:
-        """Check both."""
+        """Check all of them."""
         require_quantity("bandwidth", self.bandwidth, "B/s", above_zero=True)
         if self.capacity is not None:
             require_quantity("capacity", self.capacity, "B", above_zero=True)
+        second = self.second_bandwidth, self.second_capacity
+        if second == (None, None):
+            return
+        both = "second_bandwidth and second_capacity, and a capacity: all three or none"
+        require(None not in (*second, self.capacity), "second_capacity", second[1], both)
+        require_quantity("second_bandwidth", second[0], "B/s", above_zero=True)
+        require_quantity("second_capacity", second[1], "B", above_zero=True)
+        require(
+            second[0] is not None and second[0] <= self.bandwidth,
+            "second_bandwidth",
+            second[0],
+            f"at most that of the first memory, {self.bandwidth:g}",
+        )
+
+    @property
+    def has_second(self) -> bool:
+        """Whether there is a second memory behind the first."""
+        return self.second_capacity is not None
+
+    def room(self, *, spilled: bool) -> float:
+        """Bytes of the first memory, or of both where data is ``spilled``; may be infinite. [B]"""
+        first = math.inf if self.capacity is None else self.capacity
+        return first + (self.second_capacity or 0.0) if spilled else first
+
+    def speed(self, *, spilled: bool) -> float:
+        """Bandwidth of the first memory, or of both where data is ``spilled``. [B/s]
+
+        Notes
+        -----
+        Of both: the mean weighted by capacity, ``(c1 b1 + c2 b2) / (c1 + c2)``.
+
+        References
+        ----------
+        dfmodel_code, release E3b
+        """
+        if not spilled or self.capacity is None:
+            return self.bandwidth
+        first, second = self.capacity, self.second_capacity or 0.0
+        slow = self.second_bandwidth or 0.0
+        return (first * self.bandwidth + second * slow) / (first + second)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +148,10 @@ class Prices:
 class System:
     """``n_chips`` equal chips, each with its memory, in a network; dimension 0 is innermost.
 
+    ``domain_size`` chips form a high-bandwidth domain: they reach each other over the links of
+    dimension 0, whatever dimension joins them, and all others over slower ones
+    (``wang2023railonly``); None where the dimensions say it all.
+
     Raises
     ------
     InputError
@@ -113,11 +163,14 @@ class System:
     network: tuple[Dimension, ...]
     n_chips: int
     prices: Prices = Prices()
+    domain_size: int | None = None
     name: str = "system"
 
     def __post_init__(self) -> None:
         """Check that the network joins ``n_chips`` chips."""
         require_whole("n_chips", self.n_chips, what="chips")
+        if self.domain_size is not None:
+            require_whole("domain_size", self.domain_size, what="chips")
         require(
             1 <= len(self.network) <= MAX_DIMENSIONS,
             "network",

@@ -12,6 +12,7 @@ __all__ = ["Case", "Check", "Row", "run_case"]
 UNITS = {
     "layer_time": "s",
     "time": "s",
+    "latency": "s",
     "utilization": "1",
     "price": "USD",
     "power": "W",

@@ -26,6 +26,8 @@ TOGETHER = (
     ("training_state", "weights_held_once"),
     ("periodic_per_microbatch",),
     ("halves_of_slots", "full_count_unfused"),
+    ("domain_halves", "domain_for_each"),
+    ("exchange", "grid_by_place", "gradient_bandwidth"),
     ("bytes_first",),
 )
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from crosstack.chip.chip import Overlap
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.validation.case import Case, Check
+from crosstack.validation.dfmodel_placed import placed_cases
+from crosstack.validation.dfmodel_serving import serving_cases
+from crosstack.validation.dfmodel_unfused import ONE_TB, calculon, unfused_cases
 from crosstack.validation.machines import (
     DATA,
     FORWARD_SHARDING,
     PIPELINE,
     RING,
-    SWITCH,
     TENSOR,
     TRAINING_SHARDING,
     axes,
@@ -29,7 +31,6 @@ from crosstack.workload.llm import llm
 
 __all__ = ["dfmodel_cases", "readme_task"]
 
-ONE_TB = 1099511600000.0
 README_PARTITIONS = (
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 5, 5, 5, 5, 5, 5, 5, 5,
     5, 5, 5, 5, 4, 3, 5, 5, 5, 5,
@@ -291,7 +292,7 @@ def _other_cases() -> list[Case]:
             name="GPT-3 1T on 4,096 A100 (TP1 PP128 DP32), kernel by kernel",
             source="LLM/Compare_w_existing/Calculon/fix_DP/1_128_32",
             rules="dfmodel-e4+separate",
-            task=_calculon((1, 128, 32)),
+            task=calculon((1, 128, 32)),
             checks=(Check("time", 85.50267989926701),),
             proved=True,
         ),
@@ -299,7 +300,7 @@ def _other_cases() -> list[Case]:
             name="GPT-3 1T on 4,096 A100 (TP8 PP16 DP32), kernel by kernel, sharding of the log",
             source="LLM/Compare_w_existing/Calculon/fix_TP/8_16_32",
             rules="dfmodel-e4+separate",
-            task=given(_calculon((8, 16, 32)), axes(TRAINING_SHARDING, {18: 1})),
+            task=given(calculon((8, 16, 32)), axes(TRAINING_SHARDING, {18: 1})),
             checks=(
                 Check("layer_time", 54290523.2447e-9),
                 Check("time", 43.69955836015329),
@@ -338,23 +339,7 @@ def _gpt_1_5b() -> Task:
     )  # fmt: skip
 
 
-def _calculon(degrees: tuple[int, int, int]) -> Task:
-    uses = (TENSOR, PIPELINE, DATA)
-    speeds = (150.0, 25.0, 25.0)
-    dimensions = tuple(
-        (SWITCH, size, speed, use) for size, speed, use in zip(degrees, speeds, uses, strict=True)
-    )
-    return Task(
-        workload=gpt3_1t(),
-        system=system(
-            chip("A100", utilization=0.9, overlap=Overlap.NONE),
-            (2039.0, 4294967296000.0),
-            dimensions,
-        ),
-        constraints=Constraints(microbatch_size=1, kernel_by_kernel=True),
-    )
-
-
 def dfmodel_cases() -> list[Case]:
     """Return every case, in the order of the published table."""
-    return [*_readme(), *_sn10_cases(), *_other_cases()]
+    transformers = [*_readme(), *_sn10_cases(), *_other_cases(), *unfused_cases()]
+    return [*transformers, *placed_cases(), *serving_cases()]

@@ -7,6 +7,7 @@ in single precision, and ``ko2025dfmodel``, Table V.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import replace
 
 from crosstack.chip.chip import Chip, Overlap
@@ -46,6 +47,11 @@ _CHIPS = {
     "A100": (432, 16, 16, 1.41, 88080384.0),
     "H100": (1056, 16, 16, 1.837, 118489090.0),
     "WSE-2": (853776, 4, 1, 1.1, 41964010000.0),
+    "TPU v4": (8, 128, 128, 1.05, 167772160.0),
+    "SN40L": (1040, 32, 6, 1.6, 545259520.0),
+    # As single cores that count one multiply and add a cycle, in double and single precision.
+    "A100 FP64": (3456, 1, 1, 1.41, 230686720.0),
+    "A100 FP32": (6912, 1, 1, 1.41, 105119744.0),
 }
 # Columns of `AXES`: 0 outer, 1 M, 2 K, 4 none. The sharding most training logs print.
 TRAINING_SHARDING = (
@@ -85,13 +91,13 @@ def chip(
     )
 
 
-def prices(memory_power: float = 0.16248) -> Prices:
+def prices(memory_power: float = 0.16248, switch_power: float = 0.052) -> Prices:
     """Return the unit prices and powers of the published setups; per GB/s there."""
     return Prices(
         link=2.0 / GB,
         switch=24.0 / GB,
         memory=1.0 / GB,
-        switch_power=single(0.052) / GB,
+        switch_power=single(switch_power) / GB,
         memory_power=single(memory_power) / GB,
     )
 
@@ -99,16 +105,22 @@ def prices(memory_power: float = 0.16248) -> Prices:
 def system(
     the_chip: Chip,
     memory: tuple[float, float | None],
-    dimensions: tuple[tuple[DimensionKind, int, float, Parallelism], ...],
+    dimensions: Sequence[tuple[DimensionKind, int, float, Parallelism | None]],
     *,
-    link_power: float = 0.052,
+    link_power: float | tuple[float, ...] = 0.052,
+    switch_power: float = 0.052,
     memory_power: float = 0.16248,
+    latency: float = 0.0,
 ) -> System:
-    """Return a system from (GB/s, bytes) of memory and (kind, size, GB/s, use) of dimensions."""
+    """Return a system from (GB/s, bytes) of memory and (kind, size, GB/s, use) of dimensions.
+
+    ``link_power`` is that of every dimension, or one each; ``latency`` is in seconds.
+    """
     n_chips = 1
     for _, size, _, _ in dimensions:
         n_chips *= size
     bandwidth, capacity = memory
+    powers = (link_power,) * len(dimensions) if isinstance(link_power, float) else link_power
     return System(
         name=f"{n_chips} {the_chip.name}",
         chip=the_chip,
@@ -122,12 +134,13 @@ def system(
                 size=size,
                 bandwidth=single(speed) * GB,
                 parallelism=use,
-                link_power=single(link_power) / GB,
+                link_power=single(power) / GB,
+                latency=latency,
             )
-            for kind, size, speed, use in dimensions
+            for (kind, size, speed, use), power in zip(dimensions, powers, strict=True)
         ),
         n_chips=n_chips,
-        prices=prices(memory_power),
+        prices=prices(memory_power, switch_power),
     )
 
 

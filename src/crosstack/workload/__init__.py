@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from crosstack.workload.dlrm import dlrm, dlrm_graph
+from crosstack.workload.fft import fft
 from crosstack.workload.graph import (
     Axis,
     Collective,
@@ -12,24 +14,42 @@ from crosstack.workload.graph import (
     Direction,
     Kernel,
     KernelKind,
+    Placement,
     Tensor,
     Workload,
 )
+from crosstack.workload.hpl import hpl
 from crosstack.workload.llm import llm, llm_forward, llm_training
+from crosstack.workload.serving import MODELS, Transformer, decode, prefill, transformer_named
+from crosstack.workload.ssm import Convolution, Scan, hyena, mamba
 
 __all__ = [
+    "MODELS",
     "Axis",
     "Collective",
     "Communication",
     "ComputeUnit",
     "Consumer",
+    "Convolution",
     "DataflowGraph",
     "Direction",
     "Kernel",
     "KernelKind",
+    "Placement",
+    "Scan",
     "Tensor",
+    "Transformer",
     "Workload",
+    "decode",
+    "dlrm",
+    "dlrm_graph",
+    "fft",
+    "hpl",
+    "hyena",
     "llm",
     "llm_forward",
     "llm_training",
+    "mamba",
+    "prefill",
+    "transformer_named",
 ]

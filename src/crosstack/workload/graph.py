@@ -35,6 +35,7 @@ __all__ = [
     "Direction",
     "Kernel",
     "KernelKind",
+    "Placement",
     "Tensor",
     "Workload",
 ]
@@ -97,12 +98,31 @@ class Collective(StrEnum):
     POINT_TO_POINT = "point_to_point"
 
 
+class Placement(StrEnum):
+    """How a workload lies on the chips of the network.
+
+    ``searched``: parallelism and sharding are decided by the mapping. The others are how a
+    published algorithm is written down, so nothing is left to decide: ``batch``, every chip works
+    on a batch of its own and all chips exchange what `Communication` says (recommendation models);
+    ``grid``, the chips form rows and columns that split M and K (``dongarra2003linpack``), the last
+    dimension of the network being the columns; ``columns``, all chips split N (a transform of
+    columns, then of rows). Source: ``dfmodel_code``.
+    """
+
+    SEARCHED = "searched"
+    BATCH = "batch"
+    GRID = "grid"
+    COLUMNS = "columns"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:
     """Communication a kernel brings with it, besides what its sharding causes.
 
     ``periodic`` runs over the data-parallel chips, once per iteration (the gradient
-    all-reduce); otherwise it runs over the tensor-parallel chips, for every sequence.
+    all-reduce); otherwise it runs over the tensor-parallel chips, for every sequence, or over all
+    chips of a workload whose `Placement` is not searched. ``size`` is that of the whole tensor,
+    with placement ``batch`` of what one chip takes part with. [B]
     """
 
     collective: Collective
@@ -149,6 +169,11 @@ class Kernel:
     repeats : int or None
         How many inputs it processes per sequence; kernels that set it never share a partition
         with kernels that do not. [1]
+    operations : int
+        Floating-point operations on each element of an elementwise kernel. [1]
+    cache_size : float
+        Bytes that it reads from main memory for every sequence, and that stay there for all of
+        them: keys and values of the tokens before. Whole; split like what it makes. [B]
     sram_extra, memory_extra : float
         Bytes that each chip holds for it on the chip and in main memory besides tensors and
         weights, whatever the sharding. [B]
@@ -169,6 +194,8 @@ class Kernel:
     memory_traffic: float = 0.0
     communications: tuple[Communication, ...] = ()
     repeats: int | None = None
+    operations: int = 1
+    cache_size: float = 0.0
     sram_extra: float = 0.0
     memory_extra: float = 0.0
 
@@ -191,20 +218,24 @@ class Kernel:
         )
         for i, size in enumerate(self.input_sizes):
             require_quantity(f"input_sizes[{i}]", size, "B")
-        for name in ("output_size", "weight_size", "memory_traffic", "sram_extra", "memory_extra"):
+        sizes = ("output_size", "weight_size", "memory_traffic", "cache_size")
+        for name in (*sizes, "sram_extra", "memory_extra"):
             require_quantity(name, getattr(self, name), "B")
         if self.kind is not KernelKind.GEMM_WEIGHT:
             require(self.weight_size == 0, "weight_size", self.weight_size, "0: it has no weight")
         if self.repeats is not None:
             require_whole("repeats", self.repeats)
+        require_whole("operations", self.operations)
+        single = not self.kind.is_gemm or self.operations == 1
+        require(single, "operations", self.operations, "1: a product counts its own")
 
     @property
     def work(self) -> float:
         """Floating-point operations for one sequence: outer M N, twice K for a systolic kernel.
 
-        Source: ``ko2025dfmodel``; elementwise operations count one FLOP an element. [FLOP]
+        Source: ``ko2025dfmodel``, where an elementwise kernel has one operation an element. [FLOP]
         """
-        elements = float(self.outer) * self.m * self.n * (self.repeats or 1)
+        elements = float(self.outer) * self.m * self.n * (self.repeats or 1) * self.operations
         return 2.0 * elements * self.k if self.unit is ComputeUnit.SYSTOLIC else elements
 
 
@@ -421,6 +452,11 @@ class Workload:
         Extent that is cut into tiles. [1]
     boundary_size : float
         Bytes that one layer hands to the next, for one sequence, one direction. [B]
+    placement : Placement
+        How it lies on the chips.
+    data_size : float
+        Bytes that all chips together keep in main memory besides weights: embedding tables, the
+        matrix that is factorised, the points that are transformed. [B]
     name : str
         For people.
     """
@@ -431,6 +467,8 @@ class Workload:
     global_batch_size: int = 1
     sequence_length: int = 1
     boundary_size: float = 0.0
+    placement: Placement = Placement.SEARCHED
+    data_size: float = 0.0
     name: str = "workload"
 
     def __post_init__(self) -> None:
@@ -444,6 +482,7 @@ class Workload:
             f"a multiple of layers_in_graph = {self.layers_in_graph}",
         )
         require_quantity("boundary_size", self.boundary_size, "B")
+        require_quantity("data_size", self.data_size, "B")
 
     @property
     def graph_repetitions(self) -> int:

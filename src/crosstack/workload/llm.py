@@ -8,23 +8,12 @@ kernel is not split by heads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from crosstack.errors import require, require_whole
-from crosstack.workload.graph import (
-    Axis,
-    Collective,
-    Communication,
-    ComputeUnit,
-    Consumer,
-    DataflowGraph,
-    Direction,
-    Kernel,
-    KernelKind,
-    Tensor,
-    Workload,
-)
+from crosstack.workload.builders import elementwise, join, product_of
+from crosstack.workload.graph import DataflowGraph, Direction, Kernel, Workload
 
 __all__ = ["llm", "llm_forward", "llm_training"]
 
@@ -43,63 +32,6 @@ _BACKWARD_EDGES = (
 )  # fmt: skip
 
 
-def _elementwise(
-    name: str,
-    m: int,
-    n: int,
-    *,
-    outer: int = 1,
-    word: int,
-    inputs: int = 1,
-    direction: Direction = Direction.FORWARD,
-) -> Kernel:
-    size = float(outer * m * n * word)
-    return Kernel(
-        name=name,
-        kind=KernelKind.ELEMENTWISE if inputs == 1 else KernelKind.ELEMENTWISE_2,
-        outer=outer,
-        m=m,
-        n=n,
-        input_sizes=(size,) * inputs,
-        output_size=size,
-        unit=ComputeUnit.SIMD,
-        direction=direction,
-    )
-
-
-def _product(
-    name: str,
-    shape: tuple[int, int, int, int],
-    *,
-    word: int,
-    input_sizes: tuple[float, ...],
-    weight_size: float = 0.0,
-    direction: Direction = Direction.FORWARD,
-    weight_update: bool = False,
-) -> Kernel:
-    outer, m, k, n = shape
-    output = float(outer * m * n * word)
-    return Kernel(
-        name=name,
-        kind=KernelKind.GEMM_WEIGHT if weight_size else KernelKind.GEMM,
-        outer=outer,
-        m=m,
-        k=k,
-        n=n,
-        input_sizes=input_sizes,
-        weight_size=weight_size,
-        output_size=output,
-        unit=ComputeUnit.SYSTOLIC,
-        tiling=Axis.K if weight_update else Axis.N,
-        direction=direction,
-        communications=(
-            (Communication(collective=Collective.ALL_REDUCE, size=output, periodic=True),)
-            if weight_update
-            else ()
-        ),
-    )
-
-
 def _forward_kernels(hidden: int, seq: int, heads: int, head: int, word: int) -> list[Kernel]:
     a = float(hidden * seq * word)
     q = float(seq * seq * heads * word)
@@ -107,31 +39,31 @@ def _forward_kernels(hidden: int, seq: int, heads: int, head: int, word: int) ->
     projection = {"word": word, "input_sizes": (a,), "weight_size": w}
 
     def norm(name: str, inputs: int = 1) -> Kernel:
-        return _elementwise(name, hidden, seq, word=word, inputs=inputs)
+        return elementwise(name, hidden, seq, word=word, inputs=inputs)
 
     def attention(name: str) -> Kernel:
-        return _elementwise(name, seq, seq, outer=heads, word=word)
+        return elementwise(name, seq, seq, outer=heads, word=word)
 
     return [
         norm("Add_Prev_Layer"),
         norm("LayerNorm_1"),
         *(
-            _product(name, (heads, head, hidden, seq), **projection)  # type: ignore[arg-type]
+            product_of(name, (heads, head, hidden, seq), **projection)  # type: ignore[arg-type]
             for name in ("Q", "K", "V")
         ),
-        _product("MHA_GEMM_1", (heads, seq, head, seq), word=word, input_sizes=(a, a)),
+        product_of("MHA_GEMM_1", (heads, seq, head, seq), word=word, input_sizes=(a, a)),
         attention("SOFTMAX"),
         attention("DropOut_1"),
-        _product("MHA_GEMM_2", (heads, head, seq, seq), word=word, input_sizes=(a, q)),
-        _product("PROJ_GEMM", (1, hidden, hidden, seq), **projection),  # type: ignore[arg-type]
+        product_of("MHA_GEMM_2", (heads, head, seq, seq), word=word, input_sizes=(a, q)),
+        product_of("PROJ_GEMM", (1, hidden, hidden, seq), **projection),  # type: ignore[arg-type]
         norm("DropOut_2"),
         norm("Add_1", inputs=2),
         norm("LayerNorm_2"),
-        _product(
+        product_of(
             "FFN0", (1, 4 * hidden, hidden, seq), word=word, input_sizes=(a,), weight_size=4 * w
         ),
-        _elementwise("GeLU", 4 * hidden, seq, word=word),
-        _product(
+        elementwise("GeLU", 4 * hidden, seq, word=word),
+        product_of(
             "FFN1", (1, hidden, 4 * hidden, seq), word=word, input_sizes=(4 * a,), weight_size=4 * w
         ),
         norm("DropOut_3"),
@@ -146,20 +78,20 @@ def _backward_kernels(hidden: int, seq: int, heads: int, head: int, word: int) -
     back = Direction.BACKWARD
 
     def norm(name: str) -> Kernel:
-        return _elementwise(name, hidden, seq, word=word, direction=back)
+        return elementwise(name, hidden, seq, word=word, direction=back)
 
     def attention(name: str) -> Kernel:
-        return _elementwise(name, seq, seq, outer=heads, word=word, direction=back)
+        return elementwise(name, seq, seq, outer=heads, word=word, direction=back)
 
     def product(
         name: str, shape: tuple[int, int, int, int], inputs: tuple[float, ...], weight: float = 0.0
     ) -> Kernel:
-        return _product(
+        return product_of(
             name, shape, word=word, input_sizes=inputs, weight_size=weight, direction=back
         )
 
     def update(name: str, m: int, n: int, inputs: tuple[float, float]) -> Kernel:
-        return _product(
+        return product_of(
             f"{name}_bwd_weight_update",
             (1, m, seq, n),
             word=word,
@@ -173,7 +105,7 @@ def _backward_kernels(hidden: int, seq: int, heads: int, head: int, word: int) -
         norm("Loss_bwd"),
         norm("DropOut_3_bwd"),
         product("FFN1_bwd", (1, 4 * hidden, hidden, seq), (a,), 4 * w),
-        _elementwise("GeLU_bwd", 4 * hidden, seq, word=word, direction=back),
+        elementwise("GeLU_bwd", 4 * hidden, seq, word=word, direction=back),
         product("FFN0_bwd", (1, hidden, 4 * hidden, seq), (4 * a,), 4 * w),
         norm("LayerNorm_2_bwd"),
         norm("DropOut_2_bwd"),
@@ -191,23 +123,6 @@ def _backward_kernels(hidden: int, seq: int, heads: int, head: int, word: int) -
         update("FFN0", hidden, 4 * hidden, (4 * a, a)),
         *(update(name, hidden, hidden, (a, a)) for name in ("PROJ_GEMM", "V", "K", "Q")),
     ]
-
-
-def _join(kernels: list[Kernel], edges: Iterable[tuple[int, int, int]], word: int) -> DataflowGraph:
-    readers: dict[int, list[Consumer]] = {}
-    for producer, consumer, operand in edges:
-        readers.setdefault(producer, []).append(
-            Consumer(kernel=kernels[consumer - 1].name, operand=operand)
-        )
-    tensors = tuple(
-        Tensor(
-            producer=kernels[producer - 1].name,
-            consumers=tuple(consumers),
-            size=kernels[producer - 1].output_size,
-        )
-        for producer, consumers in sorted(readers.items())
-    )
-    return DataflowGraph(kernels=tuple(kernels), tensors=tensors, word=word)
 
 
 def _check(hidden: int, seq: int, heads: int, head: int, word: int, layers: int) -> None:
@@ -296,7 +211,7 @@ def _stack(
 ) -> DataflowGraph:
     """Repeat a layer; ``joins`` lead from layer l to l + 1, ``back_joins`` from l + 1 to l."""
     if layers == 1:
-        return _join(one, edges, word)
+        return join(one, edges, word)
     size = len(one)
     kernels = [
         replace(kernel, name=f"{kernel.name}_layer_{layer}")
@@ -310,7 +225,7 @@ def _stack(
         if layer + 1 < layers:
             all_edges += [(i + here, j + after, o) for i, j, o in joins]
             all_edges += [(i + after, j + here, o) for i, j, o in back_joins]
-    return _join(kernels, all_edges, word)
+    return join(kernels, all_edges, word)
 
 
 def llm(

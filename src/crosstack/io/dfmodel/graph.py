@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from crosstack.errors import InputError, Problem
@@ -25,6 +26,7 @@ from crosstack.workload.graph import (
     DataflowGraph,
     Direction,
     Kernel,
+    Placement,
     Tensor,
 )
 
@@ -34,8 +36,10 @@ _K_SHARDING = ENUMS["Sharding"].index("K_SHARDING")
 _ALL_REDUCE = ENUMS["CommunicationType"].index("ALL_REDUCE")
 
 
-def read_graph(message: Any, word: int) -> DataflowGraph:
-    """Return the graph of a transformer file.
+def read_graph(
+    message: Any, word: int, placement: Placement = Placement.SEARCHED, shared_by: int = 1
+) -> DataflowGraph:
+    """Return the graph of a file.
 
     Parameters
     ----------
@@ -43,6 +47,13 @@ def read_graph(message: Any, word: int) -> DataflowGraph:
         With kernels in any order; connections name them by id.
     word : int
         Bytes of one element. [B]
+    placement : Placement
+        Of the workload. Only where it is searched are operands told by their bytes; elsewhere an
+        edge whose bytes fit none feeds the first operand that is free. A transform's step has a
+        weight only if its bytes are written down.
+    shared_by : int
+        Chips whose communication is written down as one number of bytes, unless that is also what
+        each chip reads from main memory for it: then it is each chip's. [1]
 
     Notes
     -----
@@ -60,18 +71,36 @@ def read_graph(message: Any, word: int) -> DataflowGraph:
     problems: list[Problem] = []
     for i, kernel in enumerate(message.kernels):
         try:
-            kernels.append(_kernel(kernel, f"dataflow_graph.kernels[{i}]", word))
+            path = f"dataflow_graph.kernels[{i}]"
+            kernels.append(_kernel(kernel, path, word, placement, shared_by))
         except InputError as error:
             problems.extend(error.problems)
     if problems:
         raise InputError(problems)
     edges = _edges(message)
+    if placement is not Placement.SEARCHED:
+        kernels = _fed(kernels, edges)
     tensors = _tensors(message, kernels, edges)
     with fields_of("dataflow_graph", {"tensors": "connections", "word": "/execution.word"}):
         return DataflowGraph(kernels=tuple(kernels), tensors=tensors, word=word)
 
 
-def _kernel(message: Any, path: str, word: int) -> Kernel:
+def _fed(kernels: list[Kernel], edges: list[tuple[int, int]]) -> list[Kernel]:
+    """Return the kernels with operands of as many bytes as their producers make."""
+    fed, taken = list(kernels), set[tuple[int, int]]()
+    made = [kernel.output_size for kernel in kernels]
+    operands = matching_operands(edges, made, [kernel.input_sizes for kernel in kernels])
+    for (source, target), known in zip(edges, operands, strict=True):
+        sizes = list(fed[target].input_sizes)
+        free = (o for o in range(len(sizes)) if (target, o) not in taken)
+        operand = next(free, 0) if known is None else known
+        taken.add((target, operand))
+        sizes[operand] = made[source]
+        fed[target] = replace(fed[target], input_sizes=tuple(sizes))
+    return fed
+
+
+def _kernel(message: Any, path: str, word: int, placement: Placement, shared_by: int) -> Kernel:
     variant = message.WhichOneof("kernel_variant")
     if variant is None:
         raise InputError(
@@ -80,7 +109,10 @@ def _kernel(message: Any, path: str, word: int) -> Kernel:
     names, body, inside = VARIANTS[variant], getattr(message, variant), f"{path}.{variant}"
     if names.weight and body.use_effective_stage:
         raise unsupported(f"{inside}.use_effective_stage", "an effective stage", "false")
-    communications = _communications(body, inside)
+    communications = tuple(
+        c if c.periodic or c.size == body.memory_size else replace(c, size=c.size / shared_by)
+        for c in _communications(body, inside)
+    )
     unit = choice(f"{path}.type", "KernelType", message.type, UNITS)
     direction = choice(
         f"{path}.fwd_bwd", "FwdBwd", message.fwd_bwd, DIRECTIONS, unset=Direction.FORWARD
@@ -100,7 +132,7 @@ def _kernel(message: Any, path: str, word: int) -> Kernel:
             kind=names.kind,
             k=body.K if names.kind.is_gemm else 1,
             input_sizes=tuple(getattr(body, name) for name in names.inputs),
-            weight_size=_weight_size(body, names, word),
+            weight_size=_weight_size(body, names, word, placement),
             unit=unit,
             direction=direction,
             tiling=tiling,
@@ -110,9 +142,11 @@ def _kernel(message: Any, path: str, word: int) -> Kernel:
         )
 
 
-def _weight_size(body: Any, names: Variant, word: int) -> float:
+def _weight_size(body: Any, names: Variant, word: int, placement: Placement) -> float:
     if names.weight is None or body.skip_weight:
         return 0.0
+    if placement is Placement.COLUMNS:
+        return float(getattr(body, names.weight))
     # The public tool counts a weight by its extents, whether or not its bytes are written down.
     counted = single(float(body.outer) * body.M * body.K * word)
     return float(getattr(body, names.weight)) or counted

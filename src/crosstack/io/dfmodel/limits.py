@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from crosstack.chip.chip import Overlap
@@ -9,12 +10,18 @@ from crosstack.errors import Problem
 from crosstack.io.dfmodel.schema import TOPOLOGIES
 from crosstack.io.dfmodel.vocabulary import COLLECTIVES, LINKS, matching_operands, single
 from crosstack.mapping.mapping import Task
-from crosstack.workload.graph import Collective, DataflowGraph, Kernel
+from crosstack.workload.graph import Collective, DataflowGraph, Kernel, Placement, Workload
 
 __all__ = ["RELEASES", "SEPARATE", "edges_in_order", "limits", "needed_release", "topology_name"]
 
 # Rule sets that a file's fields can point to, by the number of the release.
-RELEASES = {"dfmodel-e2": 2, "dfmodel-readme": 3, "dfmodel-e4": 4, "dfmodel-e5": 5}
+RELEASES = {
+    "dfmodel-e2": 2,
+    "dfmodel-readme": 3,
+    "dfmodel-e3b": 3,
+    "dfmodel-e4": 4,
+    "dfmodel-e5": 5,
+}
 SEPARATE = "+separate"
 _WORDS = {kind: word for word, kind in LINKS.items()}
 
@@ -79,8 +86,11 @@ def _rules(task: Task) -> Iterator[Problem]:
         return
     base = task.rules.removesuffix(SEPARATE)
     separate = base != task.rules
-    if base not in RELEASES or (separate and RELEASES[base] < 4):
-        allowed = ", ".join([*RELEASES, f"dfmodel-e4{SEPARATE}", f"dfmodel-e5{SEPARATE}"])
+    second = task.system.memory.has_second
+    # Before E4, a second memory is what tells E3b from its neighbours.
+    sayable = [name for name in RELEASES if second or name != "dfmodel-e3b"]
+    if base not in sayable or (separate and RELEASES[base] < 4):
+        allowed = ", ".join([*sayable, f"dfmodel-e4{SEPARATE}", f"dfmodel-e5{SEPARATE}"])
         yield Problem("rules", f"no DFModel file says {task.rules!r}; allowed: {allowed}.")
         return
     for number, path in _release_features(task):
@@ -88,11 +98,17 @@ def _rules(task: Task) -> Iterator[Problem]:
             yield Problem(path, f"{task.rules} cannot say it; allowed: rules of E{number} on.")
     if base == "dfmodel-e2" and task.workload.layers_in_graph > 1:
         yield Problem("workload.layers_in_graph", f"{task.rules} cannot say it; allowed: 1.")
+    if second and RELEASES[base] < 4 and base != "dfmodel-e3b":
+        yield Problem("rules", f"{task.rules} has one memory; allowed: dfmodel-e3b.")
 
 
 def _constraints(task: Task) -> Iterator[Problem]:
     given, count = task.constraints, len(task.workload.graph)
+    placed = task.workload.placement is not Placement.SEARCHED
+    microbatch = given.microbatch_size if placed and given.microbatch_size != 1 else None
     for name, value, allowed in (
+        ("microbatch_size", microbatch, "1 for this workload"),
+        ("tile_size", given.tile_size if placed else None, "none for this workload"),
         ("n_tiles", given.n_tiles, "tile_size instead"),
         ("separate_directions", given.separate_directions, "false"),
         ("sharding", given.sharding, "none; DFModel chooses it"),
@@ -117,6 +133,16 @@ def _network(task: Task) -> Iterator[Problem]:
         yield Problem("system.network", f"got {name}; allowed: {', '.join(TOPOLOGIES)}.")
     if len({dimension.latency for dimension in network}) > 1:
         yield Problem("system.network", "DFModel knows one latency; allowed: the same for all.")
+    placed = task.workload.placement is not Placement.SEARCHED
+    for i, dimension in enumerate(network):
+        if placed and dimension.parallelism is not None:
+            message = f"got {dimension.parallelism}; DFModel says it for transformers only"
+            yield Problem(f"system.network[{i}].parallelism", f"{message}; allowed: none.")
+        if placed and dimension.size is None and len(network) > 1:
+            yield Problem(f"system.network[{i}].size", "DFModel needs it; allowed: from 1.")
+    if task.system.domain_size is not None and (placed or len(network) != 3):
+        message = "DFModel looks at it for transformers on three dimensions only; allowed: none."
+        yield Problem("system.domain_size", message)
     if len(network) == 4 and network[0].link_power:
         message = "DFModel has no power of the first of four dimensions; allowed: 0."
         yield Problem("system.network[0].link_power", message)
@@ -124,6 +150,11 @@ def _network(task: Task) -> Iterator[Problem]:
 
 def _workload(task: Task) -> Iterator[Problem]:
     workload = task.workload
+    if workload.placement is not Placement.SEARCHED:
+        yield from _placed(workload)
+        return
+    if workload.data_size:
+        yield Problem("workload.data_size", "DFModel cannot say it for a transformer; allowed: 0.")
     hidden = workload.boundary_size / (workload.sequence_length * workload.graph.word)
     if hidden < 1 or hidden != int(hidden):
         yield Problem(
@@ -132,7 +163,45 @@ def _workload(task: Task) -> Iterator[Problem]:
         )
 
 
+def _placed(workload: Workload) -> Iterator[Problem]:
+    """Yield what the blocks of workloads that are not searched have no place for."""
+    single_batch = workload.placement is not Placement.BATCH
+    for name, value, allowed in (
+        ("n_layers", workload.n_layers, 1),
+        ("layers_in_graph", workload.layers_in_graph, 1),
+        ("sequence_length", workload.sequence_length, 1),
+        ("boundary_size", workload.boundary_size, 0),
+        ("global_batch_size", workload.global_batch_size if single_batch else 1, 1),
+    ):
+        if value != allowed:
+            message = f"got {value:g}, which DFModel cannot say for placement"
+            yield Problem(
+                f"workload.{name}", f"{message} {workload.placement}; allowed: {allowed}."
+            )
+    words = workload.data_size / workload.graph.word
+    whole, square = words == int(words) >= 1, math.isqrt(int(words)) ** 2 == words
+    if not whole or (workload.placement is Placement.GRID and not square):
+        kind = "square of rows" if workload.placement is Placement.GRID else "number"
+        message = f"got {workload.data_size:g} B; allowed: a whole {kind} of words, at least 1."
+        yield Problem("workload.data_size", message)
+    graph = workload.graph
+    for tensor in graph.tensors:
+        for consumer in tensor.consumers:
+            kernel = graph.kernels[graph.index[consumer.kernel]]
+            if kernel.input_sizes[consumer.operand] != tensor.size:
+                names = f"{tensor.producer!r} to {consumer.kernel!r}"
+                message = f"{names}: the reader takes other bytes; allowed: equal sizes."
+                yield Problem("workload.graph.tensors", message)
+
+
 def _kernel(kernel: Kernel, path: str) -> Iterator[Problem]:
+    if kernel.operations > 1:
+        yield Problem(
+            f"{path}.operations", f"got {kernel.operations}; DFModel has one; allowed: 1."
+        )
+    if kernel.cache_size:
+        message = "DFModel cannot say it; allowed: 0, with the traffic of each chip instead."
+        yield Problem(f"{path}.cache_size", message)
     if len(kernel.communications) > 2:
         message = f"got {len(kernel.communications)}; allowed: at most 2."
         yield Problem(f"{path}.communications", message)

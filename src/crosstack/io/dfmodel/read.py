@@ -1,8 +1,9 @@
 """A DFModel file to a `Task`.
 
-Transformer workloads (``llm``) of releases E2 to E5; what crosstack does not model yet is refused,
-field by field. Solver settings (``gurobi``) and ``head_dim``/``num_head``, which nothing in the
-published formulas reads, are passed over. Every real number is a float32, as in the public tool.
+Workloads ``llm``, ``dlrm``, ``hpl`` and ``fft`` of releases E2 to E5; what crosstack does not
+model yet is refused, field by field. Solver settings (``gurobi``), ``head_dim``/``num_head``, which
+nothing in the published formulas reads, and where on the chip units lie are passed over. Every
+real number is a float32, as in the public tool.
 
 Source: ``dfmodel_code``.
 """
@@ -22,7 +23,7 @@ from crosstack.io.dfmodel.text import apply_override, parse_text, unknown
 from crosstack.io.dfmodel.vocabulary import GIGA, LINKS, OVERLAPS, PARALLELISMS, release
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.system.system import Dimension, Memory, Parallelism, Prices, System
-from crosstack.workload.graph import DataflowGraph, Workload
+from crosstack.workload.graph import DataflowGraph, Placement, Workload
 
 __all__ = ["looks_like", "read_task"]
 
@@ -85,11 +86,15 @@ def _task(dse: Any) -> Task:
         raise InputError(
             Problem(f"{name}.word", f"got {execution.word}; allowed: bytes of one element, from 1.")
         )
-    graph = read_graph(dse.dataflow_graph, execution.word)
-    workload, given = _WORKLOADS[variant](dse, name, graph)
+    placement, read = _WORKLOADS[variant]
+    # Release E2 writes down what all chips exchange, later ones what each does.
+    of_all = placement is Placement.BATCH and release(dse, execution) == "dfmodel-e2"
+    shared_by = max(dse.system.num_chip, 1) if of_all else 1
+    graph = read_graph(dse.dataflow_graph, execution.word, placement, shared_by)
+    workload, given = read(dse, name, graph)
     return Task(
         workload=workload,
-        system=_system(dse, name, execution),
+        system=_system(dse, name, execution, placement),
         constraints=_constraints(dse, name, execution, given),
         rules=release(dse, execution),
     )
@@ -105,14 +110,9 @@ def _execution(dse: Any) -> tuple[str, Any]:
 
 
 def _check_supported(dse: Any, name: str, execution: Any) -> None:
-    system, memory = dse.system, dse.system.memory
     none = "0 or unset"
     problems: list[Problem] = []
     for path, value, what, allowed in (
-        ("system.accelerator.pmu", system.accelerator.pmu, "place and route", none),
-        ("system.HBD", system.HBD, "a rail-only network", none),
-        ("system.memory.second_dram_bw", memory.second_dram_bw, "a second memory", none),
-        ("system.memory.second_dram_cap", memory.second_dram_cap, "a second memory", none),
         (f"{name}.effective_stage", execution.effective_stage, "an effective stage", none),
         (
             f"{name}.skip_inter_chip_optimization",
@@ -167,8 +167,59 @@ def _llm(dse: Any, name: str, graph: DataflowGraph) -> tuple[Workload, _Given]:
     return workload, (llm.micro_batch_size, llm.tile_size)
 
 
-# One reader a workload; a new one also says how its kernels are read.
-_WORKLOADS: dict[str, Callable[[Any, str, DataflowGraph], tuple[Workload, _Given]]] = {"llm": _llm}
+def _placed(
+    dse: Any, name: str, graph: DataflowGraph, kind: str, data_size: float
+) -> tuple[Workload, _Given]:
+    """Return a workload that brings its own distribution; it works on one batch at a time."""
+    body, path = getattr(getattr(dse, name), kind), f"{name}.{kind}"
+    if body.num_copy not in (0, 1):
+        raise unsupported(f"{path}.num_copy", f"{body.num_copy} copies side by side", "1")
+    batch = body.global_batch_size if kind == "dlrm" else 1
+    with fields_of(path, {"data_size": _DATA_FIELDS[kind]}):
+        workload = Workload(
+            graph=graph,
+            global_batch_size=batch,
+            placement=_WORKLOADS[kind][0],
+            data_size=data_size,
+            name=kind,
+        )
+    return workload, (1, 0)
+
+
+def _dlrm(dse: Any, name: str, graph: DataflowGraph) -> tuple[Workload, _Given]:
+    body = getattr(dse, name).dlrm
+    for field in ("num_table", "emb_dim", "row"):
+        _check_count(f"{name}.dlrm.{field}", getattr(body, field))
+    tables = float(body.num_table) * body.row * body.emb_dim
+    return _placed(dse, name, graph, "dlrm", tables * graph.word)
+
+
+def _hpl(dse: Any, name: str, graph: DataflowGraph) -> tuple[Workload, _Given]:
+    body = getattr(dse, name).hpl
+    _check_count(f"{name}.hpl.n", body.n)
+    return _placed(dse, name, graph, "hpl", float(body.n) * body.n * graph.word)
+
+
+def _fft(dse: Any, name: str, graph: DataflowGraph) -> tuple[Workload, _Given]:
+    body = getattr(dse, name).fft
+    _check_count(f"{name}.fft.length", body.length)
+    return _placed(dse, name, graph, "fft", float(body.length) * graph.word)
+
+
+def _check_count(path: str, value: int) -> None:
+    if value < 1:
+        raise InputError(Problem(path, f"got {value}; allowed: a whole number, at least 1."))
+
+
+_DATA_FIELDS = {"dlrm": "row", "hpl": "n", "fft": "length"}
+# How a workload lies on the chips, and its reader.
+_Reader = Callable[[Any, str, DataflowGraph], tuple[Workload, _Given]]
+_WORKLOADS: dict[str, tuple[Placement, _Reader]] = {
+    "llm": (Placement.SEARCHED, _llm),
+    "dlrm": (Placement.BATCH, _dlrm),
+    "hpl": (Placement.GRID, _hpl),
+    "fft": (Placement.COLUMNS, _fft),
+}
 
 
 def _constraints(dse: Any, name: str, execution: Any, given: _Given) -> Constraints:
@@ -207,13 +258,24 @@ def _constraints(dse: Any, name: str, execution: Any, given: _Given) -> Constrai
         )
 
 
-def _system(dse: Any, name: str, execution: Any) -> System:
+def _system(dse: Any, name: str, execution: Any, placement: Placement) -> System:
     system, cost = dse.system, dse.cost
-    chip, network = _chip(dse, name, execution), _network(dse)
-    with fields_of("system.memory", {"bandwidth": "dram_bw", "capacity": "dram_cap"}):
+    chip, network = _chip(dse, name, execution), _network(dse, placement)
+    memory_names = {
+        "bandwidth": "dram_bw",
+        "capacity": "dram_cap",
+        "second_bandwidth": "second_dram_bw",
+        "second_capacity": "second_dram_cap",
+    }
+    with fields_of("system.memory", memory_names):
         memory = Memory(
-            bandwidth=system.memory.dram_bw * GIGA, capacity=system.memory.dram_cap or None
+            bandwidth=system.memory.dram_bw * GIGA,
+            capacity=system.memory.dram_cap or None,
+            second_bandwidth=system.memory.second_dram_bw * GIGA or None,
+            second_capacity=system.memory.second_dram_cap or None,
         )
+    # The public tool looks at domains of three-dimensional networks only.
+    domain = system.HBD if len(network) == 3 and placement is Placement.SEARCHED else 0
     prices_names = {
         "link": "link_unit_price",
         "switch": "switch_unit_price",
@@ -223,13 +285,14 @@ def _system(dse: Any, name: str, execution: Any) -> System:
     }
     with fields_of("cost", prices_names):
         prices = Prices(**{k: getattr(cost, v) / GIGA for k, v in prices_names.items()})
-    with fields_of("system", {"n_chips": "num_chip"}):
+    with fields_of("system", {"n_chips": "num_chip", "domain_size": "HBD"}):
         return System(
             chip=chip,
             memory=memory,
             network=network,
             n_chips=system.num_chip,
             prices=prices,
+            domain_size=domain or None,
         )
 
 
@@ -241,6 +304,8 @@ def _chip(dse: Any, name: str, execution: Any) -> Chip:
         "stages": "systolic_height",
         "frequency": "freq",
         "sram_capacity": "sram_cap",
+        "memory_units": "pmu",
+        "memory_unit_capacity": "pmu_cap",
         "utilization": f"/{name}.compute_util",
         "price": "/cost.accelerator_price",
         "power": "/cost.accelerator_power",
@@ -263,6 +328,8 @@ def _chip(dse: Any, name: str, execution: Any) -> Chip:
             stages=accelerator.systolic_height,
             frequency=accelerator.freq * GIGA,
             sram_capacity=accelerator.sram_cap,
+            memory_units=accelerator.pmu or None,
+            memory_unit_capacity=accelerator.pmu_cap or None if accelerator.pmu else None,
             utilization=execution.compute_util or None,
             overlap=overlap,
             price=dse.cost.accelerator_price,
@@ -270,7 +337,7 @@ def _chip(dse: Any, name: str, execution: Any) -> Chip:
         )
 
 
-def _network(dse: Any) -> tuple[Dimension, ...]:
+def _network(dse: Any, placement: Placement) -> tuple[Dimension, ...]:
     system = dse.system
     variant = system.WhichOneof("topology_variant")
     if variant is None:
@@ -281,16 +348,19 @@ def _network(dse: Any) -> tuple[Dimension, ...]:
     letters = dimension_letters(len(words))
     dimensions: list[Dimension] = []
     for word, letter in zip(words, letters, strict=True):
-        # A transformer on one dimension uses all chips, whatever x says.
-        size = system.num_chip if len(words) == 1 else getattr(shape, letter)
+        # A transformer on one dimension uses all chips, whatever x says; what is used for what
+        # is said for transformers only.
+        searched = placement is Placement.SEARCHED
+        alone = len(words) == 1
+        size = system.num_chip if alone and searched else getattr(shape, letter)
         power = f"link_unit_power_{letter}"
         names = {
-            "size": letter if len(words) > 1 else "/system.num_chip",
+            "size": "/system.num_chip" if alone and searched else letter,
             "bandwidth": f"link_bw_{letter}",
             "latency": "/system.accelerator.link_latency",
             "link_power": f"/cost.{power}",
         }
-        parallelism = _parallelism(shape, f"par_{letter}", path)
+        parallelism = _parallelism(shape, f"par_{letter}", path) if searched else None
         with fields_of(path, names):
             dimensions.append(
                 Dimension(

@@ -158,7 +158,7 @@ def release(dse: Any, execution: Any) -> str:
     """Guess the rule set of a file from the fields that only some releases have.
 
     ``execution`` is the block of that name, or ``miscellany``. Release E3b cannot be told from
-    the README's (E3a) without ``second_dram_*``, which is not supported.
+    the README's (E3a) without ``second_dram_*``.
     """
     bodies = [getattr(k, k.WhichOneof("kernel_variant") or "gemm_input1_weight")
               for k in dse.dataflow_graph.kernels]  # fmt: skip
@@ -178,4 +178,6 @@ def release(dse: Any, execution: Any) -> str:
     if fifth or fourth:
         both_halves = "+separate" if execution.separate_rs_ag_for_ar else ""
         return ("dfmodel-e5" if fifth else "dfmodel-e4") + both_halves
+    if dse.system.memory.second_dram_cap or dse.system.memory.second_dram_bw:
+        return "dfmodel-e3b"
     return "dfmodel-e2" if dse.HasField("miscellany") else "dfmodel-readme"

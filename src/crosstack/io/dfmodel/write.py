@@ -43,7 +43,7 @@ from crosstack.io.dfmodel.vocabulary import (
 from crosstack.mapping.mapping import Task
 from crosstack.model.arrays import AXIS_CODE, graph_arrays
 from crosstack.model.options import CONVERSIONS, conversion_kinds
-from crosstack.workload.graph import Axis, Collective, Communication, Kernel
+from crosstack.workload.graph import Axis, Collective, Communication, Kernel, Placement
 
 __all__ = ["write_answer", "write_task"]
 
@@ -94,7 +94,9 @@ def write_answer(answer: Answer) -> str:
         partitions=(),
         sharding=(),
     )
-    rules = name if name.removesuffix(SEPARATE) in RELEASES else None
+    base = name.removesuffix(SEPARATE)
+    known = base in RELEASES and (base != "dfmodel-e3b" or task.system.memory.has_second)
+    rules = name if known else None
     dse = _dse(replace(task, constraints=constraints, rules=rules))
     _fill_kernels(dse, answer)
     _fill_connections(dse, answer)
@@ -115,9 +117,11 @@ def _dse(task: Task) -> Any:
         raise InputError(problems)
     dse = new_dse()
     pins = dict(task.constraints.partitions)
+    of_all = task.workload.placement is Placement.BATCH and needed_release(task) == 2
+    shared_by = task.system.n_chips if of_all else 1
     for i, kernel in enumerate(task.workload.graph.kernels):
         message = dse.dataflow_graph.kernels.add(id=i + 1, config=pins.get(kernel.name, -1))
-        _write_kernel(message, kernel)
+        _write_kernel(message, kernel, shared_by)
     for i, (target, _, source, elided, _) in enumerate(edges_in_order(task.workload.graph)):
         dse.dataflow_graph.connections.add(
             id=i + 1, startIdx=source + 1, endIdx=target + 1, zero_out=elided
@@ -142,7 +146,7 @@ def _infinite(message: Any, path: str) -> Iterator[str]:
             yield here
 
 
-def _write_kernel(message: Any, kernel: Kernel) -> None:
+def _write_kernel(message: Any, kernel: Kernel, shared_by: int) -> None:
     message.name = kernel.name
     message.fwd_bwd = _number("FwdBwd", _word(DIRECTIONS, kernel.direction))
     message.type = _number("KernelType", _word(UNITS, kernel.unit))
@@ -162,7 +166,8 @@ def _write_kernel(message: Any, kernel: Kernel) -> None:
     for suffix, communication in zip(("", "_2"), kernel.communications, strict=False):
         kind = _number("CommunicationType", _communication_word(communication))
         setattr(body, f"communication_type{suffix}", kind)
-        setattr(body, f"communication_size{suffix}", communication.size)
+        share = 1 if communication.periodic else shared_by
+        setattr(body, f"communication_size{suffix}", communication.size * share)
 
 
 def _communication_word(communication: Communication) -> str:
@@ -176,9 +181,16 @@ def _write_system(dse: Any, task: Task) -> None:
     accelerator.core, accelerator.sram_cap = chip.n_cores, chip.sram_capacity
     accelerator.systolic_width, accelerator.systolic_height = chip.lanes, chip.stages
     accelerator.freq = chip.frequency / GIGA
+    if chip.memory_units is not None:
+        accelerator.pmu, accelerator.pmu_cap = chip.memory_units, chip.memory_unit_capacity or 0
+        accelerator.x, accelerator.y = _floor_plan(chip.n_cores + chip.memory_units)
+        accelerator.placement = "rowwise"
     accelerator.link_latency = task.system.network[0].latency * GIGA
     system.memory.dram_bw = task.system.memory.bandwidth / GIGA
     system.memory.dram_cap = task.system.memory.capacity or 0
+    system.memory.second_dram_bw = (task.system.memory.second_bandwidth or 0) / GIGA
+    system.memory.second_dram_cap = task.system.memory.second_capacity or 0
+    system.HBD = task.system.domain_size or 0
     cost = dse.cost
     cost.accelerator_price, cost.accelerator_power = chip.price, chip.power
     cost.link_unit_price, cost.switch_unit_price = prices.link * GIGA, prices.switch * GIGA
@@ -197,6 +209,12 @@ def _write_system(dse: Any, task: Task) -> None:
             setattr(cost, f"link_unit_power_{letter}", dimension.link_power * GIGA)
 
 
+def _floor_plan(units: int) -> tuple[int, int]:
+    """Sides of the least oblong rectangle of so many units; no result depends on it."""
+    short = next(x for x in range(math.isqrt(units), 0, -1) if units % x == 0)
+    return short, units // short
+
+
 def _write_execution(dse: Any, task: Task) -> None:
     number, given, workload = needed_release(task), task.constraints, task.workload
     execution = dse.miscellany if number == 2 else dse.execution
@@ -213,6 +231,25 @@ def _write_execution(dse: Any, task: Task) -> None:
         execution.perfect_overlap = chip.overlap is Overlap.ALL
     if number >= 5:
         execution.optimization = "CMN"  # the release's mark; all three terms, as always
+    _write_workload(execution, task, number)
+
+
+def _write_workload(execution: Any, task: Task, number: int) -> None:
+    """Write the workload's block; tables, matrix and points by the bytes they take."""
+    workload, given = task.workload, task.constraints
+    words = int(workload.data_size / workload.graph.word)
+    if workload.placement is Placement.BATCH:
+        dlrm = execution.dlrm
+        dlrm.num_table, dlrm.emb_dim, dlrm.row, dlrm.num_copy = 1, 1, words, 1
+        dlrm.global_batch_size = workload.global_batch_size
+        return
+    if workload.placement is Placement.GRID:
+        hpl = execution.hpl
+        hpl.n, hpl.b, hpl.num_copy = math.isqrt(words), workload.graph.kernels[0].n, 1
+        return
+    if workload.placement is Placement.COLUMNS:
+        execution.fft.length, execution.fft.num_copy = words, 1
+        return
     llm = execution.llm
     llm.hidden_dim = int(workload.boundary_size / (workload.sequence_length * workload.graph.word))
     llm.seq_len, llm.num_layer = workload.sequence_length, workload.n_layers

@@ -64,6 +64,7 @@ class _Builder:
                 network=tuple(network),
                 n_chips=n_chips,
                 prices=prices,
+                domain_size=self.file.domain_size,
                 name=self.file.name or "system",
             )
         return None

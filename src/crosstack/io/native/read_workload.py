@@ -7,11 +7,15 @@ Sizes that the file leaves out follow from the extents and from who makes an ope
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.native.problems import collecting, unknown_kernel
 from crosstack.io.native.schema import KernelFile, TensorFile, WorkloadFile
+from crosstack.workload.dlrm import dlrm
+from crosstack.workload.fft import fft
 from crosstack.workload.graph import (
     Axis,
     Communication,
@@ -24,7 +28,10 @@ from crosstack.workload.graph import (
     Tensor,
     Workload,
 )
+from crosstack.workload.hpl import hpl
 from crosstack.workload.llm import llm
+from crosstack.workload.serving import Transformer, decode, prefill, transformer_named
+from crosstack.workload.ssm import hyena, mamba
 
 __all__ = [
     "default_boundary_size",
@@ -37,6 +44,38 @@ __all__ = [
 ]
 
 _MOST_HINTS = 20
+
+
+def _serving(make: Callable[..., Workload]) -> Callable[..., Workload]:
+    """Return a generator that takes the fields of the transformer beside its own."""
+    shape = [field.name for field in fields(Transformer) if field.name != "name"]
+
+    def workload(model: str | None, name: str, **values: Any) -> Workload:
+        given = {field: value for field in shape if (value := values.pop(field)) is not None}
+        start = None if model is None else transformer_named(model)
+        missing = [field for field in shape if start is None and field not in given]
+        if missing:
+            raise InputError(
+                Problem(field, "required, but missing (or model, a name to start from).")
+                for field in missing
+            )
+        chosen = Transformer(**given) if start is None else replace(start, **given)
+        return replace(make(chosen, **values), name=name)
+
+    return workload
+
+
+# Sections that make a whole workload.
+GENERATORS: dict[str, Callable[..., Workload]] = {
+    "llm": llm,
+    "dlrm": dlrm,
+    "hpl": hpl,
+    "fft": fft,
+    "prefill": _serving(prefill),
+    "decode": _serving(decode),
+    "mamba": mamba,
+    "hyena": hyena,
+}
 
 
 def default_unit(kind: KernelKind) -> ComputeUnit:
@@ -104,12 +143,16 @@ def read_workload(file: WorkloadFile, name: str | None, problems: list[Problem])
         Grows by everything that is wrong.
     """
     name = file.name or name
-    if file.llm is not None:
-        for other in sorted(file.model_fields_set - {"name", "llm"}):
-            message = "not allowed beside llm, which gives it; allowed: either llm or kernels."
+    for generator, make in GENERATORS.items():
+        section = getattr(file, generator)
+        if section is None:
+            continue
+        for other in sorted(file.model_fields_set - {"name", generator}):
+            either = f"allowed: either {generator} or kernels"
+            message = f"not allowed beside {generator}, which gives it; {either}."
             problems.append(Problem(f"workload.{other}", message))
-        with collecting(problems, "workload.llm"):
-            return llm(**file.llm.model_dump(), name=name or "llm")
+        with collecting(problems, f"workload.{generator}"):
+            return make(**section.model_dump(), name=name or generator)
         return None
     return _Builder(file, problems).workload(name or "workload")
 
@@ -128,7 +171,9 @@ class _Builder:
         before = len(self.problems)
         for required in ("kernels", "word"):
             if getattr(self.file, required) is None:
-                also = " (or llm, a generator)" if required == "kernels" else ""
+                also = (
+                    f" (or a generator: {', '.join(GENERATORS)})" if required == "kernels" else ""
+                )
                 message = f"required, but missing{also}."
                 self.problems.append(Problem(f"workload.{required}", message))
         files = self.file.kernels or []
@@ -239,6 +284,8 @@ class _Builder:
                 Communication(**c.model_dump()) for c in file.communications or ()
             ),
             repeats=file.repeats,
+            operations=file.operations,
+            cache_size=file.cache_size or 0.0,
             sram_extra=file.sram_extra or 0.0,
             memory_extra=file.memory_extra or 0.0,
         )
@@ -290,6 +337,8 @@ class _Builder:
                 global_batch_size=self.file.global_batch_size or 1,
                 sequence_length=length or default_sequence_length(graph.kernels),
                 boundary_size=default_boundary_size(graph) if boundary is None else boundary,
+                placement=self.file.placement,
+                data_size=self.file.data_size,
                 name=name,
             )
         return None

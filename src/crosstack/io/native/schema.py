@@ -18,21 +18,36 @@ from crosstack.chip.chip import Overlap
 from crosstack.errors import InputError, Problem, nearest, require_quantity
 from crosstack.system.system import DimensionKind, Parallelism
 from crosstack.units import parse_quantity
-from crosstack.workload.graph import Axis, Collective, ComputeUnit, Direction, KernelKind
+from crosstack.workload.graph import (
+    Axis,
+    Collective,
+    ComputeUnit,
+    Direction,
+    KernelKind,
+    Placement,
+)
+from crosstack.workload.ssm import Convolution, Scan
 
 __all__ = [
     "ChipFile",
     "CommunicationFile",
     "ConstraintsFile",
     "ConsumerFile",
+    "DecodeFile",
     "DimensionFile",
+    "DlrmFile",
+    "FftFile",
     "FileModel",
     "HeadFile",
+    "HplFile",
+    "HyenaFile",
     "InputFile",
     "KernelFile",
     "LibraryModel",
     "LlmFile",
+    "MambaFile",
     "MemoryFile",
+    "PrefillFile",
     "PricesFile",
     "SystemFile",
     "TaskFile",
@@ -205,6 +220,8 @@ class KernelFile(FileModel):
     memory_traffic: Bytes | None = None
     communications: list[CommunicationFile] | None = None
     repeats: Count | None = None
+    operations: Count = 1
+    cache_size: Bytes | None = None
     sram_extra: Bytes | None = None
     memory_extra: Bytes | None = None
 
@@ -239,17 +256,118 @@ class LlmFile(FileModel):
     layers_in_graph: Count = 1
 
 
+class DlrmFile(FileModel):
+    """The generator of recommendation models; see `crosstack.workload.dlrm.dlrm`."""
+
+    width: Count
+    n_bottom: Count
+    n_top: Count
+    n_tables: Count
+    rows: Count
+    embedding_size: Count
+    samples: Count
+    global_batch_size: Count
+    pooled_rows: Count = 1
+    training: Flag = True
+    word: Count = 2
+
+
+class HplFile(FileModel):
+    """The generator of matrix factorisations; see `crosstack.workload.hpl.hpl`."""
+
+    size: Count
+    block: Count
+    iterations: Count | None = None
+    word: Count = 8
+
+
+class FftFile(FileModel):
+    """The generator of Fourier transforms; see `crosstack.workload.fft.fft`."""
+
+    length: Count
+    radix: Count = 2
+    word: Count = 8
+
+
+class TransformerFile(FileModel):
+    """A transformer that serves: ``model``, a name to start from, and what differs from it.
+
+    See `crosstack.workload.serving.Transformer`.
+    """
+
+    model: Text | None = None
+    hidden: Count | None = None
+    n_heads: Count | None = None
+    n_kv_heads: Count | None = None
+    head_size: Count | None = None
+    feed_forward: Count | None = None
+    n_layers: Count | None = None
+    gated: Flag | None = None
+    global_batch_size: Count = 1
+    word: Count = 2
+
+
+class PrefillFile(TransformerFile):
+    """The reading of prompts; see `crosstack.workload.serving.prefill`."""
+
+    tokens: Count
+
+
+class DecodeFile(TransformerFile):
+    """The writing of tokens; see `crosstack.workload.serving.decode`."""
+
+    context: Count
+    tokens: Count = 1
+    chips: Count | None = None
+
+
+class StateSpaceFile(FileModel):
+    """What the models that replace attention share."""
+
+    hidden: Count
+    sequence_length: Count
+    n_layers: Count = 1
+    global_batch_size: Count = 1
+    state_size: Count = 16
+    scan: Annotated[Scan, one_of(Scan)] = Scan.PARALLEL
+    word: Count = 2
+
+
+class MambaFile(StateSpaceFile):
+    """The generator of selective state spaces; see `crosstack.workload.ssm.mamba`."""
+
+    expansion: Count = 2
+    filter_size: Count = 4
+    step_rank: Count | None = None
+
+
+class HyenaFile(StateSpaceFile):
+    """The generator of long convolutions; see `crosstack.workload.ssm.hyena`."""
+
+    convolution: Annotated[Convolution, one_of(Convolution)] = Convolution.FFT_GEMM
+    filter_size: Count = 3
+
+
 class WorkloadFile(FileModel):
     """A generator, or kernels spelled out."""
 
     name: Text | None = None
     llm: LlmFile | None = None
+    dlrm: DlrmFile | None = None
+    hpl: HplFile | None = None
+    fft: FftFile | None = None
+    prefill: PrefillFile | None = None
+    decode: DecodeFile | None = None
+    mamba: MambaFile | None = None
+    hyena: HyenaFile | None = None
     word: Count | None = None
     n_layers: Count | None = None
     layers_in_graph: Count | None = None
     global_batch_size: Count | None = None
     sequence_length: Count | None = None
     boundary_size: Bytes | None = None
+    placement: Annotated[Placement, one_of(Placement)] = Placement.SEARCHED
+    data_size: Bytes = 0.0
     kernels: list[KernelFile] | None = None
     tensors: list[TensorFile] | None = None
 
@@ -264,6 +382,8 @@ class ChipFile(LibraryModel):
     frequency: Frequency | None = None
     sram_capacity: BytesAboveZero | None = None
     utilization: Share | None = None
+    memory_units: Count | None = None
+    memory_unit_capacity: BytesAboveZero | None = None
     overlap: Annotated[Overlap, one_of(Overlap)] | None = None
     price: Dollars | None = None
     power: Watts | None = None
@@ -275,6 +395,8 @@ class MemoryFile(LibraryModel):
     name: Text | None = None
     bandwidth: Bandwidth | None = None
     capacity: BytesAboveZero | None = None
+    second_bandwidth: Bandwidth | None = None
+    second_capacity: BytesAboveZero | None = None
 
 
 class DimensionFile(LibraryModel):
@@ -316,6 +438,7 @@ class SystemFile(FileModel):
     network: list[DimensionFile] | None = None
     topology: TopologyFile | None = None
     prices: PricesFile | None = None
+    domain_size: Count | None = None
 
 
 class ConstraintsFile(FileModel):

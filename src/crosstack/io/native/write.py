@@ -16,7 +16,7 @@ from crosstack.io.native.read_workload import (
 )
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.system.system import System
-from crosstack.workload.graph import Axis, Direction, Kernel, Tensor, Workload
+from crosstack.workload.graph import Axis, Direction, Kernel, Placement, Tensor, Workload
 
 __all__ = ["write_task", "write_workload"]
 
@@ -63,6 +63,10 @@ def _workload(workload: Workload) -> list[str]:
     inputs = _as_inputs(workload)
     fields = {f.name: getattr(workload, f.name) for f in dataclasses.fields(workload)}
     del fields["graph"]
+    if workload.placement is Placement.SEARCHED:
+        del fields["placement"]
+    if not workload.data_size:
+        del fields["data_size"]
     lines = _fields({"name": fields.pop("name"), "word": graph.word, **fields})
     sizes = {kernel.name: kernel.output_size for kernel in graph.kernels}
     lines.append("  kernels:")
@@ -124,6 +128,8 @@ def _kernel(
         "memory_traffic": 0.0,
         "communications": (),
         "repeats": None,
+        "operations": 1,
+        "cache_size": 0.0,
         "sram_extra": 0.0,
         "memory_extra": 0.0,
     }
@@ -156,7 +162,9 @@ def _system(system: System) -> list[str]:
     lines.append("  network:")
     lines += [f"    - {_flow(_changed(dimension))}" for dimension in system.network]
     prices = _changed(system.prices)
-    return lines + (_fields({"prices": prices}) if prices else [])
+    lines += _fields({"prices": prices}) if prices else []
+    size = system.domain_size
+    return lines + (_fields({"domain_size": size}) if size is not None else [])
 
 
 def _changed(record: Any) -> dict[str, Any]:

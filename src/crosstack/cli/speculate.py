@@ -1,0 +1,81 @@
+"""``crosstack speculate``: what a small drafting model brings on a machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import crosstack
+from crosstack.cli.inputs import check_outputs, options_named, rules_given
+from crosstack.cli.outputs import write
+
+__all__ = ["speculate"]
+
+
+def speculate(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Machine and constraints; any workload.")
+    ],
+    draft: Annotated[str, typer.Option(metavar="NAME", help="The model that drafts.")],
+    target: Annotated[str, typer.Option(metavar="NAME", help="The model that checks.")],
+    context: Annotated[int, typer.Option(metavar="N", help="Tokens kept of each sequence.")],
+    window: Annotated[int, typer.Option(metavar="K", help="Drafted tokens in a row.")],
+    acceptance: Annotated[
+        float, typer.Option(metavar="A", help="Probability that one is accepted, 0 to 1.")
+    ],
+    branches: Annotated[
+        int,
+        typer.Option(metavar="N", help="Tokens drafted for each place: 1 a sequence, 2 a tree."),
+    ] = 1,
+    batch: Annotated[int, typer.Option(metavar="N", help="Sequences written at once.")] = 1,
+    rules: Annotated[
+        str | None, typer.Option("--rules", metavar="NAME|FILE", help="What is counted.")
+    ] = None,
+    json_out: Annotated[
+        Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
+    ] = None,
+) -> None:
+    """Compare speculative decoding with the target model on its own.
+
+    Models: llama3-8b, llama3-70b, llama3-405b, llama-68m.
+
+    Example: `crosstack speculate examples/gpt3_175b_sn10.yaml --draft llama-68m
+    --target llama3-8b --context 4096 --window 4 --acceptance 0.8`
+    """
+    from crosstack.evaluate.speculation import speculate as run
+    from crosstack.workload.serving import transformer_named
+
+    check_outputs(file, {"--json": json_out})
+    models = []
+    for option, name in (("--draft", draft), ("--target", target)):
+        with options_named({"model": option}):
+            models.append(transformer_named(name))
+    task = crosstack.load(file)
+    names = ("context", "window", "acceptance", "branches")
+    given = {name: f"--{name}" for name in names} | {"global_batch_size": "--batch"}
+    with options_named(given):
+        found = run(
+            models[0],
+            models[1],
+            task.system,
+            task.constraints,
+            context=context,
+            window=window,
+            acceptance=acceptance,
+            branches=branches,
+            batch=batch,
+            rules=rules_given(rules) or task.rules,
+        )
+    typer.echo(
+        f"{draft} drafts for {target}: {found.rate:.6g} tokens/s a sequence, "
+        f"{found.speedup:.4g} times {1 / found.plain_time:.6g} without\n"
+        f"  a step drafts for {found.draft_time:.6g} s, checks for {found.check_time:.6g} s "
+        f"and adds {found.tokens:.4g} tokens"
+    )
+    if json_out is not None:
+        values = {**asdict(found), "rate": found.rate, "speedup": found.speedup}
+        write((json_out, json.dumps(values, indent=2) + "\n"))

@@ -1,0 +1,345 @@
+"""Which layouts go together, and what they cost over the cheapest terms of every kernel.
+
+Sets and parameters: kernel i has *choices* (a, K): an axis a of its domain and the conversions K
+(all-gather, all-to-all) of its output that it pays for. A choice costs network and memory time
+over those of the cheapest one. A reader split along b goes with a choice of its producer if it
+needs no conversion of that layout, or one in K.
+
+The *profile* of an order ideal is the choices of its kernels that others still read: nothing else
+about the past matters. Within one partition the excess over the cheapest terms adds up kernel by
+kernel, so for every weighing of memory against network the least excess between two profiles
+follows from that of the ideal without its last kernel.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from crosstack.chip.chip import Overlap
+from crosstack.mapping.ideals import IdealTables
+from crosstack.mapping.steps import Steps
+from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints, bits
+from crosstack.model.options import Options
+from crosstack.model.partition import ChipLoad
+
+__all__ = [
+    "WEIGHTS",
+    "Choices",
+    "Excess",
+    "Layouts",
+    "make_choices",
+    "make_layouts",
+    "only_choice",
+]
+
+MOST_CHOICES = 8  # of one kernel
+MOST_PROFILES = 256  # of one ideal
+# Weights of compute, memory and network whose sum never exceeds a partition's time.
+WEIGHTS = {
+    Overlap.ALL: ((0.0, 0.0, 1.0), (0.0, 0.5, 0.5), (0.0, 1.0, 0.0)),
+    Overlap.COMPUTE_MEMORY: ((1.0, 0.0, 1.0), (0.0, 1.0, 1.0)),
+    Overlap.NONE: ((1.0, 1.0, 1.0),),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What each kernel may choose, cheapest terms taken off.
+
+    Per kernel, by choice: ``axes``, ``network`` [s] and ``memory`` [s] of each tensor it makes that
+    leaves its partition or is read from outside. ``agree`` tells by (producer, reader) which pairs
+    of choices go together, for pairs where not all do.
+    """
+
+    axes: tuple[Ints, ...]
+    network: tuple[Floats, ...]
+    memory: tuple[Floats, ...]
+    agree: dict[tuple[int, int], Bools]
+
+    def count(self, i: int) -> int:
+        """Choices of kernel ``i``. [1]"""
+        return len(self.network[i])
+
+    def label(self, i: int) -> object:
+        """Equal for kernels that may swap places in a sequence, as far as choices matter."""
+        return i if self.count(i) > 1 else (float(self.network[i][0]), float(self.memory[i][0]))
+
+    def of(self, kernels: Sequence[int]) -> Choices:
+        """Return the choices of some kernels, numbered anew."""
+        number = {kernel: i for i, kernel in enumerate(kernels)}
+        return Choices(
+            axes=tuple(self.axes[i] for i in kernels),
+            network=tuple(self.network[i] for i in kernels),
+            memory=tuple(self.memory[i] for i in kernels),
+            agree={
+                (number[i], number[j]): pairs
+                for (i, j), pairs in self.agree.items()
+                if i in number and j in number
+            },
+        )
+
+
+def make_choices(
+    arrays: GraphArrays,
+    options: Options,
+    domains: Sequence[Sequence[int]],
+    load: ChipLoad,
+) -> Choices | None:
+    """Return the choices of every kernel within ``domains``; None where one has too many.
+
+    ``load`` is the load of the cheapest terms (`crosstack.model.partition.relaxed_load`), under
+    rules by which readers that need the same layout share one conversion.
+    """
+    free = options.edge_time <= 0
+    readers: list[list[int]] = [[] for _ in domains]
+    for e, source in enumerate(arrays.source.tolist()):
+        readers[source].append(e)
+    chosen: list[list[tuple[int, frozenset[int]]]] = []
+    network, memory = [], []
+    for i, domain in enumerate(domains):
+        pairs: list[tuple[int, frozenset[int]]] = []
+        cost: list[float] = []
+        for axis in domain:
+            price = {0: 0.0}
+            for e in readers[i]:
+                for b in domains[int(arrays.target[e])]:
+                    if not free[e, axis, b]:
+                        kind = int(options.edge_kind[e, axis, b])
+                        price[kind] = max(price.get(kind, 0.0), options.edge_time[e, axis, b])
+            for size in range(len(price)):
+                for paid in itertools.combinations(sorted(price.keys() - {0}), size):
+                    pairs.append((axis, frozenset(paid)))
+                    cost.append(options.network_time[i, axis] + sum(price[k] for k in paid))
+        if len(pairs) > MOST_CHOICES:
+            return None
+        chosen.append(pairs)
+        network.append(np.array(cost))
+        moved = options.output_total[i, [axis for axis, _ in pairs]] / load.bandwidth
+        memory.append(moved - moved.min())
+    agree: dict[tuple[int, int], Bools] = {}
+    for e, (i, j) in enumerate(zip(arrays.source.tolist(), arrays.target.tolist(), strict=True)):
+        good = np.array(
+            [
+                [free[e, a, b] or int(options.edge_kind[e, a, b]) in paid for b, _ in chosen[j]]
+                for a, paid in chosen[i]
+            ]
+        )
+        agree[i, j] = agree[i, j] & good if (i, j) in agree else good
+    kept = _consistent(agree, [len(pairs) for pairs in chosen])
+    return Choices(
+        axes=tuple(
+            np.array([axis for axis, _ in pairs])[k] for pairs, k in zip(chosen, kept, strict=True)
+        ),
+        network=tuple(
+            np.maximum(n[k] - least, 0.0)
+            for n, k, least in zip(network, kept, load.network, strict=True)
+        ),
+        memory=tuple(m[k] for m, k in zip(memory, kept, strict=True)),
+        agree={
+            (i, j): pairs[np.ix_(kept[i], kept[j])]
+            for (i, j), pairs in agree.items()
+            if not pairs[np.ix_(kept[i], kept[j])].all()
+        },
+    )
+
+
+def only_choice(n: int) -> Choices:
+    """Return the choices of kernels that have none: one each, at no excess."""
+    zero = (np.zeros(1),) * n
+    axes = (np.zeros(1, dtype=np.int64),) * n
+    return Choices(axes=axes, network=zero, memory=zero, agree={})
+
+
+def _consistent(agree: dict[tuple[int, int], Bools], counts: list[int]) -> list[Ints]:
+    """Choices of each kernel that every neighbour has some choice to go with."""
+    alive = [np.ones(count, dtype=np.bool_) for count in counts]
+    changed = True
+    while changed:
+        changed = False
+        for (i, j), pairs in agree.items():
+            for k, supported in ((i, pairs[:, alive[j]].any(1)), (j, pairs[alive[i]].any(0))):
+                if (alive[k] & ~supported).any():
+                    alive[k] &= supported
+                    changed = True
+    return [np.nonzero(a)[0] for a in alive]
+
+
+# ---------------------------------------------------------------- profiles
+
+
+@dataclass(frozen=True, slots=True)
+class _Grow:
+    """How profiles change when one kernel is added: rows sorted by the profile reached.
+
+    ``own`` is the kernel's choice, ``network`` and ``made`` its excess by row; ``reads`` the excess
+    of tensors it reads, each with its flow and whether this was the last reader.
+    """
+
+    before: Ints
+    own: Ints
+    starts: Ints
+    network: Floats
+    made: Floats
+    reads: tuple[tuple[int, bool, Floats], ...]
+    trivial: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """Profiles of every ideal and how they follow from each other, for one box."""
+
+    n_profiles: tuple[int, ...]
+    grow: tuple[dict[int, tuple[int, _Grow]], ...]  # by ideal: kernel -> (smaller ideal, change)
+
+
+def make_layouts(load: ChipLoad, tables: IdealTables, choices: Choices) -> Layouts | None:
+    """Return the profiles of every ideal, or None where some ideal has too many."""
+    several = sum(1 << i for i in range(load.n) if choices.count(i) > 1)
+    readers = [0] * load.n
+    for flow in load.flows:
+        readers[flow.producer] |= flow.mask
+    for i, j in choices.agree:
+        readers[i] |= 1 << j
+    fronts: list[tuple[int, ...]] = []
+    profiles: list[list[tuple[int, ...]]] = []
+    grow: list[dict[int, tuple[int, _Grow]]] = []
+    known: dict[object, tuple[_Grow, list[tuple[int, ...]]]] = {}
+    for mask in tables.masks:
+        outside = ~mask
+        front = tuple(i for i in bits(mask & several) if readers[i] & outside)
+        changes: dict[int, tuple[int, _Grow]] = {}
+        found: list[tuple[int, ...]] = [()] if not mask else []
+        for k in bits(mask):
+            smaller = tables.index.get(mask ^ 1 << k)
+            if smaller is None:
+                continue
+            last = tuple(
+                f
+                for f in load.flows_of[k]
+                if load.flows[f].mask >> k & 1 and not load.flows[f].mask & outside
+            )
+            key = (k, fronts[smaller], front, last, tuple(profiles[smaller]))
+            if key not in known:
+                known[key] = _change(
+                    load, choices, k, fronts[smaller], profiles[smaller], front, last
+                )
+            change, found = known[key]
+            changes[k] = (smaller, change)
+        if len(found) > MOST_PROFILES:
+            return None
+        fronts.append(front)
+        profiles.append(found)
+        grow.append(changes)
+    return Layouts(tuple(len(p) for p in profiles), tuple(grow))
+
+
+def _change(
+    load: ChipLoad,
+    choices: Choices,
+    k: int,
+    front: tuple[int, ...],
+    profiles: list[tuple[int, ...]],
+    after: tuple[int, ...],
+    last: tuple[int, ...],
+) -> tuple[_Grow, list[tuple[int, ...]]]:
+    """Add kernel ``k`` to an ideal with these profiles."""
+    place = {i: p for p, i in enumerate(front)}
+    producers = [i for i, j in choices.agree if j == k]
+    rows: list[tuple[tuple[int, ...], int, int, tuple[int, ...]]] = []
+    for old, profile in enumerate(profiles):
+        for own in range(choices.count(k)):
+            if all(
+                choices.agree[i, k][profile[place[i]] if i in place else 0, own] for i in producers
+            ):
+                now = tuple(own if i == k else profile[place[i]] for i in after)
+                rows.append((now, old, own, profile))
+    rows.sort(key=lambda row: row[0])
+    states = sorted({now for now, *_ in rows})
+    number = {state: p for p, state in enumerate(states)}
+    reached = np.array([number[now] for now, *_ in rows], dtype=np.int64)
+    starts = np.searchsorted(reached, np.arange(len(states)))
+    own_choice = np.array([own for _, _, own, _ in rows], dtype=np.int64)
+    makes = sum(1 for f in load.flows_of[k] if load.flows[f].producer == k)
+    reads = []
+    for f in load.flows_of[k]:
+        producer = load.flows[f].producer
+        if load.flows[f].mask >> k & 1 and producer in place:
+            excess = choices.memory[producer][[p[place[producer]] for *_, p in rows]]
+            if excess.any():
+                reads.append((f, f in last, excess))
+    network = choices.network[k][own_choice]
+    made = makes * choices.memory[k][own_choice]
+    before = np.array([old for _, old, *_ in rows], dtype=np.int64)
+    same = len(rows) == len(profiles) == len(states) and (before == reached).all()
+    trivial = bool(same and not network.any() and not made.any() and not reads)
+    change = _Grow(before, own_choice, starts, network, made, tuple(reads), trivial)
+    return change, states
+
+
+# ---------------------------------------------------------------- excess of a partition
+
+
+class Excess:
+    """Least weighted excess of a partition from ideal ``j``, by profiles at both ends."""
+
+    def __init__(self, steps: Steps, layouts: Layouts, j: int, live: Ints, weights: Floats) -> None:
+        self.masks, self.flows, self.grow = steps.tables.masks, steps.load.flows, layouts.grow
+        self.start = steps.tables.masks[j]
+        self.memory, self.network = weights[:, 1], weights[:, 2]
+        begin = np.full((len(live), layouts.n_profiles[j], len(weights)), math.inf)
+        begin[np.arange(len(live)), live] = 0.0
+        self.known = {j: begin}
+
+    def to(self, ideal: int) -> Floats:
+        """Excess by (profile at the start, profile at ``ideal``, weighing). [s]"""
+        waiting = [ideal]
+        while waiting:
+            here = waiting[-1]
+            if here in self.known:
+                waiting.pop()
+                continue
+            _, (smaller, change) = self._last(here)
+            if smaller in self.known:
+                self.known[here] = self._grown(self.known[smaller], smaller, change)
+                waiting.pop()
+            else:
+                waiting.append(smaller)
+        return self.known[ideal]
+
+    def _grown(self, values: Floats, smaller: int, change: _Grow) -> Floats:
+        if change.trivial:
+            return values
+        rows = values[:, change.before] + self._added(smaller, change)
+        return np.minimum.reduceat(rows, change.starts, axis=1)
+
+    def _added(self, smaller: int, change: _Grow) -> Floats:
+        memory = change.made
+        for f, is_last, size in change.reads:
+            flow = self.flows[f]
+            if not self.start >> flow.producer & 1:
+                if is_last:  # made and read here: it never leaves
+                    memory = memory - size
+            elif not flow.mask & self.masks[smaller] & ~self.start:  # its first reader here
+                memory = memory + size
+        return memory[:, None] * self.memory + change.network[:, None] * self.network
+
+    def choices(self, start: int, ideal: int, end: int, weighing: int) -> dict[int, int]:
+        """Choice of every kernel of the partition from profile ``start`` to ``end``."""
+        found: dict[int, int] = {}
+        while self.masks[ideal] != self.start:
+            k, (smaller, change) = self._last(ideal)
+            row = slice(change.starts[end], (*change.starts[1:], len(change.own))[end])
+            sums = self.known[smaller][start, change.before[row], weighing]
+            best = int(np.argmin(sums + self._added(smaller, change)[row, weighing]))
+            found[k] = int(change.own[row][best])
+            ideal, end = smaller, int(change.before[row][best])
+        return found
+
+    def _last(self, ideal: int) -> tuple[int, tuple[int, _Grow]]:
+        """Return a kernel of the partition that may come last, and what it adds."""
+        return next(entry for entry in self.grow[ideal].items() if not self.start >> entry[0] & 1)

@@ -1,0 +1,354 @@
+"""The joint bound for training graphs whose directions may share partitions.
+
+Published training graphs order few backward kernels after forward ones, so forward and backward
+may run side by side and the order ideals are nearly pairs of ideals of the two directions: too
+many to list with their layouts. But a partition is a step of each direction, and its terms and its
+SRAM are the sums of both steps', so the steps of each direction are priced once and combined as
+outer sums, where the backward kernels' inputs have run. Tensors that
+forward kernels make for backward ones leave and enter main memory unless both ends share the
+partition: a product of two small tables.
+
+The path and its bound are those of `crosstack.mapping.joint`; states are pairs of states.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from crosstack.chip.chip import Overlap
+from crosstack.mapping.ideals import IdealTables, Order, enumerate_ideals, make_tables
+from crosstack.mapping.layouts import WEIGHTS, Choices, Excess, Layouts, make_layouts
+from crosstack.mapping.steps import TOLERANCE, Steps, least_compute
+from crosstack.mapping.wide import core_of, sub_load, waits_for
+from crosstack.model.arrays import Bools, Floats, Ints, bits
+from crosstack.model.partition import ChipLoad
+
+__all__ = ["parts_bound"]
+
+MOST_STATES = 2_000_000  # pairs of states
+INSIDE, OUTSIDE = 1, 2  # of a group that partitions lie inside or outside
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Steps of a part from one ideal, by profile at both ends; staying is a step.
+
+    ``start``: profile before; ``target``: state after (over all ideals), ascending, with the
+    first row of each in ``first``. ``base`` (rows, weighings), ``compute``, ``network`` in [s],
+    ``sram`` [B]; ``sides`` (rows, groups) tells which side of each group the kernels lie on.
+    ``touch`` and ``whole`` (rows, tensors) count tensors between the directions: made and kept by
+    no reader of the own direction, or read, and read by all who wait.
+    """
+
+    start: Ints
+    target: Ints
+    first: Ints
+    base: Floats
+    compute: Floats
+    network: Floats
+    sram: Floats
+    sides: Ints
+    touch: Floats
+    whole: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Across:
+    """A tensor from forward kernels to backward ones; its ``time`` to leave or enter. [s]
+
+    Masks over the kernels of each direction: ``made``, ``kept`` (its forward readers), ``read``
+    (its backward readers), ``late`` (what its readers left out wait for). ``never``: some reader
+    is in another partition in any case.
+    """
+
+    made: int
+    kept: int
+    read: int
+    late: int
+    never: bool
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    tables: IdealTables
+    layouts: Layouts
+    offsets: Ints
+    compute: Floats
+    rows: list[_Rows]
+
+
+def parts_bound(
+    load: ChipLoad,
+    order: Order,
+    choices: Choices,
+    *,
+    limit: float,
+    deadline: float,
+    most_ideals: int = 2_000,
+) -> float | None:
+    """Bound the time of any partitions under any of the choices; None where that cannot be told.
+
+    For graphs whose directions may share partitions. Infinite where nothing is below ``limit``.
+    Kernels that nobody reads, and then those that only
+    such kernels read, count by their compute, at price 1 (`crosstack.mapping.fusion.core_steps`).
+    """
+    mixed = 0 < load.backward < load.everything and load.backward not in load.unmixed
+    if not mixed or load.staircases is not None or load.network_takes_maximum:
+        return None
+    if load.resident_alone:
+        if sum(load.sram) <= load.sram_capacity:
+            return None  # all in one partition would keep its weights
+        load = replace(load, resident_alone=False)
+    kernels = tuple(range(load.n))
+    for _ in range(2):
+        inner, inner_order = sub_load(load, order, kernels)
+        kernels = tuple(kernels[k] for k in core_of(inner, inner_order).kernels)
+    left_out = sorted(set(range(load.n)) - set(kernels))
+    small, small_order = sub_load(load, order, kernels)
+    choices = choices.of(kernels)
+    groups = tuple(bits(small.everything & ~small.backward)), tuple(bits(small.backward))
+    across = _tensors_across(load, order, kernels, groups)
+    tied = any((small.backward >> i ^ small.backward >> j) & 1 for i, j in choices.agree)
+    if across is None or tied or not all(groups):
+        return None
+    parts = []
+    for side, group in enumerate(groups):
+        part = _make_part(small, small_order, choices, group, across, side, most_ideals)
+        if part is None:
+            return None
+        parts.append(part)
+    first, second = parts
+    if float(first.offsets[-1]) * float(second.offsets[-1]) > MOST_STATES:
+        return None
+    compute = least_compute(load)
+    work, extra = float(compute[left_out].sum()), 0.0
+    if load.overlap is not Overlap.ALL:
+        extra = sum(load.network[i] + load.data[i] for i in left_out)
+    if load.overlap is Overlap.NONE:
+        extra += sum(load.own_memory[i] for i in left_out)
+    needed = [waits_for(order, kernels, i) for i in left_out]
+    waits = np.array([[mask >> k & 1 for k in kernels] for mask in needed], dtype=np.int64)
+    waits = waits.reshape(len(left_out), len(kernels))
+    ready = [
+        (waits[:, list(group)] @ ~part.tables.member.T == 0).astype(float)
+        for part, group in zip(parts, groups, strict=True)
+    ]
+    fill = ready[0].T @ (compute[left_out][:, None] * ready[1])
+    between = np.array([tensor.time for tensor in across])
+    order_kept = _allowed(small, groups, first.tables, second.tables)
+    found = _path(small, first, second, fill, order_kept, between, limit - work - extra, deadline)
+    return None if found is None else found + work + extra
+
+
+def _tensors_across(
+    load: ChipLoad,
+    order: Order,
+    kernels: tuple[int, ...],
+    groups: tuple[tuple[int, ...], tuple[int, ...]],
+) -> list[_Across] | None:
+    """Tensors from forward to backward kernels; None where some go the other way.
+
+    A reader left out may still share the partition, once all it waits for is there.
+    """
+    place = {kernels[k]: p for group in groups for p, k in enumerate(group)}
+    backward, apart = load.backward, load.backward in load.unmixed
+    waits = dict.fromkeys(range(load.n), 0)
+    for i in set(range(load.n)) - set(kernels):
+        needed = waits_for(order, kernels, i)
+        waits[i] = sum(1 << p for p, k in enumerate(groups[1]) if needed >> kernels[k] & 1)
+    found = []
+    for flow in load.flows:
+        there = [r for r, _ in flow.readers if (backward >> r ^ backward >> flow.producer) & 1]
+        if not there or flow.producer not in place:
+            continue
+        if backward >> flow.producer & 1:
+            return None
+        kept = [r for r, _ in flow.readers if r not in there and r in place]
+        late = 0
+        for r in there:
+            late |= waits[r]
+        gone = [r for r in there if r not in place]
+        found.append(
+            _Across(
+                made=1 << place[flow.producer],
+                kept=sum(1 << place[r] for r in kept),
+                read=sum(1 << place[r] for r in there if r in place),
+                late=late,
+                never=bool(gone) and apart,
+                time=flow.total / load.bandwidth,
+            )
+        )
+    return found
+
+
+def _make_part(
+    load: ChipLoad,
+    order: Order,
+    choices: Choices,
+    kernels: tuple[int, ...],
+    across: list[_Across],
+    side: int,
+    most: int,
+) -> _Part | None:
+    small, small_order = sub_load(load, order, kernels)
+    ideals = enumerate_ideals(small_order, most=most)
+    if ideals is None:
+        return None
+    tables = make_tables(ideals, small.n, small.flows)
+    layouts = make_layouts(small, tables, choices.of(kernels))
+    if layouts is None:
+        return None
+    steps = Steps(small, tables)
+    offsets = np.concatenate([[0], np.cumsum(layouts.n_profiles)])
+    rows = [_rows(steps, layouts, offsets, j, across, side) for j in range(len(tables.masks))]
+    return _Part(tables, layouts, offsets, steps.sums.compute, rows)
+
+
+def _rows(
+    steps: Steps, layouts: Layouts, offsets: Ints, j: int, across: list[_Across], side: int
+) -> _Rows:
+    """Price every step from ideal ``j``, staying first."""
+    load, masks = steps.load, steps.tables.masks
+    weights = np.array(WEIGHTS[load.overlap])
+    count = layouts.n_profiles[j]
+    every = np.arange(count)
+    start, target = [every], [offsets[j] + every]
+    base, terms3 = [np.zeros((count, len(weights)))], [np.zeros((count, 3))]
+    sides = [np.zeros((count, len(load.unmixed)), dtype=np.int64)]
+    stays = np.array([_ends(t, 0, masks[j], side) for t in across]).reshape(-1, 2)
+    touch, whole = [np.tile(stays[:, 0], (count, 1))], [np.tile(stays[:, 1], (count, 1))]
+    between = np.array([tensor.time for tensor in across])
+    terms = steps.terms(j, math.inf) if j < len(masks) - 1 else None
+    if terms is not None and len(terms.to):
+        excess = Excess(steps, layouts, j, every, weights)
+        linear = np.stack([terms.compute, terms.memory, terms.network], axis=1) @ weights.T
+        for position, to in enumerate(terms.to.tolist()):
+            added = excess.to(to)
+            p, q = np.nonzero(np.isfinite(added[:, :, 0]))
+            inside = masks[to] & ~masks[j]
+            ends = np.array([_ends(t, inside, masks[to], side) for t in across]).reshape(-1, 2)
+            start.append(p)
+            target.append(offsets[to] + q)
+            # Made: leaves unless every reader is here. Read: enters.
+            moved = float(ends[:, 0 if side else 1] @ between)
+            base.append(linear[position] + added[p, q] + weights[:, 1] * moved)
+            touch.append(np.tile(ends[:, 0], (len(p), 1)))
+            whole.append(np.tile(ends[:, 1], (len(p), 1)))
+            # A kernel alone may cut its weight; it then leaves no room beside it.
+            sram = min(float(terms.sram[position]), load.sram_capacity)
+            one = [terms.compute[position], terms.network[position], sram]
+            terms3.append(np.tile(one, (len(p), 1)))
+            lies = [
+                (INSIDE if inside & group else 0) | (OUTSIDE if inside & ~group else 0)
+                for group in load.unmixed
+            ]
+            sides.append(np.tile(np.array(lies, dtype=np.int64), (len(p), 1)))
+    reached = np.concatenate(target)
+    by = np.argsort(reached, kind="stable")
+    reached = reached[by]
+    first = np.nonzero(np.concatenate([[True], reached[1:] != reached[:-1]]))[0]
+    values = np.concatenate(terms3)[by]
+    return _Rows(
+        start=np.concatenate(start)[by],
+        target=reached[first],
+        first=first,
+        base=np.concatenate(base)[by],
+        compute=values[:, 0],
+        network=values[:, 1],
+        sram=values[:, 2],
+        sides=np.concatenate(sides)[by],
+        touch=np.concatenate(touch)[by],
+        whole=np.concatenate(whole)[by],
+    )
+
+
+def _ends(tensor: _Across, inside: int, after: int, side: int) -> tuple[float, float]:
+    """Return what a step has of a tensor across: (made, and leaves) or (read, by all)."""
+    if side == 0:
+        made = bool(inside & tensor.made)
+        return float(made), float(made and not tensor.kept & ~inside)
+    every = not tensor.read & ~inside and not tensor.late & ~after and not tensor.never
+    return float(bool(inside & tensor.read)), float(every)
+
+
+def _path(
+    load: ChipLoad,
+    first: _Part,
+    second: _Part,
+    fill: Floats,
+    allowed: Bools,
+    between: Floats,
+    limit: float,
+    deadline: float,
+) -> float | None:
+    """Shortest path over pairs of states below ``limit``; None after the deadline. [s]"""
+    best = np.full((int(first.offsets[-1]), int(second.offsets[-1])), math.inf)
+    best[0, 0] = 0.0
+    capacity = load.sram_capacity * (1 + TOLERANCE)
+    weights = np.array(WEIGHTS[load.overlap])
+    rest = (first.compute[-1] - first.compute)[:, None] + second.compute[-1] - second.compute
+    n_first, n_second = len(first.rows), len(second.rows)
+    ideals = [_ideals(part) for part in (first, second)]
+    for a in range(n_first):
+        if time.perf_counter() > deadline:
+            return None
+        one = first.rows[a]
+        from_a = slice(first.offsets[a], first.offsets[a + 1])
+        for b in range(n_second):
+            if not allowed[a, b]:
+                continue
+            now = best[from_a, second.offsets[b] : second.offsets[b + 1]]
+            if not float(now.min()) + rest[a, b] < limit:
+                continue
+            two = second.rows[b]
+            compute = one.compute[:, None] + two.compute
+            taken = compute.copy()
+            # What both ends of a tensor across share a partition for neither enters nor leaves.
+            shared = (one.touch * between) @ two.touch.T + (one.whole * between) @ two.whole.T
+            for w, weight in enumerate(weights[:, 1]):
+                heavier = one.base[:, w, None] + two.base[:, w] - weight * shared
+                np.maximum(taken, heavier, out=taken)
+            ends = np.ix_(ideals[0][a], ideals[1][b])
+            if load.overlap is not Overlap.NONE:
+                idle = taken - compute
+                if load.overlap is not Overlap.ALL:
+                    idle -= one.network[:, None] + two.network
+                taken -= np.minimum(np.maximum(idle, 0.0), fill[ends])
+            taken[~allowed[ends]] = math.inf
+            taken[one.sram[:, None] + two.sram > capacity] = math.inf
+            for group in range(one.sides.shape[1]):
+                mixed = one.sides[:, group, None] | two.sides[:, group]
+                taken[mixed == INSIDE | OUTSIDE] = math.inf
+            taken += now[one.start][:, two.start]
+            taken = np.minimum.reduceat(taken, one.first, axis=0)
+            taken = np.minimum.reduceat(taken, two.first, axis=1)
+            where = np.ix_(one.target, two.target)
+            best[where] = np.minimum(best[where], taken)
+    return float(best[first.offsets[-2] :, second.offsets[-2] :].min())
+
+
+def _ideals(part: _Part) -> list[Ints]:
+    """Return the ideal that each row of each ideal leads to."""
+    found = []
+    for rows in part.rows:
+        ideal = np.searchsorted(part.offsets, rows.target, side="right") - 1
+        found.append(np.repeat(ideal, np.diff(np.append(rows.first, len(rows.start)))))
+    return found
+
+
+def _allowed(
+    load: ChipLoad,
+    groups: tuple[tuple[int, ...], tuple[int, ...]],
+    first: IdealTables,
+    second: IdealTables,
+) -> Bools:
+    """Whether the inputs of backward kernels that have run have run, by ideal of each direction."""
+    ahead, behind = groups
+    needed = np.array([[load.preds[k] >> i & 1 for i in ahead] for k in behind], dtype=np.int64)
+    missing = ~first.member
+    return np.asarray((missing.astype(np.int64) @ needed.T @ second.member.T.astype(np.int64)) == 0)

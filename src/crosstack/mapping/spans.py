@@ -1,0 +1,224 @@
+"""What every stage from one order ideal to a larger one takes, for many pairs of them at once.
+
+A stage is a shortest path over the ideals between its borders, with the steps of fusion; see
+`crosstack.mapping.pipeline`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from crosstack.chip.chip import Overlap
+from crosstack.mapping.fusion import valid_ideals
+from crosstack.mapping.ideals import IdealTables
+from crosstack.mapping.steps import Steps
+from crosstack.model.arrays import Bools, Floats, Ints
+from crosstack.model.iteration import border_time
+from crosstack.model.partition import ChipLoad
+
+if TYPE_CHECKING:
+    from crosstack.mapping.pipeline import StageProblem
+
+__all__ = ["Spans", "on_one_chip"]
+
+
+def on_one_chip(load: ChipLoad) -> ChipLoad:
+    """Return a load whose best sequence of partitions no stages beat in sum.
+
+    Every weight stays on the chip, and the main memory holds all tensors.
+    """
+    weights = (0.0,) * load.n
+    return replace(load, weight_time=weights, resident_alone=False, memory_limit=math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaving:
+    """Steps that leave an ideal: time with weights read, with weights kept [s], bytes alive [B]."""
+
+    to: Ints
+    read: Floats
+    kept: Floats
+    alive: Floats
+
+
+class Spans:
+    """Stages between any two ideals of ``tables``, none longer than ``limit`` for a microbatch. [s]
+
+    A node is an ideal and the number of partitions up to it: ``ideal x labels + number``; without
+    a limit on partitions there is one label.
+    """
+
+    def __init__(self, problem: StageProblem, tables: IdealTables, limit: float) -> None:
+        load = problem.load
+        self.problem, self.tables, self.load = problem, tables, load
+        self.steps = Steps(on_one_chip(load), tables)
+        sums = self.steps.sums
+        self.so_far, self.rest = sums.so_far, sums.rest
+        sums.rest = np.zeros_like(sums.rest)  # of a stage: nothing has to follow
+        member = tables.member.astype(float)
+        self.weights = member @ np.array(load.weight_time)
+        self.held = member @ np.array(load.kept)
+        self.total = np.array([flow.total for flow in load.flows])
+        self.alive = tables.live @ self.total
+        self.cut = np.array([cost.cuts > 1 for cost in self.steps.alone])
+        self.microbatch = problem.plan.microbatch_size
+        self.binds = self.held[-1] + self.microbatch * self.total.sum() > problem.room
+        slots = problem.fusion.slots
+        self.labels = 1 if slots is None else slots.count + 1
+        valid = np.ones((1, len(tables.masks)), dtype=np.bool_)
+        self.valid: Bools = valid if slots is None else valid_ideals(slots, tables)
+        out = border_time(problem.plan, self.alive)
+        out[-1] = problem.last_transfer
+        self.out = out
+        self.leaving: dict[int, _Leaving] = {}
+        self.longest = limit  # of a stage, for one microbatch
+
+    def borders(self) -> Ints:
+        """Ideals that may stand between stages, the empty and the full one among them."""
+        p, longest, room = self.problem, self.longest, self.problem.room or 1.0
+        before = np.maximum(self.so_far * self.microbatch / longest, self.held / room)
+        left = self.held[-1] - self.held
+        after = np.maximum(self.rest * self.microbatch / longest, left / room)
+        # Rounding drops none.
+        stages = np.ceil(before - 1e-9) + np.ceil(after - 1e-9)
+        good = (stages <= len(p.slots)) & (self.out < longest)
+        good[[0, -1]] = True
+        return np.flatnonzero(good)
+
+    def leave(self, j: int) -> _Leaving:
+        """Return the steps that leave ideal ``j``, faster than any stage may be."""
+        if j not in self.leaving:
+            self.leaving[j] = self._priced(j)
+        return self.leaving[j]
+
+    def _priced(self, j: int) -> _Leaving:
+        tables, load = self.tables, self.load
+        limit = self.longest / self.microbatch
+        terms = self.steps.terms(j, limit)
+        to, kept, memory, network = terms.to, terms.time, terms.memory, terms.network
+        if self.problem.one_by_one:
+            alone = tables.count[to] == tables.count[j] + 1
+            to, kept, memory, network = to[alone], kept[alone], memory[alone], network[alone]
+        weights = self.weights[to] - self.weights[j]
+        if load.overlap is Overlap.NONE:
+            read = kept + weights
+        elif load.overlap is Overlap.ALL:
+            read = np.maximum(kept, memory + weights)
+        else:
+            read = np.maximum(kept - network, memory + weights) + network
+        stays = np.full(len(to), load.resident_alone)
+        for position in np.flatnonzero(tables.count[to] == tables.count[j] + 1):
+            kernel = (tables.masks[to[position]] ^ tables.masks[j]).bit_length() - 1
+            stays[position] &= not self.cut[kernel]  # a weight that is cut cannot stay
+        kept = np.where(stays, kept, read)
+        alive = np.zeros(len(to))
+        if self.binds:
+            alive = self.microbatch * ((tables.live[to] | tables.live[j]) @ self.total)
+            fits = self.held[to] - self.held[j] + alive <= self.problem.room
+            to, read, kept, alive = to[fits], read[fits], kept[fits], alive[fits]
+        return _Leaving(to, read, kept, alive)
+
+    def nodes(self, ideals: Ints) -> Ints:
+        """Return the nodes of some ideals that a border may have, ascending."""
+        nodes = (ideals[:, None] * self.labels + np.arange(self.labels)).ravel()
+        return np.asarray(nodes[self.valid[nodes % self.labels, nodes // self.labels]])
+
+    def moves(self, nodes: Ints) -> list[tuple[Ints, Ints]]:
+        """Return positions among ``nodes`` that an empty partition joins, by its number."""
+        moves = []
+        for p in range(1, self.labels):
+            target = np.flatnonzero((nodes % self.labels == p) & np.isin(nodes - 1, nodes))
+            moves.append((np.searchsorted(nodes, nodes[target] - 1), target))
+        return moves
+
+    def follow(self, j: int, p: int) -> tuple[_Leaving, Bools, Ints]:
+        """Return the steps that leave a node, which of them are allowed, and the nodes of those."""
+        found, number = self.leave(j), p if self.labels == 1 else p + 1
+        if number >= self.labels:
+            return found, np.zeros(len(found.to), dtype=np.bool_), found.to[:0]
+        good = self.valid[number, found.to]
+        return found, good, found.to[good] * self.labels + number
+
+    def along(self, rows: Ints, deadline: float, *, most_alive: bool = False) -> Floats | None:
+        """Least time from each node of ``rows`` to any, weights read; None if late. [s]
+
+        With ``most_alive`` least main memory for tensors instead: the most of any partition. [B]
+        """
+        labels, n = self.labels, len(self.tables.masks)
+        limit = self.longest / self.microbatch
+        least = np.full((len(rows), n * labels), math.inf)
+        least[np.arange(len(rows)), rows] = 0.0
+        for j in range(n):
+            if j % 32 == 31 and time.perf_counter() > deadline:
+                return None
+            for p in range(labels):
+                column = least[:, j * labels + p]
+                if p and self.valid[p, j]:  # an empty partition
+                    np.minimum(column, least[:, j * labels + p - 1], out=column)
+                active = np.flatnonzero(column < limit)
+                if j == n - 1 or not len(active):
+                    continue
+                found, good, target = self.follow(j, p)
+                before, cells = column[active][:, None], np.ix_(active, target)
+                if most_alive:
+                    reached = np.maximum(before, found.alive[good][None, :])
+                else:
+                    reached = before + found.read[good][None, :]
+                least[cells] = np.minimum(least[cells], reached)
+        return least
+
+    def times(self, rows: Ints, deadline: float) -> Floats | None:
+        """Time of the best stage from each node of ``rows`` to any, or None if late. [s]"""
+        least, n = self.along(rows, deadline), len(self.tables.masks)
+        if least is None or not self.load.resident_alone:
+            return least
+        for row, node in enumerate(rows.tolist()):
+            if node // self.labels < n - 1:
+                found, good, target = self.follow(*divmod(node, self.labels))
+                least[row, target] = np.minimum(least[row, target], found.kept[good])
+        return least
+
+    def path(self, start: int, end: int) -> tuple[float, tuple[int, ...]]:
+        """Best partitions of the stage between two nodes that keep to its memory, and their time.
+
+        The time is infinite where there are none.
+        """
+        tables, labels = self.tables, self.labels
+        i, k = start // labels, end // labels
+        room = self.problem.room - (self.held[k] - self.held[i])
+        inside = ((tables.words[: k + 1] & ~tables.words[k]) == 0).all(axis=1)
+        taken = np.full((k + 1) * labels, math.inf)
+        parent = np.full((k + 1) * labels, -1, dtype=np.int64)
+        taken[start] = 0.0
+        for j in (np.flatnonzero(inside[i:]) + i).tolist():
+            for p in range(labels):
+                node = j * labels + p
+                if p and self.valid[p, j] and taken[node - 1] < taken[node]:
+                    taken[node], parent[node] = taken[node - 1], node - 1
+                if j == k or math.isinf(taken[node]):
+                    continue
+                found, good, target = self.follow(j, p)
+                fits = target // labels <= k
+                fits[fits] = inside[target[fits] // labels]
+                if self.binds:
+                    fits &= found.alive[good] <= room
+                target, steps = target[fits], found.read[good][fits]
+                if node == start:  # the whole stage in one partition
+                    steps = np.where(target == end, found.kept[good][fits], steps)
+                reached = taken[node] + steps
+                better = reached < taken[target]
+                taken[target[better]] = reached[better]
+                parent[target[better]] = node
+        masks, node = list[int](), end
+        if math.isinf(taken[end]):
+            return math.inf, ()
+        while node != start:
+            before = int(parent[node])
+            masks.append(tables.masks[node // labels] ^ tables.masks[before // labels])
+            node = before
+        return float(taken[end]), tuple(reversed(masks))

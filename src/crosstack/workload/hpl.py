@@ -1,0 +1,96 @@
+"""The factorisation of a dense matrix, panel by panel, as a dataflow graph.
+
+The kernels and sizes are those of DFModel's generator (``ko2025dfmodel``; public tool
+``dfmodel_code``), which keeps of high-performance LINPACK (``dongarra2003linpack``) the update of
+the trailing matrix, the broadcast of the panel and the exchange of rows.
+"""
+
+from __future__ import annotations
+
+from crosstack.errors import require, require_whole
+from crosstack.workload.builders import join
+from crosstack.workload.graph import (
+    Axis,
+    Collective,
+    Communication,
+    ComputeUnit,
+    Kernel,
+    KernelKind,
+    Placement,
+    Workload,
+)
+
+__all__ = ["hpl"]
+
+
+def hpl(
+    *,
+    size: int,
+    block: int,
+    iterations: int | None = None,
+    word: int = 8,
+    name: str = "hpl",
+) -> Workload:
+    """Return the factorisation of a ``size`` x ``size`` matrix by panels of ``block`` columns.
+
+    One kernel an iteration, each reading the panel of the one before.
+
+    Parameters
+    ----------
+    size, block : int
+        Rows of the matrix, columns of a panel. [1]
+    iterations : int, optional
+        How many iterations, from the first; all of them, ``size / block`` rounded up, if left out.
+        [1]
+    word : int
+        Bytes of one element. [B]
+
+    Raises
+    ------
+    InputError
+        If the block is larger than the matrix, or there are more iterations than panels.
+
+    Notes
+    -----
+    Iteration i has ``m = size - i block`` rows left and works ``2 m m block`` FLOP; its panel of
+    ``m x block`` words is broadcast along the rows of chips and as much is exchanged along the
+    columns.
+
+    References
+    ----------
+    ko2025dfmodel, dfmodel_code, dongarra2003linpack
+    """
+    for field, value in {"size": size, "block": block, "word": word}.items():
+        require_whole(field, value)
+    require(block <= size, "block", block, f"at most the size of the matrix, {size}")
+    panels = -(-size // block)
+    count = panels if iterations is None else iterations
+    require_whole("iterations", count)
+    require(count <= panels, "iterations", count, f"at most size / block = {panels}")
+    sides = [size - i * block for i in range(count)]
+    panel_sizes = [float(side * block * word) for side in sides]
+    kernels = [
+        Kernel(
+            name=f"Iteration_{i + 1}",
+            kind=KernelKind.GEMM,
+            m=side,
+            k=side,
+            n=block,
+            # The second factor, the rest of the matrix, lies in main memory and is never counted.
+            input_sizes=(panel_sizes[max(i - 1, 0)], 0.0),
+            output_size=panel_sizes[i],
+            unit=ComputeUnit.SYSTOLIC,
+            tiling=Axis.NONE,
+            communications=tuple(
+                Communication(collective=collective, size=panel_sizes[i])
+                for collective in (Collective.BROADCAST, Collective.POINT_TO_POINT)
+            ),
+        )
+        for i, side in enumerate(sides)
+    ]
+    return Workload(
+        graph=join(kernels, [(i, i + 1, 0) for i in range(1, count)], word),
+        placement=Placement.GRID,
+        data_size=float(size) * size * word,
+        name=name,
+    )

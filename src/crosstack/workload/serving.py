@@ -1,0 +1,355 @@
+"""Transformers that answer requests: reading a prompt, and writing one token after another.
+
+The decoding graph is that of DFModel's serving runs (``ko2025dfmodel``, section VIII;
+``dfmodel_code``), with what those leave out as options: keys and values shared by several heads
+(``ainslie2023gqa``) and a gated feed-forward network (``shazeer2020glu``). Embeddings and the last
+projection to words are left out, as there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from crosstack.errors import InputError, Problem, nearest, require, require_whole
+from crosstack.workload.builders import elementwise, join, product_of
+from crosstack.workload.graph import (
+    ComputeUnit,
+    Consumer,
+    DataflowGraph,
+    Kernel,
+    Workload,
+)
+
+__all__ = ["MODELS", "Transformer", "decode", "prefill", "transformer_named"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transformer:
+    """The shape of a decoder-only transformer.
+
+    Parameters
+    ----------
+    hidden, n_heads, head_size, n_layers : int
+        Width, query heads, width of a head, layers. [1]
+    n_kv_heads : int
+        Heads of keys and values; a divisor of ``n_heads``. [1]
+    feed_forward : int
+        Width inside the feed-forward network. [1]
+    gated : bool
+        Whether a second projection, through a nonlinearity, multiplies the first (SwiGLU).
+    name : str
+        For people.
+
+    Raises
+    ------
+    InputError
+        If heads do not divide, or a number is not a whole number above 0.
+    """
+
+    hidden: int
+    n_heads: int
+    n_kv_heads: int
+    head_size: int
+    feed_forward: int
+    n_layers: int
+    gated: bool = True
+    name: str = "transformer"
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        for field in ("hidden", "n_heads", "n_kv_heads", "head_size", "feed_forward", "n_layers"):
+            require_whole(field, getattr(self, field))
+        heads = self.n_heads
+        product = heads * self.head_size
+        require(
+            product == self.hidden,
+            "n_heads",
+            heads,
+            f"n_heads x head_size = hidden ({heads} x {self.head_size} is {product}, "
+            f"hidden is {self.hidden})",
+        )
+        require(
+            heads % self.n_kv_heads == 0,
+            "n_kv_heads",
+            self.n_kv_heads,
+            f"a divisor of n_heads = {heads}",
+        )
+
+    @property
+    def group(self) -> int:
+        """Query heads that share keys and values. [1]"""
+        return self.n_heads // self.n_kv_heads
+
+
+def _llama(hidden: int, heads: int, feed_forward: int, layers: int, name: str) -> Transformer:
+    return Transformer(
+        hidden=hidden,
+        n_heads=heads,
+        n_kv_heads=8,
+        head_size=128,
+        feed_forward=feed_forward,
+        n_layers=layers,
+        name=name,
+    )
+
+
+# Llama 3: ``grattafiori2024llama3``, Table 3. The 68M draft model: ``miao2024specinfer``.
+MODELS: dict[str, Transformer] = {
+    "llama3-8b": _llama(4096, 32, 14336, 32, "Llama-3 8B"),
+    "llama3-70b": _llama(8192, 64, 28672, 80, "Llama-3 70B"),
+    "llama3-405b": _llama(16384, 128, 53248, 126, "Llama-3 405B"),
+    "llama-68m": Transformer(
+        hidden=768, n_heads=12, n_kv_heads=12, head_size=64, feed_forward=3072, n_layers=2,
+        name="Llama 68M",
+    ),
+}  # fmt: skip
+
+
+def transformer_named(name: str) -> Transformer:
+    """Return the model called ``name``.
+
+    Raises
+    ------
+    InputError
+        If there is none; names the nearest.
+    """
+    if name not in MODELS:
+        close = nearest(name, MODELS, 1)
+        hint = f' Did you mean "{close[0]}"?' if close else ""
+        raise InputError(
+            Problem("model", f'no model is called "{name}".{hint} Allowed: {", ".join(MODELS)}.')
+        )
+    return MODELS[name]
+
+
+class _Layer:
+    """Kernels and edges of one layer, by name, as they are written down."""
+
+    def __init__(self, model: Transformer, tokens: int, word: int) -> None:
+        self.model, self.tokens, self.word = model, tokens, word
+        self.kernels: list[Kernel] = []
+        self.place: dict[str, int] = {}
+        self.edges: list[tuple[int, int, int]] = []
+
+    def add(self, kernel: Kernel, *reads: str) -> None:
+        """Append a kernel that reads what the named kernels make, in order of its operands."""
+        self.kernels.append(kernel)
+        number = self.place[kernel.name] = len(self.kernels)
+        self.edges += [(self.place[name], number, i) for i, name in enumerate(reads)]
+
+    def size_of(self, name: str) -> float:
+        return self.kernels[self.place[name] - 1].output_size
+
+    def pointwise(self, name: str, width: int, *reads: str) -> None:
+        """Add an elementwise kernel on ``width`` numbers a token."""
+        inputs = max(len(reads), 1)
+        self.add(elementwise(name, width, self.tokens, word=self.word, inputs=inputs), *reads)
+
+    def project(self, name: str, shape: tuple[int, int, int], read: str) -> None:
+        """Add a projection of ``shape`` (outer, M, K) with a weight."""
+        outer, m, k = shape
+        kernel = product_of(
+            name,
+            (outer, m, k, self.tokens),
+            word=self.word,
+            input_sizes=(self.size_of(read),),
+            weight_size=float(outer * m * k * self.word),
+        )
+        self.add(kernel, read)
+
+    def multiply(self, name: str, shape: tuple[int, int, int, int], *reads: str) -> None:
+        """Add a product of two tensors."""
+        sizes = tuple(self.size_of(read) for read in reads)
+        self.add(product_of(name, shape, word=self.word, input_sizes=sizes), *reads)
+
+    def scores(self, name: str, rows: int, columns: int, read: str) -> None:
+        """Add an elementwise kernel on the attention of each head."""
+        heads = self.model.n_kv_heads
+        self.add(elementwise(name, rows, columns, outer=heads, word=self.word), read)
+
+    def start(self) -> None:
+        """Add what comes before attention, and the projections to queries, keys and values."""
+        m = self.model
+        self.pointwise("Add_Prev_Layer", m.hidden)
+        self.pointwise("LayerNorm_1", m.hidden, "Add_Prev_Layer")
+        for name, heads in (("Q", m.n_heads), ("K", m.n_kv_heads), ("V", m.n_kv_heads)):
+            self.project(name, (heads, m.head_size, m.hidden), "LayerNorm_1")
+
+    def finish(self) -> None:
+        """Add what comes after attention."""
+        m, h = self.model, self.model.hidden
+        self.project("PROJ_GEMM", (1, h, h), "MHA_GEMM_2")
+        self.pointwise("DropOut_2", h, "PROJ_GEMM")
+        self.pointwise("Add_1", h, "DropOut_2", "Add_Prev_Layer")
+        self.pointwise("LayerNorm_2", h, "Add_1")
+        self.project("FFN0", (1, m.feed_forward, h), "LayerNorm_2")
+        if m.gated:
+            self.project("FFN_Gate", (1, m.feed_forward, h), "LayerNorm_2")
+            self.pointwise("SiLU", m.feed_forward, "FFN_Gate")
+            self.pointwise("Gate", m.feed_forward, "SiLU", "FFN0")
+        else:
+            self.pointwise("GeLU", m.feed_forward, "FFN0")
+        last = "Gate" if m.gated else "GeLU"
+        self.project("FFN1", (1, h, m.feed_forward), last)
+        self.pointwise("DropOut_3", h, "FFN1")
+        self.pointwise("Add_2", h, "DropOut_3", "Add_1")
+
+    def graph(self) -> DataflowGraph:
+        return join(self.kernels, self.edges, self.word)
+
+
+def prefill(
+    model: Transformer, *, tokens: int, global_batch_size: int = 1, word: int = 2
+) -> Workload:
+    """Return the reading of prompts of ``tokens`` tokens: one forward pass.
+
+    18 kernels and 21 edges a layer, 20 and 24 with a gated network.
+
+    Parameters
+    ----------
+    tokens, global_batch_size : int
+        Tokens of a prompt, prompts of one iteration. [1]
+    word : int
+        Bytes of one element. [B]
+
+    References
+    ----------
+    ko2025dfmodel, dfmodel_code, ainslie2023gqa, shazeer2020glu
+    """
+    require_whole("tokens", tokens)
+    require_whole("word", word)
+    layer = _Layer(model, tokens, word)
+    heads, rows = model.n_kv_heads, model.group * tokens
+    layer.start()
+    layer.multiply("MHA_GEMM_1", (heads, rows, model.head_size, tokens), "Q", "K")
+    layer.scores("SOFTMAX", rows, tokens, "MHA_GEMM_1")
+    layer.scores("DropOut_1", rows, tokens, "SOFTMAX")
+    layer.multiply("MHA_GEMM_2", (heads, model.group * model.head_size, tokens, tokens),
+                   "V", "DropOut_1")  # fmt: skip
+    layer.finish()
+    return Workload(
+        graph=layer.graph(),
+        n_layers=model.n_layers,
+        global_batch_size=global_batch_size,
+        sequence_length=tokens,
+        boundary_size=float(model.hidden * tokens * word),
+        name=f"{model.name} prefill",
+    )
+
+
+def decode(
+    model: Transformer,
+    *,
+    context: int,
+    tokens: int = 1,
+    global_batch_size: int = 1,
+    word: int = 2,
+    chips: int | None = None,
+) -> Workload:
+    """Return one step of writing: ``tokens`` new tokens after ``context`` old ones.
+
+    20 kernels and 23 edges a layer, 22 and 26 with a gated network.
+
+    Parameters
+    ----------
+    context, tokens : int
+        Tokens whose keys and values are kept; new tokens of a step: 1, or more where a draft is
+        checked. [1]
+    global_batch_size : int
+        Sequences that are written at once. [1]
+    word : int
+        Bytes of one element. [B]
+    chips : int, optional
+        Tensor-parallel chips, as DFModel writes it down: the weights, keys and values that each
+        of them reads become `Kernel.memory_traffic`, and its part of the cache lies on the chip
+        and in main memory. For rules that do not count reading weights. Left out, the cache is
+        `Kernel.cache_size`, split as the mapping splits the heads.
+
+    Notes
+    -----
+    Each step reads ``2 n_kv_heads head_size context`` words of keys and values a layer and
+    sequence; what it adds to them is ``tokens`` long.
+
+    References
+    ----------
+    ko2025dfmodel (section VIII), dfmodel_code, ainslie2023gqa, shazeer2020glu
+    """
+    for field, value in {"context": context, "tokens": tokens, "word": word}.items():
+        require_whole(field, value)
+    if chips is not None:
+        require_whole("chips", chips)
+    layer = _Layer(model, tokens, word)
+    heads, reach = model.n_kv_heads, context + tokens
+    kept = float(heads * model.head_size * context * word)
+    layer.start()
+    for letter in ("K", "V"):
+        layer.add(_cache(f"{letter}_cache", model, reach, tokens, word, kept, chips), letter)
+    rows = model.group * tokens
+    layer.multiply("MHA_GEMM_1", (heads, rows, model.head_size, reach), "Q", "K_cache")
+    layer.scores("SOFTMAX", rows, reach, "MHA_GEMM_1")
+    layer.scores("DropOut_1", rows, reach, "SOFTMAX")
+    layer.multiply("MHA_GEMM_2", (heads, model.head_size, reach, rows), "V_cache", "DropOut_1")
+    layer.finish()
+    if chips is not None:
+        layer.kernels = [_spread(kernel, chips) for kernel in layer.kernels]
+    return Workload(
+        graph=_elided(layer.graph()),
+        n_layers=model.n_layers,
+        global_batch_size=global_batch_size,
+        sequence_length=tokens,
+        boundary_size=float(model.hidden * tokens * word),
+        name=f"{model.name} decode",
+    )
+
+
+def _cache(
+    name: str,
+    model: Transformer,
+    reach: int,
+    tokens: int,
+    word: int,
+    kept: float,
+    chips: int | None,
+) -> Kernel:
+    """Return the kernel that adds new keys or values to those that are ``kept``. [B]
+
+    It works on what is new; written down as DFModel does, on all of them, in the systolic array.
+    """
+    heads, width = model.n_kv_heads, model.head_size
+    size = float(heads * width * word)
+    kernel = elementwise(name, width, tokens if chips is None else reach, outer=heads, word=word)
+    return replace(
+        kernel,
+        input_sizes=(size * tokens,),
+        output_size=size * reach,
+        unit=ComputeUnit.SIMD if chips is None else ComputeUnit.SYSTOLIC,
+        cache_size=kept,
+    )
+
+
+def _spread(kernel: Kernel, chips: int) -> Kernel:
+    """Write down what each of ``chips`` chips reads and keeps of a kernel."""
+    kept = kernel.cache_size / chips
+    return replace(
+        kernel,
+        cache_size=0.0,
+        memory_traffic=(kernel.weight_size + kernel.cache_size) / chips,
+        sram_extra=kept,
+        memory_extra=kept,
+    )
+
+
+def _elided(graph: DataflowGraph) -> DataflowGraph:
+    """Return the graph with the cache itself on no edge: reading it is counted once."""
+    tensors = tuple(
+        replace(
+            tensor,
+            consumers=tuple(
+                Consumer(kernel=c.kernel, operand=c.operand, elided=True) for c in tensor.consumers
+            ),
+        )
+        if tensor.producer.endswith("_cache")
+        else tensor
+        for tensor in graph.tensors
+    )
+    return DataflowGraph(kernels=graph.kernels, tensors=tensors, word=graph.word)

@@ -1,0 +1,110 @@
+"""Native YAML of what lies on the chips in its own way, and of what machines have beside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from crosstack.errors import InputError
+from crosstack.io import native
+from crosstack.mapping.mapping import Task
+from crosstack.system.system import Memory
+from crosstack.workload.dlrm import dlrm
+from crosstack.workload.fft import fft
+from crosstack.workload.hpl import hpl
+from crosstack.workload.serving import MODELS, decode, prefill
+from crosstack.workload.ssm import Convolution, Scan, hyena, mamba
+
+SYSTEM = """
+system:
+  chip: {n_cores: 4, lanes: 2, stages: 2, frequency: 1GHz, sram_capacity: 1MB}
+  memory: {bandwidth: 1GB/s}
+  network: [{kind: ring, size: 4, bandwidth: 1GB/s}]
+"""
+DLRM = {
+    "width": 64, "n_bottom": 1, "n_top": 2, "n_tables": 8, "rows": 100, "embedding_size": 16,
+    "samples": 8, "global_batch_size": 16,
+}  # fmt: skip
+
+
+PLAIN = replace(MODELS["llama-68m"], gated=False)
+
+
+def read(text: str) -> Task:
+    return native.read_task(text + SYSTEM, "w.yaml", ())
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        dlrm(**DLRM),
+        hpl(size=64, block=16),
+        fft(length=4096),
+        decode(MODELS["llama-68m"], context=16),
+        decode(MODELS["llama-68m"], context=16, chips=4),
+        prefill(MODELS["llama-68m"], tokens=16),
+        mamba(hidden=64, sequence_length=16),
+        hyena(hidden=64, sequence_length=16),
+    ],
+    ids=lambda w: w.name,
+)
+def test_a_workload_comes_back(workload):
+    assert read(native.write_workload(workload)).workload == workload
+
+
+@pytest.mark.parametrize(
+    ("section", "made"),
+    [
+        ("dlrm", dlrm(**DLRM)),
+        ("hpl", hpl(size=64, block=16, iterations=2)),
+        ("fft", fft(length=4096, radix=4)),
+        ("prefill", replace(prefill(PLAIN, tokens=16), name="prefill")),
+        ("decode", replace(decode(PLAIN, context=16, tokens=2), name="decode")),
+        ("mamba", mamba(hidden=64, sequence_length=16, scan=Scan.SERIAL)),
+        ("hyena", hyena(hidden=64, sequence_length=16, convolution=Convolution.SCAN)),
+    ],
+)
+def test_a_generator_is_a_section(section, made):
+    fields = {
+        "dlrm": ", ".join(f"{name}: {value}" for name, value in DLRM.items()),
+        "hpl": "size: 64, block: 16, iterations: 2",
+        "fft": "length: 4096, radix: 4",
+        "prefill": "model: llama-68m, gated: false, tokens: 16",
+        "decode": "model: llama-68m, gated: false, context: 16, tokens: 2",
+        "mamba": "hidden: 64, sequence_length: 16, scan: serial",
+        "hyena": "hidden: 64, sequence_length: 16, convolution: scan",
+    }
+    assert read(f"workload: {{{section}: {{{fields[section]}}}}}").workload == made
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("workload: {hpl: {size: 64, block: 65}}", "workload.hpl.block: got 65; allowed: at most"),
+        ("workload: {fft: {length: 64, radix: 1}}", "workload.fft.radix: got 1"),
+        (
+            "workload: {fft: {length: 64, radx: 2}}",
+            "workload.fft.radx: unknown field. Did you mean",
+        ),
+        ("workload: {hpl: {size: 64, block: 8}, word: 2}", "workload.word: not allowed beside hpl"),
+        ("workload: {word: 2}", "a generator: llm, dlrm, hpl, fft"),
+        ("workload: {decode: {context: 8}}", "workload.decode.hidden: required, but missing"),
+        ("workload: {decode: {context: 8, model: llama}}", "workload.decode.model: no model"),
+        ("workload: {hyena: {hidden: 8, sequence_length: 2}}", "workload.hyena.filter_size"),
+        ("workload: {fft: {length: 64}, llm: {hidden: 1}}", "workload.llm"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(text, says):
+    with pytest.raises(InputError) as caught:
+        read(text)
+    assert says in str(caught.value)
+
+
+def test_a_machine_with_everything_comes_back():
+    task = read(native.write_workload(fft(length=4096)))
+    chip = replace(task.system.chip, memory_units=4, memory_unit_capacity=64.0)
+    memory = Memory(bandwidth=1e9, capacity=1e9, second_bandwidth=1e8, second_capacity=1e10)
+    system = replace(task.system, chip=chip, memory=memory, domain_size=2)
+    task = replace(task, system=system)
+    assert native.read_task(native.write_task(task), "all.yaml", ()) == task

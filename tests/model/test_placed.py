@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from crosstack import Constraints, Task, evaluate, optimise
+from crosstack.chip.chip import Overlap
+from crosstack.errors import InputError
+from crosstack.mapping.mapping import Status
+from crosstack.model.placed import plan_of
+from crosstack.model.rules import ModelRules
+from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism
+from crosstack.workload.dlrm import dlrm
+from crosstack.workload.fft import fft
+from crosstack.workload.graph import Axis, Collective
+from crosstack.workload.hpl import hpl
+
+E2, E3B, E5 = ModelRules.dfmodel_e2(), ModelRules.dfmodel_e3b(), ModelRules.dfmodel_e5()
+OURS = ModelRules.crosstack()
+BATCH = dlrm(
+    width=64, n_bottom=1, n_top=1, n_tables=8, rows=1000, embedding_size=16, samples=4,
+    global_batch_size=32,
+)  # fmt: skip
+GRID, COLUMNS = hpl(size=256, block=64), fft(length=2**16)
+ONE_BY_ONE = Constraints(kernel_by_kernel=True, microbatch_size=1)
+
+
+@pytest.fixture(scope="module")
+def torus(a_chip, a_system):
+    """Return 4 x 2 chips in rings of 10 and 20 GB/s."""
+    network = tuple(
+        Dimension(kind=DimensionKind.RING, size=size, bandwidth=speed, latency=1e-6)
+        for size, speed in ((4, 10e9), (2, 20e9))
+    )
+    return a_system(network=network, chip=a_chip(utilization=0.5, overlap=Overlap.NONE))
+
+
+def plan(workload, system, rules, use=Parallelism.TENSOR):
+    return plan_of(workload, system, (4, 2), (use,) * 2, 1, rules)
+
+
+class TestSplit:
+    def test_a_grid_splits_m_over_its_rows_and_k_over_its_columns(self, torus):
+        assert plan(GRID, torus, E2).split == (4, 2, 1)
+
+    def test_columns_are_split_over_all_chips(self, torus):
+        assert plan(COLUMNS, torus, E2).split == (1, 1, 8)
+
+    def test_a_batch_of_its_own_splits_nothing_and_is_data_parallel(self, torus):
+        found = plan(BATCH, torus, E2, Parallelism.DATA)
+        assert (found.split, found.data, found.n_microbatches) == ((1, 1, 1), 8, 4)
+
+    def test_a_batch_that_does_not_divide_has_no_plan(self, torus):
+        odd = replace(BATCH, global_batch_size=30)
+        assert plan(odd, torus, E2, Parallelism.DATA) is None
+
+    def test_each_chip_does_its_share_of_the_work(self, torus):
+        answer = optimise(
+            Task(workload=GRID, system=torus, constraints=ONE_BY_ONE), rules="crosstack"
+        )
+        assert sum(k.work for k in answer.evaluation.kernels) == GRID.work / 8
+
+
+class TestCommunication:
+    def test_all_pairs_of_a_torus(self, torus):
+        # 8 x 7 / 2 pairs, cut of 2 x 4 links of 10 GB/s or 2 x 2 of 20 GB/s, 1/8 of a batch's bytes
+        line = plan(BATCH, torus, E3B, Parallelism.DATA).collectives[Collective.ALL_TO_ALL]
+        assert line.per_byte == pytest.approx(28 / 80e9 / 8)
+
+    def test_a_whole_tensor_is_shared_by_all_pairs(self, torus):
+        whole = plan(COLUMNS, torus, E3B).collectives[Collective.ALL_TO_ALL].per_byte
+        each = plan(BATCH, torus, E3B, Parallelism.DATA).collectives[Collective.ALL_TO_ALL].per_byte
+        assert each == pytest.approx(8 * whole)
+
+    def test_dimension_by_dimension_each_chip_sends_its_part_of_every_ring(self, torus):
+        # of 1/8 each: ring of 4, 4^2/8 pair messages of 1/4; ring of 2, half of a chip's both ways
+        line = plan(COLUMNS, torus, OURS).collectives[Collective.ALL_TO_ALL]
+        first = (4**2 / 8) * (4 / 8) / 4**2 / 10e9
+        second = (2**2 // 4 / 2) * (2 / 8) / 2**2 / 20e9
+        assert line.per_byte == pytest.approx(first + second)
+        assert line.fixed == pytest.approx((2 + 1) * 1e-6)
+
+    @pytest.mark.parametrize("rules", [E2, OURS])
+    def test_a_grid_broadcasts_a_row_s_share_along_the_columns(self, torus, rules):
+        lines = plan(GRID, torus, rules).collectives
+        assert lines[Collective.BROADCAST].per_byte == pytest.approx(1 / 4 / 20e9)
+        assert lines[Collective.POINT_TO_POINT].per_byte == pytest.approx(1 / 2 / 10e9)
+
+    def test_a_single_column_needs_no_broadcast(self, torus):
+        tall = replace(
+            torus, network=(replace(torus.network[0], size=8), replace(torus.network[1], size=1))
+        )
+        ours, theirs = (
+            plan_of(GRID, tall, (8, 1), (Parallelism.TENSOR,) * 2, 1, rules) for rules in (OURS, E2)
+        )
+        assert ours.collectives[Collective.BROADCAST].per_byte == 0
+        assert theirs.collectives[Collective.BROADCAST].per_byte > 0  # it asks the other side
+
+    def test_broadcast_and_rows_run_side_by_side(self, torus):
+        answer = optimise(Task(workload=GRID, system=torus, constraints=ONE_BY_ONE), rules=E2)
+        first = answer.evaluation.partitions[0]
+        panel = 256 * 64 * 8
+        assert first.network_time == pytest.approx(max(panel / 4 / 20e9, panel / 2 / 10e9))
+
+    @pytest.mark.parametrize(
+        ("rules", "seconds_per_byte"),
+        [(E2, 2e-9), (E3B, 1e-9), (OURS, 2 * (3 / 4 / 10e9 + 1 / 4 / 2 / 20e9))],
+    )
+    def test_the_gradient_all_reduce(self, torus, rules, seconds_per_byte):
+        found = plan(BATCH, torus, rules, Parallelism.DATA).periodic
+        assert found.per_byte == pytest.approx(seconds_per_byte)
+
+
+class TestMapping:
+    @pytest.mark.parametrize("workload", [BATCH, GRID, COLUMNS], ids=lambda w: w.name)
+    @pytest.mark.parametrize("rules", [E2, E3B, E5, OURS], ids=lambda r: r.name)
+    def test_the_proof_and_the_evaluation_agree(self, torus, workload, rules):
+        answer = optimise(Task(workload=workload, system=torus), rules=rules)
+        assert answer.certificate.status is Status.OPTIMAL
+        found = evaluate(answer.task, answer.mapping, rules=rules)
+        assert found.time == pytest.approx(answer.certificate.objective, rel=1e-9)
+
+    def test_nothing_is_sharded(self, torus):
+        mapping = optimise(Task(workload=GRID, system=torus), rules=OURS).mapping
+        assert set(mapping.sharding) == {Axis.NONE}
+        assert set(mapping.parallelism) == {Parallelism.TENSOR}
+        shifted = replace(mapping, sharding=(Axis.M,) * len(mapping.sharding))
+        with pytest.raises(InputError, match="sharding: got m .* allowed: none"):
+            evaluate(GRID, torus, shifted)
+
+    def test_another_use_of_the_network_is_refused(self, torus):
+        network = tuple(replace(d, parallelism=Parallelism.PIPELINE) for d in torus.network)
+        task = Task(workload=BATCH, system=replace(torus, network=network))
+        says = r"network\[0\].parallelism: got pipeline; allowed for placement batch: data"
+        with pytest.raises(InputError, match=says):
+            optimise(task)
+
+    def test_tables_take_main_memory(self, torus):
+        small = replace(torus, memory=Memory(bandwidth=100e9, capacity=1e9))
+        used = optimise(Task(workload=BATCH, system=small), rules=E2).evaluation.memory_used
+        without = replace(BATCH, data_size=0.0)
+        rest = optimise(Task(workload=without, system=small), rules=E2).evaluation.memory_used
+        assert used - rest == pytest.approx(8 * 1000 * 16 * 2 / 8)
+
+    def test_a_factorisation_needs_no_sram_and_perceptrons_do(self, torus):
+        tiny = replace(torus, chip=replace(torus.chip, sram_capacity=100.0))
+        assert optimise(Task(workload=GRID, system=tiny)).evaluation.partitions[0].sram_used == 0
+        from crosstack.errors import InfeasibleError
+
+        with pytest.raises(InfeasibleError, match="SRAM"):
+            optimise(Task(workload=BATCH, system=tiny), rules=E3B)
+        optimise(Task(workload=BATCH, system=tiny), rules=E5)
