@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from crosstack.mapping.parallelism import network_uses, plans
+from crosstack.mapping.parallelism import may_split, network_uses, plans, workload_uses
+from crosstack.model.plan import divisors
 from crosstack.model.rules import ModelRules
 from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.workload.graph import Direction, Workload
@@ -127,3 +128,38 @@ class TestLongPipelines:
     def test_one_that_is_given_is_kept_whatever_it_holds(self, network, a_graph):
         assert self.degrees(network, a_graph, given=True) == {(24, 4)}
         assert self.degrees(network, a_graph, given=True, backward=True) == {(24, 1)}
+
+
+class TestUses:
+    def test_every_microbatch_size_is_tried_once(self, random_task):
+        workload, system = random_task(3)
+        for use in workload_uses(workload, system, None):
+            if use is not None:
+                data = math.prod(
+                    size
+                    for size, what in zip(use.sizes, use.parallelism, strict=True)
+                    if what is Parallelism.DATA
+                )
+                expected = divisors(workload.global_batch_size // data)
+                assert sorted(use.microbatches) == list(expected)
+
+    @pytest.mark.parametrize("seed", range(8))
+    @pytest.mark.parametrize("backward", [False, True])
+    @pytest.mark.parametrize("n_layers", [1, 2, 6])
+    def test_graphs_may_be_split_where_some_plan_does(self, random_task, seed, backward, n_layers):
+        workload, system = random_task(seed)
+        direction = Direction.BACKWARD if backward else Direction.FORWARD
+        kernels = tuple(replace(k, direction=direction) for k in workload.graph.kernels)
+        graph = replace(workload.graph, kernels=kernels)
+        workload = replace(workload, graph=graph, n_layers=n_layers, layers_in_graph=1)
+        workload = replace(workload, global_batch_size=system.n_chips)
+        found = plans(workload, system, ModelRules.crosstack(), None)
+        assert may_split(workload, system) == any(plan.graph_stages > 1 for plan in found)
+
+
+@pytest.mark.parametrize("number", [1, 2, 12, 97, 1009**2, 2**40 * 3**5, 9007199254740881])
+def test_divisors_divide_in_pairs(number):
+    found = divisors(number)
+    assert [a * b for a, b in zip(found, reversed(found), strict=True)] == [number] * len(found)
+    assert list(found) == sorted(set(found))
+    assert all(d in found for d in range(1, 200) if number % d == 0)

@@ -139,6 +139,18 @@ class TestAgainstEverything:
             return
         assert found.bound <= best * ROUNDING <= found.time * ROUNDING**2
 
+    @pytest.mark.parametrize("seed", range(12))
+    def test_bound_holds_for_long_graphs(self, random_stages, brute_split, monkeypatch, seed):
+        monkeypatch.setattr("crosstack.mapping.pipeline.LONG_GRAPH", 3)
+        monkeypatch.setattr("crosstack.mapping.pipeline.MOST_CELLS", 6 * 6 * 4)
+        problem = random_stages(seed)
+        best = brute_split(problem)
+        found = split(problem, most_ideals=1)
+        if found is None:
+            assert math.isinf(best)
+            return
+        assert found.bound <= best * ROUNDING <= found.time * ROUNDING**2
+
     @pytest.mark.parametrize("seed", range(40))
     def test_an_incumbent_hides_nothing_faster(self, random_stages, seed):
         problem = random_stages(seed, 7)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from crosstack.chip.chip import Chip, Overlap
-from crosstack.errors import InfeasibleError, InputError
+from crosstack.errors import InfeasibleError, InputError, LimitError
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.fusion import fuse, make_problem
 from crosstack.mapping.mapping import Constraints, Mapping, Status
 from crosstack.mapping.pipeline import make_stage_problem
-from crosstack.mapping.search import search
+from crosstack.mapping.search import Progress, search
 from crosstack.model.arrays import AXES, graph_arrays
 from crosstack.model.iteration import iteration
 from crosstack.model.options import make_options
@@ -546,3 +547,45 @@ class TestRelaxedLoad:
 def test_nothing_is_alive_when_everything_runs_together(random_load):
     load = random_load(0, 6)
     assert live_size(load, 0, load.everything) == 0
+
+
+class TestManyPlans:
+    """Ten million plans: 65,536 chips in four free dimensions, a batch with 246 divisors."""
+
+    @pytest.fixture
+    def huge(self, tiny_task) -> tuple[Workload, System]:
+        workload, system = tiny_task(1, 3)
+        workload = replace(workload, global_batch_size=2**40 * 3**5)
+        free = replace(system.network[0], size=None, parallelism=None)
+        return workload, replace(system, network=(free,) * 4, n_chips=2**16)
+
+    def test_they_are_made_as_they_are_needed(self, huge):
+        seen: list[Progress] = []
+        search(*huge, Constraints(), ModelRules.crosstack(), time_limit=1.0, progress=seen.append)
+        assert max(p.boxes_waiting for p in seen) < 100_000
+
+    def test_a_limit_holds_while_they_are_made(self, huge):
+        mapping, found = search(*huge, Constraints(), ModelRules.crosstack(), time_limit=0.0)
+        assert found.status is Status.LIMIT
+        assert 0 < found.bound < found.objective
+        cost = evaluate(*huge, mapping, ModelRules.crosstack())
+        assert cost.time == pytest.approx(found.objective, rel=1e-9)
+
+    def test_their_bound_holds_for_any_of_them(self, huge):
+        rules = ModelRules.crosstack()
+        _, found = search(*huge, Constraints(), rules, time_limit=0.0)
+        workload, system = huge
+        for microbatch in (1, 2**10, 2**30):
+            given = Constraints(microbatch_size=microbatch)
+            sized = tuple(replace(d, size=16) for d in system.network)
+            _, one = search(workload, replace(system, network=sized), given, rules, time_limit=1.0)
+            assert found.bound <= one.objective
+
+    def test_processes_share_them(self, huge):
+        _, found = search(*huge, Constraints(), ModelRules.crosstack(), time_limit=0.0, jobs=2)
+        assert found.status is Status.LIMIT
+
+    def test_no_answer_in_time_is_not_called_infeasible(self, huge, monkeypatch):
+        monkeypatch.setattr(sys.modules[search.__module__], "LEAST_GRACE", 0.0)
+        with pytest.raises(LimitError, match="none is ruled out"):
+            search(*huge, Constraints(), ModelRules.crosstack(), time_limit=0.0)

@@ -61,6 +61,12 @@ class TestElimination:
             assert cost_of(codes.tolist(), nodes, edges) == pytest.approx(found.bound), seed
 
     @pytest.mark.parametrize("whole", [False, True], ids=["no ties", "ties"])
+    def test_the_best_is_the_first_solution(self, whole):
+        for seed in SEEDS:
+            found = eliminate(*random_model(seed, whole=whole))
+            assert found.best().tolist() == next(found.solutions())[1].tolist(), seed
+
+    @pytest.mark.parametrize("whole", [False, True], ids=["no ties", "ties"])
     def test_solutions_ascend(self, whole):
         for seed in SEEDS:
             costs = [cost for cost, _ in eliminate(*random_model(seed, 4, whole=whole)).solutions()]

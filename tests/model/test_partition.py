@@ -14,8 +14,10 @@ from crosstack.model.options import make_options
 from crosstack.model.partition import (
     ChipLoad,
     Staircase,
+    alone_sram,
     deal_cores,
     live_size,
+    live_sizes,
     make_load,
     memory_static,
     partition_cost,
@@ -311,6 +313,20 @@ class TestLiveSize:
     )
     def test_a_tensor_lives_from_its_maker_to_its_last_reader(self, a_load, before, inside, size):
         assert live_size(a_load(), before, inside) == size
+
+    @pytest.mark.parametrize(
+        "partitions", [(X, Y, Z), (X | Y, Z), (X, Y | Z), (X | Y | Z,), (X, 0, Y, Z)]
+    )
+    def test_all_at_once_are_those_one_by_one(self, a_load, partitions):
+        before = itertools.accumulate((0, *partitions[:-1]))
+        each = [live_size(a_load(), b, p) for b, p in zip(before, partitions, strict=True)]
+        assert live_sizes(a_load(), partitions) == each
+
+
+@pytest.mark.parametrize("kernel_number", [0, 1, 2])
+def test_sram_of_a_kernel_alone_is_that_of_its_partition(a_load, kernel_number):
+    load = a_load(graph=chain(sram_extra=5.0))
+    assert alone_sram(load, kernel_number) == partition_cost(load, 1 << kernel_number).sram
 
 
 class TestMemoryStatic:

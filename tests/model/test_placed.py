@@ -121,6 +121,22 @@ class TestMapping:
         found = evaluate(answer.task, answer.mapping, rules=rules)
         assert found.time == pytest.approx(answer.certificate.objective, rel=1e-9)
 
+    @pytest.mark.parametrize("workload", [BATCH, GRID, COLUMNS], ids=lambda w: w.name)
+    @pytest.mark.parametrize("rules", [E2, E3B, E5, OURS], ids=lambda r: r.name)
+    def test_faster_machines_are_never_slower(self, torus, workload, rules):
+        def time(system):
+            return optimise(Task(workload=workload, system=system), rules=rules).evaluation.time
+
+        links = tuple(replace(d, bandwidth=2 * d.bandwidth) for d in torus.network)
+        memory = replace(torus.memory, bandwidth=2 * torus.memory.bandwidth)
+        chip = replace(torus.chip, frequency=2 * torus.chip.frequency)
+        faster = [
+            replace(torus, network=links), replace(torus, memory=memory), replace(torus, chip=chip)
+        ]  # fmt: skip
+        base = time(torus)
+        assert all(time(system) <= base for system in faster)
+        assert time(replace(torus, network=links, memory=memory, chip=chip)) < base
+
     def test_nothing_is_sharded(self, torus):
         mapping = optimise(Task(workload=GRID, system=torus), rules=OURS).mapping
         assert set(mapping.sharding) == {Axis.NONE}

@@ -85,3 +85,8 @@ def test_what_makes_no_sense_is_refused_by_name(field, value):
     values = {**SHAPE, "rows": 100, "global_batch_size": 16, field: value}
     with pytest.raises(InputError, match=f"{field}: got {value}; allowed: a whole number"):
         dlrm(**values)
+
+
+def test_a_mistyped_number_of_layers_is_refused():
+    with pytest.raises(InputError, match="n_top: got 1000000; allowed: at most"):
+        dlrm(**{**SHAPE, "n_top": 10**6}, rows=100, global_batch_size=16)

@@ -44,6 +44,7 @@ def test_the_last_panel_may_be_narrow():
         ({"size": 100, "block": 30, "iterations": 5}, "iterations: got 5; .* size / block = 4"),
         ({"size": 100, "block": 30, "iterations": 0}, "iterations: got 0"),
         ({"size": 100, "block": 30, "word": 0}, "word: got 0"),
+        ({"size": 10**9, "block": 1}, "iterations: got 1000000000; allowed: at most 100000"),
     ],
 )
 def test_what_makes_no_sense_is_refused(values, says):

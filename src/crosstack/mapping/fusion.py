@@ -401,10 +401,8 @@ def _heuristic(
     """Best sequence over a few topological orders."""
     load = problem.load
     if load.n > LONG_GRAPH and problem.slots is None:
-        found = [
-            segment(load, sequence, deadline=deadline)[0]
-            for sequence in topological_chains(problem.order)[-2:]
-        ]
+        sequences = dict.fromkeys(map(tuple, topological_chains(problem.order)[-2:]))
+        found = [segment(load, sequence, deadline=deadline)[0] for sequence in sequences]
         good = [f for f in found if f is not None and f[0] < limit]
         return min(good, default=None)
     key = ("chains", _shape(problem))

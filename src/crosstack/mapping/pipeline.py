@@ -29,13 +29,20 @@ Bound: what one chip would take for everything, over s stages, and the slowest k
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from crosstack.mapping.fusion import FusionProblem, all_ideals, fuse, simple_bound
+from crosstack.mapping.fusion import (
+    LONG_GRAPH,
+    FusionProblem,
+    all_ideals,
+    fuse,
+    simple_bound,
+)
 from crosstack.mapping.ideals import (
     IdealTables,
     Order,
@@ -47,6 +54,7 @@ from crosstack.mapping.ideals import (
 )
 from crosstack.mapping.spans import Spans, on_one_chip
 from crosstack.mapping.steps import TOLERANCE
+from crosstack.mapping.wide import segment
 from crosstack.model.arrays import Floats, Ints, bits
 from crosstack.model.iteration import split_slots, stage_time
 from crosstack.model.partition import ChipLoad, combine, partition_cost
@@ -63,6 +71,7 @@ __all__ = [
 
 MOST_CELLS = 12_000_000  # of one table over pairs of ideals: about 100 MB
 MOST_IDEALS = 60_000
+SPARE = 6  # tables of reals over ideals and tensors held at once, for each of two sequences
 Cache = dict[object, IdealTables | None]
 
 
@@ -310,7 +319,7 @@ def split(
     tables = all_ideals(problem.fusion, most_ideals, cache)
     best = None
     if math.isinf(limit) or (tables is None and not bound_only):
-        few = _few_ideals(problem, cache)
+        few = _few_ideals(problem, cache, deadline)
         best, _ = _solve(problem, few, limit, work, deadline, thin=True)
     limit = limit if best is None else best.time * (1 - TOLERANCE)
     complete = not bound < limit
@@ -323,9 +332,14 @@ def split(
     return replace(best, bound=best.time if complete else min(bound, best.time))
 
 
-def _few_ideals(problem: StageProblem, cache: Cache) -> IdealTables:
-    """Ideals of a few topological orders, and those in which kernels nobody reads run at once."""
+def _few_ideals(problem: StageProblem, cache: Cache, deadline: float) -> IdealTables:
+    """Ideals of a few topological orders, and those in which kernels nobody reads run at once.
+
+    Of a long graph, the borders between the partitions of good sequences for one chip.
+    """
     load, order = problem.load, problem.fusion.order
+    if load.n > LONG_GRAPH:
+        return make_tables(_cut_ideals(problem, deadline), load.n, load.flows)
     flows = tuple((flow.producer, flow.readers) for flow in load.flows)
     key = ("stages", order.preds, flows)
     tables = cache.get(key)
@@ -338,6 +352,19 @@ def _few_ideals(problem: StageProblem, cache: Cache) -> IdealTables:
                 ideals.update(more)
         tables = cache[key] = make_tables(list(ideals), load.n, load.flows)
     return tables
+
+
+def _cut_ideals(problem: StageProblem, deadline: float) -> list[int]:
+    load, order = problem.load, problem.fusion.order
+    most = max(MOST_CELLS // (SPARE * max(load.n, len(load.flows))), 2)
+    ideals = {0, load.everything}
+    for sequence in dict.fromkeys(map(tuple, topological_chains(order)[-2:])):
+        borders = chain(sequence)
+        if not problem.one_by_one and problem.fusion.slots is None:
+            found, _ = segment(on_one_chip(load), sequence, deadline=deadline)
+            borders = borders if found is None else list(itertools.accumulate(found[1]))
+        ideals.update(borders[:: -(-len(borders) // most)])
+    return list(ideals)
 
 
 def _eager_ideals(order: Order, most: int) -> list[int] | None:

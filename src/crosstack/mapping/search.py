@@ -240,7 +240,7 @@ def search(
         outcome = _run_together(state, jobs, time_limit)
     else:
         outcome = _run(state, _roots(state), progress)
-    if not outcome.plans_made:
+    if not outcome.plans_made and math.isinf(outcome.bound):
         raise _no_plan(workload, system, constraints)
     if outcome.mapping is None and math.isfinite(outcome.bound):
         raise LimitError(

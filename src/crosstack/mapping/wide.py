@@ -221,7 +221,7 @@ class _Growing:
     """Terms of a set that grows kernel by kernel along an order."""
 
     def __init__(self, load: ChipLoad, area: Sequence[float]) -> None:
-        self.load, self.area = load, area
+        self.load, self.area, self.everything = load, area, load.everything
         self.mask = 0
         self.compute = self.network = self.data = self.own = self.weights = self.held = 0.0
         self.into: dict[int, None] = {}
@@ -266,7 +266,7 @@ class _Growing:
         network = (
             max(self.network, self.data) if load.network_takes_maximum else self.network + self.data
         )
-        weights = 0.0 if load.resident_alone and self.mask == load.everything else self.weights
+        weights = 0.0 if load.resident_alone and self.mask == self.everything else self.weights
         memory = self.moved / load.bandwidth + self.own + weights
         return combine(self.compute, memory, network, load.overlap)
 

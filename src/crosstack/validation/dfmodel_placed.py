@@ -22,6 +22,7 @@ __all__ = ["dlrm_a", "hpl_selene", "placed_cases"]
 
 FULL = DimensionKind.FULLY_CONNECTED
 HBM = 103079215104.0
+INPUTS = "layers, widths and pooling are those of the model (Mudigere 2022), not in the log"
 _Shape = tuple[tuple[DimensionKind, int, float], ...]
 
 
@@ -203,6 +204,7 @@ def _dlrm_cases() -> list[Case]:
                 Check("work", 8.957952e19),
             ),
             proved=True,
+            note=INPUTS,
         ),
         Case(
             name="DLRM-I on 128 A100, rings joined fully",
@@ -214,6 +216,7 @@ def _dlrm_cases() -> list[Case]:
                 Check("work", 3.1457802190848e19),
             ),
             proved=True,
+            note=INPUTS,
         ),
         Case(
             name="DLRM-A, twice as wide, on 1,024 H100, 2-D torus",
@@ -226,6 +229,7 @@ def _dlrm_cases() -> list[Case]:
                 Check("work", 3.5831808e20),
             ),
             proved=True,
+            note=INPUTS,
         ),
     ]
 

@@ -17,7 +17,9 @@ from crosstack.workload.graph import (
     Tensor,
 )
 
-__all__ = ["elementwise", "join", "product_of"]
+__all__ = ["MOST_KERNELS", "elementwise", "join", "product_of"]
+
+MOST_KERNELS = 100_000  # that a generator makes: a mistyped number is no week of waiting
 
 
 def elementwise(

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from crosstack.errors import require_whole
-from crosstack.workload.builders import join, product_of
+from crosstack.errors import require, require_whole
+from crosstack.workload.builders import MOST_KERNELS, join, product_of
 from crosstack.workload.graph import (
     Axis,
     Collective,
@@ -161,6 +161,8 @@ def dlrm(
     }
     for field, value in {**shape, "rows": rows}.items():
         require_whole(field, value)
+    for field, layers in (("n_bottom", n_bottom), ("n_top", n_top)):
+        require(layers <= MOST_KERNELS // 6, field, layers, f"at most {MOST_KERNELS // 6} layers")
     return Workload(
         graph=dlrm_graph(**shape, training=training),
         global_batch_size=global_batch_size,

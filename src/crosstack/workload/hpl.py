@@ -8,7 +8,7 @@ the trailing matrix, the broadcast of the panel and the exchange of rows.
 from __future__ import annotations
 
 from crosstack.errors import require, require_whole
-from crosstack.workload.builders import join
+from crosstack.workload.builders import MOST_KERNELS, join
 from crosstack.workload.graph import (
     Axis,
     Collective,
@@ -67,6 +67,8 @@ def hpl(
     count = panels if iterations is None else iterations
     require_whole("iterations", count)
     require(count <= panels, "iterations", count, f"at most size / block = {panels}")
+    most = f"at most {MOST_KERNELS} (now {panels} panels; a larger block has fewer)"
+    require(count <= MOST_KERNELS, "iterations", count, most)
     sides = [size - i * block for i in range(count)]
     panel_sizes = [float(side * block * word) for side in sides]
     kernels = [
