@@ -75,21 +75,25 @@ def a_kernel() -> Callable[..., Kernel]:
 
 @pytest.fixture(scope="session")
 def a_graph(a_kernel: Callable[..., Kernel]) -> Callable[..., DataflowGraph]:
-    """Return a builder of a graph of elementwise kernels from edges between their numbers."""
+    """Return a builder of a graph of elementwise kernels from edges between their numbers.
+
+    A kernel has two operands; edges past the second only order it.
+    """
 
     def build(n_kernels: int, edges: Sequence[Edge]) -> DataflowGraph:
         names = [f"kernel_{i}" for i in range(n_kernels)]
         kernels = tuple(a_kernel(name, inputs=2) for name in names)
-        readers: dict[int, list[int]] = {}
+        readers: dict[int, list[Consumer]] = {}
+        taken = [0] * n_kernels
         for source, target in edges:
-            readers.setdefault(source, []).append(target)
-        tensors = tuple(
-            Tensor(
-                producer=names[source],
-                consumers=tuple(Consumer(kernel=names[target]) for target in targets),
-                size=8.0,
+            operand = taken[target]
+            readers.setdefault(source, []).append(
+                Consumer(kernel=names[target], operand=min(operand, 1), elided=operand > 1)
             )
-            for source, targets in sorted(readers.items())
+            taken[target] += 1
+        tensors = tuple(
+            Tensor(producer=names[source], consumers=tuple(consumers), size=8.0)
+            for source, consumers in sorted(readers.items())
         )
         return DataflowGraph(kernels=kernels, tensors=tensors, word=2)
 

@@ -187,7 +187,7 @@ CONTRADICTIONS = {
     "sharding along an axis that cannot be split": (["constraints.sharding.A=k"], "constraints.sharding.A: got k", "allowed for this kernel: m, none"),
     "more tiles than the sequence has elements": (["constraints.n_tiles=7000"], "constraints.n_tiles: got 7000", "allowed"),
     "tiles that do not cover the sequence": (["constraints.n_tiles=2", "constraints.tile_size=1"], "constraints", "allowed"),
-    "extents that disagree": (["workload.kernels[1].n=33"], "workload.kernels[1].inputs[0]", "A"),
+    "extents that disagree": (["workload.kernels[1].k=65"], "workload.kernels[1].inputs[0]: sizes disagree: 'A' makes 4096 B", "'Q' is 4160 B", "by its extents"),
     "utilization above all": (["system.chip.utilization=1.5"], "system.chip.utilization: got 1.5", "at most 1"),
     "no dimension": (["system.network=[]"], "system.network: got no dimensions", "1 to 4"),
     "five dimensions": ([f"system.network=[{', '.join(['{kind: ring, size: 1, bandwidth: 1}'] * 5)}]"], "system.network", "1 to 4"),
@@ -200,21 +200,7 @@ CONTRADICTIONS = {
 }  # fmt: skip
 
 
-# Not refused yet, and why that is wrong.
-MISSED = {
-    "extents that disagree": "an operand takes the size of what makes it, whatever its extents",
-}
-
-
-def known_misses(cases):
-    """Mark the cases that are known to fail."""
-    return [
-        pytest.param(case, marks=pytest.mark.xfail(reason=MISSED[case])) if case in MISSED else case
-        for case in cases
-    ]
-
-
-@pytest.mark.parametrize("case", known_misses(CONTRADICTIONS))
+@pytest.mark.parametrize("case", CONTRADICTIONS)
 def test_what_cannot_hold_together_is_refused(run, small, case):
     assignments, *says = CONTRADICTIONS[case]
     (line,) = refusal(run, small, *(part for a in assignments for part in ("--set", a)))
@@ -260,7 +246,9 @@ DFMODEL = {
     "field given twice": ("num_chip: 8", "num_chip: 8 num_chip: 8", "system.num_chip", "more than once"),
     "two networks": ("memory { dram_bw", "r { link_bw_x: 1 } memory { dram_bw", "system.r", "one of them"),
     "no network": ('r_sw { x: 4 y: 2 link_bw_x: 50 link_bw_y: 25.5 par_x: "TP" par_y: "DP" }', "", "system: no network is given", "r_sw"),
-    "batch that does not divide": ("global_batch_size: 16", "global_batch_size: 15", "", "15"),
+    "batch that does not divide": ("global_batch_size: 16", "global_batch_size: 15", "execution.llm.global_batch_size: got 15"),
+    "pin in the other half": ("id: 4 config: -1", "id: 4 config: 0", "dataflow_graph.kernels[2].config: got 0", "allowed: 1 to 1, as backward kernels have 1 of 2 partitions"),
+    "operand that two connections feed": ("connections { startIdx: 3 endIdx: 4 id: 2 }", "connections { startIdx: 3 endIdx: 4 id: 2 } connections { startIdx: 3 endIdx: 4 id: 2 }", "dataflow_graph.connections[3]: 'Sum' has no operand left"),
     "layers that do not divide": ("num_layer: 2", "num_layer: 2.5", "execution.llm.num_layer: got", "a whole number"),
     "pin past the limit": ("config: -1\n  fwd", "config: 2\n  fwd", "dataflow_graph.kernels[1].config: got 2", "-1 (free) to 1"),
     "unclosed block": ("gurobi { time: 5 }", "gurobi { time: 5", "gurobi", "line"),
@@ -275,6 +263,21 @@ def test_a_bad_dfmodel_file_is_refused_by_field(run, dfmodel_file, dfmodel_text,
     (line,) = refusal(run, dfmodel_file)
     assert line.startswith(says[0])
     assert all(part in line for part in says)
+
+
+def test_pins_of_an_odd_number_of_partitions_say_whose_they_are(run, dfmodel_file, dfmodel_text):
+    text = changed(dfmodel_text, "num_config: 2", "num_config: 5")
+    dfmodel_file.write_text(changed(text, "id: 4 config: -1", "id: 4 config: 1"))
+    (line,) = refusal(run, dfmodel_file)
+    assert line.startswith("dataflow_graph.kernels[2].config: got 1")
+    assert "allowed: 2 to 4, as backward kernels have 3 of 5 partitions" in line
+
+
+def test_a_limit_that_pins_count_up_to_is_no_hang(run, dfmodel_file, dfmodel_text):
+    text = changed(dfmodel_text, "num_config: 2", "num_config: 2000000000")
+    dfmodel_file.write_text(changed(text, "id: 7 config: -1", "id: 7 config: 0"))
+    (line,) = refusal(run, dfmodel_file)
+    assert line.startswith("execution.num_config: got 2000000000; allowed: up to 32")
 
 
 def test_a_duplicate_id_is_refused(run, dfmodel_file, dfmodel_text):

@@ -103,6 +103,38 @@ def test_an_operand_has_the_size_of_what_makes_it():
     assert kernel(read(text), "Q").input_sizes == (1000.0,)
 
 
+def test_an_operand_from_inside_has_the_size_of_its_extents():
+    text = SMALL.replace("k: 2, n: 8, inputs", "k: 5, n: 8, inputs")
+    with pytest.raises(InputError, match="'Q' makes 64 B, operand 0 of 'S' is 160 B. That is by"):
+        read(text)
+
+
+def test_heads_may_be_split():
+    heads = "{name: H, kind: elementwise, outer: 2, m: 2, n: 8, inputs: [A]}"  # A: 4 x 8
+    text = SMALL.replace("system:", f"    - {heads}\nsystem:")
+    assert kernel(read(text), "H").input_sizes == (4 * 8 * 2.0,)
+
+
+@pytest.mark.parametrize("sizes", ["[160, 64]", "[160, null]"])
+def test_sizes_that_are_written_down_are_checked_as_well(sizes):
+    text = SMALL.replace("inputs: [Q, K]", f"inputs: [Q, K], input_sizes: {sizes}")
+    with pytest.raises(InputError, match="operand 0 of 'S' is 160 B.$"):
+        read(text)
+
+
+def test_a_size_that_agrees_stands_above_the_extents():
+    text = SMALL.replace("m: 4, n: 8}", "m: 4, n: 9}")  # A makes 72 B, Q and K would read 64 B
+    for name in ("Q", "K"):
+        text = re.sub(rf"(name: {name}, .*inputs: \[A\])", r"\1, input_sizes: [72]", text)
+    assert kernel(read(text), "Q").input_sizes == (72.0,)
+
+
+def test_more_sizes_than_operands_are_refused():
+    text = SMALL.replace("inputs: [Q, K]", "inputs: [Q, K], input_sizes: [null, null, null]")
+    with pytest.raises(InputError, match="input_sizes: got .*; allowed: 2 sizes"):
+        read(text)
+
+
 # outer 2, m 3, k 5, n 7, 2 bytes a word.
 @pytest.mark.parametrize(
     ("kind", "sizes"),
@@ -145,7 +177,7 @@ def test_an_input_may_be_elided():
 
 
 def test_the_sequence_is_as_long_as_the_largest_tiled_axis():
-    text = SMALL.replace("m: 4, n: 8}", "m: 40, n: 8, tiling: m}")
+    text = SMALL.replace("m: 4, n: 8}", "m: 40, n: 8, tiling: m, output_size: 64}")
     assert read(text).workload.sequence_length == 40
 
 

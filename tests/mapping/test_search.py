@@ -14,7 +14,7 @@ import pytest
 from crosstack.chip.chip import Chip, Overlap
 from crosstack.errors import InfeasibleError, InputError, LimitError
 from crosstack.evaluate.time import evaluate
-from crosstack.mapping.fusion import fuse, make_problem
+from crosstack.mapping.fusion import fuse, make_problem, make_slots
 from crosstack.mapping.mapping import Constraints, Mapping, Status
 from crosstack.mapping.pipeline import make_stage_problem
 from crosstack.mapping.search import Progress, search
@@ -347,6 +347,33 @@ class TestGivenDecisions:
         small = replace(system, memory=replace(system.memory, capacity=5.0))
         with pytest.raises(InfeasibleError):
             search(workload, small, Constraints(kernel_by_kernel=True), self.RULES)
+
+    @pytest.mark.parametrize("count", [4, 5, 8, 9, 2**40])
+    def test_a_half_of_the_partitions_is_that_of_the_limit(self, tiny_task, count):
+        # Four forward kernels may use the first half of all that are asked for, not of four.
+        workload, _ = tiny_task(3, 5)
+        kernels = [
+            replace(k, direction=Direction.FORWARD if i < 4 else Direction.BACKWARD)
+            for i, k in enumerate(workload.graph.kernels)
+        ]
+        graph = replace(workload.graph, kernels=tuple(kernels))
+        given = Constraints(max_partitions=count)
+        slots, _ = make_slots(graph_arrays(graph), given, ModelRules.dfmodel_readme())
+        half = count // 2 + count % 2
+        assert min(slots.last[0] + 1, 5) == min(half, 5)
+        assert min(slots.count - slots.first[4], 5) == min(half, 5)
+        assert slots.count % 2 == count % 2  # the middle one is shared
+
+    def test_a_pin_past_half_the_kernels_is_kept(self, tiny_task):
+        workload, _ = tiny_task(3, 3)
+        kernels = [
+            replace(k, direction=Direction.FORWARD if i < 2 else Direction.BACKWARD)
+            for i, k in enumerate(workload.graph.kernels)
+        ]
+        graph = replace(workload.graph, kernels=tuple(kernels))
+        given = Constraints(max_partitions=6, partitions=((kernels[0].name, 2),))
+        slots, _ = make_slots(graph_arrays(graph), given, ModelRules.dfmodel_readme())
+        assert (slots.count, slots.first[0], slots.last[0]) == (6, 2, 2)
 
     def test_an_unknown_pinned_kernel_is_named(self):
         workload, system = shared_conversion()

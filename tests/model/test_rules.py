@@ -25,6 +25,31 @@ def test_a_rule_set_carries_the_name_it_is_called_by(name):
     assert rules_named(name).name == name
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("latency", "kernels", 'a LatencyRule (none, all_reduce, kernel, all); nearest: "kernel"'),
+        ("latency", "kernel", "a LatencyRule"),  # text is no member
+        ("weight_cuts", None, "a WeightCuts (free, all, inputs)"),
+        ("stage_transfers", WeightCuts.ALL, "a StageTransfers (once, microbatch)"),
+        ("exchange", 1, "ExchangeRule (dimensions, one_way"),
+        ("ring_all_reduce_halves", 2.0, "1 or 2"),
+        ("domain_halves", True, "1 or 2"),
+        ("gradient_halves", "1", "0, 1 or 2"),
+        ("unfused_depth", 3, "1 or 2"),
+        ("training_state", "14", "a finite number"),
+        ("name", "", "a name"),
+        ("name", 3, "a name"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_refused(field, value, says):
+    with pytest.raises(InputError) as caught:
+        replace(ModelRules.crosstack(), **{field: value})
+    (problem,) = caught.value.problems
+    assert problem.path == field
+    assert says in problem.message
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_set_is_a_value(name):
     assert rules_named(name) == rules_named(name)

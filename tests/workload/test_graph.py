@@ -206,6 +206,23 @@ class TestDataflowGraph:
         numbers = [int(name.removeprefix("kernel_")) for name in names]
         assert set(pairwise(numbers)) == {(1, 2), (2, 3), (3, 1)}
 
+    def test_an_operand_is_one_tensor(self, a_kernel):
+        kernels = tuple(a_kernel(name) for name in "abc")
+        tensors = (tensor("a", "c"), tensor("b", "c"))
+        with pytest.raises(InputError, match="operand 0 of 'c' is already what 'a' makes"):
+            DataflowGraph(kernels=kernels, tensors=tensors, word=2)
+
+    def test_a_tensor_feeds_an_operand_once(self, a_kernel):
+        kernels = (a_kernel("a"), a_kernel("b"))
+        with pytest.raises(InputError, match="operand 0 of 'b' is already what 'a' makes"):
+            DataflowGraph(kernels=kernels, tensors=(tensor("a", "b", "b"),), word=2)
+
+    def test_what_is_accounted_for_elsewhere_may_share_an_operand(self, a_kernel):
+        kernels = tuple(a_kernel(name) for name in "abc")
+        cache = Tensor(producer="b", consumers=(Consumer(kernel="c", elided=True),), size=8.0)
+        graph = DataflowGraph(kernels=kernels, tensors=(tensor("a", "c"), cache), word=2)
+        assert graph.levels == (0, 0, 1)
+
     def test_a_kernel_that_reads_itself_is_a_cycle(self, a_graph):
         with pytest.raises(InputError, match="cycle: kernel_0 -> kernel_0"):
             a_graph(1, [(0, 0)])

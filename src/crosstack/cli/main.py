@@ -34,6 +34,7 @@ from crosstack.cli.outputs import (
     task_text,
     write,
 )
+from crosstack.cli.place import place
 from crosstack.cli.speculate import speculate
 from crosstack.errors import CrosstackError, InputError
 
@@ -57,6 +58,7 @@ app = typer.Typer(
 )
 app.add_typer(generate_app, name="generate")
 app.command("speculate")(speculate)
+app.command("place")(place)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Native YAML or DFModel text.")]
 Rules = Annotated[

@@ -6,18 +6,20 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from crosstack.errors import InputError, Problem, nearest
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
-from crosstack.mapping.search import Progress, search
 from crosstack.model.rules import ModelRules, rules_named
 from crosstack.system.system import Parallelism, System
 from crosstack.version import __version__
 from crosstack.workload.graph import Workload
+
+if TYPE_CHECKING:
+    from crosstack.mapping.search import Progress
 
 __all__ = ["Answer", "evaluate_task", "given_answer", "mapping_from_dict", "optimise"]
 
@@ -217,6 +219,7 @@ def _task(task: Task | Workload, system: System | None, constraints: Constraints
             system=system or task.system,
             constraints=constraints or task.constraints,
             rules=task.rules,
+            paths=task.paths,
         )
     if system is None:
         raise InputError(Problem("system", "missing: a workload alone cannot be mapped."))
@@ -266,18 +269,24 @@ def optimise(
     InputError
         If the input contradicts itself.
     """
+    # The search is most of the package; pricing a given mapping needs none of it.
+    from crosstack.mapping.search import search
+
     whole = _task(task, system, constraints)
     chosen = _rules(rules, whole)
-    mapping, certificate = search(
-        whole.workload,
-        whole.system,
-        whole.constraints,
-        chosen,
-        time_limit=time_limit,
-        gap=gap,
-        jobs=jobs,
-        progress=progress,
-    )
+    try:
+        mapping, certificate = search(
+            whole.workload,
+            whole.system,
+            whole.constraints,
+            chosen,
+            time_limit=time_limit,
+            gap=gap,
+            jobs=jobs,
+            progress=progress,
+        )
+    except InputError as error:
+        raise whole.as_in_file(error) from None
     return Answer(
         task=whole,
         rules=chosen,

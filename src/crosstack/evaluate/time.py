@@ -363,11 +363,12 @@ def _collectives(
             found[i].append(Collective.ALL_REDUCE.value)
         own = workload.graph.kernels[i].communications
         found[i] += [c.collective.value for c in own if not c.periodic and c.size > 0]
-    sources, targets = arrays.source.tolist(), arrays.target.tolist()
-    for e, (source, target) in enumerate(zip(sources, targets, strict=True)):
-        kind = CONVERSIONS[int(options.edge_kind[e, codes[source], codes[target]])]
-        paid = options.edge_time[e, codes[source], codes[target]] > 0
-        if kind is not None and paid and kind.value not in found[source]:
+    edges = np.arange(len(arrays.source)), codes[arrays.source], codes[arrays.target]
+    paid = np.nonzero(options.edge_time[edges] > 0)[0]
+    kinds = options.edge_kind[edges][paid].tolist()
+    for source, number in zip(arrays.source[paid].tolist(), kinds, strict=True):
+        kind = CONVERSIONS[number]
+        if kind is not None and kind.value not in found[source]:
             found[source].append(kind.value)
     for i in np.nonzero(options.data_time[np.arange(arrays.n), codes] > 0)[0].tolist():
         found[i].append("gradient all_reduce")

@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
-from crosstack.mapping.search import Progress, search
 
-__all__ = ["Certificate", "Constraints", "Mapping", "Progress", "Status", "Task", "search"]
+__all__ = ["Certificate", "Constraints", "Mapping", "Status", "Task"]

@@ -75,6 +75,7 @@ MOST_CELLS = 6_000_000  # of one table over ideals: about 50 MB
 LONG_GRAPH = 400  # kernels above which orders are cut into segments without tables
 MOST_ROUNDS = 4
 MANY_IDEALS = 8_000  # above which one round of them has to do
+MOST_EMPTY = 8  # partitions a kernel, where pins count empty ones
 PRICES = (1.0, 0.8)  # of idle compute, in the bound for deferrable kernels
 
 
@@ -145,8 +146,8 @@ def make_slots(
         )
     if count is None and constraints.partitions:
         count = n
-    if count is not None:  # more than one partition a kernel serves nobody
-        count = min(count, max([n, *(p + 1 for _, p in constraints.partitions)]))
+    if count is not None:
+        count = _useful_count(n, count, constraints, halves=halves)
     if count is None or (count >= n and not constraints.partitions and not halves):
         return None, separate
     first, last = [0] * n, [count - 1] * n
@@ -172,13 +173,36 @@ def make_slots(
             first[i] <= partition <= last[i],
             f"constraints.partitions.{name}",
             partition,
-            f"{first[i]} to {last[i]}",
+            f"{first[i]} to {last[i]}" + _whose(first[i], last[i], count, halves=halves),
         )
         first[i] = last[i] = partition
     problems += _pins_against_order(arrays, dict(constraints.partitions), number)
     if problems:
         raise InputError(problems)
     return Slots(count=count, first=tuple(first), last=tuple(last)), separate
+
+
+def _useful_count(n: int, count: int, constraints: Constraints, *, halves: bool) -> int:
+    """Return a limit on partitions that says the same: more than one a kernel serves nobody."""
+    if not constraints.partitions:
+        return min(count, 2 * n + count % 2 if halves else n)
+    # Pins number partitions, empty ones among them; halves move with the limit.
+    needed = max([n, *(partition + 1 for _, partition in constraints.partitions)])
+    least = count if halves else min(count, needed)
+    most = MOST_EMPTY * n + MOST_EMPTY
+    allowed = f"up to {most} where kernels are pinned"
+    require(least <= most, "constraints.max_partitions", count, allowed)
+    return least
+
+
+def _whose(first: int, last: int, count: int, *, halves: bool) -> str:
+    """Why a kernel may be pinned to some of ``count`` partitions only."""
+    if not halves:
+        return ""
+    direction = "backward" if first else "forward"
+    if count == 1:
+        return ", as there is one partition"
+    return f", as {direction} kernels have {last - first + 1} of {count} partitions"
 
 
 # ---------------------------------------------------------------- the exact method

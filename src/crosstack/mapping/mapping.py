@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from crosstack.errors import require, require_quantity, require_whole
+from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
 from crosstack.system.system import Parallelism, System
 from crosstack.workload.graph import Axis, Workload
 
@@ -76,12 +76,23 @@ class Constraints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A workload, a system and what is given: what one file holds."""
+    """A workload, a system and what is given: what one file holds.
+
+    ``paths`` says what the file calls fields, by their path here, where it has other names.
+    """
 
     workload: Workload
     system: System
     constraints: Constraints = Constraints()
     rules: str | None = None
+    paths: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def as_in_file(self, error: InputError) -> InputError:
+        """Return the same error with the file's own paths."""
+        return InputError(
+            Problem(self.paths.get(problem.path, problem.path), problem.message)
+            for problem in error.problems
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -190,18 +190,23 @@ class ModelRules:
 
     def __post_init__(self) -> None:
         """Check the numbers and the kind of every switch."""
-        for name in ("ring_all_reduce_halves", "full_all_reduce_halves", "domain_halves"):
-            require(getattr(self, name) in (1, 2), name, getattr(self, name), "1 or 2")
-        depth = self.unfused_depth
-        require(depth in (1, 2), "unfused_depth", depth, "1 or 2")
-        halves = self.gradient_halves
-        require(halves in (0, 1, 2), "gradient_halves", halves, "0, 1 or 2")
+        require(isinstance(self.name, str) and self.name != "", "name", self.name, "a name")
+        for name, allowed in _COUNTS.items():
+            value = getattr(self, name)
+            good = isinstance(value, int) and not isinstance(value, bool) and value in allowed
+            require(good, name, value, _listed(allowed))
         require_quantity("training_state", self.training_state, "B")
         require_quantity("gradient_bandwidth", self.gradient_bandwidth, "B/s")
         for item in fields(self):
+            value = getattr(self, item.name)
             if item.type == "bool":
-                value = getattr(self, item.name)
                 require(isinstance(value, bool), item.name, value, "true or false")
+            elif item.type in _CHOICES:
+                choices = _CHOICES[item.type]
+                close = nearest(value, list(choices), 1)
+                hint = f'; nearest: "{close[0]}"' if close else ""
+                names = f"a {choices.__name__} ({', '.join(choices)}){hint}"
+                require(isinstance(value, choices), item.name, value, names)
 
     @classmethod
     def crosstack(cls) -> ModelRules:
@@ -270,6 +275,17 @@ class ModelRules:
         )
 
 
+_COUNTS = {
+    "ring_all_reduce_halves": (1, 2),
+    "full_all_reduce_halves": (1, 2),
+    "domain_halves": (1, 2),
+    "unfused_depth": (1, 2),
+    "gradient_halves": (0, 1, 2),
+}
+_CHOICES: dict[object, type[StrEnum]] = {
+    kind.__name__: kind for kind in (LatencyRule, ExchangeRule, StageTransfers, WeightCuts)
+}
+
 RULES: dict[str, Callable[[], ModelRules]] = {
     "crosstack": ModelRules.crosstack,
     "dfmodel-readme": ModelRules.dfmodel_readme,
@@ -278,6 +294,10 @@ RULES: dict[str, Callable[[], ModelRules]] = {
     "dfmodel-e4": ModelRules.dfmodel_e4,
     "dfmodel-e5": ModelRules.dfmodel_e5,
 }
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    return f"{', '.join(map(str, numbers[:-1]))} or {numbers[-1]}"
 
 
 def rules_named(name: str) -> ModelRules:

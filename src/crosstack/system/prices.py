@@ -52,12 +52,12 @@ def link_amounts(system: System, sizes: tuple[int, ...]) -> tuple[float, ...]:
     dfmodel_code
     """
     return tuple(
-        _links(system.network[i].kind, sizes, i, system) * system.network[i].bandwidth
+        _links(system.network[i].kind, sizes, i) * system.network[i].bandwidth
         for i in range(len(sizes))
     )
 
 
-def _links(kind: DimensionKind, sizes: tuple[int, ...], i: int, system: System) -> float:
+def _links(kind: DimensionKind, sizes: tuple[int, ...], i: int) -> float:
     size = sizes[i]
     inner, outer = math.prod(sizes[:i]), math.prod(sizes[i + 1 :])
     if kind is DimensionKind.RING:

@@ -244,7 +244,8 @@ class Consumer:
     """One reader of a tensor: the kernel, and which of its operands the tensor is (0 or 1).
 
     ``elided`` marks a connection whose bytes are accounted for elsewhere (a key-value cache
-    that is charged as `Kernel.memory_traffic`); it still orders the kernels.
+    that is charged as `Kernel.memory_traffic`); it still orders the kernels. Any number of those
+    may share an operand, besides the one tensor that feeds it.
     """
 
     kernel: str
@@ -320,6 +321,7 @@ class DataflowGraph:
     def _tensor_problems(self, index: Mapping[str, int]) -> list[Problem]:
         problems: list[Problem] = []
         producers: set[str] = set()
+        fed: dict[tuple[str, int], str] = {}
 
         def unknown(path: str, name: str) -> None:
             # Looking for the nearest of thousands of names takes a while.
@@ -359,7 +361,19 @@ class DataflowGraph:
                             f"got {consumer.operand}; allowed for {reader.name!r}: {allowed}.",
                         )
                     )
-                elif not _same_size(reader.input_sizes[consumer.operand], tensor.size):
+                    continue
+                place = (consumer.kernel, consumer.operand)
+                if not consumer.elided and place in fed:
+                    problems.append(
+                        Problem(
+                            where,
+                            f"operand {consumer.operand} of {reader.name!r} is already what "
+                            f"{fed[place]!r} makes; allowed: one tensor an operand.",
+                        )
+                    )
+                if not consumer.elided:
+                    fed.setdefault(place, tensor.producer)
+                if not _same_size(reader.input_sizes[consumer.operand], tensor.size):
                     problems.append(
                         Problem(
                             where,

@@ -218,6 +218,7 @@ def _tensors(
     operands = matching_operands(edges, made, [kernel.input_sizes for kernel in kernels])
     problems: list[Problem] = []
     readers: dict[int, list[tuple[int, int, bool]]] = {}
+    fed: dict[tuple[int, int], int] = {}
     connected = zip(edges, operands, message.connections, strict=True)
     for i, ((source, target), operand, connection) in enumerate(connected):
         if operand is None or made[source] == 0:
@@ -229,7 +230,18 @@ def _tensors(
                     f"{kernels[target].name!r} takes {takes}; allowed: equal sizes, above 0.",
                 )
             )
+        elif not connection.zero_out and (target, operand) in fed:
+            first = fed[target, operand]
+            problems.append(
+                Problem(
+                    f"dataflow_graph.connections[{i}]",
+                    f"{kernels[target].name!r} has no operand left that connections[{first}] does "
+                    f"not feed; allowed: one connection an operand.",
+                )
+            )
         else:
+            if not connection.zero_out:
+                fed[target, operand] = i
             readers.setdefault(source, []).append((target, operand, connection.zero_out))
     if problems:
         raise InputError(problems)

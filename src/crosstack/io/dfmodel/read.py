@@ -97,7 +97,31 @@ def _task(dse: Any) -> Task:
         system=_system(dse, name, execution, placement),
         constraints=_constraints(dse, name, execution, given),
         rules=release(dse, execution),
+        paths=_paths(dse, name, variant),
     )
+
+
+def _paths(dse: Any, name: str, variant: str) -> dict[str, str]:
+    """What the file calls the fields that a search may refuse."""
+    topology = dse.system.WhichOneof("topology_variant")
+    letters = dimension_letters(len(TOPOLOGIES[topology][1]))
+    body = f"{name}.{variant}"
+    return {
+        "workload.global_batch_size": f"{body}.global_batch_size",
+        "constraints.microbatch_size": f"{body}.micro_batch_size",
+        "constraints.tile_size": f"{body}.tile_size",
+        "constraints.max_partitions": f"{name}.num_config",
+        "constraints.kernel_by_kernel": f"{name}.execution_style",
+        "constraints.partitions": "dataflow_graph.kernels",
+        **{
+            f"constraints.partitions.{kernel.name}": f"dataflow_graph.kernels[{i}].config"
+            for i, kernel in enumerate(dse.dataflow_graph.kernels)
+        },
+        **{
+            f"system.network[{i}].parallelism": f"system.{topology}.par_{letter}"
+            for i, letter in enumerate(letters)
+        },
+    }
 
 
 def _execution(dse: Any) -> tuple[str, Any]:

@@ -6,8 +6,9 @@ Sizes that the file leaves out follow from the extents and from who makes an ope
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -118,6 +119,40 @@ def default_input_size(
     return float(outer * m * k * word) if operand == 0 else float(outer * k * n * word)
 
 
+Made = tuple[float, bool]  # bytes, and whether they stand whatever the reader's extents say
+
+
+def default_input_sizes(
+    kind: KernelKind,
+    extents: tuple[int, int, int, int],
+    word: int,
+    made: Sequence[Made | None],
+) -> tuple[float, ...]:
+    """Sizes of all operands, where some are made by other kernels. [B]
+
+    A size that is written down, or accounted for elsewhere, stands. Others follow from the
+    reader's extents, as `default_input_size`, but what is made tells which factor of a product
+    comes first, and whether the input of a weight is shared by all of ``outer``.
+
+    Parameters
+    ----------
+    made : sequence of (float, bool) or None
+        What each operand is made with; None where it comes from outside.
+    """
+    sizes = tuple(default_input_size(kind, i, extents, word) for i in range(kind.n_inputs))
+    others = sizes
+    if kind is KernelKind.GEMM:
+        others = sizes[::-1]
+    elif kind is KernelKind.GEMM_WEIGHT:
+        others = tuple(extents[0] * size for size in sizes)
+
+    def agree(these: tuple[float, ...]) -> bool:
+        return all(m is None or m[1] or m[0] == s for m, s in zip(made, these, strict=True))
+
+    chosen = others if agree(others) and not agree(sizes) else sizes
+    return tuple(m[0] if m and m[1] else size for m, size in zip(made, chosen, strict=True))
+
+
 def default_sequence_length(kernels: tuple[Kernel, ...]) -> int:
     """Largest extent of the tiled axis over the kernels. [1]"""
     return max((getattr(k, k.tiling) for k in kernels if k.tiling is not Axis.NONE), default=1)
@@ -164,8 +199,14 @@ class _Builder:
     file: WorkloadFile
     problems: list[Problem]
     index: dict[str, int] = field(default_factory=dict)
+    elided: set[tuple[int, int]] = field(default_factory=set)
     readers: dict[int, list[tuple[int, int, bool]]] = field(default_factory=dict)
     producer_of: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    @property
+    def files(self) -> list[KernelFile]:
+        """Kernels as written down."""
+        return self.file.kernels or []
 
     def workload(self, name: str) -> Workload | None:
         before = len(self.problems)
@@ -176,7 +217,7 @@ class _Builder:
                 )
                 message = f"required, but missing{also}."
                 self.problems.append(Problem(f"workload.{required}", message))
-        files = self.file.kernels or []
+        files = self.files
         for i, kernel in enumerate(files):
             first = self.index.setdefault(kernel.name, i)
             if first != i:
@@ -215,6 +256,8 @@ class _Builder:
                 if producer is not None:
                     self.producer_of[i, operand] = producer
                     self.readers.setdefault(producer, []).append((i, operand, entry.elided))
+                    if entry.elided:
+                        self.elided.add((i, operand))
 
     def _read_tensors(self, files: list[TensorFile]) -> list[tuple[TensorFile, int]]:
         """Note who reads what, from the list of tensors."""
@@ -226,6 +269,8 @@ class _Builder:
                 reader = self._number(consumer.kernel, f"{path}.consumers[{c}].kernel")
                 if reader is not None and producer is not None:
                     self.producer_of.setdefault((reader, consumer.operand), producer)
+                    if consumer.elided:
+                        self.elided.add((reader, consumer.operand))
             if producer is not None:
                 known.append((tensor, producer))
         return known
@@ -253,12 +298,15 @@ class _Builder:
         outer, k = file.outer or 1, file.k or 1
         extents = (outer, file.m, k, file.n)
 
-        def operand_size(operand: int) -> float:
+        def made(operand: int) -> Made | None:
             producer = self.producer_of.get((i, operand))
-            if producer is not None:
-                return outputs[producer]
-            return default_input_size(file.kind, operand, extents, word)
+            if producer is None:
+                return None
+            known = self.files[producer].output_size is not None
+            return outputs[producer], known or (i, operand) in self.elided
 
+        operands = range(file.kind.n_inputs)
+        usual = default_input_sizes(file.kind, extents, word, [made(o) for o in operands])
         given = file.input_sizes or [None] * file.kind.n_inputs
         weight = file.weight_size
         return Kernel(
@@ -270,8 +318,8 @@ class _Builder:
             n=file.n,
             output_size=outputs[i],
             input_sizes=tuple(
-                operand_size(operand) if size is None else size
-                for operand, size in enumerate(given)
+                own if size is None else size
+                for size, own in itertools.zip_longest(given, usual[: len(given)], fillvalue=0.0)
             ),
             weight_size=(
                 default_weight_size(file.kind, outer, file.m, k, word) if weight is None else weight
@@ -300,7 +348,9 @@ class _Builder:
                 tensors = tuple(_tensor(file, kernels[producer]) for file, producer in listed)
             return DataflowGraph(kernels=tuple(kernels), tensors=tensors, word=word)
         except InputError as error:
-            self.problems.extend(Problem(self._place(p.path), p.message) for p in error.problems)
+            self.problems.extend(
+                Problem(self._place(p.path), p.message + self._hint(p.path)) for p in error.problems
+            )
             return None
 
     def _tensors_from_inputs(self, kernels: list[Kernel]) -> tuple[Tensor, ...]:
@@ -316,13 +366,29 @@ class _Builder:
             for producer in sorted(self.readers)
         )
 
+    def _operand(self, path: str) -> tuple[int, int] | None:
+        """Return the reader's number and operand that the record's path of a consumer means."""
+        match = re.match(r"tensors\[(\d+)\]\.consumers\[(\d+)\]$", path)
+        if match is None:
+            return None
+        if self.file.tensors is None:
+            producer = sorted(self.readers)[int(match[1])]
+            return self.readers[producer][int(match[2])][:2]
+        consumer = self.file.tensors[int(match[1])].consumers[int(match[2])]
+        return self.index[consumer.kernel], consumer.operand
+
+    def _hint(self, path: str) -> str:
+        """Return what else to say of an operand whose size nobody wrote down."""
+        place = self._operand(path)
+        if place is None or (self.files[place[0]].input_sizes or [None, None])[place[1]]:
+            return ""
+        return " That is by its extents; input_sizes would say it otherwise."
+
     def _place(self, path: str) -> str:
         """Return where in the file the record's path is."""
-        match = re.match(r"tensors\[(\d+)\]\.consumers\[(\d+)\]", path)
-        if self.file.tensors is None and match:
-            producer = sorted(self.readers)[int(match[1])]
-            reader, operand, _ = self.readers[producer][int(match[2])]
-            return f"workload.kernels[{reader}].inputs[{operand}]"
+        place = self._operand(path)
+        if self.file.tensors is None and place is not None:
+            return f"workload.kernels[{place[0]}].inputs[{place[1]}]"
         if self.file.tensors is None and path.startswith("tensors"):
             return "workload.kernels"
         return f"workload.{path}"

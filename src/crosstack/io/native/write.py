@@ -9,7 +9,8 @@ from enum import StrEnum
 from typing import Any
 
 from crosstack.io.native.read_workload import (
-    default_input_size,
+    Made,
+    default_input_sizes,
     default_output_size,
     default_unit,
     default_weight_size,
@@ -68,9 +69,12 @@ def _workload(workload: Workload) -> list[str]:
     if not workload.data_size:
         del fields["data_size"]
     lines = _fields({"name": fields.pop("name"), "word": graph.word, **fields})
-    sizes = {kernel.name: kernel.output_size for kernel in graph.kernels}
+    makes: dict[str, Made] = {}
+    for k in graph.kernels:
+        usual = default_output_size(k.outer, k.m, k.n, graph.word)
+        makes[k.name] = k.output_size, k.output_size != usual
     lines.append("  kernels:")
-    lines += [f"    - {_flow(_kernel(k, graph.word, inputs, sizes))}" for k in graph.kernels]
+    lines += [f"    - {_flow(_kernel(k, graph.word, inputs, makes))}" for k in graph.kernels]
     if inputs is None:
         lines.append("  tensors:")
         lines += [f"    - {_flow(_tensor(tensor))}" for tensor in graph.tensors]
@@ -101,7 +105,7 @@ def _as_inputs(workload: Workload) -> Inputs | None:
 
 
 def _kernel(
-    kernel: Kernel, word: int, inputs: Inputs | None, sizes: Mapping[str, float]
+    kernel: Kernel, word: int, inputs: Inputs | None, makes: Mapping[str, Made]
 ) -> dict[str, Any]:
     extents = (kernel.outer, kernel.m, kernel.k, kernel.n)
     makers = [(inputs or {}).get((kernel.name, i)) for i in range(kernel.kind.n_inputs)]
@@ -113,10 +117,8 @@ def _kernel(
             maker and ({"kernel": maker[0], "elided": True} if maker[1] else maker[0])
             for maker in makers
         ]
-    expected = tuple(
-        sizes[maker[0]] if maker else default_input_size(kernel.kind, i, extents, word)
-        for i, maker in enumerate(makers)
-    )
+    made = [maker and (makes[maker[0]][0], makes[maker[0]][1] or maker[1]) for maker in makers]
+    expected = default_input_sizes(kernel.kind, extents, word, made)
     if inputs is None or kernel.input_sizes != expected:
         fields["input_sizes"] = kernel.input_sizes
     defaults = {

@@ -1,0 +1,135 @@
+"""Chips in packages, and the link that each parallel dimension of a strategy gets.
+
+A dimension with an edge between packages uses the links between them, another one those inside.
+What shares a link divides its bandwidth (the *derate*). Source: ``ardalani2022deepflow``,
+section 5.2; ``deepflow_code``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crosstack.chip.hierarchy import ChipHierarchy
+from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
+from crosstack.evaluate.distributed import RingLink
+from crosstack.evaluate.step_rules import StepRules
+from crosstack.mapping.placement import Placement
+from crosstack.mapping.strategy import ParallelDimension, Strategy
+
+__all__ = ["Cluster", "Derate", "placed_cluster", "ring_links"]
+
+SLOWEST = 1.0  # less than that many bytes a second is no link [B/s]
+BETWEEN, INSIDE = "link between packages", "link inside a package"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derate:
+    """Edges that share a link ``inside`` a package and ``between`` packages; 0: there is none."""
+
+    inside: float = 1.0
+    between: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        require_quantity("inside", self.inside, "1")
+        require_quantity("between", self.between, "1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """``packages`` of ``chips_per_package`` equal chips.
+
+    ``crossing`` are the dimensions with edges between packages; ``derates`` say what shares the
+    links of a dimension.
+    """
+
+    chip: ChipHierarchy
+    chips_per_package: int = 1
+    packages: int = 1
+    crossing: frozenset[ParallelDimension] = frozenset()
+    derates: tuple[Derate, Derate, Derate, Derate] = (Derate(), Derate(), Derate(), Derate())
+
+    def __post_init__(self) -> None:
+        """Check the numbers of chips."""
+        require_whole("chips_per_package", self.chips_per_package, what="chips")
+        require_whole("packages", self.packages, what="packages")
+        require(len(self.derates) == len(ParallelDimension), "derates", self.derates, "one each")
+
+    @property
+    def n_chips(self) -> int:
+        """All chips. [1]"""
+        return self.chips_per_package * self.packages
+
+
+def placed_cluster(chip: ChipHierarchy, placement: Placement) -> Cluster:
+    """Return the cluster of a placement.
+
+    Dimensions communicate at different times, so only the edges of one share a link.
+    """
+    grid = placement.grid
+    derates = [
+        Derate(
+            inside=max(1, placement.by_dimension[d].inside),
+            between=max(1, placement.by_dimension[d].between),
+        )
+        for d in ParallelDimension
+    ]
+    return Cluster(
+        chip=chip,
+        chips_per_package=grid.n_chips // grid.n_packages,
+        packages=grid.n_packages,
+        crossing=placement.crosses,
+        derates=(derates[0], derates[1], derates[2], derates[3]),
+    )
+
+
+def ring_links(
+    strategy: Strategy, cluster: Cluster, rules: StepRules
+) -> dict[ParallelDimension, RingLink]:
+    """Return the link of every dimension.
+
+    Raises
+    ------
+    InputError
+        If the strategy needs more chips than there are.
+
+    Notes
+    -----
+    Inside a package: bandwidth over derate. Between packages: the same, and no more than inside,
+    where a derate inside says that there is a network: the path to the edge of the package is
+    part of the way.
+    """
+    if strategy.n_chips > cluster.n_chips:
+        message = f"{strategy} needs {strategy.n_chips} chips; there are {cluster.n_chips}."
+        raise InputError(Problem("strategy", message))
+    links = {}
+    for dimension, derate in zip(ParallelDimension, cluster.derates, strict=True):
+        crosses = dimension in cluster.crossing
+        bandwidth = _bandwidth(cluster, derate, crosses)
+        if bandwidth < SLOWEST and not rules.accepts_dead_links:
+            bandwidth = 0.0
+        degree = strategy.degree(dimension)
+        share = 1.0
+        if rules.shares_links_by_degree and (degree > 1 or rules.halves_degree_one):
+            share = 2.0 if degree <= 4 else 5.0 if degree <= 8 else 4.0
+        own = cluster.chip.inter if crosses else cluster.chip.intra
+        links[dimension] = RingLink(
+            bandwidth=bandwidth / share,
+            latency=own.latency if own else 0.0,
+            name=f"{dimension.value}: {BETWEEN if crosses else INSIDE}",
+        )
+    return links
+
+
+def _bandwidth(cluster: Cluster, derate: Derate, crosses: bool) -> float:
+    intra, inter = cluster.chip.intra, cluster.chip.inter
+    if cluster.n_chips == 1:
+        return 0.0
+    inside = intra.bandwidth / derate.inside if intra and derate.inside else 0.0
+    if not crosses:
+        return inside
+    if cluster.packages == 1 or inter is None or not derate.between:
+        return 0.0
+    between = inter.bandwidth / derate.between
+    has_network = cluster.chips_per_package > 1 and derate.inside > 0
+    return min(between, inside) if has_network else between

@@ -1,0 +1,179 @@
+"""Kernels and collectives of one chip among many: rings, and products split RC or CR.
+
+What a chip can do comes in as `KernelTimes`, what a parallel dimension's links can do as
+`RingLink`, so that this module is arithmetic only. A ring step sends a share to the next chip,
+writes what arrives and, in a reduction, adds it: ``thakur2005`` for the steps, ``deepflow_code``
+for charging the copies and additions to the chip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from crosstack.errors import InputError, Problem, require_quantity
+from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy
+
+__all__ = [
+    "Distributed",
+    "KernelTimes",
+    "RingLink",
+]
+
+KP1, KP2, DP, LP = ParallelDimension
+
+class KernelTimes(Protocol):
+    """What one chip takes for a kernel."""
+
+    word: float
+    """Bytes of an element. [B]"""
+    launch_overhead: float
+    """Of one kernel. [s]"""
+
+    def product(self, m: float, k: float, n: float) -> float:
+        """Time of an M x K by K x N product, its launch included. [s]"""
+        ...
+
+    def elementwise(self, work: float, traffic: float) -> float:
+        """Time of ``work`` [FLOP] on ``traffic`` bytes, without a launch. [s]"""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingLink:
+    """What a parallel dimension has between neighbours: ``bandwidth`` [B/s], ``latency`` [s].
+
+    A bandwidth of 0 says that there is no link; sending anything is an error.
+    """
+
+    bandwidth: float
+    latency: float = 0.0
+    name: str = "link"
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        require_quantity("bandwidth", self.bandwidth, "B/s")
+        require_quantity("latency", self.latency, "s")
+
+    def time(self, size: float) -> float:
+        """Time of ``size`` bytes without the latency. [s]
+
+        Raises
+        ------
+        InputError
+            If there is no link.
+        """
+        if self.bandwidth <= 0:
+            raise InputError(
+                Problem(
+                    self.name,
+                    f"{size:,.6g} B have to be sent over a link that has no bandwidth; give the "
+                    "network area, power and links, or use a strategy without this dimension.",
+                )
+            )
+        return size / self.bandwidth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distributed:
+    """Times on one chip of a strategy; forward and backward products with what they exchange."""
+
+    strategy: Strategy
+    times: KernelTimes
+    links: Mapping[ParallelDimension, RingLink]
+
+    # ------------------------------------------------------------ rings
+
+    def _ring(
+        self, rows: float, columns: float, dimension: ParallelDimension, *, adds: bool, halves: int
+    ) -> float:
+        """``halves`` (p - 1) steps that send 1/p; additions once, a copy where nothing is added."""
+        degree = self.strategy.degree(dimension)
+        if degree == 1:
+            return 0.0
+        link, times = self.links[dimension], self.times
+        size = times.word * rows * columns
+        share = size / degree
+        step = link.time(share) + times.elementwise(0, 2 * share) + link.latency
+        total = step * halves * (degree - 1)
+        if not adds:
+            return total + times.elementwise(0, 3 * size) + times.launch_overhead
+        addition = times.elementwise(rows * columns / degree, 3 * share) + times.launch_overhead
+        return total + addition * (degree - 1)
+
+    def all_gather(self, rows: float, columns: float, dimension: ParallelDimension) -> float:
+        """Gather ``rows`` x ``columns`` elements of which each chip has a share. [s]"""
+        return self._ring(rows, columns, dimension, adds=False, halves=1)
+
+    def reduce_scatter(self, rows: float, columns: float, dimension: ParallelDimension) -> float:
+        """Add ``rows`` x ``columns`` partial sums, a share for each chip. [s]"""
+        return self._ring(rows, columns, dimension, adds=True, halves=1)
+
+    def all_reduce(self, rows: float, columns: float, dimension: ParallelDimension) -> float:
+        """Add ``rows`` x ``columns`` partial sums, all for every chip. [s]"""
+        return self._ring(rows, columns, dimension, adds=True, halves=2)
+
+    def send(self, size: float, dimension: ParallelDimension, *, latency: bool = False) -> float:
+        """Send ``size`` bytes to a neighbour: read, sent, written. [s]"""
+        link = self.links[dimension]
+        return (
+            self.times.elementwise(0, 2 * size)
+            + link.time(size)
+            + (link.latency if latency else 0.0)
+        )
+
+    # ------------------------------------------------------------ products
+
+    def forward(self, m: int, k: int, n: int) -> float:
+        """An M x K by K x N product, its output ready for the next one. [s]
+
+        CR: ``k / kp1`` on each chip, then a reduce-scatter of the partial sums along kp1. RC:
+        ``m / kp1`` rows by ``n / kp2`` columns, then an all-gather of the columns along kp2.
+        """
+        s = self.strategy
+        if s.split is KernelSplit.CR:
+            return self.times.product(m, k // s.kp1, n) + self.reduce_scatter(m, n, KP1)
+        own = self.times.product(m // s.kp1, k, n // s.kp2)
+        return own + self.all_gather(m // s.kp1, n, KP2)
+
+    def backward(self, m: int, k: int, n: int) -> float:
+        """Gradients of both factors of `forward`. [s]
+
+        CR: the gradient of the output is gathered along kp1. RC: rows are gathered along kp1 and
+        columns along kp2 for each of the two products; of the first factor and of the second
+        only half is sent.
+        """
+        s, times = self.strategy, self.times
+        if s.split is KernelSplit.CR:
+            own = times.product(k, m // s.kp1, n) + times.product(m, n // s.kp1, k)
+            return own + self.all_gather(m, n, KP1)
+        a, b = s.kp1, s.kp2
+        if a == b == 1:
+            return times.product(m, n, k) + times.product(k, m, n)
+        own = times.product(k / a, m, n / b) + times.product(m / a, n, k / b)
+        rows = self.all_gather(k, m, KP1) / 2 + self.all_gather(m, n / b, KP1)
+        columns = self.all_gather(m / a, n, KP2) + self.all_gather(k, n, KP2) / 2
+        return own + rows + columns
+
+    def update(self, rows: float, columns: float) -> float:
+        """Clip a gradient and apply it to its weight: two elementwise passes, no launch. [s]"""
+        elements, times = rows * columns, self.times
+        return times.elementwise(3 * elements, 4 * elements * times.word) + times.elementwise(
+            4 * elements, 3 * elements * times.word
+        )
+
+    def reduce_gradient(self, rows: float, columns: float) -> float:
+        """Sum a weight's gradient over the replicas, and update the weight. [s]
+
+        CR holds ``rows / kp1``; RC holds 1 / kp1 of the rows and 1 / kp2 of the columns while it
+        sums, and gathers the rows along kp1 afterwards.
+        """
+        s = self.strategy
+        if s.split is KernelSplit.CR:
+            own = rows / s.kp1, columns
+            return self.all_reduce(*own, DP) + self.update(*own)
+        total = self.all_reduce(rows / s.kp1, columns / s.kp2, DP)
+        if s.kp1 > 1:
+            total += self.all_gather(rows, columns / s.kp2, KP1)
+        return total + self.update(rows, columns / s.kp2)

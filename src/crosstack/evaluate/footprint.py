@@ -1,0 +1,160 @@
+"""What a training step keeps in the main memory of one chip, and whether that fits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from crosstack.errors import InfeasibleError
+from crosstack.evaluate.step_rules import StepRules
+from crosstack.mapping.strategy import KernelSplit, Strategy
+from crosstack.units import format_quantity
+from crosstack.workload.lstm import LstmModel
+from crosstack.workload.transformer_training import TransformerTraining
+
+__all__ = ["Footprint", "check_capacity", "lstm_footprint", "transformer_footprint"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """Bytes on the fullest chip, by what they are, and by the part of the model. [B]
+
+    ``weights`` with gradients and the optimizer's state; ``activations`` kept for the backward
+    pass; ``scratch``, what elementwise kernels keep.
+    """
+
+    total: float
+    weights: float
+    activations: float
+    scratch: float
+    parts: dict[str, float]
+
+
+def check_capacity(footprint: Footprint, capacity: float, rules: StepRules, where: str) -> None:
+    """Refuse a step that does not fit.
+
+    Raises
+    ------
+    InfeasibleError
+        Naming the memory, what is needed and what would make it fit.
+    """
+    if not rules.enforces_capacity or footprint.total <= capacity:
+        return
+    ratio = footprint.total / capacity
+    raise InfeasibleError(
+        resource="main memory",
+        demand=footprint.total,
+        limit=capacity,
+        unit="B",
+        where=where,
+        levers=(
+            f"{math.ceil(ratio)} times the chips for kernel or pipeline parallelism",
+            "more data-parallel chips or a smaller batch, for activations of "
+            + format_quantity(footprint.activations + footprint.scratch, "B"),
+            f"memory of {format_quantity(footprint.total, 'B')} a chip",
+        ),
+    )
+
+
+def lstm_footprint(
+    model: LstmModel, strategy: Strategy, word: float, rules: StepRules
+) -> Footprint:
+    """Return what an LSTM language model keeps on the fullest chip.
+
+    Notes
+    -----
+    Embedding, cells and softmax keep their outputs (``B S D``, ``B S G D L``, ``B S V``), their
+    weights (``V D``, ``(2 D + 1) G D L``, ``(D + 1) V``) and what elementwise kernels make (4.5
+    words a gate; ``2 B S V + B S``). RC splits the batch by kp1 and outputs by kp2, CR the rows of
+    weights by kp1. Stages hold the embedding, the layers evenly, and the softmax.
+
+    References
+    ----------
+    deepflow_code
+    """
+    s = strategy
+    b = math.ceil(model.batch / s.dp)
+    rows, columns, inner = 1, 1, 1
+    if s.split is KernelSplit.RC:
+        rows, columns = s.kp1, s.kp2
+    else:
+        inner = s.kp1
+    b = math.ceil(b / rows)
+    held = model.layers
+    if s.lp > 1:
+        held = math.ceil(model.layers / (s.lp - 2 if s.lp > 2 else 1))
+    d, g, v = model.width, model.gates, model.vocabulary
+    per_weight = word * (2 if rules.counts_gradients else 1) + rules.optimizer_bytes
+    wide, words = math.ceil(g * d / columns), math.ceil(v / columns)
+    columns_d, length = math.ceil(d / columns), model.sequence
+    # Each as activations, weights, scratch.
+    cells = (
+        b * wide * length * held * word,
+        (math.ceil(2 * d / inner) + 1) * wide * held * per_weight,
+        4.5 * b * wide * held * length * word,
+    )
+    softmax = (
+        b * length * words * word,
+        (math.ceil(d / inner) + 1) * words * per_weight,
+        (2 * b * length * words + b * length) * word,
+    )
+    table = math.ceil(v / inner) * columns_d
+    embedding = (b * length * columns_d * word, table * per_weight, 0.0)
+    parts = {"embedding": embedding, "cells": cells, "softmax": softmax}
+    totals = {name: float(sum(part)) for name, part in parts.items()}
+    if s.lp == 1:
+        total = sum(totals.values())
+    elif rules.drops_softmax_memory:
+        total = max(totals["embedding"], totals["cells"]) if s.lp > 3 else 0.0
+    elif s.lp == 2:
+        total = max(totals["embedding"] + totals["cells"], totals["softmax"])
+    else:
+        total = max(totals.values())
+    return Footprint(
+        total=total,
+        activations=float(sum(part[0] for part in parts.values())),
+        weights=float(sum(part[1] for part in parts.values())),
+        scratch=float(sum(part[2] for part in parts.values())),
+        parts=totals,
+    )
+
+
+def transformer_footprint(
+    model: TransformerTraining, strategy: Strategy, word: float, rules: StepRules
+) -> Footprint:
+    """Return what a transformer keeps on the fullest chip.
+
+    Notes
+    -----
+    A layer keeps ``s b h (17 + 2.5 a s / h)`` words of a batch of b for its backward pass, spread
+    over the chips of a kernel split; all microbatches are kept until the pipeline turns round. The
+    head keeps its output and the loss's, two words for each token of each position. Embedding and
+    head are on the first and the last stage.
+
+    References
+    ----------
+    korthikanti2023reducing, equation 1, for activations; huang2019gpipe for microbatches
+    """
+    s = strategy
+    chips = s.kp1 * s.kp2
+    batch = math.ceil(model.batch / s.dp)
+    tokens = batch * model.sequence
+    held = math.ceil(model.layers / s.lp)
+    per_weight = word * (2 if rules.counts_gradients else 1) + rules.optimizer_bytes
+    # Rows of RC hold every weight of their column.
+    weight_chips = s.kp1 if s.split is KernelSplit.CR else s.kp2
+    layer = model.layer_parameters / weight_chips * per_weight
+    ends = model.vocabulary * model.hidden / weight_chips * per_weight
+    kept = tokens * model.hidden * (17 + 2.5 * model.heads * model.sequence / model.hidden)
+    activations = held * kept * word / chips
+    head = 2 * tokens * model.vocabulary * word / chips
+    parts = {
+        "layers": held * layer + activations,
+        "embedding": ends,
+        "head": ends + head,
+    }
+    total = sum(parts.values()) if s.lp == 1 else parts["layers"] + parts["head"]
+    weights = held * layer + (2 if s.lp == 1 else 1) * ends
+    return Footprint(
+        total=total, weights=weights, activations=activations, scratch=head, parts=parts
+    )

@@ -1,0 +1,318 @@
+"""One training step of an LSTM language model: the time of every part, then of the whole.
+
+Each part of the model (embedding, cell, softmax; forward and backward) is timed on one chip
+with what it exchanges; cells, embeddings and softmaxes of all words then run as tasks on the chips
+of the pipeline. Kernel and data parallelism are the same on all chips of a stage, so they enter the
+times of the parts in closed form. Sources: ``ardalani2022deepflow``, section 5; ``deepflow_code``
+for what each part reads, writes and computes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from crosstack.errors import InputError, Problem
+from crosstack.evaluate.distributed import KP1, KP2, LP, Distributed
+from crosstack.evaluate.step_rules import StepRules
+from crosstack.evaluate.timeline import TaskGraph, TaskGraphBuilder, Timeline, simulate
+from crosstack.mapping.strategy import KernelSplit
+from crosstack.workload.lstm import LstmModel
+
+__all__ = ["LstmParts", "LstmStep", "lstm_graph", "lstm_parts", "lstm_step"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LstmParts:
+    """Time of every part for one word. [s]
+
+    ``transfer_*`` sends activations to the next stage; ``reduce_*`` sums the gradient of a weight
+    and updates it.
+    """
+
+    embedding_forward: float
+    cell_forward: float
+    softmax_forward: float
+    transfer_forward: float
+    embedding_backward: float
+    cell_backward: float
+    softmax_backward: float
+    transfer_backward: float
+    reduce_embedding: float
+    reduce_cell: float
+    reduce_softmax: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LstmStep:
+    """A step: its parts, and when each of them ran."""
+
+    parts: LstmParts
+    forward: Timeline
+    backward: Timeline
+
+    @property
+    def time(self) -> float:
+        """Forward pass, then backward pass. [s]"""
+        return self.forward.makespan + self.backward.makespan
+
+
+def lstm_step(model: LstmModel, chips: Distributed, rules: StepRules | None = None) -> LstmStep:
+    """Time one step of ``model``.
+
+    Raises
+    ------
+    InputError
+        If the strategy cannot split the model, or something is sent where there is no link.
+    """
+    chosen = rules or StepRules()
+    _check(model, chips, chosen)
+    parts = lstm_parts(model, chips, chosen)
+    lp = chips.strategy.lp
+    runs = []
+    for forward in (True, False):
+        graph = lstm_graph(model, parts, lp, forward=forward)
+        last = _link(2 * lp - 2) if chosen.frees_last_link else None
+        runs.append(simulate(graph, freed_by_free_tasks=last))
+    return LstmStep(parts=parts, forward=runs[0], backward=runs[1])
+
+
+def lstm_parts(model: LstmModel, chips: Distributed, rules: StepRules) -> LstmParts:
+    """Return the time of every part.
+
+    Notes
+    -----
+    A cell is a product of ``2 D`` by ``G D`` for the batch, then five elementwise kernels (gates,
+    memory, output) that read and write 13 words for every gate. The softmax is a product of ``D``
+    by ``V``, then four kernels of ``B (3 V - 1)`` operations. With a kernel split, the gates of a
+    cell are exchanged, since they are multiplied with one another.
+    """
+    batch = math.ceil(model.batch / chips.strategy.dp)
+    split = chips.strategy.kp1 * chips.strategy.kp2 > 1
+    if not split:
+        found = _whole_parts(model, chips, batch, rules)
+    elif chips.strategy.split is KernelSplit.CR:
+        found = _cr_parts(model, chips, batch)
+    else:
+        found = _rc_parts(model, chips, batch)
+    width, wide, words = model.width, model.gates * model.width, model.vocabulary
+    size = chips.times.word * batch * width / (chips.strategy.kp1 * chips.strategy.kp2)
+    transfer = chips.send(size, LP, latency=True) if chips.strategy.lp > 1 else 0.0
+    return LstmParts(
+        **found,
+        transfer_forward=transfer,
+        transfer_backward=transfer,
+        reduce_embedding=chips.reduce_gradient(words, width),
+        reduce_cell=chips.reduce_gradient(2 * width, wide),
+        reduce_softmax=chips.reduce_gradient(width, words),
+    )
+
+
+def _whole_parts(
+    model: LstmModel, chips: Distributed, b: int, rules: StepRules
+) -> dict[str, float]:
+    """Parts without a kernel split."""
+    times, p, launch = chips.times, chips.times.word, chips.times.launch_overhead
+    d, v, n, k = model.width, model.vocabulary, model.gates * model.width, 2 * model.width
+    lookup = times.elementwise(0, 2 * b * d * p) + launch
+    copied = 2 * b * d * p / rules.host_bandwidth if rules.host_bandwidth else 0.0
+    cell = times.elementwise(5 * b * n, 13 * b * n * p) + 5 * launch
+    cell_back = times.elementwise(5 * b * d + k * n, 13 * b * d * p + 6 * d * n * p) + 5 * launch
+    softmax = times.elementwise(b * (3 * v - 1), 7 * b * v * p) + 4 * launch
+    softmax_back = times.elementwise(5 * b * v, 11 * b * v * p) + 4 * launch
+    return {
+        "embedding_forward": lookup + copied,
+        "cell_forward": times.product(b, k, n) + cell,
+        "softmax_forward": times.product(b, d, v) + softmax,
+        "embedding_backward": lookup,
+        "cell_backward": chips.backward(b, k, n) + cell_back,
+        "softmax_backward": chips.backward(b, d, v) + softmax_back,
+    }
+
+
+def _cr_parts(model: LstmModel, chips: Distributed, b: int) -> dict[str, float]:
+    """Parts where each product is split along its sum."""
+    times, p, launch, a = (
+        chips.times,
+        chips.times.word,
+        chips.times.launch_overhead,
+        chips.strategy.kp1,
+    )
+    d, v, n, k = model.width, model.vocabulary, model.gates * model.width, 2 * model.width
+    gates = chips.send(4 * b * (n / a) * p, KP1)
+    cell = times.elementwise(5 * b * n / a, 13 * b * n * p / a) + 5 * launch + gates
+    cell_back = (
+        times.elementwise(5 * b * n / a + k * n / a, 13 * b * n * p / a + 6 * d * n * p / a)
+        + 5 * launch
+        + gates
+    )
+    sums = chips.all_gather(b, 1, KP1)
+    softmax = times.elementwise(3 * b * v / a, 7 * b * v * p / a) + launch + sums
+    softmax_back = times.elementwise(5 * b * v / a, 11 * b * v * p / a) + launch
+    lookup = times.elementwise(0, 2 * b * d * p) + launch + chips.all_gather(b, d, KP1)
+    return {
+        "embedding_forward": lookup,
+        "cell_forward": chips.forward(b, k, n) + cell,
+        "softmax_forward": chips.forward(b, d, v) + softmax,
+        "embedding_backward": lookup,
+        "cell_backward": chips.backward(b, k, n) + cell_back,
+        "softmax_backward": chips.backward(b, d, v) + softmax_back,
+    }
+
+
+def _rc_parts(model: LstmModel, chips: Distributed, batch: int) -> dict[str, float]:
+    """Parts where each product is split into rows and columns."""
+    times, p, launch = chips.times, chips.times.word, chips.times.launch_overhead
+    a, c = chips.strategy.kp1, chips.strategy.kp2
+    d, v, n, k = model.width, model.vocabulary, model.gates * model.width, 2 * model.width
+    b = batch / a
+    own = b * (n / c)
+
+    def exchanged(size: float) -> float:
+        return chips.send(size, KP2) if c > 1 else 0.0
+
+    cell = times.elementwise(5 * own, 13 * own * p) + 5 * launch + exchanged(own * 4 * p)
+    cell_back = (
+        times.elementwise(5 * own + k * n / c, 13 * own * p + 6 * d * n * p / c)
+        + 5 * launch
+        # The backward pass exchanges the gates of the whole batch.
+        + exchanged(int(batch * (n / c) * 4 * p))
+    )
+    words = b * (v / c)
+    softmax = times.elementwise(3 * words, 7 * words * p) + launch + exchanged(p * b * c)
+    softmax_back = times.elementwise(5 * words, 11 * words * p) + launch
+    lookup = times.elementwise(0, 2 * b * (d / c) * p) + launch
+    return {
+        "embedding_forward": lookup,
+        "cell_forward": chips.forward(batch, k, n) + cell,
+        "softmax_forward": chips.forward(batch, d, v) + softmax,
+        "embedding_backward": lookup + chips.all_gather(batch, d / c, KP1),
+        "cell_backward": chips.backward(batch, k, n) + cell_back,
+        "softmax_backward": chips.backward(batch, d, v) + softmax_back,
+    }
+
+
+# ---------------------------------------------------------------- the graph
+
+
+def _chip(stage: int) -> str:
+    return f"stage {stage}"
+
+
+def _link(number: int) -> str:
+    return f"link {number}"
+
+
+def lstm_graph(model: LstmModel, parts: LstmParts, lp: int, *, forward: bool) -> TaskGraph:
+    """Return the tasks of one pass.
+
+    With ``lp`` stages the embedding has the first, the softmax the last and the layers share those
+    between; two stages give the embedding the layers too. Link k carries activations from stage k,
+    the links behind them gradients. A cell waits for the cell before it in its layer, for that of
+    the same word in the layer below and, within a stage, for the word before in the layer above,
+    so that words advance in waves; a pass backward is the mirror image.
+    """
+    words, layers = model.sequence, model.layers
+    first = 0 if lp <= 2 else 1  # stage of the first layer
+    each = math.ceil(layers / (lp if lp == 1 else lp - 1 - first))
+    build = TaskGraphBuilder([*map(_chip, range(lp)), *map(_link, range(2 * lp - 1))])
+    direction = "forward" if forward else "backward"
+    ahead = 1 if forward else -1
+    times = {
+        "embedding": parts.embedding_forward if forward else parts.embedding_backward,
+        "cell": parts.cell_forward if forward else parts.cell_backward,
+        "softmax": parts.softmax_forward if forward else parts.softmax_backward,
+    }
+    sent = parts.transfer_forward if forward else parts.transfer_backward
+
+    def nodes(part: str, stage: int, layer: str = "") -> list[int]:
+        return [
+            build.add(f"{part}{layer} word {t}", times[part], resource=_chip(stage), kind=direction)
+            for t in range(words)
+        ]
+
+    stages = [first + i // each for i in range(layers)]
+    embeddings = nodes("embedding", 0)
+    cells = [nodes("cell", stages[i], f" {i}") for i in range(layers)]
+    softmaxes = nodes("softmax", lp - 1)
+
+    def edge(source: int, target: int, link: int | None = None) -> None:
+        """Join two nodes by a transfer; one without a link is free and takes no time."""
+        resource = None if link is None else _link(link)
+        name = "transfer" if link is not None else "hand over"
+        time = 0.0 if link is None else sent
+        move = build.add(name, time, resource=resource, after=[source], kind="transfer")
+        build.join(move, target)
+
+    def link_between(one: int, other: int) -> int | None:
+        return None if one == other else max(one, other) - 1
+
+    def vertical(below: int, above: int, link: int | None) -> None:
+        edge(*((below, above) if forward else (above, below)), link)
+
+    inside = [t for t in range(words) if 0 <= t + ahead < words]
+    for row in cells:
+        for t in inside:
+            edge(row[t], row[t + ahead])
+    for t in range(words):
+        vertical(embeddings[t], cells[0][t], link_between(0, stages[0]))
+        vertical(cells[-1][t], softmaxes[t], link_between(stages[-1], lp - 1))
+    for i in range(layers - 1):
+        for t in range(words):
+            vertical(cells[i][t], cells[i + 1][t], link_between(stages[i], stages[i + 1]))
+    for i in range(layers):
+        neighbour = i - ahead
+        if 0 <= neighbour < layers and stages[i] == stages[neighbour]:
+            for t in inside:
+                edge(cells[i][t], cells[neighbour][t + ahead])
+    starting = embeddings if forward else softmaxes
+    for t in inside:
+        edge(starting[t], starting[t + ahead])
+    if not forward:
+        _reductions(
+            build, parts, lp, softmaxes[0], [row[0] for row in cells], embeddings[0], stages
+        )
+    return build.build()
+
+
+def _reductions(
+    build: TaskGraphBuilder,
+    parts: LstmParts,
+    lp: int,
+    softmax: int,
+    cells: list[int],
+    embedding: int,
+    stages: list[int],
+) -> None:
+    """Sum gradients, each as soon as its last word is done; a stage has one link for that."""
+    ends = [("softmax", softmax, lp - 1, parts.reduce_softmax)]
+    ends += [(f"cell {i}", cell, stages[i], parts.reduce_cell) for i, cell in enumerate(cells)]
+    ends.append(("embedding", embedding, 0, parts.reduce_embedding))
+    for name, task, stage, time in ends:
+        build.add(
+            f"reduce {name}",
+            time,
+            resource=_link(lp - 1 + stage),
+            after=[task],
+            kind="reduction",
+        )
+
+
+def _check(model: LstmModel, chips: Distributed, rules: StepRules) -> None:
+    """Refuse strategies that cannot split the model evenly."""
+    s = chips.strategy
+    if rules.rejects_two_stages and s.lp == 2 and model.layers > 1:
+        raise InputError(Problem("strategy", f"{s}: two stages fail in this release; use 1 or 4."))
+    if s.lp > model.layers + 2:
+        allowed = f"at most {model.layers + 2} stages: layers, embedding and softmax"
+        raise InputError(Problem("strategy", f"{s}: got {s.lp} stages; allowed: {allowed}."))
+    batch = math.ceil(model.batch / s.dp)
+    uneven = []
+    if s.split is KernelSplit.CR:
+        uneven += [("width", model.width, s.kp1)]
+    else:
+        uneven += [("batch of a replica", batch, s.kp1), ("width", model.width, s.kp2)]
+    for name, number, degree in uneven:
+        if number % degree:
+            message = f"{s} splits the {name}, {number}, {degree} ways, which leaves a remainder."
+            raise InputError(Problem("strategy", message))

@@ -1,0 +1,297 @@
+"""One training step of a transformer: every operation timed, then the pipeline of layers.
+
+Operations of a layer, in order: the query, key and value projection, scores, scaling and softmax,
+weighted values, output projection, residual sum, norm, two feed-forward products, residual sum,
+norm. Before the layers an embedding, behind them the head with its loss. Products are split RC or
+CR with their exchange (`Distributed`), heads are spread over all chips of the split, elementwise
+kernels take their share. Sources: ``vaswani2017`` for the layer; ``deepflow_code`` for operations
+and bytes of elementwise kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from crosstack.errors import InputError, Problem
+from crosstack.evaluate.distributed import DP, KP2, LP, Distributed
+from crosstack.evaluate.pipeline_time import Operation, Stage, pipeline_graph, pipeline_time
+from crosstack.evaluate.step_rules import StepRules
+from crosstack.evaluate.timeline import Timeline, simulate
+from crosstack.mapping.strategy import KernelSplit, Strategy
+from crosstack.workload.transformer_training import TransformerTraining
+
+__all__ = ["TransformerStep", "products_time", "transformer_stages", "transformer_step"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformerStep:
+    """A step: its stages, in closed form and as a timeline.
+
+    ``frees_ring``: see `StepRules.frees_last_link`; ``time`` is then that of the timeline.
+    """
+
+    stages: tuple[Stage, ...]
+    microbatches: int
+    time: float
+    frees_ring: bool = False
+
+    def timeline(self) -> Timeline:
+        """Run every operation of every microbatch."""
+        graph = pipeline_graph(self.stages, self.microbatches, hand_overs=self.frees_ring)
+        return simulate(graph, freed_by_free_tasks="ring 0" if self.frees_ring else None)
+
+
+def transformer_step(
+    model: TransformerTraining, chips: Distributed, rules: StepRules | None = None
+) -> TransformerStep:
+    """Time one step of ``model``.
+
+    Raises
+    ------
+    InputError
+        If the strategy cannot split the model, or something is sent where there is no link.
+    """
+    chosen = rules or StepRules()
+    stages = transformer_stages(model, chips, chosen)
+    step = TransformerStep(
+        stages=stages,
+        microbatches=model.microbatches,
+        time=pipeline_time(stages, model.microbatches),
+        frees_ring=chosen.frees_last_link,
+    )
+    return replace(step, time=step.timeline().makespan) if step.frees_ring else step
+
+
+def transformer_stages(
+    model: TransformerTraining, chips: Distributed, rules: StepRules
+) -> tuple[Stage, ...]:
+    """Return the stages of the pipeline, with the time of every operation of a microbatch."""
+    s = chips.strategy
+    if rules.rejects_two_stages and s.lp > 1:
+        message = f"{s}: this release has no pipeline for transformers; use p1."
+        raise InputError(Problem("strategy", message))
+    if rules.ignores_kernel_split:
+        chips = replace(chips, strategy=replace(s, kp1=1, kp2=1))
+    rows = _check(model, chips.strategy)
+    parts = _Parts(model=model, chips=chips, rules=rules, batch=rows)
+    layer = parts.layer()
+    each = math.ceil(model.layers / s.lp)
+    size = chips.times.word * rows * model.sequence * model.hidden / (s.kp1 * s.kp2)
+    send = chips.send(size, LP, latency=True) if s.lp > 1 else 0.0
+    stages = []
+    for stage in range(s.lp):
+        first, last = stage * each, min((stage + 1) * each, model.layers)
+        operations = tuple(
+            replace(operation, name=f"layer {i} {operation.name}")
+            for i in range(first, last)
+            for operation in layer
+        )
+        if stage == 0:
+            operations = (parts.embedding(), *operations)
+        if stage == s.lp - 1:
+            operations = (*operations, parts.head())
+        stages.append(Stage(operations=operations, send=send))
+    return tuple(stages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """Times of the operations of one microbatch of ``batch`` sequences on one chip."""
+
+    model: TransformerTraining
+    chips: Distributed
+    rules: StepRules
+    batch: int
+
+    def _pointwise(self, elements: float, work: float, words: float, launches: int) -> float:
+        """``work`` operations and ``words`` words moved for each of the elements of all chips."""
+        times, s = self.chips.times, self.chips.strategy
+        own = elements / (s.kp1 * s.kp2)
+        return times.elementwise(work * own, words * own * times.word) + launches * (
+            times.launch_overhead
+        )
+
+    def _relaunch(self) -> float:
+        """A launch that a release counts again for each product of a layer. [s]"""
+        return self.chips.times.launch_overhead if self.rules.launches_twice else 0.0
+
+    def _product(self, name: str, m: int, k: int, n: int) -> Operation:
+        chips, again = self.chips, self._relaunch()
+        return Operation(
+            name=name,
+            forward=chips.forward(m, k, n) + again,
+            backward=chips.backward(m, k, n) + again,
+            reduce=0.0 if self.rules.reduces_by_layer else chips.reduce_gradient(k, n),
+        )
+
+    def _per_head(self, name: str, m: int, k: int, n: int) -> Operation:
+        """Products of every head; one beside the other on the chip, each with its own factors."""
+        chips, launch, s = self.chips, self.chips.times.launch_overhead, self.chips.strategy
+        again = self._relaunch()
+        heads = self.batch * self.model.heads
+        own = heads if self.rules.merges_batch_into_rows else heads // (s.kp1 * s.kp2)
+
+        def time(a: int, b: int, c: int, *, inner: bool = False) -> float:
+            """``own`` products of a x b by b x c; ``inner`` says they share the inner extent."""
+            merged = (
+                chips.times.product(a, own * b, c) if inner else chips.times.product(own * a, b, c)
+            )
+            if self.rules.merges_batch_into_rows:
+                return merged
+            traffic = own * (a * b + b * c + a * c) * chips.times.word
+            return max(merged, chips.times.elementwise(0, traffic) + launch)
+
+        if self.rules.merges_batch_into_rows:
+            back = time(m, n, k) + time(k, m, n, inner=True)
+        else:
+            back = time(m, n, k) + time(k, m, n)
+        return Operation(name=name, forward=time(m, k, n) + again, backward=back + again)
+
+    def _gathered_heads(self) -> float:
+        """Put the heads of all columns together before the output projection of RC. [s]"""
+        s, m = self.chips.strategy, self.model
+        if s.split is KernelSplit.CR or s.kp2 == 1:
+            return 0.0
+        return self.chips.all_gather(self.batch * m.sequence / s.kp1, m.hidden, KP2)
+
+    def layer(self) -> tuple[Operation, ...]:
+        """Operations of one layer."""
+        m = self.model
+        tokens, d, f = self.batch * m.sequence, m.hidden, m.feed_forward
+        scores = tokens * m.heads * m.sequence
+        wide = tokens * d
+        softmax = Operation(
+            name="softmax",
+            forward=self._pointwise(scores, 1, 2, 1) + self._pointwise(scores, 3, 7, 4),
+            backward=self._pointwise(scores, 1, 2, 1) + self._pointwise(scores, 5, 11, 4),
+        )
+        residual = self._pointwise(wide, 1, 3, 1)
+        norm = self._pointwise(wide, 5, 9, 3), self._pointwise(wide, 7, 11, 4)
+        joined = self._gathered_heads()
+
+        def sums(i: int) -> tuple[Operation, Operation]:
+            return (
+                Operation(name=f"residual {i}", forward=residual, backward=residual),
+                Operation(name=f"norm {i}", forward=norm[0], backward=norm[1]),
+            )
+
+        values = self._per_head("values", m.sequence, m.sequence, d // m.heads)
+        values = replace(values, forward=values.forward + joined, backward=values.backward + joined)
+        return (
+            self._projection(tokens, d),
+            self._per_head("scores", m.sequence, d // m.heads, m.sequence),
+            softmax,
+            values,
+            self._product("output", tokens, d, d),
+            *sums(1),
+            self._product("feed-forward 1", tokens, d, f),
+            self._product("feed-forward 2", tokens, f, d),
+            *sums(2),
+        )
+
+    def _projection(self, tokens: int, d: int) -> Operation:
+        """Queries, keys and values; under RC their columns, whole heads, stay where they are."""
+        whole = self._product("queries, keys, values", tokens, d, 3 * d)
+        if self.rules.reduces_by_layer:
+            whole = replace(whole, reduce=self._layer_gradient())
+        s = self.chips.strategy
+        if s.split is KernelSplit.CR or s.kp2 == 1:
+            return whole
+        stays = self.chips.all_gather(tokens // s.kp1, 3 * d, KP2)
+        return replace(whole, forward=whole.forward - stays)
+
+    def embedding(self) -> Operation:
+        """Look every token up, forward; add up its gradient, backward."""
+        m, rules, chips, times = self.model, self.rules, self.chips, self.chips.times
+        tokens = self.batch * (1 if rules.lookup_without_sequence else m.sequence)
+        look = self._pointwise(tokens * m.hidden, 0, 2, 1)
+        size = 2 * tokens * m.hidden * times.word
+        copied = size / rules.host_bandwidth if rules.host_bandwidth else 0.0
+        reduce = (
+            chips.all_reduce(m.vocabulary, m.hidden, DP)
+            + chips.all_reduce(m.sequence, m.hidden, DP)
+            if rules.skips_embedding_update
+            else chips.reduce_gradient(m.vocabulary, m.hidden)
+        )
+        return Operation(name="embedding", forward=look + copied, backward=look, reduce=reduce)
+
+    def head(self) -> Operation:
+        """Project to words and take the loss; only sums over words are exchanged."""
+        m, chips = self.model, self.chips
+        tokens, words = self.batch * m.sequence, m.vocabulary
+        s, launch = chips.strategy, chips.times.launch_overhead
+        forward = chips.forward(tokens, m.hidden, words)
+        if s.split is KernelSplit.RC and s.kp2 > 1:
+            forward += chips.all_gather(tokens // s.kp1, 1, KP2)
+            forward -= chips.all_gather(tokens // s.kp1, words, KP2)
+        backward = chips.backward(tokens, m.hidden, words)
+        seen = self.batch if self.rules.lookup_without_sequence else tokens
+        times = chips.times
+        own = s.kp1 * s.kp2
+        loss = times.elementwise(
+            tokens * (3 * words - 1) / own, 7 * tokens * words * times.word / own
+        )
+        back = times.elementwise(5 * tokens * words / own, 11 * seen * words * times.word / own)
+        return Operation(
+            name="head and loss",
+            forward=forward + loss + 4 * launch,
+            backward=backward + back + 4 * launch,
+            reduce=(
+                chips.all_reduce(m.hidden, words, DP)
+                if self.rules.skips_embedding_update
+                else chips.reduce_gradient(m.hidden, words)
+            ),
+        )
+
+    def _layer_gradient(self) -> float:
+        """Sum and apply the gradients of one layer's weights. [s]"""
+        d, f = self.model.hidden, self.model.feed_forward
+        shapes = ((d, 3 * d), (d, d), (f, d), (f, d))
+        return sum(self.chips.reduce_gradient(*shape) for shape in shapes)
+
+
+def _check(model: TransformerTraining, s: Strategy) -> int:
+    """Return the sequences of a microbatch; refuse strategies that cannot split the model."""
+    problems = []
+    each = math.ceil(model.batch / s.dp)
+    if each % model.microbatches:
+        problems.append(f"{model.microbatches} microbatches do not divide {each} sequences")
+    batch = max(1, each // model.microbatches)
+    if s.lp > model.layers:
+        problems.append(f"{s.lp} stages are more than {model.layers} layers")
+    if s.split is KernelSplit.CR:
+        uneven = [("heads", model.heads, s.kp1), ("feed-forward width", model.feed_forward, s.kp1)]
+    else:
+        uneven = [
+            ("sequences of a microbatch", batch, s.kp1),
+            ("heads", model.heads, s.kp2),
+            ("feed-forward width", model.feed_forward, s.kp2),
+        ]
+    problems += [
+        f"{degree} chips do not divide the {name}, {number}"
+        for name, number, degree in uneven
+        if number % degree
+    ]
+    if problems:
+        raise InputError(Problem("strategy", f"{s}: {problem}.") for problem in problems)
+    return batch
+
+
+def products_time(model: TransformerTraining, chips: Distributed) -> tuple[tuple[str, float], ...]:
+    """Return the forward time of the six products of a layer alone, as the 2025 release counts.
+
+    Its estimate of a training run is three times their sum, for every layer and batch; nothing
+    else is counted (``deepflow_code``, release e8fc755).
+    """
+    tokens, d, f = model.batch * model.sequence, model.hidden, model.feed_forward
+    rows, head = tokens * model.heads, d // model.heads
+    shapes = {
+        "queries, keys, values": (tokens, d, 3 * d),
+        "scores": (rows, head, model.sequence),
+        "values": (rows, model.sequence, head),
+        "output": (tokens, d, d),
+        "feed-forward 1": (tokens, d, f),
+        "feed-forward 2": (tokens, f, d),
+    }
+    return tuple((name, chips.forward(*shape)) for name, shape in shapes.items())

@@ -1,0 +1,120 @@
+"""Parallelism strategies ``RC-{kp1}-{kp2}-d{dp}-p{lp}`` and ``CR-{kp1}-d{dp}-p{lp}``.
+
+Source: ``ardalani2022deepflow``, section 3.3. *RC* cuts the first matrix of a product into ``kp1``
+blocks of rows and the second into ``kp2`` blocks of columns (inner products). *CR* cuts the first
+along its columns and the second along its rows, ``kp1`` ways (outer products). ``dp`` replicas
+share the batch, ``lp`` stages share the layers.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from crosstack.errors import InputError, Problem, nearest, require, require_whole
+
+__all__ = ["KernelSplit", "ParallelDimension", "Strategy", "parse_strategy", "strategies"]
+
+_PATTERN = re.compile(r"RC-(\d+)-(\d+)-d(\d+)-p(\d+)|CR-(\d+)-d(\d+)-p(\d+)", re.IGNORECASE)
+_ALLOWED = "RC-{kp1}-{kp2}-d{dp}-p{lp} or CR-{kp1}-d{dp}-p{lp}, such as RC-4-2-d8-p1 or CR-4-d2-p1"
+
+
+class KernelSplit(StrEnum):
+    """How one matrix product is split over chips: RC rows by columns, CR along the sum."""
+
+    RC = "RC"
+    CR = "CR"
+
+
+class ParallelDimension(StrEnum):
+    """The four parallel dimensions; a ring joins the chips of each but ``LP``, which is a line."""
+
+    KP1 = "kp1"
+    KP2 = "kp2"
+    DP = "dp"
+    LP = "lp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """A kernel split with its degrees, data-parallel replicas and pipeline stages. [1]"""
+
+    split: KernelSplit = KernelSplit.RC
+    kp1: int = 1
+    kp2: int = 1
+    dp: int = 1
+    lp: int = 1
+
+    def __post_init__(self) -> None:
+        """Check every degree."""
+        for dimension in ParallelDimension:
+            require_whole(dimension.value, self.degree(dimension), what="chips")
+        if self.split is KernelSplit.CR:
+            require(self.kp2 == 1, "kp2", self.kp2, "1 under CR, which splits one axis only")
+
+    def degree(self, dimension: ParallelDimension) -> int:
+        """Return how many chips a dimension uses. [1]"""
+        return int(getattr(self, dimension.value))
+
+    @property
+    def n_chips(self) -> int:
+        """All chips: ``kp1 kp2 dp lp``. [1]"""
+        return self.kp1 * self.kp2 * self.dp * self.lp
+
+    def __str__(self) -> str:
+        """Return the strategy as `parse_strategy` reads it."""
+        kernel = f"{self.split}-{self.kp1}"
+        if self.split is KernelSplit.RC:
+            kernel += f"-{self.kp2}"
+        return f"{kernel}-d{self.dp}-p{self.lp}"
+
+
+def parse_strategy(text: str) -> Strategy:
+    """Read a strategy from its name.
+
+    Raises
+    ------
+    InputError
+        If the text is not one, or a degree is 0.
+    """
+    match = _PATTERN.fullmatch(text.strip()) if len(text) < 200 else None
+    if match is None:
+        close = nearest(text, ("RC-4-2-d8-p1", "CR-4-d8-p1"), 1)
+        hint = f' Did you mean a form like "{close[0]}"?' if close else ""
+        raise InputError(Problem("strategy", f"got {text[:60]!r}; allowed: {_ALLOWED}.{hint}"))
+    degrees = [int(digits) for digits in match.groups() if digits is not None]
+    try:
+        if match[1] is not None:
+            kp1, kp2, dp, lp = degrees
+            return Strategy(split=KernelSplit.RC, kp1=kp1, kp2=kp2, dp=dp, lp=lp)
+        kp1, dp, lp = degrees
+        return Strategy(split=KernelSplit.CR, kp1=kp1, dp=dp, lp=lp)
+    except InputError as error:
+        raise error.under("strategy") from None
+
+
+def strategies(n_chips: int, *, max_lp: int | None = None) -> tuple[Strategy, ...]:
+    """Return every strategy that uses exactly ``n_chips`` chips, each once.
+
+    Without a kernel split RC and CR are the same; it is listed as RC. ``max_lp`` bounds the
+    number of pipeline stages, by the layers of a model for example. [1]
+    """
+    require_whole("n_chips", n_chips, what="chips")
+    found = []
+    for kp1 in _divisors(n_chips):
+        for lp in _divisors(n_chips // kp1):
+            if max_lp is not None and lp > max_lp:
+                continue
+            rest = n_chips // kp1 // lp
+            for kp2 in _divisors(rest):
+                found.append(Strategy(kp1=kp1, kp2=kp2, dp=rest // kp2, lp=lp))
+            if kp1 > 1:
+                found.append(Strategy(split=KernelSplit.CR, kp1=kp1, dp=rest, lp=lp))
+    return tuple(sorted(found, key=lambda s: (s.split is KernelSplit.CR, s.kp1, s.kp2, s.dp)))
+
+
+def _divisors(number: int) -> list[int]:
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})

@@ -1,0 +1,137 @@
+"""A placement as a picture: chips with their shard, logical edges, the load of every link."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from crosstack.mapping.placement import Placement, logical_edges
+from crosstack.mapping.strategy import ParallelDimension
+from crosstack.report.drawing import Canvas, standalone
+from crosstack.report.graph_figure import Figure
+
+__all__ = ["placement_figure", "placement_svg"]
+
+PITCH = 74.0
+CHIP = 44.0
+MARGIN = 24.0
+GAP = 26.0  # more between two packages
+MOST_EDGES = 600  # drawn; more of them are a blot
+MOST_CHIPS = 4096
+NARROW = 480.0
+HEAD = 140.0
+
+
+def placement_svg(placement: Placement) -> str:
+    """Return a placement as one figure with a heading and a legend."""
+    figure = placement_figure(placement)
+    width = max(figure.width, NARROW) + 3 * MARGIN
+    page = Canvas()
+    page.text(MARGIN, 32, f"{placement.strategy} placed", size=18, cls="xs-ink xs-strong")
+    order = ", ".join(d.value for d in placement.order)
+    shape = " x ".join(str(size) for size in placement.grid.shape)
+    kind = "torus" if placement.grid.torus else "mesh"
+    sharing = placement.sharing
+    page.text(
+        MARGIN,
+        54,
+        f"{kind} of {shape} chips, packages: {placement.grid.n_packages}; innermost first: {order}",
+        size=12,
+        cls="xs-muted",
+    )
+    page.text(
+        MARGIN,
+        71,
+        f"busiest link: {sharing.inside} edges inside a package, {sharing.between} between them",
+        size=12,
+        cls="xs-muted",
+    )
+    x = MARGIN
+    for d in ParallelDimension:
+        if placement.strategy.degree(d) > 1:
+            page.line(((x, 91), (x + 22, 91)), f"xs-{d.value}")
+            page.text(x + 28, 95, f"{d.value} ({placement.strategy.degree(d)})", cls="xs-muted")
+            x += 90
+    page.text(
+        MARGIN, 113, "chip: shard kp1.kp2.dp.lp; on a link: its edges, both ways", cls="xs-muted"
+    )
+    page.put(figure.canvas, MARGIN * 2, HEAD)
+    return standalone(
+        page, width, figure.height + HEAD + MARGIN, f"{placement.strategy} placed", own=True
+    )
+
+
+def placement_figure(placement: Placement) -> Figure:
+    """Return chips, links and edges; the third axis is a row of slabs."""
+    canvas = Canvas()
+    grid = placement.grid
+    if grid.n_chips > MOST_CHIPS:
+        canvas.text(0, 14, f"{grid.n_chips} chips are too many to draw", cls="xs-muted")
+        return Figure(canvas, NARROW, 24)
+    centres = _centres(placement)
+    _links(canvas, placement, centres)
+    _edges(canvas, placement, centres)
+    shards = {}
+    for shard in np.ndindex(placement.positions.shape[:-1]):
+        shards[tuple(placement.positions[shard].tolist())] = ".".join(str(i) for i in shard)
+    for chip in np.ndindex(grid.shape):
+        x, y = centres[chip]
+        name = shards.get(chip, "")
+        canvas.box(x - CHIP / 2, y - 13, CHIP, 26, "xs-fs" if name else "xs-frame", 4)
+        canvas.text(x, y + 4, name, size=9.5, anchor="middle", width=CHIP - 4)
+    width, height = centres.reshape(-1, 2).max(axis=0) + PITCH / 2
+    return Figure(canvas, float(width), float(height))
+
+
+def _centres(placement: Placement) -> np.ndarray:
+    """Where every chip is drawn, as (..., x and y)."""
+    grid = placement.grid
+    at = np.stack(np.meshgrid(*(np.arange(s) for s in grid.shape), indexing="ij"), axis=-1)
+    spread = at * PITCH + at // np.array(grid.package) * GAP
+    x = spread[..., 0].astype(float)
+    y = spread[..., 1].astype(float) if len(grid.shape) > 1 else np.zeros_like(x)
+    if len(grid.shape) > 2:
+        slab = spread[:, 0, 0, 0].max() + 2 * PITCH
+        x = x + slab * at[..., 2]
+    return np.stack([x + PITCH / 2, y + PITCH / 2], axis=-1)
+
+
+def _links(canvas: Canvas, placement: Placement, centres: np.ndarray) -> None:
+    grid = placement.grid
+    for axis, counts in enumerate(placement.loads.counts):
+        total = counts[0].sum(axis=0)
+        between = grid.is_between(axis)
+        for chip in np.ndindex(grid.shape):
+            load = int(total[chip])
+            last = chip[axis] + 1 == grid.shape[axis]
+            if last and not load:
+                continue
+            after = list(chip)
+            after[axis] = (chip[axis] + 1) % grid.shape[axis]
+            (x0, y0), (x1, y1) = centres[chip], centres[tuple(after)]
+            cls = "xs-hot" if between[chip[axis]] else "xs-lane"
+            wide = 1.0 + 1.4 * math.log2(1 + load)
+            if last:  # the link that closes the ring, shown as a stub
+                x1, y1 = (x0 + PITCH * 0.45, y0) if axis != 1 else (x0, y0 + PITCH * 0.45)
+            canvas.add(
+                f'<path class="{cls}" style="stroke-width:{wide:.1f}" '
+                f'd="M{x0:.1f} {y0:.1f} L{x1:.1f} {y1:.1f}"/>'
+            )
+            if load and axis < 2:
+                middle = (x0 + x1) / 2, (y0 + y1) / 2
+                canvas.text(middle[0] + (4 if axis else -3), middle[1] - 5, str(load), size=10)
+
+
+def _edges(canvas: Canvas, placement: Placement, centres: np.ndarray) -> None:
+    """Logical edges as arcs, bent more the farther they reach."""
+    flat = placement.positions.reshape(-1, placement.positions.shape[-1])
+    for k, d in enumerate(ParallelDimension):
+        first, last = logical_edges(placement.strategy, d, both_ways=False)
+        if len(first) > MOST_EDGES:
+            continue
+        for a, b in zip(first, last, strict=True):
+            (x0, y0), (x1, y1) = centres[tuple(flat[a])], centres[tuple(flat[b])]
+            bend = 0.14 + 0.05 * k
+            mx, my = (x0 + x1) / 2 - bend * (y1 - y0), (y0 + y1) / 2 + bend * (x1 - x0)
+            canvas.path(f"M{x0:.1f} {y0:.1f} Q{mx:.1f} {my:.1f} {x1:.1f} {y1:.1f}", f"xs-{d.value}")

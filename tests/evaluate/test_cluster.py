@@ -1,0 +1,83 @@
+import pytest
+
+from crosstack.chip.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, Scope
+from crosstack.errors import InputError
+from crosstack.evaluate.cluster import Cluster, Derate, placed_cluster, ring_links
+from crosstack.evaluate.distributed import RingLink
+from crosstack.evaluate.step_rules import StepRules
+from crosstack.mapping.placement import place
+from crosstack.mapping.strategy import ParallelDimension, Strategy, parse_strategy
+from crosstack.system.topology import Grid
+
+KP1, KP2, DP, LP = ParallelDimension
+RELEASE = StepRules.deepflow_2025()
+
+
+def chip(intra=0.0, inter=0.0):
+    return ChipHierarchy(
+        compute=Compute(n_units=1, n_bundles=1, work_per_cycle=1, frequency=1e9),
+        levels=(MemoryLevel(name="DRAM", scope=Scope.CHIP, capacity=1e9, bandwidth=1e12),),
+        intra=Link(n_links=1, bandwidth=intra, latency=5e-6),
+        inter=Link(n_links=1, bandwidth=inter, latency=5e-6),
+    )
+
+
+# Recorded runs of the 2025 release (deepflow_code): bandwidth of the links, degree of kp1, result.
+@pytest.mark.parametrize(
+    ("inter", "kp1", "expected"),
+    [
+        (551929731168.4873, 4, 275964865584.24365),
+        (551929731168.4873, 8, 110385946233.69746),
+        (551929731168.4873, 16, 137982432792.12183),
+        (51605429864.25352, 2, 25802714932.12676),
+    ],
+)
+def test_links_between_packages_are_those_of_the_release(inter, kp1, expected):
+    cluster = Cluster(
+        chip=chip(inter=inter),
+        packages=kp1,
+        crossing=frozenset({KP1}),
+        derates=(Derate(inside=0, between=1),) * 4,
+    )
+    links = ring_links(Strategy(kp1=kp1), cluster, RELEASE)
+    assert links[KP1].bandwidth == expected
+    assert (links[DP].bandwidth, links[DP].latency) == (0.0, 5e-6)
+
+
+def test_links_inside_a_package_are_those_of_the_release():
+    derates = (Derate(inside=2, between=1),) * 4
+    cluster = Cluster(chip=chip(intra=892228256040.1199), chips_per_package=4, derates=derates)
+    links = ring_links(Strategy(kp1=4), cluster, RELEASE)
+    assert {link.bandwidth for link in links.values()} == {223057064010.02997}
+
+
+def test_links_are_shared_by_edges_not_by_degree():
+    cluster = Cluster(chip=chip(intra=6e11), chips_per_package=8)
+    links = ring_links(Strategy(kp1=8), cluster, StepRules())
+    assert links[KP1].bandwidth == 6e11
+
+
+def test_a_network_without_power_is_no_link():
+    cluster = Cluster(chip=chip(inter=4.5e-5), packages=2, crossing=frozenset({KP1}))
+    assert ring_links(Strategy(kp1=2), cluster, StepRules())[KP1].bandwidth == 0.0
+    assert ring_links(Strategy(kp1=2), cluster, RELEASE)[KP1].bandwidth > 0.0
+
+
+def test_sending_over_no_link_is_an_error_that_names_it():
+    with pytest.raises(InputError, match="kp1.*no bandwidth"):
+        RingLink(bandwidth=0.0, name="kp1: link").time(1e6)
+
+
+def test_more_chips_than_there_are_is_an_error():
+    with pytest.raises(InputError, match="needs 4 chips; there are 2"):
+        ring_links(Strategy(kp1=4), Cluster(chip=chip(), packages=2), StepRules())
+
+
+def test_a_placement_says_which_links_a_dimension_uses_and_shares():
+    placement = place(parse_strategy("RC-4-2-d8-p1"), Grid(package=(4, 4), packages=(2, 2)))
+    cluster = placed_cluster(chip(intra=9e11, inter=8e10), placement)
+    links = ring_links(placement.strategy, cluster, StepRules())
+    assert links[KP1].bandwidth == 9e11
+    shared = placement.by_dimension[DP].between
+    assert links[DP].bandwidth == 8e10 / shared
+    assert cluster.n_chips == 64

@@ -1,0 +1,87 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from crosstack.errors import InfeasibleError
+from crosstack.evaluate.footprint import check_capacity, lstm_footprint, transformer_footprint
+from crosstack.evaluate.step_rules import StepRules
+from crosstack.mapping.strategy import KernelSplit, Strategy, parse_strategy
+from crosstack.workload.lstm import LstmModel
+from crosstack.workload.transformer_training import TransformerTraining
+
+GOLDEN = Path(__file__).resolve().parents[3] / "shared/data/deepflow/golden.jsonl"
+RELEASE = StepRules.deepflow_2025()
+# The model of the configuration file that the recorded runs change.
+SHAPE = {"batch_size": 2000, "vocab_size": 800_000, "num_layers": 2, "layer_size": 19968,
+         "seq_len": 20}  # fmt: skip
+
+
+def recorded():
+    if not GOLDEN.exists():
+        return [pytest.param(None, marks=pytest.mark.skip("the recorded runs are absent"))]
+    rows = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
+    return [
+        pytest.param(r, id=r["id"])
+        for r in rows
+        if r["kind"] == "LSTM" and "mem_per_core_bytes" in r["output"]
+    ]
+
+
+@pytest.mark.parametrize("row", recorded())
+def test_recorded_memory_is_reproduced(row):
+    shape = SHAPE | row["model_overrides"]
+    degrees = {d: row["hardware_overrides"].get(f"scheduling_param.{d}", 1)
+               for d in ("kp1", "kp2", "dp", "lp")}  # fmt: skip
+    split = row["hardware_overrides"].get("scheduling_param.t", "RC")
+    model = LstmModel(
+        batch=shape["batch_size"],
+        sequence=shape["seq_len"],
+        vocabulary=shape["vocab_size"],
+        layers=shape["num_layers"],
+        width=shape["layer_size"],
+    )
+    found = lstm_footprint(model, Strategy(split=KernelSplit(split), **degrees), 2, RELEASE)
+    parts = [found.parts[name] for name in ("embedding", "cells", "softmax")]
+    kinds = [found.weights, found.activations, found.scratch]
+    assert [found.total, *parts, 0.0, *kinds] == row["output"]["mem_per_core_bytes"]
+
+
+GPT3 = TransformerTraining(
+    batch=64, sequence=2048, layers=96, hidden=12288, heads=96, feed_forward=49152,
+    vocabulary=51200, microbatches=64,
+)  # fmt: skip
+
+
+def test_weights_and_adam_take_sixteen_bytes_each():
+    # rajbhandari2020zero, section 3.1: 2 + 2 + 12 bytes a weight.
+    found = transformer_footprint(GPT3, Strategy(), 2, StepRules())
+    assert found.weights == pytest.approx(16 * GPT3.parameters)
+
+
+def test_activations_are_those_of_the_source():
+    # korthikanti2023reducing, equation 1: s b h (34 + 5 a s / h) bytes a layer.
+    m = GPT3
+    found = transformer_footprint(m, Strategy(), 2, StepRules())
+    layer = m.sequence * m.batch * m.hidden * (34 + 5 * m.heads * m.sequence / m.hidden)
+    assert found.activations == pytest.approx(96 * layer)
+
+
+@pytest.mark.parametrize("more", ["RC-1-8-d1-p1", "CR-8-d1-p1", "RC-1-1-d8-p1", "RC-1-1-d1-p8"])
+def test_more_chips_never_keep_more(more):
+    alone = transformer_footprint(GPT3, Strategy(), 2, StepRules()).total
+    assert transformer_footprint(GPT3, parse_strategy(more), 2, StepRules()).total < alone
+
+
+def test_a_model_that_does_not_fit_is_infeasible_and_says_what_would_help():
+    found = transformer_footprint(GPT3, Strategy(), 2, StepRules())
+    with pytest.raises(InfeasibleError, match="main memory") as caught:
+        check_capacity(found, 80e9, StepRules(), "GPT-3 on one chip")
+    assert caught.value.demand == found.total
+    assert len(caught.value.levers) == 3
+
+
+def test_the_releases_go_on_with_a_model_that_does_not_fit():
+    found = transformer_footprint(GPT3, Strategy(), 2, RELEASE)
+    check_capacity(found, 80e9, RELEASE, "GPT-3 on one chip")
+    assert found.total > 80e9

@@ -1,0 +1,153 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crosstack.errors import InputError
+from crosstack.evaluate.distributed import Distributed, RingLink
+from crosstack.evaluate.step_rules import StepRules
+from crosstack.evaluate.transformer_step import products_time, transformer_step
+from crosstack.mapping.strategy import ParallelDimension, parse_strategy, strategies
+from crosstack.workload.transformer_training import TransformerTraining
+
+RELEASE = StepRules.deepflow_2025()
+MODEL = TransformerTraining(
+    batch=16, sequence=8, layers=4, hidden=32, heads=4, feed_forward=64, vocabulary=128
+)
+
+
+class Plain:
+    """One FLOP and one byte take a nanosecond."""
+
+    word = 2.0
+    launch_overhead = 1e-6
+
+    def product(self, m, k, n):
+        return 2e-9 * m * k * n + self.launch_overhead
+
+    def elementwise(self, work, traffic):
+        return 1e-9 * (work + traffic)
+
+
+class Free(Plain):
+    """Products alone take time."""
+
+    launch_overhead = 0.0
+
+    def elementwise(self, work, traffic):
+        return 0.0
+
+
+def step(text, rules=None, model=MODEL, bandwidth=1e9, times=None):
+    links = {d: RingLink(bandwidth=bandwidth, latency=1e-6) for d in ParallelDimension}
+    chips = Distributed(strategy=parse_strategy(text), times=times or Plain(), links=links)
+    return transformer_step(model, chips, rules)
+
+
+def test_products_of_one_chip_do_six_operations_a_weight_and_token():
+    # Forward and backward: 6 FLOP for each weight and token, and 12 s d for attention
+    # (korthikanti2023reducing, appendix A), all layers and the head.
+    m = MODEL
+    tokens = m.batch * m.sequence
+    weights = m.layers * m.layer_parameters + m.vocabulary * m.hidden
+    work = 6 * tokens * weights + 12 * tokens * m.sequence * m.hidden * m.layers
+    assert step("RC-1-1-d1-p1", times=Free()).time == pytest.approx(1e-9 * work)
+
+
+fitting = [
+    s for n in (1, 2, 4, 8, 16) for s in strategies(n, max_lp=4)
+    if s.kp1 <= 4 and s.kp2 <= 4 and s.dp * s.kp1 <= 16
+]  # fmt: skip
+
+
+@given(st.sampled_from(fitting), st.sampled_from([1, 2]))
+def test_the_closed_form_is_what_the_tasks_take(strategy, microbatches):
+    if 16 // strategy.dp // microbatches % strategy.kp1 or 16 // strategy.dp % microbatches:
+        return
+    found = step(str(strategy), model=replace(MODEL, microbatches=microbatches))
+    assert found.timeline().makespan == pytest.approx(found.time, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "text", ["RC-4-1-d1-p1", "RC-1-4-d1-p1", "RC-2-2-d1-p1", "CR-4-d1-p1", "RC-1-1-d4-p1"]
+)
+def test_four_chips_with_free_links_take_a_quarter_of_the_products(text):
+    links = {d: RingLink(bandwidth=1e300) for d in ParallelDimension}
+    chips = Distributed(strategy=parse_strategy(text), times=Free(), links=links)
+    alone = step("RC-1-1-d1-p1", times=Free()).time
+    assert transformer_step(MODEL, chips).time == pytest.approx(alone / 4)
+
+
+def test_microbatches_shrink_the_bubble():
+    times = [
+        step("RC-1-1-d1-p4", model=replace(MODEL, microbatches=m), times=Free()).time
+        for m in (1, 2, 4)
+    ]
+    assert times == sorted(times, reverse=True)
+
+
+def test_slower_links_never_make_a_step_faster():
+    for text in ("RC-2-2-d2-p2", "CR-4-d4-p1"):
+        times = [step(text, bandwidth=b).time for b in (1e6, 1e7, 1e8, 1e9)]
+        assert times == sorted(times, reverse=True)
+
+
+def test_the_kernel_split_counts_unless_the_release_ignores_it():
+    assert step("RC-4-1-d1-p1", RELEASE).time == step("RC-1-1-d1-p1", RELEASE).time
+    assert step("RC-4-1-d1-p1").time < step("RC-1-1-d1-p1").time
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["launches_twice", "lookup_without_sequence", "merges_batch_into_rows", "ignores_kernel_split"],
+)
+def test_each_defect_of_the_release_is_a_field_of_its_own(field):
+    text = "RC-2-1-d1-p1"
+    assert step(text, replace(StepRules(), **{field: True})).time != step(text).time
+
+
+def test_embeddings_are_updated_unless_the_release_skips_them():
+    release = replace(StepRules(), skips_embedding_update=True)
+    assert step("RC-1-1-d1-p1", release).stages[0].operations[0].reduce == 0.0
+    assert step("RC-1-1-d1-p1").stages[0].operations[0].reduce > 0.0
+
+
+def test_a_layer_is_summed_at_once_in_the_release_alone():
+    release = replace(StepRules(), reduces_by_layer=True)
+    by_layer = [o.reduce > 0 for o in step("RC-1-1-d1-p1", release).stages[0].operations[1:12]]
+    one_by_one = [o.reduce > 0 for o in step("RC-1-1-d1-p1").stages[0].operations[1:12]]
+    assert (sum(by_layer), sum(one_by_one)) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("RC-1-1-d1-p5", "layers"),
+        ("RC-1-8-d1-p1", "heads"),
+        ("CR-8-d1-p1", "heads"),
+        ("RC-3-1-d1-p1", "sequences"),
+    ],
+)
+def test_a_strategy_that_cannot_split_the_model_is_refused(text, what):
+    with pytest.raises(InputError, match=what):
+        step(text)
+
+
+def test_the_release_has_no_pipeline():
+    with pytest.raises(InputError, match="no pipeline"):
+        step("RC-1-1-d1-p2", RELEASE)
+
+
+def test_heads_divide_the_width():
+    with pytest.raises(InputError, match="heads"):
+        replace(MODEL, heads=5)
+
+
+def test_products_alone_are_six_a_layer():
+    links = {d: RingLink(bandwidth=1e9) for d in ParallelDimension}
+    chips = Distributed(strategy=parse_strategy("RC-1-1-d1-p1"), times=Free(), links=links)
+    total = sum(time for _, time in products_time(MODEL, chips))
+    tokens = MODEL.batch * MODEL.sequence
+    work = 2 * tokens * MODEL.layer_parameters + 4 * tokens * MODEL.sequence * MODEL.hidden
+    assert total == pytest.approx(1e-9 * work)

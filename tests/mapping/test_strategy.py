@@ -1,0 +1,50 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crosstack.errors import InputError
+from crosstack.mapping.strategy import KernelSplit, Strategy, parse_strategy, strategies
+
+degrees = st.integers(1, 64)
+
+
+@given(st.builds(Strategy, kp1=degrees, kp2=degrees, dp=degrees, lp=degrees))
+def test_what_is_printed_is_read_again(strategy):
+    assert parse_strategy(str(strategy)) == strategy
+
+
+def test_names_are_those_of_the_paper():
+    assert str(Strategy(kp1=4, kp2=2, dp=8, lp=1)) == "RC-4-2-d8-p1"
+    assert parse_strategy("cr-4-d2-p3") == Strategy(split=KernelSplit.CR, kp1=4, dp=2, lp=3)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "RC-4-d8-p1", "CR-4-2-d8-p1", "RC-4-2", "RC-0-2-d1-p1", "R" * 10_000]
+)
+def test_what_is_no_strategy_is_refused_with_the_form(text):
+    with pytest.raises(InputError, match="strategy"):
+        parse_strategy(text)
+
+
+def test_cr_splits_one_axis_only():
+    with pytest.raises(InputError, match="kp2"):
+        Strategy(split=KernelSplit.CR, kp1=2, kp2=2)
+
+
+def brute(n):
+    every = range(1, n + 1)
+    rc = {(a, b, d, p) for a in every for b in every for d in every for p in every
+          if a * b * d * p == n}  # fmt: skip
+    cr = {(a, d, p) for a in every for d in every for p in every if a > 1 and a * d * p == n}
+    return len(rc) + len(cr)
+
+
+@pytest.mark.parametrize("n", [1, 2, 6, 8, 12])
+def test_every_strategy_is_listed_once(n):
+    found = strategies(n)
+    assert len(set(found)) == len(found) == brute(n)
+    assert all(s.n_chips == n for s in found)
+
+
+def test_the_number_of_stages_can_be_bounded():
+    assert max(s.lp for s in strategies(16, max_lp=4)) == 4
