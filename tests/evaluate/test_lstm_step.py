@@ -124,5 +124,3 @@ def test_parameters_are_those_of_the_recorded_run():
     model = LstmModel(batch=2000, sequence=20, vocabulary=800_000, layers=2, width=19968,
                       projection=2048)  # fmt: skip
     assert model.parameters == 38_370_190_592
-
-

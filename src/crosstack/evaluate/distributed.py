@@ -23,6 +23,7 @@ __all__ = [
 
 KP1, KP2, DP, LP = ParallelDimension
 
+
 class KernelTimes(Protocol):
     """What one chip takes for a kernel."""
 

@@ -19,7 +19,7 @@ from crosstack.io.native.schema import (
 )
 from crosstack.io.yaml_tree import parse_yaml
 
-__all__ = ["override"]
+__all__ = ["override", "override_freely"]
 
 _PART = re.compile(r'\.?([^.\[\]"=]+)|\[(\d{1,9})\]|\["([^"]+)"\]')
 
@@ -53,6 +53,39 @@ def override(data: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]
             problems.extend(error.problems)
     if problems:
         raise InputError(problems)
+    return changed
+
+
+def override_freely(data: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """Return the tree of a file of another format, changed as by `override`.
+
+    Mappings that are not there are made; unknown names are left to the check of the format.
+
+    Raises
+    ------
+    InputError
+        If an assignment is none, or a path leads through a value.
+    """
+    changed = copy.deepcopy(data)
+    for assignment in assignments:
+        path, value = _parse(assignment)
+        node: Any = changed
+        for depth, part in enumerate(path):
+            here = path_of("", path[: depth + 1])
+            inside = len(node) if isinstance(node, list) else 0
+            if isinstance(part, int) and not part < inside:
+                raise InputError(Problem(here, "there is no such entry."))
+            if isinstance(part, str) and not isinstance(node, dict):
+                above = path_of("", path[:depth])
+                raise InputError(Problem(here, f"{above} is {shown(node)}, not a mapping."))
+            if depth == len(path) - 1:
+                node[part] = value
+            elif isinstance(part, int):
+                node = node[part]
+            else:
+                if node.get(part) is None:
+                    node[part] = {}
+                node = node[part]
     return changed
 
 
