@@ -186,6 +186,7 @@ CONTRADICTIONS = {
     "pins against the order": (["constraints.partitions.A=2", "constraints.partitions.S=0"], "constraints.partitions.S: got 0", "allowed"),
     "sharding along an axis that cannot be split": (["constraints.sharding.A=k"], "constraints.sharding.A: got k", "allowed for this kernel: m, none"),
     "more tiles than the sequence has elements": (["constraints.n_tiles=7000"], "constraints.n_tiles: got 7000", "allowed"),
+    "a sequence that is too long": (["workload.sequence_length=1000000000000"], "workload.sequence_length: got 1000000000000", "up to 2^28"),
     "tiles that do not cover the sequence": (["constraints.n_tiles=2", "constraints.tile_size=1"], "constraints", "allowed"),
     "extents that disagree": (["workload.kernels[1].k=65"], "workload.kernels[1].inputs[0]: sizes disagree: 'A' makes 4096 B", "'Q' is 4160 B", "by its extents"),
     "utilization above all": (["system.chip.utilization=1.5"], "system.chip.utilization: got 1.5", "at most 1"),

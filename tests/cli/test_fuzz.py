@@ -138,7 +138,6 @@ def test_a_file_with_random_changes_is_never_a_bug(run, trees, name, data):
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=False, reason="sequences of billions take gigabytes: exit 1")
 @pytest.mark.parametrize("name", ["graph", "llm"])
 @given(data=st.data())
 @settings(max_examples=300, phases=[Phase.explicit, Phase.generate])

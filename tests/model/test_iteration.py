@@ -193,6 +193,17 @@ class TestTileCounts:
             tile = -(-length // count)
             assert any(-(-length // c) == tile and c * tile <= count * tile for c in kept)
 
+    @pytest.mark.parametrize("most", [1, 2, 7, 30, 96, 97, 1000])
+    @pytest.mark.parametrize("length", [1, 2, 96, 97, 1000])
+    @pytest.mark.parametrize("divide", [False, True])
+    def test_a_limit_drops_larger_numbers_only(self, length, most, divide):
+        every = tile_counts(length, divide=divide).tolist()
+        found = tile_counts(length, divide=divide, most=most).tolist()
+        assert found == [count for count in every if count <= most]
+
+    def test_long_extents_in_a_short_sequence_take_no_room(self):
+        assert len(tile_counts(2**60, divide=False, most=1000)) == 1000
+
     @pytest.mark.parametrize("length", [1, 2, 7, 12, 97, 360])
     def test_tiles_that_divide_are_the_divisors(self, length):
         divide = [c for c in range(1, length + 1) if length % c == 0]

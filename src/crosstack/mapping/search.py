@@ -20,7 +20,7 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,27 +29,28 @@ from crosstack.errors import InfeasibleError, InputError, LimitError, Problem, r
 from crosstack.mapping.boxes import PROOF, Box, Boxes, Lack
 from crosstack.mapping.fusion import make_slots
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status
-from crosstack.mapping.parallelism import Use, may_split, plans, workload_uses
+from crosstack.mapping.parallelism import may_split
 from crosstack.mapping.sharding import given_axes
+from crosstack.mapping.unmade import ROOT, Item, all_plans, share_of, unrolled
 from crosstack.model.arrays import Floats, GraphArrays, graph_arrays
-from crosstack.model.iteration import least_time
 from crosstack.model.options import allowed_axes, make_options
-from crosstack.model.plan import Line, Plan, tile_counts
+from crosstack.model.plan import Plan, tile_counts
 from crosstack.model.rules import ModelRules
 from crosstack.system.system import System
 from crosstack.workload.graph import Placement, Workload
 
 __all__ = ["Progress", "search"]
 
-USES_AT_ONCE = 64  # uses of the network made before the clock is looked at
-FEW_PLANS = 4096  # below which processes share plans instead of uses
 FIRST_TRY = 256  # items after which the best open box is mapped, and each time they have doubled
 TRY_AFTER, TRY_EVERY = 0.25, 8  # share of the limit without a mapping; items between tries then
 MOST_TRIES = 4  # boxes mapped in one try, while none fits
-ROUNDING = 1e-12  # relative, of a floor
 LEAST_GRACE = 3.0  # seconds past the limit that one mapping is looked for at least
 
 HURRY = 0.3  # of the time limit after which the best box so far is mapped, if none is
+
+
+# An entry of the heap: bound, then deeper items first, then in the order they came.
+_Entry = tuple[float, int, int, Item]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +75,7 @@ def tile_choices(state: Boxes, n_chips: int) -> list[int]:
     counts = tile_counts(length, divide=rules.tiles_divide)
     if not rules.tiles_divide:
         for extent in sorted(_tiled_extents(state.arrays, n_chips) - {length}):
-            more = tile_counts(extent, divide=False)
-            counts = np.union1d(counts, more[more <= length])
+            counts = np.union1d(counts, tile_counts(extent, divide=False, most=length))
     if constraints.tile_size is not None:
         fewest = -(-length // constraints.tile_size)
         counts = counts[counts >= fewest]
@@ -91,85 +91,6 @@ def _tiled_extents(arrays: GraphArrays, n_chips: int) -> set[int]:
         if axis < 2:  # rows may be sharded too
             extents.update((-(-tiled // n_chips)).tolist())
     return extents
-
-
-@dataclass(slots=True)
-class _Rest:
-    """Plans that are not made yet: all of some uses of the network."""
-
-    uses: Iterator[Use | None]
-
-
-@dataclass(slots=True)
-class _RestOfUse:
-    """Plans that are not made yet: those of one use, from a microbatch size on; the first made."""
-
-    use: Use
-    next: int
-    plans: list[Plan]
-
-
-_Item = Box | _Rest | _RestOfUse
-# An entry of the heap: bound, then deeper items first, then in the order they came.
-_Entry = tuple[float, int, int, _Item]
-_REST, _REST_OF_USE, _PLAN, _ROOT = 3, 2, 1, 0  # depth; parts of a root are below 0
-
-
-def _floor(state: Boxes, plan: Plan) -> float:
-    """Time of an iteration from compute alone. [s]"""
-    chip, workload = state.system.chip, state.workload
-    rate = chip.peak_throughput * (chip.utilization or 1.0)
-    layer = workload.graph.work / plan.tensor / math.prod(plan.split) / rate
-    return least_time(plan, layer, chip.overlap, state.rules)
-
-
-def _least_floor(state: Boxes) -> float:
-    """Time of an iteration that shares all work evenly among all chips. [s]"""
-    chip, workload = state.system.chip, state.workload
-    rate = chip.peak_throughput * (chip.utilization or 1.0) * state.system.n_chips
-    # Rounded down: a plan's own floor is not to be above what holds for all.
-    return workload.work / rate * (1 - ROUNDING)
-
-
-def _rest_of_use(state: Boxes, use: Use, first: int) -> tuple[float, _RestOfUse] | None:
-    """Return what is left of a use from microbatch size number ``first``, with a bound. [s]
-
-    Without transfers, which larger microbatches may shorten, a larger microbatch is never faster:
-    it only makes the bubble longer.
-    """
-    for i in range(first, len(use.microbatches)):
-        made = use.plans(use.microbatches[i], state.workload, state.system, state.rules)
-        if made:
-            floor = _floor(state, replace(made[0], stage_transfer=Line()))
-            # The second and the third size are no bound on smaller ones that follow.
-            return 0.0 if i in (1, 2) else floor, _RestOfUse(use, i + 1, made)
-    return None
-
-
-def _above(bound: float, floor: float) -> float:
-    """Return the larger; ``bound`` where they are the same but for rounding, to keep ties. [s]"""
-    return floor if floor > bound * (1 + 2 * ROUNDING) else bound
-
-
-def _unrolled(
-    state: Boxes, rest: _Rest | _RestOfUse, bound: float
-) -> Iterator[tuple[float, int, _Item]]:
-    """Yield some of the plans that were not made yet, and what is still left."""
-    if isinstance(rest, _RestOfUse):
-        for plan in rest.plans:
-            state.plans_made += 1
-            yield _above(bound, _floor(state, plan)), _PLAN, Box(plan, 1, None)
-        left = _rest_of_use(state, rest.use, rest.next)
-        if left is not None:
-            yield _above(bound, left[0]), _REST_OF_USE, left[1]
-        return
-    uses = list(itertools.islice(rest.uses, USES_AT_ONCE))
-    for use in uses:
-        left = None if use is None else _rest_of_use(state, use, 0)
-        if left is not None:
-            yield _above(bound, left[0]), _REST_OF_USE, left[1]
-    if uses:
-        yield bound, _REST, rest
 
 
 def _useful_tiles(state: Boxes, plan: Plan) -> list[int]:
@@ -239,7 +160,7 @@ def search(
     if jobs > 1:
         outcome = _run_together(state, jobs, time_limit)
     else:
-        outcome = _run(state, _roots(state), progress)
+        outcome = _run(state, all_plans(state), progress)
     if not outcome.plans_made and math.isinf(outcome.bound):
         raise _no_plan(workload, system, constraints)
     if outcome.mapping is None and math.isfinite(outcome.bound):
@@ -319,15 +240,9 @@ def _state(
     )
 
 
-def _roots(state: Boxes) -> list[tuple[float, int, _Item]]:
-    """Return all plans, none of them made."""
-    uses = workload_uses(state.workload, state.system, state.constraints.microbatch_size)
-    return [(_least_floor(state), _REST, _Rest(uses))]
-
-
 def _run(
     state: Boxes,
-    roots: list[tuple[float, int, _Item]],
+    roots: list[tuple[float, int, Item]],
     progress: Callable[[Progress], None] | None,
 ) -> _Outcome:
     """Best-first search: always the item with the least bound; make, open, fuse or halve it."""
@@ -388,16 +303,16 @@ def _try_best(state: Boxes, heap: list[_Entry]) -> None:
 
 
 def _advance(
-    state: Boxes, item: _Item, bound: float, depth: int
-) -> Iterator[tuple[float, int, _Item]]:
+    state: Boxes, item: Item, bound: float, depth: int
+) -> Iterator[tuple[float, int, Item]]:
     """Yield what an item becomes, with better bounds: itself, sharper, or its parts."""
     if not isinstance(item, Box):
-        yield from _unrolled(state, item, bound)
+        yield from unrolled(state, item, bound)
         return
     box = item
     if not box.tiled:
         for n_tiles in _useful_tiles(state, box.plan):
-            yield bound, _ROOT, Box(box.plan, n_tiles, None, tiled=True)
+            yield bound, ROOT, Box(box.plan, n_tiles, None, tiled=True)
     elif box.domains is None:
         yield max(bound, state.open(box)), depth, box
     elif not box.fused:
@@ -454,22 +369,7 @@ def _share(
     deadline = time.perf_counter() + time_limit
     state = _state(workload, system, constraints, rules, deadline, gap)
     state.shared = _shared[0]
-    return _run(state, _share_of(state, part, parts), None)
-
-
-def _share_of(state: Boxes, part: int, parts: int) -> list[tuple[float, int, _Item]]:
-    """Return every ``parts``-th plan or, where there are many, use of the network."""
-    microbatch = state.constraints.microbatch_size
-    every = plans(state.workload, state.system, state.rules, microbatch)
-    made = list(itertools.islice(every, FEW_PLANS))
-    if len(made) < FEW_PLANS:
-        state.plans_made = len(made)
-        floors = sorted(((_floor(state, plan), i) for i, plan in enumerate(made)))
-        return [(floor, _PLAN, Box(made[i], 1, None)) for floor, i in floors[part::parts]]
-    uses = itertools.islice(
-        workload_uses(state.workload, state.system, microbatch), part, None, parts
-    )
-    return [(_least_floor(state), _REST, _Rest(uses))]
+    return _run(state, share_of(state, part, parts), None)
 
 
 # ---------------------------------------------------------------- what to say

@@ -167,15 +167,19 @@ def divisors(number: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def tile_counts(length: int, *, divide: bool) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Numbers of tiles worth trying for a sequence of ``length``, ascending.
+def tile_counts(
+    length: int, *, divide: bool, most: int | None = None
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Numbers of tiles worth trying for a sequence of ``length``, ascending, up to ``most``.
 
     With ``divide`` the divisors of ``length``; otherwise, of all counts that give the same tile
     length ceil(length / count), the smallest: more tiles of that length only add work.
     """
     if divide:
-        return np.array(divisors(length), dtype=np.int64)
+        counts = np.array(divisors(length), dtype=np.int64)
+        return counts if most is None else counts[counts <= most]
+    most = length if most is None else min(most, length)
     root = math.isqrt(length)
-    short = np.arange(1, root + 1, dtype=np.int64)
-    long = -(-length // np.arange(1, root + 2, dtype=np.int64))
+    short = np.arange(-(-length // most), root + 1, dtype=np.int64)
+    long = -(-length // np.arange(1, min(root + 1, most) + 1, dtype=np.int64))
     return np.unique(-(-length // np.unique(np.concatenate([short, long]))))

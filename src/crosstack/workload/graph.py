@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 MOST_HINTS = 20  # names looked up for one error
+LONGEST_SEQUENCE = 2**28  # it is cut into tiles of twice the root of that many lengths
 MOST_ELEMENTS = 2**62  # of a tensor: they are counted in 64-bit whole numbers
 
 
@@ -489,6 +490,8 @@ class Workload:
         """Check counts and sizes."""
         for name in ("n_layers", "layers_in_graph", "global_batch_size", "sequence_length"):
             require_whole(name, getattr(self, name))
+        length, allowed = self.sequence_length, f"up to 2^28, {LONGEST_SEQUENCE}"
+        require(length <= LONGEST_SEQUENCE, "sequence_length", length, allowed)
         require(
             self.n_layers % self.layers_in_graph == 0,
             "n_layers",

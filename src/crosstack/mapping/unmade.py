@@ -1,0 +1,122 @@
+"""Plans of a search that are made when they are needed, and bounded until then.
+
+A free network of many chips and a batch of many divisors have millions of plans. Those that are
+not made yet wait as one item, with a bound that holds for each of them: all work over all chips,
+or, for one use of the network, the compute of its smallest microbatch that is left.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from crosstack.mapping.boxes import Box, Boxes
+from crosstack.mapping.parallelism import Use, plans, workload_uses
+from crosstack.model.iteration import least_time
+from crosstack.model.plan import Line, Plan
+
+__all__ = ["ROOT", "Item", "Rest", "RestOfUse", "all_plans", "share_of", "unrolled"]
+
+USES_AT_ONCE = 64  # uses of the network made before the clock is looked at
+FEW_PLANS = 4096  # below which processes share plans instead of uses
+ROUNDING = 1e-12  # relative, of a floor
+
+
+@dataclass(slots=True)
+class Rest:
+    """Plans that are not made yet: all of some uses of the network."""
+
+    uses: Iterator[Use | None]
+
+
+@dataclass(slots=True)
+class RestOfUse:
+    """Plans that are not made yet: those of one use, from a microbatch size on; the first made."""
+
+    use: Use
+    next: int
+    plans: list[Plan]
+
+
+Item = Box | Rest | RestOfUse
+_REST, _REST_OF_USE, _PLAN, ROOT = 3, 2, 1, 0  # depth; parts of a root are below 0
+
+
+def _floor(state: Boxes, plan: Plan) -> float:
+    """Time of an iteration from compute alone. [s]"""
+    chip, workload = state.system.chip, state.workload
+    rate = chip.peak_throughput * (chip.utilization or 1.0)
+    layer = workload.graph.work / plan.tensor / math.prod(plan.split) / rate
+    return least_time(plan, layer, chip.overlap, state.rules)
+
+
+def _least_floor(state: Boxes) -> float:
+    """Time of an iteration that shares all work evenly among all chips. [s]"""
+    chip, workload = state.system.chip, state.workload
+    rate = chip.peak_throughput * (chip.utilization or 1.0) * state.system.n_chips
+    # Rounded down: a plan's own floor is not to be above what holds for all.
+    return workload.work / rate * (1 - ROUNDING)
+
+
+def _rest_of_use(state: Boxes, use: Use, first: int) -> tuple[float, RestOfUse] | None:
+    """Return what is left of a use from microbatch size number ``first``, with a bound. [s]
+
+    Without transfers, which larger microbatches may shorten, a larger microbatch is never faster:
+    it only makes the bubble longer.
+    """
+    for i in range(first, len(use.microbatches)):
+        made = use.plans(use.microbatches[i], state.workload, state.system, state.rules)
+        if made:
+            floor = _floor(state, replace(made[0], stage_transfer=Line()))
+            # The second and the third size are no bound on smaller ones that follow.
+            return 0.0 if i in (1, 2) else floor, RestOfUse(use, i + 1, made)
+    return None
+
+
+def _above(bound: float, floor: float) -> float:
+    """Return the larger; ``bound`` where they are the same but for rounding, to keep ties. [s]"""
+    return floor if floor > bound * (1 + 2 * ROUNDING) else bound
+
+
+def unrolled(
+    state: Boxes, rest: Rest | RestOfUse, bound: float
+) -> Iterator[tuple[float, int, Item]]:
+    """Yield some of the plans that were not made yet, and what is still left."""
+    if isinstance(rest, RestOfUse):
+        for plan in rest.plans:
+            state.plans_made += 1
+            yield _above(bound, _floor(state, plan)), _PLAN, Box(plan, 1, None)
+        left = _rest_of_use(state, rest.use, rest.next)
+        if left is not None:
+            yield _above(bound, left[0]), _REST_OF_USE, left[1]
+        return
+    uses = list(itertools.islice(rest.uses, USES_AT_ONCE))
+    for use in uses:
+        left = None if use is None else _rest_of_use(state, use, 0)
+        if left is not None:
+            yield _above(bound, left[0]), _REST_OF_USE, left[1]
+    if uses:
+        yield bound, _REST, rest
+
+
+def all_plans(state: Boxes) -> list[tuple[float, int, Item]]:
+    """Return all plans, none of them made."""
+    uses = workload_uses(state.workload, state.system, state.constraints.microbatch_size)
+    return [(_least_floor(state), _REST, Rest(uses))]
+
+
+def share_of(state: Boxes, part: int, parts: int) -> list[tuple[float, int, Item]]:
+    """Return every ``parts``-th plan or, where there are many, use of the network."""
+    microbatch = state.constraints.microbatch_size
+    every = plans(state.workload, state.system, state.rules, microbatch)
+    made = list(itertools.islice(every, FEW_PLANS))
+    if len(made) < FEW_PLANS:
+        state.plans_made = len(made)
+        floors = sorted(((_floor(state, plan), i) for i, plan in enumerate(made)))
+        return [(floor, _PLAN, Box(made[i], 1, None)) for floor, i in floors[part::parts]]
+    uses = itertools.islice(
+        workload_uses(state.workload, state.system, microbatch), part, None, parts
+    )
+    return [(_least_floor(state), _REST, Rest(uses))]
