@@ -43,7 +43,11 @@ from crosstack.workload.graph import (
 )
 from crosstack.workload.llm import llm
 
-EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.yaml"))
+EXAMPLES = [
+    path
+    for path in sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.yaml"))
+    if not path.name.startswith("chip_")  # a chip, not a task
+]
 
 SMALL = """
 workload:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from crosstack.errors import InputError
 from crosstack.mapping.placement import Sharing, logical_edges, place, placements
-from crosstack.mapping.placement_rules import PlacementRules
+from crosstack.mapping.placement_rules import Layout, PlacementRules
 from crosstack.mapping.strategy import ParallelDimension, Strategy, parse_strategy
 from crosstack.system.topology import Grid
 
@@ -162,3 +162,22 @@ def test_no_layout_of_two_dimensions_beats_the_one_found_on_a_small_mesh():
     placement = place(parse_strategy("RC-2-2-d1-p1"), Grid(package=(2, 2)))
     assert placement.sharing.inside == 1
     assert placement.hops == 8 == len(list(product(range(2), repeat=3)))
+
+
+@given(
+    st.builds(
+        Strategy,
+        kp1=st.sampled_from([1, 2, 4, 8]),
+        kp2=st.sampled_from([1, 2, 4, 8]),
+        dp=st.sampled_from([1, 2, 4]),
+        lp=st.sampled_from([1, 2, 4]),
+    ),
+    st.sampled_from([(4, 1), (4, 4), (8, 1), (1, 8)]),
+)
+def test_factors_share_links_no_more_than_the_blocks_of_the_release(strategy, packages):
+    side, count = packages
+    grid = Grid(package=(side, side), packages=(count, 1))
+    if strategy.n_chips > grid.n_chips:
+        return
+    blocks = place(strategy, grid, PlacementRules(layout=Layout.BLOCKS))
+    assert place(strategy, grid).derates[:2] <= blocks.derates[:2]

@@ -59,6 +59,9 @@ class MemoryLevel:
         Of all instances. [W]
     line_size : float
         Bytes that move together; 1 where traffic is not rounded up. [B]
+    partitions : int
+        Parts that each keep what the bundles near them read: data that all bundles read lies in
+        every part, and passes through two on its way to the far ones. [1]
     """
 
     name: str
@@ -69,6 +72,7 @@ class MemoryLevel:
     energy_per_bit: float = 0.0
     static_power: float = 0.0
     line_size: float = 1.0
+    partitions: int = 1
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -78,6 +82,7 @@ class MemoryLevel:
             require_quantity(name, getattr(self, name), unit)
         require_quantity("energy_per_bit", self.energy_per_bit, "J")
         require_quantity("line_size", self.line_size, "B", above_zero=True)
+        require_whole("partitions", self.partitions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

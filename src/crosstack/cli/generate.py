@@ -457,6 +457,13 @@ def _write(workload: crosstack.Workload, system: Path | None, output: Path | Non
 
 def _on_machine(workload: crosstack.Workload, system: Path) -> crosstack.Task:
     """Return the workload with the machine, constraints and rules of a file."""
+    from crosstack.io.files import read_text
+    from crosstack.io.native import read_system_alone
+
+    if system.suffix.lower() in YAML_SUFFIXES:
+        alone = read_system_alone(read_text(system), str(system))
+        if alone is not None:
+            return crosstack.Task(workload=workload, system=alone)
     task = replace(crosstack.load(system), workload=workload)
     pins = {
         f"constraints.{section}.{kernel}": kernel

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 import crosstack
+from crosstack.cli.chip import Library, chip_app, library_given
 from crosstack.cli.generate import generate_app
 from crosstack.cli.inputs import (
     check_number,
@@ -35,8 +36,9 @@ from crosstack.cli.outputs import (
     write,
 )
 from crosstack.cli.place import place
+from crosstack.cli.predict import predict, trace
 from crosstack.cli.speculate import speculate
-from crosstack.errors import CrosstackError, InputError
+from crosstack.errors import CrosstackError, InputError, Problem
 
 __all__ = ["app", "main"]
 
@@ -57,8 +59,11 @@ app = typer.Typer(
     epilog="Start with: `crosstack map examples/gpt3_1t_sn30.yaml`",
 )
 app.add_typer(generate_app, name="generate")
+app.add_typer(chip_app, name="chip")
 app.command("speculate")(speculate)
 app.command("place")(place)
+app.command("predict")(predict)
+app.command("trace")(trace)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Native YAML or DFModel text.")]
 Rules = Annotated[
@@ -195,11 +200,32 @@ def evaluate(
 
 
 @app.command("show")
-def show_(file: File, set_: Set = None, svg_out: SvgOut = None) -> None:
+def show_(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE|technology", help="Native YAML or DFModel text.")
+    ],
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="With `technology`: which one; all if left out."),
+    ] = None,
+    set_: Set = None,
+    svg_out: SvgOut = None,
+    library: Library = None,
+) -> None:
     """Describe the workload and the machine of a file, in words and as a picture.
+
+    `crosstack show technology` lists technologies, `crosstack show technology hbm3` shows the
+    numbers of one with their sources, and what follows from them.
 
     Example: `crosstack show examples/my_graph.yaml --svg graph.svg`
     """
+    if str(file) == "technology":
+        _show_technology(name, library, set_, svg_out)
+        return
+    if name is not None:
+        raise InputError(Problem("NAME", f'got "{name}"; allowed: a name after technology alone.'))
+    if library is not None:
+        raise InputError(Problem("--library", "allowed: with technology alone."))
     from crosstack.report.svg import task_svg
     from crosstack.report.text import task_text
 
@@ -208,6 +234,19 @@ def show_(file: File, set_: Set = None, svg_out: SvgOut = None) -> None:
     show(task_text(task))
     if svg_out is not None:
         write((svg_out, task_svg(task)))
+
+
+def _show_technology(
+    name: str | None, library: Path | None, set_: list[str] | None, svg_out: Path | None
+) -> None:
+    """Print one technology, or the names of all."""
+    from crosstack.report.technology_text import technology_list, technology_tables
+
+    for option, given in (("--set", set_), ("--svg", svg_out)):
+        if given:
+            raise InputError(Problem(option, "allowed: with a file alone."))
+    known = library_given(library)
+    show(technology_list(known) if name is None else technology_tables(known, name))
 
 
 @app.command()

@@ -83,6 +83,7 @@ def grid_of(package: str, packages: str | None, *, torus: bool) -> Grid:
     from crosstack.system.topology import Grid
 
     names = {"package": "--package", "packages": "--packages"}
+    names |= {f"{name}[{axis}]": option for name, option in names.items() for axis in range(3)}
     with options_named(names):
         return Grid(
             package=_axes("--package", package),

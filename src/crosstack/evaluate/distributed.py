@@ -27,10 +27,15 @@ KP1, KP2, DP, LP = ParallelDimension
 class KernelTimes(Protocol):
     """What one chip takes for a kernel."""
 
-    word: float
-    """Bytes of an element. [B]"""
-    launch_overhead: float
-    """Of one kernel. [s]"""
+    @property
+    def word(self) -> float:
+        """Bytes of an element. [B]"""
+        ...
+
+    @property
+    def launch_overhead(self) -> float:
+        """Of one kernel. [s]"""
+        ...
 
     def product(self, m: float, k: float, n: float) -> float:
         """Time of an M x K by K x N product, its launch included. [s]"""

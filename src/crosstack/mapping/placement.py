@@ -1,13 +1,12 @@
 """Where the shards of a strategy stand on a mesh or torus, and how many edges share a link.
 
 Given: the degrees of four parallel dimensions and a grid of chips in packages. Decided: an order
-of the dimensions, innermost first, and an order of the axes. A dimension takes a factor of each
-axis, first of those inside a package, then of those between packages, and runs back and forth
-over them, so that neighbours along it are near on the grid. Minimised, in this order: the edges on
-the busiest link between packages, those on the busiest link inside one, the hops of all edges.
+of the dimensions, innermost first, and the axis on which each begins
+(`crosstack.mapping.factor_layout`). Minimised, in this order: the edges on the busiest link between
+packages, those on the busiest link inside one, the hops of all edges.
 
-Every order of the dimensions and of the axes is tried; other layouts are not, so the placement is
-the best of these and no more. The bandwidth of an edge is that of a link over the edges that
+Every order of the dimensions and every first axis is tried; other layouts are not, so the placement
+is the best of these and no more. The bandwidth of an edge is that of a link over the edges that
 share it (the *derate*).
 
 References: ``ardalani2022deepflow``, section 5.2; ``deepflow_code`` for `Layout.BLOCKS`.
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem
 from crosstack.mapping.block_layout import block_positions
+from crosstack.mapping.factor_layout import factor_positions
 from crosstack.mapping.placement_rules import Layout, PlacementRules
 from crosstack.mapping.strategy import ParallelDimension, Strategy
 from crosstack.system.topology import Grid, LinkLoads, link_loads
@@ -156,66 +156,12 @@ def _candidates(
         laid = np.stack([package * grid.package[0] + x, y], axis=-1)
         positions = [np.moveaxis(laid, range(len(degrees)), range(len(degrees))[::-1])]
     else:
-        positions = _factor_layouts(degrees, grid)
+        positions = factor_positions(degrees, grid)
     shape = tuple(strategy.degree(d) for d in DIMENSIONS)
     by_canon = sorted(range(len(order)), key=lambda i: DIMENSIONS.index(order[i]))
     return np.stack(
         [np.transpose(p, (*by_canon, len(order))).reshape(*shape, -1) for p in positions]
     )
-
-
-def _factor_layouts(degrees: tuple[int, ...], grid: Grid) -> list[Whole]:
-    """Positions (degree of the innermost, ..., of the outermost, axis) of distinct layouts."""
-    axes = range(len(grid.shape))
-    distinct: dict[bytes, Whole] = {}
-    for axis_order in permutations(axes):
-        slots = [(axis, 1, grid.package[axis]) for axis in axis_order]
-        slots += [(axis, grid.package[axis], grid.packages[axis]) for axis in axis_order]
-        for exact in (True, False):
-            laid = _factored(degrees, slots, len(grid.shape), exact=exact)
-            if laid is not None:
-                distinct.setdefault(laid.tobytes(), laid)
-        # The walk over the whole grid as one line always fits.
-        line = _factored((grid.n_chips,), slots, len(grid.shape), exact=True)
-        assert line is not None
-        walk = line[: math.prod(degrees)].reshape(*degrees[::-1], len(grid.shape))
-        walk = np.moveaxis(walk, range(len(degrees)), range(len(degrees))[::-1])
-        distinct.setdefault(np.ascontiguousarray(walk).tobytes(), walk)
-    return list(distinct.values())
-
-
-def _factored(
-    degrees: tuple[int, ...], slots: list[tuple[int, int, int]], n_axes: int, *, exact: bool
-) -> Whole | None:
-    """Lay dimensions over slots (axis, stride, size), the first slots first.
-
-    ``exact`` takes factors that divide the degree; otherwise a last row may stay incomplete.
-    """
-    free = [size for _, _, size in slots]
-    strides = [stride for _, stride, _ in slots]
-    laid = np.zeros((*degrees, n_axes), np.int64)
-    for i, degree in enumerate(degrees):
-        numbers = np.arange(degree)
-        below, left = 1, degree
-        for slot, (axis, _, _) in enumerate(slots):
-            factor = min(left, free[slot])
-            if exact:
-                factor = max(f for f in range(1, factor + 1) if left % f == 0) if factor else 1
-            if factor <= 1:
-                continue
-            digit = numbers // below % factor
-            back = numbers // (below * factor) % 2 == 1  # every other pass runs backwards
-            digit = np.where(back, factor - 1 - digit, digit)
-            shape = [1] * len(degrees)
-            shape[i] = degree
-            laid[..., axis] += (digit * strides[slot]).reshape(shape)
-            strides[slot] *= factor
-            free[slot] //= factor
-            below *= factor
-            left = -(-left // factor)
-        if left > 1:
-            return None
-    return laid
 
 
 def _check_square(grid: Grid) -> None:

@@ -19,11 +19,10 @@ def placement_table(placements: Sequence[Placement]) -> Table:
     shape = " x ".join(str(size) for size in first.grid.shape)
     kind = "torus" if first.grid.torus else "mesh"
     packages = plural(first.grid.n_packages, "package")
-    table = Table(
-        title=f"{first.strategy} on a {kind} of {shape} chips in {packages}; "
-        "edges on the busiest link inside a package / between packages",
-        title_justify="left",
+    title = (
+        f"{first.strategy} on a {kind} of {shape} chips in {packages}; edges on the busiest link,"
     )
+    table = Table(title=f"{title}\ninside a package / between packages:", title_justify="left")
     used = [d for d in ParallelDimension if first.strategy.degree(d) > 1]
     table.add_column("order, innermost first", no_wrap=True)
     table.add_column("all edges", justify="right")

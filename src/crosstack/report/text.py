@@ -38,7 +38,15 @@ from crosstack.report.wording import (
 from crosstack.units import format_quantity
 from crosstack.workload.graph import ComputeUnit, Direction, KernelKind, Placement, Workload
 
-__all__ = ["answer_tables", "kernel_table", "plain_text", "progress_line", "task_text"]
+__all__ = [
+    "answer_tables",
+    "kernel_table",
+    "pairs_table",
+    "plain_text",
+    "progress_line",
+    "rows_table",
+    "task_text",
+]
 
 COLOURS = {"compute": "bold blue", "memory": "bold cyan", "network": "bold magenta"}
 KINDS = {
@@ -68,11 +76,11 @@ def answer_tables(answer: Answer) -> Group:
         _partitions(answer),
         *_stages(answer),
         Text("How it is split", style="bold"),
-        _pairs(splits(answer)),
-        _table(network_rows(answer)),
+        pairs_table(splits(answer)),
+        rows_table(network_rows(answer)),
         Text("Totals", style="bold"),
-        _pairs(key_numbers(answer)),
-        _table(bills(answer)),
+        pairs_table(key_numbers(answer)),
+        rows_table(bills(answer)),
     )
 
 
@@ -80,19 +88,19 @@ def kernel_table(answer: Answer) -> Group:
     """Return the kernels: partition, what is split, extents on a chip, times, collectives."""
     return Group(
         Text("Kernels; m, k and n are extents on one chip", style="bold"),
-        _table(kernel_rows(answer), wraps=1),
+        rows_table(kernel_rows(answer), wraps=1),
     )
 
 
 def task_text(task: Task) -> Group:
     """Return a task in words: the graph, the machine, and what is given."""
     words = _given_words(task)
-    given: list[RenderableType] = [Text("Given", style="bold"), _pairs(words)] if words else []
+    given: list[RenderableType] = [Text("Given", style="bold"), pairs_table(words)] if words else []
     return Group(
         Text(f"{task.workload.name} on {task.system.name}", style="bold"),
-        _pairs(_workload_words(task.workload)),
+        pairs_table(_workload_words(task.workload)),
         Text("Machine", style="bold"),
-        _pairs(_machine_words(task)),
+        pairs_table(_machine_words(task)),
         *given,
     )
 
@@ -130,7 +138,7 @@ def _stages(answer: Answer) -> list[RenderableType]:
     """Return the stages that split the graph, if any do."""
     rows = stage_rows(answer)
     title = Text("Pipeline stages, for one microbatch", style="bold")
-    return [title, _table(rows)] if rows.rows else []
+    return [title, rows_table(rows)] if rows.rows else []
 
 
 def _empty(rows: Table, wraps: int | None) -> RichTable:
@@ -147,14 +155,16 @@ def _empty(rows: Table, wraps: int | None) -> RichTable:
     return table
 
 
-def _table(rows: Table, wraps: int | None = None) -> RichTable:
+def rows_table(rows: Table, wraps: int | None = None) -> RichTable:
+    """Return rows of text under a header; the column ``wraps`` takes what room is left."""
     table = _empty(rows, wraps)
     for row in rows.rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
 
 
-def _pairs(pairs: tuple[tuple[str, str], ...]) -> RichTable:
+def pairs_table(pairs: tuple[tuple[str, str], ...]) -> RichTable:
+    """Return labels and what they stand for, without a header."""
     table = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")

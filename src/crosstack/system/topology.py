@@ -131,7 +131,8 @@ def _axis_loads(grid: Grid, at: Whole, to: Whole, axis: int, size: int) -> Whole
     """Loads of the links of one axis, as in `LinkLoads.counts`."""
     shape = list(grid.shape)
     shape[axis] = size + 1  # the difference behind the last link
-    difference = np.zeros((at.shape[0], 2, *shape), np.int64)
+    extents = (at.shape[0], 2, *shape)
+    difference = np.zeros(math.prod(extents), np.int64)
     start = at[..., axis]
     step = to - start
     up = step > 0
@@ -147,7 +148,8 @@ def _axis_loads(grid: Grid, at: Whole, to: Whole, axis: int, size: int) -> Whole
         for sign, end in ((1, first), (-1, last)):
             others[axis] = end[chosen]
             ways = np.full(len(others[axis]), direction)
-            np.add.at(difference, (candidate[chosen], ways, *others), sign)
+            place = np.ravel_multi_index((candidate[chosen], ways, *others), extents)
+            difference[:] += sign * np.bincount(place, minlength=len(difference))
 
     none, whole = np.zeros_like(start), np.full_like(start, size)
     around = up & (to < start)
@@ -158,4 +160,5 @@ def _axis_loads(grid: Grid, at: Whole, to: Whole, axis: int, size: int) -> Whole
     add(down & ~around, to, start, 1)
     add(around, none, start, 1)
     add(around, to, whole, 1)
-    return np.compress(np.arange(size + 1) < size, difference.cumsum(axis=axis + 2), axis=axis + 2)
+    summed = difference.reshape(extents).cumsum(axis=axis + 2)
+    return np.compress(np.arange(size + 1) < size, summed, axis=axis + 2)

@@ -23,9 +23,10 @@ from crosstack.io.native.schema import (
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.rules import rules_named
+from crosstack.system.system import System
 from crosstack.workload.graph import Workload
 
-__all__ = ["read_task", "task_of"]
+__all__ = ["read_system_alone", "read_task", "task_of"]
 
 
 def read_task(text: str, source: str, overrides: Sequence[str] = ()) -> Task:
@@ -51,6 +52,30 @@ def read_task(text: str, source: str, overrides: Sequence[str] = ()) -> Task:
             allowed = f"a mapping of {', '.join(TaskFile.model_fields)}"
             raise InputError(Problem("", f"got {shown(tree)}; allowed: {allowed}."))
         return task_of(override(tree, overrides))
+    except InputError as error:
+        raise in_file(error, source) from None
+
+
+def read_system_alone(text: str, source: str) -> System | None:
+    """Return the system of a native file without a workload; None where there is a workload.
+
+    Raises
+    ------
+    InputError
+        With every problem found, one line each.
+    """
+    try:
+        tree = parse_yaml(text)
+        if not isinstance(tree, dict) or "workload" in tree or "system" not in tree:
+            return None
+        problems = [
+            Problem(name, unknown_field(name, ("system",))) for name in tree if name != "system"
+        ]
+        file = validate(SystemFile, tree["system"], "system", problems)
+        system = None if file is None else read_system(file, problems)
+        if problems:
+            raise InputError(problems)
+        return system
     except InputError as error:
         raise in_file(error, source) from None
 

@@ -55,6 +55,7 @@ __all__ = [
     "TopologyFile",
     "WorkloadFile",
     "one_of",
+    "quantity",
     "shown",
     "strip_optional",
 ]
@@ -139,6 +140,11 @@ def _checked(check: Callable[..., Any], **options: Any) -> PlainValidator:
 def one_of(choices: type[StrEnum]) -> PlainValidator:
     """Return the check of a field that holds the name of one of ``choices``."""
     return _checked(_one_of, choices=choices)
+
+
+def quantity(unit: str, *, above_zero: bool = False) -> PlainValidator:
+    """Return the check of a field that holds a quantity in ``unit``, or text with a unit of it."""
+    return _checked(_quantity, unit=unit, above_zero=above_zero)
 
 
 Text = Annotated[str, _checked(_text)]

@@ -19,7 +19,7 @@ from crosstack.mapping.mapping import Constraints, Task
 from crosstack.system.system import System
 from crosstack.workload.graph import Axis, Direction, Kernel, Placement, Tensor, Workload
 
-__all__ = ["write_task", "write_workload"]
+__all__ = ["write_system", "write_task", "write_workload"]
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*")
 _NOT_PLAIN = {"null", "true", "false"}
@@ -57,6 +57,17 @@ def write_workload(workload: Workload) -> str:
         Any workload; a generator it came from is spelled out.
     """
     return "\n".join(["workload:", *_workload(workload)]) + "\n"
+
+
+def write_system(system: System) -> str:
+    """Return the ``system`` section alone; with a ``workload`` section before it, a whole file.
+
+    Parameters
+    ----------
+    system : System
+        Any system; library names it came from are spelled out.
+    """
+    return "\n".join(["system:", *_system(system)]) + "\n"
 
 
 def _workload(workload: Workload) -> list[str]:

@@ -1,0 +1,92 @@
+"""How long do a placement, a predicted step and its timeline take?
+
+Kernel times are those of two roofs (`crosstack.evaluate.kernel_times`), so a tiling search is not
+in these numbers. The first call counts: nothing is kept between calls.
+
+Usage: python benchmarks/steps.py
+"""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from crosstack.chip.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, Scope
+from crosstack.evaluate.cluster import Cluster, ring_links
+from crosstack.evaluate.distributed import Distributed
+from crosstack.evaluate.kernel_times import CompulsoryTimes
+from crosstack.evaluate.lstm_step import lstm_step
+from crosstack.evaluate.step_rules import StepRules
+from crosstack.evaluate.timeline import TaskGraph, TaskGraphBuilder, simulate
+from crosstack.evaluate.transformer_step import transformer_step
+from crosstack.mapping.placement import place
+from crosstack.mapping.strategy import parse_strategy
+from crosstack.system.topology import Grid
+from crosstack.workload.named_steps import step_named
+
+CHIP = ChipHierarchy(
+    compute=Compute(n_units=432, n_bundles=108, work_per_cycle=512, frequency=1.41e9),
+    levels=(MemoryLevel(name="DRAM", scope=Scope.CHIP, capacity=80e9, bandwidth=2e12),),
+    intra=Link(n_links=12, bandwidth=3e11, latency=1e-6),
+    launch_overhead=5e-6,
+)
+
+
+def report(name: str, run: Callable[[], object], times: int = 7) -> None:
+    """Print median, fastest and slowest of ``times`` runs; one before them does not count."""
+    run()
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        run()
+        taken.append(time.perf_counter() - start)
+    middle = statistics.median(taken) * 1e3
+    low, high = min(taken) * 1e3, max(taken) * 1e3
+    print(f"{name:<58} {middle:9.3f} ms  ({low:.3f} to {high:.3f}, {times} times)")
+
+
+def chips(text: str) -> Distributed:
+    """Return the chips of a strategy, in one package."""
+    strategy = parse_strategy(text)
+    cluster = Cluster(chip=CHIP, chips_per_package=strategy.n_chips)
+    links = ring_links(strategy, cluster, StepRules())
+    return Distributed(strategy=strategy, times=CompulsoryTimes(CHIP), links=links)
+
+
+def chain(tasks: int) -> TaskGraph:
+    """Return tasks on ten resources, each waiting for two before it."""
+    build = TaskGraphBuilder()
+    for i in range(tasks):
+        after = [j for j in (i - 7, i - 13) if j >= 0]
+        build.add("task", 1.0 + i % 3, resource=f"chip {i % 10}", after=after)
+    return build.build()
+
+
+def main() -> None:
+    """Measure and print."""
+    print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, "
+          f"numpy {np.__version__}")  # fmt: skip
+    lstm, gpt = step_named("lstm-lm-40k"), step_named("gpt3-175b")
+    report("LSTM step, RC-2-2-d2-p4", lambda: lstm_step(lstm, chips("RC-2-2-d2-p4")))
+    report("transformer step, GPT-3 175B, RC-1-8-d1-p8",
+           lambda: transformer_step(gpt, chips("RC-1-8-d1-p8")))  # fmt: skip
+    step = transformer_step(gpt, chips("RC-1-8-d1-p8"))
+    report("its timeline, every operation", step.timeline)
+    graph = chain(100_000)
+    report("timeline of 100,000 tasks", lambda: simulate(graph), 5)
+    for text, grid in (
+        ("RC-4-2-d8-p1", Grid(package=(8, 8))),
+        ("RC-8-4-d8-p2", Grid(package=(8, 8, 8), torus=True)),
+        ("RC-8-8-d16-p4", Grid(package=(4, 4, 4), packages=(4, 4, 4), torus=True)),
+    ):
+        strategy = parse_strategy(text)
+        name = f"placement of {text} on {'x'.join(str(s) for s in grid.shape)}, all orders"
+        report(name, lambda s=strategy, g=grid: place(s, g), 5)  # type: ignore[misc]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""What a chip may take: area, power and edge, and how they are shared out.
+
+Any number may be an array: a budget then stands for many, and everything that comes out of it has
+the same shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crosstack.errors import InputError, Problem, nearest, require
+
+__all__ = ["Budget"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Budget:
+    """Area, power and edge of a chip and its parts.
+
+    Source of the fields: ``ardalani2022deepflow``, section 4.3.
+
+    Parameters
+    ----------
+    package_area : array_like
+        The chip and the memory beside it. [m^2]
+    chip_area : array_like
+        The chip. [m^2]
+    power : array_like
+        Everything. [W]
+    areas : mapping of str to array_like
+        On the chip, for each component; 0 for one left out. [m^2]
+    powers : mapping of str to array_like
+        For each component; 0 for one left out. [W]
+    edges : mapping of str to array_like
+        Share of the chip's perimeter, for main memory and links. [1]
+    """
+
+    package_area: ArrayLike
+    chip_area: ArrayLike
+    power: ArrayLike
+    areas: Mapping[str, ArrayLike] = field(default_factory=dict)
+    powers: Mapping[str, ArrayLike] = field(default_factory=dict)
+    edges: Mapping[str, ArrayLike] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check that every number is finite and not below 0."""
+        for name in ("package_area", "chip_area", "power"):
+            _check(name, getattr(self, name))
+        for name in ("areas", "powers", "edges"):
+            for component, value in getattr(self, name).items():
+                _check(f"{name}.{component}", value)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of everything that comes out. [1]"""
+        values = [self.package_area, self.chip_area, self.power]
+        for parts in (self.areas, self.powers, self.edges):
+            values += parts.values()
+        return np.broadcast_shapes(*(np.shape(value) for value in values))
+
+    def check_components(self, components: tuple[str, ...]) -> None:
+        """Raise `InputError` for a part of the budget that no component takes."""
+        problems = []
+        for name in ("areas", "powers", "edges"):
+            for component in getattr(self, name):
+                if component not in components:
+                    close = nearest(component, components, 1)
+                    hint = f' Did you mean "{close[0]}"?' if close else ""
+                    message = f"no such component.{hint} Components: {', '.join(components)}."
+                    problems.append(Problem(f"{name}.{component}", message))
+        if problems:
+            raise InputError(problems)
+
+    def area(self, component: str) -> Floats:
+        """Of one component. [m^2]"""
+        return np.asarray(self.areas.get(component, 0.0), dtype=float)
+
+    def power_of(self, component: str) -> Floats:
+        """Of one component. [W]"""
+        return np.asarray(self.powers.get(component, 0.0), dtype=float)
+
+    def edge(self, component: str) -> Floats:
+        """Length of edge of one component: its share of ``4 sqrt(chip_area)``, a square. [m]"""
+        perimeter = 4 * np.sqrt(np.asarray(self.chip_area, dtype=float))
+        length: Floats = perimeter * np.asarray(self.edges.get(component, 0.0), dtype=float)
+        return length
+
+
+def _check(name: str, value: ArrayLike) -> None:
+    try:
+        numbers = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        numbers = np.asarray(np.nan)
+    good = bool(np.all(np.isfinite(numbers) & (numbers >= 0)))
+    shown = value if np.ndim(numbers) == 0 else "an array"
+    require(good, name, shown, "finite numbers, 0 or above")

@@ -1,0 +1,123 @@
+"""``crosstack chip``: chips made from a technology and a budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crosstack.cli.inputs import check_outputs, in_file, options_named
+from crosstack.cli.outputs import YAML_SUFFIXES, check_suffix, show, write
+
+if TYPE_CHECKING:
+    from crosstack.io.chip_file import ChipDescription
+    from crosstack.io.technology import TechnologyLibrary
+
+__all__ = ["chip_app", "library_given"]
+
+chip_app = typer.Typer(no_args_is_help=True, help="Make chips from a technology and a budget.")
+
+Library = Annotated[
+    Path | None,
+    typer.Option("--library", metavar="FILE", help="Technologies of your own, as YAML."),
+]
+
+
+def library_given(path: Path | None) -> TechnologyLibrary:
+    """Return the technologies that ``--library`` adds to, or those shipped."""
+    from crosstack.io.technology import read_library, shipped
+
+    if path is None:
+        return shipped()
+    from crosstack.io.files import read_text
+
+    return read_library(read_text(path), str(path))
+
+
+@chip_app.command("generate")
+def generate_(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A chip file, or DeepFlow hardware YAML.")
+    ],
+    rules: Annotated[
+        str,
+        typer.Option(
+            "--rules",
+            metavar="NAME",
+            help="crosstack (default), deepflow-paper, deepflow-2025 or deepflow-2021.",
+        ),
+    ] = "crosstack",
+    library: Library = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="PATH=VALUE",
+            help="Change a field before the file is checked, e.g. `node=N3`. May be repeated.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="OUT", help="Save the machine as native YAML."),
+    ] = None,
+) -> None:
+    """Fill a chip from its area, power and edge, and say what binds each component.
+
+    With -o, the machine that the chips make is saved for `crosstack map` (`--system` of
+    `crosstack generate` takes it).
+
+    Example: `crosstack chip generate examples/chips/n5_hbm3.yaml --set node=N3 -o system.yaml`
+    """
+    from crosstack.chip.generated import generate
+    from crosstack.chip.generator_rules import generator_rules_named
+    from crosstack.io.native import write_system
+    from crosstack.report.chip_text import chip_tables
+    from crosstack.system.generated import generated_system
+
+    check_outputs(file, {"--output": output})
+    if output is not None:
+        check_suffix("--output", output, YAML_SUFFIXES)
+    with options_named({"rules": "--rules"}):
+        chosen = generator_rules_named(rules)
+    described = _described(file, library, set_ or [])
+    with in_file(file):
+        chip = generate(described.template, described.budget, chosen)
+    text = ""
+    if output is not None:
+        with in_file(file):
+            system = generated_system(
+                chip.hierarchy,
+                chips_per_package=described.chips_per_package,
+                n_packages=described.n_packages,
+                intra_kind=described.intra_kind,
+                inter_kind=described.inter_kind,
+                power=sum(part.power for part in chip.components),
+            )
+        text = write_system(system)
+    show(chip_tables(chip))
+    if output is not None:
+        write((output, text), note="; it takes a workload, see crosstack generate --system")
+
+
+def _described(file: Path, library: Path | None, set_: list[str]) -> ChipDescription:
+    from crosstack.io import deepflow
+    from crosstack.io.chip_file import ChipDescription, read_chip
+    from crosstack.io.files import read_text
+    from crosstack.io.yaml_tree import parse_yaml
+    from crosstack.system.system import DimensionKind
+
+    text = read_text(file)
+    with in_file(file):
+        tree = parse_yaml(text)
+    if not deepflow.looks_like(tree):
+        return read_chip(text, str(file), set_, library_given(library))
+    hardware = deepflow.read_hardware(text, str(file), set_)
+    return ChipDescription(
+        template=hardware.template,
+        budget=hardware.budget,
+        chips_per_package=hardware.system.num_devices_per_node,
+        n_packages=hardware.system.num_nodes,
+        intra_kind=DimensionKind.RING,
+        inter_kind=DimensionKind.SWITCH,
+    )

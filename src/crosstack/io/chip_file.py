@@ -1,0 +1,320 @@
+"""crosstack's own chip file: what a chip is made of and what it may take, as YAML.
+
+The shortest file names a memory, an area and a power; everything else has the value that the
+public tool gives an NVIDIA V100 (``deepflow_code``, configs/v100.yaml of 2021): its units and
+memories, scaled to the node, and the shares of its area, power and edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Annotated, Any
+
+from pydantic import model_validator
+
+from crosstack.chip.budget import Budget
+from crosstack.chip.hierarchy import Dataflow, Scope
+from crosstack.chip.template import ChipTemplate, ComputePart, DramPart, LinkPart, SramPart
+from crosstack.errors import InputError, Problem
+from crosstack.io.files import in_file
+from crosstack.io.native.overrides import override_freely
+from crosstack.io.native.problems import collecting, unknown_field, validate
+from crosstack.io.native.schema import (
+    Bandwidth,
+    Bytes,
+    BytesAboveZero,
+    Count,
+    FileModel,
+    Frequency,
+    Seconds,
+    Share,
+    Text,
+    Watts,
+    one_of,
+    quantity,
+    shown,
+)
+from crosstack.io.technology import TechnologyLibrary, shipped
+from crosstack.io.yaml_tree import parse_yaml
+from crosstack.system.system import DimensionKind
+from crosstack.technology.scaling import Scaling, scaled_sram, scaled_unit, steps_between
+
+__all__ = ["ChipDescription", "read_chip"]
+
+Area = Annotated[float, quantity("m^2", above_zero=True)]
+SharedOut = Annotated[float, quantity("1")]
+
+
+class _NamedModel(FileModel):
+    """A mapping that its first field alone may stand for."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, value: Any) -> Any:
+        return {next(iter(cls.model_fields)): value} if isinstance(value, str) else value
+
+
+class LevelFile(FileModel):
+    """A level of on-chip memory; see `crosstack.chip.template.SramPart`."""
+
+    name: Text
+    sram: Text
+    scope: Annotated[Scope, one_of(Scope)]
+    utilization: Share = 1.0
+    capacity: BytesAboveZero | None = None
+    bandwidth: Bandwidth | None = None
+    line_size: BytesAboveZero = 1.0
+
+
+class MemoryFile(_NamedModel):
+    """Main memory; see `crosstack.chip.template.DramPart`."""
+
+    dram: Text
+    name: Text = "DRAM"
+    utilization: Share = 1.0
+    capacity: BytesAboveZero | None = None
+    bandwidth: Bandwidth | None = None
+    stacks: Count | None = None
+    line_size: BytesAboveZero = 1.0
+
+
+class LinkFile(_NamedModel):
+    """Links; see `crosstack.chip.template.LinkPart`. ``kind`` is the network they make."""
+
+    link: Text
+    neighbours: Count = 1
+    utilization: Share = 1.0
+    kind: Annotated[DimensionKind, one_of(DimensionKind)] | None = None
+
+
+class SharesFile(FileModel):
+    """Shares of the chip's area, of the power and of the perimeter, by component."""
+
+    area: dict[str, SharedOut] | None = None
+    power: dict[str, SharedOut] | None = None
+    edge: dict[str, SharedOut] | None = None
+
+
+# configs/v100.yaml of deepflow_code, release of 2021.
+_LEVELS = [
+    LevelFile(name="registers", sram="sram_registers", scope="unit"),  # type: ignore[arg-type]
+    LevelFile(name="L1", sram="sram_l1", scope="bundle"),  # type: ignore[arg-type]
+    LevelFile(name="L2", sram="sram_l2", scope="chip", utilization=0.45),  # type: ignore[arg-type]
+]
+_SHARES: dict[str, dict[str, float]] = {
+    "area": {"compute": 0.3, "registers": 0.022, "L1": 0.0103, "L2": 0.08062, "DRAM": 0.0248,
+             "inter": 0.1},
+    "power": {"compute": 0.3745, "registers": 0.3022, "L1": 0.1041, "L2": 0.008, "DRAM": 0.16,
+              "inter": 0.00935},
+    "edge": {"DRAM": 0.5, "inter": 0.5},
+}  # fmt: skip
+
+
+class ChipFile(FileModel):
+    """A whole chip file."""
+
+    name: Text | None = None
+    technology: dict[str, Any] | None = None
+    node: Text = "N12"
+    scaling: Annotated[Scaling, one_of(Scaling)] = Scaling.FOUNDRY
+    unit: Text = "tensor_core_v100"
+    units_per_bundle: Count = 8
+    dataflow: Annotated[Dataflow, one_of(Dataflow)] = Dataflow.BEST
+    utilization: Share = 0.85
+    bundles: Count | None = None
+    frequency: Frequency | None = None
+    levels: list[LevelFile] = _LEVELS
+    memory: MemoryFile
+    intra: LinkFile | None = None
+    inter: LinkFile | None = LinkFile(link="board_serdes", utilization=0.96)
+    substrate: Text = "interposer"
+    chip_area: Area
+    package_area: Area | None = None
+    power: Watts
+    shares: SharesFile | None = None
+    chips_per_package: Count = 1
+    packages: Count = 1
+    launch_overhead: Seconds = 9e-6
+    word: Bytes = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChipDescription:
+    """A chip file's template and budget, and the machine that its chips make."""
+
+    template: ChipTemplate
+    budget: Budget
+    chips_per_package: int
+    n_packages: int
+    intra_kind: DimensionKind
+    inter_kind: DimensionKind
+
+
+def read_chip(
+    text: str,
+    source: str,
+    overrides: Sequence[str] = (),
+    library: TechnologyLibrary | None = None,
+) -> ChipDescription:
+    """Return what a chip file describes.
+
+    Parameters
+    ----------
+    text : str
+        YAML.
+    source : str
+        What to call the file in errors, and its chip if it has no name.
+    overrides : sequence of str
+        ``path=value``, e.g. ``node=N3``.
+    library : TechnologyLibrary or None
+        Where names are looked up; None: what comes with crosstack. The file's own section
+        ``technology`` goes on top.
+
+    Raises
+    ------
+    InputError
+        With every problem found: ``FILE: path: what is wrong``.
+    """
+    try:
+        tree = parse_yaml(text)
+        if not isinstance(tree, dict):
+            allowed = f"a mapping of {', '.join(ChipFile.model_fields)}"
+            raise InputError(Problem("", f"got {shown(tree)}; allowed: {allowed}."))
+        problems: list[Problem] = []
+        file = validate(ChipFile, override_freely(tree, overrides), "", problems)
+        if file is None:
+            raise InputError(problems)
+        return _describe(file, library or shipped(), PurePath(source).stem)
+    except InputError as error:
+        raise in_file(error, source) from None
+
+
+def _describe(file: ChipFile, library: TechnologyLibrary, name: str) -> ChipDescription:
+    if file.technology is not None:
+        library = library.with_entries(file.technology, "technology")
+    problems: list[Problem] = []
+    parts = _parts(file, library, problems)
+    if problems:
+        raise InputError(problems)
+    compute, srams, dram, intra, inter, largest = parts
+    template = ChipTemplate(
+        compute=compute,
+        srams=tuple(srams),
+        dram=dram,
+        intra=intra,
+        inter=inter,
+        launch_overhead=file.launch_overhead,
+        word=file.word,
+        name=file.name or name,
+    )
+    package = largest if file.package_area is None else file.package_area
+    if package > largest:
+        message = (
+            f"got {package * 1e6:g} mm^2; allowed: up to {largest * 1e6:g} mm^2, the largest "
+            f'"{file.substrate}" that is made.'
+        )
+        raise InputError(Problem("package_area", message))
+    return ChipDescription(
+        template=template,
+        budget=_budget(file, template, package),
+        chips_per_package=file.chips_per_package,
+        n_packages=file.packages,
+        intra_kind=_kind(file.intra, DimensionKind.RING),
+        inter_kind=_kind(file.inter, DimensionKind.SWITCH),
+    )
+
+
+def _kind(file: LinkFile | None, default: DimensionKind) -> DimensionKind:
+    return default if file is None or file.kind is None else file.kind
+
+
+def _parts(file: ChipFile, library: TechnologyLibrary, problems: list[Problem]) -> Any:
+    """Return compute, srams, dram, intra, inter and the largest package; problems grow."""
+    compute = dram = None
+    links: dict[str, LinkPart | None] = {"intra": None, "inter": None}
+    srams: list[SramPart] = []
+    largest = 0.0
+    with collecting(problems, ""):
+        steps_between(library.nodes(), file.node, file.node, file.scaling)  # is the node known?
+    known = not problems
+    with collecting(problems, "substrate"):
+        substrate = library.substrate(file.substrate)
+        largest = substrate.maximum_area
+        with collecting(problems, "memory"):
+            dram = DramPart(
+                name=file.memory.name,
+                technology=substrate.carry_memory(library.dram(file.memory.dram)),
+                utilization=file.memory.utilization,
+                capacity=file.memory.capacity,
+                bandwidth=file.memory.bandwidth,
+                n_stacks=file.memory.stacks,
+                line_size=file.memory.line_size,
+            )
+    with collecting(problems, "unit"):
+        unit, node = library.unit(file.unit)
+        if known:
+            steps = steps_between(library.nodes(), node, file.node, file.scaling)
+            compute = ComputePart(
+                unit=scaled_unit(unit, steps),
+                units_per_bundle=file.units_per_bundle,
+                dataflow=file.dataflow,
+                utilization=file.utilization,
+                n_bundles=file.bundles,
+                frequency=file.frequency,
+            )
+    for i, level in enumerate(file.levels):
+        with collecting(problems, f"levels[{i}].sram"):
+            sram, node = library.sram(level.sram)
+            if known:
+                steps = steps_between(library.nodes(), node, file.node, file.scaling)
+                srams.append(
+                    SramPart(
+                        name=level.name,
+                        technology=scaled_sram(sram, steps),
+                        scope=level.scope,
+                        utilization=level.utilization,
+                        capacity=level.capacity,
+                        bandwidth=level.bandwidth,
+                        line_size=level.line_size,
+                    )
+                )
+    for name, link in (("intra", file.intra), ("inter", file.inter)):
+        if link is not None:
+            with collecting(problems, f"{name}.link"):
+                technology = library.link(link.link)
+                if name == "intra" and not problems:
+                    technology = substrate.carry_link(technology)
+                links[name] = LinkPart(
+                    technology=technology,
+                    n_neighbours=link.neighbours,
+                    utilization=link.utilization,
+                )
+    return compute, srams, dram, links["intra"], links["inter"], largest
+
+
+def _budget(file: ChipFile, template: ChipTemplate, package_area: float) -> Budget:
+    given = file.shares.given() if file.shares is not None else {}
+    shares = {kind: given.get(kind) or default for kind, default in _SHARES.items()}
+    components = template.components
+    problems = [
+        Problem(f"shares.{kind}.{name}", unknown_field(name, components))
+        for kind, parts in given.items()
+        for name in parts or {}
+        if name not in components
+    ]
+    if problems:
+        raise InputError(problems)
+    known = {
+        kind: {name: share for name, share in parts.items() if name in components}
+        for kind, parts in shares.items()
+    }
+    return Budget(
+        package_area=package_area,
+        chip_area=file.chip_area,
+        power=file.power,
+        areas={name: share * file.chip_area for name, share in known["area"].items()},
+        powers={name: share * file.power for name, share in known["power"].items()},
+        edges=known["edge"],
+    )

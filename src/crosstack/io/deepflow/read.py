@@ -1,0 +1,188 @@
+"""Reads DeepFlow's YAML: text, tree, overrides, one form, shape, records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any
+
+from crosstack.errors import InputError, Problem
+from crosstack.io.deepflow.hardware import DeepflowHardware, hardware_of
+from crosstack.io.deepflow.schema import MODES, HardwareFile, ModelFile
+from crosstack.io.files import in_file
+from crosstack.io.native.overrides import override_freely
+from crosstack.io.native.problems import unknown_field, validate
+from crosstack.io.native.schema import shown
+from crosstack.io.yaml_tree import parse_yaml
+
+__all__ = ["looks_like", "read_hardware", "read_model"]
+
+
+def looks_like(tree: object) -> bool:
+    """Return whether a parsed YAML file is one of DeepFlow's."""
+    return isinstance(tree, dict) and bool({"tech_param", "model_param"} & tree.keys())
+
+
+def read_hardware(text: str, source: str, overrides: Sequence[str] = ()) -> DeepflowHardware:
+    """Return what a hardware file holds, in the form of 2025 or of 2020 and 2021.
+
+    Parameters
+    ----------
+    text : str
+        The file's text.
+    source : str
+        What to call the file in errors, and its chip after.
+    overrides : sequence of str
+        ``path=value``, e.g. ``power_breakdown.core=120``; null takes a field out.
+
+    Raises
+    ------
+    InputError
+        With every problem found: ``FILE: path: what is wrong``.
+
+    Notes
+    -----
+    Prefixes are binary: ``4 GB`` is 4 GiB, bandwidths included. In the older form areas and
+    powers are shares of ``proc_chip_area_budget`` and ``TDP``; the perimeter is shares in both.
+    """
+    try:
+        tree = _tree(text, overrides)
+        form = 2021 if _is_old(tree) else 2025
+        model = _model(tree.pop("model_param"), "LSTM") if "model_param" in tree else None
+        n_devices = None
+        if form == 2021:
+            n_devices = _workers(tree)
+            tree = _modern(tree)
+        _require_known(tree, HardwareFile.model_fields)
+        problems: list[Problem] = []
+        file = validate(HardwareFile, tree, "", problems)
+        if file is None:
+            raise InputError(problems)
+        name = PurePath(source).stem
+        return hardware_of(file, form=form, n_devices=n_devices, model=model, name=name)
+    except InputError as error:
+        raise in_file(error, source) from None
+
+
+def read_model(text: str, source: str, overrides: Sequence[str] = ()) -> ModelFile:
+    """Return the model of a model file (2025), or of a single file (2020, 2021: an LSTM).
+
+    Raises
+    ------
+    InputError
+        With every problem found: ``FILE: path: what is wrong``.
+    """
+    try:
+        tree = _tree(text, overrides)
+        if "model_param" not in tree:
+            raise InputError(Problem("model_param", "required, but missing."))
+        return _model(tree["model_param"], "LSTM" if _is_old(tree) else None)
+    except InputError as error:
+        raise in_file(error, source) from None
+
+
+def _tree(text: str, overrides: Sequence[str]) -> dict[str, Any]:
+    tree = parse_yaml(text)
+    if not isinstance(tree, dict):
+        raise InputError(Problem("", f"got {shown(tree)}; allowed: a DeepFlow file."))
+    if overrides:
+        tree = override_freely(tree, overrides)
+    # A level or an optional number that is null is not there.
+    return {name: _given(section) for name, section in tree.items()}
+
+
+def _given(tree: Any) -> Any:
+    if not isinstance(tree, dict):
+        return tree
+    return {name: _given(value) for name, value in tree.items() if value is not None}
+
+
+def _section(tree: dict[str, Any], name: str) -> dict[str, Any]:
+    section = tree.get(name, {})
+    return section if isinstance(section, dict) else {}
+
+
+def _is_old(tree: dict[str, Any]) -> bool:
+    """Return whether the areas of a file are shares: the releases of 2020 and 2021."""
+    return "node_area_budget" in _section(tree, "area_breakdown") or "num_workers" in _section(
+        tree, "system_hierarchy"
+    )
+
+
+def _require_known(tree: dict[str, Any], allowed: Any) -> None:
+    unknown = [name for name in tree if name not in allowed]
+    if unknown:
+        raise InputError(Problem(name, unknown_field(name, allowed)) for name in unknown)
+
+
+def _model(section: object, default: str | None) -> ModelFile:
+    given = dict(section) if isinstance(section, dict) else {}
+    mode = given.get("mode", default)
+    if mode not in MODES:
+        raise InputError(
+            Problem("model_param.mode", f"got {shown(mode)}; allowed: {', '.join(MODES)}.")
+        )
+    if mode == "LLM":  # either is optional, and null is how a file leaves it out
+        given = {"ffn_dim": None, "ffn_mult": None} | given
+    problems: list[Problem] = []
+    model = validate(MODES[mode], given, "model_param", problems)
+    if model is None:
+        raise InputError(problems)
+    return model
+
+
+def _workers(tree: dict[str, Any]) -> int | None:
+    workers = _section(tree, "system_hierarchy").get("num_workers")
+    return workers if isinstance(workers, int) and workers > 0 else None
+
+
+# What the release of 2025 renamed.
+_RENAMED = {
+    ("area_breakdown", "node_area_budget"): "device_area_budget",
+    ("system_hierarchy", "num_nodes_per_wafer"): "num_devices_per_node",
+    ("network_topology", "inter_wafer"): "inter_node",
+    ("network_topology", "intra_wafer"): "intra_node",
+}
+
+
+def _modern(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return a file of 2020 or 2021 in the form of 2025."""
+    new = {
+        name: {_RENAMED.get((name, key), key): value for key, value in section.items()}
+        if isinstance(section, dict)
+        else section
+        for name, section in tree.items()
+    }
+    technology = _section(new, "tech_param")
+    core = _section(technology, "core")
+    if "FMA_width" in core:
+        width = core.pop("FMA_width")
+        core |= {"FMA_d1": width, "FMA_d2": width}
+    system = _section(new, "system_hierarchy")
+    if "num_workers" in system:
+        workers, inside = system.pop("num_workers"), system.get("num_devices_per_node", 1)
+        whole = isinstance(workers, int) and isinstance(inside, int) and inside > 0
+        system["num_nodes"] = math.ceil(workers / inside) if whole else workers
+    area, power = _section(new, "area_breakdown"), _section(new, "power_breakdown")
+    kept = ("device_area_budget", "proc_chip_area_budget")
+    new["area_breakdown"] = _absolute(area, area.get("proc_chip_area_budget"), kept)
+    new["power_breakdown"] = _absolute(power, power.get("TDP"), ("TDP",))
+    return new
+
+
+def _absolute(tree: dict[str, Any], whole: object, kept: tuple[str, ...]) -> dict[str, Any]:
+    """Return shares as parts of ``whole``; what is no number is left for the check of shapes."""
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            found[name] = _absolute(value, whole, kept)
+        elif name in kept or not _is_number(value) or not _is_number(whole):
+            found[name] = value
+        else:
+            found[name] = value * whole
+    return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,94 @@
+"""What a DeepFlow file says about parallelism, machine and model, as records to predict with."""
+
+from __future__ import annotations
+
+from crosstack.chip.hierarchy import ChipHierarchy
+from crosstack.errors import InputError, Problem
+from crosstack.evaluate.cluster import Cluster, Derate
+from crosstack.evaluate.predict import Step
+from crosstack.io.deepflow.hardware import DeepflowHardware
+from crosstack.io.deepflow.schema import GemmFile, LstmFile, ModelFile
+from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy
+from crosstack.workload.lstm import LstmModel
+from crosstack.workload.product import Product
+from crosstack.workload.transformer_training import TransformerTraining
+
+__all__ = ["cluster_of", "strategy_of", "workload_of"]
+
+CR_TYPE = 1  # of kp_hidden_type; 2 is RC, -1 none
+
+
+def strategy_of(hardware: DeepflowHardware) -> Strategy:
+    """Return the strategy of a hardware file; that of its hidden layer stands for all layers.
+
+    Raises
+    ------
+    InputError
+        If CR is asked for with a second degree.
+    """
+    schedule = hardware.schedule
+    kp1 = schedule.kp1 or schedule.kp_hidden_dim1
+    kp2 = schedule.kp2 or schedule.kp_hidden_dim2
+    is_cr = schedule.t == "CR" or (schedule.t is None and schedule.kp_hidden_type == CR_TYPE)
+    if is_cr and kp2 > 1:
+        raise InputError(Problem("scheduling_param.kp2", f"got {kp2}; allowed: 1 under CR."))
+    return Strategy(
+        split=KernelSplit.CR if is_cr and kp1 > 1 else KernelSplit.RC,
+        kp1=kp1,
+        kp2=kp2,
+        dp=schedule.dp or 1,
+        lp=schedule.lp or 1,
+    )
+
+
+def cluster_of(hardware: DeepflowHardware, chip: ChipHierarchy) -> Cluster:
+    """Return the machine of a hardware file around its generated chip.
+
+    Derates and what crosses nodes are those the file states, not those of a placement.
+    """
+    system = hardware.system
+    derate = Derate(inside=system.intra_derate, between=system.inter_derate)
+    crosses = {
+        ParallelDimension.KP1: system.kp1_inter,
+        ParallelDimension.KP2: system.kp2_inter,
+        ParallelDimension.DP: system.dp_inter,
+        ParallelDimension.LP: system.lp_inter,
+    }
+    return Cluster(
+        chip=chip,
+        chips_per_package=system.num_devices_per_node,
+        packages=system.num_nodes,
+        crossing=frozenset(dimension for dimension, found in crosses.items() if found),
+        derates=(derate, derate, derate, derate),
+    )
+
+
+def workload_of(model: ModelFile) -> Step:
+    """Return what a model file describes; raises `InputError` where its numbers do not fit."""
+    if isinstance(model, GemmFile):
+        return Product(m=model.M, k=model.K, n=model.N)
+    if isinstance(model, LstmFile):
+        return LstmModel(
+            batch=model.batch_size,
+            sequence=model.seq_len,
+            vocabulary=model.vocab_size,
+            layers=model.num_layers,
+            width=model.layer_size,
+            gates=model.num_gates,
+            projection=model.projection,
+        )
+    if model.ffn_mult is not None:
+        feed_forward = round(model.ffn_mult * model.hidden_dim)
+    elif model.ffn_dim is not None:
+        feed_forward = model.ffn_dim
+    else:
+        raise InputError(Problem("model_param.ffn_dim", "required where ffn_mult is left out."))
+    return TransformerTraining(
+        batch=model.batch_size,
+        sequence=model.seq_len,
+        layers=model.num_layers,
+        hidden=model.hidden_dim,
+        heads=model.num_heads,
+        feed_forward=feed_forward,
+        vocabulary=model.vocab_size,
+    )

@@ -1,0 +1,76 @@
+"""A graph transformed step by step, as a picture: one panel a step, cross edges in colour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crosstack.mapping.transform import EdgeKind, SuperGraph
+from crosstack.report.drawing import Canvas, standalone
+
+__all__ = ["transform_svg"]
+
+MARGIN = 24.0
+NAMES = 110.0
+DOT = 16.0
+ROW = 34.0
+GAP = 60.0
+MOST_NODES = 3000  # of a panel; larger steps are named, not drawn
+BEND = 9.0
+_CLASSES = {
+    EdgeKind.DATA: "xs-lane",
+    EdgeKind.STAGE: "xs-lp",
+    EdgeKind.REPLICA: "xs-dp",
+    EdgeKind.ROW: "xs-kp1",
+    EdgeKind.COLUMN: "xs-kp2",
+}
+
+
+def transform_svg(steps: Sequence[SuperGraph], title: str) -> str:
+    """Return the steps side by side: a row for each kernel, a dot for each of its shards."""
+    rows: dict[str, int] = {}
+    for node in steps[0].nodes:
+        rows.setdefault(node.kernel, len(rows))
+    page = Canvas()
+    page.text(MARGIN, 32, title, size=18, cls="xs-ink xs-strong")
+    x = MARGIN
+    for kind, cls in _CLASSES.items():
+        page.line(((x, 51), (x + 22, 51)), cls)
+        page.text(x + 28, 55, kind.value, cls="xs-muted")
+        x += 80
+    top = 104.0
+    for name, row in rows.items():
+        page.text(MARGIN, top + row * ROW + 4, name, cls="xs-ink", width=NAMES - 8)
+    left = MARGIN + NAMES
+    for step in steps:
+        page.text(left, 84, step.title, size=12, cls="xs-ink xs-strong")
+        if len(step.nodes) > MOST_NODES:
+            page.text(left, top, f"{len(step.nodes):,} nodes: too many to draw", cls="xs-muted")
+            left += 220 + GAP
+            continue
+        width = _panel(page, step, rows, left, top)
+        left += max(width, 130.0) + GAP
+    height = top + ROW * len(rows) + MARGIN
+    return standalone(page, max(left, 5 * 80 + 2 * MARGIN), height, title, own=True)
+
+
+def _panel(page: Canvas, step: SuperGraph, rows: dict[str, int], left: float, top: float) -> float:
+    """Draw one step; return its width."""
+    places = []
+    seen: dict[str, int] = {}
+    for node in step.nodes:
+        column = seen.get(node.kernel, 0)
+        seen[node.kernel] = column + 1
+        places.append((left + DOT * column + DOT / 2, top + rows[node.kernel] * ROW))
+    for edge in step.edges:
+        (x0, y0), (x1, y1) = places[edge.source], places[edge.target]
+        cls = _CLASSES[edge.kind]
+        if y0 == y1:
+            bend = BEND + 0.12 * abs(x1 - x0)
+            page.path(
+                f"M{x0:.1f} {y0:.1f} Q{(x0 + x1) / 2:.1f} {y0 + bend:.1f} {x1:.1f} {y1:.1f}", cls
+            )
+        else:
+            page.line(((x0, y0), (x1, y1)), cls)
+    for node, (x, y) in zip(step.nodes, places, strict=True):
+        page.box(x - 4, y - 4, 8, 8, "xs-fs" if node.stage % 2 == 0 else "xs-bs", 2)
+    return DOT * max(seen.values())

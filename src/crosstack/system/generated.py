@@ -1,0 +1,74 @@
+"""The system around a generated chip: its memory, its links and how many of it there are."""
+
+from __future__ import annotations
+
+from crosstack.chip.generated import as_chip
+from crosstack.chip.hierarchy import ChipHierarchy, Link
+from crosstack.errors import InputError, Problem, require_whole
+from crosstack.system.system import Dimension, DimensionKind, Memory, System
+
+__all__ = ["generated_system"]
+
+
+def generated_system(
+    hierarchy: ChipHierarchy,
+    *,
+    chips_per_package: int = 1,
+    n_packages: int = 1,
+    intra_kind: DimensionKind = DimensionKind.RING,
+    inter_kind: DimensionKind = DimensionKind.SWITCH,
+    power: float = 0.0,
+    price: float = 0.0,
+) -> System:
+    """Return ``n_packages`` packages of equal chips, joined by the chips' own links.
+
+    Parameters
+    ----------
+    hierarchy : ChipHierarchy
+        One chip.
+    chips_per_package, n_packages : int
+        How many. [1]
+    intra_kind, inter_kind : DimensionKind
+        How chips are joined inside a package, and between packages.
+    power, price : float
+        Of one chip with its memory and links. [W], [USD]
+
+    Raises
+    ------
+    InputError
+        If several chips are to be joined by links without bandwidth: says what to give them.
+    """
+    require_whole("chips_per_package", chips_per_package)
+    require_whole("n_packages", n_packages)
+    levels = (
+        ("intra", chips_per_package, hierarchy.intra, intra_kind),
+        ("inter", n_packages, hierarchy.inter, inter_kind),
+    )
+    network = [_dimension(name, size, link, kind) for name, size, link, kind in levels if size > 1]
+    if not network:
+        # A system has a network; that of one chip carries nothing, whatever its bandwidth.
+        alone = hierarchy.main_memory.bandwidth
+        network = [Dimension(kind=DimensionKind.RING, size=1, bandwidth=alone)]
+    memory = hierarchy.main_memory
+    return System(
+        chip=as_chip(hierarchy, power=power, price=price),
+        memory=Memory(bandwidth=memory.bandwidth, capacity=memory.capacity, name=memory.name),
+        network=tuple(network),
+        n_chips=chips_per_package * n_packages,
+        name=hierarchy.name,
+    )
+
+
+def _dimension(name: str, size: int, link: Link | None, kind: DimensionKind) -> Dimension:
+    if link is None or link.bandwidth <= 0:
+        message = (
+            f"{size} chips are to be joined, but the {name} links have no bandwidth; give {name} "
+            "area, power and a share of the edge."
+        )
+        raise InputError(Problem(name, message))
+    return Dimension(
+        kind=kind,
+        size=size,
+        bandwidth=link.bandwidth,
+        latency=link.latency,
+    )

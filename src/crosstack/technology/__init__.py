@@ -1,0 +1,26 @@
+"""Technology: what silicon, memory and wires can do, before any chip is drawn."""
+
+from crosstack.technology.dram import DramTechnology
+from crosstack.technology.links import LinkTechnology
+from crosstack.technology.logic import ComputeUnit
+from crosstack.technology.scaling import LogicNode, Scaling, scaled_sram, scaled_unit, steps_between
+from crosstack.technology.sram import SramTechnology
+from crosstack.technology.substrates import Substrate
+from crosstack.technology.voltage import OperatingPoint, Supply, operating_point, relative_rate
+
+__all__ = [
+    "ComputeUnit",
+    "DramTechnology",
+    "LinkTechnology",
+    "LogicNode",
+    "OperatingPoint",
+    "Scaling",
+    "SramTechnology",
+    "Substrate",
+    "Supply",
+    "operating_point",
+    "relative_rate",
+    "scaled_sram",
+    "scaled_unit",
+    "steps_between",
+]

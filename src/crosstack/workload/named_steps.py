@@ -1,0 +1,65 @@
+"""Models whose training step can be predicted by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from crosstack.errors import InputError, Problem, nearest
+from crosstack.workload.lstm import LstmModel
+from crosstack.workload.transformer_training import TransformerTraining
+
+__all__ = ["STEPS", "step_named"]
+
+
+def _gpt(layers: int, hidden: int, heads: int, batch: int, name: str) -> TransformerTraining:
+    return TransformerTraining(
+        batch=batch,
+        sequence=2048,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        feed_forward=4 * hidden,
+        vocabulary=51200,
+        name=name,
+    )
+
+
+# Transformers: korthikanti2023reducing, table 3, and its sequence and vocabulary; one sequence a
+# replica and microbatch is the batch of its measurements over the pipeline. The LSTM:
+# ardalani2022deepflow's language model as configured in deepflow_code,
+# and the smaller one of its recorded runs.
+STEPS: dict[str, LstmModel | TransformerTraining] = {
+    "gpt-22b": _gpt(48, 6144, 64, 4, "GPT 22B"),
+    "gpt3-175b": _gpt(96, 12288, 96, 64, "GPT-3 175B"),
+    "gpt-530b": _gpt(105, 20480, 128, 280, "GPT 530B"),
+    "gpt-1t": _gpt(128, 25600, 160, 512, "GPT 1T"),
+    "lstm-lm": LstmModel(
+        batch=2000, sequence=20, vocabulary=800_000, layers=2, width=19968, projection=2048,
+        name="LSTM language model",
+    ),
+    "lstm-lm-40k": LstmModel(
+        batch=2048, sequence=20, vocabulary=40_000, layers=2, width=4096, projection=2048,
+        name="LSTM language model, 40 000 words",
+    ),
+}  # fmt: skip
+
+
+def step_named(
+    name: str, *, batch: int | None = None, sequence: int | None = None
+) -> LstmModel | TransformerTraining:
+    """Return the model called ``name``, with its batch or sequence changed where they are given.
+
+    Raises
+    ------
+    InputError
+        If there is none; names the nearest.
+    """
+    if name not in STEPS:
+        close = nearest(name, STEPS, 1)
+        hint = f' Did you mean "{close[0]}"?' if close else ""
+        allowed = ", ".join(STEPS)
+        message = f'no model is called "{name[:60]}".{hint} Allowed: {allowed}.'
+        raise InputError(Problem("model", message))
+    step = STEPS[name]
+    step = step if batch is None else replace(step, batch=batch)
+    return step if sequence is None else replace(step, sequence=sequence)
