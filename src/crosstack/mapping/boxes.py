@@ -104,6 +104,7 @@ class Boxes:
     tables: dict[object, IdealTables | None] = field(default_factory=dict)
     options: dict[tuple[int, int], tuple[Plan, Options]] = field(default_factory=dict)
     useful_tiles: dict[int, list[int]] = field(default_factory=dict)
+    kept_axes: dict[object, Domains] = field(default_factory=dict)
     fewest_bytes: float | None = None
     plans_made: int = 0
     left_bound: float = math.inf
@@ -168,6 +169,13 @@ class Boxes:
 
     def _of_fewest_bytes(self, domains: Domains, options: Options) -> Domains:
         """Keep the axes that some sharding of fewest bytes uses."""
+        # Most numbers of tiles move the same bytes.
+        key = domains, options.bytes_moved.tobytes(), options.edge_bytes.tobytes()
+        if key not in self.kept_axes:
+            self.kept_axes[key] = self._found_fewest_bytes(domains, options)
+        return self.kept_axes[key]
+
+    def _found_fewest_bytes(self, domains: Domains, options: Options) -> Domains:
         edges = (self.arrays.source, self.arrays.target, options.edge_bytes)
         found = eliminate(domains, options.bytes_moved, edges)
         limit = found.bound * (1 + PROOF)

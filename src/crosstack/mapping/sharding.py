@@ -181,8 +181,9 @@ _Edges = tuple[Ints, Ints, Floats]
 
 def _edge_tables(domains: Sequence[Sequence[int]], edges: _Edges) -> list[_Table]:
     summed: dict[tuple[int, int], Floats] = {}
+    rows = [np.array(domain, dtype=np.intp)[:, None] for domain in domains]
     for source, target, cost in zip(edges[0].tolist(), edges[1].tolist(), edges[2], strict=True):
-        values = cost[np.ix_(list(domains[source]), list(domains[target]))]
+        values = cost[rows[source], rows[target].T]
         key = (source, target) if source < target else (target, source)
         values = values if source < target else values.T
         summed[key] = summed[key] + values if key in summed else values
