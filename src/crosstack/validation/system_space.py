@@ -1,9 +1,7 @@
 """DFModel's design space: 80 systems of 1,024 chips, each with four workloads.
 
-Chips, memories, links, prices and powers are those of the public tool's setups (``dfmodel_code``);
-the paper (``ko2025dfmodel``, section VI.C) names other bandwidths. The setups and logs that are
-known tell most of what a point is; what they leave open is inferred from the paper's own ratios, or
-assumed, and said so in `SETTINGS`.
+Everything is as in the public tool's setups (``dfmodel_code``, E2; ``*/DSE/system/``); the paper
+(``ko2025dfmodel``, section VI.C) names other bandwidths.
 """
 
 from __future__ import annotations
@@ -79,17 +77,17 @@ NOMINAL_PEAK = {"h100": 993e12, "tpu_v4": 275e12, "sn30": 614e12, "wse_2": 7500e
 
 SETTINGS = """\
 - Transformer: 8 chips tensor parallel on the named link, 128 pipeline stages (3-D: 64 stages, 2
-  copies) on links of 50 GB/s; H100 and TPU kernel by kernel, SN30 in six partitions, WSE-2 in one;
-  the TPU counts cycles, the others 90 % of their peak; sharded as most logs are, with four
-  all-reduces. Another sharding moves as few bytes in less time: free, the published ratios change.
-- Recommendation model: DLRM-A of 793 billion parameters, layers of 6,750 (found from the printed
-  work); 32 x 32 chips, 8 x 8 x 16 in 3-D, 8 x 128 where there is a switch; all links as named;
-  kernel by kernel, WSE-2 in one partition; 90 % of peak. The switched shape, WSE-2's partition and
-  the TPU's 90 % are inferred: with them, and not without, all twelve published ratios come out.
-- Fourier transform: 2^40 points; shapes and partitions as the recommendation model's. That of the
-  ring with a switch is inferred from the published cost efficiencies.
-- Factorisation: 5 x 2^20 rows in panels of 2,048, 64 panels of them, as in the one known setup,
-  which has 2^20 rows; 32 x 32 chips, or 4 x 8 x 32 in 3-D.
+  copies) on links of 50 GB/s; tiles of 2,048 tokens; sharded as most logs are, with four
+  all-reduces. (Another sharding moves as few bytes in less time; free, the ratios change.) One
+  setup, the TPU's 2-D torus with HBM and NVLink, counts cycles and leaves the tile free.
+- Recommendation model: DLRM-A of 793 billion parameters; 32 x 32 chips, 8 x 8 x 16 in 3-D, 8 x 128
+  where there is a switch; all links as named.
+- Fourier transform: 2^40 points; shapes as the recommendation model's. The H100 of a dragonfly has
+  half of its cores in these setups alone, and so here.
+- Factorisation: 2^20 rows, 64 of 512 panels of 2,048; on WSE-2 5 x 2^20 rows, 64 panels of 81,920;
+  32 x 32 chips, or 4 x 8 x 32 in 3-D; main memory without limit.
+- H100, TPU v4 and SN30 run kernel by kernel, but the SN30's transformer in six partitions; WSE-2
+  runs everything in one. Compute takes 90 % of its peak.
 """
 
 
@@ -108,6 +106,11 @@ class SpacePoint:
         return f"{self.workload}/{self.chip}/{self.topology}_{self.memory}_{self.link}"
 
 
+COUNTS_CYCLES = SpacePoint(
+    workload="llm", chip="tpu_v4", topology="2d_torus", memory="hbm", link="nvlink"
+)
+
+
 def design_space(workloads: Sequence[str] = WORKLOADS) -> list[SpacePoint]:
     """Return all points, workload by workload: 80 each."""
     names = {**AXES, "workload": tuple(workloads)}
@@ -124,8 +127,15 @@ def task_of(point: SpacePoint) -> Task:
     bandwidth, capacity, memory_power = MEMORIES[point.memory]
     speed, link_power = LINKS[point.link]
     transformer = point.workload == "llm"
-    counts_cycles = transformer and point.chip == "tpu_v4"
-    the_chip = chip(name, utilization=None if counts_cycles else 0.9, price=price, power=power)
+    the_chip = chip(
+        name,
+        utilization=None if point == COUNTS_CYCLES else 0.9,
+        price=price,
+        power=power,
+        sram=167772160.0 if (point.workload, point.chip) == ("hpl", "h100") else None,
+    )
+    if (point.workload, point.chip, point.topology) == ("fft", "h100", "dragonfly"):
+        the_chip = replace(the_chip, n_cores=the_chip.n_cores // 2)
     speeds, powers = [speed] * len(kinds), [link_power] * len(kinds)
     uses: tuple[Parallelism | None, ...] = (None,) * len(kinds)
     if transformer:
@@ -133,12 +143,12 @@ def task_of(point: SpacePoint) -> Task:
         speeds[1:], powers[1:] = [50.0] * (len(kinds) - 1), [0.052] * (len(kinds) - 1)
     machine = system(
         the_chip,
-        (bandwidth, capacity),
+        (bandwidth, None if point.workload == "hpl" else capacity),
         tuple(zip(kinds, _sizes(point), speeds, uses, strict=True)),
         link_power=tuple(powers),
         memory_power=memory_power,
     )
-    task = Task(workload=_workload(point.workload), system=machine, constraints=_given(point))
+    task = Task(workload=_workload(point), system=machine, constraints=_given(point))
     return given(task, axes(TRAINING_SHARDING, {18: 1})) if transformer else task
 
 
@@ -155,18 +165,21 @@ def _sizes(point: SpacePoint) -> tuple[int, ...]:
 
 def _given(point: SpacePoint) -> Constraints:
     unfused = Constraints(microbatch_size=1, kernel_by_kernel=True)
+    if point.workload == "llm" and point != COUNTS_CYCLES:
+        unfused = replace(unfused, tile_size=2048)
     if point.chip == "wse_2":
         return replace(unfused, kernel_by_kernel=False, max_partitions=1)
-    if point.workload == "llm":
-        if point.chip == "sn30":
-            return replace(unfused, kernel_by_kernel=False, max_partitions=6)
-        if point.chip == "h100":
-            return replace(unfused, tile_size=2048)
+    if point.workload == "llm" and point.chip == "sn30":
+        return replace(unfused, kernel_by_kernel=False, max_partitions=6)
     return unfused
 
 
+def _workload(point: SpacePoint) -> Workload:
+    return _made(point.workload, point.chip == "wse_2")
+
+
 @lru_cache(maxsize=8)
-def _workload(name: str) -> Workload:
+def _made(name: str, wafer: bool) -> Workload:
     if name == "llm":
         return gpt3_1t()
     if name == "dlrm":
@@ -174,6 +187,8 @@ def _workload(name: str) -> Workload:
             width=6750, n_bottom=10, n_top=10, n_tables=600, rows=14211469, embedding_size=93,
             samples=512, pooled_rows=15, global_batch_size=128000000, name="DLRM 793B",
         )  # fmt: skip
+    if name == "hpl" and wafer:
+        return hpl(size=5 * 2**20, block=81920, word=2, name="HPL of 5,242,880 rows")
     if name == "hpl":
-        return hpl(size=5 * 2**20, block=2048, iterations=64, word=2, name="HPL 5M x 5M")
+        return hpl(size=2**20, block=2048, iterations=64, word=2, name="HPL of 1,048,576 rows")
     return fft(length=2**40, radix=32, word=2, name="FFT of 2^40 points")
