@@ -13,8 +13,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+
 import crosstack
 from crosstack import Constraints, Task
+from crosstack.chip.a100 import a100_pcie_80gb
+from crosstack.chip.roofline import gemm_time
 from crosstack.validation import run_suite
 from crosstack.validation.dfmodel import readme_task
 from crosstack.validation.dfmodel_placed import dlrm_a, hpl_selene
@@ -104,6 +108,12 @@ def main() -> None:
     for name, task in (("HPL, 64 panels", hpl_selene()), ("DLRM, 60 kernels", dlrm_a())):
         one = median(lambda task=task: crosstack.optimise(task, rules="dfmodel-e2"), times)
         report(f"{name}, kernel by kernel", one * 1e3, "ms", 50.0)
+    gpu, sides = a100_pcie_80gb(), np.random.default_rng(1).integers(1, 16384, (3, 1000))
+    gemm_time(gpu, 8, 8, 8)
+    one = median(lambda: gemm_time(gpu, *sides), times)
+    report("time of a product, all tiles searched, 1,000 at once, each", one, "ms", 0.2)
+    one = median(lambda: gemm_time(gpu, *sides[:, 0]), times)
+    report("  one alone", one * 1e3, "ms", 2.0)
     start = time.perf_counter()
     rows = run_suite("dfmodel")
     held = sum(row.holds for row in rows)

@@ -1,7 +1,6 @@
 """How long do a placement, a predicted step and its timeline take?
 
-Kernel times are those of two roofs (`crosstack.evaluate.kernel_times`), so a tiling search is not
-in these numbers. The first call counts: nothing is kept between calls.
+Every run searches the tilings of its products anew; equal products of one run are searched once.
 
 Usage: python benchmarks/steps.py
 """
@@ -16,9 +15,9 @@ from collections.abc import Callable
 import numpy as np
 
 from crosstack.chip.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, Scope
+from crosstack.chip.roofline import RooflineTimes
 from crosstack.evaluate.cluster import Cluster, ring_links
 from crosstack.evaluate.distributed import Distributed
-from crosstack.evaluate.kernel_times import CompulsoryTimes
 from crosstack.evaluate.lstm_step import lstm_step
 from crosstack.evaluate.step_rules import StepRules
 from crosstack.evaluate.timeline import TaskGraph, TaskGraphBuilder, simulate
@@ -30,7 +29,12 @@ from crosstack.workload.named_steps import step_named
 
 CHIP = ChipHierarchy(
     compute=Compute(n_units=432, n_bundles=108, work_per_cycle=512, frequency=1.41e9),
-    levels=(MemoryLevel(name="DRAM", scope=Scope.CHIP, capacity=80e9, bandwidth=2e12),),
+    levels=(
+        MemoryLevel(name="registers", scope=Scope.BUNDLE, capacity=28e6, bandwidth=1.3e14),
+        MemoryLevel(name="L1", scope=Scope.BUNDLE, capacity=21e6, bandwidth=1.9e13),
+        MemoryLevel(name="L2", scope=Scope.CHIP, capacity=4e7, bandwidth=7e12),
+        MemoryLevel(name="DRAM", scope=Scope.CHIP, capacity=80e9, bandwidth=2e12),
+    ),
     intra=Link(n_links=12, bandwidth=3e11, latency=1e-6),
     launch_overhead=5e-6,
 )
@@ -54,7 +58,7 @@ def chips(text: str) -> Distributed:
     strategy = parse_strategy(text)
     cluster = Cluster(chip=CHIP, chips_per_package=strategy.n_chips)
     links = ring_links(strategy, cluster, StepRules())
-    return Distributed(strategy=strategy, times=CompulsoryTimes(CHIP), links=links)
+    return Distributed(strategy=strategy, times=RooflineTimes(CHIP), links=links)
 
 
 def chain(tasks: int) -> TaskGraph:

@@ -21,6 +21,7 @@ __all__ = [
     "require",
     "require_quantity",
     "require_whole",
+    "unknown_name",
 ]
 
 LONGEST_NAME = 200
@@ -129,6 +130,20 @@ def nearest(name: object, allowed: Iterable[str], count: int = 3) -> list[str]:
     return [by_fold[f] for f in found]
 
 
+def unknown_name(
+    path: str, what: str, name: object, known: Iterable[str], label: str = "Allowed"
+) -> InputError:
+    """Return the error for a name that is none of ``known``: the nearest, then all of them.
+
+    ``what`` is a noun with its verb, ``"model is"``.
+    """
+    names = list(known)
+    close = nearest(name, names, 1)
+    hint = f' Did you mean "{close[0]}"?' if close else ""
+    message = f'no {what} called "{str(name)[:60]}".{hint} {label}: {", ".join(names)}.'
+    return InputError(Problem(path, message))
+
+
 def require(condition: bool, field: str, value: object, allowed: str) -> None:
     """Raise `InputError` for ``field`` unless ``condition`` holds.
 
@@ -144,7 +159,9 @@ def require(condition: bool, field: str, value: object, allowed: str) -> None:
 def require_whole(field: str, value: object, *, minimum: int = 1, what: str = "") -> None:
     """Raise `InputError` unless ``value`` is a whole number, at least ``minimum``, below 2^53."""
     good = isinstance(value, int) and not isinstance(value, bool) and minimum <= value < 2**53
-    require(good, field, value, f"a whole number{what and ' of ' + what}, at least {minimum}")
+    limit = ", below 2^53" if isinstance(value, int) and value >= 2**53 else ""
+    allowed = f"a whole number{what and ' of ' + what}, at least {minimum}{limit}"
+    require(good, field, value, allowed)
 
 
 def require_quantity(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -36,16 +37,27 @@ def test_unknown_rules_are_refused(run):
     assert (outcome.code, outcome.problems[0][:7]) == (2, "--rules")
 
 
-@pytest.mark.slow
 def test_the_machine_can_be_mapped_onto(run, tmp_path):
     system, task = tmp_path / "system.yaml", tmp_path / "task.yaml"
-    assert run("chip", "generate", EXAMPLE, "-o", system).code == 0
+    assert run("chip", "generate", EXAMPLE, "--set", "packages=2", "-o", system).code == 0
     made = read_system_alone(system.read_text(), "system.yaml")
-    assert (made.n_chips, made.chip.name) == (8, "n5_hbm3")
-    model = ("--hidden", 64, "--heads", 4, "--sequence", 32, "--batch", 8)
+    assert (made.n_chips, made.chip.name) == (2, "n5_hbm3")
+    model = ("--hidden", 64, "--heads", 4, "--sequence", 32, "--batch", 8, "--layers", 2)
     assert run("generate", "llm", *model, "--system", system, "-o", task).code == 0
     assert crosstack.load(task).system == made
-    assert run("map", task, "--time-limit", 60).code in (0, 4)
+    assert run("map", task).code == 0
+
+
+def test_the_chip_is_saved_with_what_is_left_of_its_budget(run, tmp_path):
+    out = tmp_path / "chip.json"
+    assert run("chip", "generate", EXAMPLE, "--json", out).code == 0
+    found = json.loads(out.read_text())
+    assert found["hierarchy"]["compute"]["n_units"] == 3776
+    parts = {part["name"]: part for part in found["components"]}
+    assert parts["DRAM"]["size_bound"] == "area"
+    assert parts["DRAM"]["unused_area"] == pytest.approx(2e-6)
+    spent = sum(part["power"] for part in parts.values())
+    assert found["unused_power"] == pytest.approx(500 - spent)
 
 
 def test_chips_without_links_cannot_be_joined(run, tmp_path):

@@ -5,22 +5,40 @@ from pathlib import Path
 
 import pytest
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/chips/n5_hbm3.yaml"
 CONFIGS = Path(__file__).resolve().parents[3] / "shared/data/deepflow/configs/2025/configs"
 HARDWARE = CONFIGS / "hardware-config/a100_80GB.yaml"
-pytestmark = pytest.mark.skipif(not HARDWARE.exists(), reason="the configurations are absent")
+ONE = ("--set", "system_hierarchy.num_devices_per_node=1")
+public = pytest.mark.skipif(not HARDWARE.exists(), reason="the configurations are absent")
 PLACED = ("--package", "1", "--packages", "4")
 
 
-def test_a_product_is_predicted(run, tmp_path):
-    out = tmp_path / "gemm.json"
-    one_chip = ("--parallel", "RC-1-1-d1-p1")
-    outcome = run("predict", HARDWARE, "--gemm", "4096,4096,4096", *one_chip, "--json", out)
+def seconds(run, out, *arguments):
+    outcome = run("predict", HARDWARE, *arguments, "--json", out)
     assert (outcome.code, outcome.err) == (0, "")
-    # Two operations a multiplication at 312 TFLOP/s times the file's utilization, and a launch.
+    return json.loads(out.read_text())["time"]
+
+
+@public
+def test_a_product_is_predicted(run, tmp_path):
+    arguments = ("--gemm", "4096,4096,4096", "--parallel", "RC-1-1-d1-p1")
+    out = tmp_path / "gemm.json"
+    # deepflow_code, run gemm_A100_4096_4096_4096 of 2025.
+    recorded = seconds(run, out, *arguments, "--rules", "deepflow-2025")
+    assert recorded == pytest.approx(0.0005965201120742492, rel=1e-9)
+    # The default: no faster than two operations a multiplication at the file's rate and a launch.
     work = 2 * 4096**3 / (108 * 4 * 512 * 1.41e9 * 0.75)
-    assert json.loads(out.read_text())["time"] == pytest.approx(work + 9e-6)
+    assert work + 9e-6 <= seconds(run, out, *arguments) < 1.5 * work
 
 
+@public
+def test_unknown_rules_name_the_nearest(run):
+    outcome = run("predict", HARDWARE, "--gemm", "1,1,1", "--rules", "deepflow-2024")
+    assert outcome.code == 2
+    assert "deepflow-2025" in outcome.err
+
+
+@public
 def test_a_step_has_parts_and_memory(run, tmp_path):
     out = tmp_path / "step.json"
     arguments = ("--model", "gpt-22b", "--batch", "4", "--parallel", "RC-1-8-d1-p2")
@@ -33,13 +51,15 @@ def test_a_step_has_parts_and_memory(run, tmp_path):
     assert "head and loss forward" in found["parts"]
 
 
+@public
 def test_a_model_file_is_read(run):
     model = CONFIGS / "model-config/GEMM.yaml"
-    outcome = run("predict", HARDWARE, "--model", model)
+    outcome = run("predict", HARDWARE, "--model", model, *ONE)
     assert outcome.code == 0
     assert "GEMM" in outcome.out
 
 
+@public
 def test_a_trace_and_a_chart_are_saved(run, tmp_path):
     trace, chart = tmp_path / "trace.json", tmp_path / "chart.svg"
     outcome = run("trace", HARDWARE, "--model", "lstm-lm-40k", "--parallel", "RC-1-1-d1-p4",
@@ -50,6 +70,7 @@ def test_a_trace_and_a_chart_are_saved(run, tmp_path):
     assert chart.read_text().startswith("<svg")
 
 
+@public
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
@@ -63,8 +84,11 @@ def test_a_trace_and_a_chart_are_saved(run, tmp_path):
         (("--gemm", "64,64,64", "--parallel", "RC-1-1-d2-p1"), 2, "no replicas"),
         (("--gemm", "64,64,64", "--parallel", "RC-1-64-d1-p1"), 2, "there are 16"),
         (("--model", "lstm-lm-40k", "--parallel", "RC-1-1-d4-p1"), 2, "no bandwidth"),
-        (("--model", "gpt-530b"), 3, "main memory"),
-        (("--gemm", "1,1,1", "--torus"), 2, "--package"),
+        (("--model", "gpt-530b", *ONE), 3, "main memory"),
+        (("--model", "gpt-530b"), 2, "set system_hierarchy.num_devices_per_node and num_nodes"),
+        (("--gemm", "1,1,1", "--batch", "2"), 2, "--batch"),
+        (("--gemm", "1,1,1", "--library", "mine.yaml"), 2, "--library"),
+        (("--gemm", "1,1,1", "--torus", *ONE), 2, "--package"),
         ((), 2, "holds no model"),
     ],
 )
@@ -74,7 +98,119 @@ def test_what_cannot_be_predicted_is_an_error_that_says_so(run, arguments, code,
     assert says in outcome.err
 
 
+@public
 def test_a_trace_needs_a_place_to_go(run):
     outcome = run("trace", HARDWARE, "--gemm", "64,64,64")
     assert outcome.code == 2
     assert "--output" in outcome.err
+
+
+CLUSTER = ("--set", "packages=512", "--model", "gpt3-175b", "--parallel", "RC-1-8-d8-p8")
+
+
+def predicted(run, out, *arguments):
+    outcome = run("predict", EXAMPLE, *arguments, "--json", out)
+    assert (outcome.code, outcome.err) == (0, "")
+    return json.loads(out.read_text())
+
+
+def test_one_command_goes_from_a_node_and_a_budget_to_a_step_on_512_chips(run, tmp_path):
+    found = predicted(run, tmp_path / "step.json", *CLUSTER, "--microbatches", "8")
+    assert found["n_chips"] == 512
+    # Six operations a weight and token, twelve for scores and values: no machine beats its rate.
+    work = 6 * 64 * 2048 * (96 * 12 * 12288**2 + 51200 * 12288 + 96 * 2 * 2048 * 12288)
+    least = work / 512 / found["chip"]["throughput"]
+    assert least < found["time"] < 10 * least
+    assert found["memory"]["total"] < found["chip"]["memory_capacity"]
+
+
+def test_a_denser_node_is_faster(run, tmp_path):
+    here = predicted(run, tmp_path / "n5.json", *CLUSTER, "--microbatches", "8")
+    there = predicted(
+        run, tmp_path / "n3.json", *CLUSTER, "--microbatches", "8", "--set", "node=N3"
+    )
+    assert there["chip"]["throughput"] > here["chip"]["throughput"]
+    assert there["time"] < here["time"]
+
+
+def test_a_chip_file_needs_a_strategy(run):
+    outcome = run("predict", EXAMPLE, "--model", "gpt-22b")
+    assert (outcome.code, len(outcome.problems)) == (2, 1)
+    assert "--parallel: required" in outcome.err
+
+
+def test_more_chips_than_there_are_is_refused(run):
+    outcome = run("predict", EXAMPLE, "--model", "gpt-22b", "--parallel", "RC-1-8-d2-p1")
+    assert outcome.code == 2
+    assert "needs 16 chips; there are 8" in outcome.err
+
+
+@public
+def test_a_training_run_is_estimated_as_recorded_in_2025(run, tmp_path):
+    # deepflow_code, run llm_A_default: configs/model-config/LLM.yaml on a100_80GB.yaml.
+    golden = CONFIGS.parents[2] / "golden.jsonl"
+    rows = [json.loads(line) for line in golden.read_text().splitlines()]
+    row = next(r for r in rows if r["id"] == "llm_A_default")
+    out = tmp_path / "run.json"
+    model = CONFIGS / "model-config/LLM.yaml"
+    outcome = run("predict", HARDWARE, "--model", model, *ONE, "--rules", "deepflow-2025",
+                  "--json", out)  # fmt: skip
+    assert outcome.code == 0
+    assert json.loads(out.read_text())["run_time"] == pytest.approx(
+        row["output"]["total_s"], rel=1e-9
+    )
+    refused = run("trace", HARDWARE, "--model", model, *ONE, "--rules", "deepflow-2025", "-o", out)
+    assert refused.code == 2
+    assert "deepflow-2025-graph" in refused.err
+
+
+def test_a_chip_by_name_shows_every_term_of_a_product(run, tmp_path):
+    out = tmp_path / "gemm.json"
+    outcome = run("predict", "a100", "--gemm", "16384,4096,12288", "--json", out)
+    assert (outcome.code, outcome.err) == (0, "")
+    for word in ("A100", "bound by", "waiting", "dataflow", "utilization", "HBM2e", "tile"):
+        assert word in outcome.out
+    found = json.loads(out.read_text())
+    kernel = found["kernel"]
+    assert kernel["time"] == found["time"]
+    assert kernel["levels"]["HBM2e"]["tile"] == [16384, 4096, 12288]
+    # No operand and no result moves less than once.
+    once = 2 * (16384 * 4096 + 4096 * 12288 + 16384 * 12288)
+    assert kernel["levels"]["HBM2e"]["traffic"] >= once
+    assert kernel["utilization"] * kernel["time"] <= kernel["compute_time"] < kernel["time"]
+
+
+def test_a_clock_is_set_on_a_chip_by_name(run, tmp_path):
+    out = tmp_path / "gemm.json"
+    times = []
+    for clock in ("1.41 GHz", "1.05 GHz"):
+        run("predict", "a100", "--gemm", "8192,8192,8192", "--set", f"frequency={clock}",
+            "--json", out)  # fmt: skip
+        times.append(json.loads(out.read_text())["time"])
+    assert times[1] / times[0] == pytest.approx(1.41 / 1.05, rel=0.01)
+
+
+def test_a_product_on_a_chip_file_needs_no_strategy(run):
+    outcome = run("predict", EXAMPLE, "--gemm", "4096,4096,4096")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "RC-1-1-d1-p1" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("a101", "--gemm", "8,8,8"), 2, 'Did you mean "a100"'),
+        (("a100",), 2, "--gemm M,K,N"),
+        (("a100", "--gemm", "8,8,8", "--set", "clock=1"), 2, "frequency, launch_overhead, word"),
+        (("a100", "--gemm", "8,8,8", "--set", "frequency=fast"), 2, "--set frequency: got 'fast'"),
+        (("a100", "--gemm", "8,8,8", "--set", "word=3"), 2, "--set word: got 3.0"),
+        (("a100", "--gemm", "8,8,8", "--library", "x.yaml"), 2, "--library"),
+        (("a100", "--gemm", "8,8,8", "--parallel", "RC-2-1-d1-p1"), 2, "needs 2 chips"),
+        (("a100", "--gemm", "1000000,1000000,1000000"), 3, "HBM2e"),
+        (("a100", "--gemm", "8,8,8", "--rules", "deepflow"), 2, "--rules"),
+    ],
+)
+def test_what_a_chip_by_name_cannot_do_is_one_line(run, arguments, code, says):
+    outcome = run("predict", *arguments)
+    assert (outcome.code, len(outcome.problems)) == (code, 1)
+    assert says in outcome.err

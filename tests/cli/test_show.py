@@ -37,3 +37,16 @@ def test_a_bad_file_is_refused(run, small):
 def test_an_output_without_a_directory_is_refused(run, small):
     outcome = run("show", small, "--svg", small.parent / "none" / "out.svg")
     assert (outcome.code, outcome.out, len(outcome.problems)) == (2, "", 1)
+
+
+def test_a_graph_is_shown_as_a_strategy_transforms_it(run, small, tmp_path):
+    svg = tmp_path / "steps.svg"
+    outcome = run("show", small, "--parallel", "RC-1-2-d2-p2", "--svg", svg)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "cross edges" in outcome.out
+    assert svg.read_text().startswith("<svg")
+
+
+def test_what_is_no_strategy_is_refused(run, small):
+    outcome = run("show", small, "--parallel", "RC-0-1")
+    assert (outcome.code, outcome.problems[0][:10]) == (2, "--parallel")

@@ -2,11 +2,12 @@ import pytest
 
 from crosstack.chip.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, Scope
 from crosstack.errors import InputError
-from crosstack.evaluate.cluster import Cluster, Derate, placed_cluster, ring_links
+from crosstack.evaluate.cluster import Cluster, Derate, nested_cluster, placed_cluster, ring_links
 from crosstack.evaluate.distributed import RingLink
 from crosstack.evaluate.step_rules import StepRules
 from crosstack.mapping.placement import place
 from crosstack.mapping.strategy import ParallelDimension, Strategy, parse_strategy
+from crosstack.system.system import DimensionKind
 from crosstack.system.topology import Grid
 
 KP1, KP2, DP, LP = ParallelDimension
@@ -81,3 +82,46 @@ def test_a_placement_says_which_links_a_dimension_uses_and_shares():
     shared = placement.by_dimension[DP].between
     assert links[DP].bandwidth == 8e10 / shared
     assert cluster.n_chips == 64
+
+
+CHIP = chip(intra=8e11, inter=1e11)
+
+
+def nested(strategy, **machine):
+    cluster = nested_cluster(CHIP, parse_strategy(strategy), **machine)
+    return ring_links(parse_strategy(strategy), cluster, StepRules())
+
+
+def test_packages_are_filled_from_the_innermost_dimension():
+    # Eight chips a package: kp2 and kp1 stay inside, dp and lp leave.
+    links = nested("RC-2-4-d4-p2", chips_per_package=8, packages=8)
+    inside = [dimension for dimension, link in links.items() if "inside" in link.name]
+    assert inside == [KP1, KP2]
+
+
+def test_neighbours_on_a_ring_share_what_lies_between_them():
+    ring = nested("RC-2-4-d1-p1", chips_per_package=8)
+    assert ring[KP2].bandwidth == CHIP.intra.bandwidth
+    assert ring[KP1].bandwidth == CHIP.intra.bandwidth / 4
+    switch = nested("RC-2-4-d1-p1", chips_per_package=8, intra_kind=DimensionKind.SWITCH)
+    assert switch[KP1].bandwidth == CHIP.intra.bandwidth
+
+
+def test_every_chip_has_links_of_its_own_to_a_switch_between_packages():
+    for strategy in ("RC-1-1-d512-p1", "RC-1-8-d8-p8"):
+        links = nested(strategy, packages=512)
+        for dimension, link in links.items():
+            if parse_strategy(strategy).degree(dimension) > 1:
+                assert link.bandwidth == CHIP.inter.bandwidth
+
+
+def test_a_ring_of_packages_is_shared_by_those_between():
+    links = nested("RC-1-8-d4-p2", packages=64, inter_kind=DimensionKind.RING)
+    assert links[DP].bandwidth == CHIP.inter.bandwidth / 8
+    assert links[LP].bandwidth == CHIP.inter.bandwidth / 32
+
+
+def test_a_dimension_that_lies_across_the_border_of_a_package_uses_both_links():
+    # Three of eight chips: the ring does not fit evenly, so its slowest hop counts.
+    links = nested("RC-1-3-d1-p1", chips_per_package=8, packages=2)
+    assert links[KP2].bandwidth == min(CHIP.intra.bandwidth, CHIP.inter.bandwidth)

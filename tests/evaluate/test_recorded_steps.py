@@ -115,6 +115,8 @@ def test_products_of_transformers_of_2025(row, master):
         assert time == close(by_layer[str(i)])
     layer = 3 * sum(found.values())
     assert layer == close(row["output"]["layer_fw_bw_s"])
+    whole = predict(workload, strategy, cluster, times, MASTER)
+    assert whole.run_time == close(row["output"]["total_s"])
 
 
 @pytest.mark.parametrize("row", recorded("LLM-graph", version="master"))
@@ -137,12 +139,29 @@ def test_transformer_steps_of_2025(row, master):
     assert step.time == close(row["output"]["total_s"])
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        row
+        for row in recorded("AGE", "EDGE", "GEMM-dist", "LSTM", "LLM-graph", version="master")
+        if row.values[0] is None or "links" in row.values[0]["output"]
+    ],
+)
+def test_links_of_every_dimension_are_as_recorded_in_2025(row, release):
+    changes = overrides(row["hardware_overrides"])
+    hardware, chip, _ = release("2025", f"2025/{row['hardware_config']}", changes)
+    links = ring_links(strategy_of(hardware), cluster_of(hardware, chip), MASTER)
+    for i, link in enumerate(links.values()):
+        name = ("K1", "K2", "D", "L")[i]
+        assert link.bandwidth == close(row["output"]["links"][f"IB{name}"])
+        assert link.latency == row["output"]["links"][f"LL{name}"]
+
+
 @pytest.mark.parametrize("row", recorded("LSTM", version="566c192"))
 def test_language_model_steps_of_2021(row, release):
     hardware, chip, times = release("2021", f"2021/{row['config']}")
     workload, strategy = workload_of(hardware.model), strategy_of(hardware)
     rules = StepRules.deepflow_2021()
-    times.flow = None
     found = predict(workload, strategy, cluster_of(hardware, chip), times, rules)
     assert found.time == close(row["output"]["time_s"])
     assert workload.parameters == row["output"]["params"]
@@ -181,5 +200,6 @@ def test_the_example_of_the_readme_is_refused_by_default(row, release):
         with pytest.raises(InputError, match=r"no bandwidth|remainder"):
             predict(workload, strategy, cluster, times, right)
     else:
-        products = dict(products_time(workload, distributed(strategy, cluster, times, MASTER)))
-        assert 3 * sum(products.values()) == close(row["output"]["layer_fw_bw_s"])
+        found = predict(workload, strategy, cluster, times, MASTER)
+        assert found.time == close(row["output"]["layer_fw_bw_s"] * workload.layers)
+        assert found.run_time == close(row["output"]["total_s"])

@@ -1,5 +1,8 @@
 """One transformer, timed as a step of a strategy and as a mapping with a kernel a partition."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 import crosstack
@@ -13,32 +16,53 @@ from crosstack import (
     System,
     Task,
 )
-from crosstack.chip.hierarchy import ChipHierarchy, Compute, MemoryLevel, Scope
+from crosstack.chip.generated import generate
+from crosstack.chip.roofline import RooflineTimes
 from crosstack.evaluate.distributed import Distributed
-from crosstack.evaluate.kernel_times import CompulsoryTimes
 from crosstack.evaluate.transformer_step import transformer_step
+from crosstack.io.chip_file import read_chip
 from crosstack.mapping.strategy import Strategy
+from crosstack.system.generated import generated_system
 from crosstack.workload.transformer_training import TransformerTraining
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/chips/n5_hbm3.yaml"
 BANDWIDTH, CORES, CELLS, CLOCK, REACHED = 2e12, 108, 32, 1.41e9, 0.75
 LAYERS, BATCH, SEQUENCE = 2, 4, 2048
 ELEMENTWISE = ("softmax", "residual", "norm")
 
 
-def mapped(hidden, heads):
-    """Time of products and of the rest, mapped kernel by kernel."""
-    workload = crosstack.llm(
-        hidden=hidden, sequence_length=SEQUENCE, n_heads=heads, head_size=hidden // heads,
-        n_layers=LAYERS, global_batch_size=BATCH,
-    )  # fmt: skip
+class TwoRoofs:
+    """The kernel time of the mapping path: compute, or every operand once through main memory."""
+
+    word, launch_overhead = 2.0, 0.0
+
+    def product(self, m, k, n):
+        return self.elementwise(2 * m * k * n, (m * k + k * n + m * n) * self.word)
+
+    def elementwise(self, work, traffic):
+        return max(work / (2 * CELLS**2 * CORES * CLOCK * REACHED), traffic / BANDWIDTH)
+
+
+def two_roofs_system():
+    """Return one chip whose kernels take what `TwoRoofs` says."""
     chip = Chip(n_cores=CORES, lanes=CELLS, stages=CELLS, frequency=CLOCK, sram_capacity=1e15,
                 utilization=REACHED)  # fmt: skip
     alone = Dimension(
         kind=DimensionKind.RING, size=1, bandwidth=1e11, parallelism=Parallelism.TENSOR
     )
-    system = System(chip=chip, memory=Memory(bandwidth=BANDWIDTH), network=(alone,), n_chips=1)
+    return System(chip=chip, memory=Memory(bandwidth=BANDWIDTH), network=(alone,), n_chips=1)
+
+
+def mapped(hidden, heads, system=None):
+    """Time of products and of the rest, mapped kernel by kernel."""
+    workload = crosstack.llm(
+        hidden=hidden, sequence_length=SEQUENCE, n_heads=heads, head_size=hidden // heads,
+        n_layers=LAYERS, global_batch_size=BATCH,
+    )  # fmt: skip
     given = Constraints(kernel_by_kernel=True, microbatch_size=1)
-    answer = crosstack.optimise(Task(workload=workload, system=system, constraints=given))
+    answer = crosstack.optimise(
+        Task(workload=workload, system=system or two_roofs_system(), constraints=given)
+    )
     kinds = {k.name: k.kind for k in workload.graph.kernels}
     times = {True: 0.0, False: 0.0}
     for partition in answer.evaluation.partitions:
@@ -47,21 +71,17 @@ def mapped(hidden, heads):
     return times[True], times[False]
 
 
-def stepped(hidden, heads):
+def stepped(hidden, heads, kernels=None):
     """The same as a step, one sequence a microbatch."""
-    chip = ChipHierarchy(
-        compute=Compute(n_units=CORES, n_bundles=CORES, work_per_cycle=2 * CELLS**2,
-                        frequency=CLOCK, utilization=REACHED),
-        levels=(MemoryLevel(name="DRAM", scope=Scope.CHIP, capacity=1e15, bandwidth=BANDWIDTH),),
-    )  # fmt: skip
     model = TransformerTraining(
         batch=BATCH, sequence=SEQUENCE, layers=LAYERS, hidden=hidden, heads=heads,
         feed_forward=4 * hidden, vocabulary=1, microbatches=BATCH,
     )  # fmt: skip
-    chips = Distributed(strategy=Strategy(), times=CompulsoryTimes(chip), links={})
+    chips = Distributed(strategy=Strategy(), times=kernels or TwoRoofs(), links={})
     times = {True: 0.0, False: 0.0}
-    for operation in transformer_step(model, chips).stages[0].operations:
-        if operation.name.startswith("layer "):
+    stage = transformer_step(model, chips).stages[0]
+    for operation, name in zip(stage.operations, stage.names, strict=True):
+        if name.startswith("layer "):
             is_product = not any(word in operation.name for word in ELEMENTWISE)
             times[is_product] += BATCH * (operation.forward + operation.backward)
     return times[True], times[False]
@@ -77,3 +97,14 @@ def test_products_take_the_same_on_both_paths(hidden, heads):
 @pytest.mark.parametrize(("hidden", "heads", "within"), [(12288, 96, 0.06), (4096, 32, 0.16)])
 def test_a_layer_takes_the_same_within_what_elementwise_kernels_differ(hidden, heads, within):
     assert sum(stepped(hidden, heads)) == pytest.approx(sum(mapped(hidden, heads)), rel=within)
+
+
+# A generated chip: the step's roofline sees every level of memory and whole waves of tiles, the
+# mapping sees compute and main memory. Launches, which the mapping has none of, are left out.
+@pytest.mark.parametrize(("hidden", "heads", "within"), [(12288, 96, 0.06), (4096, 32, 0.2)])
+def test_products_of_a_generated_chip_take_little_more_as_a_step(hidden, heads, within):
+    described = read_chip(EXAMPLE.read_text(), EXAMPLE.name)
+    chip = replace(generate(described.template, described.budget).hierarchy, launch_overhead=0.0)
+    step = stepped(hidden, heads, RooflineTimes(chip))[0]
+    mapping = mapped(hidden, heads, generated_system(chip))[0]
+    assert mapping <= step <= (1 + within) * mapping

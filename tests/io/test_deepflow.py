@@ -225,3 +225,21 @@ def test_data_parallelism_across_nodes_needs_their_links():
     hardware = read_hardware(f"{text}scheduling_param: {{dp: 4}}\n", "mine.yaml")
     with pytest.raises(InputError, match="dp 4 is more than the 1 devices of a node; set dp_inter"):
         check_devices(hardware)
+
+
+def test_parallelism_is_not_chosen_by_a_file():
+    assert read_hardware(f"{MINE}scheduling_param: {{auto: false}}\n", "mine.yaml").form == 2025
+    with pytest.raises(InputError, match=r"scheduling_param\.auto: got 'greedy'; allowed: false"):
+        read_hardware(f"{MINE}scheduling_param: {{auto: greedy}}\n", "mine.yaml")
+
+
+def test_an_older_file_is_told_its_own_names():
+    text = text_of("2021/configs/v100.yaml")
+    changes = ["system_hierarchy.num_workers=lots", "tech_param.core.FMA_width=0"]
+    with pytest.raises(InputError) as caught:
+        read_hardware(text, "v100.yaml", changes)
+    paths = {problem.path for problem in caught.value.problems}
+    assert paths == {
+        "v100.yaml: system_hierarchy.num_workers",
+        "v100.yaml: tech_param.core.FMA_width",
+    }

@@ -3,7 +3,7 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.mapping.transform import EdgeKind, transform
-from crosstack.workload import llm_forward
+from crosstack.workload import llm, llm_forward
 
 
 def graph():
@@ -66,3 +66,11 @@ def test_data_does_not_flow_to_an_earlier_stage():
 def test_a_graph_too_large_to_write_down_is_refused():
     with pytest.raises(InputError, match="nodes"):
         transform(graph(), parse_strategy("RC-256-256-d16-p1"))
+
+
+def test_a_graph_with_its_own_backward_pass_is_refused():
+    training = llm(
+        hidden=64, sequence_length=32, n_heads=4, head_size=16, n_layers=1, global_batch_size=1
+    )
+    with pytest.raises(InputError, match="forward graph"):
+        transform(training.graph, parse_strategy("RC-1-2-d1-p1"))

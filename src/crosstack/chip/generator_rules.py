@@ -7,10 +7,10 @@ public tool (``deepflow_code``) for comparison.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
-from crosstack.errors import InputError, Problem, nearest, require
+from crosstack.errors import require, unknown_name
 
 __all__ = ["GENERATOR_RULES", "GeneratorRules", "UnpoweredSram", "generator_rules_named"]
 
@@ -110,17 +110,7 @@ class GeneratorRules:
     @classmethod
     def deepflow_paper(cls) -> GeneratorRules:
         """Return what the paper's text says; it differs from the default in the units it sheds."""
-        return cls(
-            name="deepflow-paper",
-            checks_budgets=True,
-            loose_units=False,
-            stacks_need_edge=True,
-            crossbar_by_scope=True,
-            given_clock_sets_voltage=True,
-            sheds_units=True,
-            intra_neighbours=0,
-            eigenvalue=False,
-        )
+        return replace(cls.crosstack(), name="deepflow-paper", sheds_units=True)
 
     @classmethod
     def deepflow_2025(cls) -> GeneratorRules:
@@ -155,9 +145,5 @@ def generator_rules_named(name: str) -> GeneratorRules:
         If there is none; names the nearest.
     """
     if name not in GENERATOR_RULES:
-        close = nearest(name, GENERATOR_RULES, 1)
-        hint = f' Did you mean "{close[0]}"?' if close else ""
-        allowed = ", ".join(GENERATOR_RULES)
-        message = f'no rules are called "{name}".{hint} Allowed: {allowed}.'
-        raise InputError(Problem("rules", message))
+        raise unknown_name("rules", "rules are", name, GENERATOR_RULES)
     return GENERATOR_RULES[name]()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from crosstack.errors import InputError, Problem, nearest, require, require_quantity, require_whole
+from crosstack.errors import require, require_quantity, require_whole, unknown_name
 
 __all__ = ["ChipHierarchy", "Compute", "Dataflow", "Link", "MemoryLevel", "Scope"]
 
@@ -234,12 +234,8 @@ class ChipHierarchy:
         for level in self.levels:
             if level.name == name:
                 return level
-        names = [level.name for level in self.levels]
-        close = nearest(name, names, 1)
-        hint = f' Did you mean "{close[0]}"?' if close else ""
-        raise InputError(
-            Problem("levels", f'no level is called "{name}".{hint} Levels: {", ".join(names)}.')
-        )
+        names = (level.name for level in self.levels)
+        raise unknown_name("levels", "level is", name, names, "Levels")
 
     def n_instances(self, level: MemoryLevel) -> int:
         """Return how many instances of ``level`` the chip has, by its scope. [1]"""

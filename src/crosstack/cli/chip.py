@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,12 +10,14 @@ import typer
 
 from crosstack.cli.inputs import check_outputs, in_file, options_named
 from crosstack.cli.outputs import YAML_SUFFIXES, check_suffix, show, write
+from crosstack.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from crosstack.io.chip_file import ChipDescription
+    from crosstack.io.deepflow import DeepflowHardware
     from crosstack.io.technology import TechnologyLibrary
 
-__all__ = ["chip_app", "library_given"]
+__all__ = ["Library", "chip_app", "described", "library_given"]
 
 chip_app = typer.Typer(no_args_is_help=True, help="Make chips from a technology and a budget.")
 
@@ -61,6 +64,10 @@ def generate_(
         Path | None,
         typer.Option("-o", "--output", metavar="OUT", help="Save the machine as native YAML."),
     ] = None,
+    json_out: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="OUT", help="Save chip and budget as JSON, in SI units."),
+    ] = None,
 ) -> None:
     """Fill a chip from its area, power and edge, and say what binds each component.
 
@@ -72,52 +79,68 @@ def generate_(
     from crosstack.chip.generated import generate
     from crosstack.chip.generator_rules import generator_rules_named
     from crosstack.io.native import write_system
-    from crosstack.report.chip_text import chip_tables
+    from crosstack.report.chip_text import chip_data, chip_tables
     from crosstack.system.generated import generated_system
 
-    check_outputs(file, {"--output": output})
+    check_outputs(file, {"--output": output, "--json": json_out})
     if output is not None:
         check_suffix("--output", output, YAML_SUFFIXES)
     with options_named({"rules": "--rules"}):
         chosen = generator_rules_named(rules)
-    described = _described(file, library, set_ or [])
+    machine = _machine(described(file, library, set_ or []))
     with in_file(file):
-        chip = generate(described.template, described.budget, chosen)
+        chip = generate(machine.template, machine.budget, chosen)
     text = ""
     if output is not None:
         with in_file(file):
             system = generated_system(
                 chip.hierarchy,
-                chips_per_package=described.chips_per_package,
-                n_packages=described.n_packages,
-                intra_kind=described.intra_kind,
-                inter_kind=described.inter_kind,
+                chips_per_package=machine.chips_per_package,
+                n_packages=machine.n_packages,
+                intra_kind=machine.intra_kind,
+                inter_kind=machine.inter_kind,
                 power=sum(part.power for part in chip.components),
             )
         text = write_system(system)
     show(chip_tables(chip))
+    if json_out is not None:
+        write((json_out, json.dumps(chip_data(chip), indent=1, allow_nan=False) + "\n"))
     if output is not None:
         write((output, text), note="; it takes a workload, see crosstack generate --system")
 
 
-def _described(file: Path, library: Path | None, set_: list[str]) -> ChipDescription:
+def described(
+    file: Path, library: Path | None, set_: list[str]
+) -> ChipDescription | DeepflowHardware:
+    """Return what a chip file or DeepFlow hardware YAML describes."""
     from crosstack.io import deepflow
-    from crosstack.io.chip_file import ChipDescription, read_chip
+    from crosstack.io.chip_file import read_chip
     from crosstack.io.files import read_text
     from crosstack.io.yaml_tree import parse_yaml
-    from crosstack.system.system import DimensionKind
 
     text = read_text(file)
     with in_file(file):
         tree = parse_yaml(text)
-    if not deepflow.looks_like(tree):
-        return read_chip(text, str(file), set_, library_given(library))
-    hardware = deepflow.read_hardware(text, str(file), set_)
+    if deepflow.looks_like(tree):
+        if library is not None:
+            message = f"allowed with a chip file; {file} is DeepFlow's and names no technology."
+            raise InputError(Problem("--library", message))
+        return deepflow.read_hardware(text, str(file), set_)
+    return read_chip(text, str(file), set_, library_given(library))
+
+
+def _machine(found: ChipDescription | DeepflowHardware) -> ChipDescription:
+    """Return a description with the machine around the chip, whatever file it is from."""
+    from crosstack.io.chip_file import ChipDescription
+    from crosstack.system.system import DimensionKind
+
+    if isinstance(found, ChipDescription):
+        return found
     return ChipDescription(
-        template=hardware.template,
-        budget=hardware.budget,
-        chips_per_package=hardware.system.num_devices_per_node,
-        n_packages=hardware.system.num_nodes,
+        template=found.template,
+        budget=found.budget,
+        chips_per_package=found.system.num_devices_per_node,
+        n_packages=found.system.num_nodes,
         intra_kind=DimensionKind.RING,
         inter_kind=DimensionKind.SWITCH,
     )

@@ -8,17 +8,19 @@ import sys
 import traceback
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import crosstack
 from crosstack.cli.chip import Library, chip_app, library_given
+from crosstack.cli.figure import figure, space
 from crosstack.cli.generate import generate_app
 from crosstack.cli.inputs import (
     check_number,
     check_outputs,
     in_file,
+    options_named,
     read_result,
     result_rules,
     rules_given,
@@ -37,8 +39,12 @@ from crosstack.cli.outputs import (
 )
 from crosstack.cli.place import place
 from crosstack.cli.predict import predict, trace
+from crosstack.cli.serve_sweep import serve_sweep
 from crosstack.cli.speculate import speculate
 from crosstack.errors import CrosstackError, InputError, Problem
+
+if TYPE_CHECKING:
+    from crosstack.mapping.mapping import Task
 
 __all__ = ["app", "main"]
 
@@ -61,9 +67,12 @@ app = typer.Typer(
 app.add_typer(generate_app, name="generate")
 app.add_typer(chip_app, name="chip")
 app.command("speculate")(speculate)
+app.command("serve-sweep")(serve_sweep)
 app.command("place")(place)
 app.command("predict")(predict)
 app.command("trace")(trace)
+app.command("figure")(figure)
+app.command("space")(space)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Native YAML or DFModel text.")]
 Rules = Annotated[
@@ -211,16 +220,24 @@ def show_(
     set_: Set = None,
     svg_out: SvgOut = None,
     library: Library = None,
+    parallel: Annotated[
+        str | None,
+        typer.Option(
+            "--parallel",
+            metavar="STRATEGY",
+            help="Show the graph as a strategy such as RC-2-2-d2-p2 transforms it, step by step.",
+        ),
+    ] = None,
 ) -> None:
     """Describe the workload and the machine of a file, in words and as a picture.
 
     `crosstack show technology` lists technologies, `crosstack show technology hbm3` shows the
     numbers of one with their sources, and what follows from them.
 
-    Example: `crosstack show examples/my_graph.yaml --svg graph.svg`
+    Example: `crosstack show examples/my_graph.yaml --parallel RC-2-2-d2-p2 --svg graph.svg`
     """
     if str(file) == "technology":
-        _show_technology(name, library, set_, svg_out)
+        _show_technology(name, library, {"--set": set_, "--svg": svg_out, "--parallel": parallel})
         return
     if name is not None:
         raise InputError(Problem("NAME", f'got "{name}"; allowed: a name after technology alone.'))
@@ -231,18 +248,34 @@ def show_(
 
     check_outputs(file, {"--svg": svg_out})
     task = crosstack.load(file, set_ or ())
+    if parallel is not None:
+        _show_transformed(task, parallel, svg_out)
+        return
     show(task_text(task))
     if svg_out is not None:
         write((svg_out, task_svg(task)))
 
 
-def _show_technology(
-    name: str | None, library: Path | None, set_: list[str] | None, svg_out: Path | None
-) -> None:
+def _show_transformed(task: Task, parallel: str, svg_out: Path | None) -> None:
+    """Print and draw a graph after every step of its transformation."""
+    from crosstack.mapping.strategy import parse_strategy
+    from crosstack.mapping.transform import transform
+    from crosstack.report.transform_figure import transform_svg, transform_table
+
+    with options_named({"strategy": "--parallel"}):
+        strategy = parse_strategy(parallel)
+        steps = transform(task.workload.graph, strategy)
+    title = f"{task.workload.name} under {strategy}"
+    show(transform_table(steps, title))
+    if svg_out is not None:
+        write((svg_out, transform_svg(steps, title)))
+
+
+def _show_technology(name: str | None, library: Path | None, of_files: dict[str, object]) -> None:
     """Print one technology, or the names of all."""
     from crosstack.report.technology_text import technology_list, technology_tables
 
-    for option, given in (("--set", set_), ("--svg", svg_out)):
+    for option, given in of_files.items():
         if given:
             raise InputError(Problem(option, "allowed: with a file alone."))
     known = library_given(library)

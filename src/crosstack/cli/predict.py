@@ -9,22 +9,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crosstack.cli.inputs import check_outputs, options_named
+from crosstack.chip.hierarchy import ChipHierarchy
+from crosstack.cli.chip import Library, described
+from crosstack.cli.inputs import check_outputs, in_file, options_named
 from crosstack.cli.outputs import show, write
 from crosstack.cli.place import grid_of
-from crosstack.errors import InputError, Problem
+from crosstack.errors import InputError, Problem, nearest
+from crosstack.units import parse_quantity
 
 if TYPE_CHECKING:
-    from crosstack.chip.hierarchy import ChipHierarchy
     from crosstack.evaluate.cluster import Cluster
     from crosstack.evaluate.predict import Prediction, Step
+    from crosstack.io.chip_file import ChipDescription
     from crosstack.io.deepflow import DeepflowHardware
     from crosstack.mapping.strategy import Strategy
+
+    Machine = ChipDescription | DeepflowHardware | ChipHierarchy
 
 __all__ = ["predict", "trace"]
 
 Hardware = Annotated[
-    Path, typer.Argument(metavar="FILE", help="Hardware in DeepFlow's YAML, with or without model.")
+    Path,
+    typer.Argument(metavar="FILE", help="A chip file, DeepFlow hardware YAML, or a name: a100."),
 ]
 Gemm = Annotated[
     str | None, typer.Option("--gemm", metavar="M,K,N", help="One matrix product, M x K by K x N.")
@@ -55,8 +61,8 @@ Package = Annotated[
     typer.Option(
         "--package",
         metavar="XxYxZ",
-        help="Place the shards on packages of so many chips; otherwise the file says what is "
-        "shared and what leaves a package.",
+        help="Place the shards on a mesh, in packages of so many chips; otherwise FILE says how "
+        "chips are joined.",
     ),
 ]
 Packages = Annotated[
@@ -65,9 +71,20 @@ Packages = Annotated[
 Torus = Annotated[
     bool, typer.Option("--torus", help="Join the last chip of every axis to the first.")
 ]
+Rules = Annotated[
+    str,
+    typer.Option(
+        "--rules",
+        metavar="NAME",
+        help="What is counted: crosstack, deepflow-2025, deepflow-2025-graph, deepflow-2021 or "
+        "deepflow-2020.",
+    ),
+]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Change a field of FILE first."),
+    typer.Option(
+        "--set", metavar="PATH=VALUE", help="Change a field of FILE first; may be repeated."
+    ),
 ]
 JsonOut = Annotated[
     Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
@@ -85,21 +102,39 @@ def predict(
     package: Package = None,
     packages: Packages = None,
     torus: Torus = False,
+    rules: Rules = "crosstack",
+    library: Library = None,
     set_: Set = None,
     json_out: JsonOut = None,
 ) -> None:
     """Predict the time of a training step, or of one product, under a given strategy.
 
-    Example: `crosstack predict v100.yaml --model lstm-lm-40k --batch 256 --parallel RC-1-1-d1-p1`
+    Example: `crosstack predict examples/chips/n5_hbm3.yaml --set packages=512 --model gpt3-175b
+    --parallel RC-1-8-d8-p8 --microbatches 8`
     """
+    from crosstack.chip.roofline import gemm_time
+    from crosstack.evaluate.predict import share_of
+    from crosstack.evaluate.prediction_rules import prediction_rules_named
+    from crosstack.report.kernel_text import kernel_data, kernel_tables
     from crosstack.report.prediction_text import prediction_data, prediction_tables
+    from crosstack.workload.product import Product
 
     check_outputs(file, {"--json": json_out})
-    workload = _workload(file, gemm, model, batch, sequence, microbatches, set_)
-    found, chip = _predicted(file, workload, parallel, (package, packages, torus), set_)
-    show(*prediction_tables(found, chip))
+    hardware = _machine(file, library, set_ or [])
+    workload = _workload(file, hardware, gemm, model, (batch, sequence, microbatches))
+    grid = package, packages, torus
+    found, chip = _predicted(file, hardware, workload, parallel, grid, rules)
+    alone = isinstance(workload, Product) and found.strategy.n_chips == 1
+    shown = [prediction_tables(found, chip.name, parts=not alone)]
+    data = prediction_data(found, chip, rules)
+    if isinstance(workload, Product):
+        shape = share_of(workload, found.strategy)
+        kernel = gemm_time(chip, *shape, rules=prediction_rules_named(rules).kernels)
+        shown.append(kernel_tables(kernel, shape))
+        data["kernel"] = kernel_data(kernel, shape)
+    show(*shown)
     if json_out is not None:
-        write((json_out, json.dumps(prediction_data(found), indent=1) + "\n"))
+        write((json_out, json.dumps(data, indent=1, allow_nan=False) + "\n"))
 
 
 def trace(
@@ -113,6 +148,8 @@ def trace(
     package: Package = None,
     packages: Packages = None,
     torus: Torus = False,
+    rules: Rules = "crosstack",
+    library: Library = None,
     set_: Set = None,
     output: Annotated[
         Path | None,
@@ -124,7 +161,8 @@ def trace(
 ) -> None:
     """Run a predicted step event by event and save when every kernel and transfer ran.
 
-    Example: `crosstack trace v100.yaml --model lstm-lm-40k --parallel RC-1-1-d1-p4 -o trace.json`
+    Example: `crosstack trace examples/chips/n5_hbm3.yaml --model lstm-lm-40k --parallel
+    RC-1-1-d1-p4 -o trace.json --svg chart.svg`
     """
     from crosstack.report.prediction_text import prediction_tables
     from crosstack.report.timeline_figure import gantt_svg, trace_json
@@ -132,15 +170,21 @@ def trace(
     check_outputs(file, {"--output": output, "--svg": svg_out})
     if output is None and svg_out is None:
         raise InputError(Problem("--output", "nothing to save; give --output OUT or --svg OUT."))
-    workload = _workload(file, gemm, model, batch, sequence, microbatches, set_)
-    found, chip = _predicted(file, workload, parallel, (package, packages, torus), set_)
+    hardware = _machine(file, library, set_ or [])
+    workload = _workload(file, hardware, gemm, model, (batch, sequence, microbatches))
+    grid = package, packages, torus
+    found, chip = _predicted(file, hardware, workload, parallel, grid, rules)
+    timelines = found.timelines()
+    if not timelines:
+        message = f"{rules} estimates a transformer without events; try deepflow-2025-graph."
+        raise InputError(Problem("--rules", message))
     texts = []
     if output is not None:
-        texts.append((output, trace_json(found.timelines)))
+        texts.append((output, trace_json(timelines)))
     if svg_out is not None:
-        title = f"{workload.name} under {found.strategy} on {chip}"
-        texts.append((svg_out, gantt_svg(found.timelines, title)))
-    show(*prediction_tables(found, chip)[:2])
+        title = f"{workload.name} under {found.strategy} on {chip.name}"
+        texts.append((svg_out, gantt_svg(timelines, title)))
+    show(prediction_tables(found, chip.name, parts=False))
     write(*texts)
 
 
@@ -149,35 +193,61 @@ def trace(
 
 def _workload(
     file: Path,
+    hardware: Machine,
     gemm: str | None,
     model: str | None,
-    batch: int | None,
-    sequence: int | None,
-    microbatches: int | None,
-    set_: list[str] | None,
+    changes: tuple[int | None, int | None, int | None],
 ) -> Step:
     """Return what the options ask for, or what the file holds."""
+    from crosstack.workload.product import Product
     from crosstack.workload.transformer_training import TransformerTraining
 
     if gemm is not None and model is not None:
         raise InputError(Problem("--gemm", "given with --model; allowed: one of them."))
-    if gemm is not None:
-        return _product(gemm)
     names = {"model": "--model", "batch": "--batch", "sequence": "--sequence"}
     with options_named(names | {"microbatches": "--microbatches"}):
-        found = _model(file, model, set_)
-        changes = {"batch": batch, "sequence": sequence, "microbatches": microbatches}
-        given = {name: value for name, value in changes.items() if value is not None}
+        found = _product(gemm) if gemm is not None else _model(file, hardware, model)
+        named = zip(("batch", "sequence", "microbatches"), changes, strict=True)
+        given = {name: value for name, value in named if value is not None}
+        if given and isinstance(found, Product):
+            raise InputError(Problem(next(iter(given)), "a single product has none."))
         if "microbatches" in given and not isinstance(found, TransformerTraining):
             raise InputError(Problem("microbatches", "allowed for a transformer only."))
         return replace(found, **given) if given else found  # type: ignore[arg-type]
+
+
+def _machine(file: Path, library: Path | None, set_: list[str]) -> Machine:
+    """Return the chip that FILE names, or what the file describes."""
+    from crosstack.chip.named_chips import NAMED_CHIPS
+
+    name = str(file)
+    if name not in NAMED_CHIPS or file.exists():
+        close = nearest(name, NAMED_CHIPS, 1)
+        if close and not file.exists():
+            message = f'no such file, and no chip of that name. Did you mean "{close[0]}"?'
+            raise InputError(Problem(name, message))
+        return described(file, library, set_)
+    if library is not None:
+        raise InputError(Problem("--library", f"allowed with a chip file; {name} is a chip."))
+    units = {"frequency": "Hz", "launch_overhead": "s", "word": "B"}
+    given = {}
+    for change in set_:
+        field, _, value = change.partition("=")
+        if field not in units:
+            message = f"got {change[:60]!r}; {name} takes {', '.join(units)}, as word=1."
+            raise InputError(Problem("--set", message))
+        with options_named({"": f"--set {field}"}):
+            given[field] = parse_quantity(value, units[field])
+    with options_named({field: f"--set {field}" for field in units}):
+        return NAMED_CHIPS[name](**given)
 
 
 def _product(text: str) -> Step:
     from crosstack.workload.product import Product
 
     parts = text.split(",")
-    if len(parts) != 3 or not all(part.strip().isdecimal() for part in parts) or len(text) > 60:
+    good = len(parts) == 3 and len(text) <= 60
+    if not good or not all(part.strip().isascii() and part.strip().isdecimal() for part in parts):
         allowed = "three whole numbers M,K,N, such as 4096,4096,8192"
         raise InputError(Problem("--gemm", f"got {text[:60]!r}; allowed: {allowed}."))
     m, k, n = (int(part) for part in parts)
@@ -185,66 +255,114 @@ def _product(text: str) -> Step:
         return Product(m=m, k=k, n=n)
 
 
-def _model(file: Path, model: str | None, set_: list[str] | None) -> Step:
+def _model(file: Path, hardware: Machine, model: str | None) -> Step:
+    from crosstack.io.chip_file import ChipDescription
     from crosstack.io.deepflow import read_model
     from crosstack.io.deepflow.steps import workload_of
     from crosstack.io.files import read_text
     from crosstack.workload.named_steps import step_named
 
     if model is None:
-        held = _hardware(file, set_).model
+        held = None if isinstance(hardware, ChipDescription | ChipHierarchy) else hardware.model
         if held is None:
             message = f"{file} holds no model; give --gemm M,K,N or --model NAME|FILE."
             raise InputError(Problem("--model", message))
-        return workload_of(held)
-    if Path(model).suffix.lower() in (".yaml", ".yml"):
-        return workload_of(read_model(read_text(model), model))
+        with in_file(file):
+            return workload_of(held)
+    path = Path(model)
+    if path.suffix.lower() in (".yaml", ".yml"):
+        held = read_model(read_text(path), model)
+        with in_file(path):
+            return workload_of(held)
     return step_named(model)
-
-
-def _hardware(file: Path, set_: list[str] | None) -> DeepflowHardware:
-    from crosstack.io.deepflow import read_hardware
-    from crosstack.io.files import read_text
-
-    return read_hardware(read_text(file), str(file), set_ or ())
 
 
 def _predicted(
     file: Path,
+    hardware: Machine,
     workload: Step,
     parallel: str | None,
     grid: tuple[str | None, str | None, bool],
-    set_: list[str] | None,
-) -> tuple[Prediction, str]:
-    """Return the prediction, and the name of the chip."""
+    rules: str,
+) -> tuple[Prediction, ChipHierarchy]:
+    """Return the prediction and the chip."""
     from crosstack.chip.generated import generate
-    from crosstack.evaluate.kernel_times import CompulsoryTimes
+    from crosstack.chip.roofline import RooflineTimes
     from crosstack.evaluate.predict import predict as run
-    from crosstack.io.deepflow.steps import strategy_of
-    from crosstack.mapping.strategy import parse_strategy
+    from crosstack.evaluate.prediction_rules import prediction_rules_named
 
-    hardware = _hardware(file, set_)
-    chip = generate(hardware.template, hardware.budget).hierarchy
-    with options_named({"strategy": "--parallel"}):
-        strategy = strategy_of(hardware) if parallel is None else parse_strategy(parallel)
+    with options_named({"strategy": "--parallel", "rules": "--rules"}):
+        chosen = prediction_rules_named(rules)
+        strategy = _strategy(file, hardware, workload, parallel, placed=grid[0] is not None)
+        with in_file(file):
+            if isinstance(hardware, ChipHierarchy):
+                chip = hardware
+            else:
+                chip = generate(hardware.template, hardware.budget, chosen.chip).hierarchy
+            times = RooflineTimes(chip, chosen.kernels)
         cluster = _cluster(hardware, chip, strategy, grid)
-        return run(workload, strategy, cluster, CompulsoryTimes(chip)), chip.name
+        return run(workload, strategy, cluster, times, chosen.step), chip
+
+
+def _strategy(
+    file: Path,
+    hardware: Machine,
+    workload: Step,
+    parallel: str | None,
+    *,
+    placed: bool,
+) -> Strategy:
+    """Return the strategy that is asked for, or that of a DeepFlow file; else one chip."""
+    from crosstack.io.chip_file import ChipDescription
+    from crosstack.io.deepflow import check_devices
+    from crosstack.io.deepflow.steps import strategy_of
+    from crosstack.mapping.strategy import Strategy, parse_strategy
+    from crosstack.workload.product import Product
+
+    if parallel is not None:
+        return parse_strategy(parallel)
+    if isinstance(hardware, ChipHierarchy):
+        return Strategy()
+    if isinstance(hardware, ChipDescription):
+        if isinstance(workload, Product):
+            return Strategy()
+        chips = hardware.chips_per_package * hardware.n_packages
+        message = (
+            f"required: {file} has no strategy for its chips, {chips:,}; such as RC-1-8-d4-p2."
+        )
+        raise InputError(Problem("--parallel", message))
+    with in_file(file):
+        if not placed:
+            check_devices(hardware)
+        return strategy_of(hardware)
 
 
 def _cluster(
-    hardware: DeepflowHardware,
+    hardware: Machine,
     chip: ChipHierarchy,
     strategy: Strategy,
     grid: tuple[str | None, str | None, bool],
 ) -> Cluster:
     """Return the machine: placed on a grid that the options give, else as the file says."""
-    from crosstack.evaluate.cluster import placed_cluster
+    from crosstack.evaluate.cluster import Cluster, nested_cluster, placed_cluster
+    from crosstack.io.chip_file import ChipDescription
     from crosstack.io.deepflow.steps import cluster_of
     from crosstack.mapping.placement import place
 
     package, packages, torus = grid
-    if package is None:
-        if packages is not None or torus:
-            raise InputError(Problem("--package", "required with --packages or --torus."))
-        return cluster_of(hardware, chip)
-    return placed_cluster(chip, place(strategy, grid_of(package, packages, torus=torus)))
+    if package is not None:
+        return placed_cluster(chip, place(strategy, grid_of(package, packages, torus=torus)))
+    if packages is not None or torus:
+        raise InputError(Problem("--package", "required with --packages or --torus."))
+    if isinstance(hardware, ChipHierarchy):
+        return Cluster(chip=chip)
+    if isinstance(hardware, ChipDescription):
+        return nested_cluster(
+            chip,
+            strategy,
+            chips_per_package=hardware.chips_per_package,
+            packages=hardware.n_packages,
+            intra_kind=hardware.intra_kind,
+            inter_kind=hardware.inter_kind,
+        )
+    return cluster_of(hardware, chip)

@@ -8,6 +8,7 @@ section 5.2; ``deepflow_code``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from crosstack.chip.hierarchy import ChipHierarchy
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
@@ -15,8 +16,11 @@ from crosstack.evaluate.distributed import RingLink
 from crosstack.evaluate.step_rules import StepRules
 from crosstack.mapping.placement import Placement
 from crosstack.mapping.strategy import ParallelDimension, Strategy
+from crosstack.system.system import DimensionKind
 
-__all__ = ["Cluster", "Derate", "placed_cluster", "ring_links"]
+__all__ = ["Cluster", "Derate", "nested_cluster", "placed_cluster", "ring_links"]
+
+KP1, KP2, DP, LP = ParallelDimension
 
 SLOWEST = 1.0  # less than that many bytes a second is no link [B/s]
 BETWEEN, INSIDE = "link between packages", "link inside a package"
@@ -80,6 +84,59 @@ def placed_cluster(chip: ChipHierarchy, placement: Placement) -> Cluster:
         packages=grid.n_packages,
         crossing=placement.crosses,
         derates=(derates[0], derates[1], derates[2], derates[3]),
+    )
+
+
+def nested_cluster(
+    chip: ChipHierarchy,
+    strategy: Strategy,
+    *,
+    chips_per_package: int = 1,
+    packages: int = 1,
+    intra_kind: DimensionKind = DimensionKind.RING,
+    inter_kind: DimensionKind = DimensionKind.SWITCH,
+) -> Cluster:
+    """Return the cluster of shards numbered along kp2, kp1, dp, lp, that fill packages in order.
+
+    Parameters
+    ----------
+    chip : ChipHierarchy
+        Every chip.
+    strategy : Strategy
+        What is numbered.
+    chips_per_package, packages : int
+        How many. [1]
+    intra_kind, inter_kind : DimensionKind
+        How the chips of a package are joined, and equal chips of all packages.
+
+    Notes
+    -----
+    Neighbours along a dimension are as many chips apart as the dimensions before it hold. On a
+    ring that many edges share a link; a switch or a full connection shares nothing. A dimension
+    that does not stay inside packages uses the links between them, and where some of its
+    neighbours share a package, those inside too.
+    """
+    stride = 1
+    crossing = set()
+    derates = {}
+    for dimension in (KP2, KP1, DP, LP):
+        span = stride * strategy.degree(dimension)
+        if strategy.degree(dimension) > 1 and chips_per_package % span:
+            crossing.add(dimension)
+        uses_inside = stride < chips_per_package
+        shared_inside = stride if intra_kind is DimensionKind.RING else 1
+        shared_between = ceil(stride / chips_per_package)
+        derates[dimension] = Derate(
+            inside=shared_inside if uses_inside else 0,
+            between=shared_between if inter_kind is DimensionKind.RING else 1,
+        )
+        stride = span
+    return Cluster(
+        chip=chip,
+        chips_per_package=chips_per_package,
+        packages=packages,
+        crossing=frozenset(crossing),
+        derates=(derates[KP1], derates[KP2], derates[DP], derates[LP]),
     )
 
 

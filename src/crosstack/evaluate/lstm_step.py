@@ -13,9 +13,9 @@ import math
 from dataclasses import dataclass
 
 from crosstack.errors import InputError, Problem
-from crosstack.evaluate.distributed import KP1, KP2, LP, Distributed
+from crosstack.evaluate.distributed import KP1, KP2, LP, Distributed, prepare
 from crosstack.evaluate.step_rules import StepRules
-from crosstack.evaluate.timeline import TaskGraph, TaskGraphBuilder, Timeline, simulate
+from crosstack.evaluate.timeline import TaskGraph, TaskGraphBuilder, Timeline, check_tasks, simulate
 from crosstack.mapping.strategy import KernelSplit
 from crosstack.workload.lstm import LstmModel
 
@@ -67,6 +67,7 @@ def lstm_step(model: LstmModel, chips: Distributed, rules: StepRules | None = No
     """
     chosen = rules or StepRules()
     _check(model, chips, chosen)
+    prepare(chips, lambda asked: lstm_parts(model, asked, chosen))
     parts = lstm_parts(model, chips, chosen)
     lp = chips.strategy.lp
     runs = []
@@ -213,6 +214,7 @@ def lstm_graph(model: LstmModel, parts: LstmParts, lp: int, *, forward: bool) ->
     so that words advance in waves; a pass backward is the mirror image.
     """
     words, layers = model.sequence, model.layers
+    check_tasks(4 * words * (layers + 2))  # a node and the edges to its neighbours
     first = 0 if lp <= 2 else 1  # stage of the first layer
     each = math.ceil(layers / (lp if lp == 1 else lp - 1 - first))
     build = TaskGraphBuilder([*map(_chip, range(lp)), *map(_link, range(2 * lp - 1))])

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from crosstack.errors import require, require_quantity, require_whole
-from crosstack.evaluate.timeline import TaskGraph, TaskGraphBuilder
+from crosstack.evaluate.timeline import TaskGraph, TaskGraphBuilder, check_tasks
 
 __all__ = ["Operation", "Stage", "pipeline_graph", "pipeline_time"]
 
@@ -41,10 +41,19 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Operations in order, and ``send``, the time to pass a microbatch to the next stage. [s]"""
+    """Operations in order, and ``send``, the time to pass a microbatch to the next stage. [s]
+
+    ``names`` tells equal operations of different layers apart; empty: every operation's own.
+    """
 
     operations: tuple[Operation, ...]
     send: float = 0.0
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check that every operation has a name, or none."""
+        count = len(self.operations)
+        require(len(self.names) in (0, count), "names", len(self.names), f"0 or {count}")
 
     @property
     def forward(self) -> float:
@@ -76,13 +85,13 @@ def pipeline_time(stages: Sequence[Stage], microbatches: int = 1) -> float:
     sends = [stage.send for stage in stages[:-1]]
     machines = [stage.forward for stage in stages] + sends
     turn = sum(machines) + (microbatches - 1) * max(machines)
-    order: list[float] = []
-    ends = []
+    passed = slowest = end = 0.0
     for stage, send in zip(reversed(stages), [0.0, *reversed(sends)], strict=True):
-        order += [send, stage.backward] if order else [stage.backward]
-        through = sum(order) + (microbatches - 1) * max(order)
-        ends.append(_reduced(stage, through))
-    return turn + max(ends)
+        backward = stage.backward
+        passed += send + backward
+        slowest = max(slowest, send, backward)
+        end = max(end, _reduced(stage, passed + (microbatches - 1) * slowest))
+    return turn + end
 
 
 def _reduced(stage: Stage, through: float) -> float:
@@ -104,29 +113,33 @@ def pipeline_graph(
     """
     require(len(stages) > 0, "stages", len(stages), "at least one stage")
     require_whole("microbatches", microbatches)
+    # An operation and its hand-over or transfer, forward and backward.
+    check_tasks(4 * microbatches * sum(len(stage.operations) + 1 for stage in stages))
     build = TaskGraphBuilder(f"stage {s}" for s in range(len(stages)))
     last = len(stages) - 1
     latest: list[int | None] = [None] * len(stages)  # the task each stage has done last
-    sums: list[tuple[int, int, Operation]] = []
+    sums: list[tuple[int, int, str, float]] = []
 
     def run(s: int, i: int, after: int | None, *, forward: bool) -> int:
         """Add the operations of a stage for one microbatch; return the last of them."""
         waits = {task for task in (after, latest[s]) if task is not None}
         operations = stages[s].operations
+        names = stages[s].names or tuple(operation.name for operation in operations)
+        named = list(zip(operations, names, strict=True))
         tag = f"microbatch {i}"
         task = None
-        for operation in operations if forward else reversed(operations):
+        for operation, name in named if forward else reversed(named):
             if task is not None and hand_overs:
                 task = build.add("hand over", after=[task], kind="hand over")
             task = build.add(
-                f"{operation.name}, {tag}",
+                f"{name}, {tag}",
                 operation.forward if forward else operation.backward,
                 resource=f"stage {s}",
                 after=sorted(waits) if task is None else [task],
                 kind="forward" if forward else "backward",
             )
             if operation.reduce and not forward and i == microbatches - 1:
-                sums.append((s, task, operation))
+                sums.append((s, task, name, operation.reduce))
         if task is None:  # a stage without operations hands on
             task = build.add(f"stage {s}, {tag}", after=sorted(waits), kind="hand over")
         latest[s] = task
@@ -144,10 +157,10 @@ def pipeline_graph(
             task = run(s, i, task, forward=False)
             if s:
                 task = _send(build, stages[s - 1].send, s - 1, f"{s} to {s - 1}", i, task)
-    for s, task, operation in sums:  # last, so that what follows on the chip comes first
+    for s, task, name, reduce in sums:  # last, so that what follows on the chip comes first
         build.add(
-            f"sum gradient of {operation.name}",
-            operation.reduce,
+            f"sum gradient of {name}",
+            reduce,
             resource=f"ring {s}",
             after=[task],
             kind="reduction",

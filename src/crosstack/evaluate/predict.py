@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from crosstack.errors import InputError, Problem
 from crosstack.evaluate.cluster import Cluster, ring_links
-from crosstack.evaluate.distributed import Distributed, KernelTimes
+from crosstack.evaluate.distributed import Distributed, KernelTimes, prepare
 from crosstack.evaluate.footprint import (
     Footprint,
     check_capacity,
@@ -16,13 +17,13 @@ from crosstack.evaluate.footprint import (
 from crosstack.evaluate.lstm_step import lstm_step
 from crosstack.evaluate.step_rules import StepRules
 from crosstack.evaluate.timeline import TaskGraphBuilder, Timeline, simulate
-from crosstack.evaluate.transformer_step import transformer_step
+from crosstack.evaluate.transformer_step import products_time, transformer_step
 from crosstack.mapping.strategy import KernelSplit, Strategy
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
 from crosstack.workload.transformer_training import TransformerTraining
 
-__all__ = ["Prediction", "Step", "predict"]
+__all__ = ["Prediction", "Step", "predict", "share_of"]
 
 Step = Product | LstmModel | TransformerTraining
 
@@ -32,7 +33,9 @@ class Prediction:
     """What one step takes.
 
     ``parts`` are times of pieces by name; several of them may run at once, so they need not add
-    up to ``time``. ``timelines`` follow one another. [s]
+    up to ``time``. ``busy`` is how long each stage computes, by its name. ``run_time`` is that of
+    a whole training, None where the workload names none. ``timelines`` runs the step event by
+    event and returns what follows one another; an estimate has nothing to run. [s]
     """
 
     workload: Step
@@ -40,7 +43,9 @@ class Prediction:
     time: float
     parts: tuple[tuple[str, float], ...]
     footprint: Footprint | None
-    timelines: tuple[Timeline, ...]
+    busy: tuple[tuple[str, float], ...]
+    timelines: Callable[[], tuple[Timeline, ...]]
+    run_time: float | None = None
 
 
 def predict(
@@ -77,29 +82,77 @@ def predict(
             time=step.time,
             parts=tuple(zip(names, values, strict=True)),
             footprint=footprint,
-            timelines=(step.forward, step.backward),
+            busy=_busy(step.forward, step.backward),
+            timelines=lambda: (step.forward, step.backward),
         )
     footprint = transformer_footprint(workload, strategy, times.word, chosen)
     check_capacity(footprint, capacity, chosen, where)
+    if chosen.estimates_transformers:
+        return _estimate(workload, chips, footprint)
     trained = transformer_step(workload, chips, chosen)
     totals: dict[str, float] = {}
     for stage in trained.stages:
         for operation in stage.operations:
-            name = operation.name.split(" ", 2)[2] if "layer " in operation.name else operation.name
             for tag, value in (
                 ("forward", operation.forward * trained.microbatches),
                 ("backward", operation.backward * trained.microbatches),
                 ("gradient sum", operation.reduce),
             ):
-                totals[f"{name} {tag}"] = totals.get(f"{name} {tag}", 0.0) + value
+                name = f"{operation.name} {tag}"
+                totals[name] = totals.get(name, 0.0) + value
     return Prediction(
         workload=workload,
         strategy=strategy,
         time=trained.time,
         parts=tuple((name, value) for name, value in totals.items() if value),
         footprint=footprint,
-        timelines=(trained.timeline(),),
+        busy=tuple(
+            (f"stage {i}", trained.microbatches * (stage.forward + stage.backward))
+            for i, stage in enumerate(trained.stages)
+        ),
+        timelines=lambda: (trained.timeline(),),
+        run_time=trained.time * workload.steps if workload.tokens else None,
     )
+
+
+def _busy(*timelines: Timeline) -> tuple[tuple[str, float], ...]:
+    """Return how long every chip or stage works. [s]"""
+    found: dict[str, float] = {}
+    for timeline in timelines:
+        for name, time in timeline.busy().items():
+            if name.startswith(("stage", "chip")):
+                found[name] = found.get(name, 0.0) + time
+    return tuple(found.items())
+
+
+def _estimate(model: TransformerTraining, chips: Distributed, footprint: Footprint) -> Prediction:
+    """Products alone, the backward pass twice the forward pass, stages that divide evenly."""
+    prepare(chips, lambda asked: products_time(model, asked))
+    products = products_time(model, chips)
+    layers = model.layers / model.ideal_stages
+    step = layers * 3 * sum(time for _, time in products)
+    parts = [
+        (f"{name} {way}", factor * layers * time)
+        for name, time in products
+        for way, factor in (("forward", 1), ("backward", 2))
+    ]
+    return Prediction(
+        workload=model,
+        strategy=chips.strategy,
+        time=step,
+        parts=tuple(parts),
+        footprint=footprint,
+        busy=(),
+        timelines=tuple,
+        run_time=step * model.steps + model.communication if model.tokens else None,
+    )
+
+
+def share_of(product: Product, strategy: Strategy) -> tuple[int, int, int]:
+    """Return M, K and N of the product that one chip works on. [1]"""
+    if strategy.split is KernelSplit.CR:
+        return product.m, product.k // strategy.kp1, product.n
+    return product.m // strategy.kp1, product.k, product.n // strategy.kp2
 
 
 def _product(product: Product, chips: Distributed) -> Prediction:
@@ -118,19 +171,18 @@ def _product(product: Product, chips: Distributed) -> Prediction:
             message = f"{s} splits {axis}, {extent}, {degree} ways."
             raise InputError(Problem("strategy", message))
     total = chips.forward(product.m, product.k, product.n)
-    if s.split is KernelSplit.CR:
-        own = chips.times.product(product.m, product.k // s.kp1, product.n)
-    else:
-        own = chips.times.product(product.m // s.kp1, product.k, product.n // s.kp2)
+    own = chips.times.product(*share_of(product, s))
     build = TaskGraphBuilder()
     first = build.add("product", own, resource="chip", kind="forward")
     if total > own:
         build.add("collective", total - own, resource="ring", after=[first], kind="transfer")
+    timeline = simulate(build.build())
     return Prediction(
         workload=product,
         strategy=s,
         time=total,
         parts=(("product", own), ("collective", total - own)),
         footprint=None,
-        timelines=(simulate(build.build()),),
+        busy=_busy(timeline),
+        timelines=lambda: (timeline,),
     )

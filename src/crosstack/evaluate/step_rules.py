@@ -7,7 +7,7 @@ and its text says what it does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = ["StepRules"]
 
@@ -60,6 +60,9 @@ class StepRules:
         frequency by rounding; otherwise that is no link.
     enforces_capacity : bool
         Whether a model that does not fit is an error; the releases report a rate and go on.
+    estimates_transformers : bool
+        A transformer's step is three times the forward time of the six products of its layers,
+        over as many stages as the model says; nothing else counts, and no events are run.
     """
 
     shares_links_by_degree: bool = False
@@ -78,10 +81,11 @@ class StepRules:
     counts_gradients: bool = True
     accepts_dead_links: bool = False
     enforces_capacity: bool = True
+    estimates_transformers: bool = False
 
     @classmethod
     def deepflow_2025(cls) -> StepRules:
-        """Return the rules of release e8fc755 (2025-09-15)."""
+        """Return the rules of release e8fc755 (2025-09-15), its program ``run_perf.py``."""
         return cls(
             shares_links_by_degree=True,
             halves_degree_one=True,
@@ -99,7 +103,13 @@ class StepRules:
             counts_gradients=False,
             accepts_dead_links=True,
             enforces_capacity=False,
+            estimates_transformers=True,
         )
+
+    @classmethod
+    def deepflow_2025_graph(cls) -> StepRules:
+        """Return the rules of the same release, its program ``run_perf_llmtest.py``."""
+        return replace(cls.deepflow_2025(), estimates_transformers=False)
 
     @classmethod
     def deepflow_2021(cls) -> StepRules:
@@ -118,15 +128,4 @@ class StepRules:
     @classmethod
     def deepflow_2020(cls) -> StepRules:
         """Return the rules of release e4e5d38 (2020-10-30): links shared as in 2025."""
-        return cls(
-            shares_links_by_degree=True,
-            halves_degree_one=True,
-            host_bandwidth=12.4 * GIBI,
-            frees_last_link=True,
-            rejects_two_stages=True,
-            drops_softmax_memory=True,
-            optimizer_bytes=0.0,
-            counts_gradients=False,
-            accepts_dead_links=True,
-            enforces_capacity=False,
-        )
+        return replace(cls.deepflow_2021(), shares_links_by_degree=True, halves_degree_one=True)

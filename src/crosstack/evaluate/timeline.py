@@ -21,9 +21,20 @@ from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, require, require_quantity
 
-__all__ = ["FREE", "TaskGraph", "TaskGraphBuilder", "Timeline", "simulate"]
+__all__ = ["FREE", "TaskGraph", "TaskGraphBuilder", "Timeline", "check_tasks", "simulate"]
 
 FREE = -1
+MOST_TASKS = 4_000_000  # a few seconds, a few gigabytes
+
+
+def check_tasks(count: int) -> None:
+    """Raise `InputError` where a step has more tasks than can be run one by one."""
+    if count > MOST_TASKS:
+        message = (
+            f"about {count:,} tasks would have to be run one by one; allowed: {MOST_TASKS:,}. Take "
+            "fewer microbatches, layers or words."
+        )
+        raise InputError(Problem("tasks", message))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem
-from crosstack.evaluate.distributed import DP, KP2, LP, Distributed
+from crosstack.evaluate.distributed import DP, KP2, LP, Distributed, prepare
 from crosstack.evaluate.pipeline_time import Operation, Stage, pipeline_graph, pipeline_time
 from crosstack.evaluate.step_rules import StepRules
 from crosstack.evaluate.timeline import Timeline, simulate
@@ -22,6 +22,8 @@ from crosstack.mapping.strategy import KernelSplit, Strategy
 from crosstack.workload.transformer_training import TransformerTraining
 
 __all__ = ["TransformerStep", "products_time", "transformer_stages", "transformer_step"]
+
+MOST_LAYERS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,7 @@ def transformer_step(
         If the strategy cannot split the model, or something is sent where there is no link.
     """
     chosen = rules or StepRules()
+    prepare(chips, lambda asked: transformer_stages(model, asked, chosen))
     stages = transformer_stages(model, chips, chosen)
     step = TransformerStep(
         stages=stages,
@@ -81,17 +84,17 @@ def transformer_stages(
     send = chips.send(size, LP, latency=True) if s.lp > 1 else 0.0
     stages = []
     for stage in range(s.lp):
-        first, last = stage * each, min((stage + 1) * each, model.layers)
-        operations = tuple(
-            replace(operation, name=f"layer {i} {operation.name}")
-            for i in range(first, last)
-            for operation in layer
+        layers = range(min(stage * each, model.layers), min((stage + 1) * each, model.layers))
+        before = (parts.embedding(),) if stage == 0 else ()
+        after = (parts.head(),) if stage == s.lp - 1 else ()
+        names = [f"layer {i} {operation.name}" for i in layers for operation in layer]
+        stages.append(
+            Stage(
+                operations=(*before, *layer * len(layers), *after),
+                send=send,
+                names=(*(o.name for o in before), *names, *(o.name for o in after)),
+            )
         )
-        if stage == 0:
-            operations = (parts.embedding(), *operations)
-        if stage == s.lp - 1:
-            operations = (*operations, parts.head())
-        stages.append(Stage(operations=operations, send=send))
     return tuple(stages)
 
 
@@ -254,6 +257,9 @@ class _Parts:
 def _check(model: TransformerTraining, s: Strategy) -> int:
     """Return the sequences of a microbatch; refuse strategies that cannot split the model."""
     problems = []
+    if model.layers > MOST_LAYERS:
+        message = f"got {model.layers:,}; allowed: up to {MOST_LAYERS:,}, each timed on its own."
+        raise InputError(Problem("layers", message))
     each = math.ceil(model.batch / s.dp)
     if each % model.microbatches:
         problems.append(f"{model.microbatches} microbatches do not divide {each} sequences")

@@ -9,7 +9,7 @@ from crosstack.errors import InputError, Problem
 from crosstack.io.files import read_text, write_atomically
 from crosstack.mapping.mapping import Task
 
-__all__ = ["load", "save"]
+__all__ = ["load", "save", "task_in"]
 
 _NATIVE = (".yaml", ".yml")
 _DFMODEL = (".txt", ".pbtxt")
@@ -31,15 +31,19 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Task:
     InputError
         With every problem found, one line each: ``FILE: path: what is wrong``.
     """
-    text = read_text(path)
-    if Path(path).suffix.lower() not in _NATIVE:
+    return task_in(read_text(path), str(path), overrides)
+
+
+def task_in(text: str, source: str, overrides: Sequence[str] = ()) -> Task:
+    """Return the task in the text of a file called ``source``; as `load`."""
+    if Path(source).suffix.lower() not in _NATIVE:
         from crosstack.io import dfmodel
 
         if dfmodel.looks_like(text):
-            return dfmodel.read_task(text, str(path), overrides)
+            return dfmodel.read_task(text, source, overrides)
     from crosstack.io import native
 
-    return native.read_task(text, str(path), overrides)
+    return native.read_task(text, source, overrides)
 
 
 def save(task: Task, path: str | Path) -> None:

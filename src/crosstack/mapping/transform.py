@@ -19,7 +19,7 @@ from enum import StrEnum
 
 from crosstack.errors import InputError, Problem, require, require_whole
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy
-from crosstack.workload.graph import DataflowGraph, Kernel
+from crosstack.workload.graph import DataflowGraph, Direction, Kernel
 
 __all__ = ["EdgeKind", "SuperEdge", "SuperGraph", "SuperNode", "ring_sizes", "transform"]
 
@@ -129,10 +129,12 @@ def transform(
     Raises
     ------
     InputError
-        If a stage does not exist, data would flow to an earlier one, or the result is too large
-        to write down.
+        If a stage does not exist, data would flow to an earlier one, the graph has kernels of a
+        backward pass (edges carry that themselves), or the result is too large to write down.
     """
     require_whole("batch", batch)
+    if any(kernel.direction is Direction.BACKWARD for kernel in graph.kernels):
+        raise InputError(Problem("kernels", "backward ones are there; allowed: a forward graph."))
     nodes = len(graph) * strategy.n_chips // strategy.lp
     require(nodes <= MOST_NODES, "strategy", str(strategy), f"up to {MOST_NODES:,} nodes; use less")
     chosen = _stages(graph, strategy) if stages is None else tuple(stages)

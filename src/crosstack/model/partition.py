@@ -41,11 +41,13 @@ __all__ = [
     "alone_sram",
     "combine",
     "deal_cores",
+    "flow_shapes",
     "live_size",
     "live_sizes",
     "make_load",
     "memory_kept",
     "memory_static",
+    "network_times",
     "one_by_one",
     "partition_cost",
     "relaxed_load",
@@ -145,24 +147,29 @@ def make_load(
 ) -> ChipLoad:
     """Return the load of one chip when kernel i is sharded along axis ``codes[i]``."""
     rows = np.arange(arrays.n)
-    conversion = options.edge_time[
-        np.arange(len(arrays.source)), codes[arrays.source], codes[arrays.target]
-    ]
-    network = options.network_time[rows, codes].copy()
-    if rules.fan_out_copies:
-        np.add.at(network, arrays.source, conversion)
-    else:
-        network += _converted_once(arrays, options, codes, conversion)
     return _assemble(
         workload,
         system,
         arrays,
         plan,
         rules,
-        network=network,
+        network=network_times(arrays, options, codes, rules),
         pick=lambda table: table[rows, codes],
         options=options,
     )
+
+
+def network_times(arrays: GraphArrays, options: Options, codes: Ints, rules: ModelRules) -> Floats:
+    """Collectives of each kernel, and conversions of what it makes, under a sharding. [s]"""
+    conversion = options.edge_time[
+        np.arange(len(arrays.source)), codes[arrays.source], codes[arrays.target]
+    ]
+    network = options.network_time[np.arange(arrays.n), codes].copy()
+    if rules.fan_out_copies:
+        np.add.at(network, arrays.source, conversion)
+    else:
+        network += _converted_once(arrays, options, codes, conversion)
+    return np.asarray(network)
 
 
 def one_by_one(load: ChipLoad, rules: ModelRules) -> ChipLoad:
@@ -337,7 +344,7 @@ def _mask(flags: Bools) -> int:
 
 
 @lru_cache(maxsize=64)
-def _flow_shapes(
+def flow_shapes(
     graph: GraphArrays, copies: bool
 ) -> tuple[tuple[tuple[int, tuple[tuple[int, int], ...], int], ...], tuple[tuple[int, ...], ...]]:
     """Producer, readers and reader mask of every flow, and the flows that touch each kernel."""
@@ -369,7 +376,7 @@ def _flow_shapes(
 def _flows(
     arrays: GraphArrays, tile: list[float], total: list[float], copies: bool
 ) -> tuple[tuple[Flow, ...], tuple[tuple[int, ...], ...]]:
-    shapes, touching = _flow_shapes(arrays, copies)
+    shapes, touching = flow_shapes(arrays, copies)
     flows = tuple(
         Flow(source, readers, tile[source], total[source], mask) for source, readers, mask in shapes
     )

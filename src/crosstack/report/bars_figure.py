@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import PartitionTerms
 from crosstack.report.drawing import Canvas, text_width
 from crosstack.report.graph_figure import Figure
+from crosstack.report.scales import round_scale
 from crosstack.report.wording import common_scale, scaled
 
 __all__ = ["answer_bars"]
@@ -23,16 +22,15 @@ def answer_bars(answer: Answer) -> Figure:
     partitions = answer.evaluation.partitions
     times = [t for p in partitions for t in (*_terms(p), p.time)]
     unit, worth, decimals = common_scale(times)
-    step, end = _ticks(max(times) / worth)
-    scale = CHART / (end * worth)
+    axis = round_scale(max(times) / worth)
+    scale = CHART / (axis.high * worth)
     roomy = len(partitions) <= MOST_LABELLED
     bar, row = (BAR, ROW) if roomy else (2.0, 8.0)
     canvas = Canvas()
     _legend(canvas)
     top = 44.0
     bottom = top + row * len(partitions)
-    ticks = [k * step for k in range(round(end / step) + 1)]
-    for tick in ticks:
+    for tick in axis.ticks:
         x = LABEL + tick * worth * scale
         canvas.line(((x, top - 4), (x, bottom + 4)), "xs-line")
         for y in (top - 9, bottom + 16):
@@ -88,13 +86,3 @@ def _legend(canvas: Canvas) -> None:
         x += 82
     canvas.line(((x + 4, 1), (x + 4, 15)), "xs-mark")
     canvas.text(x + 12, 12, "time of the partition")
-
-
-def _ticks(longest: float) -> tuple[float, float]:
-    """Return a round step and the end of an axis that holds ``longest``, in its unit."""
-    if longest <= 0:
-        return 1.0, 1.0
-    rough = longest / 5
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough * (1 - 1e-9))
-    return step, step * math.ceil(longest / step * (1 - 1e-9))

@@ -1,6 +1,9 @@
-"""A generated chip as tables: what it is, and what became of its budget."""
+"""A generated chip as tables and as JSON: what it is, and what became of its budget."""
 
 from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
 
 from rich.console import Group
 from rich.text import Text
@@ -11,7 +14,7 @@ from crosstack.report.text import pairs_table, rows_table
 from crosstack.report.wording import Table, percent, plural
 from crosstack.units import format_quantity
 
-__all__ = ["chip_tables"]
+__all__ = ["chip_data", "chip_tables"]
 
 MM2 = 1e6
 
@@ -94,3 +97,25 @@ def _left(chip: GeneratedChip) -> tuple[tuple[str, str], ...]:
         ("area left", f"{chip.unused_area * MM2:.4g} of {chip.area * MM2:.4g} mm2"),
         ("power left", f"{chip.unused_power:.4g} of {chip.power:.4g} W"),
     )
+
+
+def chip_data(chip: GeneratedChip) -> dict[str, Any]:
+    """Return a generated chip as JSON holds it, in SI units: hierarchy, components, what is left.
+
+    Fields are those of `ChipHierarchy` and `Component`.
+    """
+    parts = []
+    for part in chip.components:
+        bounds = {"size_bound": part.size_bound.words, "rate_bound": part.rate_bound.words}
+        unused = {"unused_area": part.unused_area, "unused_power": part.unused_power}
+        parts.append(asdict(part) | bounds | unused)
+    return {
+        "rules": chip.rules,
+        "hierarchy": asdict(chip.hierarchy)
+        | {"throughput": chip.hierarchy.compute.throughput, "n_stacks": chip.n_stacks},
+        "components": parts,
+        "area": chip.area,
+        "power": chip.power,
+        "unused_area": chip.unused_area,
+        "unused_power": chip.unused_power,
+    }

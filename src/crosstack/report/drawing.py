@@ -12,6 +12,7 @@ from html import escape
 __all__ = [
     "DARK",
     "LIGHT",
+    "N_SERIES",
     "Canvas",
     "attribute",
     "clean",
@@ -19,6 +20,7 @@ __all__ = [
     "fit",
     "standalone",
     "text_width",
+    "wrapped",
 ]
 
 LIGHT = {
@@ -42,6 +44,12 @@ LIGHT = {
     "memory": "#0f9488",
     "network": "#cf2f6d",
     "on-network": "#ffffff",
+    "series-0": "#3f74d1",
+    "series-1": "#cd6a22",
+    "series-2": "#0f9488",
+    "series-3": "#8a4fbf",
+    "series-4": "#b8912a",
+    "series-5": "#cf2f6d",
 }
 DARK = {
     "page": "#14181f",
@@ -64,6 +72,12 @@ DARK = {
     "memory": "#2cb5a7",
     "network": "#ea5b93",
     "on-network": "#14181f",
+    "series-0": "#6f9df0",
+    "series-1": "#e8924f",
+    "series-2": "#2cb5a7",
+    "series-3": "#b487e6",
+    "series-4": "#d9b44a",
+    "series-5": "#ea5b93",
 }
 
 _RULES = """
@@ -72,6 +86,7 @@ _RULES = """
 .xs-ink {{ fill: {ink}; }}
 .xs-muted {{ fill: {muted}; }}
 .xs-strong {{ font-weight: bold; }}
+.xs-halo {{ stroke: {page}; stroke-width: 3; paint-order: stroke; }}
 .xs-frame {{ fill: {frame}; stroke: {frame-line}; }}
 .xs-plate {{ fill: {frame}; }}
 .xs-card {{ fill: {page}; stroke: {frame-line}; }}
@@ -93,7 +108,10 @@ _RULES = """
 .xs-dp {{ stroke: {bs-line}; fill: none; }}
 .xs-lp {{ stroke: {ink}; fill: none; }}
 .xs-hot {{ stroke: {network}; fill: none; }}
+.xs-dashed {{ stroke-dasharray: 5 4; }}
 """
+
+N_SERIES = 6  # colours for what charts tell apart
 
 # Upper estimates in em, so that text fits whatever sans-serif is there.
 _NARROW, _WIDE = frozenset("iljtfrI.,:;!|'()[]-· "), frozenset("MWmw@%…")
@@ -102,7 +120,15 @@ _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 def figure_css(theme: dict[str, str]) -> str:
     """Return the rules that colour every figure in a theme."""
-    return _RULES.format(**theme)
+    rules = [_RULES.format(**theme)]
+    for i in range(N_SERIES):
+        colour, page = theme[f"series-{i}"], theme["page"]
+        rules.append(
+            f".xs-fill-{i} {{ fill: {colour}; }}\n"
+            f".xs-stroke-{i} {{ stroke: {colour}; stroke-width: 1.8; fill: none; }}\n"
+            f".xs-hollow-{i} {{ stroke: {colour}; stroke-width: 1.6; fill: {page}; }}\n"
+        )
+    return "".join(rules)
 
 
 def clean(text: str) -> str:
@@ -139,6 +165,18 @@ def fit(text: str, width: float, size: float, *, strong: bool = False) -> str:
     while text and text_width(text + "…", size, strong=strong) > width:
         text = text[:-1]
     return text + "…"
+
+
+def wrapped(sentence: str, width: float, size: float) -> list[str]:
+    """Return a sentence in lines that fit ``width``, as far as its words do."""
+    lines = [""]
+    for word in sentence.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and text_width(longer, size) > width:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines
 
 
 class Canvas:

@@ -19,6 +19,7 @@ MARGIN = 24.0
 GAP = 26.0  # more between two packages
 MOST_EDGES = 600  # drawn; more of them are a blot
 MOST_CHIPS = 4096
+MOST_BEND = 0.9 * PITCH  # of an arc, so that long ones do not leave the picture
 NARROW = 480.0
 HEAD = 140.0
 
@@ -70,8 +71,8 @@ def placement_figure(placement: Placement) -> Figure:
         canvas.text(0, 14, f"{grid.n_chips} chips are too many to draw", cls="xs-muted")
         return Figure(canvas, NARROW, 24)
     centres = _centres(placement)
-    _links(canvas, placement, centres)
-    _edges(canvas, placement, centres)
+    labels = _links(canvas, placement, centres)
+    low, high = _edges(canvas, placement, centres)
     shards = {}
     for shard in np.ndindex(placement.positions.shape[:-1]):
         shards[tuple(placement.positions[shard].tolist())] = ".".join(str(i) for i in shard)
@@ -80,8 +81,13 @@ def placement_figure(placement: Placement) -> Figure:
         name = shards.get(chip, "")
         canvas.box(x - CHIP / 2, y - 13, CHIP, 26, "xs-fs" if name else "xs-frame", 4)
         canvas.text(x, y + 4, name, size=9.5, anchor="middle", width=CHIP - 4)
-    width, height = centres.reshape(-1, 2).max(axis=0) + PITCH / 2
-    return Figure(canvas, float(width), float(height))
+    for x, y, load in labels:
+        canvas.text(x, y, load, size=10, cls="xs-ink xs-halo")
+    width, height = np.maximum(centres.reshape(-1, 2).max(axis=0) + PITCH / 2, high + 6)
+    moved = Canvas()
+    left, top = np.maximum(0.0, 6 - low)
+    moved.put(canvas, left, top)
+    return Figure(moved, float(width + left), float(height + top))
 
 
 def _centres(placement: Placement) -> np.ndarray:
@@ -97,8 +103,12 @@ def _centres(placement: Placement) -> np.ndarray:
     return np.stack([x + PITCH / 2, y + PITCH / 2], axis=-1)
 
 
-def _links(canvas: Canvas, placement: Placement, centres: np.ndarray) -> None:
+def _links(
+    canvas: Canvas, placement: Placement, centres: np.ndarray
+) -> list[tuple[float, float, str]]:
+    """Draw links as wide as their load; return the labels, which go on top of everything."""
     grid = placement.grid
+    labels = []
     for axis, counts in enumerate(placement.loads.counts):
         total = counts[0].sum(axis=0)
         between = grid.is_between(axis)
@@ -119,19 +129,30 @@ def _links(canvas: Canvas, placement: Placement, centres: np.ndarray) -> None:
                 f'd="M{x0:.1f} {y0:.1f} L{x1:.1f} {y1:.1f}"/>'
             )
             if load and axis < 2:
-                middle = (x0 + x1) / 2, (y0 + y1) / 2
-                canvas.text(middle[0] + (4 if axis else -3), middle[1] - 5, str(load), size=10)
+                x, y = (x1, y1) if last else ((x0 + x1) / 2, (y0 + y1) / 2)
+                labels.append((x + (4 if axis else -3), y + (4 if axis else -5), str(load)))
+    return labels
 
 
-def _edges(canvas: Canvas, placement: Placement, centres: np.ndarray) -> None:
-    """Logical edges as arcs, bent more the farther they reach."""
+def _edges(
+    canvas: Canvas, placement: Placement, centres: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw logical edges as arcs, bent more the farther they reach; return how far they go."""
     flat = placement.positions.reshape(-1, placement.positions.shape[-1])
+    at = centres[tuple(flat.T)]
+    low, high = at.min(axis=0), at.max(axis=0)
     for k, d in enumerate(ParallelDimension):
         first, last = logical_edges(placement.strategy, d, both_ways=False)
         if len(first) > MOST_EDGES:
             continue
-        for a, b in zip(first, last, strict=True):
-            (x0, y0), (x1, y1) = centres[tuple(flat[a])], centres[tuple(flat[b])]
-            bend = 0.14 + 0.05 * k
-            mx, my = (x0 + x1) / 2 - bend * (y1 - y0), (y0 + y1) / 2 + bend * (x1 - x0)
-            canvas.path(f"M{x0:.1f} {y0:.1f} Q{mx:.1f} {my:.1f} {x1:.1f} {y1:.1f}", f"xs-{d.value}")
+        start, end = at[first], at[last]
+        across = (end - start)[:, ::-1] * (-1.0, 1.0)
+        length = np.hypot(*across.T)[:, None]
+        bend = np.minimum(0.14 + 0.05 * k, MOST_BEND / np.maximum(length, 1.0))
+        middle = (start + end) / 2 + bend * across
+        for (x0, y0), (x, y), (x1, y1) in zip(start, middle, end, strict=True):
+            canvas.path(f"M{x0:.1f} {y0:.1f} Q{x:.1f} {y:.1f} {x1:.1f} {y1:.1f}", f"xs-{d.value}")
+        if len(first):
+            apex = (start + 2 * middle + end) / 4
+            low, high = np.minimum(low, apex.min(axis=0)), np.maximum(high, apex.max(axis=0))
+    return low, high

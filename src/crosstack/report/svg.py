@@ -5,7 +5,7 @@ from __future__ import annotations
 from crosstack.evaluate.answer import Answer
 from crosstack.mapping.mapping import Task
 from crosstack.report.bars_figure import answer_bars
-from crosstack.report.drawing import Canvas, standalone, text_width
+from crosstack.report.drawing import Canvas, standalone, wrapped
 from crosstack.report.graph_figure import (
     MOST_KERNELS,
     Figure,
@@ -105,7 +105,7 @@ def _page(title: str, sentence: str, graph: Figure, side: Figure) -> str:
     page = Canvas()
     page.text(MARGIN, 34, title, size=18, cls="xs-ink xs-strong", width=width - 2 * MARGIN)
     y = 56.0
-    for line in _lines(sentence, width - 2 * MARGIN, 12):
+    for line in wrapped(sentence, width - 2 * MARGIN, 12):
         page.text(MARGIN, y, line, size=12, cls="xs-muted")
         y += 17
     y += 8
@@ -113,14 +113,3 @@ def _page(title: str, sentence: str, graph: Figure, side: Figure) -> str:
     page.put(side.canvas, MARGIN * 2 + graph.width, y)
     height = y + max(graph.height, side.height) + MARGIN
     return standalone(page, width, height, title, own=True)
-
-
-def _lines(sentence: str, width: float, size: float) -> list[str]:
-    lines = [""]
-    for word in sentence.split():
-        longer = f"{lines[-1]} {word}".strip()
-        if lines[-1] and text_width(longer, size) > width:
-            lines.append(word)
-        else:
-            lines[-1] = longer
-    return lines

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from crosstack.evaluate.timeline import FREE, Timeline
 from crosstack.report.drawing import Canvas, standalone
+from crosstack.report.scales import round_scale
 from crosstack.report.wording import time_words
 
 __all__ = ["gantt_svg", "trace_json"]
@@ -16,7 +17,7 @@ NAMES = 130.0
 WIDTH = 860.0
 ROW = 24.0
 HEAD = 84.0
-TICKS = 6
+TICKS = 8
 NARROWEST = 0.4  # pixels; what is narrower and touches what is drawn is left out
 CLASSES = {
     "forward": "xs-compute",
@@ -30,24 +31,25 @@ MICRO = 1e6
 def gantt_svg(timelines: Sequence[Timeline], title: str) -> str:
     """Return timelines, one after the other, as a chart: a row for each chip and link."""
     total = sum(timeline.makespan for timeline in timelines) or 1.0
-    rows: dict[str, int] = {}
-    for timeline in timelines:
-        for name, busy in timeline.busy().items():
-            if busy:
-                rows.setdefault(name, len(rows))
+    rows = _rows(timelines)
+    kinds = {kind for timeline in timelines for kind in timeline.graph.kinds}
     height = HEAD + ROW * max(1, len(rows)) + MARGIN
     canvas = Canvas()
     canvas.text(MARGIN, 32, title, size=18, cls="xs-ink xs-strong", width=NAMES + WIDTH)
     x = MARGIN
     for kind, cls in CLASSES.items():
-        canvas.box(x, 45, 12, 12, cls, 2)
-        canvas.text(x + 18, 55, kind, cls="xs-muted")
-        x += 100
+        if kind in kinds:
+            canvas.box(x, 45, 12, 12, cls, 2)
+            canvas.text(x + 18, 55, kind, cls="xs-muted")
+            x += 100
     left = MARGIN + NAMES
-    for k in range(TICKS + 1):
-        at = left + WIDTH * k / TICKS
+    canvas.text(left + WIDTH, 55, f"{time_words(total)} in all", cls="xs-muted", anchor="end")
+    for tick in round_scale(total, most=TICKS).ticks:
+        if tick > total:
+            continue
+        at = left + WIDTH * tick / total
         canvas.line(((at, HEAD - 6), (at, height - MARGIN)), "xs-line")
-        label = time_words(total * k / TICKS) if k else "0"
+        label = time_words(tick) if tick else "0"
         canvas.text(at, HEAD - 10, label, size=9.5, cls="xs-muted", anchor="middle")
     for name, row in rows.items():
         canvas.text(MARGIN, HEAD + ROW * row + 15, name, cls="xs-ink", width=NAMES - 8)
@@ -56,6 +58,18 @@ def gantt_svg(timelines: Sequence[Timeline], title: str) -> str:
         _bars(canvas, timeline, rows, left, WIDTH / total, before)
         before += timeline.makespan
     return standalone(canvas, left + WIDTH + 2 * MARGIN, height, title, own=True)
+
+
+def _rows(timelines: Sequence[Timeline]) -> dict[str, int]:
+    """Return the row of every resource that works: kinds as they come, each by number."""
+    busy = {name: None for timeline in timelines for name, time in timeline.busy().items() if time}
+    kinds = list(dict.fromkeys(name.rpartition(" ")[0] for name in busy))
+
+    def place(name: str) -> tuple[int, int]:
+        kind, _, number = name.rpartition(" ")
+        return kinds.index(kind), int(number) if number.isdecimal() else 0
+
+    return {name: row for row, name in enumerate(sorted(busy, key=place))}
 
 
 def _bars(

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.console import Group
+from rich.text import Text
+
 from crosstack.mapping.transform import EdgeKind, SuperGraph
 from crosstack.report.drawing import Canvas, standalone
+from crosstack.report.text import rows_table
+from crosstack.report.wording import Table
+from crosstack.units import format_quantity
 
-__all__ = ["transform_svg"]
+__all__ = ["transform_svg", "transform_table"]
 
 MARGIN = 24.0
 NAMES = 110.0
-DOT = 16.0
+DOT = 22.0
 ROW = 34.0
 GAP = 60.0
 MOST_NODES = 3000  # of a panel; larger steps are named, not drawn
@@ -23,6 +29,32 @@ _CLASSES = {
     EdgeKind.ROW: "xs-kp1",
     EdgeKind.COLUMN: "xs-kp2",
 }
+
+
+def transform_table(steps: Sequence[SuperGraph], title: str) -> Group:
+    """Return one line for each step: nodes, cross edges, and what crosses them in a training step.
+
+    Sizes are summed over all edges, one sequence through one layer.
+    """
+    rows = []
+    for step in steps:
+        crossing = [edge for edge in step.edges if edge.kind is not EdgeKind.DATA]
+        sizes = (sum(e.forward for e in crossing), sum(e.backward for e in crossing))
+        rows.append(
+            (
+                step.title,
+                f"{len(step.nodes):,}",
+                f"{len(step.edges) - len(crossing):,}",
+                f"{len(crossing):,}",
+                *(format_quantity(size, "B") for size in sizes),
+            )
+        )
+    header = ("step", "nodes", "edges", "cross edges", "forward", "backward")
+    numeric = (False, True, True, True, True, True)
+    return Group(
+        Text(title, style="bold"),
+        rows_table(Table(header=header, numeric=numeric, rows=tuple(rows))),
+    )
 
 
 def transform_svg(steps: Sequence[SuperGraph], title: str) -> str:
@@ -69,6 +101,10 @@ def _panel(page: Canvas, step: SuperGraph, rows: dict[str, int], left: float, to
             page.path(
                 f"M{x0:.1f} {y0:.1f} Q{(x0 + x1) / 2:.1f} {y0 + bend:.1f} {x1:.1f} {y1:.1f}", cls
             )
+        elif x0 == x1 and abs(y1 - y0) > ROW:  # round the kernels between
+            side = x0 - min(0.8 * DOT, 8.0 + 3.0 * abs(y1 - y0) / ROW)
+            page.path(f"M{x0:.1f} {y0:.1f} C{side:.1f} {y0:.1f} {side:.1f} {y1:.1f} {x1:.1f} "
+                      f"{y1:.1f}", cls)  # fmt: skip
         else:
             page.line(((x0, y0), (x1, y1)), cls)
     for node, (x, y) in zip(step.nodes, places, strict=True):

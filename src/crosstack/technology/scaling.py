@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from crosstack.errors import InputError, Problem, nearest, require_quantity
+from crosstack.errors import InputError, Problem, require_quantity, unknown_name
 from crosstack.technology.logic import ComputeUnit
 from crosstack.technology.sram import SramTechnology
 
@@ -109,10 +109,7 @@ def _chain(nodes: Mapping[str, LogicNode], name: str) -> list[str]:
     here: str | None = name
     while here is not None and here not in chain:
         if here not in nodes:
-            close = nearest(here, nodes, 1)
-            hint = f' Did you mean "{close[0]}"?' if close else ""
-            message = f'no node is called "{here}".{hint} Nodes: {", ".join(nodes)}.'
-            raise InputError(Problem("node", message))
+            raise unknown_name("node", "node is", here, nodes, "Nodes")
         chain.append(here)
         here = nodes[here].previous
     return chain

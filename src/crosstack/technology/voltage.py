@@ -108,7 +108,9 @@ def relative_rate(voltage: ArrayLike, supply: Supply) -> Floats:
     """
     volts = np.asarray(voltage, dtype=float)
     nominal, threshold = supply.nominal, supply.threshold
-    rate: Floats = ((volts - threshold) ** 2 / volts) / ((nominal - threshold) ** 2 / nominal)
+    # Without a threshold, no voltage is no rate.
+    speed = np.divide((volts - threshold) ** 2, volts, out=np.zeros_like(volts), where=volts > 0)
+    rate: Floats = speed / ((nominal - threshold) ** 2 / nominal)
     return rate
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crosstack.evaluate.answer import given_answer, optimise
 from crosstack.mapping.mapping import Mapping, Status, Task
 
-__all__ = ["Case", "Check", "Row", "run_case"]
+__all__ = ["Case", "Check", "Row", "inside", "run_case", "run_cases"]
 
 UNITS = {
     "layer_time": "s",
@@ -53,7 +54,12 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One check carried out: both numbers, the signed relative error and the verdict."""
+    """One check carried out: both numbers, the signed relative error and the verdict.
+
+    ``holds`` is False for every row outside its tolerance, known or not. ``note`` says what was
+    assumed, ``reason`` why a row that misses does so: one without a reason is new.
+    ``modelled`` is what the source's own model says of a measured number, where it says it.
+    """
 
     suite: str
     case: str
@@ -67,12 +73,33 @@ class Row:
     tolerance: float
     status: str
     holds: bool
-    note: str
+    note: str = ""
+    reason: str = ""
+    modelled: float | None = None
 
     @property
     def error(self) -> float:
         """(ours - published) / published. [1]"""
         return (self.ours - self.published) / self.published
+
+    @property
+    def modelled_error(self) -> float | None:
+        """(modelled - published) / published. [1]"""
+        return None if self.modelled is None else (self.modelled - self.published) / self.published
+
+
+def inside(sense: str, error: float, tolerance: float) -> bool:
+    """Return whether a relative error is inside the tolerance, in the sense that is wanted."""
+    return {
+        "equal": abs(error) <= tolerance,
+        "at most": error <= tolerance,
+        "at least": error >= -tolerance,
+    }[sense]
+
+
+def run_cases(cases: Sequence[Case], suite: str) -> list[Row]:
+    """Evaluate or optimise every case and return a row per check."""
+    return [row for case in cases for row in run_case(case, suite)]
 
 
 def run_case(case: Case, suite: str) -> list[Row]:
@@ -90,11 +117,6 @@ def run_case(case: Case, suite: str) -> list[Row]:
         value = getattr(evaluation, check.quantity)
         ours = float(getattr(value, "total", value))
         error = (ours - check.published) / check.published
-        inside = {
-            "equal": abs(error) <= check.tolerance,
-            "at most": error <= check.tolerance,
-            "at least": error >= -check.tolerance,
-        }[check.sense]
         rows.append(
             Row(
                 suite=suite,
@@ -108,7 +130,7 @@ def run_case(case: Case, suite: str) -> list[Row]:
                 ours=ours,
                 tolerance=check.tolerance,
                 status=status,
-                holds=inside and proved,
+                holds=inside(check.sense, error, check.tolerance) and proved,
                 note=case.note,
             )
         )

@@ -18,29 +18,31 @@ from crosstack.workload.fft import fft
 from crosstack.workload.graph import Workload
 from crosstack.workload.hpl import hpl
 
-__all__ = ["dlrm_a", "hpl_selene", "placed_cases"]
+__all__ = ["HBM", "Shape", "dlrm_a", "free_use", "hpl_selene", "placed_cases", "placed_task"]
 
 FULL = DimensionKind.FULLY_CONNECTED
 HBM = 103079215104.0
 INPUTS = "layers, widths and pooling are those of the model (Mudigere 2022), not in the log"
-_Shape = tuple[tuple[DimensionKind, int, float], ...]
+Shape = tuple[tuple[DimensionKind, int, float], ...]
 
 
-def _use(shape: _Shape) -> tuple[tuple[DimensionKind, int, float, Parallelism | None], ...]:
+def free_use(shape: Shape) -> tuple[tuple[DimensionKind, int, float, Parallelism | None], ...]:
+    """Return dimensions that no parallelism is given to."""
     return tuple((kind, size, speed, None) for kind, size, speed in shape)
 
 
-def _task(workload: Workload, machine: System) -> Task:
+def placed_task(workload: Workload, machine: System) -> Task:
+    """Return a workload that brings its own distribution, one kernel after the other."""
     given = Constraints(microbatch_size=1, kernel_by_kernel=True)
     return Task(workload=workload, system=machine, constraints=given)
 
 
-def _h100(shape: _Shape, memory: tuple[float, float | None], sram: float | None = None) -> System:
+def _h100(shape: Shape, memory: tuple[float, float | None], sram: float | None = None) -> System:
     fast = memory[0] > 1000
     return system(
         chip("H100", utilization=0.9, price=33000, power=750, sram=sram),
         memory,
-        _use(shape),
+        free_use(shape),
         link_power=0.0104 if fast else 0.052,
         memory_power=0.05624 if fast else 0.16248,
     )
@@ -70,7 +72,7 @@ def _fft_cases() -> list[Case]:
             system(
                 chip("SN30", utilization=0.9),
                 (300.0, 1099511627776.0),
-                _use(((RING, 32, 50.0), (RING, 32, 50.0))),
+                free_use(((RING, 32, 50.0), (RING, 32, 50.0))),
             ),
             _table(0.35075566250666673, 0.010204081632653059, 17584384.0, 510950.6113471985),
         ),
@@ -84,7 +86,7 @@ def _fft_cases() -> list[Case]:
     measured = system(
         chip("A100 FP32", price=33000, power=750),
         (2039.0, 85899345920.0),
-        _use(((SWITCH, 8, 300.0), (SWITCH, 128, 12.5))),
+        free_use(((SWITCH, 8, 300.0), (SWITCH, 128, 12.5))),
         link_power=0.0104,
     )
     points = fft(length=1073740000000, radix=2, word=4, name="FFT of 1.07e12 points")
@@ -94,7 +96,7 @@ def _fft_cases() -> list[Case]:
                 name=f"FFT of 2^40 points on {name}",
                 source=f"FFT/DSE/system/{source}",
                 rules="dfmodel-e2",
-                task=_task(design, machine),
+                task=placed_task(design, machine),
                 checks=(*checks, Check("work", 2251799813685248.0)),
                 proved=True,
             )
@@ -104,7 +106,7 @@ def _fft_cases() -> list[Case]:
             name="FFT of 1.07e12 points on 1,024 A100, cycles",
             source="FFT/Compare_w_existing/FP32/1024",
             rules="dfmodel-e4",
-            task=_task(points, measured),
+            task=placed_task(points, measured),
             checks=(
                 *_table(1.357981486505653, 0.02519471172309386, 43908736.0, 1126516.9546906352),
                 Check("work", 682898292614256.0),
@@ -116,19 +118,19 @@ def _fft_cases() -> list[Case]:
 
 def hpl_selene() -> Task:
     """Return the factorisation on 8,100 A100: 64 iterations."""
-    return _task(
+    return placed_task(
         hpl(size=262144, block=4096, word=8, name="HPL 262144"),
         system(
             chip("A100 FP64", utilization=0.9, price=33000, power=750),
             (1555.0, 42949672960.0),
-            _use(((SWITCH, 90, 25.0), (SWITCH, 90, 25.0))),
+            free_use(((SWITCH, 90, 25.0), (SWITCH, 90, 25.0))),
             link_power=0.0104,
         ),
     )
 
 
 def _hpl_cases() -> list[Case]:
-    torus = _task(
+    torus = placed_task(
         hpl(size=1048576, block=2048, iterations=64, word=2, name="HPL 1048576"),
         _h100(
             ((RING, 4, 450.0), (RING, 8, 450.0), (RING, 32, 450.0)),
@@ -174,11 +176,11 @@ def _zion(workload: Workload) -> Task:
     machine = system(
         chip("A100", utilization=0.9, overlap=Overlap.NONE, price=19999.99997, power=511.5771047),
         (1555.0, 42949672960.0),
-        _use(((RING, 8, 600.0), (FULL, 16, 25.0))),
+        free_use(((RING, 8, 600.0), (FULL, 16, 25.0))),
         link_power=(0.0104, 0.052),
         switch_power=0.0,
     )
-    return _task(workload, machine)
+    return placed_task(workload, machine)
 
 
 def dlrm_a() -> Task:
@@ -222,7 +224,7 @@ def _dlrm_cases() -> list[Case]:
             name="DLRM-A, twice as wide, on 1,024 H100, 2-D torus",
             source="DLRM/DSE/system/h100/2d_torus_ddr_pcie",
             rules="dfmodel-e2",
-            task=_task(_dlrm_a(6750), design),
+            task=placed_task(_dlrm_a(6750), design),
             checks=(
                 Check("layer_time", 277870900.5353245e-9),
                 *_table(34733.86256691556, 0.010143145275424358, 34457600.0, 823571.4550971985),

@@ -25,7 +25,7 @@ from crosstack.validation.machines import (
 from crosstack.workload.graph import Workload
 from crosstack.workload.serving import MODELS, decode, prefill
 
-__all__ = ["serving_cases"]
+__all__ = ["BATCH", "PUBLISHED_8B", "serving_cases", "sn40l"]
 
 PUBLISHED_8B = replace(MODELS["llama3-8b"], n_kv_heads=32, gated=False)
 BATCH = 16384
@@ -34,11 +34,12 @@ DECODE_SHARDING = (4, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 4, 4, 4, 1, 1, 2, 4, 4)
 SLACK = "the published number is 1.001 times what its terms add up to"
 
 
-def _sn40l(
+def sn40l(
     workload: Workload,
     dimensions: tuple[tuple[DimensionKind, int, float, Parallelism], ...],
     link_power: tuple[float, ...],
 ) -> Task:
+    """Return serving on 16 SN40L as published: one partition, the sharding of the log."""
     machine = system(
         chip("SN40L", utilization=0.9, overlap=Overlap.NONE, price=33000, power=750),
         (1638.4, 68719476736.0),
@@ -62,7 +63,7 @@ def serving_cases() -> list[Case]:
     reading = prefill(PUBLISHED_8B, tokens=4096, global_batch_size=BATCH)
     price = Check("price", 558214.400390625)
     power = Check("power", 16272.835688598687)
-    tensor = _sn40l(_decode(16), ring, (0.0104,))
+    tensor = sn40l(_decode(16), ring, (0.0104,))
     return [
         Case(
             name="Llama-3 8B decoding on 16 SN40L (TP16), context 4096",
@@ -83,7 +84,7 @@ def serving_cases() -> list[Case]:
             name="Llama-3 8B decoding on 16 SN40L (TP16), links of 25 GB/s, older log",
             source="LLM_Serving/DSE/TP16_PP1/llama3_8B_SN40L_decode (log b9a3e2f9)",
             rules="dfmodel-e4",
-            task=_sn40l(_decode(16), slow, (0.0104,)),
+            task=sn40l(_decode(16), slow, (0.0104,)),
             checks=(
                 Check("layer_time", 25815.02471388839e-9, tolerance=0.02),
                 Check("price", 556214.400390625),
@@ -97,7 +98,7 @@ def serving_cases() -> list[Case]:
             name="Llama-3 8B reading 4,096 tokens on 16 SN40L (TP16)",
             source="LLM_Serving/DSE/TP16_PP1/llama3_8B_SN40L_prefill",
             rules="dfmodel-e5+separate",
-            task=_sn40l(reading, ring, (0.0104,)),
+            task=sn40l(reading, ring, (0.0104,)),
             checks=(
                 Check("time", 1427.5368855839604, "at most"),
                 Check("utilization", 0.06422955939688933, "at least"),
@@ -112,7 +113,7 @@ def serving_cases() -> list[Case]:
             name="Llama-3 8B decoding on 16 SN40L (TP4 PP4), context 4096",
             source="LLM_Serving/DSE/TP4_PP4/llama3_8B_SN40L_decode",
             rules="dfmodel-e5+separate",
-            task=_sn40l(_decode(4), square, (0.0104, 0.0)),
+            task=sn40l(_decode(4), square, (0.0104, 0.0)),
             checks=(
                 Check("time", 9.062498970081323, "at most"),
                 Check("utilization", 0.00285003438363719, "at least"),

@@ -30,7 +30,7 @@ from crosstack.validation.machines import (
 )
 from crosstack.workload.llm import llm
 
-__all__ = ["ONE_TB", "calculon", "unfused_cases"]
+__all__ = ["ONE_TB", "calculon", "gpt_100t", "rail_only", "sn10_unfused", "unfused_cases"]
 
 ONE_TB = 1099511600000.0
 UNFUSED = Constraints(microbatch_size=1, kernel_by_kernel=True)
@@ -70,7 +70,8 @@ def _design_space(
     )
 
 
-def _rail_only(domain_size: int) -> Task:
+def rail_only(domain_size: int) -> Task:
+    """Return GPT-3 1T on 16,384 H100 in domains of ``domain_size`` chips."""
     machine = system(
         chip("H100", overlap=Overlap.NONE),
         (3072.0, None),
@@ -84,7 +85,8 @@ def _rail_only(domain_size: int) -> Task:
     )
 
 
-def _sn10(overlap: Overlap) -> Task:
+def sn10_unfused(overlap: Overlap) -> Task:
+    """Return GPT-3 175B on a ring of 8 SN10, kernel by kernel, sharding of the log."""
     task = Task(
         workload=gpt3_175b(),
         system=system(chip("SN10", overlap=overlap), (100.0, ONE_TB), ((RING, 8, 25.0, TENSOR),)),
@@ -100,7 +102,7 @@ def _table_6() -> list[Case]:
             name="GPT-3 175B on 8 SN10, kernel by kernel, sharding of the log",
             source="LLM/dataflow_mapping/kbk_8x1",
             rules="dfmodel-e4",
-            task=_sn10(Overlap.ALL),
+            task=sn10_unfused(Overlap.ALL),
             checks=(
                 Check("layer_time", 22138060.7999997e-9),
                 Check("time", 4896.584839987134),
@@ -113,7 +115,7 @@ def _table_6() -> list[Case]:
             name="GPT-3 175B on 8 SN10, kernel by kernel, no overlap, sharding of the log",
             source="LLM/dataflow_mapping/kbk_8x1_nooverlap",
             rules="dfmodel-e4",
-            task=_sn10(Overlap.NONE),
+            task=sn10_unfused(Overlap.NONE),
             checks=(
                 Check("layer_time", 26438574.07999997e-9),
                 Check("time", 5847.789569310713),
@@ -160,7 +162,7 @@ def _compared() -> list[Case]:
             name="GPT-3 1T on 16,384 H100, domains of 8, kernel by kernel, sharding of the log",
             source="LLM/Compare_w_existing/rail_only/16384/8",
             rules="dfmodel-e4",
-            task=given(_rail_only(8), axes(TRAINING_SHARDING, {18: 1})),
+            task=given(rail_only(8), axes(TRAINING_SHARDING, {18: 1})),
             checks=(
                 Check("layer_time", 18818267.779860187e-9, "at most"),
                 Check("time", 5.37346443408724, "at most"),
@@ -174,7 +176,7 @@ def _compared() -> list[Case]:
             name="GPT-3 1T on 16,384 H100, domains of one chip, kernel by kernel",
             source="LLM/Compare_w_existing/rail_only/16384/1",
             rules="dfmodel-e4",
-            task=given(_rail_only(1), axes(TRAINING_SHARDING)),
+            task=given(rail_only(1), axes(TRAINING_SHARDING)),
             checks=(
                 Check("time", 9.395769513857733, "at most"),
                 Check("utilization", 0.33580380752702454, "at least"),
@@ -284,7 +286,7 @@ def _design_space_cases() -> list[Case]:
         Case(
             name="GPT-3 175B on 4x2 SN10, 150 MB SRAM, kernel by kernel",
             source="LLM/sram_dram/KBK/s_sram_s_dram",
-            rules="dfmodel-e2",
+            rules="dfmodel-e3b",
             task=small,
             checks=(
                 Check("layer_time", 29744737.919999994e-9, "at most"),
@@ -300,7 +302,7 @@ def _design_space_cases() -> list[Case]:
             name="GPT 100T on 8 SN40L, memory of 100 GB/s, kernel by kernel",
             source="LLM/3d_memory/DDR/0.5",
             rules="dfmodel-e5",
-            task=given(_gpt_100t(), axes(FORWARD_SHARDING)),
+            task=given(gpt_100t(), axes(FORWARD_SHARDING)),
             checks=(
                 Check("time", 11699747.431401579, "at most"),
                 Check("utilization", 0.11310457710641979, "at least"),
@@ -313,7 +315,8 @@ def _design_space_cases() -> list[Case]:
     ]
 
 
-def _gpt_100t() -> Task:
+def gpt_100t() -> Task:
+    """Return a model of 100T parameters on a ring of 8 SN40L, memory of 100 GB/s."""
     return Task(
         workload=llm(
             hidden=256000, sequence_length=2048, n_heads=400, head_size=640, n_layers=128,

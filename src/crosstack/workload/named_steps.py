@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from crosstack.errors import InputError, Problem, nearest
+from crosstack.errors import unknown_name
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.transformer_training import TransformerTraining
 
@@ -55,11 +55,7 @@ def step_named(
         If there is none; names the nearest.
     """
     if name not in STEPS:
-        close = nearest(name, STEPS, 1)
-        hint = f' Did you mean "{close[0]}"?' if close else ""
-        allowed = ", ".join(STEPS)
-        message = f'no model is called "{name[:60]}".{hint} Allowed: {allowed}.'
-        raise InputError(Problem("model", message))
+        raise unknown_name("model", "model is", name, STEPS)
     step = STEPS[name]
     step = step if batch is None else replace(step, batch=batch)
     return step if sequence is None else replace(step, sequence=sequence)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from crosstack.errors import require, require_whole
+from crosstack.errors import require, require_quantity, require_whole
 
 __all__ = ["TransformerTraining"]
 
@@ -27,6 +27,11 @@ class TransformerTraining:
         Tokens known. [1]
     microbatches : int
         Parts of a replica's batch that follow one another through the pipeline. [1]
+    tokens : float
+        Of a whole training run, of which a step is a part; 0 where only a step is asked for. [1]
+    ideal_stages, communication : int, float
+        What the estimate of the 2025 release divides by, and adds to a run
+        (`StepRules.estimates_transformers`); nothing else reads them. [1], [s]
     """
 
     batch: int
@@ -37,15 +42,25 @@ class TransformerTraining:
     feed_forward: int
     vocabulary: int
     microbatches: int = 1
+    tokens: float = 0.0
+    ideal_stages: int = 1
+    communication: float = 0.0
     name: str = "transformer"
 
     def __post_init__(self) -> None:
         """Check every field."""
         whole = ("batch", "sequence", "layers", "hidden", "heads", "feed_forward", "vocabulary")
-        for field in (*whole, "microbatches"):
+        for field in (*whole, "microbatches", "ideal_stages"):
             require_whole(field, getattr(self, field))
+        require_quantity("tokens", self.tokens, "1")
+        require_quantity("communication", self.communication, "s")
         divides = self.hidden % self.heads == 0
         require(divides, "heads", self.heads, f"a divisor of hidden, {self.hidden}")
+
+    @property
+    def steps(self) -> float:
+        """Steps of a training run: tokens over those of a step. [1]"""
+        return self.tokens / (self.batch * self.sequence)
 
     @property
     def layer_parameters(self) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeGuard
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.deepflow.hardware import DeepflowHardware, hardware_of
@@ -46,6 +45,7 @@ def read_hardware(text: str, source: str, overrides: Sequence[str] = ()) -> Deep
     Prefixes are binary: ``4 GB`` is 4 GiB, bandwidths included. In the older form areas and
     powers are shares of ``proc_chip_area_budget`` and ``TDP``; the perimeter is shares in both.
     """
+    form = 2025
     try:
         tree = _tree(text, overrides)
         form = 2021 if _is_old(tree) else 2025
@@ -62,7 +62,7 @@ def read_hardware(text: str, source: str, overrides: Sequence[str] = ()) -> Deep
         name = PurePath(source).stem
         return hardware_of(file, form=form, n_devices=n_devices, model=model, name=name)
     except InputError as error:
-        raise in_file(error, source) from None
+        raise in_file(_as_written(error, form), source) from None
 
 
 def read_model(text: str, source: str, overrides: Sequence[str] = ()) -> ModelFile:
@@ -119,10 +119,9 @@ def _require_known(tree: dict[str, Any], allowed: Any) -> None:
 def _model(section: object, default: str | None) -> ModelFile:
     given = dict(section) if isinstance(section, dict) else {}
     mode = given.get("mode", default)
-    if mode not in MODES:
-        raise InputError(
-            Problem("model_param.mode", f"got {shown(mode)}; allowed: {', '.join(MODES)}.")
-        )
+    if not isinstance(mode, str) or mode not in MODES:
+        came = "required, but missing" if mode is None else f"got {shown(mode)}"
+        raise InputError(Problem("model_param.mode", f"{came}; allowed: {', '.join(MODES)}."))
     if mode == "LLM":  # either is optional, and null is how a file leaves it out
         given = {"ffn_dim": None, "ffn_mult": None} | given
     problems: list[Problem] = []
@@ -134,7 +133,7 @@ def _model(section: object, default: str | None) -> ModelFile:
 
 def _workers(tree: dict[str, Any]) -> int | None:
     workers = _section(tree, "system_hierarchy").get("num_workers")
-    return workers if isinstance(workers, int) and workers > 0 else None
+    return workers if _is_count(workers) else None
 
 
 # What the release of 2025 renamed.
@@ -144,6 +143,17 @@ _RENAMED = {
     ("network_topology", "inter_wafer"): "inter_node",
     ("network_topology", "intra_wafer"): "intra_node",
 }
+
+
+def _as_written(error: InputError, form: int) -> InputError:
+    """Return the error with the fields of an older file under the names they have in it."""
+    if form == 2025:
+        return error
+    names = {f"{section}.{new}": f"{section}.{old}" for (section, old), new in _RENAMED.items()}
+    names["system_hierarchy.num_nodes"] = "system_hierarchy.num_workers"
+    names |= {f"tech_param.core.FMA_d{i}": "tech_param.core.FMA_width" for i in (1, 2)}
+    found = [Problem(names.get(p.path, p.path), p.message) for p in error.problems]
+    return InputError(dict.fromkeys(found))
 
 
 def _modern(tree: dict[str, Any]) -> dict[str, Any]:
@@ -162,8 +172,8 @@ def _modern(tree: dict[str, Any]) -> dict[str, Any]:
     system = _section(new, "system_hierarchy")
     if "num_workers" in system:
         workers, inside = system.pop("num_workers"), system.get("num_devices_per_node", 1)
-        whole = isinstance(workers, int) and isinstance(inside, int) and inside > 0
-        system["num_nodes"] = math.ceil(workers / inside) if whole else workers
+        whole = _is_count(workers) and _is_count(inside)
+        system["num_nodes"] = -(-workers // inside) if whole else workers
     area, power = _section(new, "area_breakdown"), _section(new, "power_breakdown")
     kept = ("device_area_budget", "proc_chip_area_budget")
     new["area_breakdown"] = _absolute(area, area.get("proc_chip_area_budget"), kept)
@@ -182,6 +192,10 @@ def _absolute(tree: dict[str, Any], whole: object, kept: tuple[str, ...]) -> dic
         else:
             found[name] = value * whole
     return found
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _is_number(value: object) -> bool:

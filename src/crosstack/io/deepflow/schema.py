@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, PlainValidator
 
 from crosstack.errors import InputError, Problem, nearest, require_quantity
-from crosstack.io.native.schema import FileModel, shown
+from crosstack.io.native.schema import LARGEST, SMALLEST, FileModel, shown
 
 __all__ = [
     "MODES",
@@ -54,6 +54,9 @@ def _number(value: object, *, above_zero: bool = False, bytes_: bool = False) ->
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _refuse(value, "a number")
     require_quantity("", value, "as in the file", above_zero=above_zero)
+    # So that no product or quotient of a few numbers leaves the range of a float.
+    if value != 0 and not SMALLEST <= value <= LARGEST:
+        raise _refuse(value, f"{SMALLEST:g} to {LARGEST:g}")
     return float(value)
 
 
@@ -70,6 +73,19 @@ def _flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise _refuse(value, "true or false")
     return value
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str):
+        raise _refuse(value, "text")
+    return value
+
+
+def _never(value: object) -> bool:
+    """No release can choose the parallelism itself, whatever ``auto`` says."""
+    if value not in (False, "none"):
+        raise _refuse(value, "false, with kp1, kp2, dp and lp given")
+    return False
 
 
 def _anything(value: object) -> object:
@@ -89,8 +105,18 @@ Positive = Annotated[float, PlainValidator(partial(_number, above_zero=True))]
 Bytes = Annotated[float, PlainValidator(partial(_number, above_zero=True, bytes_=True))]
 Count = Annotated[int, PlainValidator(partial(_whole, minimum=1))]
 CountFrom0 = Annotated[int, PlainValidator(_whole)]
+Name = Annotated[str, PlainValidator(_name)]
 Flag = Annotated[bool, PlainValidator(_flag)]
 Unused = Annotated[Any, PlainValidator(_anything)]
+
+
+def _split(value: object) -> int:
+    if not isinstance(value, int | float) or isinstance(value, bool) or value not in (-1, 1, 2):
+        raise _refuse(value, "-1 (none), 1 (CR) or 2 (RC)")
+    return int(value)
+
+
+Split = Annotated[int, PlainValidator(_split)]
 
 
 def _choice(*choices: str) -> PlainValidator:
@@ -254,8 +280,8 @@ class SystemFile(FileModel):
 class TopologyFile(FileModel):
     """``network_topology``."""
 
-    inter_node: str = "none"
-    intra_node: str = "none"
+    inter_node: Name = "none"
+    intra_node: Name = "none"
 
 
 class LevelType(StrEnum):
@@ -277,7 +303,7 @@ class LevelFile(FileModel):
 class ScheduleFile(FileModel):
     """``scheduling_param``; ``t`` and ``kp1``, ``kp2`` replace those of all four layers."""
 
-    auto: Unused = False
+    auto: Annotated[bool, PlainValidator(_never)] = False
     dp: Count | None = 1
     lp: Count | None = 1
     kp_hidden_dim1: Count = 1
@@ -288,11 +314,11 @@ class ScheduleFile(FileModel):
     kp_embedding_dim2: Count = 1
     kp_projection_dim1: Count = 1
     kp_projection_dim2: Count = 1
-    kp_hidden_type: int = -1
-    kp_softmax_type: int = -1
-    kp_embedding_type: int = -1
-    kp_projection_type: int = -1
-    t: str | None = None
+    kp_hidden_type: Split = -1
+    kp_softmax_type: Split = -1
+    kp_embedding_type: Split = -1
+    kp_projection_type: Split = -1
+    t: Name | None = None
     kp1: Count | None = None
     kp2: Count | None = None
 

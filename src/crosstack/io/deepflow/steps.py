@@ -15,6 +15,7 @@ from crosstack.workload.transformer_training import TransformerTraining
 
 __all__ = ["cluster_of", "strategy_of", "workload_of"]
 
+_LLM_FIELDS = {"feed_forward": "ffn_dim", "heads": "num_heads"}  # fields that can be refused
 CR_TYPE = 1  # of kp_hidden_type; 2 is RC, -1 none
 
 
@@ -83,12 +84,23 @@ def workload_of(model: ModelFile) -> Step:
         feed_forward = model.ffn_dim
     else:
         raise InputError(Problem("model_param.ffn_dim", "required where ffn_mult is left out."))
-    return TransformerTraining(
-        batch=model.batch_size,
-        sequence=model.seq_len,
-        layers=model.num_layers,
-        hidden=model.hidden_dim,
-        heads=model.num_heads,
-        feed_forward=feed_forward,
-        vocabulary=model.vocab_size,
-    )
+    try:
+        return TransformerTraining(
+            batch=model.batch_size,
+            sequence=model.seq_len,
+            layers=model.num_layers,
+            hidden=model.hidden_dim,
+            heads=model.num_heads,
+            feed_forward=feed_forward,
+            vocabulary=model.vocab_size,
+            tokens=model.n_tokens,
+            ideal_stages=model.N_PP,
+            communication=model.communication_time,
+        )
+    except InputError as error:
+        names = dict(_LLM_FIELDS)
+        if model.ffn_mult is not None:
+            names["feed_forward"] = "ffn_mult"
+        raise InputError(
+            Problem(f"model_param.{names.get(p.path, p.path)}", p.message) for p in error.problems
+        ) from None

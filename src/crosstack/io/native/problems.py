@@ -99,7 +99,9 @@ def _problems(item: Any, root: type[FileModel], prefix: str) -> Iterable[Problem
 
 def _fields(root: type[FileModel], location: Iterable[str | int]) -> list[str]:
     model = _model_at(root, location)
-    return list(model.model_fields) if model else []
+    if model is None:
+        return []
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _model_at(root: type[FileModel], location: Iterable[str | int]) -> type[FileModel] | None:
@@ -109,7 +111,8 @@ def _model_at(root: type[FileModel], location: Iterable[str | int]) -> type[File
         if isinstance(part, int):
             here = strip_optional(get_args(here)[0])
         elif isinstance(here, type) and issubclass(here, FileModel):
-            here = strip_optional(here.model_fields[part].annotation)
+            by_name = {field.alias or name: field for name, field in here.model_fields.items()}
+            here = strip_optional(by_name[part].annotation) if part in by_name else None
         else:
             return None
     return here if isinstance(here, type) and issubclass(here, FileModel) else None

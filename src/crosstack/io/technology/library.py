@@ -13,7 +13,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from crosstack.errors import InputError, Problem, nearest, require_whole
+from crosstack.errors import InputError, Problem, require_whole, unknown_name
 from crosstack.io.files import in_file
 from crosstack.io.library import Entry, Figure, Origin
 from crosstack.io.native.problems import unknown_field
@@ -38,6 +38,7 @@ _SUPPLY = {
     "minimum_voltage": "V",
     "maximum_voltage": "V",
 }
+_VOLTAGES = {name.removesuffix("_voltage"): name for name in _SUPPLY}  # as `Supply` calls them
 # Section -> field -> unit; "count" is a whole number, "text" a name, "1" a bare number.
 SECTIONS: dict[str, dict[str, str]] = {
     "units": {
@@ -122,10 +123,7 @@ class TechnologyLibrary:
         """Return one entry, every number with its source and kind."""
         found = self.entries[section]
         if name not in found:
-            close = nearest(name, found, 1)
-            hint = f' Did you mean "{close[0]}"?' if close else ""
-            message = f'no {_ONE[section]} is called "{name}".{hint} In the library: '
-            raise InputError(Problem("", f"{message}{', '.join(found)}."))
+            raise unknown_name("", f"{_ONE[section]} is", name, found, "In the library")
         return found[name]
 
     def find(self, name: str) -> Entry:
@@ -135,10 +133,7 @@ class TechnologyLibrary:
                 if known.casefold() == name.casefold():
                     return entry
         every = [known for section in self.entries.values() for known in section]
-        close = nearest(name, every, 1)
-        hint = f' Did you mean "{close[0]}"?' if close else ""
-        message = f'no technology is called "{name}".{hint} In the library: {", ".join(every)}.'
-        raise InputError(Problem("", message))
+        raise unknown_name("", "technology is", name, every, "In the library")
 
     def unit(self, name: str) -> tuple[ComputeUnit, str]:
         """Return a compute unit, and the node it is drawn in."""
@@ -229,7 +224,10 @@ class TechnologyLibrary:
         try:
             makers[section](name)
         except InputError as error:
-            raise error.under(f"{path}.{name}") from None
+            raise InputError(
+                Problem(f"{path}.{name}.{_VOLTAGES.get(p.path, p.path)}.value", p.message)
+                for p in error.problems
+            ) from None
 
 
 def _entry(

@@ -1,0 +1,158 @@
+"""``crosstack serve-sweep``: a transformer served over degrees, batches and contexts."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import crosstack
+from crosstack.cli.inputs import check_number, check_outputs, options_named, rules_given
+from crosstack.cli.outputs import show, write
+from crosstack.errors import InputError, Problem
+
+__all__ = ["serve_sweep"]
+
+MOST_LETTERS = 10_000  # of a list of numbers
+
+
+def serve_sweep(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A machine; its workload is not used.")
+    ],
+    model: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="llama3-8b, llama3-70b, llama3-405b or llama-68m."),
+    ],
+    context: Annotated[
+        str,
+        typer.Option(
+            metavar="N,N,...",
+            help="Tokens kept of each sequence (decode) or of a prompt (prefill).",
+        ),
+    ],
+    phase: Annotated[
+        str, typer.Option(metavar="NAME", help="decode: write tokens; prefill: read a prompt.")
+    ] = "decode",
+    tensor: Annotated[
+        str, typer.Option("--tp", metavar="N,N,...", help="Chips that split every tensor.")
+    ] = "1",
+    pipeline: Annotated[
+        str, typer.Option("--pp", metavar="N,N,...", help="Pipeline stages; at most the layers.")
+    ] = "1",
+    batch: Annotated[
+        str, typer.Option(metavar="N,N,...", help="Sequences that are served at once.")
+    ] = "1",
+    tokens: Annotated[
+        int, typer.Option(metavar="N", help="New tokens of a decoding step, as drafts are checked.")
+    ] = 1,
+    microbatch: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Sequences a stage works on at a time; left out, the most that keep every stage "
+            "busy.",
+        ),
+    ] = None,
+    word: Annotated[int, typer.Option(metavar="B", help="Bytes of one element.")] = 2,
+    rules: Annotated[
+        str | None, typer.Option("--rules", metavar="NAME|FILE", help="What is counted.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Change a field of the file first."),
+    ] = None,
+    top: Annotated[int, typer.Option(metavar="N", help="Points to print, best first.")] = 20,
+    csv_out: Annotated[
+        Path | None, typer.Option("--csv", metavar="OUT", help="Save every point as CSV.")
+    ] = None,
+    json_out: Annotated[
+        Path | None, typer.Option("--json", metavar="OUT", help="Save every point as JSON.")
+    ] = None,
+) -> None:
+    """Serve a transformer at every combination of TP, PP, batch and context.
+
+    Kernels run one by one under the usual sharding (attention by heads, the feed-forward network
+    by its width), so nothing is searched and a thousand points take a fraction of a second. The
+    file gives chip, memory and links: its first network dimension joins the tensor-parallel chips,
+    the next one the pipeline stages; how many there are is what is swept.
+
+    Example: `crosstack serve-sweep examples/llama3_8b_sn40l.yaml --model llama3-8b --tp 1,2,4,8,16
+    --pp 1,2,4 --batch 1,16,256 --context 1024,4096,16384 --csv points.csv`
+    """
+    import numpy as np
+
+    from crosstack.evaluate.serving_sweep import MOST_POINTS, serving_sweep
+    from crosstack.report.serving_text import sweep_csv, sweep_rows, sweep_tables
+    from crosstack.workload.serving import transformer_named
+
+    check_outputs(file, {"--csv": csv_out, "--json": json_out})
+    check_number("--top", top, top >= 0, "a whole number, 0 or more")
+    swept = [
+        _numbers(option, text)
+        for option, text in (
+            ("--tp", tensor), ("--pp", pipeline), ("--batch", batch), ("--context", context),
+        )
+    ]  # fmt: skip
+    with options_named({"model": "--model"}):
+        chosen = transformer_named(model)
+    count = math.prod(len(axis) for axis in swept)
+    check_number(_OPTIONS["points"], count, count <= MOST_POINTS, f"at most {MOST_POINTS:,} points")
+    task = crosstack.load(file, set_ or ())
+    grid = [axis.ravel() for axis in np.meshgrid(*swept, indexing="ij")]
+    with options_named(_OPTIONS):
+        sweep = serving_sweep(
+            chosen,
+            task.system,
+            tensor=grid[0],
+            pipeline=grid[1],
+            batch=grid[2],
+            context=grid[3],
+            phase=phase,
+            tokens=tokens,
+            microbatch=microbatch,
+            word=word,
+            rules=rules_given(rules) or task.rules,
+        )
+    show(sweep_tables(sweep, top))
+    texts = []
+    if csv_out is not None:
+        texts.append((csv_out, sweep_csv(sweep)))
+    if json_out is not None:
+        data = {
+            "model": sweep.model.name,
+            "phase": sweep.phase.value,
+            "system": sweep.system.name,
+            "rules": sweep.rules.name,
+            "points": sweep_rows(sweep),
+        }
+        texts.append((json_out, json.dumps(data, indent=1) + "\n"))
+    write(*texts)
+
+
+_OPTIONS = {
+    "tensor": "--tp",
+    "pipeline": "--pp",
+    "batch": "--batch",
+    "context": "--context",
+    "phase": "--phase",
+    "tokens": "--tokens",
+    "microbatch": "--microbatch",
+    "word": "--word",
+    "points": "--tp, --pp, --batch and --context",
+}
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    """Return the whole numbers of a list such as ``1,2,4``."""
+    parts = [part.strip() for part in text.split(",")]
+    whole = len(text) <= MOST_LETTERS and all(
+        part.isascii() and part.isdecimal() and len(part) <= 18 for part in parts
+    )
+    if not whole:
+        allowed = "whole numbers joined by commas, such as 1,2,4"
+        raise InputError(Problem(option, f"got {text[:40]!r}; allowed: {allowed}."))
+    return [int(part) for part in parts]

@@ -1,0 +1,430 @@
+"""Sweep the serving of a transformer over degrees, batches and contexts, kernel by kernel.
+
+With one kernel a partition and the usual sharding there is nothing to search, so every point has a
+closed form; thousands are priced at once as arrays. A point is the same mapping, priced the same
+way, as that of `ServingSweep.point` by `crosstack.evaluate`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from crosstack.errors import InputError, Problem, nearest, require, require_whole
+from crosstack.evaluate.serving_layer import LayerCosts, layer_costs, stack
+from crosstack.mapping.mapping import Mapping
+from crosstack.model.arrays import AXES, Bools, Floats, Ints
+from crosstack.model.iteration import stage_time
+from crosstack.model.partition import ROUNDING
+from crosstack.model.plan import divisors, make_plan
+from crosstack.model.rules import ModelRules, StageTransfers, rules_named
+from crosstack.system.collectives import point_to_point_time
+from crosstack.system.system import Parallelism, System
+from crosstack.workload.graph import Workload
+from crosstack.workload.serving import Transformer, decode, prefill
+
+__all__ = ["MOST_POINTS", "Phase", "ServingSweep", "machine_of", "serving_sweep"]
+
+MOST_POINTS = 1_000_000
+TERMS = ("compute", "memory", "network")
+
+
+class Phase(StrEnum):
+    """``decode`` writes tokens after a context, ``prefill`` reads a prompt of that length."""
+
+    DECODE = "decode"
+    PREFILL = "prefill"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingSweep:
+    """Points of a sweep; every array has one entry a point.
+
+    ``tensor`` and ``pipeline`` chips, ``batch`` sequences, ``context`` tokens, ``microbatch``
+    sequences and ``n_tiles`` are what is priced. [1] ``time``: one iteration of the batch;
+    ``latency``: one microbatch through all stages, the time to the first token of a prompt and
+    between two tokens. [s] ``throughput``: tokens of all sequences. [1/s] ``memory_used`` and
+    ``memory_capacity`` of a chip. [B] ``bound_by`` is the largest of compute, memory and network
+    over all kernels; ``limit`` what a point that does not fit exceeds, empty where it fits.
+    """
+
+    model: Transformer
+    phase: Phase
+    system: System
+    rules: ModelRules
+    tokens: int
+    word: int
+    tensor: Ints
+    pipeline: Ints
+    batch: Ints
+    context: Ints
+    microbatch: Ints
+    n_tiles: Ints
+    layer_time: Floats
+    time: Floats
+    latency: Floats
+    throughput: Floats
+    memory_used: Floats
+    memory_capacity: Floats
+    bound_by: tuple[str, ...]
+    limit: tuple[str, ...]
+
+    @property
+    def fits(self) -> Bools:
+        """Whether a point fits SRAM and main memory."""
+        return np.array([not limit for limit in self.limit], dtype=np.bool_)
+
+    @property
+    def columns(self) -> dict[str, list[Any]]:
+        """Everything that is known of the points, by name, an entry each. SI units."""
+        arrays = {
+            name: getattr(self, name).tolist()
+            for name in ("tensor", "pipeline", "batch", "context", "microbatch", "n_tiles",
+                         "latency", "time", "throughput", "memory_used", "memory_capacity")
+        }  # fmt: skip
+        return arrays | {"bound_by": list(self.bound_by), "limit": list(self.limit)}
+
+    def point(self, i: int) -> tuple[Workload, System, Mapping]:
+        """Return point ``i`` as the workload, the system and the mapping that were priced."""
+        workload = _workload(
+            self.model, self.phase, int(self.context[i]), int(self.batch[i]), self.tokens, self.word
+        )
+        sizes = int(self.tensor[i]), int(self.pipeline[i])
+        n = len(workload.graph)
+        codes = stack([workload], self.rules).codes
+        mapping = Mapping(
+            sizes=sizes,
+            parallelism=(Parallelism.TENSOR, Parallelism.PIPELINE),
+            microbatch_size=int(self.microbatch[i]),
+            n_tiles=int(self.n_tiles[i]),
+            sharding=tuple(AXES[code] for code in codes),
+            partitions=tuple(range(n)),
+        )
+        return workload, machine_of(self.system, *sizes), mapping
+
+
+def machine_of(system: System, tensor: int, pipeline: int) -> System:
+    """Return ``tensor`` x ``pipeline`` chips of ``system``.
+
+    Dimension 0 joins the tensor-parallel chips; the next one, or one like dimension 0 where there
+    is no other, joins the pipeline stages.
+    """
+    inner, outer = system.network[0], system.network[min(1, len(system.network) - 1)]
+    return replace(
+        system,
+        network=(
+            replace(inner, size=tensor, parallelism=Parallelism.TENSOR),
+            replace(outer, size=pipeline, parallelism=Parallelism.PIPELINE),
+        ),
+        n_chips=tensor * pipeline,
+    )
+
+
+def serving_sweep(
+    model: Transformer,
+    system: System,
+    *,
+    tensor: ArrayLike,
+    pipeline: ArrayLike,
+    batch: ArrayLike,
+    context: ArrayLike,
+    phase: Phase | str = Phase.DECODE,
+    tokens: int = 1,
+    microbatch: ArrayLike | None = None,
+    word: int = 2,
+    rules: ModelRules | str | None = None,
+) -> ServingSweep:
+    """Price a transformer at every point, kernel by kernel.
+
+    Parameters
+    ----------
+    tensor, pipeline, batch, context : array_like of int
+        Chips that split the tensors, pipeline stages, sequences served at once, tokens that are
+        kept (``decode``) or read (``prefill``); broadcast against each other. [1]
+    phase : Phase
+        Whether tokens are written or a prompt is read.
+    tokens : int
+        New tokens of a decoding step. [1]
+    microbatch : array_like of int, optional
+        Sequences a stage works on at a time, a divisor of the batch. Left out, the largest divisor
+        that still gives every stage one: at most batch / pipeline, at least 1. [1]
+    word : int
+        Bytes of one element. [B]
+
+    Raises
+    ------
+    InputError
+        If a number is not a whole number of at least 1, there are more stages than layers, a
+        microbatch does not divide its batch, or the chip has memory units.
+
+    Notes
+    -----
+    With L layer time, s = ceil(layers / stages) layers a stage, q microbatches of b sequences and
+    p stages: a stage takes ``w = b s L`` (and the transfer to the next one, by `ModelRules`), an
+    iteration ``w q (1 + (p - 1) / q / max(s - 1, 1))``, the latency is ``b (p s L + (p - 1) hop)``
+    (`crosstack.model.iteration`). Tiles are tried over the divisors of the sequence, the fastest
+    that fit are taken. Points that do not fit are marked and priced all the same.
+
+    References
+    ----------
+    ko2025dfmodel (section VIII.A, Fig. 20), dfmodel_code
+    """
+    chosen = rules_named(rules) if isinstance(rules, str) else rules or ModelRules.crosstack()
+    if system.chip.memory_unit_capacity is not None:
+        raise InputError(Problem("system.chip", "got memory units; allowed here: one SRAM."))
+    points = _points(model, tensor, pipeline, batch, context, microbatch)
+    stage, repeated = _phase(phase), -(-model.n_layers // points.pipeline)
+    contexts, which = np.unique(points.context, return_inverse=True)
+    graphs = [_graph(model, stage, int(c), tokens, word) for c in contexts]
+    new = points.context if stage is Phase.PREFILL else np.full_like(points.context, tokens)
+    cost = _layers(graphs, which.ravel(), points, system, chosen, spilled=False)
+    used = _memory_used(cost, points, repeated)
+    capacity = np.full(len(used), system.memory.room(spilled=False))
+    over = np.nonzero(used > capacity * (1 + ROUNDING))[0]
+    if system.memory.has_second and len(over):
+        rest = _layers(graphs, which.ravel()[over], points.at(over), system, chosen, spilled=True)
+        for name, values in rest.items():
+            cost[name][over] = values
+        used = _memory_used(cost, points, repeated)
+        capacity[over] = system.memory.room(spilled=True)
+    boundary = np.asarray(model.hidden * word * new, dtype=np.float64)
+    time, latency = _iteration(system, points, repeated, cost["time"], boundary, chosen)
+    limit = np.where(used > capacity * (1 + ROUNDING), "main memory", "")
+    limit = np.where(cost["fits"] > 0, limit, "SRAM")
+    largest = np.stack([cost[name] for name in TERMS]).argmax(axis=0)
+    return ServingSweep(
+        model=model,
+        phase=stage,
+        system=system,
+        rules=chosen,
+        tokens=tokens,
+        word=word,
+        tensor=points.tensor,
+        pipeline=points.pipeline,
+        batch=points.batch,
+        context=points.context,
+        microbatch=points.microbatch,
+        n_tiles=cost["n_tiles"].astype(np.int64),
+        layer_time=cost["time"],
+        time=time,
+        latency=latency,
+        throughput=points.batch * new / time,
+        memory_used=used,
+        memory_capacity=capacity,
+        bound_by=tuple(TERMS[i] for i in largest.tolist()),
+        limit=tuple(limit.tolist()),
+    )
+
+
+# ---------------------------------------------------------------- points
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Points:
+    tensor: Ints
+    pipeline: Ints
+    batch: Ints
+    context: Ints
+    microbatch: Ints
+
+    def at(self, rows: Ints) -> _Points:
+        """Return the points of these rows alone."""
+        return _Points(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+
+def _phase(phase: Phase | str) -> Phase:
+    try:
+        return Phase(phase)
+    except ValueError:
+        close = nearest(str(phase), list(Phase), 1)
+        hint = f' Did you mean "{close[0]}"?' if close else ""
+        raise InputError(
+            Problem("phase", f'got "{phase}".{hint} Allowed: {", ".join(Phase)}.')
+        ) from None
+
+
+def _points(
+    model: Transformer,
+    tensor: ArrayLike,
+    pipeline: ArrayLike,
+    batch: ArrayLike,
+    context: ArrayLike,
+    microbatch: ArrayLike | None,
+) -> _Points:
+    """Check what is swept and return it as arrays of one length."""
+    given = {"tensor": tensor, "pipeline": pipeline, "batch": batch, "context": context}
+    if microbatch is not None:
+        given["microbatch"] = microbatch
+    whole = {name: _whole(name, values) for name, values in given.items()}
+    try:
+        arrays = dict(zip(whole, np.broadcast_arrays(*whole.values()), strict=True))
+    except ValueError:
+        shapes = ", ".join(f"{name} {values.shape}" for name, values in whole.items())
+        raise InputError(
+            Problem("points", f"got {shapes}; allowed: lengths that are equal or 1.")
+        ) from None
+    size = next(iter(arrays.values())).size
+    require(size <= MOST_POINTS, "points", size, f"at most {MOST_POINTS:,} points")
+    arrays = {name: values.ravel().astype(np.int64) for name, values in arrays.items()}
+    stages, sequences = arrays["pipeline"], arrays["batch"]
+    require(
+        bool((stages <= model.n_layers).all()),
+        "pipeline",
+        int(stages.max(initial=1)),
+        f"at most a stage a layer, {model.n_layers}",
+    )
+    if microbatch is None:
+        arrays["microbatch"] = _microbatches(sequences, stages)
+    wrong = sequences % arrays["microbatch"] != 0
+    if wrong.any():
+        i = int(wrong.argmax())
+        allowed = f"a divisor of the batch, {sequences[i]}"
+        require(False, "microbatch", int(arrays["microbatch"][i]), allowed)
+    return _Points(**arrays)
+
+
+def _whole(name: str, values: ArrayLike) -> Ints:
+    """Return whole numbers of at least 1 as an array."""
+    array = np.atleast_1d(np.asarray(values))
+    if array.size == 0:
+        raise InputError(Problem(name, "got nothing; allowed: one number or more."))
+    if array.dtype.kind in "iu":
+        require_whole(name, int(array.min()))
+        require_whole(name, int(array.max()))
+    else:
+        for value in array.ravel().tolist():
+            require_whole(name, value)
+    return array.astype(np.int64)
+
+
+def _microbatches(batch: Ints, pipeline: Ints) -> Ints:
+    """Return the largest divisor of each batch that leaves every stage one, or 1. [1]"""
+    pairs, which = np.unique(np.stack([batch, pipeline], axis=1), axis=0, return_inverse=True)
+    sizes = [
+        max(d for d in divisors(sequences) if d <= max(sequences // stages, 1))
+        for sequences, stages in pairs.tolist()
+    ]
+    return np.array(sizes, dtype=np.int64)[which.ravel()]
+
+
+def _workload(
+    model: Transformer, phase: Phase, context: int, batch: int, tokens: int, word: int
+) -> Workload:
+    if phase is Phase.PREFILL:
+        return prefill(model, tokens=context, global_batch_size=batch, word=word)
+    return decode(model, context=context, tokens=tokens, global_batch_size=batch, word=word)
+
+
+def _graph(model: Transformer, phase: Phase, context: int, tokens: int, word: int) -> Workload:
+    try:
+        return _workload(model, phase, context, 1, tokens, word)
+    except InputError as error:
+        if any(problem.path in ("tokens", "word") for problem in error.problems):
+            raise
+        said = "; ".join(problem.message for problem in error.problems)
+        raise InputError(Problem("context", f"got {context:,}; too long: {said}")) from None
+
+
+# ---------------------------------------------------------------- pricing
+
+
+def _layers(
+    graphs: list[Workload],
+    which: Ints,
+    points: _Points,
+    system: System,
+    rules: ModelRules,
+    *,
+    spilled: bool,
+) -> dict[str, Floats]:
+    """Price one layer of every point; ``which`` is the graph of each.
+
+    Points that share tensor-parallel chips and a microbatch are priced together.
+    """
+    names = (*(f.name for f in fields(LayerCosts)), "n_tiles")
+    cost = {name: np.empty(len(which)) for name in names}
+    pairs = np.stack([points.tensor, points.microbatch], axis=1)
+    groups, group = np.unique(pairs, axis=0, return_inverse=True)
+    for g, (chips, size) in enumerate(groups.tolist()):
+        rows = np.nonzero(group.ravel() == g)[0]
+        used, place = np.unique(which[rows], return_inverse=True)
+        found = _fastest_tiles([graphs[c] for c in used], chips, size, system, rules, spilled)
+        for name, values in found.items():
+            cost[name][rows] = values[place.ravel()]
+    return cost
+
+
+def _fastest_tiles(
+    graphs: list[Workload],
+    chips: int,
+    microbatch: int,
+    system: System,
+    rules: ModelRules,
+    spilled: bool,
+) -> dict[str, Floats]:
+    """Price one layer of every graph with the number of tiles that is fastest.
+
+    Tiles of equal length add no work, but may add cycles, so more of them pay only where a kernel
+    does not fit or a weight has to be cut: a graph is done when neither is so.
+    """
+    machine = machine_of(system, chips, 1)
+    one = replace(graphs[0], global_batch_size=microbatch)
+    uses = (Parallelism.TENSOR, Parallelism.PIPELINE)
+    plan = make_plan(one, machine, (chips, 1), uses, microbatch, rules)
+    assert plan is not None  # one microbatch is a batch
+    lengths = np.array([graph.sequence_length for graph in graphs])
+    open_, best = np.arange(len(graphs)), dict[str, Floats]()
+    for n_tiles in sorted({d for length in set(lengths.tolist()) for d in divisors(length)}):
+        tried = open_[lengths[open_] % n_tiles == 0]
+        if not len(tried):
+            continue
+        laid = stack([graphs[i] for i in tried], rules)
+        found = layer_costs(laid, machine, plan, n_tiles, rules, spilled=spilled)
+        values = {f.name: getattr(found, f.name).astype(float) for f in fields(found)}
+        values["n_tiles"] = np.full(len(tried), float(n_tiles))
+        if not best:  # one tile divides every length
+            best = values
+        else:
+            before = best["fits"][tried], -best["time"][tried]
+            better = (values["fits"] > before[0]) | (
+                (values["fits"] == before[0]) & (-values["time"] > before[1])
+            )
+            for name, column in values.items():
+                best[name][tried[better]] = column[better]
+        done = tried[values["whole"] > 0]
+        open_ = np.setdiff1d(open_, done)
+        if not len(open_):
+            break
+    return best
+
+
+def _memory_used(cost: dict[str, Floats], points: _Points, repeated: Ints) -> Floats:
+    """Main memory of a chip: weights and past of its layers, tensors of a microbatch. [B]"""
+    kept = cost["kept"] * repeated + cost["cached"] * points.batch * repeated
+    return kept + cost["alive"] * points.microbatch
+
+
+def _iteration(
+    system: System,
+    points: _Points,
+    repeated: Ints,
+    layer_time: Floats,
+    boundary: Floats,
+    rules: ModelRules,
+) -> tuple[Floats, Floats]:
+    """Return the time of an iteration and the latency of a microbatch; ``boundary`` in [B]. [s]"""
+    size, stages = points.microbatch, points.pipeline
+    link = machine_of(system, 1, 1).network[1]
+    work = layer_time * size * repeated
+    if rules.stage_transfers is StageTransfers.MICROBATCH:
+        sent = point_to_point_time(boundary * size, bandwidth=link.bandwidth, latency=link.latency)
+        work = stage_time(work, np.where(stages > 1, sent, 0.0), system.chip.overlap)
+    n_microbatches = points.batch // size
+    bubble = 1.0 + (stages - 1) / n_microbatches / np.maximum(repeated - 1, 1)
+    hop = boundary / points.tensor / link.bandwidth + link.latency
+    latency = size * (stages * repeated * layer_time + (stages - 1) * hop)
+    return work * bubble * n_microbatches, latency

@@ -1,0 +1,221 @@
+"""How many mappings a task has, decision by decision.
+
+A mapping is one choice for each decision of `crosstack.mapping.mapping.Mapping`. The size of the
+space is the product of the numbers of choices, whether or not they fit the machine. Partitions are
+counted twice: as numbers written on kernels, and as sequences of partitions that respect the
+graph, which are chains of order ideals.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from crosstack.mapping.fusion import Slots, make_slots
+from crosstack.mapping.ideals import enumerate_ideals, make_order
+from crosstack.mapping.mapping import Task
+from crosstack.mapping.parallelism import workload_uses
+from crosstack.mapping.sharding import given_axes
+from crosstack.model.arrays import Floats, GraphArrays, Ints, graph_arrays
+from crosstack.model.options import allowed_axes
+from crosstack.model.plan import tile_counts
+from crosstack.model.rules import ModelRules, rules_named
+
+__all__ = ["Factor", "MappingSpace", "mapping_space"]
+
+MOST_IDEALS = 200_000  # that are listed to count sequences of partitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factor:
+    """A decision: the decimal logarithm of its number of choices [1], and what they are."""
+
+    decision: str
+    digits: float
+    choices: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappingSpace:
+    """The choices of every decision of a task.
+
+    ``ordered`` is the partitions' factor without the assignments that break the order of the
+    graph; None where the graph has too many order ideals to count them.
+    """
+
+    factors: tuple[Factor, ...]
+    ordered: Factor | None
+
+    @property
+    def digits(self) -> float:
+        """Decimal logarithm of the number of mappings, in whatever order partitions are. [1]"""
+        return math.fsum(factor.digits for factor in self.factors)
+
+    @property
+    def ordered_digits(self) -> float | None:
+        """The same of mappings whose partitions respect the graph. [1]"""
+        if self.ordered is None:
+            return None
+        rest = (f.digits for f in self.factors if f.decision != self.ordered.decision)
+        return math.fsum((*rest, self.ordered.digits))
+
+
+def mapping_space(task: Task, rules: ModelRules | str | None = None) -> MappingSpace:
+    """Count the choices of every decision that a task leaves free.
+
+    Parameters
+    ----------
+    rules : ModelRules or str, optional
+        What numbers of tiles there are depends on them; the task's own, or the default.
+
+    Notes
+    -----
+    - network: every (sizes, uses, microbatch size) that divides chips and batch;
+    - tiles: numbers of tiles that cut a sequence differently;
+    - sharding: ``prod_i |A_i|`` over the axes ``A_i`` a kernel may be split along;
+    - partitions: the numbers a kernel may have, ``C^n`` for n kernels and at most C partitions (n
+      where C is not given) without pins; in order: the chains of C order ideals from the empty
+      one to the whole graph;
+    - cores: pairs (lanes, stages) of each kernel with a product of at most the chip's cores;
+      elementwise kernels have one stage. No decision where the chip's utilization is given.
+
+    Rules that have the fewest bytes decide the sharding first choose among the same number.
+    """
+    chosen = (
+        rules if isinstance(rules, ModelRules) else rules_named(rules or task.rules or "crosstack")
+    )
+    arrays = graph_arrays(task.workload.graph)
+    factors = (
+        _network(task),
+        _tiles(task, chosen),
+        _sharding(task, arrays),
+        _partitions(task, arrays, chosen),
+        _cores(task, arrays),
+    )
+    return MappingSpace(factors=factors, ordered=_ordered(task, arrays, chosen))
+
+
+def _factor(decision: str, digits: float, choices: str) -> Factor:
+    return Factor(decision=decision, digits=digits, choices=choices)
+
+
+def _network(task: Task) -> Factor:
+    microbatch = task.constraints.microbatch_size
+    uses = workload_uses(task.workload, task.system, microbatch)
+    counts = [len(use.microbatches) for use in uses if use is not None]
+    total = sum(counts)
+    return _factor(
+        "network",
+        math.log10(max(total, 1)),
+        f"uses of the dimensions: {len(counts):,}; with a microbatch size: {total:,}",
+    )
+
+
+def _tiles(task: Task, rules: ModelRules) -> Factor:
+    length, given = task.workload.sequence_length, task.constraints
+    if given.n_tiles is not None:
+        return _factor("tiles", 0.0, "given")
+    counts = tile_counts(length, divide=rules.tiles_divide)
+    if given.tile_size is not None:
+        counts = counts[counts >= -(-length // given.tile_size)]
+    return _factor("tiles", math.log10(len(counts)), "numbers of tiles")
+
+
+def _sharding(task: Task, arrays: GraphArrays) -> Factor:
+    allowed = allowed_axes(arrays, task.workload.placement)
+    axes = allowed.sum(axis=1)
+    axes[list(given_axes(arrays, task.constraints.sharding, allowed))] = 1
+    free = int((axes > 1).sum())
+    words = f"axes of each kernel; kernels with a choice: {free}" if free else "given"
+    return _factor("sharding", float(np.log10(axes).sum()), words)
+
+
+def _slots(task: Task, arrays: GraphArrays, rules: ModelRules) -> tuple[Slots, bool]:
+    """Return which partitions each kernel may have, and whether directions stay apart."""
+    slots, apart = make_slots(arrays, task.constraints, rules)
+    if slots is None:
+        n = arrays.n
+        slots = Slots(count=n, first=(0,) * n, last=(n - 1,) * n)
+    return slots, apart
+
+
+def _partitions(task: Task, arrays: GraphArrays, rules: ModelRules) -> Factor:
+    slots, _ = _slots(task, arrays, rules)
+    if task.constraints.kernel_by_kernel:
+        return _factor("partitions", 0.0, "given: every kernel its own")
+    choices = [last - first + 1 for first, last in zip(slots.first, slots.last, strict=True)]
+    free = [count for count in choices if count > 1]
+    words = f"{max(free)} for each kernel; kernels with a choice: {len(free)}" if free else "given"
+    return _factor("partitions", float(np.log10(choices).sum()), words)
+
+
+def _ordered(task: Task, arrays: GraphArrays, rules: ModelRules) -> Factor | None:
+    """Count chains of ideals, by sums over all ideals inside an ideal, one step a partition.
+
+    Adding the kernels in a topological order, each where it is the last one of an ideal, sums
+    over every smaller ideal exactly once.
+    """
+    if task.constraints.kernel_by_kernel:
+        return _partitions(task, arrays, rules)
+    slots, apart = _slots(task, arrays, rules)
+    forward = sum(1 << i for i in range(arrays.n) if not arrays.backward[i])
+    preds = tuple(
+        mask | (forward if apart and arrays.backward[i] else 0)
+        for i, mask in enumerate(arrays.preds)
+    )
+    ideals = enumerate_ideals(make_order(preds), most=MOST_IDEALS)
+    if ideals is None:
+        return None
+    place = {ideal: i for i, ideal in enumerate(ideals)}
+    steps: list[tuple[Ints, Ints]] = []
+    for kernel in _topological(preds):
+        bit = 1 << kernel
+        pairs = [
+            (place[ideal], place[ideal & ~bit])
+            for ideal in ideals
+            if ideal & bit and ideal & ~bit in place
+        ]
+        larger, smaller = np.array(pairs, dtype=np.int64).T
+        steps.append((larger, smaller))
+    member = np.array([[bool(ideal >> k & 1) for k in range(arrays.n)] for ideal in ideals])
+    first, last = np.array(slots.first), np.array(slots.last)
+    chains: Floats = np.zeros(len(ideals))
+    chains[0] = 1.0
+    for number in range(slots.count):
+        for larger, smaller in steps:
+            chains[larger] += chains[smaller]
+        early = (member & (first > number)).any(axis=1)
+        late = (~member & (last <= number)).any(axis=1)
+        chains[early | late] = 0.0
+    found = float(chains[-1])  # ideals come by size: the last is the whole graph
+    if found <= 0 or not math.isfinite(found):
+        return None
+    return _factor("partitions", math.log10(found), f"in order, at most {slots.count}")
+
+
+def _topological(preds: tuple[int, ...]) -> list[int]:
+    done = 0
+    sequence: list[int] = []
+    while len(sequence) < len(preds):
+        ready = [i for i, mask in enumerate(preds) if not done >> i & 1 and not mask & ~done]
+        sequence += ready
+        for i in ready:
+            done |= 1 << i
+    return sequence
+
+
+def _cores(task: Task, arrays: GraphArrays) -> Factor:
+    chip = task.system.chip
+    if chip.utilization is not None:
+        return _factor("cores", 0.0, "no decision: the utilization is given")
+    lanes = np.arange(1, chip.n_cores + 1)
+    pairs = int((chip.n_cores // lanes).sum())
+    systolic = int(arrays.systolic.sum())
+    digits = systolic * math.log10(pairs) + (arrays.n - systolic) * math.log10(chip.n_cores)
+    return _factor(
+        "cores",
+        digits,
+        f"lanes and stages: {pairs:,} for each systolic kernel, {chip.n_cores:,} for each other",
+    )

@@ -1,0 +1,217 @@
+"""Charts: lines and points, bars, and heat maps, each with axes, units and a legend.
+
+What is published is drawn hollow and dashed, what is ours filled and solid, in the same colour
+where they belong together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from crosstack.charts import BarChart, Chart, HeatMap, LineChart, Mark, Measure
+from crosstack.report.drawing import N_SERIES, Canvas, text_width, wrapped
+from crosstack.report.graph_figure import Figure
+from crosstack.report.scales import Scale, log_scale, number_words, round_scale
+
+__all__ = ["chart_figure"]
+
+WIDTH, HEIGHT = 400.0, 230.0  # of the plot
+LEFT, RIGHT, BELOW = 66.0, 16.0, 46.0
+ROW = 18.0  # of the legend
+SMALL, RADIUS = 10.0, 3.6
+MOST_LABELLED = 24  # bars that carry their value
+Entry = tuple[str, int, bool, bool, Mark]  # name, colour, published, with a line, mark
+
+
+def chart_figure(chart: Chart) -> Figure:
+    """Return a chart with its title, legend and axes."""
+    if isinstance(chart, LineChart):
+        return _lines(chart)
+    if isinstance(chart, BarChart):
+        return _bars(chart)
+    return _heat(chart)
+
+
+def _lines(chart: LineChart) -> Figure:
+    canvas = Canvas()
+    entries = [(s.name, s.colour, s.published, s.line, s.mark) for s in chart.series]
+    top = _head(canvas, chart.title, entries)
+    across = _scale(chart.x, [x for s in chart.series for x in s.x], tight=True)
+    up = _scale(chart.y, [y for s in chart.series for y in s.y])
+    _frame(canvas, top, up, chart.y.title)
+    _columns(canvas, top, across, chart.x.title)
+    for s in chart.series:
+        points = [
+            (
+                LEFT + across.at(x / chart.x.worth) * WIDTH,
+                top + HEIGHT - up.at(y / chart.y.worth) * HEIGHT,
+            )
+            for x, y in zip(s.x, s.y, strict=True)
+        ]
+        canvas.add(f'<g data-series="{s.colour}" data-published="{str(s.published).lower()}">')
+        if s.line and len(points) > 1:
+            canvas.line(points, _stroke(s.colour, published=s.published))
+        for x, y in points:
+            _mark(canvas, x, y, s.colour, s.mark, published=s.published)
+        canvas.add("</g>")
+    return Figure(canvas, LEFT + WIDTH + RIGHT, top + HEIGHT + BELOW)
+
+
+def _bars(chart: BarChart) -> Figure:
+    canvas = Canvas()
+    entries = [(b.name, b.colour, b.published, False, Mark.SQUARE) for b in chart.bars]
+    top = _head(canvas, chart.title, entries)
+    worth = chart.y.worth
+    shown = [[None if v is None else v / worth for v in bar.values] for bar in chart.bars]
+    if chart.stacked:
+        heights = [sum(v or 0.0 for v in column) for column in zip(*shown, strict=True)]
+    else:
+        heights = [v for values in shown for v in values if v is not None]
+    up = round_scale(max(heights, default=1.0))
+    _frame(canvas, top, up, chart.y.title)
+    slot = WIDTH / len(chart.groups)
+    across = 1 if chart.stacked else len(chart.bars)
+    bar = min(slot * 0.8 / across, 34.0)
+    base = top + HEIGHT
+    labelled = sum(len(values) for values in shown) <= MOST_LABELLED and not chart.stacked
+    for g, group in enumerate(chart.groups):
+        centre = LEFT + (g + 0.5) * slot
+        start, piled = centre - bar * across / 2, 0.0
+        for b, (item, values) in enumerate(zip(chart.bars, shown, strict=True)):
+            value = values[g]
+            if value is None:
+                continue
+            height = up.at(value) * HEIGHT
+            x = start + (0 if chart.stacked else b * bar)
+            y = base - height - piled
+            canvas.add(f'<g data-value="{value:.6g}">')
+            canvas.box(x + 0.5, y, bar - 1, height, _fill(item.colour, published=item.published))
+            canvas.add("</g>")
+            piled += height if chart.stacked else 0.0
+            words = number_words(value)
+            if labelled and text_width(words, 8.5) <= bar + 6:
+                canvas.text(x + bar / 2, y - 3, words, size=8.5, cls="xs-muted", anchor="middle")
+        _group(canvas, centre, base + 14, group, slot)
+    return Figure(canvas, LEFT + WIDTH + RIGHT, top + HEIGHT + BELOW)
+
+
+def _heat(chart: HeatMap) -> Figure:
+    canvas = Canvas()
+    top = _head(canvas, chart.title, [])
+    label = max(text_width(row, SMALL) for row in chart.rows)
+    left = max(LEFT, label + 30.0)
+    cells = [v / chart.value.worth for row in chart.values for v in row]
+    low, high = min(cells), max(cells)
+    wide, tall = (LEFT + WIDTH - left) / len(chart.columns), min(HEIGHT / len(chart.rows), 34.0)
+    canvas.text(left, top + 4, f"{chart.value.title}", size=SMALL, cls="xs-muted")
+    top += 14.0
+    for r, row in enumerate(chart.values):
+        y = top + r * tall
+        canvas.text(
+            left - 8, y + tall / 2 + 3.5, chart.rows[r], size=SMALL, cls="xs-muted", anchor="end"
+        )
+        for c, value in enumerate(row):
+            shown = value / chart.value.worth
+            share = (shown - low) / (high - low) if high > low else 1.0
+            x = left + c * wide
+            canvas.add(
+                f'<rect class="xs-fill-0" fill-opacity="{0.06 + 0.6 * share:.3f}" x="{x:.1f}" '
+                f'y="{y:.1f}" width="{wide - 1:.1f}" height="{tall - 1:.1f}"/>'
+            )
+            canvas.text(
+                x + wide / 2, y + tall / 2 + 3.5, number_words(shown), size=9.5, anchor="middle"
+            )
+    bottom = top + tall * len(chart.rows)
+    for c, column in enumerate(chart.columns):
+        x = left + (c + 0.5) * wide
+        canvas.text(x, bottom + 13, column, size=SMALL, cls="xs-muted", anchor="middle")
+    middle = left + (LEFT + WIDTH - left) / 2
+    canvas.text(middle, bottom + 31, chart.column_title, size=SMALL, anchor="middle")
+    _sideways(canvas, 12.0, top + tall * len(chart.rows) / 2, chart.row_title)
+    return Figure(canvas, LEFT + WIDTH + RIGHT, bottom + BELOW)
+
+
+# ---------------------------------------------------------------- pieces
+
+
+def _head(canvas: Canvas, title: str, entries: Sequence[Entry]) -> float:
+    """Draw the title and the legend in rows; return where the plot begins."""
+    canvas.text(0, 13, title, size=13, cls="xs-ink xs-strong", width=LEFT + WIDTH)
+    x, y = 0.0, 34.0
+    for name, colour, published, line, mark in entries:
+        wide = 28.0 + text_width(name, SMALL) + 14.0
+        if x and x + wide > LEFT + WIDTH + RIGHT:
+            x, y = 0.0, y + ROW
+        if line:
+            canvas.line(((x, y - 3.5), (x + 22, y - 3.5)), _stroke(colour, published=published))
+        if mark is Mark.SQUARE and not line:
+            canvas.box(x + 6, y - 9, 11, 11, _fill(colour, published=published), 2)
+        else:
+            _mark(canvas, x + 11, y - 3.5, colour, mark, published=published)
+        canvas.text(x + 28, y, name, size=SMALL, cls="xs-muted", width=LEFT + WIDTH - 28)
+        x += wide
+    return y + (18.0 if entries else -6.0)
+
+
+def _scale(measure: Measure, values: Sequence[float], *, tight: bool = False) -> Scale:
+    shown = [v / measure.worth for v in values] or [1.0]
+    if measure.ticks:
+        low, high = min(*shown, *measure.ticks), max(*shown, *measure.ticks)
+        return Scale(low, high, measure.ticks, log=measure.log)
+    if measure.log:
+        return log_scale(min(shown), max(shown))
+    low = min(shown) if tight or min(shown) < 0 else 0.0
+    return round_scale(max(shown), low)
+
+
+def _frame(canvas: Canvas, top: float, up: Scale, title: str) -> None:
+    """Draw the plot's horizontal lines, the numbers beside them and the axis's title."""
+    for tick in up.ticks:
+        y = top + HEIGHT - up.at(tick) * HEIGHT
+        canvas.line(((LEFT, y), (LEFT + WIDTH, y)), "xs-line")
+        canvas.text(LEFT - 7, y + 3.5, number_words(tick), size=SMALL, cls="xs-muted", anchor="end")
+    base = top + HEIGHT
+    canvas.line(((LEFT, top), (LEFT, base), (LEFT + WIDTH, base)), "xs-wire")
+    _sideways(canvas, 12.0, top + HEIGHT / 2, title)
+
+
+def _columns(canvas: Canvas, top: float, across: Scale, title: str) -> None:
+    base, free = top + HEIGHT, -math.inf
+    for tick in across.ticks:
+        x = LEFT + across.at(tick) * WIDTH
+        canvas.line(((x, top), (x, base)), "xs-line")
+        words = number_words(tick)
+        if x - text_width(words, SMALL) / 2 > free:
+            canvas.text(x, base + 14, words, size=SMALL, cls="xs-muted", anchor="middle")
+            free = x + text_width(words, SMALL) / 2
+    canvas.text(LEFT + WIDTH / 2, base + 33, title, size=SMALL, anchor="middle")
+
+
+def _group(canvas: Canvas, x: float, y: float, name: str, slot: float) -> None:
+    """Name a group of bars, in lines of words that fit it."""
+    lines = wrapped(name, slot - 2, 9)
+    for k, line in enumerate(lines[:3]):
+        canvas.text(x, y + 11 * k, line, size=9, cls="xs-muted", anchor="middle", width=slot + 4)
+
+
+def _sideways(canvas: Canvas, x: float, y: float, words: str) -> None:
+    canvas.add(f'<g transform="translate({x:.1f} {y:.1f}) rotate(-90)">')
+    canvas.text(0, 0, words, size=SMALL, anchor="middle")
+    canvas.add("</g>")
+
+
+def _mark(canvas: Canvas, x: float, y: float, colour: int, mark: Mark, *, published: bool) -> None:
+    cls = _fill(colour, published=published)
+    if mark is Mark.CIRCLE:
+        canvas.add(f'<circle class="{cls}" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}"/>')
+    elif mark is Mark.SQUARE:
+        canvas.box(x - RADIUS, y - RADIUS, 2 * RADIUS, 2 * RADIUS, cls)
+
+
+def _fill(colour: int, *, published: bool) -> str:
+    return f"xs-{'hollow' if published else 'fill'}-{colour % N_SERIES}"
+
+
+def _stroke(colour: int, *, published: bool) -> str:
+    return f"xs-stroke-{colour % N_SERIES}" + (" xs-dashed" if published else "")

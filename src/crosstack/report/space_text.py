@@ -1,0 +1,36 @@
+"""How many mappings a task has, as a table."""
+
+from __future__ import annotations
+
+from rich.console import Group
+from rich.text import Text
+
+from crosstack.mapping.mapping_space import MappingSpace
+from crosstack.report.text import rows_table
+from crosstack.report.wording import Table
+
+__all__ = ["space_table"]
+
+
+def space_table(space: MappingSpace) -> Group:
+    """Return the factors and their product, as powers of ten."""
+    rows = [(f.decision, _power(f.digits), f.choices) for f in space.factors]
+    rows.append(("all", _power(space.digits), "combinations"))
+    ordered = space.ordered_digits
+    words = "combinations whose partitions respect the graph"
+    rows.append(("in order", "unknown" if ordered is None else _power(ordered), words))
+    return Group(
+        Text("Mappings to choose from", style="bold"),
+        rows_table(
+            Table(
+                header=("decision", "choices", "which"),
+                numeric=(False, True, False),
+                rows=tuple(rows),
+            ),
+            wraps=2,
+        ),
+    )
+
+
+def _power(digits: float) -> str:
+    return f"{10**digits:,.0f}" if digits < 6 else f"10^{digits:.1f}"

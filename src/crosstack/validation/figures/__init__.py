@@ -1,0 +1,18 @@
+"""The figures of the DFModel paper, computed again, with its claims and ours side by side.
+
+Source: ``ko2025dfmodel``; points behind its pictures are those of the public tool's logs
+(``dfmodel_code``).
+"""
+
+from __future__ import annotations
+
+from crosstack.validation.figures.catalogue import (
+    FIGURES,
+    figure_named,
+    figure_rows,
+    figures,
+    named,
+)
+from crosstack.validation.figures.figure import Figure
+
+__all__ = ["FIGURES", "Figure", "figure_named", "figure_rows", "figures", "named"]

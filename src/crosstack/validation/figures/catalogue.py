@@ -1,0 +1,92 @@
+"""Which figures there are, by the name they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from crosstack.errors import InputError, Problem, nearest
+from crosstack.validation.case import Row
+from crosstack.validation.figures.calculon import parallelism_sweep
+from crosstack.validation.figures.figure import Figure, Progress
+from crosstack.validation.figures.mappings import roofline, table_6
+from crosstack.validation.figures.memory_sweep import memory_sweep
+from crosstack.validation.figures.rail_only import domain_sweep
+from crosstack.validation.figures.serving import serving_sweep
+from crosstack.validation.figures.space import mapping_spaces
+from crosstack.validation.figures.speculation import speculative_decoding
+from crosstack.validation.figures.stacked_memory import stacked_memory
+
+__all__ = ["FIGURES", "Entry", "figure_named", "figure_rows", "figures", "named"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A figure that can be made: where it stands in the paper, and what it shows."""
+
+    place: str
+    shows: str
+    make: Callable[[Progress], Figure]
+
+
+FIGURES: dict[str, Entry] = {
+    "mapping-space": Entry(
+        "Conclusion", "how many mappings there are, by decision", mapping_spaces
+    ),
+    "rail-only": Entry("Fig. 7", "iteration by the size of a high-bandwidth domain", domain_sweep),
+    "parallelism-sweep": Entry(
+        "Fig. 8", "TP, PP and DP of GPT-3 1T on 4,096 A100", parallelism_sweep
+    ),
+    "table6": Entry("Table VI", "four mappings of GPT-3 175B on eight SN10", table_6),
+    "roofline": Entry("Fig. 18", "the same mappings under their roofs", roofline),
+    "memory-sweep": Entry("Fig. 19", "SRAM x memory, fused against kernel by kernel", memory_sweep),
+    "serving": Entry("Fig. 20", "Llama-3 8B on 16 SN40L: TTFT, TPOT, throughput", serving_sweep),
+    "speculation": Entry("Fig. 21", "speculative decoding of Llama-3 405B", speculative_decoding),
+    "stacked-memory": Entry(
+        "Fig. 22", "compute share of a chip under 2-D, 2.5-D and 3-D memory", stacked_memory
+    ),
+}
+
+
+def named(name: str) -> Entry:
+    """Return the figure called ``name``.
+
+    Raises
+    ------
+    InputError
+        If there is none; names the nearest.
+    """
+    if name not in FIGURES:
+        close = nearest(name, FIGURES, 1)
+        hint = f' Did you mean "{close[0]}"?' if close else ""
+        raise InputError(
+            Problem(
+                "NAME", f'no figure is called "{name}".{hint} Allowed: {", ".join(FIGURES)}, all.'
+            )
+        )
+    return FIGURES[name]
+
+
+def _silent(_: str) -> None:
+    """Tell nobody."""
+
+
+def figure_named(name: str, progress: Progress = _silent) -> Figure:
+    """Compute a figure; ``progress`` is told what comes next."""
+    return named(name).make(progress)
+
+
+def figures(progress: Progress = _silent) -> Iterator[Figure]:
+    """Compute all figures, in the order of the paper."""
+    for name, entry in FIGURES.items():
+        progress(name)
+        yield entry.make(progress)
+
+
+def figure_rows(made: Sequence[Figure] | None = None) -> list[Row]:
+    """Return the claims and published points of all figures, or of those that are made already."""
+    return [
+        row
+        for figure in (made if made is not None else figures())
+        for row in (*figure.claims, *figure.points)
+    ]

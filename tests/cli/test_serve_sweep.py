@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+ARGUMENTS = {"--model": "llama3-8b", "--context": "128,4096", "--tp": "1,2", "--batch": "1,8"}
+
+
+def with_changes(**changes):
+    given = {**ARGUMENTS, **{f"--{name}": value for name, value in changes.items()}}
+    return [part for pair in given.items() for part in pair]
+
+
+@pytest.fixture
+def machine(small):
+    """Return a file of a machine that an 8B model fits on two chips, not on one."""
+    text = small.read_text()
+    small.write_text(
+        text[: text.index("system:")] + "system:\n  name: rdu\n"
+        "  chip: {n_cores: 1040, lanes: 32, stages: 6, frequency: 1.6GHz, sram_capacity: 520MB}\n"
+        "  memory: {bandwidth: 1638GB/s, capacity: 10GB}\n"
+        "  network: [{kind: ring, size: 4, bandwidth: 50GB/s, parallelism: tensor}]\n"
+    )
+    return small
+
+
+def test_it_prints_the_best_points_and_says_what_does_not_fit(run, machine):
+    outcome = run("serve-sweep", machine, *with_changes())
+    assert (outcome.code, outcome.err) == (0, "")
+    said = " ".join(outcome.out.split())
+    assert "Llama-3 8B decode on rdu, kernel by kernel, rules crosstack: 8 points, 4 fit" in said
+    assert "4 exceed the main memory" in said
+
+
+def test_the_tables_hold_every_point(run, machine, tmp_path):
+    written = tmp_path / "points.csv", tmp_path / "points.json"
+    outcome = run(
+        "serve-sweep", machine, *with_changes(), "--csv", written[0], "--json", written[1]
+    )
+    assert outcome.code == 0
+    lines = list(csv.DictReader(io.StringIO(written[0].read_text())))
+    points = json.loads(written[1].read_text())["points"]
+    assert len(lines) == len(points) == 8
+    assert [float(line["time [s]"]) for line in lines] == [point["time"] for point in points]
+    assert {point["limit"] for point in points} == {"", "main memory"}
+
+
+def test_a_prompt_is_read(run, machine):
+    outcome = run("serve-sweep", machine, *with_changes(phase="prefill", tp="4"))
+    assert outcome.code == 0
+    assert "to first token" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"model": "llama"}, "--model: no model is called"),
+        ({"tp": "1;2"}, "--tp: got '1;2'; allowed: whole numbers joined by commas"),
+        ({"tp": "0"}, "--tp: got 0"),
+        ({"pp": "64"}, "--pp: got 64; allowed: at most a stage a layer, 32"),
+        ({"batch": "3", "microbatch": "2"}, "--microbatch: got 2; allowed: a divisor"),
+        ({"phase": "prefil"}, '--phase: got "prefil". Did you mean "prefill"?'),
+        (
+            {"context": ",".join(["1"] * 2000), "batch": ",".join(["1"] * 2000)},
+            "at most 1,000,000 points",
+        ),
+        ({"context": "100000000000000000", "phase": "prefill"}, "--context: "),
+        ({"top": "-1"}, "--top: got -1"),
+        ({"word": "0"}, "--word: got 0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(run, machine, changes, says):
+    outcome = run("serve-sweep", machine, *with_changes(**changes))
+    assert outcome.code == 2
+    assert says in outcome.problems[0]

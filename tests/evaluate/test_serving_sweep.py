@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+import crosstack
+from crosstack.chip.chip import Overlap
+from crosstack.errors import InfeasibleError, InputError
+from crosstack.evaluate.serving_layer import layer_costs, stack
+from crosstack.evaluate.serving_sweep import Phase, machine_of, serving_sweep
+from crosstack.evaluate.time import evaluate
+from crosstack.mapping.mapping import Constraints, Task
+from crosstack.model.plan import divisors, make_plan
+from crosstack.model.rules import rules_named
+from crosstack.system.system import Memory, Parallelism
+from crosstack.validation.machines import RING, SWITCH, TENSOR, chip, system
+from crosstack.workload.serving import MODELS, decode, prefill
+
+LLAMA = MODELS["llama3-8b"]
+GRID = tuple(
+    np.array(axis)
+    for axis in zip(
+        *product((1, 2, 4, 16), (1, 2, 8, 32), (1, 6, 64), (1, 100, 4096, 32768)), strict=True
+    )
+)
+RULES = ("crosstack", "dfmodel-e2", "dfmodel-e4", "dfmodel-e5+separate")
+
+
+def machine(utilization=0.9, overlap=Overlap.NONE, **memory):
+    two = ((RING, 16, 50.0, TENSOR), (SWITCH, 4, 12.5, None))
+    made = system(
+        chip("SN40L", utilization=utilization, overlap=overlap),
+        (1638.4, 68719476736.0),
+        two,
+        latency=150e-9,
+    )
+    return replace(made, memory=replace(made.memory, **memory)) if memory else made
+
+
+def sweep(the_machine, **changes):
+    given = dict(zip(("tensor", "pipeline", "batch", "context"), GRID, strict=True))
+    return serving_sweep(LLAMA, the_machine, **(given | changes))
+
+
+def compare(points, rows):
+    """Compare points with the one-point path; return how many fit."""
+    fitting = 0
+    for i in rows:
+        workload, the_machine, mapping = points.point(i)
+        if points.limit[i]:
+            with pytest.raises(InfeasibleError) as refused:
+                evaluate(workload, the_machine, mapping, points.rules)
+            assert refused.value.resource == points.limit[i]
+            continue
+        fitting += 1
+        one = evaluate(workload, the_machine, mapping, points.rules)
+        for name in ("time", "latency", "layer_time", "memory_used", "memory_capacity"):
+            assert getattr(points, name)[i] == pytest.approx(getattr(one, name), rel=1e-12), name
+        tokens = points.context[i] if points.phase is Phase.PREFILL else points.tokens
+        assert points.throughput[i] == pytest.approx(one.throughput * tokens, rel=1e-12)
+    return fitting
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize(
+    "the_machine",
+    [machine(), machine(None, Overlap.ALL), machine(0.9, Overlap.COMPUTE_MEMORY)],
+    ids=["no overlap", "cycles", "compute and memory overlap"],
+)
+def test_a_point_is_what_the_one_point_path_says(the_machine, phase, rules):
+    points = sweep(the_machine, phase=phase, rules=rules)
+    rows = np.random.default_rng(7).permutation(len(points.time))[:12]
+    assert compare(points, rows.tolist()) >= 6
+
+
+def test_several_new_tokens_and_a_given_microbatch():
+    points = sweep(machine(), tokens=5, microbatch=1, word=1)
+    assert compare(points, range(0, len(points.time), 9)) > 10
+
+
+def test_a_second_memory_takes_what_does_not_fit():
+    tight = machine(capacity=4e9, second_bandwidth=200e9, second_capacity=64e9)
+    points = sweep(tight)
+    spilled = np.nonzero(points.memory_capacity > 4e9)[0]
+    assert 0 < len(spilled) < len(points.time)
+    rows = [*spilled[::7].tolist(), *np.nonzero(points.memory_capacity == 4e9)[0][::7].tolist()]
+    assert compare(points, rows) > 5
+
+
+def test_what_exceeds_a_memory_is_named():
+    small = replace(machine(), memory=Memory(bandwidth=1e12, capacity=2e9))
+    points = sweep(small)
+    assert set(points.limit) == {"", "main memory"}
+    assert compare(points, range(0, len(points.time), 11)) > 1
+    tiny = replace(machine(), chip=replace(machine().chip, sram_capacity=2e5))
+    points = serving_sweep(LLAMA, tiny, tensor=1, pipeline=1, batch=1, context=32768)
+    assert points.limit == ("SRAM",)
+    assert compare(points, [0]) == 0
+
+
+@pytest.mark.parametrize("rules", ["crosstack", "dfmodel-e5"])
+def test_no_number_of_tiles_that_divides_the_prompt_is_faster(rules):
+    small = replace(machine(None), chip=replace(machine(None).chip, sram_capacity=3e7))
+    lengths = np.array([96, 360, 1024])
+    points = serving_sweep(
+        LLAMA, small, tensor=4, pipeline=1, batch=1, context=lengths, phase="prefill", rules=rules
+    )
+    assert max(points.n_tiles) > 1
+    chosen = rules_named(rules)
+    uses = (Parallelism.TENSOR, Parallelism.PIPELINE)
+    for i, length in enumerate(lengths.tolist()):
+        workload = prefill(LLAMA, tokens=length)
+        joined = machine_of(small, 4, 1)
+        plan = make_plan(workload, joined, (4, 1), uses, 1, chosen)
+        every = [
+            layer_costs(stack([workload], chosen), joined, plan, n, chosen, spilled=False)
+            for n in divisors(length)
+        ]
+        assert points.layer_time[i] == min(cost.time[0] for cost in every if cost.fits[0])
+
+
+def test_the_usual_sharding_is_close_to_the_best():
+    """It gives up at most 1 % when TP is 8; the search also splits elementwise kernels."""
+    the_machine = machine(overlap=Overlap.ALL)
+    points = serving_sweep(LLAMA, the_machine, tensor=8, pipeline=1, batch=1, context=4096)
+    task = Task(
+        workload=decode(LLAMA, context=4096),
+        system=machine_of(the_machine, 8, 1),
+        constraints=Constraints(kernel_by_kernel=True, microbatch_size=1),
+    )
+    best = crosstack.optimise(task).certificate
+    assert best.status is crosstack.Status.OPTIMAL
+    assert best.objective <= points.time[0] <= 1.01 * best.objective
+
+
+def test_faster_links_and_memory_never_slow_a_point():
+    slow = sweep(machine())
+    fast = sweep(replace(machine(), memory=Memory(bandwidth=4e12, capacity=68719476736.0)))
+    assert (fast.time <= slow.time).all()
+    linked = replace(
+        machine(), network=tuple(replace(d, bandwidth=2 * d.bandwidth) for d in machine().network)
+    )
+    assert (sweep(linked).time <= slow.time).all()
+
+
+def test_the_batch_is_cut_so_that_every_stage_has_a_microbatch():
+    points = serving_sweep(
+        LLAMA, machine(), tensor=1, pipeline=[1, 2, 4, 4, 8], batch=[64, 64, 6, 3, 4], context=8
+    )
+    assert points.microbatch.tolist() == [64, 32, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"tensor": 0}, "tensor: got 0"),
+        ({"tensor": 1.5}, "tensor: got 1.5"),
+        ({"context": []}, "context: got nothing"),
+        ({"pipeline": 33}, "pipeline: got 33; allowed: at most a stage a layer, 32"),
+        ({"batch": 6, "microbatch": 4}, "microbatch: got 4; allowed: a divisor of the batch, 6"),
+        ({"batch": [1, 2], "context": [1, 2, 3]}, "allowed: lengths that are equal or 1"),
+        ({"phase": "decoding"}, 'phase: got "decoding". Did you mean "decode"?'),
+        ({"tokens": 0}, "tokens: got 0"),
+        ({"rules": "e5"}, 'rules: no rules are called "e5"'),
+    ],
+)
+def test_what_makes_no_sense_is_refused(changes, says):
+    given = {"tensor": 1, "pipeline": 1, "batch": 1, "context": 16} | changes
+    with pytest.raises(InputError) as refused:
+        serving_sweep(LLAMA, machine(), **given)
+    assert says in str(refused.value)
