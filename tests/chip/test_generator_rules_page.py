@@ -104,7 +104,9 @@ def shown(rules: GeneratorRules, changes: tuple[str, ...], show: Show) -> str:
         return f"refused: {error.demand:.4g} of {error.limit:.4g} {error.unit}"
 
 
-@pytest.mark.parametrize(("field", "value", "changes", "show"), CASES, ids=lambda x: str(x)[:30])
+@pytest.mark.parametrize(
+    ("field", "value", "changes", "show"), CASES, ids=[case[0] for case in CASES]
+)
 def test_the_page_says_what_a_rule_does(field, value, changes, show):
     base = GeneratorRules.deepflow_2021()
     kinds = {"kept": GeneratorRules.deepflow_2025().unpowered_sram}

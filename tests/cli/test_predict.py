@@ -115,7 +115,10 @@ def predicted(run, out, *arguments):
 
 
 def test_one_command_goes_from_a_node_and_a_budget_to_a_step_on_512_chips(run, tmp_path):
-    found = predicted(run, tmp_path / "step.json", *CLUSTER, "--microbatches", "8")
+    asked = (*CLUSTER, "--microbatches", "8")
+    readme = (EXAMPLE.parents[2] / "README.md").read_text()
+    assert f"crosstack predict examples/chips/n5_hbm3.yaml {' '.join(asked)}\n" in readme
+    found = predicted(run, tmp_path / "step.json", *asked)
     assert found["n_chips"] == 512
     # Six operations a weight and token, twelve for scores and values: no machine beats its rate.
     work = 6 * 64 * 2048 * (96 * 12 * 12288**2 + 51200 * 12288 + 96 * 2 * 2048 * 12288)

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,11 @@ def test_the_releases_go_on_with_a_model_that_does_not_fit():
     found = transformer_footprint(GPT3, Strategy(), 2, RELEASE)
     check_capacity(found, 80e9, RELEASE, "GPT-3 on one chip")
     assert found.total > 80e9
+
+
+def test_the_last_stage_has_the_head_and_no_more_than_its_own_layers():
+    model = replace(GPT3, layers=3, vocabulary=10**6)  # the head is larger than a layer
+    found = transformer_footprint(model, Strategy(lp=2), 2.0, StepRules())
+    one_layer = transformer_footprint(replace(model, layers=1), Strategy(), 2.0, StepRules())
+    table = 16 * model.vocabulary * model.hidden
+    assert found.total == pytest.approx(one_layer.total - table)

@@ -166,7 +166,7 @@ def test_every_part_is_its_formula(split, kp1, kp2, dp, lp, rows, width, words, 
     links = {
         d: RingLink(bandwidth=SPEEDS[d.value], latency=DELAYS[d.value]) for d in ParallelDimension
     }
-    chips = Distributed(strategy=strategy, times=TIMES, links=links)
+    chips = Distributed(strategy=strategy, times=TIMES, links=links, floors=True)
     found = lstm_parts(model, chips, StepRules.deepflow_2025())
     for name, time in by_hand(model, strategy).items():
         assert getattr(found, name) == pytest.approx(time, rel=1e-12), name

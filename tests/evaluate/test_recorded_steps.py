@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from crosstack.chip.generated import generate
+from crosstack.chip.roofline import RooflineTimes
 from crosstack.errors import InputError
 from crosstack.evaluate.cluster import ring_links
 from crosstack.evaluate.distributed import Distributed
@@ -15,10 +17,11 @@ from crosstack.evaluate.lstm_step import lstm_step
 from crosstack.evaluate.predict import predict
 from crosstack.evaluate.step_rules import StepRules
 from crosstack.evaluate.transformer_step import products_time, transformer_step
-from crosstack.io.deepflow import read_model
+from crosstack.io.deepflow import read_hardware, read_model
 from crosstack.io.deepflow.steps import cluster_of, strategy_of, workload_of
 from crosstack.mapping.strategy import KernelSplit, Strategy
 from crosstack.workload.lstm import LstmModel
+from crosstack.workload.product import Product
 
 DATA = Path(__file__).resolve().parents[3] / "shared/data/deepflow"
 MASTER = StepRules.deepflow_2025()
@@ -71,7 +74,8 @@ def master(release):
 
 
 def distributed(strategy, cluster, times, rules):
-    return Distributed(strategy=strategy, times=times, links=ring_links(strategy, cluster, rules))
+    links = ring_links(strategy, cluster, rules)
+    return Distributed(strategy=strategy, times=times, links=links, floors=rules.floors_shares)
 
 
 @pytest.mark.parametrize("row", recorded("GEMM-dist", version="master"))
@@ -203,3 +207,35 @@ def test_the_example_of_the_readme_is_refused_by_default(row, release):
         found = predict(workload, strategy, cluster, times, MASTER)
         assert found.time == close(row["output"]["layer_fw_bw_s"] * workload.layers)
         assert found.run_time == close(row["output"]["total_s"])
+
+
+def edge(name):
+    return [p for p in recorded("EDGE", version="master") if p.values[0] is None or p.id == name]
+
+
+@pytest.mark.parametrize("row", edge("edge_auto_greedy"))
+def test_a_file_that_lets_the_release_choose_is_refused_there_and_here(row, release):
+    with pytest.raises(InputError, match="auto"):
+        release("2025", f"2025/{row['hardware_config']}", overrides(row["hardware_overrides"]))
+
+
+@pytest.mark.parametrize("row", edge("edge_dp_not_inter"))
+def test_replicas_inside_a_node_without_links_are_refused_there_and_here(row, release):
+    changes = overrides(row["hardware_overrides"])
+    hardware, chip, times = release("2025", f"2025/{row['hardware_config']}", changes)
+    model = LstmModel(batch=64, sequence=2, vocabulary=64, layers=1, width=64)
+    with pytest.raises(InputError, match="inside a package: .* no bandwidth"):
+        predict(model, strategy_of(hardware), cluster_of(hardware, chip), times)
+
+
+@pytest.mark.parametrize("row", edge("edge_three_levels"))
+def test_three_levels_of_memory_fail_in_the_release_alone(row):
+    changes = overrides(row["hardware_overrides"])
+    text = (DATA / f"configs/2025/{row['hardware_config']}").read_text()
+    hardware = read_hardware(text, "three.yaml", changes)
+    chip = generate(hardware.template, hardware.budget).hierarchy
+    assert [level.name for level in chip.levels] == ["registers", "L1", "DRAM"]
+    product = Product(m=512, k=512, n=512)
+    cluster = cluster_of(hardware, chip)
+    found = predict(product, strategy_of(hardware), cluster, RooflineTimes(chip))
+    assert found.time > 2 * 512**3 / chip.compute.throughput

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 
 import numpy as np
@@ -9,10 +9,11 @@ import pytest
 import crosstack
 from crosstack.chip.chip import Overlap
 from crosstack.errors import InfeasibleError, InputError
-from crosstack.evaluate.serving_layer import layer_costs, stack
+from crosstack.evaluate.serving_layer import family, laid_out, layer_costs
 from crosstack.evaluate.serving_sweep import Phase, machine_of, serving_sweep
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.mapping import Constraints, Task
+from crosstack.model.arrays import graph_arrays
 from crosstack.model.plan import divisors, make_plan
 from crosstack.model.rules import rules_named
 from crosstack.system.system import Memory, Parallelism
@@ -111,16 +112,39 @@ def test_no_number_of_tiles_that_divides_the_prompt_is_faster(rules):
     )
     assert max(points.n_tiles) > 1
     chosen = rules_named(rules)
+    graphs = family(lambda length: prefill(LLAMA, tokens=length), chosen)
+    joined = machine_of(small, 4, 1)
     uses = (Parallelism.TENSOR, Parallelism.PIPELINE)
+    plan = make_plan(graphs.workload, joined, (4, 1), uses, 1, chosen)
     for i, length in enumerate(lengths.tolist()):
-        workload = prefill(LLAMA, tokens=length)
-        joined = machine_of(small, 4, 1)
-        plan = make_plan(workload, joined, (4, 1), uses, 1, chosen)
-        every = [
-            layer_costs(stack([workload], chosen), joined, plan, n, chosen, spilled=False)
-            for n in divisors(length)
-        ]
-        assert points.layer_time[i] == min(cost.time[0] for cost in every if cost.fits[0])
+        tiles = np.array(divisors(length))
+        contexts = np.full_like(tiles, length)
+        every = layer_costs(
+            graphs, contexts, np.ones_like(tiles), tiles, joined, plan, chosen, spilled=False
+        )
+        assert points.layer_time[i] == every.time[every.fits].min()
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda model, c: decode(model, context=c, tokens=3),
+        lambda model, c: decode(replace(model, n_kv_heads=1, gated=False), context=c),
+        lambda model, c: prefill(model, tokens=c),
+    ],
+    ids=["decode", "one head of keys", "prefill"],
+)
+def test_three_graphs_say_all_others(model, made):
+    contexts = np.array([1, 7, 4096, 131072])
+    laid = laid_out(family(lambda c: made(MODELS[model], c), rules_named("crosstack")), contexts)
+    each = [graph_arrays(made(MODELS[model], c).graph) for c in contexts.tolist()]
+    for field in fields(laid):
+        array = getattr(laid, field.name)
+        if isinstance(array, np.ndarray) and field.name not in ("source", "target", "tensor"):
+            assert np.array_equal(array, np.concatenate([getattr(a, field.name) for a in each]))
+    assert (laid.source[: len(each[0].source)] == each[0].source).all()
+    assert (laid.target[-len(each[0].target) :] == each[0].target + 3 * each[0].n).all()
 
 
 def test_the_usual_sharding_is_close_to_the_best():

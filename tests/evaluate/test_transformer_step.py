@@ -151,3 +151,11 @@ def test_products_alone_are_six_a_layer():
     tokens = MODEL.batch * MODEL.sequence
     work = 2 * tokens * MODEL.layer_parameters + 4 * tokens * MODEL.sequence * MODEL.hidden
     assert total == pytest.approx(1e-9 * work)
+
+
+@pytest.mark.parametrize(("layers", "lp", "each"), [(10, 4, [3, 3, 2, 2]), (9, 8, [2] + [1] * 7)])
+def test_stages_hold_layers_as_evenly_as_can_be(layers, lp, each):
+    found = step(f"RC-1-1-d1-p{lp}", model=replace(MODEL, layers=layers)).stages
+    names = [{name.split()[1] for name in s.names if name.startswith("layer")} for s in found]
+    assert [len(numbers) for numbers in names] == each
+    assert len(set.union(*names)) == layers

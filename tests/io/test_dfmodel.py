@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import crosstack
 from crosstack.chip.chip import Overlap
 from crosstack.errors import InputError
 from crosstack.io.dfmodel import looks_like, read_task
@@ -305,7 +306,9 @@ HPL = (
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("num_copy: 1", "num_copy: 2", "execution.hpl.num_copy: 2 copies side by side is not supp"),
+        ("num_copy: 1", "num_copy: 3", "hpl.num_copy: got 3; allowed: 0 (unset) or a divisor of"),
+        ("num_copy: 1", "num_copy: -1", "execution.hpl.num_copy: got -1"),
+        ("num_copy: 1", "num_copy: 2", "system.num_chip: got 4, but 2 copies of 2 x 2 are 8"),
         ("n: 8 b", "n: 0 b", "execution.hpl.n: got 0; allowed: a whole number, at least 1"),
         ("hpl { n: 8 b: 2", "fft { length: 0", "execution.fft.length: got 0"),
         ("hpl { n: 8 b: 2", "dlrm { num_table: 0", "execution.dlrm.num_table: got 0"),
@@ -319,6 +322,36 @@ def test_other_workloads_that_make_no_sense_are_refused(old: str, new: str, expe
     with pytest.raises(InputError) as caught:
         read_task(text, "hpl.txt")
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("rules", ["dfmodel-e2", "dfmodel-readme", "dfmodel-e4"])
+def test_copies_share_the_iterations_and_the_chips(rules: str) -> None:
+    """``num_copy x chips of a copy = num_chip``, ``final_ns x num_copy >= ns_per_batch``."""
+    one = crosstack.optimise(read_task(HPL, "hpl.txt"), rules=rules)
+    text = changed(("num_copy: 1", "num_copy: 3"), ("num_chip: 4", "num_chip: 12"), text=HPL)
+    task = read_task(text, "hpl.txt")
+    assert (task.system.n_chips, task.system.copies) == (4, 3)
+    three = crosstack.optimise(task, rules=rules)
+    assert three.certificate.status is crosstack.Status.OPTIMAL
+    assert three.evaluation.time == pytest.approx(one.evaluation.time / 3, rel=1e-15)
+    assert three.evaluation.time == three.certificate.objective
+    assert three.evaluation.utilization == pytest.approx(one.evaluation.utilization, rel=1e-15)
+
+
+def test_what_all_chips_of_a_copy_exchange_is_shared_by_them() -> None:
+    """E2 divides the bytes of an exchange by the chips of a copy, not by all."""
+    old = changed(
+        ("hpl { n: 8 b: 2", "dlrm { num_table: 2 emb_dim: 2 row: 2 global_batch_size: 8"),
+        ("BROADCAST", "ALL_TO_ALL"),
+        ("execution {", "miscellany {"),
+        text=HPL,
+    )
+    alone = read_task(old, "dlrm.txt")
+    copies = read_task(
+        old.replace("num_copy: 1", "num_copy: 2").replace("num_chip: 4", "num_chip: 8"), "dlrm.txt"
+    )
+    sizes = [task.workload.graph.kernels[0].communications[0].size for task in (alone, copies)]
+    assert sizes == [8.0, 8.0]
 
 
 def test_what_dimensions_are_used_for_is_not_read_for_other_workloads() -> None:

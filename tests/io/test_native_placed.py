@@ -105,6 +105,6 @@ def test_a_machine_with_everything_comes_back():
     task = read(native.write_workload(fft(length=4096)))
     chip = replace(task.system.chip, memory_units=4, memory_unit_capacity=64.0)
     memory = Memory(bandwidth=1e9, capacity=1e9, second_bandwidth=1e8, second_capacity=1e10)
-    system = replace(task.system, chip=chip, memory=memory, domain_size=2)
+    system = replace(task.system, chip=chip, memory=memory, domain_size=2, copies=3)
     task = replace(task, system=system)
     assert native.read_task(native.write_task(task), "all.yaml", ()) == task

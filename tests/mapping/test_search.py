@@ -326,6 +326,21 @@ class TestGivenDecisions:
         free = least_time(workload, system, self.RULES)
         assert free <= least_time(workload, system, self.RULES, Constraints(**given)) * ROUNDING
 
+    @pytest.mark.parametrize("seed", range(4))
+    def test_a_tile_is_as_long_as_given_where_tiles_divide_the_sequence(self, tiny_task, seed):
+        """``dfmodel_code``, release E4: ``tile_size x num_tile = seq_len``."""
+        workload, system = tiny_task(seed)
+        system = replace(system, chip=replace(system.chip, sram_capacity=1e6))
+        length, rules = workload.sequence_length, ModelRules.dfmodel_e4()
+        for size in range(1, length + 1):
+            given = Constraints(tile_size=size)
+            if length % size:
+                says = f"tile_size: got {size}; allowed: a divisor of the sequence length {length}"
+                with pytest.raises(InputError, match=says):
+                    search(workload, system, given, rules)
+            else:
+                assert search(workload, system, given, rules)[0].n_tiles == length // size
+
     def test_a_pinned_kernel_is_where_it_is_pinned(self, tiny_task):
         workload, system = tiny_task(1)
         given = Constraints(partitions=(("k2", 1),), max_partitions=2)

@@ -15,6 +15,7 @@ from crosstack.workload.dlrm import dlrm
 from crosstack.workload.fft import fft
 from crosstack.workload.graph import Axis, Collective
 from crosstack.workload.hpl import hpl
+from crosstack.workload.llm import llm
 
 E2, E3B, E5 = ModelRules.dfmodel_e2(), ModelRules.dfmodel_e3b(), ModelRules.dfmodel_e5()
 OURS = ModelRules.crosstack()
@@ -34,6 +35,35 @@ def torus(a_chip, a_system):
         for size, speed in ((4, 10e9), (2, 20e9))
     )
     return a_system(network=network, chip=a_chip(utilization=0.5, overlap=Overlap.NONE))
+
+
+@pytest.mark.parametrize("rules", [E2, E3B, E5, OURS], ids=lambda rules: rules.name)
+@pytest.mark.parametrize("workload", [BATCH, GRID, COLUMNS], ids=["batch", "grid", "columns"])
+def test_copies_divide_the_time_and_multiply_the_bills(torus, workload, rules):
+    """``dfmodel_code``: ``num_copy``; the bills of links and switches, too."""
+    one, four = (
+        optimise(workload, replace(torus, copies=n), constraints=ONE_BY_ONE, rules=rules)
+        for n in (1, 4)
+    )
+    assert four.certificate.status is Status.OPTIMAL
+    assert four.certificate.objective == four.evaluation.time
+    assert four.evaluation.time == pytest.approx(one.evaluation.time / 4, rel=1e-15)
+    assert four.evaluation.throughput == pytest.approx(4 * one.evaluation.throughput, rel=1e-15)
+    assert four.evaluation.utilization == pytest.approx(one.evaluation.utilization, rel=1e-15)
+    assert four.evaluation.latency == one.evaluation.latency
+    for bill in ("price", "power"):
+        total = getattr(four.evaluation, bill).total
+        assert total == pytest.approx(4 * getattr(one.evaluation, bill).total, rel=1e-15)
+
+
+def test_copies_are_for_workloads_that_bring_their_placement(torus):
+    transformer = llm(
+        hidden=8, sequence_length=4, n_heads=2, head_size=4, n_layers=2, global_batch_size=8
+    )
+    with pytest.raises(InputError, match=r"system.copies: got 2; allowed: 1; use data parall"):
+        optimise(transformer, replace(torus, copies=2))
+    with pytest.raises(InputError, match="copies: got 0"):
+        replace(torus, copies=0)
 
 
 def plan(workload, system, rules, use=Parallelism.TENSOR):

@@ -241,42 +241,86 @@ def _nested(
 ) -> DrawnSchedules:
     """Return the best tiles of one order; equation 5 with its stationary term over 2 reuse.
 
-    Axes of the arrays: shape, then one for the tiles of each level, innermost first.
+    Arrays run over the choices of all shapes for the levels so far; those of a shape are in order
+    of their tiles, innermost level first. All choices for the outer levels are timed; the innermost
+    level is tried where they leave room for a time that is known to be reached.
     """
     compute, word, n_tiled = chip.compute, chip.word, len(chip.levels) - 1
-    work = shape[0] * shape[2] * (2 * shape[1] - 1)
+    all_work = shape[0] * shape[2] * (2 * shape[1] - 1)
     reuse = np.ceil(np.take_along_axis(shape, streamed[None], axis=0)[0] / compute.rows)
-    of_shape = (-1, *[1] * n_tiled)
-    of_all = work.reshape(of_shape)
-    sizes = [side.reshape(of_shape) for side in shape]
-    runs, traffic, tiles = np.ones_like(of_all), list[Floats](), [sizes]
+    registers = all_work * (1 + 1 / (2 * reuse)) / compute.rows * word
+    bound = roofline_time(chip, 0, all_work, registers)
+    owner, runs, sizes = np.arange(len(all_work)), np.ones_like(all_work), list(shape)
+    levels: list[_Level] = []
+
+    def level(outer: int, kept: NDArray[np.intp]) -> _Level:
+        """Return a level with its tiles down, what is kept of the choices outside it across."""
+        drawn = [side[:, None] for side in drawn_tiles(chip, outer - 1, count).T]
+        outside = [side[kept] for side in sizes]
+        tile = _clipped(drawn, outside, outer, refills)
+        c1, c2, c3 = (np.ceil(side / t) for side, t in zip(outside, tile, strict=True))
+        moved = outside[0] * outside[1] * c3 + outside[1] * outside[2] * c1
+        held = outside[0] * outside[2]
+        moved = runs[kept] * (moved + (held * c2 if outer <= 1 else held)) * word
+        roofline = roofline_time(chip, outer, all_work[owner[kept]], moved)
+        time = np.maximum(roofline, bound[kept])
+        return _Level(time=time, moved=moved, cuts=(c1, c2, c3), tile=tile, kept=kept)
+
     for outer in range(n_tiled, 0, -1):
-        along = np.ones(n_tiled, int)
-        along[outer - 1] = count
-        drawn = [side.reshape(1, *along) for side in drawn_tiles(chip, outer - 1, count).T]
-        tile = _clipped(drawn, sizes, outer, refills)
-        c1, c2, c3 = (np.ceil(side / t) for side, t in zip(sizes, tile, strict=True))
-        moved = sizes[0] * sizes[1] * c3 + sizes[1] * sizes[2] * c1
-        kept = sizes[0] * sizes[2]
-        moved = moved + (kept * c2 if outer <= 1 else kept)
-        traffic.insert(0, runs * moved * word)
-        tiles.insert(0, tile)
-        if outer > 1:
-            runs = runs * c1 * c2 * c3
-        sizes = tile
-    registers = work * (1 + 1 / (2 * reuse)) / compute.rows * word
-    traffic.insert(0, registers.reshape(of_shape))
-    time = roofline_time(chip, len(traffic) - 1, of_all, traffic[-1])
-    for place in range(len(traffic) - 2, -1, -1):  # outermost first: those arrays are smaller
-        time = np.maximum(time, roofline_time(chip, place, of_all, traffic[place]))
-    best = time.reshape(len(work), -1).argmin(axis=1)
-    at = (np.arange(len(work)), *np.unravel_index(best, time.shape[1:]))
+        kept = np.arange(bound.size)
+        if outer == 1:
+            shapes = np.arange(len(all_work))
+            least = bound.reshape(-1, len(shapes)).argmin(axis=0) * len(shapes) + shapes
+            reached = level(outer, least).time.min(axis=0)
+            kept = np.flatnonzero(bound <= reached[owner])
+            kept = kept[np.argsort(owner[kept], kind="stable")]
+        found = level(outer, kept)
+        levels.append(found)
+        c1, c2, c3 = found.cuts
+        runs = (runs[kept] * c1 * c2 * c3).ravel()
+        sizes = [np.broadcast_to(side, found.time.shape).ravel() for side in found.tile]
+        bound, owner = found.time.ravel(), np.tile(owner[kept], len(found.time))
+    best = np.arange(len(all_work))
+    if levels:
+        best = _least(levels[-1].time, owner[: len(levels[-1].kept)])
+    time, traffic, tiles = bound[best], [registers], list[Floats]()
+    for found in reversed(levels):
+        row, column = np.divmod(best, len(found.kept))
+        traffic.append(found.moved[row, column])
+        sides = [np.broadcast_to(side, found.time.shape)[row, column] for side in found.tile]
+        tiles.append(np.stack(sides, axis=-1))
+        best = found.kept[column]
+    tiles.append(shape.T)
     return DrawnSchedules(
-        time=time[at],
-        traffic=tuple(np.broadcast_to(moved, time.shape)[at] for moved in traffic),
-        tiles=tuple(_picked(tiles, time.shape, at)),
-        dataflow=np.empty(0, object),
+        time=time, traffic=tuple(traffic), tiles=tuple(tiles), dataflow=np.empty(0, object)
     )
+
+
+def _least(values: Floats, owner: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return where the columns of each owner hold the smallest value; the first of equal ones.
+
+    ``owner`` is that of every column, 0 and up in order.
+    """
+    starts = np.searchsorted(owner, np.arange(owner[-1] + 2))
+    least = np.minimum.reduceat(values, starts[:-1], axis=1)
+    rows = least.argmin(axis=0)
+    columns = [
+        start + int(values[row, start:end].argmin())
+        for row, start, end in zip(rows, starts, starts[1:], strict=False)
+    ]
+    found: NDArray[np.intp] = rows * values.shape[1] + np.array(columns)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Level:
+    """Choices for one level: tiles (rows) for each of the ``kept`` choices outside (columns)."""
+
+    time: Floats
+    moved: Floats
+    cuts: tuple[Floats, Floats, Floats]
+    tile: list[Floats]
+    kept: NDArray[np.intp]
 
 
 def _clipped(tile: list[Floats], sizes: list[Floats], outer: int, refills: bool) -> list[Floats]:

@@ -32,7 +32,7 @@ __all__ = ["ElementwiseTime", "KernelTime", "RooflineTimes", "elementwise_time",
 Floats = NDArray[np.float64]
 
 # So many that the arrays of shapes and tiles stay in the processor's cache.
-SHAPES_AT_ONCE = {TileSearch.EXHAUSTIVE: 512, TileSearch.PAIRED: 32, TileSearch.NESTED: 1}
+SHAPES_AT_ONCE = {TileSearch.EXHAUSTIVE: 512, TileSearch.PAIRED: 32, TileSearch.NESTED: 16}
 COMPUTE, WAITING = "compute", "waiting"
 
 

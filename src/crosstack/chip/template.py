@@ -18,6 +18,8 @@ from crosstack.technology.sram import SramTechnology
 
 __all__ = ["ChipTemplate", "ComputePart", "DramPart", "LinkPart", "SramPart"]
 
+MOST_UNITS = 65_536  # in a bundle; hundreds are made
+
 
 def _share(name: str, value: float) -> None:
     require_quantity(name, value, "1", above_zero=True)
@@ -50,6 +52,8 @@ class ComputePart:
     def __post_init__(self) -> None:
         """Check every field."""
         require_whole("units_per_bundle", self.units_per_bundle)
+        few = self.units_per_bundle <= MOST_UNITS
+        require(few, "units_per_bundle", self.units_per_bundle, f"up to {MOST_UNITS:,}")
         _share("utilization", self.utilization)
         if self.n_bundles is not None:
             require_whole("n_bundles", self.n_bundles)

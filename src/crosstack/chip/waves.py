@@ -8,6 +8,7 @@ tried, for all shapes at once: arrays run over pairs of a shape and a candidate.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -74,7 +75,8 @@ def _candidates(chip: ChipHierarchy, rules: KernelRules) -> Candidates:
     """
     compute = chip.compute
     units = max(compute.n_units // compute.n_bundles, 1)
-    shares = [(i, units // i) for i in range(1, units + 1) if units % i == 0]
+    small = [i for i in range(1, math.isqrt(units) + 1) if units % i == 0]
+    shares = sorted({pair for i in small for pair in ((i, units // i), (units // i, i))})
     smallest = np.ceil(np.log2(compute.rows))
     powers = 2.0 ** np.arange(smallest, max(np.log2(LARGEST_TILE), smallest) + 1)
     m, n = (axis.ravel() for axis in np.meshgrid(powers, powers, indexing="ij"))
@@ -93,8 +95,9 @@ def _candidates(chip: ChipHierarchy, rules: KernelRules) -> Candidates:
     if not keep.any():
         keep = fits & (least >= np.max(least[fits], initial=0.0))
     if not keep.any():  # nothing is held: a tile as large as the arrays of a bundle
-        keep = (m >= compute.rows * units_m) & (n >= compute.rows * units_n)
-        keep &= m * n == np.min((m * n)[keep])
+        units_m, units_n = np.array(shares, float).T
+        m, n = compute.rows * units_m, compute.rows * units_n
+        resident, keep = np.ones(len(m)), np.ones(len(m), bool)
     splits = 2.0 ** np.arange(np.log2(MOST_SPLITS) + 1)
     order = np.argsort(-(m * n)[keep], kind="stable")
     columns = [column[keep][order] for column in (m, n, units_m, units_n)]

@@ -128,8 +128,9 @@ def predict(
     shown = [prediction_tables(found, chip.name, parts=not alone)]
     data = prediction_data(found, chip, rules)
     if isinstance(workload, Product):
-        shape = share_of(workload, found.strategy)
-        kernel = gemm_time(chip, *shape, rules=prediction_rules_named(rules).kernels)
+        followed = prediction_rules_named(rules)
+        shape = share_of(workload, found.strategy, followed.step)
+        kernel = gemm_time(chip, *shape, rules=followed.kernels)
         shown.append(kernel_tables(kernel, shape))
         data["kernel"] = kernel_data(kernel, shape)
     show(*shown)

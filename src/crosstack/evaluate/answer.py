@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from crosstack.errors import InputError, Problem, nearest
@@ -21,7 +21,16 @@ from crosstack.workload.graph import Workload
 if TYPE_CHECKING:
     from crosstack.mapping.search import Progress
 
-__all__ = ["Answer", "evaluate_task", "given_answer", "mapping_from_dict", "optimise"]
+__all__ = [
+    "Answer",
+    "evaluate_task",
+    "given_answer",
+    "mapping_from_dict",
+    "optimise",
+    "saved_answer",
+]
+
+SAME = 1e-9  # relative; what rounding may do to a saved time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,3 +361,40 @@ def given_answer(task: Task, mapping: Mapping, rules: ModelRules | str | None = 
     return Answer(
         task=task, rules=chosen, mapping=mapping, certificate=certificate, evaluation=evaluation
     )
+
+
+def saved_answer(data: dict[str, Any], task: Task, rules: ModelRules | str | None = None) -> Answer:
+    """Return a saved answer (`Answer.to_dict`), priced again.
+
+    Its certificate is kept only where the time is the saved one; otherwise the task, the rules or
+    the formulas have changed since, nothing is proved, and the method says so.
+
+    Raises
+    ------
+    InputError, InfeasibleError
+        If the mapping does not fit the task, or the certificate is none.
+    """
+    answer = given_answer(task, mapping_from_dict(data, task), rules)
+    saved = data.get("certificate")
+    if not isinstance(saved, dict):
+        return answer
+    try:
+        kept = Certificate(
+            status=Status(saved["status"]),
+            objective=float(saved["objective_s"]),
+            bound=float(saved["bound_s"]),
+            method=str(saved["method"]),
+            free=tuple(map(str, saved["free"])),
+            given=tuple(map(str, saved["given"])),
+            runtime=float(saved["runtime_s"]),
+        )
+    except InputError as error:
+        raise error.under("certificate") from None
+    except (KeyError, TypeError, ValueError) as error:
+        message = f"is none: {type(error).__name__}: {error}."
+        raise InputError(Problem("certificate", message)) from None
+    time = answer.evaluation.time
+    if math.isclose(kept.objective, time, rel_tol=SAME):
+        return replace(answer, certificate=replace(kept, objective=time))
+    method = f"{answer.certificate.method}; it was saved with {kept.objective:.6g} s"
+    return replace(answer, certificate=replace(answer.certificate, method=method))

@@ -19,6 +19,7 @@ __all__ = [
     "Distributed",
     "KernelTimes",
     "RingLink",
+    "own_shape",
     "prepare",
 ]
 
@@ -97,13 +98,33 @@ class RingLink:
         return size / self.bandwidth
 
 
+def _share(extent: int, degree: int, *, floors: bool) -> int:
+    """Part of an extent on the fullest chip. [1]"""
+    return extent // degree if floors else -(-extent // degree)
+
+
+def own_shape(
+    m: int, k: int, n: int, strategy: Strategy, *, floors: bool = False
+) -> tuple[int, int, int]:
+    """Return the extents of a product split forward that are on the fullest chip. [1]"""
+    if strategy.split is KernelSplit.CR:
+        return m, _share(k, strategy.kp1, floors=floors), n
+    rows, columns = strategy.kp1, strategy.kp2
+    return _share(m, rows, floors=floors), k, _share(n, columns, floors=floors)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distributed:
-    """Times on one chip of a strategy; forward and backward products with what they exchange."""
+    """Times on one chip of a strategy; forward and backward products with what they exchange.
+
+    An extent that a degree does not divide leaves the fullest chip one more than its share;
+    ``floors`` leaves the remainder to nobody, see `StepRules.floors_shares`.
+    """
 
     strategy: Strategy
     times: KernelTimes
     links: Mapping[ParallelDimension, RingLink]
+    floors: bool = False
 
     # ------------------------------------------------------------ rings
 
@@ -147,6 +168,13 @@ class Distributed:
 
     # ------------------------------------------------------------ products
 
+    def _share(self, extent: int, degree: int) -> int:
+        return _share(extent, degree, floors=self.floors)
+
+    def own_product(self, m: int, k: int, n: int) -> float:
+        """What one chip computes of a product split forward. [s]"""
+        return self.times.product(*own_shape(m, k, n, self.strategy, floors=self.floors))
+
     def forward(self, m: int, k: int, n: int) -> float:
         """An M x K by K x N product, its output ready for the next one. [s]
 
@@ -154,10 +182,10 @@ class Distributed:
         ``m / kp1`` rows by ``n / kp2`` columns, then an all-gather of the columns along kp2.
         """
         s = self.strategy
+        own = self.own_product(m, k, n)
         if s.split is KernelSplit.CR:
-            return self.times.product(m, k // s.kp1, n) + self.reduce_scatter(m, n, KP1)
-        own = self.times.product(m // s.kp1, k, n // s.kp2)
-        return own + self.all_gather(m // s.kp1, n, KP2)
+            return own + self.reduce_scatter(m, n, KP1)
+        return own + self.all_gather(self._share(m, s.kp1), n, KP2)
 
     def backward(self, m: int, k: int, n: int) -> float:
         """Gradients of both factors of `forward`. [s]
@@ -168,12 +196,18 @@ class Distributed:
         """
         s, times = self.strategy, self.times
         if s.split is KernelSplit.CR:
-            own = times.product(k, m // s.kp1, n) + times.product(m, n // s.kp1, k)
+            own = times.product(k, self._share(m, s.kp1), n)
+            own += times.product(m, self._share(n, s.kp1), k)
             return own + self.all_gather(m, n, KP1)
         a, b = s.kp1, s.kp2
         if a == b == 1:
             return times.product(m, n, k) + times.product(k, m, n)
-        own = times.product(k / a, m, n / b) + times.product(m / a, n, k / b)
+        if self.floors:  # fractions, in the releases
+            own = times.product(k / a, m, n / b) + times.product(m / a, n, k / b)
+        else:
+            share = self._share
+            own = times.product(share(k, a), m, share(n, b))
+            own += times.product(share(m, a), n, share(k, b))
         rows = self.all_gather(k, m, KP1) / 2 + self.all_gather(m, n / b, KP1)
         columns = self.all_gather(m / a, n, KP2) + self.all_gather(k, n, KP2) / 2
         return own + rows + columns

@@ -139,22 +139,26 @@ def transformer_footprint(
     chips = s.kp1 * s.kp2
     batch = math.ceil(model.batch / s.dp)
     tokens = batch * model.sequence
-    held = math.ceil(model.layers / s.lp)
+    held = math.ceil(model.layers / s.lp)  # by the first stage; the last may have one less
     per_weight = word * (2 if rules.counts_gradients else 1) + rules.optimizer_bytes
     # Rows of RC hold every weight of their column.
     weight_chips = s.kp1 if s.split is KernelSplit.CR else s.kp2
     layer = model.layer_parameters / weight_chips * per_weight
     ends = model.vocabulary * model.hidden / weight_chips * per_weight
     kept = tokens * model.hidden * (17 + 2.5 * model.heads * model.sequence / model.hidden)
-    activations = held * kept * word / chips
+    each = kept * word / chips
     head = 2 * tokens * model.vocabulary * word / chips
-    parts = {
-        "layers": held * layer + activations,
-        "embedding": ends,
-        "head": ends + head,
-    }
-    total = sum(parts.values()) if s.lp == 1 else parts["layers"] + parts["head"]
-    weights = held * layer + (2 if s.lp == 1 else 1) * ends
-    return Footprint(
-        total=total, weights=weights, activations=activations, scratch=head, parts=parts
-    )
+    parts = {"layers": held * (layer + each), "embedding": ends, "head": ends + head}
+    # Layers, embeddings and heads of the stages that may be the fullest.
+    stages = [(held, 1, 1)] if s.lp == 1 else [(held, 1, 0), (model.layers // s.lp, 0, 1)]
+    found = [
+        Footprint(
+            total=n * (layer + each) + (tables + heads) * ends + heads * head,
+            weights=n * layer + (tables + heads) * ends,
+            activations=n * each,
+            scratch=heads * head,
+            parts=parts,
+        )
+        for n, tables, heads in stages
+    ]
+    return max(found, key=lambda footprint: footprint.total)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from crosstack.errors import InputError, Problem
 from crosstack.evaluate.cluster import Cluster, ring_links
-from crosstack.evaluate.distributed import Distributed, KernelTimes, prepare
+from crosstack.evaluate.distributed import Distributed, KernelTimes, own_shape, prepare
 from crosstack.evaluate.footprint import (
     Footprint,
     check_capacity,
@@ -65,7 +65,12 @@ def predict(
         If the step does not fit the main memory of a chip.
     """
     chosen = rules or StepRules()
-    chips = Distributed(strategy=strategy, times=times, links=ring_links(strategy, cluster, chosen))
+    chips = Distributed(
+        strategy=strategy,
+        times=times,
+        links=ring_links(strategy, cluster, chosen),
+        floors=chosen.floors_shares,
+    )
     if isinstance(workload, Product):
         return _product(workload, chips)
     where = f"one chip of {workload.name} under {strategy}"
@@ -148,11 +153,12 @@ def _estimate(model: TransformerTraining, chips: Distributed, footprint: Footpri
     )
 
 
-def share_of(product: Product, strategy: Strategy) -> tuple[int, int, int]:
-    """Return M, K and N of the product that one chip works on. [1]"""
-    if strategy.split is KernelSplit.CR:
-        return product.m, product.k // strategy.kp1, product.n
-    return product.m // strategy.kp1, product.k, product.n // strategy.kp2
+def share_of(
+    product: Product, strategy: Strategy, rules: StepRules | None = None
+) -> tuple[int, int, int]:
+    """Return M, K and N of the product that the fullest chip works on. [1]"""
+    floors = (rules or StepRules()).floors_shares
+    return own_shape(product.m, product.k, product.n, strategy, floors=floors)
 
 
 def _product(product: Product, chips: Distributed) -> Prediction:
@@ -171,7 +177,7 @@ def _product(product: Product, chips: Distributed) -> Prediction:
             message = f"{s} splits {axis}, {extent}, {degree} ways."
             raise InputError(Problem("strategy", message))
     total = chips.forward(product.m, product.k, product.n)
-    own = chips.times.product(*share_of(product, s))
+    own = chips.own_product(product.m, product.k, product.n)
     build = TaskGraphBuilder()
     first = build.add("product", own, resource="chip", kind="forward")
     if total > own:

@@ -8,10 +8,11 @@ nothing to search: rows are contexts, columns kernels. Shapes, work, bytes and c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crosstack.chip.chip import Overlap
 from crosstack.model.arrays import AXIS_CODE, Bools, Floats, GraphArrays, Ints, graph_arrays
@@ -23,12 +24,12 @@ from crosstack.model.partition import (
     network_times,
     staircase,
 )
-from crosstack.model.plan import Plan
-from crosstack.model.rules import ModelRules, WeightCuts
+from crosstack.model.plan import Line, Plan
+from crosstack.model.rules import LatencyRule, ModelRules, WeightCuts
 from crosstack.system.system import System
 from crosstack.workload.graph import Axis, Workload
 
-__all__ = ["LayerCosts", "Stack", "layer_costs", "serving_axes", "stack"]
+__all__ = ["Family", "LayerCosts", "family", "laid_out", "layer_costs", "serving_axes"]
 
 # The usual split of a transformer (``narayanan2021megatron``, section 2.3): attention by heads,
 # the feed-forward network by its width, the products back to the model's width along K.
@@ -38,18 +39,19 @@ _ALONG = {"PROJ_GEMM": Axis.K, "FFN1": Axis.K} | dict.fromkeys(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
-    """Graphs of one model that differ in their context alone, as arrays laid end to end.
+class Family:
+    """Graphs of one model that differ in their context alone.
 
-    ``codes`` are the axes of one graph's kernels, ``reads`` and ``makes`` tell which flow (a
-    column) each kernel reads and makes, ``lives`` which live while it runs, ``producer`` who makes
-    them.
+    ``workload`` and ``arrays`` are those of a context of 1, ``slopes`` and ``bends`` how an array
+    changes with the context: ``f(1) + (c - 1) slope + (c - 1) (c - 2) / 2 bend``. ``codes`` are
+    the axes of the kernels; ``reads`` and ``makes`` tell which flow (a column) each kernel reads
+    and makes, ``lives`` which live while it runs, ``producer`` who makes them.
     """
 
     workload: Workload
     arrays: GraphArrays
-    n_graphs: int
-    n_kernels: int
+    slopes: dict[str, NDArray[Any]]
+    bends: dict[str, NDArray[Any]]
     codes: Ints
     producer: Ints
     reads: Floats
@@ -92,10 +94,17 @@ def serving_axes(arrays: GraphArrays) -> Ints:
     return np.array(codes, dtype=np.int64)
 
 
-def stack(workloads: list[Workload], rules: ModelRules) -> Stack:
-    """Lay the graphs of ``workloads`` end to end; they differ in extents and sizes alone."""
-    each = [graph_arrays(workload.graph) for workload in workloads]
-    first = each[0]
+def family(made: Callable[[int], Workload], rules: ModelRules) -> Family:
+    """Return the graphs that ``made`` makes of a context.
+
+    Every extent and every size is a polynomial in the context, of degree 2 at most (attention
+    multiplies tokens by tokens), so three of them say all others, exactly.
+    """
+    first, second, third = (graph_arrays(made(context).graph) for context in (1, 2, 3))
+    slopes, bends = {}, {}
+    for name in _numbers(first):
+        one, two, three = (getattr(arrays, name) for arrays in (first, second, third))
+        slopes[name], bends[name] = two - one, three - 2 * two + one
     shapes, _ = flow_shapes(first, rules.fan_out_copies)
     reads, makes, lives = (np.zeros((first.n, len(shapes))) for _ in range(3))
     for f, (producer, readers, _) in enumerate(shapes):
@@ -103,11 +112,11 @@ def stack(workloads: list[Workload], rules: ModelRules) -> Stack:
         makes[producer, f] = 1.0
         reads[[reader for reader, _ in readers], f] = 1.0
         lives[producer : last + 1, f] = 1.0
-    return Stack(
-        workload=workloads[0],
-        arrays=_end_to_end(each),
-        n_graphs=len(each),
-        n_kernels=first.n,
+    return Family(
+        workload=made(1),
+        arrays=first,
+        slopes=slopes,
+        bends=bends,
         codes=serving_axes(first),
         producer=np.array([producer for producer, *_ in shapes], dtype=np.int64),
         reads=reads,
@@ -116,26 +125,55 @@ def stack(workloads: list[Workload], rules: ModelRules) -> Stack:
     )
 
 
-def _end_to_end(each: list[GraphArrays]) -> GraphArrays:
-    """Concatenate every array; kernels and tensors of later graphs are numbered on."""
-    tensors = int(each[0].tensor.max()) + 1
-    joined = {
-        field.name: np.concatenate([getattr(arrays, field.name) for arrays in each])
-        for field in fields(GraphArrays)
-        if isinstance(getattr(each[0], field.name), np.ndarray)
-    }
-    for name, step in (("source", each[0].n), ("target", each[0].n), ("tensor", tensors)):
-        joined[name] += np.repeat(np.arange(len(each)) * step, len(each[0].source))
-    n = each[0].n * len(each)
-    nothing: tuple[int, ...] = ()
-    names = each[0].names * len(each)
-    return GraphArrays(n=n, preds=nothing, succs=nothing, order=nothing, names=names, **joined)
+def _numbers(arrays: GraphArrays) -> list[str]:
+    """Return the names of the arrays that hold numbers; flags are the same in every context."""
+    each = {f.name: getattr(arrays, f.name) for f in fields(GraphArrays)}
+    return [
+        name
+        for name, array in each.items()
+        if isinstance(array, np.ndarray) and array.dtype != np.bool_
+    ]
+
+
+def laid_out(graphs: Family, contexts: Ints) -> GraphArrays:
+    """Return the arrays of the graph of every context, laid end to end."""
+    count, base = len(contexts), graphs.arrays
+    joined: dict[str, Any] = {}
+    for field in fields(GraphArrays):
+        array = getattr(base, field.name)
+        if not isinstance(array, np.ndarray):
+            continue
+        if field.name not in graphs.slopes:
+            joined[field.name] = np.tile(array, count)
+            continue
+        steps = (contexts - 1).astype(array.dtype).reshape(-1, *[1] * array.ndim)
+        slope, bend = graphs.slopes[field.name], graphs.bends[field.name]
+        values = array + steps * slope
+        if bend.any():
+            values = values + (steps * (steps - 1) // 2) * bend
+        joined[field.name] = values.reshape(-1, *array.shape[1:])
+    tensors = int(base.tensor.max()) + 1
+    for name, step in (("source", base.n), ("target", base.n), ("tensor", tensors)):
+        joined[name] += np.repeat(np.arange(count) * step, len(base.source))
+    return GraphArrays(
+        n=base.n * count, preds=(), succs=(), order=(), names=base.names * count, **joined
+    )
 
 
 def layer_costs(
-    stacked: Stack, system: System, plan: Plan, n_tiles: int, rules: ModelRules, *, spilled: bool
+    graphs: Family,
+    contexts: Ints,
+    microbatch: Ints,
+    n_tiles: Ints,
+    system: System,
+    plan: Plan,
+    rules: ModelRules,
+    *,
+    spilled: bool,
 ) -> LayerCosts:
-    """Price one layer of every graph of ``stacked`` under ``plan``, ``n_tiles`` tiles each.
+    """Price one layer at every context, in microbatches and tiles of its own.
+
+    ``plan`` gives the tensor-parallel chips; its microbatch is one sequence.
 
     Notes
     -----
@@ -149,9 +187,10 @@ def layer_costs(
     ko2025dfmodel (section V.B), dfmodel_code
     """
     chip = system.chip
-    arrays, shape = stacked.arrays, (stacked.n_graphs, stacked.n_kernels)
-    options = make_options(stacked.workload, arrays, plan, n_tiles, rules)
-    codes = np.tile(stacked.codes, stacked.n_graphs)
+    arrays, shape = laid_out(graphs, contexts), (len(contexts), graphs.arrays.n)
+    tiles = np.repeat(n_tiles, graphs.arrays.n)
+    options = make_options(graphs.workload, arrays, _without(plan, fixed=True), tiles, rules)
+    codes = np.tile(graphs.codes, len(contexts))
     rows = np.arange(arrays.n)
 
     def pick(table: Any) -> Floats:
@@ -160,21 +199,25 @@ def layer_costs(
     bandwidth = system.memory.speed(spilled=spilled)
     weight, cache = pick(options.weight), pick(options.cache)
     tile, total = (
-        pick(table)[:, stacked.producer] for table in (options.output_tile, options.output_total)
+        pick(table)[:, graphs.producer] for table in (options.output_tile, options.output_total)
     )
-    into, out = total @ stacked.reads.T, total @ stacked.makes.T
+    into, out = total @ graphs.reads.T, total @ graphs.makes.T
     depth = rules.unfused_depth
-    sram_in, cut = depth * (tile @ stacked.reads.T), depth * (tile @ stacked.makes.T)
+    sram_in, cut = depth * (tile @ graphs.reads.T), depth * (tile @ graphs.makes.T)
     cut = cut + weight + arrays.sram_extra.reshape(shape)
     cuts, fits = _weight_cuts(sram_in, cut, weight, chip.memory_capacity)
     again = {WeightCuts.FREE: np.zeros(shape), WeightCuts.INPUTS: into, WeightCuts.ALL: into + out}
     traffic = into + out + (cuts - 1) * again[rules.weight_cuts]
     memory = (traffic + arrays.memory_traffic.reshape(shape) + cache) / bandwidth
     if rules.weights_read:
-        memory = memory + weight / bandwidth / plan.microbatch_size
-    compute = _compute(stacked, system, options, pick)
+        memory = memory + weight / bandwidth / microbatch[:, None]
+    compute = _compute(arrays, system, options, pick)
     network = network_times(arrays, options, codes, rules).reshape(shape)
-    kept = memory_kept(stacked.workload, arrays, weight.ravel(), rules).reshape(shape)
+    if any(line.fixed for line in plan.collectives.values()):
+        late = make_options(graphs.workload, arrays, _without(plan, fixed=False), tiles, rules)
+        share = microbatch[:, None] if rules.latency is LatencyRule.ALL else 1
+        network = network + network_times(arrays, late, codes, rules).reshape(shape) / share
+    kept = memory_kept(graphs.workload, arrays, weight.ravel(), rules).reshape(shape)
     return LayerCosts(
         time=_together(compute, memory, network, chip.overlap).sum(axis=1),
         compute=compute.sum(axis=1),
@@ -184,8 +227,17 @@ def layer_costs(
         whole=np.asarray((fits & (cuts == 1)).all(axis=1)),
         kept=kept.sum(axis=1),
         cached=cache.sum(axis=1),
-        alive=(total @ stacked.lives.T).max(axis=1),
+        alive=(total @ graphs.lives.T).max(axis=1),
     )
+
+
+def _without(plan: Plan, *, fixed: bool) -> Plan:
+    """Return the plan with collectives that take no fixed time, or only that."""
+    lines = {
+        collective: Line(per_byte=line.per_byte) if fixed else Line(fixed=line.fixed)
+        for collective, line in plan.collectives.items()
+    }
+    return replace(plan, collectives=lines)
 
 
 def _weight_cuts(
@@ -200,28 +252,24 @@ def _weight_cuts(
 
 
 def _compute(
-    stacked: Stack, system: System, options: Options, pick: Callable[[Any], Floats]
+    arrays: GraphArrays, system: System, options: Options, pick: Callable[[Any], Floats]
 ) -> Floats:
     """Compute time of each kernel alone, with all cores. [s]"""
-    chip, arrays = system.chip, stacked.arrays
+    chip = system.chip
     if chip.utilization is not None:
         return np.asarray(pick(options.work) / (chip.utilization * chip.peak_throughput))
-    extents = np.stack(
-        [
-            *(pick(t).ravel().astype(np.int64) for t in (options.m, options.k, options.columns)),
-            arrays.systolic.astype(np.int64),
-        ],
-        axis=1,
-    )
+    m = pick(options.m)
+    columns = m, pick(options.k), pick(options.columns), arrays.systolic
+    extents = np.stack([column.ravel().astype(np.int64) for column in columns], axis=1)
     shapes, which = np.unique(extents, axis=0, return_inverse=True)
     least = np.array(
         [
-            staircase(m, k, n, bool(systolic), chip.lanes, chip.stages, chip.n_cores).cycles[-1]
-            for m, k, n, systolic in shapes.tolist()
+            staircase(*extent, bool(systolic), chip.lanes, chip.stages, chip.n_cores).cycles[-1]
+            for *extent, systolic in shapes.tolist()
         ]
     )
     cycles = least[which.ravel()] * arrays.repeats / chip.frequency
-    return np.asarray(cycles.reshape(stacked.n_graphs, -1) * pick(options.n_tiles))
+    return np.asarray(cycles.reshape(m.shape) * pick(options.n_tiles))
 
 
 def _together(compute: Floats, memory: Floats, network: Floats, overlap: Overlap) -> Floats:

@@ -7,6 +7,7 @@ way, as that of `ServingSweep.point` by `crosstack.evaluate`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
@@ -15,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crosstack.errors import InputError, Problem, nearest, require, require_whole
-from crosstack.evaluate.serving_layer import LayerCosts, layer_costs, stack
+from crosstack.evaluate.serving_layer import Family, LayerCosts, family, layer_costs, serving_axes
 from crosstack.mapping.mapping import Mapping
-from crosstack.model.arrays import AXES, Bools, Floats, Ints
+from crosstack.model.arrays import AXES, Bools, Floats, Ints, graph_arrays
 from crosstack.model.iteration import stage_time
 from crosstack.model.partition import ROUNDING
 from crosstack.model.plan import divisors, make_plan
@@ -95,7 +96,7 @@ class ServingSweep:
         )
         sizes = int(self.tensor[i]), int(self.pipeline[i])
         n = len(workload.graph)
-        codes = stack([workload], self.rules).codes
+        codes = serving_axes(graph_arrays(workload.graph))
         mapping = Mapping(
             sizes=sizes,
             parallelism=(Parallelism.TENSOR, Parallelism.PIPELINE),
@@ -178,15 +179,15 @@ def serving_sweep(
         raise InputError(Problem("system.chip", "got memory units; allowed here: one SRAM."))
     points = _points(model, tensor, pipeline, batch, context, microbatch)
     stage, repeated = _phase(phase), -(-model.n_layers // points.pipeline)
-    contexts, which = np.unique(points.context, return_inverse=True)
-    graphs = [_graph(model, stage, int(c), tokens, word) for c in contexts]
+    _check_longest(model, stage, int(points.context.max()), tokens, word)
+    graphs = family(lambda length: _workload(model, stage, length, 1, tokens, word), chosen)
     new = points.context if stage is Phase.PREFILL else np.full_like(points.context, tokens)
-    cost = _layers(graphs, which.ravel(), points, system, chosen, spilled=False)
+    cost = _layers(graphs, new, points, system, chosen, spilled=False)
     used = _memory_used(cost, points, repeated)
     capacity = np.full(len(used), system.memory.room(spilled=False))
     over = np.nonzero(used > capacity * (1 + ROUNDING))[0]
     if system.memory.has_second and len(over):
-        rest = _layers(graphs, which.ravel()[over], points.at(over), system, chosen, spilled=True)
+        rest = _layers(graphs, new[over], points.at(over), system, chosen, spilled=True)
         for name, values in rest.items():
             cost[name][over] = values
         used = _memory_used(cost, points, repeated)
@@ -319,9 +320,10 @@ def _workload(
     return decode(model, context=context, tokens=tokens, global_batch_size=batch, word=word)
 
 
-def _graph(model: Transformer, phase: Phase, context: int, tokens: int, word: int) -> Workload:
+def _check_longest(model: Transformer, phase: Phase, context: int, tokens: int, word: int) -> None:
+    """Refuse what makes no graph; extents grow with the context, so the longest says it."""
     try:
-        return _workload(model, phase, context, 1, tokens, word)
+        _workload(model, phase, context, 1, tokens, word)
     except InputError as error:
         if any(problem.path in ("tokens", "word") for problem in error.problems):
             raise
@@ -333,72 +335,76 @@ def _graph(model: Transformer, phase: Phase, context: int, tokens: int, word: in
 
 
 def _layers(
-    graphs: list[Workload],
-    which: Ints,
+    graphs: Family,
+    lengths: Ints,
     points: _Points,
     system: System,
     rules: ModelRules,
     *,
     spilled: bool,
 ) -> dict[str, Floats]:
-    """Price one layer of every point; ``which`` is the graph of each.
+    """Price one layer of every point; ``lengths`` are the tokens that run through it.
 
-    Points that share tensor-parallel chips and a microbatch are priced together.
+    Points that share tensor-parallel chips are priced together.
     """
     names = (*(f.name for f in fields(LayerCosts)), "n_tiles")
-    cost = {name: np.empty(len(which)) for name in names}
-    pairs = np.stack([points.tensor, points.microbatch], axis=1)
-    groups, group = np.unique(pairs, axis=0, return_inverse=True)
-    for g, (chips, size) in enumerate(groups.tolist()):
-        rows = np.nonzero(group.ravel() == g)[0]
-        used, place = np.unique(which[rows], return_inverse=True)
-        found = _fastest_tiles([graphs[c] for c in used], chips, size, system, rules, spilled)
-        for name, values in found.items():
+    cost = {name: np.empty(len(lengths)) for name in names}
+    for chips in np.unique(points.tensor).tolist():
+        rows = np.nonzero(points.tensor == chips)[0]
+        pairs = np.stack([points.context[rows], points.microbatch[rows]], axis=1)
+        pairs, first, place = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+        price = _pricer(graphs, pairs, system, chips, rules, spilled=spilled)
+        for name, values in _fastest_tiles(price, lengths[rows][first]).items():
             cost[name][rows] = values[place.ravel()]
     return cost
 
 
-def _fastest_tiles(
-    graphs: list[Workload],
-    chips: int,
-    microbatch: int,
-    system: System,
-    rules: ModelRules,
-    spilled: bool,
-) -> dict[str, Floats]:
-    """Price one layer of every graph with the number of tiles that is fastest.
+def _pricer(
+    graphs: Family, pairs: Ints, system: System, chips: int, rules: ModelRules, *, spilled: bool
+) -> Callable[[Ints, Ints], LayerCosts]:
+    """Return what prices one layer for rows of (context, microbatch), in so many tiles each."""
+    machine = machine_of(system, chips, 1)
+    uses = Parallelism.TENSOR, Parallelism.PIPELINE
+    plan = make_plan(graphs.workload, machine, (chips, 1), uses, 1, rules)
+    assert plan is not None  # one sequence is a microbatch
+
+    def price(rows: Ints, n_tiles: Ints) -> LayerCosts:
+        contexts, microbatch = pairs[rows].T
+        return layer_costs(
+            graphs, contexts, microbatch, n_tiles, machine, plan, rules, spilled=spilled
+        )
+
+    return price
+
+
+def _fastest_tiles(price: Callable[[Ints, Ints], LayerCosts], lengths: Ints) -> dict[str, Floats]:
+    """Price one layer at every length with the number of tiles that is fastest.
 
     Tiles of equal length add no work, but may add cycles, so more of them pay only where a kernel
-    does not fit or a weight has to be cut: a graph is done when neither is so.
+    does not fit or a weight has to be cut: a length is done when neither is so.
     """
-    machine = machine_of(system, chips, 1)
-    one = replace(graphs[0], global_batch_size=microbatch)
-    uses = (Parallelism.TENSOR, Parallelism.PIPELINE)
-    plan = make_plan(one, machine, (chips, 1), uses, microbatch, rules)
-    assert plan is not None  # one microbatch is a batch
-    lengths = np.array([graph.sequence_length for graph in graphs])
-    open_, best = np.arange(len(graphs)), dict[str, Floats]()
-    for n_tiles in sorted({d for length in set(lengths.tolist()) for d in divisors(length)}):
-        tried = open_[lengths[open_] % n_tiles == 0]
-        if not len(tried):
-            continue
-        laid = stack([graphs[i] for i in tried], rules)
-        found = layer_costs(laid, machine, plan, n_tiles, rules, spilled=spilled)
+    left, n_tiles = np.arange(len(lengths)), np.ones_like(lengths)
+    best: dict[str, Floats] = {}
+    while len(left):
+        found = price(left, n_tiles)
         values = {f.name: getattr(found, f.name).astype(float) for f in fields(found)}
-        values["n_tiles"] = np.full(len(tried), float(n_tiles))
-        if not best:  # one tile divides every length
+        values["n_tiles"] = n_tiles.astype(float)
+        if not best:
             best = values
         else:
-            before = best["fits"][tried], -best["time"][tried]
-            better = (values["fits"] > before[0]) | (
-                (values["fits"] == before[0]) & (-values["time"] > before[1])
-            )
+            more = values["fits"] - best["fits"][left]
+            better = (more > 0) | ((more == 0) & (values["time"] < best["time"][left]))
             for name, column in values.items():
-                best[name][tried[better]] = column[better]
-        done = tried[values["whole"] > 0]
-        open_ = np.setdiff1d(open_, done)
-        if not len(open_):
-            break
+                best[name][left[better]] = column[better]
+        open_ = (values["whole"] == 0) & (n_tiles < lengths[left])
+        left, n_tiles = left[open_], n_tiles[open_]
+        n_tiles = np.array(
+            [
+                next(d for d in divisors(length) if d > tried)
+                for length, tried in zip(lengths[left].tolist(), n_tiles.tolist(), strict=True)
+            ],
+            dtype=np.int64,
+        )
     return best
 
 

@@ -60,6 +60,9 @@ class StepRules:
         frequency by rounding; otherwise that is no link.
     enforces_capacity : bool
         Whether a model that does not fit is an error; the releases report a rate and go on.
+    floors_shares : bool
+        The part of an extent that each chip of a kernel split has is rounded down, so that a
+        remainder is nobody's work; the gradients of RC have fractions.
     estimates_transformers : bool
         A transformer's step is three times the forward time of the six products of its layers,
         over as many stages as the model says; nothing else counts, and no events are run.
@@ -81,6 +84,7 @@ class StepRules:
     counts_gradients: bool = True
     accepts_dead_links: bool = False
     enforces_capacity: bool = True
+    floors_shares: bool = False
     estimates_transformers: bool = False
 
     @classmethod
@@ -103,6 +107,7 @@ class StepRules:
             counts_gradients=False,
             accepts_dead_links=True,
             enforces_capacity=False,
+            floors_shares=True,
             estimates_transformers=True,
         )
 
@@ -123,6 +128,7 @@ class StepRules:
             counts_gradients=False,
             accepts_dead_links=True,
             enforces_capacity=False,
+            floors_shares=True,
         )
 
     @classmethod

@@ -104,7 +104,10 @@ def evaluate(
         time=total.time,
         latency=stages_latency(plan, split) if split else latency(plan, layer_time),
         work=work,
-        utilization=work / total.time / system.n_chips / system.chip.peak_throughput,
+        utilization=work
+        / total.time
+        / (system.copies * system.n_chips)
+        / system.chip.peak_throughput,
         throughput=workload.global_batch_size / total.time,
         memory_used=max(memory),
         memory_capacity=capacity,

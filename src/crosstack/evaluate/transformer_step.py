@@ -79,12 +79,13 @@ def transformer_stages(
     rows = _check(model, chips.strategy)
     parts = _Parts(model=model, chips=chips, rules=rules, batch=rows)
     layer = parts.layer()
-    each = math.ceil(model.layers / s.lp)
+    each, longer = divmod(model.layers, s.lp)
     size = chips.times.word * rows * model.sequence * model.hidden / (s.kp1 * s.kp2)
     send = chips.send(size, LP, latency=True) if s.lp > 1 else 0.0
     stages = []
     for stage in range(s.lp):
-        layers = range(min(stage * each, model.layers), min((stage + 1) * each, model.layers))
+        # As even as can be, the longer stages first: the head is on the last.
+        layers = range(*(i * each + min(i, longer) for i in (stage, stage + 1)))
         before = (parts.embedding(),) if stage == 0 else ()
         after = (parts.head(),) if stage == s.lp - 1 else ()
         names = [f"layer {i} {operation.name}" for i in layers for operation in layer]

@@ -252,12 +252,15 @@ def _parts(file: ChipFile, library: TechnologyLibrary, problems: list[Problem]) 
                 n_stacks=file.memory.stacks,
                 line_size=file.memory.line_size,
             )
+    unit = None
     with collecting(problems, "unit"):
         unit, node = library.unit(file.unit)
         if known:
-            steps = steps_between(library.nodes(), node, file.node, file.scaling)
+            unit = scaled_unit(unit, steps_between(library.nodes(), node, file.node, file.scaling))
+    if unit is not None:
+        with collecting(problems, ""):
             compute = ComputePart(
-                unit=scaled_unit(unit, steps),
+                unit=unit,
                 units_per_bundle=file.units_per_bundle,
                 dataflow=file.dataflow,
                 utilization=file.utilization,

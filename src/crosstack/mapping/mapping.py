@@ -36,7 +36,8 @@ class Constraints:
     ----------
     microbatch_size, n_tiles, tile_size : int or None
         Sequences a chip works on at a time; into how many tiles a sequence is cut, or how long
-        a tile may be (``n_tiles`` tiles of ``tile_size`` must cover the sequence). [1]
+        a tile may be (``n_tiles`` tiles of ``tile_size`` must cover the sequence; they are the
+        sequence by rules whose tiles divide it). [1]
     max_partitions : int or None
         Most partitions; empty ones are allowed. [1]
     kernel_by_kernel : bool

@@ -78,7 +78,7 @@ def tile_choices(state: Boxes, n_chips: int) -> list[int]:
             counts = np.union1d(counts, tile_counts(extent, divide=False, most=length))
     if constraints.tile_size is not None:
         fewest = -(-length // constraints.tile_size)
-        counts = counts[counts >= fewest]
+        counts = counts[counts == fewest if rules.tiles_divide else counts >= fewest]
     return [int(c) for c in counts[::-1]]
 
 
@@ -155,7 +155,7 @@ def search(
         If constraints name unknown kernels or contradict the rules.
     """
     started = time.perf_counter()
-    _check_tiles(workload, constraints)
+    _check_tiles(workload, constraints, rules)
     state = _state(workload, system, constraints, rules, started + time_limit, gap)
     if jobs > 1:
         outcome = _run_together(state, jobs, time_limit)
@@ -189,12 +189,18 @@ def search(
     return outcome.mapping, certificate
 
 
-def _check_tiles(workload: Workload, constraints: Constraints) -> None:
+def _check_tiles(workload: Workload, constraints: Constraints, rules: ModelRules) -> None:
     length, n_tiles = workload.sequence_length, constraints.n_tiles
+    size = constraints.tile_size
+    require(
+        size is None or not rules.tiles_divide or length % size == 0,
+        "constraints.tile_size",
+        size,
+        f"a divisor of the sequence length {length}, as tiles divide it by rules {rules.name}",
+    )
     if n_tiles is None:
         return
     require(n_tiles <= length, "constraints.n_tiles", n_tiles, f"1 to the sequence length {length}")
-    size = constraints.tile_size
     require(
         size is None or n_tiles * size >= length,
         "constraints.tile_size",

@@ -55,7 +55,8 @@ def _floor(state: Boxes, plan: Plan) -> float:
 def _least_floor(state: Boxes) -> float:
     """Time of an iteration that shares all work evenly among all chips. [s]"""
     chip, workload = state.system.chip, state.workload
-    rate = chip.peak_throughput * (chip.utilization or 1.0) * state.system.n_chips
+    n_chips = state.system.copies * state.system.n_chips
+    rate = chip.peak_throughput * (chip.utilization or 1.0) * n_chips
     # Rounded down: a plan's own floor is not to be above what holds for all.
     return workload.work / rate * (1 - ROUNDING)
 

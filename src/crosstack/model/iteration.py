@@ -54,18 +54,19 @@ def iteration(plan: Plan, layer_time: float, overlap: Overlap, rules: ModelRules
     -----
     A microbatch keeps a stage busy for ``layer_time x microbatch x layers``; under rules that pay
     transfers every microbatch, for the maximum of that and the transfer where everything
-    overlaps, their sum otherwise. Iterations take ``microbatches x bubble factor`` such slots.
+    overlaps, their sum otherwise. Iterations take ``microbatches x bubble factor`` such slots;
+    copies of the system run as many at the same time.
     """
     factor = bubble_factor(plan)
     work = layer_time * plan.microbatch_size * plan.layers_per_stage
     if rules.stage_transfers is StageTransfers.ONCE:
         transfer = plan.stage_transfer.per_byte * plan.transfers_per_iteration
-        time = work * factor * plan.n_microbatches + transfer
+        time = (work * factor * plan.n_microbatches + transfer) / plan.copies
         return Iteration(stage_time=work, bubble_factor=factor, transfer=transfer, time=time)
     line = plan.stage_transfer
     transfer = line.fixed + line.per_byte * plan.microbatch_size
     stage = max(work, transfer) if overlap is Overlap.ALL else work + transfer
-    time = stage * factor * plan.n_microbatches
+    time = stage * factor * plan.n_microbatches / plan.copies
     return Iteration(stage_time=stage, bubble_factor=factor, transfer=transfer, time=time)
 
 
@@ -96,13 +97,14 @@ def layer_time_below(plan: Plan, time: float, overlap: Overlap, rules: ModelRule
     if plan.graph_stages > 1:
         even = time / split_slots(plan, plan.graph_stages)
         return even * plan.graph_stages / plan.microbatch_size
+    time *= plan.copies
     slots = bubble_factor(plan) * plan.n_microbatches
     per_layer = plan.microbatch_size * plan.layers_per_stage
     empty = iteration(plan, 0.0, overlap, rules)
     if rules.stage_transfers is StageTransfers.ONCE:
         return (time - empty.transfer) / slots / per_layer
     if overlap is Overlap.ALL:
-        return time / slots / per_layer if empty.time < time else 0.0
+        return time / slots / per_layer if empty.time * plan.copies < time else 0.0
     return (time / slots - empty.transfer) / per_layer
 
 

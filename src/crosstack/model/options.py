@@ -117,10 +117,11 @@ def _conversion_kinds(arrays: GraphArrays, operand_by_size: bool) -> Ints:
 
 
 def make_options(
-    workload: Workload, arrays: GraphArrays, plan: Plan, n_tiles: int, rules: ModelRules
+    workload: Workload, arrays: GraphArrays, plan: Plan, n_tiles: int | Ints, rules: ModelRules
 ) -> Options:
-    """Return the tables for ``n_tiles`` tiles a sequence under ``plan``."""
+    """Return the tables for ``n_tiles`` tiles a sequence, or so many a kernel, under ``plan``."""
     chips = plan.tensor
+    parts = np.broadcast_to(np.asarray(n_tiles, dtype=np.int64), arrays.n)[:, None]
 
     def split(extent: Ints, *axes: int) -> Ints:
         whole = np.repeat(extent[:, None], 5, axis=1)
@@ -136,10 +137,10 @@ def make_options(
     weight = np.where(arrays.has_weight[:, None], m * k, 0) * float(workload.graph.word)
     shard = m * columns
     tiling = arrays.tiling[:, None]
-    m = np.where((tiling == OUTER) | (tiling == M), -(-m // n_tiles), m)
-    k = np.where(tiling == K, -(-k // n_tiles), k)
-    columns = np.where(tiling == N, -(-columns // n_tiles), columns)
-    tiles = np.where(arrays.tiling == NONE, 1, n_tiles)[:, None] * np.ones(5, dtype=np.int64)
+    m = np.where((tiling == OUTER) | (tiling == M), -(-m // parts), m)
+    k = np.where(tiling == K, -(-k // parts), k)
+    columns = np.where(tiling == N, -(-columns // parts), columns)
+    tiles = np.where(tiling == NONE, 1, parts) * np.ones(5, dtype=np.int64)
     work = m.astype(float) * columns * np.where(arrays.systolic[:, None], 2.0 * k, 1.0)
     work = work * tiles * arrays.repeats[:, None]
     word = float(workload.graph.word)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from crosstack.errors import require
 from crosstack.model.lines import (
     Group,
     Line,
@@ -50,6 +51,7 @@ def plan_of(
         Sequences a chip works on at a time. [1]
     """
     if workload.placement is Placement.SEARCHED:
+        require(system.copies == 1, "system.copies", system.copies, "1; use data parallelism")
         return make_plan(workload, system, sizes, parallelism, microbatch_size, rules)
     n_chips = math.prod(sizes)
     data = n_chips if workload.placement is Placement.BATCH else 1
@@ -85,6 +87,7 @@ def plan_of(
         stage_transfer=Line(),
         transfers_per_iteration=0.0,
         split=split.get(workload.placement, (1, 1, n_chips)),
+        copies=system.copies,
     )
 
 

@@ -43,7 +43,8 @@ class Plan:
     one sequence's activations to the next stage takes, before sharding. [s] ``hop`` is that time
     for one direction with the activations split over the tensor-parallel chips. [s] ``split`` is
     how many chips M, K and N are split over whatever the sharding (`crosstack.model.placed`). [1]
-    ``spilled``: whether data lies in the second memory, too.
+    ``spilled``: whether data lies in the second memory, too. ``copies`` of the system run
+    iterations at the same time. [1]
     """
 
     sizes: tuple[int, ...]
@@ -64,6 +65,7 @@ class Plan:
     border: Line = field(default_factory=Line)
     split: tuple[int, int, int] = (1, 1, 1)
     spilled: bool = False
+    copies: int = 1
 
 
 def make_plan(

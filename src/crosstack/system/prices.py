@@ -106,8 +106,8 @@ def _network(system: System, sizes: tuple[int, ...], *, power: bool) -> tuple[fl
         link, switch = sum(links) * prices.link, sum(switches) * prices.switch
     n_chips = math.prod(sizes)
     return (
-        link if n_chips > 1 else 0.0,
-        switch if n_chips >= FEWEST_CHIPS_WITH_SWITCHES else 0.0,
+        system.copies * link if n_chips > 1 else 0.0,
+        system.copies * switch if n_chips >= FEWEST_CHIPS_WITH_SWITCHES else 0.0,
     )
 
 
@@ -119,9 +119,10 @@ def system_price(system: System, sizes: tuple[int, ...]) -> Bill:
     dfmodel_code; unit prices are those of ``system.prices`` and ``system.chip``
     """
     links, switches = _network(system, sizes, power=False)
+    n_chips = system.copies * system.n_chips
     return Bill(
-        chips=system.n_chips * system.chip.price,
-        memory=system.n_chips * system.memory.bandwidth * system.prices.memory,
+        chips=n_chips * system.chip.price,
+        memory=n_chips * system.memory.bandwidth * system.prices.memory,
         links=links,
         switches=switches,
     )
@@ -135,9 +136,10 @@ def system_power(system: System, sizes: tuple[int, ...]) -> Bill:
     dfmodel_code
     """
     links, switches = _network(system, sizes, power=True)
+    n_chips = system.copies * system.n_chips
     return Bill(
-        chips=system.n_chips * system.chip.power,
-        memory=system.n_chips * system.memory.bandwidth * system.prices.memory_power,
+        chips=n_chips * system.chip.power,
+        memory=n_chips * system.memory.bandwidth * system.prices.memory_power,
         links=links,
         switches=switches,
     )

@@ -152,6 +152,10 @@ class System:
     dimension 0, whatever dimension joins them, and all others over slower ones
     (``wang2023railonly``); None where the dimensions say it all.
 
+    ``copies`` such networks stand side by side, joined by nothing, and run iterations at the same
+    time: time per iteration is divided by them, price and power are multiplied (``dfmodel_code``:
+    ``num_copy``). For workloads that bring their placement; others have data parallelism. [1]
+
     Raises
     ------
     InputError
@@ -164,11 +168,13 @@ class System:
     n_chips: int
     prices: Prices = Prices()
     domain_size: int | None = None
+    copies: int = 1
     name: str = "system"
 
     def __post_init__(self) -> None:
         """Check that the network joins ``n_chips`` chips."""
         require_whole("n_chips", self.n_chips, what="chips")
+        require_whole("copies", self.copies)
         if self.domain_size is not None:
             require_whole("domain_size", self.domain_size, what="chips")
         require(

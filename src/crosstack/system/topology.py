@@ -46,7 +46,9 @@ class Grid:
         require(1 <= axes <= MOST_AXES, "package", self.package, f"1 to {MOST_AXES} axes")
         if not self.packages:
             object.__setattr__(self, "packages", (1,) * axes)
-        require(len(self.packages) == axes, "packages", self.packages, f"{axes} axes, as package")
+        require(
+            len(self.packages) == axes, "packages", self.packages, f"{axes}, as many as package has"
+        )
         for axis in range(axes):
             require_whole(f"package[{axis}]", self.package[axis], what="chips")
             require_whole(f"packages[{axis}]", self.packages[axis], what="packages")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from crosstack.errors import require_quantity, require_whole
+from crosstack.errors import require, require_quantity, require_whole
 from crosstack.technology.voltage import Supply
 
 __all__ = ["ComputeUnit"]
+
+LARGEST_ARRAY = 1024  # a side; four times the largest that are made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +48,10 @@ class ComputeUnit:
     def __post_init__(self) -> None:
         """Check every field."""
         require_quantity("work_per_cycle", self.work_per_cycle, "FLOP", above_zero=True)
-        require_whole("rows", self.rows)
-        require_whole("depth", self.depth)
+        for field in ("rows", "depth"):
+            side = getattr(self, field)
+            require_whole(field, side)
+            require(side <= LARGEST_ARRAY, field, side, f"up to {LARGEST_ARRAY:,}")
         require_quantity("area", self.area, "m^2", above_zero=True)
         require_quantity("power", self.power, "W", above_zero=True)
         if self.nominal_frequency is not None:

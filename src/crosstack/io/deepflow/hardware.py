@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from crosstack.chip.budget import Budget
@@ -148,24 +150,37 @@ def _levels(file: HardwareFile) -> list[LevelFile]:
     return levels
 
 
-def _supply(file: CoreFile | DramFile | LinkFile, path: str, maximum: float | None) -> Supply:
+# Fields of records that are called otherwise in a file.
+_FILE_NAMES = {
+    "nominal": "nominal_voltage",
+    "threshold": "threshold_voltage",
+    "minimum": "margin_voltage",
+    "maximum": "max_voltage",
+    "rows": "FMA_d1",
+    "depth": "FMA_d2",
+    "units_per_bundle": "num_mcu_per_bundle",
+}
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Say the errors of a record by the fields of the file."""
     try:
+        yield
+    except InputError as error:
+        raise InputError(
+            Problem(f"{path}.{_FILE_NAMES.get(p.path, p.path)}", p.message) for p in error.problems
+        ) from None
+
+
+def _supply(file: CoreFile | DramFile | LinkFile, path: str, maximum: float | None) -> Supply:
+    with _named(path):
         return Supply(
             nominal=file.nominal_voltage,
             threshold=file.threshold_voltage,
             minimum=file.threshold_voltage + file.margin_voltage,
             maximum=maximum,
         )
-    except InputError as error:
-        names = {
-            "nominal": "nominal_voltage",
-            "threshold": "threshold_voltage",
-            "minimum": "margin_voltage",
-            "maximum": "max_voltage",
-        }
-        raise InputError(
-            Problem(f"{path}.{names.get(p.path, p.path)}", p.message) for p in error.problems
-        ) from None
 
 
 def _share(value: float, path: str) -> float:
@@ -182,23 +197,26 @@ def _compute(file: CoreFile) -> ComputePart:
         )
     # A unit drawn at another area does proportionally more or less work, for as much power.
     scale = file.operating_area_per_mcu / (file.nominal_area_per_mcu or file.operating_area_per_mcu)
-    unit = ComputeUnit(
-        work_per_cycle=file.nominal_flop_rate_per_mcu * scale,
-        rows=file.FMA_d1,
-        depth=file.FMA_d2,
-        area=file.operating_area_per_mcu * MM2,
-        power=file.nominal_power_per_mcu * scale,
-        supply=_supply(file, path, None),
-        nominal_frequency=file.nominal_frequency,
-    )
-    return ComputePart(
-        unit=unit,
-        units_per_bundle=file.num_mcu_per_bundle,
-        dataflow=_DATAFLOWS[file.dataflow],
-        utilization=_share(file.util, f"{path}.util"),
-        n_bundles=file.num_bundles,
-        frequency=file.operating_frequency,
-    )
+    utilization = _share(file.util, f"{path}.util")
+    supply = _supply(file, path, None)
+    with _named(path):
+        unit = ComputeUnit(
+            work_per_cycle=file.nominal_flop_rate_per_mcu * scale,
+            rows=file.FMA_d1,
+            depth=file.FMA_d2,
+            area=file.operating_area_per_mcu * MM2,
+            power=file.nominal_power_per_mcu * scale,
+            supply=supply,
+            nominal_frequency=file.nominal_frequency,
+        )
+        return ComputePart(
+            unit=unit,
+            units_per_bundle=file.num_mcu_per_bundle,
+            dataflow=_DATAFLOWS[file.dataflow],
+            utilization=utilization,
+            n_bundles=file.num_bundles,
+            frequency=file.operating_frequency,
+        )
 
 
 def _parts(file: HardwareFile, levels: list[LevelFile]) -> tuple[tuple[SramPart, ...], DramPart]:

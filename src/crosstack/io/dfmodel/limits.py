@@ -134,6 +134,8 @@ def _network(task: Task) -> Iterator[Problem]:
     if len({dimension.latency for dimension in network}) > 1:
         yield Problem("system.network", "DFModel knows one latency; allowed: the same for all.")
     placed = task.workload.placement is not Placement.SEARCHED
+    if task.system.copies > 1 and not placed:
+        yield Problem("system.copies", "DFModel has one copy of a transformer; allowed: 1.")
     for i, dimension in enumerate(network):
         if placed and dimension.parallelism is not None:
             message = f"got {dimension.parallelism}; DFModel says it for transformers only"

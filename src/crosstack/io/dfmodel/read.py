@@ -10,6 +10,7 @@ Source: ``dfmodel_code``.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -89,12 +90,13 @@ def _task(dse: Any) -> Task:
     placement, read = _WORKLOADS[variant]
     # Release E2 writes down what all chips exchange, later ones what each does.
     of_all = placement is Placement.BATCH and release(dse, execution) == "dfmodel-e2"
-    shared_by = max(dse.system.num_chip, 1) if of_all else 1
+    copies = _copies(dse, name, variant)
+    shared_by = max(dse.system.num_chip // copies, 1) if of_all else 1
     graph = read_graph(dse.dataflow_graph, execution.word, placement, shared_by)
     workload, given = read(dse, name, graph)
     return Task(
         workload=workload,
-        system=_system(dse, name, execution, placement),
+        system=_system(dse, name, execution, placement, copies),
         constraints=_constraints(dse, name, execution, given),
         rules=release(dse, execution),
         paths=_paths(dse, name, variant),
@@ -196,8 +198,6 @@ def _placed(
 ) -> tuple[Workload, _Given]:
     """Return a workload that brings its own distribution; it works on one batch at a time."""
     body, path = getattr(getattr(dse, name), kind), f"{name}.{kind}"
-    if body.num_copy not in (0, 1):
-        raise unsupported(f"{path}.num_copy", f"{body.num_copy} copies side by side", "1")
     batch = body.global_batch_size if kind == "dlrm" else 1
     with fields_of(path, {"data_size": _DATA_FIELDS[kind]}):
         workload = Workload(
@@ -282,7 +282,28 @@ def _constraints(dse: Any, name: str, execution: Any, given: _Given) -> Constrai
         )
 
 
-def _system(dse: Any, name: str, execution: Any, placement: Placement) -> System:
+def _copies(dse: Any, name: str, variant: str) -> int:
+    """Return how many copies share the chips; a transformer has one, and no field for it."""
+    if variant == "llm":
+        return 1
+    copies = getattr(getattr(dse, name), variant).num_copy or 1
+    chips = dse.system.num_chip
+    if copies < 1 or chips % copies:
+        allowed = f"0 (unset) or a divisor of system.num_chip, {chips}"
+        path = f"{name}.{variant}.num_copy"
+        raise InputError(Problem(path, f"got {copies}; allowed: {allowed}."))
+    return int(copies)
+
+
+def _check_copies(network: tuple[Dimension, ...], chips: int, copies: int) -> None:
+    sizes = [dimension.size for dimension in network]
+    joined = math.prod(size or 1 for size in sizes)
+    if copies > 1 and None not in sizes and joined * copies != chips:
+        shape = f"{copies} copies of {' x '.join(map(str, sizes))}"
+        raise InputError(Problem("n_chips", f"got {chips}, but {shape} are {joined * copies}."))
+
+
+def _system(dse: Any, name: str, execution: Any, placement: Placement, copies: int) -> System:
     system, cost = dse.system, dse.cost
     chip, network = _chip(dse, name, execution), _network(dse, placement)
     memory_names = {
@@ -310,11 +331,13 @@ def _system(dse: Any, name: str, execution: Any, placement: Placement) -> System
     with fields_of("cost", prices_names):
         prices = Prices(**{k: getattr(cost, v) / GIGA for k, v in prices_names.items()})
     with fields_of("system", {"n_chips": "num_chip", "domain_size": "HBD"}):
+        _check_copies(network, system.num_chip, copies)
         return System(
             chip=chip,
             memory=memory,
             network=network,
-            n_chips=system.num_chip,
+            n_chips=system.num_chip // copies,
+            copies=copies,
             prices=prices,
             domain_size=domain or None,
         )

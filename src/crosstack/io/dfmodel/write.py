@@ -176,7 +176,7 @@ def _communication_word(communication: Communication) -> str:
 
 def _write_system(dse: Any, task: Task) -> None:
     system, chip, prices = dse.system, task.system.chip, task.system.prices
-    system.num_chip = task.system.n_chips
+    system.num_chip = task.system.copies * task.system.n_chips
     accelerator = system.accelerator
     accelerator.core, accelerator.sram_cap = chip.n_cores, chip.sram_capacity
     accelerator.systolic_width, accelerator.systolic_height = chip.lanes, chip.stages
@@ -237,18 +237,18 @@ def _write_execution(dse: Any, task: Task) -> None:
 def _write_workload(execution: Any, task: Task, number: int) -> None:
     """Write the workload's block; tables, matrix and points by the bytes they take."""
     workload, given = task.workload, task.constraints
-    words = int(workload.data_size / workload.graph.word)
+    words, copies = int(workload.data_size / workload.graph.word), task.system.copies
     if workload.placement is Placement.BATCH:
         dlrm = execution.dlrm
-        dlrm.num_table, dlrm.emb_dim, dlrm.row, dlrm.num_copy = 1, 1, words, 1
+        dlrm.num_table, dlrm.emb_dim, dlrm.row, dlrm.num_copy = 1, 1, words, copies
         dlrm.global_batch_size = workload.global_batch_size
         return
     if workload.placement is Placement.GRID:
         hpl = execution.hpl
-        hpl.n, hpl.b, hpl.num_copy = math.isqrt(words), workload.graph.kernels[0].n, 1
+        hpl.n, hpl.b, hpl.num_copy = math.isqrt(words), workload.graph.kernels[0].n, copies
         return
     if workload.placement is Placement.COLUMNS:
-        execution.fft.length, execution.fft.num_copy = words, 1
+        execution.fft.length, execution.fft.num_copy = words, copies
         return
     llm = execution.llm
     llm.hidden_dim = int(workload.boundary_size / (workload.sequence_length * workload.graph.word))

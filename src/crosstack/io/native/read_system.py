@@ -65,6 +65,7 @@ class _Builder:
                 n_chips=n_chips,
                 prices=prices,
                 domain_size=self.file.domain_size,
+                copies=self.file.copies,
                 name=self.file.name or "system",
             )
         return None

@@ -445,6 +445,7 @@ class SystemFile(FileModel):
     topology: TopologyFile | None = None
     prices: PricesFile | None = None
     domain_size: Count | None = None
+    copies: Count = 1
 
 
 class ConstraintsFile(FileModel):

@@ -176,8 +176,9 @@ def _system(system: System) -> list[str]:
     lines += [f"    - {_flow(_changed(dimension))}" for dimension in system.network]
     prices = _changed(system.prices)
     lines += _fields({"prices": prices}) if prices else []
-    size = system.domain_size
-    return lines + (_fields({"domain_size": size}) if size is not None else [])
+    if system.domain_size is not None:
+        lines += _fields({"domain_size": system.domain_size})
+    return lines + (_fields({"copies": system.copies}) if system.copies > 1 else [])
 
 
 def _changed(record: Any) -> dict[str, Any]:

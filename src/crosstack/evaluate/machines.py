@@ -1,0 +1,384 @@
+"""One mapping on many machines at once: the terms of `crosstack.evaluate.time` as arrays.
+
+The machines differ in numbers that leave what a chip has to do as it is: clock, utilization, main
+memory, links, prices and powers. Work, traffic and messages then come from one evaluation:
+
+- compute scales with 1 / (clock x utilization): cores are dealt by cycles;
+- memory is traffic over bandwidth;
+- network is linear in each latency and in 1 / each bandwidth, as a collective is a line over the
+  bytes sent (`crosstack.model.lines`): each coefficient is read off by leaving one dimension's
+  link alone while the others take no time.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping as Names
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crosstack.chip.chip import Overlap
+from crosstack.errors import InputError, Problem, require
+from crosstack.evaluate.evaluation import Evaluation
+from crosstack.evaluate.time import evaluate
+from crosstack.mapping.mapping import Mapping, Task
+from crosstack.model.arrays import graph_arrays
+from crosstack.model.iteration import bubble_factor
+from crosstack.model.options import axis_codes, make_options
+from crosstack.model.partition import make_load
+from crosstack.model.placed import plan_of
+from crosstack.model.plan import Plan
+from crosstack.model.rules import ModelRules, StageTransfers, rules_named
+from crosstack.system.prices import link_amounts, switch_amounts, system_power, system_price
+from crosstack.system.system import Parallelism, System
+from crosstack.workload.graph import Placement
+
+__all__ = [
+    "MachineTimes",
+    "Machines",
+    "can_be_arrays",
+    "in_range",
+    "machine_fields",
+    "machine_times",
+]
+
+Floats = NDArray[np.float64]
+NO_TIME = 1e60  # B/s: a link whose time vanishes beside any other
+_LINK = re.compile(r"system\.network\[(\d)\]\.(bandwidth|latency)")
+_FIELDS = {
+    "system.chip.frequency": ("frequency", "Hz"),
+    "system.chip.utilization": ("utilization", "1"),
+    "system.chip.price": ("chip_price", "USD"),
+    "system.chip.power": ("chip_power", "W"),
+    "system.memory.bandwidth": ("memory_bandwidth", "B/s"),
+    "system.memory.capacity": ("memory_capacity", "B"),
+}
+
+
+def machine_fields(fields: Sequence[str]) -> dict[str, str]:
+    """Return those paths of a native file whose numbers may be arrays, with their units."""
+    links = {field: match for field in fields if (match := _LINK.fullmatch(field))}
+    found = {field: "B/s" if link[2] == "bandwidth" else "s" for field, link in links.items()}
+    return found | {field: _FIELDS[field][1] for field in fields if field in _FIELDS}
+
+
+def in_range(arrays: Names[str, Floats]) -> NDArray[np.bool_]:
+    """Return which machines have numbers that a file may hold, by their path in it."""
+    good = np.ones(max((len(numbers) for numbers in arrays.values()), default=1), dtype=bool)
+    for path, numbers in arrays.items():
+        least = 0.0 if path.endswith(("price", "power", "latency")) else 1.0 / NO_TIME
+        most = 1.0 if path == "system.chip.utilization" else NO_TIME
+        good &= (numbers >= least) & (numbers <= most)
+    return good
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Machines:
+    """Numbers of many machines, each an array of one length or one number for all.
+
+    ``link_bandwidth`` [B/s] and ``link_latency`` [s] are those of every dimension; ``utilization``
+    is None where the chip's is not given. Units as in `crosstack.system.system`.
+    """
+
+    frequency: Floats
+    utilization: Floats | None
+    chip_price: Floats
+    chip_power: Floats
+    memory_bandwidth: Floats
+    memory_capacity: Floats
+    link_bandwidth: tuple[Floats, ...]
+    link_latency: tuple[Floats, ...]
+
+    @classmethod
+    def of(cls, system: System, arrays: Names[str, Floats]) -> Machines:
+        """Return a system with some numbers replaced, by their path in a native file.
+
+        Raises
+        ------
+        InputError
+            For a path of another kind, a number out of range, or arrays of several lengths.
+        """
+        chip, memory, network = system.chip, system.memory, system.network
+        capacity = math.inf if memory.capacity is None else memory.capacity
+        values: dict[str, object] = {
+            "frequency": chip.frequency,
+            "utilization": chip.utilization,
+            "chip_price": chip.price,
+            "chip_power": chip.power,
+            "memory_bandwidth": memory.bandwidth,
+            "memory_capacity": capacity,
+        }
+        links = {
+            "bandwidth": [np.asarray(d.bandwidth) for d in network],
+            "latency": [np.asarray(d.latency) for d in network],
+        }
+        lengths = {np.size(numbers) for numbers in arrays.values()}
+        require(len(lengths) <= 1, "arrays", sorted(lengths), "arrays of one length")
+        require(bool(in_range(arrays).all()), "arrays", "another number", "those in_range")
+        for path, numbers in arrays.items():
+            link = _LINK.fullmatch(path)
+            if link is not None and int(link[1]) < len(network):
+                links[link[2]][int(link[1])] = numbers
+            elif path in _FIELDS:
+                values[_FIELDS[path][0]] = numbers
+            else:
+                allowed = ", ".join([*_FIELDS, "system.network[i].bandwidth and .latency"])
+                raise InputError(Problem(path, f"no field of an array; allowed: {allowed}."))
+        given = {
+            name: None if value is None else np.asarray(value, dtype=float)
+            for name, value in values.items()
+        }
+        bandwidths, latencies = tuple(links["bandwidth"]), tuple(links["latency"])
+        return cls(link_bandwidth=bandwidths, link_latency=latencies, **given)  # type: ignore[arg-type]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of everything that comes out."""
+        values = [self.frequency, self.chip_price, self.chip_power, self.memory_bandwidth]
+        values += [self.memory_capacity, *self.link_bandwidth, *self.link_latency]
+        values += [] if self.utilization is None else [self.utilization]
+        return np.broadcast_shapes(*(value.shape for value in values))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MachineTimes:
+    """Terms by name, NaN where the mapping does not fit the main memory; see `Evaluation`."""
+
+    fits: NDArray[np.bool_]
+    reason: str
+    terms: dict[str, Floats]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Network:
+    """Coefficients over latencies, inverse bandwidths and 1: shape (partitions or 1, 2d + 1)."""
+
+    network: Floats
+    data: Floats
+    transfer: Floats
+    hop: Floats
+
+
+def can_be_arrays(task: Task, mapping: Mapping) -> bool:
+    """Return whether `machine_times` covers a mapping; otherwise links are no line, or memory two.
+
+    It does where the mapping is searched, its stages hold whole copies, at most one dimension is
+    a pipeline, and there is no second memory.
+    """
+    pipelines = sum(use is Parallelism.PIPELINE for use in mapping.parallelism)
+    return (
+        task.workload.placement is Placement.SEARCHED
+        and mapping.stages is None
+        and pipelines <= 1
+        and not task.system.memory.has_second
+    )
+
+
+def machine_times(
+    task: Task, mapping: Mapping, rules: ModelRules | str | None, machines: Machines
+) -> MachineTimes:
+    """Price one mapping on many machines.
+
+    Parameters
+    ----------
+    task : Task
+        The workload, and the machine that the others differ from.
+    rules : ModelRules or str or None
+        None: those of the task, or ``crosstack``.
+
+    Raises
+    ------
+    InputError
+        Where `can_be_arrays` says no, and as `crosstack.evaluate.time.evaluate`.
+    InfeasibleError
+        If a partition does not fit the SRAM, which is the same for all machines.
+
+    Notes
+    -----
+    Equal to `crosstack.evaluate.time.evaluate` of every machine to rounding.
+    """
+    require(can_be_arrays(task, mapping), "mapping", "another", "one that can_be_arrays")
+    chosen = (
+        rules if isinstance(rules, ModelRules) else rules_named(rules or task.rules or "crosstack")
+    )
+    endless = replace(task.system, memory=replace(task.system.memory, capacity=None))
+    known = evaluate(task.workload, endless, mapping, chosen)
+    network = _coefficients(task, mapping, chosen, known)
+    plan = _plan(task, endless, mapping, chosen)
+    overlap, shape = task.system.chip.overlap, machines.shape
+    lines = _lines(machines)
+    speed = machines.frequency / task.system.chip.frequency
+    if machines.utilization is not None:
+        assert task.system.chip.utilization is not None  # both come from one chip
+        speed = speed * (machines.utilization / task.system.chip.utilization)
+    totals = {name: np.zeros(shape) for name in ("compute", "memory", "network")}
+    layer_time = np.zeros(shape)
+    for p, partition in enumerate(known.partitions):
+        compute = partition.compute_time / speed
+        memory = partition.memory_traffic / machines.memory_bandwidth
+        kernels, gradients = _along(network.network[p], lines), _along(network.data[p], lines)
+        both = (
+            np.maximum(kernels, gradients) if chosen.network_takes_maximum else kernels + gradients
+        )
+        terms = {"compute": compute, "memory": memory, "network": both}
+        for name, term in terms.items():
+            totals[name] += term
+        layer_time += _combined(compute, memory, both, overlap)
+    time, transfer = _iteration(
+        plan, layer_time, _along(network.transfer[0], lines), overlap, chosen
+    )
+    hop = _along(network.hop[0], lines)
+    copies = plan.pipeline * plan.layers_per_stage
+    latency = plan.microbatch_size * (copies * layer_time + (plan.pipeline - 1) * hop)
+    price, power = _bills(task.system, mapping.sizes, machines)
+    rate = known.work / time
+    fits = np.broadcast_to(known.memory_used <= machines.memory_capacity * (1 + 1e-12), shape)
+    peak = task.system.n_chips * task.system.chip.peak_throughput * machines.frequency
+    peak = peak / task.system.chip.frequency
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = {
+            "time": time,
+            "latency": latency,
+            "throughput": task.workload.global_batch_size / time,
+            "utilization": rate / peak,
+            "work": known.work,
+            "n_chips": float(task.system.n_chips),
+            "price": price,
+            "power": power,
+            "energy": power * time,
+            "cost_efficiency": np.where(price > 0, rate / price, np.nan),
+            "power_efficiency": np.where(power > 0, rate / power, np.nan),
+            "compute_time": totals["compute"],
+            "memory_time": totals["memory"],
+            "network_time": totals["network"],
+            "stage_transfer_time": transfer,
+            "bubble_factor": known.bubble_factor,
+        }
+    terms = {
+        name: np.where(fits, np.broadcast_to(np.asarray(value, dtype=float), shape), np.nan)
+        for name, value in found.items()
+    }
+    terms["memory_used"] = np.full(shape, known.memory_used)
+    terms["memory_capacity"] = np.broadcast_to(machines.memory_capacity, shape).astype(float)
+    reason = (
+        f"infeasible: main memory: a chip needs {known.memory_used:,.6g} B, more than there is. "
+        "What would make it fit: more memory a chip, another mapping."
+    )
+    return MachineTimes(fits=fits, reason=reason, terms=terms)
+
+
+def _plan(task: Task, system: System, mapping: Mapping, rules: ModelRules) -> Plan:
+    plan = plan_of(
+        task.workload, system, mapping.sizes, mapping.parallelism, mapping.microbatch_size, rules
+    )
+    assert plan is not None  # the mapping was evaluated before
+    return plan
+
+
+def _coefficients(task: Task, mapping: Mapping, rules: ModelRules, known: Evaluation) -> _Network:
+    """Read every coefficient of the network off loads in which one link alone takes time."""
+    arrays = graph_arrays(task.workload.graph)
+    codes = axis_codes(mapping.sharding)
+    index = task.workload.graph.index
+    members = [[index[name] for name in partition.kernels] for partition in known.partitions]
+    n = len(mapping.sizes)
+    columns: dict[str, list[list[float]]] = {k: [] for k in ("network", "data", "transfer", "hop")}
+    # One probe a latency (of 1 s), one a bandwidth (of 1 B/s), one of what depends on neither.
+    for probe in range(2 * n + 1):
+        links = tuple(
+            replace(
+                d,
+                latency=1.0 if probe == i else 0.0,
+                bandwidth=1.0 if probe == n + i else NO_TIME,
+            )
+            for i, d in enumerate(task.system.network)
+        )
+        system = replace(task.system, network=links)
+        plan = _plan(task, system, mapping, rules)
+        options = make_options(task.workload, arrays, plan, mapping.n_tiles, rules)
+        load = make_load(task.workload, system, arrays, plan, options, codes, rules)
+        columns["network"].append([sum(load.network[i] for i in inside) for inside in members])
+        columns["data"].append([sum(load.data[i] for i in inside) for inside in members])
+        line = plan.stage_transfer
+        if rules.stage_transfers is StageTransfers.ONCE:
+            sent = line.per_byte * plan.transfers_per_iteration
+        else:
+            sent = line.fixed + line.per_byte * plan.microbatch_size
+        columns["transfer"].append([sent])
+        columns["hop"].append([plan.hop])
+    found = {}
+    for name, values in columns.items():
+        table = np.array(values).T
+        table[:, :-1] -= table[:, -1:]  # what depends on no link is in every probe
+        found[name] = table
+    return _Network(**found)
+
+
+def _lines(machines: Machines) -> list[Floats]:
+    """What the coefficients go with: latencies, inverse bandwidths, and 1."""
+    inverse = [1.0 / bandwidth for bandwidth in machines.link_bandwidth]
+    return [*machines.link_latency, *inverse, np.asarray(1.0)]
+
+
+def _along(coefficients: Floats, lines: list[Floats]) -> Floats:
+    total: Floats = np.asarray(0.0)
+    for coefficient, line in zip(coefficients.tolist(), lines, strict=True):
+        if coefficient:
+            total = total + coefficient * line
+    return total
+
+
+def _combined(compute: Floats, memory: Floats, network: Floats, overlap: Overlap) -> Floats:
+    """As `crosstack.model.partition.combine`, of arrays. [s]"""
+    if overlap is Overlap.ALL:
+        return np.maximum(np.maximum(compute, memory), network)
+    if overlap is Overlap.NONE:
+        return compute + memory + network
+    return np.maximum(compute, memory) + network
+
+
+def _iteration(
+    plan: Plan, layer_time: Floats, transfer: Floats, overlap: Overlap, rules: ModelRules
+) -> tuple[Floats, Floats]:
+    """As `crosstack.model.iteration.iteration`, of arrays: time and transfer. [s]"""
+    work = layer_time * plan.microbatch_size * plan.layers_per_stage
+    slots = bubble_factor(plan) * plan.n_microbatches
+    if rules.stage_transfers is StageTransfers.ONCE:
+        return work * slots + transfer, transfer
+    stage = np.maximum(work, transfer) if overlap is Overlap.ALL else work + transfer
+    return stage * slots, transfer
+
+
+def _bills(system: System, sizes: tuple[int, ...], machines: Machines) -> tuple[Floats, Floats]:
+    """Price [USD] and power [W] of every machine; as `crosstack.system.prices`, of arrays."""
+    found = []
+    unit = replace(system, network=tuple(replace(d, bandwidth=1.0) for d in system.network))
+    links, ports = link_amounts(unit, sizes), switch_amounts(unit, sizes)
+    for bill, chip, memory, of_links, of_ports in (
+        (
+            system_price(system, sizes),
+            machines.chip_price,
+            system.prices.memory,
+            [system.prices.link] * len(sizes),
+            system.prices.switch,
+        ),
+        (
+            system_power(system, sizes),
+            machines.chip_power,
+            system.prices.memory_power,
+            [d.link_power for d in system.network],
+            system.prices.switch_power,
+        ),
+    ):
+        total = system.n_chips * (chip + machines.memory_bandwidth * memory)
+        for i, bandwidth in enumerate(machines.link_bandwidth):
+            # Below some number of chips neither is charged, whatever the bandwidth.
+            each = links[i] * of_links[i] if bill.links else 0.0
+            each += ports[i] * of_ports if bill.switches else 0.0
+            total = total + each * bandwidth
+        found.append(total)
+    return found[0], found[1]

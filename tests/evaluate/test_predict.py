@@ -1,0 +1,109 @@
+"""Claims about whole predictions, from a generated chip to a step."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from crosstack.chip.generated import generate
+from crosstack.chip.roofline import RooflineTimes
+from crosstack.errors import InputError
+from crosstack.evaluate.cluster import Cluster, nested_cluster
+from crosstack.evaluate.predict import predict, share_of
+from crosstack.evaluate.prediction_rules import PREDICTION_RULES, prediction_rules_named
+from crosstack.evaluate.step_rules import StepRules
+from crosstack.io.chip_file import read_chip
+from crosstack.mapping.strategy import parse_strategy, strategies
+from crosstack.workload.lstm import LstmModel
+from crosstack.workload.named_steps import step_named
+from crosstack.workload.product import Product
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/chips/n5_hbm3.yaml"
+UNBOUNDED = StepRules(enforces_capacity=False)
+GPT = replace(step_named("gpt-22b"), batch=64)
+LSTM = LstmModel(batch=512, sequence=5, vocabulary=32768, layers=6, width=4096)
+
+
+@pytest.fixture(scope="module")
+def chip():
+    described = read_chip(EXAMPLE.read_text(), EXAMPLE.name)
+    return generate(described.template, described.budget).hierarchy
+
+
+def predicted(workload, text, chip, rules=UNBOUNDED):
+    strategy = parse_strategy(text) if isinstance(text, str) else text
+    cluster = nested_cluster(chip, strategy, packages=strategy.n_chips)
+    return predict(workload, strategy, cluster, RooflineTimes(chip), rules)
+
+
+def work_of(model):
+    """Six operations a weight and token; scores and values of a transformer besides."""
+    tokens = model.batch * model.sequence
+    if isinstance(model, LstmModel):
+        cell = 2 * model.width * model.gates * model.width
+        return 6 * tokens * (model.layers * cell + model.width * model.vocabulary)
+    weights = model.layers * model.layer_parameters + model.vocabulary * model.hidden
+    return 6 * tokens * weights + 12 * tokens * model.sequence * model.hidden * model.layers
+
+
+@pytest.mark.parametrize("model", [GPT, LSTM], ids=["transformer", "LSTM"])
+@pytest.mark.parametrize("n_chips", [1, 8, 64])
+def test_no_strategy_beats_what_all_chips_compute_together(model, n_chips, chip):
+    least = work_of(model) / n_chips / chip.compute.throughput
+    found = [predicted(model, s, chip).time for s in strategies(n_chips, max_lp=8)]
+    assert min(found) > least
+
+
+def test_faster_links_never_slow_a_step(chip):
+    fast = replace(chip, inter=replace(chip.inter, bandwidth=10 * chip.inter.bandwidth))
+    for text in ("RC-2-4-d2-p4", "CR-8-d2-p4", "RC-1-1-d64-p1"):
+        assert predicted(GPT, text, fast).time <= predicted(GPT, text, chip).time
+
+
+def test_a_remainder_is_work_of_the_fullest_chip(chip):
+    product = Product(m=1000, k=4096, n=4096)
+    strategy = parse_strategy("RC-3-1-d1-p1")
+    assert share_of(product, strategy) == (334, 4096, 4096)
+    assert share_of(product, strategy, StepRules.deepflow_2025()) == (333, 4096, 4096)
+    own = dict(predicted(product, strategy, chip).parts)["product"]
+    assert own == RooflineTimes(chip).product(334, 4096, 4096)
+
+
+def test_a_training_run_is_as_many_steps_as_its_tokens_take(chip):
+    tokens = 3.0 * GPT.batch * GPT.sequence
+    found = predicted(replace(GPT, tokens=tokens), "RC-1-8-d1-p1", chip)
+    assert found.run_time == pytest.approx(3 * found.time)
+    assert predicted(GPT, "RC-1-8-d1-p1", chip).run_time is None
+
+
+def test_the_timeline_takes_what_the_closed_form_says(chip):
+    for text in ("RC-1-8-d1-p8", "RC-1-4-d4-p3"):
+        found = predicted(replace(GPT, microbatches=4), text, chip)
+        (timeline,) = found.timelines()
+        assert timeline.makespan == pytest.approx(found.time, rel=1e-9)
+        assert dict(found.busy) == pytest.approx(
+            {name: time for name, time in timeline.busy().items() if name.startswith("stage")}
+        )
+
+
+def test_a_step_of_too_many_tasks_is_refused_before_it_is_run(chip):
+    with pytest.raises(InputError, match="tasks would have to be run one by one"):
+        predicted(replace(LSTM, sequence=10**7), "RC-1-1-d1-p1", chip)
+    with pytest.raises(InputError, match="up to 100,000"):
+        predicted(replace(GPT, layers=10**6), "RC-1-8-d1-p1", chip)
+
+
+@pytest.mark.parametrize("name", list(PREDICTION_RULES))
+def test_rules_are_found_by_their_name(name):
+    assert prediction_rules_named(name).name == name
+
+
+def test_unknown_rules_are_refused_with_the_nearest():
+    with pytest.raises(InputError, match='Did you mean "deepflow-2025"'):
+        prediction_rules_named("deepflow-2024")
+
+
+def test_a_cluster_smaller_than_the_strategy_is_refused(chip):
+    strategy = parse_strategy("RC-1-8-d1-p1")
+    with pytest.raises(InputError, match="needs 8 chips; there are 1"):
+        predict(GPT, strategy, Cluster(chip=chip), RooflineTimes(chip))
