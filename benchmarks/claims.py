@@ -19,10 +19,12 @@ import crosstack
 from crosstack import Constraints, Task
 from crosstack.chip.a100 import a100_pcie_80gb
 from crosstack.chip.roofline import gemm_time
+from crosstack.evaluate.serving_sweep import serving_sweep
 from crosstack.validation import run_suite
 from crosstack.validation.dfmodel import readme_task
 from crosstack.validation.dfmodel_placed import dlrm_a, hpl_selene
 from crosstack.validation.machines import PIPELINE, RING, TENSOR, chip, system
+from crosstack.workload.serving import MODELS
 
 EXAMPLE = "examples/gpt3_1t_sn30.yaml"
 
@@ -58,6 +60,23 @@ def four_layers(*, apart: bool) -> Task:
     )
     given = Constraints(microbatch_size=1, separate_directions=apart)
     return Task(workload=workload, system=machine, constraints=given)
+
+
+def serve(phase: str) -> None:
+    """Serve Llama-3 8B at 5 x 5 x 5 x 8 points on SN40L."""
+    degrees = (1, 2, 4, 8, 16)
+    grid = np.meshgrid(degrees, degrees, (1, 4, 16, 64, 256), 128 * 2 ** np.arange(8))
+    tensor, pipeline, batch, context = (axis.ravel() for axis in grid)
+    machine = system(
+        chip("SN40L", utilization=0.9),
+        (1638.4, 68719476736.0),
+        ((RING, 16, 50.0, TENSOR),),
+        latency=150e-9,
+    )
+    serving_sweep(
+        MODELS["llama3-8b"], machine, tensor=tensor, pipeline=pipeline, batch=batch,
+        context=context, phase=phase,
+    )  # fmt: skip
 
 
 def report(claim: str, value: float, unit: str, limit: float) -> None:
@@ -108,6 +127,9 @@ def main() -> None:
     for name, task in (("HPL, 64 panels", hpl_selene()), ("DLRM, 60 kernels", dlrm_a())):
         one = median(lambda task=task: crosstack.optimise(task, rules="dfmodel-e2"), times)
         report(f"{name}, kernel by kernel", one * 1e3, "ms", 50.0)
+    for phase in ("decode", "prefill"):
+        one = median(lambda phase=phase: serve(phase), times)
+        report(f"serving at 1,000 points of (TP, PP, batch, context), {phase}", one, "s", 2.0)
     gpu, sides = a100_pcie_80gb(), np.random.default_rng(1).integers(1, 16384, (3, 1000))
     gemm_time(gpu, 8, 8, 8)
     one = median(lambda: gemm_time(gpu, *sides), times)

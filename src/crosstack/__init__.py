@@ -34,6 +34,7 @@ from crosstack.workload import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+    from typing import Any
 
 __all__ = [
     "Answer",
@@ -75,6 +76,7 @@ __all__ = [
     "prefill",
     "save",
     "speculate",
+    "sweep",
 ]
 
 
@@ -103,6 +105,27 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Task:
     from crosstack.io.load import load as read  # pydantic and protobuf only where they are used
 
     return read(path, overrides)
+
+
+def sweep(study: str | Path, **options: Any) -> Any:
+    """Answer every point of a study and return a table; see `crosstack.explore.run.sweep`.
+
+    Parameters
+    ----------
+    study : str or Path
+        A study's YAML file, or a `crosstack.explore.study.Study`.
+    **options
+        ``store``, ``resume``, ``jobs``, ``timeout``, ``dask``, ``evaluator``, ``table`` and
+        ``progress``.
+
+    Raises
+    ------
+    InputError
+        With every problem found, one line each.
+    """
+    from crosstack.explore.run import sweep as run  # pyarrow only where it is used
+
+    return run(study, **options)
 
 
 def save(task: Task, path: str | Path) -> None:

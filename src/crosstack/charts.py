@@ -97,7 +97,7 @@ class BarChart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatMap:
-    """A value for each pair of a row and a column, in SI."""
+    """A value for each pair of a row and a column, in SI; NaN where there is none."""
 
     title: str
     value: Measure

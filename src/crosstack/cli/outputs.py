@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from crosstack.evaluate.answer import Answer
     from crosstack.mapping.mapping import Task
-    from crosstack.mapping.search import Progress
 
 __all__ = [
     "DFMODEL_SUFFIXES",
@@ -80,7 +79,7 @@ def save(
     """Write what is asked for; everything is made before the first file is touched."""
     texts: list[tuple[Path, str]] = []
     if json_out is not None:
-        texts.append((json_out, answer.to_json()))
+        texts.append((json_out, _saved_text(answer)))
     if html_out is not None:
         from crosstack.report.html import answer_html
 
@@ -90,6 +89,16 @@ def save(
 
         texts.append((svg_out, answer_svg(answer)))
     write(*texts)
+
+
+def _saved_text(answer: Answer) -> str:
+    """Return an answer as JSON, with what was mapped, so that a report needs nothing else."""
+    import json
+
+    from crosstack.io import native
+
+    data = answer.to_dict() | {"task": native.write_task(answer.task)}
+    return json.dumps(data, indent=2, allow_nan=False) + "\n"
 
 
 def check_suffix(option: str, path: Path, allowed: tuple[str, ...], because: str = "") -> None:
@@ -114,9 +123,15 @@ def task_text(task: Task, target: Path | None) -> str:
 
 
 class Searching:
-    """Shows where a search stands, on a terminal, while it runs: ``with Searching() as update``."""
+    """Shows where a search stands, on a terminal, while it runs: ``with Searching() as update``.
 
-    def __enter__(self) -> Callable[[Progress], None] | None:
+    ``words`` turns what the search tells into a line; None: that of a search for a mapping.
+    """
+
+    def __init__(self, words: Callable[[Any], str] | None = None) -> None:
+        self.words = words
+
+    def __enter__(self) -> Callable[[Any], None] | None:
         """Return what the search calls now and then; None where nobody watches."""
         self.status: Any = None
         if not sys.stderr.isatty():
@@ -127,13 +142,13 @@ class Searching:
         self.status.start()
         return self.update
 
-    def update(self, progress: Progress) -> None:
+    def update(self, progress: Any) -> None:
         """Show where the search stands."""
         from rich.text import Text
 
         from crosstack.report.text import progress_line
 
-        self.status.update(Text(progress_line(progress)))
+        self.status.update(Text((self.words or progress_line)(progress)))
 
     def __exit__(self, *_: object) -> None:
         """Clear the line."""

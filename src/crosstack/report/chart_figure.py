@@ -102,7 +102,8 @@ def _heat(chart: HeatMap) -> Figure:
     label = max(text_width(row, SMALL) for row in chart.rows)
     left = max(LEFT, label + 30.0)
     cells = [v / chart.value.worth for row in chart.values for v in row]
-    low, high = min(cells), max(cells)
+    known = [v for v in cells if not math.isnan(v)]
+    low, high = min(known, default=0.0), max(known, default=0.0)
     wide, tall = (LEFT + WIDTH - left) / len(chart.columns), min(HEIGHT / len(chart.rows), 34.0)
     canvas.text(left, top + 4, f"{chart.value.title}", size=SMALL, cls="xs-muted")
     top += 14.0
@@ -113,6 +114,10 @@ def _heat(chart: HeatMap) -> Figure:
         )
         for c, value in enumerate(row):
             shown = value / chart.value.worth
+            if math.isnan(shown):  # no such point, or no answer
+                middle = left + (c + 0.5) * wide
+                canvas.text(middle, y + tall / 2 + 3.5, "-", size=9.5, anchor="middle")
+                continue
             share = (shown - low) / (high - low) if high > low else 1.0
             x = left + c * wide
             canvas.add(

@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from crosstack.evaluate.answer import Answer
 from crosstack.report.drawing import DARK, LIGHT, attribute, figure_css
-from crosstack.report.svg import bars_svg, graph_svg, legend_svg, machine_svg
+from crosstack.report.layer_figure import layer_sentence
+from crosstack.report.sources import cited, rule_rows
+from crosstack.report.svg import (
+    bars_svg,
+    graph_svg,
+    layer_svg,
+    legend_svg,
+    machine_svg,
+    memory_svg,
+    roofline_svg,
+)
 from crosstack.report.wording import (
     Table,
     bills,
@@ -27,13 +37,14 @@ __all__ = ["answer_html"]
 _CSS = """
 .xs-answer {{ color: {ink}; background: {page}; }}
 .xs-answer .xs-status, .xs-answer .xs-card-box {{ border-color: {line}; }}
-.xs-answer th, .xs-answer .xs-quiet, .xs-answer dt {{ color: {muted}; }}
+.xs-answer th, .xs-answer .xs-quiet, .xs-answer dt, .xs-answer caption {{ color: {muted}; }}
 .xs-answer th, .xs-answer td {{ border-color: {line}; }}
 .xs-answer .xs-number, .xs-answer .xs-status {{ background: {frame}; }}
 .xs-answer .xs-status {{ border-left-color: {fs-line}; }}
-.xs-answer td.xs-by-compute {{ color: {compute}; }}
-.xs-answer td.xs-by-memory {{ color: {memory}; }}
-.xs-answer td.xs-by-network {{ color: {network}; }}
+.xs-answer .xs-by-compute::before {{ background: {compute}; }}
+.xs-answer .xs-by-memory::before {{ background: {memory}; }}
+.xs-answer .xs-by-network::before {{ background: {network}; }}
+.xs-answer :focus-visible {{ outline: 3px solid {fs-line}; outline-offset: 2px; }}
 """
 
 _SHAPES = """
@@ -60,10 +71,26 @@ _SHAPES = """
 .xs-answer td.xs-wrap { white-space: normal; overflow-wrap: anywhere; min-width: 14rem; }
 .xs-answer .xs-right { text-align: right; font-variant-numeric: tabular-nums; }
 .xs-answer .xs-strong-cell { font-weight: bold; }
+.xs-answer .xs-strong-cell::before { content: ""; display: inline-block; width: .6rem;
+  height: .6rem; border-radius: 2px; margin-right: .35rem; }
+.xs-answer caption { text-align: left; padding-bottom: .3rem; }
+.xs-answer p { margin: .4rem 0; max-width: 60rem; overflow-wrap: anywhere; }
+.xs-answer li { margin: .3rem 0; max-width: 60rem; overflow-wrap: anywhere; }
 .xs-answer .xs-columns { display: flex; flex-wrap: wrap; gap: 0 3rem; }
 .xs-answer .xs-columns > * { max-width: 100%; }
 .xs-answer svg { display: block; }
 .xs-answer details > summary { cursor: pointer; }
+@media print {
+  .xs-answer { max-width: none; padding: 0; }
+  .xs-answer .xs-scroll { overflow: visible; }
+  .xs-answer svg { max-width: 100%; height: auto; }
+  .xs-answer table { font-size: 7.5pt; }
+  .xs-answer th, .xs-answer td { white-space: normal; padding-right: .4rem; }
+  .xs-answer tr, .xs-answer .xs-number, .xs-answer svg { break-inside: avoid; }
+  .xs-answer h2 { break-after: avoid; }
+  .xs-answer .xs-by-compute::before, .xs-answer .xs-by-memory::before,
+  .xs-answer .xs-by-network::before, .xs-answer svg { print-color-adjust: exact; }
+}
 """
 
 
@@ -77,9 +104,10 @@ def answer_html(answer: Answer, *, whole_page: bool = True) -> str:
     """
     style = (
         f"<style>{_SHAPES}{_theme(LIGHT)}"
-        f"@media (prefers-color-scheme: dark) {{{_theme(DARK)}}}</style>"
+        f"@media screen and (prefers-color-scheme: dark) {{{_theme(DARK)}}}</style>"
     )
-    body = f'{style}\n<div class="xs-answer">\n{_body(answer)}</div>\n'
+    tag = "main" if whole_page else "div"
+    body = f'{style}\n<{tag} class="xs-answer">\n{_body(answer)}</{tag}>\n'
     if not whole_page:
         return body
     return (
@@ -88,7 +116,7 @@ def answer_html(answer: Answer, *, whole_page: bool = True) -> str:
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{attribute(headline(answer))}</title>\n"
         f"<style>html, body {{ margin: 0; background: {LIGHT['page']}; }} "
-        "@media (prefers-color-scheme: dark) "
+        "@media screen and (prefers-color-scheme: dark) "
         f"{{ html, body {{ background: {DARK['page']}; }} }}</style>\n"
         f"</head>\n<body>\n{body}</body>\n</html>\n"
     )
@@ -108,24 +136,32 @@ def _body(answer: Answer) -> str:
         f'<p class="xs-status">{attribute(certificate_sentence(answer))}</p>',
         _numbers(key_numbers(answer), "xs-numbers"),
         "<h2>Partitions, in the order they run</h2>",
-        _folded(_table(partition_rows(answer, name_width=160), bound=6), partitions > 60),
+        _folded(_table(partition_rows(answer, name_width=160), bound=6, wrap=1), partitions > 60),
         *_stages(answer),
+        "<h2>Timeline of one layer</h2>",
+        f"<p>{attribute(layer_sentence(answer))}</p>",
+        _scroll(layer_svg(answer), "timeline"),
         '<div class="xs-columns">',
-        f"<section><h2>Time of every partition</h2>{_scroll(bars_svg(answer))}</section>",
+        f"<section><h2>Time of every partition</h2>{_scroll(bars_svg(answer), 'times')}</section>",
+        *_roofline(answer),
+        f"<section><h2>Memory of a chip</h2>{_scroll(memory_svg(answer), 'memory')}</section>",
         f"<section><h2>Price and power</h2>{_table(bills(answer))}</section>",
-        f"<section><h2>Machine</h2>{_scroll(machine_svg(answer))}</section>",
+        f"<section><h2>Machine</h2>{_scroll(machine_svg(answer), 'machine')}</section>",
         "</div>",
         "<h2>How it is split</h2>",
         _numbers(splits(answer), "xs-numbers xs-plain"),
         f"<p></p>{_table(network_rows(answer))}",
         "<h2>Graph</h2>",
         legend_svg(answer),
-        f"<p></p>{_scroll(graph_svg(answer))}",
+        f"<p></p>{_scroll(graph_svg(answer), 'graph')}",
         "<h2>Kernels</h2>",
         _folded(_table(kernel_rows(answer)), fold),
         '<p class="xs-quiet">m, k and n are extents on one chip.</p>',
         "<h2>What the answer rests on</h2>",
         _origin(answer),
+        "<h2>Rules and sources</h2>",
+        _folded(_table(rule_rows(answer.rules), wrap=2), True, "Every rule and what it switches"),
+        _sources(answer),
     ]
     return "\n".join(parts) + "\n"
 
@@ -143,16 +179,38 @@ def _numbers(pairs: tuple[tuple[str, str], ...], cls: str) -> str:
     return f'<dl class="{cls}">{cells}</dl>'
 
 
-def _scroll(inner: str) -> str:
-    return f'<div class="xs-scroll">{inner}</div>'
+def _scroll(inner: str, label: str) -> str:
+    """Return what may be wider than the page; it scrolls by keyboard too."""
+    return (
+        f'<div class="xs-scroll" tabindex="0" role="region" aria-label="{attribute(label)}">'
+        f"{inner}</div>"
+    )
 
 
-def _folded(inner: str, fold: bool) -> str:
-    return f"<details><summary>Show all</summary>{inner}</details>" if fold else inner
+def _folded(inner: str, fold: bool, words: str = "Show all") -> str:
+    return f"<details><summary>{words}</summary>{inner}</details>" if fold else inner
 
 
-def _table(table: Table, bound: int | None = None) -> str:
-    """Return a table; ``bound`` is the column that says what a row is bound by."""
+def _roofline(answer: Answer) -> list[str]:
+    figure = roofline_svg(answer)
+    if not figure:
+        return []
+    return [f"<section><h2>Roofline of the partitions</h2>{_scroll(figure, 'roofline')}</section>"]
+
+
+def _sources(answer: Answer) -> str:
+    entries = "".join(
+        f"<li>{attribute(key)}: {attribute(words)}</li>"
+        for key, words in cited(answer.rules, ("williams2009roofline",))
+    )
+    return f"<ul>{entries}</ul>"
+
+
+def _table(table: Table, bound: int | None = None, wrap: int | None = None) -> str:
+    """Return a table.
+
+    ``bound`` is the column that says what a row is bound by, ``wrap`` one of long text.
+    """
     right = ["xs-right" if numeric else "" for numeric in table.numeric]
     head = "".join(
         f'<th class="{cls}" scope="col">{attribute(label)}</th>'
@@ -163,11 +221,13 @@ def _table(table: Table, bound: int | None = None) -> str:
         cells = []
         for i, (cls, cell) in enumerate(zip(right, row, strict=True)):
             by = f" xs-by-{row[bound]} xs-strong-cell" if bound is not None and i == bound else ""
-            by += " xs-wrap" if bound is not None and i == 1 else ""
+            by += " xs-wrap" if i == wrap else ""
             cells.append(f'<td class="{cls}{by}">{attribute(cell)}</td>')
         rows.append(f"<tr>{''.join(cells)}</tr>")
+    inner = "\n".join(rows)
     return _scroll(
-        f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n" + "\n".join(rows) + "</tbody></table>"
+        f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{inner}</tbody></table>",
+        f"table of {table.header[0]}, {table.header[1]}",
     )
 
 

@@ -13,10 +13,23 @@ from crosstack.report.graph_figure import (
     kernel_legend,
     task_graph,
 )
+from crosstack.report.layer_figure import layer_figure
 from crosstack.report.machine_figure import machine_figure
+from crosstack.report.memory_figure import memory_figure
+from crosstack.report.roofline_figure import roofline_figure
 from crosstack.report.wording import certificate_sentence, headline, key_numbers
 
-__all__ = ["answer_svg", "bars_svg", "graph_svg", "legend_svg", "machine_svg", "task_svg"]
+__all__ = [
+    "answer_svg",
+    "bars_svg",
+    "graph_svg",
+    "layer_svg",
+    "legend_svg",
+    "machine_svg",
+    "memory_svg",
+    "roofline_svg",
+    "task_svg",
+]
 
 MARGIN = 20.0
 SIDE = 410.0
@@ -87,6 +100,27 @@ def legend_svg(answer: Answer) -> str:
     """Return the legend alone, to be put into a page that brings the colours."""
     figure = kernel_legend(answer.task.workload.graph, collectives=_shows_collectives(answer))
     return standalone(figure.canvas, figure.width, figure.height, "legend", own=False)
+
+
+def layer_svg(answer: Answer) -> str:
+    """Return the time of a layer alone, to be put into a page that brings the colours."""
+    figure = layer_figure(answer)
+    return standalone(figure.canvas, figure.width, figure.height, "time of one layer", own=False)
+
+
+def memory_svg(answer: Answer) -> str:
+    """Return the memories alone, to be put into a page that brings the colours."""
+    figure = memory_figure(answer)
+    return standalone(figure.canvas, figure.width, figure.height, "memory used", own=False)
+
+
+def roofline_svg(answer: Answer) -> str:
+    """Return the roofline alone, to be put into a page; empty where nothing leaves the chip."""
+    figure = roofline_figure(answer)
+    if figure is None:
+        return ""
+    label = "partitions under the roofs of the chip"
+    return standalone(figure.canvas, figure.width, figure.height, label, own=False)
 
 
 def _shows_collectives(answer: Answer) -> bool:

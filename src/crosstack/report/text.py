@@ -35,6 +35,7 @@ from crosstack.report.wording import (
     time_words,
     usd,
 )
+from crosstack.system.system import System
 from crosstack.units import format_quantity
 from crosstack.workload.graph import ComputeUnit, Direction, KernelKind, Placement, Workload
 
@@ -202,6 +203,10 @@ def _workload_words(workload: Workload) -> tuple[tuple[str, str], ...]:
     )
 
 
+def _copies(system: System) -> str:
+    return f", {system.copies:,} times" if system.copies > 1 else ""
+
+
 def _machine_words(task: Task) -> tuple[tuple[str, str], ...]:
     system, chip = task.system, task.system.chip
     cores = f"{plural(chip.n_cores, 'core')} of {chip.lanes} x {chip.stages} cells"
@@ -215,7 +220,7 @@ def _machine_words(task: Task) -> tuple[tuple[str, str], ...]:
     units = "" if chip.memory_units is None else f" in {chip.memory_units:,} units"
     prices = system.prices
     return (
-        ("chips", f"{system.n_chips:,} x {chip.name}"),
+        ("chips", f"{system.n_chips:,} x {chip.name}{_copies(system)}"),
         ("chip", f"{cores} at {format_quantity(chip.frequency, 'Hz')}"),
         ("peak of a chip", format_quantity(chip.peak_throughput, "FLOP/s")),
         ("utilization of compute", reach),

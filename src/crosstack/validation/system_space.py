@@ -36,6 +36,7 @@ __all__ = [
     "NOMINAL_PEAK",
     "RULES",
     "SETTINGS",
+    "SYSTEMS",
     "SpacePoint",
     "design_space",
     "task_of",
@@ -71,6 +72,8 @@ AXES: dict[str, tuple[str, ...]] = {
     "memory": tuple(MEMORIES),
     "link": tuple(LINKS),
 }
+
+SYSTEMS = 80  # of one workload
 
 # Table V of the paper, which its throughputs are counted from. [FLOP/s]
 NOMINAL_PEAK = {"h100": 993e12, "tpu_v4": 275e12, "sn30": 614e12, "wse_2": 7500e12}

@@ -7,7 +7,7 @@ import math
 from crosstack.charts import BarChart, Bars, Measure
 from crosstack.evaluate.answer import Answer
 from crosstack.validation.dfmodel_unfused import calculon
-from crosstack.validation.figures.figure import Figure, Progress, claim, mapped
+from crosstack.validation.figures.figure import Figure, Progress, claim, mapped, status
 from crosstack.validation.machines import TRAINING_SHARDING, axes, given
 from crosstack.workload.graph import Direction
 
@@ -100,7 +100,7 @@ def parallelism_sweep(progress: Progress) -> Figure:
     )  # fmt: skip
     points = tuple(
         claim("Fig. 8", names[degrees], logs[degrees], answer.evaluation.time, unit="s",
-              quantity="time", tolerance=1e-6, rules=RULES, status="optimal",
+              quantity="time", tolerance=1e-6, rules=RULES, state=status(answer),
               source="LLM/Compare_w_existing/Calculon/"
               + folders[degrees] + "/" + "_".join(map(str, degrees)))
         for degrees, answer in answers.items()

@@ -8,14 +8,19 @@ from dataclasses import dataclass
 from crosstack.errors import InputError, Problem, nearest
 from crosstack.validation.case import Row
 from crosstack.validation.figures.calculon import parallelism_sweep
+from crosstack.validation.figures.cooptimised_nodes import cooptimised_nodes
 from crosstack.validation.figures.figure import Figure, Progress
+from crosstack.validation.figures.intensity import intensity
 from crosstack.validation.figures.mappings import roofline, table_6
 from crosstack.validation.figures.memory_sweep import memory_sweep
+from crosstack.validation.figures.package_size import package_size
 from crosstack.validation.figures.rail_only import domain_sweep
 from crosstack.validation.figures.serving import serving_sweep
 from crosstack.validation.figures.space import mapping_spaces
 from crosstack.validation.figures.speculation import speculative_decoding
 from crosstack.validation.figures.stacked_memory import stacked_memory
+from crosstack.validation.figures.systems import SYSTEM_FIGURES
+from crosstack.validation.figures.technology_scaling import technology_scaling
 
 __all__ = ["FIGURES", "Entry", "figure_named", "figure_rows", "figures", "named"]
 
@@ -37,6 +42,10 @@ FIGURES: dict[str, Entry] = {
     "parallelism-sweep": Entry(
         "Fig. 8", "TP, PP and DP of GPT-3 1T on 4,096 A100", parallelism_sweep
     ),
+    "systems-llm": Entry("Fig. 10, 11", "GPT-3 1T on 80 systems", SYSTEM_FIGURES["llm"]),
+    "systems-dlrm": Entry("Fig. 12, 13", "DLRM on 80 systems", SYSTEM_FIGURES["dlrm"]),
+    "systems-hpl": Entry("Fig. 14, 15", "HPL on 80 systems", SYSTEM_FIGURES["hpl"]),
+    "systems-fft": Entry("Fig. 16, 17", "FFT on 80 systems", SYSTEM_FIGURES["fft"]),
     "table6": Entry("Table VI", "four mappings of GPT-3 175B on eight SN10", table_6),
     "roofline": Entry("Fig. 18", "the same mappings under their roofs", roofline),
     "memory-sweep": Entry("Fig. 19", "SRAM x memory, fused against kernel by kernel", memory_sweep),
@@ -45,6 +54,14 @@ FIGURES: dict[str, Entry] = {
     "stacked-memory": Entry(
         "Fig. 22", "compute share of a chip under 2-D, 2.5-D and 3-D memory", stacked_memory
     ),
+    "intensity": Entry("DeepFlow, Fig. 1", "operations for each access by parallelism", intensity),
+    "technology-scaling": Entry(
+        "DeepFlow, Fig. 9", "7 nodes x 4 memories x 3 networks", technology_scaling
+    ),
+    "co-optimised-nodes": Entry(
+        "DeepFlow, Fig. 10", "parallelism, then chip, then model, by node", cooptimised_nodes
+    ),
+    "package-size": Entry("DeepFlow, Fig. 11", "chips that share a package", package_size),
 }
 
 

@@ -11,7 +11,17 @@ from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.rules import ModelRules
 from crosstack.validation.case import Row, inside
 
-__all__ = ["STATEMENT", "SUITE", "Cell", "Figure", "Progress", "claim", "mapped", "statement"]
+__all__ = [
+    "STATEMENT",
+    "SUITE",
+    "Cell",
+    "Figure",
+    "Progress",
+    "claim",
+    "mapped",
+    "statement",
+    "status",
+]
 
 SUITE = "figures"
 STATEMENT = "statement"  # quantity of a claim without a number
@@ -63,7 +73,7 @@ def claim(
     tolerance: float = 0.05,
     source: str = "",
     rules: str = "",
-    status: str = "computed",
+    state: str = "computed",
     reason: str = "",
     note: str = "",
 ) -> Row:
@@ -73,6 +83,8 @@ def claim(
     ----------
     sense, tolerance
         As of `crosstack.validation.case.Check`.
+    state : str
+        How sure our number is, where a search made it.
     reason : str
         Why it misses, where it is known to; left out where it holds.
     """
@@ -89,7 +101,7 @@ def claim(
         published=published,
         ours=ours,
         tolerance=tolerance,
-        status=status,
+        status=state,
         holds=holds,
         note=note,
         reason="" if holds else reason,
@@ -124,6 +136,11 @@ def statement(
         source=source,
         reason=reason,
     )
+
+
+def status(answer: Answer, *, given: bool = False) -> str:
+    """Return how sure an answer is, or that its mapping was given."""
+    return "given" if given else answer.certificate.status.value
 
 
 def mapped(task: Task, rules: str | ModelRules, mapping: Mapping | None = None) -> Answer:

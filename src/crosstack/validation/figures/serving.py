@@ -90,7 +90,7 @@ def serving_sweep(progress: Progress) -> Figure:
     )  # fmt: skip
     points = tuple(
         claim("Fig. 20", f"{phase}, {name}", log, e.time, unit="s", quantity="time",
-              tolerance=SLACK, rules=RULES, status="optimal",
+              tolerance=SLACK, rules=RULES,
               source=f"LLM_Serving/DSE/{name.replace(' ', '_')}/llama3_8B_SN40L_{phase}")
         for phase in PHASES
         for name, log, e in zip(names, LOGS[phase], found[phase], strict=True)

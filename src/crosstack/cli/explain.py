@@ -1,0 +1,83 @@
+"""``crosstack explain``: what bounds a task, and what each resource of its machine is worth."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crosstack.cli.inputs import check_number, check_outputs, in_file, rules_given
+from crosstack.cli.outputs import Searching, show, write
+
+__all__ = ["explain"]
+
+
+def explain(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Native YAML or DFModel text.")],
+    rules: Annotated[
+        str | None,
+        typer.Option("--rules", metavar="NAME|FILE", help="What is counted; see `crosstack map`."),
+    ] = None,
+    step: Annotated[
+        float, typer.Option("--step", metavar="S", help="How much more and less: 0.1 is 10 %.")
+    ] = 0.1,
+    time_limit: Annotated[
+        float | None,
+        typer.Option("--time-limit", metavar="S", help="Of each search; what stops is marked."),
+    ] = None,
+    gap: Annotated[
+        float, typer.Option("--gap", metavar="G", help="Stop at this relative gap (0: prove).")
+    ] = 0.0,
+    jobs: Annotated[
+        int, typer.Option("--jobs", metavar="N", help="Processes that search together.")
+    ] = 1,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Change a field first; may be repeated."),
+    ] = None,
+    json_out: Annotated[
+        Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
+    ] = None,
+    svg_out: Annotated[
+        Path | None, typer.Option("--svg", metavar="OUT", help="Save a tornado chart.")
+    ] = None,
+) -> None:
+    """Say what bounds the best mapping, and what a little more of each resource would bring.
+
+    Every bandwidth, capacity, clock, latency and price is changed alone, both ways, and the task
+    is mapped anew.
+
+    Example: `crosstack explain examples/my_graph.yaml --svg worth.svg`
+    """
+    import crosstack
+    from crosstack.explore.explain import explain as run
+    from crosstack.report.explain_text import (
+        explanation_data,
+        explanation_svg,
+        explanation_tables,
+    )
+
+    limit = float("inf") if time_limit is None else time_limit
+    check_number("--step", step, 0 < step < 1, "above 0, below 1, such as 0.1 for 10 %")
+    check_number("--time-limit", limit, limit > 0, "a number of seconds above 0")
+    check_number("--gap", gap, 0 <= gap < 1, "0 to below 1, such as 0.01 for one percent")
+    check_number("--jobs", jobs, jobs >= 1, "1 or more")
+    check_outputs(file, {"--json": json_out, "--svg": svg_out})
+    chosen = rules_given(rules)
+    task = crosstack.load(file, set_ or ())
+    with Searching(lambda words: f"mapping: {words}") as update, in_file(file):
+        found = run(
+            task, rules=chosen, step=step, time_limit=limit, gap=gap, jobs=jobs, progress=update
+        )
+    texts = []
+    if json_out is not None:
+        data = explanation_data(found)
+        texts.append((json_out, json.dumps(data, indent=1, allow_nan=False) + "\n"))
+    if svg_out is not None:
+        texts.append((svg_out, explanation_svg(found)))
+    try:
+        show(explanation_tables(found))
+    finally:  # the reader of the tables may be gone; the result is not lost with him
+        write(*texts)

@@ -1,0 +1,105 @@
+"""``crosstack report`` and ``crosstack explore``: pages of results and of studies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crosstack.cli.inputs import (
+    check_outputs,
+    in_file,
+    options_named,
+    read_result,
+    result_rules,
+)
+from crosstack.cli.outputs import check_suffix, printable, write
+from crosstack.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from crosstack.evaluate.answer import Answer
+
+__all__ = ["explore", "report"]
+
+PAGES = (".html", ".htm")
+
+
+def report(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="STORE|RESULT", help="The store of a sweep, or a result saved with map --json."
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="OUT", help="The page (.html).")
+    ],
+    task: Annotated[
+        Path | None,
+        typer.Option(
+            "--task", metavar="FILE", help="What was mapped, for a result that does not hold it."
+        ),
+    ] = None,
+    rules: Annotated[
+        str | None,
+        typer.Option("--rules", metavar="NAME|FILE", help="For a result under rules of a file."),
+    ] = None,
+) -> None:
+    """Write one page that needs nothing else: of a mapping, or of all points of a study.
+
+    Examples: `crosstack report map.json -o map.html` and
+    `crosstack report study.store -o study.html`
+    """
+    check_suffix("--output", output, PAGES)
+    check_outputs(source, {"--output": output})
+    if source.is_dir():
+        for option, given in (("--task", task), ("--rules", rules)):
+            if given is not None:
+                raise InputError(Problem(option, "allowed: with a result alone."))
+        from crosstack.report.pages.study_page import study_html
+        from crosstack.report.pages.study_table import store_table
+
+        write((output, study_html(store_table(source))))
+        return
+    from crosstack.report.html import answer_html
+
+    write((output, answer_html(_saved_answer(source, task, rules))))
+
+
+def explore(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store of a sweep.")],
+    port: Annotated[int, typer.Option("--port", metavar="N", help="0: any that is free.")] = 8765,
+) -> None:
+    """Serve the page of a study on this machine alone; new points appear while a sweep runs.
+
+    Example: `crosstack explore study.store`, and open the address it prints. Ctrl-C ends it.
+    """
+    from crosstack.report.pages.server import StudyServer
+
+    with options_named({"port": "--port"}), StudyServer(store, port) as server:
+        typer.echo(f"{printable(str(store))}: {server.address} (Ctrl-C ends it)")
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            typer.echo("stopped")
+
+
+def _saved_answer(result: Path, file: Path | None, rules: str | None) -> Answer:
+    """Return a saved result with its task, which it holds or which is in a file of its own."""
+    import crosstack
+    from crosstack.evaluate.answer import saved_answer
+    from crosstack.io.native import read_task
+
+    data = read_result(result)
+    if file is not None:
+        task = crosstack.load(file)
+    elif isinstance(data.get("task"), str):
+        with in_file(result):
+            task = read_task(data["task"], "task")
+    else:
+        message = "missing from the result; give the file that was mapped with --task."
+        raise InputError(Problem(f"{result}: task", message))
+    chosen = result_rules(rules, result, data, task)
+    with in_file(result):
+        return saved_answer(data, task, rules=chosen)

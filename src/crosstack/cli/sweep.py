@@ -1,0 +1,110 @@
+"""``crosstack sweep``: every point of a study."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crosstack.cli.inputs import in_file, options_named
+from crosstack.cli.outputs import printable, show
+
+if TYPE_CHECKING:
+    from crosstack.explore.run import Progress
+
+__all__ = ["StudyPath", "sweep"]
+
+INTERRUPTED_EXIT = 130
+EVERY = 5.0  # s between two lines of progress where there is no terminal
+
+StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="A study, as YAML.")]
+
+
+def sweep(
+    study: StudyPath,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", metavar="N", help="Processes; one a processor if left out."),
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", metavar="DIR", help="Where results go; STUDY.store if left out."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a store that has points already.")
+    ] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option("--timeout", metavar="S", help="Give a point up after S seconds."),
+    ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option("--dask", metavar="ADDRESS", help="Run on the cluster of a Dask scheduler."),
+    ] = None,
+) -> None:
+    """Answer every point of a study, and keep each answer as soon as it is there.
+
+    Whatever ends a sweep, ``--resume`` goes on with it. Several sweeps may share one store.
+
+    Example: `crosstack sweep examples/studies/memory_and_links.yaml --jobs 2`
+    """
+    from crosstack.explore.run import executor_for, open_for, run_study
+    from crosstack.explore.study import read_study
+    from crosstack.explore.views import asked_of
+    from crosstack.report.study_text import results_tables
+
+    with options_named({"jobs": "--jobs", "timeout": "--timeout", "dask": "--dask"}):
+        chosen = read_study(study)
+        executor = executor_for(jobs, timeout, dask)
+    place = store or Path(f"{study.stem}.store")
+    kept = open_for(chosen, place, resume=resume)
+    with Sweeping() as update:
+        try:
+            with in_file(study):
+                points = run_study(chosen, kept, executor, progress=update)
+        except KeyboardInterrupt:
+            done = kept.count()
+            message = f"stopped; {done:,} points are in {place}, --resume goes on with them"
+            typer.echo(f"crosstack: {printable(message)}", err=True)
+            raise typer.Exit(INTERRUPTED_EXIT) from None
+    table = kept.table(points.keys)
+    show(results_tables(table, asked_of(chosen), 3))
+    typer.echo(f"{table.num_rows:,} points are in {printable(str(place))}")
+    if "failed" in table.column("status").to_pylist():
+        raise typer.Exit(1)
+
+
+class Sweeping:
+    """Shows where a sweep stands while it runs: a line that changes, or one now and then."""
+
+    def __enter__(self) -> Any:
+        """Return what the sweep calls."""
+        self.status: Any = None
+        self.last = time.monotonic()
+        if sys.stderr.isatty():
+            from rich.console import Console
+
+            self.status = Console(stderr=True).status("starting")
+            self.status.start()
+        return self.update
+
+    def update(self, progress: Progress) -> None:
+        """Show where the sweep stands."""
+        now = time.monotonic()
+        if now - self.last < (0.1 if self.status is not None else EVERY):
+            return
+        self.last = now
+        from crosstack.report.study_text import progress_words
+
+        if self.status is not None:
+            self.status.update(progress_words(progress))
+        else:
+            typer.echo(progress_words(progress), err=True)
+
+    def __exit__(self, *_: object) -> None:
+        """Clear the line."""
+        if self.status is not None:
+            self.status.stop()

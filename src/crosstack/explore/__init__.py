@@ -1,0 +1,1 @@
+"""Many points: studies, their sweeps, and the store of what came out."""

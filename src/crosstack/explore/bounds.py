@@ -1,0 +1,150 @@
+"""A time that no way of sharing out a budget beats: what prunes choices before they are searched.
+
+Every component gets all that is free at once, leaks nothing, and every product runs at the roofline
+of main memory, each operand moved once. Nothing that a real share buys is better than what all of
+it buys, so no design is faster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from crosstack.chip.budget import Budget
+from crosstack.chip.generated import chip_at
+from crosstack.chip.generator import generate_chips
+from crosstack.chip.hierarchy import ChipHierarchy
+from crosstack.chip.kernel_rules import KernelRules, TileSearch
+from crosstack.chip.roofline import elementwise_time
+from crosstack.evaluate.predict import predict
+from crosstack.evaluate.timeline import TaskGraph
+from crosstack.explore.design import CLASSES, DesignProblem
+from crosstack.workload.lstm import LstmModel
+
+__all__ = ["IdealTimes", "ideal_chip", "shortest_makespan", "time_bound"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdealTimes:
+    """Kernel times that no tiling on ``chip`` beats; see `KernelTimes`."""
+
+    chip: ChipHierarchy
+    rules: KernelRules
+
+    @property
+    def word(self) -> float:
+        """Bytes of an element. [B]"""
+        return self.chip.word
+
+    @property
+    def launch_overhead(self) -> float:
+        """Of one kernel. [s]"""
+        return self.chip.launch_overhead
+
+    def product(self, m: float, k: float, n: float) -> float:
+        """Launch, then the longer of compute and moving every operand once. [s]
+
+        Releases count ``2 k - 1`` operations an element and need not write the output.
+        """
+        exact = self.rules.search is TileSearch.EXHAUSTIVE
+        work = m * n * (2 * k if exact else 2 * k - 1)
+        moved = (m * k + k * n + (m * n if exact else 0)) * self.word
+        computing = work / self.chip.compute.throughput
+        return self.launch_overhead + max(computing, moved / self.chip.main_memory.bandwidth)
+
+    def elementwise(self, work: float, traffic: float) -> float:
+        """As on any chip. [s]"""
+        return float(elementwise_time(self.chip, work, traffic, rules=self.rules).time)
+
+
+def ideal_chip(problem: DesignProblem) -> ChipHierarchy:
+    """Return a chip each of whose components has all that is free to itself."""
+    b = problem.budget
+    low = high = float(np.asarray(b.chip_area))
+    if problem.chip_area is not None:
+        low, high = problem.chip_area.low, problem.chip_area.high
+    shares = {}
+    for kind in CLASSES:
+        own, free = problem.shares(kind), problem.free(kind)
+        left = 1.0 - sum(share for name, share in own.items() if name in problem.held)
+        shares[kind] = {name: left if name in free else share for name, share in own.items()}
+    template = problem.template
+    tight = replace(
+        template,
+        srams=tuple(
+            replace(part, technology=replace(part.technology, static_power_per_bit=0.0))
+            for part in template.srams
+        ),
+        dram=replace(
+            template.dram,
+            technology=replace(template.dram.technology, static_power_per_bit=0.0),
+        ),
+    )
+    budget = Budget(
+        # As much beside the smallest chip as there is, with the edge and area of the largest.
+        package_area=np.asarray(b.package_area) + high - low,
+        chip_area=high,
+        power=b.power,
+        areas={name: share * high for name, share in shares["area"].items()},
+        powers={
+            name: share * float(np.asarray(b.power)) for name, share in shares["power"].items()
+        },
+        edges=shares["edge"],
+    )
+    plain = replace(problem.rules.chip, checks_budgets=False, refuses_over_maximum=False)
+    return chip_at(generate_chips(tight, budget, plain), ()).hierarchy
+
+
+def time_bound(problem: DesignProblem, chip: ChipHierarchy | None = None) -> float:
+    """Return a time that no design of a problem beats. [s]
+
+    Parameters
+    ----------
+    chip : ChipHierarchy or None
+        The `ideal_chip` of the problem, where it is at hand.
+
+    Raises
+    ------
+    InfeasibleError
+        If the step does not fit whatever the chip is.
+    InputError
+        If the strategy cannot split the workload, or a link is missing.
+    """
+    chip = chip or ideal_chip(problem)
+    times = IdealTimes(chip=chip, rules=problem.rules.kernels)
+    cluster = problem.cluster(chip, problem.strategy)
+    found = predict(problem.workload, problem.strategy, cluster, times, problem.rules.step)
+    leaks = problem.rules.step.frees_last_link
+    timelines = found.timelines() if leaks or isinstance(problem.workload, LstmModel) else ()
+    if not timelines:  # sums and maxima of times, in an order that does not change
+        return found.time
+    # A list schedule may end later though every task is shorter, so its makespan bounds nothing;
+    # and the releases let transfers overlap on one link.
+    return sum(shortest_makespan(t.graph, links_queue=not leaks) for t in timelines)
+
+
+def shortest_makespan(graph: TaskGraph, *, links_queue: bool = True) -> float:
+    """Return the longer of the busiest resource and the longest path: no schedule is shorter. [s]
+
+    ``links_queue`` says whether a link carries one transfer at a time.
+    """
+    durations = np.asarray(graph.durations, dtype=float)
+    resources = np.asarray(graph.resources)
+    queues = [links_queue or not name.startswith(("link", "ring")) for name in graph.resource_names]
+    placed = (resources >= 0) & np.array([*queues, False], dtype=bool)[resources]
+    load = np.bincount(resources[placed], weights=durations[placed]) if placed.any() else [0.0]
+    waits = np.zeros(len(graph), dtype=int)
+    for following in graph.children:
+        for child in following:
+            waits[child] += 1
+    ends = np.zeros(len(graph))  # of the longest path before a task
+    ready = [task for task in range(len(graph)) if waits[task] == 0]
+    for task in ready:  # grows while it runs
+        after = ends[task] + durations[task]
+        for child in graph.children[task]:
+            ends[child] = max(ends[child], after)
+            waits[child] -= 1
+            if waits[child] == 0:
+                ready.append(child)
+    return float(max(np.max(load), np.max(ends + durations, initial=0.0)))

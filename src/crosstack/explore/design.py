@@ -1,0 +1,309 @@
+"""A design and what it is worth: a chip from a budget, one step of a workload on many of them.
+
+The free numbers are how area, power and edge are shared out over the components, and how much of
+the package the chip takes. All chips of a request are generated at once, as arrays; each is then
+timed with all its products in one search over tilings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crosstack.chip.budget import Budget
+from crosstack.chip.generated import GeneratedChip, chip_at, generate
+from crosstack.chip.generator import GeneratedChips, generate_chips
+from crosstack.chip.generator_checks import checks_of
+from crosstack.chip.hierarchy import ChipHierarchy
+from crosstack.chip.roofline import RooflineTimes
+from crosstack.chip.template import ChipTemplate
+from crosstack.errors import InfeasibleError, InputError, Problem, require
+from crosstack.evaluate.cluster import Cluster
+from crosstack.evaluate.predict import Prediction, Step, predict
+from crosstack.evaluate.prediction_rules import PredictionRules
+from crosstack.explore.search import Value
+from crosstack.explore.simplex import Group, SimplexSpace
+from crosstack.mapping.strategy import Strategy
+
+__all__ = ["AreaRange", "Design", "DesignProblem", "Metric", "Metrics"]
+
+Floats = NDArray[np.float64]
+CLASSES = ("area", "power", "edge")
+UNUSED = "unused"
+CHIP_AREA, TAKEN, LEFT = "chip area", "taken", "left"
+
+
+class Metric(StrEnum):
+    """What can be minimised or limited: time of a step, energy of a step, power, area of a chip.
+
+    ``power`` [W] is what all chips draw, ``energy`` [J] that times ``time`` [s]; ``area`` [m^2] is
+    that of one chip; ``energy_delay`` [J s].
+    """
+
+    TIME = "time"
+    ENERGY = "energy"
+    ENERGY_DELAY = "energy_delay"
+    POWER = "power"
+    AREA = "area"
+
+    @property
+    def unit(self) -> str:
+        """Of its values."""
+        units = {"time": "s", "energy": "J", "energy_delay": "J s", "power": "W", "area": "m^2"}
+        return units[self.value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """What a design comes to: ``time`` [s], ``power`` [W] of all chips, chip ``area`` [m^2]."""
+
+    time: float
+    power: float
+    area: float
+
+    def value(self, measure: Metric) -> float:
+        """Return one of them, or what follows from them."""
+        if measure is Metric.ENERGY:
+            return self.power * self.time
+        if measure is Metric.ENERGY_DELAY:
+            return self.power * self.time**2
+        return float(getattr(self, measure.value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AreaRange:
+    """The chip may take ``low`` to ``high`` of the package. [m^2]"""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        """Check that it is a range."""
+        require(
+            0 < self.low < self.high < math.inf, "chip_area", (self.low, self.high), "low < high"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """A chip, the step on a cluster of it, and what that comes to."""
+
+    chip: GeneratedChip
+    cluster: Cluster
+    prediction: Prediction
+    metrics: Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DesignProblem:
+    """What is given and what is free.
+
+    Parameters
+    ----------
+    template : ChipTemplate
+        What the chip is made of.
+    budget : Budget
+        Package area, power, and the shares to start from; those of ``held`` components stay.
+    workload : Step
+        What is timed.
+    strategy : Strategy
+        How it is spread over chips.
+    cluster : callable
+        The machine that chips of a kind make under the strategy.
+    rules : PredictionRules
+        How it is counted.
+    objective : Metric
+        What is minimised.
+    limits : mapping of Metric to float
+        What a design must not exceed.
+    chip_area : AreaRange or None
+        None: as in the budget.
+    held : tuple of str
+        Components whose shares are as in the budget.
+    """
+
+    template: ChipTemplate
+    budget: Budget
+    workload: Step
+    strategy: Strategy
+    cluster: Callable[[ChipHierarchy, Strategy], Cluster]
+    rules: PredictionRules
+    objective: Metric = Metric.TIME
+    limits: Mapping[Metric, float] = field(default_factory=dict)
+    chip_area: AreaRange | None = None
+    held: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check that there is one budget, and that every held component exists."""
+        require(self.budget.shape == (), "budget", "arrays", "single numbers")
+        unknown = [name for name in self.held if name not in self.template.components]
+        if unknown:
+            allowed = ", ".join(self.template.components)
+            raise InputError(Problem("held", f"no component {unknown[0]!r}; allowed: {allowed}."))
+
+    # ------------------------------------------------------------ the space
+
+    def shares(self, kind: str) -> dict[str, float]:
+        """Shares of ``area``, ``power`` or ``edge`` in the budget. [1]"""
+        b = self.budget
+        parts, whole = {
+            "area": (b.areas, b.chip_area),
+            "power": (b.powers, b.power),
+            "edge": (b.edges, 1.0),
+        }[kind]
+        return {name: float(np.asarray(p)) / float(np.asarray(whole)) for name, p in parts.items()}
+
+    def free(self, kind: str) -> tuple[str, ...]:
+        """Components that share out what is not held; one that has nothing gets nothing."""
+        shares = self.shares(kind)
+        names = [n for n in self.template.components if n not in self.held and shares.get(n, 0) > 0]
+        if self.objective is not Metric.TIME and kind != "edge":
+            names.append(UNUSED)  # a smaller or slower chip may be the better one
+        return tuple(names)
+
+    def _left(self, kind: str) -> float:
+        return 1.0 - sum(s for name, s in self.shares(kind).items() if name in self.held)
+
+    @property
+    def space(self) -> SimplexSpace:
+        """Everything that is free."""
+        groups = []
+        for kind in CLASSES:
+            parts = self.free(kind)
+            left = self._left(kind)
+            if len(parts) > 1 and left > 0:
+                groups.append(Group(name=kind, parts=parts, total=left))
+        if self.chip_area is not None:
+            groups.append(Group(name=CHIP_AREA, parts=(TAKEN, LEFT)))
+        if not groups:
+            raise InputError(Problem("held", "nothing is free; hold fewer components."))
+        return SimplexSpace(groups=tuple(groups))
+
+    @property
+    def start(self) -> Floats:
+        """The point of the budget itself, its free shares scaled up to all that is left."""
+        space, point = self.space, []
+        for group in space.groups:
+            if group.name == CHIP_AREA:
+                assert self.chip_area is not None
+                low, high = self.chip_area.low, self.chip_area.high
+                taken = (float(np.asarray(self.budget.chip_area)) - low) / (high - low)
+                taken = min(max(taken, 0.01), 0.99)
+                point += [taken, 1 - taken]
+                continue
+            shares = self.shares(group.name)
+            known = [shares[name] for name in group.parts if name != UNUSED]
+            # Of what is not used, start with a little: nothing would have no logarithm.
+            point += known + [0.1 * sum(known)] * (UNUSED in group.parts)
+        return space.project(np.array(point))
+
+    @property
+    def centre(self) -> Floats:
+        """The point where every part of a group has the same share."""
+        return self.space.project(np.ones(self.space.n_shares))
+
+    def budgets(self, points: Floats) -> Budget:
+        """Return the budgets of many points as one with arrays, an entry a point."""
+        space, b = self.space, self.budget
+        count = len(points)
+        area = np.full(count, float(np.asarray(b.chip_area)))
+        taken: dict[str, dict[str, Floats]] = {kind: {} for kind in CLASSES}
+        for kind in CLASSES:
+            for name, share in self.shares(kind).items():
+                taken[kind][name] = np.full(count, share)
+            only = [name for name in self.free(kind) if name != UNUSED]
+            if len(self.free(kind)) == 1 and only:
+                taken[kind][only[0]] = np.full(count, self._left(kind))
+        for group, part in zip(space.groups, space.slices, strict=True):
+            if group.name == CHIP_AREA:
+                assert self.chip_area is not None
+                low, high = self.chip_area.low, self.chip_area.high
+                area = low + (high - low) * points[:, part.start]
+                continue
+            for name, share in zip(group.parts, points[:, part].T, strict=True):
+                if name != UNUSED:
+                    taken[group.name][name] = share
+        return Budget(
+            package_area=b.package_area,
+            chip_area=area,
+            power=b.power,
+            areas={name: share * area for name, share in taken["area"].items()},
+            powers={name: share * np.asarray(b.power) for name, share in taken["power"].items()},
+            edges=taken["edge"],
+        )
+
+    # ------------------------------------------------------------ values
+
+    def __call__(self, points: Floats, *, probes: bool = False) -> list[Value]:
+        """Return the value of every point; nothing is raised for what is no design."""
+        rules = self.rules.chip
+        chips = generate_chips(self.template, self.budgets(points), rules)
+        checks = [] if probes else checks_of(chips)
+        # The checks are made here for all points at once, not again for each.
+        plain = replace(
+            chips, rules=replace(rules, checks_budgets=False, refuses_over_maximum=False)
+        )
+        values = []
+        for i in range(len(points)):
+            wrong = [check for check in checks if not check.holds[i]]
+            if wrong:
+                demand, limit = wrong[0].demand[i], wrong[0].limit[i]
+                excess = float(demand / limit - 1) if limit > 0 else math.inf
+                reason = f"{wrong[0].resource} of {wrong[0].where}"
+                values.append(Value(excess=excess, reason=reason))
+                continue
+            values.append(self._value(plain, i))
+        return values
+
+    def _value(self, chips: GeneratedChips, i: int) -> Value:
+        try:
+            design = self._design(chip_at(chips, (i,)))
+        except InfeasibleError as error:
+            excess = error.demand / error.limit - 1 if error.limit > 0 else math.inf
+            return Value(excess=excess, reason=error.resource)
+        except InputError as error:
+            return Value(excess=math.inf, reason=str(error.problems[0]))
+        over = [
+            (design.metrics.value(m) / limit - 1, f"{m} above {limit:g} {m.unit}")
+            for m, limit in self.limits.items()
+            if design.metrics.value(m) > limit
+        ]
+        if over:
+            return Value(excess=max(over)[0], reason=max(over)[1])
+        return Value(objective=design.metrics.value(self.objective))
+
+    def given(self) -> Design:
+        """Return the design of the budget as it is given, whatever it leaves unused.
+
+        Raises
+        ------
+        InfeasibleError, InputError
+            As `design`.
+        """
+        return self._design(generate(self.template, self.budget, self.rules.chip))
+
+    def design(self, point: Sequence[float] | Floats) -> Design:
+        """Return the design at one point.
+
+        Raises
+        ------
+        InfeasibleError
+            If no chip comes out of it, or the step does not fit.
+        InputError
+            If the strategy cannot split the workload, or a link is missing.
+        """
+        chips = generate_chips(self.template, self.budgets(np.array([point])), self.rules.chip)
+        return self._design(chip_at(chips, (0,)))
+
+    def _design(self, chip: GeneratedChip) -> Design:
+        cluster = self.cluster(chip.hierarchy, self.strategy)
+        times = RooflineTimes(chip.hierarchy, self.rules.kernels)
+        found = predict(self.workload, self.strategy, cluster, times, self.rules.step)
+        power = sum(part.power for part in chip.components) * self.strategy.n_chips
+        metrics = Metrics(time=found.time, power=power, area=chip.area)
+        return Design(chip=chip, cluster=cluster, prediction=found, metrics=metrics)

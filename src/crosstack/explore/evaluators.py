@@ -1,0 +1,255 @@
+"""What can be done with a point: the shape of an evaluator, and those that come with crosstack.
+
+A study names one; another is any picklable object with the methods of `Evaluator`, given to
+`crosstack.sweep`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crosstack.errors import CrosstackError, InfeasibleError, InputError, Problem, nearest
+from crosstack.explore.axes import Assignment
+
+if TYPE_CHECKING:
+    from crosstack.explore.study import Goal
+
+__all__ = [
+    "EVALUATORS",
+    "ArrayEvaluator",
+    "Base",
+    "Column",
+    "Evaluator",
+    "Many",
+    "Outcome",
+    "Terms",
+    "answered",
+    "assignments_as_text",
+    "check_options",
+    "known_options",
+    "one_by_one",
+    "sorted_out",
+    "split_options",
+]
+
+Terms: TypeAlias = "dict[str, float | str | None]"
+Arrays: TypeAlias = "Mapping[str, NDArray[np.float64]]"
+OPTIONS = "options."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """The problem that a study varies: the text of a file, and options of the evaluator."""
+
+    text: str
+    source: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A term of the answer; ``unit`` is SI, None for text."""
+
+    name: str
+    unit: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one point: ``status`` says how sure it is, ``reason`` why there is no more.
+
+    ``status`` is one of `crosstack.mapping.mapping.Status`, or ``invalid`` (the point contradicts
+    itself), ``timeout`` (stopped from outside) or ``failed`` (a bug, or a process that died).
+    """
+
+    status: str
+    reason: str | None = None
+    terms: Terms = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Many:
+    """What came of many points: arrays of one length; a term of a point without one is NaN."""
+
+    status: NDArray[np.str_]
+    reason: NDArray[np.object_]
+    terms: Mapping[str, NDArray[np.float64]]
+
+
+class Evaluator(Protocol):
+    """Answers one point at a time."""
+
+    @property
+    def name(self) -> str:
+        """What a study file calls it."""
+
+    @property
+    def objectives(self) -> tuple[tuple[str, Goal], ...]:
+        """Columns that tell good points, where the study names none."""
+
+    def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """Return the study's options, checked, with what they name read from ``folder``."""
+
+    def columns(self, base: Base) -> tuple[Column, ...]:
+        """Return the terms it gives."""
+
+    def tree(self, base: Base) -> Any:
+        """Return the base as nested mappings and lists, for paths and keys."""
+
+    def check(self, base: Base, assignments: Sequence[Assignment]) -> None:
+        """Raise `InputError` if an assignment leads nowhere, whatever its value."""
+
+    def run(self, base: Base, assignments: Sequence[Assignment], keep: Sequence[str]) -> Outcome:
+        """Answer the base with fields changed; errors of crosstack are the caller's to note."""
+
+
+class ArrayEvaluator(Evaluator, Protocol):
+    """Answers points that differ in numbers alone all at once."""
+
+    def array_fields(self, base: Base, fields: Sequence[str]) -> Mapping[str, str]:
+        """Return those of ``fields`` whose numbers may be arrays, with their units.
+
+        The others are what each group of points has in common.
+        """
+
+    def run_many(self, base: Base, assignments: Sequence[Assignment], arrays: Arrays) -> Many:
+        """Answer the base with fields changed, once for each entry of the arrays.
+
+        An error of crosstack's is one of all points: what is wrong with one is its status.
+        """
+
+
+def assignments_as_text(assignments: Sequence[Assignment]) -> list[str]:
+    """Return assignments as ``--set`` takes them; JSON is YAML."""
+    import json
+
+    return [f"{path}={json.dumps(value)}" for path, value in assignments]
+
+
+def split_options(
+    base: Base, assignments: Sequence[Assignment]
+) -> tuple[list[Assignment], dict[str, Any]]:
+    """Return what changes the base itself, and the options with what the others change."""
+    fields = [(path, value) for path, value in assignments if not path.startswith(OPTIONS)]
+    changed = {
+        path.removeprefix(OPTIONS): value for path, value in assignments if path.startswith(OPTIONS)
+    }
+    return fields, {**base.options, **changed}
+
+
+def known_options(given: Mapping[str, Any], allowed: Sequence[str]) -> None:
+    """Raise `InputError` for an option that an evaluator does not have."""
+    problems = []
+    for name in given:
+        if name not in allowed:
+            close = nearest(name, allowed, 1)
+            hint = f' Did you mean "{close[0]}"?' if close else ""
+            message = f"no such option.{hint} Allowed: {', '.join(allowed) or 'none'}."
+            problems.append(Problem(f"options.{name}", message))
+    if problems:
+        raise InputError(problems)
+
+
+def check_options(assignments: Sequence[Assignment], allowed: Sequence[str]) -> None:
+    """Raise `InputError` for an assignment to an option that is none."""
+    given = {path.removeprefix(OPTIONS): v for path, v in assignments if path.startswith(OPTIONS)}
+    known_options(given, allowed)
+
+
+def answered(
+    evaluator: Evaluator, base: Base, assignments: Sequence[Assignment], keep: Sequence[str]
+) -> Outcome:
+    """Return what comes of a point, an error of crosstack's included."""
+    try:
+        return evaluator.run(base, assignments, keep)
+    except InfeasibleError as error:
+        return Outcome(status="infeasible", reason=str(error))
+    except CrosstackError as error:
+        return Outcome(status="invalid", reason="; ".join(str(error).splitlines()))
+
+
+def sorted_out(
+    evaluator: ArrayEvaluator,
+    base: Base,
+    assignments: Sequence[Assignment],
+    arrays: Arrays,
+    good: NDArray[np.bool_],
+) -> Many:
+    """Answer ``good`` points as arrays and the others, which are invalid somehow, one by one."""
+    if good.all():
+        return evaluator.run_many(base, assignments, arrays)
+    bad = one_by_one(evaluator, base, assignments, {f: a[~good] for f, a in arrays.items()})
+    if not good.any():
+        return bad
+    fine = evaluator.run_many(base, assignments, {f: a[good] for f, a in arrays.items()})
+    status = np.empty(len(good), dtype="U16")
+    status[good], status[~good] = fine.status, bad.status
+    reason = np.empty(len(good), dtype=object)
+    reason[good], reason[~good] = fine.reason, bad.reason
+    terms = {name: np.empty(len(good)) for name in fine.terms}
+    for name, values in terms.items():
+        values[good], values[~good] = fine.terms[name], bad.terms[name]
+    return Many(status=status, reason=reason, terms=terms)
+
+
+def one_by_one(
+    evaluator: Evaluator, base: Base, assignments: Sequence[Assignment], arrays: Arrays
+) -> Many:
+    """Answer many points as `ArrayEvaluator.run_many`, one after the other."""
+    count = max((len(numbers) for numbers in arrays.values()), default=1)
+    found = []
+    for i in range(count):
+        numbers = [(path, float(values[i])) for path, values in arrays.items()]
+        found.append(answered(evaluator, base, [*assignments, *numbers], ()))
+    return Many(
+        status=np.array([item.status for item in found]),
+        reason=np.array([item.reason for item in found], dtype=object),
+        terms={
+            column.name: np.array([item.terms.get(column.name) for item in found], dtype=float)
+            for column in evaluator.columns(base)
+            if column.unit is not None
+        },
+    )
+
+
+class _Registry(Mapping[str, Any]):
+    """The evaluators by name, each made when it is asked for."""
+
+    names = ("map", "mapping", "predict", "chip")
+
+    @staticmethod
+    @cache
+    def _make(name: str) -> Any:
+        if name in ("map", "mapping"):
+            from crosstack.explore.mapped import GivenMapping, Mapped
+
+            return Mapped() if name == "map" else GivenMapping()
+        if name == "predict":
+            from crosstack.explore.predicted import Predicted
+
+            return Predicted()
+        from crosstack.explore.chips import Chips
+
+        return Chips()
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.names:
+            raise KeyError(name)
+        return self._make(name)
+
+    def __iter__(self) -> Any:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+EVALUATORS: Mapping[str, Any] = _Registry()
+"""By the name that a study file gives."""

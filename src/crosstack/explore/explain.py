@@ -1,0 +1,291 @@
+"""What bounds an answer, and what each resource of the machine is worth.
+
+Every resource is made a little more and a little less, one at a time, and the task is mapped anew:
+the optimum moves with the machine, so a difference is what an owner would see, not what a mapping
+that stays put would lose. The proved optimum is a minimum over mappings, so its two one-sided
+elasticities may differ; both are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from crosstack.errors import InfeasibleError, InputError, LimitError, require
+from crosstack.evaluate.answer import Answer, given_answer, optimise
+from crosstack.mapping.mapping import Status, Task
+from crosstack.model.rules import ModelRules
+from crosstack.system.system import System
+
+__all__ = ["Effect", "Explanation", "Resource", "explain", "resources_of"]
+
+STEP = 0.1
+ADDED_LATENCY = 1e-6  # what a latency of 0 is compared with [s]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """A number of the machine: its ``path`` in the task, what it is called, ``value`` in ``unit``.
+
+    ``scaled`` returns the machine with another value. ``cost`` says that less is better.
+    """
+
+    path: str
+    name: str
+    value: float
+    unit: str
+    scaled: Callable[[System, float], System]
+    cost: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """A resource, and the answers with a little ``less`` and a little ``more`` of it.
+
+    A time or price is None where nothing fits, or no answer came before the limit. [s], [USD]
+    ``proved`` says whether both answers were optimal.
+    """
+
+    resource: Resource
+    less: float
+    more: float
+    time: float
+    time_less: float | None
+    time_more: float | None
+    price_less: float | None
+    price_more: float | None
+    price: float
+    proved: bool
+    reason: str = ""
+
+    @property
+    def elasticity(self) -> float:
+        """Percent of time for a percent of the resource, between less and more; see `one_sided`.
+
+        0 where neither side has an answer; that of one side where the other has none. [1]
+        """
+        return _slope(self.less, self.more, self.time_less, self.time_more, self)
+
+    @property
+    def price_elasticity(self) -> float:
+        """Percent of the system's price for a percent of the resource. [1]"""
+        if self.price <= 0:
+            return 0.0
+        base = replace(self, time=self.price)
+        return _slope(self.less, self.more, self.price_less, self.price_more, base)
+
+    @property
+    def one_sided(self) -> tuple[float | None, float | None]:
+        """Relative change of time with less and with more of the resource; None: nothing fits."""
+        return (
+            None if self.time_less is None else self.time_less / self.time - 1,
+            None if self.time_more is None else self.time_more / self.time - 1,
+        )
+
+    @property
+    def time_per_unit(self) -> float | None:
+        """Time that one more unit costs, or saves if below 0. [s/unit]"""
+        if self.time_more is None or self.more == self.resource.value:
+            return None
+        return (self.time_more - self.time) / (self.more - self.resource.value)
+
+
+def _slope(less: float, more: float, low: float | None, high: float | None, e: Effect) -> float:
+    """Return d ln y / d ln x between the outermost answers there are."""
+    x, y = e.resource.value, e.time
+    left = (x, y) if low is None else (less, low)
+    right = (x, y) if high is None else (more, high)
+    if left[0] <= 0 or left[0] == right[0]:
+        return 0.0
+    return math.log(right[1] / left[1]) / math.log(right[0] / left[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """The answer, the effect of every resource, the strongest first, and what that says."""
+
+    answer: Answer
+    step: float
+    effects: tuple[Effect, ...]
+
+    @property
+    def bound_by(self) -> dict[str, float]:
+        """Share of the partitions' time that compute, memory and network bound. [1]"""
+        partitions = self.answer.evaluation.partitions
+        total = math.fsum(p.time for p in partitions)
+        shares: dict[str, float] = {}
+        for p in partitions:
+            if total > 0:
+                shares[p.bound_by] = shares.get(p.bound_by, 0.0) + p.time / total
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def resources_of(system: System) -> tuple[Resource, ...]:
+    """Return every number of a machine that a time or a price may depend on."""
+    return tuple(_resources(system))
+
+
+def _resources(system: System) -> Iterator[Resource]:
+    chip, memory, prices = system.chip, system.memory, system.prices
+
+    def of_chip(field: str) -> Callable[[System, float], System]:
+        return lambda s, v: replace(s, chip=replace(s.chip, **{field: v}))  # type: ignore[arg-type]
+
+    def of_memory(field: str) -> Callable[[System, float], System]:
+        return lambda s, v: replace(s, memory=replace(s.memory, **{field: v}))  # type: ignore[arg-type]
+
+    def of_prices(field: str) -> Callable[[System, float], System]:
+        return lambda s, v: replace(s, prices=replace(s.prices, **{field: v}))
+
+    def of_link(i: int, field: str) -> Callable[[System, float], System]:
+        def scaled(s: System, v: float) -> System:
+            changed = replace(s.network[i], **{field: v})  # type: ignore[arg-type]
+            return replace(s, network=(*s.network[:i], changed, *s.network[i + 1 :]))
+
+        return scaled
+
+    yield Resource(path="system.chip.frequency", name="clock", value=chip.frequency, unit="Hz",
+                   scaled=of_chip("frequency"))  # fmt: skip
+    field = "sram_capacity" if chip.memory_unit_capacity is None else "memory_unit_capacity"
+    yield Resource(path=f"system.chip.{field}", name="SRAM", value=getattr(chip, field), unit="B",
+                   scaled=of_chip(field))  # fmt: skip
+    for field, name, unit in (
+        ("bandwidth", "memory bandwidth", "B/s"),
+        ("capacity", "memory capacity", "B"),
+        ("second_bandwidth", "second memory's bandwidth", "B/s"),
+        ("second_capacity", "second memory's capacity", "B"),
+    ):
+        value = getattr(memory, field)
+        if value is not None:
+            yield Resource(path=f"system.memory.{field}", name=name, value=value, unit=unit,
+                           scaled=of_memory(field))  # fmt: skip
+    for i, dimension in enumerate(system.network):
+        if dimension.size == 1:
+            continue
+        for field, name, unit, cost in (
+            ("bandwidth", f"bandwidth of dimension {i}", "B/s", False),
+            ("latency", f"latency of dimension {i}", "s", True),
+        ):
+            yield Resource(path=f"system.network[{i}].{field}", name=name,
+                           value=getattr(dimension, field), unit=unit, cost=cost,
+                           scaled=of_link(i, field))  # fmt: skip
+    yield Resource(path="system.chip.price", name="price of a chip", value=chip.price, unit="USD",
+                   scaled=of_chip("price"), cost=True)  # fmt: skip
+    for field, name in (
+        ("link", "price of links"),
+        ("switch", "price of switches"),
+        ("memory", "price of memory"),
+    ):
+        yield Resource(path=f"system.prices.{field}", name=name, value=getattr(prices, field),
+                       unit="USD/(B/s)", scaled=of_prices(field), cost=True)  # fmt: skip
+
+
+def explain(
+    task: Task,
+    *,
+    rules: ModelRules | str | None = None,
+    step: float = STEP,
+    time_limit: float = math.inf,
+    gap: float = 0.0,
+    jobs: int = 1,
+    progress: Callable[[str], None] | None = None,
+) -> Explanation:
+    """Map a task, then again with a little less and a little more of every resource.
+
+    Parameters
+    ----------
+    task : Task
+        What `crosstack.load` returns.
+    rules, gap, jobs
+        As of `crosstack.optimise`.
+    step : float
+        More is ``1 + step`` times, less ``1 - step`` times. [1]
+    time_limit : float
+        Of each search. [s]
+    progress : callable or None
+        Told what is searched next.
+
+    Raises
+    ------
+    InputError
+        If ``step`` is out of range, or the task contradicts itself.
+    InfeasibleError
+        If the task itself fits nowhere.
+    """
+    require(0 < step < 1, "step", step, "above 0, below 1, such as 0.1 for ten percent")
+
+    def mapped(system: System) -> Answer:
+        changed = replace(task, system=system)
+        return optimise(changed, rules=rules, time_limit=time_limit, gap=gap, jobs=jobs)
+
+    def said(words: str) -> None:
+        if progress is not None:
+            progress(words)
+
+    said("the task as it is")
+    answer = mapped(task.system)
+    # With a second memory behind the first, more of the first may change what is used of both.
+    alone = not task.system.memory.has_second and answer.certificate.status is Status.OPTIMAL
+    effects = []
+    for resource in resources_of(task.system):
+        if resource.value == 0 and resource.unit != "s":
+            continue  # no share of nothing: a price that is not given
+        less, more = resource.value * (1 - step), resource.value * (1 + step)
+        if resource.value == 0:
+            more = ADDED_LATENCY
+        found: list[Answer | None] = []
+        reason = ""
+        for value in (less, more):
+            if value == resource.value:
+                found.append(answer)
+                continue
+            system = resource.scaled(task.system, value)
+            worse = (value < resource.value) is not resource.cost
+            kept = _kept(answer, system) if "USD" in resource.unit or (worse and alone) else None
+            # A price changes no mapping. And the optimum of a worse machine is no better than this
+            # one's, so a mapping that is as fast on both stays the best.
+            if kept is not None and kept.evaluation.time <= answer.evaluation.time * (1 + 1e-12):
+                found.append(replace(kept, certificate=answer.certificate))
+                continue
+            said(f"{resource.name}: {value:.4g} {resource.unit}")
+            try:
+                found.append(mapped(system))
+            except (InfeasibleError, LimitError) as error:
+                found.append(None)
+                reason = str(error)
+        effects.append(_effect(answer, resource, (less, more), (found[0], found[1]), reason))
+    effects.sort(key=lambda e: (-abs(e.elasticity), -abs(e.price_elasticity), e.resource.path))
+    return Explanation(answer=answer, step=step, effects=tuple(effects))
+
+
+def _kept(answer: Answer, system: System) -> Answer | None:
+    """Return the same mapping on another machine; None where it does not fit there."""
+    try:
+        return given_answer(replace(answer.task, system=system), answer.mapping, answer.rules)
+    except (InfeasibleError, InputError):
+        return None
+
+
+def _effect(
+    answer: Answer,
+    resource: Resource,
+    values: tuple[float, float],
+    found: tuple[Answer | None, Answer | None],
+    reason: str,
+) -> Effect:
+    less, more = found
+    answers = [a for a in (answer, less, more) if a is not None]
+    return Effect(
+        resource=resource,
+        less=values[0],
+        more=values[1],
+        time=answer.evaluation.time,
+        time_less=None if less is None else less.evaluation.time,
+        time_more=None if more is None else more.evaluation.time,
+        price=answer.evaluation.price.total,
+        price_less=None if less is None else less.evaluation.price.total,
+        price_more=None if more is None else more.evaluation.price.total,
+        proved=all(a.certificate.status is Status.OPTIMAL for a in answers),
+        reason=reason,
+    )

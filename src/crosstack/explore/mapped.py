@@ -1,0 +1,268 @@
+"""Points that are mapped, with a proof, or priced under a mapping that is given."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crosstack.errors import InputError, LimitError, Problem
+from crosstack.evaluate.answer import Answer, given_answer, mapping_from_dict, optimise
+from crosstack.evaluate.machines import (
+    Machines,
+    can_be_arrays,
+    in_range,
+    machine_fields,
+    machine_times,
+)
+from crosstack.explore.axes import Assignment
+from crosstack.explore.evaluators import (
+    Arrays,
+    Base,
+    Column,
+    Many,
+    Outcome,
+    Terms,
+    assignments_as_text,
+    check_options,
+    known_options,
+    one_by_one,
+    sorted_out,
+    split_options,
+)
+from crosstack.explore.flat import term_at
+from crosstack.io.files import read_text
+from crosstack.io.load import task_in
+from crosstack.io.native import override
+from crosstack.io.study_file import Goal
+from crosstack.io.yaml_tree import parse_yaml
+from crosstack.mapping.mapping import Task
+from crosstack.system.system import Parallelism
+
+__all__ = ["GivenMapping", "Mapped"]
+
+UNITS: dict[str, str | None] = {
+    "time": "s",
+    "latency": "s",
+    "throughput": "1/s",
+    "utilization": "1",
+    "work": "FLOP",
+    "n_chips": "1",
+    "price": "USD",
+    "power": "W",
+    "energy": "J",
+    "cost_efficiency": "FLOP/s/USD",
+    "power_efficiency": "FLOP/J",
+    "compute_time": "s",
+    "memory_time": "s",
+    "network_time": "s",
+    "stage_transfer_time": "s",
+    "bubble_factor": "1",
+    "memory_used": "B",
+    "memory_capacity": "B",
+}
+"""Terms that a mapping and a machine have, and their units. ``energy`` is that of one iteration
+with everything running; the three times of partitions are sums over one layer of one sequence."""
+
+DECISIONS: dict[str, str | None] = {
+    "tensor": "1",
+    "pipeline": "1",
+    "data": "1",
+    "microbatch_size": "1",
+    "n_tiles": "1",
+    "n_partitions": "1",
+    "bound": "s",
+    "gap": "1",
+}
+NATIVE = (".yaml", ".yml")
+
+
+@lru_cache(maxsize=8)
+def _tree(base_text: str, source: str) -> Any:
+    """Return a native file as a tree; other formats as their text, which no path leads into."""
+    return parse_yaml(base_text) if Path(source).suffix.lower() in NATIVE else base_text
+
+
+def _task(base: Base, assignments: Sequence[Assignment]) -> tuple[Task, dict[str, Any]]:
+    fields, options = split_options(base, assignments)
+    return task_in(base.text, base.source, assignments_as_text(fields)), options
+
+
+def _check(base: Base, assignments: Sequence[Assignment], allowed: Sequence[str]) -> None:
+    check_options(assignments, allowed)
+    tree = _tree(base.text, base.source)
+    fields, _ = split_options(base, assignments)
+    if isinstance(tree, dict):
+        override(tree, assignments_as_text(fields))
+
+
+def _common(answer: Answer) -> Terms:
+    e = answer.evaluation
+    price, power = e.price.total, e.power.total
+    rate = e.work / e.time
+    return {
+        "time": e.time,
+        "latency": e.latency,
+        "throughput": e.throughput,
+        "utilization": e.utilization,
+        "work": e.work,
+        "n_chips": float(answer.task.system.n_chips),
+        "price": price,
+        "power": power,
+        "energy": power * e.time,
+        "cost_efficiency": rate / price if price else None,
+        "power_efficiency": rate / power if power else None,
+        "compute_time": math.fsum(p.compute_time for p in e.partitions),
+        "memory_time": math.fsum(p.memory_time for p in e.partitions),
+        "network_time": math.fsum(p.network_time for p in e.partitions),
+        "stage_transfer_time": e.stage_transfer_time,
+        "bubble_factor": e.bubble_factor,
+        "memory_used": e.memory_used,
+        "memory_capacity": e.memory_capacity,
+    }
+
+
+def _decisions(answer: Answer) -> Terms:
+    m, c = answer.mapping, answer.certificate
+    return {
+        "tensor": float(m.degree(Parallelism.TENSOR)),
+        "pipeline": float(m.degree(Parallelism.PIPELINE)),
+        "data": float(m.degree(Parallelism.DATA)),
+        "microbatch_size": float(m.microbatch_size),
+        "n_tiles": float(m.n_tiles),
+        "n_partitions": float(len(answer.evaluation.partitions)),
+        "bound": c.bound,
+        "gap": c.gap,
+    }
+
+
+def _kept(answer: Answer, keep: Sequence[str]) -> Terms:
+    if not keep:
+        return {}
+    whole = answer.to_dict()
+    return {path: term_at(whole, path) for path in keep}
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """``map``: the fastest mapping of every point, with its certificate."""
+
+    name: str = "map"
+    objectives: tuple[tuple[str, Goal], ...] = (("time", Goal.MINIMUM),)
+    allowed: tuple[str, ...] = ("rules", "time_limit", "gap")
+
+    def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """Return the options: ``rules``, ``time_limit`` [s] and ``gap`` [1] of every search."""
+        known_options(given, self.allowed)
+        for name in ("time_limit", "gap"):
+            value = given.get(name)
+            good = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+            if value is not None and not good:
+                message = f"got {value!r}; allowed: a number, at least 0."
+                raise InputError(Problem(f"options.{name}", message))
+        return given
+
+    def columns(self, base: Base) -> tuple[Column, ...]:
+        """Return the terms of an answer."""
+        return tuple(Column(name=n, unit=u) for n, u in (UNITS | DECISIONS).items())
+
+    def tree(self, base: Base) -> Any:
+        """Return the task's file."""
+        return _tree(base.text, base.source)
+
+    def check(self, base: Base, assignments: Sequence[Assignment]) -> None:
+        """Raise `InputError` if a path leads nowhere."""
+        _check(base, assignments, self.allowed)
+
+    def run(self, base: Base, assignments: Sequence[Assignment], keep: Sequence[str]) -> Outcome:
+        """Map one point."""
+        task, options = _task(base, assignments)
+        limit, gap = options.get("time_limit"), options.get("gap", 0.0)
+        try:
+            answer = optimise(
+                task,
+                rules=options.get("rules"),
+                time_limit=math.inf if limit is None else limit,
+                gap=gap,
+            )
+        except LimitError as error:
+            return Outcome(status="limit", reason=str(error))
+        status = answer.certificate.status.value
+        return Outcome(
+            status=status, terms=_common(answer) | _decisions(answer) | _kept(answer, keep)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GivenMapping:
+    """``mapping``: every point under one mapping; points that differ in numbers all at once."""
+
+    name: str = "mapping"
+    objectives: tuple[tuple[str, Goal], ...] = (("time", Goal.MINIMUM),)
+    allowed: tuple[str, ...] = ("rules", "mapping")
+
+    def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """Return the options: ``mapping``, a result saved with ``--json``, and ``rules``."""
+        known_options(given, self.allowed)
+        name = given.get("mapping")
+        if not isinstance(name, str):
+            message = "required: a result saved with crosstack map --json."
+            raise InputError(Problem("options.mapping", message))
+        if name.lstrip().startswith("{"):
+            return given
+        try:
+            data = json.loads(read_text(folder / name))
+        except ValueError as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(Problem("options.mapping", f"{name} is not JSON: {error}.")) from None
+        # What is priced, and under which rules, is read; times and the version are not.
+        kept = {k: data.get(k) for k in ("network", "microbatch_size", "n_tiles", "kernels")}
+        rules = given.get("rules", data.get("rules"))
+        return {"mapping": json.dumps(kept)} | ({} if rules is None else {"rules": rules})
+
+    def columns(self, base: Base) -> tuple[Column, ...]:
+        """Return the terms of an evaluation."""
+        return tuple(Column(name=n, unit=u) for n, u in UNITS.items())
+
+    def tree(self, base: Base) -> Any:
+        """Return the task's file."""
+        return _tree(base.text, base.source)
+
+    def check(self, base: Base, assignments: Sequence[Assignment]) -> None:
+        """Raise `InputError` if a path leads nowhere."""
+        _check(base, assignments, self.allowed)
+
+    def run(self, base: Base, assignments: Sequence[Assignment], keep: Sequence[str]) -> Outcome:
+        """Price one point."""
+        task, options = _task(base, assignments)
+        mapping = mapping_from_dict(json.loads(options["mapping"]), task)
+        answer = given_answer(task, mapping, options.get("rules"))
+        return Outcome(status="feasible", terms=_common(answer) | _kept(answer, keep))
+
+    def array_fields(self, base: Base, fields: Sequence[str]) -> dict[str, str]:
+        """Return the numbers of the machine that the formulas take as arrays."""
+        return machine_fields(fields)
+
+    def run_many(self, base: Base, assignments: Sequence[Assignment], arrays: Arrays) -> Many:
+        """Price many machines at once."""
+        good = in_range(arrays)
+        if not good.all():
+            return sorted_out(self, base, assignments, arrays, good)
+        task, options = _task(base, assignments)
+        mapping = mapping_from_dict(json.loads(options["mapping"]), task)
+        if not can_be_arrays(task, mapping):
+            return one_by_one(self, base, assignments, arrays)
+        machines = Machines.of(task.system, arrays)
+        found = machine_times(task, mapping, options.get("rules"), machines)
+        return Many(
+            status=np.where(found.fits, "feasible", "infeasible"),
+            reason=np.array([None, found.reason], dtype=object)[(~found.fits).astype(int)],
+            terms=found.terms,
+        )

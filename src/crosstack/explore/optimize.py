@@ -1,0 +1,289 @@
+"""A file for ``crosstack optimize`` as choices to search: technologies times strategies."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from crosstack.chip.hierarchy import ChipHierarchy
+from crosstack.errors import InputError, Problem, nearest
+from crosstack.evaluate.cluster import Cluster, nested_cluster
+from crosstack.evaluate.predict import Step
+from crosstack.evaluate.prediction_rules import prediction_rules_named
+from crosstack.explore.cooptimise import Choice, ChoiceProgress, CoResult, co_optimise
+from crosstack.explore.design import AreaRange, DesignProblem, Metric
+from crosstack.explore.history import HistoryFile
+from crosstack.explore.methods import method_named
+from crosstack.io import deepflow
+from crosstack.io.chip_file import ChipDescription, read_chip
+from crosstack.io.deepflow.steps import cluster_of, strategy_of, workload_of
+from crosstack.io.files import in_file, read_text
+from crosstack.io.native.problems import collecting
+from crosstack.io.optimize_file import OptimizeFile, optimize_file
+from crosstack.io.technology import TechnologyLibrary
+from crosstack.io.yaml_tree import parse_yaml
+from crosstack.mapping.strategy import Strategy, parse_strategy, strategies
+from crosstack.units import parse_quantity
+from crosstack.workload.lstm import LstmModel
+from crosstack.workload.named_steps import step_named
+from crosstack.workload.product import Product
+from crosstack.workload.transformer_training import TransformerTraining
+
+__all__ = ["Optimization", "nested_builder", "read_optimization"]
+
+MOST_CHOICES = 20_000
+Builder = Callable[[ChipHierarchy, Strategy], Cluster]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimization:
+    """What a file asks for.
+
+    ``files`` are the texts it stands on: a saved history belongs to them.
+    """
+
+    choices: tuple[Choice, ...]
+    workload: Step
+    objective: Metric
+    method: str
+    evaluations: int
+    searches: int
+    seed: int
+    files: tuple[str, ...]
+
+    def run(
+        self,
+        *,
+        history: Path | None = None,
+        progress: Callable[[ChoiceProgress], None] | None = None,
+    ) -> CoResult:
+        """Search; with ``history``, save there and go on from what is there."""
+        return co_optimise(
+            self.choices,
+            evaluations=self.evaluations,
+            searches=self.searches,
+            method=self.method,
+            seed=self.seed,
+            key=lambda choice: [*self.files, choice.name],
+            file=HistoryFile(history),
+            progress=progress,
+        )
+
+
+def read_optimization(
+    path: Path, overrides: Sequence[str] = (), library: TechnologyLibrary | None = None
+) -> Optimization:
+    """Return what a file for ``crosstack optimize`` asks for.
+
+    Raises
+    ------
+    InputError
+        With every problem found.
+    """
+    text = read_text(path)
+    file = optimize_file(text, str(path), overrides)
+    chip_path = path.parent / file.chip
+    chip_text = read_text(chip_path)
+    workload, model_text = _workload(file, path)
+    try:
+        problems: list[Problem] = []
+        with collecting(problems, ""):
+            rules = prediction_rules_named(file.rules)
+        with collecting(problems, "search"):
+            method_named(file.search.method)
+        with collecting(problems, ""):
+            objective = _metric("objective", file.objective)
+        limits = _limits(file, problems)
+        with collecting(problems, "chip_area"):
+            area = file.chip_area and AreaRange(low=file.chip_area.low, high=file.chip_area.high)
+        if problems:
+            raise InputError(problems)
+        machines = _machines(file, chip_text, str(chip_path), library)
+        choices = []
+        for labels, hardware in machines:
+            for strategy, builder, several in _strategies(file, hardware, workload):
+                held = set(file.hold)
+                if not several:  # one chip sends nothing
+                    held |= {n for n in ("intra", "inter") if n in hardware.template.components}
+                problem = DesignProblem(
+                    template=hardware.template,
+                    budget=hardware.budget,
+                    workload=workload,
+                    strategy=strategy,
+                    cluster=builder,
+                    rules=rules,
+                    objective=objective,
+                    limits=limits,
+                    chip_area=area or None,
+                    held=tuple(sorted(held)),
+                )
+                choices.append(
+                    Choice(labels=(*labels, ("strategy", str(strategy))), problem=problem)
+                )
+    except InputError as error:
+        raise in_file(error, str(path)) from None
+    return Optimization(
+        choices=tuple(choices),
+        workload=workload,
+        objective=objective,
+        method=file.search.method,
+        evaluations=file.search.evaluations,
+        searches=file.search.searches,
+        seed=file.search.seed,
+        files=(text, chip_text, model_text, *overrides),
+    )
+
+
+def _metric(field: str, name: str) -> Metric:
+    names = [metric.value for metric in Metric]
+    if name in names:
+        return Metric(name)
+    close = nearest(name, names, 1)
+    hint = f' Did you mean "{close[0]}"?' if close else ""
+    message = f'got "{name[:60]}"; allowed: {", ".join(names)}.{hint}'
+    raise InputError(Problem(field, message))
+
+
+def _limits(file: OptimizeFile, problems: list[Problem]) -> dict[Metric, float]:
+    found = {}
+    for name, value in file.limits.items():
+        with collecting(problems, ""):
+            metric = _metric(f"limits.{name}", name)
+            with collecting(problems, f"limits.{name}"):
+                limit = parse_quantity(value, metric.unit)
+                if not limit > 0:
+                    raise InputError(Problem("", f"got {value}; allowed: above 0 {metric.unit}."))
+                found[metric] = limit
+    return found
+
+
+def _workload(file: OptimizeFile, path: Path) -> tuple[Step, str]:
+    """Return what is timed, and the text of its file if it has one."""
+    name, text = file.model, ""
+    changes = {
+        field: getattr(file, field)
+        for field in ("batch", "sequence", "microbatches")
+        if getattr(file, field) is not None
+    }
+    try:
+        if name is None:
+            chip_path = path.parent / file.chip
+            text = read_text(chip_path)
+            held = None
+            if deepflow.looks_like(parse_yaml(text)):
+                held = deepflow.read_hardware(text, str(chip_path)).model
+            if held is None:
+                raise InputError(Problem("model", "required: the name of a model, or a file."))
+            step = workload_of(held)
+        elif Path(name).suffix.lower() in (".yaml", ".yml"):
+            model_path = path.parent / name
+            text = read_text(model_path)
+            step = workload_of(deepflow.read_model(text, str(model_path)))
+        else:
+            step = step_named(name)
+        if isinstance(step, Product) and changes:
+            raise InputError(Problem(next(iter(changes)), "a single product has none."))
+        if "microbatches" in changes and not isinstance(step, TransformerTraining):
+            raise InputError(Problem("microbatches", "allowed for a transformer only."))
+        return (replace(step, **changes) if changes else step), text
+    except InputError as error:
+        raise in_file(error, str(path)) from None
+
+
+Hardware = ChipDescription | deepflow.DeepflowHardware
+
+
+def _machines(
+    file: OptimizeFile, text: str, source: str, library: TechnologyLibrary | None
+) -> list[tuple[tuple[tuple[str, str], ...], Hardware]]:
+    """Return every combination of the choices with the hardware that it makes."""
+    empty = [name for name, values in file.choices.items() if not values]
+    if empty:
+        raise InputError(Problem(f"choices.{empty[0]}", "got an empty list; allowed: values."))
+    combinations = itertools.product(*file.choices.values())
+    found = []
+    is_deepflow = deepflow.looks_like(parse_yaml(text))
+    for values in combinations:
+        labels = tuple(zip(file.choices, map(_written, values), strict=True))
+        changes = [f"{name}={value}" for name, value in labels]
+        hardware: Hardware
+        if is_deepflow:
+            hardware = deepflow.read_hardware(text, source, changes)
+        else:
+            hardware = read_chip(text, source, changes, library)
+        found.append((labels, hardware))
+    return found
+
+
+def _written(value: Any) -> str:
+    """Return a value as ``--set`` takes it."""
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, dict | list):
+        message = "got a mapping or a list; allowed: names, numbers, text with a unit."
+        raise InputError(Problem("choices", message))
+    return str(value)
+
+
+def _strategies(
+    file: OptimizeFile, hardware: Hardware, workload: Step
+) -> list[tuple[Strategy, Builder, bool]]:
+    """Return the strategies to try, each with its machine and whether that has several chips."""
+    asked: list[Strategy] | None = None
+    if file.strategies is not None and file.strategies != ["all"]:
+        asked = []
+        problems: list[Problem] = []
+        for i, name in enumerate(file.strategies):
+            with collecting(problems, f"strategies[{i}]"):
+                asked.append(parse_strategy(name))
+        if problems:
+            raise InputError(problems)
+    if not isinstance(hardware, ChipDescription) and file.chips is None and asked is None:
+
+        def as_in_file(chip: ChipHierarchy, _: Strategy) -> Cluster:
+            return cluster_of(hardware, chip)
+
+        own = strategy_of(hardware)
+        return [(own, as_in_file, own.n_chips > 1)]
+    if isinstance(hardware, ChipDescription):
+        per_package, packages = hardware.chips_per_package, hardware.n_packages
+    else:
+        per_package, packages = hardware.system.num_devices_per_node, hardware.system.num_nodes
+    n_chips = file.chips or (asked[0].n_chips if asked else per_package * packages)
+    if n_chips % per_package:
+        message = f"got {n_chips}; allowed: whole packages of {per_package} chips."
+        raise InputError(Problem("chips", message))
+    if asked is None:
+        asked = list(strategies(n_chips, max_lp=_most_stages(workload)))
+    wrong = [s for s in asked if s.n_chips != n_chips]
+    if wrong:
+        message = f"{wrong[0]} is for {wrong[0].n_chips} chips, and there are {n_chips}."
+        raise InputError(Problem("strategies", message))
+    if len(asked) > MOST_CHOICES:
+        message = f"{len(asked):,} of them; allowed: up to {MOST_CHOICES:,}. Name some."
+        raise InputError(Problem("strategies", message))
+    builder = nested_builder(hardware, per_package, n_chips // per_package)
+    return [(strategy, builder, n_chips > 1) for strategy in asked]
+
+
+def _most_stages(workload: Step) -> int:
+    if isinstance(workload, Product):
+        return 1
+    return workload.layers + 2 if isinstance(workload, LstmModel) else workload.layers
+
+
+def nested_builder(hardware: Hardware, per_package: int, packages: int) -> Builder:
+    """Return what makes a machine of ``packages`` out of a chip, joined as the hardware says."""
+    kinds = {}
+    if isinstance(hardware, ChipDescription):
+        kinds = {"intra_kind": hardware.intra_kind, "inter_kind": hardware.inter_kind}
+
+    def build(chip: ChipHierarchy, strategy: Strategy) -> Cluster:
+        return nested_cluster(
+            chip, strategy, chips_per_package=per_package, packages=packages, **kinds
+        )
+
+    return build

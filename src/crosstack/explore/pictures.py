@@ -1,0 +1,156 @@
+"""Charts of what a sweep found, as data: a term over an axis, two terms, or a heat map."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crosstack.charts import Chart, HeatMap, LineChart, Mark, Measure, Series
+from crosstack.errors import InputError, Problem, nearest
+from crosstack.explore.views import Asked, number_column, within
+from crosstack.io.study_file import Goal
+from crosstack.units import UNITS, format_quantity
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["heat_map", "line_chart"]
+
+MOST_SERIES, MOST_POINTS, MOST_CELLS = 8, 5_000, 40
+LOG_SPAN = 50.0  # a scale is logarithmic where the largest value is so many times the smallest
+
+
+def line_chart(table: pyarrow.Table, asked: Asked, *, x: str, y: str, by: str | None) -> Chart:
+    """Return ``y`` over ``x``, a series for each value of ``by``; rows that meet constraints alone.
+
+    Points are joined where a series has one for each x.
+
+    Raises
+    ------
+    InputError
+        For columns that there are not, or too much to be seen.
+    """
+    xs, ys = number_column(table, x), number_column(table, y)
+    rows = np.flatnonzero(within(table, asked.bounds) & ~np.isnan(xs) & ~np.isnan(ys))
+    if not len(rows):
+        raise InputError(Problem(y, "no point has it within the constraints."))
+    if len(rows) > MOST_POINTS:
+        message = f"{len(rows):,} points; a chart shows up to {MOST_POINTS:,}. See study export."
+        raise InputError(Problem(y, message))
+    labels = np.full(table.num_rows, y, dtype=object) if by is None else _labels(table, by)
+    names = list(dict.fromkeys(labels[rows].tolist()))
+    if len(names) > MOST_SERIES:
+        message = f"has {len(names)} values; a chart shows up to {MOST_SERIES} series."
+        raise InputError(Problem(str(by), message))
+    series = []
+    for colour, name in enumerate(names):
+        own = rows[labels[rows] == name]
+        own = own[np.lexsort((ys[own], xs[own]))]
+        joined = x in asked.axes and len(np.unique(xs[own])) == len(own)
+        series.append(
+            Series(
+                name=name,
+                x=tuple(xs[own].tolist()),
+                y=tuple(ys[own].tolist()),
+                colour=colour,
+                line=joined,
+                mark=Mark.CIRCLE,
+            )
+        )
+    return LineChart(
+        title=f"{y} over {x}",
+        x=_measure(table, x, xs[rows]),
+        y=_measure(table, y, ys[rows]),
+        series=tuple(series),
+    )
+
+
+def heat_map(table: pyarrow.Table, asked: Asked, *, x: str, y: str, value: str) -> Chart:
+    """Return the best ``value`` for each pair of values of two axes.
+
+    The best is the largest, or the smallest where the study's objectives say so; over all else
+    that is varied, among rows that meet the constraints.
+
+    Raises
+    ------
+    InputError
+        For columns that there are not, or too many cells to be read.
+    """
+    numbers = number_column(table, value)
+    across, down = _labels(table, x), _labels(table, y)
+    columns, rows = _ordered(table, x, across), _ordered(table, y, down)
+    for name, found in ((x, columns), (y, rows)):
+        if len(found) > MOST_CELLS:
+            message = f"has {len(found):,} values; a heat map shows up to {MOST_CELLS}."
+            raise InputError(Problem(name, message))
+    good = within(table, asked.bounds) & ~np.isnan(numbers)
+    smallest = dict(asked.objectives).get(value) is Goal.MINIMUM
+    cells = np.full((len(rows), len(columns)), np.nan)
+    places = {name: i for i, name in enumerate(columns)}, {name: i for i, name in enumerate(rows)}
+    for row in np.flatnonzero(good).tolist():
+        at = places[1][down[row]], places[0][across[row]]
+        if np.isnan(cells[at]) or (numbers[row] < cells[at]) == smallest:
+            cells[at] = numbers[row]
+    return HeatMap(
+        title=f"{'least' if smallest else 'largest'} {value}",
+        value=_measure(table, value, numbers[good]),
+        columns=tuple(columns),
+        rows=tuple(rows),
+        column_title=x,
+        row_title=y,
+        values=tuple(tuple(line) for line in cells.tolist()),
+    )
+
+
+def _column(table: pyarrow.Table, name: str) -> Any:
+    if name not in table.column_names:
+        close = nearest(name, table.column_names, 1)
+        hint = f' Did you mean "{close[0]}"?' if close else ""
+        allowed = ", ".join(table.column_names)
+        raise InputError(Problem(name, f"no such column.{hint} Allowed: {allowed}."))
+    return table.column(name)
+
+
+def _unit(table: pyarrow.Table, name: str) -> str | None:
+    metadata = table.schema.field(name).metadata or {}
+    unit: bytes | None = metadata.get(b"unit")
+    return None if unit is None else unit.decode()
+
+
+def _labels(table: pyarrow.Table, name: str) -> NDArray[np.object_]:
+    """Return a column as text for people."""
+    values = _column(table, name).to_pylist()
+    unit = _unit(table, name)
+    found = [
+        ""
+        if value is None
+        else value
+        if isinstance(value, str)
+        else format_quantity(value, unit)
+        if unit in UNITS
+        else f"{value:g}"
+        for value in values
+    ]
+    return np.array(found, dtype=object)
+
+
+def _ordered(table: pyarrow.Table, name: str, labels: NDArray[np.object_]) -> list[str]:
+    """Return the labels of a column once each: numbers ascending, text as it comes."""
+    values = _column(table, name).to_pylist()
+    pairs = dict(zip(labels.tolist(), values, strict=True))
+    if any(isinstance(value, str) or value is None for value in values):
+        return list(pairs)
+    return sorted(pairs, key=lambda label: float(pairs[label]))
+
+
+def _measure(table: pyarrow.Table, name: str, values: NDArray[np.float64]) -> Measure:
+    unit = _unit(table, name) or ""
+    largest, smallest = float(np.max(values)), float(np.min(values))
+    log = smallest > 0 and largest > LOG_SPAN * smallest
+    if unit not in UNITS or unit == "1":
+        return Measure(label=name, unit="" if unit == "1" else unit, log=log)
+    spelled = format_quantity(largest, unit).partition(" ")[2]
+    worth = float(UNITS[unit].get(spelled, 1)) if spelled else 1.0
+    return Measure(label=name, unit=spelled or unit, worth=worth, log=log)

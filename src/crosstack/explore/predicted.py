@@ -1,0 +1,170 @@
+"""Points whose step is predicted: technology, budget and strategy to the time of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from crosstack.chip.generated import generate
+from crosstack.chip.hierarchy import ChipHierarchy
+from crosstack.chip.roofline import RooflineTimes
+from crosstack.errors import InputError, Problem
+from crosstack.evaluate.cluster import Cluster, nested_cluster
+from crosstack.evaluate.predict import Prediction, Step, predict
+from crosstack.evaluate.prediction_rules import prediction_rules_named
+from crosstack.explore.axes import Assignment
+from crosstack.explore.evaluators import (
+    Base,
+    Column,
+    Outcome,
+    Terms,
+    assignments_as_text,
+    check_options,
+    known_options,
+    split_options,
+)
+from crosstack.explore.flat import term_at
+from crosstack.io import deepflow
+from crosstack.io.chip_file import ChipDescription, read_chip
+from crosstack.io.deepflow.steps import cluster_of, strategy_of, workload_of
+from crosstack.io.native.overrides import override_freely
+from crosstack.io.study_file import Goal
+from crosstack.io.yaml_tree import parse_yaml
+from crosstack.mapping.strategy import Strategy, parse_strategy
+from crosstack.workload.named_steps import step_named
+from crosstack.workload.product import Product
+
+__all__ = ["Predicted"]
+
+TERMS = {
+    "time": "s",
+    "throughput": "1/s",
+    "n_chips": "1",
+    "memory_used": "B",
+    "peak_throughput": "FLOP/s",
+    "memory.bandwidth": "B/s",
+    "memory.capacity": "B",
+    "power": "W",
+    "energy": "J",
+}
+CHANGES = ("batch", "sequence", "microbatches")
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """``predict``: the chip that a technology and a budget make, then a step on many of them."""
+
+    name: str = "predict"
+    objectives: tuple[tuple[str, Goal], ...] = (("time", Goal.MINIMUM),)
+    allowed: tuple[str, ...] = ("model", "gemm", "parallel", "rules", *CHANGES)
+
+    def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """Return the options, those of ``crosstack predict``; ``gemm`` is a list M, K, N."""
+        known_options(given, self.allowed)
+        return given
+
+    def columns(self, base: Base) -> tuple[Column, ...]:
+        """Return the terms of a prediction."""
+        return tuple(Column(name=name, unit=unit) for name, unit in TERMS.items())
+
+    def tree(self, base: Base) -> Any:
+        """Return the chip file."""
+        return parse_yaml(base.text)
+
+    def check(self, base: Base, assignments: Sequence[Assignment]) -> None:
+        """Raise `InputError` if a path leads nowhere."""
+        check_options(assignments, self.allowed)
+        fields, _ = split_options(base, assignments)
+        tree = self.tree(base)
+        override_freely(tree, assignments_as_text(fields))
+        if not deepflow.looks_like(tree):
+            read_chip(base.text, base.source, assignments_as_text(fields))
+
+    def run(self, base: Base, assignments: Sequence[Assignment], keep: Sequence[str]) -> Outcome:
+        """Predict one step."""
+        fields, options = split_options(base, assignments)
+        texts = assignments_as_text(fields)
+        rules = prediction_rules_named(options.get("rules", "crosstack"))
+        machine = _machine(base, texts)
+        workload = _workload(machine, options)
+        chip = generate(machine.template, machine.budget, rules.chip)
+        strategy = _strategy(machine, workload, options)
+        times = RooflineTimes(chip.hierarchy, rules.kernels)
+        cluster = _cluster(machine, chip.hierarchy, strategy)
+        found = predict(workload, strategy, cluster, times, rules.step)
+        terms = _terms(found, chip.hierarchy, chip.power)
+        parts = {"parts": dict(found.parts), "busy": dict(found.busy), "run_time": found.run_time}
+        kept: Terms = {path: term_at(parts, path) for path in keep}
+        return Outcome(status="feasible", terms=terms | kept)
+
+
+def _machine(base: Base, changes: list[str]) -> ChipDescription | deepflow.DeepflowHardware:
+    if deepflow.looks_like(parse_yaml(base.text)):
+        return deepflow.read_hardware(base.text, base.source, changes)
+    return read_chip(base.text, base.source, changes)
+
+
+def _workload(
+    machine: ChipDescription | deepflow.DeepflowHardware, options: dict[str, Any]
+) -> Step:
+    gemm, model = options.get("gemm"), options.get("model")
+    changes = {name: options[name] for name in CHANGES if options.get(name) is not None}
+    if gemm is not None:
+        if not isinstance(gemm, list) or len(gemm) != 3 or model is not None or changes:
+            message = "allowed: a list of M, K and N, without a model and its batch."
+            raise InputError(Problem("options.gemm", message))
+        m, k, n = gemm
+        return Product(m=m, k=k, n=n)
+    if model is not None:
+        return replace(step_named(str(model)), **changes)
+    if isinstance(machine, ChipDescription) or machine.model is None:
+        raise InputError(Problem("options.model", "required, or gemm: the base holds none."))
+    return replace(workload_of(machine.model), **changes)
+
+
+def _strategy(
+    machine: ChipDescription | deepflow.DeepflowHardware, workload: Step, options: dict[str, Any]
+) -> Strategy:
+    given = options.get("parallel")
+    if given is not None:
+        return parse_strategy(str(given))
+    if not isinstance(machine, ChipDescription):
+        deepflow.check_devices(machine)
+        return strategy_of(machine)
+    if isinstance(workload, Product):
+        return Strategy()
+    raise InputError(Problem("options.parallel", "required: a strategy such as RC-1-8-d4-p2."))
+
+
+def _cluster(
+    machine: ChipDescription | deepflow.DeepflowHardware, chip: ChipHierarchy, strategy: Strategy
+) -> Cluster:
+    if not isinstance(machine, ChipDescription):
+        return cluster_of(machine, chip)
+    return nested_cluster(
+        chip,
+        strategy,
+        chips_per_package=machine.chips_per_package,
+        packages=machine.n_packages,
+        intra_kind=machine.intra_kind,
+        inter_kind=machine.inter_kind,
+    )
+
+
+def _terms(found: Prediction, chip: ChipHierarchy, power: float) -> Terms:
+    batch = getattr(found.workload, "batch", None)
+    chips = found.strategy.n_chips
+    memory = chip.main_memory
+    return {
+        "time": found.time,
+        "throughput": None if batch is None else batch / found.time,
+        "n_chips": float(chips),
+        "memory_used": None if found.footprint is None else found.footprint.total,
+        "peak_throughput": chip.compute.throughput,
+        "memory.bandwidth": memory.bandwidth,
+        "memory.capacity": memory.capacity,
+        "power": power * chips,
+        "energy": power * chips * found.time,
+    }

@@ -1,0 +1,299 @@
+"""Runs a study: every point answered once, every answer in the store."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from crosstack.errors import InputError, Problem
+from crosstack.explore.executors import (
+    Dask,
+    Executor,
+    Processes,
+    Serial,
+    dask_client,
+    n_processors,
+)
+from crosstack.explore.keys import hex_keys, model_version
+from crosstack.explore.pieces import CHUNK, Arrayed, Job, Piece, Result, arrayed, cut
+from crosstack.explore.points import Points, expand
+from crosstack.explore.store import Layout, Session, Store, arrow, columns_as
+from crosstack.explore.study import Study, read_study
+from crosstack.explore.views import as_frame, describe
+from crosstack.io.files import in_file, write_atomically
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["Progress", "layout_of", "run_study", "sweep"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where a sweep stands.
+
+    ``done`` of ``total`` points, ``fresh`` of them in this run; ``rate`` in points per second
+    [1/s], ``left`` the time that the others take at that rate [s]; ``counts`` by status of this
+    run.
+    """
+
+    done: int
+    total: int
+    fresh: int
+    rate: float
+    left: float
+    counts: dict[str, int]
+
+
+def layout_of(study: Study) -> Layout:
+    """Return the columns of a study's store."""
+    axes = [(axis.name, (axis.unit or "1") if axis.is_number else None) for axis in study.axes]
+    terms = [(column.name, column.unit) for column in study.evaluator.columns(study.base)]
+    kept = [(path, "1") for path in study.keep]
+    text: list[tuple[str, str | None]] = [("status", None), ("reason", None)]
+    columns = [("key", None), *axes, *text, *terms, *kept, ("runtime", "s"), ("model", None)]
+    return Layout(columns=tuple(columns))
+
+
+def run_study(
+    study: Study,
+    store: Store,
+    executor: Executor,
+    *,
+    points: Points | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Points:
+    """Answer every point of a study that is not in the store yet.
+
+    Parameters
+    ----------
+    executor : Executor
+        Where.
+    points : Points, optional
+        Those of the study, if they are known already.
+    progress : callable, optional
+        Called whenever something is finished.
+
+    Raises
+    ------
+    InputError
+        If an axis leads nowhere, or the store cannot be written.
+    KeyboardInterrupt
+        As it comes; what is finished is in the store.
+    """
+    points = points or expand(study)
+    _check(study)
+    job = Job(evaluator=study.evaluator, base=study.base, keep=study.keep)
+    arrays = arrayed(job, points)
+    _note(study, store)
+    counts: Counter[str] = Counter()
+    with Session(store, points.keys) as session:
+        started = time.monotonic()
+        for piece, result in executor.run(job, _pieces(session, points, arrays)):
+            counts.update(_record(session, points, study, piece, result))
+            if progress is not None:
+                fresh = counts.total()
+                rate = fresh / max(time.monotonic() - started, 1e-9)
+                done = session.n_done
+                left = (len(points) - done) / rate if rate else 0.0
+                progress(
+                    Progress(
+                        done=done,
+                        total=len(points),
+                        fresh=fresh,
+                        rate=rate,
+                        left=left,
+                        counts=dict(counts),
+                    )
+                )
+        assert session.complete  # pieces end when nothing is left
+    return points
+
+
+def _check(study: Study) -> None:
+    """Raise `InputError` for a path that leads nowhere, before hours are spent."""
+    problems: list[Problem] = []
+    for axis in study.axes:
+        choices = [axis.sets(float(axis.span.low))] if axis.span is not None else axis.choices
+        for choice in choices:
+            try:
+                study.evaluator.check(study.base, choice)
+            except InputError as error:
+                problems += in_file(error, f"axes.{axis.name}").problems
+                break
+    if problems:
+        raise InputError(problems)
+
+
+def _pieces(session: Session, points: Points, arrays: Arrayed) -> Iterator[Piece | None]:
+    """Yield open points until all are finished, by this sweep or another on the same store."""
+    while not session.complete:
+        if arrays.tables:
+            yield from _chunks(session, points, arrays)
+        else:
+            while len(found := session.claim(1)):
+                yield cut(points, found, arrays)
+        if (session.state != session.ELSEWHERE).all():
+            return  # what is left is in flight here
+        yield None
+        session.release()
+
+
+def _chunks(session: Session, points: Points, arrays: Arrayed) -> Iterator[Piece]:
+    for start in range(0, len(points), CHUNK):
+        found = session.claim(CHUNK, slice(start, start + CHUNK))
+        if len(found):
+            yield cut(points, found, arrays)
+
+
+def _record(
+    session: Session, points: Points, study: Study, piece: Piece, result: Result
+) -> Counter[str]:
+    """Write the rows of a piece; return how many there are of each status."""
+    numbers = piece.points
+    if result.many is not None:
+        many = result.many
+        values: dict[str, Any] = {
+            axis.name: points.column(i, numbers) for i, axis in enumerate(points.axes)
+        }
+        values |= many.terms
+        values |= {
+            "key": _key_array(points.keys[numbers]),
+            "status": many.status,
+            "reason": many.reason,
+            "runtime": np.full(len(numbers), result.runtime),
+            "model": np.full(len(numbers), model_version(), dtype=object),
+        }
+        session.record_table(numbers, columns_as(values, session.store.layout))
+        kinds, each = np.unique(many.status, return_counts=True)
+        return Counter(dict(zip(kinds.tolist(), each.tolist(), strict=True)))
+    outcome = result.outcome
+    assert outcome is not None  # one of the two
+    rows = []
+    for number in numbers.tolist():
+        row: dict[str, Any] = {"key": hex_keys(points.keys[[number]])[0]}
+        for i, axis in enumerate(points.axes):
+            value = points.values[i][points.choice[number, i]]
+            row[axis.name] = float(value) if axis.is_number else str(value)
+        row |= {"status": outcome.status, "reason": outcome.reason}
+        row |= outcome.terms
+        row |= {"runtime": result.runtime, "model": model_version()}
+        rows.append(row)
+    session.record(numbers.tolist(), rows)
+    return Counter({outcome.status: len(rows)})
+
+
+def _key_array(keys: Any) -> pyarrow.Array:
+    """Return keys as a column of text, without a Python string each."""
+    pa = arrow()
+    n = len(keys)
+    text = keys.astype("<u8").tobytes().hex().encode()
+    offsets = np.arange(0, 32 * (n + 1), 32, dtype=np.int32)
+    return pa.StringArray.from_buffers(n, pa.py_buffer(offsets), pa.py_buffer(text))
+
+
+def _note(study: Study, store: Store) -> None:
+    """Keep what was asked beside the answers."""
+    text = json.dumps(describe(study), indent=1, sort_keys=True) + "\n"
+    for known in (store.path / "studies").glob("*.json"):
+        if known.read_text() == text:
+            known.touch()
+            return
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    write_atomically(store.path / "studies" / f"{stamp}-{study.name}.json", text)
+
+
+def sweep(
+    study: Study | str | Path,
+    *,
+    store: str | Path | None = None,
+    jobs: int | None = None,
+    resume: bool = False,
+    timeout: float | None = None,
+    dask: Any = None,
+    evaluator: Any = None,
+    table: Literal["pandas", "polars", "arrow"] = "pandas",
+    progress: Callable[[Progress], None] | None = None,
+) -> Any:
+    """Answer every point of a study and return a table with a row each.
+
+    Parameters
+    ----------
+    study : Study, str or Path
+        A study, or the file of one.
+    store : str or Path, optional
+        Directory of the results; none are kept if it is left out.
+    jobs : int, optional
+        Processes; as many as there are processors if left out, 1 for this process alone. [1]
+    resume : bool
+        Go on with a store that has rows already; without it that is an error.
+    timeout : float, optional
+        Seconds after which a point is given up. [s]
+    dask : distributed.Client or str, optional
+        A Dask cluster, or the address of its scheduler, to run on instead.
+    evaluator : Evaluator, optional
+        See `crosstack.explore.study.read_study`.
+    table : {"pandas", "polars", "arrow"}
+        What the table is made with.
+    progress : callable, optional
+        Called with a `Progress` whenever something is finished.
+
+    Raises
+    ------
+    InputError
+        With every problem found.
+    """
+    chosen = study if isinstance(study, Study) else read_study(study, evaluator=evaluator)
+    executor = executor_for(jobs, timeout, dask)
+    if store is None:
+        with tempfile.TemporaryDirectory(prefix="crosstack-") as folder:
+            return _swept(chosen, Path(folder), executor, True, table, progress)
+    return _swept(chosen, Path(store), executor, resume, table, progress)
+
+
+def _swept(
+    study: Study,
+    path: Path,
+    executor: Executor,
+    resume: bool,
+    table: str,
+    progress: Callable[[Progress], None] | None,
+) -> Any:
+    store = open_for(study, path, resume=resume)
+    points = run_study(study, store, executor, progress=progress)
+    return as_frame(store.table(points.keys), table)
+
+
+def open_for(study: Study, path: Path, *, resume: bool) -> Store:
+    """Return a study's store; raises `InputError` for one with rows, unless it is resumed."""
+    store = Store.create(path, layout_of(study))
+    if not resume and (count := store.count()):
+        message = f"holds {count:,} points already; resume (--resume) goes on with them."
+        raise InputError(Problem(str(path), message))
+    return store
+
+
+def executor_for(jobs: int | None, timeout: float | None, dask: Any) -> Executor:
+    """Return where to run: on Dask, in processes, or here."""
+    if jobs is not None and jobs < 1:
+        raise InputError(Problem("jobs", f"got {jobs}; allowed: 1 or more."))
+    if timeout is not None and not timeout > 0:
+        raise InputError(Problem("timeout", f"got {timeout:g}; allowed: seconds above 0."))
+    if dask is not None:
+        if jobs is not None or timeout is not None:
+            name = "jobs" if jobs is not None else "timeout"
+            message = "given with a Dask cluster; allowed: without."
+            raise InputError(Problem(name, message))
+        return Dask(dask_client(dask) if isinstance(dask, str) else dask)
+    count = n_processors() if jobs is None else jobs
+    if count == 1 and timeout is None:
+        return Serial()
+    return Processes(count, float("inf") if timeout is None else timeout)

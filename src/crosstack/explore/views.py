@@ -1,0 +1,226 @@
+"""What a sweep found, as tables: rows that meet the constraints, the best, the Pareto front."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crosstack.errors import InputError, Problem
+from crosstack.explore.store import Store, arrow
+from crosstack.explore.study import Bound, Goal, Study
+from crosstack.io.files import read_text, write_atomically
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = [
+    "Asked",
+    "as_frame",
+    "asked_in",
+    "asked_of",
+    "best",
+    "describe",
+    "number_column",
+    "pareto",
+    "within",
+    "write_table",
+]
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
+def as_frame(table: pyarrow.Table, kind: str) -> Any:
+    """Return a pyarrow table as ``pandas``, ``polars`` or ``arrow``.
+
+    Raises
+    ------
+    InputError
+        For another kind, or one that is not installed.
+    """
+    if kind == "arrow":
+        return table
+    if kind not in ("pandas", "polars"):
+        raise InputError(Problem("table", f"got {kind!r}; allowed: pandas, polars, arrow."))
+    try:
+        if kind == "pandas":
+            import pandas  # noqa: F401
+
+            return table.to_pandas()
+        import polars
+
+        return polars.from_arrow(table)
+    except ImportError:
+        raise InputError(Problem("table", f"needs {kind}; pip install {kind}.")) from None
+
+
+def write_table(table: pyarrow.Table, path: Path) -> None:
+    """Write rows as CSV, JSON (a list of objects) or Parquet, by the suffix; never half of them.
+
+    Numbers keep every bit; what is not there is empty in CSV and null in JSON, as infinity is.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            arrow().parquet.write_table(table, temporary, compression="zstd")
+            os.replace(temporary, path)
+        except OSError as error:
+            raise InputError(Problem(str(path), f"cannot be written: {error}.")) from None
+        finally:
+            temporary.unlink(missing_ok=True)
+        return
+    rows = table.to_pylist()
+    if suffix == ".json":
+        clean = [{name: _finite(value) for name, value in row.items()} for row in rows]
+        write_atomically(path, json.dumps(clean, indent=1, allow_nan=False) + "\n")
+        return
+    text = io.StringIO()
+    writer = csv.DictWriter(text, table.column_names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(path, text.getvalue())
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def number_column(table: pyarrow.Table, name: str) -> Floats:
+    """Return a column of numbers; NaN where there is none.
+
+    Raises
+    ------
+    InputError
+        If there is no such column, or it holds text.
+    """
+    numbers = [f.name for f in table.schema if str(f.type) == "double"]
+    if name not in numbers:
+        message = f"no column of numbers is called that. Allowed: {', '.join(numbers)}."
+        raise InputError(Problem(name, message))
+    found: Floats = table.column(name).to_numpy(zero_copy_only=False).astype(float)
+    return found
+
+
+def within(table: pyarrow.Table, bounds: Sequence[Bound]) -> Bools:
+    """Return which rows have an answer that meets every constraint."""
+    answered = table.column("status").to_pylist()
+    good = np.array([status in ("optimal", "feasible", "limit") for status in answered], dtype=bool)
+    for bound in bounds:
+        values = number_column(table, bound.column)
+        low = -math.inf if bound.minimum is None else bound.minimum
+        high = math.inf if bound.maximum is None else bound.maximum
+        with np.errstate(invalid="ignore"):
+            good &= (values >= low) & (values <= high)
+    return good
+
+
+def best(table: pyarrow.Table, objective: tuple[str, Goal], among: Bools) -> NDArray[np.int64]:
+    """Return the rows ``among`` that have a value, the best first."""
+    name, goal = objective
+    values = number_column(table, name)
+    rows = np.flatnonzero(among & ~np.isnan(values))
+    sign = 1.0 if goal is Goal.MINIMUM else -1.0
+    found: NDArray[np.int64] = rows[np.argsort(sign * values[rows], kind="stable")]
+    return found
+
+
+def pareto(
+    table: pyarrow.Table, objectives: Sequence[tuple[str, Goal]], among: Bools
+) -> NDArray[np.int64]:
+    """Return the rows ``among`` that no other is at least as good as in all objectives and better.
+
+    Sorted by the first objective. Rows that are equal in all of them stay.
+    """
+    columns = []
+    for name, goal in objectives:
+        values = number_column(table, name)
+        columns.append(values if goal is Goal.MINIMUM else -values)
+    scores = np.stack(columns, axis=1)
+    rows = np.flatnonzero(among & ~np.isnan(scores).any(axis=1))
+    # In lexicographic order a row can be beaten only by one before it.
+    order = rows[np.lexsort(scores[rows].T[::-1])]
+    front: list[int] = []
+    kept = np.empty((0, scores.shape[1]))
+    for row in order.tolist():
+        own = scores[row]
+        beaten = ((kept <= own).all(axis=1) & (kept < own).any(axis=1)).any()
+        if not beaten:
+            front.append(row)
+            kept = np.vstack([kept, own])
+    return np.array(front, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a study asked, as its store remembers it."""
+
+    name: str
+    evaluator: str
+    base: str
+    axes: tuple[str, ...]
+    bounds: tuple[Bound, ...]
+    objectives: tuple[tuple[str, Goal], ...]
+
+
+def asked_of(study: Study) -> Asked:
+    """Return what a study asks, without the problem itself."""
+    return Asked(
+        name=study.name,
+        evaluator=study.evaluator.name,
+        base=study.base.source,
+        axes=tuple(axis.name for axis in study.axes),
+        bounds=study.bounds,
+        objectives=study.objectives,
+    )
+
+
+def describe(study: Study) -> dict[str, Any]:
+    """Return what a study asks as plain data: what a store keeps of it; see `asked_in`."""
+    return {
+        "name": study.name,
+        "evaluator": study.evaluator.name,
+        "base": study.base.source,
+        "axes": [axis.name for axis in study.axes],
+        "constraints": [[b.column, b.minimum, b.maximum] for b in study.bounds],
+        "objectives": [[name, goal.value] for name, goal in study.objectives],
+    }
+
+
+def asked_in(store: Store) -> Asked:
+    """Return what the last study asked whose sweep used a store.
+
+    Raises
+    ------
+    InputError
+        If there was none.
+    """
+    folder = store.path / "studies"
+    known = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    if not known:
+        raise InputError(Problem(str(store.path), "no study has used this store yet."))
+    try:
+        data = json.loads(read_text(known[-1]))
+        return Asked(
+            name=data["name"],
+            evaluator=data["evaluator"],
+            base=data["base"],
+            axes=tuple(data["axes"]),
+            bounds=tuple(
+                Bound(column=column, minimum=low, maximum=high)
+                for column, low, high in data["constraints"]
+            ),
+            objectives=tuple((name, Goal(goal)) for name, goal in data["objectives"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        raise InputError(Problem(str(known[-1]), "is no study of a store.")) from None

@@ -1,0 +1,85 @@
+"""The shape of a file for ``crosstack optimize``: which fields there are, and what each may hold.
+
+What the fields mean together is in `crosstack.explore.optimize`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+
+from crosstack.errors import InputError, Problem
+from crosstack.io.files import in_file
+from crosstack.io.native.overrides import override_freely
+from crosstack.io.native.problems import validate
+from crosstack.io.native.schema import Count, FileModel, Index, Names, Text, quantity, shown
+from crosstack.io.yaml_tree import parse_yaml
+
+__all__ = ["AreaFile", "OptimizeFile", "SearchFile", "optimize_file"]
+
+Area = Annotated[float, quantity("m^2", above_zero=True)]
+
+
+class AreaFile(FileModel):
+    """How large the chip may be, beside its memory."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    low: Area = Field(alias="from")
+    high: Area = Field(alias="to")
+
+
+class SearchFile(FileModel):
+    """How to search: see `crosstack.explore.cooptimise.co_optimise`."""
+
+    method: Text = "cma-es"
+    evaluations: Count = 200
+    searches: Index = 8
+    seed: Index = 0
+
+
+class OptimizeFile(FileModel):
+    """The whole file.
+
+    ``chip`` names a chip file or DeepFlow hardware YAML, ``model`` a named model or a file, both
+    beside this one. ``choices`` are fields of the chip file with the values each may take.
+    """
+
+    chip: Text
+    model: Text | None = None
+    batch: Count | None = None
+    sequence: Count | None = None
+    microbatches: Count | None = None
+    chips: Count | None = None
+    strategies: Names | None = None
+    choices: dict[str, list[Any]] = Field(default_factory=dict)
+    objective: Text = "time"
+    limits: dict[str, Any] = Field(default_factory=dict)
+    chip_area: AreaFile | None = None
+    hold: Names = Field(default_factory=list)
+    rules: Text = "crosstack"
+    search: SearchFile = SearchFile()
+
+
+def optimize_file(text: str, source: str, overrides: Sequence[str] = ()) -> OptimizeFile:
+    """Return what a file for a search holds, checked field by field.
+
+    Raises
+    ------
+    InputError
+        With every problem found: ``FILE: path: what is wrong``.
+    """
+    try:
+        tree = parse_yaml(text)
+        if not isinstance(tree, dict):
+            allowed = f"a mapping of {', '.join(OptimizeFile.model_fields)}"
+            raise InputError(Problem("", f"got {shown(tree)}; allowed: {allowed}."))
+        problems: list[Problem] = []
+        file = validate(OptimizeFile, override_freely(tree, overrides), "", problems)
+        if file is None:
+            raise InputError(problems)
+        return file
+    except InputError as error:
+        raise in_file(error, source) from None

@@ -1,0 +1,113 @@
+"""The shape of a study file: which fields there are, and what each may hold.
+
+What the fields mean together is in `crosstack.explore.study`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, model_validator
+
+from crosstack.errors import InputError, Problem
+from crosstack.io.files import in_file
+from crosstack.io.native.problems import validate
+from crosstack.io.native.schema import Count, FileModel, Flag, Index, Names, Text, one_of, shown
+from crosstack.io.yaml_tree import parse_yaml
+
+__all__ = ["AxisFile", "Goal", "RangeFile", "SampleFile", "Sampling", "StudyFile", "study_file"]
+
+
+class Goal(StrEnum):
+    """Whether less or more of an objective is better."""
+
+    MINIMUM = "min"
+    MAXIMUM = "max"
+
+
+class Sampling(StrEnum):
+    """How points are drawn: independently, or spread out by a Sobol sequence."""
+
+    RANDOM = "random"
+    SOBOL = "sobol"
+
+
+class RangeFile(FileModel):
+    """Both ends, and either a number of values or the step between them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    start: Any = Field(alias="from")
+    to: Any
+    step: Any = None
+    count: Count | None = None
+
+
+class AxisFile(FileModel):
+    """One axis; exactly one of ``values``, ``range``, ``log_range``, ``presets`` and ``zip``."""
+
+    path: Names | None = None
+    values: list[Any] | None = None
+    range: RangeFile | None = None
+    log_range: RangeFile | None = None
+    presets: dict[str, dict[str, Any]] | None = None
+    zip: dict[str, list[Any]] | None = None
+    whole: Flag = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _values_alone(cls, value: Any) -> Any:
+        return {"values": value} if isinstance(value, list) else value
+
+
+class SampleFile(FileModel):
+    """Points drawn from the ranges of ``axes`` (all that are ranges, if left out)."""
+
+    method: Annotated[Sampling, one_of(Sampling)] = Sampling.SOBOL
+    count: Count
+    seed: Index = 0
+    axes: list[Text] | None = None
+
+
+class ConstraintFile(FileModel):
+    """Bounds of a column; numbers, or text with a unit."""
+
+    min: Any = None
+    max: Any = None
+
+
+class StudyFile(FileModel):
+    """The whole file."""
+
+    name: Text | None = None
+    base: Text
+    evaluate: Text = "map"
+    options: dict[str, Any] = Field(default_factory=dict)
+    axes: dict[str, AxisFile]
+    sample: SampleFile | None = None
+    constraints: dict[str, ConstraintFile] = Field(default_factory=dict)
+    objectives: dict[str, Annotated[Goal, one_of(Goal)]] = Field(default_factory=dict)
+    keep: Names = Field(default_factory=list)
+
+
+def study_file(text: str, source: str) -> StudyFile:
+    """Return what a study file holds, checked field by field.
+
+    Raises
+    ------
+    InputError
+        With every problem found: ``FILE: path: what is wrong``.
+    """
+    try:
+        tree = parse_yaml(text)
+        if not isinstance(tree, dict):
+            allowed = f"a mapping of {', '.join(StudyFile.model_fields)}"
+            raise InputError(Problem("", f"got {shown(tree)}; allowed: {allowed}."))
+        problems: list[Problem] = []
+        file = validate(StudyFile, tree, "", problems)
+        if file is None:
+            raise InputError(problems)
+        return file
+    except InputError as error:
+        raise in_file(error, source) from None

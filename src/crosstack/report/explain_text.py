@@ -1,0 +1,161 @@
+"""What bounds an answer and what each resource is worth: sentences, a table, JSON, a chart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group
+from rich.text import Text
+
+from crosstack.explore.explain import Effect, Explanation
+from crosstack.report.text import pairs_table, rows_table
+from crosstack.report.tornado_figure import tornado_svg
+from crosstack.report.wording import Table, percent, time_words
+from crosstack.units import format_quantity
+from crosstack.version import __version__
+
+__all__ = ["explanation_data", "explanation_svg", "explanation_tables", "findings"]
+
+SMALLEST = 5e-4  # elasticities below it are called none
+MOST = 8  # findings on single resources
+
+
+def findings(explanation: Explanation) -> list[str]:
+    """Return one sentence for each finding, the strongest first."""
+    step = percent(explanation.step)
+    shares = explanation.bound_by.items()
+    said = ", ".join(f"{name} for {percent(share)} of the time" for name, share in shares)
+    sentences = [f"Partitions are bound by {said}."] if said else []
+    strong = [e for e in explanation.effects if _moves(e)]
+    sentences += [_sentence(e, step) for e in strong[:MOST]]
+    idle = [
+        e.resource.name
+        for e in explanation.effects
+        if not _moves(e) and "price" not in e.resource.name
+    ]
+    if idle:
+        sentences.append(f"{step} more or less changes nothing: {', '.join(idle)}.")
+    priced = [e for e in explanation.effects if abs(e.price_elasticity) >= SMALLEST]
+    if priced:
+        most = max(priced, key=lambda e: abs(e.price_elasticity))
+        sentences.append(
+            f"The price of the system follows the {most.resource.name} most: "
+            f"{most.price_elasticity:.2g} % for 1 %."
+        )
+    wasted = [e.resource.name for e in priced if not _moves(e) and e.resource.unit == "B/s"]
+    if wasted:
+        sentences.append(f"Paid for without being faster: {', '.join(wasted)}.")
+    if not all(e.proved for e in explanation.effects):
+        sentences.append("Some searches stopped before a proof; their numbers are estimates.")
+    return sentences
+
+
+def _moves(effect: Effect) -> bool:
+    changes = effect.one_sided
+    return any(c is None or abs(c) >= SMALLEST for c in changes)
+
+
+def _sentence(effect: Effect, step: str) -> str:
+    less, more = effect.one_sided
+    said = []
+    if effect.resource.value == 0:
+        added = format_quantity(effect.more, effect.resource.unit)
+        return f"{effect.resource.name.capitalize()}: {added} {_changed(more)}."
+    for change, how in ((more, "more"), (less, "less")):
+        said.append(f"{step} {how} {_changed(change)}")
+    return f"{effect.resource.name.capitalize()}: {', '.join(said)}."
+
+
+def _changed(change: float | None) -> str:
+    if change is None:
+        return "does not fit"
+    if abs(change) < SMALLEST:
+        return "changes nothing"
+    return f"is {percent(abs(change))} {'slower' if change > 0 else 'faster'}"
+
+
+def explanation_tables(explanation: Explanation) -> Group:
+    """Return the findings, then every resource."""
+    answer = explanation.answer
+    head = (
+        ("time", time_words(answer.evaluation.time)),
+        ("status", answer.certificate.status.value),
+        ("price of the system", format_quantity(answer.evaluation.price.total, "USD")),
+    )
+    table = Table(
+        header=("resource", "is", "time: % for 1 %", "less", "more", "price: % for 1 %"),
+        numeric=(False, True, True, True, True, True),
+        rows=tuple(
+            (
+                e.resource.name,
+                format_quantity(e.resource.value, e.resource.unit),
+                f"{_plus_zero(e.elasticity):.3f}",
+                *(_cell(change) for change in e.one_sided),
+                f"{_plus_zero(e.price_elasticity):.3f}",
+            )
+            for e in explanation.effects
+        ),
+    )
+    return Group(
+        Text(f"{answer.task.workload.name} on {answer.task.system.name}", style="bold"),
+        pairs_table(head),
+        *(Text(sentence) for sentence in findings(explanation)),
+        rows_table(table),
+    )
+
+
+def _plus_zero(value: float) -> float:
+    return 0.0 if abs(value) < SMALLEST else value
+
+
+def _cell(change: float | None) -> str:
+    return "does not fit" if change is None else f"{_plus_zero(change):+.1%}"
+
+
+def explanation_data(explanation: Explanation) -> dict[str, Any]:
+    """Return everything as plain data, in SI units."""
+    answer = explanation.answer
+    return {
+        "crosstack_version": __version__,
+        "workload": answer.task.workload.name,
+        "system": answer.task.system.name,
+        "rules": answer.rules.name,
+        "status": answer.certificate.status.value,
+        "time_s": answer.evaluation.time,
+        "price_usd": answer.evaluation.price.total,
+        "step": explanation.step,
+        "bound_by": explanation.bound_by,
+        "findings": findings(explanation),
+        "resources": [
+            {
+                "path": e.resource.path,
+                "name": e.resource.name,
+                "value": e.resource.value,
+                "unit": e.resource.unit,
+                "less": e.less,
+                "more": e.more,
+                "time_less_s": e.time_less,
+                "time_more_s": e.time_more,
+                "elasticity": e.elasticity,
+                "price_elasticity": e.price_elasticity,
+                "time_per_unit_s": e.time_per_unit,
+                "proved": e.proved,
+                "reason": e.reason or None,
+            }
+            for e in explanation.effects
+        ],
+    }
+
+
+def explanation_svg(explanation: Explanation) -> str:
+    """Return the tornado chart of everything that a time may depend on."""
+    answer = explanation.answer
+    rows = [
+        (e.resource.name, *e.one_sided)
+        for e in explanation.effects
+        if "USD" not in e.resource.unit and e.resource.value > 0
+    ]
+    title = f"{answer.task.workload.name} on {answer.task.system.name}"
+    time = time_words(answer.evaluation.time)
+    subtitle = f"{time} an iteration; each resource changed alone, and the task mapped anew."
+    return tornado_svg(title, subtitle, rows, explanation.step)

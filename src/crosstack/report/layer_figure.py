@@ -1,0 +1,93 @@
+"""One layer of one sequence over time: what compute, memory and network do in every partition."""
+
+from __future__ import annotations
+
+from crosstack.chip.chip import Overlap
+from crosstack.evaluate.answer import Answer
+from crosstack.evaluate.evaluation import PartitionTerms
+from crosstack.report.drawing import Canvas, attribute, text_width
+from crosstack.report.graph_figure import Figure
+from crosstack.report.scales import round_scale
+from crosstack.report.wording import common_scale, time_words
+
+__all__ = ["layer_figure", "layer_sentence"]
+
+NAMES, WIDTH, ROW, HEAD = 76.0, 820.0, 30.0, 40.0
+TERMS = ("compute", "memory", "network")
+NARROWEST = 0.5  # pixels; a thinner bar is not seen
+
+
+def layer_figure(answer: Answer) -> Figure:
+    """Return three rows of bars over the time of a layer, a line where a partition begins."""
+    partitions, overlap = answer.evaluation.partitions, answer.task.system.chip.overlap
+    total = sum(p.time for p in partitions)
+    unit, worth, _ = common_scale([total])
+    axis = round_scale(total / worth, most=8)
+    scale = WIDTH / total
+    canvas = Canvas()
+    bottom = HEAD + 3 * ROW
+    for tick in axis.ticks:
+        x = NAMES + tick * worth * scale
+        if x <= NAMES + WIDTH * (1 + 1e-9):
+            canvas.line(((x, HEAD), (x, bottom + 4)), "xs-line")
+            canvas.text(x, bottom + 17, f"{tick:g}", size=9.5, cls="xs-muted", anchor="middle")
+    canvas.text(NAMES + WIDTH + 12, bottom + 17, unit, size=9.5, cls="xs-muted")
+    for row, term in enumerate(TERMS):
+        canvas.text(0, HEAD + row * ROW + 19, term, width=NAMES - 6)
+    at = 0.0
+    for p in partitions:
+        _partition(canvas, p, at, scale, overlap)
+        at += p.time
+    end = NAMES + WIDTH
+    canvas.line(((end, HEAD - 8), (end, bottom)), "xs-wire")
+    return Figure(canvas, NAMES + WIDTH + 30, bottom + 24)
+
+
+def layer_sentence(answer: Answer) -> str:
+    """Say how the time of an iteration comes of that of a layer."""
+    e, m = answer.evaluation, answer.mapping
+    layer = f"One layer of one sequence takes {time_words(e.layer_time)}"
+    if e.stages:
+        stage = f"the slowest stage takes {time_words(e.stage_time)} for a microbatch"
+    else:
+        stage = (
+            f"a stage of {e.layers_per_stage:,} layer{'s' * (e.layers_per_stage != 1)} takes "
+            f"{time_words(e.stage_time)} for a microbatch of {m.microbatch_size:,}"
+        )
+    return (
+        f"{layer}; {stage}; {e.n_microbatches:,} of them and a bubble factor of "
+        f"{e.bubble_factor:.4g} make an iteration of {time_words(e.time)}."
+    )
+
+
+def _partition(
+    canvas: Canvas, p: PartitionTerms, start: float, scale: float, overlap: Overlap
+) -> None:
+    left, width = NAMES + start * scale, p.time * scale
+    canvas.line(((left, HEAD - 8), (left, HEAD + 3 * ROW)), "xs-wire")
+    label = f"partition {p.number}"
+    if text_width(label, 10) > width - 6:
+        label = str(p.number)
+    if text_width(label, 10) <= width - 6:
+        canvas.text(left + 4, HEAD - 10, label, size=10)
+    times = (p.compute_time, p.memory_time, p.network_time)
+    for row, (term, time, begin) in enumerate(
+        zip(TERMS, times, _starts(times, overlap), strict=True)
+    ):
+        if time * scale < NARROWEST:
+            continue
+        tip = f"partition {p.number}, {term}: {time_words(time, 3)} of {time_words(p.time, 3)}"
+        canvas.add(f'<g data-lane="{term}" data-of="{p.number}"><title>{attribute(tip)}</title>')
+        x = left + begin * scale
+        canvas.box(x, HEAD + row * ROW + 5, time * scale, ROW - 10, f"xs-{term}")
+        canvas.add("</g>")
+
+
+def _starts(times: tuple[float, float, float], overlap: Overlap) -> tuple[float, float, float]:
+    """Return when each term begins within its partition; see `crosstack.chip.chip.Overlap`."""
+    compute, memory, _ = times
+    if overlap is Overlap.ALL:
+        return 0.0, 0.0, 0.0
+    if overlap is Overlap.NONE:
+        return memory, 0.0, memory + compute
+    return 0.0, 0.0, max(compute, memory)

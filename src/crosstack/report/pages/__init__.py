@@ -1,0 +1,1 @@
+"""Pages of studies: a table of points as one self-contained file, or served while a sweep runs."""

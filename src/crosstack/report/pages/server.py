@@ -1,0 +1,148 @@
+"""A study's page behind a server of this machine, with new points while a sweep runs.
+
+Only this machine can reach it: it listens on the loopback address, and refuses requests under any
+other name (a page elsewhere that has a name of its own point here is turned away). There are two
+addresses, the page and its data; no part of a request becomes the name of a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock
+from urllib.parse import urlsplit
+
+from crosstack.errors import InputError, Problem
+from crosstack.report.pages.study_page import study_data, study_html
+from crosstack.report.pages.study_table import store_table
+
+__all__ = ["LOOPBACK", "StudyServer"]
+
+LOOPBACK = "127.0.0.1"
+NAMES = (LOOPBACK, "localhost")
+PORTS = range(0, 65536)
+
+
+class StudyServer(ThreadingHTTPServer):
+    """Serves the page of a store: ``with StudyServer(path, port) as s: s.serve_forever()``.
+
+    Parameters
+    ----------
+    store : Path
+        Read again for each request after it has changed.
+    port : int
+        0: any that is free.
+
+    Raises
+    ------
+    InputError
+        If there is no store, or the port is taken.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, store: Path, port: int = 0) -> None:
+        if port not in PORTS:
+            raise InputError(Problem("port", f"got {port}; allowed: 0 to {PORTS[-1]}."))
+        self.store = store
+        self._lock = Lock()
+        self._seen: tuple[object, ...] | None = None
+        self._tag, self._data = "", b""
+        store_table(store)  # a store that cannot be read is said at once, not to the browser
+        try:
+            super().__init__((LOOPBACK, port), _Handler)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise InputError(Problem("port", f"{port} cannot be used: {reason}.")) from None
+
+    @property
+    def address(self) -> str:
+        """Where a browser finds the page."""
+        return f"http://{LOOPBACK}:{self.server_address[1]}/"
+
+    def data(self) -> tuple[str, bytes]:
+        """Return the points as JSON, and a tag that changes with them."""
+        with self._lock:
+            seen = _state(self.store)
+            if seen != self._seen:
+                table = store_table(self.store)
+                text = json.dumps(study_data(table), allow_nan=False, separators=(",", ":"))
+                self._data = text.encode()
+                self._tag = f'"{hashlib.sha256(self._data).hexdigest()[:32]}"'
+                self._seen = seen
+            return self._tag, self._data
+
+    def hosts(self) -> set[str]:
+        """Return what a request may call this server."""
+        return {f"{name}:{self.server_address[1]}" for name in NAMES}
+
+
+def _state(store: Path) -> tuple[object, ...]:
+    """Return what changes whenever the store has more rows: its files and their sizes."""
+    found: list[object] = []
+    for folder in ("parts", "journal", "studies"):
+        for path in sorted((store / folder).iterdir()):
+            try:
+                status = path.stat()
+            except FileNotFoundError:  # became a part in this moment
+                continue
+            found.append((folder, path.name, status.st_size, status.st_mtime_ns))
+    return tuple(found)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers GET and HEAD of the page and of its data."""
+
+    server: StudyServer
+    server_version = "crosstack"
+    sys_version = ""
+    timeout = 30
+
+    def do_GET(self) -> None:
+        """Answer with a body."""
+        self._answer(body=True)
+
+    def do_HEAD(self) -> None:
+        """Answer without one."""
+        self._answer(body=False)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing; the terminal belongs to the sweep."""
+
+    def _answer(self, *, body: bool) -> None:
+        if self.headers.get("Host", "") not in self.server.hosts():
+            self._send(HTTPStatus.FORBIDDEN, "text/plain", b"only for this machine\n", body=body)
+            return
+        path = urlsplit(self.path).path
+        if path == "/":
+            # The page as the store is now; later points come as data.
+            page = study_html(store_table(self.server.store), live=True).encode()
+            self._send(HTTPStatus.OK, "text/html; charset=utf-8", page, body=body)
+        elif path == "/data.json":
+            tag, data = self.server.data()
+            if self.headers.get("If-None-Match") == tag:
+                self._send(HTTPStatus.NOT_MODIFIED, "application/json", b"", tag=tag, body=False)
+            else:
+                self._send(HTTPStatus.OK, "application/json", data, tag=tag, body=body)
+        else:
+            self._send(HTTPStatus.NOT_FOUND, "text/plain", b"no such page\n", body=body)
+
+    def _send(
+        self, status: HTTPStatus, kind: str, content: bytes, *, body: bool, tag: str = ""
+    ) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        if tag:
+            self.send_header("ETag", tag)
+        self.end_headers()
+        if body:
+            self.wfile.write(content)

@@ -1,0 +1,145 @@
+"""The partitions of an answer under the roofs of their chip: work per byte against work per second.
+
+References
+----------
+williams2009roofline
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crosstack.evaluate.answer import Answer
+from crosstack.report.drawing import Canvas, attribute
+from crosstack.report.graph_figure import Figure
+from crosstack.report.scales import Scale, log_scale
+from crosstack.units import format_quantity
+
+__all__ = ["roofline_figure"]
+
+LEFT, TOP, WIDTH, HEIGHT = 84.0, 16.0, 500.0, 290.0
+RADIUS = 5.0
+MOST_NAMED = 40
+
+
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """A partition: FLOP per byte of main memory, FLOP per second."""
+
+    number: int
+    intensity: float
+    rate: float
+    bound_by: str
+
+
+def roofline_figure(answer: Answer) -> Figure | None:
+    """Return the partitions of one chip as numbered points; None where none moves anything."""
+    spots = _spots(answer)
+    if not spots:
+        return None
+    chip = answer.task.system.chip
+    peak = chip.peak_throughput
+    # What the evaluation read at; the memory behind the main one may have been used too.
+    bandwidth = max(
+        p.memory_traffic / p.memory_time for p in answer.evaluation.partitions if p.memory_time
+    )
+    ridge = peak / bandwidth
+    xs = [s.intensity for s in spots]
+    across = log_scale(min(*xs, ridge / 3), max(*xs, ridge * 3))
+    up = log_scale(min(*(s.rate for s in spots), peak / 20), peak)
+    canvas = Canvas()
+    _axes(canvas, across, up)
+    _roofs(canvas, across, up, peak, bandwidth, chip.utilization)
+    for s in spots:
+        x, y = _at(across, up, s.intensity, s.rate)
+        tip = (
+            f"partition {s.number}: {s.intensity:.4g} FLOP/B, "
+            f"{format_quantity(s.rate, 'FLOP/s')}, bound by {s.bound_by}"
+        )
+        canvas.add(f'<g data-spot="{s.number}"><title>{attribute(tip)}</title>')
+        _mark(canvas, x, y, s.bound_by)
+        canvas.add("</g>")
+        if len(spots) <= MOST_NAMED:
+            canvas.text(x + 8, y + 4, str(s.number), size=10, cls="xs-ink xs-halo")
+    x = LEFT
+    for term in ("compute", "memory", "network"):
+        _mark(canvas, x + 6, TOP + HEIGHT + 56, term)
+        canvas.text(x + 17, TOP + HEIGHT + 60, f"by {term}", cls="xs-muted")
+        x += 92
+    return Figure(canvas, LEFT + WIDTH + 20, TOP + HEIGHT + 70)
+
+
+def _spots(answer: Answer) -> list[_Spot]:
+    work: dict[int, float] = {}
+    for k in answer.evaluation.kernels:
+        work[k.partition] = work.get(k.partition, 0.0) + k.work
+    return [
+        _Spot(p.number, work[p.number] / p.memory_traffic, work[p.number] / p.time, p.bound_by)
+        for p in answer.evaluation.partitions
+        if p.memory_traffic and p.time and work.get(p.number)
+    ]
+
+
+def _at(across: Scale, up: Scale, x: float, y: float) -> tuple[float, float]:
+    return LEFT + across.at(x) * WIDTH, TOP + HEIGHT - up.at(y) * HEIGHT
+
+
+def _axes(canvas: Canvas, across: Scale, up: Scale) -> None:
+    base = TOP + HEIGHT
+    for tick in across.ticks:
+        x = LEFT + across.at(tick) * WIDTH
+        canvas.line(((x, TOP), (x, base)), "xs-line")
+        canvas.text(x, base + 16, f"{tick:,.6g}", size=9.5, cls="xs-muted", anchor="middle")
+    for tick in up.ticks:
+        y = base - up.at(tick) * HEIGHT
+        canvas.line(((LEFT, y), (LEFT + WIDTH, y)), "xs-line")
+        words = format_quantity(tick, "FLOP/s", 3)
+        canvas.text(LEFT - 6, y + 3.5, words, size=9.5, cls="xs-muted", anchor="end")
+    words = "FLOP per byte of main memory, one chip"
+    canvas.text(LEFT + WIDTH, base + 34, words, anchor="end")
+
+
+def _roofs(
+    canvas: Canvas,
+    across: Scale,
+    up: Scale,
+    peak: float,
+    bandwidth: float,
+    utilization: float | None,
+) -> None:
+    low = max(across.low, up.low / bandwidth)
+    ridge = min(max(peak / bandwidth, low), across.high)
+    points: Sequence[tuple[float, float]] = (
+        _at(across, up, low, low * bandwidth),
+        _at(across, up, ridge, min(peak, ridge * bandwidth)),
+        _at(across, up, across.high, peak),
+    )
+    canvas.line(points, "xs-mark")
+    words = f"peak {format_quantity(peak, 'FLOP/s')}"
+    canvas.text(*_above(points[2], -6), words, size=10, cls="xs-ink xs-halo", anchor="end")
+    words = f"memory {format_quantity(bandwidth, 'B/s')}"
+    x, y = points[0]
+    canvas.text(x + 26, max(y - 26, TOP + 20), words, size=10, cls="xs-ink xs-halo")
+    if utilization is not None and utilization < 1:
+        start = _at(across, up, min(peak * utilization / bandwidth, across.high), 1.0)[0]
+        y = _at(across, up, 1.0, peak * utilization)[1]
+        canvas.line(((start, y), (LEFT + WIDTH, y)), "xs-wire xs-dashed")
+        words = f"kernels reach {100 * utilization:.3g} % of it"
+        canvas.text(LEFT + WIDTH, y + 13, words, size=10, cls="xs-muted xs-halo", anchor="end")
+
+
+def _above(point: tuple[float, float], shift: float) -> tuple[float, float]:
+    return point[0], max(point[1] + shift, 11.0)
+
+
+def _mark(canvas: Canvas, x: float, y: float, term: str) -> None:
+    """A shape for each resource, so that colour is not all there is."""
+    r = RADIUS
+    if term == "compute":
+        canvas.box(x - r, y - r, 2 * r, 2 * r, "xs-compute")
+    elif term == "memory":
+        canvas.box(x - r, y - r, 2 * r, 2 * r, "xs-memory", r)
+    else:
+        tip = f"M{x:.1f} {y - r * 1.3:.1f} l{r * 1.2:.1f} {r * 2.2:.1f} h{-r * 2.4:.1f} z"
+        canvas.path(tip, f"xs-{term}")

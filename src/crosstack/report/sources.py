@@ -1,0 +1,81 @@
+"""What an answer was counted by: every rule with its meaning, and the sources that are cited."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import fields
+from functools import cache
+from importlib.resources import files
+
+from crosstack.model.rules import ModelRules
+from crosstack.report.wording import Table
+
+__all__ = ["cited", "rule_rows"]
+
+_ENTRY = re.compile(r"^@\w+\{([^,\s]+),\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_FIELD = re.compile(r"^\s*(\w+)\s*=\s*\{(.*?)\},?$", re.MULTILINE | re.DOTALL)
+_KEY = re.compile(r"``(\w+)``")
+
+
+def rule_rows(rules: ModelRules) -> Table:
+    """Return every field of a rule set: its name, its value, what it switches."""
+    meaning = _meanings()
+    rows = tuple(
+        (item.name, _value(getattr(rules, item.name)), meaning.get(item.name, ""))
+        for item in fields(rules)
+        if item.name != "name"
+    )
+    return Table(header=("rule", "value", "meaning"), numeric=(False, False, False), rows=rows)
+
+
+def cited(rules: ModelRules, also: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
+    """Return the sources that the meanings of rules name, and others, as (key, words)."""
+    known = _bibliography()
+    named = (key for _, _, text in rule_rows(rules).rows for key in re.findall(r"\w+", text))
+    keys = dict.fromkeys((*named, *also))
+    return tuple((key, known[key]) for key in keys if key in known)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(getattr(value, "value", value))
+
+
+@cache
+def _meanings() -> dict[str, str]:
+    """Return what the record's own documentation says of each field."""
+    text = textwrap.dedent((ModelRules.__doc__ or "").partition("----------\n")[2])
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        head = re.match(r" {0,4}(\w+) : ", line)
+        if head:
+            found[head[1]] = []
+        elif found and line.strip():
+            found[list(found)[-1]].append(line.strip())
+    return {name: _KEY.sub(r"\1", " ".join(lines)) for name, lines in found.items()}
+
+
+@cache
+def _bibliography() -> dict[str, str]:
+    """Return every source as people cite it."""
+    text = files("crosstack").joinpath("data", "references.bib").read_text(encoding="utf-8")
+    found = {}
+    for key, body in _ENTRY.findall(text):
+        values = {name.lower(): _plain(value) for name, value in _FIELD.findall(body)}
+        where = values.get("journal") or values.get("booktitle") or values.get("howpublished", "")
+        if not where and "eprint" in values:
+            where = f"arXiv:{values['eprint']}"
+        people = values.get("author", "").replace(" and others", " et al.").replace(" and ", "; ")
+        parts = (people, values.get("title", ""), where, values.get("year", ""))
+        found[key] = ". ".join(part for part in parts if part) + "."
+    return found
+
+
+def _plain(text: str) -> str:
+    """Return text without the marks of TeX."""
+    text = re.sub(r"\\url\{([^}]*)\}", r"\1", text)
+    text = re.sub(r"\\[\"'`^~]\{?(\w)\}?", r"\1", text)
+    return " ".join(text.replace("{", "").replace("}", "").replace("--", "-").split())

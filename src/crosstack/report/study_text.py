@@ -1,0 +1,132 @@
+"""A study and what came of it, as tables."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from crosstack.explore.points import Points
+from crosstack.explore.run import Progress
+from crosstack.explore.study import Study
+from crosstack.explore.views import Asked, best, pareto, within
+from crosstack.report.text import pairs_table, rows_table
+from crosstack.report.wording import Table, time_words
+from crosstack.units import UNITS, format_quantity
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["progress_words", "results_tables", "study_tables"]
+
+_NUMBER = re.compile(r"\d[\d,.e+-]*")
+MOST_COLUMNS = 7
+MOST_REASONS = 3
+SHORT = 60  # letters of a value, 4 times as many of a reason
+
+
+def progress_words(progress: Progress) -> str:
+    """Return where a sweep stands, on one line."""
+    share = progress.done / progress.total
+    counts = ", ".join(f"{count:,} {status}" for status, count in sorted(progress.counts.items()))
+    return (
+        f"{progress.done:,} of {progress.total:,} points ({share:.0%}), {progress.rate:,.3g} a "
+        f"second, {time_words(progress.left, 2)} left ({counts})"
+    )
+
+
+def study_tables(study: Study, points: Points) -> Group:
+    """Return what a study asks: axes, number of points, what is done with them."""
+    rows = []
+    for i, axis in enumerate(study.axes):
+        values = points.values[i]
+        unit = axis.unit or "1"
+        shown = [
+            format_quantity(float(value), unit) if axis.is_number else str(value)
+            for value in (values if len(values) <= 5 else [*values[:2], *values[-2:]])
+        ]
+        if len(values) > 5:
+            shown.insert(2, "...")
+        rows.append((axis.name, f"{len(values):,}", ", ".join(shown)[: 2 * SHORT]))
+    pairs = [
+        ("points", f"{len(points):,}"),
+        ("base", study.base.source),
+        ("each is", study.evaluator.name),
+        ("objectives", ", ".join(f"{name} ({goal.value})" for name, goal in study.objectives)),
+    ]
+    if study.bounds:
+        pairs.append(("constraints", ", ".join(bound.words for bound in study.bounds)))
+    return Group(
+        Text(study.name, style="bold"),
+        pairs_table(tuple(pairs)),
+        rows_table(
+            Table(
+                header=("axis", "values", "which"), numeric=(False, True, False), rows=tuple(rows)
+            ),
+            wraps=2,
+        ),
+    )
+
+
+def results_tables(table: pyarrow.Table, asked: Asked, top: int) -> Group:
+    """Return how many points came out how, the best by each objective, and the Pareto front."""
+    counts = Counter(table.column("status").to_pylist())
+    good = within(table, asked.bounds)
+    shown = [f"{count:,} {status}" for status, count in sorted(counts.items())]
+    pairs = [("points", f"{table.num_rows:,}: {', '.join(shown) or 'none'}")]
+    if asked.bounds:
+        words = ", ".join(bound.words for bound in asked.bounds)
+        pairs.append(("constraints", f"{words}: {int(good.sum()):,} points meet them"))
+    parts: list[RenderableType] = [Text(asked.name, style="bold"), pairs_table(tuple(pairs))]
+    # Reasons that differ in numbers alone are one; the first of them is shown.
+    reasons: Counter[str] = Counter()
+    example: dict[str, str] = {}
+    for reason in filter(None, table.column("reason").to_pylist()):
+        kind = _NUMBER.sub("#", reason)
+        reasons[kind] += 1
+        example.setdefault(kind, reason)
+    parts += [
+        Text(f"  {count:,} x {example[kind][: 4 * SHORT]}")
+        for kind, count in reasons.most_common(MOST_REASONS)
+    ]
+    if len(reasons) > MOST_REASONS:
+        parts.append(Text(f"  ... and {len(reasons) - MOST_REASONS:,} other reasons"))
+    for objective in asked.objectives:
+        rows = best(table, objective, good)[:top]
+        if len(rows):
+            side = "least" if objective[1].value == "min" else "most"
+            parts += [Text(f"{side} {objective[0]}", style="bold"), _rows(table, asked, rows)]
+    if len(asked.objectives) > 1:
+        front = pareto(table, asked.objectives, good)
+        head = f"Pareto front: {len(front):,} points, no other better in every objective"
+        parts += [Text(head, style="bold"), _rows(table, asked, front[:top])]
+    return Group(*parts)
+
+
+def _rows(
+    table: pyarrow.Table, asked: Asked, rows: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> RenderableType:
+    """Return the axes and objectives of some rows; axes that do not differ are left out."""
+    several = [name for name in asked.axes if len(set(table.column(name).to_pylist())) > 1]
+    objectives = [name for name, _ in asked.objectives]
+    picked = table.take(rows)
+    status = ["status"] if len(set(picked.column("status").to_pylist())) > 1 else []
+    room = max(MOST_COLUMNS - len(objectives) - len(status), 2)
+    names = [*(several or asked.axes)[:room], *objectives, *status]
+    cells = [tuple(_cell(picked, name, i) for name in names) for i in range(picked.num_rows)]
+    numeric = tuple(str(table.schema.field(name).type) == "double" for name in names)
+    return rows_table(Table(header=tuple(names), numeric=numeric, rows=tuple(cells)))
+
+
+def _cell(table: pyarrow.Table, name: str, row: int) -> str:
+    value = table.column(name)[row].as_py()
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value[:SHORT]
+    unit = ((table.schema.field(name).metadata or {}).get(b"unit") or b"").decode()
+    return format_quantity(value, unit) if unit in UNITS else f"{value:.4g} {unit}".strip()

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import crosstack
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Return a file with a small model that is mapped in a moment."""
+    chip = crosstack.Chip(
+        n_cores=64, lanes=8, stages=4, frequency=1e9, sram_capacity=1e9, utilization=0.5
+    )
+    ring = crosstack.Dimension(
+        kind=crosstack.DimensionKind.RING,
+        bandwidth=25e9,
+        size=4,
+        parallelism=crosstack.Parallelism.TENSOR,
+    )
+    system = crosstack.System(
+        chip=chip, memory=crosstack.Memory(bandwidth=100e9), network=(ring,), n_chips=4
+    )
+    workload = crosstack.llm(
+        hidden=256, n_heads=4, head_size=64, sequence_length=128, n_layers=2,
+        global_batch_size=4, training=False,
+    )  # fmt: skip
+    given = crosstack.Constraints(microbatch_size=1, n_tiles=1)
+    path = tmp_path / "task.yaml"
+    crosstack.save(crosstack.Task(workload=workload, system=system, constraints=given), path)
+    return path
+
+
+def test_findings_are_printed_and_saved(run, file, tmp_path):
+    out, svg = tmp_path / "out.json", tmp_path / "out.svg"
+    outcome = run("explain", file, "--json", out, "--svg", svg)
+    assert (outcome.code, outcome.err) == (0, "")
+    found = json.loads(out.read_text())
+    assert found["status"] == "optimal"
+    assert {r["path"] for r in found["resources"]} >= {
+        "system.chip.frequency",
+        "system.memory.bandwidth",
+        "system.network[0].bandwidth",
+        "system.network[0].latency",
+    }
+    for sentence in found["findings"]:
+        assert sentence.split()[0] in outcome.out
+    assert "does not fit" not in outcome.out
+    assert "<svg" in svg.read_text()
+
+
+@pytest.mark.parametrize("arguments", [("--step", "0"), ("--step", "1"), ("--gap", "2")])
+def test_numbers_out_of_range_are_refused(run, file, arguments):
+    outcome = run("explain", file, *arguments)
+    assert outcome.code == 2
+    assert outcome.err.startswith(f"crosstack: {arguments[0]}: ")

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/optimize/lstm_64.yaml"
+QUICK = (
+    "--set", "chips=4", "--set", "batch=128", "--set", "choices={node: [N12, N7]}",
+    "--set", "strategies=[RC-1-1-d4-p1, CR-4-d1-p1]", "--set", "search.evaluations=20",
+)  # fmt: skip
+
+
+def test_the_best_choice_is_saved_with_its_history(run, tmp_path):
+    out, svg, history = (tmp_path / name for name in ("out.json", "out.svg", "history.json"))
+    arguments = ("optimize", EXAMPLE, *QUICK, "--history", history)
+    outcome = run(*arguments, "--json", out, "--svg", svg)
+    assert (outcome.code, outcome.err) == (0, "")
+    found = json.loads(out.read_text())
+    assert found["choice"]["node"] == "N7"
+    assert found["bound"] <= found["best"] == found["metrics"]["time"]
+    assert len(found["choices"]) == 4
+    assert found["best"] == min(c["best"] for c in found["choices"] if c["best"])
+    assert "<svg" in svg.read_text()
+    again = run(*arguments, "--json", out)
+    assert again.code == 0
+    assert json.loads(out.read_text()) == found
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("search.methd=random", 'search.methd: unknown field. Did you mean "method"?'),
+        ("search.method=cma", 'Did you mean "cma-es"?'),
+        ("objective=tme", 'Did you mean "time"?'),
+        ("limits={powr: 1 kW}", 'Did you mean "power"?'),
+        ("limits={power: 1 m}", "limits.power"),
+        ("model=lstm", "model: no model is called"),
+        ("strategies=[RC-1-1-d3-p1]", "for 3 chips, and there are 4"),
+        ("choices={node: []}", "choices.node: got an empty list"),
+        ("choices={node: [N8]}", "N8"),
+        ("chip_area={from: 500 mm^2, to: 400 mm^2}", "chip_area"),
+        ("hold=[L9]", "no component 'L9'"),
+        ("chip=nowhere.yaml", "no such file"),
+    ],
+)
+def test_bad_input_is_said_on_one_line(run, change, said):
+    outcome = run("optimize", EXAMPLE, *QUICK, "--set", change)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_what_cannot_fit_is_infeasible(run):
+    outcome = run("optimize", EXAMPLE, *QUICK, "--set", "model=lstm-lm")
+    assert outcome.code == 3
+    assert "main memory" in outcome.err

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import pytest
+from test_arrays import CHIP
+from test_study import STUDY, TASK
+
+import crosstack
+from crosstack.chip.generated import generate
+from crosstack.chip.roofline import RooflineTimes
+from crosstack.evaluate.cluster import nested_cluster
+from crosstack.evaluate.predict import predict
+from crosstack.evaluate.prediction_rules import prediction_rules_named
+from crosstack.explore.run import sweep
+from crosstack.io.chip_file import read_chip
+from crosstack.mapping.strategy import parse_strategy
+from crosstack.workload.named_steps import step_named
+
+
+def swept(write, text: str, **bases: str):
+    for name, base in bases.items():
+        write(f"{name}.yaml", base)
+    return crosstack.sweep(write("study.yaml", text), jobs=1, table="arrow").to_pylist()
+
+
+def test_a_mapped_point_is_what_map_finds(write):
+    rows = swept(write, STUDY, task=TASK)
+    assert [row["status"] for row in rows] == ["optimal"] * 4
+    path = write("task.yaml", TASK)
+    for row in rows:
+        changes = [
+            f"system.memory.bandwidth={row['memory']}",
+            f"system.chip.utilization={row['system.chip.utilization']}",
+        ]
+        answer = crosstack.optimise(crosstack.load(path, changes))
+        e = answer.evaluation
+        assert row["time"] == e.time == row["bound"]
+        assert row["energy"] == e.power.total * e.time
+        assert row["price"] == e.price.total
+        assert row["utilization"] == e.utilization
+
+
+def test_efficiencies_are_throughput_per_dollar_and_watt(write):
+    priced = TASK.replace("{library: sn30, ", "{library: sn30, price: 100, power: 10, ")
+    row = swept(write, STUDY, task=priced)[0]
+    assert row["cost_efficiency"] == pytest.approx(row["work"] / row["time"] / row["price"])
+    assert row["power_efficiency"] == pytest.approx(row["work"] / row["time"] / row["power"])
+
+
+def test_any_number_of_the_answer_can_be_kept(write):
+    text = STUDY + 'keep: ["partitions[0].memory_time_s", layer_time_s, "partitions[99].time_s"]\n'
+    rows = swept(write, text, task=TASK)
+    assert rows[0]["partitions[0].memory_time_s"] > 0
+    assert rows[0]["layer_time_s"] > 0
+    assert rows[0]["partitions[99].time_s"] is None
+
+
+@pytest.mark.parametrize(
+    ("keep", "reason"),
+    [("layer_tim", 'Did you mean "layer_time_s"'), ("workload", "leads to no number")],
+)
+def test_what_cannot_be_kept_is_said(write, keep, reason):
+    rows = swept(write, STUDY + f"keep: [{keep}]\n", task=TASK)
+    assert rows[0]["status"] == "invalid"
+    assert reason in rows[0]["reason"]
+
+
+def test_a_point_that_does_not_fit_is_a_row_with_its_reason(write):
+    rows = swept(
+        write,
+        "base: task.yaml\naxes:\n  system.memory.capacity: [1 kB, 1 GB]\n",
+        task=TASK,
+    )
+    assert [row["status"] for row in rows] == ["infeasible", "optimal"]
+    assert "memory" in rows[0]["reason"]
+    assert rows[0]["time"] is None
+
+
+def test_a_path_that_leads_nowhere_is_found_before_the_sweep(write):
+    text = "base: task.yaml\naxes:\n  system.memory.bandwith: [1, 2]\n"
+    with pytest.raises(crosstack.InputError, match='Did you mean "bandwidth"'):
+        swept(write, text, task=TASK)
+
+
+def test_the_options_of_an_evaluator_can_be_an_axis(write):
+    text = "base: task.yaml\naxes:\n  rules: {path: options.rules, values: [crosstack, RULES]}\n"
+    rows = swept(write, text.replace("RULES", "dfmodel-e2"), task=TASK)
+    assert [row["status"] for row in rows] == ["optimal", "optimal"]
+    with pytest.raises(crosstack.InputError, match="axes.rule"):
+        swept(write, text.replace("options.rules", "options.rule"), task=TASK)
+
+
+PREDICTED = """\
+base: chip.yaml
+evaluate: predict
+options: {model: gpt-22b, batch: 32, microbatches: 4}
+axes:
+  node: [N7, N5]
+  strategy: {path: options.parallel, values: [RC-1-8-d1-p8, RC-1-8-d4-p2]}
+  chips: {path: packages, values: [64]}
+keep: [run_time]
+"""
+
+
+def test_a_predicted_point_is_what_predict_says(write):
+    chip = CHIP
+    rows = swept(write, PREDICTED, chip=chip)
+    assert len(rows) == 4
+    rules = prediction_rules_named("crosstack")
+    from dataclasses import replace
+
+    for row in rows:
+        machine = read_chip(chip, "chip.yaml", [f"node={row['node']}", "packages=64"])
+        strategy = parse_strategy(row["strategy"])
+        made = generate(machine.template, machine.budget, rules.chip)
+        cluster = nested_cluster(
+            made.hierarchy,
+            strategy,
+            chips_per_package=1,
+            packages=64,
+            intra_kind=machine.intra_kind,
+            inter_kind=machine.inter_kind,
+        )
+        times = RooflineTimes(made.hierarchy, rules.kernels)
+        step = replace(step_named("gpt-22b"), batch=32, microbatches=4)
+        found = predict(step, strategy, cluster, times, rules.step)
+        assert row["time"] == found.time
+        assert row["memory_used"] == found.footprint.total
+
+
+def test_a_product_is_predicted_from_a_budget(write):
+    text = "base: chip.yaml\nevaluate: predict\naxes:\n"
+    text += "  power: [300 W, 500 W]\n  shape: {path: options.gemm, values: [[4096, 4096, 4096]]}\n"
+    with pytest.raises(crosstack.InputError, match="power"):
+        swept(write, text, chip=CHIP)  # a column of the result has that name
+    text = text.replace("power: [300 W, 500 W]", "budget: {path: power, values: [300 W, 500 W]}")
+    rows = swept(write, text, chip=CHIP)
+    assert rows[0]["time"] > rows[1]["time"] > 0
+    assert rows[0]["shape"] == "4096 4096 4096"
+
+
+def test_an_evaluator_of_your_own_is_taken(write):
+    from slow_points import SlowPoints
+
+    study = write("own.yaml", "base: none\nevaluate: slow\naxes:\n  n: {path: x, values: [6, 8]}\n")
+    table = sweep(study, evaluator=SlowPoints(), jobs=1, table="arrow")
+    assert table["square"].to_pylist() == [12.0, 64 / 3.0]

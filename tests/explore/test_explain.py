@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import crosstack
+from crosstack.errors import InputError
+from crosstack.explore.explain import explain, resources_of
+from crosstack.report.explain_text import explanation_data, explanation_svg, findings
+from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, Prices, System
+
+LIGHT = Dimension(
+    kind=DimensionKind.RING, bandwidth=1e15, size=4, parallelism=Parallelism.TENSOR, latency=1e-9
+)
+
+
+@pytest.fixture(scope="module")
+def task():
+    """Return a small model on four chips whose memory and network are never in the way."""
+    chip = crosstack.Chip(
+        n_cores=64,
+        lanes=8,
+        stages=4,
+        frequency=1e9,
+        sram_capacity=1e9,
+        utilization=0.5,
+        price=100.0,
+    )
+    system = System(
+        chip=chip,
+        memory=Memory(bandwidth=1e15, capacity=1e12),
+        network=(LIGHT,),
+        n_chips=4,
+        prices=Prices(memory=1e-15),
+    )
+    workload = crosstack.llm(
+        hidden=256, n_heads=4, head_size=64, sequence_length=128, n_layers=2,
+        global_batch_size=4, training=False,
+    )  # fmt: skip
+    given = crosstack.Constraints(microbatch_size=1, n_tiles=1)
+    return crosstack.Task(workload=workload, system=system, constraints=given)
+
+
+@pytest.fixture(scope="module")
+def found(task):
+    return explain(task)
+
+
+def by_name(explanation):
+    return {e.resource.name: e for e in explanation.effects}
+
+
+def test_a_compute_bound_task_follows_its_clock_alone(found):
+    effects = by_name(found)
+    assert found.effects[0].resource.name == "clock"
+    assert effects["clock"].elasticity == pytest.approx(-1, abs=1e-3)
+    assert effects["clock"].one_sided[1] == pytest.approx(1 / 1.1 - 1, abs=1e-3)
+    assert abs(effects["memory bandwidth"].elasticity) < 1e-3
+
+
+def test_the_price_is_shared_out_over_what_is_paid_for(found):
+    prices = {e.resource.name: e.price_elasticity for e in found.effects}
+    total = prices["price of a chip"] + prices["price of memory"]
+    assert total == pytest.approx(1, abs=1e-2)  # links and switches cost nothing here
+    assert prices["memory bandwidth"] == pytest.approx(prices["price of memory"], rel=1e-6)
+    assert prices["price of memory"] > 0.001
+
+
+def test_a_starved_memory_is_what_binds(task):
+    slow = replace(task.system, memory=replace(task.system.memory, bandwidth=1e9))
+    found = explain(replace(task, system=slow))
+    assert found.effects[0].resource.name == "memory bandwidth"
+    assert found.effects[0].elasticity == pytest.approx(-1, abs=0.05)
+    assert next(iter(found.bound_by)) == "memory"
+
+
+def test_a_kept_mapping_is_what_a_search_finds(task, found):
+    """Where a worse machine is not searched, its optimum is the one that was kept."""
+    for e in found.effects:
+        if e.time_less is None or "USD" in e.resource.unit or e.resource.cost:
+            continue
+        system = e.resource.scaled(task.system, e.less)
+        fresh = crosstack.optimise(replace(task, system=system))
+        assert e.time_less == pytest.approx(fresh.evaluation.time, rel=1e-9)
+
+
+def test_better_is_never_slower_and_worse_never_faster(found):
+    for e in found.effects:
+        assert e.proved
+        less, more = e.one_sided
+        better, worse = (less, more) if e.resource.cost else (more, less)
+        assert better is None or better <= 1e-9
+        assert worse is None or worse >= -1e-9
+
+
+def test_a_capacity_that_is_just_enough_does_not_shrink(task):
+    answer = crosstack.optimise(task)
+    tight = replace(task.system.memory, capacity=answer.evaluation.memory_used * 1.001)
+    found = explain(replace(task, system=replace(task.system, memory=tight)))
+    effect = by_name(found)["memory capacity"]
+    assert effect.one_sided[0] is None or effect.one_sided[0] > 0
+    assert effect.reason or effect.one_sided[0] is not None
+
+
+def test_every_resource_is_a_number_of_the_machine(task):
+    for resource in resources_of(task.system):
+        changed = resource.scaled(task.system, resource.value * 2 or 1e-6)
+        again = {r.path: r.value for r in resources_of(changed)}
+        assert again.pop(resource.path) == (resource.value * 2 or 1e-6)
+        before = {r.path: r.value for r in resources_of(task.system)}
+        before.pop(resource.path)
+        assert again == before
+
+
+def test_findings_name_what_moves_and_what_does_not(found):
+    said = " ".join(findings(found))
+    assert "Clock: 10 % more is 9.09 % faster" in said
+    assert "changes nothing" in said
+    data = explanation_data(found)
+    assert data["resources"][0]["path"] == "system.chip.frequency"
+    svg = explanation_svg(found)
+    assert svg.count("<g data-less=") == sum(
+        "USD" not in e.resource.unit and e.resource.value > 0 for e in found.effects
+    )
+
+
+@pytest.mark.parametrize("step", [0, 1, -0.5, 2])
+def test_a_step_out_of_range_is_refused(task, step):
+    with pytest.raises(InputError, match="step"):
+        explain(task, step=step)
