@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
+
+CHIP = Path(__file__).resolve().parents[2] / "examples/chips/n5_hbm3.yaml"
 
 
 @pytest.mark.parametrize("word", ["small on four chips", "ring of 2", "switch of 2", "kernels"])
@@ -50,3 +55,72 @@ def test_a_graph_is_shown_as_a_strategy_transforms_it(run, small, tmp_path):
 def test_what_is_no_strategy_is_refused(run, small):
     outcome = run("show", small, "--parallel", "RC-0-1")
     assert (outcome.code, outcome.problems[0][:10]) == (2, "--parallel")
+
+
+def test_a_saved_mapping_is_shown_as_it_was_printed(run, small):
+    saved = small.with_suffix(".json")
+    printed = run("map", small, "--json", saved).out
+    shown = run("show", saved)
+    assert (shown.code, shown.err) == (0, "")
+    assert printed == shown.out + f"wrote {saved}\n"
+
+
+@pytest.fixture
+def prediction(run, tmp_path):
+    """Return a saved prediction and what was printed."""
+
+    def make(*arguments):
+        out = tmp_path / "prediction.json"
+        outcome = run("predict", *arguments, "--json", out)
+        assert outcome.code == 0, outcome.err
+        return out, outcome.out.replace(f"wrote {out}\n", "")
+
+    return make
+
+
+STEP = (CHIP, "--set", "packages=16", "--model", "gpt-22b", "--parallel", "RC-1-4-d2-p2")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        (*STEP, "--batch", "2"),
+        ("a100", "--gemm", "512,512,512"),
+        (CHIP, "--gemm", "512,512,512", "--parallel", "CR-2-d1-p1", "--set", "packages=2"),
+    ],
+    ids=["step", "product", "product of two chips"],
+)
+def test_a_saved_prediction_is_shown_as_it_was_printed(run, prediction, asked):
+    saved, printed = prediction(*asked)
+    shown = run("show", saved)
+    assert (shown.code, shown.err, shown.out) == (0, "", printed)
+
+
+def test_a_saved_prediction_says_what_was_asked(prediction):
+    saved, _ = prediction("a100", "--gemm", "512,256,128", "--set", "frequency=1GHz")
+    inputs = json.loads(saved.read_text())["inputs"]
+    assert (inputs["file"], inputs["gemm"]) == ("a100", "512,256,128")
+    assert inputs["set"] == ["frequency=1GHz"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"time": -1}, "time: got -1"),
+        ({"tme": 1}, 'Did you mean "time"'),
+        ({"parts": {"a": "x"}}, "parts.a: got 'x'"),
+        ({"n_chips": 0}, "n_chips: got 0"),
+        ({"kernel": {"levels": 3}}, "kernel.levels: got 3"),
+    ],
+)
+def test_a_changed_prediction_is_refused(run, prediction, change, message):
+    saved, _ = prediction("a100", "--gemm", "512,512,512")
+    saved.write_text(json.dumps(json.loads(saved.read_text()) | change))
+    shown = run("show", saved)
+    assert (shown.code, shown.out) == (2, "")
+    assert message in shown.err
+
+
+def test_options_of_a_task_are_refused_with_a_result(run, prediction):
+    saved, _ = prediction("a100", "--gemm", "512,512,512")
+    assert run("show", saved, "--svg", saved.with_suffix(".svg")).code == 2

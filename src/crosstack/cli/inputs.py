@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from crosstack.errors import InputError, Problem
 
 if TYPE_CHECKING:
+    from crosstack.evaluate.answer import Answer
     from crosstack.mapping.mapping import Task
     from crosstack.model.rules import ModelRules
 
@@ -21,6 +22,7 @@ __all__ = [
     "in_file",
     "options_named",
     "read_result",
+    "result_answer",
     "result_rules",
     "rules_given",
 ]
@@ -112,6 +114,27 @@ def read_result(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InputError(Problem(str(path), "not a result; allowed: a file saved with --json."))
     return data
+
+
+def result_answer(
+    result: Path, data: dict[str, Any], file: Path | None, rules: str | None
+) -> Answer:
+    """Return a saved result with its task, which it holds or which is in a file of its own."""
+    import crosstack
+    from crosstack.evaluate.answer import saved_answer
+    from crosstack.io.native import read_task
+
+    if file is not None:
+        task = crosstack.load(file)
+    elif isinstance(data.get("task"), str):
+        with in_file(result):
+            task = read_task(data["task"], "task")
+    else:
+        message = "missing from the result; give the file that was mapped with --task."
+        raise InputError(Problem(f"{result}: task", message))
+    chosen = result_rules(rules, result, data, task)
+    with in_file(result):
+        return saved_answer(data, task, rules=chosen)
 
 
 def check_outputs(source: Path | None, outputs: dict[str, Path | None]) -> None:

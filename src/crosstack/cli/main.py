@@ -23,6 +23,7 @@ from crosstack.cli.inputs import (
     in_file,
     options_named,
     read_result,
+    result_answer,
     result_rules,
     rules_given,
 )
@@ -222,7 +223,11 @@ def evaluate(
 @app.command("show")
 def show_(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE|technology", help="Native YAML or DFModel text.")
+        Path,
+        typer.Argument(
+            metavar="FILE|RESULT|technology",
+            help="Native YAML, DFModel text, or what `map` or `predict` saved with --json.",
+        ),
     ],
     name: Annotated[
         str | None,
@@ -240,7 +245,7 @@ def show_(
         ),
     ] = None,
 ) -> None:
-    """Describe the workload and the machine of a file, in words and as a picture.
+    """Describe the workload and the machine of a file, or a saved result, in words.
 
     `crosstack show technology` lists technologies, `crosstack show technology hbm3` shows the
     numbers of one with their sources, and what follows from them.
@@ -254,6 +259,9 @@ def show_(
         raise InputError(Problem("NAME", f'got "{name}"; allowed: a name after technology alone.'))
     if library is not None:
         raise InputError(Problem("--library", "allowed: with technology alone."))
+    if file.suffix.lower() == ".json":
+        _show_result(file, {"--set": set_, "--svg": svg_out, "--parallel": parallel})
+        return
     from crosstack.report.svg import task_svg
     from crosstack.report.text import task_text
 
@@ -265,6 +273,28 @@ def show_(
     show(task_text(task))
     if svg_out is not None:
         write((svg_out, task_svg(task)))
+
+
+def _show_result(file: Path, of_tasks: dict[str, object]) -> None:
+    """Print what was saved: a prediction, or a mapping with its certificate."""
+    from crosstack.io.prediction_file import check_prediction, is_prediction
+    from crosstack.report.kernel_text import kernel_tables
+    from crosstack.report.prediction_text import prediction_tables
+
+    for option, given in of_tasks.items():
+        if given:
+            raise InputError(Problem(option, "allowed: with a workload and a machine alone."))
+    data = read_result(file)
+    if not is_prediction(data):
+        show_answer(result_answer(file, data, None, None), kernels=False)
+        return
+    with in_file(file):
+        data = check_prediction(data)
+    kernel = data.get("kernel")
+    alone = kernel is not None and data["n_chips"] == 1
+    show(prediction_tables(data, parts=not alone))
+    if kernel is not None:
+        show(kernel_tables(kernel))
 
 
 def _show_transformed(task: Task, parallel: str, svg_out: Path | None) -> None:

@@ -125,14 +125,27 @@ def predict(
     grid = package, packages, torus
     found, chip = _predicted(file, hardware, workload, parallel, grid, rules)
     alone = isinstance(workload, Product) and found.strategy.n_chips == 1
-    shown = [prediction_tables(found, chip.name, parts=not alone)]
-    data = prediction_data(found, chip, rules)
+    inputs = {
+        "file": str(file),
+        "model": model,
+        "gemm": gemm,
+        "batch": batch,
+        "sequence": sequence,
+        "microbatches": microbatches,
+        "package": package,
+        "packages": packages,
+        "torus": torus,
+        "library": None if library is None else str(library),
+        "set": set_ or [],
+    }
+    data = prediction_data(found, chip, rules, inputs)
+    shown = [prediction_tables(data, parts=not alone)]
     if isinstance(workload, Product):
         followed = prediction_rules_named(rules)
         shape = share_of(workload, found.strategy, followed.step)
         kernel = gemm_time(chip, *shape, rules=followed.kernels)
-        shown.append(kernel_tables(kernel, shape))
         data["kernel"] = kernel_data(kernel, shape)
+        shown.append(kernel_tables(data["kernel"]))
     show(*shown)
     if json_out is not None:
         write((json_out, json.dumps(data, indent=1, allow_nan=False) + "\n"))
@@ -165,7 +178,7 @@ def trace(
     Example: `crosstack trace examples/chips/n5_hbm3.yaml --model lstm-lm-40k --parallel
     RC-1-1-d1-p4 -o trace.json --svg chart.svg`
     """
-    from crosstack.report.prediction_text import prediction_tables
+    from crosstack.report.prediction_text import prediction_data, prediction_tables
     from crosstack.report.timeline_figure import gantt_svg, trace_json
 
     check_outputs(file, {"--output": output, "--svg": svg_out})
@@ -185,7 +198,7 @@ def trace(
     if svg_out is not None:
         title = f"{workload.name} under {found.strategy} on {chip.name}"
         texts.append((svg_out, gantt_svg(timelines, title)))
-    show(prediction_tables(found, chip.name, parts=False))
+    show(prediction_tables(prediction_data(found, chip, rules, {}), parts=False))
     write(*texts)
 
 

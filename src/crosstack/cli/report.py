@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from crosstack.cli.inputs import (
     check_outputs,
-    in_file,
     options_named,
     read_result,
-    result_rules,
+    result_answer,
 )
 from crosstack.cli.outputs import check_suffix, printable, write
 from crosstack.errors import InputError, Problem
-
-if TYPE_CHECKING:
-    from crosstack.evaluate.answer import Answer
 
 __all__ = ["explore", "report"]
 
@@ -64,7 +60,7 @@ def report(
         return
     from crosstack.report.html import answer_html
 
-    write((output, answer_html(_saved_answer(source, task, rules))))
+    write((output, answer_html(result_answer(source, read_result(source), task, rules))))
 
 
 def explore(
@@ -83,23 +79,3 @@ def explore(
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
             typer.echo("stopped")
-
-
-def _saved_answer(result: Path, file: Path | None, rules: str | None) -> Answer:
-    """Return a saved result with its task, which it holds or which is in a file of its own."""
-    import crosstack
-    from crosstack.evaluate.answer import saved_answer
-    from crosstack.io.native import read_task
-
-    data = read_result(result)
-    if file is not None:
-        task = crosstack.load(file)
-    elif isinstance(data.get("task"), str):
-        with in_file(result):
-            task = read_task(data["task"], "task")
-    else:
-        message = "missing from the result; give the file that was mapped with --task."
-        raise InputError(Problem(f"{result}: task", message))
-    chosen = result_rules(rules, result, data, task)
-    with in_file(result):
-        return saved_answer(data, task, rules=chosen)

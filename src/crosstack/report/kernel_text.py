@@ -15,43 +15,45 @@ from crosstack.units import format_quantity
 __all__ = ["kernel_data", "kernel_tables"]
 
 
-def kernel_tables(kernel: KernelTime, shape: tuple[int, int, int]) -> Group:
-    """Return the terms of one product, and a row for each memory level."""
-    sides = " x ".join(f"{side:,}" for side in shape)
+def kernel_tables(data: dict[str, Any]) -> Group:
+    """Return the terms of one product, and a row for each memory level.
+
+    ``data`` is what `kernel_data` returns, perhaps saved and read again.
+    """
     rows = tuple(
         (
             name,
-            format_quantity(float(kernel.traffic[name]), "B"),
-            time_words(float(kernel.level_times[name])),
-            " x ".join(f"{side:,.0f}" for side in kernel.tiles[name].tolist()),
+            format_quantity(level["traffic"], "B"),
+            time_words(level["time"]),
+            " x ".join(f"{side:,.0f}" for side in level["tile"]),
         )
-        for name in kernel.traffic
+        for name, level in data["levels"].items()
     )
     levels = Table(
         header=("memory", "traffic", "takes", "tile, M x K x N"),
         numeric=(False, True, True, True),
         rows=rows,
     )
+    sides = " x ".join(f"{data[side]:,}" for side in "mkn")
     title = Text(f"The product of one chip, {sides}", style="bold")
-    return Group(title, pairs_table(_pairs(kernel)), rows_table(levels))
+    return Group(title, pairs_table(_pairs(data)), rows_table(levels))
 
 
-def _pairs(kernel: KernelTime) -> tuple[tuple[str, str], ...]:
+def _pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     found = [
-        ("bound by", str(kernel.bound)),
-        ("compute", time_words(float(kernel.compute_time))),
-        ("waiting", time_words(float(kernel.waiting_time))),
-        ("launch", time_words(kernel.launch_time)),
+        ("bound by", data["bound"]),
+        ("compute", time_words(data["compute_time"])),
+        ("waiting", time_words(data["waiting_time"])),
+        ("launch", time_words(data["launch_time"])),
     ]
-    split = float(kernel.split)
-    if split > 1:
-        found.append(("sum of a split K", time_words(float(kernel.reduction_time))))
-        found.append(("parts of K", f"{split:,.0f}"))
+    if data["split"] > 1:
+        found.append(("sum of a split K", time_words(data["reduction_time"])))
+        found.append(("parts of K", f"{data['split']:,.0f}"))
     return (
         *found,
-        ("tiles", f"{float(kernel.n_tiles):,.0f}"),
-        ("dataflow", str(kernel.dataflow)),
-        ("utilization", percent(float(kernel.utilization))),
+        ("tiles", f"{data['n_tiles']:,.0f}"),
+        ("dataflow", data["dataflow"]),
+        ("utilization", percent(data["utilization"])),
     )
 
 

@@ -12,6 +12,7 @@ from crosstack.evaluate.predict import Prediction
 from crosstack.report.text import pairs_table, rows_table
 from crosstack.report.wording import Table, percent, time_words
 from crosstack.units import format_quantity
+from crosstack.version import __version__
 
 __all__ = ["prediction_data", "prediction_tables"]
 
@@ -19,52 +20,61 @@ SHOWN = 14  # parts; the longest ones
 MOST_STAGES = 4  # that are listed one by one
 
 
-def prediction_tables(prediction: Prediction, chip: str, *, parts: bool = True) -> Group:
-    """Return a heading, the step with its memory, and its longest parts."""
-    title = f"{prediction.workload.name} under {prediction.strategy} on {chip}"
-    longest = sorted((part for part in prediction.parts if part[1]), key=lambda part: -part[1])
+def prediction_tables(data: dict[str, Any], *, parts: bool = True) -> Group:
+    """Return a heading, the step with its memory, and its longest parts.
+
+    ``data`` is what `prediction_data` returns, perhaps saved and read again.
+    """
+    title = f"{data['workload']} under {data['strategy']} on {data['chip']['name']}"
+    named = [(name, time) for name, time in data["parts"].items() if time]
+    longest = sorted(named, key=lambda part: -part[1])
     table = Table(
         header=("part, over all stages, the longest first", "time"),
         numeric=(False, True),
         rows=tuple((name, time_words(value)) for name, value in longest[:SHOWN]),
     )
-    head = Text(title, style="bold"), pairs_table(_pairs(prediction))
+    head = Text(title, style="bold"), pairs_table(_pairs(data))
     return Group(*head, rows_table(table)) if parts else Group(*head)
 
 
-def _pairs(prediction: Prediction) -> tuple[tuple[str, str], ...]:
-    found = [("time of a step", time_words(prediction.time))]
-    if prediction.run_time is not None:
-        days = prediction.run_time / 86400
-        found.append(
-            ("time of a training run", f"{time_words(prediction.run_time)}, {days:,.4g} d")
-        )
-    found.append(("chips", f"{prediction.strategy.n_chips:,}"))
-    footprint = prediction.footprint
-    if footprint is not None:
+def _pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    found = [("time of a step", time_words(data["time"]))]
+    run_time, memory = data["run_time"], data["memory"]
+    if run_time is not None:
+        days = f"{run_time / 86400:,.4g} d"
+        found.append(("time of a training run", f"{time_words(run_time)}, {days}"))
+    found.append(("chips", f"{data['n_chips']:,}"))
+    if memory is not None:
         found += [
-            ("memory of a chip", format_quantity(footprint.total, "B")),
-            ("weights and their state", format_quantity(footprint.weights, "B")),
-            ("activations", format_quantity(footprint.activations, "B")),
+            ("memory of a chip", format_quantity(memory["total"], "B")),
+            ("weights and their state", format_quantity(memory["weights"], "B")),
+            ("activations", format_quantity(memory["activations"], "B")),
         ]
-    busy = dict(prediction.busy)
+    busy = data["busy"]
     if len(busy) > MOST_STAGES:
         most, least = max(busy, key=lambda s: busy[s]), min(busy, key=lambda s: busy[s])
         busy = {f"{most}, the busiest,": busy[most], f"{least}, the least busy,": busy[least]}
     for name, time in busy.items():
-        share = percent(time / prediction.time)
+        share = percent(time / data["time"]) if data["time"] else "all"
         found.append((f"{name} works", f"{time_words(time)}, {share} of the step"))
     return tuple(found)
 
 
-def prediction_data(prediction: Prediction, chip: ChipHierarchy, rules: str) -> dict[str, Any]:
-    """Return a prediction as JSON holds it; times in seconds, sizes in bytes."""
+def prediction_data(
+    prediction: Prediction, chip: ChipHierarchy, rules: str, inputs: dict[str, Any]
+) -> dict[str, Any]:
+    """Return a prediction as JSON holds it; times in seconds, sizes in bytes.
+
+    ``inputs`` is what was asked, so that the number can be computed again.
+    """
     footprint = prediction.footprint
     return {
+        "crosstack_version": __version__,
         "workload": prediction.workload.name,
         "strategy": str(prediction.strategy),
         "n_chips": prediction.strategy.n_chips,
         "rules": rules,
+        "inputs": inputs,
         "chip": {
             "name": chip.name,
             "throughput": chip.compute.throughput,
@@ -74,6 +84,7 @@ def prediction_data(prediction: Prediction, chip: ChipHierarchy, rules: str) -> 
         "time": prediction.time,
         "run_time": prediction.run_time,
         "parts": dict(prediction.parts),
+        "busy": dict(prediction.busy),
         "memory": None
         if footprint is None
         else {
