@@ -217,3 +217,31 @@ def test_what_a_chip_by_name_cannot_do_is_one_line(run, arguments, code, says):
     outcome = run("predict", *arguments)
     assert (outcome.code, len(outcome.problems)) == (code, 1)
     assert says in outcome.err
+
+
+LONG = ("--set", "packages=64", "--model", "gpt3-175b", "--parallel", "RC-1-8-d1-p8",
+        "--microbatches", "64")  # fmt: skip
+
+
+def test_what_does_not_fit_fits_once_less_is_kept(run):
+    kept = run("predict", EXAMPLE, *LONG)
+    assert kept.code == 3
+    assert "recompute full" in kept.err
+    assert "schedule 1f1b" in kept.err
+    assert run("predict", EXAMPLE, *LONG, "--schedule", "1f1b").code == 0
+    again = run("predict", EXAMPLE, *LONG, "--recompute", "full")
+    assert again.code == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (("--recompute", "ful"), 'Did you mean "full"'),
+        (("--schedule", "gpip"), 'Did you mean "gpipe"'),
+        (("--schedule", "1f1b", "--rules", "deepflow-2025"), "--schedule: got 1f1b"),
+    ],
+)
+def test_ways_to_run_a_step_are_checked(run, asked, message):
+    outcome = run("predict", EXAMPLE, *LONG, *asked)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert message in outcome.err

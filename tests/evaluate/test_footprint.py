@@ -9,7 +9,8 @@ from crosstack.evaluate.footprint import check_capacity, lstm_footprint, transfo
 from crosstack.evaluate.step_rules import StepRules
 from crosstack.mapping.strategy import KernelSplit, Strategy, parse_strategy
 from crosstack.workload.lstm import LstmModel
-from crosstack.workload.transformer_training import TransformerTraining
+from crosstack.workload.named_steps import STEPS
+from crosstack.workload.transformer_training import Recompute, Schedule, TransformerTraining
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/data/deepflow/golden.jsonl"
 RELEASE = StepRules.deepflow_2025()
@@ -94,3 +95,50 @@ def test_the_last_stage_has_the_head_and_no_more_than_its_own_layers():
     one_layer = transformer_footprint(replace(model, layers=1), Strategy(), 2.0, StepRules())
     table = 16 * model.vocabulary * model.hidden
     assert found.total == pytest.approx(one_layer.total - table)
+
+
+# korthikanti2023reducing, section 5: attention is 70 % and 65 % of a layer's activations.
+@pytest.mark.parametrize(("name", "saved"), [("gpt3-175b", 0.70), ("gpt-530b", 0.65)])
+def test_attention_computed_again_saves_what_the_source_says(name, saved):
+    model = replace(STEPS[name], microbatches=STEPS[name].batch)
+    strategy = Strategy(lp=model.layers)  # every stage has one layer
+    kept, selective = (
+        transformer_footprint(replace(model, recompute=r), strategy, 2, StepRules()).activations
+        for r in (Recompute.NONE, Recompute.ATTENTION)
+    )
+    # What is computed again is alive for one microbatch: that comes on top.
+    again = 2048 * model.heads * 2048 * 5
+    assert 1 - (selective - again) / kept == pytest.approx(saved, abs=0.006)
+
+
+def test_a_layer_computed_again_keeps_its_input():
+    # korthikanti2023reducing, section 5: 2 s b h bytes a layer; and one layer's all, to compute it.
+    m = replace(GPT3, recompute=Recompute.FULL)
+    found = transformer_footprint(m, Strategy(), 2, StepRules()).activations
+    one = m.sequence * m.hidden * (34 + 5 * m.heads * m.sequence / m.hidden)
+    assert found == pytest.approx(96 * 2 * m.sequence * m.batch * m.hidden + one)
+
+
+def test_taking_turns_keeps_as_many_microbatches_as_there_are_stages():
+    # narayanan2021megatron, section 2.2: at most p in place of m.
+    gpipe, turns = (
+        transformer_footprint(
+            replace(GPT3, schedule=schedule), Strategy(lp=8), 2, StepRules()
+        ).activations
+        for schedule in Schedule
+    )
+    assert turns == pytest.approx(gpipe * 8 / 64)
+
+
+def test_what_does_not_fit_says_which_ways_to_run_it_keep_less():
+    found = transformer_footprint(GPT3, Strategy(), 2, StepRules())
+    instead = {
+        "less": transformer_footprint(
+            replace(GPT3, recompute=Recompute.FULL), Strategy(), 2, StepRules()
+        ),
+        "the same": found,
+    }
+    with pytest.raises(InfeasibleError) as caught:
+        check_capacity(found, 80e9, StepRules(), "GPT-3 on one chip", instead)
+    assert caught.value.levers[0].startswith("less, ")
+    assert len(caught.value.levers) == 4

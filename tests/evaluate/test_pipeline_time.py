@@ -2,8 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crosstack.evaluate.pipeline_time import Operation, Stage, pipeline_graph, pipeline_time
+from crosstack.evaluate.pipeline_time import (
+    Operation,
+    Stage,
+    pipeline_graph,
+    pipeline_time,
+    turns,
+)
 from crosstack.evaluate.timeline import simulate
+from crosstack.workload.transformer_training import Schedule
 
 times = st.floats(0, 10).map(lambda t: round(t, 3))
 operations = st.builds(Operation, name=st.just("op"), forward=times, backward=times, reduce=times)
@@ -15,10 +22,39 @@ stages = st.lists(
 )  # fmt: skip
 
 
-@given(stages, st.integers(1, 5))
-def test_the_closed_form_is_what_the_tasks_take(pipeline, microbatches):
-    ran = simulate(pipeline_graph(pipeline, microbatches)).makespan
-    assert pipeline_time(pipeline, microbatches) == pytest.approx(ran, rel=1e-12, abs=1e-12)
+@pytest.mark.parametrize("schedule", Schedule)
+@given(stages, st.integers(1, 7))
+def test_the_closed_form_is_what_the_tasks_take(schedule, pipeline, microbatches):
+    ran = simulate(pipeline_graph(pipeline, microbatches, schedule)).makespan
+    found = pipeline_time(pipeline, microbatches, schedule)
+    assert found == pytest.approx(ran, rel=1e-12, abs=1e-12)
+
+
+@given(st.integers(1, 6), st.integers(1, 9))
+def test_a_stage_never_holds_more_than_the_stages_from_it_on(stages, microbatches):
+    held, seen = [0] * stages, []
+    for s, i, forward in turns(stages, microbatches):
+        held[s] += 1 if forward else -1
+        assert 0 <= held[s] <= min(stages - s, microbatches)
+        if forward:
+            assert s == 0 or (s - 1, i, True) in seen
+        else:
+            assert ((s + 1, i, False) if s + 1 < stages else (s, i, True)) in seen
+        seen.append((s, i, forward))
+    assert len(set(seen)) == len(seen) == 2 * stages * microbatches
+
+
+def test_taking_turns_has_the_bubble_of_gpipe():
+    # narayanan2021megatron, section 2.2: the same idle time, fewer microbatches kept.
+    assert pipeline_time([one(1, 2)] * 4, 8, Schedule.ONE_F_ONE_B) == (8 + 3) * 3
+
+
+def test_taking_turns_pays_for_sends_on_the_way():
+    # Two stages, two microbatches, by hand: F0 F1 wait B0 B1 on the first stage, with a send of 1
+    # each way: F0 ends at 1, arrives at 2, F0 B0 on stage 1 until 5, back at 6, B0 until 8; F1
+    # arrives at 3, F1 B1 on stage 1 until 8, back at 9, B1 until 11.
+    pipeline = [one(1, 2, send=1), one(1, 2)]
+    assert pipeline_time(pipeline, 2, Schedule.ONE_F_ONE_B) == 11
 
 
 def one(forward, backward, reduce=0.0, send=0.0):

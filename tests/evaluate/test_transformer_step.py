@@ -9,7 +9,8 @@ from crosstack.evaluate.distributed import Distributed, RingLink
 from crosstack.evaluate.step_rules import StepRules
 from crosstack.evaluate.transformer_step import products_time, transformer_step
 from crosstack.mapping.strategy import ParallelDimension, parse_strategy, strategies
-from crosstack.workload.transformer_training import TransformerTraining
+from crosstack.workload.named_steps import STEPS
+from crosstack.workload.transformer_training import Recompute, Schedule, TransformerTraining
 
 RELEASE = StepRules.deepflow_2025()
 MODEL = TransformerTraining(
@@ -159,3 +160,49 @@ def test_stages_hold_layers_as_evenly_as_can_be(layers, lp, each):
     names = [{name.split()[1] for name in s.names if name.startswith("layer")} for s in found]
     assert [len(numbers) for numbers in names] == each
     assert len(set.union(*names)) == layers
+
+
+@pytest.mark.parametrize("name", ["gpt3-175b", "gpt-530b"])
+def test_attention_computed_again_is_its_forward_work(name):
+    # Scores and weighted values, two products of 2 s^2 d each, for every sequence and layer.
+    model = replace(STEPS[name], batch=1)
+    again = replace(model, recompute=Recompute.ATTENTION)
+    times = [step("RC-1-1-d1-p1", model=m, times=Free()).time for m in (model, again)]
+    work = 4 * model.sequence**2 * model.hidden * model.layers
+    assert times[1] - times[0] == pytest.approx(1e-9 * work)
+
+
+@pytest.mark.parametrize("text", ["RC-1-1-d1-p1", "RC-2-2-d1-p1", "CR-2-d2-p1"])
+def test_layers_computed_again_run_forward_once_more(text):
+    kept = step(text)
+    full = step(text, model=replace(MODEL, recompute=Recompute.FULL))
+    (stage,) = kept.stages
+    ends = stage.operations[0].forward + stage.operations[-1].forward
+    assert full.stages[0].forward == stage.forward
+    assert full.stages[0].backward == pytest.approx(stage.backward + stage.forward - ends)
+
+
+def test_the_output_of_attention_is_not_gathered_again():
+    gathers = {r: step("RC-1-4-d1-p1", model=replace(MODEL, recompute=r)) for r in Recompute}
+    backward = {r: found.stages[0].backward for r, found in gathers.items()}
+    links = {d: RingLink(bandwidth=1e9, latency=1e-6) for d in ParallelDimension}
+    chips = Distributed(strategy=parse_strategy("RC-1-4-d1-p1"), times=Plain(), links=links)
+    gather = chips.all_gather(MODEL.batch * MODEL.sequence, MODEL.hidden, ParallelDimension.KP2)
+    core = [o for o in gathers[Recompute.NONE].stages[0].operations
+            if o.name in ("scores", "softmax", "values")]  # fmt: skip
+    expected = sum(o.forward for o in core) - MODEL.layers * gather
+    more = backward[Recompute.ATTENTION] - backward[Recompute.NONE]
+    assert more == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("text", ["RC-1-2-d2-p2", "CR-2-d1-p4", "RC-2-1-d1-p3"])
+def test_taking_turns_has_its_timeline(text):
+    model = replace(MODEL, batch=32, microbatches=8, schedule=Schedule.ONE_F_ONE_B)
+    found = step(text, model=model)
+    assert found.timeline().makespan == pytest.approx(found.time, rel=1e-12)
+
+
+@pytest.mark.parametrize("field", ["recompute", "schedule"])
+def test_a_word_that_is_no_choice_is_refused(field):
+    with pytest.raises(InputError, match=field):
+        replace(MODEL, **{field: "some"})

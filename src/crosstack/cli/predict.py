@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,7 @@ from crosstack.cli.chip import Library, described
 from crosstack.cli.inputs import check_outputs, in_file, options_named
 from crosstack.cli.outputs import show, write
 from crosstack.cli.place import grid_of
-from crosstack.errors import InputError, Problem, nearest
+from crosstack.errors import InputError, Problem, nearest, unknown_name
 from crosstack.units import parse_quantity
 
 if TYPE_CHECKING:
@@ -55,6 +55,23 @@ Sequence = Annotated[
 Microbatches = Annotated[
     int | None,
     typer.Option("--microbatches", metavar="N", help="Parts of a replica's batch (transformers)."),
+]
+Again = Annotated[
+    str | None,
+    typer.Option(
+        "--recompute",
+        metavar="WHAT",
+        help="What the backward pass computes again instead of keeping it: none, attention or "
+        "full (transformers).",
+    ),
+]
+Order = Annotated[
+    str | None,
+    typer.Option(
+        "--schedule",
+        metavar="ORDER",
+        help="Of microbatches: gpipe, or 1f1b, which keeps fewer of them (transformers).",
+    ),
 ]
 Package = Annotated[
     str | None,
@@ -99,6 +116,8 @@ def predict(
     batch: Batch = None,
     sequence: Sequence = None,
     microbatches: Microbatches = None,
+    recompute: Again = None,
+    schedule: Order = None,
     package: Package = None,
     packages: Packages = None,
     torus: Torus = False,
@@ -121,7 +140,14 @@ def predict(
 
     check_outputs(file, {"--json": json_out})
     hardware = _machine(file, library, set_ or [])
-    workload = _workload(file, hardware, gemm, model, (batch, sequence, microbatches))
+    changes = {
+        "batch": batch,
+        "sequence": sequence,
+        "microbatches": microbatches,
+        "recompute": recompute,
+        "schedule": schedule,
+    }
+    workload = _workload(file, hardware, gemm, model, changes)
     grid = package, packages, torus
     found, chip = _predicted(file, hardware, workload, parallel, grid, rules)
     alone = isinstance(workload, Product) and found.strategy.n_chips == 1
@@ -129,9 +155,7 @@ def predict(
         "file": str(file),
         "model": model,
         "gemm": gemm,
-        "batch": batch,
-        "sequence": sequence,
-        "microbatches": microbatches,
+        **changes,
         "package": package,
         "packages": packages,
         "torus": torus,
@@ -159,6 +183,8 @@ def trace(
     batch: Batch = None,
     sequence: Sequence = None,
     microbatches: Microbatches = None,
+    recompute: Again = None,
+    schedule: Order = None,
     package: Package = None,
     packages: Packages = None,
     torus: Torus = False,
@@ -185,7 +211,14 @@ def trace(
     if output is None and svg_out is None:
         raise InputError(Problem("--output", "nothing to save; give --output OUT or --svg OUT."))
     hardware = _machine(file, library, set_ or [])
-    workload = _workload(file, hardware, gemm, model, (batch, sequence, microbatches))
+    changes = {
+        "batch": batch,
+        "sequence": sequence,
+        "microbatches": microbatches,
+        "recompute": recompute,
+        "schedule": schedule,
+    }
+    workload = _workload(file, hardware, gemm, model, changes)
     grid = package, packages, torus
     found, chip = _predicted(file, hardware, workload, parallel, grid, rules)
     timelines = found.timelines()
@@ -210,24 +243,35 @@ def _workload(
     hardware: Machine,
     gemm: str | None,
     model: str | None,
-    changes: tuple[int | None, int | None, int | None],
+    changes: dict[str, Any],
 ) -> Step:
     """Return what the options ask for, or what the file holds."""
     from crosstack.workload.product import Product
-    from crosstack.workload.transformer_training import TransformerTraining
+    from crosstack.workload.transformer_training import (
+        Recompute,
+        Schedule,
+        TransformerTraining,
+    )
 
     if gemm is not None and model is not None:
         raise InputError(Problem("--gemm", "given with --model; allowed: one of them."))
-    names = {"model": "--model", "batch": "--batch", "sequence": "--sequence"}
-    with options_named(names | {"microbatches": "--microbatches"}):
+    of_transformers = {"microbatches": None, "recompute": Recompute, "schedule": Schedule}
+    with options_named({name: f"--{name}" for name in ("model", *changes)}):
         found = _product(gemm) if gemm is not None else _model(file, hardware, model)
-        named = zip(("batch", "sequence", "microbatches"), changes, strict=True)
-        given = {name: value for name, value in named if value is not None}
+        given = {name: value for name, value in changes.items() if value is not None}
         if given and isinstance(found, Product):
             raise InputError(Problem(next(iter(given)), "a single product has none."))
-        if "microbatches" in given and not isinstance(found, TransformerTraining):
-            raise InputError(Problem("microbatches", "allowed for a transformer only."))
-        return replace(found, **given) if given else found  # type: ignore[arg-type]
+        for name, choices in of_transformers.items():
+            if name not in given:
+                continue
+            if not isinstance(found, TransformerTraining):
+                raise InputError(Problem(name, "allowed for a transformer only."))
+            if choices is not None:
+                known = [choice.value for choice in choices]
+                if given[name] not in known:
+                    raise unknown_name(name, f"{name} is", given[name], known)
+                given[name] = choices(given[name])
+        return replace(found, **given) if given else found
 
 
 def _machine(file: Path, library: Path | None, set_: list[str]) -> Machine:
@@ -305,7 +349,8 @@ def _predicted(
     from crosstack.evaluate.predict import predict as run
     from crosstack.evaluate.prediction_rules import prediction_rules_named
 
-    with options_named({"strategy": "--parallel", "rules": "--rules"}):
+    options = {"strategy": "--parallel", "rules": "--rules"}
+    with options_named(options | {name: f"--{name}" for name in ("recompute", "schedule")}):
         chosen = prediction_rules_named(rules)
         strategy = _strategy(file, hardware, workload, parallel, placed=grid[0] is not None)
         with in_file(file):

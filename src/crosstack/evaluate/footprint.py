@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from crosstack.errors import InfeasibleError
@@ -10,7 +11,7 @@ from crosstack.evaluate.step_rules import StepRules
 from crosstack.mapping.strategy import KernelSplit, Strategy
 from crosstack.units import format_quantity
 from crosstack.workload.lstm import LstmModel
-from crosstack.workload.transformer_training import TransformerTraining
+from crosstack.workload.transformer_training import Recompute, Schedule, TransformerTraining
 
 __all__ = ["Footprint", "check_capacity", "lstm_footprint", "transformer_footprint"]
 
@@ -30,8 +31,14 @@ class Footprint:
     parts: dict[str, float]
 
 
-def check_capacity(footprint: Footprint, capacity: float, rules: StepRules, where: str) -> None:
-    """Refuse a step that does not fit.
+def check_capacity(
+    footprint: Footprint,
+    capacity: float,
+    rules: StepRules,
+    where: str,
+    instead: Mapping[str, Footprint] | None = None,
+) -> None:
+    """Refuse a step that does not fit; ``instead`` names other ways to run it.
 
     Raises
     ------
@@ -41,6 +48,11 @@ def check_capacity(footprint: Footprint, capacity: float, rules: StepRules, wher
     if not rules.enforces_capacity or footprint.total <= capacity:
         return
     ratio = footprint.total / capacity
+    ways = tuple(
+        f"{name}, {format_quantity(other.total, 'B')} a chip"
+        for name, other in (instead or {}).items()
+        if other.total < footprint.total
+    )
     raise InfeasibleError(
         resource="main memory",
         demand=footprint.total,
@@ -48,6 +60,7 @@ def check_capacity(footprint: Footprint, capacity: float, rules: StepRules, wher
         unit="B",
         where=where,
         levers=(
+            *ways,
             f"{math.ceil(ratio)} times the chips for kernel or pipeline parallelism",
             "more data-parallel chips or a smaller batch, for activations of "
             + format_quantity(footprint.activations + footprint.scratch, "B"),
@@ -127,13 +140,17 @@ def transformer_footprint(
     Notes
     -----
     A layer keeps ``s b h (17 + 2.5 a s / h)`` words of a batch of b for its backward pass, spread
-    over the chips of a kernel split; all microbatches are kept until the pipeline turns round. The
-    head keeps its output and the loss's, two words for each token of each position. Embedding and
-    head are on the first and the last stage.
+    over the chips of a kernel split; without those of attention, ``17 s b h``, or with its input
+    alone, ``s b h``, where the rest is computed again, one layer of one microbatch at a time. GPipe
+    keeps all microbatches until the pipeline turns round; with one forward, one backward a stage
+    keeps as many as there are stages from itself to the last. The head keeps its output and the
+    loss's, two words for each token of each position. Embedding and head are on the first and the
+    last stage.
 
     References
     ----------
-    korthikanti2023reducing, equation 1, for activations; huang2019gpipe for microbatches
+    korthikanti2023reducing, equations 1 and 5, for activations; huang2019gpipe and
+    narayanan2021megatron for microbatches
     """
     s = strategy
     chips = s.kp1 * s.kp2
@@ -145,20 +162,42 @@ def transformer_footprint(
     weight_chips = s.kp1 if s.split is KernelSplit.CR else s.kp2
     layer = model.layer_parameters / weight_chips * per_weight
     ends = model.vocabulary * model.hidden / weight_chips * per_weight
-    kept = tokens * model.hidden * (17 + 2.5 * model.heads * model.sequence / model.hidden)
-    each = kept * word / chips
+    attention = 2.5 * model.heads * model.sequence / model.hidden
+    # Words of a token and unit of width: kept, and those of one layer while it is computed again.
+    kept, anew = {
+        Recompute.NONE: (17 + attention, 0.0),
+        Recompute.ATTENTION: (17, attention),
+        Recompute.FULL: (1, 17 + attention),
+    }[model.recompute]
+    wide = tokens * model.hidden * word / chips
+    each, again = kept * wide, anew * wide / model.microbatches
     head = 2 * tokens * model.vocabulary * word / chips
-    parts = {"layers": held * (layer + each), "embedding": ends, "head": ends + head}
-    # Layers, embeddings and heads of the stages that may be the fullest.
-    stages = [(held, 1, 1)] if s.lp == 1 else [(held, 1, 0), (model.layers // s.lp, 0, 1)]
+
+    def flying(stages_on: int) -> float:
+        """Return which part of the microbatches a stage keeps; ``stages_on`` counts itself."""
+        if model.schedule is Schedule.GPIPE:
+            return 1.0
+        return min(stages_on, model.microbatches) / model.microbatches
+
+    parts = {
+        "layers": held * (layer + each * flying(s.lp)) + again,
+        "embedding": ends,
+        "head": ends + head * flying(1),
+    }
+    # Layers, embeddings, heads and stages from there on, of the stages that may be the fullest.
+    few = model.layers // s.lp
+    stages = [(held, 1, 1, 1)] if s.lp == 1 else [(held, 1, 0, s.lp), (few, 0, 1, 1)]
     found = [
         Footprint(
-            total=n * (layer + each) + (tables + heads) * ends + heads * head,
+            total=n * (layer + each * flying(on))
+            + again
+            + (tables + heads) * ends
+            + heads * head * flying(on),
             weights=n * layer + (tables + heads) * ends,
-            activations=n * each,
-            scratch=heads * head,
+            activations=n * each * flying(on) + again,
+            scratch=heads * head * flying(on),
             parts=parts,
         )
-        for n, tables, heads in stages
+        for n, tables, heads, on in stages
     ]
     return max(found, key=lambda footprint: footprint.total)

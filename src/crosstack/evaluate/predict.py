@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem
 from crosstack.evaluate.cluster import Cluster, ring_links
@@ -21,7 +21,7 @@ from crosstack.evaluate.transformer_step import products_time, transformer_step
 from crosstack.mapping.strategy import KernelSplit, Strategy
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
-from crosstack.workload.transformer_training import TransformerTraining
+from crosstack.workload.transformer_training import Recompute, Schedule, TransformerTraining
 
 __all__ = ["Prediction", "Step", "predict", "share_of"]
 
@@ -90,8 +90,22 @@ def predict(
             busy=_busy(step.forward, step.backward),
             timelines=lambda: (step.forward, step.backward),
         )
+    _check_release(workload, chosen)
     footprint = transformer_footprint(workload, strategy, times.word, chosen)
-    check_capacity(footprint, capacity, chosen, where)
+    instead = {
+        f"{field} {choice}": transformer_footprint(
+            replace(workload, **{field: choice}),  # type: ignore[arg-type]
+            strategy,
+            times.word,
+            chosen,
+        )
+        for field, choice in (
+            ("recompute", Recompute.ATTENTION),
+            ("recompute", Recompute.FULL),
+            ("schedule", Schedule.ONE_F_ONE_B),
+        )
+    }
+    check_capacity(footprint, capacity, chosen, where, instead)
     if chosen.estimates_transformers:
         return _estimate(workload, chips, footprint)
     trained = transformer_step(workload, chips, chosen)
@@ -118,6 +132,16 @@ def predict(
         timelines=lambda: (trained.timeline(),),
         run_time=trained.time * workload.steps if workload.tokens else None,
     )
+
+
+def _check_release(workload: TransformerTraining, rules: StepRules) -> None:
+    """Refuse what the release behind ``rules`` has no word for."""
+    if not (rules.estimates_transformers or rules.frees_last_link):
+        return
+    for field, usual in (("recompute", Recompute.NONE), ("schedule", Schedule.GPIPE)):
+        if getattr(workload, field) is not usual:
+            message = f"got {getattr(workload, field)}; this release knows {usual} alone."
+            raise InputError(Problem(field, message))
 
 
 def _busy(*timelines: Timeline) -> tuple[tuple[str, float], ...]:

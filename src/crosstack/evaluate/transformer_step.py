@@ -19,7 +19,7 @@ from crosstack.evaluate.pipeline_time import Operation, Stage, pipeline_graph, p
 from crosstack.evaluate.step_rules import StepRules
 from crosstack.evaluate.timeline import Timeline, simulate
 from crosstack.mapping.strategy import KernelSplit, Strategy
-from crosstack.workload.transformer_training import TransformerTraining
+from crosstack.workload.transformer_training import Recompute, Schedule, TransformerTraining
 
 __all__ = ["TransformerStep", "products_time", "transformer_stages", "transformer_step"]
 
@@ -35,12 +35,15 @@ class TransformerStep:
 
     stages: tuple[Stage, ...]
     microbatches: int
+    schedule: Schedule
     time: float
     frees_ring: bool = False
 
     def timeline(self) -> Timeline:
         """Run every operation of every microbatch."""
-        graph = pipeline_graph(self.stages, self.microbatches, hand_overs=self.frees_ring)
+        graph = pipeline_graph(
+            self.stages, self.microbatches, self.schedule, hand_overs=self.frees_ring
+        )
         return simulate(graph, freed_by_free_tasks="ring 0" if self.frees_ring else None)
 
 
@@ -60,7 +63,8 @@ def transformer_step(
     step = TransformerStep(
         stages=stages,
         microbatches=model.microbatches,
-        time=pipeline_time(stages, model.microbatches),
+        schedule=model.schedule,
+        time=pipeline_time(stages, model.microbatches, model.schedule),
         frees_ring=chosen.frees_last_link,
     )
     return replace(step, time=step.timeline().makespan) if step.frees_ring else step
@@ -160,7 +164,20 @@ class _Parts:
         return self.chips.all_gather(self.batch * m.sequence / s.kp1, m.hidden, KP2)
 
     def layer(self) -> tuple[Operation, ...]:
-        """Operations of one layer."""
+        """Operations of one layer, with what its backward pass computes again."""
+        again = self.model.recompute
+        if again is Recompute.NONE:
+            return self._layer()
+        joined = self._gathered_heads() if again is Recompute.ATTENTION else 0.0
+        core = {"scores": 0.0, "softmax": 0.0, "values": joined}  # the output is not gathered again
+        return tuple(
+            replace(o, backward=o.backward + o.forward - core.get(o.name, 0.0))
+            if again is Recompute.FULL or o.name in core
+            else o
+            for o in self._layer()
+        )
+
+    def _layer(self) -> tuple[Operation, ...]:
         m = self.model
         tokens, d, f = self.batch * m.sequence, m.hidden, m.feed_forward
         scores = tokens * m.heads * m.sequence

@@ -3,10 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from crosstack.errors import require, require_quantity, require_whole
 
-__all__ = ["TransformerTraining"]
+__all__ = ["Recompute", "Schedule", "TransformerTraining"]
+
+
+class Recompute(StrEnum):
+    """What is computed again in the backward pass instead of being kept (``chen2016training``).
+
+    ``ATTENTION``: scores, softmax and weighted values, the *selective* recomputation of
+    ``korthikanti2023reducing``. ``FULL``: a layer keeps its input alone.
+    """
+
+    NONE = "none"
+    ATTENTION = "attention"
+    FULL = "full"
+
+
+class Schedule(StrEnum):
+    """In which order a stage takes its microbatches.
+
+    ``GPIPE``: all forward, then all backward (``huang2019gpipe``). ``ONE_F_ONE_B``: as soon as one
+    has come back, it goes first (``narayanan2021megatron``), so that stage s of p holds at most
+    p - s of them.
+    """
+
+    GPIPE = "gpipe"
+    ONE_F_ONE_B = "1f1b"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +52,10 @@ class TransformerTraining:
         Tokens known. [1]
     microbatches : int
         Parts of a replica's batch that follow one another through the pipeline. [1]
+    recompute : Recompute
+        What the backward pass computes again.
+    schedule : Schedule
+        In which order a stage takes its microbatches.
     tokens : float
         Of a whole training run, of which a step is a part; 0 where only a step is asked for. [1]
     ideal_stages, communication : int, float
@@ -42,6 +71,8 @@ class TransformerTraining:
     feed_forward: int
     vocabulary: int
     microbatches: int = 1
+    recompute: Recompute = Recompute.NONE
+    schedule: Schedule = Schedule.GPIPE
     tokens: float = 0.0
     ideal_stages: int = 1
     communication: float = 0.0
@@ -54,6 +85,10 @@ class TransformerTraining:
             require_whole(field, getattr(self, field))
         require_quantity("tokens", self.tokens, "1")
         require_quantity("communication", self.communication, "s")
+        for name, choices in (("recompute", Recompute), ("schedule", Schedule)):
+            value = getattr(self, name)
+            allowed = f"one of {choices.__name__}: {', '.join(choices)}"
+            require(isinstance(value, choices), name, value, allowed)
         divides = self.hidden % self.heads == 0
         require(divides, "heads", self.heads, f"a divisor of hidden, {self.hidden}")
 
