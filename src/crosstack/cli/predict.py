@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,7 @@ from crosstack.cli.chip import Library, described
 from crosstack.cli.inputs import check_outputs, in_file, options_named
 from crosstack.cli.outputs import show, write
 from crosstack.cli.place import grid_of
-from crosstack.errors import InputError, Problem, nearest, unknown_name
+from crosstack.errors import InputError, Problem, nearest
 from crosstack.units import parse_quantity
 
 if TYPE_CHECKING:
@@ -246,32 +245,13 @@ def _workload(
     changes: dict[str, Any],
 ) -> Step:
     """Return what the options ask for, or what the file holds."""
-    from crosstack.workload.product import Product
-    from crosstack.workload.transformer_training import (
-        Recompute,
-        Schedule,
-        TransformerTraining,
-    )
+    from crosstack.workload.named_steps import changed_step
 
     if gemm is not None and model is not None:
         raise InputError(Problem("--gemm", "given with --model; allowed: one of them."))
-    of_transformers = {"microbatches": None, "recompute": Recompute, "schedule": Schedule}
     with options_named({name: f"--{name}" for name in ("model", *changes)}):
         found = _product(gemm) if gemm is not None else _model(file, hardware, model)
-        given = {name: value for name, value in changes.items() if value is not None}
-        if given and isinstance(found, Product):
-            raise InputError(Problem(next(iter(given)), "a single product has none."))
-        for name, choices in of_transformers.items():
-            if name not in given:
-                continue
-            if not isinstance(found, TransformerTraining):
-                raise InputError(Problem(name, "allowed for a transformer only."))
-            if choices is not None:
-                known = [choice.value for choice in choices]
-                if given[name] not in known:
-                    raise unknown_name(name, f"{name} is", given[name], known)
-                given[name] = choices(given[name])
-        return replace(found, **given) if given else found
+        return changed_step(found, changes)
 
 
 def _machine(file: Path, library: Path | None, set_: list[str]) -> Machine:

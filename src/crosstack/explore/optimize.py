@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,8 @@ from crosstack.io.yaml_tree import parse_yaml
 from crosstack.mapping.strategy import Strategy, parse_strategy, strategies
 from crosstack.units import parse_quantity
 from crosstack.workload.lstm import LstmModel
-from crosstack.workload.named_steps import step_named
+from crosstack.workload.named_steps import CHANGES, changed_step, step_named
 from crosstack.workload.product import Product
-from crosstack.workload.transformer_training import TransformerTraining
 
 __all__ = ["Optimization", "nested_builder", "read_optimization"]
 
@@ -163,11 +162,7 @@ def _limits(file: OptimizeFile, problems: list[Problem]) -> dict[Metric, float]:
 def _workload(file: OptimizeFile, path: Path) -> tuple[Step, str]:
     """Return what is timed, and the text of its file if it has one."""
     name, text = file.model, ""
-    changes = {
-        field: getattr(file, field)
-        for field in ("batch", "sequence", "microbatches")
-        if getattr(file, field) is not None
-    }
+    changes = {field: getattr(file, field) for field in CHANGES}
     try:
         if name is None:
             chip_path = path.parent / file.chip
@@ -184,11 +179,7 @@ def _workload(file: OptimizeFile, path: Path) -> tuple[Step, str]:
             step = workload_of(deepflow.read_model(text, str(model_path)))
         else:
             step = step_named(name)
-        if isinstance(step, Product) and changes:
-            raise InputError(Problem(next(iter(changes)), "a single product has none."))
-        if "microbatches" in changes and not isinstance(step, TransformerTraining):
-            raise InputError(Problem("microbatches", "allowed for a transformer only."))
-        return (replace(step, **changes) if changes else step), text
+        return changed_step(step, changes), text
     except InputError as error:
         raise in_file(error, str(path)) from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from crosstack.io.native.overrides import override_freely
 from crosstack.io.study_file import Goal
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.mapping.strategy import Strategy, parse_strategy
-from crosstack.workload.named_steps import step_named
+from crosstack.workload.named_steps import CHANGES, changed_step, step_named
 from crosstack.workload.product import Product
 
 __all__ = ["Predicted"]
@@ -49,7 +49,6 @@ TERMS = {
     "power": "W",
     "energy": "J",
 }
-CHANGES = ("batch", "sequence", "microbatches")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +109,19 @@ def _workload(
     machine: ChipDescription | deepflow.DeepflowHardware, options: dict[str, Any]
 ) -> Step:
     gemm, model = options.get("gemm"), options.get("model")
-    changes = {name: options[name] for name in CHANGES if options.get(name) is not None}
+    changes = {name: options.get(name) for name in CHANGES}
     if gemm is not None:
-        if not isinstance(gemm, list) or len(gemm) != 3 or model is not None or changes:
+        asked = model is not None or any(value is not None for value in changes.values())
+        if not isinstance(gemm, list) or len(gemm) != 3 or asked:
             message = "allowed: a list of M, K and N, without a model and its batch."
             raise InputError(Problem("options.gemm", message))
         m, k, n = gemm
         return Product(m=m, k=k, n=n)
     if model is not None:
-        return replace(step_named(str(model)), **changes)
+        return changed_step(step_named(str(model)), changes)
     if isinstance(machine, ChipDescription) or machine.model is None:
         raise InputError(Problem("options.model", "required, or gemm: the base holds none."))
-    return replace(workload_of(machine.model), **changes)
+    return changed_step(workload_of(machine.model), changes)
 
 
 def _strategy(

@@ -52,6 +52,8 @@ class OptimizeFile(FileModel):
     batch: Count | None = None
     sequence: Count | None = None
     microbatches: Count | None = None
+    recompute: Text | None = None
+    schedule: Text | None = None
     chips: Count | None = None
     strategies: Names | None = None
     choices: dict[str, list[Any]] = Field(default_factory=dict)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from crosstack.errors import unknown_name
+from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.workload.lstm import LstmModel
-from crosstack.workload.transformer_training import TransformerTraining
+from crosstack.workload.product import Product
+from crosstack.workload.transformer_training import Recompute, Schedule, TransformerTraining
 
-__all__ = ["STEPS", "step_named"]
+__all__ = ["CHANGES", "STEPS", "changed_step", "step_named"]
+
+# Fields of a step that are asked for beside its model.
+CHANGES = ("batch", "sequence", "microbatches", "recompute", "schedule")
 
 
 def _gpt(layers: int, hidden: int, heads: int, batch: int, name: str) -> TransformerTraining:
@@ -59,3 +65,28 @@ def step_named(
     step = STEPS[name]
     step = step if batch is None else replace(step, batch=batch)
     return step if sequence is None else replace(step, sequence=sequence)
+
+
+def changed_step(
+    step: Product | LstmModel | TransformerTraining, changes: Mapping[str, Any]
+) -> Product | LstmModel | TransformerTraining:
+    """Return ``step`` with those of `CHANGES` that are not None; names stand for choices.
+
+    Raises
+    ------
+    InputError
+        If the step has no such field, or does not allow the value.
+    """
+    given = {name: changes[name] for name in CHANGES if changes.get(name) is not None}
+    if given and isinstance(step, Product):
+        raise InputError(Problem(next(iter(given)), "a single product has none."))
+    for name in given:
+        if name not in ("batch", "sequence") and not isinstance(step, TransformerTraining):
+            raise InputError(Problem(name, "allowed for a transformer only."))
+    for name, choices in (("recompute", Recompute), ("schedule", Schedule)):
+        if name in given:
+            known = [choice.value for choice in choices]
+            if given[name] not in known:
+                raise unknown_name(name, f"{name} is", given[name], known)
+            given[name] = choices(given[name])
+    return replace(step, **given) if given else step
