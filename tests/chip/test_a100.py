@@ -2,7 +2,7 @@
 
 import pytest
 
-from crosstack.chip.a100 import a100_pcie_80gb
+from crosstack.chip.a100 import a100_pcie_80gb, a100_sxm_80gb
 from crosstack.chip.named_chips import NAMED_CHIPS
 from crosstack.errors import InputError
 
@@ -43,3 +43,11 @@ def test_what_no_a100_is_is_refused(bad):
 def test_a_chip_by_name_takes_clock_launch_and_word(name):
     chip = NAMED_CHIPS[name](frequency=1e9, launch_overhead=0.0, word=2.0)
     assert (chip.compute.frequency, chip.launch_overhead, chip.word) == (1e9, 0.0, 2.0)
+
+
+def test_the_module_has_the_memory_and_links_of_its_data_sheet():
+    chip = a100_sxm_80gb()
+    assert chip.main_memory.bandwidth == pytest.approx(0.9 * 2.039e12)
+    assert chip.intra.bandwidth == 300e9  # 600 GB/s both ways
+    assert chip.inter.bandwidth == 200e9 / 8
+    assert chip.compute == a100_pcie_80gb().compute

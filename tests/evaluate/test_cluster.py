@@ -1,8 +1,16 @@
 import pytest
 
+from crosstack.chip.a100 import a100_pcie_80gb, a100_sxm_80gb
 from crosstack.chip.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, Scope
 from crosstack.errors import InputError
-from crosstack.evaluate.cluster import Cluster, Derate, nested_cluster, placed_cluster, ring_links
+from crosstack.evaluate.cluster import (
+    Cluster,
+    Derate,
+    named_cluster,
+    nested_cluster,
+    placed_cluster,
+    ring_links,
+)
 from crosstack.evaluate.distributed import RingLink
 from crosstack.evaluate.step_rules import StepRules
 from crosstack.mapping.placement import place
@@ -125,3 +133,17 @@ def test_a_dimension_that_lies_across_the_border_of_a_package_uses_both_links():
     # Three of eight chips: the ring does not fit evenly, so its slowest hop counts.
     links = nested("RC-1-3-d1-p1", chips_per_package=8, packages=2)
     assert links[KP2].bandwidth == min(CHIP.intra.bandwidth, CHIP.inter.bandwidth)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "packages", "crossing"),
+    [("RC-1-8-d1-p1", 1, set()), ("RC-1-4-d1-p1", 1, set()), ("RC-1-8-d2-p4", 8, {"dp", "lp"})],
+)
+def test_servers_of_a_chip_by_name_are_filled(strategy, packages, crossing):
+    cluster = named_cluster(a100_sxm_80gb(), parse_strategy(strategy))
+    assert (cluster.chips_per_package, cluster.packages) == (8, packages)
+    assert {d.value for d in cluster.crossing} == crossing
+
+
+def test_a_chip_without_a_server_stands_alone():
+    assert named_cluster(a100_pcie_80gb(), parse_strategy("RC-1-1-d1-p1")).n_chips == 1

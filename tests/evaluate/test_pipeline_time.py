@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crosstack.errors import InputError
 from crosstack.evaluate.pipeline_time import (
     Operation,
     Stage,
@@ -28,6 +29,38 @@ def test_the_closed_form_is_what_the_tasks_take(schedule, pipeline, microbatches
     ran = simulate(pipeline_graph(pipeline, microbatches, schedule)).makespan
     found = pipeline_time(pipeline, microbatches, schedule)
     assert found == pytest.approx(ran, rel=1e-12, abs=1e-12)
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.data())
+def test_interleaved_stages_take_what_the_tasks_take(chips, each, rounds, data):
+    stage = st.builds(
+        Stage, operations=st.lists(operations, min_size=1, max_size=2).map(tuple), send=times
+    )
+    count = chips * each
+    pipeline = data.draw(st.lists(stage, min_size=count, max_size=count))
+    asked = rounds * chips, Schedule.ONE_F_ONE_B
+    ran = simulate(pipeline_graph(pipeline, *asked, interleave=each)).makespan
+    found = pipeline_time(pipeline, *asked, interleave=each)
+    assert found == pytest.approx(ran, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("each", [1, 2, 3, 4])
+def test_the_bubble_shrinks_with_the_stages_of_a_chip(each):
+    # narayanan2021megatron, section 2.2.2: (p - 1) / (v m) of the time of the microbatches.
+    p, m = 4, 8
+    pipeline = [one(12 / each, 24 / each)] * (p * each)
+    found = pipeline_time(pipeline, m, Schedule.ONE_F_ONE_B, interleave=each)
+    assert found == pytest.approx(36 * m * (1 + (p - 1) / (each * m)))
+
+
+@pytest.mark.parametrize(
+    ("stages", "microbatches", "schedule", "field"),
+    [(4, 4, Schedule.GPIPE, "interleave"), (3, 3, Schedule.ONE_F_ONE_B, "interleave"),
+     (4, 3, Schedule.ONE_F_ONE_B, "microbatches")],
+)  # fmt: skip
+def test_what_cannot_be_interleaved_is_refused(stages, microbatches, schedule, field):
+    with pytest.raises(InputError, match=field):
+        pipeline_time([one(1, 2)] * stages, microbatches, schedule, interleave=2)
 
 
 @given(st.integers(1, 6), st.integers(1, 9))

@@ -1,14 +1,16 @@
-"""An NVIDIA A100 PCIe 80 GB, from its data sheets and published microbenchmarks.
+"""An NVIDIA A100 80 GB, as PCIe card and in a server, from data sheets and microbenchmarks.
 
 Nothing here comes from the products that the model is compared with (docs/roofline.md).
 """
 
 from __future__ import annotations
 
-from crosstack.chip.hierarchy import ChipHierarchy, Compute, Dataflow, MemoryLevel, Scope
+from dataclasses import replace
+
+from crosstack.chip.hierarchy import ChipHierarchy, Compute, Dataflow, Link, MemoryLevel, Scope
 from crosstack.errors import require, require_quantity
 
-__all__ = ["a100_pcie_80gb"]
+__all__ = ["a100_pcie_80gb", "a100_sxm_80gb"]
 
 BOOST_CLOCK = 1.41e9
 N_MULTIPROCESSORS = 108
@@ -98,4 +100,27 @@ def a100_pcie_80gb(
         ),
         launch_overhead=launch_overhead,
         word=word,
+    )
+
+
+def a100_sxm_80gb(
+    *, frequency: float = BOOST_CLOCK, launch_overhead: float = 5e-6, word: float = 2.0
+) -> ChipHierarchy:
+    """Return the module of a server of eight; parameters and errors as `a100_pcie_80gb`.
+
+    Notes
+    -----
+    Data sheet: memory 2039 GB/s (``nvidia_a100``), of which the same share is reached; 12 NVLinks
+    of 25 GB/s one way to a switch (``choquette2020a100``); a port of 200 Gbit/s out of the server
+    for each module (``nvidia_dgx_a100``). Latencies are those of the technology library: 500 ns,
+    assumed, and 5 us (``deepflow_code``).
+    """
+    card = a100_pcie_80gb(frequency=frequency, launch_overhead=launch_overhead, word=word)
+    memory = replace(card.main_memory, bandwidth=card.main_memory.bandwidth / 1935 * 2039)
+    return replace(
+        card,
+        name="A100 SXM 80 GB",
+        levels=(*card.levels[:-1], memory),
+        intra=Link(n_links=12, bandwidth=12 * 25e9, latency=500e-9),
+        inter=Link(n_links=1, bandwidth=25e9, latency=5e-6),
     )

@@ -29,7 +29,9 @@ __all__ = ["predict", "trace"]
 
 Hardware = Annotated[
     Path,
-    typer.Argument(metavar="FILE", help="A chip file, DeepFlow hardware YAML, or a name: a100."),
+    typer.Argument(
+        metavar="FILE", help="A chip file, DeepFlow hardware YAML, or a name: a100, a100-sxm."
+    ),
 ]
 Gemm = Annotated[
     str | None, typer.Option("--gemm", metavar="M,K,N", help="One matrix product, M x K by K x N.")
@@ -39,7 +41,7 @@ Model = Annotated[
     typer.Option(
         "--model",
         metavar="NAME|FILE",
-        help="gpt-22b, gpt3-175b, gpt-530b, gpt-1t, lstm-lm, lstm-lm-40k, or a model in "
+        help="gpt-22b, gpt3-175b, gpt-310b, gpt-530b, gpt-1t, lstm-lm, lstm-lm-40k, or a model in "
         "DeepFlow's YAML.",
     ),
 ]
@@ -64,12 +66,29 @@ Again = Annotated[
         "full (transformers).",
     ),
 ]
+Between = Annotated[
+    str | None,
+    typer.Option(
+        "--exchange",
+        metavar="HOW",
+        help="What the chips of a kernel split send: gathered, every output; paired, sums of "
+        "pairs of products, as Megatron; or sequence, these, a share for each (transformers).",
+    ),
+]
 Order = Annotated[
     str | None,
     typer.Option(
         "--schedule",
         metavar="ORDER",
         help="Of microbatches: gpipe, or 1f1b, which keeps fewer of them (transformers).",
+    ),
+]
+Interleave = Annotated[
+    int | None,
+    typer.Option(
+        "--interleave",
+        metavar="N",
+        help="Stages on every chip, spread over the model; above 1 with --schedule 1f1b.",
     ),
 ]
 Package = Annotated[
@@ -115,8 +134,10 @@ def predict(
     batch: Batch = None,
     sequence: Sequence = None,
     microbatches: Microbatches = None,
+    exchange: Between = None,
     recompute: Again = None,
     schedule: Order = None,
+    interleave: Interleave = None,
     package: Package = None,
     packages: Packages = None,
     torus: Torus = False,
@@ -143,8 +164,10 @@ def predict(
         "batch": batch,
         "sequence": sequence,
         "microbatches": microbatches,
+        "exchange": exchange,
         "recompute": recompute,
         "schedule": schedule,
+        "interleave": interleave,
     }
     workload = _workload(file, hardware, gemm, model, changes)
     grid = package, packages, torus
@@ -182,8 +205,10 @@ def trace(
     batch: Batch = None,
     sequence: Sequence = None,
     microbatches: Microbatches = None,
+    exchange: Between = None,
     recompute: Again = None,
     schedule: Order = None,
+    interleave: Interleave = None,
     package: Package = None,
     packages: Packages = None,
     torus: Torus = False,
@@ -214,8 +239,10 @@ def trace(
         "batch": batch,
         "sequence": sequence,
         "microbatches": microbatches,
+        "exchange": exchange,
         "recompute": recompute,
         "schedule": schedule,
+        "interleave": interleave,
     }
     workload = _workload(file, hardware, gemm, model, changes)
     grid = package, packages, torus
@@ -328,9 +355,10 @@ def _predicted(
     from crosstack.chip.roofline import RooflineTimes
     from crosstack.evaluate.predict import predict as run
     from crosstack.evaluate.prediction_rules import prediction_rules_named
+    from crosstack.workload.transformer_training import CHOICES
 
     options = {"strategy": "--parallel", "rules": "--rules"}
-    with options_named(options | {name: f"--{name}" for name in ("recompute", "schedule")}):
+    with options_named(options | {name: f"--{name}" for name in (*CHOICES, "interleave")}):
         chosen = prediction_rules_named(rules)
         strategy = _strategy(file, hardware, workload, parallel, placed=grid[0] is not None)
         with in_file(file):
@@ -383,7 +411,7 @@ def _cluster(
     grid: tuple[str | None, str | None, bool],
 ) -> Cluster:
     """Return the machine: placed on a grid that the options give, else as the file says."""
-    from crosstack.evaluate.cluster import Cluster, nested_cluster, placed_cluster
+    from crosstack.evaluate.cluster import named_cluster, nested_cluster, placed_cluster
     from crosstack.io.chip_file import ChipDescription
     from crosstack.io.deepflow.steps import cluster_of
     from crosstack.mapping.placement import place
@@ -394,7 +422,7 @@ def _cluster(
     if packages is not None or torus:
         raise InputError(Problem("--package", "required with --packages or --torus."))
     if isinstance(hardware, ChipHierarchy):
-        return Cluster(chip=chip)
+        return named_cluster(chip, strategy)
     if isinstance(hardware, ChipDescription):
         return nested_cluster(
             chip,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from crosstack.chip.hierarchy import ChipHierarchy
+from crosstack.chip.named_chips import SERVERS
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
 from crosstack.evaluate.distributed import RingLink
 from crosstack.evaluate.step_rules import StepRules
@@ -18,7 +19,7 @@ from crosstack.mapping.placement import Placement
 from crosstack.mapping.strategy import ParallelDimension, Strategy
 from crosstack.system.system import DimensionKind
 
-__all__ = ["Cluster", "Derate", "nested_cluster", "placed_cluster", "ring_links"]
+__all__ = ["Cluster", "Derate", "named_cluster", "nested_cluster", "placed_cluster", "ring_links"]
 
 KP1, KP2, DP, LP = ParallelDimension
 
@@ -137,6 +138,24 @@ def nested_cluster(
         packages=packages,
         crossing=frozenset(crossing),
         derates=(derates[KP1], derates[KP2], derates[DP], derates[LP]),
+    )
+
+
+def named_cluster(chip: ChipHierarchy, strategy: Strategy) -> Cluster:
+    """Return as many servers of a chip that is known by name as a strategy fills.
+
+    A chip without a server stands alone.
+    """
+    each = SERVERS.get(chip.name, 1)
+    if each == 1:
+        return Cluster(chip=chip)
+    return nested_cluster(
+        chip,
+        strategy,
+        chips_per_package=each,
+        packages=ceil(strategy.n_chips / each),
+        intra_kind=DimensionKind.SWITCH,
+        inter_kind=DimensionKind.SWITCH,
     )
 
 

@@ -11,7 +11,12 @@ from crosstack.evaluate.step_rules import StepRules
 from crosstack.mapping.strategy import KernelSplit, Strategy
 from crosstack.units import format_quantity
 from crosstack.workload.lstm import LstmModel
-from crosstack.workload.transformer_training import Recompute, Schedule, TransformerTraining
+from crosstack.workload.transformer_training import (
+    Exchange,
+    Recompute,
+    Schedule,
+    TransformerTraining,
+)
 
 __all__ = ["Footprint", "check_capacity", "lstm_footprint", "transformer_footprint"]
 
@@ -140,16 +145,17 @@ def transformer_footprint(
     Notes
     -----
     A layer keeps ``s b h (17 + 2.5 a s / h)`` words of a batch of b for its backward pass, spread
-    over the chips of a kernel split; without those of attention, ``17 s b h``, or with its input
-    alone, ``s b h``, where the rest is computed again, one layer of one microbatch at a time. GPipe
-    keeps all microbatches until the pipeline turns round; with one forward, one backward a stage
-    keeps as many as there are stages from itself to the last. The head keeps its output and the
-    loss's, two words for each token of each position. Embedding and head are on the first and the
-    last stage.
+    over the chips of a kernel split, but that every chip has 5 of the 17 where products are paired
+    and tokens are not spread; without those of attention, ``17 s b h``, or with its input alone,
+    ``s b h``, where the rest is computed again, one layer of one microbatch at a time. GPipe keeps
+    all microbatches until the pipeline turns round. With one forward, one backward a stage keeps as
+    many as there are stages from itself to the last; interleaved v-fold, the first of p keeps
+    ``1 + (p - 1) / (p v)`` times as much. The head keeps its output and the loss's, two words for
+    each token of each position. Embedding and head are on the first and the last stage.
 
     References
     ----------
-    korthikanti2023reducing, equations 1 and 5, for activations; huang2019gpipe and
+    korthikanti2023reducing, equations 1, 2 and 4, for activations; huang2019gpipe and
     narayanan2021megatron for microbatches
     """
     s = strategy
@@ -163,39 +169,45 @@ def transformer_footprint(
     layer = model.layer_parameters / weight_chips * per_weight
     ends = model.vocabulary * model.hidden / weight_chips * per_weight
     attention = 2.5 * model.heads * model.sequence / model.hidden
-    # Words of a token and unit of width: kept, and those of one layer while it is computed again.
+    # Words of a token and unit of width, times chips where every chip has them.
+    every = chips if model.exchange is Exchange.PAIRED else 1
+    others = 5 * every + 12
+    # What is kept, and what there is of one layer while it is computed again.
     kept, anew = {
-        Recompute.NONE: (17 + attention, 0.0),
-        Recompute.ATTENTION: (17, attention),
-        Recompute.FULL: (1, 17 + attention),
+        Recompute.NONE: (others + attention, 0.0),
+        Recompute.ATTENTION: (others, attention),
+        Recompute.FULL: (every, others + attention),
     }[model.recompute]
     wide = tokens * model.hidden * word / chips
     each, again = kept * wide, anew * wide / model.microbatches
     head = 2 * tokens * model.vocabulary * word / chips
+    if model.schedule is Schedule.ONE_F_ONE_B:  # the last stage turns every microbatch round
+        head /= model.microbatches
+
+    m, v = model.microbatches, model.interleave
 
     def flying(stages_on: int) -> float:
         """Return which part of the microbatches a stage keeps; ``stages_on`` counts itself."""
         if model.schedule is Schedule.GPIPE:
             return 1.0
-        return min(stages_on, model.microbatches) / model.microbatches
+        if v == 1:
+            return min(stages_on, m) / m
+        return min(2 * stages_on - 1 + (v - 1) * s.lp, v * m) / (v * m)
 
     parts = {
         "layers": held * (layer + each * flying(s.lp)) + again,
         "embedding": ends,
-        "head": ends + head * flying(1),
+        "head": ends + head,
     }
     # Layers, embeddings, heads and stages from there on, of the stages that may be the fullest.
     few = model.layers // s.lp
     stages = [(held, 1, 1, 1)] if s.lp == 1 else [(held, 1, 0, s.lp), (few, 0, 1, 1)]
     found = [
         Footprint(
-            total=n * (layer + each * flying(on))
-            + again
-            + (tables + heads) * ends
-            + heads * head * flying(on),
+            total=n * (layer + each * flying(on)) + again + (tables + heads) * ends + heads * head,
             weights=n * layer + (tables + heads) * ends,
             activations=n * each * flying(on) + again,
-            scratch=heads * head * flying(on),
+            scratch=heads * head,
             parts=parts,
         )
         for n, tables, heads, on in stages

@@ -6,6 +6,9 @@ as a microbatch comes back (``narayanan2021megatron``). The gradient of a weight
 replicas as soon as its operation is through with the last microbatch, one after the other on the
 ring of the stage, while the operations before it go on.
 
+*Interleaved*, a chip takes several stages, spread over the model (``narayanan2021megatron``,
+section 2.2.2): the pipeline is filled and emptied in shorter pieces.
+
 Twice the same thing: `pipeline_time` stage by stage, `pipeline_graph` as tasks for `simulate`.
 """
 
@@ -69,9 +72,15 @@ class Stage:
 
 
 def pipeline_time(
-    stages: Sequence[Stage], microbatches: int = 1, schedule: Schedule = Schedule.GPIPE
+    stages: Sequence[Stage],
+    microbatches: int = 1,
+    schedule: Schedule = Schedule.GPIPE,
+    *,
+    interleave: int = 1,
 ) -> float:
     """Time of one step without tasks. [s]
+
+    ``interleave`` stages are on every chip, the i-th on chip i modulo the number of chips.
 
     Notes
     -----
@@ -79,18 +88,23 @@ def pipeline_time(
     after the other, so a pass takes ``sum p_k + (m - 1) max p_k``. Stage s is through with the
     backward pass after the same sum and maximum over the machines from the last to its own. Its
     gradients are ready at times R_j before that, so the last of them is summed at
-    ``max_j (R_j + sum_(i >= j) r_i)``. One forward, one backward: what a stage does next begins
-    once the stage and what it waits for are through, in the order of `turns`.
+    ``max_j (R_j + sum_(i >= j) r_i)``. One forward, one backward: what a chip does next begins once
+    the chip and what it waits for are through, in the order of `turns`.
+
+    Raises
+    ------
+    InputError
+        If the stages cannot be interleaved so.
 
     References
     ----------
     huang2019gpipe, narayanan2021megatron
     """
-    require(len(stages) > 0, "stages", len(stages), "at least one stage")
-    require_whole("microbatches", microbatches)
+    _check_pipeline(len(stages), microbatches, schedule, interleave)
     if schedule is Schedule.ONE_F_ONE_B:
-        ends = _last_backward(stages, microbatches)
-        return max(_reduced(stage, end) for stage, end in zip(stages, ends, strict=True))
+        ends = _last_backward(stages, microbatches, interleave)
+        chips = len(stages) // interleave
+        return max(_reduced(stages[chip::chips], ends[chip::chips]) for chip in range(chips))
     sends = [stage.send for stage in stages[:-1]]
     machines = [stage.forward for stage in stages] + sends
     turn = sum(machines) + (microbatches - 1) * max(machines)
@@ -99,66 +113,110 @@ def pipeline_time(
         backward = stage.backward
         passed += send + backward
         slowest = max(slowest, send, backward)
-        end = max(end, _reduced(stage, passed + (microbatches - 1) * slowest))
+        end = max(end, _reduced([stage], [passed + (microbatches - 1) * slowest]))
     return turn + end
 
 
-def turns(stages: int, microbatches: int) -> Iterator[tuple[int, int, bool]]:
+def _check_pipeline(stages: int, microbatches: int, schedule: Schedule, interleave: int) -> None:
+    require(stages > 0, "stages", stages, "at least one stage")
+    require_whole("microbatches", microbatches)
+    require_whole("interleave", interleave)
+    if interleave == 1:
+        return
+    taken = schedule is Schedule.ONE_F_ONE_B
+    require(taken, "interleave", interleave, f"1 with schedule {schedule}; more with 1f1b")
+    require(stages % interleave == 0, "interleave", interleave, f"a divisor of {stages} stages")
+    chips = stages // interleave
+    whole = microbatches % chips == 0
+    require(whole, "microbatches", microbatches, f"a multiple of {chips} chips, to interleave")
+
+
+def turns(stages: int, microbatches: int, interleave: int = 1) -> Iterator[tuple[int, int, bool]]:
     """Yield (stage, microbatch, forward) under one forward, one backward, what is waited for first.
 
-    Stage s of p takes ``p - 1 - s`` microbatches forward, then one forward and one backward in
-    turn, then what is left backward (``narayanan2021megatron``).
+    Chip c of p takes ``p - 1 - c`` microbatches forward, then one forward and one backward in turn,
+    then what is left backward. Interleaved, v stages a chip: ``2 (p - 1 - c) + (v - 1) p`` of them
+    first, p microbatches through one of its stages, then p through the next
+    (``narayanan2021megatron``, sections 2.2.1 and 2.2.2).
     """
-    orders = []
-    for s in range(stages):
-        ahead = min(stages - 1 - s, microbatches)
-        order = [(i, True) for i in range(ahead)]
-        for i in range(microbatches - ahead):
-            order += [(ahead + i, True), (i, False)]
-        orders.append(order + [(i, False) for i in range(microbatches - ahead, microbatches)])
-    position = [0] * stages
+    chips, total = stages // interleave, microbatches * interleave
+    orders = [_order_of(chip, chips, microbatches, interleave) for chip in range(chips)]
+    position = [0] * chips
     passed = [[0] * stages, [0] * stages]  # microbatches through every stage, backward and forward
-    while any(position[s] < 2 * microbatches for s in range(stages)):
-        for s, order in enumerate(orders):
-            while position[s] < len(order):
-                i, forward = order[position[s]]
+    while any(position[chip] < 2 * total for chip in range(chips)):
+        for chip, order in enumerate(orders):
+            while position[chip] < 2 * total:
+                s, i, forward = order[position[chip]]
                 before = s - 1 if forward else s + 1
                 if 0 <= before < stages and passed[forward][before] <= i:
                     break
                 yield s, i, forward
                 passed[forward][s] += 1
-                position[s] += 1
+                position[chip] += 1
 
 
-def _last_backward(stages: Sequence[Stage], microbatches: int) -> list[float]:
+def _order_of(
+    chip: int, chips: int, microbatches: int, interleave: int
+) -> list[tuple[int, int, bool]]:
+    """Return what a chip does, in order."""
+    total = microbatches * interleave
+    lead = chips - 1 - chip
+    ahead = min(lead if interleave == 1 else 2 * lead + (interleave - 1) * chips, total)
+
+    def piece(k: int, *, forward: bool) -> tuple[int, int, bool]:
+        """The k-th that goes forward, or backward."""
+        round_, within = divmod(k, chips * interleave)
+        turn, i = divmod(within, chips)
+        own = turn if forward else interleave - 1 - turn
+        return own * chips + chip, round_ * chips + i, forward
+
+    order = [piece(k, forward=True) for k in range(ahead)]
+    for k in range(total - ahead):
+        order += [piece(ahead + k, forward=True), piece(k, forward=False)]
+    return order + [piece(k, forward=False) for k in range(total - ahead, total)]
+
+
+def _last_backward(stages: Sequence[Stage], microbatches: int, interleave: int) -> list[float]:
     """Return when every stage is through with the last microbatch backward. [s]"""
     count = len(stages)
+    chips = count // interleave
     takes = [[stage.backward for stage in stages], [stage.forward for stage in stages]]
     sends = [stage.send for stage in stages]
-    busy = [0.0] * count  # until when
-    links = [[0.0] * count, [0.0] * count]  # the same of the link behind a stage, each direction
+    busy = [0.0] * chips  # until when
+    links = [[0.0] * chips, [0.0] * chips]  # the same of the link behind a chip, each direction
     ready: list[list[list[float]]] = [[[] for _ in stages] for _ in range(2)]  # when passed on
-    for s, i, forward in turns(count, microbatches):
+    through = [0.0] * count
+    for s, i, forward in turns(count, microbatches, interleave):
         before = s - 1 if forward else s + 1
-        begin = busy[s]
+        chip = s % chips
+        begin = busy[chip]
         if 0 <= before < count:
             begin = max(begin, ready[forward][before][i])
-        busy[s] = begin + takes[forward][s]
+        busy[chip] = begin + takes[forward][s]
         link = s if forward else s - 1
         if 0 <= link < count - 1:
-            links[forward][link] = max(links[forward][link], busy[s]) + sends[link]
-            ready[forward][s].append(links[forward][link])
-    return busy
+            wire = link % chips
+            send = sends[link] if chips > 1 else 0.0
+            links[forward][wire] = max(links[forward][wire], busy[chip]) + send
+            ready[forward][s].append(links[forward][wire])
+        if not forward:
+            through[s] = busy[chip]
+    return through
 
 
-def _reduced(stage: Stage, through: float) -> float:
-    """When the last gradient of a stage is summed; ``through`` ends its backward pass. [s]"""
-    backward = np.array([operation.backward for operation in stage.operations])
-    reduce = np.array([operation.reduce for operation in stage.operations])
-    left = np.cumsum(backward) - backward  # what still runs when an operation is through
-    waits = np.cumsum(reduce)  # its own sum and those behind it in the queue
-    ends = np.where(reduce > 0, through - left + waits, through)
-    return float(ends.max(initial=through))
+def _reduced(stages: Sequence[Stage], through: Sequence[float]) -> float:
+    """When the last gradient of a chip is summed; its stages end backward at ``through``. [s]"""
+    ready, sums = [], []
+    for stage, end in zip(stages, through, strict=True):
+        backward = np.array([operation.backward for operation in stage.operations])
+        ready.append(end - (np.cumsum(backward) - backward))  # without what still runs then
+        sums.append(np.array([operation.reduce for operation in stage.operations]))
+    when, reduce = np.concatenate(ready), np.concatenate(sums)
+    order = np.argsort(when, kind="stable")  # the queue
+    when, reduce = when[order], reduce[order]
+    waits = np.cumsum(reduce[::-1])[::-1]  # its own sum and those behind it in the queue
+    ends = np.where(reduce > 0, when + waits, when)
+    return float(ends.max(initial=max(through)))
 
 
 def pipeline_graph(
@@ -166,24 +224,25 @@ def pipeline_graph(
     microbatches: int = 1,
     schedule: Schedule = Schedule.GPIPE,
     *,
+    interleave: int = 1,
     hand_overs: bool = False,
 ) -> TaskGraph:
     """Return the tasks of the same step: operations on stages, transfers and sums on links.
 
     ``hand_overs`` puts a free task between operations of one chip, as the public tool does.
     """
-    require(len(stages) > 0, "stages", len(stages), "at least one stage")
-    require_whole("microbatches", microbatches)
+    _check_pipeline(len(stages), microbatches, schedule, interleave)
+    chips = len(stages) // interleave
     # An operation and its hand-over or transfer, forward and backward.
     check_tasks(4 * microbatches * sum(len(stage.operations) + 1 for stage in stages))
-    build = TaskGraphBuilder(f"stage {s}" for s in range(len(stages)))
+    build = TaskGraphBuilder(f"stage {chip}" for chip in range(chips))
     last = len(stages) - 1
-    latest: list[int | None] = [None] * len(stages)  # the task each stage has done last
+    latest: list[int | None] = [None] * chips  # the task each chip has done last
     sums: list[tuple[int, int, str, float]] = []
 
     def run(s: int, i: int, after: int | None, *, forward: bool) -> int:
         """Add the operations of a stage for one microbatch; return the last of them."""
-        waits = {task for task in (after, latest[s]) if task is not None}
+        waits = {task for task in (after, latest[s % chips]) if task is not None}
         operations = stages[s].operations
         names = stages[s].names or tuple(operation.name for operation in operations)
         named = list(zip(operations, names, strict=True))
@@ -195,7 +254,7 @@ def pipeline_graph(
             task = build.add(
                 f"{name}, {tag}",
                 operation.forward if forward else operation.backward,
-                resource=f"stage {s}",
+                resource=f"stage {s % chips}",
                 after=sorted(waits) if task is None else [task],
                 kind="forward" if forward else "backward",
             )
@@ -203,42 +262,44 @@ def pipeline_graph(
                 sums.append((s, task, name, operation.reduce))
         if task is None:  # a stage without operations hands on
             task = build.add(f"stage {s}, {tag}", after=sorted(waits), kind="hand over")
-        latest[s] = task
+        latest[s % chips] = task
         return task
 
     def send(s: int, i: int, after: int, *, forward: bool) -> int:
         """Pass a microbatch on; only under GPipe the two directions never meet."""
-        if not 0 <= (s if forward else s - 1) < last:
+        if not 0 <= (s if forward else s - 1) < last or chips == 1:
             return after
         link = s if forward else s - 1
         back = "" if forward or schedule is Schedule.GPIPE else " back"
         return build.add(
             f"send {s} to {s + 1 if forward else s - 1}, microbatch {i}",
             stages[link].send,
-            resource=f"link {link}{back}",
+            resource=f"link {link % chips}{back}",
             after=[after],
             kind="transfer",
         )
 
     passed: dict[tuple[int, int, bool], int] = {}  # the task that passes a microbatch on
-    for s, i, forward in _order(schedule, len(stages), microbatches):
+    for s, i, forward in _order(schedule, len(stages), microbatches, interleave):
         before = passed.get((s - 1 if forward else s + 1, i, forward))
         passed[s, i, forward] = send(s, i, run(s, i, before, forward=forward), forward=forward)
     for s, task, name, reduce in sums:  # last, so that what follows on the chip comes first
         build.add(
             f"sum gradient of {name}",
             reduce,
-            resource=f"ring {s}",
+            resource=f"ring {s % chips}",
             after=[task],
             kind="reduction",
         )
     return build.build()
 
 
-def _order(schedule: Schedule, stages: int, microbatches: int) -> Iterator[tuple[int, int, bool]]:
+def _order(
+    schedule: Schedule, stages: int, microbatches: int, interleave: int
+) -> Iterator[tuple[int, int, bool]]:
     """Yield (stage, microbatch, forward), what is waited for first."""
     if schedule is Schedule.ONE_F_ONE_B:
-        yield from turns(stages, microbatches)
+        yield from turns(stages, microbatches, interleave)
         return
     for forward in (True, False):
         for i in range(microbatches):

@@ -21,7 +21,12 @@ from crosstack.evaluate.transformer_step import products_time, transformer_step
 from crosstack.mapping.strategy import KernelSplit, Strategy
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
-from crosstack.workload.transformer_training import Recompute, Schedule, TransformerTraining
+from crosstack.workload.transformer_training import (
+    CHOICES,
+    Recompute,
+    Schedule,
+    TransformerTraining,
+)
 
 __all__ = ["Prediction", "Step", "predict", "share_of"]
 
@@ -126,8 +131,12 @@ def predict(
         parts=tuple((name, value) for name, value in totals.items() if value),
         footprint=footprint,
         busy=tuple(
-            (f"stage {i}", trained.microbatches * (stage.forward + stage.backward))
-            for i, stage in enumerate(trained.stages)
+            (
+                f"stage {i}",
+                trained.microbatches
+                * sum(stage.forward + stage.backward for stage in trained.stages[i :: strategy.lp]),
+            )
+            for i in range(strategy.lp)
         ),
         timelines=lambda: (trained.timeline(),),
         run_time=trained.time * workload.steps if workload.tokens else None,
@@ -138,8 +147,10 @@ def _check_release(workload: TransformerTraining, rules: StepRules) -> None:
     """Refuse what the release behind ``rules`` has no word for."""
     if not (rules.estimates_transformers or rules.frees_last_link):
         return
-    for field, usual in (("recompute", Recompute.NONE), ("schedule", Schedule.GPIPE)):
-        if getattr(workload, field) is not usual:
+    usually = TransformerTraining.__dataclass_fields__
+    for field in (*CHOICES, "interleave"):
+        usual = usually[field].default
+        if getattr(workload, field) != usual:
             message = f"got {getattr(workload, field)}; this release knows {usual} alone."
             raise InputError(Problem(field, message))
 

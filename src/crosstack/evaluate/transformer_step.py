@@ -3,9 +3,9 @@
 Operations of a layer, in order: the query, key and value projection, scores, scaling and softmax,
 weighted values, output projection, residual sum, norm, two feed-forward products, residual sum,
 norm. Before the layers an embedding, behind them the head with its loss. Products are split RC or
-CR with their exchange (`Distributed`), heads are spread over all chips of the split, elementwise
-kernels take their share. Sources: ``vaswani2017`` for the layer; ``deepflow_code`` for operations
-and bytes of elementwise kernels.
+CR with their exchange (`Distributed`), or in pairs (`crosstack.evaluate.paired`); heads are spread
+over all chips of the split, elementwise kernels take their share. Sources: ``vaswani2017`` for the
+layer; ``deepflow_code`` for operations and bytes of elementwise kernels.
 """
 
 from __future__ import annotations
@@ -15,11 +15,17 @@ from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem
 from crosstack.evaluate.distributed import DP, KP2, LP, Distributed, prepare
+from crosstack.evaluate.paired import Paired
 from crosstack.evaluate.pipeline_time import Operation, Stage, pipeline_graph, pipeline_time
 from crosstack.evaluate.step_rules import StepRules
 from crosstack.evaluate.timeline import Timeline, simulate
 from crosstack.mapping.strategy import KernelSplit, Strategy
-from crosstack.workload.transformer_training import Recompute, Schedule, TransformerTraining
+from crosstack.workload.transformer_training import (
+    Exchange,
+    Recompute,
+    Schedule,
+    TransformerTraining,
+)
 
 __all__ = ["TransformerStep", "products_time", "transformer_stages", "transformer_step"]
 
@@ -36,13 +42,18 @@ class TransformerStep:
     stages: tuple[Stage, ...]
     microbatches: int
     schedule: Schedule
+    interleave: int
     time: float
     frees_ring: bool = False
 
     def timeline(self) -> Timeline:
         """Run every operation of every microbatch."""
         graph = pipeline_graph(
-            self.stages, self.microbatches, self.schedule, hand_overs=self.frees_ring
+            self.stages,
+            self.microbatches,
+            self.schedule,
+            interleave=self.interleave,
+            hand_overs=self.frees_ring,
         )
         return simulate(graph, freed_by_free_tasks="ring 0" if self.frees_ring else None)
 
@@ -64,7 +75,8 @@ def transformer_step(
         stages=stages,
         microbatches=model.microbatches,
         schedule=model.schedule,
-        time=pipeline_time(stages, model.microbatches, model.schedule),
+        interleave=model.interleave,
+        time=pipeline_time(stages, model.microbatches, model.schedule, interleave=model.interleave),
         frees_ring=chosen.frees_last_link,
     )
     return replace(step, time=step.timeline().makespan) if step.frees_ring else step
@@ -83,15 +95,16 @@ def transformer_stages(
     rows = _check(model, chips.strategy)
     parts = _Parts(model=model, chips=chips, rules=rules, batch=rows)
     layer = parts.layer()
-    each, longer = divmod(model.layers, s.lp)
+    count = s.lp * model.interleave
+    each, longer = divmod(model.layers, count)
     size = chips.times.word * rows * model.sequence * model.hidden / (s.kp1 * s.kp2)
     send = chips.send(size, LP, latency=True) if s.lp > 1 else 0.0
     stages = []
-    for stage in range(s.lp):
+    for stage in range(count):
         # As even as can be, the longer stages first: the head is on the last.
         layers = range(*(i * each + min(i, longer) for i in (stage, stage + 1)))
         before = (parts.embedding(),) if stage == 0 else ()
-        after = (parts.head(),) if stage == s.lp - 1 else ()
+        after = (parts.head(),) if stage == count - 1 else ()
         names = [f"layer {i} {operation.name}" for i in layers for operation in layer]
         stages.append(
             Stage(
@@ -112,6 +125,19 @@ class _Parts:
     rules: StepRules
     batch: int
 
+    @property
+    def _paired(self) -> Paired | None:
+        """What replaces RC's own exchange, if anything."""
+        if self.model.exchange is Exchange.GATHERED or self.chips.strategy.kp2 == 1:
+            return None
+        return Paired(chips=self.chips, spread=self.model.exchange is Exchange.SEQUENCE)
+
+    def _of_tokens(self, elements: float, work: float, words: float, launches: int) -> float:
+        """`_pointwise` of what every chip has, or a share, as the exchange leaves it. [s]"""
+        paired, s = self._paired, self.chips.strategy
+        whole = paired is not None and not paired.spread
+        return self._pointwise(elements * (s.kp2 if whole else 1), work, words, launches)
+
     def _pointwise(self, elements: float, work: float, words: float, launches: int) -> float:
         """``work`` operations and ``words`` words moved for each of the elements of all chips."""
         times, s = self.chips.times, self.chips.strategy
@@ -124,8 +150,13 @@ class _Parts:
         """A launch that a release counts again for each product of a layer. [s]"""
         return self.chips.times.launch_overhead if self.rules.launches_twice else 0.0
 
-    def _product(self, name: str, m: int, k: int, n: int) -> Operation:
+    def _product(self, name: str, m: int, k: int, n: int, *, second: bool = False) -> Operation:
+        """A product of a layer; ``second`` of a pair."""
         chips, again = self.chips, self._relaunch()
+        if (paired := self._paired) is not None:
+            forward, backward = paired.product(m, k, n, second=second)
+            reduce = chips.reduce_gradient(k, n)
+            return Operation(name=name, forward=forward, backward=backward, reduce=reduce)
         return Operation(
             name=name,
             forward=chips.forward(m, k, n) + again,
@@ -159,7 +190,7 @@ class _Parts:
     def _gathered_heads(self) -> float:
         """Put the heads of all columns together before the output projection of RC. [s]"""
         s, m = self.chips.strategy, self.model
-        if s.split is KernelSplit.CR or s.kp2 == 1:
+        if s.split is KernelSplit.CR or s.kp2 == 1 or self._paired is not None:
             return 0.0
         return self.chips.all_gather(self.batch * m.sequence / s.kp1, m.hidden, KP2)
 
@@ -187,8 +218,8 @@ class _Parts:
             forward=self._pointwise(scores, 1, 2, 1) + self._pointwise(scores, 3, 7, 4),
             backward=self._pointwise(scores, 1, 2, 1) + self._pointwise(scores, 5, 11, 4),
         )
-        residual = self._pointwise(wide, 1, 3, 1)
-        norm = self._pointwise(wide, 5, 9, 3), self._pointwise(wide, 7, 11, 4)
+        residual = self._of_tokens(wide, 1, 3, 1)
+        norm = self._of_tokens(wide, 5, 9, 3), self._of_tokens(wide, 7, 11, 4)
         joined = self._gathered_heads()
 
         def sums(i: int) -> tuple[Operation, Operation]:
@@ -204,10 +235,10 @@ class _Parts:
             self._per_head("scores", m.sequence, d // m.heads, m.sequence),
             softmax,
             values,
-            self._product("output", tokens, d, d),
+            self._product("output", tokens, d, d, second=True),
             *sums(1),
             self._product("feed-forward 1", tokens, d, f),
-            self._product("feed-forward 2", tokens, f, d),
+            self._product("feed-forward 2", tokens, f, d, second=True),
             *sums(2),
         )
 
@@ -217,7 +248,7 @@ class _Parts:
         if self.rules.reduces_by_layer:
             whole = replace(whole, reduce=self._layer_gradient())
         s = self.chips.strategy
-        if s.split is KernelSplit.CR or s.kp2 == 1:
+        if s.split is KernelSplit.CR or s.kp2 == 1 or self._paired is not None:
             return whole
         stays = self.chips.all_gather(tokens // s.kp1, 3 * d, KP2)
         return replace(whole, forward=whole.forward - stays)
@@ -226,7 +257,7 @@ class _Parts:
         """Look every token up, forward; add up its gradient, backward."""
         m, rules, chips, times = self.model, self.rules, self.chips, self.chips.times
         tokens = self.batch * (1 if rules.lookup_without_sequence else m.sequence)
-        look = self._pointwise(tokens * m.hidden, 0, 2, 1)
+        look = self._of_tokens(tokens * m.hidden, 0, 2, 1)
         size = 2 * tokens * m.hidden * times.word
         copied = size / rules.host_bandwidth if rules.host_bandwidth else 0.0
         reduce = (
@@ -235,18 +266,31 @@ class _Parts:
             if rules.skips_embedding_update
             else chips.reduce_gradient(m.vocabulary, m.hidden)
         )
-        return Operation(name="embedding", forward=look + copied, backward=look, reduce=reduce)
+        # Each chip knows some of the words.
+        summed, gathered = (
+            (0.0, 0.0) if self._paired is None else self._paired.out(tokens, m.hidden)
+        )
+        return Operation(
+            name="embedding",
+            forward=look + copied + summed,
+            backward=look + gathered,
+            reduce=reduce,
+        )
 
     def head(self) -> Operation:
         """Project to words and take the loss; only sums over words are exchanged."""
         m, chips = self.model, self.chips
         tokens, words = self.batch * m.sequence, m.vocabulary
         s, launch = chips.strategy, chips.times.launch_overhead
-        forward = chips.forward(tokens, m.hidden, words)
-        if s.split is KernelSplit.RC and s.kp2 > 1:
-            forward += chips.all_gather(tokens // s.kp1, 1, KP2)
-            forward -= chips.all_gather(tokens // s.kp1, words, KP2)
-        backward = chips.backward(tokens, m.hidden, words)
+        if (paired := self._paired) is not None:
+            forward, backward = paired.product(tokens, m.hidden, words, second=False)
+            forward += chips.all_gather(tokens, 1, KP2)
+        else:
+            forward = chips.forward(tokens, m.hidden, words)
+            if s.split is KernelSplit.RC and s.kp2 > 1:
+                forward += chips.all_gather(tokens // s.kp1, 1, KP2)
+                forward -= chips.all_gather(tokens // s.kp1, words, KP2)
+            backward = chips.backward(tokens, m.hidden, words)
         seen = self.batch if self.rules.lookup_without_sequence else tokens
         times = chips.times
         own = s.kp1 * s.kp2
@@ -275,6 +319,9 @@ class _Parts:
 def _check(model: TransformerTraining, s: Strategy) -> int:
     """Return the sequences of a microbatch; refuse strategies that cannot split the model."""
     problems = []
+    if model.exchange is not Exchange.GATHERED and (s.split is KernelSplit.CR or s.kp1 > 1):
+        message = f"got {model.exchange}; under {s} allowed: gathered, or a strategy RC-1-N."
+        raise InputError(Problem("exchange", message))
     if model.layers > MOST_LAYERS:
         message = f"got {model.layers:,}; allowed: up to {MOST_LAYERS:,}, each timed on its own."
         raise InputError(Problem("layers", message))
@@ -282,8 +329,9 @@ def _check(model: TransformerTraining, s: Strategy) -> int:
     if each % model.microbatches:
         problems.append(f"{model.microbatches} microbatches do not divide {each} sequences")
     batch = max(1, each // model.microbatches)
-    if s.lp > model.layers:
-        problems.append(f"{s.lp} stages are more than {model.layers} layers")
+    stages = s.lp * model.interleave
+    if stages > model.layers:
+        problems.append(f"{stages} stages are more than {model.layers} layers")
     if s.split is KernelSplit.CR:
         uneven = [("heads", model.heads, s.kp1), ("feed-forward width", model.feed_forward, s.kp1)]
     else:

@@ -52,8 +52,10 @@ class OptimizeFile(FileModel):
     batch: Count | None = None
     sequence: Count | None = None
     microbatches: Count | None = None
+    exchange: Text | None = None
     recompute: Text | None = None
     schedule: Text | None = None
+    interleave: Count | None = None
     chips: Count | None = None
     strategies: Names | None = None
     choices: dict[str, list[Any]] = Field(default_factory=dict)

@@ -9,12 +9,12 @@ from typing import Any
 from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
-from crosstack.workload.transformer_training import Recompute, Schedule, TransformerTraining
+from crosstack.workload.transformer_training import CHOICES, TransformerTraining
 
 __all__ = ["CHANGES", "STEPS", "changed_step", "step_named"]
 
 # Fields of a step that are asked for beside its model.
-CHANGES = ("batch", "sequence", "microbatches", "recompute", "schedule")
+CHANGES = ("batch", "sequence", "microbatches", *CHOICES, "interleave")
 
 
 def _gpt(layers: int, hidden: int, heads: int, batch: int, name: str) -> TransformerTraining:
@@ -30,13 +30,15 @@ def _gpt(layers: int, hidden: int, heads: int, batch: int, name: str) -> Transfo
     )
 
 
-# Transformers: korthikanti2023reducing, table 3, and its sequence and vocabulary; one sequence a
+# Transformers: korthikanti2023reducing, table 3, and its sequence and vocabulary, that of 310B
+# narayanan2021megatron, table 1; one sequence a
 # replica and microbatch is the batch of its measurements over the pipeline. The LSTM:
 # ardalani2022deepflow's language model as configured in deepflow_code,
 # and the smaller one of its recorded runs.
 STEPS: dict[str, LstmModel | TransformerTraining] = {
     "gpt-22b": _gpt(48, 6144, 64, 4, "GPT 22B"),
     "gpt3-175b": _gpt(96, 12288, 96, 64, "GPT-3 175B"),
+    "gpt-310b": _gpt(96, 16384, 128, 2160, "GPT 310B"),
     "gpt-530b": _gpt(105, 20480, 128, 280, "GPT 530B"),
     "gpt-1t": _gpt(128, 25600, 160, 512, "GPT 1T"),
     "lstm-lm": LstmModel(
@@ -83,7 +85,7 @@ def changed_step(
     for name in given:
         if name not in ("batch", "sequence") and not isinstance(step, TransformerTraining):
             raise InputError(Problem(name, "allowed for a transformer only."))
-    for name, choices in (("recompute", Recompute), ("schedule", Schedule)):
+    for name, choices in CHOICES.items():
         if name in given:
             known = [choice.value for choice in choices]
             if given[name] not in known:

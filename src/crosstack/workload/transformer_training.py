@@ -7,7 +7,22 @@ from enum import StrEnum
 
 from crosstack.errors import require, require_quantity, require_whole
 
-__all__ = ["Recompute", "Schedule", "TransformerTraining"]
+__all__ = ["CHOICES", "Exchange", "Recompute", "Schedule", "TransformerTraining"]
+
+
+class Exchange(StrEnum):
+    """What the chips of a kernel split send one another between the products of a layer.
+
+    ``GATHERED``: every output, so that any product may follow (``ardalani2022deepflow``).
+    ``PAIRED``: the second product of attention and of the feed-forward network takes the rows of
+    its weight that match the columns its chip has; their partial sums are added on every chip
+    (``shoeybi2019megatron``). ``SEQUENCE``: the same, and each chip is left with the sums of its
+    own tokens, so that norms and residual sums are spread too (``korthikanti2023reducing``).
+    """
+
+    GATHERED = "gathered"
+    PAIRED = "paired"
+    SEQUENCE = "sequence"
 
 
 class Recompute(StrEnum):
@@ -34,6 +49,14 @@ class Schedule(StrEnum):
     ONE_F_ONE_B = "1f1b"
 
 
+# Fields of a step that take a word.
+CHOICES: dict[str, type[StrEnum]] = {
+    "exchange": Exchange,
+    "recompute": Recompute,
+    "schedule": Schedule,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformerTraining:
     """The shape of the model and of one batch.
@@ -52,10 +75,14 @@ class TransformerTraining:
         Tokens known. [1]
     microbatches : int
         Parts of a replica's batch that follow one another through the pipeline. [1]
+    exchange : Exchange
+        What the chips of a kernel split send one another.
     recompute : Recompute
         What the backward pass computes again.
     schedule : Schedule
         In which order a stage takes its microbatches.
+    interleave : int
+        Stages on every chip, spread over the model; above 1 with `Schedule.ONE_F_ONE_B`. [1]
     tokens : float
         Of a whole training run, of which a step is a part; 0 where only a step is asked for. [1]
     ideal_stages, communication : int, float
@@ -71,8 +98,10 @@ class TransformerTraining:
     feed_forward: int
     vocabulary: int
     microbatches: int = 1
+    exchange: Exchange = Exchange.GATHERED
     recompute: Recompute = Recompute.NONE
     schedule: Schedule = Schedule.GPIPE
+    interleave: int = 1
     tokens: float = 0.0
     ideal_stages: int = 1
     communication: float = 0.0
@@ -81,11 +110,11 @@ class TransformerTraining:
     def __post_init__(self) -> None:
         """Check every field."""
         whole = ("batch", "sequence", "layers", "hidden", "heads", "feed_forward", "vocabulary")
-        for field in (*whole, "microbatches", "ideal_stages"):
+        for field in (*whole, "microbatches", "interleave", "ideal_stages"):
             require_whole(field, getattr(self, field))
         require_quantity("tokens", self.tokens, "1")
         require_quantity("communication", self.communication, "s")
-        for name, choices in (("recompute", Recompute), ("schedule", Schedule)):
+        for name, choices in CHOICES.items():
             value = getattr(self, name)
             allowed = f"one of {choices.__name__}: {', '.join(choices)}"
             require(isinstance(value, choices), name, value, allowed)
