@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -180,7 +181,9 @@ class TestSpeculation:
         [
             (0, 0.5, 1, "window: got 0"),
             (4, 1.1, 1, "acceptance: got 1.1; allowed: 0 to 1"),
-            (4, -0.1, 1, "acceptance: got -0.1"),
+            (4, -0.1, 1, "acceptance: got -0.1; allowed: 0 to 1"),
+            (4, math.nan, 1, "acceptance: got nan; allowed: 0 to 1"),
+            (4, "0.5", 1, "acceptance: got '0.5'; allowed: 0 to 1"),
             (4, 0.5, 0, "branches: got 0"),
             (30, 0.5, 2, "window: got 30; allowed: 2.window at most"),
         ],

@@ -206,3 +206,15 @@ def test_taking_turns_has_its_timeline(text):
 def test_a_word_that_is_no_choice_is_refused(field):
     with pytest.raises(InputError, match=field):
         replace(MODEL, **{field: "some"})
+
+
+def test_the_activation_is_read_and_written_between_the_feed_forward_products():
+    (stage,) = step("RC-1-4-d1-p1").stages
+    names = [o.name for o in stage.operations]
+    at = names.index("activation")
+    assert names[at - 1 : at + 2] == ["feed-forward 1", "activation", "feed-forward 2"]
+    own = MODEL.batch * MODEL.sequence * MODEL.feed_forward / 4
+    found = stage.operations[at]
+    assert found.forward == pytest.approx(1e-9 * own * (9 + 2 * 2) + 1e-6)
+    assert found.backward == pytest.approx(1e-9 * own * (18 + 3 * 2) + 1e-6)
+    assert step("RC-1-4-d1-p1", StepRules(skips_activation=True)).time < step("RC-1-4-d1-p1").time

@@ -28,7 +28,7 @@ from crosstack.workload.transformer_training import TransformerTraining
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/chips/n5_hbm3.yaml"
 BANDWIDTH, CORES, CELLS, CLOCK, REACHED = 2e12, 108, 32, 1.41e9, 0.75
 LAYERS, BATCH, SEQUENCE = 2, 4, 2048
-ELEMENTWISE = ("softmax", "residual", "norm")
+ELEMENTWISE = ("softmax", "residual", "norm", "activation")
 
 
 class TwoRoofs:
@@ -94,7 +94,7 @@ def test_products_take_the_same_on_both_paths(hidden, heads):
 
 # Elementwise kernels differ by what is counted: the step's softmax reads and writes 22 words an
 # element in 10 launches, the mapping's softmax and dropout 8.
-@pytest.mark.parametrize(("hidden", "heads", "within"), [(12288, 96, 0.06), (4096, 32, 0.16)])
+@pytest.mark.parametrize(("hidden", "heads", "within"), [(12288, 96, 0.07), (4096, 32, 0.18)])
 def test_a_layer_takes_the_same_within_what_elementwise_kernels_differ(hidden, heads, within):
     assert sum(stepped(hidden, heads)) == pytest.approx(sum(mapped(hidden, heads)), rel=within)
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
-from crosstack.errors import require, require_quantity, require_whole
+from crosstack.errors import require, require_whole
 from crosstack.evaluate.answer import optimise
 from crosstack.mapping.mapping import Constraints
 from crosstack.model.rules import ModelRules
@@ -91,8 +91,8 @@ def drafted_tokens(window: int, branches: int = 1) -> tuple[int, ...]:
 def _check(window: int, acceptance: float, branches: int) -> None:
     require_whole("window", window)
     require_whole("branches", branches)
-    require_quantity("acceptance", acceptance, "1")
-    require(acceptance <= 1, "acceptance", acceptance, "0 to 1")
+    number = isinstance(acceptance, int | float) and not isinstance(acceptance, bool)
+    require(number and 0 <= acceptance <= 1, "acceptance", acceptance, "0 to 1")
     tokens = window * math.log2(branches) if branches > 1 else math.log2(window + 1)
     allowed = f"{branches}^window at most {MOST_DRAFTED} tokens"
     require(tokens <= math.log2(MOST_DRAFTED), "window", window, allowed)

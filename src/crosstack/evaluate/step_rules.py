@@ -43,6 +43,8 @@ class StepRules:
         The launch of each product of a transformer's layer counts twice.
     reduces_by_layer : bool
         The gradients of a transformer's layer are summed when all of it is through, not one by one.
+    skips_activation : bool
+        A transformer has no kernel between its two feed-forward products.
     ignores_kernel_split : bool
         A transformer's graph leaves out the kernel parallelism that was asked for.
     drops_softmax_memory : bool
@@ -77,6 +79,7 @@ class StepRules:
     skips_embedding_update: bool = False
     launches_twice: bool = False
     reduces_by_layer: bool = False
+    skips_activation: bool = False
     ignores_kernel_split: bool = False
     drops_softmax_memory: bool = False
     merges_batch_into_rows: bool = False
@@ -100,6 +103,7 @@ class StepRules:
             skips_embedding_update=True,
             launches_twice=True,
             reduces_by_layer=True,
+            skips_activation=True,
             ignores_kernel_split=True,
             drops_softmax_memory=True,
             merges_batch_into_rows=True,

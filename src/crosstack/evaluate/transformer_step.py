@@ -1,11 +1,13 @@
 """One training step of a transformer: every operation timed, then the pipeline of layers.
 
 Operations of a layer, in order: the query, key and value projection, scores, scaling and softmax,
-weighted values, output projection, residual sum, norm, two feed-forward products, residual sum,
-norm. Before the layers an embedding, behind them the head with its loss. Products are split RC or
-CR with their exchange (`Distributed`), or in pairs (`crosstack.evaluate.paired`); heads are spread
-over all chips of the split, elementwise kernels take their share. Sources: ``vaswani2017`` for the
-layer; ``deepflow_code`` for operations and bytes of elementwise kernels.
+weighted values, output projection, residual sum, norm, two feed-forward products with the
+activation between them, residual sum, norm. Before the layers an embedding, behind them the head
+with its loss. Products are split RC or CR with their exchange (`Distributed`), or in pairs
+(`crosstack.evaluate.paired`); heads are spread over all chips of the split, elementwise kernels
+take their share. Sources: ``vaswani2017`` for the layer; ``deepflow_code`` for operations and bytes
+of elementwise kernels; ``hendrycks2016gelu`` for the activation, which is none there: read and
+written once, its backward pass as many operations again.
 """
 
 from __future__ import annotations
@@ -230,6 +232,11 @@ class _Parts:
 
         values = self._per_head("values", m.sequence, m.sequence, d // m.heads)
         values = replace(values, forward=values.forward + joined, backward=values.backward + joined)
+        activation = Operation(
+            name="activation",
+            forward=self._pointwise(tokens * f, 9, 2, 1),
+            backward=self._pointwise(tokens * f, 18, 3, 1),
+        )
         return (
             self._projection(tokens, d),
             self._per_head("scores", m.sequence, d // m.heads, m.sequence),
@@ -238,6 +245,7 @@ class _Parts:
             self._product("output", tokens, d, d, second=True),
             *sums(1),
             self._product("feed-forward 1", tokens, d, f),
+            *(() if self.rules.skips_activation else (activation,)),
             self._product("feed-forward 2", tokens, f, d, second=True),
             *sums(2),
         )
