@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -207,6 +208,27 @@ def test_zero_out_elides_an_edge() -> None:
 )
 def test_fields_tell_the_release(pairs: list[tuple[str, str]], rules: str) -> None:
     assert small(*pairs).rules == rules
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        pytest.param([("word: 2", 'word: 2 optimization: "CM"')], id="sums no terms: all overlap"),
+        pytest.param([("word: 2", "word: 2 effective_stage: 4")], id="no kernel uses it"),
+        pytest.param(
+            [
+                ('par_x: "TP"', 'par_x: "PP"'),
+                ("word: 2", "word: 2 skip_inter_chip_optimization: true"),
+            ],
+            id="no tensor parallelism: kernels are whole anyway",
+        ),
+    ],
+)
+def test_what_changes_nothing_is_read(pairs: list[tuple[str, str]]) -> None:
+    plain = small(*(pair for pair in pairs if "par_x" in pair[0]))
+    found = small(*pairs)
+    assert found.rules == "dfmodel-e5"
+    assert replace(found, rules=plain.rules) == plain
 
 
 @pytest.mark.parametrize(
@@ -457,7 +479,14 @@ def test_text_errors_say_where(old: str, new: str, expected: str) -> None:
         ("word: 2", "word: 2 overlap: NO_OVERLAP", "execution.perfect_overlap: contradicts"),
         ("freq: 1.837", "freq: 1 pmu: 9", "system.accelerator.pmu_cap: got None; allowed: given"),
         ("dram_bw: 300", "dram_bw: 3 second_dram_bw: 1", "second_dram_cap: got None; allowed: sec"),
-        ("word: 2", 'word: 2 optimization: "CM"', "optimization: summing only CM is not supported"),
+        ("perfect_overlap: true", 'optimization: "CM"', "optimization: summing only CM is not"),
+        ("word: 2", 'word: 2 optimization: "X"', 'optimization: unknown value "X". Allowed: CMN,'),
+        (
+            "word: 2",
+            "word: 2 skip_inter_chip_optimization: true",
+            "skip_inter_chip_optimization: leaving kernels whole is not supported yet; allowed:",
+        ),
+        ("memory_size: 5", "use_effective_stage: true", "use_effective_stage: an effective stage"),
         ("gurobi {", "miscellany { word: 2 } gurobi {", "execution: given twice"),
     ],
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -9,10 +10,11 @@ from crosstack.io.library import references
 from crosstack.validation import report_rows, runner
 from crosstack.validation.case import inside
 from crosstack.validation.measured import measured_cases, run_measured
+from crosstack.workload.dlrm import dlrm
 
 CASES = measured_cases()
 # What DFModel's log of the same input says; the last is printed with four digits.
-LOGGED = [case for case in CASES if case.modelled is not None]
+LOGGED = [case for case in CASES if case.modelled is not None and case.rules != "crosstack"]
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +48,25 @@ def test_the_source_of_a_measured_number_is_in_the_bibliography(case):
     key, _, place = case.source.partition(": ")
     assert key in references()
     assert place
+
+
+def test_no_measured_number_is_our_own_or_a_models_output(rows):
+    assert [name for name, row in rows.items() if abs(row.error) < 1e-6] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        pytest.param("DLRM-A training on 128 A100", 0.10, id="ko2025dfmodel, VI.B: 10 % higher"),
+        pytest.param(
+            "GPT-3 175B on 8 SN10, the vendor's mapping", 0.0, id="ko2025dfmodel, VII.B: within 3 %"
+        ),
+    ],
+)
+def test_a_number_that_is_not_printed_is_relative_to_dfmodels(rows, name, said):
+    row = rows[name]
+    assert row.unit == "1"
+    assert row.modelled_error == pytest.approx(said)
 
 
 def test_selene_is_listed_at_63460_teraflops_and_tethys_at_2255(rows):
@@ -94,3 +115,22 @@ def test_the_table_gives_the_sources_model_beside_ours(rows):
         0.0612, abs=1e-4
     )
     assert "| source's model | its error |" in report_rows([row], "md")
+
+
+def test_rows_added_up_before_the_exchange_would_be_as_fast_as_the_reason_says():
+    (case,) = (case for case in CASES if case.name == "DLRM-A training on 128 A100")
+    first = case.task.workload.graph.kernels[0]
+    pooled = dlrm(
+        width=first.m, n_bottom=10, n_top=10, n_tables=600, rows=14211469, embedding_size=93,
+        samples=first.n, pooled_rows=1, global_batch_size=case.task.workload.global_batch_size,
+    )  # fmt: skip
+    row = run_measured(replace(case, task=replace(case.task, workload=pooled)))
+    assert f"{row.ours:.1f} times DFModel's" in case.reason
+
+
+def test_the_memory_of_the_input_would_make_the_vendors_mapping_as_slow_as_the_note_says():
+    (case,) = (case for case in CASES if "SN10" in case.name)
+    system = case.task.system
+    slower = replace(system, memory=replace(system.memory, bandwidth=100e9))
+    row = run_measured(replace(case, task=replace(case.task, system=slower)))
+    assert f"{row.ours:.1f} times as long as DFModel's" in case.note

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import math
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from crosstack.validation.system_claims import CLAIMS, PointResult, RatioClaim, result_of
 from crosstack.validation.system_space import AXES, SpacePoint, design_space, task_of
+
+LOGS = Path(__file__).with_name("design_space_logs.csv")
 
 
 def _claims(workload: str) -> list[RatioClaim]:
@@ -99,6 +104,77 @@ def test_other_ratios_agree_or_differ_as_recorded(
         request.applymarker(pytest.mark.xfail(strict=True, reason=claim.reason))
     ours = claim.ratio(results)
     assert claim.agrees(ours), f"{ours:.4f}, published {claim.published}"
+
+
+def _logged(workload: str) -> list[PointResult]:
+    with LOGS.open() as file:
+        rows = csv.DictReader(line for line in file if not line.startswith("#"))
+        return [
+            PointResult(
+                point=SpacePoint(**{axis: row[axis] for axis in AXES}),
+                utilization=float(row["utilization"]),
+                price=float(row["price"]),
+                power=float(row["power"]),
+                time=math.nan,
+                compute_time=math.nan,
+                memory_time=math.nan,
+                network_time=math.nan,
+                status="logged",
+                gap=math.nan,
+            )
+            for row in rows
+            if row["workload"] == workload
+        ]
+
+
+# A run of another version of the tool: its input describes memory units on the chip.
+ANOTHER = SpacePoint(workload="dlrm", chip="h100", topology="2d_torus", memory="ddr", link="nvlink")
+
+
+def _matched_or_beaten(workload: str, results: list[PointResult]) -> int:
+    """Hold ours against every log of a workload; return how many there are."""
+    ours = {result.point: result for result in results}
+    logged = [log for log in _logged(workload) if log.point != ANOTHER]
+    for log in logged:
+        found = ours[log.point]
+        assert found.utilization >= log.utilization * (1 - 1e-9), log.point
+        assert found.price == pytest.approx(log.price, rel=1e-9), log.point
+        assert found.power == pytest.approx(log.power, rel=1e-9), log.point
+    return len(logged)
+
+
+def test_every_logged_point_of_the_recommendation_model_is_matched_or_beaten(
+    dlrm: list[PointResult],
+) -> None:
+    assert _matched_or_beaten("dlrm", dlrm) == 63
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("workload", "logs"), [("llm", 79), ("hpl", 80), ("fft", 80)])
+def test_every_logged_point_is_matched_or_beaten(
+    workload: str, logs: int, others: dict[str, list[PointResult]]
+) -> None:
+    assert _matched_or_beaten(workload, others[workload]) == logs
+
+
+@pytest.mark.slow
+def test_what_is_missed_follows_from_searches_that_stopped(
+    others: dict[str, list[PointResult]],
+) -> None:
+    ours = {result.point: result for result in others["llm"]}
+    logged = _logged("llm")
+    below = [log for log in logged if log.utilization < 0.99 * ours[log.point].utilization]
+    assert len(below) == 11
+    (absent,) = set(ours) - {log.point for log in logged}  # ends without an answer
+    known = [*logged, ours[absent]]
+    said = [0.511, 0.988, 5.155, 1.646]  # in the reasons
+    missed = [claim for claim in _claims("llm") if claim.reason]
+    for claim in missed:
+        ratio = claim.ratio(known)
+        assert any(ratio == pytest.approx(number, abs=5e-4) for number in said)
+        assert f"{ratio:.3f}" in claim.reason
+    agree = [claim.published for claim in missed if claim.agrees(claim.ratio(known))]
+    assert agree == [0.51, 5.15]
 
 
 def test_a_ratio_is_the_geometric_mean_over_matched_pairs(dlrm: list[PointResult]) -> None:

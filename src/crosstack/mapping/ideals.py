@@ -40,7 +40,9 @@ def make_order(preds: tuple[int, ...]) -> Order:
     return Order(n=len(preds), preds=preds, succs=tuple(succs))
 
 
-def enumerate_ideals(order: Order, *, most: int) -> list[int] | None:
+# A sweep asks for those of one graph again and again, also where there turn out too many.
+@lru_cache(maxsize=4)
+def enumerate_ideals(order: Order, *, most: int) -> tuple[int, ...] | None:
     """Return all order ideals by size, or None if there are more than ``most``."""
     succs = order.succs
     layer: dict[int, int] = {0: sum(1 << i for i in range(order.n) if not order.preds[i])}
@@ -61,7 +63,7 @@ def enumerate_ideals(order: Order, *, most: int) -> list[int] | None:
         if len(ideals) > most:
             return None
         layer = following
-    return ideals
+    return tuple(ideals)
 
 
 def chain(sequence: Sequence[int]) -> list[int]:

@@ -26,13 +26,15 @@ class Check:
     """A published number: ``quantity`` is an attribute of the evaluation.
 
     ``sense`` is ``equal`` (within ``tolerance``, relative), ``at most`` or ``at least``: a
-    published incumbent of a solver that stopped early may be beaten, never missed.
+    published incumbent of a solver that stopped early may be beaten, never missed. ``reason``
+    says why a number that is missed is missed.
     """
 
     quantity: str
     published: float
     sense: str = "equal"
     tolerance: float = 1e-6
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +134,7 @@ def run_case(case: Case, suite: str) -> list[Row]:
                 status=status,
                 holds=inside(check.sense, error, check.tolerance) and proved,
                 note=case.note,
+                reason=check.reason,
             )
         )
     return rows

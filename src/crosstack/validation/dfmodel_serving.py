@@ -32,6 +32,11 @@ BATCH = 16384
 # Columns of `AXES`: elementwise kernels are whole on every chip, as far as they may be.
 DECODE_SHARDING = (4, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 4, 4, 4, 1, 1, 2, 4, 4)
 SLACK = "the published number is 1.001 times what its terms add up to"
+OLDER = (
+    "the input of this log is not stored; that of the later log, with links of 25 GB/s, takes "
+    "26,309 ns a layer under E4, or 26,924 with both halves of an all-reduce; no whole number of "
+    "bytes in memory or on the links, and no other latency, alone gives 25,815"
+)
 
 
 def sn40l(
@@ -86,13 +91,12 @@ def serving_cases() -> list[Case]:
             rules="dfmodel-e4",
             task=sn40l(_decode(16), slow, (0.0104,)),
             checks=(
-                Check("layer_time", 25815.02471388839e-9, tolerance=0.02),
+                Check("layer_time", 25815.02471388839e-9, reason=OLDER),
                 Check("price", 556214.400390625),
                 Check("power", 16266.075688533718),
                 Check("work", 264059991621632.0),
             ),
             proved=True,
-            note="the input of this log is not known; it counts less traffic than the later one",
         ),
         Case(
             name="Llama-3 8B reading 4,096 tokens on 16 SN40L (TP16)",

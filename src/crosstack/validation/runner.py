@@ -51,8 +51,8 @@ ABOUT: dict[str, tuple[str, ...]] = {
 }
 
 
-def run_suite(name: str | None = None) -> list[Row]:
-    """Run one suite, or all of them.
+def run_suite(name: str | None = None, progress: Callable[[str], None] | None = None) -> list[Row]:
+    """Run one suite, or all of them; ``progress`` is told the name of the next.
 
     Raises
     ------
@@ -66,7 +66,12 @@ def run_suite(name: str | None = None) -> list[Row]:
             Problem("--suite", f'no suite is called "{name}".{hint} Allowed: {", ".join(SUITES)}.')
         )
     names = [name] if name is not None else list(SUITES)
-    return [row for suite in names for row in SUITES[suite]()]
+    rows: list[Row] = []
+    for suite in names:
+        if progress is not None:
+            progress(suite)
+        rows += SUITES[suite]()
+    return rows
 
 
 def report_rows(rows: Sequence[Row], style: str = "table") -> str:

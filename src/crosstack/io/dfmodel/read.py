@@ -82,12 +82,12 @@ def _task(dse: Any) -> Task:
         raise InputError(Problem(name, f"no workload is given; allowed: {allowed}."))
     if variant not in _WORKLOADS:
         raise unsupported(f"{name}.{variant}", "this workload", allowed)
-    _check_supported(dse, name, execution)
+    placement, read = _WORKLOADS[variant]
+    _check_supported(dse, name, execution, placement)
     if execution.word < 1:
         raise InputError(
             Problem(f"{name}.word", f"got {execution.word}; allowed: bytes of one element, from 1.")
         )
-    placement, read = _WORKLOADS[variant]
     # Release E2 writes down what all chips exchange, later ones what each does.
     of_all = placement is Placement.BATCH and release(dse, execution) == "dfmodel-e2"
     copies = _copies(dse, name, variant)
@@ -135,29 +135,56 @@ def _execution(dse: Any) -> tuple[str, Any]:
     return given[0], getattr(dse, given[0])
 
 
-def _check_supported(dse: Any, name: str, execution: Any) -> None:
-    none = "0 or unset"
+def _check_supported(dse: Any, name: str, execution: Any, placement: Placement) -> None:
+    """Refuse what would change the answer and is not counted here.
+
+    ``effective_stage`` counts for kernels that use it, ``optimization`` where terms are summed,
+    and leaving kernels whole where tensors could be split.
+    """
     problems: list[Problem] = []
-    for path, value, what, allowed in (
-        (f"{name}.effective_stage", execution.effective_stage, "an effective stage", none),
-        (
-            f"{name}.skip_inter_chip_optimization",
-            execution.skip_inter_chip_optimization,
-            "leaving kernels whole",
-            "false",
-        ),
-        (
-            f"{name}.optimization",
-            execution.optimization not in ("", "CMN"),
-            f"summing only {execution.optimization}",
-            "CMN",
-        ),
-    ):
-        if value:
-            problems.extend(unsupported(path, what, allowed).problems)
+    whole = execution.skip_inter_chip_optimization
+    if whole and placement is Placement.SEARCHED and _may_split_tensors(dse.system):
+        path = f"{name}.skip_inter_chip_optimization"
+        allowed = "false, or no tensor parallelism"
+        problems.extend(unsupported(path, "leaving kernels whole", allowed).problems)
+    terms, path = execution.optimization, f"{name}.optimization"
+    if terms not in ("", *TERM_SUMS):
+        allowed = ", ".join(TERM_SUMS)
+        problems.append(Problem(path, f'unknown value "{terms}". Allowed: {allowed}.'))
+    elif terms not in ("", "CMN") and _overlap(name, execution) is Overlap.NONE:
+        problems.extend(unsupported(path, f"summing only {terms}", "CMN").problems)
     if problems:
         raise InputError(problems)
 
+
+def _may_split_tensors(system: Any) -> bool:
+    """Return whether a dimension of several chips is, or may be, for tensor parallelism."""
+    variant = system.WhichOneof("topology_variant")
+    if variant is None:
+        return False  # refused later, by name
+    shape, letters = getattr(system, variant), dimension_letters(len(TOPOLOGIES[variant][1]))
+    sizes = [system.num_chip] if len(letters) == 1 else [getattr(shape, x) for x in letters]
+    uses = [getattr(shape, f"par_{letter}") for letter in letters]
+    return any(size != 1 and use in ("", "TP") for size, use in zip(sizes, uses, strict=True))
+
+
+def _overlap(name: str, execution: Any) -> Overlap:
+    """Return what hides behind what, said by an enum from E4 on and by a switch before."""
+    overlap = choice(
+        f"{name}.overlap",
+        "Overlap",
+        execution.overlap,
+        OVERLAPS,
+        unset=Overlap.ALL if execution.perfect_overlap else Overlap.NONE,
+    )
+    if execution.overlap and execution.perfect_overlap and overlap is not Overlap.ALL:
+        raise InputError(
+            Problem(f"{name}.perfect_overlap", "contradicts overlap; allowed: one of the two.")
+        )
+    return overlap
+
+
+TERM_SUMS = ("CMN", "CM", "CN", "C")  # compute, memory, network
 
 # What a workload block gives: the workload, and microbatch and tile size (0: free).
 _Given = tuple[int, int]
@@ -357,17 +384,6 @@ def _chip(dse: Any, name: str, execution: Any) -> Chip:
         "price": "/cost.accelerator_price",
         "power": "/cost.accelerator_power",
     }
-    overlap = choice(
-        f"{name}.overlap",
-        "Overlap",
-        execution.overlap,
-        OVERLAPS,
-        unset=Overlap.ALL if execution.perfect_overlap else Overlap.NONE,
-    )
-    if execution.overlap and execution.perfect_overlap and overlap is not Overlap.ALL:
-        raise InputError(
-            Problem(f"{name}.perfect_overlap", "contradicts overlap; allowed: one of the two.")
-        )
     with fields_of("system.accelerator", names):
         return Chip(
             n_cores=accelerator.core,
@@ -378,7 +394,7 @@ def _chip(dse: Any, name: str, execution: Any) -> Chip:
             memory_units=accelerator.pmu or None,
             memory_unit_capacity=accelerator.pmu_cap or None if accelerator.pmu else None,
             utilization=execution.compute_util or None,
-            overlap=overlap,
+            overlap=_overlap(name, execution),
             price=dse.cost.accelerator_price,
             power=dse.cost.accelerator_power,
         )

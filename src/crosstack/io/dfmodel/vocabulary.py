@@ -167,6 +167,7 @@ def release(dse: Any, execution: Any) -> str:
         or execution.optimization != ""
         or execution.skip_inter_chip_optimization
         or execution.turn_off_p_and_r
+        or execution.effective_stage != 0
         or any(body.sram_extra or body.dram_extra for body in bodies)
     )
     fourth = (

@@ -16,8 +16,10 @@ __all__ = [
     "SUITE",
     "Cell",
     "Figure",
+    "Found",
     "Progress",
     "claim",
+    "found",
     "mapped",
     "statement",
     "status",
@@ -59,6 +61,14 @@ class Figure:
     charts: tuple[Chart, ...]
     points: tuple[Row, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a figure needs of a mapped point: ``utilization`` [1], and how sure it is."""
+
+    utilization: float
+    status: str
 
 
 def claim(
@@ -141,6 +151,11 @@ def statement(
 def status(answer: Answer, *, given: bool = False) -> str:
     """Return how sure an answer is, or that its mapping was given."""
     return "given" if given else answer.certificate.status.value
+
+
+def found(answer: Answer) -> Found:
+    """Return what a figure needs of an answer."""
+    return Found(utilization=answer.evaluation.utilization, status=status(answer))
 
 
 def mapped(task: Task, rules: str | ModelRules, mapping: Mapping | None = None) -> Answer:

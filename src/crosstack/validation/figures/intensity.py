@@ -78,6 +78,14 @@ def _row(name: str, values: tuple[float, ...]) -> tuple[Cell, ...]:
     return (name, *values)
 
 
+def _short(strategy: str) -> str:
+    """Return the first number of an RC strategy, which has two; ``CR`` for the other kind."""
+    kind, first, *_ = strategy.split("-")
+    if kind != "RC":
+        return kind
+    return first if int(first) < 1024 else f"{int(first) // 1024}K"
+
+
 def intensity(progress: Progress) -> Figure:
     """Return Figure 1: the spread over strategies and tilings, by the number of chips."""
     spread: dict[int, tuple[float, ...]] = {}
@@ -127,8 +135,8 @@ def intensity(progress: Progress) -> Figure:
                 ),
             ),
             LineChart(
-                title="64K chips, from RC-1-65536 to RC-65536-1, then CR-65536",
-                x=Measure(label="strategy"),
+                title="64K chips: RC-kp1-kp2 with every split, and CR",
+                x=Measure(label="kp1 of RC, or CR", names=tuple(map(_short, single))),
                 y=Measure(label="operations for each access", unit="FLOP/word", log=True),
                 series=tuple(
                     Series(

@@ -18,7 +18,7 @@ from crosstack.validation.system_space import (
     design_space,
 )
 
-__all__ = ["SYSTEM_FIGURES"]
+__all__ = ["SYSTEM_FIGURES", "systems_figure"]
 
 LABELS = {
     "h100": "H100", "tpu_v4": "TPU v4", "sn30": "SN30", "wse_2": "WSE-2",
@@ -97,11 +97,17 @@ def _breakdown(results: list[PointResult], chip: str, memory: str) -> BarChart:
 
 
 def _systems(workload: str, progress: Progress) -> Figure:
-    title, place = WORKLOADS[workload]
+    title, _ = WORKLOADS[workload]
     results = []
     for k, point in enumerate(design_space((workload,))):
         progress(f"{title}: system {k + 1} of {SYSTEMS}")
         results.append(result_of(point, time_limit=60.0))
+    return systems_figure(workload, results)
+
+
+def systems_figure(workload: str, results: list[PointResult]) -> Figure:
+    """Return the figures of a workload from what came of its 80 points."""
+    title, place = WORKLOADS[workload]
     claims = tuple(
         claim(
             place,

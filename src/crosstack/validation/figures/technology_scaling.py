@@ -64,7 +64,7 @@ def _chart(network: str, times: Times) -> LineChart:
     steps = tuple(1.0 + i for i in range(len(NODES)))
     return LineChart(
         title=f"{network}, {NETWORKS[network] / 1e9:.0f} GB/s a chip",
-        x=Measure(label=f"node: 1 is {NODES[0]}, {len(NODES)} is {NODES[-1]}"),
+        x=Measure(label="node", names=NODES),
         y=Measure(label="time of a step", unit="s"),
         series=tuple(
             Series(

@@ -15,6 +15,7 @@ from crosstack.validation.figures.figure import STATEMENT, Cell, Figure
 
 __all__ = [
     "claim_cells",
+    "figure_claims",
     "figure_csv",
     "figure_json",
     "figure_list",
@@ -82,14 +83,29 @@ def _points(figure: Figure) -> str:
 def figure_table(figure: Figure) -> str:
     """Return points, claims and notes as plain text."""
     cells = [[_number(cell) for cell in row] for row in figure.rows]
-    lines = [figure.title, "", *_columns(figure.header, cells), ""]
-    lines += _columns(CLAIMS, [claim_cells(row) for row in figure.claims])
+    lines = [figure.title, "", *_columns(figure.header, cells), "", *_claims(figure)]
+    for sentence in figure.notes:
+        lines += ["", *textwrap.wrap(sentence, WIDTH)]
+    return "\n".join(lines) + "\n"
+
+
+def figure_claims(figure: Figure) -> str:
+    """Return what the paper says of a figure beside ours, why what misses does, and who draws it.
+
+    Plain text.
+    """
+    where = f"crosstack figure {figure.name} -o {figure.name}.svg draws it."
+    return "\n".join([figure.title, "", *_claims(figure), "", where]) + "\n"
+
+
+def _claims(figure: Figure) -> list[str]:
+    lines = _columns(CLAIMS, [claim_cells(row) for row in figure.claims])
     missed = [row for row in (*figure.claims, *figure.points) if not row.holds]
     said = [f"{row.case} misses: {row.reason or 'not known why'}." for row in missed]
-    for sentence in (*said, _points(figure), *figure.notes):
+    for sentence in (*said, _points(figure)):
         if sentence:
             lines += ["", *textwrap.wrap(sentence, WIDTH)]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def figure_json(figure: Figure) -> str:
