@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from crosstack.cli.inputs import (
     check_outputs,
+    in_file,
     options_named,
     read_result,
     result_answer,
@@ -25,7 +27,8 @@ def report(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="STORE|RESULT", help="The store of a sweep, or a result saved with map --json."
+            metavar="STORE|RESULT",
+            help="The store of a sweep, or what `map` or `predict` saved with --json.",
         ),
     ],
     output: Annotated[
@@ -42,25 +45,41 @@ def report(
         typer.Option("--rules", metavar="NAME|FILE", help="For a result under rules of a file."),
     ] = None,
 ) -> None:
-    """Write one page that needs nothing else: of a mapping, or of all points of a study.
+    """Write one page that needs nothing else: of a mapping, a prediction, or a whole study.
 
     Examples: `crosstack report map.json -o map.html` and
     `crosstack report study.store -o study.html`
     """
     check_suffix("--output", output, PAGES)
     check_outputs(source, {"--output": output})
+    of_mappings = {"--task": task, "--rules": rules}
     if source.is_dir():
-        for option, given in (("--task", task), ("--rules", rules)):
-            if given is not None:
-                raise InputError(Problem(option, "allowed: with a result alone."))
+        _refuse(of_mappings)
         from crosstack.report.pages.study_page import study_html
         from crosstack.report.pages.study_table import store_table
 
         write((output, study_html(store_table(source))))
         return
+    from crosstack.io.prediction_file import check_prediction, is_prediction
+
+    data = read_result(source)
+    if is_prediction(data):
+        _refuse(of_mappings)
+        from crosstack.report.prediction_page import prediction_html
+
+        with in_file(source):
+            data = check_prediction(data)
+        write((output, prediction_html(data)))
+        return
     from crosstack.report.html import answer_html
 
-    write((output, answer_html(result_answer(source, read_result(source), task, rules))))
+    write((output, answer_html(result_answer(source, data, task, rules))))
+
+
+def _refuse(options: Mapping[str, object]) -> None:
+    for option, given in options.items():
+        if given is not None:
+            raise InputError(Problem(option, "allowed: with a mapping alone."))
 
 
 def explore(

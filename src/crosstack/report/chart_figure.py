@@ -10,11 +10,11 @@ import math
 from collections.abc import Sequence
 
 from crosstack.charts import BarChart, Chart, HeatMap, LineChart, Mark, Measure
-from crosstack.report.drawing import N_SERIES, Canvas, text_width, wrapped
+from crosstack.report.drawing import N_SERIES, Canvas, standalone, text_width, wrapped
 from crosstack.report.graph_figure import Figure
 from crosstack.report.scales import Scale, log_scale, number_words, round_scale
 
-__all__ = ["chart_figure"]
+__all__ = ["chart_figure", "chart_svg"]
 
 WIDTH, HEIGHT = 400.0, 230.0  # of the plot
 LEFT, RIGHT, BELOW = 66.0, 16.0, 46.0
@@ -33,6 +33,14 @@ def chart_figure(chart: Chart) -> Figure:
     return _heat(chart)
 
 
+def chart_svg(chart: Chart) -> str:
+    """Return one chart as a picture of its own."""
+    figure, page = chart_figure(chart), Canvas()
+    page.put(figure.canvas, RIGHT, RIGHT)
+    width, height = figure.width + 2 * RIGHT, figure.height + 2 * RIGHT
+    return standalone(page, width, height, chart.title, own=True)
+
+
 def _lines(chart: LineChart) -> Figure:
     canvas = Canvas()
     entries = [(s.name, s.colour, s.published, s.line, s.mark) for s in chart.series]
@@ -40,7 +48,7 @@ def _lines(chart: LineChart) -> Figure:
     across = _scale(chart.x, [x for s in chart.series for x in s.x], tight=True)
     up = _scale(chart.y, [y for s in chart.series for y in s.y])
     _frame(canvas, top, up, chart.y.title)
-    _columns(canvas, top, across, chart.x.title)
+    _columns(canvas, top, across, chart.x)
     for s in chart.series:
         points = [
             (
@@ -161,6 +169,9 @@ def _head(canvas: Canvas, title: str, entries: Sequence[Entry]) -> float:
 
 def _scale(measure: Measure, values: Sequence[float], *, tight: bool = False) -> Scale:
     shown = [v / measure.worth for v in values] or [1.0]
+    if measure.names:
+        steps = tuple(1.0 + i for i in range(len(measure.names)))
+        return Scale(0.5, len(steps) + 0.5, steps)
     if measure.ticks:
         low, high = min(*shown, *measure.ticks), max(*shown, *measure.ticks)
         return Scale(low, high, measure.ticks, log=measure.log)
@@ -181,16 +192,16 @@ def _frame(canvas: Canvas, top: float, up: Scale, title: str) -> None:
     _sideways(canvas, 12.0, top + HEIGHT / 2, title)
 
 
-def _columns(canvas: Canvas, top: float, across: Scale, title: str) -> None:
+def _columns(canvas: Canvas, top: float, across: Scale, measure: Measure) -> None:
     base, free = top + HEIGHT, -math.inf
-    for tick in across.ticks:
+    for i, tick in enumerate(across.ticks):
         x = LEFT + across.at(tick) * WIDTH
         canvas.line(((x, top), (x, base)), "xs-line")
-        words = number_words(tick)
+        words = measure.names[i] if measure.names else number_words(tick)
         if x - text_width(words, SMALL) / 2 > free:
             canvas.text(x, base + 14, words, size=SMALL, cls="xs-muted", anchor="middle")
             free = x + text_width(words, SMALL) / 2
-    canvas.text(LEFT + WIDTH / 2, base + 33, title, size=SMALL, anchor="middle")
+    canvas.text(LEFT + WIDTH / 2, base + 33, measure.title, size=SMALL, anchor="middle")
 
 
 def _group(canvas: Canvas, x: float, y: float, name: str, slot: float) -> None:

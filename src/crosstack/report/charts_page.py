@@ -11,7 +11,7 @@ from crosstack.report.drawing import Canvas, standalone, wrapped
 __all__ = ["charts_svg"]
 
 MARGIN, GAP = 22.0, 26.0
-COLUMNS = (0.50, 0.18, 0.18, 0.14)  # of the table of claims, shares of its width
+COLUMNS = (0.46, 0.19, 0.21, 0.14)  # of the table of claims, shares of its width
 LINE = 17.0
 Cells = tuple[str, str, str, str]
 
@@ -60,7 +60,8 @@ def _words(
     width: float,
 ) -> float:
     """Draw claims and notes; return where the next line stands."""
-    y = _claims(page, claims, x, y + 4, width)
+    if claims:
+        y = _claims(page, claims, x, y + 4, width)
     for note in notes:
         y = _paragraph(page, note, x, y + 4, width)
     return y

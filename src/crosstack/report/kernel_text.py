@@ -12,7 +12,7 @@ from crosstack.report.text import pairs_table, rows_table
 from crosstack.report.wording import Table, percent, time_words
 from crosstack.units import format_quantity
 
-__all__ = ["kernel_data", "kernel_tables"]
+__all__ = ["kernel_data", "kernel_pairs", "kernel_tables", "level_rows", "sides_words"]
 
 
 def kernel_tables(data: dict[str, Any]) -> Group:
@@ -20,6 +20,17 @@ def kernel_tables(data: dict[str, Any]) -> Group:
 
     ``data`` is what `kernel_data` returns, perhaps saved and read again.
     """
+    title = Text(f"The product of one chip, {sides_words(data)}", style="bold")
+    return Group(title, pairs_table(kernel_pairs(data)), rows_table(level_rows(data)))
+
+
+def sides_words(data: dict[str, Any]) -> str:
+    """Return M x K x N."""
+    return " x ".join(f"{data[side]:,}" for side in "mkn")
+
+
+def level_rows(data: dict[str, Any]) -> Table:
+    """Return a row for each memory level: what it moves, how long that takes, its tile."""
     rows = tuple(
         (
             name,
@@ -29,17 +40,15 @@ def kernel_tables(data: dict[str, Any]) -> Group:
         )
         for name, level in data["levels"].items()
     )
-    levels = Table(
+    return Table(
         header=("memory", "traffic", "takes", "tile, M x K x N"),
         numeric=(False, True, True, True),
         rows=rows,
     )
-    sides = " x ".join(f"{data[side]:,}" for side in "mkn")
-    title = Text(f"The product of one chip, {sides}", style="bold")
-    return Group(title, pairs_table(_pairs(data)), rows_table(levels))
 
 
-def _pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+def kernel_pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the terms of one product."""
     found = [
         ("bound by", data["bound"]),
         ("compute", time_words(data["compute_time"])),

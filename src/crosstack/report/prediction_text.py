@@ -14,7 +14,7 @@ from crosstack.report.wording import Table, percent, time_words
 from crosstack.units import format_quantity
 from crosstack.version import __version__
 
-__all__ = ["prediction_data", "prediction_tables"]
+__all__ = ["prediction_data", "prediction_pairs", "prediction_tables", "prediction_title"]
 
 SHOWN = 14  # parts; the longest ones
 MOST_STAGES = 4  # that are listed one by one
@@ -25,7 +25,7 @@ def prediction_tables(data: dict[str, Any], *, parts: bool = True) -> Group:
 
     ``data`` is what `prediction_data` returns, perhaps saved and read again.
     """
-    title = f"{data['workload']} under {data['strategy']} on {data['chip']['name']}"
+    title = prediction_title(data)
     named = [(name, time) for name, time in data["parts"].items() if time]
     longest = sorted(named, key=lambda part: -part[1])
     table = Table(
@@ -33,11 +33,17 @@ def prediction_tables(data: dict[str, Any], *, parts: bool = True) -> Group:
         numeric=(False, True),
         rows=tuple((name, time_words(value)) for name, value in longest[:SHOWN]),
     )
-    head = Text(title, style="bold"), pairs_table(_pairs(data))
+    head = Text(title, style="bold"), pairs_table(prediction_pairs(data))
     return Group(*head, rows_table(table)) if parts else Group(*head)
 
 
-def _pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+def prediction_title(data: dict[str, Any]) -> str:
+    """Return what was predicted, on one line."""
+    return f"{data['workload']} under {data['strategy']} on {data['chip']['name']}"
+
+
+def prediction_pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the numbers of a step, and of its memory."""
     found = [("time of a step", time_words(data["time"]))]
     run_time, memory = data["run_time"], data["memory"]
     if run_time is not None:

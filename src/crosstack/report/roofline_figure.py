@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crosstack.evaluate.answer import Answer
-from crosstack.report.drawing import Canvas, attribute
+from crosstack.report.drawing import Canvas, attribute, text_width
 from crosstack.report.graph_figure import Figure
 from crosstack.report.scales import Scale, log_scale
 from crosstack.units import format_quantity
@@ -47,12 +47,12 @@ def roofline_figure(answer: Answer) -> Figure | None:
     ridge = peak / bandwidth
     xs = [s.intensity for s in spots]
     across = log_scale(min(*xs, ridge / 3), max(*xs, ridge * 3))
-    up = log_scale(min(*(s.rate for s in spots), peak / 20), peak)
+    up = log_scale(min(*(s.rate for s in spots), peak / 8), peak)
     canvas = Canvas()
     _axes(canvas, across, up)
     _roofs(canvas, across, up, peak, bandwidth, chip.utilization)
-    for s in spots:
-        x, y = _at(across, up, s.intensity, s.rate)
+    places = [_at(across, up, s.intensity, s.rate) for s in spots]
+    for s, (x, y) in zip(spots, places, strict=True):
         tip = (
             f"partition {s.number}: {s.intensity:.4g} FLOP/B, "
             f"{format_quantity(s.rate, 'FLOP/s')}, bound by {s.bound_by}"
@@ -60,8 +60,8 @@ def roofline_figure(answer: Answer) -> Figure | None:
         canvas.add(f'<g data-spot="{s.number}"><title>{attribute(tip)}</title>')
         _mark(canvas, x, y, s.bound_by)
         canvas.add("</g>")
-        if len(spots) <= MOST_NAMED:
-            canvas.text(x + 8, y + 4, str(s.number), size=10, cls="xs-ink xs-halo")
+    if len(spots) <= MOST_NAMED:
+        _names(canvas, [str(s.number) for s in spots], places)
     x = LEFT
     for term in ("compute", "memory", "network"):
         _mark(canvas, x + 6, TOP + HEIGHT + 56, term)
@@ -119,14 +119,35 @@ def _roofs(
     words = f"peak {format_quantity(peak, 'FLOP/s')}"
     canvas.text(*_above(points[2], -6), words, size=10, cls="xs-ink xs-halo", anchor="end")
     words = f"memory {format_quantity(bandwidth, 'B/s')}"
-    x, y = points[0]
-    canvas.text(x + 26, max(y - 26, TOP + 20), words, size=10, cls="xs-ink xs-halo")
+    x, y = ((a + b) / 2 for a, b in zip(points[0], points[1], strict=True))
+    canvas.text(x + 12, y + 14, words, size=10, cls="xs-ink xs-halo")  # below the slope
     if utilization is not None and utilization < 1:
         start = _at(across, up, min(peak * utilization / bandwidth, across.high), 1.0)[0]
         y = _at(across, up, 1.0, peak * utilization)[1]
         canvas.line(((start, y), (LEFT + WIDTH, y)), "xs-wire xs-dashed")
         words = f"kernels reach {100 * utilization:.3g} % of it"
         canvas.text(LEFT + WIDTH, y + 13, words, size=10, cls="xs-muted xs-halo", anchor="end")
+
+
+def _names(canvas: Canvas, names: Sequence[str], places: Sequence[tuple[float, float]]) -> None:
+    """Name points on the first side where neither another point nor a name is in the way."""
+    taken = list(places)  # centres
+    for name, (x, y) in zip(names, places, strict=True):
+        half = text_width(name, 10) / 2
+        reach = RADIUS + 4 + half
+        sides = ((x + reach, y), (x - reach, y), (x, y - 12), (x, y + 12))
+        free = [
+            side
+            for side in sides
+            if all(
+                abs(side[0] - a) > half + RADIUS + 1 or abs(side[1] - b) > RADIUS + 5
+                for a, b in taken
+                if (a, b) != (x, y)
+            )
+        ]
+        at = (free or sides)[0]
+        taken.append(at)
+        canvas.text(at[0], at[1] + 4, name, size=10, cls="xs-ink xs-halo", anchor="middle")
 
 
 def _above(point: tuple[float, float], shift: float) -> tuple[float, float]:

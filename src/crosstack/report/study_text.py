@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["progress_words", "results_tables", "study_tables"]
 
 _NUMBER = re.compile(r"\d[\d,.e+-]*")
-MOST_COLUMNS = 7
+WIDTH, FEWEST_AXES = 98, 2  # letters of a table that fits, axes whether it does or not
 MOST_REASONS = 3
 SHORT = 60  # letters of a value, 4 times as many of a reason
 
@@ -99,34 +99,67 @@ def results_tables(table: pyarrow.Table, asked: Asked, top: int) -> Group:
         rows = best(table, objective, good)[:top]
         if len(rows):
             side = "least" if objective[1].value == "min" else "most"
-            parts += [Text(f"{side} {objective[0]}", style="bold"), _rows(table, asked, rows)]
+            head = Text(f"{side} {objective[0]}", style="bold")
+            parts += [head, _rows(table, asked, rows, [objective[0]])]
     if len(asked.objectives) > 1:
         front = pareto(table, asked.objectives, good)
-        head = f"Pareto front: {len(front):,} points, no other better in every objective"
-        parts += [Text(head, style="bold"), _rows(table, asked, front[:top])]
+        title = f"Pareto front: {len(front):,} points, no other better in every objective"
+        names = [name for name, _ in asked.objectives]
+        parts += [Text(title, style="bold"), _rows(table, asked, front[:top], names)]
     return Group(*parts)
 
 
 def _rows(
-    table: pyarrow.Table, asked: Asked, rows: np.ndarray[tuple[int], np.dtype[np.int64]]
+    table: pyarrow.Table,
+    asked: Asked,
+    rows: np.ndarray[tuple[int], np.dtype[np.int64]],
+    needed: list[str],
 ) -> RenderableType:
-    """Return the axes and objectives of some rows; axes that do not differ are left out."""
-    several = [name for name in asked.axes if len(set(table.column(name).to_pylist())) > 1]
-    objectives = [name for name, _ in asked.objectives]
+    """Return axes and objectives of some rows: those ``needed``, others while there is room.
+
+    Axes that do not differ are left out.
+    """
+    several = [name for name in asked.axes if len(table.column(name).unique()) > 1]
     picked = table.take(rows)
-    status = ["status"] if len(set(picked.column("status").to_pylist())) > 1 else []
-    room = max(MOST_COLUMNS - len(objectives) - len(status), 2)
-    names = [*(several or asked.axes)[:room], *objectives, *status]
-    cells = [tuple(_cell(picked, name, i) for name in names) for i in range(picked.num_rows)]
+    if len(set(picked.column("status").to_pylist())) > 1:
+        needed = [*needed, "status"]
+    columns = {name: _column(picked, name) for name in (*asked.axes, *needed)}
+    left = WIDTH - sum(_wide(columns[name]) for name in needed)
+    axes: list[str] = []
+    for name in several or asked.axes:
+        left -= _wide(columns[name])
+        if left < 0 and len(axes) >= FEWEST_AXES:
+            break
+        axes.append(name)
+    others: list[str] = []
+    for name, _ in asked.objectives:
+        column = _column(picked, name)
+        if name not in needed and left >= _wide(column):
+            left -= _wide(column)
+            columns[name] = column
+            others.append(name)
+    names = [*axes, *needed, *others]
+    header = tuple(columns[name][0] for name in names)
     numeric = tuple(str(table.schema.field(name).type) == "double" for name in names)
-    return rows_table(Table(header=tuple(names), numeric=numeric, rows=tuple(cells)))
+    cells = tuple(zip(*(columns[name][1:] for name in names), strict=True))
+    return rows_table(Table(header=header, numeric=numeric, rows=cells))
 
 
-def _cell(table: pyarrow.Table, name: str, row: int) -> str:
-    value = table.column(name)[row].as_py()
+def _wide(column: list[str]) -> int:
+    """Return the letters that a column takes, with the space beside it."""
+    return max(len(line) for cell in column for line in cell.split("\n")) + 2
+
+
+def _column(table: pyarrow.Table, name: str) -> list[str]:
+    """Return a column with its head, which has the unit where that has no prefixes."""
+    unit = ((table.schema.field(name).metadata or {}).get(b"unit") or b"").decode()
+    head = name if unit in UNITS or not unit else f"{name}\n[{unit}]"
+    return [head, *(_cell(value, unit) for value in table.column(name).to_pylist())]
+
+
+def _cell(value: float | str | None, unit: str) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
         return value[:SHORT]
-    unit = ((table.schema.field(name).metadata or {}).get(b"unit") or b"").decode()
-    return format_quantity(value, unit) if unit in UNITS else f"{value:.4g} {unit}".strip()
+    return format_quantity(value, unit) if unit in UNITS else f"{value:.4g}"

@@ -60,6 +60,8 @@ def _shown(value: object, unit: str) -> str:
     assert isinstance(value, int | float)
     if unit == "m^2" and value >= 1e-9:  # read beside areas of chips
         return f"{value * 1e6:,.0f} mm^2" if value > 1e-3 else f"{value * 1e6:.4g} mm^2"
+    if unit == "1/m^2":
+        return f"{value / 1e4:.3g} /cm^2"
     return format_quantity(float(value), unit)
 
 

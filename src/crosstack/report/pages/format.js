@@ -3,19 +3,21 @@
 const TIMES = [[1e-9, "ns"], [1e-6, "us"], [1e-3, "ms"], [1, "s"]];
 const PREFIXES = [[1e-9, "n"], [1e-6, "u"], [1e-3, "m"], [1, ""], [1e3, "k"], [1e6, "M"], [1e9, "G"],
   [1e12, "T"], [1e15, "P"], [1e18, "E"]];
-const NO_PREFIX = new Set(["", "1", "m^2", "1/s", "1/m", "1/m^2", "K", "mm^2"]);
+const AREAS = [[1e-12, "um^2"], [1e-6, "mm^2"], [1, "m^2"]];
+const NO_PREFIX = new Set(["", "1", "1/s", "1/m", "1/m^2", "K"]);
 
 // The unit a column is shown in, and what one of it is worth in SI: that of a middling value.
 function scaleOf(column, levels = column.levels) {
   if (!column.number) return { worth: 1, unit: "" };
   const unit = column.unit === "1" ? "" : column.unit;
-  const sizes = levels.map(Math.abs).filter((v) => v > 0).sort((a, b) => a - b);
+  const sizes = Float64Array.from(levels, Math.abs).filter((v) => v > 0).sort();
   if (!sizes.length || NO_PREFIX.has(column.unit)) return { worth: 1, unit };
   const middle = sizes[Math.floor(sizes.length / 2)];
-  const steps = unit === "s" ? TIMES : PREFIXES.filter(([w]) => w >= 1 || !unit.startsWith("B"));
+  const named = { s: TIMES, "m^2": AREAS }[unit];
+  const steps = named ?? PREFIXES.filter(([w]) => w >= 1 || !unit.startsWith("B"));
   let [worth, name] = steps[0];
   for (const [w, p] of steps) if (middle >= w * 0.9995) [worth, name] = [w, p];
-  return { worth, unit: unit === "s" ? name : name + unit };
+  return { worth, unit: named ? name : name + unit };
 }
 
 function digits(v) {

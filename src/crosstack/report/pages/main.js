@@ -13,7 +13,8 @@ function drawHead() {
     const c = state.columns.get(name);
     return `${name} (${c.distinct.toLocaleString("en-US")})`;
   });
-  $("#summary").textContent = `${many(study.total, "point")}${kinds ? `: ${kinds}` : ""}. `
+  const here = study.total > state.n ? `, ${state.n.toLocaleString("en-US")} of them here` : "";
+  $("#summary").textContent = `${many(study.total, "point")}${here}${kinds ? `: ${kinds}` : ""}. `
     + `Varied: ${axes.join(", ")}.`;
   const same = [...state.columns.values()].filter((c) => c.role !== "about" && c.distinct === 1);
   $("#same").textContent = same.length

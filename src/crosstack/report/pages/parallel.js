@@ -2,6 +2,7 @@
 
 const parallel = { columns: null, plot: null };
 const MOST_AXES = 9;
+const MOST_LINES = 2000; // of more an even share is drawn, with the best
 
 function parallelColumns() {
   const all = varied();
@@ -32,13 +33,27 @@ function drawParallel() {
     ?? columns.filter((c) => c.number).at(-1) ?? null;
   const how = colouring(aim, true);
   legendOf($(".legend", section), how);
+  const rows = linesOf(rowsShown());
+  if (rows.length < state.count) {
+    $(".legend", section).append(h("span", {}, `${many(rows.length, "line")} of `
+      + `${state.count.toLocaleString("en-US")}: the best, and an even share of the others`));
+  }
   const place = $(".plot", section);
   place.setAttribute("aria-label", `${many(state.count, "point")} as lines over `
     + `${columns.map((c) => c.name).join(", ")}.`);
-  drawLines(place, columns, how);
+  drawLines(place, columns, how, rows);
 }
 
-function drawLines(place, columns, how) {
+function linesOf(rows) {
+  if (rows.length <= MOST_LINES) return rows;
+  const kept = new Set(state.study.objectives.map((name) => bestOf(state.columns.get(name), rows)));
+  kept.delete(-1);
+  const left = MOST_LINES - kept.size;
+  for (let k = 0; k < left; k += 1) kept.add(rows[Math.floor((k * rows.length) / left)]);
+  return [...kept].sort((a, b) => a - b);
+}
+
+function drawLines(place, columns, how, rows) {
   const t = theme();
   const width = place.clientWidth;
   const upright = width >= 90 * columns.length;
@@ -56,15 +71,13 @@ function drawLines(place, columns, how) {
   const at = (k, s) => (upright ? [left + k * gap, top + (1 - s) * length] : [left + s * length, top + k * gap]);
   // Points of one name are spread a little about it, so that their number can be seen.
   const spread = columns.map((one) => (one.number ? 0 : Math.min(0.05, 0.3 / one.high)));
-  const spots = columns.map((one, k) => Float32Array.from({ length: state.n },
-    (_, i) => (has(one, i) ? share[k](one.values[i]) + spread[k] * (((i * 0.618) % 1) - 0.5) : NaN)));
   const line = (i) => {
     let on = false;
     for (let k = 0; k < columns.length; k += 1) {
-      const s = spots[k][i];
-      if (s !== s) on = false; // a gap where there is no value
+      const one = columns[k];
+      if (!has(one, i)) on = false; // a gap where there is no value
       else {
-        const [px, py] = at(k, s);
+        const [px, py] = at(k, share[k](one.values[i]) + spread[k] * (((i * 0.618) % 1) - 0.5));
         if (on) c.lineTo(px, py);
         else c.moveTo(px, py);
         on = true;
@@ -72,19 +85,19 @@ function drawLines(place, columns, how) {
     }
   };
   const groups = how.colours.map(() => []);
-  for (let i = 0; i < state.n; i += 1) if (state.shown[i]) groups[how.of(i)].push(i);
-  c.lineWidth = state.count < 300 ? 1.8 : 1;
-  c.globalAlpha = Math.min(0.85, Math.max(0.08, 8 / Math.sqrt(state.count + 1)));
+  for (const i of rows) groups[how.of(i)].push(i);
+  c.lineWidth = rows.length < 300 ? 1.8 : 1;
+  c.globalAlpha = Math.min(0.85, 8 / Math.sqrt(rows.length + 1));
   // The best are drawn last.
   const order = [...groups.keys()];
   if (how.ramp && how.column.goal === "min") order.reverse();
   order.forEach((k) => {
-    const rows = groups[k];
+    const own = groups[k];
     c.strokeStyle = how.colours[k];
     // Short paths: the cost of a stroke grows faster than the number of lines in it.
-    for (let start = 0; start < rows.length; start += 50) {
+    for (let start = 0; start < own.length; start += 50) {
       c.beginPath();
-      for (const i of rows.slice(start, start + 50)) line(i);
+      for (const i of own.slice(start, start + 50)) line(i);
       c.stroke();
     }
   });

@@ -28,7 +28,7 @@ function drawPoint() {
   const title = axes.map((c) => `${c.name} ${words(c, c.values[i])}`).join(", ");
   dialog.replaceChildren(
     h("div", { class: "head" }, h("h2", { id: "point-title" }, `Point ${i + 1}`),
-      step("Before", place - 1), step("Next", place + 1),
+      step("Previous", place - 1), step("Next", place + 1),
       h("button", { type: "button", "data-go": "Close", onclick: () => dialog.close() }, "Close")),
     h("p", {}, title), ...statusOf(i), ...standing(i), ...breakdowns(i), everything(i, all));
   if (kept) {
@@ -56,10 +56,11 @@ function standing(i) {
     .filter((c) => c && has(c, i)).map((c) => {
       const v = c.values[i];
       const best = bestOf(c, rows);
-      const ahead = rows.filter(
-        (j) => state.answered[j] && has(c, j) && better(c, c.values[j], v)).length;
+      const known = rows.filter((j) => state.answered[j] && has(c, j));
+      const ahead = known.filter((j) => better(c, c.values[j], v)).length;
+      const rank = `rank ${(ahead + 1).toLocaleString("en-US")} of ${known.length.toLocaleString("en-US")}`;
       const text = best < 0 ? "" : c.values[best] === v ? "the best of the points shown"
-        : `${times(c, v, c.values[best])}, rank ${(ahead + 1).toLocaleString("en-US")}`;
+        : `${times(c, v, c.values[best])}, ${rank}`;
       return h("div", { class: "card" }, h("p", { class: "quiet" }, c.name),
         h("p", { class: "big" }, alone(c, v)), h("p", { class: "quiet" }, text));
     });

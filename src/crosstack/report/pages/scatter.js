@@ -79,16 +79,29 @@ function drawPoints(place, { x, y, how, front, log }) {
   for (const i of faint) c.rect(pixels[2 * i] - 1, pixels[2 * i + 1] - 1, 2, 2);
   c.fill();
   groups.forEach((rows, k) => {
-    c.fillStyle = how.colours[k];
-    c.beginPath();
-    const shape = SHAPES[how.ramp ? 0 : k];
-    for (const i of rows) shape(c, pixels[2 * i], pixels[2 * i + 1], r);
+    if (!rows.length) return;
     c.globalAlpha = state.n > 3000 ? 0.75 : 0.9;
-    c.fill();
+    const [mark, half] = markOf(SHAPES[how.ramp ? 0 : k], how.colours[k], r);
+    for (const i of rows) { // at whole pixels, where nothing is interpolated
+      c.drawImage(mark, Math.round(pixels[2 * i] - half), Math.round(pixels[2 * i + 1] - half),
+        2 * half, 2 * half);
+    }
   });
   c.globalAlpha = 1;
   drawFront(c, t, front, pixels, x, r + 3.5);
   scatter.plot = { place, x, y, log, front, pixels, left, right, top, bottom, width, height, inner, r };
+}
+
+// A mark drawn once, to be put at every point: far quicker than a path each.
+function markOf(shape, colour, r) {
+  const half = Math.ceil(r * 1.4) + 1;
+  const canvas = document.createElement("canvas");
+  const c = pen(canvas, 2 * half, 2 * half);
+  c.fillStyle = colour;
+  c.beginPath();
+  shape(c, half, half, r);
+  c.fill();
+  return [canvas, half];
 }
 
 function drawFront(c, t, front, pixels, x, r) {

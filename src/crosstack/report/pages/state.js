@@ -12,6 +12,7 @@ const state = {
   picks: new Map(), // column -> set of values
 };
 const views = []; // functions that draw, in the order of the page
+const inWords = new Intl.Collator("en", { numeric: true }).compare; // "chip 9" before "chip 10"
 
 function load(study) {
   state.study = study;
@@ -38,9 +39,8 @@ function describe(column) {
   const seen = new Set();
   for (const v of column.values) if (v !== null && v === v) seen.add(v);
   column.distinct = seen.size;
-  column.levels = [...seen];
-  column.levels.sort(column.number ? (a, b) => a - b
-    : (a, b) => a.localeCompare(b, "en", { numeric: true }));
+  // A typed array and a collator sort many values several times as fast as a comparison each.
+  column.levels = column.number ? [...Float64Array.from(seen).sort()] : [...seen].sort(inWords);
   column.low = column.number ? column.levels[0] : 0;
   column.high = column.number ? column.levels.at(-1) : Math.max(1, column.levels.length - 1);
   column.index = column.number ? null : new Map(column.levels.map((v, k) => [v, k]));

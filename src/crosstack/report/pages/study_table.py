@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, require, unknown_name
 from crosstack.explore.study import Bound, Goal
+from crosstack.units import UNITS, format_quantity
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["ANSWERED", "MOST_ON_PAGE", "StudyTable", "front", "store_table", "terms"]
+    from crosstack.explore.views import Asked
+
+__all__ = ["ANSWERED", "MOST_ON_PAGE", "StudyTable", "front", "shares", "store_table", "terms"]
 
 Cell = float | str | None
 ANSWERED = ("optimal", "feasible", "limit")
@@ -41,7 +44,10 @@ _BREAKDOWNS = (
         ("compute_time", "memory_time", "network_time"),
     ),
     ("Degrees of parallelism", ("tensor", "pipeline", "data")),
+    ("Memory of a chip", ("memory_used", "memory_capacity")),
+    ("Memory of a chip", ("memory_used", "memory.capacity")),
 )
+_OF_LEVELS = (("Capacity of each memory", ".capacity"), ("Bandwidth of each memory", ".bandwidth"))
 _NO_TERMS = ("key", "status", "reason", "runtime", "model", "within")
 
 
@@ -141,26 +147,11 @@ class StudyTable:
         return replace(self, columns=columns, total=self.total or len(self))
 
     def thinned(self, most: int = MOST_ON_PAGE) -> StudyTable:
-        """Return at most about ``most`` points, with a note: front, best, and an even share.
-
-        The front is that of the objectives; where there is one, its best point.
-        """
+        """Return at most about ``most`` points, with a note that says which; see `shares`."""
         if len(self) <= most:
             return self
-        kept = set(np.linspace(0, len(self) - 1, most, dtype=int).tolist())
-        if self.objectives:
-            kept |= set(front(self, [name for name, _ in self.objectives])[:most].tolist())
-        for name, goal in self.objectives:
-            values = np.where(self.answered(), self.numbers(name), math.nan)
-            if not np.isnan(values).all():
-                best = np.nanargmin if goal is Goal.MINIMUM else np.nanargmax
-                kept.add(int(best(values)))
-        note = (
-            f"The study has {len(self):,} points; this page holds {len(kept):,}: the Pareto "
-            "front of the objectives, the best, and an even share of the others."
-        )
-        found = self.take(sorted(kept))
-        return replace(found, notes=(*self.notes, note))
+        kept = shares(self, most)
+        return replace(self.take(kept), notes=(*self.notes, _thinned_note(len(self), len(kept))))
 
 
 def front(table: StudyTable, names: Sequence[str]) -> NDArray[np.int64]:
@@ -173,19 +164,54 @@ def front(table: StudyTable, names: Sequence[str]) -> NDArray[np.int64]:
         [sign * table.numbers(name) for sign, name in zip(signs, names, strict=True)], axis=1
     )
     rows = np.flatnonzero(table.answered() & ~np.isnan(scores).any(axis=1))
-    # In lexicographic order a point can be beaten only by one before it.
-    order = rows[np.lexsort(scores[rows].T[::-1])]
+    # In lexicographic order a point can be beaten only by one before it, so the first that is
+    # left is on the front.
+    left = rows[np.lexsort(scores[rows].T[::-1])]
     kept: list[int] = []
-    best = np.empty((0, len(names)))
-    for row in order.tolist():
-        if not (best <= scores[row]).all(axis=1).any():
-            kept.append(row)
-            best = np.vstack([best, scores[row]])
+    while len(left):
+        kept.append(int(left[0]))
+        left = left[1:][(scores[left[1:]] < scores[left[0]]).any(axis=1)]
     return np.array(kept, dtype=np.int64)
 
 
-def store_table(path: str | Path) -> StudyTable:
+def shares(table: StudyTable, most: int) -> list[int]:
+    """Return which points stand for all: front, best of each objective, even share of the others.
+
+    The front is that of all objectives together; of one with more than half of ``most`` points
+    an even share.
+    """
+    kept: set[int] = set()
+    if table.objectives:
+        found = front(table, [name for name, _ in table.objectives])
+        kept |= set(_evenly(found, most // 2))
+    good = table.answered()
+    for name, goal in table.objectives:
+        values = np.where(good, table.numbers(name), math.nan)
+        if not np.isnan(values).all():
+            best = np.nanargmin if goal is Goal.MINIMUM else np.nanargmax
+            kept.add(int(best(values)))
+    kept |= set(_evenly(np.arange(len(table)), most - len(kept)))
+    return sorted(kept)
+
+
+def _evenly(rows: NDArray[np.int64], most: int) -> list[int]:
+    if len(rows) > most:
+        rows = rows[np.linspace(0, len(rows) - 1, most, dtype=int)]
+    found: list[int] = rows.tolist()
+    return found
+
+
+def _thinned_note(total: int, kept: int) -> str:
+    return (
+        f"The study has {total:,} points; this page holds {kept:,}: the Pareto front of the "
+        "objectives, the best, and an even share of the others."
+    )
+
+
+def store_table(path: str | Path, most: int = MOST_ON_PAGE) -> StudyTable:
     """Return the finished points of a store, asked what its last sweep was.
+
+    Of more than ``most`` points those that stand for all; see `shares`.
 
     Raises
     ------
@@ -193,27 +219,62 @@ def store_table(path: str | Path) -> StudyTable:
         If there is no store at ``path``, or no sweep has used it.
     """
     from crosstack.explore.store import Store
-    from crosstack.explore.views import asked_in
+    from crosstack.explore.views import asked_in, current
 
     store = Store.open(path)
     asked = asked_in(store)
-    table = store.table()
-    columns: dict[str, Sequence[Cell]] = {
-        name: _cells(table.column(name)) for name in table.column_names
-    }
+    table = current(store.table(), asked)
+    total = table.num_rows
+    units = {name: unit for name, unit in store.layout.columns if unit is not None}
     notes = []
     if asked.bounds:
-        columns["within"] = _within(table, asked.bounds)
-        notes.append(f"Constraints: {'; '.join(bound.words for bound in asked.bounds)}.")
+        held = "; ".join(_bound_words(bound, units.get(bound.column)) for bound in asked.bounds)
+        notes.append(f"Constraints: {held}.")
+    if total > most:  # thinned before its cells become objects
+        judged = _columns(table, asked, ("status", *(name for name, _ in asked.objectives)))
+        scout = StudyTable(title="", columns=judged, axes=(), objectives=asked.objectives)
+        kept = shares(scout, most)
+        table = table.take(kept)
+        notes.append(_thinned_note(total, len(kept)))
+    columns = _columns(table, asked, table.column_names)
     return StudyTable(
         title=asked.name,
         columns=columns,
         axes=asked.axes,
         objectives=asked.objectives,
-        units={name: unit for name, unit in store.layout.columns if unit is not None},
-        details=tuple((t, group) for t, group in _BREAKDOWNS if set(group) <= set(columns)),
+        units=units,
+        details=_breakdowns([name for name in columns if name not in asked.axes]),
         notes=tuple(notes),
+        total=total,
     )
+
+
+def _columns(table: pyarrow.Table, asked: Asked, names: Sequence[str]) -> dict[str, Sequence[Cell]]:
+    """Return columns, and whether the constraints are met where there are some."""
+    columns: dict[str, Sequence[Cell]] = {name: _cells(table.column(name)) for name in names}
+    if asked.bounds:
+        columns["within"] = _within(table, asked.bounds)
+    return columns
+
+
+def _bound_words(bound: Bound, unit: str | None) -> str:
+    def words(value: float) -> str:
+        return format_quantity(value, unit) if unit in UNITS else f"{value:g}"
+
+    low = [] if bound.minimum is None else [f"at least {words(bound.minimum)}"]
+    high = [] if bound.maximum is None else [f"at most {words(bound.maximum)}"]
+    return f"{bound.column} {' and '.join(low + high)}"
+
+
+def _breakdowns(names: Sequence[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the columns that a point's breakdown draws side by side, of those that came out."""
+    found: list[tuple[str, tuple[str, ...]]] = []
+    found += [(title, group) for title, group in _BREAKDOWNS if set(group) <= set(names)]
+    for title, suffix in _OF_LEVELS:
+        group = tuple(name for name in names if name.endswith(suffix))
+        if len(group) > 1:
+            found.append((title, group))
+    return tuple(found)
 
 
 def terms(table: StudyTable) -> list[str]:

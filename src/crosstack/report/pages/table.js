@@ -22,7 +22,7 @@ function sorted() {
   const [known, rest] = [[], []];
   for (const i of rows) (has(column, i) ? known : rest).push(i);
   if (column.number) known.sort((a, b) => sign * (column.values[a] - column.values[b]) || a - b);
-  else known.sort((a, b) => sign * column.values[a].localeCompare(column.values[b]) || a - b);
+  else known.sort((a, b) => sign * inWords(column.values[a], column.values[b]) || a - b);
   return [...known, ...rest];
 }
 
@@ -64,7 +64,8 @@ function drawPage() {
   const cell = (c, i) => {
     const bad = c.name === "status" && !state.answered[i] ? " no" : "";
     const long = c.name === "reason" ? " long" : "";
-    return h("td", { class: (c.number ? "num" : "") + bad + long }, bare(c, c.values[i]));
+    const text = bare(c, c.values[i]);
+    return h("td", { class: (c.number ? "num" : "") + bad + long }, long ? h("div", {}, text) : text);
   };
   const caption = "Points that the filters leave; a header sorts, a number opens the point.";
   $(".scroll", section).replaceChildren(h("table", {}, h("caption", {}, caption),
@@ -86,7 +87,7 @@ function drawPager(section, columns) {
     type: "button", "data-to": name, disabled: to < 0 || to >= pages || to === grid.page,
     onclick: () => { grid.page = to; drawPage(); },
   }, text);
-  place.replaceChildren(turn("First", 0, "first"), turn("Before", grid.page - 1, "before"),
+  place.replaceChildren(turn("First", 0, "first"), turn("Previous", grid.page - 1, "previous"),
     h("span", {}, `page ${grid.page + 1} of ${pages}`),
     turn("Next", grid.page + 1, "next"), turn("Last", pages - 1, "last"),
     h("button", { type: "button", "data-to": "csv", onclick: saveCsv }, "Save shown points as CSV"));
