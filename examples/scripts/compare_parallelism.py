@@ -1,0 +1,66 @@
+# %% [markdown]
+# # Parallelism compared
+#
+# A transformer of 22 billion parameters is trained on 64 chips of `examples/chips/n5_hbm3.yaml`.
+# Every way to use 64 chips is timed; one that does not fit says why.
+
+# %%
+from collections import Counter
+from pathlib import Path
+
+from crosstack.charts import BarChart, Bars, Measure
+from crosstack.chip.generated import generate
+from crosstack.chip.roofline import RooflineTimes
+from crosstack.errors import CrosstackError
+from crosstack.evaluate.cluster import nested_cluster
+from crosstack.evaluate.predict import predict
+from crosstack.io.chip_file import read_chip
+from crosstack.mapping.strategy import strategies
+from crosstack.report.chart_figure import chart_svg
+from crosstack.workload.named_steps import changed_step, step_named
+
+N_CHIPS = 64
+file = Path("examples/chips/n5_hbm3.yaml")
+description = read_chip(file.read_text(), file.name, [f"packages={N_CHIPS}"])
+chip = generate(description.template, description.budget).hierarchy
+times = RooflineTimes(chip)
+model = changed_step(step_named("gpt-22b"), {"batch": 64, "microbatches": 8})
+
+found, refused = [], Counter()
+for strategy in strategies(N_CHIPS, max_lp=model.layers):
+    cluster = nested_cluster(
+        chip,
+        strategy,
+        packages=description.n_packages,
+        inter_kind=description.inter_kind,
+    )
+    try:
+        found.append(predict(model, strategy, cluster, times))
+    except CrosstackError as error:
+        refused[type(error).__name__] += 1
+found.sort(key=lambda prediction: prediction.time)
+print(f"{len(found)} strategies run")
+for kind, count in refused.items():
+    print(f"{count} refused: {kind}")
+
+# %% [markdown]
+# ## The fastest and the slowest
+#
+# RC splits products by rows (first number) and columns (second), CR by what is summed; `d`
+# replicas, `p` stages.
+
+# %%
+print("strategy            step s  memory GB")
+for prediction in [*found[:6], *found[-3:]]:
+    memory = prediction.footprint.total / 1e9
+    print(f"{prediction.strategy!s:18}  {prediction.time:6.3f}  {memory:9.1f}")
+
+# %%
+shown = found[:5]
+chart = BarChart(
+    title="The five fastest of 64 chips",
+    y=Measure(label="time of a step", unit="s"),
+    groups=tuple(str(prediction.strategy) for prediction in shown),
+    bars=(Bars(name="time", values=tuple(prediction.time for prediction in shown)),),
+)
+Path("compare_parallelism.svg").write_text(chart_svg(chart))
