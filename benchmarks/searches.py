@@ -18,7 +18,8 @@ from statistics import median
 import numpy as np
 
 from crosstack.errors import InfeasibleError
-from crosstack.explore.design import AreaRange, DesignProblem
+from crosstack.explore.budget_space import AreaRange
+from crosstack.explore.design import DesignProblem
 from crosstack.explore.methods import METHODS
 from crosstack.explore.optimize import read_optimization
 from crosstack.explore.search import minimise

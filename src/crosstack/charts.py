@@ -22,7 +22,8 @@ class Mark(StrEnum):
 class Measure:
     """A quantity along an axis: ``worth`` is one shown unit in SI, ``log`` the kind of scale.
 
-    ``ticks`` are the values that are marked, in the shown unit; round ones where left out.
+    ``ticks`` are the values that are marked, in the shown unit; round ones where left out. What
+    ``names`` has, 1, 2, 3, ..., is marked by its name instead.
     """
 
     label: str
@@ -30,10 +31,13 @@ class Measure:
     worth: float = 1.0
     log: bool = False
     ticks: tuple[float, ...] = ()
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the unit's worth."""
         require(self.worth > 0, "worth", self.worth, "above 0")
+        named = not (self.names and (self.ticks or self.log))
+        require(named, "names", self.names, "without ticks, on an even scale")
 
     @property
     def title(self) -> str:

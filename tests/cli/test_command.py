@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import typer
 
 import crosstack
 
@@ -34,13 +35,27 @@ def test_help_shows_an_example(run, command):
     assert f"crosstack {command[0]} " in run(*command, "--help").out.split("Usage")[1][60:]
 
 
+def test_every_command_has_one_panel_and_every_panel_only_commands():
+    from crosstack.cli.main import PANELS, app
+
+    listed = [name for names in PANELS.values() for name in names]
+    assert sorted(listed) == sorted(typer.main.get_command(app).commands)
+
+
+def test_help_begins_with_mapping(run):
+    listed = run("--help").out
+    places = [listed.index(f" {name} ") for name in ("map", "evaluate", "show", "generate")]
+    assert places == sorted(places)
+    assert places[-1] < listed.index(" speculate ")
+
+
 def test_the_exit_codes_are_in_the_help(run):
     text = " ".join(run("--help").out.split())
     assert "0 done, 2 bad input, 3 infeasible, 4 stopped at a limit with an answer, 1 a bug" in text
 
 
 def test_nothing_at_all_shows_the_help(run):
-    assert "Commands" in run().out
+    assert "COMMAND" in run().out
 
 
 def test_the_version_is_printed(run):

@@ -55,3 +55,25 @@ def test_numbers_out_of_range_are_refused(run, file, arguments):
     outcome = run("explain", file, *arguments)
     assert outcome.code == 2
     assert outcome.err.startswith(f"crosstack: {arguments[0]}: ")
+
+
+def test_a_saved_mapping_is_explained_as_its_task(run, file, tmp_path):
+    saved, one, two = (tmp_path / name for name in ("saved.json", "one.json", "two.json"))
+    assert run("map", file, "--json", saved, "--rules", "dfmodel-e5").code == 0
+    assert run("explain", file, "--rules", "dfmodel-e5", "--json", one).code == 0
+    outcome = run("explain", saved, "--json", two)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert json.loads(two.read_text()) == json.loads(one.read_text())
+    assert run("explain", saved, "--set", "system.n_chips=2").code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("[]", "not a result"), ("{}", "task: missing"), ("{", "not JSON"), ('{"task": "x"}', "task")],
+)
+def test_what_is_no_saved_mapping_is_refused(run, tmp_path, text, said):
+    path = tmp_path / "saved.json"
+    path.write_text(text)
+    outcome = run("explain", path)
+    assert outcome.code == 2
+    assert said in outcome.err

@@ -52,6 +52,38 @@ def test_study_show_says_what_is_asked_and_what_came(swept, run):
         assert "main memory" in " ".join(found.out.split())
 
 
+def test_what_leads_nowhere_is_told_before_anything_runs(small, run):
+    study = small.parent / "wrong.yaml"
+    study.write_text(STUDY.replace("memory.capacity", "memory.capasity"))
+    for command in (("study", "show", study), ("sweep", study, "--store", small.parent / "s")):
+        found = run(*command)
+        assert found.code == 2
+        assert "axes.room: system.memory.capasity: unknown field. Did you" in found.problems[0]
+
+
+def test_a_path_to_keep_that_is_not_there_ends_the_sweep_at_once(small, run):
+    study = small.parent / "wrong.yaml"
+    study.write_text(STUDY + 'keep: ["partitions[0].memory_tme_s"]\n')
+    found = run("sweep", study, "--jobs", 1, "--store", small.parent / "s")
+    assert found.code == 2
+    assert 'keep.partitions[0].memory_tme_s: there is no "memory_tme_s"' in found.problems[0]
+
+
+def test_answers_of_another_version_are_left_out_but_exported(swept, run, tmp_path, monkeypatch):
+    from crosstack.explore import points, views
+    from crosstack.explore import run as run_module
+
+    study, store = swept
+    for module in (points, run_module, views):
+        monkeypatch.setattr(module, "model_version", lambda: "the next one")
+    found = run("sweep", study, "--jobs", 1, "--store", store, "--resume")
+    assert found.code == 0, found.err
+    shown = run("study", "show", store)
+    assert "points 4: 2 infeasible, 2 optimal" in " ".join(shown.out.split())
+    assert "4 points that another version of crosstack answered are left out" in shown.err
+    assert "8 points" in run("study", "export", store, "-o", tmp_path / "all.csv").out
+
+
 def test_study_plot_draws_lines_and_heat_maps(swept, run, tmp_path):
     store = swept[1]
     lines = run("study", "plot", store, "--x", "memory", "--y", "time", "-o", tmp_path / "a.svg")
@@ -107,7 +139,7 @@ def test_study_init_takes_a_chip_file(run, tmp_path):
         (["study", "show", "."], "is no store"),
         (["study", "export", "STORE", "-o", "a.xlsx"], "got a.xlsx; allowed: .csv, .json"),
         (["study", "plot", "STORE", "--x", "memory", "--y", "tim", "-o", "a.svg"], "tim: no col"),
-        (["study", "plot", "STORE", "--x", "memory", "--y", "time", "-o", "a.png"], "a.png"),
+        (["study", "plot", "STORE", "--x", "memory", "--y", "time", "-o", "a.gif"], "a.gif"),
         (
             ["study", "plot", "STORE", "--x", "memory", "--y", "room", "--value", "time", "--by",
              "room", "-o", "a.svg"],

@@ -130,8 +130,8 @@ def test_a_limit_holds_for_the_best(choices):
 
 def test_held_components_keep_their_shares(choices):
     problem = replace(choices[0].problem, held=("DRAM", "inter"))
-    budget = problem.budgets(problem.space.draw(np.random.default_rng(1), 3))
-    given_ = problem.shares("power")
+    budget = problem.budget_space.budgets(problem.space.draw(np.random.default_rng(1), 3))
+    given_ = problem.budget_space.shares("power")
     for name in ("DRAM", "inter"):
         assert budget.power_of(name) / 300 == pytest.approx([given_[name]] * 3)
     total = sum(budget.power_of(name) for name in problem.template.components)

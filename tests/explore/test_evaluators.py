@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from test_arrays import CHIP
 from test_study import STUDY, TASK
@@ -13,6 +15,7 @@ from crosstack.evaluate.prediction_rules import prediction_rules_named
 from crosstack.explore.run import sweep
 from crosstack.io.chip_file import read_chip
 from crosstack.mapping.strategy import parse_strategy
+from crosstack.model.rules import ModelRules
 from crosstack.workload.named_steps import step_named
 
 
@@ -59,9 +62,8 @@ def test_any_number_of_the_answer_can_be_kept(write):
     [("layer_tim", 'Did you mean "layer_time_s"'), ("workload", "leads to no number")],
 )
 def test_what_cannot_be_kept_is_said(write, keep, reason):
-    rows = swept(write, STUDY + f"keep: [{keep}]\n", task=TASK)
-    assert rows[0]["status"] == "invalid"
-    assert reason in rows[0]["reason"]
+    with pytest.raises(crosstack.InputError, match=rf"keep\.{keep}: .*{reason}"):
+        swept(write, STUDY + f"keep: [{keep}]\n", task=TASK)
 
 
 def test_a_point_that_does_not_fit_is_a_row_with_its_reason(write):
@@ -87,6 +89,51 @@ def test_the_options_of_an_evaluator_can_be_an_axis(write):
     assert [row["status"] for row in rows] == ["optimal", "optimal"]
     with pytest.raises(crosstack.InputError, match="axes.rule"):
         swept(write, text.replace("options.rules", "options.rule"), task=TASK)
+
+
+def test_rules_of_a_file_are_those_of_its_content(write):
+    axes = "base: task.yaml\naxes: {system.memory.bandwidth: [10 GB/s]}\noptions: {rules: RULES}\n"
+    write("mine.yaml", "base: dfmodel-e2\nweights_read: true\n")
+    named, filed, inline = (
+        swept(write, axes.replace("RULES", rules), task=TASK)[0]["time"]
+        for rules in ("dfmodel-e2", "mine.yaml", "{base: dfmodel-e2, weights_read: true}")
+    )
+    assert filed == inline
+    assert filed != named
+
+
+def test_a_field_of_the_rules_can_be_an_axis(write):
+    text = "base: task.yaml\noptions: {rules: dfmodel-e2}\naxes:\n"
+    text += "  read: {path: options.rules.weights_read, values: [true, false]}\n"
+    rows = swept(write, text, task=TASK)
+    known = {row["read"]: row["time"] for row in rows}
+    path = write("task.yaml", TASK)
+    for read in (True, False):
+        rules = replace(ModelRules.dfmodel_e2(), name="study", weights_read=read)
+        answer = crosstack.optimise(crosstack.load(path), rules=rules)
+        assert known[str(read).lower()] == answer.evaluation.time
+    assert known["true"] > known["false"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "weights_read",
+            "weights_reed",
+            'weights_reed: .*Did you mean "weights_read"',
+        ),
+        ("[true]", "[maybe]", "options.rules.weights_read: got 'maybe'"),
+        ("dfmodel-e2", "dfmodel-e22", 'options.rules.base: .*Did you mean "dfmodel-e2"'),
+        ("dfmodel-e2", "none.yaml", "options.rules.*no such file"),
+        ("dfmodel-e2", "{base: crosstack, wait: 1}", "options.rules.wait: unknown field"),
+    ],
+)
+def test_rules_that_are_none_are_found_before_the_sweep(write, old, new, message):
+    text = "base: task.yaml\noptions: {rules: dfmodel-e2}\naxes:\n"
+    text += "  read: {path: options.rules.weights_read, values: [true]}\n"
+    with pytest.raises(crosstack.InputError, match=message):
+        swept(write, text.replace(old, new), task=TASK)
 
 
 PREDICTED = """\

@@ -112,6 +112,25 @@ def test_keys_of_numbers_are_made_together_as_one_by_one(values):
     assert np.array_equal(together, as_words(alone))
 
 
+def test_numbers_that_are_equal_in_a_file_have_one_key_and_others_do_not():
+    def key(value):
+        return changes_key([], [("x", value)])
+
+    assert key(1) == key(1.0)
+    assert key(0.0) == key(-0.0)
+    assert key(2**60) == key(2.0**60)
+    others = [0, 1, True, False, None, "1", "0", 1.5, 2**60, 2**60 + 1, 10**400, -1, [], {}]
+    assert len({key(value) for value in others}) == len(others)
+    assert key(1) != changes_key([], [("y", 1)])
+
+
+def test_a_million_points_in_a_grid_have_a_million_keys():
+    numbers = np.arange(1000.0)
+    keys = number_keys([], ["x"], numbers)[:, None] ^ number_keys([], ["y"], numbers)[None]
+    for word in (0, 1):
+        assert len(np.unique(keys[..., word])) == 1_000_000
+
+
 @given(st.lists(st.integers(0, 2**128 - 1), max_size=30), st.lists(st.integers(0, 2**128 - 1)))
 def test_keys_are_found_among_others(keys, others):
     known = [*others, *keys[::2]]

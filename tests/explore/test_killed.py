@@ -153,9 +153,29 @@ def test_a_full_disk_stops_a_sweep_and_another_goes_on(tmp_path, largest_file):
 def test_two_sweeps_on_one_store_share_the_points(tmp_path):
     store, log = tmp_path / "store", tmp_path / "log"
     both = [start(store, log, 400, pause=0.005) for _ in range(2)]
-    assert [one.wait(60) for one in both] == [0, 0]
+    assert [one.wait(120) for one in both] == [0, 0]
     assert set(asked(log).values()) == {1}
     check_whole(store, log, count=400, cut_off=0)
+
+
+def test_two_sweeps_that_wait_for_each_other_both_end(tmp_path):
+    points = expand(study_of(2))
+    store = Store.create(tmp_path / "store", layout_of(study_of(2)))
+    with Session(store, points.keys) as one, Session(store, points.keys) as other:
+        for session in (one, other):
+            claimed = session.claim(1)
+            key = hex_keys(points.keys[claimed])[0]
+            row = {"key": key, "number": float(claimed[0]), "status": "feasible"}
+            session.record(claimed.tolist(), [row])
+        for session in (one, other):
+            assert not len(session.claim(1))
+            assert not session.complete
+        one.release()
+        other.release()
+        assert other.complete
+        one.release()
+        assert one.complete
+    assert store.table().num_rows == 2
 
 
 @pytest.mark.slow
@@ -171,6 +191,25 @@ def test_processes_end_with_a_sweep_that_is_killed(tmp_path):
     before = sum(asked(log).values())
     time.sleep(0.5)
     assert sum(asked(log).values()) == before
+
+
+def test_a_store_whose_making_was_cut_off_is_made_again(tmp_path):
+    store = tmp_path / "store"
+    for name in ("parts", "journal", "claims"):
+        (store / name).mkdir(parents=True)
+    (store / ".crosstack-x1y2z3").write_text('{"format": ')
+    assert len(sweep(study_of(3), jobs=1, store=store)) == 3
+
+
+def test_half_of_a_part_that_a_dead_sweep_left_is_cleared_away(tmp_path):
+    points = expand(study_of(3))
+    store = Store.create(tmp_path / "store", layout_of(study_of(3)))
+    with Session(store, points.keys) as session:
+        half = store.path / "parts" / f".{session.name}-000001.parquet.77"
+    (store.path / "claims" / session.name).touch()
+    half.write_bytes(b"PAR1")
+    assert store.table().num_rows == 0
+    assert not half.exists()
 
 
 def test_a_line_that_was_cut_off_is_no_row(tmp_path):

@@ -149,6 +149,23 @@ def test_dask_answers_as_this_process_does_though_a_worker_is_killed(tmp_path):
     assert len(expand(study)) == 200
 
 
+def test_a_lost_scheduler_ends_the_sweep_in_one_line():
+    distributed = pytest.importorskip("distributed", reason="needs crosstack[dask]")
+
+    class Gone:
+        def nthreads(self):
+            return {"tcp://a": 1}
+
+        def submit(self, *_, **__):
+            raise distributed.CancelledError
+
+        def cancel(self, futures):
+            raise OSError("connection refused")
+
+    with pytest.raises(InputError, match="dask: the scheduler was lost"):
+        sweep(study_of(2), dask=Gone())
+
+
 def test_no_scheduler_is_one_line():
     pytest.importorskip("distributed", reason="needs crosstack[dask]")
     with pytest.raises(InputError, match=r"dask: no scheduler at nowhere"):

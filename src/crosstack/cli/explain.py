@@ -8,14 +8,27 @@ from typing import Annotated
 
 import typer
 
-from crosstack.cli.inputs import check_number, check_outputs, in_file, rules_given
+from crosstack.cli.inputs import (
+    check_number,
+    check_outputs,
+    in_file,
+    read_result,
+    result_answer,
+    rules_given,
+)
 from crosstack.cli.outputs import Searching, show, write
+from crosstack.errors import InputError, Problem
 
 __all__ = ["explain"]
 
 
 def explain(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Native YAML or DFModel text.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Native YAML, DFModel text, or what `crosstack map --json` saved."
+        ),
+    ],
     rules: Annotated[
         str | None,
         typer.Option("--rules", metavar="NAME|FILE", help="What is counted; see `crosstack map`."),
@@ -53,6 +66,7 @@ def explain(
     """
     import crosstack
     from crosstack.explore.explain import explain as run
+    from crosstack.model.rules import rules_named
     from crosstack.report.explain_text import (
         explanation_data,
         explanation_svg,
@@ -65,8 +79,15 @@ def explain(
     check_number("--gap", gap, 0 <= gap < 1, "0 to below 1, such as 0.01 for one percent")
     check_number("--jobs", jobs, jobs >= 1, "1 or more")
     check_outputs(file, {"--json": json_out, "--svg": svg_out})
-    chosen = rules_given(rules)
-    task = crosstack.load(file, set_ or ())
+    if file.suffix.lower() == ".json":
+        if set_:
+            raise InputError(Problem("--set", "allowed with a task; a saved result is as it is."))
+        saved = result_answer(file, read_result(file), None, rules)
+        task, chosen = saved.task, saved.rules
+    else:
+        given = rules_given(rules)
+        task = crosstack.load(file, set_ or ())
+        chosen = rules_named(task.rules or "crosstack") if given is None else given
     with Searching(lambda words: f"mapping: {words}") as update, in_file(file):
         found = run(
             task, rules=chosen, step=step, time_limit=limit, gap=gap, jobs=jobs, progress=update

@@ -1,4 +1,4 @@
-"""``crosstack study``: start a study, look at it, draw and export what came of it."""
+"""``crosstack study``: start or run a study, look at it, draw and export what came of it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosstack.cli.inputs import check_outputs, in_file
+from crosstack.cli.inputs import check_outputs, in_file, options_named
 from crosstack.cli.outputs import YAML_SUFFIXES, check_suffix, printable, show, write
+from crosstack.cli.sweep import (
+    DaskOption,
+    JobsOption,
+    ResumeOption,
+    TimeoutOption,
+    run_and_show,
+)
 from crosstack.errors import InputError, Problem
 
 if TYPE_CHECKING:
+    import pyarrow
+
+    from crosstack.charts import HeatMap, LineChart
     from crosstack.explore.views import Asked
 
 __all__ = ["study_app"]
 
 study_app = typer.Typer(
-    no_args_is_help=True, help="Start a study, look at it, draw and export what came of it."
+    no_args_is_help=True,
+    help="Start or run a study, look at it, draw and export what came of it.\n\n"
+    "A study is a YAML file: a base problem, axes of what is varied (values, ranges, samples), "
+    "objectives and constraints. A sweep of it fills a store, a directory of Parquet files with "
+    "a row a point. `study run` has published studies ready.\n\n"
+    "In this order: `crosstack study init study.yaml --base FILE`, edit it, "
+    "`crosstack study show study.yaml`, `crosstack sweep study.yaml`, "
+    "`crosstack study show study.store`, `crosstack report study.store -o study.html`",
 )
 
 StorePath = Annotated[
@@ -100,6 +117,54 @@ def init(
     write((file, text))
 
 
+@study_app.command("run")
+def run(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="Which study; a list of them if left out."),
+    ] = None,
+    jobs: JobsOption = None,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", metavar="DIR", help="Where results go; NAME.store if left out."),
+    ] = None,
+    resume: ResumeOption = False,
+    timeout: TimeoutOption = None,
+    dask: DaskOption = None,
+) -> None:
+    """Run a published design space that comes with crosstack, and hold it against its paper.
+
+    Every point is mapped with a proof, or says its gap. Then the paper's claims are printed
+    beside ours, with the reason where they differ. The store is one of a sweep: `crosstack study
+    show|plot|export`, `crosstack report` and `crosstack explore` read it.
+
+    Examples: `crosstack study run` and `crosstack study run dfmodel-dse --jobs 2`
+    """
+    from crosstack.validation.studies import built_in, claims_text, study_list
+
+    if name is None:
+        given = {"--jobs": jobs, "--store": store, "--resume": resume or None}
+        for option, value in {**given, "--timeout": timeout, "--dask": dask}.items():
+            if value is not None:
+                raise InputError(Problem(option, "allowed: with the name of a study."))
+        typer.echo(study_list(), nl=False)
+        return
+    if Path(name).suffix.lower() in YAML_SUFFIXES:
+        message = f"is a study of your own; crosstack sweep {printable(name)} runs it."
+        raise InputError(Problem(printable(name), message))
+    chosen = built_in(name)
+    table = run_and_show(
+        chosen.make(),
+        store or Path(f"{name}.store"),
+        jobs=jobs,
+        resume=resume,
+        timeout=timeout,
+        dask=dask,
+        source=name,
+    )
+    typer.echo("\n" + claims_text(chosen, table.to_pylist()), nl=False)
+
+
 @study_app.command("show")
 def show_(
     file: Annotated[Path, typer.Argument(metavar="STUDY|STORE", help="A study, or its results.")],
@@ -121,10 +186,12 @@ def show_(
     if study is not None:
         raise InputError(Problem("--study", "allowed: with a store alone."))
     from crosstack.explore.points import expand
+    from crosstack.explore.run import check_study
     from crosstack.explore.study import read_study
 
     chosen = read_study(file)
     with in_file(file):
+        check_study(chosen)
         show(study_tables(chosen, expand(chosen)))
 
 
@@ -136,7 +203,7 @@ def plot(
         str, typer.Option("--y", metavar="COLUMN", help="Along the vertical; rows of a heat map.")
     ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="OUT", help="A picture (.svg).")
+        Path, typer.Option("-o", "--output", metavar="OUT", help="A picture (.svg, .png or .pdf).")
     ],
     value: Annotated[
         str | None,
@@ -145,25 +212,42 @@ def plot(
     by: Annotated[
         str | None, typer.Option("--by", metavar="COLUMN", help="A series for each of its values.")
     ] = None,
+    front: Annotated[
+        bool, typer.Option("--front", help="Draw the Pareto front of two objectives, too.")
+    ] = False,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="One column wide; .png and .pdf always are.")
+    ] = False,
     study: StudyOption = None,
 ) -> None:
     """Draw a term over an axis, one term over another, or a heat map of two axes.
 
-    Example: `crosstack study plot study.store --x memory --y time --by link -o time.svg`
+    Pictures for papers are drawn by matplotlib, of the extra `crosstack[plot]`.
+
+    Examples: `crosstack study plot study.store --x memory --y time --by link -o time.svg` and
+    `crosstack study plot study.store --x price --y time --front -o front.png`
     """
     from crosstack.explore.pictures import heat_map, line_chart
     from crosstack.report.charts_page import charts_svg
+    from crosstack.report.plot import SUFFIXES, save_plot
 
     check_outputs(None, {"--output": output})
-    check_suffix("--output", output, (".svg",))
-    if value is not None and by is not None:
-        raise InputError(Problem("--by", "given with --value; allowed: one of them."))
+    check_suffix("--output", output, SUFFIXES)
+    for option, given in (("--by", by), ("--front", front or None)):
+        if value is not None and given is not None:
+            raise InputError(Problem(option, "given with --value; allowed: one of them."))
     table, asked = _results(store, study)
     with in_file(store):
+        chart: HeatMap | LineChart
         if value is not None:
             chart = heat_map(table, asked, x=x, y=y, value=value)
         else:
-            chart = line_chart(table, asked, x=x, y=y, by=by)
+            chart = line_chart(table, asked, x=x, y=y, by=by, front=front)
+    if paper or output.suffix.lower() != ".svg":
+        with options_named({"plot": "--output"}):
+            save_plot(chart, output)
+        typer.echo(f"wrote {printable(str(output))}")
+        return
     words = f"{table.num_rows:,} points around {Path(asked.base).name}"
     write((output, charts_svg(asked.name, words, [chart], [], [])))
 
@@ -185,21 +269,30 @@ def export(
     check_suffix("--output", output, (".csv", ".json", ".parquet"))
     from crosstack.explore.views import write_table
 
-    table, _ = _results(store, study)
+    table, _ = _results(store, study, everything=True)
     write_table(table, output)
     typer.echo(f"wrote {printable(str(output))}: {table.num_rows:,} points")
 
 
-def _results(path: Path, study: Path | None) -> tuple[Any, Asked]:
-    """Return the rows of a store and what was asked of them."""
+def _results(
+    path: Path, study: Path | None, *, everything: bool = False
+) -> tuple[pyarrow.Table, Asked]:
+    """Return the rows of a store and what was asked of them; ``everything``: old versions', too."""
     from crosstack.explore.points import expand
     from crosstack.explore.store import Store
     from crosstack.explore.study import read_study
-    from crosstack.explore.views import asked_in, asked_of
+    from crosstack.explore.views import asked_in, asked_of, current
 
     store = Store.open(path)
     if study is None:
-        return store.table(), asked_in(store)
+        asked = asked_in(store)
+        table = store.table()
+        kept = table if everything else current(table, asked)
+        if kept.num_rows < table.num_rows:
+            others = table.num_rows - kept.num_rows
+            message = f"{others:,} points that another version of crosstack answered are left out"
+            typer.echo(f"crosstack: {message}", err=True)
+        return kept, asked
     chosen = read_study(study)
     with in_file(study):
         return store.table(expand(chosen).keys), asked_of(chosen)

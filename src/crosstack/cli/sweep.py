@@ -13,68 +13,100 @@ from crosstack.cli.inputs import in_file, options_named
 from crosstack.cli.outputs import printable, show
 
 if TYPE_CHECKING:
-    from crosstack.explore.run import Progress
+    import pyarrow
 
-__all__ = ["StudyPath", "sweep"]
+    from crosstack.explore.run import Progress
+    from crosstack.explore.study import Study
+
+__all__ = ["DaskOption", "JobsOption", "ResumeOption", "TimeoutOption", "run_and_show", "sweep"]
 
 INTERRUPTED_EXIT = 130
 EVERY = 5.0  # s between two lines of progress where there is no terminal
 
-StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="A study, as YAML.")]
+JobsOption = Annotated[
+    int | None,
+    typer.Option("--jobs", metavar="N", help="Processes; one a processor if left out."),
+]
+ResumeOption = Annotated[
+    bool, typer.Option("--resume", help="Go on with a store that has points already.")
+]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option("--timeout", metavar="S", help="Give a point up after S seconds."),
+]
+DaskOption = Annotated[
+    str | None,
+    typer.Option("--dask", metavar="ADDRESS", help="Run on the cluster of a Dask scheduler."),
+]
 
 
 def sweep(
-    study: StudyPath,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", metavar="N", help="Processes; one a processor if left out."),
-    ] = None,
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="A study, as YAML.")],
+    jobs: JobsOption = None,
     store: Annotated[
         Path | None,
         typer.Option("--store", metavar="DIR", help="Where results go; STUDY.store if left out."),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a store that has points already.")
-    ] = False,
-    timeout: Annotated[
-        float | None,
-        typer.Option("--timeout", metavar="S", help="Give a point up after S seconds."),
-    ] = None,
-    dask: Annotated[
-        str | None,
-        typer.Option("--dask", metavar="ADDRESS", help="Run on the cluster of a Dask scheduler."),
-    ] = None,
+    resume: ResumeOption = False,
+    timeout: TimeoutOption = None,
+    dask: DaskOption = None,
 ) -> None:
     """Answer every point of a study, and keep each answer as soon as it is there.
 
-    Whatever ends a sweep, ``--resume`` goes on with it. Several sweeps may share one store.
+    Whatever ends a sweep, `--resume` goes on with it. Several sweeps may share one store.
+    Points that do not fit or take too long are rows with their reason. Then `crosstack study
+    show|plot|export DIR`, `crosstack report DIR -o study.html` and `crosstack explore DIR` (while
+    it runs, too) read the store, as do pandas and DuckDB.
+
+    `crosstack study init study.yaml --base FILE` writes a study to start from.
 
     Example: `crosstack sweep examples/studies/memory_and_links.yaml --jobs 2`
     """
-    from crosstack.explore.run import executor_for, open_for, run_study
     from crosstack.explore.study import read_study
+
+    place = store or Path(f"{study.stem}.store")
+    chosen = read_study(study)
+    run_and_show(
+        chosen, place, jobs=jobs, resume=resume, timeout=timeout, dask=dask, source=str(study)
+    )
+
+
+def run_and_show(
+    study: Study,
+    place: Path,
+    *,
+    jobs: int | None,
+    resume: bool,
+    timeout: float | None,
+    dask: str | None,
+    source: str,
+) -> pyarrow.Table:
+    """Run a study into a store, print what came of it and return its table.
+
+    ``source``: where it is from, which its problems are said under.
+    """
+    from crosstack.explore.run import executor_for, open_for, run_study
     from crosstack.explore.views import asked_of
     from crosstack.report.study_text import results_tables
 
     with options_named({"jobs": "--jobs", "timeout": "--timeout", "dask": "--dask"}):
-        chosen = read_study(study)
         executor = executor_for(jobs, timeout, dask)
-    place = store or Path(f"{study.stem}.store")
-    kept = open_for(chosen, place, resume=resume)
+    kept = open_for(study, place, resume=resume)
     with Sweeping() as update:
         try:
-            with in_file(study):
-                points = run_study(chosen, kept, executor, progress=update)
+            with in_file(Path(source)):
+                points = run_study(study, kept, executor, progress=update)
         except KeyboardInterrupt:
             done = kept.count()
             message = f"stopped; {done:,} points are in {place}, --resume goes on with them"
             typer.echo(f"crosstack: {printable(message)}", err=True)
             raise typer.Exit(INTERRUPTED_EXIT) from None
     table = kept.table(points.keys)
-    show(results_tables(table, asked_of(chosen), 3))
+    show(results_tables(table, asked_of(study), 3))
     typer.echo(f"{table.num_rows:,} points are in {printable(str(place))}")
     if "failed" in table.column("status").to_pylist():
         raise typer.Exit(1)
+    return table
 
 
 class Sweeping:

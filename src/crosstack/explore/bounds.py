@@ -19,7 +19,8 @@ from crosstack.chip.kernel_rules import KernelRules, TileSearch
 from crosstack.chip.roofline import elementwise_time
 from crosstack.evaluate.predict import predict
 from crosstack.evaluate.timeline import TaskGraph
-from crosstack.explore.design import CLASSES, DesignProblem
+from crosstack.explore.budget_space import CLASSES
+from crosstack.explore.design import DesignProblem
 from crosstack.workload.lstm import LstmModel
 
 __all__ = ["IdealTimes", "ideal_chip", "shortest_makespan", "time_bound"]
@@ -66,7 +67,7 @@ def ideal_chip(problem: DesignProblem) -> ChipHierarchy:
         low, high = problem.chip_area.low, problem.chip_area.high
     shares = {}
     for kind in CLASSES:
-        own, free = problem.shares(kind), problem.free(kind)
+        own, free = problem.budget_space.shares(kind), problem.budget_space.free(kind)
         left = 1.0 - sum(share for name, share in own.items() if name in problem.held)
         shares[kind] = {name: left if name in free else share for name, share in own.items()}
     template = problem.template

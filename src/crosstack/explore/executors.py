@@ -66,11 +66,12 @@ class _Worker:
         self.process.start()
         there.close()
         self.piece: Piece | None = None
+        self.ready = False
         self.since = math.inf
 
     def give(self, piece: Piece) -> None:
         """Hand over a piece; that the process is gone is found out later."""
-        self.piece, self.since = piece, time.monotonic()
+        self.piece, self.since = piece, time.monotonic() if self.ready else math.inf
         with suppress(OSError):
             self.here.send(piece)
 
@@ -88,6 +89,7 @@ def _work(there: Connection, job: Job) -> None:
     assert parent is not None  # this is a child
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     with suppress(EOFError, OSError):
+        there.send(None)  # ready; what was imported until now is not the first point's time
         while True:
             there.send(answer(job, there.recv()))
 
@@ -175,6 +177,9 @@ class Processes:
                     code = worker.process.exitcode
                     reason = f"its process died {MOST_DEATHS} times (exit code {code})"
                     result = failed(piece, "failed", reason)
+                if result is None:
+                    worker.ready, worker.since = True, time.monotonic()
+                    continue
                 worker.piece, worker.since = None, math.inf
                 yield piece, result
             elif time.monotonic() - worker.since >= self.timeout:
@@ -201,7 +206,23 @@ class Dask:
     client: Any
 
     def run(self, job: Job, pieces: Iterable[Piece | None]) -> Iterator[Done]:
-        """Yield every piece with its result."""
+        """Yield every piece with its result.
+
+        Raises
+        ------
+        InputError
+            If the scheduler is lost.
+        """
+        from distributed import CancelledError
+        from distributed.comm import CommClosedError
+
+        try:
+            yield from self._run(job, pieces)
+        except (CancelledError, CommClosedError):
+            message = "the scheduler was lost; what is finished is in the store."
+            raise InputError(Problem("dask", message)) from None
+
+    def _run(self, job: Job, pieces: Iterable[Piece | None]) -> Iterator[Done]:
         from distributed import wait as wait_for
 
         coming = iter(pieces)
@@ -236,7 +257,8 @@ class Dask:
                         yield piece, future.result()
                     future.release()
         finally:
-            self.client.cancel(list(flying))
+            with suppress(Exception):  # the scheduler may be gone
+                self.client.cancel(list(flying))
 
 
 def dask_client(address: str) -> Any:

@@ -3,8 +3,11 @@
 A problem is the base's tree with fields changed, the options of the evaluator, and what is kept:
 leaves, each a path and a value. The key is the exclusive-or of 128-bit hashes of all leaves, so
 that it does not depend on their order, and that of a million points comes from a hash a *value*,
-not a hash a point. The model is crosstack's version with a hash of the source of every package
-whose formulas may enter an answer.
+not a hash a point. Numbers are hashed as arrays: BLAKE2 of the path, mixed with the bits of the
+number in two words, so that two numbers in one place never have one hash.
+
+The model is crosstack's version with a hash of the source of every package whose formulas may enter
+an answer.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ __all__ = [
     "model_version",
     "number_keys",
     "problem_key",
+    "source_hash",
 ]
 
 KEY_BYTES = 16
@@ -48,35 +52,62 @@ Keys = NDArray[np.uint64]
 @cache
 def model_version() -> str:
     """Return what tells apart two states of the model: ``0.3.0+1f0c9a...``."""
+    return f"{__version__}+{source_hash(*MODEL)}"
+
+
+def source_hash(*names: str) -> str:
+    """Return a hash of the source of packages and modules, by their place in crosstack's."""
     root = Path(version_file).parent
     digest = hashlib.blake2b(digest_size=6)
-    for name in MODEL:
+    for name in names:
         top = root / name
         files = [top] if top.is_file() else sorted(top.rglob("*"))
         for file in files:
             if file.suffix in (".py", ".yaml"):
                 digest.update(file.relative_to(root).as_posix().encode())
                 digest.update(hashlib.blake2b(file.read_bytes()).digest())
-    return f"{__version__}+{digest.hexdigest()}"
+    return digest.hexdigest()
 
 
-def _hash(path: str, value: Any) -> int:
-    text = json.dumps([path, value], ensure_ascii=True)
+def _digest(*parts: Any) -> int:
+    text = json.dumps(parts, ensure_ascii=True)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).digest(), "little")
 
 
-def _same(value: Any) -> Any:
-    """Return a number as what equals it: 1 and 1.0 are one value in a file."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
-    return value
+def _hash(path: str, value: Any) -> int:
+    if _is_number(value):
+        return _as_int(_number_hashes(path, np.array([value], dtype=float)))
+    return _digest(path, value)
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a value is a number that a float holds: 1 and 1.0 are one value in a file."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, float) or (abs(value) < 2**1023 and int(float(value)) == value)
+
+
+def _number_hashes(path: str, numbers: NDArray[np.float64]) -> Keys:
+    """Return the hashes of numbers at a path."""
+    bits = (numbers + 0.0).view(np.uint64)  # -0 is 0
+    keys = np.empty((len(bits), 2), dtype=np.uint64)
+    for word, start in enumerate(as_words([_digest(path)])[0]):
+        keys[:, word] = _mixed(_mixed(bits ^ start) + start)
+    return keys
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return words mixed, one to one: the last step of SplitMix64 (``steele2014splittable``)."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
+    return words ^ (words >> np.uint64(31))
 
 
 def problem_key(tree: Any) -> int:
     """Return the key of nested data, 0 for none."""
     key = 0
     for path, value in leaves(tree):
-        key ^= _hash(path, _same(value))
+        key ^= _hash(path, value)
     return key
 
 
@@ -91,9 +122,9 @@ def changes_key(base: Sequence[tuple[str, Any]], assignments: Iterable[Assignmen
     key = 0
     for path, value in base:
         if any(_inside(path, changed) for changed in paths):
-            key ^= _hash(path, _same(value))
+            key ^= _hash(path, value)
     for path, value in new.items():
-        key ^= _hash(path, _same(value))
+        key ^= _hash(path, value)
     return key
 
 
@@ -102,23 +133,22 @@ def number_keys(
 ) -> Keys:
     """Return `changes_key` of every number, when fields ``paths`` of ``base`` get that number."""
     keys = np.zeros((len(numbers), 2), dtype=np.uint64)
-    values = [repr(_same(value)).encode() for value in numbers.tolist()]
     for path in paths:
-        start = json.dumps([path, 0])[:-2].encode()  # up to the value, as `_hash` writes it
-        digests = [
-            hashlib.blake2b(start + value + b"]", digest_size=KEY_BYTES).digest()
-            for value in values
-        ]
-        keys ^= np.frombuffer(b"".join(digests), dtype="<u8").reshape(-1, 2)
+        keys ^= _number_hashes(path, numbers)
     removed = 0
     for path, value in base:
         if any(_inside(path, changed) for changed in paths):
-            removed ^= _hash(path, _same(value))
+            removed ^= _hash(path, value)
     return keys ^ as_words([removed])
 
 
 def _inside(path: str, of: str) -> bool:
     return path == of or path.startswith((f"{of}.", f"{of}["))
+
+
+def _as_int(key: Keys) -> int:
+    """Return the one key of an array as a number, as `as_words` takes it."""
+    return int.from_bytes(key.astype("<u8").tobytes(), "little")
 
 
 def as_words(keys: Sequence[int]) -> Keys:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -40,12 +40,14 @@ from crosstack.explore.flat import term_at
 from crosstack.io.files import read_text
 from crosstack.io.load import task_in
 from crosstack.io.native import override
+from crosstack.io.rules import rules_in
 from crosstack.io.study_file import Goal
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.mapping.mapping import Task
+from crosstack.model.rules import ModelRules
 from crosstack.system.system import Parallelism
 
-__all__ = ["GivenMapping", "Mapped"]
+__all__ = ["ANSWER_UNITS", "GivenMapping", "Mapped", "answer_terms", "kept_terms"]
 
 UNITS: dict[str, str | None] = {
     "time": "s",
@@ -80,7 +82,9 @@ DECISIONS: dict[str, str | None] = {
     "bound": "s",
     "gap": "1",
 }
+ANSWER_UNITS = UNITS | DECISIONS
 NATIVE = (".yaml", ".yml")
+RULE = "rules."
 
 
 @lru_cache(maxsize=8)
@@ -94,10 +98,39 @@ def _task(base: Base, assignments: Sequence[Assignment]) -> tuple[Task, dict[str
     return task_in(base.text, base.source, assignments_as_text(fields)), options
 
 
+def _rules_of(options: Mapping[str, Any]) -> ModelRules | str | None:
+    """Return the rules that options say: a set, or one with fields changed."""
+    given = options.get("rules")
+    changed = {k.removeprefix(RULE): v for k, v in options.items() if k.startswith(RULE)}
+    if not changed and not isinstance(given, dict):
+        return None if given is None else str(given)
+    tree = given if isinstance(given, dict) else {} if given is None else {"base": given}
+    try:
+        return rules_in({**tree, **changed}, "study")
+    except InputError as error:
+        raise error.under("options.rules") from None
+
+
+def _with_rules(given: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return options with a file of rules read, and check them."""
+    rules = given.get("rules")
+    if isinstance(rules, str) and rules.lower().endswith(NATIVE):
+        try:
+            tree = parse_yaml(read_text(folder / rules))
+        except InputError as error:
+            raise error.under("options.rules") from None
+        name = Path(rules).stem
+        given = {**given, "rules": {"name": name, **tree} if isinstance(tree, dict) else tree}
+    _rules_of(given)
+    return given
+
+
 def _check(base: Base, assignments: Sequence[Assignment], allowed: Sequence[str]) -> None:
-    check_options(assignments, allowed)
+    whole = [(path, v) for path, v in assignments if not path.startswith(f"options.{RULE}")]
+    check_options(whole, allowed)
     tree = _tree(base.text, base.source)
-    fields, _ = split_options(base, assignments)
+    fields, options = split_options(base, assignments)
+    _rules_of(options)
     if isinstance(tree, dict):
         override(tree, assignments_as_text(fields))
 
@@ -142,7 +175,13 @@ def _decisions(answer: Answer) -> Terms:
     }
 
 
-def _kept(answer: Answer, keep: Sequence[str]) -> Terms:
+def answer_terms(answer: Answer) -> Terms:
+    """Return the terms of a searched answer: those of `ANSWER_UNITS`."""
+    return _common(answer) | _decisions(answer)
+
+
+def kept_terms(answer: Answer, keep: Sequence[str]) -> Terms:
+    """Return other numbers of an answer, by their paths in it."""
     if not keep:
         return {}
     whole = answer.to_dict()
@@ -160,6 +199,7 @@ class Mapped:
     def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Return the options: ``rules``, ``time_limit`` [s] and ``gap`` [1] of every search."""
         known_options(given, self.allowed)
+        given = _with_rules(given, folder)
         for name in ("time_limit", "gap"):
             value = given.get(name)
             good = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
@@ -170,7 +210,7 @@ class Mapped:
 
     def columns(self, base: Base) -> tuple[Column, ...]:
         """Return the terms of an answer."""
-        return tuple(Column(name=n, unit=u) for n, u in (UNITS | DECISIONS).items())
+        return tuple(Column(name=n, unit=u) for n, u in ANSWER_UNITS.items())
 
     def tree(self, base: Base) -> Any:
         """Return the task's file."""
@@ -187,16 +227,14 @@ class Mapped:
         try:
             answer = optimise(
                 task,
-                rules=options.get("rules"),
+                rules=_rules_of(options),
                 time_limit=math.inf if limit is None else limit,
                 gap=gap,
             )
         except LimitError as error:
             return Outcome(status="limit", reason=str(error))
         status = answer.certificate.status.value
-        return Outcome(
-            status=status, terms=_common(answer) | _decisions(answer) | _kept(answer, keep)
-        )
+        return Outcome(status=status, terms=answer_terms(answer) | kept_terms(answer, keep))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +248,7 @@ class GivenMapping:
     def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Return the options: ``mapping``, a result saved with ``--json``, and ``rules``."""
         known_options(given, self.allowed)
+        given = _with_rules(given, folder)
         name = given.get("mapping")
         if not isinstance(name, str):
             message = "required: a result saved with crosstack map --json."
@@ -243,8 +282,8 @@ class GivenMapping:
         """Price one point."""
         task, options = _task(base, assignments)
         mapping = mapping_from_dict(json.loads(options["mapping"]), task)
-        answer = given_answer(task, mapping, options.get("rules"))
-        return Outcome(status="feasible", terms=_common(answer) | _kept(answer, keep))
+        answer = given_answer(task, mapping, _rules_of(options))
+        return Outcome(status="feasible", terms=_common(answer) | kept_terms(answer, keep))
 
     def array_fields(self, base: Base, fields: Sequence[str]) -> dict[str, str]:
         """Return the numbers of the machine that the formulas take as arrays."""
@@ -260,7 +299,7 @@ class GivenMapping:
         if not can_be_arrays(task, mapping):
             return one_by_one(self, base, assignments, arrays)
         machines = Machines.of(task.system, arrays)
-        found = machine_times(task, mapping, options.get("rules"), machines)
+        found = machine_times(task, mapping, _rules_of(options), machines)
         return Many(
             status=np.where(found.fits, "feasible", "infeasible"),
             reason=np.array([None, found.reason], dtype=object)[(~found.fits).astype(int)],

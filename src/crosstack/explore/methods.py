@@ -95,7 +95,8 @@ def evolution(space: SimplexSpace, start: Floats, seed: int) -> Asking:
     The library `cma` does the adaptation. Shares matter by their ratios (a level of memory may want
     a hundredth of what compute does), which is why their logarithms are searched; a point far
     outside a group is the same as one inside, so there are no bounds to keep. It begins at the
-    better of the given start and even shares.
+    better of the given start and even shares, and the best point so far stays a parent, which
+    pays in a few hundred evaluations (benchmarks/searches.py).
 
     References
     ----------
@@ -110,7 +111,7 @@ def evolution(space: SimplexSpace, start: Floats, seed: int) -> Asking:
     middle, population, number = space.logarithms(starts[values.argmin()]), None, 0
     random = np.random.default_rng(seed)
     while True:
-        options = {"seed": seed * 1000 + number + 1, "verbose": -9}
+        options = {"seed": seed * 1000 + number + 1, "verbose": -9, "CMA_elitist": True}
         if population is not None:
             options["popsize"] = population
         strategy = cma.CMAEvolutionStrategy(middle, SPREAD, options)

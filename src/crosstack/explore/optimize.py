@@ -13,8 +13,9 @@ from crosstack.errors import InputError, Problem, nearest
 from crosstack.evaluate.cluster import Cluster, nested_cluster
 from crosstack.evaluate.predict import Step
 from crosstack.evaluate.prediction_rules import prediction_rules_named
+from crosstack.explore.budget_space import AreaRange
 from crosstack.explore.cooptimise import Choice, ChoiceProgress, CoResult, co_optimise
-from crosstack.explore.design import AreaRange, DesignProblem, Metric
+from crosstack.explore.design import DesignProblem, Metric
 from crosstack.explore.history import HistoryFile
 from crosstack.explore.methods import method_named
 from crosstack.io import deepflow
@@ -31,7 +32,7 @@ from crosstack.workload.lstm import LstmModel
 from crosstack.workload.named_steps import CHANGES, changed_step, step_named
 from crosstack.workload.product import Product
 
-__all__ = ["Optimization", "nested_builder", "read_optimization"]
+__all__ = ["MOST_CHOICES", "Optimization", "choice_text", "nested_builder", "read_optimization"]
 
 MOST_CHOICES = 20_000
 Builder = Callable[[ChipHierarchy, Strategy], Cluster]
@@ -66,7 +67,8 @@ class Optimization:
             searches=self.searches,
             method=self.method,
             seed=self.seed,
-            key=lambda choice: [*self.files, choice.name],
+            # Files name technologies: what the library says of them is in the template.
+            key=lambda choice: [*self.files, choice.name, repr(choice.problem.template)],
             file=HistoryFile(history),
             progress=progress,
         )
@@ -96,7 +98,7 @@ def read_optimization(
         with collecting(problems, ""):
             objective = _metric("objective", file.objective)
         limits = _limits(file, problems)
-        with collecting(problems, "chip_area"):
+        with collecting(problems, ""):
             area = file.chip_area and AreaRange(low=file.chip_area.low, high=file.chip_area.high)
         if problems:
             raise InputError(problems)
@@ -198,7 +200,7 @@ def _machines(
     found = []
     is_deepflow = deepflow.looks_like(parse_yaml(text))
     for values in combinations:
-        labels = tuple(zip(file.choices, map(_written, values), strict=True))
+        labels = tuple(zip(file.choices, map(choice_text, values), strict=True))
         changes = [f"{name}={value}" for name, value in labels]
         hardware: Hardware
         if is_deepflow:
@@ -209,7 +211,7 @@ def _machines(
     return found
 
 
-def _written(value: Any) -> str:
+def choice_text(value: Any) -> str:
     """Return a value as ``--set`` takes it."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.charts import Chart, HeatMap, LineChart, Mark, Measure, Series
+from crosstack.charts import HeatMap, LineChart, Mark, Measure, Series
 from crosstack.errors import InputError, Problem, nearest
-from crosstack.explore.views import Asked, number_column, within
+from crosstack.explore.views import Asked, number_column, pareto, within
 from crosstack.io.study_file import Goal
 from crosstack.units import UNITS, format_quantity
 
@@ -22,10 +23,13 @@ MOST_SERIES, MOST_POINTS, MOST_CELLS = 8, 5_000, 40
 LOG_SPAN = 50.0  # a scale is logarithmic where the largest value is so many times the smallest
 
 
-def line_chart(table: pyarrow.Table, asked: Asked, *, x: str, y: str, by: str | None) -> Chart:
+def line_chart(
+    table: pyarrow.Table, asked: Asked, *, x: str, y: str, by: str | None, front: bool = False
+) -> LineChart:
     """Return ``y`` over ``x``, a series for each value of ``by``; rows that meet constraints alone.
 
-    Points are joined where a series has one for each x.
+    Points are joined where a series has one for each x. ``front`` draws the Pareto front of two
+    objectives, in steps: between two points of it nothing better is known.
 
     Raises
     ------
@@ -59,6 +63,9 @@ def line_chart(table: pyarrow.Table, asked: Asked, *, x: str, y: str, by: str | 
                 mark=Mark.CIRCLE,
             )
         )
+    if front:
+        series = [replace(s, line=False) for s in series]
+        series.append(_front(table, asked, x, y, rows, colour=len(series)))
     return LineChart(
         title=f"{y} over {x}",
         x=_measure(table, x, xs[rows]),
@@ -67,7 +74,7 @@ def line_chart(table: pyarrow.Table, asked: Asked, *, x: str, y: str, by: str | 
     )
 
 
-def heat_map(table: pyarrow.Table, asked: Asked, *, x: str, y: str, value: str) -> Chart:
+def heat_map(table: pyarrow.Table, asked: Asked, *, x: str, y: str, value: str) -> HeatMap:
     """Return the best ``value`` for each pair of values of two axes.
 
     The best is the largest, or the smallest where the study's objectives say so; over all else
@@ -101,6 +108,38 @@ def heat_map(table: pyarrow.Table, asked: Asked, *, x: str, y: str, value: str) 
         column_title=x,
         row_title=y,
         values=tuple(tuple(line) for line in cells.tolist()),
+    )
+
+
+def _front(
+    table: pyarrow.Table, asked: Asked, x: str, y: str, rows: NDArray[np.int64], *, colour: int
+) -> Series:
+    """Return the front of two objectives as steps from left to right."""
+    goals = dict(asked.objectives)
+    for name in (x, y):
+        if name not in goals:
+            allowed = ", ".join(goals)
+            message = f"is no objective of the study, so that it has no front; allowed: {allowed}."
+            raise InputError(Problem(name, message))
+    among = np.zeros(table.num_rows, dtype=bool)
+    among[rows] = True
+    found = pareto(table, [(x, goals[x]), (y, goals[y])], among)
+    xs, ys = number_column(table, x)[found], number_column(table, y)[found]
+    order = np.argsort(xs, kind="stable")
+    xs, ys = xs[order], ys[order]
+    # Each corner has the worse of two neighbours in both.
+    first = goals[x] is Goal.MAXIMUM
+    corners = (xs[:-1], ys[1:]) if first else (xs[1:], ys[:-1])
+    steps = [
+        np.insert(own, range(1, len(own)), c) for own, c in zip((xs, ys), corners, strict=True)
+    ]
+    return Series(
+        name="Pareto front",
+        x=tuple(steps[0].tolist()),
+        y=tuple(steps[1].tolist()),
+        colour=colour,
+        line=True,
+        mark=Mark.NONE if len(found) > 1 else Mark.CIRCLE,
     )
 
 
@@ -150,7 +189,17 @@ def _measure(table: pyarrow.Table, name: str, values: NDArray[np.float64]) -> Me
     largest, smallest = float(np.max(values)), float(np.min(values))
     log = smallest > 0 and largest > LOG_SPAN * smallest
     if unit not in UNITS or unit == "1":
-        return Measure(label=name, unit="" if unit == "1" else unit, log=log)
+        prefix, worth = _prefix(max(abs(largest), abs(smallest))) if unit[:1].isalpha() else ("", 1)
+        return Measure(label=name, unit="" if unit == "1" else prefix + unit, worth=worth, log=log)
     spelled = format_quantity(largest, unit).partition(" ")[2]
     worth = float(UNITS[unit].get(spelled, 1)) if spelled else 1.0
     return Measure(label=name, unit=spelled or unit, worth=worth, log=log)
+
+
+def _prefix(value: float) -> tuple[str, float]:
+    """Return the SI prefix that a large value is shown with, and what it is worth."""
+    found = ("", 1.0)
+    for step, name in enumerate(("k", "M", "G", "T", "P", "E"), start=1):
+        if value >= 1000.0**step:
+            found = name, 1000.0**step
+    return found

@@ -33,7 +33,7 @@ from crosstack.io.files import in_file, write_atomically
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Progress", "layout_of", "run_study", "sweep"]
+__all__ = ["Progress", "check_study", "layout_of", "run_study", "sweep"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +85,12 @@ def run_study(
     Raises
     ------
     InputError
-        If an axis leads nowhere, or the store cannot be written.
+        If an axis or a path to keep leads nowhere, or the store cannot be written.
     KeyboardInterrupt
         As it comes; what is finished is in the store.
     """
     points = points or expand(study)
-    _check(study)
+    check_study(study)
     job = Job(evaluator=study.evaluator, base=study.base, keep=study.keep)
     arrays = arrayed(job, points)
     _note(study, store)
@@ -98,6 +98,8 @@ def run_study(
     with Session(store, points.keys) as session:
         started = time.monotonic()
         for piece, result in executor.run(job, _pieces(session, points, arrays)):
+            if not counts.keys() & {"optimal", "feasible", "limit"}:
+                _check_kept(result)
             counts.update(_record(session, points, study, piece, result))
             if progress is not None:
                 fresh = counts.total()
@@ -118,7 +120,7 @@ def run_study(
     return points
 
 
-def _check(study: Study) -> None:
+def check_study(study: Study) -> None:
     """Raise `InputError` for a path that leads nowhere, before hours are spent."""
     problems: list[Problem] = []
     for axis in study.axes:
@@ -131,6 +133,16 @@ def _check(study: Study) -> None:
                 break
     if problems:
         raise InputError(problems)
+
+
+def _check_kept(result: Result) -> None:
+    """Raise `InputError` if the first answer lacks what is to be kept, before others are made."""
+    outcome = result.outcome
+    if outcome is None or outcome.status != "invalid" or outcome.reason is None:
+        return
+    where, _, message = outcome.reason.partition(": ")
+    if where.startswith("keep."):
+        raise InputError(Problem(where, message))
 
 
 def _pieces(session: Session, points: Points, arrays: Arrayed) -> Iterator[Piece | None]:

@@ -33,7 +33,7 @@ import numpy as np
 from crosstack.errors import InputError, Problem
 from crosstack.explore.keys import KEY_BYTES, Keys, from_hex, hex_keys, is_in
 from crosstack.explore.locks import held, try_lock
-from crosstack.io.files import read_text, write_atomically
+from crosstack.io.files import TEMPORARY, read_text, write_atomically
 
 if TYPE_CHECKING:
     import pyarrow
@@ -197,6 +197,8 @@ class Store:
         try:
             for path in sorted((self.path / "journal").glob(f"{session}-*")):
                 self._seal(path)
+            for path in (self.path / "parts").glob(f".{session}-*"):
+                path.unlink()  # half of a part
             claims.unlink()
         except OSError as error:
             raise _refusal(self.path, error) from None
@@ -315,7 +317,11 @@ class Session:
         """Write rows to the journal; they are finished when this returns."""
         if self._journal is None:
             path = self.store.path / "journal" / f"{self.name}-{self._sequence:06d}.jsonl"
-            self._journal = open(path, "ab", buffering=0)  # noqa: SIM115
+            try:
+                self._journal = open(path, "ab", buffering=0)  # noqa: SIM115
+            except OSError as error:
+                raise _refusal(self.store.path, error) from None
+            _sync(path.parent)
             self._since = time.monotonic()
         text = "".join(json.dumps(row) + "\n" for row in rows).encode()
         try:
@@ -352,9 +358,13 @@ class Session:
         self.state[numbers] = self.DONE
 
     def release(self) -> None:
-        """Look at what others have done in the meantime; their void claims open again."""
+        """Show others what is done, and look at what they have; their void claims open again.
+
+        Others see parts alone: two sweeps that wait for each other's journals would never end.
+        """
         try:
             with held(self.store.path / "lock"):
+                self._seal()
                 self._look()
                 self._cursor = 0
         except OSError as error:
@@ -420,8 +430,9 @@ class Session:
 
 
 def _foreign(folder: Path) -> bool:
+    """Return whether a directory holds what a sweep that was killed early does not leave."""
     ours = {"parts", "journal", "claims", "studies", "lock"}
-    return bool(set(os.listdir(folder)) - ours)
+    return any(n not in ours and not n.startswith(TEMPORARY) for n in os.listdir(folder))
 
 
 def _rows(journal: Path) -> list[Row]:

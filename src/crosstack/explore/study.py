@@ -12,7 +12,6 @@ from crosstack.errors import InputError, Problem, nearest, require_whole
 from crosstack.explore.axes import Axis, Span, axis_of_values, quantity_in
 from crosstack.explore.evaluators import EVALUATORS, Base, Evaluator
 from crosstack.io.files import in_file, read_text
-from crosstack.io.native.problems import collecting
 from crosstack.io.native.schema import shown
 from crosstack.io.study_file import AxisFile, Goal, RangeFile, Sampling, StudyFile, study_file
 from crosstack.io.yaml_tree import Tree
@@ -96,14 +95,14 @@ class Study:
                 if other != axis.name:
                     message = f'sets {path}, as "{other}" does; allowed: one axis a field.'
                     problems.append(Problem(f"axes.{axis.name}", message))
-        taken = {column.name for column in self.evaluator.columns(self.base)}
+        taken = [column.name for column in self.evaluator.columns(self.base)]
         fixed = {"key", "status", "reason", "runtime", "model"}
         for axis in self.axes:
-            if axis.name in taken | fixed:
+            if axis.name in {*taken, *fixed}:
                 message = f'a column of the result is called "{axis.name}"; allowed: another name.'
                 problems.append(Problem(f"axes.{axis.name}", message))
         for path in self.keep:
-            if path in taken | fixed | {axis.name for axis in self.axes}:
+            if path in {*taken, *fixed, *(axis.name for axis in self.axes)}:
                 message = "is a column already; allowed: other numbers of the answer."
                 problems.append(Problem(f"keep.{path}", message))
         columns = [*(axis.name for axis in self.axes), *taken, *self.keep]
@@ -175,8 +174,13 @@ def _study(file: StudyFile, path: Path, overrides: dict[str, Any], evaluator: An
         evaluator = EVALUATORS[file.evaluate]
     axes = []
     for name, given in file.axes.items():
-        with collecting(problems, f"axes.{name}"):
+        try:
             axes.append(_axis(name, given))
+        except InputError as error:  # what is wrong with the axis itself is said under its name
+            for problem in error.problems:
+                inside = problem.path and problem.path != name
+                where = f"axes.{name}.{problem.path}" if inside else f"axes.{name}"
+                problems.append(Problem(where, problem.message))
     sample = _sample(file, axes, problems)
     bounds = _bounds(file, problems)
     text = ""
@@ -219,7 +223,10 @@ def _axis(name: str, file: AxisFile) -> Axis:
     log = file.log_range is not None
     chosen = file.log_range if file.log_range is not None else file.range
     assert chosen is not None  # one of the ways is given
-    span, unit = _span(chosen, log=log, whole=file.whole)
+    try:
+        span, unit = _span(chosen, log=log, whole=file.whole)
+    except InputError as error:
+        raise error.under(given[0]) from None
     return Axis(name=name, paths=tuple(paths), span=span, unit=unit)
 
 
@@ -242,8 +249,9 @@ def _span(file: RangeFile, *, log: bool, whole: bool) -> tuple[Span, str]:
     found = {}
     for where, value in ends.items():
         number = quantity_in(value)
-        if number is None:
-            raise InputError(Problem(where, f"got {shown(value)}; allowed: a number, with a unit."))
+        if number is None or not math.isfinite(number[0]):
+            message = f"got {shown(value)}; allowed: a finite number, with a unit."
+            raise InputError(Problem(where, message))
         found[where] = number
     low, unit = found["from"]
     high, other = found["to"]
@@ -251,7 +259,15 @@ def _span(file: RangeFile, *, log: bool, whole: bool) -> tuple[Span, str]:
         message = f"is in {other or 'no unit'}; from is in {unit or 'no unit'}."
         raise InputError(Problem("to", message))
     if (file.count is None) == (file.step is None):
-        raise InputError(Problem("", "allowed: exactly one of count and step."))
+        came = "none" if file.count is None else "both"
+        raise InputError(Problem("", f"got {came}; allowed: exactly one of count and step."))
+    for where, value in (("from", low), ("to", high)):
+        if log and value <= 0:
+            message = f"got {shown(ends[where])}; allowed: above 0, as values are by logarithm."
+            raise InputError(Problem(where, message))
+    if high < low:
+        message = f"got {shown(file.to)}; allowed: at least where it starts, {shown(file.start)}."
+        raise InputError(Problem("to", message))
     if file.count is not None:
         count = file.count
     else:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.errors import InputError, Problem
+from crosstack.errors import InputError, Problem, unknown_name
+from crosstack.explore.keys import model_version
+from crosstack.explore.pareto import pareto_rows
 from crosstack.explore.store import Store, arrow
 from crosstack.explore.study import Bound, Goal, Study
 from crosstack.io.files import read_text, write_atomically
@@ -29,6 +31,7 @@ __all__ = [
     "asked_in",
     "asked_of",
     "best",
+    "current",
     "describe",
     "number_column",
     "pareto",
@@ -106,8 +109,7 @@ def number_column(table: pyarrow.Table, name: str) -> Floats:
     """
     numbers = [f.name for f in table.schema if str(f.type) == "double"]
     if name not in numbers:
-        message = f"no column of numbers is called that. Allowed: {', '.join(numbers)}."
-        raise InputError(Problem(name, message))
+        raise unknown_name(name, "column of numbers is", name, numbers)
     found: Floats = table.column(name).to_numpy(zero_copy_only=False).astype(float)
     return found
 
@@ -148,22 +150,12 @@ def pareto(
         columns.append(values if goal is Goal.MINIMUM else -values)
     scores = np.stack(columns, axis=1)
     rows = np.flatnonzero(among & ~np.isnan(scores).any(axis=1))
-    # In lexicographic order a row can be beaten only by one before it.
-    order = rows[np.lexsort(scores[rows].T[::-1])]
-    front: list[int] = []
-    kept = np.empty((0, scores.shape[1]))
-    for row in order.tolist():
-        own = scores[row]
-        beaten = ((kept <= own).all(axis=1) & (kept < own).any(axis=1)).any()
-        if not beaten:
-            front.append(row)
-            kept = np.vstack([kept, own])
-    return np.array(front, dtype=np.int64)
+    return rows[pareto_rows(scores[rows])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a study asked, as its store remembers it."""
+    """What a study asked, as its store remembers it; ``model``: which answered, "" for any."""
 
     name: str
     evaluator: str
@@ -171,6 +163,7 @@ class Asked:
     axes: tuple[str, ...]
     bounds: tuple[Bound, ...]
     objectives: tuple[tuple[str, Goal], ...]
+    model: str = ""
 
 
 def asked_of(study: Study) -> Asked:
@@ -182,6 +175,7 @@ def asked_of(study: Study) -> Asked:
         axes=tuple(axis.name for axis in study.axes),
         bounds=study.bounds,
         objectives=study.objectives,
+        model=model_version(),
     )
 
 
@@ -194,6 +188,7 @@ def describe(study: Study) -> dict[str, Any]:
         "axes": [axis.name for axis in study.axes],
         "constraints": [[b.column, b.minimum, b.maximum] for b in study.bounds],
         "objectives": [[name, goal.value] for name, goal in study.objectives],
+        "model": model_version(),
     }
 
 
@@ -221,6 +216,19 @@ def asked_in(store: Store) -> Asked:
                 for column, low, high in data["constraints"]
             ),
             objectives=tuple((name, Goal(goal)) for name, goal in data["objectives"]),
+            model=data.get("model", ""),
         )
     except (KeyError, TypeError, ValueError):
         raise InputError(Problem(str(known[-1]), "is no study of a store.")) from None
+
+
+def current(table: pyarrow.Table, asked: Asked) -> pyarrow.Table:
+    """Return the rows that the model of the last sweep answered.
+
+    Those of another version of crosstack, on the same points, stay in the store beside them.
+    """
+    if not asked.model or "model" not in table.column_names:
+        return table
+    models = table.column("model").to_numpy(zero_copy_only=False)
+    kept = models == asked.model
+    return table if kept.all() else table.take(arrow().array(np.flatnonzero(kept)))

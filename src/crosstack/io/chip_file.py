@@ -39,7 +39,7 @@ from crosstack.io.native.schema import (
 from crosstack.io.technology import TechnologyLibrary, shipped
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.system.system import DimensionKind
-from crosstack.technology.scaling import Scaling, scaled_sram, scaled_unit, steps_between
+from crosstack.technology.scaling import LogicNode, Scaling, scaled_sram, scaled_unit, steps_between
 
 __all__ = ["ChipDescription", "read_chip"]
 
@@ -142,7 +142,7 @@ class ChipFile(FileModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChipDescription:
-    """A chip file's template and budget, and the machine that its chips make."""
+    """A chip file's template and budget, its logic node, and the machine that its chips make."""
 
     template: ChipTemplate
     budget: Budget
@@ -150,6 +150,7 @@ class ChipDescription:
     n_packages: int
     intra_kind: DimensionKind
     inter_kind: DimensionKind
+    node: LogicNode | None = None
 
 
 def read_chip(
@@ -223,6 +224,7 @@ def _describe(file: ChipFile, library: TechnologyLibrary, name: str) -> ChipDesc
         n_packages=file.packages,
         intra_kind=_kind(file.intra, DimensionKind.RING),
         inter_kind=_kind(file.inter, DimensionKind.SWITCH),
+        node=library.nodes()[file.node],
     )
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from crosstack.errors import InputError, Problem
 
-__all__ = ["LARGEST_FILE", "in_file", "read_text", "write_atomically"]
+__all__ = ["LARGEST_FILE", "TEMPORARY", "in_file", "read_text", "write_atomically"]
+
+TEMPORARY = ".crosstack-"  # how names of files start that are being written
 
 LARGEST_FILE = 64_000_000
 """Largest file that is read. [B]"""
@@ -85,7 +87,7 @@ def write_atomically(path: str | Path, text: str) -> None:
         if target.is_dir():
             raise _refuse(path, "is a directory; allowed: a file.")
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else _new_file_mode()
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".crosstack-")
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=TEMPORARY)
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
         os.chmod(temporary, mode)

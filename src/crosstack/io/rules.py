@@ -20,7 +20,7 @@ from crosstack.io.native.schema import Bytes, FileModel, Flag, Index, Text, one_
 from crosstack.io.yaml_tree import Tree, parse_yaml
 from crosstack.model.rules import RULES, ModelRules, rules_named
 
-__all__ = ["read_rules"]
+__all__ = ["read_rules", "rules_in"]
 
 _KINDS: dict[type, Any] = {bool: Flag, int: Index, float: Bytes, str: Text}
 
@@ -55,12 +55,19 @@ def read_rules(path: str | Path) -> ModelRules:
     """
     text = read_text(path)
     try:
-        return _rules(parse_yaml(text), Path(path).stem)
+        return rules_in(parse_yaml(text), Path(path).stem)
     except InputError as error:
         raise in_file(error, str(path)) from None
 
 
-def _rules(tree: Tree, name: str) -> ModelRules:
+def rules_in(tree: Tree, name: str) -> ModelRules:
+    """Return the rules that the content of a file holds; ``name``: where it gives none.
+
+    Raises
+    ------
+    InputError
+        With every problem found, one line each.
+    """
     problems: list[Problem] = []
     file = validate(RulesFile, tree, "", problems)
     if file is None:

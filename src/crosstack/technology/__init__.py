@@ -7,6 +7,7 @@ from crosstack.technology.scaling import LogicNode, Scaling, scaled_sram, scaled
 from crosstack.technology.sram import SramTechnology
 from crosstack.technology.substrates import Substrate
 from crosstack.technology.voltage import OperatingPoint, Supply, operating_point, relative_rate
+from crosstack.technology.wafers import Wafer, YieldModel, die_yield
 
 __all__ = [
     "ComputeUnit",
@@ -18,6 +19,9 @@ __all__ = [
     "SramTechnology",
     "Substrate",
     "Supply",
+    "Wafer",
+    "YieldModel",
+    "die_yield",
     "operating_point",
     "relative_rate",
     "scaled_sram",

@@ -39,6 +39,10 @@ class LogicNode:
         Power at the same speed over that of the node before, likewise. [1]
     sram_cell : float
         Area of the high-density SRAM bit cell. [m^2]
+    wafer_price : float or None
+        Of a processed wafer of 300 mm. [USD]
+    defect_density : float or None
+        Defects that break a die, per area. [1/m^2]
     name : str
         E.g. ``"N5"``.
     """
@@ -50,9 +54,15 @@ class LogicNode:
     power: float = 1.0
     paper_density: float = 1.0
     paper_power: float = 1.0
+    wafer_price: float | None = None
+    defect_density: float | None = None
 
     def __post_init__(self) -> None:
         """Check every number."""
+        if self.wafer_price is not None:
+            require_quantity("wafer_price", self.wafer_price, "USD", above_zero=True)
+        if self.defect_density is not None:
+            require_quantity("defect_density", self.defect_density, "1/m^2")
         for name in ("density", "power", "paper_density", "paper_power"):
             require_quantity(name, getattr(self, name), "1", above_zero=True)
         require_quantity("sram_cell", self.sram_cell, "m^2", above_zero=True)

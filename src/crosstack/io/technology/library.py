@@ -58,6 +58,8 @@ SECTIONS: dict[str, dict[str, str]] = {
         "paper_density": "1",
         "paper_power": "1",
         "sram_cell": "m^2",
+        "wafer_price": "USD",
+        "defect_density": "1/m^2",
     },
     "srams": {
         "node": "text",
@@ -101,7 +103,8 @@ _ONE = {
 }
 _OPTIONAL = {
     "maximum_voltage", "previous", "density", "power", "paper_density", "paper_power",
-    "static_power_per_bit", "periphery", "crossbar_area", "latency",
+    "static_power_per_bit", "periphery", "crossbar_area", "latency", "wafer_price",
+    "defect_density",
 }  # fmt: skip
 _PARTS = ("value", "kind", "source", "where")
 

@@ -1,0 +1,72 @@
+"""``crosstack codesign``: chips, their number and the mapping together, as a Pareto front."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crosstack.cli.chip import Library, library_given
+from crosstack.cli.inputs import check_number, check_outputs
+from crosstack.cli.outputs import Searching, show, write
+
+__all__ = ["codesign"]
+
+
+def codesign(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Workload, chip, choices and prices, as YAML.")
+    ],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="PATH=VALUE",
+            help="Change a field first, e.g. `search.evaluations=1000`. May be repeated.",
+        ),
+    ] = None,
+    library: Library = None,
+    jobs: Annotated[
+        int, typer.Option("--jobs", metavar="N", help="Processes that map; the answer is the same.")
+    ] = 1,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            "--history",
+            metavar="FILE",
+            help="Save every mapping here while it runs; go on from what is there.",
+        ),
+    ] = None,
+    json_out: Annotated[
+        Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
+    ] = None,
+    svg_out: Annotated[
+        Path | None, typer.Option("--svg", metavar="OUT", help="Save a picture of the front.")
+    ] = None,
+) -> None:
+    """Generate chips, map a workload on machines of them, and keep what nothing else beats.
+
+    The front is that of throughput, price and power; every machine on it has a mapping with its
+    proof.
+
+    Example: `crosstack codesign examples/codesign/llama3_decode.yaml --jobs 2 --svg front.svg`
+    """
+    from crosstack.explore.read_codesign import read_codesign
+    from crosstack.report.front_text import front_data, front_line, front_svg, front_tables
+
+    check_number("--jobs", jobs, jobs >= 1, "1 or more")
+    check_outputs(file, {"--history": history, "--json": json_out, "--svg": svg_out})
+    asked = read_codesign(file, set_ or (), library_given(library))
+    with Searching(front_line) as update:
+        found = asked.run(jobs=jobs, history=history, progress=update)
+    texts = []
+    if json_out is not None:
+        texts.append((json_out, json.dumps(front_data(found), indent=1, allow_nan=False) + "\n"))
+    if svg_out is not None:
+        texts.append((svg_out, front_svg(found)))
+    try:
+        show(front_tables(found))
+    finally:  # the reader of the tables may be gone; the result is not lost with him
+        write(*texts)

@@ -1,0 +1,87 @@
+"""Points whose tasks a function makes: studies over what no field of a file says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from crosstack.errors import LimitError, unknown_name
+from crosstack.evaluate.answer import Answer, optimise
+from crosstack.explore.axes import Assignment
+from crosstack.explore.evaluators import Base, Column, Outcome, Terms, known_options
+from crosstack.explore.mapped import ANSWER_UNITS, answer_terms, kept_terms
+from crosstack.io.study_file import Goal
+from crosstack.mapping.mapping import Task
+from crosstack.model.rules import ModelRules
+
+__all__ = ["MadeTasks"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeTasks:
+    """The fastest mapping of every task, with its certificate.
+
+    Parameters
+    ----------
+    name : str
+        Of the evaluator.
+    make : callable
+        Returns the task for values by name. A function of a module: processes import it.
+    values : tuple of str
+        Their names; the paths that axes set.
+    version : str
+        Tells apart two states of ``make``; part of every key.
+    rules : str, ModelRules or None
+        Of all searches.
+    time_limit : float
+        Of one search. [s]
+    other : mapping
+        Units of terms that ``revise`` adds, or gives another unit.
+    revise : callable or None
+        Returns terms from an answer and the values: those of ``other``.
+    """
+
+    name: str
+    make: Callable[[Mapping[str, Any]], Task]
+    values: tuple[str, ...]
+    version: str
+    objectives: tuple[tuple[str, Goal], ...] = (("time", Goal.MINIMUM),)
+    rules: str | ModelRules | None = None
+    time_limit: float = math.inf
+    other: Mapping[str, str] = field(default_factory=dict)
+    revise: Callable[[Answer, Mapping[str, Any]], Terms] | None = None
+
+    def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """Return the options: there are none."""
+        known_options(given, ())
+        return given
+
+    def columns(self, base: Base) -> tuple[Column, ...]:
+        """Return the terms of an answer."""
+        units = {**ANSWER_UNITS, **self.other}
+        return tuple(Column(name=name, unit=unit) for name, unit in units.items())
+
+    def tree(self, base: Base) -> Any:
+        """Return the values, without any, and what tells apart the function."""
+        return {"version": self.version, **dict.fromkeys(self.values)}
+
+    def check(self, base: Base, assignments: Sequence[Assignment]) -> None:
+        """Raise `InputError` for a value that the function does not take."""
+        for path, _ in assignments:
+            if path not in self.values:
+                raise unknown_name("path", "value is", path, self.values)
+
+    def run(self, base: Base, assignments: Sequence[Assignment], keep: Sequence[str]) -> Outcome:
+        """Map one point."""
+        values = dict(assignments)
+        try:
+            answer = optimise(self.make(values), rules=self.rules, time_limit=self.time_limit)
+        except LimitError as error:
+            return Outcome(status="limit", reason=str(error))
+        terms = answer_terms(answer) | kept_terms(answer, keep)
+        if self.revise is not None:
+            terms |= self.revise(answer, values)
+        return Outcome(status=answer.certificate.status.value, terms=terms)

@@ -1,0 +1,200 @@
+"""A file for ``crosstack codesign`` as machines to choose from and a workload to map."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crosstack.chip.generator_rules import generator_rules_named
+from crosstack.errors import InputError, Problem
+from crosstack.explore.budget_space import AreaRange, BudgetSpace
+from crosstack.explore.codesign import CodesignProblem, Front, FrontProgress, search_front
+from crosstack.explore.front_history import FrontHistory
+from crosstack.explore.machines import MachineChoice, UnitPrices
+from crosstack.explore.optimize import MOST_CHOICES, choice_text
+from crosstack.io import deepflow
+from crosstack.io.chip_file import ChipDescription, read_chip
+from crosstack.io.codesign_file import CodesignFile, PricesFile, codesign_file
+from crosstack.io.files import in_file, read_text
+from crosstack.io.native.problems import collecting
+from crosstack.io.technology import TechnologyLibrary
+from crosstack.io.yaml_tree import parse_yaml
+from crosstack.model.rules import rules_named
+from crosstack.technology.wafers import Wafer
+
+__all__ = ["Codesign", "read_codesign"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codesign:
+    """What a file asks for; ``files`` are the texts it stands on."""
+
+    problem: CodesignProblem
+    evaluations: int
+    seed: int
+    files: tuple[str, ...]
+
+    def run(
+        self,
+        *,
+        jobs: int = 1,
+        history: Path | None = None,
+        progress: Callable[[FrontProgress], None] | None = None,
+    ) -> Front:
+        """Search; with ``history``, save there and go on from what is there."""
+        # Files name technologies: what the library says of them is in template and wafer.
+        chips = [[repr(c.space.template), repr(c.wafer)] for c in self.problem.choices]
+        return search_front(
+            self.problem,
+            evaluations=self.evaluations,
+            seed=self.seed,
+            jobs=jobs,
+            key=[*self.files, chips],
+            history=FrontHistory(history),
+            progress=progress,
+        )
+
+
+def read_codesign(
+    path: Path, overrides: Sequence[str] = (), library: TechnologyLibrary | None = None
+) -> Codesign:
+    """Return what a file for ``crosstack codesign`` asks for.
+
+    Raises
+    ------
+    InputError
+        With every problem found.
+    """
+    text = read_text(path)
+    file, workload = codesign_file(text, path, overrides)
+    chip_path = path.parent / file.chip
+    chip_text = read_text(chip_path)
+    other = "" if isinstance(file.workload, dict) else read_text(path.parent / file.workload)
+    try:
+        problems: list[Problem] = []
+        with collecting(problems, ""):
+            rules = rules_named(file.rules)
+        try:
+            chip_rules = generator_rules_named(file.chip_rules)
+        except InputError as error:  # it calls its argument rules
+            problems += [Problem("chip_rules", problem.message) for problem in error.problems]
+        with collecting(problems, ""):
+            area = file.chip_area and AreaRange(low=file.chip_area.low, high=file.chip_area.high)
+        with collecting(problems, "search"):
+            _check_search(file)
+        if deepflow.looks_like(parse_yaml(chip_text)):
+            message = "is DeepFlow's, which names no node; allowed: a chip file of crosstack."
+            problems.append(Problem("chip", f"{file.chip} {message}"))
+        if problems:
+            raise InputError(problems)
+        choices = tuple(
+            MachineChoice(
+                labels=labels,
+                space=BudgetSpace(
+                    template=found.template,
+                    budget=found.budget,
+                    chip_area=area or None,
+                    held=tuple(sorted(_held(file, found))),
+                    spare=("power",),  # a chip that draws less may be the better one
+                ),
+                wafer=_wafer(file.prices, found),
+                chips_per_package=found.chips_per_package,
+                n_packages=found.n_packages,
+                intra_kind=found.intra_kind,
+                inter_kind=found.inter_kind,
+            )
+            for labels, found in _chips(file, chip_text, str(chip_path), library)
+        )
+        for choice in choices:
+            choice.space.space  # noqa: B018, it says so where nothing is free
+    except InputError as error:
+        raise in_file(error, str(path)) from None
+    prices = file.prices
+    limits = {name: value for name, value in file.limits.model_dump().items() if value is not None}
+    problem = CodesignProblem(
+        workload=workload,
+        choices=choices,
+        prices=UnitPrices(
+            package=prices.package,
+            memory=prices.memory,
+            link=prices.link,
+            switch=prices.switch,
+            switch_power=prices.switch_power,
+        ),
+        chip_rules=chip_rules,
+        rules=rules,
+        limits=limits,
+        time_limit=math.inf if file.search.time_limit is None else file.search.time_limit,
+        gap=file.search.gap,
+    )
+    return Codesign(
+        problem=problem,
+        evaluations=file.search.evaluations,
+        seed=file.search.seed,
+        files=(text, chip_text, other, *overrides),
+    )
+
+
+def _check_search(file: CodesignFile) -> None:
+    search = file.search
+    if search.gap >= 1:
+        raise InputError(Problem("gap", f"got {search.gap:g}; allowed: 0 to below 1."))
+    if search.time_limit == 0:
+        raise InputError(Problem("time_limit", "got 0; allowed: seconds above 0."))
+
+
+def _held(file: CodesignFile, found: ChipDescription) -> set[str]:
+    """Return whose shares stay: what is asked, and links that join nothing."""
+    held = set(file.hold)
+    for name, size in (("intra", found.chips_per_package), ("inter", found.n_packages)):
+        if size == 1 and name in found.template.components:
+            held.add(name)
+    return held
+
+
+def _wafer(prices: PricesFile, found: ChipDescription) -> Wafer:
+    given, node = prices.wafer, found.node
+    assert node is not None  # a chip file has one
+    price = node.wafer_price if given.price is None else given.price
+    density = node.defect_density if given.defect_density is None else given.defect_density
+    for name, value in (("price", price), ("defect_density", density)):
+        if value is None:
+            message = f"required: the library has none for {node.name}."
+            raise InputError(Problem(f"prices.wafer.{name}", message))
+    assert price is not None
+    assert density is not None
+    return Wafer(
+        price=price, defect_density=density, model=given.yield_model, clustering=given.clustering
+    )
+
+
+Labels = tuple[tuple[str, str], ...]
+
+
+def _chips(
+    file: CodesignFile, text: str, source: str, library: TechnologyLibrary | None
+) -> list[tuple[Labels, ChipDescription]]:
+    """Return every combination of the choices with the chip file that it makes."""
+    empty = [name for name, values in file.choices.items() if not values]
+    if empty:
+        raise InputError(Problem(f"choices.{empty[0]}", "got an empty list; allowed: values."))
+    count = math.prod(len(values) for values in file.choices.values())
+    if count > MOST_CHOICES:
+        message = f"{count:,} combinations; allowed: up to {MOST_CHOICES:,}."
+        raise InputError(Problem("choices", message))
+    found = []
+    for values in itertools.product(*file.choices.values()):
+        labels = tuple(
+            _label(name, value) for name, value in zip(file.choices, values, strict=True)
+        )
+        changes = [f"{name}={value}" for name, value in labels]
+        found.append((labels, read_chip(text, source, changes, library)))
+    return found
+
+
+def _label(name: str, value: Any) -> tuple[str, str]:
+    return name, choice_text(value)

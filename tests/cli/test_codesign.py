@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import crosstack
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples/codesign/llama3_decode.yaml"
+OPTIMIZE = ROOT / "examples/optimize/lstm_64.yaml"
+QUICK = (
+    "--set", "workload={prefill: {model: llama-68m, tokens: 64, global_batch_size: 8}}",
+    "--set", "choices={node: [N7, N3], packages: [1, 2]}",
+    "--set", "search={evaluations: 20}",
+)  # fmt: skip
+
+
+def test_the_front_is_printed_and_saved(run, tmp_path):
+    out, svg, history = (tmp_path / name for name in ("out.json", "out.svg", "history.json"))
+    arguments = ("codesign", EXAMPLE, *QUICK, "--history", history, "--json", out)
+    outcome = run(*arguments, "--svg", svg)
+    assert (outcome.code, outcome.err) == (0, "")
+    found = json.loads(out.read_text())
+    assert found["candidates"] == 20
+    times = [member["time_s"] for member in found["front"]]
+    assert times == sorted(times)
+    assert {member["status"] for member in found["front"]} == {"optimal"}
+    assert f"{len(times)}" in outcome.out
+    assert "most for the price" in svg.read_text()
+    assert run(*arguments).code == 0
+    assert json.loads(out.read_text()) == found
+
+
+def test_a_member_can_be_mapped_on_its_own(run, tmp_path):
+    out = tmp_path / "out.json"
+    run("codesign", EXAMPLE, *QUICK, "--json", out)
+    member = json.loads(out.read_text())["front"][0]
+    task = tmp_path / "task.yaml"
+    workload = "workload: {prefill: {model: llama-68m, tokens: 64, global_batch_size: 8}}\n"
+    task.write_text(workload + member["system"])
+    answer = crosstack.optimise(crosstack.load(task))
+    assert answer.evaluation.time == pytest.approx(member["time_s"], rel=1e-9)
+
+
+def test_the_workload_may_stand_in_a_file(run):
+    outcome = run(
+        "codesign", EXAMPLE, *QUICK, "--set", "workload=../my_graph.yaml",
+        "--set", "choices={}", "--set", "search={evaluations: 3}",
+    )  # fmt: skip
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "my-graph" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("prices.memroy=3", 'prices.memroy: unknown field. Did you mean "memory"?'),
+        ("prices.memory=3 USD/GHz", "prices.memory"),
+        ("prices.wafer.yield_model=murphi", 'Did you mean "murphy"?'),
+        ("workload={prefil: {}}", 'workload.prefil: unknown field. Did you mean "prefill"?'),
+        ("workload=nowhere.yaml", "nowhere.yaml: no such file"),
+        ("choices={node: [N8]}", "N8"),
+        ("choices={node: []}", "choices.node: got an empty list"),
+        ("chip_area={from: 5 mm^2, to: 4 mm^2}", "chip_area: got"),
+        ("chip_rules=deepflo", "chip_rules: no rules are called"),
+        ("rules=dfm", "rules: no rules are called"),
+        ("hold=[L9]", "no component 'L9'"),
+        ("limits.price=-3", "limits.price"),
+        ("search.gap=2", "search.gap"),
+        ("search.evaluations=0", "search.evaluations"),
+        ("chip=nowhere.yaml", "no such file"),
+    ],
+)
+def test_bad_input_is_said_on_one_line(run, change, said):
+    outcome = run("codesign", EXAMPLE, *QUICK, "--set", change)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_deepflow_hardware_is_refused(run, tmp_path):
+    data = ROOT.parent / "shared/data/deepflow/configs/2021/configs/v100.yaml"
+    if not data.exists():
+        pytest.skip("../shared/data is not here")
+    outcome = run("codesign", EXAMPLE, *QUICK, "--set", f"chip={data}")
+    assert outcome.code == 2
+    assert "names no node" in outcome.err
+
+
+@pytest.mark.parametrize("change", ["limits.price=10 USD", "limits.power=1 W"])
+def test_what_no_machine_can_be_is_infeasible(run, change):
+    outcome = run("codesign", EXAMPLE, *QUICK, "--set", change)
+    assert outcome.code == 3
+    assert "above its limit" in outcome.err
+
+
+def test_no_jobs_are_refused(run):
+    outcome = run("codesign", EXAMPLE, "--jobs", "0")
+    assert (outcome.code, outcome.err.startswith("crosstack: --jobs: ")) == (2, True)
+
+
+@pytest.mark.slow
+def test_an_interrupted_search_stops_and_goes_on(run, tmp_path):
+    """Ctrl-C reaches every process of a terminal; what was mapped is kept."""
+    history, out, whole = (tmp_path / name for name in ("history.json", "out.json", "whole.json"))
+    command = [sys.executable, "-m", "crosstack", "codesign", str(EXAMPLE), "--jobs", "2"]
+    command += ["--set", "search.evaluations=150", "--history", str(history)]
+    started = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while not history.exists() and started.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(started.pid, signal.SIGINT)
+    _, err = started.communicate(timeout=30)
+    assert started.returncode != 0
+    assert err == "crosstack: interrupted\n"
+    arguments = ("codesign", EXAMPLE, "--set", "search.evaluations=150")
+    outcome = run(*arguments, "--history", history, "--json", out)
+    assert "from the history" in outcome.out
+    run(*arguments, "--json", whole)
+    assert json.loads(out.read_text()) == json.loads(whole.read_text())
+
+
+NODE = """
+nodes:
+  N3:
+    title: a node of my own
+    previous: {value: N5, kind: assumed, source: me}
+    density: {value: 1.5, kind: assumed, source: me}
+    sram_cell: {value: 0.02 um^2, kind: assumed, source: me}
+"""
+
+
+def test_a_node_without_a_price_asks_for_one(run, tmp_path):
+    library = tmp_path / "library.yaml"
+    library.write_text(NODE)
+    arguments = ("codesign", EXAMPLE, *QUICK, "--library", library)
+    outcome = run(*arguments)
+    assert outcome.code == 2
+    assert "prices.wafer.price: required: the library has none for N3." in outcome.err
+    given = "prices.wafer={price: 5000 USD, defect_density: 0.1 /cm^2}"
+    assert run(*arguments, "--set", given).code == 0
+
+
+@pytest.mark.parametrize(("command", "file"), [("codesign", EXAMPLE), ("optimize", OPTIMIZE)])
+def test_a_history_belongs_to_its_library(run, tmp_path, command, file):
+    library, history = tmp_path / "library.yaml", tmp_path / "history.json"
+    library.write_text(NODE)
+    quick = QUICK if command == "codesign" else (
+        "--set", "chips=4", "--set", "batch=128", "--set", "choices={node: [N3]}",
+        "--set", "strategies=[RC-1-1-d4-p1]", "--set", "search.evaluations=3",
+    )  # fmt: skip
+    prices = ("--set", "prices.wafer={price: 5000 USD, defect_density: 0.1 /cm^2}")
+    arguments = (command, file, *quick, *(prices if command == "codesign" else ()))
+    assert run(*arguments, "--history", history).code == 0
+    outcome = run(*arguments, "--history", history, "--library", library)
+    assert outcome.code == 2
+    assert "another search" in outcome.err

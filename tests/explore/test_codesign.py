@@ -1,0 +1,183 @@
+"""Claims about the front of throughput, price and power of machines of generated chips."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import crosstack
+from crosstack.errors import InfeasibleError, InputError
+from crosstack.explore.codesign import least_time, search_front
+from crosstack.explore.front_history import FrontHistory
+from crosstack.explore.machines import machines_at, never_slower
+from crosstack.explore.pareto import pareto_rows
+from crosstack.explore.read_codesign import read_codesign
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/codesign/llama3_decode.yaml"
+SMALL = (
+    "workload={prefill: {model: llama-68m, tokens: 64, global_batch_size: 8}}",
+    "choices={node: [N7, N3], packages: [1, 2]}",
+    "search={evaluations: 40}",
+)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return read_codesign(EXAMPLE, SMALL).problem
+
+
+@pytest.fixture(scope="module")
+def found(problem):
+    return search_front(problem, evaluations=40)
+
+
+def drawn(problem, count=6):
+    """Return some machines of every choice."""
+    random = np.random.default_rng(3)
+    made = []
+    for choice in problem.choices:
+        points = choice.space.space.draw(random, count)
+        made += machines_at(choice, points, problem.prices, problem.chip_rules)
+    return [machine for machine in made if not isinstance(machine, str)]
+
+
+def scores(candidates):
+    return np.array([(c.mapped.time, c.machine.price, c.machine.power) for c in candidates])
+
+
+def test_no_mapped_machine_beats_one_on_the_front(found):
+    assert len(found.front) > 1
+    every = scores(found.mapped)
+    for own in scores(found.front):
+        assert not ((every <= own).all(axis=1) & (every < own).any(axis=1)).any()
+
+
+def test_the_front_is_what_mapping_every_candidate_finds(problem, found):
+    """What was not mapped is mapped here, and is beaten as it was said to be."""
+    skipped = [c for c in found.candidates if c.reason == "cannot be on the front"]
+    assert len(skipped) == found.skipped > 0
+    front = scores(found.front)
+    for c in skipped:
+        answer = crosstack.optimise(problem.workload, c.machine.system)
+        own = np.array([answer.evaluation.time, c.machine.price, c.machine.power])
+        assert (front <= own * (1 + 1e-9)).all(axis=1).any()
+
+
+def test_a_member_is_mapped_again_to_the_same_time(problem, found):
+    for c in found.front[:3]:
+        answer = crosstack.optimise(problem.workload, c.machine.system)
+        assert answer.evaluation.time == pytest.approx(c.mapped.time, rel=1e-12)
+        assert answer.certificate.status == c.mapped.status == "optimal"
+        assert answer.evaluation.price.total == pytest.approx(c.machine.price, rel=1e-12)
+        assert answer.evaluation.power.total == pytest.approx(c.machine.power, rel=1e-12)
+
+
+def test_no_mapping_beats_the_least_time(problem, found):
+    for c in found.mapped:
+        assert c.mapped.time >= least_time(problem.workload, c.machine.system) * (1 - 1e-12)
+
+
+def test_a_machine_with_no_less_of_anything_is_never_slower(problem):
+    systems = [machine.system for machine in drawn(problem)]
+    times = [crosstack.optimise(problem.workload, s).evaluation.time for s in systems]
+    better = 0
+    for i, system in enumerate(systems):
+        for j in np.flatnonzero(never_slower(system, systems)):
+            better += int(i != j)
+            assert times[j] <= times[i] * (1 + 1e-12)
+    faster = replace(systems[0], chip=replace(systems[0].chip, frequency=2e12))
+    assert never_slower(systems[0], [faster]).all()
+    assert not never_slower(faster, [systems[0]]).any()
+
+
+def test_a_price_is_dies_packages_memory_and_links(problem):
+    prices = problem.prices
+    for choice in problem.choices:
+        (machine,) = machines_at(choice, choice.space.start[None], prices, problem.chip_rules)
+        n = machine.system.n_chips
+        assert machine.die_price == pytest.approx(choice.wafer.die_price(machine.chip_area))
+        parts = n * (
+            machine.die_price + prices.package + prices.memory * machine.system.memory.capacity
+        )
+        if n == 1:
+            assert machine.price == pytest.approx(parts, rel=1e-12)
+        else:
+            assert machine.price > parts
+
+
+def test_the_same_seed_finds_the_same_with_any_number_of_jobs(problem, found):
+    again = search_front(problem, evaluations=40, jobs=2)
+    assert [c.point for c in again.candidates] == [c.point for c in found.candidates]
+    assert [c.mapped for c in again.candidates] == [c.mapped for c in found.candidates]
+    other = search_front(problem, evaluations=40, seed=1)
+    assert [c.point for c in other.candidates] != [c.point for c in found.candidates]
+
+
+def test_a_search_goes_on_from_its_history(problem, found, tmp_path):
+    path = tmp_path / "history.json"
+    whole = search_front(problem, evaluations=40, history=FrontHistory(path))
+    data = json.loads(path.read_text())
+    assert len(data["answers"]) == len([c for c in whole.candidates if c.mapped or c.machine]) - (
+        whole.skipped
+    )
+    half = dict(list(data["answers"].items())[:10])
+    path.write_text(json.dumps(data | {"answers": half}))
+    again = search_front(problem, evaluations=40, history=FrontHistory(path))
+    assert again.reused == 10
+    assert [c.mapped for c in again.candidates] == [c.mapped for c in found.candidates]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: [],
+        lambda data: data | {"version": 2},
+        lambda data: data | {"key": "another"},
+        lambda data: data | {"answers": {"0": {"point": [1.0], "reason": "x"}}},
+        lambda data: data | {"answers": {"0": data["answers"]["0"] | {"time": "fast"}}},
+        lambda data: data | {"answers": {"0": data["answers"]["0"] | {"tensor": None}}},
+    ],
+)
+def test_a_history_that_is_not_its_own_is_refused(problem, tmp_path, change):
+    path = tmp_path / "history.json"
+    search_front(problem, evaluations=8, history=FrontHistory(path))
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    with pytest.raises(InputError):
+        search_front(problem, evaluations=8, history=FrontHistory(path))
+
+
+def test_limits_hold_on_the_front(problem, found):
+    cheap = min(c.machine.price for c in found.front)
+    limits = {"price": 1.2 * cheap, "power": 400.0}
+    bound = search_front(replace(problem, limits=limits), evaluations=40)
+    assert all(c.machine.price <= 1.2 * cheap for c in bound.front)
+    assert all(c.machine.power <= 400 for c in bound.front)
+    with pytest.raises(InfeasibleError, match="price above its limit"):
+        search_front(replace(problem, limits={"price": 1.0}), evaluations=8)
+
+
+def test_a_wafer_without_defects_gives_cheaper_dies(problem):
+    other = read_codesign(EXAMPLE, (*SMALL, "prices.wafer={defect_density: 0}")).problem
+    for one, two in zip(problem.choices, other.choices, strict=True):
+        assert two.wafer.die_price(400e-6) < one.wafer.die_price(400e-6)
+
+
+def test_rows_of_a_front():
+    points = np.array([[1.0, 3.0], [2.0, 2.0], [2.0, 2.0], [3.0, 2.5], [4.0, 1.0]])
+    assert pareto_rows(points).tolist() == [0, 1, 2, 4]
+
+
+@pytest.mark.slow
+def test_the_example_has_a_front_that_is_proved():
+    found = read_codesign(EXAMPLE).run(jobs=2)
+    assert len(found.front) > 40
+    assert {c.mapped.status for c in found.mapped} == {"optimal"}
+    assert found.skipped > 30
+    nodes = {dict(found.problem.choices[c.choice].labels)["node"] for c in found.front}
+    assert nodes == {"N7", "N5", "N3"}
+    assert found.front[0].machine.system.n_chips >= 8
+    assert min(c.machine.price for c in found.front) < 2000
