@@ -20,6 +20,14 @@ def test_without_a_name_the_studies_are_listed(run):
     assert all(name in found.out for name in NAMES)
 
 
+def test_a_study_that_comes_with_crosstack_is_shown_by_its_name(run):
+    found = run("study", "show", "dfmodel-dse")
+    assert found.code == 0
+    assert "points 320" in " ".join(found.out.split())
+    assert "2d_torus, 3d_torus, dragonfly, dgx_1, dgx_2" in found.out
+    assert "no such file" in run("study", "show", "dfmodel-des").problems[0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

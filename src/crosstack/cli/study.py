@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from crosstack.charts import HeatMap, LineChart
+    from crosstack.explore.study import Study
     from crosstack.explore.views import Asked
 
 __all__ = ["study_app"]
@@ -173,6 +174,8 @@ def show_(
 ) -> None:
     """Show what a study asks, or how many points came out how and which are the best.
 
+    A study that comes with crosstack goes by its name (`crosstack study run` lists them).
+
     Examples: `crosstack study show study.yaml` and `crosstack study show study.store`
     """
     from crosstack.report.study_text import results_tables, study_tables
@@ -189,10 +192,18 @@ def show_(
     from crosstack.explore.run import check_study
     from crosstack.explore.study import read_study
 
-    chosen = read_study(file)
+    chosen = read_study(file) if file.exists() else _built_in(file) or read_study(file)
     with in_file(file):
         check_study(chosen)
         show(study_tables(chosen, expand(chosen)))
+
+
+def _built_in(name: Path) -> Study | None:
+    """Return the study of that name that comes with crosstack, if there is one."""
+    from crosstack.validation.studies import STUDIES
+
+    found = STUDIES.get(str(name))
+    return None if found is None else found.make()
 
 
 @study_app.command("plot")

@@ -178,7 +178,9 @@ def map_machine(
     task = Task(workload=workload, system=system, constraints=constraints)
     try:
         answer = optimise(task, rules=rules, time_limit=time_limit, gap=gap)
-    except (InfeasibleError, LimitError) as error:
+    except InfeasibleError as error:
+        return f"{error.resource} of {error.where}"
+    except LimitError as error:
         return str(error)
     shares: dict[str, float] = {}
     for partition in answer.evaluation.partitions:
