@@ -12,6 +12,7 @@ import pytest
 import crosstack
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.explore.codesign import least_time, search_front
+from crosstack.explore.explain import resources_of
 from crosstack.explore.front_history import FrontHistory
 from crosstack.explore.machines import machines_at, never_slower
 from crosstack.explore.pareto import pareto_rows
@@ -82,16 +83,29 @@ def test_no_mapping_beats_the_least_time(problem, found):
 
 
 def test_a_machine_with_no_less_of_anything_is_never_slower(problem):
-    systems = [machine.system for machine in drawn(problem)]
-    times = [crosstack.optimise(problem.workload, s).evaluation.time for s in systems]
-    better = 0
-    for i, system in enumerate(systems):
-        for j in np.flatnonzero(never_slower(system, systems)):
-            better += int(i != j)
-            assert times[j] <= times[i] * (1 + 1e-12)
-    faster = replace(systems[0], chip=replace(systems[0].chip, frequency=2e12))
-    assert never_slower(systems[0], [faster]).all()
-    assert not never_slower(faster, [systems[0]]).any()
+    for system in [machine.system for machine in drawn(problem, 1)]:
+        time = crosstack.optimise(problem.workload, system).evaluation.time
+        chip = replace(system.chip, n_cores=system.chip.n_cores + 3)
+        better = [replace(system, chip=chip)]
+        better += [
+            resource.scaled(system, resource.value * (0.7 if resource.cost else 1.3))
+            for resource in resources_of(system)
+        ]
+        assert never_slower(system, better).all()
+        for other in better:
+            answer = crosstack.optimise(problem.workload, other)
+            assert answer.evaluation.time <= time * (1 + 1e-12)
+
+
+def test_a_machine_with_less_of_something_bounds_nothing(problem):
+    system = drawn(problem, 2)[-1].system
+    worse = [
+        resource.scaled(system, resource.value * (1.3 if resource.cost else 0.7))
+        for resource in resources_of(system)
+        if "USD" not in resource.unit and resource.value > 0
+    ]
+    assert len(worse) >= 5
+    assert not never_slower(system, worse).any()
 
 
 def test_a_price_is_dies_packages_memory_and_links(problem):

@@ -61,6 +61,9 @@ options: {{}}                     # of the evaluator, such as time_limit: 60 (se
 
 axes:
 {axes}
+# other axes: {{presets: {{slow: {{PATH: VALUE, PATH: VALUE}}, fast: ...}}}}, fields by name;
+#             {{zip: {{PATH: [1, 2], PATH: [3, 4]}}}}, fields that change together
+
 objectives: {objectives}
 # constraints: {{price: {{max: 20000000}}}}
 # sample: {{method: sobol, count: 256}}     # draw the ranges together instead of all combinations
