@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 
@@ -93,18 +94,21 @@ def test_explore_refuses_what_it_cannot_serve(store, tmp_path, run):
         assert problem in found.problems[0]
 
 
-def test_explore_says_where_and_ends_at_an_interrupt(store):
-    import signal
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_explore_says_where_and_ends_at_an_interrupt(store, ending):
     import urllib.request
 
     command = [sys.executable, "-m", "crosstack", "explore", str(store), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        address = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())[0]
-        with urllib.request.urlopen(address, timeout=20) as answer:
-            assert answer.status == 200
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
-        assert "stopped" in process.stdout.read()
+        try:
+            address = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())[0]
+            with urllib.request.urlopen(address, timeout=20) as answer:
+                assert answer.status == 200
+            process.send_signal(ending)
+            assert process.wait(20) == 0
+            assert "stopped" in process.stdout.read()
+        finally:
+            process.kill()
 
 
 def test_study_plot_draws_fronts_and_pictures_for_papers(small, tmp_path, run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -93,6 +94,9 @@ def explore(
     from crosstack.report.pages.server import StudyServer
 
     with options_named({"port": "--port"}), StudyServer(store, port) as server:
+        # A shell starts what it runs in the background with interrupts ignored.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler)
         typer.echo(f"{printable(str(store))}: {server.address} (Ctrl-C ends it)")
         try:
             server.serve_forever(poll_interval=0.2)
