@@ -27,7 +27,7 @@ PICTURES = "images/figure_{}.svg"
 def figure(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="Which figure; `all` of them; a list if left out."),
+        typer.Argument(metavar="NAME", help="Which figure; `all` of them; a list if left out."),
     ] = None,
     output: Annotated[
         Path | None,

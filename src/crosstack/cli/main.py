@@ -256,7 +256,7 @@ def show_(
     ],
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="With `technology`: which one; all if left out."),
+        typer.Argument(metavar="NAME", help="With `technology`: which one; all if left out."),
     ] = None,
     set_: Set = None,
     svg_out: SvgOut = None,

@@ -60,10 +60,15 @@ def _sentence(effect: Effect, step: str) -> str:
     said = []
     if effect.resource.value == 0:
         added = format_quantity(effect.more, effect.resource.unit)
-        return f"{effect.resource.name.capitalize()}: {added} {_changed(more)}."
+        return f"{_heading(effect.resource.name)}: {added} {_changed(more)}."
     for change, how in ((more, "more"), (less, "less")):
         said.append(f"{step} {how} {_changed(change)}")
-    return f"{effect.resource.name.capitalize()}: {', '.join(said)}."
+    return f"{_heading(effect.resource.name)}: {', '.join(said)}."
+
+
+def _heading(name: str) -> str:
+    """Return a name as it begins a sentence; SRAM stays as it is."""
+    return name[:1].upper() + name[1:]
 
 
 def _changed(change: float | None) -> str:
