@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from test_arrays import CHIP
@@ -191,3 +192,21 @@ def test_an_evaluator_of_your_own_is_taken(write):
     study = write("own.yaml", "base: none\nevaluate: slow\naxes:\n  n: {path: x, values: [6, 8]}\n")
     table = sweep(study, evaluator=SlowPoints(), jobs=1, table="arrow")
     assert table["square"].to_pylist() == [12.0, 64 / 3.0]
+
+
+def test_the_busiest_stage_of_a_prediction_works_and_waits(tmp_path):
+    example = Path(__file__).resolve().parents[2] / "examples/chips/n5_hbm3.yaml"
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        f"base: {example}\nevaluate: predict\n"
+        "options: {model: gpt-22b, parallel: RC-1-4-d1-p4, batch: 4}\n"
+        "axes:\n  packages: [16]\n  options.microbatches: [1, 2, 4]\nobjectives: {time: min}\n"
+    )
+    table = sweep(study, jobs=1, table="arrow").to_pydict()
+    for time, busy, idle in zip(table["time"], table["busy_time"], table["idle_time"], strict=True):
+        assert time == pytest.approx(busy + idle)
+    shares = [i / t for i, t in zip(table["idle_time"], table["time"], strict=True)]
+    # huang2019gpipe: bubbles of (p - 1) / (m + p - 1), here of nearly equal stages.
+    by_parts = dict(zip(table["options.microbatches"], shares, strict=True))
+    for parts in (1, 2, 4):
+        assert by_parts[parts] == pytest.approx(3 / (parts + 3), abs=0.06)

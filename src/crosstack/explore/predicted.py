@@ -41,6 +41,8 @@ __all__ = ["Predicted"]
 TERMS = {
     "time": "s",
     "throughput": "1/s",
+    "busy_time": "s",
+    "idle_time": "s",
     "n_chips": "1",
     "memory_used": "B",
     "peak_throughput": "FLOP/s",
@@ -157,8 +159,12 @@ def _terms(found: Prediction, chip: ChipHierarchy, power: float) -> Terms:
     batch = getattr(found.workload, "batch", None)
     chips = found.strategy.n_chips
     memory = chip.main_memory
+    busy = max((time for _, time in found.busy), default=None)
     return {
         "time": found.time,
+        # Of the busiest stage: the rest is bubbles, and sums that nothing hides.
+        "busy_time": busy,
+        "idle_time": None if busy is None else max(0.0, found.time - busy),
         "throughput": None if batch is None else batch / found.time,
         "n_chips": float(chips),
         "memory_used": None if found.footprint is None else found.footprint.total,

@@ -103,7 +103,8 @@ def results_tables(table: pyarrow.Table, asked: Asked, top: int) -> Group:
             parts += [head, _rows(table, asked, rows, [objective[0]])]
     if len(asked.objectives) > 1:
         front = pareto(table, asked.objectives, good)
-        title = f"Pareto front: {len(front):,} points, no other better in every objective"
+        count = f"{len(front):,} point{'' if len(front) == 1 else 's'}"
+        title = f"Pareto front: {count}, no other better in every objective"
         names = [name for name, _ in asked.objectives]
         parts += [Text(title, style="bold"), _rows(table, asked, front[:top], names)]
     return Group(*parts)

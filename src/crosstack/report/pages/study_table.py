@@ -43,6 +43,7 @@ _BREAKDOWNS = (
         "Where the time goes, one layer of one sequence",
         ("compute_time", "memory_time", "network_time"),
     ),
+    ("A step of the busiest stage", ("busy_time", "idle_time")),
     ("Degrees of parallelism", ("tensor", "pipeline", "data")),
     ("Memory of a chip", ("memory_used", "memory_capacity")),
     ("Memory of a chip", ("memory_used", "memory.capacity")),
