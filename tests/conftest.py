@@ -7,6 +7,7 @@ them too.
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,11 @@ from crosstack.workload.graph import (
 SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
 Edge = tuple[int, int]
+
+# A shell starts what runs in the background with interrupts ignored, and children inherit that;
+# tests interrupt their own.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run; `--hypothesis-profile explore` draws new ones. A busy machine
 # fails no test.

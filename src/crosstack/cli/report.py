@@ -94,9 +94,7 @@ def explore(
     from crosstack.report.pages.server import StudyServer
 
     with options_named({"port": "--port"}), StudyServer(store, port) as server:
-        # A shell starts what it runs in the background with interrupts ignored.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
         typer.echo(f"{printable(str(store))}: {server.address} (Ctrl-C ends it)")
         try:
             server.serve_forever(poll_interval=0.2)
