@@ -163,7 +163,7 @@ def test_a_result_with_random_changes_is_never_a_bug(run, small_text, small_resu
 @given(text=st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 @example(text=b"\xef\xbb\xbf")
 @example(text=b"workload: \xf0\x9f\x98\x80\nsystem: {")
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_random_bytes_are_never_a_bug(run, text):
     for suffix in (".yaml", ".txt"):
         with tempfile.TemporaryDirectory() as folder:
@@ -177,7 +177,7 @@ LETTERS = st.sampled_from(["{", "}", ":", '"', "-1", "nan", "7", "x", "\n", "FWD
 
 
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_dfmodel_text_with_random_changes_is_never_a_bug(run, dfmodel_text, data):
     tokens = dfmodel_text.split(" ")
     for _ in range(data.draw(st.integers(1, 3))):

@@ -43,6 +43,7 @@ def test_the_validation_page_has_a_table_of_every_suite(suite):
     assert f"\n## {suite}\n" in (DOCS / "validation.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_table_of_corrections_is_what_the_command_writes():
     page = (DOCS / "rules.md").read_text()
     table = corrections_markdown(corrections(readme_task()))
