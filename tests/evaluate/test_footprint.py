@@ -139,6 +139,6 @@ def test_what_does_not_fit_says_which_ways_to_run_it_keep_less():
         "the same": found,
     }
     with pytest.raises(InfeasibleError) as caught:
-        check_capacity(found, 80e9, StepRules(), "GPT-3 on one chip", instead)
+        check_capacity(found, 80e9, StepRules(), "GPT-3 on one chip", lambda: instead)
     assert caught.value.levers[0].startswith("less, ")
     assert len(caught.value.levers) == 4

@@ -156,19 +156,13 @@ def predict(
     from crosstack.evaluate.prediction_rules import prediction_rules_named
     from crosstack.report.kernel_text import kernel_data, kernel_tables
     from crosstack.report.prediction_text import prediction_data, prediction_tables
+    from crosstack.workload.named_steps import CHANGES
     from crosstack.workload.product import Product
 
     check_outputs(file, {"--json": json_out})
     hardware = _machine(file, library, set_ or [])
-    changes = {
-        "batch": batch,
-        "sequence": sequence,
-        "microbatches": microbatches,
-        "exchange": exchange,
-        "recompute": recompute,
-        "schedule": schedule,
-        "interleave": interleave,
-    }
+    changed = batch, sequence, microbatches, exchange, recompute, schedule, interleave
+    changes = dict(zip(CHANGES, changed, strict=True))
     workload = _workload(file, hardware, gemm, model, changes)
     grid = package, packages, torus
     found, chip = _predicted(file, hardware, workload, parallel, grid, rules)
@@ -230,20 +224,14 @@ def trace(
     """
     from crosstack.report.prediction_text import prediction_data, prediction_tables
     from crosstack.report.timeline_figure import gantt_svg, trace_json
+    from crosstack.workload.named_steps import CHANGES
 
     check_outputs(file, {"--output": output, "--svg": svg_out})
     if output is None and svg_out is None:
         raise InputError(Problem("--output", "nothing to save; give --output OUT or --svg OUT."))
     hardware = _machine(file, library, set_ or [])
-    changes = {
-        "batch": batch,
-        "sequence": sequence,
-        "microbatches": microbatches,
-        "exchange": exchange,
-        "recompute": recompute,
-        "schedule": schedule,
-        "interleave": interleave,
-    }
+    changed = batch, sequence, microbatches, exchange, recompute, schedule, interleave
+    changes = dict(zip(CHANGES, changed, strict=True))
     workload = _workload(file, hardware, gemm, model, changes)
     grid = package, packages, torus
     found, chip = _predicted(file, hardware, workload, parallel, grid, rules)

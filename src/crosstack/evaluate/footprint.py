@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from crosstack.errors import InfeasibleError
@@ -41,7 +41,7 @@ def check_capacity(
     capacity: float,
     rules: StepRules,
     where: str,
-    instead: Mapping[str, Footprint] | None = None,
+    instead: Callable[[], Mapping[str, Footprint]] = dict,
 ) -> None:
     """Refuse a step that does not fit; ``instead`` names other ways to run it.
 
@@ -55,7 +55,7 @@ def check_capacity(
     ratio = footprint.total / capacity
     ways = tuple(
         f"{name}, {format_quantity(other.total, 'B')} a chip"
-        for name, other in (instead or {}).items()
+        for name, other in instead().items()
         if other.total < footprint.total
     )
     raise InfeasibleError(

@@ -78,42 +78,55 @@ def predict(
     )
     if isinstance(workload, Product):
         return _product(workload, chips)
-    where = f"one chip of {workload.name} under {strategy}"
-    capacity = cluster.chip.main_memory.capacity
+    memory = cluster.chip.main_memory.capacity
     if isinstance(workload, LstmModel):
-        footprint = lstm_footprint(workload, strategy, times.word, chosen)
-        check_capacity(footprint, capacity, chosen, where)
-        step = lstm_step(workload, chips, chosen)
-        names = [name.replace("_", " ") for name in step.parts.__dataclass_fields__]
-        values = [getattr(step.parts, name) for name in step.parts.__dataclass_fields__]
-        return Prediction(
-            workload=workload,
-            strategy=strategy,
-            time=step.time,
-            parts=tuple(zip(names, values, strict=True)),
-            footprint=footprint,
-            busy=_busy(step.forward, step.backward),
-            timelines=lambda: (step.forward, step.backward),
+        return _lstm(workload, chips, chosen, memory)
+    return _transformer(workload, chips, chosen, memory)
+
+
+def _where(model: LstmModel | TransformerTraining, chips: Distributed) -> str:
+    return f"one chip of {model.name} under {chips.strategy}"
+
+
+def _lstm(model: LstmModel, chips: Distributed, rules: StepRules, memory: float) -> Prediction:
+    footprint = lstm_footprint(model, chips.strategy, chips.times.word, rules)
+    check_capacity(footprint, memory, rules, _where(model, chips))
+    step = lstm_step(model, chips, rules)
+    names = [name.replace("_", " ") for name in step.parts.__dataclass_fields__]
+    values = [getattr(step.parts, name) for name in step.parts.__dataclass_fields__]
+    return Prediction(
+        workload=model,
+        strategy=chips.strategy,
+        time=step.time,
+        parts=tuple(zip(names, values, strict=True)),
+        footprint=footprint,
+        busy=_busy(step.forward, step.backward),
+        timelines=lambda: (step.forward, step.backward),
+    )
+
+
+def _transformer(
+    model: TransformerTraining, chips: Distributed, rules: StepRules, memory: float
+) -> Prediction:
+    _check_release(model, rules)
+
+    def footprint_of(other: TransformerTraining) -> Footprint:
+        return transformer_footprint(other, chips.strategy, chips.times.word, rules)
+
+    def instead() -> dict[str, Footprint]:
+        ways = (
+            replace(model, recompute=Recompute.ATTENTION),
+            replace(model, recompute=Recompute.FULL),
+            replace(model, schedule=Schedule.ONE_F_ONE_B),
         )
-    _check_release(workload, chosen)
-    footprint = transformer_footprint(workload, strategy, times.word, chosen)
-    instead = {
-        f"{field} {choice}": transformer_footprint(
-            replace(workload, **{field: choice}),  # type: ignore[arg-type]
-            strategy,
-            times.word,
-            chosen,
-        )
-        for field, choice in (
-            ("recompute", Recompute.ATTENTION),
-            ("recompute", Recompute.FULL),
-            ("schedule", Schedule.ONE_F_ONE_B),
-        )
-    }
-    check_capacity(footprint, capacity, chosen, where, instead)
-    if chosen.estimates_transformers:
-        return _estimate(workload, chips, footprint)
-    trained = transformer_step(workload, chips, chosen)
+        names = ("recompute attention", "recompute full", "schedule 1f1b")
+        return {name: footprint_of(way) for name, way in zip(names, ways, strict=True)}
+
+    footprint = footprint_of(model)
+    check_capacity(footprint, memory, rules, _where(model, chips), instead)
+    if rules.estimates_transformers:
+        return _estimate(model, chips, footprint)
+    trained = transformer_step(model, chips, rules)
     totals: dict[str, float] = {}
     for stage in trained.stages:
         for operation in stage.operations:
@@ -124,9 +137,10 @@ def predict(
             ):
                 name = f"{operation.name} {tag}"
                 totals[name] = totals.get(name, 0.0) + value
+    stages = chips.strategy.lp
     return Prediction(
-        workload=workload,
-        strategy=strategy,
+        workload=model,
+        strategy=chips.strategy,
         time=trained.time,
         parts=tuple((name, value) for name, value in totals.items() if value),
         footprint=footprint,
@@ -134,12 +148,12 @@ def predict(
             (
                 f"stage {i}",
                 trained.microbatches
-                * sum(stage.forward + stage.backward for stage in trained.stages[i :: strategy.lp]),
+                * sum(stage.forward + stage.backward for stage in trained.stages[i::stages]),
             )
-            for i in range(strategy.lp)
+            for i in range(stages)
         ),
         timelines=lambda: (trained.timeline(),),
-        run_time=trained.time * workload.steps if workload.tokens else None,
+        run_time=trained.time * model.steps if model.tokens else None,
     )
 
 

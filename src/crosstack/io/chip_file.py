@@ -19,8 +19,8 @@ from crosstack.chip.hierarchy import Dataflow, Scope
 from crosstack.chip.template import ChipTemplate, ComputePart, DramPart, LinkPart, SramPart
 from crosstack.errors import InputError, Problem
 from crosstack.io.files import in_file
-from crosstack.io.native.overrides import override_freely
-from crosstack.io.native.problems import collecting, unknown_field, validate
+from crosstack.io.native.fields import read_fields
+from crosstack.io.native.problems import collecting, unknown_field
 from crosstack.io.native.schema import (
     Bandwidth,
     Bytes,
@@ -34,10 +34,8 @@ from crosstack.io.native.schema import (
     Watts,
     one_of,
     quantity,
-    shown,
 )
 from crosstack.io.technology import TechnologyLibrary, shipped
-from crosstack.io.yaml_tree import parse_yaml
 from crosstack.system.system import DimensionKind
 from crosstack.technology.scaling import LogicNode, Scaling, scaled_sram, scaled_unit, steps_between
 
@@ -179,14 +177,7 @@ def read_chip(
         With every problem found: ``FILE: path: what is wrong``.
     """
     try:
-        tree = parse_yaml(text)
-        if not isinstance(tree, dict):
-            allowed = f"a mapping of {', '.join(ChipFile.model_fields)}"
-            raise InputError(Problem("", f"got {shown(tree)}; allowed: {allowed}."))
-        problems: list[Problem] = []
-        file = validate(ChipFile, override_freely(tree, overrides), "", problems)
-        if file is None:
-            raise InputError(problems)
+        file = read_fields(ChipFile, text, overrides)
         return _describe(file, library or shipped(), PurePath(source).stem)
     except InputError as error:
         raise in_file(error, source) from None

@@ -14,7 +14,7 @@ from pydantic import Field
 from crosstack.errors import InputError, Problem
 from crosstack.io.files import in_file
 from crosstack.io.load import load
-from crosstack.io.native.overrides import override_freely
+from crosstack.io.native.fields import read_fields
 from crosstack.io.native.problems import validate
 from crosstack.io.native.read_workload import read_workload
 from crosstack.io.native.schema import (
@@ -30,10 +30,8 @@ from crosstack.io.native.schema import (
     WorkloadFile,
     one_of,
     quantity,
-    shown,
 )
 from crosstack.io.optimize_file import AreaFile
-from crosstack.io.yaml_tree import parse_yaml
 from crosstack.technology.wafers import YieldModel
 from crosstack.workload.graph import Workload
 
@@ -104,20 +102,13 @@ def codesign_file(
         With every problem found: ``FILE: path: what is wrong``.
     """
     try:
-        tree = parse_yaml(text)
-        if not isinstance(tree, dict):
-            allowed = f"a mapping of {', '.join(CodesignFile.model_fields)}"
-            raise InputError(Problem("", f"got {shown(tree)}; allowed: {allowed}."))
+        file = read_fields(CodesignFile, text, overrides)
+        if not isinstance(file.workload, dict):
+            return file, load(path.parent / file.workload).workload
         problems: list[Problem] = []
-        file = validate(CodesignFile, override_freely(tree, overrides), "", problems)
-        workload = None
-        if file is not None and not isinstance(file.workload, dict):
-            workload = load(path.parent / file.workload).workload
-        elif file is not None:
-            section = validate(WorkloadFile, file.workload, "workload", problems)
-            if section is not None:
-                workload = read_workload(section, file.name, problems)
-        if problems or file is None or workload is None:
+        section = validate(WorkloadFile, file.workload, "workload", problems)
+        workload = None if section is None else read_workload(section, file.name, problems)
+        if problems or workload is None:
             raise InputError(problems)
         return file, workload
     except InputError as error:

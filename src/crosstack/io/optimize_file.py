@@ -10,12 +10,10 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from crosstack.errors import InputError, Problem
+from crosstack.errors import InputError
 from crosstack.io.files import in_file
-from crosstack.io.native.overrides import override_freely
-from crosstack.io.native.problems import validate
-from crosstack.io.native.schema import Count, FileModel, Index, Names, Text, quantity, shown
-from crosstack.io.yaml_tree import parse_yaml
+from crosstack.io.native.fields import read_fields
+from crosstack.io.native.schema import Count, FileModel, Index, Names, Text, quantity
 
 __all__ = ["AreaFile", "OptimizeFile", "SearchFile", "optimize_file"]
 
@@ -76,14 +74,6 @@ def optimize_file(text: str, source: str, overrides: Sequence[str] = ()) -> Opti
         With every problem found: ``FILE: path: what is wrong``.
     """
     try:
-        tree = parse_yaml(text)
-        if not isinstance(tree, dict):
-            allowed = f"a mapping of {', '.join(OptimizeFile.model_fields)}"
-            raise InputError(Problem("", f"got {shown(tree)}; allowed: {allowed}."))
-        problems: list[Problem] = []
-        file = validate(OptimizeFile, override_freely(tree, overrides), "", problems)
-        if file is None:
-            raise InputError(problems)
-        return file
+        return read_fields(OptimizeFile, text, overrides)
     except InputError as error:
         raise in_file(error, source) from None

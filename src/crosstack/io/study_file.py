@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, model_validator
 
-from crosstack.errors import InputError, Problem
+from crosstack.errors import InputError
 from crosstack.io.files import in_file
-from crosstack.io.native.problems import validate
-from crosstack.io.native.schema import Count, FileModel, Flag, Index, Names, Text, one_of, shown
-from crosstack.io.yaml_tree import parse_yaml
+from crosstack.io.native.fields import read_fields
+from crosstack.io.native.schema import Count, FileModel, Flag, Index, Names, Text, one_of
 
 __all__ = ["AxisFile", "Goal", "RangeFile", "SampleFile", "Sampling", "StudyFile", "study_file"]
 
@@ -100,14 +99,6 @@ def study_file(text: str, source: str) -> StudyFile:
         With every problem found: ``FILE: path: what is wrong``.
     """
     try:
-        tree = parse_yaml(text)
-        if not isinstance(tree, dict):
-            allowed = f"a mapping of {', '.join(StudyFile.model_fields)}"
-            raise InputError(Problem("", f"got {shown(tree)}; allowed: {allowed}."))
-        problems: list[Problem] = []
-        file = validate(StudyFile, tree, "", problems)
-        if file is None:
-            raise InputError(problems)
-        return file
+        return read_fields(StudyFile, text)
     except InputError as error:
         raise in_file(error, source) from None

@@ -1,0 +1,35 @@
+"""A file of crosstack's own, read into the record of its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from crosstack.errors import InputError, Problem
+from crosstack.io.native.overrides import override_freely
+from crosstack.io.native.problems import validate
+from crosstack.io.native.schema import FileModel, shown
+from crosstack.io.yaml_tree import parse_yaml
+
+__all__ = ["read_fields"]
+
+Model = TypeVar("Model", bound=FileModel)
+
+
+def read_fields(model: type[Model], text: str, overrides: Sequence[str] = ()) -> Model:
+    """Return what YAML holds, changed by ``path=value`` and checked field by field.
+
+    Raises
+    ------
+    InputError
+        With every problem found, by the path of its field.
+    """
+    tree = parse_yaml(text)
+    if not isinstance(tree, dict):
+        allowed = f"a mapping of {', '.join(model.model_fields)}"
+        raise InputError(Problem("", f"got {shown(tree)}; allowed: {allowed}."))
+    problems: list[Problem] = []
+    found = validate(model, override_freely(tree, overrides), "", problems)
+    if found is None:
+        raise InputError(problems)
+    return found
