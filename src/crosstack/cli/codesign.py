@@ -10,7 +10,7 @@ import typer
 
 from crosstack.cli.chip import Library, library_given
 from crosstack.cli.inputs import check_number, check_outputs
-from crosstack.cli.outputs import Searching, show, write
+from crosstack.cli.outputs import Searching, show_and_write
 
 __all__ = ["codesign"]
 
@@ -66,7 +66,4 @@ def codesign(
         texts.append((json_out, json.dumps(front_data(found), indent=1, allow_nan=False) + "\n"))
     if svg_out is not None:
         texts.append((svg_out, front_svg(found)))
-    try:
-        show(front_tables(found))
-    finally:  # the reader of the tables may be gone; the result is not lost with him
-        write(*texts)
+    show_and_write(front_tables(found), texts)

@@ -16,7 +16,7 @@ from crosstack.cli.inputs import (
     result_answer,
     rules_given,
 )
-from crosstack.cli.outputs import Searching, show, write
+from crosstack.cli.outputs import Searching, show_and_write
 from crosstack.errors import InputError, Problem
 
 __all__ = ["explain"]
@@ -98,7 +98,4 @@ def explain(
         texts.append((json_out, json.dumps(data, indent=1, allow_nan=False) + "\n"))
     if svg_out is not None:
         texts.append((svg_out, explanation_svg(found)))
-    try:
-        show(explanation_tables(found))
-    finally:  # the reader of the tables may be gone; the result is not lost with him
-        write(*texts)
+    show_and_write(explanation_tables(found), texts)

@@ -10,7 +10,7 @@ import typer
 
 from crosstack.cli.chip import Library, library_given
 from crosstack.cli.inputs import check_outputs
-from crosstack.cli.outputs import Searching, show, write
+from crosstack.cli.outputs import Searching, show_and_write
 from crosstack.errors import InputError, Problem
 
 __all__ = ["optimize"]
@@ -69,7 +69,4 @@ def optimize(
         texts.append((json_out, json.dumps(data, indent=1, allow_nan=False) + "\n"))
     if svg_out is not None:
         texts.append((svg_out, optimum_svg(found, asked.workload, asked.objective)))
-    try:
-        show(optimum_tables(found, asked.workload, asked.objective))
-    finally:  # the reader of the tables may be gone; the result is not lost with him
-        write(*texts)
+    show_and_write(optimum_tables(found, asked.workload, asked.objective), texts)

@@ -27,6 +27,7 @@ __all__ = [
     "printable",
     "save",
     "show",
+    "show_and_write",
     "show_answer",
     "task_text",
     "write",
@@ -61,6 +62,14 @@ def show_answer(answer: Answer, *, kernels: bool) -> None:
     from crosstack.report.text import answer_tables, kernel_table
 
     show(answer_tables(answer), *([kernel_table(answer)] if kernels else []))
+
+
+def show_and_write(tables: RenderableType, texts: list[tuple[Path, str]]) -> None:
+    """Print, then write files: the reader of the tables may be gone, the result is not lost."""
+    try:
+        show(tables)
+    finally:
+        write(*texts)
 
 
 def write(*texts: tuple[Path, str], note: str = "") -> None:

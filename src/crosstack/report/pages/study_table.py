@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, require, unknown_name
+from crosstack.explore.pareto import pareto_rows
 from crosstack.explore.study import Bound, Goal
 from crosstack.units import UNITS, format_quantity
 
@@ -165,14 +166,10 @@ def front(table: StudyTable, names: Sequence[str]) -> NDArray[np.int64]:
         [sign * table.numbers(name) for sign, name in zip(signs, names, strict=True)], axis=1
     )
     rows = np.flatnonzero(table.answered() & ~np.isnan(scores).any(axis=1))
-    # In lexicographic order a point can be beaten only by one before it, so the first that is
-    # left is on the front.
-    left = rows[np.lexsort(scores[rows].T[::-1])]
-    kept: list[int] = []
-    while len(left):
-        kept.append(int(left[0]))
-        left = left[1:][(scores[left[1:]] < scores[left[0]]).any(axis=1)]
-    return np.array(kept, dtype=np.int64)
+    found = rows[pareto_rows(scores[rows])]
+    first = np.ones(len(found), dtype=bool)  # equal points follow one another
+    first[1:] = (np.diff(scores[found], axis=0) != 0).any(axis=1)
+    return found[first]
 
 
 def shares(table: StudyTable, most: int) -> list[int]:
