@@ -46,7 +46,7 @@ def figure(
         Path | None, typer.Option("--csv", metavar="OUT", help="Save the points as CSV.")
     ] = None,
 ) -> None:
-    """Compute a figure of the DFModel paper again: a table, its claims and ours, a picture.
+    """Compute a figure of a published paper again: a table, its claims and ours, a picture.
 
     Examples: `crosstack figure`, `crosstack figure table6 -o table6.svg` and
     `crosstack figure all -o docs/figures.md`

@@ -1,4 +1,4 @@
-"""The figures of the DFModel paper, computed again, with its claims and ours side by side.
+"""Figures of the DFModel and DeepFlow papers, computed again, their claims beside ours.
 
 Source: ``ko2025dfmodel``; points behind its pictures are those of the public tool's logs
 (``dfmodel_code``).

@@ -137,10 +137,10 @@ def figures_markdown(made: Sequence[Figure], pictures: str = "images/figure_{}.s
     lines = [
         "# Figures",
         "",
-        "Figures and tables of the DFModel paper (`ko2025dfmodel`), computed again, with the "
-        "paper's",
-        "claims and ours side by side. Written by `crosstack figure all -o docs/figures.md`; do "
-        "not edit.",
+        "Figures and tables of the papers of DFModel (`ko2025dfmodel`) and DeepFlow",
+        "(`ardalani2022deepflow`), computed again, with their claims and ours side by side. "
+        "Written by",
+        "`crosstack figure all -o docs/figures.md`; do not edit.",
         "",
         "In the pictures what is published is hollow or dashed, what is ours filled or solid. "
         "*yes*",
