@@ -9,7 +9,7 @@ from crosstack.errors import CrosstackError, InfeasibleError, InputError
 from crosstack.evaluate.answer import Answer, optimise
 from crosstack.evaluate.answer import evaluate_task as evaluate
 from crosstack.evaluate.speculation import speculate
-from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
+from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
 from crosstack.model.rules import ModelRules
 from crosstack.system import Dimension, DimensionKind, Memory, Parallelism, Prices, System
 from crosstack.version import __version__
@@ -58,6 +58,7 @@ __all__ = [
     "Placement",
     "Prices",
     "Status",
+    "Stop",
     "System",
     "Task",
     "Tensor",

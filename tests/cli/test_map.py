@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import crosstack
+from crosstack.evaluate.answer import saved_answer
+
 README_CASE = (
     Path(__file__).resolve().parents[2].parent
     / "shared/data/dfmodel/setups/readme_gpt3_1t_sn30.txt"
@@ -132,6 +135,17 @@ def test_a_file_of_rules_is_found_without_a_suffix(run, small, monkeypatch):
 def test_a_search_that_is_stopped_exits_with_4(run, small):
     outcome, result = mapped(run, small, "--time-limit", "1e-9")
     assert (outcome.code, result["status"]) == (4, "limit")
+    assert result["certificate"]["stopped"] == "time_limit"
+
+
+def test_why_a_saved_search_was_stopped_is_read_again(run, small):
+    path = small.parent / "stopped.json"
+    run("map", small, "--time-limit", "1e-9", "--json", path)
+    saved = json.loads(path.read_text())
+    answer = saved_answer(saved, crosstack.load(small))
+    assert answer.certificate.stopped is crosstack.Stop.TIME_LIMIT
+    del saved["certificate"]["stopped"]  # as saved before it was said
+    assert saved_answer(saved, crosstack.load(small)).certificate.stopped is None
 
 
 def test_a_search_that_is_stopped_still_prints_its_answer(run, small):

@@ -15,7 +15,7 @@ from crosstack.chip.chip import Chip, Overlap
 from crosstack.errors import InfeasibleError, InputError, LimitError
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.fusion import fuse, make_problem, make_slots
-from crosstack.mapping.mapping import Constraints, Mapping, Status
+from crosstack.mapping.mapping import Constraints, Mapping, Status, Stop
 from crosstack.mapping.pipeline import make_stage_problem
 from crosstack.mapping.search import Progress, search
 from crosstack.model.arrays import AXES, graph_arrays
@@ -608,7 +608,7 @@ class TestManyPlans:
 
     def test_a_limit_holds_while_they_are_made(self, huge):
         mapping, found = search(*huge, Constraints(), ModelRules.crosstack(), time_limit=0.0)
-        assert found.status is Status.LIMIT
+        assert (found.status, found.stopped) == (Status.LIMIT, Stop.TIME_LIMIT)
         assert 0 < found.bound < found.objective
         cost = evaluate(*huge, mapping, ModelRules.crosstack())
         assert cost.time == pytest.approx(found.objective, rel=1e-9)
@@ -631,3 +631,24 @@ class TestManyPlans:
         monkeypatch.setattr(sys.modules[search.__module__], "LEAST_GRACE", 0.0)
         with pytest.raises(LimitError, match="none is ruled out"):
             search(*huge, Constraints(), ModelRules.crosstack(), time_limit=0.0)
+
+
+def test_a_search_that_has_nothing_left_to_try_says_that_the_method_ended(random_task):
+    # Thirty kernels that read one: more order ideals than can be listed.
+    workload, system = random_task(0, 30, n_chips=1, star=True)
+    chip = replace(system.chip, sram_capacity=600.0)
+    system = replace(system, chip=chip, memory=Memory(bandwidth=1e6))
+    given = Constraints(n_tiles=1, microbatch_size=1)
+    _, found = search(workload, system, given, ModelRules.crosstack())
+    assert (found.status, found.stopped) == (Status.LIMIT, Stop.METHOD)
+
+
+def test_a_proof_was_not_stopped(tiny_task):
+    _, found = search(*tiny_task(1, 3), Constraints(), ModelRules.crosstack())
+    assert (found.status, found.stopped) == (Status.OPTIMAL, None)
+
+
+def test_what_is_proved_cannot_have_been_stopped(tiny_task):
+    _, found = search(*tiny_task(1, 3), Constraints(), ModelRules.crosstack())
+    with pytest.raises(InputError, match="stopped: got 'time_limit'; allowed: none"):
+        replace(found, stopped=Stop.TIME_LIMIT)

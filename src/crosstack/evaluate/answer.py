@@ -12,7 +12,7 @@ from crosstack.errors import InputError, Problem, nearest
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.evaluate.time import evaluate
-from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
+from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
 from crosstack.model.rules import ModelRules, rules_named
 from crosstack.system.system import Parallelism, System
 from crosstack.version import __version__
@@ -67,6 +67,7 @@ class Answer:
                 "free": list(c.free),
                 "given": list(c.given),
                 "runtime_s": c.runtime,
+                "stopped": None if c.stopped is None else c.stopped.value,
             },
             "utilization": e.utilization,
             "throughput": e.throughput,
@@ -387,6 +388,7 @@ def saved_answer(data: dict[str, Any], task: Task, rules: ModelRules | str | Non
             free=tuple(map(str, saved["free"])),
             given=tuple(map(str, saved["given"])),
             runtime=float(saved["runtime_s"]),
+            stopped=Stop(saved["stopped"]) if saved.get("stopped") else None,
         )
     except InputError as error:
         raise error.under("certificate") from None

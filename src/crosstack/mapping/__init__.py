@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
+from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
 
-__all__ = ["Certificate", "Constraints", "Mapping", "Status", "Task"]
+__all__ = ["Certificate", "Constraints", "Mapping", "Status", "Stop", "Task"]

@@ -9,21 +9,34 @@ from crosstack.errors import InputError, Problem, require, require_quantity, req
 from crosstack.system.system import Parallelism, System
 from crosstack.workload.graph import Axis, Workload
 
-__all__ = ["Certificate", "Constraints", "Mapping", "Status", "Task"]
+__all__ = ["Certificate", "Constraints", "Mapping", "Status", "Stop", "Task"]
 
 
 class Status(StrEnum):
     """How sure an answer is.
 
     ``optimal``: proved. ``feasible``: an answer inside the gap that was asked for. ``limit``: the
-    time limit, or the number of order ideals that can be listed, came first. ``infeasible``:
-    nothing fits.
+    search stopped first, see `Stop`. ``infeasible``: nothing fits.
     """
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
     INFEASIBLE = "infeasible"
     LIMIT = "limit"
+
+
+class Stop(StrEnum):
+    """Why a search ended before its proof.
+
+    ``time_limit``: on the clock. ``work_limit``: in search nodes or evaluations. ``interrupt``: a
+    person stopped it. ``method``: nothing was left that the method can improve or bound, such as
+    a graph with more order ideals than can be listed; more time does not help.
+    """
+
+    TIME_LIMIT = "time_limit"
+    WORK_LIMIT = "work_limit"
+    INTERRUPT = "interrupt"
+    METHOD = "method"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +225,9 @@ class Certificate:
         Decisions that were searched, decisions that were given.
     runtime : float
         Wall-clock seconds of the search. [s]
+    stopped : Stop, optional
+        Why the search ended, where ``status`` is ``limit``; None where it proved its answer or
+        came inside the gap that was asked for.
     """
 
     status: Status
@@ -221,13 +237,17 @@ class Certificate:
     free: tuple[str, ...]
     given: tuple[str, ...]
     runtime: float
+    stopped: Stop | None = None
 
     def __post_init__(self) -> None:
-        """Check the numbers, and that a proof is one."""
+        """Check the numbers, that a proof is one, and that it was not stopped."""
         require_quantity("objective", self.objective, "s")
         require_quantity("bound", self.bound, "s")
         if self.status is Status.OPTIMAL:
             require(self.gap <= 1e-9, "status", self.status.value, "a bound that meets it")
+        if self.stopped is not None:
+            stopped = self.stopped.value
+            require(self.status is Status.LIMIT, "stopped", stopped, "none but with status limit")
 
     @property
     def gap(self) -> float:

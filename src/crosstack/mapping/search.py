@@ -28,7 +28,7 @@ import numpy as np
 from crosstack.errors import InfeasibleError, InputError, LimitError, Problem, require
 from crosstack.mapping.boxes import PROOF, Box, Boxes, Lack
 from crosstack.mapping.fusion import make_slots
-from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status
+from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop
 from crosstack.mapping.parallelism import may_split
 from crosstack.mapping.sharding import given_axes
 from crosstack.mapping.unmade import ROOT, Item, all_plans, share_of, unrolled
@@ -174,6 +174,8 @@ def search(
     proved = bound >= outcome.best * (1 - PROOF)
     inside = bound >= outcome.best * (1 - gap)
     status = Status.OPTIMAL if proved else Status.FEASIBLE if inside else Status.LIMIT
+    ended = time.perf_counter()
+    why = Stop.TIME_LIMIT if ended > state.deadline else Stop.METHOD
     splits = may_split(workload, system)
     placed = workload.placement is not Placement.SEARCHED
     free, given = _covered(system, constraints, splits=splits, placed=placed)
@@ -184,7 +186,8 @@ def search(
         method=_method(rules, splits=splits),
         free=free,
         given=given,
-        runtime=time.perf_counter() - started,
+        runtime=ended - started,
+        stopped=why if status is Status.LIMIT else None,
     )
     return outcome.mapping, certificate
 
