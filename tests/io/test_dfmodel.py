@@ -360,8 +360,8 @@ def test_copies_share_the_iterations_and_the_chips(rules: str) -> None:
     assert three.evaluation.utilization == pytest.approx(one.evaluation.utilization, rel=1e-15)
 
 
-def test_what_all_chips_of_a_copy_exchange_is_shared_by_them() -> None:
-    """E2 divides the bytes of an exchange by the chips of a copy, not by all."""
+def test_what_is_written_for_one_pair_goes_to_every_chip_of_a_copy() -> None:
+    """E2 writes down what a chip sends to one other chip of its copy, not to one of all."""
     old = changed(
         ("hpl { n: 8 b: 2", "dlrm { num_table: 2 emb_dim: 2 row: 2 global_batch_size: 8"),
         ("BROADCAST", "ALL_TO_ALL"),
@@ -373,7 +373,7 @@ def test_what_all_chips_of_a_copy_exchange_is_shared_by_them() -> None:
         old.replace("num_copy: 1", "num_copy: 2").replace("num_chip: 4", "num_chip: 8"), "dlrm.txt"
     )
     sizes = [task.workload.graph.kernels[0].communications[0].size for task in (alone, copies)]
-    assert sizes == [8.0, 8.0]
+    assert sizes == [4 * 32.0, 4 * 32.0]
 
 
 def test_what_dimensions_are_used_for_is_not_read_for_other_workloads() -> None:
@@ -402,6 +402,80 @@ def test_memory_units_domains_and_a_second_memory_are_read() -> None:
 
 def test_domains_count_on_three_dimensions_only() -> None:
     assert small(("num_chip: 8", "num_chip: 8 HBD: 2")).system.domain_size is None
+
+
+def _product(name: str, m: int, n: int, size: int, tiling: str, weight: str) -> str:
+    return (
+        f'kernels {{ name: "{name}" id: {{}} config: -1 fwd_bwd: FWD type: SYSTOLIC '
+        f"gemm_input1_weight {{ outer: 1 M: {m} K: 32 N: {n} input_tensor_size: {size} "
+        f"output_tensor_size: {size} tiling: {tiling} {weight} }} }}"
+    )
+
+
+def _serial_scan(length: int = 262144) -> str:
+    """Return SSM/Mamba/serialscan/256K of the public tool; one channel's scan, then 32 channels."""
+    one, all_ = 2 * length, 64 * length
+    kernels = [
+        _product("Proj1", 32, length, all_, "N_TILING", "weight_tensor_size: 2048"),
+        _product("Proj2", 32, length, all_, "N_TILING", "weight_tensor_size: 2048"),
+        _product("Conv", length, 1, one, "M_TILING", "skip_weight: true"),
+        'kernels { name: "Scan" id: {} config: -1 fwd_bwd: FWD type: SIMD elementwise_input1 { '
+        f"outer: 1 M: 1 N: {length} input_tensor_size: {one} output_tensor_size: {one} "
+        "tiling: NO_TILING num_input: 32 } }",
+        'kernels { name: "Multiply" id: {} config: -1 fwd_bwd: FWD type: SIMD '
+        f"elementwise_input1_input2 {{ outer: 1 M: {length} N: 32 input_tensor_1_size: {all_} "
+        f"output_tensor_size: {all_} tiling: M_TILING input_tensor_2_size: {all_} }} }}",
+        _product("Proj3", 32, length, all_, "N_TILING", "weight_tensor_size: 2048"),
+    ]
+    edges = ((1, 3), (3, 4), (4, 5), (2, 5), (5, 6))
+    return "\n".join((
+        "dataflow_graph {",
+        *(kernel.replace("id: {}", f"id: {i}") for i, kernel in enumerate(kernels, 1)),
+        *(f"connections {{ startIdx: {start} endIdx: {end} }}" for start, end in edges),
+        "}",
+        "system { num_chip: 1 accelerator { core: 520 systolic_width: 32 systolic_height: 12 "
+        "sram_cap: 545259520 freq: 1.6 } r { x: 1 link_bw_x: 10 par_x: \"TP\" } "
+        "memory { dram_bw: 8192 dram_cap: 68719476736 } }",
+        "cost { link_unit_price: 2 switch_unit_price: 24 dram_unit_price: 1 accelerator_price: "
+        "16522.25023 link_unit_power_x: 0.052 switch_unit_power: 0.052 dram_unit_power: 0.16248 "
+        "accelerator_power: 444.7061955 }",
+        f"execution {{ llm {{ hidden_dim: 32 head_dim: 16 num_head: 2 seq_len: {length} num_layer: "
+        "1 global_batch_size: 1 micro_batch_size: 1 num_layer_in_graph: 1 } execution_style: "
+        "DATAFLOW num_config: 3 overlap: PERFECT_OVERLAP skip_inter_chip_optimization: true "
+        "word: 2 }",
+    ))  # fmt: skip
+
+
+def test_bytes_are_not_compared_where_no_sharding_is_decided() -> None:
+    graph = read_task(_serial_scan(), "scan.txt").workload.graph
+    assert [(t.producer, t.size, [(c.kernel, c.operand) for c in t.consumers])
+            for t in graph.tensors] == [
+        ("Proj1", 16777216.0, [("Conv", 0)]),
+        ("Proj2", 16777216.0, [("Multiply", 0)]),  # the operand it fits
+        ("Conv", 524288.0, [("Scan", 0)]),
+        ("Scan", 524288.0, [("Multiply", 1)]),  # the one that is left
+        ("Multiply", 16777216.0, [("Proj3", 0)]),
+    ]  # fmt: skip
+
+
+def test_bytes_are_compared_where_a_sharding_is_decided() -> None:
+    text = _serial_scan().replace("skip_inter_chip_optimization: true ", "")
+    with pytest.raises(InputError, match="'Proj1' makes 16777216 B, but 'Conv' takes 524288 B"):
+        read_task(text, "scan.txt")
+
+
+def test_a_published_serial_scan_on_one_chip_is_mapped_no_slower_than_published() -> None:
+    # Logs of SSM/Mamba/serialscan/256K (b9a3e2f9): 5249817.421771624 ns, and of 256K_RDU
+    # (f9cda5e3, as much memory on the chip as it takes): 5246159.921826123 ns, 5242879.921875001
+    # of them the scan.
+    answer = crosstack.optimise(read_task(_serial_scan(), "scan.txt"))
+    assert answer.rules.name == "dfmodel-e5"
+    assert answer.certificate.status is crosstack.Status.OPTIMAL
+    found = answer.evaluation
+    assert found.time <= 5246159.921826123e-9
+    assert found.partitions[1].time == pytest.approx(5242879.921875001e-9, rel=1e-12)
+    assert found.work == 1644167168
+    assert (found.price.total, found.power.total) == pytest.approx((24714.25, 1775.7423400878906))
 
 
 # Bad input

@@ -421,7 +421,7 @@ def test_a_cache_is_refused() -> None:
     assert "kernels[0].operations: got 2; DFModel has one" in says
 
 
-def test_release_e2_writes_down_what_all_chips_exchange() -> None:
+def test_release_e2_writes_down_what_a_chip_sends_to_one_other() -> None:
     model = dlrm(
         width=64, n_bottom=1, n_top=1, n_tables=8, rows=100, embedding_size=16, samples=8,
         global_batch_size=16,
@@ -431,16 +431,29 @@ def test_release_e2_writes_down_what_all_chips_exchange() -> None:
         task = replace(placed(), workload=model, rules=rules)
         text = write_task(task)
         body = parse_text(text).dataflow_graph.kernels[0].gemm_input1_weight
-        assert (body.memory_size, body.communication_size) == (looked_up, chips * looked_up)
+        assert (body.memory_size, body.communication_size) == (looked_up, looked_up / chips)
         assert read_task(text, rules) == task
 
 
-def test_bytes_that_are_read_and_exchanged_alike_are_each_chip_s() -> None:
+def test_bytes_that_are_read_and_exchanged_alike_are_all_a_chip_exchanges() -> None:
+    # As in DLRM/DSE/system/h100/2d_torus_ddr_pcie: 857,088,000 B both, 837,000 B to each of 1,024.
     model = dlrm(
         width=64, n_bottom=1, n_top=1, n_tables=8, rows=100, embedding_size=16, samples=8,
         global_batch_size=16,
     )  # fmt: skip
     text = write_task(replace(placed(), workload=model, rules="dfmodel-e2"))
-    alike = text.replace("communication_size: 16384", "communication_size: 2048")
+    alike = text.replace("communication_size: 256", "communication_size: 2048")
     assert alike != text
     assert read_task(alike, "e2").workload == model
+
+
+def test_a_share_that_would_be_read_as_the_whole_is_refused() -> None:
+    model = dlrm(
+        width=64, n_bottom=1, n_top=1, n_tables=8, rows=100, embedding_size=16, samples=8,
+        global_batch_size=16,
+    )  # fmt: skip
+    first, *rest = model.graph.kernels
+    kernels = (replace(first, memory_traffic=first.communications[0].size / 8), *rest)
+    model = replace(model, graph=replace(model.graph, kernels=kernels))
+    says = refused(replace(placed(), workload=model, rules="dfmodel-e2"))
+    assert "workload.graph.kernels[0].communications[0]: got 256 B to each chip" in says

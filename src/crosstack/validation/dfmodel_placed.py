@@ -172,10 +172,10 @@ def _dlrm_a(width: int) -> Workload:
     )  # fmt: skip
 
 
-def _zion(workload: Workload) -> Task:
+def _zion(workload: Workload, memory: tuple[float, float] = (1555.0, 42949672960.0)) -> Task:
     machine = system(
         chip("A100", utilization=0.9, overlap=Overlap.NONE, price=19999.99997, power=511.5771047),
-        (1555.0, 42949672960.0),
+        memory,
         free_use(((RING, 8, 600.0), (FULL, 16, 25.0))),
         link_power=(0.0104, 0.052),
         switch_power=0.0,
@@ -192,6 +192,10 @@ def _dlrm_cases() -> list[Case]:
     model_i = dlrm(
         width=682, n_bottom=20, n_top=23, n_tables=50, rows=72173913, embedding_size=92,
         samples=2048, pooled_rows=70, global_batch_size=128000000, name="DLRM-I",
+    )  # fmt: skip
+    model_f = dlrm(
+        width=490, n_bottom=2, n_top=5, n_tables=100, rows=468750000, embedding_size=256,
+        samples=512, pooled_rows=20, global_batch_size=128000000, name="DLRM-F",
     )  # fmt: skip
     design = _h100(((RING, 32, 50.0), (RING, 32, 50.0)), (300.0, ONE_TB))
     return [
@@ -219,6 +223,18 @@ def _dlrm_cases() -> list[Case]:
             ),
             proved=True,
             note=INPUTS,
+        ),
+        Case(
+            name="DLRM-F on 128 A100, rings joined fully",
+            source="DLRM/Compare_w_existing/F",
+            rules="dfmodel-e2",
+            task=_zion(model_f, (400.0, 206158430208.0)),
+            checks=(
+                Check("layer_time", 23671572.76655616e-9),
+                *_table(23671.57276655616, 0.0006993772279187301, 3391200.0, 74911.5669324398),
+                Check("work", 6.608781312e17),
+            ),
+            proved=True,
         ),
         Case(
             name="DLRM-A, twice as wide, on 1,024 H100, 2-D torus",

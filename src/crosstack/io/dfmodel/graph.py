@@ -37,7 +37,12 @@ _ALL_REDUCE = ENUMS["CommunicationType"].index("ALL_REDUCE")
 
 
 def read_graph(
-    message: Any, word: int, placement: Placement = Placement.SEARCHED, shared_by: int = 1
+    message: Any,
+    word: int,
+    placement: Placement = Placement.SEARCHED,
+    partners: int = 1,
+    *,
+    by_bytes: bool = True,
 ) -> DataflowGraph:
     """Return the graph of a file.
 
@@ -48,12 +53,14 @@ def read_graph(
     word : int
         Bytes of one element. [B]
     placement : Placement
-        Of the workload. Only where it is searched are operands told by their bytes; elsewhere an
-        edge whose bytes fit none feeds the first operand that is free. A transform's step has a
-        weight only if its bytes are written down.
-    shared_by : int
-        Chips whose communication is written down as one number of bytes, unless that is also what
-        each chip reads from main memory for it: then it is each chip's. [1]
+        Of the workload. A transform's step has a weight only if its bytes are written down.
+    partners : int
+        Chips that a chip exchanges the written number of bytes with, each, unless that is also
+        what it reads from main memory for it: then, as in the inputs of the design space, it is
+        what the chip exchanges in all. [1]
+    by_bytes : bool
+        Whether operands are told by their bytes, as the public tool does where it decides
+        shardings; otherwise an edge whose bytes fit none feeds the first operand that is free.
 
     Notes
     -----
@@ -72,13 +79,13 @@ def read_graph(
     for i, kernel in enumerate(message.kernels):
         try:
             path = f"dataflow_graph.kernels[{i}]"
-            kernels.append(_kernel(kernel, path, word, placement, shared_by))
+            kernels.append(_kernel(kernel, path, word, placement, partners))
         except InputError as error:
             problems.extend(error.problems)
     if problems:
         raise InputError(problems)
     edges = _edges(message)
-    if placement is not Placement.SEARCHED:
+    if not by_bytes:
         kernels = _fed(kernels, edges)
     tensors = _tensors(message, kernels, edges)
     with fields_of("dataflow_graph", {"tensors": "connections", "word": "/execution.word"}):
@@ -86,21 +93,26 @@ def read_graph(
 
 
 def _fed(kernels: list[Kernel], edges: list[tuple[int, int]]) -> list[Kernel]:
-    """Return the kernels with operands of as many bytes as their producers make."""
-    fed, taken = list(kernels), set[tuple[int, int]]()
+    """Return the kernels with operands of as many bytes as their producers make.
+
+    An edge whose bytes fit none feeds the first operand that no edge feeds, or else the first.
+    """
+    fed = list(kernels)
     made = [kernel.output_size for kernel in kernels]
     operands = matching_operands(edges, made, [kernel.input_sizes for kernel in kernels])
-    for (source, target), known in zip(edges, operands, strict=True):
+    known = zip(edges, operands, strict=True)
+    taken = {(target, operand) for (_, target), operand in known if operand is not None}
+    for (source, target), matching in zip(edges, operands, strict=True):
         sizes = list(fed[target].input_sizes)
         free = (o for o in range(len(sizes)) if (target, o) not in taken)
-        operand = next(free, 0) if known is None else known
+        operand = next(free, 0) if matching is None else matching
         taken.add((target, operand))
         sizes[operand] = made[source]
         fed[target] = replace(fed[target], input_sizes=tuple(sizes))
     return fed
 
 
-def _kernel(message: Any, path: str, word: int, placement: Placement, shared_by: int) -> Kernel:
+def _kernel(message: Any, path: str, word: int, placement: Placement, partners: int) -> Kernel:
     variant = message.WhichOneof("kernel_variant")
     if variant is None:
         raise InputError(
@@ -110,7 +122,7 @@ def _kernel(message: Any, path: str, word: int, placement: Placement, shared_by:
     if names.weight and body.use_effective_stage:
         raise unsupported(f"{inside}.use_effective_stage", "an effective stage", "false")
     communications = tuple(
-        c if c.periodic or c.size == body.memory_size else replace(c, size=c.size / shared_by)
+        c if c.periodic or c.size == body.memory_size else replace(c, size=c.size * partners)
         for c in _communications(body, inside)
     )
     unit = choice(f"{path}.type", "KernelType", message.type, UNITS)

@@ -12,7 +12,15 @@ from crosstack.io.dfmodel.vocabulary import COLLECTIVES, LINKS, matching_operand
 from crosstack.mapping.mapping import Task
 from crosstack.workload.graph import Collective, DataflowGraph, Kernel, Placement, Workload
 
-__all__ = ["RELEASES", "SEPARATE", "edges_in_order", "limits", "needed_release", "topology_name"]
+__all__ = [
+    "RELEASES",
+    "SEPARATE",
+    "edges_in_order",
+    "limits",
+    "needed_release",
+    "topology_name",
+    "writes_pairs",
+]
 
 # Rule sets that a file's fields can point to, by the number of the release.
 RELEASES = {
@@ -71,12 +79,19 @@ def needed_release(task: Task) -> int:
     return max((number for number, _ in _release_features(task)), default=3)
 
 
+def writes_pairs(task: Task) -> bool:
+    """Return whether what a chip sends to one other is written down, not what to all."""
+    return task.workload.placement is Placement.BATCH and needed_release(task) == 2
+
+
 def limits(task: Task) -> list[Problem]:
     """Return everything in ``task`` that DFModel text cannot say."""
     problems = [*_rules(task), *_constraints(task), *_network(task), *_workload(task)]
     graph = task.workload.graph
     for i, kernel in enumerate(graph.kernels):
         problems.extend(_kernel(kernel, f"workload.graph.kernels[{i}]"))
+        if writes_pairs(task):
+            problems.extend(_pairs(kernel, task.system.n_chips, f"workload.graph.kernels[{i}]"))
     problems.extend(_operands(graph))
     return problems
 
@@ -217,6 +232,15 @@ def _kernel(kernel: Kernel, path: str) -> Iterator[Problem]:
             yield Problem(where, f"got a periodic {collective.value}; allowed: all_reduce.")
         if communication.size == 0:
             yield Problem(where, "got a size of 0, which DFModel reads as unset; allowed: above 0.")
+
+
+def _pairs(kernel: Kernel, chips: int, path: str) -> Iterator[Problem]:
+    """Yield the shares of a pair that would be read as what a chip exchanges in all."""
+    for i, communication in enumerate(kernel.communications):
+        share = communication.size / chips
+        if chips > 1 and not communication.periodic and share == kernel.memory_traffic:
+            message = f"got {share:.9g} B to each chip, which is also the kernel's memory_traffic"
+            yield Problem(f"{path}.communications[{i}]", f"{message}; allowed: different numbers.")
 
 
 def _operands(graph: DataflowGraph) -> Iterator[Problem]:

@@ -88,11 +88,12 @@ def _task(dse: Any) -> Task:
         raise InputError(
             Problem(f"{name}.word", f"got {execution.word}; allowed: bytes of one element, from 1.")
         )
-    # Release E2 writes down what all chips exchange, later ones what each does.
-    of_all = placement is Placement.BATCH and release(dse, execution) == "dfmodel-e2"
+    # Release E2 writes down what a chip sends to one other, later ones what it exchanges in all.
+    of_pairs = placement is Placement.BATCH and release(dse, execution) == "dfmodel-e2"
     copies = _copies(dse, name, variant)
-    shared_by = max(dse.system.num_chip // copies, 1) if of_all else 1
-    graph = read_graph(dse.dataflow_graph, execution.word, placement, shared_by)
+    partners = max(dse.system.num_chip // copies, 1) if of_pairs else 1
+    sharded = placement is Placement.SEARCHED and not execution.skip_inter_chip_optimization
+    graph = read_graph(dse.dataflow_graph, execution.word, placement, partners, by_bytes=sharded)
     workload, given = read(dse, name, graph)
     return Task(
         workload=workload,

@@ -25,6 +25,7 @@ from crosstack.io.dfmodel.limits import (
     limits,
     needed_release,
     topology_name,
+    writes_pairs,
 )
 from crosstack.io.dfmodel.schema import ENUMS, REPEATED, dimension_letters, new_dse
 from crosstack.io.dfmodel.vocabulary import (
@@ -117,11 +118,10 @@ def _dse(task: Task) -> Any:
         raise InputError(problems)
     dse = new_dse()
     pins = dict(task.constraints.partitions)
-    of_all = task.workload.placement is Placement.BATCH and needed_release(task) == 2
-    shared_by = task.system.n_chips if of_all else 1
+    partners = task.system.n_chips if writes_pairs(task) else 1
     for i, kernel in enumerate(task.workload.graph.kernels):
         message = dse.dataflow_graph.kernels.add(id=i + 1, config=pins.get(kernel.name, -1))
-        _write_kernel(message, kernel, shared_by)
+        _write_kernel(message, kernel, partners)
     for i, (target, _, source, elided, _) in enumerate(edges_in_order(task.workload.graph)):
         dse.dataflow_graph.connections.add(
             id=i + 1, startIdx=source + 1, endIdx=target + 1, zero_out=elided
@@ -146,7 +146,7 @@ def _infinite(message: Any, path: str) -> Iterator[str]:
             yield here
 
 
-def _write_kernel(message: Any, kernel: Kernel, shared_by: int) -> None:
+def _write_kernel(message: Any, kernel: Kernel, partners: int) -> None:
     message.name = kernel.name
     message.fwd_bwd = _number("FwdBwd", _word(DIRECTIONS, kernel.direction))
     message.type = _number("KernelType", _word(UNITS, kernel.unit))
@@ -166,8 +166,8 @@ def _write_kernel(message: Any, kernel: Kernel, shared_by: int) -> None:
     for suffix, communication in zip(("", "_2"), kernel.communications, strict=False):
         kind = _number("CommunicationType", _communication_word(communication))
         setattr(body, f"communication_type{suffix}", kind)
-        share = 1 if communication.periodic else shared_by
-        setattr(body, f"communication_size{suffix}", communication.size * share)
+        pairs = 1 if communication.periodic else partners
+        setattr(body, f"communication_size{suffix}", communication.size / pairs)
 
 
 def _communication_word(communication: Communication) -> str:
