@@ -12,7 +12,7 @@ from crosstack.validation.case import Row, run_cases
 from crosstack.validation.dfmodel import dfmodel_cases
 from crosstack.validation.figures import figure_rows
 from crosstack.validation.measured import measured_rows
-from crosstack.validation.measured_steps import step_rows
+from crosstack.validation.measured_steps import errors_in_words, step_rows
 
 __all__ = ["SUITES", "report_rows", "run_suite"]
 
@@ -40,7 +40,8 @@ ABOUT: dict[str, tuple[str, ...]] = {
     "steps": (
         "Training steps measured on A100 clusters, predicted with the chip and the server of the",
         "data sheets; the tolerance is 10 %, and nothing is fitted. The source's model is the",
-        "estimate of DeepFlow's release of 2025 with its own A100 (`deepflow_measured`).",
+        "estimate of DeepFlow's release of 2025 with its own A100 (`deepflow_measured`); the times",
+        "are the papers', not those of that collection. The notes say where a number was read.",
         "",
     ),
     "figures": (
@@ -90,7 +91,11 @@ def report_rows(rows: Sequence[Row], style: str = "table") -> str:
     return _table(by_suite)
 
 
-def _summary(rows: Sequence[Row]) -> str:
+# What a suite says of its rows beside how many hold.
+SUMMED: dict[str, Callable[[Sequence[Row]], str]] = {"steps": errors_in_words}
+
+
+def _summary(suite: str, rows: Sequence[Row]) -> str:
     missed = [row for row in rows if not row.holds]
     errors = [abs(row.error) for row in rows if row.sense == "equal"]
     text = f"{len(rows) - len(missed)} of {len(rows)} checks hold."
@@ -103,6 +108,8 @@ def _summary(rows: Sequence[Row]) -> str:
             f" Of {len(errors)} equalities the median error is {median(errors):.1e}, the worst "
             f"{max(errors):.1e}."
         )
+    if suite in SUMMED:
+        text += f" {SUMMED[suite](rows)}"
     return text
 
 
@@ -131,7 +138,7 @@ def _table(by_suite: Mapping[str, Sequence[Row]]) -> str:
                 lines.append(f"    the source's own model: {row.modelled_error:+.1e}")
             if not row.holds:
                 lines.append(f"    why: {_why(row)}")
-        lines += ["", f"{suite}: {_summary(rows)}", ""]
+        lines += ["", f"{suite}: {_summary(suite, rows)}", ""]
     return "\n".join(lines)
 
 
@@ -170,7 +177,7 @@ def _markdown(by_suite: Mapping[str, Sequence[Row]]) -> str:
         "its tolerance MISSES, whether the reason is known or not; the exit code is then 1.",
     ]
     for suite, rows in by_suite.items():
-        lines += ["", f"## {suite}", "", *ABOUT.get(suite, ()), _summary(rows), ""]
+        lines += ["", f"## {suite}", "", *ABOUT.get(suite, ()), _summary(suite, rows), ""]
         lines += _markdown_table(rows)
         missed = dict.fromkeys((row.case, _why(row)) for row in rows if not row.holds)
         notes = dict.fromkeys((row.case, row.note) for row in rows if row.note)

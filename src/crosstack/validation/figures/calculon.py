@@ -96,7 +96,7 @@ def parallelism_sweep(progress: Progress) -> Figure:
     reduces = sum(k.network_time > 0 and k.name not in gradients for k in middle.evaluation.kernels)
     claims = (
         claim("Fig. 8", "all-reduces of a layer and iteration", 4.0, float(reduces),
-              quantity="count", tolerance=0.0, rules=RULES, source="ko2025dfmodel, VI.B"),
+              quantity="count", tolerance=0.0, rules=RULES, source="ko2025dfmodel, VI.A"),
     )  # fmt: skip
     points = tuple(
         claim("Fig. 8", names[degrees], logs[degrees], answer.evaluation.time, unit="s",
