@@ -142,8 +142,8 @@ def command_reference() -> str:
         "",
         "Written from the program itself; `crosstack COMMAND --help` says the same.",
         "",
-        "Exit codes: 0 done, 2 bad input, 3 infeasible, 4 stopped at a limit with an answer, "
-        "1 a bug.",
+        "Exit codes: 0 done, 2 bad input, 3 no answer (infeasible, or none found before a limit), "
+        "4 stopped at a limit with an answer, 1 a bug.",
     ]
     for path, command in commands(root, "crosstack"):
         lines += ["", f"## {path}", ""]

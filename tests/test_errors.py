@@ -8,6 +8,7 @@ from crosstack.errors import (
     CrosstackError,
     InfeasibleError,
     InputError,
+    LimitError,
     Problem,
     nearest,
     require,
@@ -33,6 +34,7 @@ def infeasible() -> InfeasibleError:
         pytest.param(CrosstackError(), 1, id="bug"),
         pytest.param(InputError(()), 2, id="bad input"),
         pytest.param(infeasible(), 3, id="infeasible"),
+        pytest.param(LimitError(), 3, id="no answer before a limit"),
     ],
 )
 def test_every_branch_has_its_exit_code(error, code):

@@ -107,9 +107,9 @@ class InfeasibleError(CrosstackError):
 
 
 class LimitError(CrosstackError):
-    """A limit came before any answer; nothing is proved infeasible either."""
+    """A limit came before any answer: there is none, though nothing is proved infeasible."""
 
-    exit_code = 4
+    exit_code = 3
 
 
 def _join(prefix: str, path: str) -> str:

@@ -51,7 +51,8 @@ def test_help_begins_with_mapping(run):
 
 def test_the_exit_codes_are_in_the_help(run):
     text = " ".join(run("--help").out.split())
-    assert "0 done, 2 bad input, 3 infeasible, 4 stopped at a limit with an answer, 1 a bug" in text
+    for code in ("0 done", "2 bad input", "3 no answer", "4 stopped at a limit", "1 a bug"):
+        assert code in text
 
 
 def test_nothing_at_all_shows_the_help(run):

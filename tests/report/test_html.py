@@ -5,8 +5,8 @@ import pytest
 
 from crosstack import __version__
 from crosstack.mapping.mapping import Status
+from crosstack.report.certificate_words import certificate_sentence
 from crosstack.report.html import answer_html
-from crosstack.report.wording import certificate_sentence
 
 VOID = {"meta", "path", "rect", "br"}
 

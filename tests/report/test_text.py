@@ -1,12 +1,16 @@
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from crosstack.mapping.mapping import Status
+from crosstack.mapping.mapping import Status, Stop
 from crosstack.mapping.search import Progress
 from crosstack.model.rules import rules_named
+from crosstack.report.certificate_words import certificate_sentence, closing_sentence
+from crosstack.report.html import answer_html
+from crosstack.report.svg import answer_svg
 from crosstack.report.text import (
     answer_tables,
     kernel_table,
@@ -15,13 +19,13 @@ from crosstack.report.text import (
     task_text,
 )
 from crosstack.report.wording import (
-    certificate_sentence,
     common_scale,
     elided_names,
     key_numbers,
     partition_rows,
     scaled,
     stage_rows,
+    time_words,
 )
 
 
@@ -58,20 +62,79 @@ def test_a_proof_is_called_one(small_answer):
     assert "(free: sharding; given: number of tiles)" in sentence
 
 
+def stopped(answer, bound, stop, **task):
+    """The answer as a search leaves it that stops with a bound of that share of its time."""
+    c = answer.certificate
+    certificate = replace(
+        c, status=Status.LIMIT, bound=bound * c.objective, stopped=stop, free=("partitions",)
+    )
+    return replace(answer, certificate=certificate, task=replace(answer.task, **task))
+
+
 @pytest.mark.parametrize(
-    ("status", "ending"),
+    ("stop", "ending"),
     [
-        (Status.LIMIT, "stopped at the time limit or at the end of the method after 250 ms."),
-        (Status.FEASIBLE, "in 250 ms."),
+        (Stop.TIME_LIMIT, "stopped at the time limit after 250 ms."),
+        (Stop.WORK_LIMIT, "stopped at the limit on work after 250 ms."),
+        (Stop.INTERRUPT, "interrupted after 250 ms."),
+        (Stop.METHOD, "which can neither improve nor bound what is left after 250 ms."),
     ],
 )
-def test_short_of_a_proof_the_bound_and_the_gap_are_said(make_answer, status, ending):
-    answer = make_answer(["a", "b"], [(0, 1)], [0, 1], status=status)
-    sentence = certificate_sentence(answer)
+def test_short_of_a_proof_the_gap_and_why_the_search_stopped_are_said(small_answer, stop, ending):
+    sentence = certificate_sentence(stopped(small_answer, 0.95, stop))
     assert "optimal" not in sentence
     assert "no mapping can beat" in sentence
-    assert "(gap 10 %)" in sentence
+    assert "(gap 5 %)" in sentence
     assert sentence.endswith(ending)
+
+
+def test_inside_the_gap_that_was_asked_for_no_limit_is_said(make_answer):
+    answer = make_answer(["a", "b"], [(0, 1)], [0, 1], status=Status.FEASIBLE)
+    assert certificate_sentence(answer).endswith("found in 250 ms.")
+
+
+def test_a_gap_above_a_tenth_does_not_look_like_a_proof(small_answer):
+    answer = stopped(small_answer, 0.3, Stop.TIME_LIMIT)
+    assert certificate_sentence(answer).startswith("NOT PROVED, a gap of 70 %.")
+    text = flat(plain_text(answer_tables(answer), 80))
+    assert closing_sentence(answer) in text
+    assert f"at best {time_words(answer.certificate.bound)}" in text
+    page = answer_html(answer)
+    assert 'role="alert"' in page
+    assert "To close the gap give" in page
+    assert "To close the gap give" in answer_svg(answer)
+
+
+@pytest.mark.parametrize("bound", [1.0, 0.91])
+def test_a_gap_below_a_tenth_needs_no_closing(small_answer, bound):
+    answer = stopped(small_answer, bound, Stop.TIME_LIMIT)
+    assert closing_sentence(answer) == ""
+    assert 'role="alert"' not in answer_html(answer)
+
+
+def test_what_closes_a_gap_is_what_is_free_as_it_is_in_the_mapping(small_answer):
+    dimension = replace(small_answer.task.system.network[0], size=None, parallelism=None)
+    system = replace(small_answer.task.system, network=(dimension,))
+    answer = stopped(small_answer, 0.3, Stop.TIME_LIMIT, system=system)
+    c = replace(answer.certificate, free=("dimension sizes", "parallelism", "partitions"))
+    assert closing_sentence(replace(answer, certificate=c)) == (
+        "To close the gap give what is free; here it is --set 'system.network[0].size=4' "
+        "--set 'system.network[0].parallelism=tensor' --set 'constraints.microbatch_size=1', or "
+        "more time (--time-limit)."
+    )
+
+
+def test_a_method_that_ended_is_helped_by_given_partitions_alone(small_answer):
+    assert closing_sentence(stopped(small_answer, 0.3, Stop.METHOD)) == (
+        "To close the gap give the partitions of some kernels (constraints.partitions), or of "
+        "all: --set 'constraints.kernel_by_kernel=true'; more time does not help."
+    )
+
+
+def test_a_file_with_its_own_names_is_told_those(small_answer):
+    paths = {"constraints.microbatch_size": "execution.llm.micro_batch_size"}
+    answer = stopped(small_answer, 0.3, Stop.INTERRUPT, paths=paths)
+    assert "execution.llm.micro_batch_size (1)" in closing_sentence(answer)
 
 
 def test_rules_that_decide_by_bytes_first_claim_no_more_than_they_prove(small_answer):

@@ -91,7 +91,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="markdown",
     help="Map an AI or HPC workload onto a machine, and prove how good the mapping is.\n\n"
-    "Exit codes: 0 done, 2 bad input, 3 infeasible, 4 stopped at a limit with an answer, 1 a bug.",
+    "Exit codes: 0 done, 2 bad input, 3 no answer (infeasible, or none found before a limit), "
+    "4 stopped at a limit with an answer, 1 a bug.",
     epilog="Start with: `crosstack map examples/gpt3_1t_sn30.yaml`",
 )
 app.add_typer(generate_app, name="generate")

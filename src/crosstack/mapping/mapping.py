@@ -250,6 +250,11 @@ class Certificate:
             require(self.status is Status.LIMIT, "stopped", stopped, "none but with status limit")
 
     @property
+    def searched(self) -> bool:
+        """Whether there was a search; a given mapping is priced only, and nothing is proved."""
+        return bool(self.free) or self.bound > 0
+
+    @property
     def gap(self) -> float:
         """Relative distance of objective and bound: (objective - bound) / objective. [1]"""
         if self.objective <= 0:

@@ -37,6 +37,7 @@ from crosstack.model.options import allowed_axes, make_options
 from crosstack.model.plan import Plan, tile_counts
 from crosstack.model.rules import ModelRules
 from crosstack.system.system import System
+from crosstack.units import format_quantity
 from crosstack.workload.graph import Placement, Workload
 
 __all__ = ["Progress", "search"]
@@ -165,8 +166,8 @@ def search(
         raise _no_plan(workload, system, constraints)
     if outcome.mapping is None and math.isfinite(outcome.bound):
         raise LimitError(
-            f"no mapping found before the limit; none is faster than {outcome.bound:.6g} s, and "
-            "none is ruled out. A longer --time-limit, fewer pins or more SRAM may help."
+            "no mapping found before the limit; none beats "
+            f"{format_quantity(outcome.bound, 's')}, and none is ruled out. A longer --time-limit, fewer pins or more SRAM may help."
         )
     if outcome.mapping is None:
         raise _infeasible(state, outcome.lack)

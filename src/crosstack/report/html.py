@@ -6,6 +6,7 @@ No script, nothing fetched; light and dark follow the reader's choice.
 from __future__ import annotations
 
 from crosstack.evaluate.answer import Answer
+from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
 from crosstack.report.drawing import attribute
 from crosstack.report.html_parts import (
     folded,
@@ -29,7 +30,6 @@ from crosstack.report.svg import (
 )
 from crosstack.report.wording import (
     bills,
-    certificate_sentence,
     headline,
     kernel_rows,
     key_numbers,
@@ -60,7 +60,7 @@ def _body(answer: Answer) -> str:
     fold = len(answer.evaluation.kernels) > 60
     parts = [
         f"<h1>{attribute(headline(answer))}</h1>",
-        f'<p class="xs-status">{attribute(certificate_sentence(answer))}</p>',
+        _certificate(answer),
         number_cards(key_numbers(answer), "xs-numbers"),
         "<h2>Partitions, in the order they run</h2>",
         folded(
@@ -95,6 +95,14 @@ def _body(answer: Answer) -> str:
         _sources(answer),
     ]
     return "\n".join(parts) + "\n"
+
+
+def _certificate(answer: Answer) -> str:
+    sentence = attribute(certificate_sentence(answer))
+    if not is_open(answer):
+        return f'<p class="xs-status">{sentence}</p>'
+    how = attribute(closing_sentence(answer))
+    return f'<div class="xs-status xs-open" role="alert"><p>{sentence}</p><p>{how}</p></div>'
 
 
 def _stages(answer: Answer) -> list[str]:

@@ -24,6 +24,8 @@ _CSS = """
 .xs-answer th, .xs-answer td {{ border-color: {line}; }}
 .xs-answer .xs-number, .xs-answer .xs-status {{ background: {frame}; }}
 .xs-answer .xs-status {{ border-left-color: {fs-line}; }}
+.xs-answer .xs-open {{ border-color: {network}; border-left-color: {network}; }}
+.xs-answer .xs-open p:first-child {{ color: {network}; font-weight: bold; }}
 .xs-answer .xs-by-compute::before {{ background: {compute}; }}
 .xs-answer .xs-by-memory::before {{ background: {memory}; }}
 .xs-answer .xs-by-network::before {{ background: {network}; }}

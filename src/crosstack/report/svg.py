@@ -5,6 +5,7 @@ from __future__ import annotations
 from crosstack.evaluate.answer import Answer
 from crosstack.mapping.mapping import Task
 from crosstack.report.bars_figure import answer_bars
+from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
 from crosstack.report.drawing import Canvas, standalone, wrapped
 from crosstack.report.graph_figure import (
     MOST_KERNELS,
@@ -17,7 +18,7 @@ from crosstack.report.layer_figure import layer_figure
 from crosstack.report.machine_figure import machine_figure
 from crosstack.report.memory_figure import memory_figure
 from crosstack.report.roofline_figure import roofline_figure
-from crosstack.report.wording import certificate_sentence, headline, key_numbers
+from crosstack.report.wording import headline, key_numbers
 
 __all__ = [
     "answer_svg",
@@ -54,9 +55,10 @@ def answer_svg(answer: Answer) -> str:
     side.put(machine.canvas, 0, y)
     return _page(
         headline(answer),
-        certificate_sentence(answer),
+        f"{certificate_sentence(answer)} {closing_sentence(answer)}".rstrip(),
         graph,
         Figure(side, SIDE, y + machine.height),
+        warns=is_open(answer),
     )
 
 
@@ -133,14 +135,15 @@ def _heading(canvas: Canvas, words: str, y: float) -> float:
     return y + 24
 
 
-def _page(title: str, sentence: str, graph: Figure, side: Figure) -> str:
-    """Title and sentence over two columns, the graph left."""
+def _page(title: str, sentence: str, graph: Figure, side: Figure, *, warns: bool = False) -> str:
+    """Title and sentence over two columns, the graph left; what ``warns`` stands out."""
     width = MARGIN * 3 + graph.width + side.width
     page = Canvas()
     page.text(MARGIN, 34, title, size=18, cls="xs-ink xs-strong", width=width - 2 * MARGIN)
     y = 56.0
     for line in wrapped(sentence, width - 2 * MARGIN, 12):
-        page.text(MARGIN, y, line, size=12, cls="xs-muted")
+        cls = "xs-network xs-strong" if warns else "xs-muted"
+        page.text(MARGIN, y, line, size=12, cls=cls)
         y += 17
     y += 8
     page.put(graph.canvas, MARGIN, y)

@@ -18,10 +18,10 @@ from rich.text import Text
 from crosstack.evaluate.answer import Answer
 from crosstack.mapping.mapping import Task
 from crosstack.mapping.search import Progress
+from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
 from crosstack.report.wording import (
     Table,
     bills,
-    certificate_sentence,
     dimension_words,
     headline,
     kernel_rows,
@@ -73,7 +73,7 @@ def answer_tables(answer: Answer) -> Group:
     """Return an answer as a title, its certificate, partitions, splits, totals and bills."""
     return Group(
         Text(headline(answer), style="bold"),
-        Text(certificate_sentence(answer)),
+        *_certificate(answer),
         _partitions(answer),
         *_stages(answer),
         Text("How it is split", style="bold"),
@@ -83,6 +83,16 @@ def answer_tables(answer: Answer) -> Group:
         pairs_table(key_numbers(answer)),
         rows_table(bills(answer)),
     )
+
+
+def _certificate(answer: Answer) -> list[Text]:
+    """Return how sure the answer is; a large gap stands out, with what would close it."""
+    if not is_open(answer):
+        return [Text(certificate_sentence(answer))]
+    return [
+        Text(certificate_sentence(answer), style="bold red"),
+        Text(closing_sentence(answer), style="bold"),
+    ]
 
 
 def kernel_table(answer: Answer) -> Group:

@@ -1,4 +1,4 @@
-"""What every report says, as words and rows: the sentence of the certificate, the key numbers.
+"""What every report says, as words and rows: the headline, the key numbers.
 
 Text, figures and pages show the same rows; nothing is computed here beyond formatting.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import KernelTerms
-from crosstack.mapping.mapping import Mapping, Status
+from crosstack.mapping.mapping import Mapping
 from crosstack.system.system import Dimension, Parallelism, System
 from crosstack.units import format_quantity
 from crosstack.workload.graph import Axis
@@ -19,7 +19,6 @@ from crosstack.workload.graph import Axis
 __all__ = [
     "Table",
     "bills",
-    "certificate_sentence",
     "common_scale",
     "dimension_words",
     "elided_names",
@@ -95,40 +94,17 @@ def headline(answer: Answer) -> str:
     return f"{task.workload.name} on {task.system.name}, rules {answer.rules.name}"
 
 
-def certificate_sentence(answer: Answer) -> str:
-    """Say in one sentence how sure the answer is and what it covers."""
-    c = answer.certificate
-    kind = "mapping"
-    if answer.rules.bytes_first:  # the time is proved among these only
-        kind = "mapping whose sharding moves the fewest bytes"
-    covered = [
-        f"{label}: {', '.join(names)}"
-        for label, names in (("free", c.free), ("given", c.given))
-        if names
-    ]
-    aside = f" ({'; '.join(covered)})" if covered else ""
-    found, runtime = time_words(c.objective), time_words(c.runtime, 2)
-    if c.status is Status.OPTIMAL:
-        return f"Proved optimal: no {kind} is faster than {found}{aside}, found in {runtime}."
-    if c.status is Status.INFEASIBLE:
-        return f"Infeasible: no {kind} fits{aside}, decided in {runtime}."
-    if not c.free and c.bound == 0:
-        return f"Given mapping, {found}: nothing was searched, so nothing is proved."
-    gap = percent(c.gap, 2)
-    best = f"Best found: {found}; no {kind} can beat {time_words(c.bound)} (gap {gap}){aside}"
-    if c.status is Status.LIMIT:
-        return f"{best}, stopped at the time limit or at the end of the method after {runtime}."
-    return f"{best}, found in {runtime}."
-
-
 def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
     """Return the totals as (label, value), most important first."""
-    e = answer.evaluation
+    e, c = answer.evaluation, answer.certificate
+    time = time_words(e.time)
+    if c.searched and c.gap > 0:
+        time += f", at best {time_words(c.bound)}"
     memory = format_quantity(e.memory_used, "B")
     if math.isfinite(e.memory_capacity):
         memory += f" of {format_quantity(e.memory_capacity, 'B')}"
     return (
-        ("iteration time", time_words(e.time)),
+        ("iteration time", time),
         ("layer time, one sequence", time_words(e.layer_time)),
         ("throughput", f"{_number(e.throughput)} sequences/s"),
         ("utilization of the peak", percent(e.utilization)),

@@ -1,0 +1,98 @@
+"""How sure an answer is, in words: what is proved, why a search stopped, what would close a gap."""
+
+from __future__ import annotations
+
+from crosstack.evaluate.answer import Answer
+from crosstack.mapping.mapping import Status, Stop
+from crosstack.report.wording import percent, time_words
+
+__all__ = ["LARGE_GAP", "certificate_sentence", "closing_sentence", "is_open"]
+
+LARGE_GAP = 0.1  # above it an answer is not shown as if it were one
+
+_STOPPED = {
+    Stop.TIME_LIMIT: "stopped at the time limit",
+    Stop.WORK_LIMIT: "stopped at the limit on work",
+    Stop.INTERRUPT: "interrupted",
+    Stop.METHOD: "at the end of the method, which can neither improve nor bound what is left",
+    None: "stopped before a proof",  # a result saved when the reason was not
+}
+_OR_MORE = {
+    Stop.TIME_LIMIT: ", or more time (--time-limit)",
+    Stop.WORK_LIMIT: ", or more work",
+    Stop.INTERRUPT: ", or let the search run on",
+    Stop.METHOD: "; more time does not help",
+    None: ", or more time (--time-limit)",
+}
+
+
+def is_open(answer: Answer) -> bool:
+    """Return whether a search left a gap too large to take its answer for the best."""
+    c = answer.certificate
+    return c.searched and c.gap > LARGE_GAP * (1 + 1e-9)
+
+
+def certificate_sentence(answer: Answer) -> str:
+    """Say in one sentence how sure the answer is and what it covers."""
+    c = answer.certificate
+    kind = "mapping"
+    if answer.rules.bytes_first:  # the time is proved among these only
+        kind = "mapping whose sharding moves the fewest bytes"
+    covered = [
+        f"{label}: {', '.join(names)}"
+        for label, names in (("free", c.free), ("given", c.given))
+        if names
+    ]
+    aside = f" ({'; '.join(covered)})" if covered else ""
+    found, runtime = time_words(c.objective), time_words(c.runtime, 2)
+    if c.status is Status.OPTIMAL:
+        return f"Proved optimal: no {kind} is faster than {found}{aside}, found in {runtime}."
+    if c.status is Status.INFEASIBLE:
+        return f"Infeasible: no {kind} fits{aside}, decided in {runtime}."
+    if not c.searched:
+        return f"Given mapping, {found}: nothing was searched, so nothing is proved."
+    ended = f"found in {runtime}"
+    if c.status is Status.LIMIT:
+        ended = f"{_STOPPED[c.stopped]} after {runtime}"
+    found, gap = f"Best found: {found}", percent(c.gap, 2)
+    bound = f"no {kind} can beat {time_words(c.bound)}"
+    if is_open(answer):
+        return f"NOT PROVED, a gap of {gap}. {found}; {bound}{aside}; {ended}."
+    return f"{found}; {bound} (gap {gap}){aside}, {ended}."
+
+
+def closing_sentence(answer: Answer) -> str:
+    """Say what to give so that a large gap closes; empty where there is no such gap."""
+    if not is_open(answer):
+        return ""
+    return f"To close the gap give {_gives(answer)}{_OR_MORE[answer.certificate.stopped]}."
+
+
+def _gives(answer: Answer) -> str:
+    """Return what can be given: the use of the chips as found, unless the kernels hold it up."""
+    c, m, given = answer.certificate, answer.mapping, answer.task.constraints
+    values: dict[str, object] = {}
+    if c.stopped is not Stop.METHOD:
+        for i, dimension in enumerate(answer.task.system.network):
+            if dimension.size is None:
+                values[f"system.network[{i}].size"] = m.sizes[i]
+            if dimension.parallelism is None and "parallelism" in c.free:
+                values[f"system.network[{i}].parallelism"] = m.parallelism[i].value
+        if given.microbatch_size is None:
+            values["constraints.microbatch_size"] = m.microbatch_size
+        if given.n_tiles is None:
+            values["constraints.n_tiles"] = m.n_tiles
+    if values:
+        return f"what is free; here it is {_settings(answer, values)}"
+    if "partitions" in c.free:
+        alone = _settings(answer, {"constraints.kernel_by_kernel": "true"})
+        return f"the partitions of some kernels (constraints.partitions), or of all: {alone}"
+    return "a smaller graph"
+
+
+def _settings(answer: Answer, values: dict[str, object]) -> str:
+    """Return fields and their values, as a command takes them where the file has our names."""
+    names = answer.task.paths
+    if names:
+        return ", ".join(f"{names.get(path, path)} ({value})" for path, value in values.items())
+    return " ".join(f"--set '{path}={value}'" for path, value in values.items())
