@@ -167,7 +167,8 @@ def search(
     if outcome.mapping is None and math.isfinite(outcome.bound):
         raise LimitError(
             "no mapping found before the limit; none beats "
-            f"{format_quantity(outcome.bound, 's')}, and none is ruled out. A longer --time-limit, fewer pins or more SRAM may help."
+            f"{format_quantity(outcome.bound, 's')}, and none is ruled out. "
+            "A longer --time-limit, fewer pins or more SRAM may help."
         )
     if outcome.mapping is None:
         raise _infeasible(state, outcome.lack)
