@@ -8,8 +8,11 @@ dimension and x the product of those between, a block of the outermost dimension
 3. as high as the region and ``(y // height) x`` wide where y is too high,
 4. else a share of the packages.
 
-Blocks run up and down, column after column, package after package; within each the rest of the
-order is placed the same way. Source: ``deepflow_code``, device mapping.
+Blocks run along x, row after row, every other row backwards, package after package; within each
+the rest of the order is placed the same way. A dimension that is left alone stands in one column,
+or runs up one column and down the next where it is longer than the region is high. Blocks that
+leave a rest of the region fit nowhere: the source writes over their neighbours and stops. Source:
+``deepflow_code``, device mapping.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from crosstack.mapping.strategy import ParallelDimension
 
 __all__ = ["block_positions"]
 
@@ -53,28 +58,39 @@ def block_positions(degrees: tuple[int, ...], side: int, n_packages: int) -> Who
     -------
     int array, shape (degree of the outermost, ..., degree of the innermost, 3)
     """
-    return _placed(degrees, _Region(0, n_packages, 0, 0, side, side))
+    # The source places the dimensions of one shard as well, outermost: they tighten the region.
+    whole = (*degrees, *[1] * (len(ParallelDimension) - len(degrees)))
+    placed = _placed(whole, _Region(0, n_packages, 0, 0, side, side))
+    return None if placed is None else placed.reshape(*degrees[::-1], 3)
 
 
 def _placed(degrees: tuple[int, ...], region: _Region) -> Whole | None:
     if not degrees:
         return np.array([region.package, region.x, region.y])
     inner, outermost = degrees[:-1], degrees[-1]
-    if not inner and outermost <= region.height:
-        blocks: list[_Region] | None = [
-            _Region(region.package, 1, region.x, region.y + i, 1, 1) for i in range(outermost)
-        ]
-    else:
-        blocks = _blocks(inner, outermost, region)
+    blocks = _blocks(inner, outermost, region) if inner else _columns(outermost, region)
     if blocks is None:
         return None
     parts = [_placed(inner, block) for block in blocks]
     return None if any(p is None for p in parts) else np.stack([p for p in parts if p is not None])
 
 
+def _columns(count: int, region: _Region) -> list[_Region] | None:
+    """Single chips, up one column and down the next."""
+    if count > region.width * region.height * region.count:
+        return None
+    found = []
+    for i in range(count):
+        package, place = divmod(i, region.width * region.height)
+        column, row = divmod(place, region.height)
+        y = row if column % 2 == 0 else region.height - 1 - row
+        found.append(_Region(region.package + package, 1, region.x + column, region.y + y, 1, 1))
+    return found
+
+
 def _blocks(inner: tuple[int, ...], count: int, region: _Region) -> list[_Region] | None:
     """Regions of the ``count`` blocks, or None where there is no room."""
-    high = inner[0] if inner else 1
+    high = inner[0]
     wide = math.prod(inner[1:])
     if high <= region.height and wide <= region.width:
         width, height = wide, high
@@ -92,13 +108,13 @@ def _blocks(inner: tuple[int, ...], count: int, region: _Region) -> list[_Region
             for start in starts
         ]
     columns, rows = region.width // width, region.height // height
-    if columns * rows * region.count < count:
+    if region.width % width or region.height % height or columns * rows * region.count < count:
         return None
     found = []
     for i in range(count):
         package, place = divmod(i, columns * rows)
-        column, row = divmod(place, rows)
-        row = row if column % 2 == 0 else rows - 1 - row  # up one column, down the next
+        row, column = divmod(place, columns)
+        column = column if row % 2 == 0 else columns - 1 - column
         found.append(
             _Region(
                 region.package + package,

@@ -248,12 +248,14 @@ def _row_exit_loads(grid: Grid, starts: Whole, ends: Whole, rules: PlacementRule
 
     Inside a package: along x in the row of the lower x, then along y. Between packages, from the
     first to the later one: to the edge along x, along y, over the link of that row, then along x
-    from the other edge. Packages on the way do not count.
+    from the other edge. The part along y is charged in the package where the edge starts, though
+    the route may pass the other one there. Packages on the way do not count.
     """
     side = grid.package[0]
     shape = (starts.shape[0], 2, *grid.shape)
     across, along = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    apart = starts[..., 0] // side != ends[..., 0] // side
+    home = starts[..., 0] // side
+    apart = home != ends[..., 0] // side
     swap = starts[..., 0] > ends[..., 0]
     climbs = starts[..., 1] < ends[..., 1]
     starts, ends = (
@@ -263,22 +265,22 @@ def _row_exit_loads(grid: Grid, starts: Whole, ends: Whole, rules: PlacementRule
     way = swap.astype(np.int64)
     candidate = np.broadcast_to(np.arange(len(starts))[:, None], apart.shape)
     package, other = starts[..., 0] // side, ends[..., 0] // side
-    turn = np.where(apart, package * side + side - 1, ends[..., 0])  # where y is travelled
-    _run(across, candidate, way, starts[..., 0], turn, starts[..., 1])
+    edge = package * side + side - 1
+    leaves = np.where(apart, edge, ends[..., 0])
+    _run(across, candidate, way, starts[..., 0], leaves, starts[..., 1])
     first = np.where(apart, other * side, ends[..., 0])
     _run(across, candidate, way, first, ends[..., 0], ends[..., 1])
-    np.add.at(across, (candidate[apart], way[apart], turn[apart], ends[..., 1][apart]), 1)
+    np.add.at(across, (candidate[apart], way[apart], edge[apart], ends[..., 1][apart]), 1)
     low = np.minimum(starts[..., 1], ends[..., 1])
     high = np.maximum(starts[..., 1], ends[..., 1])
     down = starts[..., 1] > ends[..., 1]
     if rules.charges_next_link_downwards:
         low, high = low + down, high + down
-    if rules.climbs_only_between_packages:
-        high = np.where(apart & down, low, high)
+    column = np.where(apart, home * side + side - 1, leaves)
     lifted = np.swapaxes(along, 2, 3)
     # The link above the last row does not exist; an index past it is never reached, as a move
     # down from row y is charged to link y at most.
-    _run(lifted, candidate, np.where(climbs, 0, 1), low, high, turn)
+    _run(lifted, candidate, np.where(climbs, 0, 1), low, high, column)
     return LinkLoads(grid=grid, counts=(across, along))
 
 

@@ -43,10 +43,6 @@ class PlacementRules:
     skips_packages_between : bool
         Between packages count one link out of the row where the route leaves, none on the way
         through others. ``deepflow_code``.
-    climbs_only_between_packages : bool
-        Leave out downward moves along y on routes between packages; read off the one published
-        placement with such a route (kp1 2, kp2 4, dp 8 on four packages of 4 x 4).
-        ``deepflow_code``.
     """
 
     layout: Layout = Layout.FACTORS
@@ -54,7 +50,6 @@ class PlacementRules:
     directions_share: bool = False
     charges_next_link_downwards: bool = False
     skips_packages_between: bool = False
-    climbs_only_between_packages: bool = False
 
     @classmethod
     def deepflow(cls) -> PlacementRules:
@@ -65,5 +60,4 @@ class PlacementRules:
             directions_share=True,
             charges_next_link_downwards=True,
             skips_packages_between=True,
-            climbs_only_between_packages=True,
         )
