@@ -425,6 +425,13 @@ def test_a_generated_model_is_written_with_inputs_and_no_sizes(training):
     assert "input_sizes" not in text
 
 
+def test_words_for_what_a_graph_works_on_are_read_and_written():
+    text = SMALL.replace("workload:\n", "workload:\n  item: image\n  item_part: patch\n", 1)
+    for workload in (read(text).workload, read(write_task(read(text))).workload):
+        assert (workload.item, workload.item_part) == ("image", "patch")
+    assert read(SMALL).workload.item == "sample"
+
+
 def test_a_long_kernel_name_can_be_a_key():
     name = "x" * 3000
     text = re.sub(r"\bQ\b", name, SMALL)

@@ -335,7 +335,7 @@ class TestGivenDecisions:
         for size in range(1, length + 1):
             given = Constraints(tile_size=size)
             if length % size:
-                says = f"tile_size: got {size}; allowed: a divisor of the sequence length {length}"
+                says = f"tile_size: got {size}; allowed: a divisor of sequence_length = {length}"
                 with pytest.raises(InputError, match=says):
                     search(workload, system, given, rules)
             else:

@@ -22,11 +22,15 @@ from crosstack.report.wording import (
     common_scale,
     elided_names,
     key_numbers,
+    many,
     partition_rows,
     scaled,
     stage_rows,
+    throughput_words,
     time_words,
 )
+from crosstack.workload import decode, dlrm, fft, hpl, hyena, llm, mamba, prefill
+from crosstack.workload.serving import transformer_named
 
 
 def flat(text):
@@ -200,3 +204,73 @@ def test_a_long_list_of_names_is_cut_and_counted():
 def test_importing_crosstack_imports_no_terminal_library():
     code = "import sys, crosstack; assert 'rich' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+WORKLOADS = {
+    "llm": (
+        llm(
+            hidden=64, sequence_length=32, n_heads=4, head_size=16, n_layers=1,
+            global_batch_size=1,
+        ),
+        "2 sequences/s, 64 tokens/s",
+    ),
+    "prefill": (prefill(transformer_named("llama3-8b"), tokens=16), "2 prompts/s, 32 tokens/s"),
+    "decode": (decode(transformer_named("llama3-8b"), context=16), "2 tokens/s"),
+    "draft": (
+        decode(transformer_named("llama3-8b"), context=16, tokens=4),
+        "2 windows of 4 tokens a second",
+    ),
+    "mamba": (mamba(hidden=64, sequence_length=32), "2 sequences/s, 64 tokens/s"),
+    "hyena": (hyena(hidden=64, sequence_length=32), "2 sequences/s, 64 tokens/s"),
+    "hpl": (hpl(size=64, block=16), "2 matrices/s"),
+    "fft": (fft(length=64), "2 transforms/s"),
+    "dlrm": (
+        dlrm(
+            width=8, n_bottom=1, n_top=1, n_tables=1, rows=8, embedding_size=8, samples=64,
+            global_batch_size=1,
+        ),
+        "2 batches of 64 samples a second",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_workload_names_what_it_works_on(name):
+    workload, words = WORKLOADS[name]
+    assert throughput_words(workload, 2.0) == words
+
+
+def test_a_graph_of_ones_own_works_on_samples(small_answer):
+    lines = told(small_answer)
+    assert any("layer time, one sample" in line for line in lines)
+    assert not any("sequences/s" in line or "sequence length" in line for line in lines)
+
+
+def test_a_name_of_ones_own_stands_everywhere(small_answer):
+    workload = replace(small_answer.task.workload, item="image", item_part="patch")
+    lines = told(replace(small_answer, task=replace(small_answer.task, workload=workload)))
+    assert any("layer time, one image" in line for line in lines)
+    assert any("images/s" in line and "patches/s" in line for line in lines)
+    assert any("work of an image" in line for line in lines)
+    assert any("patches of an image" in line for line in lines)
+    assert any("One layer of one image takes" in line for line in lines)
+
+
+def told(answer):
+    """What text and page say of an answer and its task."""
+    texts = plain_text(answer_tables(answer), 200), plain_text(task_text(answer.task), 200)
+    return [*texts[0].splitlines(), *texts[1].splitlines(), *answer_html(answer).splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("noun", "several"),
+    [
+        ("kernel", "kernels"),
+        ("matrix", "matrices"),
+        ("query", "queries"),
+        ("batch of 64 samples", "batches of 64 samples"),
+        ("more partition", "more partitions"),
+    ],
+)
+def test_a_noun_has_its_plural(noun, several):
+    assert many(noun) == several

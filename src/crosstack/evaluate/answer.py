@@ -71,6 +71,7 @@ class Answer:
             },
             "utilization": e.utilization,
             "throughput": e.throughput,
+            "item": self.task.workload.item,
             "workload_flop": e.work,
             "n_chips": self.task.system.n_chips,
             "system_price_usd": e.price.total,

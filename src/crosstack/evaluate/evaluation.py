@@ -108,7 +108,7 @@ class Evaluation:
     utilization : float
         Of the peak of all chips. [1]
     throughput : float
-        Sequences per second. [1/s]
+        Items of the batch per second. [1/s]
     memory_used, memory_capacity : float
         Main memory of one chip; capacity may be infinite. [B]
     price, power : Bill

@@ -153,7 +153,7 @@ class Front:
         return tuple(c for c in self.candidates if c.mapped is not None)
 
     def throughput(self, candidate: Candidate) -> float:
-        """Sequences of the global batch a second. [1/s]"""
+        """Items of the global batch a second. [1/s]"""
         assert candidate.mapped is not None
         return self.problem.workload.global_batch_size / candidate.mapped.time
 

@@ -70,7 +70,7 @@ UNITS: dict[str, str | None] = {
     "memory_capacity": "B",
 }
 """Terms that a mapping and a machine have, and their units. ``energy`` is that of one iteration
-with everything running; the three times of partitions are sums over one layer of one sequence."""
+with everything running; the three times of partitions are sums over one layer of one item."""
 
 DECISIONS: dict[str, str | None] = {
     "tensor": "1",

@@ -201,11 +201,11 @@ def _check_tiles(workload: Workload, constraints: Constraints, rules: ModelRules
         size is None or not rules.tiles_divide or length % size == 0,
         "constraints.tile_size",
         size,
-        f"a divisor of the sequence length {length}, as tiles divide it by rules {rules.name}",
+        f"a divisor of sequence_length = {length}, as tiles divide it by rules {rules.name}",
     )
     if n_tiles is None:
         return
-    require(n_tiles <= length, "constraints.n_tiles", n_tiles, f"1 to the sequence length {length}")
+    require(n_tiles <= length, "constraints.n_tiles", n_tiles, f"1 to sequence_length, {length}")
     require(
         size is None or n_tiles * size >= length,
         "constraints.tile_size",

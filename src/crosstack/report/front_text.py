@@ -13,7 +13,7 @@ from crosstack.explore.machines import Machine
 from crosstack.io import native
 from crosstack.report.charts_page import charts_svg
 from crosstack.report.text import pairs_table, rows_table
-from crosstack.report.wording import Table, percent, plural
+from crosstack.report.wording import Table, many, percent, plural
 from crosstack.units import format_quantity
 from crosstack.version import __version__
 
@@ -41,6 +41,7 @@ def _pairs(found: Front) -> tuple[tuple[str, str], ...]:
     mapped = found.mapped
     proved = sum(c.mapped is not None and c.mapped.status == "optimal" for c in mapped)
     n_choices = len(found.problem.choices)
+    items = many(found.problem.workload.item)
     impossible = len(found.candidates) - len(mapped) - found.skipped
     pairs = [
         ("candidates", f"{len(found.candidates):,} of {plural(n_choices, 'choice')}"),
@@ -48,7 +49,7 @@ def _pairs(found: Front) -> tuple[tuple[str, str], ...]:
         ("not mapped", f"{found.skipped:,}: a mapped one is proved to be as good in everything"),
         ("no machine", f"{impossible:,}: no such chip, it does not fit, or above a limit"),
         ("on the front", f"{len(found.front):,}"),
-        ("columns", "1/s: sequences; mm2 and yield: one die; TFLOP/s and on: one chip"),
+        ("columns", f"1/s: {items}; mm2 and yield: one die; TFLOP/s and on: one chip"),
     ]
     if found.reused:
         pairs.append(("from the history", f"{found.reused:,} mappings"))
@@ -163,7 +164,7 @@ def front_svg(found: Front) -> str:
             LineChart(
                 title=f"Throughput over {name}",
                 x=Measure(label=f"{name} of the machine", unit=unit, worth=worth, log=True),
-                y=Measure(label="sequences", unit="1/s", log=True),
+                y=Measure(label=many(found.problem.workload.item), unit="1/s", log=True),
                 series=tuple(series),
             )
         )

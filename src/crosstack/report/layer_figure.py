@@ -1,4 +1,4 @@
-"""One layer of one sequence over time: what compute, memory and network do in every partition."""
+"""One layer of one item over time: what compute, memory and network do in every partition."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def layer_figure(answer: Answer) -> Figure:
 def layer_sentence(answer: Answer) -> str:
     """Say how the time of an iteration comes of that of a layer."""
     e, m = answer.evaluation, answer.mapping
-    layer = f"One layer of one sequence takes {time_words(e.layer_time)}"
+    item = answer.task.workload.item
+    layer = f"One layer of one {item} takes {time_words(e.layer_time)}"
     if e.stages:
         stage = f"the slowest stage takes {time_words(e.stage_time)} for a microbatch"
     else:

@@ -74,7 +74,7 @@ def task_svg(task: Task) -> str:
     side.put(legend.canvas, 0, y)
     return _page(
         f"{task.workload.name} on {task.system.name}",
-        "One sequence, unsharded; work in floating-point operations.",
+        f"One {task.workload.item}, unsharded; work in floating-point operations.",
         graph,
         Figure(side, SIDE, y + legend.height),
     )

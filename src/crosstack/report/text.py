@@ -26,7 +26,9 @@ from crosstack.report.wording import (
     headline,
     kernel_rows,
     key_numbers,
+    many,
     network_rows,
+    one,
     partition_rows,
     percent,
     plural,
@@ -196,17 +198,20 @@ def _workload_words(workload: Workload) -> tuple[tuple[str, str], ...]:
         tensors += f"; largest {format_quantity(largest.size, 'B')} ({largest.producer})"
     placed = workload.placement is not Placement.SEARCHED
     data = format_quantity(workload.data_size, "B")
+    length = "extent cut into tiles"
+    if workload.item_part:
+        length = f"{many(workload.item_part)} of {one(workload.item)}"
     return (
         ("kernels", f"{len(graph):,}: " + ", ".join(f"{n} {kind}" for kind, n in kinds.items())),
         ("forward, backward", f"{len(graph) - back:,}, {back:,}"),
         ("systolic, SIMD", f"{systolic:,}, {len(graph) - systolic:,}"),
         ("tensors", tensors),
         ("weights", format_quantity(graph.weight_size, "B")),
-        ("work of a sequence", f"{format_quantity(graph.work, 'FLOP')} in this graph"),
+        (f"work of {one(workload.item)}", f"{format_quantity(graph.work, 'FLOP')} in this graph"),
         ("work of an iteration", format_quantity(workload.work, "FLOP")),
         ("layers", f"{workload.n_layers:,}, {workload.layers_in_graph:,} in this graph"),
-        ("batch", plural(workload.global_batch_size, "sequence")),
-        ("sequence length", f"{workload.sequence_length:,}"),
+        ("batch", plural(workload.global_batch_size, workload.item)),
+        (length, f"{workload.sequence_length:,}"),
         ("element", plural(graph.word, "byte")),
         *([("placement", workload.placement.value)] if placed else []),
         *([("data on all chips", data)] if workload.data_size else []),

@@ -34,7 +34,7 @@ _CLASSES = {
 def transform_table(steps: Sequence[SuperGraph], title: str) -> Group:
     """Return one line for each step: nodes, cross edges, and what crosses them in a training step.
 
-    Sizes are summed over all edges, one sequence through one layer.
+    Sizes are summed over all edges, one item of the batch through one layer.
     """
     rows = []
     for step in steps:

@@ -14,7 +14,7 @@ from crosstack.evaluate.evaluation import KernelTerms
 from crosstack.mapping.mapping import Mapping
 from crosstack.system.system import Dimension, Parallelism, System
 from crosstack.units import format_quantity
-from crosstack.workload.graph import Axis
+from crosstack.workload.graph import Axis, Workload
 
 __all__ = [
     "Table",
@@ -25,7 +25,9 @@ __all__ = [
     "headline",
     "kernel_rows",
     "key_numbers",
+    "many",
     "network_rows",
+    "one",
     "partition_rows",
     "percent",
     "plural",
@@ -33,6 +35,7 @@ __all__ = [
     "sharding_words",
     "splits",
     "stage_rows",
+    "throughput_words",
     "time_words",
     "usd",
 ]
@@ -64,7 +67,36 @@ def usd(price: float) -> str:
 
 def plural(count: int, noun: str) -> str:
     """Return ``1 kernel``, ``2 kernels``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun if count == 1 else many(noun)}"
+
+
+_IRREGULAR = {"matrix": "matrices"}
+
+
+def many(noun: str) -> str:
+    """Return the plural of a noun: matrices, ``batches of 64 samples``."""
+    head, of, what = noun.partition(" of ")
+    ending = "ies" if head.endswith("y") else "es" if head.endswith(("ch", "s", "x")) else "s"
+    return _IRREGULAR.get(head, head.removesuffix("y" * (ending == "ies")) + ending) + of + what
+
+
+def one(noun: str) -> str:
+    """Return ``a sequence``, ``an image``."""
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+def throughput_words(workload: Workload, rate: float) -> str:
+    """Return so many items a second, and what they consist of, as in ``2 sequences/s``.
+
+    Parameters
+    ----------
+    rate : float
+        Items a second. [1/s]
+    """
+    words = f"{_number(rate)} {many(workload.item)}{' a second' if ' ' in workload.item else '/s'}"
+    if workload.item_part:
+        words += f", {_number(rate * workload.sequence_length)} {many(workload.item_part)}/s"
+    return words
 
 
 def common_scale(times: Iterable[float]) -> tuple[str, float, int]:
@@ -96,7 +128,7 @@ def headline(answer: Answer) -> str:
 
 def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
     """Return the totals as (label, value), most important first."""
-    e, c = answer.evaluation, answer.certificate
+    e, c, workload = answer.evaluation, answer.certificate, answer.task.workload
     time = time_words(e.time)
     if c.searched and c.gap > 0:
         time += f", at best {time_words(c.bound)}"
@@ -105,8 +137,8 @@ def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
         memory += f" of {format_quantity(e.memory_capacity, 'B')}"
     return (
         ("iteration time", time),
-        ("layer time, one sequence", time_words(e.layer_time)),
-        ("throughput", f"{_number(e.throughput)} sequences/s"),
+        (f"layer time, one {workload.item}", time_words(e.layer_time)),
+        ("throughput", throughput_words(workload, e.throughput)),
         ("utilization of the peak", percent(e.utilization)),
         ("work of an iteration", format_quantity(e.work, "FLOP")),
         ("main memory used, one chip", memory),
@@ -139,10 +171,10 @@ def splits(answer: Answer) -> tuple[tuple[str, str], ...]:
         ("pipeline", _pipeline(answer)),
         (
             "batch",
-            f"{plural(workload.global_batch_size, 'sequence')}; each pipeline runs "
+            f"{plural(workload.global_batch_size, workload.item)}; each pipeline runs "
             f"{e.n_microbatches:,} x {m.microbatch_size}",
         ),
-        ("tiles of a sequence", f"{m.n_tiles:,}"),
+        (f"tiles of {one(workload.item)}", f"{m.n_tiles:,}"),
         ("stage time, one microbatch", time_words(e.stage_time)),
         ("bubble factor", f"{e.bubble_factor:.4g}"),
     )

@@ -169,4 +169,5 @@ def dlrm(
         placement=Placement.BATCH,
         data_size=float(n_tables * rows * embedding_size * word),
         name=name,
+        item="sample" if samples == 1 else f"batch of {samples:,} samples",
     )

@@ -78,4 +78,5 @@ def fft(*, length: int, radix: int = 2, word: int = 8, name: str = "fft") -> Wor
         placement=Placement.COLUMNS,
         data_size=float(length) * word,
         name=name,
+        item="transform",
     )

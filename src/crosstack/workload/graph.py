@@ -474,6 +474,11 @@ class Workload:
         matrix that is factorised, the points that are transformed. [B]
     name : str
         For people.
+    item : str
+        What reports call one of the global batch: sequence, sample, matrix.
+    item_part : str
+        What they call one of the ``sequence_length`` that an item has, such as token; empty where
+        that has no name.
     """
 
     graph: DataflowGraph
@@ -485,9 +490,12 @@ class Workload:
     placement: Placement = Placement.SEARCHED
     data_size: float = 0.0
     name: str = "workload"
+    item: str = field(default="sample", compare=False)
+    item_part: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         """Check counts and sizes."""
+        require(bool(self.item), "item", self.item, "a word, such as sample")
         for name in ("n_layers", "layers_in_graph", "global_batch_size", "sequence_length"):
             require_whole(name, getattr(self, name))
         length, allowed = self.sequence_length, f"up to 2^28, {LONGEST_SEQUENCE}"

@@ -95,4 +95,5 @@ def hpl(
         placement=Placement.GRID,
         data_size=float(size) * size * word,
         name=name,
+        item="matrix",
     )

@@ -261,5 +261,7 @@ def llm(
         global_batch_size=global_batch_size,
         sequence_length=sequence_length,
         boundary_size=float(hidden * sequence_length * word),
+        item="sequence",
+        item_part="token",
         name=name,
     )

@@ -234,6 +234,8 @@ def prefill(
         sequence_length=tokens,
         boundary_size=float(model.hidden * tokens * word),
         name=f"{model.name} prefill",
+        item="prompt",
+        item_part="token",
     )
 
 
@@ -299,6 +301,7 @@ def decode(
         sequence_length=tokens,
         boundary_size=float(model.hidden * tokens * word),
         name=f"{model.name} decode",
+        item="token" if tokens == 1 else f"window of {tokens:,} tokens",
     )
 
 

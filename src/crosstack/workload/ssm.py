@@ -183,6 +183,8 @@ def mamba(
         sequence_length=length,
         boundary_size=float(hidden * length * word),
         name=name,
+        item="sequence",
+        item_part="token",
     )
 
 
@@ -258,6 +260,8 @@ def hyena(
         sequence_length=length,
         boundary_size=float(hidden * length * word),
         name=name,
+        item="sequence",
+        item_part="token",
     )
 
 

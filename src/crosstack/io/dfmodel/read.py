@@ -217,6 +217,8 @@ def _llm(dse: Any, name: str, graph: DataflowGraph) -> tuple[Workload, _Given]:
             sequence_length=llm.seq_len,
             boundary_size=float(llm.hidden_dim * llm.seq_len * execution.word),
             name="llm",
+            item="sequence",
+            item_part="token",
         )
     return workload, (llm.micro_batch_size, llm.tile_size)
 
@@ -234,6 +236,7 @@ def _placed(
             placement=_WORKLOADS[kind][0],
             data_size=data_size,
             name=kind,
+            item=_ITEMS[kind],
         )
     return workload, (1, 0)
 
@@ -266,6 +269,7 @@ def _check_count(path: str, value: int) -> None:
 _DATA_FIELDS = {"dlrm": "row", "hpl": "n", "fft": "length"}
 # How a workload lies on the chips, and its reader.
 _Reader = Callable[[Any, str, DataflowGraph], tuple[Workload, _Given]]
+_ITEMS = {"dlrm": "batch", "hpl": "matrix", "fft": "transform"}
 _WORKLOADS: dict[str, tuple[Placement, _Reader]] = {
     "llm": (Placement.SEARCHED, _llm),
     "dlrm": (Placement.BATCH, _dlrm),

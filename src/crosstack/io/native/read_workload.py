@@ -406,6 +406,8 @@ class _Builder:
                 placement=self.file.placement,
                 data_size=self.file.data_size,
                 name=name,
+                item=self.file.item or "sample",
+                item_part=self.file.item_part or "",
             )
         return None
 

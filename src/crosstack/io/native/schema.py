@@ -374,6 +374,8 @@ class WorkloadFile(FileModel):
     boundary_size: Bytes | None = None
     placement: Annotated[Placement, one_of(Placement)] = Placement.SEARCHED
     data_size: Bytes = 0.0
+    item: Text | None = None
+    item_part: Text | None = None
     kernels: list[KernelFile] | None = None
     tensors: list[TensorFile] | None = None
 

@@ -79,6 +79,10 @@ def _workload(workload: Workload) -> list[str]:
         del fields["placement"]
     if not workload.data_size:
         del fields["data_size"]
+    if workload.item == "sample":
+        del fields["item"]
+    if not workload.item_part:
+        del fields["item_part"]
     lines = _fields({"name": fields.pop("name"), "word": graph.word, **fields})
     makes: dict[str, Made] = {}
     for k in graph.kernels:

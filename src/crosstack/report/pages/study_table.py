@@ -41,7 +41,7 @@ _MORE_IS_BETTER = (
 )
 _BREAKDOWNS = (
     (
-        "Where the time goes, one layer of one sequence",
+        "Where the time goes, one layer of one item",
         ("compute_time", "memory_time", "network_time"),
     ),
     ("A step of the busiest stage", ("busy_time", "idle_time")),
