@@ -57,8 +57,8 @@ def bundle_capacity(chip, scope):
     return found[0] if found else 0.0
 
 
-def tiles_of(chip):
-    """Yield tile, how units share it, and how many fit on a bundle; one at a time."""
+def tiles_of(chip, columns):
+    """Return tile, how units share it, and how many fit on a bundle, of every candidate."""
     compute = chip.compute
     units = compute.n_units // compute.n_bundles
     registers, shared = (bundle_capacity(chip, scope) for scope in (Scope.UNIT, Scope.BUNDLE))
@@ -86,11 +86,14 @@ def tiles_of(chip):
         }
         least = min(m * n for m, n in filled)
         return [(m, n, *split, 1) for (m, n), split in filled.items() if m * n == least]
-    wide = [tile for tile in found if min(tile[0] / tile[2], tile[1] / tile[3]) >= 32]
-    if wide:
-        return wide
-    most = max(min(m / um, n / un) for m, n, um, un, _ in found)
-    return [tile for tile in found if min(tile[0] / tile[2], tile[1] / tile[3]) >= most]
+    most = min(32, max(min(tile[0] / tile[2], tile[1] / tile[3]) for tile in found))
+    wide = [tile for tile in found if min(tile[0] / tile[2], tile[1] / tile[3]) >= most]
+    return wide + [t for t in found if columns == 1 and one_wide(chip, t) and t not in wide]
+
+
+def one_wide(chip, tile):
+    """Whether every unit has rows of its own, one array wide."""
+    return tile[1] == 2 ** math.ceil(math.log2(chip.compute.rows)) and tile[3] == 1
 
 
 def wave_reads(level, n_bundles, tile, split, m, k, n, word):
@@ -188,15 +191,17 @@ def time_of(chip, tile, split, m, k, n):
     spilled = 2 * sums if sums > kept else 0
     outside = (reads[-1] + out + spilled) / memory.bandwidth + memory.latency
     time = max(waiting + most * slowest, outside)
-    if split > 1:
-        rate = memory.bandwidth if sums > kept else feed.bandwidth
-        time += chip.launch_overhead + (sums + out) / rate
+    adds = memory if sums > kept else feed
+    if split > 1 and n == 1 and one_wide(chip, tile):
+        time += adds.latency
+    elif split > 1:
+        time += chip.launch_overhead + (sums + out) / adds.bandwidth
     return time
 
 
 def by_loops(chip, m, k, n):
-    best = math.inf
-    for tile in tiles_of(chip):
+    best, m, n = math.inf, max(m, n), min(m, n)  # as its transpose
+    for tile in tiles_of(chip, n):
         whole = math.ceil(m / tile[0]) * math.ceil(n / tile[1])
         for split in (1, 2, 4, 8, 16, 32, 64):
             if split == 1 or (whole < chip.compute.n_bundles and k >= split * 32):
@@ -217,7 +222,16 @@ def test_the_search_finds_what_loops_find(name, sides):
 
 
 @pytest.mark.parametrize(
-    "sides", [(64, 65536, 64), (1, 100_000, 2), (16384, 128, 1024), (8192, 8192, 8192)]
+    "sides",
+    [
+        (64, 65536, 64),
+        (1, 100_000, 2),
+        (16384, 128, 1024),
+        (8192, 8192, 8192),
+        (1, 4096, 1024),
+        (300, 65536, 1),
+        (1, 70_000, 1),
+    ],
 )
 def test_the_search_finds_what_loops_find_on_large_products(sides):
     assert searched(A100, *sides).time[0] == pytest.approx(by_loops(A100, *sides), rel=1e-9)

@@ -53,7 +53,8 @@ class KernelRules:
         16-bit words (``thakkar2023cutlass``). [1]
     smallest_unit_tile : int
         Rows and columns of C that one unit works on, at least, where they fit; 32 in CUTLASS's
-        smallest kernels for tensor cores, 64 x 64 for four units (``thakkar2023cutlass``). [1]
+        smallest kernels for tensor cores, 64 x 64 for four units (``thakkar2023cutlass``). A
+        matrix times a vector has narrower ones besides. [1]
     longest_strip : int
         Tiles across which the order of tiles turns back, at most; 1, 2, 4 and up to 8 in CUTLASS
         (``thakkar2023cutlass``). [1]
@@ -63,13 +64,6 @@ class KernelRules:
         Share of the registers that holds partial sums; the rest holds operands, addresses and
         counters. Assumed: a half is what the largest tile of CUTLASS on an A100, 256 x 128, takes
         of its 256 KiB. [1]
-    vector_rows : int
-        Rows of a block of the kernel for a matrix times a column (`crosstack.chip.vectors`), which
-        takes products of a block or more. 64 is what a profile of a vendor's library shows: 1024
-        rows in 16 blocks. 0 treats a column as a narrow matrix. [1]
-    vector_step : float
-        Bytes of each row that such a block takes at a time; 32, the least that a GPU's memory
-        hands over (``nvidia_cuda_guide``). Assumed: it takes no more. [B]
     """
 
     name: str
@@ -83,17 +77,13 @@ class KernelRules:
     longest_strip: int = 8
     accumulator_word: float = 4.0
     accumulator_share: float = 0.5
-    vector_rows: int = 64
-    vector_step: float = 32.0
 
     def __post_init__(self) -> None:
         """Check every field."""
         require(isinstance(self.search, TileSearch), "search", self.search, ", ".join(TileSearch))
         for name in ("n_drawn", "k_step", "smallest_unit_tile", "longest_strip"):
             require_whole(name, getattr(self, name))
-        require_whole("vector_rows", self.vector_rows, minimum=0)
-        for name in ("accumulator_word", "vector_step"):
-            require_quantity(name, getattr(self, name), "B", above_zero=True)
+        require_quantity("accumulator_word", self.accumulator_word, "B", above_zero=True)
         share = self.accumulator_share
         require_quantity("accumulator_share", share, "1", above_zero=True)
         require(share <= 1, "accumulator_share", share, "above 0, at most 1")

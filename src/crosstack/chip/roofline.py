@@ -23,8 +23,7 @@ from crosstack.chip.drawn_tiles import (
 from crosstack.chip.hierarchy import ChipHierarchy, Dataflow
 from crosstack.chip.kernel_rules import KernelRules, TileSearch
 from crosstack.chip.systolic import chosen_dataflow
-from crosstack.chip.vectors import vector_schedules
-from crosstack.chip.waves import best_schedules, merged
+from crosstack.chip.waves import best_schedules
 from crosstack.errors import InfeasibleError, InputError, Problem
 
 __all__ = ["ElementwiseTime", "KernelTime", "RooflineTimes", "elementwise_time", "gemm_time"]
@@ -54,10 +53,16 @@ class KernelTime:
         Latencies, fill, drain, and what cannot be hidden behind compute. [s]
     reduction_time : ndarray
         Second kernel that adds up the sums of a split K. [s]
-    level_times : dict of str to ndarray
-        What the traffic of each level takes on the busiest bundle. [s]
     traffic : dict of str to ndarray
-        Bytes that each level moves, on the whole chip. [B]
+        Bytes that each level hands over or takes in, on the whole chip. [B]
+    bandwidths : dict of str to ndarray
+        What each level gives to the bundles that work, on average: a level of the chip all of its
+        bandwidth, one of the bundles their share. [B/s]
+    level_times : dict of str to ndarray
+        What the traffic of each level takes: traffic over bandwidth. [s]
+    passing : dict of str to ndarray
+        Bytes that pass from one part of a level to another, besides; the measured bandwidth of a
+        level in parts holds with them. [B]
     tiles : dict of str to ndarray, shape (..., 3)
         M, K and N of the product that each level serves at a time. [1]
     split : ndarray
@@ -76,8 +81,10 @@ class KernelTime:
     compute_time: Floats
     waiting_time: Floats
     reduction_time: Floats
-    level_times: dict[str, Floats]
     traffic: dict[str, Floats]
+    bandwidths: dict[str, Floats]
+    level_times: dict[str, Floats]
+    passing: dict[str, Floats]
     tiles: dict[str, Floats]
     split: Floats
     n_tiles: Floats
@@ -280,13 +287,11 @@ def _in_waves(
 ) -> KernelTime:
     """Time products under the rules that search all tiles."""
     found = best_schedules(chip, m, k, n, rules)
-    vector = (n == 1) & (m >= rules.vector_rows) & (rules.vector_rows > 0)
-    if vector.any():
-        found = merged(vector, vector_schedules(chip, m, k, n, rules), found)
     names = [level.name for level in chip.levels]
     time = found.time + chip.launch_overhead
     waiting = found.waiting_time + chip.launch_overhead
-    terms = np.stack([found.compute_time, *found.level_times, waiting])
+    moving = [moved / rate for moved, rate in zip(found.traffic, found.bandwidths, strict=True)]
+    terms = np.stack([found.compute_time, *moving, waiting])
     labels = np.array([COMPUTE, *names, WAITING], object)
     return KernelTime(
         time=time,
@@ -295,8 +300,10 @@ def _in_waves(
         compute_time=found.compute_time,
         waiting_time=found.waiting_time,
         reduction_time=found.reduction_time,
-        level_times=dict(zip(names, found.level_times, strict=True)),
         traffic=dict(zip(names, found.traffic, strict=True)),
+        bandwidths=dict(zip(names, found.bandwidths, strict=True)),
+        level_times=dict(zip(names, moving, strict=True)),
+        passing=dict(zip(names, found.passing, strict=True)),
         tiles=dict(zip(names, found.tiles, strict=True)),
         split=found.split,
         n_tiles=found.n_tiles,
@@ -317,15 +324,20 @@ def _drawn(chip: ChipHierarchy, m: Floats, k: Floats, n: Floats, rules: KernelRu
     computing = work / chip.compute.throughput
     labels = np.array([COMPUTE, *names], object)
     time = found.time + chip.launch_overhead
+    rates = [np.full_like(m, level.bandwidth) for level in chip.levels]
+    moving = [moved / rate for moved, rate in zip(found.traffic, rates, strict=True)]
     return KernelTime(
         time=time,
         bound=labels[np.stack([computing, *times]).argmax(axis=0)],
         launch_time=chip.launch_overhead,
         compute_time=computing,
-        waiting_time=np.zeros_like(m),
+        # The latency, where memory binds.
+        waiting_time=np.maximum(found.time - np.maximum.reduce([computing, *moving]), 0.0),
         reduction_time=np.zeros_like(m),
-        level_times=dict(zip(names, times, strict=True)),
         traffic=dict(zip(names, found.traffic, strict=True)),
+        bandwidths=dict(zip(names, rates, strict=True)),
+        level_times=dict(zip(names, moving, strict=True)),
+        passing=dict(zip(names, map(np.zeros_like, found.traffic), strict=True)),
         tiles=dict(zip(names, found.tiles, strict=True)),
         split=np.ones_like(m),
         n_tiles=np.ones_like(m),

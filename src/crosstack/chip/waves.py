@@ -4,12 +4,15 @@ A bundle makes one tile of C at a time over all of K, or a part of K where it is
 share the tile; the tile's partial sums stay in the registers, its operands pass through the levels
 of the bundle. All bundles work on a *wave* of tiles at a time. Every power of two that fits is
 tried, for all shapes at once: arrays run over pairs of a shape and a candidate.
+
+A matrix times a vector has no use for a wide tile: its own are one array wide, and whoever is last
+adds the sums of a split K.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -20,7 +23,7 @@ from crosstack.chip.hierarchy import ChipHierarchy, MemoryLevel, Scope
 from crosstack.chip.kernel_rules import KernelRules
 from crosstack.chip.systolic import fill_and_drain_cycles, register_accesses, reuse_of
 
-__all__ = ["Schedules", "best_schedules", "merged"]
+__all__ = ["Schedules", "best_schedules"]
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +37,8 @@ class Candidates:
     """Tiles of C and splits of K, whole K first.
 
     ``units_m x units_n`` is how the units of a bundle share a tile; ``resident`` tiles fit on a
-    bundle at a time.
+    bundle at a time. In ``one_wide`` tiles every unit has rows of its own, one array wide; only a
+    vector takes those that are not ``for_all``.
     """
 
     tile_m: Floats
@@ -43,14 +47,16 @@ class Candidates:
     units_m: Floats
     units_n: Floats
     resident: Floats
+    one_wide: NDArray[np.bool_]
+    for_all: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Schedules:
     """One schedule for every shape; the fields of `crosstack.chip.roofline.KernelTime`.
 
-    Arrays are (shapes,); ``traffic``, ``level_times`` and ``tiles`` are one array a level, those of
-    ``tiles`` (shapes, 3).
+    Arrays are (shapes,); ``traffic``, ``passing``, ``bandwidths`` and ``tiles`` are one array a
+    level, those of ``tiles`` (shapes, 3).
     """
 
     time: Floats
@@ -61,7 +67,8 @@ class Schedules:
     n_tiles: Floats
     reuse_shape: tuple[Floats, Floats, Floats]
     traffic: tuple[Floats, ...]
-    level_times: tuple[Floats, ...]
+    passing: tuple[Floats, ...]
+    bandwidths: tuple[Floats, ...]
     tiles: tuple[Floats, ...]
 
 
@@ -91,25 +98,29 @@ def _candidates(chip: ChipHierarchy, rules: KernelRules) -> Candidates:
         resident = np.minimum(resident, np.floor(room / (2 * (m + n) * rules.k_step * chip.word)))
     fits = resident >= 1
     least = np.minimum(m / units_m, n / units_n)
-    keep = fits & (least >= rules.smallest_unit_tile)
-    if not keep.any():
-        keep = fits & (least >= np.max(least[fits], initial=0.0))
+    for_all = fits & (least >= rules.smallest_unit_tile)
+    if not for_all.any():
+        for_all = fits & (least >= np.max(least[fits], initial=0.0))
+    one_wide = fits & (n == powers[0]) & (units_n == 1)
+    keep = for_all | one_wide
     if not keep.any():  # nothing is held: a tile as large as the arrays of a bundle
         units_m, units_n = np.array(shares, float).T
         m, n = compute.rows * units_m, compute.rows * units_n
-        resident, keep = np.ones(len(m)), np.ones(len(m), bool)
+        keep = for_all = np.ones(len(m), bool)
+        resident, one_wide = np.ones(len(m)), units_n == 1
     splits = 2.0 ** np.arange(np.log2(MOST_SPLITS) + 1)
     order = np.argsort(-(m * n)[keep], kind="stable")
-    columns = [column[keep][order] for column in (m, n, units_m, units_n)]
-    columns.append(np.maximum(resident[keep][order], 1))
-    repeated = [np.tile(column, len(splits)) for column in columns]
+    columns = (m, n, units_m, units_n, np.maximum(resident, 1), one_wide, for_all)
+    repeated = [np.tile(column[keep][order], len(splits)) for column in columns]
     return Candidates(
         tile_m=repeated[0],
         tile_n=repeated[1],
-        split=np.repeat(splits, len(columns[0])),
+        split=np.repeat(splits, len(order)),
         units_m=repeated[2],
         units_n=repeated[3],
         resident=repeated[4],
+        one_wide=repeated[5],
+        for_all=repeated[6],
     )
 
 
@@ -148,34 +159,38 @@ def best_schedules(
     every ``k_step``. The kernel takes the longer of the busiest bundle and main memory. K is split
     where whole tiles would leave bundles idle; the sums are then added up by a second kernel.
 
+    A product with a vector may also be cut into tiles one array wide, whose sums the last bundle
+    adds (``osama2023streamk``): it reads the matrix once, and little else takes time.
+
+    What is stored by rows is its transpose stored by columns, so that a product and its transpose
+    are the same work: the one with N > M is timed as the other.
+
     References
     ----------
-    ardalani2022deepflow, 6.1 and 6.2; thakkar2023cutlass
+    ardalani2022deepflow, 6.1 and 6.2; thakkar2023cutlass; osama2023streamk
     """
     cand = _candidates(chip, rules)
-    bundles = chip.compute.n_bundles
+    turned = n > m
+    m, n = np.maximum(m, n), np.minimum(m, n)
     whole = np.ceil(m[:, None] / cand.tile_m) * np.ceil(n[:, None] / cand.tile_n)
-    idle = (whole < bundles) & (k[:, None] >= cand.split * rules.k_step)
-    shape, which = np.nonzero((cand.split == 1) | idle)
+    idle = (whole < chip.compute.n_bundles) & (k[:, None] >= cand.split * rules.k_step)
+    useful = cand.for_all | (n[:, None] <= 1)
+    shape, which = np.nonzero(((cand.split == 1) | idle) & useful)
     pairs = Candidates(**{name: getattr(cand, name)[which] for name in cand.__slots__})
-    found = _timed(chip, m[shape], k[shape], n[shape], pairs, rules)
+    found = _timed(chip, m[shape], k[shape], n[shape], turned[shape], pairs, rules)
     starts = np.searchsorted(shape, np.arange(len(m)))
     least = np.minimum.reduceat(found.time, starts)
     equal = np.nonzero(found.time <= least[shape] * (1 + 1e-12))[0]
     first = equal[np.searchsorted(shape[equal], np.arange(len(m)))]
-    return _picked(found, first)
+    return _turned_back(_picked(found, first), turned)
 
 
-def merged(first: NDArray[np.bool_], one: Schedules, other: Schedules) -> Schedules:
-    """Return ``one`` for the shapes where ``first`` is true, ``other`` for the rest."""
-
-    def each(a: Any, b: Any) -> Any:
-        if isinstance(a, tuple):
-            return tuple(map(each, a, b))
-        return np.where(first if a.ndim == 1 else first[:, None], a, b)
-
-    names = Schedules.__slots__
-    return Schedules(**{name: each(getattr(one, name), getattr(other, name)) for name in names})
+def _turned_back(found: Schedules, turned: NDArray[np.bool_]) -> Schedules:
+    """Name the sides as the caller does where M and N were exchanged."""
+    tiles = tuple(np.where(turned[:, None], tile[:, ::-1], tile) for tile in found.tiles)
+    m, k, n = found.reuse_shape
+    shape = np.where(turned, n, m), k, np.where(turned, m, n)
+    return replace(found, tiles=tiles, reuse_shape=shape)
 
 
 def _picked(found: Schedules, rows: NDArray[np.intp]) -> Schedules:
@@ -192,13 +207,15 @@ class _Work:
 
     ``most`` tiles are made by the busiest bundle, ``busy`` bundles work on average. A tile reads
     ``loaded`` and writes ``result``; all tiles make ``out``, by way of ``sums`` where K is split.
-    Past the edge of the matrices nothing is moved, but multiplied all the same. [1], [B]
+    Past the edge of the matrices nothing is moved, but multiplied all the same. ``turned`` are
+    products whose transpose was asked for. [1], [B]
     """
 
     pairs: Candidates
     m: Floats
     k: Floats
     n: Floats
+    turned: NDArray[np.bool_]
     depth: Floats
     n_tiles: Floats
     most: Floats
@@ -212,7 +229,13 @@ class _Work:
 
 
 def _work(
-    chip: ChipHierarchy, m: Floats, k: Floats, n: Floats, pairs: Candidates, rules: KernelRules
+    chip: ChipHierarchy,
+    m: Floats,
+    k: Floats,
+    n: Floats,
+    turned: NDArray[np.bool_],
+    pairs: Candidates,
+    rules: KernelRules,
 ) -> _Work:
     compute, word = chip.compute, chip.word
     depth = np.ceil(k / pairs.split / compute.depth) * compute.depth
@@ -225,6 +248,7 @@ def _work(
         m=m,
         k=k,
         n=n,
+        turned=turned,
         depth=depth,
         n_tiles=n_tiles,
         most=most,
@@ -239,21 +263,31 @@ def _work(
 
 
 def _timed(
-    chip: ChipHierarchy, m: Floats, k: Floats, n: Floats, pairs: Candidates, rules: KernelRules
+    chip: ChipHierarchy,
+    m: Floats,
+    k: Floats,
+    n: Floats,
+    turned: NDArray[np.bool_],
+    pairs: Candidates,
+    rules: KernelRules,
 ) -> Schedules:
     """Time every pair of a shape and a candidate; see `best_schedules`."""
     compute, memory = chip.compute, chip.main_memory
     shared = [level for level in chip.levels[:-1] if level.scope is Scope.CHIP]
-    work = _work(chip, m, k, n, pairs, rules)
+    work = _work(chip, m, k, n, turned, pairs, rules)
     blocks, reads = _blocks(shared, pairs, m, k, n, compute.n_bundles, chip.word, rules)
     reads = [work.loaded * work.n_tiles, *reads]  # A and B out of each shared level, main memory
-    traffic, of_tile, tiles = _on_chip(chip, shared, work, blocks, reads, rules)
-    level_times = [work.most * each for each in of_tile]
+    traffic, passing, bandwidths, tiles = _on_chip(chip, shared, work, blocks, reads, rules)
+    of_tile = [
+        moved / work.n_tiles * work.busy / rate
+        for moved, rate in zip(traffic, bandwidths, strict=True)
+    ]
 
     # Partial sums that the outermost level on the chip cannot keep go to main memory and back.
     spills = work.sums > (shared[-1].capacity if shared else 0.0)
     traffic.append(reads[-1] + work.out + np.where(spills, 2 * work.sums, 0.0))
-    level_times.append(traffic[-1] / memory.bandwidth)
+    passing.append(np.zeros_like(m))
+    bandwidths.append(np.full_like(m, memory.bandwidth))
     tiles.append(np.stack([m, k, n], axis=-1))
 
     feed = shared[0] if shared else memory
@@ -262,10 +296,12 @@ def _timed(
     waiting = _waiting(chip, feed, work, rules)
     adding = np.where(spills, memory.bandwidth, feed.bandwidth)
     second = chip.launch_overhead + (work.sums + work.out) / adding
-    reduction = np.where(work.split, second, 0.0)
+    at_once = pairs.one_wide & (n <= 1)
+    last = np.where(spills, memory.latency, feed.latency)  # its bytes are in the traffic
+    reduction = np.where(work.split, np.where(at_once, last, second), 0.0)
     busiest = waiting + work.most * np.maximum.reduce([each, *of_tile])
     return Schedules(
-        time=np.maximum(busiest, level_times[-1] + memory.latency) + reduction,
+        time=np.maximum(busiest, traffic[-1] / memory.bandwidth + memory.latency) + reduction,
         compute_time=work.most * each,
         waiting_time=waiting,
         reduction_time=reduction,
@@ -273,7 +309,8 @@ def _timed(
         n_tiles=work.n_tiles,
         reuse_shape=(pairs.tile_m / pairs.units_m, work.depth, pairs.tile_n / pairs.units_n),
         traffic=tuple(traffic),
-        level_times=tuple(level_times),
+        passing=tuple(passing),
+        bandwidths=tuple(bandwidths),
         tiles=tuple(tiles),
     )
 
@@ -285,27 +322,28 @@ def _on_chip(
     blocks: list[tuple[Floats, Floats]],
     reads: list[Floats],
     rules: KernelRules,
-) -> tuple[list[Floats], list[Floats], list[Floats]]:
-    """Return what the levels on the chip move, what a tile takes on each, and what it serves.
+) -> tuple[list[Floats], list[Floats], list[Floats], list[Floats]]:
+    """Return what the levels on the chip move, pass on, give, and the tile each serves.
 
-    [B], [s], [1]
+    They pass on between their parts, and give to the bundles that work. [B], [B], [B/s], [1]
     """
     compute, pairs, depth = chip.compute, work.pairs, work.depth
     unit_m, unit_n = pairs.tile_m / pairs.units_m, pairs.tile_n / pairs.units_n
-    traffic, of_tile, tiles = list[Floats](), list[Floats](), list[Floats]()
+    traffic, passing, bandwidths, tiles = (list[Floats]() for _ in range(4))
     for place, level in enumerate(chip.levels[:-1]):
         if level.scope is Scope.CHIP:
             i = shared.index(level)
             moved = reads[i] + work.out
             if i == 0:  # and what a second kernel adds up
                 moved = reads[i] + (work.result * work.n_tiles + work.sums + work.out * work.split)
+            traffic.append(moved)
             far = 1 - 1 / level.partitions
-            traffic.append(moved + far * (reads[i + 1] + work.result * work.n_tiles))
-            of_tile.append(moved / work.n_tiles / (level.bandwidth / work.busy))
+            passing.append(far * (reads[i + 1] + work.result * work.n_tiles))
+            bandwidths.append(np.full_like(moved, level.bandwidth))
             tiles.append(np.stack([blocks[i][0], depth, blocks[i][1]], axis=-1))
             continue
         if place == 0 and level.scope is Scope.UNIT:
-            reuse = reuse_of(compute, compute.dataflow, unit_m, depth, unit_n)
+            reuse = _reuse(chip, work, unit_m, unit_n)
             multiplied = 2 * pairs.tile_m * pairs.tile_n * depth
             moved = register_accesses(multiplied, reuse, compute) * chip.word
             tile = [unit_m, np.full_like(unit_m, compute.depth), unit_n]
@@ -314,9 +352,17 @@ def _on_chip(
             moved = (rows + columns) * depth * chip.word + work.loaded + work.result
             tile = [pairs.tile_m, np.minimum(depth, rules.k_step), pairs.tile_n]
         traffic.append(moved * work.n_tiles)
-        of_tile.append(moved / (level.bandwidth / compute.n_bundles))
+        passing.append(np.zeros_like(moved))
+        bandwidths.append(level.bandwidth * work.busy / compute.n_bundles)
         tiles.append(np.stack(tile, axis=-1))
-    return traffic, of_tile, tiles
+    return traffic, passing, bandwidths, tiles
+
+
+def _reuse(chip: ChipHierarchy, work: _Work, unit_m: Floats, unit_n: Floats) -> Floats:
+    """Return the reuse of what stays; of a turned product the other operand is the weight."""
+    compute, turned = chip.compute, work.turned
+    rows, columns = np.where(turned, unit_n, unit_m), np.where(turned, unit_m, unit_n)
+    return reuse_of(compute, compute.dataflow, rows, work.depth, columns)
 
 
 def _waiting(chip: ChipHierarchy, feed: MemoryLevel, work: _Work, rules: KernelRules) -> Floats:

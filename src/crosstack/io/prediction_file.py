@@ -36,6 +36,8 @@ class SavedLevel(FileModel):
     """What a kernel moves at one memory level."""
 
     traffic: Bytes
+    bandwidth: Annotated[float, quantity("B/s")]
+    passing: Bytes
     time: Seconds
     tile: list[Annotated[float, quantity("1")]]
 

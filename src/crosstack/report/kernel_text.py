@@ -30,19 +30,23 @@ def sides_words(data: dict[str, Any]) -> str:
 
 
 def level_rows(data: dict[str, Any]) -> Table:
-    """Return a row for each memory level: what it moves, how long that takes, its tile."""
+    """Return a row for each memory level: what it moves, how fast, how long that takes, its tile.
+
+    The time is the traffic over the bandwidth.
+    """
     rows = tuple(
         (
             name,
             format_quantity(level["traffic"], "B"),
+            format_quantity(level["bandwidth"], "B/s"),
             time_words(level["time"]),
             " x ".join(f"{side:,.0f}" for side in level["tile"]),
         )
         for name, level in data["levels"].items()
     )
     return Table(
-        header=("memory", "traffic", "takes", "tile, M x K x N"),
-        numeric=(False, True, True, True),
+        header=("memory", "traffic", "bandwidth in use", "takes", "tile, M x K x N"),
+        numeric=(False, True, True, True, True),
         rows=rows,
     )
 
@@ -58,6 +62,11 @@ def kernel_pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     if data["split"] > 1:
         found.append(("sum of a split K", time_words(data["reduction_time"])))
         found.append(("parts of K", f"{data['split']:,.0f}"))
+    found += [
+        (f"between parts of {name}", format_quantity(level["passing"], "B"))
+        for name, level in data["levels"].items()
+        if level["passing"]
+    ]
     return (
         *found,
         ("tiles", f"{data['n_tiles']:,.0f}"),
@@ -86,6 +95,8 @@ def kernel_data(kernel: KernelTime, shape: tuple[int, int, int]) -> dict[str, An
         "levels": {
             name: {
                 "traffic": float(kernel.traffic[name]),
+                "bandwidth": float(kernel.bandwidths[name]),
+                "passing": float(kernel.passing[name]),
                 "time": float(kernel.level_times[name]),
                 "tile": kernel.tiles[name].tolist(),
             }
