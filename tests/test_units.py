@@ -22,6 +22,12 @@ from crosstack.units import UNITS, format_quantity, parse_quantity
         ("1.25 GHz", "Hz", 1.25e9),
         ("150 ns", "s", 1.5e-7),
         ("445 W", "W", 445.0),
+        ("400 Gb/s", "B/s", 5e10),
+        ("400 Gbit/s", "B/s", 5e10),
+        ("1.6 Tb/s", "B/s", 2e11),
+        ("800 Mb/s", "B/s", 1e8),
+        ("8 b/s", "B/s", 1.0),
+        ("10 Gb/s", "bit/s", 1e10),
         ("2 USD/(GB/s)", "USD/(B/s)", 2e-9),
         ("0.052 W/(GB/s)", "W/(B/s)", 5.2e-11),
         ("1 TFLOP/s", "FLOP/s", 1e12),
@@ -39,9 +45,13 @@ def test_a_quantity_is_read_in_si(text, unit, value):
 @pytest.mark.parametrize(
     ("value", "unit", "says"),
     [
-        ("300 Gb/s", "B/s", 'Did you mean "GB/s"?'),
-        ("300 gb/s", "B/s", 'Did you mean "GB/s"?'),
-        ("3 mw", "W", 'Did you mean "mW"?'),
+        ("300 GBps", "B/s", 'Did you mean "GB/s"?'),
+        ("300 Gbps", "B/s", 'Did you mean "Gb/s"?'),
+        ("300 gb/s", "B/s", 'Did you mean "GB/s" or "Gb/s"?'),
+        ("300 GBit/s", "B/s", 'Did you mean "Gbit/s"?'),
+        ("64 KB", "B", 'Did you mean "kB" or "KiB"?'),
+        ("3 mw", "W", 'Did you mean "mW" or "MW"?'),
+        ("3 ghz", "Hz", 'Did you mean "GHz"?'),
         ("3 GB", "s", "allowed units: s, ms, us"),
         ("fast", "B/s", "a finite number [B/s]"),
         ("", "B", "a finite number [B]"),
@@ -60,6 +70,30 @@ def test_what_is_not_a_quantity_is_refused(value, unit, says):
         parse_quantity(value, unit)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"),
+    [
+        ("80 Gb", "B"),  # bits, not bytes
+        ("80 Gbit", "B"),
+        ("3 mHz", "Hz"),  # thousandths, not millions
+        ("3 mhz", "Hz"),
+        ("3 MS", "s"),
+        ("5 um", "m"),
+        ("5 cm", "m"),
+        ("900 kV", "V"),
+        ("2 milliseconds", "s"),
+        ("2 USD/(Gb/s)", "USD/(B/s)"),
+        ("2 USD/(Gbps)", "USD/(B/s)"),
+        ("2 W/(kB/s)", "W/(B/s)"),
+        ("2 USD/MB", "USD/B"),
+    ],
+)
+def test_no_hint_changes_a_value(text, unit):
+    with pytest.raises(InputError) as caught:
+        parse_quantity(text, unit)
+    assert "Did you mean" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Quantities as people write them: ``300 GB/s``, ``640 MiB``, ``150 ns``, ``2 USD/(GB/s)``.
 
 Inside crosstack every number is SI; this is where text with a unit becomes one, and back.
-1 GB is 1e9 B, 1 GiB is 2^30 B.
+1 GB is 1e9 B, 1 GiB is 2^30 B; 1 Gb/s, or Gbit/s, is 1e9 bits a second, 1.25e8 B/s.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ def _bytes(pattern: str) -> dict[str, Decimal]:
     return _scaled(pattern, _DECIMAL) | binary
 
 
+def _bits(pattern: str) -> dict[str, Decimal]:
+    return {unit: worth / 8 for unit, worth in _scaled(pattern, _DECIMAL).items()}
+
+
 def _per_bandwidth(unit: str) -> dict[str, Decimal]:
     by_spelling = {f"{unit}/({p}B/s)": Decimal(1).scaleb(-e) for p, e in _DECIMAL.items()}
     return {u: by_spelling[u] for u in (f"{unit}/({p}B/s)" for p in ("", "M", "G", "T"))}
@@ -38,7 +42,7 @@ def _per_bandwidth(unit: str) -> dict[str, Decimal]:
 
 UNITS: dict[str, dict[str, Decimal]] = {
     "B": _bytes("{}B"),
-    "B/s": _bytes("{}B/s"),
+    "B/s": _bytes("{}B/s") | _bits("{}b/s") | _bits("{}bit/s"),
     "FLOP": _scaled("{}FLOP", _DECIMAL),
     "FLOP/s": _scaled("{}FLOP/s", _DECIMAL),
     "Hz": _scaled("{}Hz", _DECIMAL),
@@ -47,7 +51,7 @@ UNITS: dict[str, dict[str, Decimal]] = {
     "J": _scaled("{}J", _SMALL | _DECIMAL),
     "m^2": {"m^2": Decimal(1), "mm^2": Decimal("1e-6"), "um^2": Decimal("1e-12")},
     "V": {"V": Decimal(1), "mV": Decimal("1e-3")},
-    "bit/s": _scaled("{}bit/s", _DECIMAL),
+    "bit/s": _scaled("{}bit/s", _DECIMAL) | _scaled("{}b/s", _DECIMAL),
     "1/m": {"/m": Decimal(1), "/mm": Decimal(1000)},
     "1/m^2": {"/m^2": Decimal(1), "/cm^2": Decimal(10000), "/mm^2": Decimal(1000000)},
     "m": {"m": Decimal(1), "mm": Decimal("1e-3")},
@@ -63,6 +67,8 @@ _QUANTITY = re.compile(
     r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,5})?)\s*([^\s\d.+-].*?)?\s*", re.ASCII
 )
 _NEVER_SHOWN = {"min", "h", "%", *(u.format(p) for p in _BINARY for u in ("{}B", "{}B/s"))}
+_OTHER = re.compile(r"USD|W/|min")  # their first letters are no prefix and unit
+_ONLY_SHOWN = {"B/s": set(_scaled("{}B/s", _DECIMAL)), "bit/s": set(_scaled("{}bit/s", _DECIMAL))}
 
 
 def parse_quantity(value: object, unit: str) -> float:
@@ -108,8 +114,8 @@ def _parse_text(text: str, unit: str) -> float:
     spelled = match[2] or unit
     allowed = UNITS[unit] | {unit: Decimal(1)}
     if spelled not in allowed:
-        close = _nearest_unit(spelled, list(allowed))
-        hint = f' Did you mean "{close}"?' if close else ""
+        close = _nearest_units(spelled, list(allowed))
+        hint = f" Did you mean {' or '.join(map(_quoted, close))}?" if close else ""
         raise InputError(
             Problem("", f"got {_short(text)}; allowed units: {', '.join(allowed)}.{hint}")
         )
@@ -117,11 +123,34 @@ def _parse_text(text: str, unit: str) -> float:
     return _finite(float(_EXACT.multiply(Decimal(match[1]), allowed[spelled])), text, unit)
 
 
-def _nearest_unit(spelled: str, allowed: list[str]) -> str | None:
-    # Case first ("300 gb/s"), then spelling; prefixes differ by case, so not `errors.nearest`.
+def _nearest_units(spelled: str, allowed: list[str]) -> list[str]:
+    """Return the units that ``spelled`` may stand for; none that would change its value.
+
+    Where a letter reads as either of two (``gb``: bits or bytes; ``KB``: 1,000 or 1,024; ``mw``:
+    milli or mega), both are named or neither is. The exact letters mean what they say: ``Gb`` of
+    memory is no ``GB``.
+    """
     folded = [u for u in allowed if u.casefold() == spelled.casefold()]
-    close = folded or difflib.get_close_matches(spelled, allowed, n=1, cutoff=0.4)
-    return max(close, key=lambda u: sum(map(str.__eq__, u, spelled)), default=None)
+    if spelled.startswith("K"):
+        folded += [u for u in allowed if u == f"Ki{spelled[1:]}"]
+    if folded:
+        return folded if len(folded) > 1 or _reads_alike(spelled, folded[0]) else []
+    # Another spelling of the unit after the same prefix: "GBps", "msec", but not "USD/MB".
+    same = [
+        u
+        for u in allowed
+        if u[:2] == spelled[:2] and ("bit" in u) == ("bit" in spelled) and not _OTHER.match(u)
+    ]
+    return difflib.get_close_matches(spelled, same, n=1, cutoff=0.4)
+
+
+def _reads_alike(spelled: str, unit: str) -> bool:
+    pairs = zip(re.sub("bit", "", spelled, flags=re.I), unit.replace("bit", ""), strict=True)
+    return all(a == b or a.casefold() not in "bkmp" for a, b in pairs)
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'
 
 
 def _short(value: object) -> str:
@@ -147,7 +176,8 @@ def format_quantity(value: float, unit: str, digits: int = 4) -> str:
     value = float(f"{value:.{digits}g}")  # rounded first, so that 999.99 GB/s is 1 TB/s
     if unit in ("USD", "1"):
         return f"{_plain(value, digits)} {unit}".removesuffix(" 1")
-    shown = {u: float(f) for u, f in UNITS[unit].items() if u not in _NEVER_SHOWN}
+    fit_to_show = _ONLY_SHOWN.get(unit, UNITS[unit].keys() - _NEVER_SHOWN)
+    shown = {u: float(f) for u, f in UNITS[unit].items() if u in fit_to_show}
     size: Callable[[str], float] = shown.__getitem__
     fitting = [u for u in shown if shown[u] <= abs(value) * (1 + 1e-12)]
     if "/(" in unit:

@@ -164,6 +164,15 @@ def test_constraints_on_axes_leave_points_out(study):
     assert expand(study(text)).column(0).tolist() == [1e12, 1e12]
 
 
+def test_bits_a_second_are_a_bandwidth(study):
+    axis = "  system.memory.bandwidth: [400 Gb/s, 50 GB/s, 1 Tbit/s]\n"
+    with pytest.raises(InputError, match="a value twice"):
+        study(with_axes(axis))
+    points = expand(study(with_axes(axis.replace("50 GB/s, ", ""))))
+    assert points.column(0).tolist() == [5e10, 1.25e11]
+    assert points.assignments(0) == [("system.memory.bandwidth", "400 Gb/s")]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -186,6 +195,7 @@ def test_constraints_on_axes_leave_points_out(study):
         (with_axes("  a: []\n"), "axes.a: got 'no value'"),
         (with_axes("  a: [1, 1]\n"), "a value twice"),
         (with_axes("  a: {range: {from: 1 GB/s, to: 2 W, count: 3}}\n"), "to: is in W; from is"),
+        (with_axes("  a: {range: {from: 1 Gb/s, to: 2, count: 3}}\n"), "allowed in a range: GB/s"),
         (with_axes("  a: {range: {from: 1, to: 2}}\n"), "got none; allowed: exactly one of"),
         (with_axes("  a: {range: {from: 1, to: 2, step: 0}}\n"), "a step above 0"),
         (with_axes("  a: {log_range: {from: 0, to: 2, count: 3}}\n"), "from: got 0; allowed:"),

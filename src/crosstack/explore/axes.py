@@ -15,14 +15,17 @@ from crosstack.errors import InputError, require
 from crosstack.io.yaml_tree import Tree
 from crosstack.units import UNITS, parse_quantity
 
-__all__ = ["MOST_VALUES", "Assignment", "Axis", "Span", "axis_of_values", "quantity_in"]
+__all__ = ["MOST_VALUES", "Assignment", "Axis", "Span", "axis_of_values", "in_bits", "quantity_in"]
 
 Assignment: TypeAlias = "tuple[str, Tree]"
 """A field of the base, by its path, and the value it gets."""
 
 MOST_VALUES = 10_000_000  # of one axis
 _QUANTITY = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*(\S.*?)\s*", re.ASCII)
-_UNIT_OF = {spelling: unit for unit, spellings in UNITS.items() for spelling in spellings}
+# Bits a second are the rate of a wire or a bandwidth; as a quantity of a study, the latter.
+_UNIT_OF = {
+    spelling: unit for unit, spellings in UNITS.items() for spelling in spellings if unit != "bit/s"
+}
 
 
 def quantity_in(value: object) -> tuple[float, str] | None:
@@ -42,6 +45,12 @@ def quantity_in(value: object) -> tuple[float, str] | None:
         return parse_quantity(value, _UNIT_OF[spelled]), _UNIT_OF[spelled]
     except InputError:
         return None
+
+
+def in_bits(value: object) -> bool:
+    """Return whether ``value`` is text in bits a second, whose number depends on the field."""
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    return match is not None and match[1] in UNITS["bit/s"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crosstack.errors import InputError, Problem, nearest, require_whole
-from crosstack.explore.axes import Axis, Span, axis_of_values, quantity_in
+from crosstack.explore.axes import Axis, Span, axis_of_values, in_bits, quantity_in
 from crosstack.explore.evaluators import EVALUATORS, Base, Evaluator
 from crosstack.io.files import in_file, read_text
 from crosstack.io.native.schema import shown
@@ -249,6 +249,9 @@ def _span(file: RangeFile, *, log: bool, whole: bool) -> tuple[Span, str]:
     found = {}
     for where, value in ends.items():
         number = quantity_in(value)
+        if in_bits(value):
+            allowed = "GB/s for a bandwidth, or a plain number [bit/s] for the rate of a wire"
+            raise InputError(Problem(where, f"got {shown(value)}; allowed in a range: {allowed}."))
         if number is None or not math.isfinite(number[0]):
             message = f"got {shown(value)}; allowed: a finite number, with a unit."
             raise InputError(Problem(where, message))
