@@ -95,6 +95,11 @@ class TestCompute:
         assert compute.peak_throughput == pytest.approx(496 * 128 * compute.frequency)
         assert compute.throughput == pytest.approx(0.8 * compute.peak_throughput)
 
+    @pytest.mark.parametrize("rules", GENERATOR_RULES)
+    def test_compute_without_power_has_no_clock_and_draws_nothing(self, rules):
+        chips = generate_chips(TEMPLATE, with_power("compute", 0.0), generator_rules_named(rules))
+        assert (chips.compute.frequency, chips.compute.use.power) == (0.0, 0.0)
+
     def test_at_nominal_power_the_clock_is_nominal(self):
         compute = generate(TEMPLATE, with_power("compute", 49.6)).hierarchy.compute
         assert compute.frequency == pytest.approx(1e9, rel=1e-12)
@@ -377,3 +382,14 @@ class TestRules:
         differ = {f.name for f in fields(old) if getattr(old, f.name) != getattr(new, f.name)}
         assert differ == {"name", "clock_at_minimum", "refuses_over_maximum", "unpowered_sram"}
         assert new.unpowered_sram is UnpoweredSram.KEPT
+
+
+def test_stacks_that_are_given_beyond_the_area_are_warned_of():
+    many = replace(TEMPLATE, dram=replace(TEMPLATE.dram, n_stacks=20))
+    on_chip, beside = generate(many, BUDGET).warnings
+    assert on_chip.startswith("HBM takes 100 mm2 of the chip, and 22 mm2 is there")
+    assert beside.startswith("the stacks of HBM take 2000 mm2 beside the chip")
+
+
+def test_a_chip_within_its_area_has_no_warning():
+    assert generate(TEMPLATE, BUDGET).warnings == ()

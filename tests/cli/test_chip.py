@@ -19,6 +19,15 @@ def test_a_chip_is_described_with_what_binds_it(run):
         assert words in out
 
 
+def test_stacks_beyond_the_area_are_warned_of(run, tmp_path):
+    out = tmp_path / "chip.json"
+    many = "memory={dram: hbm3, stacks: 40}"
+    shown = run("chip", "generate", EXAMPLE, "--set", many, "--json", out)
+    assert shown.code == 0
+    assert "Warning: DRAM takes 200 mm2 of the chip, and 32 mm2 is there" in shown.out
+    assert len(json.loads(out.read_text())["warnings"]) == 2
+
+
 def test_a_field_can_be_changed(run):
     assert "n5_hbm3" in run("chip", "generate", EXAMPLE, "--set", "node=N3").out
     outcome = run("chip", "generate", EXAMPLE, "--set", "node=N4")

@@ -16,7 +16,7 @@ from crosstack.chip.generator import (
     Use,
     generate_chips,
 )
-from crosstack.chip.generator_checks import checks_of
+from crosstack.chip.generator_checks import ROUNDING, checks_of
 from crosstack.chip.generator_rules import GeneratorRules
 from crosstack.chip.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, Scope
 from crosstack.chip.template import ChipTemplate, LinkPart
@@ -60,7 +60,8 @@ class GeneratedChip:
     """A chip and the account of its budget.
 
     ``area`` [m^2] and ``power`` [W] are those of the whole budget; ``n_stacks`` is that of main
-    memory. [1]
+    memory [1]; ``stacks_area`` [m^2] is what they take beside the chip, ``package_area`` what the
+    package has there.
     """
 
     hierarchy: ChipHierarchy
@@ -68,7 +69,23 @@ class GeneratedChip:
     n_stacks: int
     area: float
     power: float
+    stacks_area: float
+    package_area: float
     rules: str
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was given larger than the area there is for it, a sentence each."""
+        named = [(f"{part.name} takes", part.area, part.area_budget) for part in self.components]
+        stacks = f"the stacks of {self.hierarchy.main_memory.name} take"
+        found = [(f"{what} {_mm2(taken)} of the chip, and", taken, of) for what, taken, of in named]
+        beside = f"{stacks} {_mm2(self.stacks_area)} beside the chip, and"
+        found.append((beside, self.stacks_area, self.package_area))
+        return tuple(
+            f"{words} {_mm2(there)} is there: it was given larger than its area."
+            for words, taken, there in found
+            if taken > there * (1 + ROUNDING)
+        )
 
     @property
     def unused_area(self) -> float:
@@ -109,15 +126,24 @@ def chip_at(chips: GeneratedChips, index: tuple[int, ...]) -> GeneratedChip:
                 where=check.where,
                 levers=check.levers,
             )
-    budget = chips.budget
+    budget, n_stacks = chips.budget, int(chips.dram.n_stacks[index])
+    chip_area, package_area = (
+        _at(np.asarray(area), index) for area in (budget.chip_area, budget.package_area)
+    )
     return GeneratedChip(
         hierarchy=_hierarchy(chips, index),
         components=tuple(_component(name, use, budget, index) for name, use in chips.uses.items()),
-        n_stacks=int(chips.dram.n_stacks[index]),
-        area=_at(np.asarray(budget.chip_area), index),
+        n_stacks=n_stacks,
+        area=chip_area,
+        stacks_area=n_stacks * chips.template.dram.technology.stack_area,
+        package_area=max(0.0, package_area - chip_area),
         power=_at(np.asarray(budget.power), index),
         rules=chips.rules.name,
     )
+
+
+def _mm2(area: float) -> str:
+    return f"{area * 1e6:.4g} mm2"
 
 
 def _at(values: object, index: tuple[int, ...]) -> float:

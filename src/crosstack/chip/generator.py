@@ -272,7 +272,8 @@ def _compute(template: ChipTemplate, budget: Budget, rules: GeneratorRules) -> C
             used = np.where(held, left * unit.power * lowest_power, used)
             size_bound = np.where(held, int(SizeBound.MINIMUM_VOLTAGE), size_bound)
         frequency = unit.nominal_frequency * rate
-    frequency = np.where((power > 0) & (nominal_power > 0), frequency, 0.0)
+    runs = (power > 0) & (nominal_power > 0)
+    frequency, used = np.where(runs, frequency, 0.0), np.where(runs, used, 0.0)
     use = Use(
         area=n_units * unit.area,
         power=used,

@@ -29,6 +29,7 @@ def chip_tables(chip: GeneratedChip) -> Group:
         Text("What each component takes, and what binds it", style="bold"),
         rows_table(_budget(chip)),
         pairs_table(_left(chip)),
+        *(Text(f"Warning: {words}") for words in chip.warnings),
     )
 
 
@@ -118,4 +119,5 @@ def chip_data(chip: GeneratedChip) -> dict[str, Any]:
         "power": chip.power,
         "unused_area": chip.unused_area,
         "unused_power": chip.unused_power,
+        "warnings": list(chip.warnings),
     }
