@@ -52,6 +52,7 @@ _CHIPS = {
     # As single cores that count one multiply and add a cycle, in double and single precision.
     "A100 FP64": (3456, 1, 1, 1.41, 230686720.0),
     "A100 FP32": (6912, 1, 1, 1.41, 105119744.0),
+    "V100 FP64": (2560, 1, 1, 1.38, 230686720.0),
     "H100 FP64": (7296, 1, 1, 1.755, 230686720.0),
     # Its tensor cores do as many in double precision (nvidia_a100: 19.5 TFLOP/s both).
     "A100 FP64 tensor": (6912, 1, 1, 1.41, 230686720.0),

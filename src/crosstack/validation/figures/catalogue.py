@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from crosstack.errors import InputError, Problem, nearest
 from crosstack.validation.case import Row
 from crosstack.validation.figures.calculon import parallelism_sweep
+from crosstack.validation.figures.chip_power import chip_power
 from crosstack.validation.figures.cooptimised_nodes import cooptimised_nodes
 from crosstack.validation.figures.figure import Figure, Progress
 from crosstack.validation.figures.intensity import intensity
 from crosstack.validation.figures.mappings import roofline, table_6
+from crosstack.validation.figures.measured_systems import measured_systems
 from crosstack.validation.figures.memory_sweep import memory_sweep
 from crosstack.validation.figures.package_size import package_size
 from crosstack.validation.figures.rail_only import domain_sweep
@@ -38,10 +40,14 @@ FIGURES: dict[str, Entry] = {
     "mapping-space": Entry(
         "Conclusion", "how many mappings there are, by decision", mapping_spaces
     ),
+    "measured-systems": Entry(
+        "Fig. 6", "what is known of DFModel beside measured systems", measured_systems
+    ),
     "rail-only": Entry("Fig. 7", "iteration by the size of a high-bandwidth domain", domain_sweep),
     "parallelism-sweep": Entry(
         "Fig. 8", "TP, PP and DP of GPT-3 1T on 4,096 A100", parallelism_sweep
     ),
+    "chip-power": Entry("Fig. 9", "power of a chip over its throughput", chip_power),
     "systems-llm": Entry("Fig. 10, 11", "GPT-3 1T on 80 systems", SYSTEM_FIGURES["llm"]),
     "systems-dlrm": Entry("Fig. 12, 13", "DLRM on 80 systems", SYSTEM_FIGURES["dlrm"]),
     "systems-hpl": Entry("Fig. 14, 15", "HPL on 80 systems", SYSTEM_FIGURES["hpl"]),

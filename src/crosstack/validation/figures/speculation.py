@@ -13,7 +13,7 @@ from crosstack.validation.figures.figure import Figure, Progress, claim, mapped,
 from crosstack.validation.machines import RING, TENSOR
 from crosstack.workload.serving import MODELS, Transformer, decode
 
-__all__ = ["speculative_decoding"]
+__all__ = ["LOGS", "RULES", "counted_rate", "log_rate", "speculative_decoding"]
 
 RULES = "dfmodel-e5+separate"
 CHIPS, CONTEXT = 16, 4096
@@ -57,12 +57,29 @@ def _rate(draft: str, window: int, acceptance: float, branches: int) -> float:
     return added / (drafting + _step(TARGET, sum(levels)))
 
 
-def _counted(draft: str, window: int, acceptance: float) -> float:
-    """Return the same as the public tool counts it: ``(K a + 1) / (K draft + check)``. [1/s]
+def _counted(draft: float, check: float, window: int, acceptance: float) -> float:
+    """Return the rate as the public tool counts it: ``(K a + 1) / (K draft + check)``. [1/s]
 
     Every drafted token is accepted on its own, also after one that is not.
     """
-    return (window * acceptance + 1) / (window * _step(draft, 1) + _step(TARGET, window + 1))
+    return (window * acceptance + 1) / (window * draft + check)
+
+
+def counted_rate(draft: str, window: int, acceptance: float, *, target: str = TARGET) -> float:
+    """Return the public tool's rate of two models, from our times. [1/s]"""
+    return _counted(_step(draft, 1), _step(target, window + 1), window, acceptance)
+
+
+def log_rate(target: str, window: int, acceptance: float) -> float:
+    """Return the public tool's rate with the 8B as draft, from its own logs. [1/s]
+
+    Raises
+    ------
+    KeyError
+        If no log of the target checks ``window + 1`` tokens.
+    """
+    logs = {(name, tokens): time for name, tokens, time, _ in LOGS}
+    return _counted(logs["8B", 1], logs[target, window + 1], window, acceptance)
 
 
 def speculative_decoding(progress: Progress) -> Figure:
@@ -70,7 +87,7 @@ def speculative_decoding(progress: Progress) -> Figure:
     progress("runs of four models")
     plain = 1.0 / _step(TARGET, 1)
     sequence = {d: [[_rate(d, k, a, 1) for k in WINDOWS] for a in RATES] for d in DRAFTS}
-    counted = {d: [[_counted(d, k, a) for k in WINDOWS] for a in RATES] for d in DRAFTS}
+    counted = {d: [[counted_rate(d, k, a) for k in WINDOWS] for a in RATES] for d in DRAFTS}
     progress("trees")
     tree = {d: [[_rate(d, k, a, 2) for k in WINDOWS] for a in RATES] for d in DRAFTS}
 
