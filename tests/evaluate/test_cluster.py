@@ -14,7 +14,7 @@ from crosstack.evaluate.cluster import (
 from crosstack.evaluate.distributed import RingLink
 from crosstack.evaluate.step_rules import StepRules
 from crosstack.mapping.placement import place
-from crosstack.mapping.strategy import ParallelDimension, Strategy, parse_strategy
+from crosstack.mapping.strategy import ParallelDimension, Strategy, parse_strategy, strategies
 from crosstack.system.system import DimensionKind
 from crosstack.system.topology import Grid
 
@@ -129,10 +129,65 @@ def test_a_ring_of_packages_is_shared_by_those_between():
     assert links[LP].bandwidth == CHIP.inter.bandwidth / 32
 
 
-def test_a_dimension_that_lies_across_the_border_of_a_package_uses_both_links():
-    # Three of eight chips: the ring does not fit evenly, so its slowest hop counts.
-    links = nested("RC-1-3-d1-p1", chips_per_package=8, packages=2)
+def test_blocks_that_fit_into_a_package_are_not_torn_where_there_are_packages_enough():
+    # Four groups of three on two packages of eight: two in each, and two chips idle.
+    links = nested("RC-1-3-d4-p1", chips_per_package=8, packages=2)
+    assert links[KP2].bandwidth == CHIP.intra.bandwidth
+    assert links[DP].bandwidth == min(CHIP.intra.bandwidth, CHIP.inter.bandwidth)
+
+
+def test_a_dimension_with_a_group_across_the_border_of_a_package_uses_both_links():
+    # Five groups of three on two packages of eight fill both: the third lies in two packages.
+    links = nested("RC-1-3-d5-p1", chips_per_package=8, packages=2)
     assert links[KP2].bandwidth == min(CHIP.intra.bandwidth, CHIP.inter.bandwidth)
+
+
+SMALL = [s for n_chips in range(1, 17) for s in strategies(n_chips)]
+
+
+def servers_of_ranks(strategy):
+    """Server of every rank, by the numbering that the docs describe."""
+    blocks = [1]
+    for dimension in (KP2, KP1, DP, LP):
+        blocks.append(blocks[-1] * strategy.degree(dimension))
+    block = max(size for size in blocks if size <= 8)
+    return [rank // (8 // block * block) for rank in range(strategy.n_chips)]
+
+
+def groups_of(strategy, dimension):
+    """Ranks of every group of a dimension."""
+    stride = 1
+    for other in (KP2, KP1, DP, LP):
+        if other is dimension:
+            break
+        stride *= strategy.degree(other)
+    degree = strategy.degree(dimension)
+    firsts = [r for r in range(strategy.n_chips) if r // stride % degree == 0]
+    return [[first + i * stride for i in range(degree)] for first in firsts]
+
+
+@pytest.mark.parametrize("strategy", SMALL, ids=str)
+def test_a_dimension_leaves_the_server_where_a_group_of_it_does(strategy):
+    chip_ = a100_sxm_80gb()
+    cluster = named_cluster(chip_, strategy)
+    links = ring_links(strategy, cluster, StepRules())
+    servers = servers_of_ranks(strategy)
+    for dimension in ParallelDimension:
+        if strategy.degree(dimension) == 1:
+            continue
+        torn = any(len({servers[r] for r in g}) > 1 for g in groups_of(strategy, dimension))
+        own = chip_.inter if torn else chip_.intra
+        assert (links[dimension].bandwidth, links[dimension].latency) == (
+            own.bandwidth,
+            own.latency,
+        )
+    assert cluster.packages == servers[-1] + 1
+
+
+@pytest.mark.parametrize("strategy", [s for s in SMALL if s.n_chips <= 8], ids=str)
+def test_up_to_eight_chips_stay_in_one_server(strategy):
+    cluster = named_cluster(a100_sxm_80gb(), strategy)
+    assert (cluster.packages, cluster.crossing) == (1, frozenset())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ section 5.2; ``deepflow_code``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from math import ceil
+from operator import mul
 
 from crosstack.chip.hierarchy import ChipHierarchy
 from crosstack.chip.named_chips import SERVERS
@@ -22,6 +24,7 @@ from crosstack.system.system import DimensionKind
 __all__ = ["Cluster", "Derate", "named_cluster", "nested_cluster", "placed_cluster", "ring_links"]
 
 KP1, KP2, DP, LP = ParallelDimension
+NESTED = (KP2, KP1, DP, LP)  # innermost first
 
 SLOWEST = 1.0  # less than that many bytes a second is no link [B/s]
 BETWEEN, INSIDE = "link between packages", "link inside a package"
@@ -112,23 +115,28 @@ def nested_cluster(
 
     Notes
     -----
+    The largest block of whole inner dimensions that fits into a package is not torn: a package
+    takes as many blocks as it holds and leaves the rest of its chips idle, unless there are too
+    few packages for that. A dimension crosses where one of its groups lies in two packages; as all
+    groups wait for the slowest hop, it then has the links between packages, and no more than those
+    inside where some of its neighbours share a package.
+
     Neighbours along a dimension are as many chips apart as the dimensions before it hold. On a
-    ring that many edges share a link; a switch or a full connection shares nothing. A dimension
-    that does not stay inside packages uses the links between them, and where some of its
-    neighbours share a package, those inside too.
+    ring that many edges share a link; a switch or a full connection shares nothing.
     """
+    filled = _filled(strategy, chips_per_package, packages)
     stride = 1
     crossing = set()
     derates = {}
-    for dimension in (KP2, KP1, DP, LP):
+    for dimension in NESTED:
         span = stride * strategy.degree(dimension)
-        if strategy.degree(dimension) > 1 and chips_per_package % span:
+        alone = strategy.degree(dimension) == 1
+        if not alone and strategy.n_chips > filled and filled % span:
             crossing.add(dimension)
-        uses_inside = stride < chips_per_package
         shared_inside = stride if intra_kind is DimensionKind.RING else 1
-        shared_between = ceil(stride / chips_per_package)
+        shared_between = ceil(stride / filled)
         derates[dimension] = Derate(
-            inside=shared_inside if uses_inside else 0,
+            inside=shared_inside if stride < filled else 0,
             between=shared_between if inter_kind is DimensionKind.RING else 1,
         )
         stride = span
@@ -141,10 +149,24 @@ def nested_cluster(
     )
 
 
+def _whole_blocks(strategy: Strategy, chips_per_package: int) -> int:
+    """Chips of a package that its whole blocks of inner dimensions take. [1]"""
+    spans = list(accumulate((strategy.degree(d) for d in NESTED), mul, initial=1))
+    block = max(span for span in spans if span <= chips_per_package)
+    return chips_per_package // block * block
+
+
+def _filled(strategy: Strategy, chips_per_package: int, packages: int) -> int:
+    """Chips of a package that are used: whole blocks where there are packages enough. [1]"""
+    whole = _whole_blocks(strategy, chips_per_package)
+    return whole if strategy.n_chips <= whole * packages else chips_per_package
+
+
 def named_cluster(chip: ChipHierarchy, strategy: Strategy) -> Cluster:
     """Return as many servers of a chip that is known by name as a strategy fills.
 
-    A chip without a server stands alone.
+    What fits into one server stays in one, see `nested_cluster`; a chip without a server stands
+    alone.
     """
     each = SERVERS.get(chip.name, 1)
     if each == 1:
@@ -153,7 +175,7 @@ def named_cluster(chip: ChipHierarchy, strategy: Strategy) -> Cluster:
         chip,
         strategy,
         chips_per_package=each,
-        packages=ceil(strategy.n_chips / each),
+        packages=ceil(strategy.n_chips / _whole_blocks(strategy, each)),
         intra_kind=DimensionKind.SWITCH,
         inter_kind=DimensionKind.SWITCH,
     )
