@@ -11,7 +11,7 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.validation import run_suite
-from crosstack.validation.figures import FIGURES, figure_named, figure_rows
+from crosstack.validation.figures import FIGURES, UNAVAILABLE, figure_named, figure_rows
 from crosstack.validation.figures.text import (
     claim_cells,
     figure_csv,
@@ -235,6 +235,20 @@ def test_the_page_of_figures_is_what_the_command_writes():
     written = (ROOT / "docs" / "figures.md").read_text()
     fresh = figures_markdown([made(name) for name in FIGURES])
     assert _rounded(written) == _rounded(fresh)
+
+
+def test_the_page_ends_with_the_figures_that_cannot_be_made_again():
+    page = (ROOT / "docs" / "figures.md").read_text()
+    rows = page.rpartition("## Not to be made again")[2].strip().splitlines()[2:]
+    assert rows == [f"| {e.place} | {e.shows} | {e.why} |" for e in UNAVAILABLE.values()]
+
+
+@pytest.mark.parametrize("name", UNAVAILABLE)
+def test_a_figure_that_cannot_be_made_again_is_named_with_what_its_paper_says(name):
+    with pytest.raises(
+        InputError, match=r"DeepFlow, Fig\. [678].*the paper says: correlation 0\.9"
+    ):
+        figure_named(name)
 
 
 def test_every_figure_has_its_picture_in_the_page():

@@ -92,7 +92,7 @@ def test_a_tolerance_has_a_side(sense, error, holds):
 
 def test_a_miss_prints_its_reason_and_ends_with_exit_code_1(rows, monkeypatch, capsys):
     missed = [row for row in rows.values() if not row.holds]
-    monkeypatch.setitem(runner.SUITES, "measured", lambda: missed)
+    monkeypatch.setitem(runner.SUITES, "measured", lambda progress: missed)
     with pytest.raises(SystemExit) as stop:
         main(["validate", "--suite", "measured"])
     assert stop.value.code == 1
@@ -103,7 +103,7 @@ def test_a_miss_prints_its_reason_and_ends_with_exit_code_1(rows, monkeypatch, c
 
 def test_rows_that_hold_end_with_exit_code_0(rows, monkeypatch):
     held = [row for row in rows.values() if row.holds]
-    monkeypatch.setitem(runner.SUITES, "measured", lambda: held)
+    monkeypatch.setitem(runner.SUITES, "measured", lambda progress: held)
     with pytest.raises(SystemExit) as stop:
         main(["validate", "--suite", "measured", "--format", "json"])
     assert stop.value.code == 0

@@ -8,9 +8,10 @@ import pytest
 
 from crosstack.cli.main import main
 from crosstack.errors import InputError
-from crosstack.validation import SUITES, report_rows, run_suite
+from crosstack.validation import SUITES, report_rows, run_suite, runner
 from crosstack.validation.case import run_case
 from crosstack.validation.dfmodel import dfmodel_cases
+from crosstack.validation.figures import catalogue
 
 CASES = dfmodel_cases()
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "dfmodel"
@@ -48,9 +49,25 @@ def test_the_help_names_every_suite(capsys):
 def test_progress_is_told_the_suites(monkeypatch):
     told = []
     for name in SUITES:
-        monkeypatch.setitem(SUITES, name, list)
+        monkeypatch.setitem(SUITES, name, lambda progress: progress("a case") or [])
     assert run_suite(progress=told.append) == []
-    assert told == list(SUITES)
+    assert told == [told for name in SUITES for told in (name, f"{name}: a case")]
+
+
+def test_every_suite_but_the_figures_tells_its_cases(monkeypatch):
+    told = []
+    monkeypatch.setattr(runner, "dfmodel_cases", lambda: CASES[:1])
+    run_suite("dfmodel", told.append)
+    run_suite("steps", told.append)
+    assert told[:3] == ["dfmodel", f"dfmodel: {CASES[0].name}", "steps"]
+    assert len(told) == 3 + 11
+
+
+def test_the_suite_of_figures_tells_every_figure(monkeypatch):
+    told = []
+    monkeypatch.setattr(catalogue, "FIGURES", {"table6": catalogue.FIGURES["table6"]})
+    run_suite("figures", told.append)
+    assert told[:2] == ["figures", "figures: table6"]
 
 
 def test_a_row_that_misses_is_shown_as_a_miss():

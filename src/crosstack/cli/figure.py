@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import crosstack
-from crosstack.cli.inputs import check_outputs, in_file, rules_given
-from crosstack.cli.outputs import check_suffix, show, write
+from crosstack.cli.inputs import check_outputs, in_file, options_named, rules_given
+from crosstack.cli.outputs import Searching, check_suffix, printable, show, write
 from crosstack.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -22,6 +19,7 @@ __all__ = ["figure", "space"]
 
 ALL = "all"
 PICTURES = "images/figure_{}.svg"
+PLOTTED = (".png", ".pdf")
 
 
 def figure(
@@ -35,8 +33,8 @@ def figure(
             "-o",
             "--output",
             metavar="FILE",
-            help="A picture (.svg), or a page (.md) with its pictures in the folder images "
-            "beside it.",
+            help="A picture (.svg, .png or .pdf), or a page (.md) with its pictures in the folder "
+            "images beside it; directories are made.",
         ),
     ] = None,
     json_out: Annotated[
@@ -48,9 +46,14 @@ def figure(
 ) -> None:
     """Compute a figure of a published paper again: a table, its claims and ours, a picture.
 
+    An .svg holds the claims, too; a .png or .pdf is drawn by matplotlib, of the extra
+    `crosstack[plot]`.
+
     Examples: `crosstack figure`, `crosstack figure table6 -o table6.svg` and
     `crosstack figure all -o docs/figures.md`
     """  # fmt: skip
+    from crosstack.io.files import make_folder
+    from crosstack.report.plot import save_page
     from crosstack.validation.figures import text
 
     outputs = {"--output": output, "--json": json_out, "--csv": csv_out}
@@ -64,20 +67,28 @@ def figure(
     for k, item in enumerate(made):
         typer.echo(("\n" if k else "") + text.figure_table(item), nl=False)
     texts: list[tuple[Path, str]] = []
-    if output is not None and output.suffix.lower() == ".md":
+    suffix = "" if output is None else output.suffix.lower()
+    if output is not None and suffix == ".md":
         texts += [(output.parent / PICTURES.format(item.name), _picture(item)) for item in made]
         texts.append((output, text.figures_markdown(made, PICTURES)))
-    elif output is not None:
+    elif output is not None and suffix == ".svg":
         texts.append((output, _picture(made[0])))
     if json_out is not None:
         texts.append((json_out, text.figure_json(made[0])))
     if csv_out is not None:
         texts.append((csv_out, text.figure_csv(made[0])))
+    for path in (*(path for path, _ in texts), *([output] if output is not None else [])):
+        make_folder(path)
     write(*texts)
+    if output is not None and suffix in PLOTTED:
+        save_page(made[0].title, made[0].charts, output)
+        typer.echo(f"wrote {printable(str(output))}")
 
 
 def _made(name: str, outputs: dict[str, Path | None]) -> list[Figure]:
     """Check what is asked for, then compute it."""
+    from crosstack.report.plot import needs_matplotlib
+    from crosstack.validation.case import silent
     from crosstack.validation.figures import figure_named, figures, named
 
     output = outputs["--output"]
@@ -90,26 +101,16 @@ def _made(name: str, outputs: dict[str, Path | None]) -> list[Figure]:
     else:
         named(name)
         if output is not None:
-            check_suffix("--output", output, (".svg", ".md"))
-    check_outputs(None, outputs)
+            check_suffix("--output", output, (".svg", *PLOTTED, ".md"))
+            if output.suffix.lower() in PLOTTED:
+                with options_named({"plot": "--output"}):
+                    needs_matplotlib()
+    check_outputs(None, outputs, folders=True)
     if output is not None and output.suffix.lower() == ".md":
-        folder = (output.parent / PICTURES).parent
-        if not folder.is_dir():
-            raise InputError(Problem(f"--output {output}", f"there is no directory {folder}."))
-    with _computing() as step:
+        check_outputs(None, {"--output": output.parent / PICTURES.format(name)}, folders=True)
+    with Searching(str) as update:
+        step = update or silent
         return list(figures(step)) if name == ALL else [figure_named(name, step)]
-
-
-@contextmanager
-def _computing() -> Iterator[Callable[[str], None]]:
-    """Show what is computed, on a terminal, while it runs."""
-    if not sys.stderr.isatty():
-        yield lambda step: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("computing") as status:
-        yield status.update
 
 
 def _picture(item: Figure) -> str:

@@ -137,7 +137,9 @@ def result_answer(
         return saved_answer(data, task, rules=chosen)
 
 
-def check_outputs(source: Path | None, outputs: dict[str, Path | None]) -> None:
+def check_outputs(
+    source: Path | None, outputs: dict[str, Path | None], *, folders: bool = False
+) -> None:
     """Refuse places that cannot be written, before hours are spent on what goes there.
 
     Parameters
@@ -146,6 +148,8 @@ def check_outputs(source: Path | None, outputs: dict[str, Path | None]) -> None:
         The file that is read: it is never overwritten.
     outputs : dict
         The path given to each option; None where it is left out.
+    folders : bool
+        Directories that are missing will be made.
     """
     problems = []
     taken = {} if source is None else {os.path.realpath(source): "the file that is read"}
@@ -153,7 +157,7 @@ def check_outputs(source: Path | None, outputs: dict[str, Path | None]) -> None:
         if path is None:
             continue
         real = os.path.realpath(path)
-        reason = _why_not(path, real, taken.get(real))
+        reason = _why_not(path, real, taken.get(real), folders)
         if reason:
             problems.append(Problem(f"{option} {path}", f"cannot be written: {reason}."))
         taken[real] = f"what {option} writes"
@@ -161,8 +165,10 @@ def check_outputs(source: Path | None, outputs: dict[str, Path | None]) -> None:
         raise InputError(problems)
 
 
-def _why_not(path: Path, real: str, taken: str | None) -> str:
+def _why_not(path: Path, real: str, taken: str | None, folders: bool) -> str:
     folder = os.path.dirname(real)
+    while folders and not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
     name = os.path.basename(str(path)) or str(path)
     if taken is not None:
         return f"it is {taken}"
@@ -171,6 +177,8 @@ def _why_not(path: Path, real: str, taken: str | None) -> str:
     if os.path.exists(real) and not os.path.isfile(real):
         return "it is not a regular file"
     if not os.path.isdir(folder):
+        if folders:
+            return f"{folder} is no directory"
         return f"there is no directory {os.path.dirname(str(path)) or folder}"
     if not os.access(folder, os.W_OK | os.X_OK):
         return f"no permission to write in {folder}"

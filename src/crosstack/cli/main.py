@@ -32,6 +32,7 @@ from crosstack.cli.inputs import (
 from crosstack.cli.optimize import optimize
 from crosstack.cli.outputs import (
     DFMODEL_SUFFIXES,
+    EVERY,
     YAML_SUFFIXES,
     Searching,
     check_suffix,
@@ -427,18 +428,29 @@ def validate(
 ) -> None:
     """Run the published cases and print both numbers side by side.
 
-    The figures take minutes, every other suite a few seconds. Exit code 0 only if every row is
-    inside its tolerance; a row that misses says why.
+    The figures take minutes, every other suite a few seconds. Each suite is printed as it ends;
+    with --format md or json all are printed at the end, and what came of each goes to stderr as it
+    ends. Exit code 0 only if every row is inside its tolerance; a row that misses says why.
 
     Example: `crosstack validate --suite measured`
     """
     from crosstack.io.files import write_atomically
-    from crosstack.validation import report_rows, run_suite
+    from crosstack.validation import SUITES, Row, report_rows, run_suite, suite_summary
+    from crosstack.validation.case import silent
 
-    with Searching(lambda name: f"running suite {name}") as step:
-        rows = run_suite(suite, step)
+    check_outputs(None, {"--output": output})
+    rows: list[Row] = []
+    for name in SUITES if suite is None else (suite,):
+        with Searching(lambda case: f"running suite {case}", every=EVERY) as step:
+            new = run_suite(name, step or silent)
+        if style is Style.TABLE:
+            typer.echo(("\n" if rows else "") + report_rows(new), nl=False)
+        else:
+            typer.echo(f"{name}: {suite_summary(name, new)}", err=True)
+        rows += new
     text = report_rows(rows, style.value)
-    typer.echo(text, nl=False)
+    if style is not Style.TABLE:
+        typer.echo(text, nl=False)
     if output is not None:
         write_atomically(output, text)
     if not all(row.holds for row in rows):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DFMODEL_SUFFIXES",
+    "EVERY",
     "YAML_SUFFIXES",
     "Searching",
     "check_suffix",
@@ -35,6 +37,7 @@ __all__ = [
 
 YAML_SUFFIXES = (".yaml", ".yml")
 DFMODEL_SUFFIXES = (".txt", ".pbtxt")
+EVERY = 5.0  # s between two lines of progress where there is no terminal
 
 
 def printable(text: str) -> str:
@@ -132,32 +135,43 @@ def task_text(task: Task, target: Path | None) -> str:
 
 
 class Searching:
-    """Shows where a search stands, on a terminal, while it runs: ``with Searching() as update``.
+    """Shows where something long stands while it runs: ``with Searching() as update``.
 
-    ``words`` turns what the search tells into a line; None: that of a search for a mapping.
+    On a terminal a line that changes; elsewhere a line of its own ``every`` so many seconds, or
+    nothing where that is left out. ``words`` turns what is told into a line; None: that of a
+    search for a mapping.
     """
 
-    def __init__(self, words: Callable[[Any], str] | None = None) -> None:
+    def __init__(
+        self, words: Callable[[Any], str] | None = None, *, every: float | None = None
+    ) -> None:
         self.words = words
+        self.every = every
 
     def __enter__(self) -> Callable[[Any], None] | None:
-        """Return what the search calls now and then; None where nobody watches."""
+        """Return what is called now and then; None where nobody watches."""
         self.status: Any = None
+        self.last = time.monotonic()
         if not sys.stderr.isatty():
-            return None
+            return None if self.every is None else self.update
         from rich.console import Console
 
-        self.status = Console(stderr=True).status("searching")
+        self.status = Console(stderr=True).status("starting")
         self.status.start()
         return self.update
 
     def update(self, progress: Any) -> None:
-        """Show where the search stands."""
-        from rich.text import Text
-
+        """Show how far it is."""
         from crosstack.report.text import progress_line
 
-        self.status.update(Text((self.words or progress_line)(progress)))
+        words = self.words or progress_line
+        if self.status is not None:
+            from rich.text import Text
+
+            self.status.update(Text(words(progress)))
+        elif self.every is not None and time.monotonic() - self.last >= self.every:
+            self.last = time.monotonic()
+            typer.echo(words(progress), err=True)
 
     def __exit__(self, *_: object) -> None:
         """Clear the line."""

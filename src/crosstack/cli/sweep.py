@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from crosstack.cli.inputs import in_file, options_named
-from crosstack.cli.outputs import printable, show
+from crosstack.cli.outputs import EVERY, Searching, printable, show
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from crosstack.explore.run import Progress
     from crosstack.explore.study import Study
 
 __all__ = ["DaskOption", "JobsOption", "ResumeOption", "TimeoutOption", "run_and_show", "sweep"]
 
 INTERRUPTED_EXIT = 130
-EVERY = 5.0  # s between two lines of progress where there is no terminal
 
 JobsOption = Annotated[
     int | None,
@@ -87,12 +83,12 @@ def run_and_show(
     """
     from crosstack.explore.run import executor_for, open_for, run_study
     from crosstack.explore.views import asked_of
-    from crosstack.report.study_text import results_tables
+    from crosstack.report.study_text import progress_words, results_tables
 
     with options_named({"jobs": "--jobs", "timeout": "--timeout", "dask": "--dask"}):
         executor = executor_for(jobs, timeout, dask)
     kept = open_for(study, place, resume=resume)
-    with Sweeping() as update:
+    with Searching(progress_words, every=EVERY) as update:
         try:
             with in_file(Path(source)):
                 points = run_study(study, kept, executor, progress=update)
@@ -107,36 +103,3 @@ def run_and_show(
     if "failed" in table.column("status").to_pylist():
         raise typer.Exit(1)
     return table
-
-
-class Sweeping:
-    """Shows where a sweep stands while it runs: a line that changes, or one now and then."""
-
-    def __enter__(self) -> Any:
-        """Return what the sweep calls."""
-        self.status: Any = None
-        self.last = time.monotonic()
-        if sys.stderr.isatty():
-            from rich.console import Console
-
-            self.status = Console(stderr=True).status("starting")
-            self.status.start()
-        return self.update
-
-    def update(self, progress: Progress) -> None:
-        """Show where the sweep stands."""
-        now = time.monotonic()
-        if now - self.last < (0.1 if self.status is not None else EVERY):
-            return
-        self.last = now
-        from crosstack.report.study_text import progress_words
-
-        if self.status is not None:
-            self.status.update(progress_words(progress))
-        else:
-            typer.echo(progress_words(progress), err=True)
-
-    def __exit__(self, *_: object) -> None:
-        """Clear the line."""
-        if self.status is not None:
-            self.status.stop()

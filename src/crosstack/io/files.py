@@ -10,7 +10,7 @@ from pathlib import Path
 
 from crosstack.errors import InputError, Problem
 
-__all__ = ["LARGEST_FILE", "TEMPORARY", "in_file", "read_text", "write_atomically"]
+__all__ = ["LARGEST_FILE", "TEMPORARY", "in_file", "make_folder", "read_text", "write_atomically"]
 
 TEMPORARY = ".crosstack-"  # how names of files start that are being written
 
@@ -99,6 +99,20 @@ def write_atomically(path: str | Path, text: str) -> None:
         if temporary is not None:
             with suppress(OSError):
                 os.unlink(temporary)
+
+
+def make_folder(path: str | Path) -> None:
+    """Make the directory that ``path`` will be in, and those above it.
+
+    Raises
+    ------
+    InputError
+        If it cannot be made.
+    """
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise _as_refusal(path, error, "written") from None
 
 
 def _as_refusal(path: str | Path, error: OSError | ValueError, done: str) -> InputError:

@@ -1,27 +1,40 @@
 """Charts for papers, through matplotlib: one column wide, as PNG, SVG or PDF.
 
-Series differ in colour (Okabe and Ito's, seen by the colour-blind too) and in their marks; heat
-maps run along cividis and carry their numbers, so that neither needs colour to be read.
+Series differ in colour (Okabe and Ito's, seen by the colour-blind too) and in their marks, bars in
+their hatching; heat maps run along cividis and carry their numbers, so that none needs colour to
+be read.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
-from crosstack.charts import HeatMap, LineChart, Mark, Measure
+from crosstack.charts import BarChart, Chart, HeatMap, LineChart, Mark, Measure
 from crosstack.errors import InputError, Problem
 from crosstack.report.scales import number_words
 
-__all__ = ["SUFFIXES", "paper_figure", "save_plot"]
+__all__ = [
+    "SUFFIXES",
+    "needs_matplotlib",
+    "paper_figure",
+    "paper_page",
+    "save_page",
+    "save_plot",
+]
 
 SUFFIXES = (".png", ".svg", ".pdf")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#7f7f7f")
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++", "ooo", "---")
 COLUMN = 3.5  # of a page in two columns [inch]
+LETTERS = 52  # of a title that are as wide as a column
+MANY = 5  # series that still have room for their names inside a chart
+LEGEND_LINE = 0.15  # [inch]
 STYLE = {
     "font.size": 8,
     "axes.titlesize": 8,
@@ -40,7 +53,7 @@ STYLE = {
 }
 
 
-def save_plot(chart: LineChart | HeatMap, path: Path) -> None:
+def save_plot(chart: Chart, path: Path) -> None:
     """Write a chart as a picture, by the suffix; never half of one.
 
     Raises
@@ -48,11 +61,24 @@ def save_plot(chart: LineChart | HeatMap, path: Path) -> None:
     InputError
         If matplotlib is not installed, or the file cannot be written.
     """
-    matplotlib = _matplotlib()
+    _save(paper_figure(chart), path)
+
+
+def save_page(title: str, charts: Sequence[Chart], path: Path) -> None:
+    """Write charts under one title as one picture, by the suffix; never half of one.
+
+    Raises
+    ------
+    InputError
+        If matplotlib is not installed, or the file cannot be written.
+    """
+    _save(paper_page(title, charts), path)
+
+
+def _save(figure: Any, path: Path) -> None:
     dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # the same file each time
     temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
-    with matplotlib.rc_context(STYLE):
-        figure = paper_figure(chart)
+    with needs_matplotlib().rc_context(STYLE):
         try:
             figure.savefig(temporary, metadata=dated.get(path.suffix.lower()))
             os.replace(temporary, path)
@@ -62,7 +88,7 @@ def save_plot(chart: LineChart | HeatMap, path: Path) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def paper_figure(chart: LineChart | HeatMap) -> Any:
+def paper_figure(chart: Chart) -> Any:
     """Return a ``matplotlib.figure.Figure``, to be changed before it is saved.
 
     Raises
@@ -70,24 +96,70 @@ def paper_figure(chart: LineChart | HeatMap) -> Any:
     InputError
         If matplotlib is not installed.
     """
-    matplotlib = _matplotlib()
+    matplotlib = needs_matplotlib()
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
-        if isinstance(chart, LineChart):
-            figure = Figure(figsize=(COLUMN, 0.72 * COLUMN), layout="constrained")
-            _lines(figure.add_subplot(), chart)
-        else:
-            tall = max(0.9 + 0.24 * len(chart.rows), 1.4)
-            figure = Figure(figsize=(COLUMN, tall), layout="constrained")
-            _heat(figure.add_subplot(), chart)
+        figure = Figure(figsize=(COLUMN, _height(chart)), layout="constrained")
+        _draw(figure.add_subplot(), chart)
         return figure
+
+
+def paper_page(title: str, charts: Sequence[Chart]) -> Any:
+    """Return a ``matplotlib.figure.Figure`` of charts, two in a row, each under its title.
+
+    Raises
+    ------
+    InputError
+        If matplotlib is not installed.
+    """
+    matplotlib = needs_matplotlib()
+    from matplotlib.figure import Figure
+
+    wide = min(2, len(charts))
+    rows = [charts[k : k + wide] for k in range(0, len(charts), wide)]
+    tall = [max(map(_height, row)) + 0.2 for row in rows]
+    with matplotlib.rc_context(STYLE):
+        words = textwrap.wrap(title, LETTERS * wide)
+        above = 0.15 + LEGEND_LINE * len(words)
+        figure = Figure(figsize=(COLUMN * wide, sum(tall) + above), layout="constrained")
+        figure.suptitle("\n".join(words), fontsize=9)
+        places = figure.subfigures(len(tall), wide, height_ratios=tall, squeeze=False).flat
+        for place, chart in zip(places, charts, strict=False):
+            axes = place.add_subplot()
+            axes.set_title(chart.title)
+            _draw(axes, chart)
+        return figure
+
+
+def _height(chart: Chart) -> float:
+    """Return how tall a chart is drawn. [inch]"""
+    if isinstance(chart, HeatMap):
+        return max(0.9 + 0.24 * len(chart.rows), 1.4)
+    if isinstance(chart, BarChart):
+        return COLUMN if _turn(chart.groups) else 0.72 * COLUMN
+    if len(chart.series) <= MANY:
+        return 0.72 * COLUMN
+    return 0.72 * COLUMN + LEGEND_LINE * math.ceil(len(chart.series) / _legend_columns(chart))
+
+
+def _draw(axes: Any, chart: Chart) -> None:
+    match chart:
+        case LineChart():
+            _lines(axes, chart)
+        case BarChart():
+            _bars(axes, chart)
+        case HeatMap():
+            _heat(axes, chart)
+        case _:
+            assert_never(chart)
 
 
 def _lines(axes: Any, chart: LineChart) -> None:
     many = sum(len(s.x) for s in chart.series) > 200
     for series in chart.series:
         colour = COLOURS[series.colour % len(COLOURS)]
+        mark = MARKS[(series.colour + 4 * (series.mark is Mark.SQUARE)) % len(MARKS)]
         axes.plot(
             _shown(series.x, chart.x),
             _shown(series.y, chart.y),
@@ -95,14 +167,51 @@ def _lines(axes: Any, chart: LineChart) -> None:
             label=series.name,
             linestyle=("--" if series.published else "-") if series.line else "none",
             linewidth=1.1,
-            marker="" if series.mark is Mark.NONE else MARKS[series.colour % len(MARKS)],
+            marker="" if series.mark is Mark.NONE else mark,
             markersize=2.2 if many else 4,
             markerfacecolor="none" if series.published else colour,
         )
     _axis(axes.xaxis, chart.x)
     _axis(axes.yaxis, chart.y)
-    if len(chart.series) > 1:
+    if len(chart.series) > MANY:  # below the chart, not over its points
+        columns, under = _legend_columns(chart), (0.5, -0.22)
+        axes.legend(frameon=False, ncols=columns, loc="upper center", bbox_to_anchor=under)
+    elif len(chart.series) > 1:
         axes.legend(frameon=False)
+
+
+def _legend_columns(chart: LineChart) -> int:
+    """Return how many names fit beside one another under a chart."""
+    return 2 if max(len(series.name) for series in chart.series) <= 20 else 1
+
+
+def _bars(axes: Any, chart: BarChart) -> None:
+    count = 1 if chart.stacked else len(chart.bars)
+    foot = [0.0] * len(chart.groups)
+    for k, bars in enumerate(chart.bars):
+        colour = COLOURS[bars.colour % len(COLOURS)]
+        values = [0.0 if value is None else value / chart.y.worth for value in bars.values]
+        shift = 0.0 if chart.stacked else (k - (count - 1) / 2) * 0.8 / count
+        axes.bar(
+            [group + shift for group in range(len(foot))],
+            values,
+            0.8 / count,
+            bottom=foot if chart.stacked else None,
+            label=bars.name,
+            facecolor="none" if bars.published else colour,
+            edgecolor=colour if bars.published else "black",
+            linewidth=0.6,
+            hatch=HATCHES[k % len(HATCHES)],
+        )
+        if chart.stacked:
+            foot = [below + value for below, value in zip(foot, values, strict=True)]
+    axes.set_xticks(range(len(foot)), chart.groups, rotation=_turn(chart.groups))
+    axes.grid(visible=False, axis="x")
+    _axis(axes.yaxis, chart.y)
+    if len(chart.bars) > 1:  # in room of its own above the bars
+        top = max(bar.get_y() + bar.get_height() for bar in axes.patches)
+        axes.set_ylim(top=top * (1.05 + 0.11 * math.ceil(len(chart.bars) / 2)))
+        axes.legend(frameon=False, ncols=2, loc="upper center")
 
 
 def _axis(axis: Any, measure: Measure) -> None:
@@ -135,13 +244,14 @@ def _heat(axes: Any, chart: HeatMap) -> None:
     axes.set_ylabel(chart.row_title)
     axes.grid(visible=False)
     axes.tick_params(length=0)
+    words = [["-" if math.isnan(value) else number_words(value) for value in row] for row in cells]
+    longest = max((len(word) for row in words for word in row), default=0)
+    size = 6 if longest * len(chart.columns) <= 30 else 4.5  # of letters: cells stay apart
     for r, row in enumerate(cells):
         for c, value in enumerate(row):
-            words = "-" if math.isnan(value) else number_words(value)
             dark = not math.isnan(value) and norm(value) < 0.5  # cividis ends bright
-            axes.text(
-                c, r, words, ha="center", va="center", size=6, color="white" if dark else "black"
-            )
+            colour = "white" if dark else "black"
+            axes.text(c, r, words[r][c], ha="center", va="center", size=size, color=colour)
     unit = f" [{chart.value.unit}]" if chart.value.unit else ""
     axes.figure.colorbar(image, ax=axes, label=chart.title + unit)
 
@@ -155,7 +265,14 @@ def _shown(values: Sequence[float], measure: Measure) -> list[float]:
     return [value / measure.worth for value in values]
 
 
-def _matplotlib() -> Any:
+def needs_matplotlib() -> Any:
+    """Return matplotlib.
+
+    Raises
+    ------
+    InputError
+        If it is not installed.
+    """
     try:
         import matplotlib
     except ImportError:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from crosstack.validation.case import Case, Check, Row
-from crosstack.validation.runner import SUITES, report_rows, run_suite
+from crosstack.validation.runner import SUITES, report_rows, run_suite, suite_summary
 
-__all__ = ["SUITES", "Case", "Check", "Row", "report_rows", "run_suite"]
+__all__ = ["SUITES", "Case", "Check", "Row", "report_rows", "run_suite", "suite_summary"]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from crosstack.evaluate.answer import given_answer, optimise
 from crosstack.mapping.mapping import Mapping, Status, Task
 
-__all__ = ["Case", "Check", "Row", "inside", "run_case", "run_cases"]
+__all__ = ["Case", "Check", "Progress", "Row", "inside", "run_case", "run_cases", "silent"]
+
+Progress = Callable[[str], None]
+"""Called with what is computed next, in a few words."""
 
 UNITS = {
     "layer_time": "s",
@@ -99,9 +102,17 @@ def inside(sense: str, error: float, tolerance: float) -> bool:
     }[sense]
 
 
-def run_cases(cases: Sequence[Case], suite: str) -> list[Row]:
+def silent(_: str) -> None:
+    """Tell nobody."""
+
+
+def run_cases(cases: Sequence[Case], suite: str, progress: Progress = silent) -> list[Row]:
     """Evaluate or optimise every case and return a row per check."""
-    return [row for case in cases for row in run_case(case, suite)]
+    rows = []
+    for case in cases:
+        progress(case.name)
+        rows += run_case(case, suite)
+    return rows
 
 
 def run_case(case: Case, suite: str) -> list[Row]:

@@ -27,7 +27,7 @@ from crosstack.chip.chip import Overlap
 from crosstack.evaluate.answer import given_answer, optimise
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.mapping.mapping import Constraints, Mapping, Task
-from crosstack.validation.case import Row, inside
+from crosstack.validation.case import Progress, Row, inside, silent
 from crosstack.validation.dfmodel import (
     VENDOR_LANES,
     VENDOR_PARTITIONS,
@@ -85,9 +85,13 @@ def measured_cases() -> list[Measured]:
     return [*_hpl(), *_fft(), *_dlrm(), *_sn10(), *_sn40l()]
 
 
-def measured_rows() -> list[Row]:
+def measured_rows(progress: Progress = silent) -> list[Row]:
     """Run every measured case and return its row."""
-    return [run_measured(case) for case in measured_cases()]
+    rows = []
+    for case in measured_cases():
+        progress(case.name)
+        rows.append(run_measured(case))
+    return rows
 
 
 def run_measured(case: Measured) -> Row:

@@ -28,7 +28,7 @@ from crosstack.chip.roofline import RooflineTimes
 from crosstack.evaluate.cluster import named_cluster
 from crosstack.evaluate.predict import Prediction, predict
 from crosstack.mapping.strategy import parse_strategy
-from crosstack.validation.case import Row, inside
+from crosstack.validation.case import Progress, Row, inside, silent
 from crosstack.workload.named_steps import step_named
 from crosstack.workload.transformer_training import (
     Exchange,
@@ -219,9 +219,13 @@ def run_step(step: MeasuredStep) -> Row:
     )
 
 
-def step_rows() -> list[Row]:
+def step_rows(progress: Progress = silent) -> list[Row]:
     """Predict every measured step and return its row."""
-    return [run_step(step) for step in measured_steps()]
+    rows = []
+    for step in measured_steps():
+        progress(step.name)
+        rows.append(run_step(step))
+    return rows
 
 
 def errors_in_words(rows: Sequence[Row]) -> str:

@@ -8,20 +8,20 @@ from dataclasses import asdict
 from statistics import median
 
 from crosstack.errors import InputError, Problem, nearest
-from crosstack.validation.case import Row, run_cases
+from crosstack.validation.case import Progress, Row, run_cases, silent
 from crosstack.validation.dfmodel import dfmodel_cases
 from crosstack.validation.figures import figure_rows
 from crosstack.validation.measured import measured_rows
 from crosstack.validation.measured_steps import errors_in_words, step_rows
 
-__all__ = ["SUITES", "report_rows", "run_suite"]
+__all__ = ["SUITES", "report_rows", "run_suite", "suite_summary"]
 
-# A suite is a function without arguments that runs its cases and returns their rows.
-SUITES: dict[str, Callable[[], Sequence[Row]]] = {
-    "dfmodel": lambda: run_cases(dfmodel_cases(), "dfmodel"),
+# A suite is a function that runs its cases, tells each before it runs it, and returns their rows.
+SUITES: dict[str, Callable[[Progress], Sequence[Row]]] = {
+    "dfmodel": lambda progress: run_cases(dfmodel_cases(), "dfmodel", progress),
     "measured": measured_rows,
     "steps": step_rows,
-    "figures": figure_rows,
+    "figures": lambda progress: figure_rows(progress=progress),
 }
 
 
@@ -52,8 +52,8 @@ ABOUT: dict[str, tuple[str, ...]] = {
 }
 
 
-def run_suite(name: str | None = None, progress: Callable[[str], None] | None = None) -> list[Row]:
-    """Run one suite, or all of them; ``progress`` is told the name of the next.
+def run_suite(name: str | None = None, progress: Progress = silent) -> list[Row]:
+    """Run one suite, or all of them; ``progress`` is told every suite and case that comes next.
 
     Raises
     ------
@@ -69,10 +69,14 @@ def run_suite(name: str | None = None, progress: Callable[[str], None] | None = 
     names = [name] if name is not None else list(SUITES)
     rows: list[Row] = []
     for suite in names:
-        if progress is not None:
-            progress(suite)
-        rows += SUITES[suite]()
+        progress(suite)
+        rows += SUITES[suite](_under(suite, progress))
     return rows
+
+
+def _under(suite: str, progress: Progress) -> Progress:
+    """Return what tells a case under the name of its suite."""
+    return lambda case: progress(f"{suite}: {case}")
 
 
 def report_rows(rows: Sequence[Row], style: str = "table") -> str:
@@ -95,7 +99,8 @@ def report_rows(rows: Sequence[Row], style: str = "table") -> str:
 SUMMED: dict[str, Callable[[Sequence[Row]], str]] = {"steps": errors_in_words}
 
 
-def _summary(suite: str, rows: Sequence[Row]) -> str:
+def suite_summary(suite: str, rows: Sequence[Row]) -> str:
+    """Say in a sentence or three how the rows of a suite fared."""
     missed = [row for row in rows if not row.holds]
     errors = [abs(row.error) for row in rows if row.sense == "equal"]
     text = f"{len(rows) - len(missed)} of {len(rows)} checks hold."
@@ -138,7 +143,7 @@ def _table(by_suite: Mapping[str, Sequence[Row]]) -> str:
                 lines.append(f"    the source's own model: {row.modelled_error:+.1e}")
             if not row.holds:
                 lines.append(f"    why: {_why(row)}")
-        lines += ["", f"{suite}: {_summary(suite, rows)}", ""]
+        lines += ["", f"{suite}: {suite_summary(suite, rows)}", ""]
     return "\n".join(lines)
 
 
@@ -177,7 +182,7 @@ def _markdown(by_suite: Mapping[str, Sequence[Row]]) -> str:
         "its tolerance MISSES, whether the reason is known or not; the exit code is then 1.",
     ]
     for suite, rows in by_suite.items():
-        lines += ["", f"## {suite}", "", *ABOUT.get(suite, ()), _summary(suite, rows), ""]
+        lines += ["", f"## {suite}", "", *ABOUT.get(suite, ()), suite_summary(suite, rows), ""]
         lines += _markdown_table(rows)
         missed = dict.fromkeys((row.case, _why(row)) for row in rows if not row.holds)
         notes = dict.fromkeys((row.case, row.note) for row in rows if row.note)

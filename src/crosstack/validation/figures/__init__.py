@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from crosstack.validation.figures.catalogue import (
     FIGURES,
+    UNAVAILABLE,
     figure_named,
     figure_rows,
     figures,
@@ -15,4 +16,12 @@ from crosstack.validation.figures.catalogue import (
 )
 from crosstack.validation.figures.figure import Figure
 
-__all__ = ["FIGURES", "Figure", "figure_named", "figure_rows", "figures", "named"]
+__all__ = [
+    "FIGURES",
+    "UNAVAILABLE",
+    "Figure",
+    "figure_named",
+    "figure_rows",
+    "figures",
+    "named",
+]

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from crosstack.errors import InputError, Problem, nearest
-from crosstack.validation.case import Row
+from crosstack.validation.case import Progress, Row, silent
 from crosstack.validation.figures.calculon import parallelism_sweep
 from crosstack.validation.figures.chip_power import chip_power
 from crosstack.validation.figures.cooptimised_nodes import cooptimised_nodes
-from crosstack.validation.figures.figure import Figure, Progress
+from crosstack.validation.figures.figure import Figure
 from crosstack.validation.figures.intensity import intensity
 from crosstack.validation.figures.mappings import roofline, table_6
 from crosstack.validation.figures.measured_systems import measured_systems
@@ -24,7 +24,16 @@ from crosstack.validation.figures.stacked_memory import stacked_memory
 from crosstack.validation.figures.systems import SYSTEM_FIGURES
 from crosstack.validation.figures.technology_scaling import technology_scaling
 
-__all__ = ["FIGURES", "Entry", "figure_named", "figure_rows", "figures", "named"]
+__all__ = [
+    "FIGURES",
+    "UNAVAILABLE",
+    "Entry",
+    "Unavailable",
+    "figure_named",
+    "figure_rows",
+    "figures",
+    "named",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +80,55 @@ FIGURES: dict[str, Entry] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """A figure that cannot be made again: where it stands, what it shows, and why not."""
+
+    place: str
+    shows: str
+    why: str
+
+
+_UNPUBLISHED = (
+    "the measured times are dots in a picture and nowhere printed, and the public tool holds the "
+    "scripts that measured, but none of their results (deepflow_code, validation/benchmarks)"
+)
+UNAVAILABLE: dict[str, Unavailable] = {
+    "gemm-p4": Unavailable(
+        "DeepFlow, Fig. 6",
+        "measured and predicted matrix products on a P4",
+        f"{_UNPUBLISHED}; the paper says: correlation 0.996, mean error 8.9 %",
+    ),
+    "gemm-dgx1": Unavailable(
+        "DeepFlow, Fig. 7",
+        "measured and predicted products on 1, 2, 4 and 8 V100 of a DGX-1",
+        f"{_UNPUBLISHED}, nor which of its more than 2,000 kernels ran under which strategy; the "
+        "paper says: correlation 0.98 to 0.99, mean error 6 % to 18 %",
+    ),
+    "lm-v100": Unavailable(
+        "DeepFlow, Fig. 8",
+        "measured and predicted steps of an LSTM language model on a V100",
+        f"{_UNPUBLISHED}, nor the length of a sequence in its 125 configurations; the paper says: "
+        "correlation 0.996, mean error 16 %",
+    ),
+}
+
+
 def named(name: str) -> Entry:
     """Return the figure called ``name``.
 
     Raises
     ------
     InputError
-        If there is none; names the nearest.
+        If there is none: names the nearest, or says why it cannot be made again.
     """
+    if name in UNAVAILABLE:
+        missing = UNAVAILABLE[name]
+        raise InputError(
+            Problem("NAME", f"{name} ({missing.place}) cannot be made again: {missing.why}.")
+        )
     if name not in FIGURES:
-        close = nearest(name, FIGURES, 1)
+        close = nearest(name, [*FIGURES, *UNAVAILABLE], 1)
         hint = f' Did you mean "{close[0]}"?' if close else ""
         raise InputError(
             Problem(
@@ -90,26 +138,22 @@ def named(name: str) -> Entry:
     return FIGURES[name]
 
 
-def _silent(_: str) -> None:
-    """Tell nobody."""
-
-
-def figure_named(name: str, progress: Progress = _silent) -> Figure:
+def figure_named(name: str, progress: Progress = silent) -> Figure:
     """Compute a figure; ``progress`` is told what comes next."""
     return named(name).make(progress)
 
 
-def figures(progress: Progress = _silent) -> Iterator[Figure]:
+def figures(progress: Progress = silent) -> Iterator[Figure]:
     """Compute all figures, in the order of the paper."""
     for name, entry in FIGURES.items():
         progress(name)
         yield entry.make(progress)
 
 
-def figure_rows(made: Sequence[Figure] | None = None) -> list[Row]:
+def figure_rows(made: Sequence[Figure] | None = None, progress: Progress = silent) -> list[Row]:
     """Return the claims and published points of all figures, or of those that are made already."""
     return [
         row
-        for figure in (made if made is not None else figures())
+        for figure in (made if made is not None else figures(progress))
         for row in (*figure.claims, *figure.points)
     ]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crosstack.charts import Chart
 from crosstack.evaluate.answer import Answer, given_answer, optimise
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.rules import ModelRules
-from crosstack.validation.case import Row, inside
+from crosstack.validation.case import Progress, Row, inside
 
 __all__ = [
     "STATEMENT",
@@ -28,8 +28,6 @@ __all__ = [
 SUITE = "figures"
 STATEMENT = "statement"  # quantity of a claim without a number
 Cell = str | float | None
-Progress = Callable[[str], None]
-"""Called with what is computed next, in a few words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,11 @@ import csv
 import io
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from crosstack.validation.case import Row
-from crosstack.validation.figures.catalogue import FIGURES
+from crosstack.validation.figures.catalogue import FIGURES, UNAVAILABLE, Entry, Unavailable
 from crosstack.validation.figures.figure import STATEMENT, Cell, Figure
 
 __all__ = [
@@ -28,10 +28,14 @@ CLAIMS = ("claim", "published", "ours", "verdict")
 
 
 def figure_list() -> str:
-    """Return the names of all figures with what they show."""
-    wide = max(map(len, FIGURES))
-    lines = [f"{name:<{wide}}  {entry.place:<10}  {entry.shows}" for name, entry in FIGURES.items()]
-    return "\n".join(lines) + "\n"
+    """Return the names of all figures with what they show, and which cannot be made again."""
+    wide = max(map(len, [*FIGURES, *UNAVAILABLE]))
+
+    def lines(entries: Mapping[str, Entry | Unavailable]) -> list[str]:
+        return [f"{name:<{wide}}  {e.place:<17}  {e.shows}" for name, e in entries.items()]
+
+    shown = [*lines(FIGURES), "", "Not to be made again (asked for one, it says why):"]
+    return "\n".join([*shown, *lines(UNAVAILABLE)]) + "\n"
 
 
 def claim_cells(row: Row) -> tuple[str, str, str, str]:
@@ -173,4 +177,12 @@ def figures_markdown(made: Sequence[Figure], pictures: str = "images/figure_{}.s
         lines.append("|---|" + "---:|" * (len(figure.header) - 1))
         lines += [f"| {' | '.join(_number(cell) for cell in row)} |" for row in figure.rows]
         lines += ["", "</details>"]
+    if len(made) == len(FIGURES):
+        lines += _unavailable()
     return "\n".join(lines) + "\n"
+
+
+def _unavailable() -> list[str]:
+    """Return the end of a page of all figures: which are not on it, and why."""
+    lines = ["", "## Not to be made again", "", "| figure | shows | why not |", "|---|---|---|"]
+    return lines + [f"| {e.place} | {e.shows} | {e.why} |" for e in UNAVAILABLE.values()]
