@@ -87,6 +87,7 @@ def parse_quantity(value: object, unit: str) -> float:
         If it is not a finite number, or the unit is not one of this quantity; names the units
         allowed and the nearest.
     """
+    require(unit in UNITS, "unit", unit, ", ".join(UNITS))
     if isinstance(value, str):
         return _parse_text(value, unit)
     good = isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+
+from crosstack.units import parse_quantity
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/chips/n5_hbm3.yaml"
 CONFIGS = Path(__file__).resolve().parents[3] / "shared/data/deepflow/configs/2025/configs"
@@ -49,6 +52,25 @@ def test_a_step_has_parts_and_memory(run, tmp_path):
     assert found["strategy"] == "RC-1-8-d1-p2"
     assert found["memory"]["total"] < 80 * 2**30
     assert "head and loss forward" in found["parts"]
+
+
+def test_printed_and_drawn_pieces_add_up_to_the_step(run, tmp_path):
+    out, page = tmp_path / "step.json", tmp_path / "step.html"
+    outcome = run("predict", EXAMPLE, *CLUSTER, "--microbatches", "8", "--json", out)
+    found = json.loads(out.read_text())
+    assert sum(found["parts"].values()) == pytest.approx(found["time"], rel=1e-9)
+    lines = outcome.out.splitlines()
+    first = next(i for i, line in enumerate(lines) if "the busiest: what the step" in line) + 2
+    last = next(i for i, line in enumerate(lines) if line.startswith(" sum "))
+    rows = [parse_quantity(" ".join(line.split()[-2:]), "s") for line in lines[first:last]]
+    total = parse_quantity(" ".join(lines[last].split()[-2:]), "s")
+    assert sum(rows) == pytest.approx(total, rel=2e-3)  # as rounded
+    assert total == pytest.approx(found["time"], rel=1e-3)
+    assert run("report", out, "-o", page).code == 0
+    table = page.read_text().partition("Where the time goes")[2].partition("How long each")[0]
+    drawn = re.findall(r'xs-right">([\d.,]+ \w+)</td>', table)
+    assert len(drawn) == sum(time > 0 for time in found["parts"].values())
+    assert sum(parse_quantity(t, "s") for t in drawn) == pytest.approx(total, rel=2e-3)
 
 
 @public

@@ -109,6 +109,10 @@ def test_a_saved_prediction_says_what_was_asked(prediction):
         ({"time": -1}, "time: got -1"),
         ({"tme": 1}, 'Did you mean "time"'),
         ({"parts": {"a": "x"}}, "parts.a: got 'x'"),
+        ({"parts": {"product": 1.0}}, "parts: add up to 1 s; allowed: pieces of a step of"),
+        ({"time": 0}, "time: got 0"),
+        ({"time": "2 s"}, "time: got '2 s'; allowed: a number [s]"),
+        ({"inputs": {"file": float("nan")}}, "inputs.file: got nan"),
         ({"n_chips": 0}, "n_chips: got 0"),
         ({"kernel": {"levels": 3}}, "kernel.levels: got 3"),
     ],
@@ -119,6 +123,24 @@ def test_a_changed_prediction_is_refused(run, prediction, change, message):
     shown = run("show", saved)
     assert (shown.code, shown.out) == (2, "")
     assert message in shown.err
+
+
+@pytest.mark.parametrize("command", ["show", "report"])
+@pytest.mark.parametrize("wrong", [0, "", "x", "1e9", "5 GB", None, [], {}, True, 1e308, -1])
+def test_no_number_of_a_prediction_may_be_zero_or_text(run, prediction, tmp_path, command, wrong):
+    saved, _ = prediction(*STEP, "--batch", "2")
+    data = json.loads(saved.read_text())
+    for field in data["chip"]:
+        data["chip"][field] = wrong
+    data["time"] = data["n_chips"] = data["memory"]["total"] = wrong
+    saved.write_text(json.dumps(data))
+    page = tmp_path / "page.html"
+    found = run(command, saved, *(("-o", page) if command == "report" else ()))
+    assert found.code == 2
+    fields = ["chip.throughput", "chip.memory_bandwidth", "chip.memory_capacity", "time", "n_chips"]
+    for field in fields:
+        assert sum(f"{saved}: {field}: got" in line for line in found.err.splitlines()) == 1
+    assert not page.exists()
 
 
 def test_options_of_a_task_are_refused_with_a_result(run, prediction):

@@ -9,7 +9,7 @@ from crosstack.chip.generated import generate
 from crosstack.chip.roofline import RooflineTimes
 from crosstack.errors import InputError
 from crosstack.evaluate.cluster import Cluster, nested_cluster
-from crosstack.evaluate.predict import predict, share_of
+from crosstack.evaluate.predict import SUMMING, WAITING, predict, share_of
 from crosstack.evaluate.prediction_rules import PREDICTION_RULES, prediction_rules_named
 from crosstack.evaluate.step_rules import StepRules
 from crosstack.io.chip_file import read_chip
@@ -17,6 +17,7 @@ from crosstack.mapping.strategy import parse_strategy, strategies
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.named_steps import step_named
 from crosstack.workload.product import Product
+from crosstack.workload.transformer_training import Schedule
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/chips/n5_hbm3.yaml"
 UNBOUNDED = StepRules(enforces_capacity=False)
@@ -84,6 +85,57 @@ def test_the_timeline_takes_what_the_closed_form_says(chip):
         assert dict(found.busy) == pytest.approx(
             {name: time for name, time in timeline.busy().items() if name.startswith("stage")}
         )
+
+
+STRATEGIES = ["RC-1-1-d1-p1", "RC-1-8-d1-p8", "RC-2-4-d2-p3", "CR-4-d4-p4", "RC-1-2-d8-p2"]
+SCHEDULES = [("gpipe", 1), ("1f1b", 1), ("1f1b", 2)]
+
+
+@pytest.mark.parametrize("text", STRATEGIES)
+@pytest.mark.parametrize(("schedule", "interleave"), SCHEDULES)
+def test_pieces_of_a_step_of_a_transformer_add_up_to_it(text, schedule, interleave, chip):
+    model = replace(GPT, layers=24, batch=384, microbatches=24, interleave=interleave)
+    adds_up(predicted(replace(model, schedule=Schedule(schedule)), text, chip))
+
+
+@pytest.mark.parametrize("text", ["RC-1-1-d1-p1", "RC-2-4-d2-p2", "CR-2-d4-p4", "RC-1-1-d1-p8"])
+@pytest.mark.parametrize("rules", [UNBOUNDED, StepRules.deepflow_2021()])
+def test_pieces_of_a_step_of_an_lstm_add_up_to_it(text, rules, chip):
+    if not (rules.rejects_two_stages and parse_strategy(text).lp == 2):
+        adds_up(predicted(LSTM, text, chip, replace(rules, enforces_capacity=False)))
+
+
+@pytest.mark.parametrize("text", ["RC-1-1-d1-p1", "RC-4-2-d1-p1", "CR-8-d1-p1"])
+def test_pieces_of_a_product_add_up_to_it(text, chip):
+    adds_up(predicted(Product(m=1024, k=4096, n=2048), text, chip))
+
+
+@pytest.mark.parametrize("rules", [StepRules.deepflow_2025(), StepRules.deepflow_2025_graph()])
+def test_pieces_of_an_estimate_of_a_release_add_up_to_it(rules, chip):
+    adds_up(predicted(GPT, "RC-1-1-d2-p1", chip, replace(rules, enforces_capacity=False)))
+
+
+def adds_up(found):
+    pieces = dict(found.parts)
+    assert min(pieces.values()) >= 0
+    assert sum(pieces.values()) == pytest.approx(found.time, rel=1e-9)
+    if found.busiest is not None and "collective" not in pieces:
+        left = pieces[WAITING] + pieces[SUMMING] if WAITING in pieces else 0.0
+        assert dict(found.busy)[found.busiest] == pytest.approx(found.time - left, rel=1e-9)
+        assert dict(found.busy)[found.busiest] == max(dict(found.busy).values())
+
+
+def test_one_stage_waits_for_none(chip):
+    found = dict(predicted(replace(GPT, layers=4), "RC-1-4-d4-p1", chip).parts)
+    assert found[WAITING] == pytest.approx(0, abs=1e-12)
+    assert found[SUMMING] > 0
+
+
+def test_equal_stages_wait_for_the_bubble_of_a_pipeline(chip):
+    # One forward, one backward, s stages and m microbatches: (s - 1) / m of the work is waited for.
+    found = predicted(replace(GPT, layers=32, microbatches=16), "RC-1-8-d1-p8", chip)
+    work = dict(found.busy)[found.busiest]
+    assert dict(found.parts)[WAITING] == pytest.approx(7 / 16 * work, rel=0.2)
 
 
 def test_a_step_of_too_many_tasks_is_refused_before_it_is_run(chip):

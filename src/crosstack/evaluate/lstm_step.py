@@ -50,11 +50,32 @@ class LstmStep:
     parts: LstmParts
     forward: Timeline
     backward: Timeline
+    model: LstmModel
 
     @property
     def time(self) -> float:
         """Forward pass, then backward pass. [s]"""
         return self.forward.makespan + self.backward.makespan
+
+    @property
+    def pass_time(self) -> float:
+        """When the last word is through backward, without sums that end later. [s]"""
+        sums = self.model.layers + 2  # the last tasks
+        return self.forward.makespan + float(self.backward.finish[:-sums].max())
+
+    def work(self, stage: int, lp: int) -> dict[str, float]:
+        """Return what every part takes one of ``lp`` stages in a step. [s]"""
+        words = self.model.sequence
+        counts = {
+            "embedding": words * (stage == 0),
+            "cell": words * _stages_of_layers(self.model.layers, lp).count(stage),
+            "softmax": words * (stage == lp - 1),
+        }
+        return {
+            f"{part} {way}": count * getattr(self.parts, f"{part}_{way}")
+            for way in ("forward", "backward")
+            for part, count in counts.items()
+        }
 
 
 def lstm_step(model: LstmModel, chips: Distributed, rules: StepRules | None = None) -> LstmStep:
@@ -75,7 +96,7 @@ def lstm_step(model: LstmModel, chips: Distributed, rules: StepRules | None = No
         graph = lstm_graph(model, parts, lp, forward=forward)
         last = _link(2 * lp - 2) if chosen.frees_last_link else None
         runs.append(simulate(graph, freed_by_free_tasks=last))
-    return LstmStep(parts=parts, forward=runs[0], backward=runs[1])
+    return LstmStep(parts=parts, forward=runs[0], backward=runs[1], model=model)
 
 
 def lstm_parts(model: LstmModel, chips: Distributed, rules: StepRules) -> LstmParts:
@@ -204,6 +225,12 @@ def _link(number: int) -> str:
     return f"link {number}"
 
 
+def _stages_of_layers(layers: int, lp: int) -> list[int]:
+    first = 0 if lp <= 2 else 1  # stage of the first layer
+    each = math.ceil(layers / (lp if lp == 1 else lp - 1 - first))
+    return [first + i // each for i in range(layers)]
+
+
 def lstm_graph(model: LstmModel, parts: LstmParts, lp: int, *, forward: bool) -> TaskGraph:
     """Return the tasks of one pass.
 
@@ -215,8 +242,6 @@ def lstm_graph(model: LstmModel, parts: LstmParts, lp: int, *, forward: bool) ->
     """
     words, layers = model.sequence, model.layers
     check_tasks(4 * words * (layers + 2))  # a node and the edges to its neighbours
-    first = 0 if lp <= 2 else 1  # stage of the first layer
-    each = math.ceil(layers / (lp if lp == 1 else lp - 1 - first))
     build = TaskGraphBuilder([*map(_chip, range(lp)), *map(_link, range(2 * lp - 1))])
     direction = "forward" if forward else "backward"
     ahead = 1 if forward else -1
@@ -233,7 +258,7 @@ def lstm_graph(model: LstmModel, parts: LstmParts, lp: int, *, forward: bool) ->
             for t in range(words)
         ]
 
-    stages = [first + i // each for i in range(layers)]
+    stages = _stages_of_layers(layers, lp)
     embeddings = nodes("embedding", 0)
     cells = [nodes("cell", stages[i], f" {i}") for i in range(layers)]
     softmaxes = nodes("softmax", lp - 1)

@@ -9,7 +9,7 @@ ring of the stage, while the operations before it go on.
 *Interleaved*, a chip takes several stages, spread over the model (``narayanan2021megatron``,
 section 2.2.2): the pipeline is filled and emptied in shorter pieces.
 
-Twice the same thing: `pipeline_time` stage by stage, `pipeline_graph` as tasks for `simulate`.
+Twice the same thing: `pipeline_ends` stage by stage, `pipeline_graph` as tasks for `simulate`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,15 @@ from crosstack.errors import require, require_quantity, require_whole
 from crosstack.evaluate.timeline import TaskGraph, TaskGraphBuilder, check_tasks
 from crosstack.workload.transformer_training import Schedule
 
-__all__ = ["Operation", "Stage", "pipeline_graph", "pipeline_time", "turns"]
+__all__ = [
+    "Operation",
+    "PipelineEnds",
+    "Stage",
+    "pipeline_ends",
+    "pipeline_graph",
+    "pipeline_time",
+    "turns",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +79,14 @@ class Stage:
         return sum(operation.backward for operation in self.operations)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineEnds:
+    """When the last backward ``pass_`` ends, and when the last gradient is ``summed``. [s]"""
+
+    pass_: float
+    summed: float
+
+
 def pipeline_time(
     stages: Sequence[Stage],
     microbatches: int = 1,
@@ -78,7 +94,18 @@ def pipeline_time(
     *,
     interleave: int = 1,
 ) -> float:
-    """Time of one step without tasks. [s]
+    """Time of one step without tasks, to the last sum; see `pipeline_ends`. [s]"""
+    return pipeline_ends(stages, microbatches, schedule, interleave=interleave).summed
+
+
+def pipeline_ends(
+    stages: Sequence[Stage],
+    microbatches: int = 1,
+    schedule: Schedule = Schedule.GPIPE,
+    *,
+    interleave: int = 1,
+) -> PipelineEnds:
+    """Return when one step is through, without tasks.
 
     ``interleave`` stages are on every chip, the i-th on chip i modulo the number of chips.
 
@@ -104,17 +131,19 @@ def pipeline_time(
     if schedule is Schedule.ONE_F_ONE_B:
         ends = _last_backward(stages, microbatches, interleave)
         chips = len(stages) // interleave
-        return max(_reduced(stages[chip::chips], ends[chip::chips]) for chip in range(chips))
+        summed = [_reduced(stages[chip::chips], ends[chip::chips]) for chip in range(chips)]
+        return PipelineEnds(pass_=max(ends), summed=max(summed))
     sends = [stage.send for stage in stages[:-1]]
     machines = [stage.forward for stage in stages] + sends
     turn = sum(machines) + (microbatches - 1) * max(machines)
-    passed = slowest = end = 0.0
+    passed = slowest = pass_ = end = 0.0
     for stage, send in zip(reversed(stages), [0.0, *reversed(sends)], strict=True):
         backward = stage.backward
         passed += send + backward
         slowest = max(slowest, send, backward)
-        end = max(end, _reduced([stage], [passed + (microbatches - 1) * slowest]))
-    return turn + end
+        through = passed + (microbatches - 1) * slowest
+        pass_, end = max(pass_, through), max(end, _reduced([stage], [through]))
+    return PipelineEnds(pass_=turn + pass_, summed=turn + end)
 
 
 def _check_pipeline(stages: int, microbatches: int, schedule: Schedule, interleave: int) -> None:

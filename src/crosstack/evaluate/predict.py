@@ -28,7 +28,7 @@ from crosstack.workload.transformer_training import (
     TransformerTraining,
 )
 
-__all__ = ["Prediction", "Step", "predict", "share_of"]
+__all__ = ["SUMMING", "WAITING", "Prediction", "Step", "predict", "share_of"]
 
 Step = Product | LstmModel | TransformerTraining
 
@@ -37,10 +37,11 @@ Step = Product | LstmModel | TransformerTraining
 class Prediction:
     """What one step takes.
 
-    ``parts`` are times of pieces by name; several of them may run at once, so they need not add
-    up to ``time``. ``busy`` is how long each stage computes, by its name. ``run_time`` is that of
-    a whole training, None where the workload names none. ``timelines`` runs the step event by
-    event and returns what follows one another; an estimate has nothing to run. [s]
+    ``parts`` add up to ``time``: what the ``busiest`` stage does by name, how long it waits, and
+    sums of gradients that end after the last backward pass. ``busy`` is how long each stage
+    computes, by its name. ``run_time`` is that of a whole training, None where the workload names
+    none. ``timelines`` runs the step event by event and returns what follows one another; an
+    estimate has nothing to run. [s]
     """
 
     workload: Step
@@ -51,6 +52,28 @@ class Prediction:
     busy: tuple[tuple[str, float], ...]
     timelines: Callable[[], tuple[Timeline, ...]]
     run_time: float | None = None
+
+    @property
+    def busiest(self) -> str | None:
+        """The stage that computes longest, of equal ones the first; None for an estimate."""
+        busy = dict(self.busy)
+        return max(busy, key=lambda stage: busy[stage]) if busy else None
+
+
+WAITING = "waiting for other stages and transfers"
+SUMMING = "gradient sums after the last backward pass"
+
+
+def _made_of(
+    work: dict[str, float], pass_time: float, time: float
+) -> tuple[tuple[str, float], ...]:
+    """Return the ``work`` of a stage and what is left of its step. [s]"""
+    waiting = max(0.0, pass_time - sum(work.values()))
+    return (*work.items(), (WAITING, waiting), (SUMMING, max(0.0, time - pass_time)))
+
+
+def _busiest(busy: list[float]) -> int:
+    return max(range(len(busy)), key=lambda stage: busy[stage])
 
 
 def predict(
@@ -92,15 +115,15 @@ def _lstm(model: LstmModel, chips: Distributed, rules: StepRules, memory: float)
     footprint = lstm_footprint(model, chips.strategy, chips.times.word, rules)
     check_capacity(footprint, memory, rules, _where(model, chips))
     step = lstm_step(model, chips, rules)
-    names = [name.replace("_", " ") for name in step.parts.__dataclass_fields__]
-    values = [getattr(step.parts, name) for name in step.parts.__dataclass_fields__]
+    busy = _busy(step.forward, step.backward)
+    most = _busiest([time for _, time in busy])
     return Prediction(
         workload=model,
         strategy=chips.strategy,
         time=step.time,
-        parts=tuple(zip(names, values, strict=True)),
+        parts=_made_of(step.work(most, chips.strategy.lp), step.pass_time, step.time),
         footprint=footprint,
-        busy=_busy(step.forward, step.backward),
+        busy=busy,
         timelines=lambda: (step.forward, step.backward),
     )
 
@@ -127,31 +150,16 @@ def _transformer(
     if rules.estimates_transformers:
         return _estimate(model, chips, footprint)
     trained = transformer_step(model, chips, rules)
-    totals: dict[str, float] = {}
-    for stage in trained.stages:
-        for operation in stage.operations:
-            for tag, value in (
-                ("forward", operation.forward * trained.microbatches),
-                ("backward", operation.backward * trained.microbatches),
-                ("gradient sum", operation.reduce),
-            ):
-                name = f"{operation.name} {tag}"
-                totals[name] = totals.get(name, 0.0) + value
-    stages = chips.strategy.lp
+    lp = chips.strategy.lp
+    passes = [stage.forward + stage.backward for stage in trained.stages]
+    busy = [trained.microbatches * sum(passes[chip::lp]) for chip in range(lp)]
     return Prediction(
         workload=model,
         strategy=chips.strategy,
         time=trained.time,
-        parts=tuple((name, value) for name, value in totals.items() if value),
+        parts=_made_of(trained.work(_busiest(busy)), trained.pass_time, trained.time),
         footprint=footprint,
-        busy=tuple(
-            (
-                f"stage {i}",
-                trained.microbatches
-                * sum(stage.forward + stage.backward for stage in trained.stages[i::stages]),
-            )
-            for i in range(stages)
-        ),
+        busy=tuple((f"stage {i}", time) for i, time in enumerate(busy)),
         timelines=lambda: (trained.timeline(),),
         run_time=trained.time * model.steps if model.tokens else None,
     )

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from crosstack.errors import InputError, Problem
 from crosstack.evaluate.distributed import DP, KP2, LP, Distributed, prepare
 from crosstack.evaluate.paired import Paired
-from crosstack.evaluate.pipeline_time import Operation, Stage, pipeline_graph, pipeline_time
+from crosstack.evaluate.pipeline_time import Operation, Stage, pipeline_ends, pipeline_graph
 from crosstack.evaluate.step_rules import StepRules
 from crosstack.evaluate.timeline import Timeline, simulate
 from crosstack.mapping.strategy import KernelSplit, Strategy
@@ -38,6 +38,7 @@ MOST_LAYERS = 100_000
 class TransformerStep:
     """A step: its stages, in closed form and as a timeline.
 
+    ``pass_time`` is when the last backward pass is through, without sums that end later. [s]
     ``frees_ring``: see `StepRules.frees_last_link`; ``time`` is then that of the timeline.
     """
 
@@ -46,7 +47,20 @@ class TransformerStep:
     schedule: Schedule
     interleave: int
     time: float
+    pass_time: float
     frees_ring: bool = False
+
+    def work(self, chip: int) -> dict[str, float]:
+        """Return what every operation takes a chip in one step, 0 where it has none of it. [s]"""
+        chips = len(self.stages) // self.interleave
+        found: dict[str, float] = {}
+        for number, stage in enumerate(self.stages):
+            times = self.microbatches if number % chips == chip else 0
+            for operation in stage.operations:
+                for way in ("forward", "backward"):
+                    name = f"{operation.name} {way}"
+                    found[name] = found.get(name, 0.0) + times * getattr(operation, way)
+        return found
 
     def timeline(self) -> Timeline:
         """Run every operation of every microbatch."""
@@ -73,12 +87,14 @@ def transformer_step(
     chosen = rules or StepRules()
     prepare(chips, lambda asked: transformer_stages(model, asked, chosen))
     stages = transformer_stages(model, chips, chosen)
+    ends = pipeline_ends(stages, model.microbatches, model.schedule, interleave=model.interleave)
     step = TransformerStep(
         stages=stages,
         microbatches=model.microbatches,
         schedule=model.schedule,
         interleave=model.interleave,
-        time=pipeline_time(stages, model.microbatches, model.schedule, interleave=model.interleave),
+        time=ends.summed,
+        pass_time=ends.pass_,
         frees_ring=chosen.frees_last_link,
     )
     return replace(step, time=step.timeline().makespan) if step.frees_ring else step

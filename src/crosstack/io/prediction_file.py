@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
+
+from pydantic import PlainValidator
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.native.problems import validate
-from crosstack.io.native.schema import Bytes, Count, FileModel, Seconds, Text, quantity
+from crosstack.io.native.schema import Count, FileModel, Text, number, shown
+from crosstack.units import format_quantity
 
 __all__ = ["check_prediction", "is_prediction"]
 
-Rate = Annotated[float, quantity("1/s")]
+ROUNDING = 1e-6  # relative: what pieces may be off their sum
+
+Seconds = Annotated[float, number("s")]
+SecondsAboveZero = Annotated[float, number("s", above_zero=True)]
+Bytes = Annotated[float, number("B")]
+BytesAboveZero = Annotated[float, number("B", above_zero=True)]
+Bandwidth = Annotated[float, number("B/s", above_zero=True)]
+Throughput = Annotated[float, number("FLOP/s", above_zero=True)]
+Factor = Annotated[float, number("1", above_zero=True)]
+
+
+def _asked(value: object) -> object:
+    """Return an option as it was given: text, a number, a yes or no, nothing, a list of them."""
+    for one in value if isinstance(value, list) else [value]:
+        finite = math.isfinite(one) if isinstance(one, float) else isinstance(one, str | int)
+        if not (one is None or finite):
+            allowed = "text, a number, true or false, or a list of them"
+            raise InputError(Problem("", f"got {shown(one)}; allowed: {allowed}."))
+    return value
+
+
+Asked = Annotated[Any, PlainValidator(_asked)]
 
 
 class SavedChip(FileModel):
     """The chip, in short."""
 
     name: Text
-    throughput: Rate
-    memory_bandwidth: Rate
-    memory_capacity: Bytes
+    throughput: Throughput
+    memory_bandwidth: Bandwidth
+    memory_capacity: BytesAboveZero
 
 
 class SavedMemory(FileModel):
@@ -36,10 +61,10 @@ class SavedLevel(FileModel):
     """What a kernel moves at one memory level."""
 
     traffic: Bytes
-    bandwidth: Annotated[float, quantity("B/s")]
+    bandwidth: Bandwidth
     passing: Bytes
     time: Seconds
-    tile: list[Annotated[float, quantity("1")]]
+    tile: list[Factor]
 
 
 class SavedKernel(FileModel):
@@ -48,16 +73,16 @@ class SavedKernel(FileModel):
     m: Count
     k: Count
     n: Count
-    time: Seconds
+    time: SecondsAboveZero
     bound: Text
     launch_time: Seconds
     compute_time: Seconds
     waiting_time: Seconds
     reduction_time: Seconds
-    split: Annotated[float, quantity("1")]
-    n_tiles: Annotated[float, quantity("1")]
+    split: Factor
+    n_tiles: Factor
     dataflow: Text
-    utilization: Annotated[float, quantity("1")]
+    utilization: Factor
     levels: dict[str, SavedLevel]
 
 
@@ -69,11 +94,12 @@ class SavedPrediction(FileModel):
     strategy: Text
     n_chips: Count
     rules: Text
-    inputs: dict[str, Any]
+    inputs: dict[str, Asked]
     chip: SavedChip
-    time: Seconds
-    run_time: Seconds | None
+    time: SecondsAboveZero
+    run_time: SecondsAboveZero | None
     parts: dict[str, Seconds]
+    busiest: Text | None
     busy: dict[str, Seconds]
     memory: SavedMemory | None
     kernel: SavedKernel | None = None
@@ -90,10 +116,16 @@ def check_prediction(data: dict[str, Any]) -> dict[str, Any]:
     Raises
     ------
     InputError
-        If fields are missing, unknown or of another kind.
+        If fields are missing, unknown or of another kind, or the pieces of the step do not add up
+        to its time.
     """
     problems: list[Problem] = []
     found = validate(SavedPrediction, data, "", problems)
     if found is None:
         raise InputError(problems)
+    total = sum(found.parts.values())
+    if not math.isclose(total, found.time, rel_tol=ROUNDING):
+        added, time = format_quantity(total, "s"), format_quantity(found.time, "s")
+        message = f"add up to {added}; allowed: pieces of a step of {time}, as predict saves them."
+        raise InputError(Problem("parts", message))
     return found.model_dump(exclude_unset=True)

@@ -15,7 +15,7 @@ from crosstack.report.html_parts import (
     scrolled,
 )
 from crosstack.report.kernel_text import kernel_pairs, level_rows, sides_words
-from crosstack.report.prediction_text import prediction_pairs, prediction_title
+from crosstack.report.prediction_text import pieces_of, prediction_pairs, prediction_title
 from crosstack.report.wording import percent, time_words
 from crosstack.units import format_quantity
 
@@ -43,14 +43,15 @@ def prediction_html(data: dict[str, Any]) -> str:
 
 
 def _parts(data: dict[str, Any]) -> list[str]:
-    named = [(name, time) for name, time in data["parts"].items() if time]
-    if len(named) < 2:
+    longest = pieces_of(data)
+    if len(longest) < 2:
         return []
-    longest = sorted(named, key=lambda part: -part[1])
+    whose = "Pieces of the step"
+    if data["busiest"] is not None:
+        whose = f"What {attribute(data['busiest'])} does and waits for, which works longest"
     return [
         "<h2>Where the time goes</h2>",
-        "<p>Pieces of the step, over all stages, the longest first. Several may run at once, so "
-        "they need not add up to its time.</p>",
+        f"<p>{whose}, the longest first: together {time_words(data['time'])}, the step.</p>",
         *_time_bars("piece", longest),
     ]
 

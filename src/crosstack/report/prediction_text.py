@@ -14,27 +14,42 @@ from crosstack.report.wording import Table, percent, time_words
 from crosstack.units import format_quantity
 from crosstack.version import __version__
 
-__all__ = ["prediction_data", "prediction_pairs", "prediction_tables", "prediction_title"]
+__all__ = [
+    "pieces_of",
+    "prediction_data",
+    "prediction_pairs",
+    "prediction_tables",
+    "prediction_title",
+]
 
 SHOWN = 14  # parts; the longest ones
 MOST_STAGES = 4  # that are listed one by one
 
 
 def prediction_tables(data: dict[str, Any], *, parts: bool = True) -> Group:
-    """Return a heading, the step with its memory, and its longest parts.
+    """Return a heading, the step with its memory, and what its time is made of.
 
     ``data`` is what `prediction_data` returns, perhaps saved and read again.
     """
     title = prediction_title(data)
-    named = [(name, time) for name, time in data["parts"].items() if time]
-    longest = sorted(named, key=lambda part: -part[1])
+    longest = pieces_of(data)
+    shown, rest = longest[:SHOWN], longest[SHOWN:]
+    if rest:
+        shown.append((f"{len(rest)} shorter ones", sum(time for _, time in rest)))
+    whose = "" if data["busiest"] is None else f"{data['busiest']}, the busiest: "
     table = Table(
-        header=("part, over all stages, the longest first", "time"),
+        header=(f"{whose}what the step is made of", "time"),
         numeric=(False, True),
-        rows=tuple((name, time_words(value)) for name, value in longest[:SHOWN]),
+        rows=tuple((name, time_words(value)) for name, value in (*shown, ("sum", data["time"]))),
     )
     head = Text(title, style="bold"), pairs_table(prediction_pairs(data))
     return Group(*head, rows_table(table)) if parts else Group(*head)
+
+
+def pieces_of(data: dict[str, Any]) -> list[tuple[str, float]]:
+    """Return what the time of a step is made of, the longest first. [s]"""
+    named = [(name, time) for name, time in data["parts"].items() if time]
+    return sorted(named, key=lambda part: -part[1])
 
 
 def prediction_title(data: dict[str, Any]) -> str:
@@ -90,6 +105,7 @@ def prediction_data(
         "time": prediction.time,
         "run_time": prediction.run_time,
         "parts": dict(prediction.parts),
+        "busiest": prediction.busiest,
         "busy": dict(prediction.busy),
         "memory": None
         if footprint is None

@@ -18,9 +18,10 @@ PREDICTION = {
     "rules": "crosstack",
     "inputs": {"file": "chip.yaml", "model": "gpt3-175b", "gemm": None, "set": ["packages=512"]},
     "chip": {"name": "n5", "throughput": 1e15, "memory_bandwidth": 4e12, "memory_capacity": 1e11},
-    "time": 2.0,
+    "time": sum(1 / (k + 1) for k in range(20)),
     "run_time": 86400.0 * 30,
     "parts": {f"part {k}": 1 / (k + 1) for k in range(20)},
+    "busiest": "stage 7",
     "busy": {f"stage {k}": 1.0 + k / 10 for k in range(8)},
     "memory": {
         "total": 8e10,

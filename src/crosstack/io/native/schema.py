@@ -54,6 +54,7 @@ __all__ = [
     "TensorFile",
     "TopologyFile",
     "WorkloadFile",
+    "number",
     "one_of",
     "quantity",
     "shown",
@@ -114,6 +115,12 @@ def _quantity(value: object, unit: str, above_zero: bool = False) -> float:
     return number
 
 
+def _number(value: object, unit: str, above_zero: bool = False) -> float:
+    if isinstance(value, str):
+        raise _refuse(value, f"a number [{unit}]")
+    return _quantity(value, unit, above_zero)
+
+
 def _one_of(value: object, choices: type[E_]) -> E_:
     names = [choice.value for choice in choices]
     if not isinstance(value, str) or value not in names:
@@ -145,6 +152,11 @@ def one_of(choices: type[StrEnum]) -> PlainValidator:
 def quantity(unit: str, *, above_zero: bool = False) -> PlainValidator:
     """Return the check of a field that holds a quantity in ``unit``, or text with a unit of it."""
     return _checked(_quantity, unit=unit, above_zero=above_zero)
+
+
+def number(unit: str, *, above_zero: bool = False) -> PlainValidator:
+    """Return the check of a field that a program has written: a number in ``unit``, no text."""
+    return _checked(_number, unit=unit, above_zero=above_zero)
 
 
 Text = Annotated[str, _checked(_text)]
