@@ -87,7 +87,14 @@ def _draw(answer: Answer) -> str:
     return answer_html(answer, whole_page=False)
 
 
+def _describe(answer: Answer) -> str:
+    from crosstack.report.text import answer_summary
+
+    return answer_summary(answer)
+
+
 Answer.renderer = _draw
+Answer.describer = _describe
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Task:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from crosstack.errors import require, require_quantity, require_whole
+from crosstack.records import require_types
 
 __all__ = ["Chip", "Overlap"]
 
@@ -66,6 +67,7 @@ class Chip:
 
     def __post_init__(self) -> None:
         """Check every field."""
+        require_types(self)
         for name in ("n_cores", "lanes", "stages"):
             require_whole(name, getattr(self, name))
         require_quantity("frequency", self.frequency, "Hz", above_zero=True)

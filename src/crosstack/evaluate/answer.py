@@ -8,13 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from crosstack.errors import InputError, Problem, nearest
+from crosstack.errors import InputError, Problem, nearest, require, require_quantity, require_whole
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
 from crosstack.model.rules import ModelRules, rules_named
+from crosstack.records import brief, require_type
 from crosstack.system.system import Parallelism, System
+from crosstack.units import format_quantity
 from crosstack.version import __version__
 from crosstack.workload.graph import Workload
 
@@ -44,6 +46,14 @@ class Answer:
     evaluation: Evaluation
     renderer: ClassVar[Callable[[Answer], str] | None] = None
     """Draws an answer for notebooks; set by the package that draws."""
+    describer: ClassVar[Callable[[Answer], str] | None] = None
+    """Says an answer in a few lines; set by the package that reports."""
+
+    __repr__ = brief
+
+    def __str__(self) -> str:
+        """Return what was found and how sure it is, in a few lines."""
+        return brief(self) if Answer.describer is None else Answer.describer(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the layout of `to_json`; see ``docs/result.md``."""
@@ -173,6 +183,8 @@ class Answer:
         InputError
             For a partition or a term there is not.
         """
+        require_whole("partition", partition, minimum=0)
+        require_type("term", term, str)
         known = {p.number: p for p in self.evaluation.partitions}
         if partition not in known:
             allowed = ", ".join(map(str, known))
@@ -180,23 +192,23 @@ class Answer:
         p = known[partition]
         members = [k for k in self.evaluation.kernels if k.partition == partition]
         says: dict[str, str] = {
-            "time": f"{p.time:.6g} s, bound by {p.bound_by}: compute {p.compute_time:.6g} s, "
-            f"memory {p.memory_time:.6g} s, network {p.network_time:.6g} s",
-            "compute": f"{p.compute_time:.6g} s: "
-            + ", ".join(f"{k.name} {k.compute_time:.6g} s" for k in members),
-            "memory": f"{p.memory_time:.6g} s: {p.memory_traffic:.6g} B at "
-            f"{self.task.system.memory.bandwidth:.6g} B/s",
-            "network": f"{p.network_time:.6g} s: "
+            "time": f"{_time(p.time)}, bound by {p.bound_by}: compute {_time(p.compute_time)}, "
+            f"memory {_time(p.memory_time)}, network {_time(p.network_time)}",
+            "compute": f"{_time(p.compute_time)}: "
+            + ", ".join(f"{k.name} {_time(k.compute_time)}" for k in members),
+            "memory": f"{_time(p.memory_time)}: {_bytes(p.memory_traffic)} at "
+            f"{format_quantity(self.task.system.memory.bandwidth, 'B/s', 6)}",
+            "network": f"{_time(p.network_time)}: "
             + (
                 ", ".join(
-                    f"{k.name} {k.collective} {k.network_time:.6g} s"
+                    f"{k.name} {k.collective} {_time(k.network_time)}"
                     for k in members
                     if k.network_time > 0
                 )
                 or "no communication"
             ),
-            "sram": f"{p.sram_used:.6g} B of {p.sram_capacity:.6g} B, weights "
-            f"{sum(k.weight_size for k in members):.6g} B among them",
+            "sram": f"{_bytes(p.sram_used)} of {_bytes(p.sram_capacity)}, weights "
+            f"{_bytes(sum(k.weight_size for k in members))} among them",
         }
         if term not in says:
             close = nearest(term, says, 1)
@@ -207,6 +219,14 @@ class Answer:
     def _repr_html_(self) -> str | None:
         """Show the answer in a notebook."""
         return None if Answer.renderer is None else Answer.renderer(self)
+
+
+def _time(value: float) -> str:
+    return format_quantity(value, "s", 6)
+
+
+def _bytes(value: float) -> str:
+    return format_quantity(value, "B", 6)
 
 
 def _finite(value: float) -> float | None:
@@ -224,6 +244,9 @@ def _bill(bill: Any) -> dict[str, float]:
 
 
 def _task(task: Task | Workload, system: System | None, constraints: Constraints | None) -> Task:
+    require_type("task", task, Task | Workload)
+    require_type("system", system, System | None)
+    require_type("constraints", constraints, Constraints | None)
     if isinstance(task, Task):
         return Task(
             workload=task.workload,
@@ -238,6 +261,7 @@ def _task(task: Task | Workload, system: System | None, constraints: Constraints
 
 
 def _rules(rules: ModelRules | str | None, task: Task) -> ModelRules:
+    require_type("rules", rules, ModelRules | str | None)
     if isinstance(rules, ModelRules):
         return rules
     return rules_named(rules or task.rules or "crosstack")
@@ -285,6 +309,12 @@ def optimise(
 
     whole = _task(task, system, constraints)
     chosen = _rules(rules, whole)
+    require_quantity("time_limit", time_limit, "s", infinite=True)
+    require_quantity("gap", gap, "1")
+    require(gap < 1, "gap", gap, "0 to below 1")
+    require_whole("jobs", jobs)
+    called = progress is None or callable(progress)
+    require(called, "progress", progress, "None or a function of where the search stands")
     try:
         mapping, certificate = search(
             whole.workload,
@@ -325,6 +355,8 @@ def evaluate_task(
     InputError, InfeasibleError
         As `crosstack.evaluate.time.evaluate`.
     """
+    require_type("system", system, System | Mapping | None)
+    require_type("mapping", mapping, Mapping | None)
     if isinstance(system, Mapping):
         system, mapping = None, system
     whole = _task(task, system, None)
@@ -399,5 +431,5 @@ def saved_answer(data: dict[str, Any], task: Task, rules: ModelRules | str | Non
     time = answer.evaluation.time
     if math.isclose(kept.objective, time, rel_tol=SAME):
         return replace(answer, certificate=replace(kept, objective=time))
-    method = f"{answer.certificate.method}; it was saved with {kept.objective:.6g} s"
+    method = f"{answer.certificate.method}; it was saved with {_time(kept.objective)}"
     return replace(answer, certificate=replace(answer.certificate, method=method))

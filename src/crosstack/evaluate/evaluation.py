@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from crosstack.records import brief
 from crosstack.system.prices import Bill
 from crosstack.workload.graph import Axis
 
@@ -141,3 +142,5 @@ class Evaluation:
     memory_intensity: float
     network_intensity: float
     stages: tuple[StageTerms, ...] = ()
+
+    __repr__ = brief

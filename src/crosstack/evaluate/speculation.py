@@ -14,6 +14,7 @@ from crosstack.errors import require, require_whole
 from crosstack.evaluate.answer import optimise
 from crosstack.mapping.mapping import Constraints
 from crosstack.model.rules import ModelRules
+from crosstack.records import require_type
 from crosstack.system.system import System
 from crosstack.workload.serving import Transformer, decode
 
@@ -141,6 +142,12 @@ def speculate(
     ----------
     ko2025dfmodel (section VIII.B)
     """
+    for name, value, kind in (
+        ("draft", draft, Transformer),
+        ("target", target, Transformer),
+        ("system", system, System),
+    ):
+        require_type(name, value, kind)
     tokens = expected_tokens(window, acceptance, branches)
     levels = drafted_tokens(window, branches)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from crosstack.errors import InputError, Problem
+from crosstack.errors import InputError, Problem, require_quantity, require_whole
 from crosstack.explore.executors import (
     Dask,
     Executor,
@@ -29,6 +29,7 @@ from crosstack.explore.store import Layout, Session, Store, arrow, columns_as
 from crosstack.explore.study import Study, read_study
 from crosstack.explore.views import as_frame, describe
 from crosstack.io.files import in_file, write_atomically
+from crosstack.records import require_type
 
 if TYPE_CHECKING:
     import pyarrow
@@ -263,6 +264,8 @@ def sweep(
     InputError
         With every problem found.
     """
+    require_type("study", study, Study | str | Path)
+    require_type("store", store, str | Path | None)
     chosen = study if isinstance(study, Study) else read_study(study, evaluator=evaluator)
     executor = executor_for(jobs, timeout, dask)
     if store is None:
@@ -295,10 +298,10 @@ def open_for(study: Study, path: Path, *, resume: bool) -> Store:
 
 def executor_for(jobs: int | None, timeout: float | None, dask: Any) -> Executor:
     """Return where to run: on Dask, in processes, or here."""
-    if jobs is not None and jobs < 1:
-        raise InputError(Problem("jobs", f"got {jobs}; allowed: 1 or more."))
-    if timeout is not None and not timeout > 0:
-        raise InputError(Problem("timeout", f"got {timeout:g}; allowed: seconds above 0."))
+    if jobs is not None:
+        require_whole("jobs", jobs)
+    if timeout is not None:
+        require_quantity("timeout", timeout, "s", above_zero=True)
     if dask is not None:
         if jobs is not None or timeout is not None:
             name = "jobs" if jobs is not None else "timeout"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from crosstack.errors import InputError, Problem
+from crosstack.errors import InputError, Problem, require
 from crosstack.io.files import read_text, write_atomically
 from crosstack.mapping.mapping import Task
+from crosstack.records import require_type
 
 __all__ = ["load", "save", "task_in"]
 
@@ -31,6 +32,10 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Task:
     InputError
         With every problem found, one line each: ``FILE: path: what is wrong``.
     """
+    require_type("path", path, str | Path)
+    listed = isinstance(overrides, Sequence) and not isinstance(overrides, str)
+    good = listed and all(isinstance(override, str) for override in overrides)
+    require(good, "overrides", overrides, 'a list of "path=value"')
     return task_in(read_text(path), str(path), overrides)
 
 
@@ -61,6 +66,8 @@ def save(task: Task, path: str | Path) -> None:
     InputError
         If the suffix is another, or the file cannot be written.
     """
+    require_type("task", task, Task)
+    require_type("path", path, str | Path)
     suffix = Path(path).suffix.lower()
     if suffix in _NATIVE:
         from crosstack.io import native

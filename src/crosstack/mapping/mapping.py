@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
+from crosstack.records import brief, require_types
 from crosstack.system.system import Parallelism, System
 from crosstack.workload.graph import Axis, Workload
 
@@ -72,8 +73,11 @@ class Constraints:
     partitions: tuple[tuple[str, int], ...] = ()
     sharding: tuple[tuple[str, Axis], ...] = ()
 
+    __repr__ = brief
+
     def __post_init__(self) -> None:
         """Check the numbers."""
+        require_types(self)
         for name in ("microbatch_size", "n_tiles", "tile_size", "max_partitions"):
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name))
@@ -100,6 +104,12 @@ class Task:
     constraints: Constraints = Constraints()
     rules: str | None = None
     paths: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    __repr__ = brief
+
+    def __post_init__(self) -> None:
+        """Check what it is made of."""
+        require_types(self)
 
     def as_in_file(self, error: InputError) -> InputError:
         """Return the same error with the file's own paths."""
@@ -143,8 +153,11 @@ class Mapping:
     cores: tuple[tuple[int, int], ...] | None = None
     stages: tuple[int, ...] | None = None
 
+    __repr__ = brief
+
     def __post_init__(self) -> None:
         """Check shapes and numbers."""
+        require_types(self)
         require(
             len(self.sizes) == len(self.parallelism),
             "parallelism",
@@ -241,6 +254,7 @@ class Certificate:
 
     def __post_init__(self) -> None:
         """Check the numbers, that a proof is one, and that it was not stopped."""
+        require_types(self)
         require_quantity("objective", self.objective, "s")
         require_quantity("bound", self.bound, "s")
         if self.status is Status.OPTIMAL:

@@ -65,7 +65,9 @@ def closing_sentence(answer: Answer) -> str:
     """Say what to give so that a large gap closes; empty where there is no such gap."""
     if not is_open(answer):
         return ""
-    return f"To close the gap give {_gives(answer)}{_OR_MORE[answer.certificate.stopped]}."
+    c = answer.certificate
+    more = _OR_MORE[c.stopped] if c.status is Status.LIMIT else ", or ask for less (--gap)"
+    return f"To close the gap give {_gives(answer)}{more}."
 
 
 def _gives(answer: Answer) -> str:

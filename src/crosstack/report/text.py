@@ -42,6 +42,7 @@ from crosstack.units import format_quantity
 from crosstack.workload.graph import ComputeUnit, Direction, KernelKind, Placement, Workload
 
 __all__ = [
+    "answer_summary",
     "answer_tables",
     "kernel_table",
     "pairs_table",
@@ -85,6 +86,13 @@ def answer_tables(answer: Answer) -> Group:
         pairs_table(key_numbers(answer)),
         rows_table(bills(answer)),
     )
+
+
+def answer_summary(answer: Answer) -> str:
+    """Return an answer in a few lines: what it is of, how sure it is, and the main numbers."""
+    numbers = (*splits(answer)[:1], *key_numbers(answer)[:4])
+    said = (headline(answer), certificate_sentence(answer), closing_sentence(answer))
+    return "\n".join([*filter(None, said), *(f"{label}: {value}" for label, value in numbers)])
 
 
 def _certificate(answer: Answer) -> list[Text]:

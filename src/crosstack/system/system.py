@@ -18,6 +18,7 @@ from crosstack.errors import (
     require_quantity,
     require_whole,
 )
+from crosstack.records import brief, require_types
 
 __all__ = ["Dimension", "DimensionKind", "Memory", "Parallelism", "Prices", "System"]
 
@@ -56,6 +57,7 @@ class Memory:
 
     def __post_init__(self) -> None:
         """Check all of them."""
+        require_types(self)
         require_quantity("bandwidth", self.bandwidth, "B/s", above_zero=True)
         if self.capacity is not None:
             require_quantity("capacity", self.capacity, "B", above_zero=True)
@@ -119,6 +121,7 @@ class Dimension:
 
     def __post_init__(self) -> None:
         """Check every field."""
+        require_types(self)
         if self.size is not None:
             require_whole("size", self.size, what="chips")
         require_quantity("bandwidth", self.bandwidth, "B/s", above_zero=True)
@@ -138,6 +141,7 @@ class Prices:
 
     def __post_init__(self) -> None:
         """Check every price."""
+        require_types(self)
         for name in ("link", "switch", "memory"):
             require_quantity(name, getattr(self, name), "USD/(B/s)")
         for name in ("switch_power", "memory_power"):
@@ -171,8 +175,11 @@ class System:
     copies: int = 1
     name: str = "system"
 
+    __repr__ = brief
+
     def __post_init__(self) -> None:
         """Check that the network joins ``n_chips`` chips."""
+        require_types(self)
         require_whole("n_chips", self.n_chips, what="chips")
         require_whole("copies", self.copies)
         if self.domain_size is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from crosstack.errors import require, require_whole
+from crosstack.records import require_type
 from crosstack.workload.builders import MOST_KERNELS, join, product_of
 from crosstack.workload.graph import (
     Axis,
@@ -159,6 +160,7 @@ def dlrm(
         "samples": samples,
         "word": word,
     }
+    require_type("training", training, bool)
     for field, value in {**shape, "rows": rows}.items():
         require_whole(field, value)
     for field, layers in (("n_bottom", n_bottom), ("n_top", n_top)):

@@ -24,6 +24,7 @@ from crosstack.errors import (
     require_quantity,
     require_whole,
 )
+from crosstack.records import brief, require_types
 
 __all__ = [
     "Axis",
@@ -132,6 +133,7 @@ class Communication:
 
     def __post_init__(self) -> None:
         """Check the size."""
+        require_types(self)
         require_quantity("size", self.size, "B")
 
 
@@ -202,6 +204,7 @@ class Kernel:
 
     def __post_init__(self) -> None:
         """Check every field; see `InputError`."""
+        require_types(self)
         require(isinstance(self.name, str) and self.name.strip() != "", "name", self.name, "a name")
         for axis in ("outer", "m", "k", "n"):
             require_whole(axis, getattr(self, axis))
@@ -264,6 +267,7 @@ class Tensor:
 
     def __post_init__(self) -> None:
         """Check the size and that somebody reads it."""
+        require_types(self)
         require_quantity("size", self.size, "B")
         require(len(self.consumers) > 0, "consumers", self.consumers, "at least one consumer")
 
@@ -295,8 +299,11 @@ class DataflowGraph:
     order: tuple[int, ...] = field(init=False, repr=False, compare=False)
     levels: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
+    __repr__ = brief
+
     def __post_init__(self) -> None:
         """Check the graph and derive the topological order."""
+        require_types(self)
         require(len(self.kernels) > 0, "kernels", len(self.kernels), "at least one kernel")
         require_whole("word", self.word, what="bytes")
         index: dict[str, int] = {}
@@ -493,8 +500,11 @@ class Workload:
     item: str = field(default="sample", compare=False)
     item_part: str = field(default="", compare=False)
 
+    __repr__ = brief
+
     def __post_init__(self) -> None:
         """Check counts and sizes."""
+        require_types(self)
         require(bool(self.item), "item", self.item, "a word, such as sample")
         for name in ("n_layers", "layers_in_graph", "global_batch_size", "sequence_length"):
             require_whole(name, getattr(self, name))

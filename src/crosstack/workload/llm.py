@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from crosstack.errors import require, require_whole
+from crosstack.records import require_type
 from crosstack.workload.builders import elementwise, join, product_of
 from crosstack.workload.graph import DataflowGraph, Direction, Kernel, Workload
 
@@ -245,6 +246,7 @@ def llm(
 
     See `llm_training` and `llm_forward` for the parameters of a layer.
     """
+    require_type("training", training, bool)
     layer = llm_training if training else llm_forward
     graph = layer(
         hidden=hidden,

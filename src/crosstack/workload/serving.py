@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem, nearest, require, require_whole
+from crosstack.records import require_type, require_types
 from crosstack.workload.builders import elementwise, join, product_of
 from crosstack.workload.graph import (
     ComputeUnit,
@@ -57,6 +58,7 @@ class Transformer:
 
     def __post_init__(self) -> None:
         """Check every field."""
+        require_types(self)
         for field in ("hidden", "n_heads", "n_kv_heads", "head_size", "feed_forward", "n_layers"):
             require_whole(field, getattr(self, field))
         heads = self.n_heads
@@ -216,6 +218,7 @@ def prefill(
     ----------
     ko2025dfmodel, dfmodel_code, ainslie2023gqa, shazeer2020glu
     """
+    require_type("model", model, Transformer)
     require_whole("tokens", tokens)
     require_whole("word", word)
     layer = _Layer(model, tokens, word)
@@ -276,6 +279,7 @@ def decode(
     ----------
     ko2025dfmodel (section VIII), dfmodel_code, ainslie2023gqa, shazeer2020glu
     """
+    require_type("model", model, Transformer)
     for field, value in {"context": context, "tokens": tokens, "word": word}.items():
         require_whole(field, value)
     if chips is not None:

@@ -1,0 +1,140 @@
+"""What every record shares: a check that its fields are what they say, and a short way to print."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import reprlib
+import types
+import typing
+from functools import cache
+from typing import Any
+
+from crosstack.errors import InputError, Problem
+
+__all__ = ["brief", "require_type", "require_types"]
+
+LONGEST = 800  # letters of a record in which the records inside are spelled out: ten lines
+
+
+# ---------------------------------------------------------------- what a field may hold
+
+
+def require_type(field: str, value: object, hint: Any) -> None:
+    """Raise `InputError` unless ``value`` is what a type hint says.
+
+    Whole and real numbers pass unseen: `require_whole` and `require_quantity` know their ranges.
+
+    Parameters
+    ----------
+    hint : type hint
+        A class, a union, a tuple of a type (``tuple[X, ...]``) or of several (``tuple[X, Y]``).
+    """
+    if not _holds(value, hint):
+        raise InputError(_problem(field, value, hint))
+
+
+def require_types(record: Any) -> None:
+    """Raise `InputError` with every field of a record that does not hold what its annotation says.
+
+    To be called first of all in ``__post_init__``; see `require_type`.
+    """
+    kind: Any = type(record)  # mypy takes a type for something without a hash
+    values = ((field, getattr(record, field), hint) for field, hint in _hints(kind))
+    wrong = [_problem(*each) for each in values if not _holds(*each[1:])]
+    if wrong:
+        raise InputError(wrong)
+
+
+@cache
+def _hints(record: Any) -> tuple[tuple[str, Any], ...]:
+    hints = typing.get_type_hints(record)
+    return tuple((f.name, hints[f.name]) for f in dataclasses.fields(record) if f.init)
+
+
+def _problem(field: str, value: object, hint: Any) -> Problem:
+    return Problem(field, f"got {brief(value)}; allowed: {_words(hint)}.")
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def _holds(value: object, hint: Any) -> bool:
+    parts = typing.get_args(hint)
+    if hint is int or hint is float or hint is Any:
+        return True
+    if _is_union(hint):
+        return any(_holds(value, part) for part in parts)
+    origin = typing.get_origin(hint) or hint
+    if not isinstance(origin, type):
+        return True
+    if origin is not tuple or not parts:
+        return isinstance(value, origin)
+    if not isinstance(value, tuple):
+        return False
+    if parts[-1] is Ellipsis:
+        return all(_holds(each, parts[0]) for each in value)
+    return len(value) == len(parts) and all(map(_holds, value, parts))
+
+
+def _words(hint: Any) -> str:
+    parts = typing.get_args(hint)
+    if _is_union(hint):
+        return " or ".join(map(_words, parts))
+    if hint is type(None):
+        return "None"
+    if typing.get_origin(hint) is tuple:
+        if parts[-1] is Ellipsis:
+            return f"a tuple of {_words(parts[0])}"
+        return f"({', '.join(map(_words, parts))})"
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return ", ".join(f"{hint.__name__}.{member.name}" for member in hint)
+    return {bool: "True or False"}.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+# ---------------------------------------------------------------- printing
+
+
+class _Brief(reprlib.Repr):
+    """Records without the fields that are as usual; what is long is counted, what is deep named."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 2
+        self.maxstring = self.maxother = 60
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        """Return a record, a member of an enum, or anything else."""
+        if isinstance(x, enum.Enum):
+            return f"{type(x).__name__}.{x.name}"
+        if not dataclasses.is_dataclass(x) or isinstance(x, type):
+            return super().repr_instance(x, level)
+        if level <= 0:
+            called = getattr(x, "name", None)
+            return f"{type(x).__name__}({'' if called is None else repr(called) + ', '}...)"
+        shown = [(f.name, getattr(x, f.name)) for f in dataclasses.fields(x) if _tells(f, x)]
+        fields = (f"{name}={self.repr1(value, level - 1)}" for name, value in shown)
+        return f"{type(x).__name__}({', '.join(fields)})"
+
+    def repr_tuple(self, x: tuple[Any, ...], level: int) -> str:
+        """Return a tuple, or how many of what it holds."""
+        if len(x) <= self.maxtuple and level > 0:
+            return super().repr_tuple(x, level)
+        kinds = " or ".join(dict.fromkeys(type(each).__name__ for each in x))
+        return f"({len(x):,} x {kinds})" if x else "()"
+
+
+def _tells(field: dataclasses.Field[Any], record: Any) -> bool:
+    """Whether a field is to be shown and not as it is when it is left out."""
+    value, usual = getattr(record, field.name), field.default
+    return field.repr and not (type(value) is type(usual) and value == usual)
+
+
+_BRIEF = _Brief()
+
+
+def brief(value: object) -> str:
+    """Return any value in a few lines, a record by those of its fields that are not as usual."""
+    whole = _BRIEF.repr(value)
+    return whole if len(whole) <= LONGEST else _BRIEF.repr1(value, 1)

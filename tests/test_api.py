@@ -1,0 +1,115 @@
+"""The public functions and records refuse what they cannot take with an error of their own."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+import crosstack
+from crosstack import Constraints, DataflowGraph, Dimension, Mapping, System, Task, Workload
+from crosstack.workload.serving import transformer_named
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+TASK = crosstack.load(EXAMPLES / "my_graph.yaml")
+WORKLOAD, SYSTEM, GRAPH = TASK.workload, TASK.system, TASK.workload.graph
+MAPPING = Mapping(
+    sizes=(4, 2),
+    parallelism=(crosstack.Parallelism.TENSOR, crosstack.Parallelism.DATA),
+    microbatch_size=1,
+    n_tiles=1,
+    sharding=(crosstack.Axis.NONE,) * len(GRAPH),
+    partitions=(0,) * len(GRAPH),
+)
+LLAMA = transformer_named("llama3-8b")
+SYSTEM_FIELDS = {name: getattr(SYSTEM, name) for name in ("chip", "memory", "network", "n_chips")}
+MAPPING_FIELDS = {
+    name: getattr(MAPPING, name)
+    for name in ("sizes", "parallelism", "microbatch_size", "n_tiles", "sharding", "partitions")
+}
+LAYER = {
+    "hidden": 64, "sequence_length": 32, "n_heads": 4, "head_size": 16, "n_layers": 1,
+    "global_batch_size": 1,
+}  # fmt: skip
+SPEED = {"context": 16, "window": 2, "acceptance": 0.5}
+
+CALLS = {
+    "load": crosstack.load,
+    "load, overrides": lambda bad: crosstack.load(EXAMPLES / "my_graph.yaml", bad),
+    "save, task": lambda bad: crosstack.save(bad, "never.yaml"),
+    "save, path": lambda bad: crosstack.save(TASK, bad),
+    "optimise, task": crosstack.optimise,
+    "optimise, system": lambda bad: crosstack.optimise(WORKLOAD, bad),
+    "evaluate, task": lambda bad: crosstack.evaluate(bad, MAPPING),
+    "evaluate, mapping": lambda bad: crosstack.evaluate(WORKLOAD, SYSTEM, bad),
+    "sweep": crosstack.sweep,
+    "speculate, draft": lambda bad: crosstack.speculate(bad, LLAMA, SYSTEM, **SPEED),
+    "speculate, system": lambda bad: crosstack.speculate(LLAMA, LLAMA, bad, **SPEED),
+    "prefill": lambda bad: crosstack.prefill(bad, tokens=1),
+    "decode": lambda bad: crosstack.decode(bad, context=1),
+    "Task, workload": lambda bad: Task(workload=bad, system=SYSTEM),
+    "Task, system": lambda bad: Task(workload=WORKLOAD, system=bad),
+    "Workload, graph": lambda bad: Workload(graph=bad),
+    "Dimension, kind": lambda bad: Dimension(kind=bad, bandwidth=1.0),
+    **{
+        f"System, {name}": lambda bad, name=name: System(**{**SYSTEM_FIELDS, name: bad})
+        for name in SYSTEM_FIELDS
+    },
+    **{
+        f"Mapping, {name}": lambda bad, name=name: Mapping(**{**MAPPING_FIELDS, name: bad})
+        for name in MAPPING_FIELDS
+    },
+    **{
+        f"DataflowGraph, {name}": lambda bad, name=name: DataflowGraph(
+            **{"kernels": GRAPH.kernels, "tensors": GRAPH.tensors, "word": 2, name: bad}
+        )
+        for name in ("kernels", "tensors", "word")
+    },
+    **{
+        f"Constraints, {name}": lambda bad, name=name: Constraints(**{name: bad})
+        for name in ("n_tiles", "partitions", "sharding", "kernel_by_kernel")
+    },
+    **{
+        f"llm, {name}": lambda bad, name=name: crosstack.llm(**{**LAYER, name: bad})
+        for name in (*LAYER, "training")
+    },
+    **{
+        f"optimise, {name}": lambda bad, name=name: crosstack.optimise(TASK, **{name: bad})
+        for name in ("constraints", "rules", "time_limit", "gap", "jobs", "progress")
+    },
+}
+MAY_BE_NONE = {
+    "optimise, constraints", "optimise, rules", "optimise, progress", "Constraints, n_tiles",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", [None, 3.5, math.nan, {}, [3], "x", b"x", object()], ids=repr)
+@pytest.mark.parametrize("call", CALLS)
+def test_a_wrong_type_is_an_error_of_ours(call, bad):
+    if bad is None and call in MAY_BE_NONE:
+        return
+    if bad == 3.5 and call == "optimise, time_limit":
+        return
+    with pytest.raises(crosstack.CrosstackError):
+        CALLS[call](bad)
+
+
+def test_the_error_says_what_is_allowed():
+    with pytest.raises(crosstack.InputError, match=r"path: got \{\}; allowed: str or Path\."):
+        crosstack.load({})
+
+
+@pytest.mark.parametrize(
+    "record", [TASK, WORKLOAD, SYSTEM, GRAPH, MAPPING], ids=lambda r: type(r).__name__
+)
+def test_a_record_prints_in_ten_lines(record):
+    assert len(repr(record)) <= 800
+
+
+def test_an_answer_prints_what_it_found_in_ten_lines():
+    answer = crosstack.optimise(TASK, gap=0.5)
+    assert len(str(answer).splitlines()) <= 10
+    assert "iteration time" in str(answer)
+    assert len(repr(answer)) <= 800
+    assert len(repr(answer.evaluation)) <= 800
