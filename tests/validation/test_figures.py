@@ -12,6 +12,7 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.validation import run_suite
 from crosstack.validation.figures import FIGURES, UNAVAILABLE, figure_named, figure_rows
+from crosstack.validation.figures.memory_sweep import FUSED_LOGS, UNFUSED_LOGS
 from crosstack.validation.figures.text import (
     claim_cells,
     figure_csv,
@@ -220,6 +221,21 @@ def test_the_re_entered_points_are_those_of_the_published_logs():
             assert row.published == pytest.approx(found, rel=1e-9), row.case
             checked += 1
     assert checked >= 11
+
+
+@pytest.mark.parametrize(
+    ("logged", "time"),
+    [
+        pytest.param(
+            FUSED_LOGS[2][0], 867.5565502464, id="LLM/sram_dram/DF/l_sram_s_dram, 04f93d5"
+        ),
+        pytest.param(FUSED_LOGS[2][2], 782.7577896959592, id="DF/l_sram_l_dram, 04f93d5"),
+        pytest.param(UNFUSED_LOGS[1][2], 1140.6226371378928, id="KBK/m_sram_l_dram, 04f93d5"),
+    ],
+)
+def test_a_logged_utilization_follows_from_the_time_in_the_same_log(logged, time):
+    work, peak = 1.6874003603411436e18, 8 * 307200e9  # the same in all logs [FLOP], [FLOP/s]
+    assert logged == pytest.approx(work / (peak * time), rel=1e-12)
 
 
 @pytest.mark.slow
