@@ -35,6 +35,7 @@ COLUMN = 3.5  # of a page in two columns [inch]
 LETTERS = 52  # of a title that are as wide as a column
 MANY = 5  # series that still have room for their names inside a chart
 LEGEND_LINE = 0.15  # [inch]
+LETTER = 0.06  # [inch]
 STYLE = {
     "font.size": 8,
     "axes.titlesize": 8,
@@ -127,7 +128,7 @@ def paper_page(title: str, charts: Sequence[Chart]) -> Any:
         places = figure.subfigures(len(tall), wide, height_ratios=tall, squeeze=False).flat
         for place, chart in zip(places, charts, strict=False):
             axes = place.add_subplot()
-            axes.set_title(chart.title)
+            axes.set_title(textwrap.fill(chart.title, LETTERS - 8))
             _draw(axes, chart)
         return figure
 
@@ -137,7 +138,8 @@ def _height(chart: Chart) -> float:
     if isinstance(chart, HeatMap):
         return max(0.9 + 0.24 * len(chart.rows), 1.4)
     if isinstance(chart, BarChart):
-        return COLUMN if _turn(chart.groups) else 0.72 * COLUMN
+        upright = max(len(line) for name in chart.groups for line in _folded(name).splitlines())
+        return 0.72 * COLUMN + (LETTER * upright if _turn(chart.groups) else 0.0)
     if len(chart.series) <= MANY:
         return 0.72 * COLUMN
     return 0.72 * COLUMN + LEGEND_LINE * math.ceil(len(chart.series) / _legend_columns(chart))
@@ -205,7 +207,8 @@ def _bars(axes: Any, chart: BarChart) -> None:
         )
         if chart.stacked:
             foot = [below + value for below, value in zip(foot, values, strict=True)]
-    axes.set_xticks(range(len(foot)), chart.groups, rotation=_turn(chart.groups))
+    names, turn = chart.groups, _turn(chart.groups)
+    axes.set_xticks(range(len(foot)), [_folded(n) if turn else n for n in names], rotation=turn)
     axes.grid(visible=False, axis="x")
     _axis(axes.yaxis, chart.y)
     if len(chart.bars) > 1:  # in room of its own above the bars
@@ -254,6 +257,11 @@ def _heat(axes: Any, chart: HeatMap) -> None:
             axes.text(c, r, words[r][c], ha="center", va="center", size=size, color=colour)
     unit = f" [{chart.value.unit}]" if chart.value.unit else ""
     axes.figure.colorbar(image, ax=axes, label=chart.title + unit)
+
+
+def _folded(name: str) -> str:
+    """Return a long name in lines."""
+    return textwrap.fill(name, 24)
 
 
 def _turn(names: Sequence[str]) -> float:
