@@ -54,6 +54,14 @@ def test_a_step_has_parts_and_memory(run, tmp_path):
     assert "head and loss forward" in found["parts"]
 
 
+def test_a_sequence_whose_scores_do_not_fit_says_so(run):
+    outcome = run("predict", "a100-sxm", "--model", "gpt-22b", "--sequence", "65536", "--batch", 8,
+                  "--parallel", "RC-1-1-d8-p1", "--recompute", "full")  # fmt: skip
+    assert (outcome.code, outcome.out) == (3, "")
+    for words in ("attention scores", "65,536 x 65,536 tokens", "549.8 GB a chip", "RC-1-8-d1-p1"):
+        assert words in " ".join(outcome.err.split())
+
+
 def test_printed_and_drawn_pieces_add_up_to_the_step(run, tmp_path):
     out, page = tmp_path / "step.json", tmp_path / "step.html"
     outcome = run("predict", EXAMPLE, *CLUSTER, "--microbatches", "8", "--json", out)

@@ -5,7 +5,12 @@ from pathlib import Path
 import pytest
 
 from crosstack.errors import InfeasibleError
-from crosstack.evaluate.footprint import check_capacity, lstm_footprint, transformer_footprint
+from crosstack.evaluate.footprint import (
+    check_capacity,
+    lstm_footprint,
+    scores_do_not_fit,
+    transformer_footprint,
+)
 from crosstack.evaluate.step_rules import StepRules
 from crosstack.mapping.strategy import KernelSplit, Strategy, parse_strategy
 from crosstack.workload.lstm import LstmModel
@@ -142,3 +147,44 @@ def test_what_does_not_fit_says_which_ways_to_run_it_keep_less():
         check_capacity(found, 80e9, StepRules(), "GPT-3 on one chip", lambda: instead)
     assert caught.value.levers[0].startswith("less, ")
     assert len(caught.value.levers) == 4
+
+
+# mosaicml/llm-foundry@8c8dd48, scripts/train/benchmarking/README.md line 179: MPT-7B, 65,536
+# tokens a sequence, 8 A100.
+MPT = TransformerTraining(
+    batch=16, sequence=65536, layers=32, hidden=4096, heads=32, feed_forward=16384,
+    vocabulary=50368, microbatches=2, recompute=Recompute.FULL, name="MPT-7B",
+)  # fmt: skip
+
+
+def test_scores_that_exceed_the_memory_are_named_with_their_size_and_what_would_help():
+    error = scores_do_not_fit(MPT, parse_strategy("RC-1-1-d8-p1"), 2.0, 80e9)
+    assert error.demand == 1 * 32 * 65536**2 * 2  # one sequence at a time
+    assert error.limit == 80e9
+    assert "attention scores of MPT-7B" in error.where
+    assert "32 heads x 65,536 x 65,536 tokens" in error.where
+    assert error.levers == (
+        "heads over 4 chips, such as RC-1-4-d1-p1",
+        "sequences of at most 35,355 tokens",
+        "memory of 274.9 GB a chip",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "strategy"),
+    [
+        ({"sequence": 35_355}, "RC-1-1-d8-p1"),
+        ({}, "RC-1-4-d8-p1"),
+        ({"batch": 16, "microbatches": 8, "sequence": 25_000}, "RC-1-1-d1-p1"),
+    ],
+)
+def test_scores_fit_once_a_lever_is_pulled(changes, strategy):
+    assert scores_do_not_fit(replace(MPT, **changes), parse_strategy(strategy), 2.0, 80e9) is None
+
+
+def test_smaller_microbatches_are_a_lever_where_one_sequence_fits():
+    model = replace(MPT, sequence=16384, batch=64, microbatches=2)
+    error = scores_do_not_fit(model, parse_strategy("RC-1-1-d1-p1"), 2.0, 80e9)
+    assert error.levers[0] == "more microbatches: at most 4 of 32 sequences at a time"
+    fitting = replace(model, microbatches=16)
+    assert scores_do_not_fit(fitting, parse_strategy("RC-1-1-d1-p1"), 2.0, 80e9) is None

@@ -7,7 +7,7 @@ import pytest
 
 from crosstack.chip.generated import generate
 from crosstack.chip.roofline import RooflineTimes
-from crosstack.errors import InputError
+from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.cluster import Cluster, nested_cluster
 from crosstack.evaluate.predict import SUMMING, WAITING, predict, share_of
 from crosstack.evaluate.prediction_rules import PREDICTION_RULES, prediction_rules_named
@@ -136,6 +136,13 @@ def test_equal_stages_wait_for_the_bubble_of_a_pipeline(chip):
     found = predicted(replace(GPT, layers=32, microbatches=16), "RC-1-8-d1-p8", chip)
     work = dict(found.busy)[found.busiest]
     assert dict(found.parts)[WAITING] == pytest.approx(7 / 16 * work, rel=0.2)
+
+
+def test_a_long_sequence_is_refused_by_the_name_of_its_scores_whatever_else_is_checked(chip):
+    long = replace(GPT, sequence=131_072, batch=1)
+    for rules in (StepRules(), UNBOUNDED):
+        with pytest.raises(InfeasibleError, match="main memory: keeping the attention scores"):
+            predicted(long, "RC-1-8-d1-p1", chip, rules)
 
 
 def test_a_step_of_too_many_tasks_is_refused_before_it_is_run(chip):

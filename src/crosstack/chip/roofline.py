@@ -25,6 +25,7 @@ from crosstack.chip.kernel_rules import KernelRules, TileSearch
 from crosstack.chip.systolic import chosen_dataflow
 from crosstack.chip.waves import best_schedules
 from crosstack.errors import InfeasibleError, InputError, Problem
+from crosstack.units import format_quantity
 
 __all__ = ["ElementwiseTime", "KernelTime", "RooflineTimes", "elementwise_time", "gemm_time"]
 
@@ -268,16 +269,19 @@ def _check_chip(chip: ChipHierarchy) -> None:
 
 def _check_fit(chip: ChipHierarchy, m: Floats, k: Floats, n: Floats) -> None:
     """Refuse products whose operands and output are larger than main memory."""
-    held = (m * k + k * n + m * n) * chip.word
+    matrices = np.stack([m * k, k * n, m * n]) * chip.word
+    held = matrices.sum(axis=0)
     worst = int(held.argmax())
     memory = chip.main_memory
+    largest = int(matrices[:, worst].argmax())
+    name, size = "ABC"[largest], format_quantity(float(matrices[largest, worst]), "B")
     if held[worst] > memory.capacity:
         raise InfeasibleError(
             resource=memory.name,
             demand=float(held[worst]),
             limit=memory.capacity,
             unit="B",
-            where=f"the product {m[worst]:g} x {k[worst]:g} x {n[worst]:g}",
+            where=f"the product {m[worst]:g} x {k[worst]:g} x {n[worst]:g}, {name} alone {size},",
             levers=("more main memory", "split the product over more chips", "a shorter word"),
         )
 

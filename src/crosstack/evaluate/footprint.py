@@ -18,7 +18,13 @@ from crosstack.workload.transformer_training import (
     TransformerTraining,
 )
 
-__all__ = ["Footprint", "check_capacity", "lstm_footprint", "transformer_footprint"]
+__all__ = [
+    "Footprint",
+    "check_capacity",
+    "lstm_footprint",
+    "scores_do_not_fit",
+    "transformer_footprint",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +77,50 @@ def check_capacity(
             + format_quantity(footprint.activations + footprint.scratch, "B"),
             f"memory of {format_quantity(footprint.total, 'B')} a chip",
         ),
+    )
+
+
+def scores_do_not_fit(
+    model: TransformerTraining, strategy: Strategy, word: float, capacity: float
+) -> InfeasibleError | None:
+    """Return the error of a step whose attention scores alone exceed a chip's memory, or None.
+
+    Notes
+    -----
+    The scores of one layer and microbatch, ``sequences heads s^2`` words over the chips of a kernel
+    split, are written and read again. A kernel that keeps none of them (``dao2022flashattention``)
+    is not modelled, so no step of such a length can be timed.
+
+    References
+    ----------
+    dao2022flashattention
+    """
+    chips = strategy.kp1 * strategy.kp2
+    batch = max(1, math.ceil(model.batch / strategy.dp) // model.microbatches)
+    each = model.heads * float(model.sequence) ** 2 * word / chips  # of one sequence
+    demand = batch * each
+    if demand <= capacity:
+        return None
+    levers = []
+    if each <= capacity:
+        levers.append(
+            f"more microbatches: at most {int(capacity / each)} of {batch} sequences at a time"
+        )
+    spread = [n for n in range(1, model.heads + 1) if model.heads % n == 0]
+    wider = [n for n in spread if n > chips and demand * chips / n <= capacity]
+    if wider:
+        levers.append(f"heads over {wider[0]} chips, such as RC-1-{wider[0]}-d1-p1")
+    shorter = math.isqrt(int(model.sequence**2 * capacity / demand))
+    held = format_quantity(demand, "B")
+    return InfeasibleError(
+        resource="main memory",
+        demand=demand,
+        limit=capacity,
+        unit="B",
+        where=f"keeping the attention scores of {model.name} under {strategy}, {batch} x "
+        f"{model.heads:,} heads x {model.sequence:,} x {model.sequence:,} tokens over {chips} "
+        f"chip{'s' * (chips > 1)} (fused attention, which keeps none, is not modelled),",
+        levers=(*levers, f"sequences of at most {shorter:,} tokens", f"memory of {held} a chip"),
     )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from crosstack.errors import InputError, Problem
+from crosstack.errors import InfeasibleError, InputError, Problem
 from crosstack.evaluate.cluster import Cluster, ring_links
 from crosstack.evaluate.distributed import Distributed, KernelTimes, own_shape, prepare
 from crosstack.evaluate.footprint import (
     Footprint,
     check_capacity,
     lstm_footprint,
+    scores_do_not_fit,
     transformer_footprint,
 )
 from crosstack.evaluate.lstm_step import lstm_step
@@ -145,11 +146,17 @@ def _transformer(
         names = ("recompute attention", "recompute full", "schedule 1f1b")
         return {name: footprint_of(way) for name, way in zip(names, ways, strict=True)}
 
+    scores = scores_do_not_fit(model, chips.strategy, chips.times.word, memory)
+    if scores is not None and rules.enforces_capacity:
+        raise scores
     footprint = footprint_of(model)
     check_capacity(footprint, memory, rules, _where(model, chips), instead)
     if rules.estimates_transformers:
         return _estimate(model, chips, footprint)
-    trained = transformer_step(model, chips, rules)
+    try:
+        trained = transformer_step(model, chips, rules)
+    except InfeasibleError as error:  # some kernel rules refuse a product that does not fit
+        raise scores or error from None
     lp = chips.strategy.lp
     passes = [stage.forward + stage.backward for stage in trained.stages]
     busy = [trained.microbatches * sum(passes[chip::lp]) for chip in range(lp)]
