@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from crosstack.interrupt import loading
+
+loading()  # before all that takes its time
+
 from crosstack.chip import Chip, Overlap
 from crosstack.errors import CrosstackError, InfeasibleError, InputError
 from crosstack.evaluate.answer import Answer, optimise

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -183,6 +184,26 @@ def test_a_search_that_is_interrupted_leaves_no_file(small):
     done = process([sys.executable, "-c", code, *arguments])
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "crosstack: interrupted\n")
     assert [path.name for path in small.parent.iterdir()] == ["small.yaml"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends itself a signal")
+@pytest.mark.parametrize("library", ["numpy", "typer"])
+@pytest.mark.parametrize("way", ["module", "script"])
+def test_an_interruption_while_modules_load_says_nothing(tmp_path, library, way):
+    # Imported in place of a library, by crosstack itself and by its command line.
+    (tmp_path / f"{library}.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+    )
+    script = tmp_path / "crosstack"
+    script.write_text("from crosstack.cli.main import main\nmain()\n")
+    command = COMMAND if way == "module" else [sys.executable, script]
+    done = process(
+        [*command, "--version"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        # A shell that runs this in the background makes it ignore the signal.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_the_command_starts_without_what_it_does_not_need():

@@ -12,7 +12,7 @@ from typing import Any
 
 from crosstack.errors import InfeasibleError, InputError, Problem
 from crosstack.explore import points as points_module
-from crosstack.explore import store as store_module
+from crosstack.explore import session as session_module
 from crosstack.explore.axes import Axis, Span
 from crosstack.explore.evaluators import Base, Column, Outcome
 from crosstack.explore.run import sweep
@@ -82,7 +82,7 @@ def study_of(count: int, **changes: Any) -> Study:
 def main() -> None:
     """``slow_points.py STORE LOG COUNT PAUSE JOBS [LARGEST FILE]``: sweep until killed."""
     place, log, count, pause, jobs, *limit = sys.argv[1:]
-    store_module.MOST_IN_JOURNAL = 5
+    session_module.MOST_IN_JOURNAL = 5
     points_module.model_version = one_version
     if limit:
         import resource

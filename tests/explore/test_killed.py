@@ -18,7 +18,8 @@ from crosstack.explore import points as points_module
 from crosstack.explore.keys import hex_keys
 from crosstack.explore.points import expand
 from crosstack.explore.run import layout_of, sweep
-from crosstack.explore.store import Session, Store
+from crosstack.explore.session import Session
+from crosstack.explore.store import Store
 
 HERE = Path(__file__).resolve().parent
 
@@ -41,9 +42,9 @@ def finished(store: Path) -> list[float]:
     """Return the points that have a row, those of journals included, without clearing up."""
     opened = Store.open(store)
     found = [number for part in opened.parts() for number in pyarrow_rows(part)]
-    from crosstack.explore.store import _rows
-
-    return found + [row["number"] for path in opened._journals() for row in _rows(path)]
+    done = {part.stem for part in opened.parts()}
+    left = [path for path in opened.journals() if path.stem not in done]
+    return found + [row["number"] for path in left for row in opened._rows(path)]
 
 
 def pyarrow_rows(part: Path) -> list[float]:

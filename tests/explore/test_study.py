@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -244,3 +246,17 @@ def test_a_span_meets_its_ends_exactly(log):
     assert span.grid[0] == 0.1
     assert span.grid[-1] == 0.7
     assert (np.diff(span.grid) > 0).all()
+
+
+@pytest.mark.parametrize(
+    "name", ["x/../../../../victim", "..", ".hidden", "a b", "a\\b", "a\nb", "n" * 81, "-x"]
+)
+def test_a_name_that_could_lead_elsewhere_is_refused(study, name):
+    with pytest.raises(InputError, match="name: got .*; allowed: letters, digits"):
+        study(STUDY + f"name: {json.dumps(name)}\n")
+
+
+def test_a_study_without_a_name_has_that_of_its_file_as_a_name_may_be(study, tmp_path):
+    assert study().name == "study"
+    (tmp_path / "my study (2).yaml").write_text((tmp_path / "study.yaml").read_text())
+    assert read_study(tmp_path / "my study (2).yaml").name == "my_study_2_"

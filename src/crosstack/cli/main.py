@@ -51,6 +51,7 @@ from crosstack.cli.speculate import speculate
 from crosstack.cli.study import study_app
 from crosstack.cli.sweep import sweep
 from crosstack.errors import CrosstackError, InputError, Problem
+from crosstack.interrupt import INTERRUPTED_EXIT, loaded
 
 if TYPE_CHECKING:
     from crosstack.mapping.mapping import Task
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 LIMIT_EXIT = 4
-INTERRUPTED_EXIT = 130
 MOST_LETTERS = 2000  # of an error: a name in a file may be megabytes long
 # What typer raises for bad arguments; it brings its own click in some versions.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -511,6 +511,7 @@ def _run(arguments: list[str]) -> int:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; exits the process with the documented codes."""
+    loaded()
     given = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in given
     for stream in (sys.stdout, sys.stderr):

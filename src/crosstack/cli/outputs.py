@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from crosstack.evaluate.answer import Answer
+    from crosstack.explore.store import Store
     from crosstack.mapping.mapping import Task
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "show_and_write",
     "show_answer",
     "task_text",
+    "tell_damage",
     "write",
 ]
 
@@ -111,6 +113,12 @@ def _saved_text(answer: Answer) -> str:
 
     data = answer.to_dict() | {"task": native.write_task(answer.task)}
     return json.dumps(data, indent=2, allow_nan=False) + "\n"
+
+
+def tell_damage(store: Store) -> None:
+    """Say which pieces of a store were left out."""
+    for problem in store.problems:
+        typer.echo(f"crosstack: {printable(str(problem))}", err=True)
 
 
 def check_suffix(option: str, path: Path, allowed: tuple[str, ...], because: str = "") -> None:

@@ -16,7 +16,7 @@ from crosstack.cli.inputs import (
     read_result,
     result_answer,
 )
-from crosstack.cli.outputs import check_suffix, printable, write
+from crosstack.cli.outputs import check_suffix, printable, tell_damage, write
 from crosstack.errors import InputError, Problem
 
 __all__ = ["explore", "report"]
@@ -56,10 +56,14 @@ def report(
     of_mappings = {"--task": task, "--rules": rules}
     if source.is_dir():
         _refuse(of_mappings)
+        from crosstack.explore.store import Store
         from crosstack.report.pages.study_page import study_html
         from crosstack.report.pages.study_table import store_table
 
-        write((output, study_html(store_table(source))))
+        store = Store.open(source)
+        page = study_html(store_table(store))
+        tell_damage(store)
+        write((output, page))
         return
     from crosstack.io.prediction_file import check_prediction, is_prediction
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crosstack.cli.inputs import check_outputs, in_file, options_named
-from crosstack.cli.outputs import YAML_SUFFIXES, check_suffix, printable, show, write
+from crosstack.cli.outputs import YAML_SUFFIXES, check_suffix, printable, show, tell_damage, write
 from crosstack.cli.sweep import (
     DaskOption,
     JobsOption,
@@ -301,6 +301,7 @@ def _results(
     if study is None:
         asked = asked_in(store)
         table = store.table()
+        tell_damage(store)
         kept = table if everything else current(table, asked)
         if kept.num_rows < table.num_rows:
             others = table.num_rows - kept.num_rows
@@ -309,4 +310,6 @@ def _results(
         return kept, asked
     chosen = read_study(study)
     with in_file(study):
-        return store.table(expand(chosen).keys), asked_of(chosen)
+        table = store.table(expand(chosen).keys)
+    tell_damage(store)
+    return table, asked_of(chosen)

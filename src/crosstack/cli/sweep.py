@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crosstack.cli.inputs import in_file, options_named
-from crosstack.cli.outputs import EVERY, Searching, printable, show
+from crosstack.cli.outputs import EVERY, Searching, printable, show, tell_damage
+from crosstack.interrupt import INTERRUPTED_EXIT
 
 if TYPE_CHECKING:
     import pyarrow
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DaskOption", "JobsOption", "ResumeOption", "TimeoutOption", "run_and_show", "sweep"]
 
-INTERRUPTED_EXIT = 130
 
 JobsOption = Annotated[
     int | None,
@@ -98,6 +98,7 @@ def run_and_show(
             typer.echo(f"crosstack: {printable(message)}", err=True)
             raise typer.Exit(INTERRUPTED_EXIT) from None
     table = kept.table(points.keys)
+    tell_damage(kept)
     show(results_tables(table, asked_of(study), 3))
     typer.echo(f"{table.num_rows:,} points are in {printable(str(place))}")
     if "failed" in table.column("status").to_pylist():

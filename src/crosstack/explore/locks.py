@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["held", "try_lock"]
+__all__ = ["held", "held_if_possible", "try_lock"]
 
 if sys.platform == "win32":
     import msvcrt
@@ -41,6 +41,22 @@ def held(path: Path) -> Iterator[None]:
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         _take(handle, wait=True)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def held_if_possible(path: Path) -> Iterator[None]:
+    """Hold the lock on a file, or none: who only reads may lack the right to it."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError:
+        yield
+        return
+    try:
+        with suppress(OSError):  # a file system without locks
+            _take(handle, wait=True)
         yield
     finally:
         os.close(handle)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,9 +24,11 @@ from crosstack.explore.executors import (
     n_processors,
 )
 from crosstack.explore.keys import hex_keys, model_version
+from crosstack.explore.layout import Layout, arrow, columns_as, sealed
 from crosstack.explore.pieces import CHUNK, Arrayed, Job, Piece, Result, arrayed, cut
 from crosstack.explore.points import Points, expand
-from crosstack.explore.store import Layout, Session, Store, arrow, columns_as
+from crosstack.explore.session import Session
+from crosstack.explore.store import Store
 from crosstack.explore.study import Study, read_study
 from crosstack.explore.views import as_frame, describe
 from crosstack.io.files import in_file, write_atomically
@@ -215,11 +218,12 @@ def _key_array(keys: Any) -> pyarrow.Array:
 
 def _note(study: Study, store: Store) -> None:
     """Keep what was asked beside the answers."""
-    text = json.dumps(describe(study), indent=1, sort_keys=True) + "\n"
+    text = sealed(describe(study))
     for known in (store.path / "studies").glob("*.json"):
-        if known.read_text() == text:
-            known.touch()
-            return
+        with suppress(OSError):  # it is another's, or no file
+            if known.read_bytes() == text.encode():
+                known.touch()
+                return
     stamp = time.strftime("%Y%m%d-%H%M%S")
     write_atomically(store.path / "studies" / f"{stamp}-{study.name}.json", text)
 
@@ -284,7 +288,10 @@ def _swept(
 ) -> Any:
     store = open_for(study, path, resume=resume)
     points = run_study(study, store, executor, progress=progress)
-    return as_frame(store.table(points.keys), table)
+    found = as_frame(store.table(points.keys), table)
+    for problem in store.problems:
+        warnings.warn(str(problem), stacklevel=3)
+    return found
 
 
 def open_for(study: Study, path: Path, *, resume: bool) -> Store:

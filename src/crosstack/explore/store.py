@@ -5,82 +5,65 @@ A store is a directory:
 - ``store.json``: the columns, the same in every part;
 - ``parts/*.parquet``: finished rows. A part is written under another name, flushed to the disk and
   renamed, and never changed after that; any tool may read ``parts/*.parquet`` at any time;
-- ``journal/``: rows that are finished but in no part yet, one line of JSON each, flushed to the
-  disk before the sweep goes on;
+- ``journal/``: rows that are finished but in no part yet, one line of JSON with its checksum each,
+  flushed to the disk before the sweep goes on;
 - ``claims/``: keys of the points that a running sweep works on. It holds a lock on its file, which
   the operating system drops when it ends: claims without a lock are void, and whoever opens the
   store next makes a part of their journal;
-- ``studies/``: what was asked.
+- ``studies/``: what was asked;
+- ``aside/``: pieces that were damaged when a sweep went on with the store.
 
 So a process may be killed between any two instructions. A row counts once its line is on the disk;
 a part has the name of its journal, so that a journal whose part is there is not read again.
+
+A piece that is damaged or foreign is named in `Store.damage`, and all other rows are given. Who
+only reads leaves it where it is, and needs no leave to write; a sweep moves it to ``aside/`` and
+answers its points again.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import time
-import uuid
-from collections.abc import Mapping, Sequence
+import re
+import zlib
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from crosstack.errors import InputError, Problem
-from crosstack.explore.keys import KEY_BYTES, Keys, from_hex, hex_keys, is_in
-from crosstack.explore.locks import held, try_lock
+from crosstack.explore.keys import Keys, hex_keys
+from crosstack.explore.layout import FORMAT, Layout, arrow
+from crosstack.explore.locks import held, held_if_possible, try_lock
 from crosstack.io.files import TEMPORARY, read_text, write_atomically
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Layout", "Session", "Store"]
+__all__ = ["Row", "Store", "journal_line", "refusal", "sync"]
 
-FORMAT = 1
-MOST_IN_JOURNAL = 5_000  # rows before they become a part
-SHORTEST_WAIT, WAIT_SHARE = 10.0, 0.05  # s, and of the sweep's time, until rows become a part
+FOLDERS = ("parts", "journal", "claims", "studies")
+OURS = {*FOLDERS, "aside", "lock", "store.json"}
+KEY = "[0-9a-f]{32}"
+SESSION = re.compile("[0-9a-f]{12}")
+JOURNAL = re.compile("([0-9a-f]{12})-[0-9]{6}[.]jsonl")
 Row = dict[str, Any]
 
 
-def arrow() -> Any:
-    """Return pyarrow with its Parquet reader, or say what to install."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        message = "needs pyarrow; install crosstack[explore]."
-        raise InputError(Problem("store", message)) from None
-    return pyarrow
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """Columns of a store: name and unit; the unit is None for text."""
-
-    columns: tuple[tuple[str, str | None], ...]
-
-    def schema(self) -> pyarrow.Schema:
-        """Return the columns as pyarrow's schema; units are metadata of the fields."""
-        pa = arrow()
-        return pa.schema(
-            [
-                pa.field(name, pa.string())
-                if unit is None
-                else pa.field(name, pa.float64(), metadata={"unit": unit})
-                for name, unit in self.columns
-            ]
-        )
+class _DamageError(Exception):
+    """What is wrong with a piece of a store."""
 
 
 class Store:
-    """A directory of results; see the module."""
+    """A directory of results; see the module.
+
+    ``damage``: what is wrong with pieces that were met so far, by their place in the store.
+    """
 
     def __init__(self, path: Path, layout: Layout) -> None:
         self.path, self.layout = path, layout
+        self.damage: dict[str, str] = {}
 
     @classmethod
     def create(cls, path: str | Path, layout: Layout) -> Store:
@@ -97,15 +80,20 @@ class Store:
             if folder.is_dir() and not (folder / "store.json").exists() and _foreign(folder):
                 message = "is a directory with something else; allowed: a new or empty one."
                 raise InputError(Problem(str(path), message))
-            for name in ("parts", "journal", "claims", "studies"):
+            for name in FOLDERS:
                 (folder / name).mkdir(parents=True, exist_ok=True)
+            found = cls(folder, layout)
             with held(folder / "lock"):
-                if not (folder / "store.json").exists():
-                    data = {"format": FORMAT, "columns": [list(c) for c in layout.columns]}
-                    write_atomically(folder / "store.json", json.dumps(data, indent=1) + "\n")
+                known = _layout_in(folder)
+                if known is None:
+                    if (folder / "store.json").exists():
+                        found.set_aside(folder / "store.json", "is damaged")
+                    found.layout = _layout_of_parts(folder) or layout
+                    write_atomically(folder / "store.json", found.layout.text())
+                else:
+                    found.layout = known
         except OSError as error:
-            raise _refusal(path, error) from None
-        found = cls.open(path)
+            raise refusal(path, error) from None
         if found.layout != layout:
             there, here = dict(found.layout.columns), dict(layout.columns)
             extra = [name for name in there if there[name] != here.get(name, "")]
@@ -122,72 +110,121 @@ class Store:
     def open(cls, path: str | Path) -> Store:
         """Return the store at a path.
 
+        Without a sound ``store.json`` the columns are those of its parts.
+
         Raises
         ------
         InputError
             If there is none, or one of another format.
         """
         folder = Path(path)
-        if not (folder / "store.json").is_file():
-            raise InputError(Problem(str(path), "is no store: there is no store.json in it."))
-        try:
-            data = json.loads(read_text(folder / "store.json"))
-            columns = tuple((str(n), None if u is None else str(u)) for n, u in data["columns"])
-            good = data["format"] == FORMAT
-        except (ValueError, TypeError, KeyError):
-            good = False
-        if not good:
-            message = f"is no store that this version reads (format {FORMAT})."
+        known = _layout_in(folder)
+        if known is not None:
+            return cls(folder, known)
+        there = (folder / "store.json").exists()
+        found = _layout_of_parts(folder)
+        if found is None:
+            wrong = "store.json is damaged" if there else "there is no store.json in it"
+            message = f"is no store: {wrong}."
             raise InputError(Problem(str(path), message))
-        return cls(folder, Layout(columns=columns))
+        store = cls(folder, found)
+        wrong = "is damaged" if there else "is missing"
+        store.note(folder / "store.json", f"{wrong}; the columns are those of the parts")
+        return store
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with pieces that were met so far."""
+        return tuple(
+            Problem(str(self.path / name), f"{wrong}.") for name, wrong in self.damage.items()
+        )
+
+    def note(self, piece: Path, wrong: str) -> None:
+        """Remember what is wrong with a piece."""
+        self.damage[piece.relative_to(self.path).as_posix()] = wrong
+
+    def set_aside(self, piece: Path, wrong: str) -> None:
+        """Move a piece out of the way and remember why. The lock is held."""
+        folder = self.path / "aside"
+        folder.mkdir(exist_ok=True)
+        place, count = folder / piece.name, 0
+        while place.exists():
+            count += 1
+            place = folder / f"{piece.name}.{count}"
+        os.replace(piece, place)
+        self.note(piece, f"{wrong}; it is set aside as {place.relative_to(self.path).as_posix()}")
 
     def parts(self) -> list[Path]:
         """Return the files with finished rows, in the order of their names."""
-        return sorted((self.path / "parts").glob("*.parquet"))
-
-    def recover(self) -> None:
-        """Make parts of what sweeps left behind that have ended without doing so."""
-        with held(self.path / "lock"):
-            for name in self._sessions():
-                self._recover(name)
+        return [p for p in self._in("parts") if p.suffix == ".parquet"]
 
     def table(self, keys: Keys | None = None) -> pyarrow.Table:
         """Return finished rows as a pyarrow table, of some keys in their order, or all.
 
-        Rows in the journals of running sweeps are among them.
+        Rows in the journals of running sweeps are among them; those of damaged pieces are not.
         """
         pa = arrow()
-        with held(self.path / "lock"):
-            for name in self._sessions():
-                self._recover(name)
-            live = [row for path in self._journals() for row in _rows(path)]
-            found = [pa.parquet.ParquetFile(path).read() for path in self.parts()]
-        found.append(self._as_table(live))
-        table = pa.concat_tables(found)
+        with held_if_possible(self.path / "lock"):
+            self._clear_up()
+            # Journals first: one that becomes a part meanwhile, where there is no lock, is in both.
+            live = {path: self._rows(path) for path in self.journals()}
+            found = {path.stem: self._read(path) for path in self.parts()}
+        rows = [row for path in live if found.get(path.stem) is None for row in live[path]]
+        tables = [table for table in found.values() if table is not None]
+        table = pa.concat_tables([*tables, self._as_table(rows)])
         if keys is None:
             return table
         place = {key: i for i, key in enumerate(table.column("key").to_pylist())}
         wanted = hex_keys(keys)
-        rows = [place[key] for key in wanted if key in place]
-        return table.take(pa.array(rows, pa.int64()))
+        return table.take(pa.array([place[key] for key in wanted if key in place], pa.int64()))
 
     def count(self) -> int:
         """Return how many rows are finished. [1]"""
-        pq = arrow().parquet
-        parts = sum(pq.read_metadata(path).num_rows for path in self.parts())
-        return int(parts) + sum(len(_rows(path)) for path in self._journals())
+        done: dict[str, int] = {}
+        for path in self.parts():
+            with suppress(Exception):  # whatever a reader says of a damaged part
+                done[path.stem] = arrow().parquet.read_metadata(path).num_rows
+        return sum(done.values()) + sum(
+            len(self._rows(path)) for path in self.journals() if path.stem not in done
+        )
 
-    def _journals(self) -> list[Path]:
-        """Return journals whose rows are in no part."""
-        done = {path.stem for path in self.parts()}
-        return [p for p in sorted((self.path / "journal").iterdir()) if p.stem not in done]
+    def journals(self) -> list[Path]:
+        """Return the journals, those of parts that are there among them."""
+        return [p for p in self._in("journal") if self._is_ours(p, JOURNAL)]
 
-    def _sessions(self) -> list[str]:
+    def sessions(self) -> list[str]:
         """Return sweeps that have claims, or left a journal."""
-        left = {path.name.partition("-")[0] for path in (self.path / "journal").iterdir()}
-        return sorted(left | set(os.listdir(self.path / "claims")))
+        claims = {p.name for p in self._in("claims") if self._is_ours(p, SESSION)}
+        return sorted(claims | {p.name.partition("-")[0] for p in self.journals()})
 
-    def _recover(self, session: str) -> bool:
+    def _in(self, folder: str) -> list[Path]:
+        """Return what is in one of the folders, but for hidden files."""
+        place = self.path / folder
+        try:
+            names = os.listdir(place)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            self.note(place, f"cannot be read: {error.strerror or error}")
+            return []
+        return [place / name for name in sorted(names) if not name.startswith(".")]
+
+    def _is_ours(self, path: Path, pattern: re.Pattern[str]) -> bool:
+        if pattern.fullmatch(path.name):
+            return True
+        self.note(path, "is foreign; it is left out")
+        return False
+
+    def _clear_up(self) -> None:
+        """Make parts of what sweeps left behind that have ended without doing so.
+
+        Where that is not allowed, or a piece is in the way, reading goes on without.
+        """
+        for name in self.sessions():
+            with suppress(OSError):
+                self.recover(name)
+
+    def recover(self, session: str) -> bool:
         """Clear up after a session that has ended; return whether it has. The lock is held."""
         claims = self.path / "claims" / session
         claims.touch()
@@ -195,25 +232,75 @@ class Store:
         if handle is None:
             return False
         try:
-            for path in sorted((self.path / "journal").glob(f"{session}-*")):
-                self._seal(path)
+            for path in self.journals():
+                if path.name.startswith(session):
+                    self.seal(path)
             for path in (self.path / "parts").glob(f".{session}-*"):
                 path.unlink()  # half of a part
             claims.unlink()
-        except OSError as error:
-            raise _refusal(self.path, error) from None
         finally:
             os.close(handle)
         return True
 
-    def _seal(self, journal: Path) -> None:
-        """Turn a journal into a part; nothing changes if it is one already."""
+    def seal(self, journal: Path) -> None:
+        """Turn a journal into a part; nothing changes if it is one already. The lock is held."""
         part = self.path / "parts" / f"{journal.stem}.parquet"
-        if not part.exists():
-            rows = _rows(journal)
-            if rows:
-                self.write_part(part, self._as_table(rows))
-        journal.unlink()
+        if part.exists() and self.keys_of(part) is not None:
+            journal.unlink()
+            return
+        rows, damaged = _read_journal(journal, self.layout)
+        if rows:
+            self.write_part(part, self._as_table(rows))
+        if damaged:
+            self.set_aside(journal, _several(damaged, "line"))
+        else:
+            journal.unlink()
+
+    def keys_of(self, part: Path) -> list[str] | None:
+        """Return the keys of a part's rows; a damaged part is set aside. The lock is held.
+
+        Raises
+        ------
+        InputError
+            If the part may not be read: its points would be answered twice.
+        """
+        try:
+            table, _ = _read_part(part, self.layout)
+        except _DamageError as error:
+            self.set_aside(part, str(error))
+            return None
+        except OSError as error:
+            message = f"cannot be read: {error.strerror or error}."
+            raise InputError(Problem(str(part), message)) from None
+        found: list[str] = table.column("key").to_pylist()
+        return found
+
+    def _read(self, part: Path) -> pyarrow.Table | None:
+        """Return the sound rows of a part; None where there are none."""
+        try:
+            table, damaged = _read_part(part, self.layout)
+        except _DamageError as error:
+            self.note(part, f"{error}; its points are left out")
+            return None
+        except OSError as error:
+            self.note(part, f"cannot be read: {error.strerror or error}; its points are left out")
+            return None
+        if damaged:
+            self.note(part, f"{_several(damaged, 'row')} (no key or no status), left out")
+        return table
+
+    def _rows(self, journal: Path) -> list[Row]:
+        """Return the sound rows of a journal."""
+        try:
+            rows, damaged = _read_journal(journal, self.layout)
+        except FileNotFoundError:  # became a part in this moment
+            return []
+        except OSError as error:
+            self.note(journal, f"cannot be read: {error.strerror or error}")
+            return []
+        if damaged:
+            self.note(journal, f"{_several(damaged, 'line')}, left out")
+        return rows
 
     def _as_table(self, rows: Sequence[Row]) -> pyarrow.Table:
         pa = arrow()
@@ -226,227 +313,126 @@ class Store:
         temporary = part.with_name(f".{part.name}.{os.getpid()}")
         try:
             with open(temporary, "wb") as file:
-                arrow().parquet.write_table(table, file, compression="zstd")
+                arrow().parquet.write_table(
+                    table, file, compression="zstd", write_page_checksum=True
+                )
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, part)
-            _sync(part.parent)
+            sync(part.parent)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink()
             raise
 
 
-@dataclass(slots=True)
-class Session:
-    """One sweep's hold on a store: claims points, records rows; ``with Session(...) as s``."""
+def journal_line(row: Row) -> str:
+    """Return the line of a row in a journal: JSON, a tab, and its checksum."""
+    text = json.dumps(row)
+    return f"{text}\t{zlib.crc32(text.encode()):08x}\n"
 
-    store: Store
-    keys: Keys
-    name: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
-    state: Any = None
-    """Of every point: open, claimed here, done, claimed elsewhere."""
-    _handle: int | None = None
-    _journal: Any = None
-    _sequence: int = 0
-    _unsealed: int = 0
-    _since: float = 0.0
-    _started: float = 0.0
-    _cursor: int = 0
-    _seen_parts: set[str] = field(default_factory=set)
-    _others: dict[str, int] = field(default_factory=dict)
 
-    OPEN, MINE, DONE, ELSEWHERE = 0, 1, 2, 3
+def _read_journal(journal: Path, layout: Layout) -> tuple[list[Row], int]:
+    """Return the rows of a journal, and how many lines are none; a line cut off is neither."""
+    kinds = {name: str if unit is None else (int, float) for name, unit in layout.columns}
+    rows, damaged = [], 0
+    for line in journal.read_bytes().split(b"\n")[:-1]:
+        row = _row(line)
+        if row is not None and _fits(row, kinds):
+            rows.append(row)
+        else:
+            damaged += 1
+    return rows, damaged
 
-    def __enter__(self) -> Session:
-        """Take part."""
-        self._started = time.monotonic()
-        self.state = np.zeros(len(self.keys), dtype=np.int8)
-        try:
-            with held(self.store.path / "lock"):
-                self._handle = try_lock(self._claims(self.name), create=True)
-                self._look()
-        except OSError as error:
-            raise _refusal(self.store.path, error) from None
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        """Make a part of what is left and let go of claims; a full disk leaves the journal."""
-        assert self._handle is not None  # entered
-        try:
-            with held(self.store.path / "lock"):
-                self._seal()
-                if not list((self.store.path / "journal").glob(f"{self.name}-*")):
-                    self._claims(self.name).unlink()
-        except OSError as error:
-            raise _refusal(self.store.path, error) from None
-        finally:
-            if self._journal is not None:
-                self._journal.close()
-            os.close(self._handle)
+def _row(line: bytes) -> Row | None:
+    text, _, check = line.rpartition(b"\t")
+    if check != f"{zlib.crc32(text):08x}".encode():
+        return None
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
 
-    @property
-    def n_done(self) -> int:
-        """Points of this study that are finished, here or elsewhere. [1]"""
-        return int(np.count_nonzero(self.state == self.DONE))
 
-    @property
-    def complete(self) -> bool:
-        """Whether all are."""
-        return bool((self.state == self.DONE).all())
+def _fits(row: Row, kinds: dict[str, Any]) -> bool:
+    """Whether a row has a key and a status, and values of the kind of their columns."""
+    good = re.fullmatch(KEY, str(row.get("key"))) and isinstance(row.get("status"), str)
+    return bool(good) and all(
+        name in kinds and (value is None or isinstance(value, kinds[name]))
+        for name, value in row.items()
+    )
 
-    def claim(self, count: int, among: slice = slice(None)) -> Any:
-        """Claim up to ``count`` open points of a slice; return their numbers, perhaps none."""
-        try:
-            with held(self.store.path / "lock"):
-                self._look()
-                start = among.start or 0
-                if among == slice(None):
-                    start = self._cursor
-                found = np.flatnonzero(self.state[start : among.stop] == self.OPEN)[:count] + start
-                if len(found):
-                    self._append(self.keys[found])
-                    self.state[found] = self.MINE
-                    if among == slice(None):
-                        self._cursor = int(found[-1]) + 1
-        except OSError as error:
-            raise _refusal(self.store.path, error) from None
-        return found
 
-    def record(self, numbers: Sequence[int], rows: Sequence[Row]) -> None:
-        """Write rows to the journal; they are finished when this returns."""
-        if self._journal is None:
-            path = self.store.path / "journal" / f"{self.name}-{self._sequence:06d}.jsonl"
-            try:
-                self._journal = open(path, "ab", buffering=0)  # noqa: SIM115
-            except OSError as error:
-                raise _refusal(self.store.path, error) from None
-            _sync(path.parent)
-            self._since = time.monotonic()
-        text = "".join(json.dumps(row) + "\n" for row in rows).encode()
-        try:
-            end = self._journal.seek(0, os.SEEK_END)
-            try:
-                written = self._journal.write(text)
-                while written < len(text):
-                    written += self._journal.write(text[written:])
-                os.fsync(self._journal.fileno())
-            except OSError:
-                with suppress(OSError):
-                    os.truncate(self._journal.name, end)
-                raise
-            self.state[list(numbers)] = self.DONE
-            self._unsealed += len(rows)
-            age = time.monotonic() - self._since
-            wait = max(SHORTEST_WAIT, WAIT_SHARE * (time.monotonic() - self._started))
-            if self._unsealed >= MOST_IN_JOURNAL or age >= wait:
-                with held(self.store.path / "lock"):
-                    self._seal()
-        except OSError as error:
-            raise _refusal(self.store.path, error) from None
+def _several(count: int, what: str) -> str:
+    return f"{count:,} damaged {what}{'' if count == 1 else 's'}"
 
-    def record_table(self, numbers: Any, table: pyarrow.Table) -> None:
-        """Write many rows as a part of their own."""
-        self._sequence += 1
-        part = self.store.path / "parts" / f"{self.name}-{self._sequence:06d}a.parquet"
-        try:
-            with held(self.store.path / "lock"):
-                self.store.write_part(part, table)
-                self._seen_parts.add(part.name)
-        except OSError as error:
-            raise _refusal(self.store.path, error) from None
-        self.state[numbers] = self.DONE
 
-    def release(self) -> None:
-        """Show others what is done, and look at what they have; their void claims open again.
+def _read_part(part: Path, layout: Layout) -> tuple[pyarrow.Table, int]:
+    """Return the rows of a part that have a key and a status, and how many have not.
 
-        Others see parts alone: two sweeps that wait for each other's journals would never end.
-        """
-        try:
-            with held(self.store.path / "lock"):
-                self._seal()
-                self._look()
-                self._cursor = 0
-        except OSError as error:
-            raise _refusal(self.store.path, error) from None
+    Raises
+    ------
+    OSError
+        If the file cannot be read at all.
+    _DamageError
+        If it is no Parquet, fails its checksums, or has other columns.
+    """
+    pa = arrow()
+    content = part.read_bytes()
+    try:
+        source = pa.BufferReader(content)
+        table = pa.parquet.ParquetFile(source, page_checksum_verification=True).read()
+        table.validate(full=True)
+        columns = Layout.of_schema(table.schema)
+    except Exception as error:  # whatever the reader says of these bytes, they are no part
+        words = " ".join(str(error).split())[:120]
+        raise _DamageError(f"is damaged ({words})") from None
+    if columns != layout:
+        raise _DamageError("is foreign: its columns are not those of the store")
+    table = pa.Table.from_arrays(table.columns, schema=layout.schema())
+    compute = pa.compute
+    keyed = compute.match_substring_regex(table.column("key"), f"^{KEY}$")
+    good = compute.and_(compute.fill_null(keyed, False), table.column("status").is_valid())
+    damaged = table.num_rows - int(compute.sum(good).as_py() or 0)
+    return (table.filter(good) if damaged else table), damaged
 
-    def _claims(self, session: str) -> Path:
-        return self.store.path / "claims" / session
 
-    def _append(self, keys: Keys) -> None:
-        assert self._handle is not None  # entered
-        data = keys.astype("<u8").tobytes()
-        while data:
-            data = data[os.write(self._handle, data) :]
+def _layout_in(folder: Path) -> Layout | None:
+    """Return the columns that ``store.json`` says; None where it is missing or damaged.
 
-    def _seal(self) -> None:
-        if self._journal is None:
-            return
-        path = Path(self._journal.name)
-        self._journal.close()
-        self._journal, self._unsealed = None, 0
-        self._sequence += 1
-        self.store._seal(path)
-        self._seen_parts.add(f"{path.stem}.parquet")
+    Raises
+    ------
+    InputError
+        If it is of another format.
+    """
+    try:
+        return Layout.of_text(read_text(folder / "store.json"))
+    except InputError:
+        return None
+    except ValueError as error:
+        message = f"is no store that this version reads (format {FORMAT}); got format {error}."
+        raise InputError(Problem(str(folder), message)) from None
 
-    def _look(self) -> None:
-        """Take in finished rows and claims of other sweeps. The lock is held."""
-        reopened = False
-        live: dict[str, int] = {}
-        for name in self.store._sessions():
-            if name == self.name:
-                continue
-            if self.store._recover(name):
-                reopened = reopened or name in self._others
-            else:
-                live[name] = self._others.get(name, 0)
-        if reopened or set(self._others) - set(live):  # what they left undone is open again
-            self.state[self.state == self.ELSEWHERE] = self.OPEN
-            self._cursor = 0
-            live = dict.fromkeys(live, 0)
-        for name, offset in live.items():
-            with open(self._claims(name), "rb") as file:
-                file.seek(offset)
-                data = file.read()
-            data = data[: len(data) // KEY_BYTES * KEY_BYTES]
-            live[name] = offset + len(data)
-            if data:
-                claimed = np.frombuffer(data, dtype="<u8").reshape(-1, 2)
-                mine = is_in(self.keys, claimed) & (self.state == self.OPEN)
-                self.state[mine] = self.ELSEWHERE
-        self._others = live
-        self._take_in_parts()
 
-    def _take_in_parts(self) -> None:
-        names = [n for n in os.listdir(self.store.path / "parts") if n.endswith(".parquet")]
-        new = sorted(set(names) - self._seen_parts)
-        known: list[str] = []
-        for name in new:
-            file = arrow().parquet.ParquetFile(self.store.path / "parts" / name)
-            known += file.read(columns=["key"]).column("key").to_pylist()
-        if known:
-            self.state[is_in(self.keys, from_hex(known))] = self.DONE
-        self._seen_parts.update(new)
+def _layout_of_parts(folder: Path) -> Layout | None:
+    """Return the columns that most parts have; None where no part can be read."""
+    pa = arrow()
+    found: list[Layout] = []
+    for path in sorted((folder / "parts").glob("*.parquet")):
+        with suppress(Exception):  # whatever a reader says of a damaged part
+            layout = Layout.of_schema(pa.parquet.read_schema(path))
+            found += [] if layout is None else [layout]
+    return max(found, key=found.count, default=None)
 
 
 def _foreign(folder: Path) -> bool:
     """Return whether a directory holds what a sweep that was killed early does not leave."""
-    ours = {"parts", "journal", "claims", "studies", "lock"}
-    return any(n not in ours and not n.startswith(TEMPORARY) for n in os.listdir(folder))
+    return any(n not in OURS and not n.startswith(TEMPORARY) for n in os.listdir(folder))
 
 
-def _rows(journal: Path) -> list[Row]:
-    """Return the rows of a journal; a line that was cut off is none."""
-    rows = []
-    for line in journal.read_bytes().split(b"\n")[:-1]:
-        with suppress(ValueError):
-            row = json.loads(line)
-            if isinstance(row, dict) and isinstance(row.get("key"), str):
-                rows.append(row)
-    return rows
-
-
-def _sync(folder: Path) -> None:
+def sync(folder: Path) -> None:
     """Flush a directory: that a file has a new name is on the disk then."""
     with suppress(OSError, AttributeError):  # not every system opens directories
         handle = os.open(folder, os.O_RDONLY)
@@ -456,21 +442,7 @@ def _sync(folder: Path) -> None:
             os.close(handle)
 
 
-def _refusal(path: str | Path, error: OSError) -> InputError:
-    return InputError(Problem(str(path), f"cannot be written: {error.strerror or error}."))
-
-
-def columns_as(values: Mapping[str, Any], layout: Layout) -> pyarrow.Table:
-    """Return columns of numbers and text as a table of a store; NaN is null."""
-    pa = arrow()
-    schema = layout.schema()
-    found = []
-    for f in schema:
-        value = values[f.name]
-        if isinstance(value, pa.Array):
-            found.append(value)
-        elif pa.types.is_float64(f.type):
-            found.append(pa.array(np.asarray(value, dtype=float), f.type, from_pandas=True))
-        else:
-            found.append(pa.array(value, f.type, from_pandas=True))
-    return pa.Table.from_arrays(found, schema=schema)
+def refusal(path: str | Path, error: OSError) -> InputError:
+    """Return the error for a store, or a piece of it, that the operating system refuses."""
+    piece = "" if error.filename is None else f" ({Path(os.fsdecode(error.filename)).name})"
+    return InputError(Problem(str(path), f"cannot be written: {error.strerror or error}{piece}."))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from crosstack.io.yaml_tree import Tree
 
 __all__ = ["Bound", "Goal", "Sample", "Sampling", "Study", "read_study"]
 
+NAME = re.compile(r"\w[\w.-]{0,79}")  # it becomes part of the name of a file
 HOW = "values, range, log_range, presets, zip"
 
 
@@ -86,6 +88,9 @@ class Study:
     def __post_init__(self) -> None:
         """Check that names are there, and that no field is set by two axes."""
         problems: list[Problem] = []
+        if not NAME.fullmatch(self.name):
+            message = f"got {shown(self.name)}; allowed: letters, digits, and . _ - inside."
+            problems.append(Problem("name", message))
         if not self.axes:
             problems.append(Problem("axes", "got none; allowed: at least one."))
         setters: dict[str, str] = {}
@@ -195,7 +200,7 @@ def _study(file: StudyFile, path: Path, overrides: dict[str, Any], evaluator: An
         raise InputError(problems)
     base = Base(text=text, source=file.base, options=evaluator.options(options, path.parent))
     return Study(
-        name=file.name or path.stem,
+        name=file.name or _name_of(path),
         base=base,
         evaluator=evaluator,
         axes=tuple(axes),
@@ -204,6 +209,11 @@ def _study(file: StudyFile, path: Path, overrides: dict[str, Any], evaluator: An
         objectives=tuple(file.objectives.items()) or evaluator.objectives,
         keep=tuple(file.keep),
     )
+
+
+def _name_of(path: Path) -> str:
+    """Return the name of a study that gives none: that of its file, as a name may be."""
+    return re.sub(r"[^\w.-]+", "_", path.stem).lstrip(".-")[:80] or "study"
 
 
 def _axis(name: str, file: AxisFile) -> Axis:

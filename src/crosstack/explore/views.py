@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,11 @@ from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.explore.keys import model_version
+from crosstack.explore.layout import Layout, arrow, unsealed
 from crosstack.explore.pareto import pareto_rows
-from crosstack.explore.store import Store, arrow
+from crosstack.explore.store import Store
 from crosstack.explore.study import Bound, Goal, Study
+from crosstack.io.csv_text import csv_text
 from crosstack.io.files import read_text, write_atomically
 
 if TYPE_CHECKING:
@@ -88,11 +89,7 @@ def write_table(table: pyarrow.Table, path: Path) -> None:
         clean = [{name: _finite(value) for name, value in row.items()} for row in rows]
         write_atomically(path, json.dumps(clean, indent=1, allow_nan=False) + "\n")
         return
-    text = io.StringIO()
-    writer = csv.DictWriter(text, table.column_names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(path, text.getvalue())
+    write_atomically(path, csv_text(table.column_names, [list(row.values()) for row in rows]))
 
 
 def _finite(value: Any) -> Any:
@@ -195,18 +192,35 @@ def describe(study: Study) -> dict[str, Any]:
 def asked_in(store: Store) -> Asked:
     """Return what the last study asked whose sweep used a store.
 
-    Raises
-    ------
-    InputError
-        If there was none.
+    What is damaged is passed over; a store that has nothing else knows its axes still.
     """
     folder = store.path / "studies"
-    known = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    known: list[tuple[int, Path]] = []
+    for path in folder.glob("*.json"):
+        with suppress(OSError):  # gone in this moment
+            known.append((path.stat().st_mtime_ns, path))
+    for _, path in sorted(known, reverse=True):
+        with suppress(InputError):
+            found = _asked(unsealed(read_text(path)) or {}, store.layout)
+            if found is not None:
+                return found
+        store.note(path, "is damaged, so that it is not known what was asked")
     if not known:
-        raise InputError(Problem(str(store.path), "no study has used this store yet."))
+        store.note(folder, "nothing is known of what was asked")
+    return Asked(
+        name=store.path.stem,
+        evaluator="",
+        base="",
+        axes=store.layout.axes,
+        bounds=(),
+        objectives=(),
+    )
+
+
+def _asked(data: dict[str, Any], layout: Layout) -> Asked | None:
+    """Return what `describe` wrote; None for anything else."""
     try:
-        data = json.loads(read_text(known[-1]))
-        return Asked(
+        found = Asked(
             name=data["name"],
             evaluator=data["evaluator"],
             base=data["base"],
@@ -219,7 +233,18 @@ def asked_in(store: Store) -> Asked:
             model=data.get("model", ""),
         )
     except (KeyError, TypeError, ValueError):
-        raise InputError(Problem(str(known[-1]), "is no study of a store.")) from None
+        return None
+    texts = (found.name, found.evaluator, found.base, found.model)
+    numbers = {name for name, unit in layout.columns if unit is not None}
+    ends = [end for bound in found.bounds for end in (bound.minimum, bound.maximum)]
+    good = (
+        all(isinstance(text, str) for text in texts)
+        and set(found.axes) <= {name for name, _ in layout.columns}
+        and {bound.column for bound in found.bounds} <= numbers
+        and {name for name, _ in found.objectives} <= numbers
+        and all(end is None or isinstance(end, int | float) for end in ends)
+    )
+    return found if good else None
 
 
 def current(table: pyarrow.Table, asked: Asked) -> pyarrow.Table:

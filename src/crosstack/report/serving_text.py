@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from crosstack.evaluate.serving_sweep import Phase, ServingSweep
+from crosstack.io.csv_text import csv_text
 from crosstack.report.text import rows_table
 from crosstack.report.wording import Table, plural, time_words
 from crosstack.units import format_quantity
@@ -35,12 +34,9 @@ def sweep_rows(sweep: ServingSweep) -> list[dict[str, object]]:
 
 def sweep_csv(sweep: ServingSweep) -> str:
     """Return every point as a line of comma-separated values, units in the header."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     columns = sweep.columns
-    writer.writerow([f"{name} [{UNITS[name]}]" if name in UNITS else name for name in columns])
-    writer.writerows(zip(*columns.values(), strict=True))
-    return text.getvalue()
+    header = [f"{name} [{UNITS[name]}]" if name in UNITS else name for name in columns]
+    return csv_text(header, zip(*columns.values(), strict=True))
 
 
 def sweep_tables(sweep: ServingSweep, most: int) -> Group:

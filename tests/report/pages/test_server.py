@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 from contextlib import contextmanager
 
@@ -86,6 +87,25 @@ def test_other_names_are_refused(swept, host):
 def test_no_part_of_a_request_names_a_file(swept, path):
     with serving(swept("N7")) as server:
         assert ask(server, path)[0] == 404
+
+
+@pytest.mark.parametrize("address", ["http://[::1/", "http://[/"])
+def test_half_an_address_is_a_bad_request(swept, address):
+    with serving(swept("N7")) as server:
+        port = server.server_address[1]
+        request = f"GET {address} HTTP/1.1\r\nHost: {LOOPBACK}:{port}\r\n\r\n"
+        with socket.create_connection((LOOPBACK, port), 20) as connection:
+            connection.sendall(request.encode())
+            assert connection.recv(100).split()[1] == b"400"
+
+
+def test_a_store_that_is_gone_is_said_and_looked_for_again(swept):
+    store = swept("N7")
+    with serving(store) as server:
+        away = store.rename(store.with_name("away"))
+        assert ask(server)[0] == 503
+        away.rename(store)
+        assert ask(server)[0] == 200
 
 
 def test_it_answers_nothing_but_reading(swept):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -85,12 +86,11 @@ def _state(store: Path) -> tuple[object, ...]:
     """Return what changes whenever the store has more rows: its files and their sizes."""
     found: list[object] = []
     for folder in ("parts", "journal", "studies"):
-        for path in sorted((store / folder).iterdir()):
-            try:
-                status = path.stat()
-            except FileNotFoundError:  # became a part in this moment
-                continue
-            found.append((folder, path.name, status.st_size, status.st_mtime_ns))
+        with suppress(OSError):  # a folder that is missing
+            for path in sorted((store / folder).iterdir()):
+                with suppress(FileNotFoundError):  # became a part in this moment
+                    status = path.stat()
+                    found.append((folder, path.name, status.st_size, status.st_mtime_ns))
     return tuple(found)
 
 
@@ -117,7 +117,18 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Host", "") not in self.server.hosts():
             self._send(HTTPStatus.FORBIDDEN, "text/plain", b"only for this machine\n", body=body)
             return
-        path = urlsplit(self.path).path
+        try:
+            path = urlsplit(self.path).path
+        except ValueError:  # half an address in brackets
+            self._send(HTTPStatus.BAD_REQUEST, "text/plain", b"no address\n", body=body)
+            return
+        try:
+            self._answer_at(path, body=body)
+        except InputError as error:  # the store is gone, perhaps for a moment
+            words = f"{error}\n".encode()
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", words, body=body)
+
+    def _answer_at(self, path: str, *, body: bool) -> None:
         if path == "/":
             # The page as the store is now; later points come as data.
             page = study_html(store_table(self.server.store), live=True).encode()

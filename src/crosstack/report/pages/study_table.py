@@ -19,6 +19,7 @@ from crosstack.units import UNITS, format_quantity
 if TYPE_CHECKING:
     import pyarrow
 
+    from crosstack.explore.store import Store
     from crosstack.explore.views import Asked
 
 __all__ = ["ANSWERED", "MOST_ON_PAGE", "StudyTable", "front", "shares", "store_table", "terms"]
@@ -206,25 +207,26 @@ def _thinned_note(total: int, kept: int) -> str:
     )
 
 
-def store_table(path: str | Path, most: int = MOST_ON_PAGE) -> StudyTable:
+def store_table(place: Store | str | Path, most: int = MOST_ON_PAGE) -> StudyTable:
     """Return the finished points of a store, asked what its last sweep was.
 
-    Of more than ``most`` points those that stand for all; see `shares`.
+    Of more than ``most`` points those that stand for all; see `shares`. What is damaged stands in
+    the notes.
 
     Raises
     ------
     InputError
-        If there is no store at ``path``, or no sweep has used it.
+        If there is no store.
     """
     from crosstack.explore.store import Store
     from crosstack.explore.views import asked_in, current
 
-    store = Store.open(path)
+    store = place if isinstance(place, Store) else Store.open(place)
     asked = asked_in(store)
     table = current(store.table(), asked)
     total = table.num_rows
     units = {name: unit for name, unit in store.layout.columns if unit is not None}
-    notes = []
+    notes = [f"{name} {wrong}." for name, wrong in store.damage.items()]
     if asked.bounds:
         held = "; ".join(_bound_words(bound, units.get(bound.column)) for bound in asked.bounds)
         notes.append(f"Constraints: {held}.")

@@ -107,8 +107,10 @@ function drawPager(section, columns) {
 // All columns of the shown points in SI, as the store has them.
 function csv() {
   const columns = [...state.columns.values()];
-  const quoted = (v) => (/[",\n]/.test(v) ? `"${v.replaceAll('"', '""')}"` : v);
-  const line = (cells) => `${cells.map((v) => quoted(String(v))).join(",")}\n`;
+  const quoted = (v) => (/[",\r\n]/.test(v) ? `"${v.replaceAll('"', '""')}"` : v);
+  // What a spreadsheet would compute is text; a negative number stays one.
+  const safe = (v) => (/^[=+\-@\t\r]/.test(v) && Number.isNaN(Number(v)) ? `'${v}` : v);
+  const line = (cells) => `${cells.map((v) => quoted(safe(String(v)))).join(",")}\n`;
   const head = columns.map((c) => (c.unit && c.unit !== "1" ? `${c.name} [${c.unit}]` : c.name));
   return line(head) + grid.order.map(
     (i) => line(columns.map((c) => (has(c, i) ? c.values[i] : "")))).join("");

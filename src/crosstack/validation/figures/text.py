@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
+from crosstack.io.csv_text import csv_text
 from crosstack.validation.case import Row
 from crosstack.validation.figures.catalogue import FIGURES, UNAVAILABLE, Entry, Unavailable
 from crosstack.validation.figures.figure import STATEMENT, Cell, Figure
@@ -129,11 +128,7 @@ def figure_json(figure: Figure) -> str:
 
 def figure_csv(figure: Figure) -> str:
     """Return the points: a line of headings, then a line a point."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(figure.header)
-    writer.writerows(figure.rows)
-    return out.getvalue()
+    return csv_text(figure.header, figure.rows)
 
 
 def figures_markdown(made: Sequence[Figure], pictures: str = "images/figure_{}.svg") -> str:
