@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DaskOption", "JobsOption", "ResumeOption", "TimeoutOption", "run_and_show", "sweep"]
 
-
 JobsOption = Annotated[
     int | None,
     typer.Option("--jobs", metavar="N", help="Processes; one a processor if left out."),
