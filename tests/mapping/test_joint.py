@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from crosstack.chip.chip import Chip, Overlap
+from crosstack.mapping.budget import Budget
 from crosstack.mapping.fusion import fuse, make_problem
 from crosstack.mapping.ideals import make_order
 from crosstack.mapping.joint import joint_bound
@@ -58,9 +59,7 @@ def bound_of(case, **how) -> float:
     choices = make_choices(arrays, options, domains, relaxed)
     if choices is None:  # too many for some kernel
         return 0.0
-    return joint_bound(
-        make_problem(relaxed), choices, limit=math.inf, deadline=math.inf, **how
-    ).bound
+    return joint_bound(make_problem(relaxed), choices, limit=math.inf, budget=Budget(), **how).bound
 
 
 def best_time(case) -> float:
@@ -110,7 +109,7 @@ class TestAgainstEverySharding:
                 continue
             best = best_time(problem)
             limit = 1.01 * best if math.isfinite(best) else 1.0
-            found = joint_bound(make_problem(relaxed), choices, limit=limit, deadline=math.inf)
+            found = joint_bound(make_problem(relaxed), choices, limit=limit, budget=Budget())
             assert found.bound <= best * ROUNDING, seed
 
 
@@ -162,7 +161,7 @@ class TestMixedDirections:
             order = make_problem(relaxed).order
             if any(choices.count(i) > 1 for i in range(relaxed.n)):
                 order = make_order(relaxed.preds)  # twins need not be
-            found = parts_bound(relaxed, order, choices, limit=math.inf, deadline=math.inf)
+            found = parts_bound(relaxed, order, choices, limit=math.inf, budget=Budget())
             if found is not None:
                 yield seed, problem, found
 
@@ -218,7 +217,7 @@ class TestTheAxesOfThePath:
             choices = make_choices(arrays, options, domains, relaxed)
             if choices is None:
                 continue
-            found = joint_bound(make_problem(relaxed), choices, limit=math.inf, deadline=math.inf)
+            found = joint_bound(make_problem(relaxed), choices, limit=math.inf, budget=Budget())
             assert all(axis in domains[i] for i, axis in found.axes.items()), seed
             if len(found.axes) < arrays.n:
                 continue
@@ -230,10 +229,10 @@ class TestTheAxesOfThePath:
         assert reached > 20
 
 
-def test_a_bound_after_the_deadline_is_nothing(case):
+def test_a_bound_without_a_budget_is_nothing(case):
     (_, _, arrays, _, options), domains, relaxed, _ = case(3)
     choices = make_choices(arrays, options, domains, relaxed)
-    found = joint_bound(make_problem(relaxed), choices, limit=math.inf, deadline=-math.inf)
+    found = joint_bound(make_problem(relaxed), choices, limit=math.inf, budget=Budget(work=-1))
     assert (found.bound, found.axes) == (0.0, {})
 
 

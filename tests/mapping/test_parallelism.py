@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from crosstack.mapping.parallelism import may_split, network_uses, plans, workload_uses
-from crosstack.model.plan import divisors
+from crosstack.mapping.parallelism import may_split, network_uses, workload_uses
+from crosstack.model.plan import Plan, divisors
 from crosstack.model.rules import ModelRules
 from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.workload.graph import Direction, Workload
@@ -32,6 +32,17 @@ def network(a_chip):
         )
 
     return build
+
+
+def plans(workload, system, rules, microbatch_size) -> list[Plan]:
+    """Return every plan of every use of the network."""
+    return [
+        plan
+        for use in workload_uses(workload, system, microbatch_size)
+        if use is not None
+        for microbatch in use.microbatches
+        for plan in use.plans(microbatch, workload, system, rules)
+    ]
 
 
 def every_use(system: System) -> set:
@@ -119,15 +130,17 @@ class TestLongPipelines:
         return {(p.pipeline, p.graph_stages) for p in found}
 
     def test_a_forward_graph_is_split_into_at_most_a_stage_a_kernel(self, network, a_graph):
-        expected = {(1, 1), (2, 1), (4, 2), (6, 3), (8, 4)}
+        expected = {(1, 1), (2, 1), (3, 1), (4, 2), (6, 3), (8, 4), (12, 4), (24, 4)}
         assert self.degrees(network, a_graph) == expected
 
-    def test_a_training_graph_is_not(self, network, a_graph):
-        assert self.degrees(network, a_graph, backward=True) == {(1, 1), (2, 1)}
+    def test_stages_of_a_training_graph_hold_whole_copies_or_idle(self, network, a_graph):
+        found = self.degrees(network, a_graph, backward=True)
+        assert found == {(stages, 1) for stages in (1, 2, 3, 4, 6, 8, 12, 24)}
 
-    def test_one_that_is_given_is_kept_whatever_it_holds(self, network, a_graph):
-        assert self.degrees(network, a_graph, given=True) == {(24, 4)}
-        assert self.degrees(network, a_graph, given=True, backward=True) == {(24, 1)}
+    def test_what_can_be_given_is_in_the_free_space(self, network, a_graph):
+        for backward in (False, True):
+            given = self.degrees(network, a_graph, given=True, backward=backward)
+            assert given <= self.degrees(network, a_graph, backward=backward)
 
 
 class TestUses:

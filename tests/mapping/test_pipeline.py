@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from crosstack.chip.chip import Overlap
+from crosstack.mapping.budget import Budget
 from crosstack.mapping.fusion import fuse, make_problem
 from crosstack.mapping.fusion_milp import stages_milp
 from crosstack.mapping.pipeline import (
@@ -240,9 +241,9 @@ class TestPhysics:
         each = 12 // n_stages
         assert held == [(1 << each) - 1 << s * each for s in range(n_stages)]
 
-    def test_a_deadline_leaves_a_bound(self, random_stages):
+    def test_a_spent_budget_leaves_a_bound(self, random_stages):
         problem = random_stages(3, 7)
-        late = split(problem, deadline=0.0)
+        late = split(problem, budget=Budget(work=-1))
         assert late is not None
         assert not late.proved or late.stages
         assert late.bound <= time_of(problem) * ROUNDING

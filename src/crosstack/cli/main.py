@@ -132,6 +132,16 @@ Set = Annotated[
         "`system.network[0].bandwidth=450GB/s`. May be repeated.",
     ),
 ]
+WorkLimit = Annotated[
+    float | None,
+    typer.Option(
+        "--work-limit",
+        metavar="UNITS",
+        help="Stop after UNITS of work, of a few microseconds each, with the best mapping found, "
+        "its bound and exit code 4: the same mapping on any machine. inf: no limit. "
+        "3e6 if left out, or none with --time-limit.",
+    ),
+]
 JsonOut = Annotated[
     Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
 ]
@@ -176,19 +186,32 @@ def options(
 def map_(
     file: File,
     rules: Rules = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--start",
+            metavar="RESULT",
+            help="Start from the mapping of a result saved with --json; the answer is no slower.",
+        ),
+    ] = None,
+    work_limit: WorkLimit = None,
     time_limit: Annotated[
         float | None,
         typer.Option(
             "--time-limit",
             metavar="S",
-            help="Stop after S seconds with the best mapping found, its bound and exit code 4.",
+            help="Stop after S seconds with the best mapping found, its bound and exit code 4. "
+            "What a clock cuts off depends on how busy the machine is; a limit on work does not.",
         ),
     ] = None,
     gap: Annotated[
         float, typer.Option("--gap", metavar="G", help="Stop at this relative gap (0: prove).")
     ] = 0.0,
     jobs: Annotated[
-        int, typer.Option("--jobs", metavar="N", help="Processes that search together.")
+        int,
+        typer.Option(
+            "--jobs", metavar="N", help="Processes that search together; the answer is the same."
+        ),
     ] = 1,
     set_: Set = None,
     json_out: JsonOut = None,
@@ -203,14 +226,29 @@ def map_(
     """
     limit = float("inf") if time_limit is None else time_limit
     check_number("--time-limit", limit, limit > 0, "a number of seconds above 0")
+    if work_limit is not None:
+        check_number("--work-limit", work_limit, work_limit > 0, "a number above 0, or inf")
     check_number("--gap", gap, 0 <= gap < 1, "0 to below 1, such as 0.01 for one percent")
     check_number("--jobs", jobs, jobs >= 1, "1 or more")
     check_outputs(file, {"--json": json_out, "--html": html_out, "--svg": svg_out})
     chosen = rules_given(rules)
     task = crosstack.load(file, set_ or ())
+    first = None
+    if start is not None:
+        from crosstack.evaluate.saved import mapping_from_dict
+
+        with in_file(start):
+            first = mapping_from_dict(read_result(start), task)
     with Searching() as update, in_file(file):
         answer = crosstack.optimise(
-            task, rules=chosen, time_limit=limit, gap=gap, jobs=jobs, progress=update
+            task,
+            rules=chosen,
+            work_limit=work_limit,
+            time_limit=limit,
+            gap=gap,
+            jobs=jobs,
+            start=first,
+            progress=update,
         )
     try:
         show_answer(answer, kernels=kernels)

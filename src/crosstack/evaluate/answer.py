@@ -8,7 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from crosstack.errors import InputError, Problem, nearest, require, require_quantity, require_whole
+from crosstack.errors import (
+    InfeasibleError,
+    InputError,
+    Problem,
+    nearest,
+    require,
+    require_quantity,
+    require_whole,
+)
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.evaluate.time import evaluate
@@ -32,6 +40,7 @@ __all__ = [
     "saved_answer",
 ]
 
+WORK_LIMIT = 3e6  # units of work of a search that is given no limit: about 20 s
 SAME = 1e-9  # relative; what rounding may do to a saved time
 
 
@@ -273,9 +282,11 @@ def optimise(
     *,
     constraints: Constraints | None = None,
     rules: ModelRules | str | None = None,
+    work_limit: float | None = None,
     time_limit: float = math.inf,
     gap: float = 0.0,
     jobs: int = 1,
+    start: Mapping | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Answer:
     """Find the fastest mapping of a workload onto a system, prove it and price it.
@@ -288,12 +299,19 @@ def optimise(
         Decisions that are given; those of the task if left out.
     rules : ModelRules or str, optional
         What is counted; by name, that of the task, or ``crosstack``.
+    work_limit : float, optional
+        Units of work, of a few microseconds each, after which the best mapping so far comes back
+        with its bound: the same on any machine, however busy, and for any ``jobs``; infinite for
+        no limit. Left out: `WORK_LIMIT`, or none where there is a ``time_limit``. [1]
     time_limit : float
-        Seconds after which the best mapping so far comes back with its bound. [s]
+        Seconds after which the same happens. [s]
     gap : float
         Relative gap at which to stop. [1]
     jobs : int
-        Processes that search together. [1]
+        Processes that search together; the answer is the same. [1]
+    start : Mapping, optional
+        A mapping to start from, such as that of an answer to a question much like this one; the
+        answer is no slower. One that does not fit is left out.
     progress : callable, optional
         Called now and then with where the search stands.
 
@@ -315,26 +333,50 @@ def optimise(
     require_whole("jobs", jobs)
     called = progress is None or callable(progress)
     require(called, "progress", progress, "None or a function of where the search stands")
+    if work_limit is None:
+        work_limit = WORK_LIMIT if math.isinf(time_limit) else math.inf
+    require_quantity("work_limit", work_limit, "1", infinite=True)
+    require(start is None or isinstance(start, Mapping), "start", start, "None or a Mapping")
     try:
         mapping, certificate = search(
             whole.workload,
             whole.system,
             whole.constraints,
             chosen,
+            work_limit=work_limit,
             time_limit=time_limit,
             gap=gap,
             jobs=jobs,
+            start=_started(whole, start, chosen),
             progress=progress,
         )
     except InputError as error:
         raise whole.as_in_file(error) from None
+    evaluation = evaluate(whole.workload, whole.system, mapping, chosen)
     return Answer(
         task=whole,
         rules=chosen,
         mapping=mapping,
-        certificate=certificate,
-        evaluation=evaluate(whole.workload, whole.system, mapping, chosen),
+        certificate=_as_evaluated(certificate, evaluation.time),
+        evaluation=evaluation,
     )
+
+
+def _started(task: Task, start: Mapping | None, rules: ModelRules) -> tuple[Mapping, float] | None:
+    """Return a mapping to start from with its time, or None where it does not fit. [s]"""
+    if start is None:
+        return None
+    try:
+        return start, evaluate(task.workload, task.system, start, rules).time
+    except InfeasibleError:
+        return None
+
+
+def _as_evaluated(certificate: Certificate, time: float) -> Certificate:
+    """Return the certificate of the evaluated time: sums in another order round otherwise."""
+    optimal = certificate.status is Status.OPTIMAL
+    bound = time if optimal else min(certificate.bound, time)
+    return replace(certificate, objective=time, bound=bound)
 
 
 def evaluate_task(

@@ -9,15 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from crosstack.errors import require
+from crosstack.mapping.budget import Budget
 from crosstack.mapping.fusion import Fusion, Slots, fuse, make_problem, simple_bound
 from crosstack.mapping.ideals import IdealTables
 from crosstack.mapping.joint import UNKNOWN, Joint, joint_bound
 from crosstack.mapping.layouts import make_choices
 from crosstack.mapping.mapping import Constraints, Mapping
+from crosstack.mapping.parallelism import Use
 from crosstack.mapping.pipeline import (
     StageSplit,
     fullest_stage,
@@ -27,7 +29,7 @@ from crosstack.mapping.pipeline import (
 )
 from crosstack.mapping.sharding import dominated_axes, eliminate, with_given
 from crosstack.mapping.spans import on_one_chip
-from crosstack.model.arrays import AXES, Floats, GraphArrays, Ints, bits
+from crosstack.model.arrays import AXES, AXIS_CODE, Floats, GraphArrays, Ints, bits
 from crosstack.model.iteration import layer_time_below, least_time
 from crosstack.model.options import Options, make_options
 from crosstack.model.partition import (
@@ -36,19 +38,22 @@ from crosstack.model.partition import (
     alone_sram,
     live_sizes,
     make_load,
+    memory_kept,
+    memory_static,
     one_by_one,
     partition_cost,
     relaxed_load,
 )
 from crosstack.model.plan import Plan
 from crosstack.model.rules import ModelRules
-from crosstack.system.system import System
+from crosstack.system.system import Parallelism, System
 from crosstack.workload.graph import Workload
 
-__all__ = ["PROOF", "Box", "Boxes", "Lack"]
+__all__ = ["PROOF", "Box", "Boxes", "Found", "Lack", "masks_of"]
 
 SMALL_GRAPH = 80  # kernels up to which every box is bounded with its layouts
 PROOF = 1e-9  # relative gap that counts as none
+TABLE, LOAD, BOUND = 6, 3, 10  # units of work a kernel, see `crosstack.mapping.budget`
 Domains = tuple[tuple[int, ...], ...]
 
 
@@ -62,6 +67,28 @@ class Box:
     tiled: bool = False
     tried: bool = False  # with whole shardings
     fused: bool = False
+
+
+def masks_of(mapping: Mapping) -> tuple[int, ...]:
+    """Return the partitions of a mapping as masks of kernels, in the order they run."""
+    masks: dict[int, int] = {}
+    for i, number in enumerate(mapping.partitions):
+        masks[number] = masks.get(number, 0) | 1 << i
+    return tuple(masks[number] for number in sorted(masks))
+
+
+def mapping_order(mapping: Mapping) -> tuple[object, ...]:
+    """Return what mappings that are as fast are told apart by: the least is the one kept."""
+    stages = mapping.stages or ()
+    return (
+        mapping.sizes,
+        tuple(list(Parallelism).index(use) for use in mapping.parallelism),
+        mapping.microbatch_size,
+        mapping.n_tiles,
+        mapping.partitions,
+        tuple(AXIS_CODE[axis] for axis in mapping.sharding),
+        stages,
+    )
 
 
 @dataclass(slots=True)
@@ -82,48 +109,82 @@ class Lack:
             self.resource, self.demand, self.limit = resource, demand, limit
             self.where, self.levers = where, levers
 
+    def join(self, other: Lack) -> None:
+        """Keep what is closest to fitting of two."""
+        self.offer(other.resource, other.demand, other.limit, other.where, other.levers)
+
+
+@dataclass(slots=True)
+class Found:
+    """What a search has found so far, or a piece of it that started from ``best``.
+
+    ``best`` is the least time, of ``mapping`` or, where that is None, of what was known before
+    [s]; ``left_bound`` bounds what was given up [s]; ``plans_made`` counts plans.
+    """
+
+    best: float = math.inf
+    mapping: Mapping | None = None
+    lack: Lack = field(default_factory=Lack)
+    left_bound: float = math.inf
+    plans_made: int = 0
+
+    def keep(self, time: float, mapping: Mapping) -> None:
+        """Keep a mapping if it is faster, or as fast and first in `mapping_order`."""
+        first = (
+            time == self.best
+            and self.mapping is not None
+            and mapping_order(mapping) < mapping_order(self.mapping)
+        )
+        if time < self.best or first:
+            self.best, self.mapping = time, mapping
+
+    def join(self, piece: Found) -> None:
+        """Take over what a piece of the search has found."""
+        if piece.mapping is not None:
+            self.keep(piece.best, piece.mapping)
+        self.lack.join(piece.lack)
+        self.left_bound = min(self.left_bound, piece.left_bound)
+        self.plans_made += piece.plans_made
+
 
 @dataclass(slots=True)
 class Boxes:
-    """The problem, the best mapping so far, and what is done with a box."""
+    """The problem, what is found so far, and what is done with a box."""
 
     workload: Workload
     system: System
     constraints: Constraints
     rules: ModelRules
-    deadline: float
     gap: float
     arrays: GraphArrays
     given: dict[int, int]
     slots: Slots | None
     separate: bool
     unfused: bool
-    best: float = math.inf
-    mapping: Mapping | None = None
-    lack: Lack = field(default_factory=Lack)
+    budget: Budget = field(default_factory=Budget)
+    found: Found = field(default_factory=Found)
     tables: dict[object, IdealTables | None] = field(default_factory=dict)
-    options: dict[tuple[int, int], tuple[Plan, Options]] = field(default_factory=dict)
+    options: dict[object, Options] = field(default_factory=dict)
     useful_tiles: dict[int, list[int]] = field(default_factory=dict)
     kept_axes: dict[object, Domains] = field(default_factory=dict)
     fewest_bytes: float | None = None
-    plans_made: int = 0
-    left_bound: float = math.inf
-    shared: Any = None
+    least_kept: dict[object, tuple[Floats, float]] = field(default_factory=dict)
 
     # ------------------------------------------------------------ loads
 
     def table(self, plan: Plan, n_tiles: int) -> Options:
         """Return the option tables of a plan and a number of tiles, kept for a while."""
-        key = (id(plan), n_tiles)
+        key = (plan.sizes, plan.parallelism, plan.microbatch_size, plan.spilled, n_tiles)
         if key not in self.options:
+            self.budget.spend(TABLE * self.arrays.n)
             if len(self.options) > 512:
                 self.options.clear()
-            options = make_options(self.workload, self.arrays, plan, n_tiles, self.rules)
-            self.options[key] = plan, options  # a plan that is kept leaves its id to no other
-        return self.options[key][1]
+            self.options[key] = make_options(self.workload, self.arrays, plan, n_tiles, self.rules)
+        return self.options[key]
 
     def load(self, box: Box, codes: Ints) -> ChipLoad:
         """Return the load of a box under one sharding."""
+        self.budget.spend(LOAD * self.arrays.n)
         options = self.table(box.plan, box.n_tiles)
         load = make_load(
             self.workload, self.system, self.arrays, box.plan, options, codes, self.rules
@@ -136,18 +197,14 @@ class Boxes:
 
     def target(self) -> float:
         """Only times below this are of interest. [s]"""
-        best = self.incumbent()
+        best = self.found.best
         return best * (1 - max(self.gap, PROOF / 10)) if math.isfinite(best) else math.inf
-
-    def incumbent(self) -> float:
-        """Return the best time that this process or one it works with has found. [s]"""
-        return self.best if self.shared is None else min(self.best, self.shared.value)
 
     def prune(self, bound: float) -> None:
         """Drop a box; where a gap is allowed, its bound stays part of the answer's."""
         if self.gap > 0:
             known = bound if math.isfinite(bound) else 0.0
-            self.left_bound = min(self.left_bound, max(known, self.target()))
+            self.found.left_bound = min(self.found.left_bound, max(known, self.target()))
 
     def layer_limit(self, plan: Plan, total: float) -> float:
         """Return the layer time below which an iteration takes less than ``total``. [s]"""
@@ -197,8 +254,9 @@ class Boxes:
     def quick_bound(self, box: Box) -> float:
         """Bound on the iteration time of a box from totals alone; infinite if nothing fits."""
         assert box.domains is not None
+        self.budget.spend(BOUND * self.arrays.n)
         options = self.table(box.plan, box.n_tiles)
-        if not self._moves_fewest_bytes(box.domains, options, box.plan):
+        if not self.moves_fewest_bytes(box.domains, options, box.plan):
             return math.inf
         load = self._relaxed(box)
         if not self._fits(load, box):
@@ -228,7 +286,8 @@ class Boxes:
         edges = (self.arrays.source, self.arrays.target, cost)
         return eliminate(domains, options.network_time, edges).bound
 
-    def _moves_fewest_bytes(self, domains: Domains, options: Options, plan: Plan) -> bool:
+    def moves_fewest_bytes(self, domains: Domains, options: Options, plan: Plan) -> bool:
+        """Whether some sharding within ``domains`` is one that the rules allow."""
         if not self.rules.bytes_first or plan.tensor == 1:
             return True
         edges = (self.arrays.source, self.arrays.target, options.edge_bytes)
@@ -247,18 +306,7 @@ class Boxes:
                 self._offer_stage(box, least)
                 return False
         elif load.memory_static > capacity:
-            self.lack.offer(
-                "main memory",
-                load.memory_static,
-                capacity,
-                f"a chip at tensor {plan.tensor} x pipeline {plan.pipeline} x data {plan.data}, "
-                f"{plan.layers_per_stage} layers a stage,",
-                (
-                    "more tensor or pipeline parallelism (fewer layers a stage)",
-                    "more memory a chip",
-                    "more chips",
-                ),
-            )
+            self._offer_static(plan, load.memory_static, capacity)
             return False
         good = True
         for i in range(load.n):
@@ -270,9 +318,23 @@ class Boxes:
                 good = False
         return good
 
+    def _offer_static(self, plan: Plan, demand: float, capacity: float) -> None:
+        self.found.lack.offer(
+            "main memory",
+            demand,
+            capacity,
+            f"a chip at tensor {plan.tensor} x pipeline {plan.pipeline} x data {plan.data}, "
+            f"{plan.layers_per_stage} layers a stage,",
+            (
+                "more tensor or pipeline parallelism (fewer layers a stage)",
+                "more memory a chip",
+                "more chips",
+            ),
+        )
+
     def _offer_stage(self, box: Box, demand: float) -> None:
         plan = box.plan
-        self.lack.offer(
+        self.found.lack.offer(
             "main memory",
             demand,
             self.system.memory.room(spilled=plan.spilled),
@@ -283,7 +345,7 @@ class Boxes:
 
     def _offer_alone(self, load: ChipLoad, i: int, cost: PartitionCost) -> None:
         if cost.sram > load.sram_capacity:
-            self.lack.offer(
+            self.found.lack.offer(
                 "SRAM",
                 cost.sram,
                 load.sram_capacity,
@@ -299,7 +361,7 @@ class Boxes:
             masks = tuple(1 << i for i in load.order)
             costs = [partition_cost(load, mask) for mask in masks]
             layer = sum(c.time for c in costs)
-            if not all(c.fits for c in costs) or not layer < limit or not self._rooms(load, masks):
+            if not all(c.fits for c in costs) or not layer < limit or not self.rooms(load, masks):
                 return None
             return Fusion(partitions=masks, time=layer, bound=layer)
         problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
@@ -307,7 +369,7 @@ class Boxes:
             problem,
             incumbent=limit,
             cache=self.tables,
-            deadline=self.deadline,
+            budget=self.budget,
             bound_only=bound_only,
         )
 
@@ -326,7 +388,7 @@ class Boxes:
             problem,
             incumbent=limit,
             cache=self.tables,
-            deadline=self.deadline,
+            budget=self.budget,
             bound_only=bound_only,
         )
         if found is None and math.isinf(limit):  # nothing at all fits
@@ -351,7 +413,7 @@ class Boxes:
             self.offer(box, codes, found.partitions, found.time)
         return math.inf if found.proved else self.total(box.plan, found.bound)
 
-    def _rooms(self, load: ChipLoad, masks: tuple[int, ...]) -> bool:
+    def rooms(self, load: ChipLoad, masks: tuple[int, ...]) -> bool:
         """Whether the tensors alive in each partition fit the main memory."""
         if sum(flow.total for flow in load.flows) <= load.memory_limit:
             return True
@@ -378,17 +440,13 @@ class Boxes:
         partitions: tuple[int, ...],
         stages: tuple[int, ...] | None,
     ) -> None:
-        if not total < self.incumbent():
+        if total > self.found.best:
             return
         numbers = [0] * self.arrays.n
         for number, mask in enumerate(partitions):
             for i in bits(mask):
                 numbers[i] = number
-        self.best = total
-        if self.shared is not None:
-            with self.shared.get_lock():
-                self.shared.value = min(self.shared.value, total)
-        self.mapping = Mapping(
+        mapping = Mapping(
             sizes=box.plan.sizes,
             parallelism=box.plan.parallelism,
             microbatch_size=box.plan.microbatch_size,
@@ -397,15 +455,22 @@ class Boxes:
             partitions=tuple(numbers),
             stages=stages,
         )
+        self.found.keep(total, mapping)
 
     def complete(self, box: Box) -> None:
         """Try whole shardings of a box: the best for weighted sums of its terms."""
-        assert box.domains is not None
         box.tried = True
+        for codes in self.shardings(box):
+            self.settle(box, codes, self.found.best)
+
+    def shardings(self, box: Box) -> list[Ints]:
+        """Return whole shardings of a box: the best for a few weighted sums of its terms."""
+        assert box.domains is not None
+        self.budget.spend(2 * BOUND * self.arrays.n)
         options = self.table(box.plan, box.n_tiles)
         peak = self.system.chip.peak_throughput * (self.system.chip.utilization or 1.0)
         rest = options.work / peak + options.output_total / self.system.memory.bandwidth
-        tried: set[bytes] = set()
+        found: dict[bytes, Ints] = {}
         for weight in (1e-6, 1.0) if not self.rules.bytes_first else (1e-6,):
             nodes = options.network_time + weight * rest
             cost = options.edge_time
@@ -415,10 +480,62 @@ class Boxes:
                 cost = cost + scale * options.edge_bytes
             edges = (self.arrays.source, self.arrays.target, cost)
             codes = eliminate(box.domains, nodes, edges).best()
-            if codes.tobytes() in tried:
-                continue
-            tried.add(codes.tobytes())
-            self.settle(box, codes, self.incumbent())
+            found.setdefault(codes.tobytes(), codes)
+        return list(found.values())
+
+    # ------------------------------------------------------------ what fits at all
+
+    def plan_of(self, mapping: Mapping) -> Plan:
+        """Return the plan of a mapping, of the first memory where all it keeps fits there.
+
+        Raises
+        ------
+        InputError
+            If the batch does not divide into its microbatches.
+        """
+        use = Use(mapping.sizes, mapping.parallelism, (mapping.microbatch_size,))
+        plans = use.plans(mapping.microbatch_size, self.workload, self.system, self.rules)
+        require(
+            bool(plans),
+            "microbatch_size",
+            mapping.microbatch_size,
+            f"a size that divides the batch of {self.workload.global_batch_size} a pipeline",
+        )
+        masks, codes = masks_of(mapping), self.codes_of(mapping)
+        for plan in plans[:-1]:
+            if self.rooms(self.load(Box(plan, mapping.n_tiles, None), codes), masks):
+                return plan
+        return plans[-1]
+
+    def codes_of(self, mapping: Mapping) -> Ints:
+        """Return the column of each kernel's axis."""
+        return np.array([AXIS_CODE[axis] for axis in mapping.sharding], dtype=np.int64)
+
+    def too_heavy(self, plan: Plan) -> bool:
+        """Whether what stays in the main memory exceeds it, however the plan is filled in."""
+        capacity = self.system.memory.room(spilled=plan.spilled)
+        if math.isinf(capacity):
+            return False
+        key = (plan.tensor, plan.split)
+        if key not in self.least_kept:
+            options = self.table(plan, 1)
+            free = with_given(options.allowed, self.given)
+            rows = [(i, list(domain)) for i, domain in enumerate(free)]
+            weight = np.array([options.weight[i, domain].min() for i, domain in rows])
+            cache = sum(float(options.cache[i, domain].min()) for i, domain in rows)
+            self.least_kept[key] = weight, cache
+        weight, cache = self.least_kept[key]
+        cached = cache * -(-self.workload.global_batch_size // plan.data)
+        static = memory_static(self.workload, self.arrays, plan, weight, self.rules)
+        demand = static + cached * plan.layers_per_stage
+        if plan.graph_stages > 1:  # the fullest stage holds at least its share
+            kept = memory_kept(self.workload, self.arrays, weight, self.rules)
+            shared = demand - float(kept.sum()) - cached
+            demand = shared + (float(kept.sum()) + cached) / plan.graph_stages
+        if demand <= capacity:
+            return False
+        self._offer_static(plan, demand, capacity)
+        return True
 
     def fuse_box(self, box: Box, *, root: bool = True) -> float:
         """Fuse a box; return a bound on the iteration time of what is left in it. [s]
@@ -459,9 +576,7 @@ class Boxes:
         if choices is None:
             return UNKNOWN
         problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
-        return joint_bound(
-            problem, choices, limit=limit, deadline=self.deadline, with_axes=with_axes
-        )
+        return joint_bound(problem, choices, limit=limit, budget=self.budget, with_axes=with_axes)
 
     def _try(self, box: Box, axes: dict[int, int]) -> None:
         """Fuse a box with the sharding a bound was reached with."""

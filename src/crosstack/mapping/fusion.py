@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,6 +31,7 @@ from numpy.typing import NDArray
 
 from crosstack.chip.chip import Overlap
 from crosstack.errors import InputError, Problem, nearest, require
+from crosstack.mapping.budget import CALL, UNLIMITED, Budget
 from crosstack.mapping.ideals import (
     IdealTables,
     Order,
@@ -67,6 +67,7 @@ __all__ = [
     "fuse",
     "make_problem",
     "make_slots",
+    "quick_sequence",
     "simple_bound",
     "valid_ideals",
 ]
@@ -209,11 +210,11 @@ def _whose(first: int, last: int, count: int, *, halves: bool) -> str:
 
 
 def _shortest_chain(
-    problem: FusionProblem, steps: Steps, incumbent: float, deadline: float
+    problem: FusionProblem, steps: Steps, incumbent: float, budget: Budget
 ) -> tuple[tuple[float, tuple[int, ...]] | None, bool]:
     """Shortest path from the empty ideal to the full one below ``incumbent``, or None.
 
-    Also returns whether the search ended before the deadline.
+    Also returns whether the search ended before its budget.
     """
     tables, slots = steps.tables, problem.slots
     n_ideals = len(tables.masks)
@@ -226,8 +227,6 @@ def _shortest_chain(
     last = n_ideals - 1
     rest = steps.sums.rest
     for j in range(n_ideals - 1):
-        if j % 64 == 63 and time.perf_counter() > deadline:
-            return None, False
         column = best[:, j]
         if valid is not None:
             for p in range(1, layers):  # an empty partition
@@ -237,6 +236,8 @@ def _shortest_chain(
         if not least + rest[j] < limit:
             continue
         to, taken = steps.leave(j, limit - least)
+        if budget.spend(CALL + len(to)):
+            return None, False
         if not len(to):
             continue
         for p in range(layers):
@@ -321,7 +322,7 @@ def fuse(
     incumbent: float = math.inf,
     most_ideals: int = 60_000,
     cache: dict[object, IdealTables | None] | None = None,
-    deadline: float = math.inf,
+    budget: Budget = UNLIMITED,
     bound_only: bool = False,
 ) -> Fusion | None:
     """Return the best sequence of partitions faster than ``incumbent``, or None if none is.
@@ -334,8 +335,8 @@ def fuse(
         Above this many order ideals the answer may be a heuristic's, with a true bound. [1]
     cache : dict, optional
         Keeps tables of ideals for problems with the same graph and precedence.
-    deadline : float
-        `time.perf_counter` at which to stop with the best so far and its bound. [s]
+    budget : Budget
+        Work and time left; once spent, the best so far comes back with its bound.
     bound_only : bool
         Whether only the bound matters: no time is spent on better heuristics.
     """
@@ -346,7 +347,7 @@ def fuse(
         return None
     only = _only_order(problem)
     if only is not None:
-        cut, exact = segment(problem.load, only, deadline=deadline)
+        cut, exact = segment(problem.load, only, budget=budget)
         if exact and (cut is None or not cut[0] < limit):
             return None
         if exact and cut is not None:
@@ -354,20 +355,20 @@ def fuse(
     tables = all_ideals(problem, most_ideals, cache)
     best = None
     if math.isinf(limit) or not (bound_only or tables is not None):  # else there is an incumbent
-        best = _heuristic(problem, limit, cache, deadline)
+        best = quick_sequence(problem, limit, cache=cache, budget=budget)
         if best is not None:
             limit = best[0] * (1 - TOLERANCE)
             if not bound < limit:
                 return Fusion(partitions=best[1], time=best[0], bound=best[0])
     if tables is not None:
-        found, complete = _shortest_chain(problem, Steps(problem.load, tables), limit, deadline)
+        found, complete = _shortest_chain(problem, Steps(problem.load, tables), limit, budget)
         best = found or best
         if best is None:
             return None if complete else _unknown(bound)
         return Fusion(
             partitions=best[1], time=best[0], bound=best[0] if complete else min(bound, best[0])
         )
-    return _fuse_wide(problem, best, bound, limit, most_ideals, cache, deadline, bound_only)
+    return _fuse_wide(problem, best, bound, limit, most_ideals, cache, budget, bound_only)
 
 
 def _only_order(problem: FusionProblem) -> list[int] | None:
@@ -381,7 +382,7 @@ def _only_order(problem: FusionProblem) -> list[int] | None:
 
 
 def _unknown(bound: float) -> Fusion:
-    """Nothing found before the deadline: only a bound is known."""
+    """Nothing found within the budget: only a bound is known."""
     return Fusion(partitions=(), time=math.inf, bound=bound)
 
 
@@ -416,17 +417,18 @@ def all_ideals(
     return cache[key]
 
 
-def _heuristic(
+def quick_sequence(
     problem: FusionProblem,
-    limit: float,
+    limit: float = math.inf,
+    *,
     cache: dict[object, IdealTables | None],
-    deadline: float,
+    budget: Budget,
 ) -> tuple[float, tuple[int, ...]] | None:
-    """Best sequence over a few topological orders."""
+    """Return the best sequence over a few topological orders below ``limit``, and its time. [s]"""
     load = problem.load
     if load.n > LONG_GRAPH and problem.slots is None:
         sequences = dict.fromkeys(map(tuple, topological_chains(problem.order)[-2:]))
-        found = [segment(load, sequence, deadline=deadline)[0] for sequence in sequences]
+        found = [segment(load, sequence, budget=budget)[0] for sequence in sequences]
         good = [f for f in found if f is not None and f[0] < limit]
         return min(good, default=None)
     key = ("chains", _shape(problem))
@@ -437,7 +439,7 @@ def _heuristic(
         cache[key] = make_tables(list(ideals), load.n, load.flows)
     tables = cache[key]
     assert tables is not None
-    return _shortest_chain(problem, Steps(load, tables), limit, deadline)[0]
+    return _shortest_chain(problem, Steps(load, tables), limit, budget)[0]
 
 
 def _fuse_wide(
@@ -447,7 +449,7 @@ def _fuse_wide(
     limit: float,
     most: int,
     cache: dict[object, IdealTables | None],
-    deadline: float,
+    budget: Budget,
     bound_only: bool,
 ) -> Fusion | None:
     """Bound and improve where there are too many ideals; see `crosstack.mapping.wide`."""
@@ -459,17 +461,17 @@ def _fuse_wide(
     tables = all_ideals(small, most, cache) if core.deferrable and core.kernels else None
     if tables is not None:
         alone = only_choice(load.n)
-        parts = parts_bound(load, order, alone, limit=limit, deadline=deadline)
+        parts = parts_bound(load, order, alone, limit=limit, budget=budget)
         if parts is None:
             prices = PRICES[:1] if bound_only else PRICES
-            parts = _bound_by_core(problem, core, small, tables, limit, deadline, prices)
+            parts = _bound_by_core(problem, core, small, tables, limit, budget, prices)
         bound = max(bound, parts)
         if not bound < limit:
             return None if best is None else Fusion(partitions=best[1], time=best[0], bound=best[0])
     if tables is not None and not bound_only:
-        best = _rounds(problem, core, tables, best, limit, deadline)
+        best = _rounds(problem, core, tables, best, limit, budget)
     elif best is not None and not bound_only and problem.slots is None:
-        better = improve(load, order, best[1], range(load.n), deadline=deadline)
+        better = improve(load, order, best[1], range(load.n), budget=budget)
         best = min(best, better)
     if best is None:
         return _unknown(bound)
@@ -482,7 +484,7 @@ def _bound_by_core(
     small: FusionProblem,
     tables: IdealTables,
     limit: float,
-    deadline: float,
+    budget: Budget,
     prices: tuple[float, ...],
 ) -> float:
     """Bound a graph by the best sequence of its core; `math.inf` if nothing is below ``limit``.
@@ -495,7 +497,7 @@ def _bound_by_core(
     best = 0.0
     for price in prices:
         steps, added = core_steps(problem.load, problem.order, core, tables, price)
-        found, complete = _shortest_chain(small, steps, limit - added, deadline)
+        found, complete = _shortest_chain(small, steps, limit - added, budget)
         if not complete:
             break
         if found is None:
@@ -538,7 +540,7 @@ def _rounds(
     tables: IdealTables,
     best: tuple[float, tuple[int, ...]] | None,
     limit: float,
-    deadline: float,
+    budget: Budget,
 ) -> tuple[float, tuple[int, ...]] | None:
     """Alternate exact sequences for fixed triggers with moves that find better triggers."""
     load, order = problem.load, problem.order
@@ -546,14 +548,14 @@ def _rounds(
     for _ in range(MOST_ROUNDS if len(tables.masks) <= MANY_IDEALS else 1):
         masks = triggered_masks(core, order, tables.masks, triggers)
         steps = Steps(load, make_tables(masks, load.n, load.flows))
-        found, complete = _shortest_chain(problem, steps, limit, deadline)
+        found, complete = _shortest_chain(problem, steps, limit, budget)
         if found is not None and (best is None or found[0] < best[0]):
             best = found
         if best is None or problem.slots is not None:
             break
         before = best[0]
-        best = min(best, improve(load, order, best[1], core.deferrable, deadline=deadline))
-        best = min(best, improve(load, order, best[1], range(load.n), deadline=deadline))
+        best = min(best, improve(load, order, best[1], core.deferrable, budget=budget))
+        best = min(best, improve(load, order, best[1], range(load.n), budget=budget))
         limit = best[0] * (1 - TOLERANCE)
         triggers = triggers_from(core, order, best[1])
         if not complete or (best[0] >= before and found is None):

@@ -18,11 +18,11 @@ their least excess bounds a partition from below; work and SRAM are those of the
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 
 import numpy as np
 
+from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.fusion import LONG_GRAPH, MOST_CELLS, FusionProblem, core_steps, make_problem
 from crosstack.mapping.ideals import collapse_twins, enumerate_ideals, make_tables
 from crosstack.mapping.layouts import WEIGHTS, Choices, Excess, Layouts, make_layouts
@@ -50,7 +50,7 @@ def joint_bound(
     choices: Choices,
     *,
     limit: float,
-    deadline: float,
+    budget: Budget,
     with_axes: bool = True,
     most_ideals: int = 20_000,
 ) -> Joint:
@@ -58,19 +58,19 @@ def joint_bound(
 
     ``with_axes``: whether axes are wanted too where they cost extra. The bound is infinite where
     nothing is below ``limit`` [s], and zero where there are too many ideals or profiles to tell,
-    or the ``deadline`` (of `time.perf_counter`) comes first.
+    or the ``budget`` is spent first.
     """
     load = problem.load
     if load.n > LONG_GRAPH:
         return UNKNOWN
     order = collapse_twins(load, problem.preds, [choices.label(i) for i in range(load.n)])
-    bound = parts_bound(load, order, choices, limit=limit, deadline=deadline)
+    bound = parts_bound(load, order, choices, limit=limit, budget=budget)
     if bound is not None:
         if math.isinf(bound) or not with_axes:
             return Joint(bound, {})
         # Directions apart have fewer ideals: no bound, but axes worth trying.
         apart = make_problem(load, slots=problem.slots, separate_directions=True)
-        sharded = joint_bound(apart, choices, limit=1.1 * limit, deadline=deadline)
+        sharded = joint_bound(apart, choices, limit=1.1 * limit, budget=budget)
         return Joint(bound, sharded.axes)
     core = core_of(load, order)
     # Several kernels that nobody reads stay out: those they read would stay in every profile.
@@ -88,7 +88,7 @@ def joint_bound(
     layouts = make_layouts(small, tables, small_choices)
     if layouts is None:
         return UNKNOWN
-    found = _shortest(steps, layouts, limit - added, deadline)
+    found = _shortest(steps, layouts, limit - added, budget)
     if found is None:
         return UNKNOWN
     time_taken, chosen = found
@@ -97,11 +97,11 @@ def joint_bound(
 
 
 def _shortest(
-    steps: Steps, layouts: Layouts, limit: float, deadline: float
+    steps: Steps, layouts: Layouts, limit: float, budget: Budget
 ) -> tuple[float, dict[int, int]] | None:
     """Shortest path over ideals and profiles below ``limit``, and its choices by kernel.
 
-    None after the deadline; infinite, without choices, where nothing is below the limit.
+    None once the budget is spent; infinite, without choices, where nothing is below the limit.
     """
     rest, last = steps.sums.rest, len(layouts.n_profiles) - 1
     best = [np.full(count, math.inf) for count in layouts.n_profiles]
@@ -109,13 +109,13 @@ def _shortest(
     best[0][:] = 0.0
     weights = np.array(WEIGHTS[steps.load.overlap])
     for j in range(last):
-        if time.perf_counter() > deadline:
-            return None
         live = np.nonzero(best[j] + rest[j] < limit)[0]
         if not len(live):
             continue
         now = best[j][live]
         terms = steps.terms(j, limit - float(now.min()))
+        if budget.spend(CALL * (1 + len(terms.to)) + len(live) * len(terms.to)):
+            return None
         excess = Excess(steps, layouts, j, live, weights)
         for time_taken, to in _times(steps, terms, excess, j, weights):
             reached = now[:, None] + time_taken

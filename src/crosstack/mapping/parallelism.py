@@ -26,7 +26,7 @@ from crosstack.model.rules import ModelRules
 from crosstack.system.system import Parallelism, System
 from crosstack.workload.graph import Placement, Workload
 
-__all__ = ["Use", "may_split", "network_uses", "plans", "workload_uses"]
+__all__ = ["Use", "may_split", "network_uses", "workload_uses"]
 
 
 def network_sizes(system: System) -> Iterator[tuple[int, ...]]:
@@ -97,8 +97,8 @@ def workload_uses(
     """Yield every use of the network; None for one that the workload has none for.
 
     Pipelines longer than the model split every copy of a forward graph, into no more stages than
-    it has kernels; others only idle, so they are left out unless they are given. There may be
-    millions left out in a row, so a caller with little time is told of each.
+    it has kernels; stages beyond that idle, which may still be the fastest. There may be millions
+    left out in a row, so a caller with little time is told of each.
     """
     batch = workload.global_batch_size
     if workload.placement is not Placement.SEARCHED:
@@ -108,16 +108,11 @@ def workload_uses(
         for sizes in network_sizes(system):
             yield Use(sizes, (use,) * len(sizes), tried)
         return
-    copies, most = workload.graph_repetitions, len(workload.graph)
-    given = _all_given(system)
     for sizes, uses in network_uses(system):
-        data = stages = 1
+        data = 1
         for size, use in zip(sizes, uses, strict=True):
             data *= size if use is Parallelism.DATA else 1
-            stages *= size if use is Parallelism.PIPELINE else 1
-        splits = 1 if workload.training else stages // copies
-        idle = stages > copies and not 2 <= splits <= most
-        if batch % data or (idle and not given):
+        if batch % data:
             yield None
         else:
             yield Use(sizes, uses, _tried(batch // data, microbatch_size))
@@ -133,17 +128,6 @@ def _tried(batch: int, microbatch_size: int | None) -> tuple[int, ...]:
     return (first, last, others.pop(len(others) // 2), *others)
 
 
-def plans(
-    workload: Workload, system: System, rules: ModelRules, microbatch_size: int | None
-) -> Iterator[Plan]:
-    """Yield every plan: sizes, uses and microbatch size that divide the batch."""
-    for use in workload_uses(workload, system, microbatch_size):
-        if use is None:
-            continue
-        for microbatch in use.microbatches:
-            yield from use.plans(microbatch, workload, system, rules)
-
-
 def may_split(workload: Workload, system: System) -> bool:
     """Whether some use of the network splits every copy of the graph over several stages."""
     if workload.training or workload.placement is not Placement.SEARCHED:
@@ -156,12 +140,7 @@ def may_split(workload: Workload, system: System) -> bool:
             sizes = (1, *sizes)
         if d.parallelism in (None, Parallelism.PIPELINE):
             degrees = {a * b for a in degrees for b in sizes if system.n_chips % (a * b) == 0}
-    most = max(degrees) if _all_given(system) else len(workload.graph)
-    return any(2 <= degree // workload.graph_repetitions <= most for degree in degrees)
-
-
-def _all_given(system: System) -> bool:
-    return all(d.parallelism is not None and d.size is not None for d in system.network)
+    return len(workload.graph) > 1 and max(degrees) >= 2 * workload.graph_repetitions
 
 
 def _placed_use(workload: Workload, system: System) -> Parallelism:

@@ -14,12 +14,12 @@ The path and its bound are those of `crosstack.mapping.joint`; states are pairs 
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from crosstack.chip.chip import Overlap
+from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.ideals import IdealTables, Order, enumerate_ideals, make_tables
 from crosstack.mapping.layouts import WEIGHTS, Choices, Excess, Layouts, make_layouts
 from crosstack.mapping.steps import TOLERANCE, Steps, least_compute
@@ -88,7 +88,7 @@ def parts_bound(
     choices: Choices,
     *,
     limit: float,
-    deadline: float,
+    budget: Budget,
     most_ideals: int = 2_000,
 ) -> float | None:
     """Bound the time of any partitions under any of the choices; None where that cannot be told.
@@ -141,7 +141,7 @@ def parts_bound(
     fill = ready[0].T @ (compute[left_out][:, None] * ready[1])
     between = np.array([tensor.time for tensor in across])
     order_kept = _allowed(small, groups, first.tables, second.tables)
-    found = _path(small, first, second, fill, order_kept, between, limit - work - extra, deadline)
+    found = _path(small, first, second, fill, order_kept, between, limit - work - extra, budget)
     return None if found is None else found + work + extra
 
 
@@ -284,9 +284,9 @@ def _path(
     allowed: Bools,
     between: Floats,
     limit: float,
-    deadline: float,
+    budget: Budget,
 ) -> float | None:
-    """Shortest path over pairs of states below ``limit``; None after the deadline. [s]"""
+    """Shortest path over pairs of states below ``limit``; None once the budget is spent. [s]"""
     best = np.full((int(first.offsets[-1]), int(second.offsets[-1])), math.inf)
     best[0, 0] = 0.0
     capacity = load.sram_capacity * (1 + TOLERANCE)
@@ -295,8 +295,6 @@ def _path(
     n_first, n_second = len(first.rows), len(second.rows)
     ideals = [_ideals(part) for part in (first, second)]
     for a in range(n_first):
-        if time.perf_counter() > deadline:
-            return None
         one = first.rows[a]
         from_a = slice(first.offsets[a], first.offsets[a + 1])
         for b in range(n_second):
@@ -306,6 +304,8 @@ def _path(
             if not float(now.min()) + rest[a, b] < limit:
                 continue
             two = second.rows[b]
+            if budget.spend(CALL + one.compute.size * two.compute.size // 50):
+                return None
             compute = one.compute[:, None] + two.compute
             taken = compute.copy()
             # What both ends of a tensor across share a partition for neither enters nor leaves.

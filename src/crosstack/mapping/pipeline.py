@@ -31,11 +31,11 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from crosstack.mapping.budget import UNLIMITED, Budget
 from crosstack.mapping.fusion import (
     LONG_GRAPH,
     FusionProblem,
@@ -224,7 +224,7 @@ def _solve(
     tables: IdealTables,
     limit: float,
     work: float,
-    deadline: float,
+    budget: Budget,
     *,
     thin: bool = False,
 ) -> tuple[StageSplit | None, bool]:
@@ -250,7 +250,7 @@ def _solve(
         some = np.isin(nodes // labels, (0, len(tables.masks) - 1))
         some[np.linspace(0, len(nodes) - 1, most).astype(np.int64)] = True
         nodes = nodes[some]
-    partitioned = net.times(nodes, deadline)
+    partitioned = net.times(nodes, budget)
     if partitioned is None:
         return None, False
     at, room = nodes // labels, problem.room
@@ -275,7 +275,7 @@ def _solve(
         slowest = max(float(taken[pair]) for pair in found.pairs)
         if not slowest > found.slowest:
             break
-        if time.perf_counter() > deadline:
+        if budget.over():
             return None, False
     stages, label = list[tuple[int, ...]](), 0
     for a, b in found.pairs:
@@ -292,7 +292,7 @@ def split(
     incumbent: float = math.inf,
     most_ideals: int = MOST_IDEALS,
     cache: Cache | None = None,
-    deadline: float = math.inf,
+    budget: Budget = UNLIMITED,
     bound_only: bool = False,
 ) -> StageSplit | None:
     """Return the best stages, of an iteration faster than ``incumbent``, or None if none is.
@@ -305,26 +305,26 @@ def split(
         Above this many order ideals the answer may be a heuristic's, with a true bound. [1]
     cache : dict, optional
         Keeps tables of ideals for problems with the same graph and precedence.
-    deadline : float
-        `time.perf_counter` at which to stop with the best so far and its bound. [s]
+    budget : Budget
+        Work and time left; once spent, the best so far comes back with its bound.
     bound_only : bool
         Whether only the bound matters: no time is spent on better heuristics.
     """
     cache = {} if cache is None else cache
     limit = incumbent * (1 - TOLERANCE)
-    work = _least_work(problem, limit, cache, deadline)
+    work = _least_work(problem, limit, cache, budget)
     bound = _bound(problem, work)
     if not bound < limit:
         return None
     tables = all_ideals(problem.fusion, most_ideals, cache)
     best = None
     if math.isinf(limit) or (tables is None and not bound_only):
-        few = _few_ideals(problem, cache, deadline)
-        best, _ = _solve(problem, few, limit, work, deadline, thin=True)
+        few = _few_ideals(problem, cache, budget)
+        best, _ = _solve(problem, few, limit, work, budget, thin=True)
     limit = limit if best is None else best.time * (1 - TOLERANCE)
     complete = not bound < limit
     if tables is not None and not complete:
-        found, complete = _solve(problem, tables, limit, work, deadline)
+        found, complete = _solve(problem, tables, limit, work, budget)
         best = found or best
     if best is None:
         unknown = StageSplit(stages=(), slowest=math.inf, time=math.inf, bound=bound)
@@ -332,14 +332,14 @@ def split(
     return replace(best, bound=best.time if complete else min(bound, best.time))
 
 
-def _few_ideals(problem: StageProblem, cache: Cache, deadline: float) -> IdealTables:
+def _few_ideals(problem: StageProblem, cache: Cache, budget: Budget) -> IdealTables:
     """Ideals of a few topological orders, and those in which kernels nobody reads run at once.
 
     Of a long graph, the borders between the partitions of good sequences for one chip.
     """
     load, order = problem.load, problem.fusion.order
     if load.n > LONG_GRAPH:
-        return make_tables(_cut_ideals(problem, deadline), load.n, load.flows)
+        return make_tables(_cut_ideals(problem, budget), load.n, load.flows)
     flows = tuple((flow.producer, flow.readers) for flow in load.flows)
     key = ("stages", order.preds, flows)
     tables = cache.get(key)
@@ -354,14 +354,14 @@ def _few_ideals(problem: StageProblem, cache: Cache, deadline: float) -> IdealTa
     return tables
 
 
-def _cut_ideals(problem: StageProblem, deadline: float) -> list[int]:
+def _cut_ideals(problem: StageProblem, budget: Budget) -> list[int]:
     load, order = problem.load, problem.fusion.order
     most = max(MOST_CELLS // (SPARE * max(load.n, len(load.flows))), 2)
     ideals = {0, load.everything}
     for sequence in dict.fromkeys(map(tuple, topological_chains(order)[-2:])):
         borders = chain(sequence)
         if not problem.one_by_one and problem.fusion.slots is None:
-            found, _ = segment(on_one_chip(load), sequence, deadline=deadline)
+            found, _ = segment(on_one_chip(load), sequence, budget=budget)
             borders = borders if found is None else list(itertools.accumulate(found[1]))
         ideals.update(borders[:: -(-len(borders) // most)])
     return list(ideals)
@@ -386,7 +386,7 @@ def _eager_ideals(order: Order, most: int) -> list[int] | None:
 # ---------------------------------------------------------------- bound
 
 
-def _least_work(problem: StageProblem, limit: float, cache: Cache, deadline: float) -> float:
+def _least_work(problem: StageProblem, limit: float, cache: Cache, budget: Budget) -> float:
     """What all stages together take at least for one microbatch, infinite if too long. [s]
 
     Their partitions in order are a sequence for one chip, on which every weight may stay.
@@ -403,7 +403,7 @@ def _least_work(problem: StageProblem, limit: float, cache: Cache, deadline: flo
         replace(problem.fusion, load=free),
         incumbent=longest,
         cache=cache,
-        deadline=deadline,
+        budget=budget,
         bound_only=True,
     )
     return math.inf if found is None else microbatch * found.bound
@@ -445,7 +445,7 @@ def fullest_stage(problem: StageProblem, cache: Cache) -> float:
     nodes = net.nodes(np.arange(len(tables.masks)))
     if len(nodes) * len(tables.masks) * net.labels > MOST_CELLS:
         return least
-    alive = net.along(nodes, math.inf, most_alive=True)
+    alive = net.along(nodes, UNLIMITED, most_alive=True)
     assert alive is not None
     at = nodes // net.labels
     filled = net.held[at][None, :] - net.held[at][:, None] + alive[:, nodes]

@@ -3,9 +3,14 @@
 A *box* is a plan (parallelism and microbatch size), a number of tiles, and the axes each kernel
 may still be sharded along. Its bound is the best fusion of a load that takes, term by term, the
 least over the box (`crosstack.model.partition.relaxed_load`); a box with one axis a kernel is a
-complete answer once fused. The search takes the box with the least bound, fuses it, and halves it
-(``land1960branch``), so the least bound left is at any time a bound on every mapping. Plans that
-are not made yet are bounded by their work over all chips; there may be millions.
+complete answer once fused. Every use of the network first gets cheap mappings
+(`crosstack.mapping.seeds`). Then the search takes the box with the least bound, fuses it, and
+halves it (``land1960branch``), so the least bound left is at any time a bound on every mapping.
+Plans that are not made yet are bounded by their work over all chips; there may be millions.
+
+Boxes are taken in rounds, each box from the same best mapping, and what a round finds is joined in
+order. So any number of processes finds the same, and a limit on work (`crosstack.mapping.budget`)
+ends the search at the same place on any machine.
 
 Under rules that decide sharding first by bytes, a box none of whose shardings moves the fewest
 bytes is dropped, and the fastest among the ties is found.
@@ -17,22 +22,25 @@ import heapq
 import itertools
 import math
 import multiprocessing
+import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from crosstack.errors import InfeasibleError, InputError, LimitError, Problem, require
-from crosstack.mapping.boxes import PROOF, Box, Boxes, Lack
+from crosstack.mapping.boxes import PROOF, Box, Boxes, Found, Lack, masks_of
+from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.fusion import make_slots
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop
 from crosstack.mapping.parallelism import may_split
+from crosstack.mapping.seeds import plant
 from crosstack.mapping.sharding import given_axes
-from crosstack.mapping.unmade import ROOT, Item, all_plans, share_of, unrolled
-from crosstack.model.arrays import Floats, GraphArrays, graph_arrays
+from crosstack.mapping.unmade import ROOT, Item, all_plans, unrolled
+from crosstack.model.arrays import Floats, GraphArrays, bits, graph_arrays
 from crosstack.model.options import allowed_axes, make_options
 from crosstack.model.plan import Plan, tile_counts
 from crosstack.model.rules import ModelRules
@@ -43,11 +51,10 @@ from crosstack.workload.graph import Placement, Workload
 __all__ = ["Progress", "search"]
 
 FIRST_TRY = 256  # items after which the best open box is mapped, and each time they have doubled
-TRY_AFTER, TRY_EVERY = 0.25, 8  # share of the limit without a mapping; items between tries then
+TRY_EVERY = 8  # items between tries while nothing is mapped
 MOST_TRIES = 4  # boxes mapped in one try, while none fits
-LEAST_GRACE = 3.0  # seconds past the limit that one mapping is looked for at least
-
-HURRY = 0.3  # of the time limit after which the best box so far is mapped, if none is
+# Boxes taken in a round, by the number done before: few at first, when each tells much.
+ROUNDS = ((64, 8), (16, 2), (0, 1))
 
 
 # An entry of the heap: bound, then deeper items first, then in the order they came.
@@ -107,7 +114,7 @@ def _useful_tiles(state: Boxes, plan: Plan) -> list[int]:
         allowed = allowed_axes(state.arrays, state.workload.placement)
         kept: list[tuple[int, list[Floats]]] = []
         for number, count in enumerate(tiles):
-            if time.perf_counter() > state.deadline and kept:
+            if state.budget.spend(CALL) and kept:
                 kept += [(left, []) for left in tiles[number:]]
                 break
             o = make_options(state.workload, state.arrays, plan, count, state.rules)
@@ -129,22 +136,28 @@ def search(
     constraints: Constraints,
     rules: ModelRules,
     *,
+    work_limit: float = math.inf,
     time_limit: float = math.inf,
     gap: float = 0.0,
     jobs: int = 1,
+    start: tuple[Mapping, float] | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> tuple[Mapping, Certificate]:
     """Find the fastest mapping within what is given, and prove it.
 
     Parameters
     ----------
+    work_limit : float
+        Units of work (`crosstack.mapping.budget`) after which the best mapping so far is returned
+        with its bound: at the same place whatever the machine and the number of processes. [1]
     time_limit : float
-        Seconds after which the best mapping so far is returned with its bound; one mapping is
-        looked for however long that takes. [s]
+        Seconds after which the same happens. [s]
     gap : float
         Relative gap at which to stop. [1]
     jobs : int
-        Processes that share the plans among them. [1]
+        Processes that share the boxes among them; the answer is the same. [1]
+    start : (Mapping, float), optional
+        A mapping to start from, one of those that are searched, and the time it takes. [s]
     progress : callable, optional
         Called now and then with a `Progress`.
 
@@ -152,46 +165,107 @@ def search(
     ------
     InfeasibleError
         If nothing fits; names the resource, demand, limit and levers.
+    LimitError
+        If a limit, or an interrupt, comes before the first mapping.
     InputError
         If constraints name unknown kernels or contradict the rules.
     """
     started = time.perf_counter()
     _check_tiles(workload, constraints, rules)
-    state = _state(workload, system, constraints, rules, started + time_limit, gap)
-    if jobs > 1:
-        outcome = _run_together(state, jobs, time_limit)
-    else:
-        outcome = _run(state, all_plans(state), progress)
-    if not outcome.plans_made and math.isinf(outcome.bound):
-        raise _no_plan(workload, system, constraints)
-    if outcome.mapping is None and math.isfinite(outcome.bound):
-        raise LimitError(
-            "no mapping found before the limit; none beats "
-            f"{format_quantity(outcome.bound, 's')}, and none is ruled out. "
-            "A longer --time-limit, fewer pins or more SRAM may help."
-        )
-    if outcome.mapping is None:
-        raise _infeasible(state, outcome.lack)
-    bound = min(outcome.bound, outcome.best)
-    proved = bound >= outcome.best * (1 - PROOF)
-    inside = bound >= outcome.best * (1 - gap)
+    state = _state(workload, system, constraints, rules, gap)
+    state.budget = Budget(work=work_limit, deadline=started + time_limit)
+    if start is not None:
+        _offer_start(state, *start)
+    run = _Run(state, progress)
+    pool = nullcontext() if jobs == 1 else _pool(state, jobs)
+    with pool as workers:
+        try:
+            run.through(workers)
+        except KeyboardInterrupt:
+            if state.found.mapping is None:
+                raise
+            state.budget.cut = Stop.INTERRUPT
+            run.leave()
+            if workers is not None:
+                workers.shutdown(wait=False, cancel_futures=True)
+    found = state.found
+    if found.mapping is None:
+        raise _nothing(state)
+    bound = min(found.left_bound, found.best)
+    proved = bound >= found.best * (1 - PROOF)
+    inside = bound >= found.best * (1 - gap)
     status = Status.OPTIMAL if proved else Status.FEASIBLE if inside else Status.LIMIT
-    ended = time.perf_counter()
-    why = Stop.TIME_LIMIT if ended > state.deadline else Stop.METHOD
     splits = may_split(workload, system)
     placed = workload.placement is not Placement.SEARCHED
     free, given = _covered(system, constraints, splits=splits, placed=placed)
     certificate = Certificate(
         status=status,
-        objective=outcome.best,
-        bound=outcome.best if proved else bound,
+        objective=found.best,
+        bound=found.best if proved else bound,
         method=_method(rules, splits=splits),
         free=free,
         given=given,
-        runtime=ended - started,
-        stopped=why if status is Status.LIMIT else None,
+        runtime=time.perf_counter() - started,
+        stopped=(state.budget.cut or Stop.METHOD) if status is Status.LIMIT else None,
     )
-    return outcome.mapping, certificate
+    return found.mapping, certificate
+
+
+def _nothing(state: Boxes) -> InfeasibleError | InputError | LimitError:
+    """Return why there is no mapping."""
+    found = state.found
+    if not math.isinf(found.left_bound):
+        return LimitError(
+            "no mapping found before the limit; none beats "
+            f"{format_quantity(found.left_bound, 's')}, and none is ruled out. "
+            "A larger --work-limit or --time-limit, fewer pins or more SRAM may help."
+        )
+    if not found.plans_made:
+        return _no_plan(state.workload, state.system, state.constraints)
+    return _infeasible(state, found.lack)
+
+
+def _offer_start(state: Boxes, start: Mapping, time_taken: float) -> None:
+    """Start from a mapping; by rules of fewest bytes first, only if it moves no more.
+
+    Raises
+    ------
+    InputError
+        If the mapping contradicts what is given.
+    """
+    given, codes, backward = state.constraints, state.codes_of(start), state.arrays.backward
+    slots, directions = state.slots, list[set[bool]]()
+    for mask in masks_of(start):
+        directions.append({bool(backward[i]) for i in bits(mask)})
+    order = [max(found) for found in directions]
+    length = -(-state.workload.sequence_length // start.n_tiles)
+    kept = {
+        "microbatch_size": given.microbatch_size in (None, start.microbatch_size),
+        "n_tiles": given.n_tiles in (None, start.n_tiles),
+        "tile_size": given.n_tiles is not None or length <= (given.tile_size or length),
+        "kernel_by_kernel": not state.unfused or len(directions) == state.arrays.n,
+        "separate_directions": not state.separate
+        or (all(len(found) == 1 for found in directions) and order == sorted(order)),
+        "partitions": slots is None
+        or all(
+            first <= number <= last
+            for number, first, last in zip(start.partitions, slots.first, slots.last, strict=True)
+        ),
+        "sharding": all(codes[i] == axis for i, axis in state.given.items()),
+    }
+    problems = [
+        Problem(f"constraints.{name}", "the mapping to start from does not keep to it.")
+        for name, is_kept in kept.items()
+        if not is_kept
+    ]
+    if problems:
+        raise InputError(problems)
+    if state.rules.bytes_first:
+        domains = tuple((int(code),) for code in codes)
+        plan = state.plan_of(start)
+        if not state.moves_fewest_bytes(domains, state.table(plan, start.n_tiles), plan):
+            return
+    state.found.keep(time_taken, start)
 
 
 def _check_tiles(workload: Workload, constraints: Constraints, rules: ModelRules) -> None:
@@ -214,23 +288,11 @@ def _check_tiles(workload: Workload, constraints: Constraints, rules: ModelRules
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Outcome:
-    """What a run found: ``bound`` holds for every mapping it was asked about. [s]"""
-
-    best: float
-    mapping: Mapping | None
-    bound: float
-    lack: Lack
-    plans_made: int
-
-
 def _state(
     workload: Workload,
     system: System,
     constraints: Constraints,
     rules: ModelRules,
-    deadline: float,
     gap: float,
 ) -> Boxes:
     arrays = graph_arrays(workload.graph)
@@ -241,7 +303,6 @@ def _state(
         system=system,
         constraints=constraints,
         rules=rules,
-        deadline=deadline,
         gap=gap,
         arrays=arrays,
         given=given_axes(arrays, constraints.sharding, allowed_axes(arrays, workload.placement)),
@@ -251,53 +312,118 @@ def _state(
     )
 
 
-def _run(
-    state: Boxes,
-    roots: list[tuple[float, int, Item]],
-    progress: Callable[[Progress], None] | None,
-) -> _Outcome:
-    """Best-first search: always the item with the least bound; make, open, fuse or halve it."""
-    ticket = itertools.count()
-    heap: list[_Entry] = [(bound, depth, next(ticket), item) for bound, depth, item in roots]
-    heapq.heapify(heap)
-    started, done, next_try = time.perf_counter(), 0, FIRST_TRY
-    last_call = state.deadline + max(state.deadline - started, LEAST_GRACE)
-    while heap:
-        bound, depth, _, item = heapq.heappop(heap)
-        if not bound < state.target():
-            state.prune(bound)
-            break
-        now, found = time.perf_counter(), math.isfinite(state.incumbent())
-        if now > (state.deadline if found else last_call):
-            state.left_bound = min(state.left_bound, bound)
-            break
-        if progress is not None:
-            best = state.incumbent()
-            progress(
+@dataclass(slots=True)
+class _Piece:
+    """What became of one item: its parts with their bounds, and what was found on the way."""
+
+    children: list[tuple[float, int, Item]]
+    found: Found
+    used: int
+    cut: Stop | None
+
+
+@dataclass(slots=True)
+class _Run:
+    """Best-first search in rounds: make, open, fuse or halve the items with the least bounds."""
+
+    state: Boxes
+    progress: Callable[[Progress], None] | None
+    heap: list[_Entry] = field(default_factory=list)
+    round: list[_Entry] = field(default_factory=list)  # taken from the heap, not yet joined
+    ticket: Iterator[int] = field(default_factory=itertools.count)
+    done: int = 0
+
+    def through(self, workers: ProcessPoolExecutor | None) -> None:
+        """Search until the proof, the end of the method or a limit."""
+        state = self.state
+        for bound, depth, item in all_plans(state):
+            heapq.heappush(self.heap, (bound, depth, next(self.ticket), item))
+        self._tell()
+        plant(state, lambda plan: _useful_tiles(state, plan), self._tell)
+        next_try = FIRST_TRY
+        while self.heap:
+            if not self.heap[0][0] < state.target():
+                state.prune(self.heap[0][0])
+                return
+            if state.budget.over():
+                self.leave()
+                return
+            self._tell()
+            width = next(width for after, width in ROUNDS if self.done >= after)
+            while self.heap and len(self.round) < width and self.heap[0][0] < state.target():
+                self.round.append(heapq.heappop(self.heap))
+            for piece in self._pieces(workers):
+                self._join(piece)
+            self.done += len(self.round)
+            self.round.clear()
+            if self.done >= next_try or (
+                state.found.mapping is None and self.done % TRY_EVERY == 0
+            ):
+                _try_best(state, self.heap)
+                next_try = max(next_try, 2 * self.done)
+
+    def leave(self) -> None:
+        """Give up what is still open: the least of its bounds is part of the answer's."""
+        for bound, *_ in (*self.heap[:1], *self.round):
+            self.state.found.left_bound = min(self.state.found.left_bound, bound)
+
+    def _tell(self) -> None:
+        if self.progress is not None:
+            best = self.state.found.best
+            self.progress(
                 Progress(
                     objective=best,
-                    bound=min(bound, best),
-                    boxes_done=done,
-                    boxes_waiting=len(heap),
+                    bound=min(self.heap[0][0], best),
+                    boxes_done=self.done,
+                    boxes_waiting=len(self.heap),
                 )
             )
-        for better, deeper, child in _advance(state, item, bound, depth):
-            if better < state.target():
-                heapq.heappush(heap, (better, deeper, next(ticket), child))
+
+    def _pieces(self, workers: ProcessPoolExecutor | None) -> Iterator[_Piece]:
+        """Yield what becomes of the items of a round, all from the same best mapping."""
+        state, best = self.state, self.state.found.best
+        left = state.budget.work - state.budget.used
+        seconds = state.budget.deadline - time.perf_counter()
+        if workers is None or len(self.round) == 1:
+            for bound, depth, _, item in self.round:
+                yield _piece(state, item, bound, depth, best, left, seconds)
+            return
+        # What is not made yet waits as an iterator, which stays here.
+        sent = {
+            ticket: workers.submit(_work, item, bound, depth, best, left, seconds)
+            for bound, depth, ticket, item in self.round
+            if isinstance(item, Box)
+        }
+        for bound, depth, ticket, item in self.round:
+            if ticket in sent:
+                yield sent[ticket].result()
             else:
-                state.prune(better)
-        done += 1
-        late = not found and now - started > TRY_AFTER * (state.deadline - started)
-        if done >= next_try or (late and done % TRY_EVERY == 0):
-            _try_best(state, heap)
-            next_try = max(next_try, 2 * done)
-    return _Outcome(
-        best=state.incumbent(),
-        mapping=state.mapping,
-        bound=state.left_bound,
-        lack=state.lack,
-        plans_made=state.plans_made,
-    )
+                yield _piece(state, item, bound, depth, best, left, seconds)
+
+    def _join(self, piece: _Piece) -> None:
+        state = self.state
+        state.found.join(piece.found)
+        state.budget.used += piece.used
+        state.budget.cut = state.budget.cut or piece.cut
+        for bound, depth, item in piece.children:
+            if bound < state.target():
+                heapq.heappush(self.heap, (bound, depth, next(self.ticket), item))
+            else:
+                state.prune(bound)
+
+
+def _piece(
+    state: Boxes, item: Item, bound: float, depth: int, best: float, left: float, seconds: float
+) -> _Piece:
+    """Do what is next with an item, from a best time and with what work and time are left."""
+    whole = state.found, state.budget
+    state.found = Found(best=best)
+    state.budget = Budget(work=left, deadline=time.perf_counter() + seconds)
+    try:
+        children = list(_advance(state, item, bound, depth))
+        return _Piece(children, state.found, state.budget.used + CALL, state.budget.cut)
+    finally:
+        state.found, state.budget = whole
 
 
 def _try_best(state: Boxes, heap: list[_Entry]) -> None:
@@ -309,7 +435,7 @@ def _try_best(state: Boxes, heap: list[_Entry]) -> None:
     ]
     for _, _, box in heapq.nsmallest(MOST_TRIES, waiting):
         state.complete(box)
-        if math.isfinite(state.incumbent()):
+        if state.found.mapping is not None:
             break
 
 
@@ -329,11 +455,11 @@ def _advance(
     elif not box.fused:
         box.fused = True
         single = all(len(d) == 1 for d in box.domains)
-        if not single and not box.tried and (state.mapping is None or depth == 0):
+        if not single and not box.tried and (math.isinf(state.found.best) or depth == 0):
             state.complete(box)
         found = state.fuse_box(box, root=depth == 0)
         if single and math.isfinite(found):  # fused by a heuristic: nothing left to split
-            state.left_bound = min(state.left_bound, max(bound, found))
+            state.found.left_bound = min(state.found.left_bound, max(bound, found))
         else:
             yield max(bound, found), depth, box
     else:
@@ -344,43 +470,22 @@ def _advance(
 # ---------------------------------------------------------------- several processes
 
 
-def _run_together(state: Boxes, jobs: int, time_limit: float) -> _Outcome:
-    """Share the plans among processes, which share the best time."""
+_own: list[Boxes] = []  # the problem that a process works on, set once in each
+
+
+def _pool(state: Boxes, jobs: int) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("spawn")
-    shared = context.Value("d", math.inf)
-    inputs = (state.workload, state.system, state.constraints, state.rules, time_limit, state.gap)
-    with ProcessPoolExecutor(
-        jobs, mp_context=context, initializer=_join, initargs=(shared,)
-    ) as pool:
-        runs = list(pool.map(_share, [(*inputs, part, jobs) for part in range(jobs)]))
-    best = min(runs, key=lambda run: run.best if run.mapping is not None else math.inf)
-    found = [run for run in runs if run.mapping is not None]
-    winner = min(found, key=lambda run: run.best) if found else best
-    lack = min((run.lack for run in runs), key=lambda lack: lack.demand / lack.limit)
-    return _Outcome(
-        best=winner.best,
-        mapping=winner.mapping,
-        bound=min(run.bound for run in runs),
-        lack=lack,
-        plans_made=sum(run.plans_made for run in runs),
-    )
+    problem = (state.workload, state.system, state.constraints, state.rules, state.gap)
+    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(problem,))
 
 
-_shared: list[Any] = []  # the best time of all processes, set once in each
+def _begin(problem: tuple[Workload, System, Constraints, ModelRules, float]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the process that waits
+    _own[:] = [_state(*problem)]
 
 
-def _join(shared: Any) -> None:
-    _shared[:] = [shared]
-
-
-def _share(
-    task: tuple[Workload, System, Constraints, ModelRules, float, float, int, int],
-) -> _Outcome:
-    workload, system, constraints, rules, time_limit, gap, part, parts = task
-    deadline = time.perf_counter() + time_limit
-    state = _state(workload, system, constraints, rules, deadline, gap)
-    state.shared = _shared[0]
-    return _run(state, share_of(state, part, parts), None)
+def _work(item: Item, bound: float, depth: int, best: float, left: float, seconds: float) -> _Piece:
+    return _piece(_own[0], item, bound, depth, best, left, seconds)
 
 
 # ---------------------------------------------------------------- what to say

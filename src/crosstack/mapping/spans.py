@@ -7,13 +7,13 @@ A stage is a shortest path over the ideals between its borders, with the steps o
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from crosstack.chip.chip import Overlap
+from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.fusion import valid_ideals
 from crosstack.mapping.ideals import IdealTables
 from crosstack.mapping.steps import Steps
@@ -144,7 +144,7 @@ class Spans:
         good = self.valid[number, found.to]
         return found, good, found.to[good] * self.labels + number
 
-    def along(self, rows: Ints, deadline: float, *, most_alive: bool = False) -> Floats | None:
+    def along(self, rows: Ints, budget: Budget, *, most_alive: bool = False) -> Floats | None:
         """Least time from each node of ``rows`` to any, weights read; None if late. [s]
 
         With ``most_alive`` least main memory for tensors instead: the most of any partition. [B]
@@ -154,8 +154,6 @@ class Spans:
         least = np.full((len(rows), n * labels), math.inf)
         least[np.arange(len(rows)), rows] = 0.0
         for j in range(n):
-            if j % 32 == 31 and time.perf_counter() > deadline:
-                return None
             for p in range(labels):
                 column = least[:, j * labels + p]
                 if p and self.valid[p, j]:  # an empty partition
@@ -164,6 +162,8 @@ class Spans:
                 if j == n - 1 or not len(active):
                     continue
                 found, good, target = self.follow(j, p)
+                if budget.spend(CALL + len(active) * len(target) // 50):
+                    return None
                 before, cells = column[active][:, None], np.ix_(active, target)
                 if most_alive:
                     reached = np.maximum(before, found.alive[good][None, :])
@@ -172,9 +172,9 @@ class Spans:
                 least[cells] = np.minimum(least[cells], reached)
         return least
 
-    def times(self, rows: Ints, deadline: float) -> Floats | None:
+    def times(self, rows: Ints, budget: Budget) -> Floats | None:
         """Time of the best stage from each node of ``rows`` to any, or None if late. [s]"""
-        least, n = self.along(rows, deadline), len(self.tables.masks)
+        least, n = self.along(rows, budget), len(self.tables.masks)
         if least is None or not self.load.resident_alone:
             return least
         for row, node in enumerate(rows.tolist()):

@@ -13,14 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from crosstack.mapping.boxes import Box, Boxes
-from crosstack.mapping.parallelism import Use, plans, workload_uses
+from crosstack.mapping.parallelism import Use, workload_uses
 from crosstack.model.iteration import least_time
 from crosstack.model.plan import Line, Plan
 
-__all__ = ["ROOT", "Item", "Rest", "RestOfUse", "all_plans", "share_of", "unrolled"]
+__all__ = ["ROOT", "Item", "Rest", "RestOfUse", "all_plans", "unrolled"]
 
 USES_AT_ONCE = 64  # uses of the network made before the clock is looked at
-FEW_PLANS = 4096  # below which processes share plans instead of uses
 ROUNDING = 1e-12  # relative, of a floor
 
 
@@ -86,9 +85,14 @@ def unrolled(
 ) -> Iterator[tuple[float, int, Item]]:
     """Yield some of the plans that were not made yet, and what is still left."""
     if isinstance(rest, RestOfUse):
+        light = False
         for plan in rest.plans:
-            state.plans_made += 1
-            yield _above(bound, _floor(state, plan)), _PLAN, Box(plan, 1, None)
+            state.found.plans_made += 1
+            if not state.too_heavy(plan):
+                light = True
+                yield _above(bound, _floor(state, plan)), _PLAN, Box(plan, 1, None)
+        if not light:  # whatever the microbatch, the same stays in the main memory
+            return
         left = _rest_of_use(state, rest.use, rest.next)
         if left is not None:
             yield _above(bound, left[0]), _REST_OF_USE, left[1]
@@ -105,19 +109,4 @@ def unrolled(
 def all_plans(state: Boxes) -> list[tuple[float, int, Item]]:
     """Return all plans, none of them made."""
     uses = workload_uses(state.workload, state.system, state.constraints.microbatch_size)
-    return [(_least_floor(state), _REST, Rest(uses))]
-
-
-def share_of(state: Boxes, part: int, parts: int) -> list[tuple[float, int, Item]]:
-    """Return every ``parts``-th plan or, where there are many, use of the network."""
-    microbatch = state.constraints.microbatch_size
-    every = plans(state.workload, state.system, state.rules, microbatch)
-    made = list(itertools.islice(every, FEW_PLANS))
-    if len(made) < FEW_PLANS:
-        state.plans_made = len(made)
-        floors = sorted(((_floor(state, plan), i) for i, plan in enumerate(made)))
-        return [(floor, _PLAN, Box(made[i], 1, None)) for floor, i in floors[part::parts]]
-    uses = itertools.islice(
-        workload_uses(state.workload, state.system, microbatch), part, None, parts
-    )
     return [(_least_floor(state), _REST, Rest(uses))]

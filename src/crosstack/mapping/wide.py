@@ -17,12 +17,12 @@ Very long graphs fall back to cutting topological orders into segments, also exa
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from crosstack.mapping.budget import UNLIMITED, Budget
 from crosstack.mapping.ideals import IdealTables, Order, make_order
 from crosstack.mapping.steps import Gates
 from crosstack.model.arrays import bits
@@ -38,6 +38,7 @@ from crosstack.model.partition import (
 
 SHORTEST_REACH = 32
 MOST_EXTENSIONS = 2_000_000  # of all partitions tried along one order
+STEP = 20  # units of work of one kernel more in a partition, see `Budget`
 
 __all__ = [
     "Core",
@@ -272,7 +273,7 @@ class _Growing:
 
 
 def segment(
-    load: ChipLoad, sequence: Sequence[int], *, deadline: float = math.inf
+    load: ChipLoad, sequence: Sequence[int], *, budget: Budget = UNLIMITED
 ) -> tuple[tuple[float, tuple[int, ...]] | None, bool]:
     """Cut one topological order into partitions; None if some kernel does not fit.
 
@@ -295,6 +296,9 @@ def segment(
             growing = _Growing(load, area)
             for end in range(start + 1, min(n, start + longest) + 1):
                 growing.add(sequence[end - 1])
+                if budget.spend(STEP) and end > start + 1:
+                    longest, exact = 1, False
+                    break
                 if growing.sram > load.sram_capacity * (1 + 1e-12) and end > start + 1:
                     break
                 exact = exact and (end < start + longest or end == n)
@@ -309,12 +313,7 @@ def segment(
                 if best[start] + time_taken < best[end]:
                     best[end] = best[start] + time_taken
                     before[end] = (start, growing.mask)
-                if end % 64 == 0 and time.perf_counter() > deadline:
-                    longest, exact = 1, False
-                    break
         prefix |= 1 << sequence[start]
-        if start % 64 == 63 and time.perf_counter() > deadline:
-            longest, exact = 1, False  # finish the rest kernel by kernel
     if math.isinf(best[n]):
         return None, exact
     masks: list[int] = []
@@ -350,7 +349,7 @@ def improve(
     partitions: Sequence[int],
     movable: Sequence[int],
     *,
-    deadline: float,
+    budget: Budget,
 ) -> tuple[float, tuple[int, ...]]:
     """Move single kernels between partitions while that shortens the sequence.
 
@@ -363,10 +362,10 @@ def improve(
     costs = [partition_cost(load, mask) for mask in masks]
     binds = sum(flow.total for flow in load.flows) > load.memory_limit
     moved = True
-    while moved and time.perf_counter() < deadline:
+    while moved and not budget.over():
         moved = False
         for i in movable:
-            if time.perf_counter() > deadline:
+            if budget.spend(len(masks) * STEP):
                 break
             here = next(p for p, mask in enumerate(masks) if mask >> i & 1)
             if masks[here] == 1 << i:

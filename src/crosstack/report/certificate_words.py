@@ -19,7 +19,7 @@ _STOPPED = {
 }
 _OR_MORE = {
     Stop.TIME_LIMIT: ", or more time (--time-limit)",
-    Stop.WORK_LIMIT: ", or more work",
+    Stop.WORK_LIMIT: ", or more work (--work-limit)",
     Stop.INTERRUPT: ", or let the search run on",
     Stop.METHOD: "; more time does not help",
     None: ", or more time (--time-limit)",

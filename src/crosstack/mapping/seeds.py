@@ -1,0 +1,276 @@
+"""Mappings to start from: cheap ones for every use of the network, before anything is bounded.
+
+A bound takes long to say that a use of the network is poor, and nothing about the good ones. So
+every plan (sizes and uses of the dimensions, microbatch) first gets the mappings that are quick to
+make: kernels one by one and fused along a few orders, for shardings that weigh the network
+against the rest differently and for numbers of tiles that double. All data, all pipeline, and
+tensor parallelism inside the fast dimension are among the plans.
+
+What a chip does for one layer depends on the tensor-parallel dimensions alone, but for what the
+gradient exchange and small microbatches add. So a *block* (those dimensions, a number of tiles, a
+sharding) is fused once, without what its plans add; its time bounds it under each of them, and it
+is priced exactly where that bound is below the best so far. Nothing that could have been best is
+left out by this, so what a question with more given finds here, a freer one finds too.
+
+The best is then improved: other numbers of tiles, other axes kernel by kernel, and the best
+partitions for them, as long as that helps.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from crosstack.mapping.boxes import PROOF, Box, Boxes, masks_of
+from crosstack.mapping.budget import CALL
+from crosstack.mapping.fusion import make_problem, quick_sequence, simple_bound
+from crosstack.mapping.parallelism import workload_uses
+from crosstack.model.arrays import Ints
+from crosstack.model.lines import Line
+from crosstack.model.partition import ChipLoad, partition_cost
+from crosstack.model.plan import Plan
+
+__all__ = ["plant"]
+
+MOST_PLANS = 20_000  # of which mappings are made before anything is bounded
+MOST_FUSED = 96  # blocks fused, those of the least bounds first
+MOST_SPLIT = 8  # plans whose stages split the graph
+TWICE = 2.0  # a number of tiles over the one before, at least
+ALONE = 10  # units of work of pricing a partition
+MOST_ROUNDS = 8  # of improving the best
+NEAR_TILES = 4  # numbers of tiles tried on either side of the best
+
+
+@dataclass(slots=True)
+class _Block:
+    """A sharding and a number of tiles, and the plans they may serve, the least floor first.
+
+    ``load`` leaves out what plans add; ``bound`` is its least layer time. [s]
+    """
+
+    plans: list[Plan]
+    n_tiles: int
+    codes: Ints
+    load: ChipLoad
+    bound: float
+
+
+def plant(state: Boxes, tiles: Callable[[Plan], list[int]], tell: Callable[[], None]) -> None:
+    """Make mappings for every plan and keep the best.
+
+    Parameters
+    ----------
+    tiles : callable
+        Returns the numbers of tiles worth trying under a plan, most first. [1]
+    tell : callable
+        Called now and then, to say how far this is.
+    """
+    groups: dict[object, list[Plan]] = {}
+    split: list[Plan] = []
+    for plan in _plans(state):
+        if plan.graph_stages > 1:
+            split.append(plan)
+            continue
+        lines = tuple(plan.collectives.items())
+        groups.setdefault((plan.tensor, plan.split, plan.spilled, lines), []).append(plan)
+    blocks = [
+        block
+        for plans in groups.values()
+        for n_tiles in _ladder(tiles(plans[0]))
+        for block in _blocks(state, plans, n_tiles)
+    ]
+    if state.slots is None:
+        for block in blocks:
+            masks = tuple(1 << i for i in block.load.order)
+            _price(state, block, masks, _sum(block.load, masks))
+            state.budget.spend(ALONE * len(masks))
+    tell()
+    if not state.unfused:
+        _fuse(state, blocks, tell)
+    _split(state, split, tiles)
+    if state.found.mapping is not None:
+        _improve(state, tiles)
+
+
+def _plans(state: Boxes) -> Iterator[Plan]:
+    """Yield the plans that the main memory can hold the weights of, up to `MOST_PLANS`."""
+    made = 0
+    for use in workload_uses(state.workload, state.system, state.constraints.microbatch_size):
+        if use is None:
+            continue
+        for microbatch in use.microbatches:
+            for plan in use.plans(microbatch, state.workload, state.system, state.rules):
+                state.budget.spend(CALL)
+                made += 1
+                if not state.too_heavy(plan):
+                    yield plan
+        if made > MOST_PLANS or state.budget.over():
+            return
+
+
+def _ladder(tiles: list[int]) -> list[int]:
+    """Return numbers of tiles that grow by `TWICE` at least, the fewest and the most among them."""
+    kept: list[int] = []
+    for count in sorted(tiles):
+        if not kept or count >= TWICE * kept[-1] or count & (count - 1) == 0:
+            kept.append(count)
+    return sorted({*kept, max(tiles)}) if tiles else []
+
+
+def _blocks(state: Boxes, plans: list[Plan], n_tiles: int) -> Iterator[_Block]:
+    """Yield the blocks of some plans that share their tensor-parallel dimensions."""
+    largest = replace(plans[0], microbatch_size=state.workload.global_batch_size, periodic=Line())
+    box = Box(plans[0], n_tiles, None)
+    if math.isinf(state.open(box)):
+        return
+    for codes in state.shardings(box):
+        load = state.load(Box(largest, n_tiles, None), codes)
+        load = replace(
+            load, memory_limit=math.inf, weight_time=(0.0,) * load.n, resident_alone=False
+        )
+        yield _Block(plans, n_tiles, codes, load, simple_bound(load))
+
+
+def _sum(load: ChipLoad, masks: tuple[int, ...]) -> float:
+    """Time of a sequence of partitions, infinite where one does not fit. [s]"""
+    costs = [partition_cost(load, mask) for mask in masks]
+    return sum(cost.time for cost in costs) if all(cost.fits for cost in costs) else math.inf
+
+
+def _price(state: Boxes, block: _Block, masks: tuple[int, ...], layer: float) -> None:
+    """Offer a block's partitions under each of its plans that they may be best for."""
+    if math.isinf(layer):
+        return
+    waiting = [(state.total(plan, layer), i) for i, plan in enumerate(block.plans)]
+    for total, i in sorted(waiting):
+        if not total < state.found.best:
+            break
+        box = Box(block.plans[i], block.n_tiles, None)
+        load = state.load(box, block.codes)
+        state.budget.spend(ALONE * len(masks))
+        if not state.rooms(load, masks):
+            masks_here = None if state.unfused else _quick(state, load)
+            if masks_here is None:
+                continue
+        else:
+            masks_here = masks
+        taken = _sum(load, masks_here)
+        if math.isfinite(taken):
+            state.offer(box, block.codes, masks_here, taken)
+
+
+def _quick(state: Boxes, load: ChipLoad) -> tuple[int, ...] | None:
+    """Partitions along a few orders, or None where nothing fits."""
+    problem = make_problem(load, slots=state.slots, separate_directions=state.separate)
+    found = quick_sequence(problem, cache=state.tables, budget=state.budget)
+    return None if found is None else found[1]
+
+
+def _fuse(state: Boxes, blocks: list[_Block], tell: Callable[[], None]) -> None:
+    """Fuse blocks along a few orders, the least bound first, while one may be best."""
+    heap = [
+        (min(state.total(plan, block.bound) for plan in block.plans), i)
+        for i, block in enumerate(blocks)
+    ]
+    heapq.heapify(heap)
+    for _ in range(MOST_FUSED):
+        if not heap or not heap[0][0] < state.found.best:
+            return
+        if state.found.mapping is not None and state.budget.over():
+            return
+        block = blocks[heapq.heappop(heap)[1]]
+        masks = _quick(state, block.load)
+        if masks is not None:
+            _price(state, block, masks, _sum(block.load, masks))
+        tell()
+
+
+def _split(state: Boxes, plans: list[Plan], tiles: Callable[[Plan], list[int]]) -> None:
+    """Map the plans whose stages split the graph, those of the least floors."""
+    work = state.workload.graph.work
+    rate = state.system.chip.peak_throughput * (state.system.chip.utilization or 1.0)
+    order = sorted(
+        (state.total(plan, work / plan.tensor / rate), i) for i, plan in enumerate(plans)
+    )
+    for floor, i in order[:MOST_SPLIT]:
+        if not floor < state.found.best or state.budget.over():
+            return
+        for n_tiles in _ladder(tiles(plans[i])):
+            box = Box(plans[i], n_tiles, None)
+            if state.open(box) < state.found.best:
+                state.complete(box)
+
+
+# ---------------------------------------------------------------- improving the best
+
+
+def _improve(state: Boxes, tiles: Callable[[Plan], list[int]]) -> None:
+    """Improve the best mapping by its tiles and axes until neither helps, then its partitions."""
+    for _ in range(MOST_ROUNDS):
+        before = state.found.best
+        _better_axes(state)
+        _better_tiles(state, tiles)
+        if not state.found.best < before * (1 - PROOF):
+            break
+    box, codes = _best_box(state)
+    state.settle(box, codes, state.found.best)
+
+
+def _best_box(state: Boxes, n_tiles: int | None = None) -> tuple[Box, Ints]:
+    """Return the plan and sharding of the best mapping, with its number of tiles or another."""
+    mapping = state.found.mapping
+    assert mapping is not None
+    plan = state.plan_of(mapping)
+    return Box(plan, n_tiles or mapping.n_tiles, None), state.codes_of(mapping)
+
+
+def _better_axes(state: Boxes) -> None:
+    """Split one kernel after the other along another axis, while that is faster."""
+    mapping = state.found.mapping
+    assert mapping is not None
+    box, codes = _best_box(state)
+    if box.plan.graph_stages > 1 or box.plan.tensor == 1 or state.rules.bytes_first:
+        return
+    masks = masks_of(mapping)
+    allowed = state.table(box.plan, box.n_tiles).allowed
+    for i in range(state.arrays.n):
+        if i in state.given:
+            continue
+        for axis in range(allowed.shape[1]):
+            if not allowed[i, axis] or axis == codes[i]:
+                continue
+            other = codes.copy()
+            other[i] = axis
+            load = state.load(box, other)
+            if state.budget.spend(ALONE * len(masks)):
+                return
+            if not state.rooms(load, masks):
+                continue
+            taken = _sum(load, masks)
+            if math.isfinite(taken) and state.total(box.plan, taken) < state.found.best:
+                state.offer(box, other, masks, taken)
+                codes = other
+
+
+def _better_tiles(state: Boxes, tiles: Callable[[Plan], list[int]]) -> None:
+    """Try the numbers of tiles around the best."""
+    mapping = state.found.mapping
+    assert mapping is not None
+    box, codes = _best_box(state)
+    counts = sorted(tiles(box.plan))
+    if box.plan.graph_stages > 1 or mapping.n_tiles not in counts:
+        return
+    at, step = counts.index(mapping.n_tiles), NEAR_TILES
+    near = [p for k in (8, 4, 2, 1) for p in (at - k * step // 4, at + k * step // 4)]
+    for place in near:
+        if not 0 <= place < len(counts) or state.budget.over():
+            continue
+        other = Box(box.plan, counts[place], None)
+        load = state.load(other, codes)
+        masks = tuple(1 << i for i in load.order) if state.unfused else _quick(state, load)
+        if masks is not None and state.rooms(load, masks):
+            taken = _sum(load, masks)
+            if math.isfinite(taken):
+                state.offer(other, codes, masks, taken)
