@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from crosstack.quantities import compared
+
 __all__ = [
     "CrosstackError",
     "InfeasibleError",
@@ -100,9 +102,10 @@ class InfeasibleError(CrosstackError):
     ) -> None:
         self.resource, self.demand, self.limit, self.unit = resource, demand, limit, unit
         self.where, self.levers = where, tuple(levers)
+        needed, there = compared(demand, limit, unit)
         super().__init__(
-            f"infeasible: {resource}: {where} needs {demand:,.6g} {unit}, the limit is "
-            f"{limit:,.6g} {unit}. What would make it fit: {'; '.join(self.levers)}."
+            f"infeasible: {resource}: {where} needs {needed}, the limit is {there}. "
+            f"What would make it fit: {'; '.join(self.levers)}."
         )
 
 

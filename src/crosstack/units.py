@@ -9,66 +9,20 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable
 from decimal import Context, Decimal
 
 from crosstack.errors import InputError, Problem, require
+from crosstack.quantities import UNITS, format_quantity
 
 __all__ = ["UNITS", "format_quantity", "parse_quantity"]
 
-_DECIMAL = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_SMALL = {"m": -3, "u": -6, "n": -9, "p": -12, "f": -15}
-_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50}
 _EXACT = Context(prec=60)
 
-
-def _scaled(pattern: str, exponents: dict[str, int]) -> dict[str, Decimal]:
-    return {pattern.format(p): Decimal(1).scaleb(e) for p, e in exponents.items()}
-
-
-def _bytes(pattern: str) -> dict[str, Decimal]:
-    binary = {pattern.format(p): Decimal(2) ** e for p, e in _BINARY.items()}
-    return _scaled(pattern, _DECIMAL) | binary
-
-
-def _bits(pattern: str) -> dict[str, Decimal]:
-    return {unit: worth / 8 for unit, worth in _scaled(pattern, _DECIMAL).items()}
-
-
-def _per_bandwidth(unit: str) -> dict[str, Decimal]:
-    by_spelling = {f"{unit}/({p}B/s)": Decimal(1).scaleb(-e) for p, e in _DECIMAL.items()}
-    return {u: by_spelling[u] for u in (f"{unit}/({p}B/s)" for p in ("", "M", "G", "T"))}
-
-
-UNITS: dict[str, dict[str, Decimal]] = {
-    "B": _bytes("{}B"),
-    "B/s": _bytes("{}B/s") | _bits("{}b/s") | _bits("{}bit/s"),
-    "FLOP": _scaled("{}FLOP", _DECIMAL),
-    "FLOP/s": _scaled("{}FLOP/s", _DECIMAL),
-    "Hz": _scaled("{}Hz", _DECIMAL),
-    "s": _scaled("{}s", {"": 0} | _SMALL) | {"min": Decimal(60), "h": Decimal(3600)},
-    "W": _scaled("{}W", _SMALL | _DECIMAL),
-    "J": _scaled("{}J", _SMALL | _DECIMAL),
-    "m^2": {"m^2": Decimal(1), "mm^2": Decimal("1e-6"), "um^2": Decimal("1e-12")},
-    "V": {"V": Decimal(1), "mV": Decimal("1e-3")},
-    "bit/s": _scaled("{}bit/s", _DECIMAL) | _scaled("{}b/s", _DECIMAL),
-    "1/m": {"/m": Decimal(1), "/mm": Decimal(1000)},
-    "1/m^2": {"/m^2": Decimal(1), "/cm^2": Decimal(10000), "/mm^2": Decimal(1000000)},
-    "m": {"m": Decimal(1), "mm": Decimal("1e-3")},
-    "USD": {"USD": Decimal(1)},
-    "USD/B": {"USD/B": Decimal(1), "USD/GB": Decimal("1e-9"), "USD/GiB": 1 / Decimal(2**30)},
-    "USD/(B/s)": _per_bandwidth("USD"),
-    "W/(B/s)": _per_bandwidth("W"),
-    "1": {"%": Decimal("0.01")},
-}
-"""For every SI unit crosstack uses, the spellings a file may use and what each is worth."""
 
 _QUANTITY = re.compile(
     r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,5})?)\s*([^\s\d.+-].*?)?\s*", re.ASCII
 )
-_NEVER_SHOWN = {"min", "h", "%", *(u.format(p) for p in _BINARY for u in ("{}B", "{}B/s"))}
 _OTHER = re.compile(r"USD|W/|min")  # their first letters are no prefix and unit
-_ONLY_SHOWN = {"B/s": set(_scaled("{}B/s", _DECIMAL)), "bit/s": set(_scaled("{}bit/s", _DECIMAL))}
 
 
 def parse_quantity(value: object, unit: str) -> float:
@@ -157,41 +111,3 @@ def _quoted(text: str) -> str:
 def _short(value: object) -> str:
     text = repr(value) if not isinstance(value, int) or abs(value) < 10**40 else "a huge number"
     return text if len(text) <= 60 else f"{text[:50]}...{text[-1]}"
-
-
-def format_quantity(value: float, unit: str, digits: int = 4) -> str:
-    """Return ``value`` as a person would write it: 3.0e11 B/s is ``"300 GB/s"``.
-
-    Parameters
-    ----------
-    value : float
-        In ``unit``.
-    unit : str
-        A key of `UNITS`; ``"1"`` writes the bare number.
-    digits : int
-        Significant digits. [1]
-    """
-    require(unit in UNITS, "unit", unit, ", ".join(UNITS))
-    if not math.isfinite(value):
-        return f"{value} {unit}".removesuffix(" 1")
-    value = float(f"{value:.{digits}g}")  # rounded first, so that 999.99 GB/s is 1 TB/s
-    if unit in ("USD", "1"):
-        return f"{_plain(value, digits)} {unit}".removesuffix(" 1")
-    fit_to_show = _ONLY_SHOWN.get(unit, UNITS[unit].keys() - _NEVER_SHOWN)
-    shown = {u: float(f) for u, f in UNITS[unit].items() if u in fit_to_show}
-    size: Callable[[str], float] = shown.__getitem__
-    fitting = [u for u in shown if shown[u] <= abs(value) * (1 + 1e-12)]
-    if "/(" in unit:
-        best = f"{unit.partition('/')[0]}/(GB/s)"
-    elif value == 0:
-        best = unit
-    else:
-        best = max(fitting, key=size) if fitting else min(shown, key=size)
-    return f"{_plain(value / shown[best], digits)} {best}"
-
-
-def _plain(value: float, digits: int) -> str:
-    value = float(f"{value:.{digits}g}")
-    if abs(value) >= 10**digits:
-        return f"{value:,.0f}" if abs(value) < 1e15 else f"{value:.{digits}g}"
-    return f"{value:.{digits}g}"

@@ -225,13 +225,13 @@ class TestImpossible:
             (replace(BUDGET, edges={"HBM": 0.7, "inter": 0.4}), "edge: the sum"),
             (replace(BUDGET, package_area=500 * MM2), "area: the chip needs 600 mm2"),
             (with_area("compute", 3), "one bundle of compute needs 3.2 mm2,"),
-            (with_power("compute", 0.0), "one compute unit at its minimum voltage needs 0.0"),
+            (with_power("compute", 0.0), "one compute unit at its minimum voltage needs 23.39 mW"),
             (with_area("L2", 0.05), "one bank of L2 with its crossbar needs 0.09"),
-            (with_power("L2", 0.0), "the leakage of L2, before any access, needs 0.0"),
+            (with_power("L2", 0.0), "the leakage of L2, before any access, needs 1.659 mW"),
             (with_area("HBM", 4), "the controller of one stack of HBM needs 5 mm2"),
             (replace(BUDGET, package_area=690 * MM2), "beside the chip needs 100 mm2"),
             (replace(BUDGET, edges={"HBM": 0.01}), "one stack of HBM needs 1,024 wires"),
-            (with_power("HBM", 0.1), "what HBM takes at rest needs 0.27"),
+            (with_power("HBM", 0.1), "what HBM takes at rest needs 274.9 mW"),
         ],
     )
     def test_an_impossible_budget_says_which_and_by_how_much(self, budget, says):

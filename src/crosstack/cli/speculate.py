@@ -12,6 +12,7 @@ import typer
 import crosstack
 from crosstack.cli.inputs import check_outputs, options_named, rules_given
 from crosstack.cli.outputs import write
+from crosstack.units import format_quantity
 
 __all__ = ["speculate"]
 
@@ -73,7 +74,8 @@ def speculate(
     typer.echo(
         f"{draft} drafts for {target}: {found.rate:.6g} tokens/s a sequence, "
         f"{found.speedup:.4g} times {1 / found.plain_time:.6g} without\n"
-        f"  a step drafts for {found.draft_time:.6g} s, checks for {found.check_time:.6g} s "
+        f"  a step drafts for {format_quantity(found.draft_time, 's')}, checks for "
+        f"{format_quantity(found.check_time, 's')} "
         f"and adds {found.tokens:.4g} tokens"
     )
     if json_out is not None:

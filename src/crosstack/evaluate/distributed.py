@@ -14,6 +14,7 @@ from typing import Protocol
 
 from crosstack.errors import InputError, Problem, require_quantity
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy
+from crosstack.units import format_quantity
 
 __all__ = [
     "Distributed",
@@ -91,8 +92,9 @@ class RingLink:
             raise InputError(
                 Problem(
                     self.name,
-                    f"{size:,.6g} B have to be sent over a link that has no bandwidth; give the "
-                    "network area, power and links, or use a strategy without this dimension.",
+                    f"{format_quantity(size, 'B')} have to be sent over a link that has no "
+                    "bandwidth; give the network area, power and links, or use a strategy without "
+                    "this dimension.",
                 )
             )
         return size / self.bandwidth

@@ -35,6 +35,7 @@ from crosstack.model.plan import Plan
 from crosstack.model.rules import ModelRules, StageTransfers, rules_named
 from crosstack.system.prices import link_amounts, switch_amounts, system_power, system_price
 from crosstack.system.system import Parallelism, System
+from crosstack.units import format_quantity
 from crosstack.workload.graph import Placement
 
 __all__ = [
@@ -264,8 +265,9 @@ def machine_times(
     }
     terms["memory_used"] = np.full(shape, known.memory_used)
     terms["memory_capacity"] = np.broadcast_to(machines.memory_capacity, shape).astype(float)
+    needed = format_quantity(known.memory_used, "B")
     reason = (
-        f"infeasible: main memory: a chip needs {known.memory_used:,.6g} B, more than there is. "
+        f"infeasible: main memory: a chip needs {needed}, more than there is. "
         "What would make it fit: more memory a chip, another mapping."
     )
     return MachineTimes(fits=fits, reason=reason, terms=terms)

@@ -30,6 +30,7 @@ from crosstack.explore.budget_space import AreaRange, BudgetSpace
 from crosstack.explore.search import Value
 from crosstack.explore.simplex import SimplexSpace
 from crosstack.mapping.strategy import Strategy
+from crosstack.quantities import compared
 
 __all__ = ["Design", "DesignProblem", "Metric", "Metrics"]
 
@@ -186,9 +187,9 @@ class DesignProblem:
         except InputError as error:
             return Value(excess=math.inf, reason=str(error.problems[0]))
         over = [
-            (design.metrics.value(m) / limit - 1, f"{m} above {limit:g} {m.unit}")
+            (value / limit - 1, "{} {} above {}".format(m, *compared(value, limit, m.unit)))
             for m, limit in self.limits.items()
-            if design.metrics.value(m) > limit
+            if (value := design.metrics.value(m)) > limit
         ]
         if over:
             return Value(excess=max(over)[0], reason=max(over)[1])

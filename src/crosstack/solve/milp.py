@@ -52,6 +52,7 @@ from typing import Any
 import numpy as np
 
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
+from crosstack.quantities import compared
 from crosstack.solve.status import SolveStatus
 
 __all__ = ["FusionMilp", "MilpFlow", "MilpResult", "StageMilp", "solve_fusion"]
@@ -161,8 +162,9 @@ class FusionMilp:
         problems = [
             Problem(
                 f"sram[{i}]",
-                f"kernel {i} alone needs {need:.6g} B of {self.sram_capacity:.6g} B; this program "
-                "does not cut weights.",
+                "kernel {} alone needs {} of {}; this program does not cut weights.".format(
+                    i, *compared(need, self.sram_capacity, "B")
+                ),
             )
             for i in range(n)
             if (need := self._alone(i)) > self.sram_capacity

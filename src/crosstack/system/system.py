@@ -19,6 +19,7 @@ from crosstack.errors import (
     require_whole,
 )
 from crosstack.records import brief, require_types
+from crosstack.units import format_quantity
 
 __all__ = ["Dimension", "DimensionKind", "Memory", "Parallelism", "Prices", "System"]
 
@@ -72,7 +73,7 @@ class Memory:
             second[0] is not None and second[0] <= self.bandwidth,
             "second_bandwidth",
             second[0],
-            f"at most that of the first memory, {self.bandwidth:g}",
+            f"at most that of the first memory, {format_quantity(self.bandwidth, 'B/s')}",
         )
 
     @property

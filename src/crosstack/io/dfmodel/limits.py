@@ -199,7 +199,7 @@ def _placed(workload: Workload) -> Iterator[Problem]:
     whole, square = words == int(words) >= 1, math.isqrt(int(words)) ** 2 == words
     if not whole or (workload.placement is Placement.GRID and not square):
         kind = "square of rows" if workload.placement is Placement.GRID else "number"
-        message = f"got {workload.data_size:g} B; allowed: a whole {kind} of words, at least 1."
+        message = f"got {workload.data_size:,.17g} B; allowed: a whole {kind} of words, at least 1."
         yield Problem("workload.data_size", message)
     graph = workload.graph
     for tensor in graph.tensors:
