@@ -32,7 +32,7 @@ for strategy in strategies(N_CHIPS, max_lp=model.layers):
         chip,
         strategy,
         packages=description.n_packages,
-        inter_kind=description.inter_kind,
+        between=description.between,
     )
     try:
         found.append(predict(model, strategy, cluster, times))

@@ -53,8 +53,8 @@ def step(description):
         STRATEGY,
         chips_per_package=description.chips_per_package,
         packages=description.n_packages,
-        intra_kind=description.intra_kind,
-        inter_kind=description.inter_kind,
+        inside=description.inside,
+        between=description.between,
     )
     return predict(model, STRATEGY, cluster, RooflineTimes(chip))
 

@@ -30,7 +30,7 @@ levels:
      line_size: 32 B}
   - {name: L2, sram: sram_l2, scope: chip}
 memory: {dram: hbm3, name: DRAM, utilization: 1, stacks: 4, line_size: 64 B}
-intra: {link: on_package, neighbours: 2, utilization: 1, kind: ring}
+intra: {link: on_package, neighbours: 2, utilization: 1, kind: torus, shape: 2x1}
 inter: {link: nvlink4, neighbours: 1, utilization: 1, kind: switch}
 substrate: interposer
 chip_area: 800 mm^2

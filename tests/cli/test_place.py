@@ -20,6 +20,15 @@ def test_every_order_is_listed_on_request(run):
     assert every.count("kp1, ") + every.count("kp2, ") + every.count("dp, ") >= 6
 
 
+def test_a_given_order_alone_is_tried(run, tmp_path):
+    out = tmp_path / "place.json"
+    grid = ("--package", "4x4", "--packages", "2x2")
+    outcome = run("place", "RC-4-2-d8-p1", *grid, "--order", "dp,kp1,kp2", "--all", "--json", out)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert json.loads(out.read_text())["order"][:3] == ["dp", "kp1", "kp2"]
+    assert "kp1, kp2, dp" not in outcome.out
+
+
 def test_a_picture_is_saved(run, tmp_path):
     out = tmp_path / "place.svg"
     assert run("place", "CR-4-d2-p2", "--package", "4x4", "--torus", "--svg", out).code == 0
@@ -38,6 +47,8 @@ def test_the_rules_of_the_release_are_those_recorded(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        (("RC-2-1-d2-p1", "--package", "2x2", "--order", "dp,kq"), "--order: no dimension is"),
+        (("RC-2-1-d2-p1", "--package", "2x2", "--order", "dp"), "--order: got dp, which leaves"),
         (("RC-4-2-d8", "--package", "8x8"), "strategy"),
         (("RC-4-2-d8-p1", "--package", "8by8"), "--package"),
         (("RC-4-2-d8-p1", "--package", "4x4"), "needs 64 chips"),

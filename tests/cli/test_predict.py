@@ -178,6 +178,64 @@ def test_more_chips_than_there_are_is_refused(run):
     assert "needs 16 chips; there are 8" in outcome.err
 
 
+SERVER = ("a100-sxm", "--gemm", "8192,8192,8192", "--parallel", "RC-1-8-d1-p1")
+
+
+def collective(run, out, *arguments):
+    outcome = run("predict", *SERVER, *arguments, "--json", out)
+    assert (outcome.code, outcome.err) == (0, "")
+    return json.loads(out.read_text())["parts"]["collective"]
+
+
+def test_chips_of_a_server_are_joined_as_the_option_says(run, tmp_path):
+    # Each of eight chips gathers seven shares of 16.8 MB: over a switch one after the other at
+    # 300 GB/s; on a ring at half of it; all at once at a seventh, with one latency, not seven.
+    out = tmp_path / "gemm.json"
+    switch = collective(run, out)
+    share = 2 * 8192**2 / 8
+    assert collective(run, out, "--topology", "switch,switch") == switch
+    ring = collective(run, out, "--topology", "ring")
+    assert ring - switch == pytest.approx(7 * share / 300e9)
+    full = collective(run, out, "--topology", "fully_connected")
+    assert switch - full == pytest.approx(6 * 500e-9)
+
+
+def test_the_order_says_which_dimension_leaves_the_servers(run, tmp_path):
+    out = tmp_path / "step.json"
+    asked = ("--model", "lstm-lm-40k", "--batch", "128", "--parallel", "RC-1-4-d4-p1")
+    times = {}
+    for order in ("kp2,dp", "dp,kp2", None):
+        given = () if order is None else ("--order", order)
+        outcome = run("predict", "a100-sxm", *asked, *given, "--json", out)
+        assert (outcome.code, outcome.err) == (0, "")
+        times[order] = json.loads(out.read_text())["time"]
+    assert times["kp2,dp"] == times[None] < times["dp,kp2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--topology", "rung"), '--topology: no topology is called "rung". Did you mean "ring"'),
+        (("--topology", "mesh:3x3"), "--topology: got 3x3; allowed: a shape of 8 chips"),
+        (("--topology", "ring", "--package", "8"), "--topology: allowed without --package"),
+        (("--order", "kp1"), "--order: got kp1, which leaves out kp2"),
+        (("--order", "kp1", "--package", "8"), "--order: got kp1, which leaves out kp2"),
+    ],
+)
+def test_what_cannot_be_joined_or_ordered_so_is_an_error(run, arguments, says):
+    outcome = run("predict", *SERVER, *arguments)
+    assert outcome.code == 2
+    assert says in outcome.err
+
+
+@public
+@pytest.mark.parametrize("option", [("--topology", "ring"), ("--order", "kp1")])
+def test_deepflow_hardware_says_itself_how_it_is_joined(run, option):
+    outcome = run("predict", HARDWARE, "--gemm", "64,64,64", *ONE, *option)
+    assert outcome.code == 2
+    assert f"{option[0]}: allowed with" in outcome.err
+
+
 @public
 def test_a_training_run_is_estimated_as_recorded_in_2025(run, tmp_path):
     # deepflow_code, run llm_A_default: configs/model-config/LLM.yaml on a100_80GB.yaml.

@@ -15,8 +15,7 @@ from crosstack.evaluate.distributed import RingLink
 from crosstack.evaluate.step_rules import StepRules
 from crosstack.mapping.placement import place
 from crosstack.mapping.strategy import ParallelDimension, Strategy, parse_strategy, strategies
-from crosstack.system.system import DimensionKind
-from crosstack.system.topology import Grid
+from crosstack.system.topology import RING, SWITCH, Grid, parse_levels
 
 KP1, KP2, DP, LP = ParallelDimension
 RELEASE = StepRules.deepflow_2025()
@@ -111,7 +110,7 @@ def test_neighbours_on_a_ring_share_what_lies_between_them():
     ring = nested("RC-2-4-d1-p1", chips_per_package=8)
     assert ring[KP2].bandwidth == CHIP.intra.bandwidth
     assert ring[KP1].bandwidth == CHIP.intra.bandwidth / 4
-    switch = nested("RC-2-4-d1-p1", chips_per_package=8, intra_kind=DimensionKind.SWITCH)
+    switch = nested("RC-2-4-d1-p1", chips_per_package=8, inside=SWITCH)
     assert switch[KP1].bandwidth == CHIP.intra.bandwidth
 
 
@@ -124,7 +123,7 @@ def test_every_chip_has_links_of_its_own_to_a_switch_between_packages():
 
 
 def test_a_ring_of_packages_is_shared_by_those_between():
-    links = nested("RC-1-8-d4-p2", packages=64, inter_kind=DimensionKind.RING)
+    links = nested("RC-1-8-d4-p2", packages=64, between=RING)
     assert links[DP].bandwidth == CHIP.inter.bandwidth / 8
     assert links[LP].bandwidth == CHIP.inter.bandwidth / 32
 
@@ -140,6 +139,64 @@ def test_a_dimension_with_a_group_across_the_border_of_a_package_uses_both_links
     # Five groups of three on two packages of eight fill both: the third lies in two packages.
     links = nested("RC-1-3-d5-p1", chips_per_package=8, packages=2)
     assert links[KP2].bandwidth == min(CHIP.intra.bandwidth, CHIP.inter.bandwidth)
+
+
+def joined(text):
+    return parse_levels(text)[0]
+
+
+# Sixteen chips, 4 x 4 shards, by hand: on a ring the outer dimension jumps over four chips; on a
+# mesh or torus each has an axis of its own, the way back of a ring takes the other direction.
+@pytest.mark.parametrize(
+    ("inside", "kp2", "kp1"),
+    [("ring", 1, 4), ("mesh", 1, 1), ("torus", 1, 1), ("switch", 1, 1), ("mesh:16x1", 1, 4)],
+)
+def test_what_shares_a_link_follows_from_the_topology_of_a_level(inside, kp2, kp1):
+    links = nested("RC-4-4-d1-p1", chips_per_package=16, inside=joined(inside))
+    assert links[KP2].bandwidth == CHIP.intra.bandwidth / kp2
+    assert links[KP1].bandwidth == CHIP.intra.bandwidth / kp1
+
+
+# Packages of four chips hold kp2; dp 4 and lp 2 run over eight packages, by hand.
+@pytest.mark.parametrize(
+    ("between", "dp", "lp"), [("switch", 1, 1), ("ring", 1, 4), ("torus:4x2", 1, 1), ("mesh", 1, 1)]
+)
+def test_levels_have_topologies_of_their_own(between, dp, lp):
+    machine = {"chips_per_package": 4, "packages": 8, "between": joined(between)}
+    links = nested("RC-1-4-d4-p2", inside=joined("mesh:4"), **machine)
+    assert links[KP2].bandwidth == CHIP.intra.bandwidth
+    assert links[DP].bandwidth == CHIP.inter.bandwidth / dp
+    assert links[LP].bandwidth == CHIP.inter.bandwidth / lp
+
+
+@pytest.mark.parametrize("order", [(DP, KP2), (KP2, DP)])
+def test_the_order_says_what_stays_inside(order):
+    links = nested("RC-1-4-d4-p1", chips_per_package=4, packages=4, order=order)
+    assert [d for d in (DP, KP2) if "inside" in links[d].name] == [order[0]]
+
+
+def test_an_order_has_every_dimension_of_several_shards():
+    with pytest.raises(InputError, match="leaves out dp"):
+        nested("RC-1-4-d4-p1", chips_per_package=4, packages=4, order=(KP2,))
+
+
+def test_fully_connected_chips_send_to_all_others_at_once():
+    full = joined("fully_connected")
+    machine = {"chips_per_package": 4, "packages": 4, "inside": full, "between": full}
+    links = nested("RC-1-4-d4-p1", **machine)
+    assert (links[KP2].direct, links[DP].direct) == (True, True)
+    # Four of a dimension in two packages each: no link from a chip to every other one.
+    assert not nested("RC-1-2-d8-p1", **machine)[DP].direct
+    assert not nested("RC-1-4-d4-p1", chips_per_package=4, packages=4)[KP2].direct
+
+
+def test_links_of_a_named_chip_are_shared_out_over_its_neighbours():
+    chip_ = a100_sxm_80gb()
+    strategy = parse_strategy("RC-1-8-d1-p1")
+    for text, neighbours in (("switch", 1), ("ring", 2), ("fully_connected", 7)):
+        cluster = named_cluster(chip_, strategy, inside=joined(text))
+        link = ring_links(strategy, cluster, StepRules())[KP2]
+        assert link.bandwidth == pytest.approx(300e9 / neighbours)
 
 
 SMALL = [s for n_chips in range(1, 17) for s in strategies(n_chips)]

@@ -165,14 +165,30 @@ def test_a_predicted_point_is_what_predict_says(write):
             strategy,
             chips_per_package=1,
             packages=64,
-            intra_kind=machine.intra_kind,
-            inter_kind=machine.inter_kind,
+            inside=machine.inside,
+            between=machine.between,
         )
         times = RooflineTimes(made.hierarchy, rules.kernels)
         step = replace(step_named("gpt-22b"), batch=32, microbatches=4)
         found = predict(step, strategy, cluster, times, rules.step)
         assert row["time"] == found.time
         assert row["memory_used"] == found.footprint.total
+
+
+def test_a_study_varies_the_topology_and_the_order(write):
+    text = """\
+base: chip.yaml
+evaluate: predict
+options: {model: lstm-lm-40k, batch: 64, parallel: RC-1-4-d4-p1}
+axes:
+  topology: {path: options.topology, values: ["ring,switch", "ring,ring"]}
+  order: {path: options.order, values: ["kp2,dp", "dp,kp2"]}
+"""
+    rows = swept(write, text, chip=CHIP.replace("packages: 8", "packages: 16"))
+    times = {(row["topology"], row["order"]): row["time"] for row in rows}
+    assert len(set(times.values())) > 2
+    for order in ("kp2,dp", "dp,kp2"):
+        assert times["ring,switch", order] < times["ring,ring", order]
 
 
 def test_a_product_is_predicted_from_a_budget(write):

@@ -8,6 +8,7 @@ from crosstack.chip.generated import generate
 from crosstack.errors import InputError
 from crosstack.io.chip_file import read_chip
 from crosstack.io.technology import read_library, shipped
+from crosstack.system.topology import RING, SWITCH, NetworkLevel, Topology
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "chips" / "n5_hbm3.yaml"
 SHORT = "memory: hbm3\nchip_area: 800 mm^2\npower: 500 W\n"
@@ -95,3 +96,44 @@ def test_a_mistake_is_told_with_its_place(line, says):
 def test_an_unknown_memory_is_told():
     with pytest.raises(InputError, match='memory: no main memory is called "hbm5"'):
         read_chip(SHORT.replace("hbm3", "hbm5"), "mine.yaml")
+
+
+JOINED = SHORT + "intra: {link: on_package, kind: torus, shape: 4x2}\nchips_per_package: 8\n"
+
+
+def test_a_level_of_the_network_has_a_kind_and_a_shape():
+    found = read_chip(JOINED, "mine.yaml")
+    assert found.inside == NetworkLevel(topology=Topology.TORUS, shape=(4, 2))
+    assert found.between == SWITCH
+
+
+def test_wires_are_shared_out_over_the_neighbours_of_a_kind_that_is_given():
+    # A torus of 4 x 2: two neighbours along one axis, one along the other.
+    def neighbours(*overrides):
+        return read_chip(JOINED, "mine.yaml", overrides).template.intra.n_neighbours
+
+    assert neighbours() == 3
+    assert neighbours("intra.neighbours=2") == 2
+    assert neighbours("intra={link: on_package, kind: fully_connected}") == 7
+    assert neighbours("intra=on_package") == 1
+
+
+def test_chips_are_joined_otherwise_with_the_same_wires():
+    found = read_chip(JOINED, "mine.yaml").joined(RING, RING)
+    assert (found.inside, found.between) == (RING, RING)
+    assert (found.template.intra.n_neighbours, found.template.inter.n_neighbours) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("intra.kind=mash", "intra.kind"),
+        ("intra.shape=4x4", "intra.shape: got 4x4; allowed: a shape of 8 chips"),
+        ("intra.kind=ring", "intra.shape: got '4x2'; allowed: that of a mesh or torus"),
+        ("intra.shape=wide", "intra.shape: got 'wide'; allowed: whole numbers joined by x"),
+    ],
+)
+def test_a_wrong_level_is_named_where_it_stands(override, says):
+    with pytest.raises(InputError) as caught:
+        read_chip(JOINED, "mine.yaml", [override])
+    assert says in str(caught.value)

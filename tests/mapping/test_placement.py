@@ -157,6 +157,25 @@ def test_equal_degrees_make_distinct_orders():
     assert len(placements(parse_strategy("RC-8-8-d1-p1"), grid, merged)) == 1
 
 
+def test_a_given_order_is_the_one_that_is_placed():
+    strategy, grid = parse_strategy("RC-4-2-d8-p1"), Grid(package=(4, 4), packages=(2, 2))
+    every = {p.order[:3]: p.derates for p in placements(strategy, grid)}
+    for order in ((DP, KP1, KP2), (KP2, KP1, DP)):
+        (found,) = placements(strategy, grid, order=order)
+        assert (found.order[:3], found.derates) == (order, every[order])
+
+
+def test_a_given_order_that_does_not_fit_is_named():
+    # Three stages on packages of 2 x 2: the release stops.
+    with pytest.raises(InputError, match="does not fit in order lp"):
+        place(
+            parse_strategy("RC-1-1-d1-p3"),
+            Grid(package=(2, 2)),
+            PlacementRules.deepflow(),
+            order=(LP,),
+        )
+
+
 def test_a_ring_of_each_dimension_fits_a_torus_without_sharing():
     placement = place(parse_strategy("RC-4-4-d1-p1"), Grid(package=(4, 4), torus=True))
     assert placement.sharing == Sharing(between=0, inside=1)

@@ -3,7 +3,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstack.errors import InputError
-from crosstack.mapping.strategy import KernelSplit, Strategy, parse_strategy, strategies
+from crosstack.mapping.strategy import (
+    KernelSplit,
+    ParallelDimension,
+    Strategy,
+    parse_order,
+    parse_strategy,
+    strategies,
+    whole_order,
+)
 
 degrees = st.integers(1, 64)
 
@@ -48,3 +56,22 @@ def test_every_strategy_is_listed_once(n):
 
 def test_the_number_of_stages_can_be_bounded():
     assert max(s.lp for s in strategies(16, max_lp=4)) == 4
+
+
+def test_an_order_is_read_innermost_first():
+    assert parse_order("dp, KP1") == (ParallelDimension.DP, ParallelDimension.KP1)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("kp3", 'Did you mean "kp'), ("dp,dp", "each dimension once"), ("", "kp1")]
+)
+def test_a_wrong_order_is_refused(text, says):
+    with pytest.raises(InputError, match=says):
+        parse_order(text)
+
+
+def test_dimensions_of_one_shard_may_be_left_out_of_an_order():
+    order = whole_order(parse_strategy("RC-2-1-d4-p1"), parse_order("dp,kp1"))
+    assert [d.value for d in order] == ["dp", "kp1", "kp2", "lp"]
+    with pytest.raises(InputError, match="leaves out kp1 of RC-2-1-d4-p1"):
+        whole_order(parse_strategy("RC-2-1-d4-p1"), parse_order("dp"))

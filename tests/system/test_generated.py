@@ -6,6 +6,7 @@ from crosstack.chip.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, 
 from crosstack.errors import InputError
 from crosstack.system.generated import generated_system
 from crosstack.system.system import DimensionKind
+from crosstack.system.topology import NetworkLevel, Topology
 
 CHIP = ChipHierarchy(
     compute=Compute(n_units=4, n_bundles=2, work_per_cycle=32.0, frequency=1e9, rows=4),
@@ -33,3 +34,19 @@ def test_one_chip_needs_no_links():
 def test_chips_without_links_are_refused():
     with pytest.raises(InputError, match="2 chips are to be joined, but the inter links have no"):
         generated_system(CHIP, n_packages=2)
+
+
+def test_a_torus_is_a_ring_along_each_axis():
+    torus = NetworkLevel(topology=Topology.TORUS, shape=(4, 2))
+    system = generated_system(CHIP, chips_per_package=8, inside=torus)
+    ring = DimensionKind.RING
+    assert [(d.kind, d.size, d.bandwidth) for d in system.network] == [
+        (ring, 4, 2e10),
+        (ring, 2, 2e10),
+    ]
+
+
+def test_a_mesh_is_no_dimension_of_a_system():
+    mesh = NetworkLevel(topology=Topology.MESH)
+    with pytest.raises(InputError, match="intra.kind: got mesh.*Allowed: ring, torus, switch"):
+        generated_system(CHIP, chips_per_package=8, inside=mesh)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstack.errors import InputError
-from crosstack.system.topology import Grid, link_loads
+from crosstack.system.topology import Grid, NetworkLevel, Topology, link_loads, parse_levels
 
 
 def loads(grid, *edges):
@@ -86,3 +86,64 @@ def test_every_route_is_as_long_as_the_distance(case):
             expected += min(abs(a - b), size - abs(a - b)) if torus else abs(a - b)
     assert total == expected
     assert all((counts >= 0).all() for counts in found.counts)
+
+
+def level(text):
+    return parse_levels(text)[0]
+
+
+# By hand: links of a corner or any chip of eight.
+@pytest.mark.parametrize(
+    ("text", "neighbours"),
+    [
+        ("ring", 2),
+        ("switch", 1),
+        ("fully_connected", 7),
+        ("mesh:8", 2),
+        ("torus:4x2", 3),
+        ("torus:2x2x2", 3),
+    ],
+)
+def test_a_chip_has_links_to_the_neighbours_of_its_topology(text, neighbours):
+    assert level(text).neighbours(8) == neighbours
+    assert level(text.partition(":")[0]).neighbours(1) == 1
+
+
+@pytest.mark.parametrize(("size", "axes"), [(8, (4, 2)), (16, (4, 4)), (7, (7, 1)), (12, (4, 3))])
+def test_without_a_shape_a_mesh_is_as_near_to_a_square_as_it_can_be(size, axes):
+    assert level("mesh").axes(size) == axes
+
+
+def test_only_what_shares_links_is_a_grid():
+    assert level("switch").grid(8) is level("fully_connected").grid(8) is None
+    assert level("ring").grid(8) == Grid(package=(8,), torus=True)
+    assert level("mesh").grid(8) == Grid(package=(4, 2))
+    assert level("torus:8x1").grid(8) == Grid(package=(8, 1), torus=True)
+
+
+def test_two_levels_are_read():
+    assert parse_levels("torus:4x4,switch") == (
+        NetworkLevel(topology=Topology.TORUS, shape=(4, 4)),
+        NetworkLevel(topology=Topology.SWITCH),
+    )
+    assert parse_levels("mesh")[1] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("mush", 'Did you mean "mesh"'),
+        ("ring:4", "mesh or torus, not of ring"),
+        ("mesh:4y4", "whole numbers joined by x"),
+        ("mesh:2x2x2x2", "1 to 3 axes"),
+        ("ring,ring,ring", "one level or two"),
+    ],
+)
+def test_a_wrong_topology_is_refused(text, says):
+    with pytest.raises(InputError, match=says):
+        parse_levels(text)
+
+
+def test_a_shape_of_another_number_of_chips_is_refused():
+    with pytest.raises(InputError, match="a shape of 8 chips"):
+        level("mesh:4x4").grid(8)

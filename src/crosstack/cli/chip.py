@@ -97,8 +97,8 @@ def generate_(
                 chip.hierarchy,
                 chips_per_package=machine.chips_per_package,
                 n_packages=machine.n_packages,
-                intra_kind=machine.intra_kind,
-                inter_kind=machine.inter_kind,
+                inside=machine.inside,
+                between=machine.between,
                 power=sum(part.power for part in chip.components),
             )
         text = write_system(system)
@@ -132,7 +132,7 @@ def described(
 def _machine(found: ChipDescription | DeepflowHardware) -> ChipDescription:
     """Return a description with the machine around the chip, whatever file it is from."""
     from crosstack.io.chip_file import ChipDescription
-    from crosstack.system.system import DimensionKind
+    from crosstack.system.topology import RING, SWITCH
 
     if isinstance(found, ChipDescription):
         return found
@@ -141,6 +141,6 @@ def _machine(found: ChipDescription | DeepflowHardware) -> ChipDescription:
         budget=found.budget,
         chips_per_package=found.system.num_devices_per_node,
         n_packages=found.system.num_nodes,
-        intra_kind=DimensionKind.RING,
-        inter_kind=DimensionKind.SWITCH,
+        inside=RING,
+        between=SWITCH,
     )

@@ -31,6 +31,14 @@ Packages = Annotated[
 Torus = Annotated[
     bool, typer.Option("--torus", help="Join the last chip of every axis to the first.")
 ]
+Order = Annotated[
+    str | None,
+    typer.Option(
+        "--order",
+        metavar="A,B,..",
+        help="Dimensions, innermost first: kp1,kp2,dp,lp. Those of one shard may be left out.",
+    ),
+]
 
 
 def place(
@@ -40,6 +48,7 @@ def place(
     package: Package,
     packages: Packages = None,
     torus: Torus = False,
+    order: Order = None,
     rules: Annotated[
         str, typer.Option("--rules", metavar="NAME", help="crosstack or deepflow.")
     ] = "crosstack",
@@ -54,19 +63,23 @@ def place(
         typer.Option("--svg", metavar="OUT", help="Save a picture: chips, edges, link loads."),
     ] = None,
 ) -> None:
-    """Place the shards of a strategy on a mesh or torus; every order of its dimensions is tried.
+    """Place the shards of a strategy on a mesh or torus.
+
+    Every order of its dimensions is tried, or the one that --order gives.
 
     Example: `crosstack place RC-4-2-d8-p1 --package 4x4 --packages 2x2 --svg place.svg`
     """
     from crosstack.mapping.placement import placements
-    from crosstack.mapping.strategy import parse_strategy
+    from crosstack.mapping.strategy import parse_order, parse_strategy
     from crosstack.report.placement_figure import placement_svg
     from crosstack.report.placement_text import placement_table
 
     check_outputs(None, {"--json": json_out, "--svg": svg_out})
     chosen = parse_strategy(strategy)
     grid = grid_of(package, packages, torus=torus)
-    found = placements(chosen, grid, _rules(rules))
+    with options_named({"order": "--order"}):
+        wanted = None if order is None else parse_order(order)
+        found = placements(chosen, grid, _rules(rules), order=wanted)
     best = min(found, key=lambda p: p.derates)
     ranked = sorted(found, key=lambda p: p.derates) if every else [best]
     show(placement_table(ranked))
@@ -80,24 +93,16 @@ def place(
 
 def grid_of(package: str, packages: str | None, *, torus: bool) -> Grid:
     """Return the grid that the options say."""
-    from crosstack.system.topology import Grid
+    from crosstack.system.topology import Grid, parse_shape
 
+    with options_named({"shape": "--package"}):
+        chips = parse_shape(package)
+    with options_named({"shape": "--packages"}):
+        grid = () if packages is None else parse_shape(packages)
     names = {"package": "--package", "packages": "--packages"}
     names |= {f"{name}[{axis}]": option for name, option in names.items() for axis in range(3)}
     with options_named(names):
-        return Grid(
-            package=_axes("--package", package),
-            packages=() if packages is None else _axes("--packages", packages),
-            torus=torus,
-        )
-
-
-def _axes(option: str, text: str) -> tuple[int, ...]:
-    parts = text.lower().split("x")
-    if len(text) > 40 or not all(part.isascii() and part.isdecimal() for part in parts):
-        allowed = "whole numbers joined by x, such as 8, 4x4 or 4x4x2"
-        raise InputError(Problem(option, f"got {text[:40]!r}; allowed: {allowed}."))
-    return tuple(int(part) for part in parts)
+        return Grid(package=chips, packages=grid, torus=torus)
 
 
 def _rules(name: str) -> PlacementRules:

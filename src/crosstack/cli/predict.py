@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from crosstack.io.chip_file import ChipDescription
     from crosstack.io.deepflow import DeepflowHardware
     from crosstack.mapping.strategy import Strategy
+    from crosstack.system.topology import NetworkLevel
 
     Machine = ChipDescription | DeepflowHardware | ChipHierarchy
 
@@ -106,6 +108,25 @@ Packages = Annotated[
 Torus = Annotated[
     bool, typer.Option("--torus", help="Join the last chip of every axis to the first.")
 ]
+Sequential = Annotated[
+    str | None,
+    typer.Option(
+        "--order",
+        metavar="A,B,..",
+        help="Mapping order, the dimension whose chips are nearest first, such as kp1,kp2,dp,lp; "
+        "otherwise kp2,kp1,dp,lp, or with --package the best.",
+    ),
+]
+Levels = Annotated[
+    str | None,
+    typer.Option(
+        "--topology",
+        metavar="INSIDE[,BETWEEN]",
+        help="How the chips of a package are joined, and the packages: ring, mesh, torus, switch "
+        "or fully_connected, a mesh or torus with a shape, such as torus:4x4,switch; otherwise "
+        "FILE says it.",
+    ),
+]
 Rules = Annotated[
     str,
     typer.Option(
@@ -141,6 +162,8 @@ def predict(
     package: Package = None,
     packages: Packages = None,
     torus: Torus = False,
+    order: Sequential = None,
+    topology: Levels = None,
     rules: Rules = "crosstack",
     library: Library = None,
     set_: Set = None,
@@ -164,8 +187,8 @@ def predict(
     changed = batch, sequence, microbatches, exchange, recompute, schedule, interleave
     changes = dict(zip(CHANGES, changed, strict=True))
     workload = _workload(file, hardware, gemm, model, changes)
-    grid = package, packages, torus
-    found, chip = _predicted(file, hardware, workload, parallel, grid, rules)
+    where = _Where(package, packages, torus, order, topology)
+    found, chip = _predicted(file, hardware, workload, parallel, where, rules)
     alone = isinstance(workload, Product) and found.strategy.n_chips == 1
     inputs = {
         "file": str(file),
@@ -175,6 +198,8 @@ def predict(
         "package": package,
         "packages": packages,
         "torus": torus,
+        "order": order,
+        "topology": topology,
         "library": None if library is None else str(library),
         "set": set_ or [],
     }
@@ -206,6 +231,8 @@ def trace(
     package: Package = None,
     packages: Packages = None,
     torus: Torus = False,
+    order: Sequential = None,
+    topology: Levels = None,
     rules: Rules = "crosstack",
     library: Library = None,
     set_: Set = None,
@@ -233,8 +260,8 @@ def trace(
     changed = batch, sequence, microbatches, exchange, recompute, schedule, interleave
     changes = dict(zip(CHANGES, changed, strict=True))
     workload = _workload(file, hardware, gemm, model, changes)
-    grid = package, packages, torus
-    found, chip = _predicted(file, hardware, workload, parallel, grid, rules)
+    where = _Where(package, packages, torus, order, topology)
+    found, chip = _predicted(file, hardware, workload, parallel, where, rules)
     timelines = found.timelines()
     if not timelines:
         message = f"{rules} estimates a transformer without events; try deepflow-2025-graph."
@@ -250,6 +277,24 @@ def trace(
 
 
 # ---------------------------------------------------------------- pieces
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """What the options say of where shards stand and how chips are joined."""
+
+    package: str | None
+    packages: str | None
+    torus: bool
+    order: str | None
+    topology: str | None
+
+    @property
+    def levels(self) -> tuple[NetworkLevel, NetworkLevel | None] | None:
+        """How the chips of a package are joined, and the packages where that is said."""
+        from crosstack.system.topology import parse_levels
+
+        return None if self.topology is None else parse_levels(self.topology)
 
 
 def _workload(
@@ -335,7 +380,7 @@ def _predicted(
     hardware: Machine,
     workload: Step,
     parallel: str | None,
-    grid: tuple[str | None, str | None, bool],
+    where: _Where,
     rules: str,
 ) -> tuple[Prediction, ChipHierarchy]:
     """Return the prediction and the chip."""
@@ -345,17 +390,19 @@ def _predicted(
     from crosstack.evaluate.prediction_rules import prediction_rules_named
     from crosstack.workload.transformer_training import CHOICES
 
-    options = {"strategy": "--parallel", "rules": "--rules"}
+    options = {"strategy": "--parallel", "rules": "--rules", "order": "--order"}
+    options |= {"topology": "--topology", "shape": "--topology"}
     with options_named(options | {name: f"--{name}" for name in (*CHOICES, "interleave")}):
         chosen = prediction_rules_named(rules)
-        strategy = _strategy(file, hardware, workload, parallel, placed=grid[0] is not None)
+        strategy = _strategy(file, hardware, workload, parallel, placed=where.package is not None)
+        hardware = _joined(file, hardware, where)
         with in_file(file):
             if isinstance(hardware, ChipHierarchy):
                 chip = hardware
             else:
                 chip = generate(hardware.template, hardware.budget, chosen.chip).hierarchy
             times = RooflineTimes(chip, chosen.kernels)
-        cluster = _cluster(hardware, chip, strategy, grid)
+        cluster = _cluster(hardware, chip, strategy, where)
         return run(workload, strategy, cluster, times, chosen.step), chip
 
 
@@ -396,28 +443,56 @@ def _cluster(
     hardware: Machine,
     chip: ChipHierarchy,
     strategy: Strategy,
-    grid: tuple[str | None, str | None, bool],
+    where: _Where,
 ) -> Cluster:
     """Return the machine: placed on a grid that the options give, else as the file says."""
-    from crosstack.evaluate.cluster import named_cluster, nested_cluster, placed_cluster
+    from crosstack.evaluate.cluster import NESTED, named_cluster, nested_cluster, placed_cluster
     from crosstack.io.chip_file import ChipDescription
     from crosstack.io.deepflow.steps import cluster_of
     from crosstack.mapping.placement import place
+    from crosstack.mapping.strategy import parse_order
+    from crosstack.system.topology import SWITCH
 
-    package, packages, torus = grid
-    if package is not None:
-        return placed_cluster(chip, place(strategy, grid_of(package, packages, torus=torus)))
-    if packages is not None or torus:
+    order = None if where.order is None else parse_order(where.order)
+    if where.package is not None:
+        grid = grid_of(where.package, where.packages, torus=where.torus)
+        return placed_cluster(chip, place(strategy, grid, order=order))
+    if where.packages is not None or where.torus:
         raise InputError(Problem("--package", "required with --packages or --torus."))
     if isinstance(hardware, ChipHierarchy):
-        return named_cluster(chip, strategy)
+        inside, between = where.levels or (SWITCH, None)
+        return named_cluster(
+            chip, strategy, inside=inside, between=between or SWITCH, order=order or NESTED
+        )
     if isinstance(hardware, ChipDescription):
         return nested_cluster(
             chip,
             strategy,
             chips_per_package=hardware.chips_per_package,
             packages=hardware.n_packages,
-            intra_kind=hardware.intra_kind,
-            inter_kind=hardware.inter_kind,
+            inside=hardware.inside,
+            between=hardware.between,
+            order=order or NESTED,
         )
+    if order is not None:
+        message = "allowed with --package, a chip file or a chip by name; FILE says what crosses."
+        raise InputError(Problem("--order", message))
     return cluster_of(hardware, chip)
+
+
+def _joined(file: Path, hardware: Machine, where: _Where) -> Machine:
+    """Return a chip file's machine joined as ``--topology`` says, or what came."""
+    from crosstack.io.chip_file import ChipDescription
+
+    if where.levels is None:
+        return hardware
+    if where.package is not None:
+        message = "allowed without --package, which places on a mesh or torus of its own."
+        raise InputError(Problem("--topology", message))
+    if isinstance(hardware, ChipHierarchy):
+        return hardware
+    if not isinstance(hardware, ChipDescription):
+        message = f"allowed with a chip file or a chip by name; {file} says what shares its links."
+        raise InputError(Problem("--topology", message))
+    inside, between = where.levels
+    return hardware.joined(inside, between or hardware.between)

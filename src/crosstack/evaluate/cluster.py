@@ -7,21 +7,31 @@ section 5.2; ``deepflow_code``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
-from math import ceil
 from operator import mul
 
-from crosstack.chip.hierarchy import ChipHierarchy
+from crosstack.chip.hierarchy import ChipHierarchy, Link
 from crosstack.chip.named_chips import SERVERS
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
 from crosstack.evaluate.distributed import RingLink
 from crosstack.evaluate.step_rules import StepRules
-from crosstack.mapping.placement import Placement
-from crosstack.mapping.strategy import ParallelDimension, Strategy
-from crosstack.system.system import DimensionKind
+from crosstack.mapping.placement import Placement, place
+from crosstack.mapping.strategy import MappingOrder, ParallelDimension, Strategy, whole_order
+from crosstack.system.topology import RING, SWITCH, Grid, NetworkLevel, Topology
 
-__all__ = ["Cluster", "Derate", "named_cluster", "nested_cluster", "placed_cluster", "ring_links"]
+__all__ = [
+    "NESTED",
+    "Cluster",
+    "Derate",
+    "named_cluster",
+    "nested_cluster",
+    "placed_cluster",
+    "ring_links",
+]
 
 KP1, KP2, DP, LP = ParallelDimension
 NESTED = (KP2, KP1, DP, LP)  # innermost first
@@ -48,7 +58,7 @@ class Cluster:
     """``packages`` of ``chips_per_package`` equal chips.
 
     ``crossing`` are the dimensions with edges between packages; ``derates`` say what shares the
-    links of a dimension.
+    links of a dimension; ``direct`` are those of which every two chips have a link of their own.
     """
 
     chip: ChipHierarchy
@@ -56,6 +66,7 @@ class Cluster:
     packages: int = 1
     crossing: frozenset[ParallelDimension] = frozenset()
     derates: tuple[Derate, Derate, Derate, Derate] = (Derate(), Derate(), Derate(), Derate())
+    direct: frozenset[ParallelDimension] = frozenset()
 
     def __post_init__(self) -> None:
         """Check the numbers of chips."""
@@ -97,10 +108,11 @@ def nested_cluster(
     *,
     chips_per_package: int = 1,
     packages: int = 1,
-    intra_kind: DimensionKind = DimensionKind.RING,
-    inter_kind: DimensionKind = DimensionKind.SWITCH,
+    inside: NetworkLevel = RING,
+    between: NetworkLevel = SWITCH,
+    order: MappingOrder = NESTED,
 ) -> Cluster:
-    """Return the cluster of shards numbered along kp2, kp1, dp, lp, that fill packages in order.
+    """Return the cluster of shards that are numbered along an order and fill packages.
 
     Parameters
     ----------
@@ -110,8 +122,15 @@ def nested_cluster(
         What is numbered.
     chips_per_package, packages : int
         How many. [1]
-    intra_kind, inter_kind : DimensionKind
+    inside, between : NetworkLevel
         How the chips of a package are joined, and equal chips of all packages.
+    order : tuple of ParallelDimension
+        The dimensions, innermost first.
+
+    Raises
+    ------
+    InputError
+        If the order leaves out a dimension, or a level has the shape of another number of chips.
 
     Notes
     -----
@@ -121,64 +140,149 @@ def nested_cluster(
     groups wait for the slowest hop, it then has the links between packages, and no more than those
     inside where some of its neighbours share a package.
 
-    Neighbours along a dimension are as many chips apart as the dimensions before it hold. On a
-    ring that many edges share a link; a switch or a full connection shares nothing.
+    What a dimension shares on a ring, mesh or torus is that of its placement there, in this order
+    (`crosstack.mapping.placement.place`), each level on its own. Shards that do not fill packages
+    evenly share a link with as many as lie between two neighbours, as on a ring. A switch and a
+    full connection share nothing; where a full connection is all that a dimension uses, its chips
+    send to all others at once.
     """
-    filled = _filled(strategy, chips_per_package, packages)
-    stride = 1
-    crossing = set()
-    derates = {}
-    for dimension in NESTED:
-        span = stride * strategy.degree(dimension)
-        alone = strategy.degree(dimension) == 1
-        if not alone and strategy.n_chips > filled and filled % span:
-            crossing.add(dimension)
-        shared_inside = stride if intra_kind is DimensionKind.RING else 1
-        shared_between = ceil(stride / filled)
+    whole = whole_order(strategy, order)
+    filled = _filled(strategy, whole, chips_per_package, packages)
+    fill = _Fill(strategy=strategy, order=whole, filled=filled)
+    shared_inside = _sharing(inside, chips_per_package, fill, inner=True)
+    shared_between = _sharing(between, packages, fill, inner=False)
+    crossing = fill.crossing
+    derates, direct = {}, set()
+    for dimension, stride in fill.strides.items():
+        uses_inside = stride < filled
         derates[dimension] = Derate(
-            inside=shared_inside if stride < filled else 0,
-            between=shared_between if inter_kind is DimensionKind.RING else 1,
+            inside=shared_inside[dimension] if uses_inside else 0,
+            between=shared_between[dimension],
         )
-        stride = span
+        crosses = dimension in crossing
+        alone = not crosses or stride % filled == 0  # equal chips of packages, or one package
+        level = between if crosses else inside
+        if level.topology is Topology.FULLY_CONNECTED and alone:
+            direct.add(dimension)
     return Cluster(
         chip=chip,
         chips_per_package=chips_per_package,
         packages=packages,
-        crossing=frozenset(crossing),
+        crossing=crossing,
         derates=(derates[KP1], derates[KP2], derates[DP], derates[LP]),
+        direct=frozenset(direct),
     )
 
 
-def _whole_blocks(strategy: Strategy, chips_per_package: int) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fill:
+    """Shards numbered along ``order``, ``filled`` of them in every package."""
+
+    strategy: Strategy
+    order: MappingOrder
+    filled: int
+
+    @property
+    def strides(self) -> dict[ParallelDimension, int]:
+        """Shards from one to the next along every dimension. [1]"""
+        degrees = [self.strategy.degree(d) for d in self.order]
+        return dict(zip(self.order, accumulate(degrees, mul, initial=1), strict=False))
+
+    @property
+    def crossing(self) -> frozenset[ParallelDimension]:
+        """Dimensions of which a group lies in two packages."""
+        if self.strategy.n_chips <= self.filled:
+            return frozenset()
+        return frozenset(
+            d
+            for d, stride in self.strides.items()
+            if self.strategy.degree(d) > 1 and self.filled % (stride * self.strategy.degree(d))
+        )
+
+    def part(self, *, inner: bool) -> Strategy | None:
+        """Degrees inside packages, or between them; None where packages are not filled evenly."""
+        degrees = {d: self.strategy.degree(d) for d in self.order}
+        own = {d: min(degrees[d], max(1, self.filled // s)) for d, s in self.strides.items()}
+        if math.prod(own.values()) != min(self.filled, self.strategy.n_chips):
+            return None
+        if any(degrees[d] % own[d] for d in self.order):
+            return None
+        part = {d: own[d] if inner else degrees[d] // own[d] for d in self.order}
+        return Strategy(kp1=part[KP1], kp2=part[KP2], dp=part[DP], lp=part[LP])
+
+
+def _sharing(
+    level: NetworkLevel, size: int, fill: _Fill, *, inner: bool
+) -> Mapping[ParallelDimension, int]:
+    """Edges of every dimension that share a link of a level. [1]"""
+    grid = level.grid(size)
+    if grid is None or size == 1:
+        return dict.fromkeys(ParallelDimension, 1)
+    part = fill.part(inner=inner)
+    if part is None or part.n_chips > size:
+        reach = 1 if inner else fill.filled
+        return {d: math.ceil(stride / reach) for d, stride in fill.strides.items()}
+    return _placed_sharing(part, grid, fill.order)
+
+
+@lru_cache(maxsize=4096)  # searches ask for the same few again and again
+def _placed_sharing(
+    part: Strategy, grid: Grid, order: MappingOrder
+) -> Mapping[ParallelDimension, int]:
+    placement = place(part, grid, order=order)
+    return {d: max(1, shared.inside) for d, shared in placement.by_dimension.items()}
+
+
+def _whole_blocks(strategy: Strategy, order: MappingOrder, chips_per_package: int) -> int:
     """Chips of a package that its whole blocks of inner dimensions take. [1]"""
-    spans = list(accumulate((strategy.degree(d) for d in NESTED), mul, initial=1))
+    spans = accumulate((strategy.degree(d) for d in order), mul, initial=1)
     block = max(span for span in spans if span <= chips_per_package)
     return chips_per_package // block * block
 
 
-def _filled(strategy: Strategy, chips_per_package: int, packages: int) -> int:
+def _filled(strategy: Strategy, order: MappingOrder, chips_per_package: int, packages: int) -> int:
     """Chips of a package that are used: whole blocks where there are packages enough. [1]"""
-    whole = _whole_blocks(strategy, chips_per_package)
+    whole = _whole_blocks(strategy, order, chips_per_package)
     return whole if strategy.n_chips <= whole * packages else chips_per_package
 
 
-def named_cluster(chip: ChipHierarchy, strategy: Strategy) -> Cluster:
+def named_cluster(
+    chip: ChipHierarchy,
+    strategy: Strategy,
+    *,
+    inside: NetworkLevel = SWITCH,
+    between: NetworkLevel = SWITCH,
+    order: MappingOrder = NESTED,
+) -> Cluster:
     """Return as many servers of a chip that is known by name as a strategy fills.
 
     What fits into one server stays in one, see `nested_cluster`; a chip without a server stands
-    alone.
+    alone. The links that the chip has to a switch are shared out over its neighbours where it is
+    joined otherwise.
     """
+    whole = whole_order(strategy, order)
     each = SERVERS.get(chip.name, 1)
     if each == 1:
         return Cluster(chip=chip)
-    return nested_cluster(
+    packages = math.ceil(strategy.n_chips / _whole_blocks(strategy, whole, each))
+    joined = replace(
         chip,
+        intra=_shared_out(chip.intra, inside.neighbours(each)),
+        inter=_shared_out(chip.inter, between.neighbours(packages)),
+    )
+    return nested_cluster(
+        joined,
         strategy,
         chips_per_package=each,
-        packages=ceil(strategy.n_chips / _whole_blocks(strategy, each)),
-        intra_kind=DimensionKind.SWITCH,
-        inter_kind=DimensionKind.SWITCH,
+        packages=packages,
+        inside=inside,
+        between=between,
+        order=whole,
     )
+
+
+def _shared_out(link: Link | None, neighbours: int) -> Link | None:
+    return link and replace(link, bandwidth=link.bandwidth / neighbours)
 
 
 def ring_links(
@@ -215,6 +319,7 @@ def ring_links(
             bandwidth=bandwidth / share,
             latency=own.latency if own else 0.0,
             name=f"{dimension.value}: {BETWEEN if crosses else INSIDE}",
+            direct=dimension in cluster.direct,
         )
     return links
 

@@ -68,12 +68,14 @@ class _Asked:
 class RingLink:
     """What a parallel dimension has between neighbours: ``bandwidth`` [B/s], ``latency`` [s].
 
-    A bandwidth of 0 says that there is no link; sending anything is an error.
+    A bandwidth of 0 says that there is no link; sending anything is an error. ``direct``: every two
+    chips have such a link, so that a chip sends to all others at once.
     """
 
     bandwidth: float
     latency: float = 0.0
     name: str = "link"
+    direct: bool = False
 
     def __post_init__(self) -> None:
         """Check both."""
@@ -133,15 +135,22 @@ class Distributed:
     def _ring(
         self, rows: float, columns: float, dimension: ParallelDimension, *, adds: bool, halves: int
     ) -> float:
-        """``halves`` (p - 1) steps that send 1/p; additions once, a copy where nothing is added."""
+        """``halves`` (p - 1) steps that send 1/p; additions once, a copy where nothing is added.
+
+        Over direct links one step of each half sends to all others; what arrives is written as
+        before.
+        """
         degree = self.strategy.degree(dimension)
         if degree == 1:
             return 0.0
         link, times = self.links[dimension], self.times
         size = times.word * rows * columns
         share = size / degree
-        step = link.time(share) + times.elementwise(0, 2 * share) + link.latency
-        total = step * halves * (degree - 1)
+        sent, written = link.time(share) + link.latency, times.elementwise(0, 2 * share)
+        if link.direct:
+            total = (sent + written * (degree - 1)) * halves
+        else:
+            total = (sent + written) * halves * (degree - 1)
         if not adds:
             return total + times.elementwise(0, 3 * size) + times.launch_overhead
         addition = times.elementwise(rows * columns / degree, 3 * share) + times.launch_overhead

@@ -20,7 +20,8 @@ from crosstack.errors import InfeasibleError, InputError, require_quantity
 from crosstack.explore.budget_space import BudgetSpace
 from crosstack.system.generated import generated_system
 from crosstack.system.prices import system_power, system_price
-from crosstack.system.system import DimensionKind, Prices, System
+from crosstack.system.system import Prices, System
+from crosstack.system.topology import RING, SWITCH, NetworkLevel
 from crosstack.technology.wafers import Wafer
 
 __all__ = ["Machine", "MachineChoice", "UnitPrices", "machines_at", "never_slower"]
@@ -68,8 +69,8 @@ class MachineChoice:
     wafer: Wafer
     chips_per_package: int
     n_packages: int
-    intra_kind: DimensionKind = DimensionKind.RING
-    inter_kind: DimensionKind = DimensionKind.SWITCH
+    inside: NetworkLevel = RING
+    between: NetworkLevel = SWITCH
 
     @property
     def name(self) -> str:
@@ -117,8 +118,8 @@ def machines_at(
                 chip.hierarchy,
                 chips_per_package=choice.chips_per_package,
                 n_packages=choice.n_packages,
-                intra_kind=choice.intra_kind,
-                inter_kind=choice.inter_kind,
+                inside=choice.inside,
+                between=choice.between,
                 power=sum(part.power for part in chip.components),
                 price=die + prices.package,
             )

@@ -27,6 +27,7 @@ from crosstack.io.optimize_file import OptimizeFile, optimize_file
 from crosstack.io.technology import TechnologyLibrary
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.mapping.strategy import Strategy, parse_strategy, strategies
+from crosstack.system.topology import RING, SWITCH
 from crosstack.units import parse_quantity
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.named_steps import CHANGES, changed_step, step_named
@@ -270,13 +271,18 @@ def _most_stages(workload: Step) -> int:
 
 def nested_builder(hardware: Hardware, per_package: int, packages: int) -> Builder:
     """Return what makes a machine of ``packages`` out of a chip, joined as the hardware says."""
-    kinds = {}
+    inside, between = RING, SWITCH
     if isinstance(hardware, ChipDescription):
-        kinds = {"intra_kind": hardware.intra_kind, "inter_kind": hardware.inter_kind}
+        inside, between = hardware.inside, hardware.between
 
     def build(chip: ChipHierarchy, strategy: Strategy) -> Cluster:
         return nested_cluster(
-            chip, strategy, chips_per_package=per_package, packages=packages, **kinds
+            chip,
+            strategy,
+            chips_per_package=per_package,
+            packages=packages,
+            inside=inside,
+            between=between,
         )
 
     return build

@@ -11,7 +11,7 @@ from crosstack.chip.generated import generate
 from crosstack.chip.hierarchy import ChipHierarchy
 from crosstack.chip.roofline import RooflineTimes
 from crosstack.errors import InputError, Problem
-from crosstack.evaluate.cluster import Cluster, nested_cluster
+from crosstack.evaluate.cluster import NESTED, Cluster, nested_cluster
 from crosstack.evaluate.predict import Prediction, Step, predict
 from crosstack.evaluate.prediction_rules import prediction_rules_named
 from crosstack.explore.axes import Assignment
@@ -32,7 +32,8 @@ from crosstack.io.deepflow.steps import cluster_of, strategy_of, workload_of
 from crosstack.io.native.overrides import override_freely
 from crosstack.io.study_file import Goal
 from crosstack.io.yaml_tree import parse_yaml
-from crosstack.mapping.strategy import Strategy, parse_strategy
+from crosstack.mapping.strategy import Strategy, parse_order, parse_strategy
+from crosstack.system.topology import parse_levels
 from crosstack.workload.named_steps import CHANGES, changed_step, step_named
 from crosstack.workload.product import Product
 
@@ -52,6 +53,8 @@ TERMS = {
     "energy": "J",
 }
 
+Machine = ChipDescription | deepflow.DeepflowHardware
+
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
@@ -59,7 +62,9 @@ class Predicted:
 
     name: str = "predict"
     objectives: tuple[tuple[str, Goal], ...] = (("time", Goal.MINIMUM),)
-    allowed: tuple[str, ...] = ("model", "gemm", "parallel", "rules", *CHANGES)
+    allowed: tuple[str, ...] = (
+        "model", "gemm", "parallel", "rules", "order", "topology", *CHANGES,
+    )  # fmt: skip
 
     def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Return the options, those of ``crosstack predict``; ``gemm`` is a list M, K, N."""
@@ -88,12 +93,12 @@ class Predicted:
         fields, options = split_options(base, assignments)
         texts = assignments_as_text(fields)
         rules = prediction_rules_named(options.get("rules", "crosstack"))
-        machine = _machine(base, texts)
+        machine = _joined(_machine(base, texts), options)
         workload = _workload(machine, options)
         chip = generate(machine.template, machine.budget, rules.chip)
         strategy = _strategy(machine, workload, options)
         times = RooflineTimes(chip.hierarchy, rules.kernels)
-        cluster = _cluster(machine, chip.hierarchy, strategy)
+        cluster = _cluster(machine, chip.hierarchy, strategy, options)
         found = predict(workload, strategy, cluster, times, rules.step)
         terms = _terms(found, chip.hierarchy, chip.power)
         parts = {"parts": dict(found.parts), "busy": dict(found.busy), "run_time": found.run_time}
@@ -101,15 +106,13 @@ class Predicted:
         return Outcome(status="feasible", terms=terms | kept)
 
 
-def _machine(base: Base, changes: list[str]) -> ChipDescription | deepflow.DeepflowHardware:
+def _machine(base: Base, changes: list[str]) -> Machine:
     if deepflow.looks_like(parse_yaml(base.text)):
         return deepflow.read_hardware(base.text, base.source, changes)
     return read_chip(base.text, base.source, changes)
 
 
-def _workload(
-    machine: ChipDescription | deepflow.DeepflowHardware, options: dict[str, Any]
-) -> Step:
+def _workload(machine: Machine, options: dict[str, Any]) -> Step:
     gemm, model = options.get("gemm"), options.get("model")
     changes = {name: options.get(name) for name in CHANGES}
     if gemm is not None:
@@ -126,9 +129,7 @@ def _workload(
     return changed_step(workload_of(machine.model), changes)
 
 
-def _strategy(
-    machine: ChipDescription | deepflow.DeepflowHardware, workload: Step, options: dict[str, Any]
-) -> Strategy:
+def _strategy(machine: Machine, workload: Step, options: dict[str, Any]) -> Strategy:
     given = options.get("parallel")
     if given is not None:
         return parse_strategy(str(given))
@@ -140,18 +141,32 @@ def _strategy(
     raise InputError(Problem("options.parallel", "required: a strategy such as RC-1-8-d4-p2."))
 
 
+def _joined(machine: Machine, options: dict[str, Any]) -> Machine:
+    """Return the machine, its chips joined as the options say."""
+    for name in ("order", "topology"):
+        if options.get(name) is not None and not isinstance(machine, ChipDescription):
+            message = "allowed with a chip file; the base says what crosses and what is shared."
+            raise InputError(Problem(f"options.{name}", message))
+    if options.get("topology") is None or not isinstance(machine, ChipDescription):
+        return machine
+    inside, between = parse_levels(str(options["topology"]))
+    return machine.joined(inside, between or machine.between)
+
+
 def _cluster(
-    machine: ChipDescription | deepflow.DeepflowHardware, chip: ChipHierarchy, strategy: Strategy
+    machine: Machine, chip: ChipHierarchy, strategy: Strategy, options: dict[str, Any]
 ) -> Cluster:
     if not isinstance(machine, ChipDescription):
         return cluster_of(machine, chip)
+    order = options.get("order")
     return nested_cluster(
         chip,
         strategy,
         chips_per_package=machine.chips_per_package,
         packages=machine.n_packages,
-        intra_kind=machine.intra_kind,
-        inter_kind=machine.inter_kind,
+        inside=machine.inside,
+        between=machine.between,
+        order=NESTED if order is None else parse_order(str(order)),
     )
 
 

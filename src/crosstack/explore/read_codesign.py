@@ -104,8 +104,8 @@ def read_codesign(
                 wafer=_wafer(file.prices, found),
                 chips_per_package=found.chips_per_package,
                 n_packages=found.n_packages,
-                intra_kind=found.intra_kind,
-                inter_kind=found.inter_kind,
+                inside=found.inside,
+                between=found.between,
             )
             for labels, found in _chips(file, chip_text, str(chip_path), library)
         )

@@ -8,7 +8,7 @@ memories, scaled to the node, and the shares of its area, power and edge.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Annotated, Any
 
@@ -36,7 +36,7 @@ from crosstack.io.native.schema import (
     quantity,
 )
 from crosstack.io.technology import TechnologyLibrary, shipped
-from crosstack.system.system import DimensionKind
+from crosstack.system.topology import RING, SWITCH, NetworkLevel, Topology, parse_shape
 from crosstack.technology.scaling import LogicNode, Scaling, scaled_sram, scaled_unit, steps_between
 
 __all__ = ["ChipDescription", "read_chip"]
@@ -79,12 +79,17 @@ class MemoryFile(_NamedModel):
 
 
 class LinkFile(_NamedModel):
-    """Links; see `crosstack.chip.template.LinkPart`. ``kind`` is the network they make."""
+    """Links; see `crosstack.chip.template.LinkPart`. ``kind`` is the network they make.
+
+    ``shape`` is that of a mesh or torus, as ``4x4``. ``neighbours`` is left to the kind where that
+    is given, else 1.
+    """
 
     link: Text
-    neighbours: Count = 1
+    neighbours: Count | None = None
     utilization: Share = 1.0
-    kind: Annotated[DimensionKind, one_of(DimensionKind)] | None = None
+    kind: Annotated[Topology, one_of(Topology)] | None = None
+    shape: Text | None = None
 
 
 class SharesFile(FileModel):
@@ -140,15 +145,31 @@ class ChipFile(FileModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChipDescription:
-    """A chip file's template and budget, its logic node, and the machine that its chips make."""
+    """A chip file's template and budget, its logic node, and the machine that its chips make.
+
+    ``inside`` joins the chips of a package, ``between`` the packages.
+    """
 
     template: ChipTemplate
     budget: Budget
     chips_per_package: int
     n_packages: int
-    intra_kind: DimensionKind
-    inter_kind: DimensionKind
+    inside: NetworkLevel
+    between: NetworkLevel
     node: LogicNode | None = None
+
+    def joined(self, inside: NetworkLevel, between: NetworkLevel) -> ChipDescription:
+        """Return the same chips joined otherwise, their wires shared out over the neighbours."""
+        template = replace(
+            self.template,
+            intra=_among(self.template.intra, inside.neighbours(self.chips_per_package)),
+            inter=_among(self.template.inter, between.neighbours(self.n_packages)),
+        )
+        return replace(self, template=template, inside=inside, between=between)
+
+
+def _among(part: LinkPart | None, neighbours: int) -> LinkPart | None:
+    return part and replace(part, n_neighbours=neighbours)
 
 
 def read_chip(
@@ -187,7 +208,13 @@ def _describe(file: ChipFile, library: TechnologyLibrary, name: str) -> ChipDesc
     if file.technology is not None:
         library = library.with_entries(file.technology, "technology")
     problems: list[Problem] = []
-    parts = _parts(file, library, problems)
+    inside = _level("intra", file.intra, RING, file.chips_per_package, problems)
+    between = _level("inter", file.inter, SWITCH, file.packages, problems)
+    neighbours = {
+        "intra": inside.neighbours(file.chips_per_package),
+        "inter": between.neighbours(file.packages),
+    }
+    parts = _parts(file, library, neighbours, problems)
     if problems:
         raise InputError(problems)
     compute, srams, dram, intra, inter, largest = parts
@@ -213,18 +240,39 @@ def _describe(file: ChipFile, library: TechnologyLibrary, name: str) -> ChipDesc
         budget=_budget(file, template, package),
         chips_per_package=file.chips_per_package,
         n_packages=file.packages,
-        intra_kind=_kind(file.intra, DimensionKind.RING),
-        inter_kind=_kind(file.inter, DimensionKind.SWITCH),
+        inside=inside,
+        between=between,
         node=library.nodes()[file.node],
     )
 
 
-def _kind(file: LinkFile | None, default: DimensionKind) -> DimensionKind:
-    return default if file is None or file.kind is None else file.kind
+def _level(
+    name: str, file: LinkFile | None, usual: NetworkLevel, size: int, problems: list[Problem]
+) -> NetworkLevel:
+    """Return how ``size`` chips or packages are joined; problems grow."""
+    if file is None or (file.kind is None and file.shape is None):
+        return usual
+    with collecting(problems, name):
+        level = NetworkLevel(
+            topology=file.kind or usual.topology,
+            shape=() if file.shape is None else parse_shape(file.shape),
+        )
+        if level.shape:
+            level.axes(size)
+        return level
+    return usual
 
 
-def _parts(file: ChipFile, library: TechnologyLibrary, problems: list[Problem]) -> Any:
-    """Return compute, srams, dram, intra, inter and the largest package; problems grow."""
+def _parts(
+    file: ChipFile,
+    library: TechnologyLibrary,
+    neighbours: dict[str, int],
+    problems: list[Problem],
+) -> Any:
+    """Return compute, srams, dram, intra, inter and the largest package; problems grow.
+
+    ``neighbours`` are those of the kind of network that links make.
+    """
     compute = dram = None
     links: dict[str, LinkPart | None] = {"intra": None, "inter": None}
     srams: list[SramPart] = []
@@ -284,7 +332,7 @@ def _parts(file: ChipFile, library: TechnologyLibrary, problems: list[Problem]) 
                     technology = substrate.carry_link(technology)
                 links[name] = LinkPart(
                     technology=technology,
-                    n_neighbours=link.neighbours,
+                    n_neighbours=link.neighbours or (neighbours[name] if link.kind else 1),
                     utilization=link.utilization,
                 )
     return compute, srams, dram, links["intra"], links["inter"], largest

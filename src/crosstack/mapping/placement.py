@@ -5,9 +5,9 @@ of the dimensions, innermost first, and the axis on which each begins
 (`crosstack.mapping.factor_layout`). Minimised, in this order: the edges on the busiest link between
 packages, those on the busiest link inside one, the hops of all edges.
 
-Every order of the dimensions and every first axis is tried; other layouts are not, so the placement
-is the best of these and no more. The bandwidth of an edge is that of a link over the edges that
-share it (the *derate*).
+Every order of the dimensions, where none is given, and every first axis is tried; other layouts are
+not, so the placement is the best of these and no more. The bandwidth of an edge is that of a link
+over the edges that share it (the *derate*).
 
 References: ``ardalani2022deepflow``, section 5.2; ``deepflow_code`` for `Layout.BLOCKS`.
 """
@@ -26,7 +26,7 @@ from crosstack.errors import InputError, Problem
 from crosstack.mapping.block_layout import block_positions
 from crosstack.mapping.factor_layout import factor_positions
 from crosstack.mapping.placement_rules import Layout, PlacementRules
-from crosstack.mapping.strategy import ParallelDimension, Strategy
+from crosstack.mapping.strategy import MappingOrder, ParallelDimension, Strategy, whole_order
 from crosstack.system.topology import Grid, LinkLoads, link_loads
 
 __all__ = ["Placement", "Sharing", "logical_edges", "place", "placements"]
@@ -56,7 +56,7 @@ class Placement:
 
     strategy: Strategy
     grid: Grid
-    order: tuple[ParallelDimension, ...]
+    order: MappingOrder
     positions: Whole
     sharing: Sharing
     by_dimension: Mapping[ParallelDimension, Sharing]
@@ -70,26 +70,45 @@ class Placement:
         return self.sharing.between, self.sharing.inside, self.hops
 
 
-def place(strategy: Strategy, grid: Grid, rules: PlacementRules | None = None) -> Placement:
+def place(
+    strategy: Strategy,
+    grid: Grid,
+    rules: PlacementRules | None = None,
+    *,
+    order: MappingOrder | None = None,
+) -> Placement:
     """Return the placement with the least sharing, the first of equals.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        What is placed.
+    grid : Grid
+        Where.
+    rules : PlacementRules or None
+        How; None: crosstack's own.
+    order : tuple of ParallelDimension or None
+        The dimensions, innermost first, where not every order is to be tried.
 
     Raises
     ------
     InputError
-        If the strategy needs more chips than the grid has, or no order fits.
+        If the strategy needs more chips than the grid has, no order fits, or the order leaves out
+        a dimension.
     """
-    return min(placements(strategy, grid, rules), key=lambda p: p.derates)
+    return min(placements(strategy, grid, rules, order=order), key=lambda p: p.derates)
 
 
 def placements(
-    strategy: Strategy, grid: Grid, rules: PlacementRules | None = None
+    strategy: Strategy,
+    grid: Grid,
+    rules: PlacementRules | None = None,
+    *,
+    order: MappingOrder | None = None,
 ) -> tuple[Placement, ...]:
-    """Return the best placement of every order that fits.
+    """Return the best placement of every order that fits, or of the one that is given.
 
-    Raises
-    ------
-    InputError
-        As `place`.
+    Parameters and errors as `place`.
     """
     chosen = rules or PlacementRules()
     if strategy.n_chips > grid.n_chips:
@@ -98,15 +117,17 @@ def placements(
         raise InputError(Problem("strategy", f"{message} {grid.n_chips}."))
     if chosen.layout is Layout.BLOCKS:
         _check_square(grid)
+    tried = _orders(strategy, chosen)
+    if order is not None:
+        tried = [tuple(d for d in whole_order(strategy, order) if strategy.degree(d) > 1)]
     found = []
-    for order in _orders(strategy, chosen):
-        candidates = _candidates(strategy, grid, order, chosen)
+    for each in tried:
+        candidates = _candidates(strategy, grid, each, chosen)
         if candidates is not None:
-            found.append(_best(strategy, grid, order, candidates, chosen))
+            found.append(_best(strategy, grid, each, candidates, chosen))
     if not found:
-        raise InputError(
-            Problem("strategy", f"{strategy} fits in no order on {grid.n_packages} packages.")
-        )
+        fits = "fits in no order" if order is None else f"does not fit in order {','.join(order)}"
+        raise InputError(Problem("strategy", f"{strategy} {fits} on {grid.n_packages} packages."))
     return tuple(found)
 
 
@@ -133,10 +154,10 @@ def logical_edges(
 # ---------------------------------------------------------------- orders and layouts
 
 
-def _orders(strategy: Strategy, rules: PlacementRules) -> list[tuple[ParallelDimension, ...]]:
+def _orders(strategy: Strategy, rules: PlacementRules) -> list[MappingOrder]:
     """Every order of the dimensions above 1."""
     used = [d for d in DIMENSIONS if strategy.degree(d) > 1]
-    found: dict[tuple[object, ...], tuple[ParallelDimension, ...]] = {}
+    found: dict[tuple[object, ...], MappingOrder] = {}
     for order in permutations(used):
         degrees = tuple(strategy.degree(d) for d in order)
         found.setdefault(degrees if rules.merges_equal_sizes else order, order)
@@ -144,7 +165,7 @@ def _orders(strategy: Strategy, rules: PlacementRules) -> list[tuple[ParallelDim
 
 
 def _candidates(
-    strategy: Strategy, grid: Grid, order: tuple[ParallelDimension, ...], rules: PlacementRules
+    strategy: Strategy, grid: Grid, order: MappingOrder, rules: PlacementRules
 ) -> Whole | None:
     """Positions (candidate, kp1, kp2, dp, lp, axis) of the layouts of an order, or None."""
     degrees = tuple(strategy.degree(d) for d in order)
@@ -178,7 +199,7 @@ def _check_square(grid: Grid) -> None:
 def _best(
     strategy: Strategy,
     grid: Grid,
-    order: tuple[ParallelDimension, ...],
+    order: MappingOrder,
     candidates: Whole,
     rules: PlacementRules,
 ) -> Placement:

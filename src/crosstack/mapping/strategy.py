@@ -13,9 +13,18 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from crosstack.errors import InputError, Problem, nearest, require, require_whole
+from crosstack.errors import InputError, Problem, nearest, require, require_whole, unknown_name
 
-__all__ = ["KernelSplit", "ParallelDimension", "Strategy", "parse_strategy", "strategies"]
+__all__ = [
+    "KernelSplit",
+    "MappingOrder",
+    "ParallelDimension",
+    "Strategy",
+    "parse_order",
+    "parse_strategy",
+    "strategies",
+    "whole_order",
+]
 
 _PATTERN = re.compile(r"RC-(\d+)-(\d+)-d(\d+)-p(\d+)|CR-(\d+)-d(\d+)-p(\d+)", re.IGNORECASE)
 _ALLOWED = "RC-{kp1}-{kp2}-d{dp}-p{lp} or CR-{kp1}-d{dp}-p{lp}, such as RC-4-2-d8-p1 or CR-4-d2-p1"
@@ -35,6 +44,9 @@ class ParallelDimension(StrEnum):
     KP2 = "kp2"
     DP = "dp"
     LP = "lp"
+
+
+MappingOrder = tuple[ParallelDimension, ...]  # innermost first: its chips are the nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +105,45 @@ def parse_strategy(text: str) -> Strategy:
         return Strategy(split=KernelSplit.CR, kp1=kp1, dp=dp, lp=lp)
     except InputError as error:
         raise error.under("strategy") from None
+
+
+def parse_order(text: str) -> MappingOrder:
+    """Read a mapping order, the innermost dimension first: ``kp1,kp2,dp,lp``.
+
+    Raises
+    ------
+    InputError
+        If a name is none of the dimensions, or comes twice.
+    """
+    names = [part.strip().lower() for part in text[:200].split(",")]
+    known = [dimension.value for dimension in ParallelDimension]
+    for name in names:
+        if name not in known:
+            raise unknown_name("order", "dimension is", name, known)
+    if len(set(names)) < len(names):
+        message = f"got {text[:60]!r}; allowed: each dimension once, as in kp2,kp1,dp,lp."
+        raise InputError(Problem("order", message))
+    return tuple(ParallelDimension(name) for name in names)
+
+
+def whole_order(strategy: Strategy, order: MappingOrder) -> MappingOrder:
+    """Return an order of all dimensions; those of one shard may be left out, and come last.
+
+    Raises
+    ------
+    InputError
+        If it leaves out a dimension of several shards, or names one twice.
+    """
+    require(len(set(order)) == len(order), "order", ",".join(order), "each dimension once")
+    left = [dimension for dimension in ParallelDimension if dimension not in order]
+    missing = [d.value for d in left if strategy.degree(d) > 1]
+    if missing:
+        message = (
+            f"got {','.join(order)}, which leaves out {', '.join(missing)} of {strategy}; allowed: "
+            "every dimension above 1, innermost first."
+        )
+        raise InputError(Problem("order", message))
+    return (*order, *left)
 
 
 def strategies(n_chips: int, *, max_lp: int | None = None) -> tuple[Strategy, ...]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from crosstack.chip.generated import as_chip
 from crosstack.chip.hierarchy import ChipHierarchy, Link
 from crosstack.errors import InputError, Problem, require_whole
 from crosstack.system.system import Dimension, DimensionKind, Memory, System
+from crosstack.system.topology import RING, SWITCH, NetworkLevel, Topology
 
 __all__ = ["generated_system"]
 
@@ -15,8 +18,8 @@ def generated_system(
     *,
     chips_per_package: int = 1,
     n_packages: int = 1,
-    intra_kind: DimensionKind = DimensionKind.RING,
-    inter_kind: DimensionKind = DimensionKind.SWITCH,
+    inside: NetworkLevel = RING,
+    between: NetworkLevel = SWITCH,
     power: float = 0.0,
     price: float = 0.0,
 ) -> System:
@@ -28,23 +31,30 @@ def generated_system(
         One chip.
     chips_per_package, n_packages : int
         How many. [1]
-    intra_kind, inter_kind : DimensionKind
-        How chips are joined inside a package, and between packages.
+    inside, between : NetworkLevel
+        How chips are joined inside a package, and between packages. A torus is a ring along each
+        of its axes.
     power, price : float
         Of one chip with its memory and links. [W], [USD]
 
     Raises
     ------
     InputError
-        If several chips are to be joined by links without bandwidth: says what to give them.
+        If several chips are to be joined by links without bandwidth: says what to give them. If
+        they are joined as a mesh, which no dimension of a system is.
     """
     require_whole("chips_per_package", chips_per_package)
     require_whole("n_packages", n_packages)
     levels = (
-        ("intra", chips_per_package, hierarchy.intra, intra_kind),
-        ("inter", n_packages, hierarchy.inter, inter_kind),
+        ("intra", chips_per_package, hierarchy.intra, inside),
+        ("inter", n_packages, hierarchy.inter, between),
     )
-    network = [_dimension(name, size, link, kind) for name, size, link, kind in levels if size > 1]
+    network = [
+        _dimension(name, extent, link, kind)
+        for name, size, link, level in levels
+        for kind, extent in _dimensions(name, size, level)
+        if extent > 1
+    ]
     if not network:
         # A system has a network; that of one chip carries nothing, whatever its bandwidth.
         alone = hierarchy.main_memory.bandwidth
@@ -57,6 +67,25 @@ def generated_system(
         n_chips=chips_per_package * n_packages,
         name=hierarchy.name,
     )
+
+
+def _dimensions(name: str, size: int, level: NetworkLevel) -> list[tuple[DimensionKind, int]]:
+    """Return the one-dimensional networks that a level is composed of, with their sizes."""
+    match level.topology:
+        case Topology.RING:
+            return [(DimensionKind.RING, size)]
+        case Topology.SWITCH:
+            return [(DimensionKind.SWITCH, size)]
+        case Topology.FULLY_CONNECTED:
+            return [(DimensionKind.FULLY_CONNECTED, size)]
+        case Topology.TORUS:
+            return [(DimensionKind.RING, extent) for extent in level.axes(size)]
+        case Topology.MESH:
+            allowed = ", ".join(kind for kind in Topology if kind is not Topology.MESH)
+            message = f"got mesh; a system that is mapped has none. Allowed: {allowed}."
+            raise InputError(Problem(f"{name}.kind", message))
+        case _:
+            assert_never(level.topology)
 
 
 def _dimension(name: str, size: int, link: Link | None, kind: DimensionKind) -> Dimension:

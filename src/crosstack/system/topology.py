@@ -10,13 +10,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.errors import require, require_whole
+from crosstack.errors import InputError, Problem, require, require_whole, unknown_name
 
-__all__ = ["Grid", "LinkLoads", "link_loads"]
+__all__ = [
+    "RING",
+    "SWITCH",
+    "Grid",
+    "LinkLoads",
+    "NetworkLevel",
+    "Topology",
+    "link_loads",
+    "parse_levels",
+    "parse_shape",
+]
 
 Whole = NDArray[np.int64]
 MOST_AXES = 3
@@ -76,6 +88,124 @@ class Grid:
         """
         after = np.arange(1, self.shape[axis] + 1)
         return np.asarray((after % self.package[axis] == 0) & (self.packages[axis] > 1))
+
+
+class Topology(StrEnum):
+    """How the chips of one level of the network are joined."""
+
+    RING = "ring"
+    MESH = "mesh"
+    TORUS = "torus"
+    SWITCH = "switch"
+    FULLY_CONNECTED = "fully_connected"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkLevel:
+    """One level of the network: its topology and, of a mesh or torus, its ``shape``.
+
+    ``shape`` has the chips along every axis; empty is two axes, as near to a square as the number
+    of chips allows. [1]
+    """
+
+    topology: Topology
+    shape: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check that only what has axes has a shape."""
+        axes = self.topology in (Topology.MESH, Topology.TORUS)
+        given = "x".join(map(str, self.shape))
+        require(
+            axes or not given, "shape", given, f"that of a mesh or torus, not of {self.topology}"
+        )
+        require(len(self.shape) <= MOST_AXES, "shape", given, f"1 to {MOST_AXES} axes")
+        for size in self.shape:
+            require_whole("shape", size, what="chips")
+
+    def axes(self, size: int) -> tuple[int, ...]:
+        """Return the shape of ``size`` chips. [1]
+
+        Raises
+        ------
+        InputError
+            If the shape is that of another number of chips.
+        """
+        if not self.shape:
+            side = next(a for a in range(math.isqrt(size), 0, -1) if size % a == 0)
+            return size // side, side
+        if math.prod(self.shape) != size:
+            message = f"got {'x'.join(map(str, self.shape))}; allowed: a shape of {size} chips."
+            raise InputError(Problem("shape", message))
+        return self.shape
+
+    def neighbours(self, size: int) -> int:
+        """Return how many chips of ``size`` a chip has links to; at least 1. [1]"""
+        match self.topology:
+            case Topology.RING:
+                found = min(2, size - 1)
+            case Topology.MESH | Topology.TORUS:
+                found = sum(min(2, extent - 1) for extent in self.axes(size))
+            case Topology.SWITCH:
+                found = 1
+            case Topology.FULLY_CONNECTED:
+                found = size - 1
+            case _:
+                assert_never(self.topology)
+        return max(1, found)
+
+    def grid(self, size: int) -> Grid | None:
+        """Return where ``size`` chips stand; None where no two edges share a link."""
+        match self.topology:
+            case Topology.RING:
+                return Grid(package=(size,), torus=True)
+            case Topology.MESH | Topology.TORUS:
+                return Grid(package=self.axes(size), torus=self.topology is Topology.TORUS)
+            case Topology.SWITCH | Topology.FULLY_CONNECTED:
+                return None
+            case _:
+                assert_never(self.topology)
+
+
+RING = NetworkLevel(topology=Topology.RING)
+SWITCH = NetworkLevel(topology=Topology.SWITCH)
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """Read chips along every axis: ``8``, ``4x4`` or ``4x4x2``.
+
+    Raises
+    ------
+    InputError
+        If the text is not that.
+    """
+    parts = text.lower().split("x")
+    if len(text) > 40 or not all(part.isascii() and part.isdecimal() for part in parts):
+        allowed = "whole numbers joined by x, such as 8, 4x4 or 4x4x2"
+        raise InputError(Problem("shape", f"got {text[:40]!r}; allowed: {allowed}."))
+    return tuple(int(part) for part in parts)
+
+
+def parse_levels(text: str) -> tuple[NetworkLevel, NetworkLevel | None]:
+    """Read how chips of a package are joined, and packages: ``ring`` or ``torus:4x4,switch``.
+
+    Raises
+    ------
+    InputError
+        If there is no such topology, a shape is none, or there are more than two levels.
+    """
+    parts = text[:200].split(",")
+    if len(parts) > 2:
+        allowed = "one level or two, of a package and between packages"
+        raise InputError(Problem("topology", f"got {len(parts)} levels; allowed: {allowed}."))
+    found = [_level(part) for part in parts]
+    return found[0], found[1] if len(found) == 2 else None
+
+
+def _level(text: str) -> NetworkLevel:
+    name, _, shape = text.strip().partition(":")
+    if name not in list(Topology):
+        raise unknown_name("topology", "topology is", name, list(Topology))
+    return NetworkLevel(topology=Topology(name), shape=parse_shape(shape) if shape else ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
