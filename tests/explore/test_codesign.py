@@ -79,7 +79,9 @@ def test_a_member_is_mapped_again_to_the_same_time(problem, found):
 
 def test_no_mapping_beats_the_least_time(problem, found):
     for c in found.mapped:
-        assert c.mapped.time >= least_time(problem.workload, c.machine.system) * (1 - 1e-12)
+        assert c.mapped.time >= least_time(problem.workload, c.machine.system, problem.rules) * (
+            1 - 1e-12
+        )
 
 
 def test_a_machine_with_no_less_of_anything_is_never_slower(problem):

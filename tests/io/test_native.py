@@ -475,7 +475,7 @@ BAD = [
     ("chip: sn30", "chip: {library: sn30, utilization: 120 %}", "system.chip.utilization: got 1.2; allowed: above 0, at most 1."),
     ("chip: sn30", "chip: {library: sn30, price: cheap}", "system.chip.price: got 'cheap'; allowed: a finite number [USD]."),
     ("  chip: sn30\n", "", "system.chip: required, but missing."),
-    ("50 GB/s", "50 Gb/s", "system.network[0].bandwidth: got '50 Gb/s'; allowed units: B/s,"),
+    ("50 GB/s", "50 gb/s", "system.network[0].bandwidth: got '50 gb/s'; allowed units: B/s,"),
     ("50 GB/s", "0 GB/s", "system.network[0].bandwidth: got 0.0; allowed: a finite number above 0 [B/s]."),
     ("bandwidth: 50 GB/s", "library: pcie5", 'system.network[0].library: no link is called "pcie5".'),
     ("size: 4, ", "", "system.n_chips: required where a dimension of the network has no size."),

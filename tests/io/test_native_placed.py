@@ -11,6 +11,7 @@ from crosstack.io import native
 from crosstack.mapping.mapping import Task
 from crosstack.system.system import Memory
 from crosstack.workload.dlrm import dlrm
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.fft import fft
 from crosstack.workload.hpl import hpl
 from crosstack.workload.serving import MODELS, decode, prefill
@@ -108,3 +109,64 @@ def test_a_machine_with_everything_comes_back():
     system = replace(task.system, chip=chip, memory=memory, domain_size=2, copies=3)
     task = replace(task, system=system)
     assert native.read_task(native.write_task(task), "all.yaml", ()) == task
+
+
+HPL = """
+workload: {hpl: {size: 64, block: 16}}
+system:
+  chip: CHIP
+  memory: {bandwidth: 1GB/s}
+  network: [{kind: ring, size: 4, bandwidth: 1GB/s}]
+"""
+CELLS = "n_cores: 4, lanes: 2, stages: 2, frequency: 1GHz, sram_capacity: 1MB"
+
+
+def read_hpl(chip: str, *overrides: str) -> Task:
+    return native.read_task(HPL.replace("CHIP", chip), "w.yaml", overrides)
+
+
+def test_rates_are_those_of_the_file():
+    chip = read_hpl(f"{{{CELLS}, rates: {{fp64: 2 GFLOP/s, bf16: 32 GFLOP/s}}}}").system.chip
+    assert [chip.rate(Dtype.FP64), chip.rate(Dtype.BF16)] == [2e9, 32e9]
+
+
+def test_a_faster_clock_speeds_up_the_rates_of_the_library():
+    twice = read_hpl("{library: h100, frequency: 3.674 GHz}").system.chip
+    assert twice.rate(Dtype.FP64) == pytest.approx(2 * 67e12)
+
+
+def test_a_rate_may_be_put_over_the_librarys():
+    chip = read_hpl("h100", "system.chip.library=h100", "system.chip.rates.fp64=60 TFLOP/s")
+    rates = chip.system.chip
+    assert rates.rate(Dtype.FP64) == pytest.approx(60e12)
+    assert rates.rate(Dtype.BF16) == pytest.approx(989.5e12)
+
+
+def test_without_rates_a_chip_of_the_library_has_one_peak():
+    chip = read_hpl("{library: h100, rates: null}").system.chip
+    assert chip.rate(Dtype.FP64) == chip.peak_throughput
+
+
+@pytest.mark.parametrize("chip", ["h100", f"{{{CELLS}, rates: {{fp64: 3 GFLOP/s}}}}"])
+def test_rates_come_back_to_the_last_bit(chip):
+    task = read_hpl(chip)
+    assert native.read_task(native.write_task(task), "again.yaml", ()) == task
+
+
+@pytest.mark.parametrize(
+    ("chip", "message"),
+    [
+        ("{library: h100, rates: {fp65: 1e12}}", "system.chip.rates.fp65: got"),
+        ("{library: h100, rates: {fp64: 0}}", "system.chip.rates.fp64: got 0"),
+        ("{library: h100, rates: {fp64: 1e9}, relative_rates: {fp64: 1}}", "not allowed beside"),
+    ],
+)  # fmt: skip
+def test_bad_rates_are_refused(chip, message):
+    with pytest.raises(InputError, match=message):
+        read_hpl(chip)
+
+
+def test_a_workload_may_say_what_it_is_computed_in():
+    task = read_hpl("h100", "workload.dtype=fp32")
+    assert task.workload.graph.compute_dtype is Dtype.FP32
+    assert native.read_task(native.write_task(task), "again.yaml", ()) == task

@@ -5,13 +5,16 @@ Source of the fields: DFModel's accelerator (``ko2025dfmodel``, Table V; ``dfmod
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-from crosstack.errors import require, require_quantity, require_whole
+from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
 from crosstack.records import require_types
+from crosstack.workload.dtype import Dtype
 
-__all__ = ["Chip", "Overlap"]
+__all__ = ["Chip", "Overlap", "relative_rates"]
 
 
 class Overlap(StrEnum):
@@ -44,6 +47,9 @@ class Chip:
         bytes and for the cores that write it, instead of bytes of ``sram_capacity``. [1]
     memory_unit_capacity : float or None
         Bytes of one unit; given with ``memory_units``. [B]
+    relative_rates : tuple of (Dtype, float)
+        Rate in numbers of each type over the peak of the cells, so that both follow cores and
+        clock; empty where one peak holds for every type. [1]
     overlap : Overlap
         What hides behind what.
     price, power : float
@@ -60,6 +66,7 @@ class Chip:
     utilization: float | None = None
     memory_units: int | None = None
     memory_unit_capacity: float | None = None
+    relative_rates: tuple[tuple[Dtype, float], ...] = ()
     overlap: Overlap = Overlap.ALL
     price: float = 0.0
     power: float = 0.0
@@ -74,6 +81,8 @@ class Chip:
         require_quantity("sram_capacity", self.sram_capacity, "B", above_zero=True)
         require_quantity("price", self.price, "USD")
         require_quantity("power", self.power, "W")
+        for dtype, share in self.relative_rates:
+            require_quantity(f"relative_rates.{dtype}", share, "1", above_zero=True)
         units = self.memory_units, self.memory_unit_capacity
         if units != (None, None):
             both = "given with memory_units and memory_unit_capacity, or neither"
@@ -86,8 +95,28 @@ class Chip:
 
     @property
     def peak_throughput(self) -> float:
-        """Peak rate: 2 lanes stages cores frequency. [FLOP/s]"""
-        return 2.0 * self.lanes * self.stages * self.n_cores * self.frequency
+        """Peak rate of the cells: 2 lanes stages cores frequency. [FLOP/s]"""
+        return _peak(self.lanes, self.stages, self.n_cores, self.frequency)
+
+    def rate(self, dtype: Dtype) -> float:
+        """Return the peak rate in numbers of a type. [FLOP/s]
+
+        Raises
+        ------
+        InputError
+            If the chip has rates, but none for ``dtype``: names those it has.
+        """
+        shares = dict(self.relative_rates)
+        if not shares:
+            return self.peak_throughput
+        if dtype not in shares:
+            known = ", ".join(shares)
+            message = (
+                f'"{self.name}" has no rate for {dtype}; it has {known}. Give it one as '
+                f"system.chip.rates.{dtype}, or another workload.dtype."
+            )
+            raise InputError(Problem("system.chip.rates", message))
+        return shares[dtype] * self.peak_throughput
 
     @property
     def memory_capacity(self) -> float:
@@ -95,3 +124,23 @@ class Chip:
         if self.memory_units is None or self.memory_unit_capacity is None:
             return self.sram_capacity
         return self.memory_units * self.memory_unit_capacity
+
+
+def relative_rates(
+    rates: Mapping[Dtype, float], cells: Mapping[str, Any]
+) -> tuple[tuple[Dtype, float], ...]:
+    """Return the rates of a data sheet as `Chip` holds them, in the order of `Dtype`.
+
+    Parameters
+    ----------
+    rates : mapping of Dtype to float
+        [FLOP/s]
+    cells : mapping
+        ``lanes``, ``stages``, ``n_cores`` and ``frequency`` of the chip that reaches them.
+    """
+    peak = _peak(*(cells[name] for name in ("lanes", "stages", "n_cores", "frequency")))
+    return tuple((dtype, rates[dtype] / peak) for dtype in Dtype if dtype in rates)
+
+
+def _peak(lanes: int, stages: int, n_cores: int, frequency: float) -> float:
+    return 2.0 * lanes * stages * n_cores * frequency

@@ -32,6 +32,7 @@ from crosstack.model.options import axis_codes, make_options
 from crosstack.model.partition import make_load
 from crosstack.model.placed import plan_of
 from crosstack.model.plan import Plan
+from crosstack.model.rates import peak_rate
 from crosstack.model.rules import ModelRules, StageTransfers, rules_named
 from crosstack.system.prices import link_amounts, switch_amounts, system_power, system_price
 from crosstack.system.system import Parallelism, System
@@ -238,7 +239,8 @@ def machine_times(
     price, power = _bills(task.system, mapping.sizes, machines)
     rate = known.work / time
     fits = np.broadcast_to(known.memory_used <= machines.memory_capacity * (1 + 1e-12), shape)
-    peak = task.system.n_chips * task.system.chip.peak_throughput * machines.frequency
+    rate_of_chip = peak_rate(task.system.chip, task.workload.graph.compute_dtype, chosen)
+    peak = task.system.n_chips * rate_of_chip * machines.frequency
     peak = peak / task.system.chip.frequency
     with np.errstate(divide="ignore", invalid="ignore"):
         found = {

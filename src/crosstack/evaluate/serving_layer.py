@@ -25,6 +25,7 @@ from crosstack.model.partition import (
     staircase,
 )
 from crosstack.model.plan import Line, Plan
+from crosstack.model.rates import cycles_per_step, peak_rate
 from crosstack.model.rules import LatencyRule, ModelRules, WeightCuts
 from crosstack.system.system import System
 from crosstack.workload.graph import Axis, Workload
@@ -211,7 +212,7 @@ def layer_costs(
     memory = (traffic + arrays.memory_traffic.reshape(shape) + cache) / bandwidth
     if rules.weights_read:
         memory = memory + weight / bandwidth / microbatch[:, None]
-    compute = _compute(arrays, system, options, pick)
+    compute = _compute(graphs, arrays, system, options, rules, pick)
     network = network_times(arrays, options, codes, rules).reshape(shape)
     if any(line.fixed for line in plan.collectives.values()):
         late = make_options(graphs.workload, arrays, _without(plan, fixed=False), tiles, rules)
@@ -252,12 +253,17 @@ def _weight_cuts(
 
 
 def _compute(
-    arrays: GraphArrays, system: System, options: Options, pick: Callable[[Any], Floats]
+    graphs: Family,
+    arrays: GraphArrays,
+    system: System,
+    options: Options,
+    rules: ModelRules,
+    pick: Callable[[Any], Floats],
 ) -> Floats:
     """Compute time of each kernel alone, with all cores. [s]"""
-    chip = system.chip
+    chip, dtype = system.chip, graphs.workload.graph.compute_dtype
     if chip.utilization is not None:
-        return np.asarray(pick(options.work) / (chip.utilization * chip.peak_throughput))
+        return np.asarray(pick(options.work) / (chip.utilization * peak_rate(chip, dtype, rules)))
     m = pick(options.m)
     columns = m, pick(options.k), pick(options.columns), arrays.systolic
     extents = np.stack([column.ravel().astype(np.int64) for column in columns], axis=1)
@@ -268,7 +274,9 @@ def _compute(
             for *extent, systolic in shapes.tolist()
         ]
     )
+    steps = cycles_per_step(chip, dtype, rules)
     cycles = least[which.ravel()] * arrays.repeats / chip.frequency
+    cycles = cycles * np.where(arrays.systolic, steps.systolic, steps.simd)
     return np.asarray(cycles.reshape(m.shape) * pick(options.n_tiles))
 
 

@@ -25,6 +25,7 @@ from crosstack.model.partition import (
 )
 from crosstack.model.placed import placed_use, plan_of
 from crosstack.model.plan import Plan
+from crosstack.model.rates import peak_rate
 from crosstack.model.rules import ModelRules
 from crosstack.system.prices import system_power, system_price
 from crosstack.system.system import System
@@ -107,7 +108,7 @@ def evaluate(
         utilization=work
         / total.time
         / (system.copies * system.n_chips)
-        / system.chip.peak_throughput,
+        / peak_rate(system.chip, workload.graph.compute_dtype, rules),
         throughput=workload.global_batch_size / total.time,
         memory_used=max(memory),
         memory_capacity=capacity,

@@ -35,6 +35,7 @@ from crosstack.explore.machines import (
 )
 from crosstack.explore.pareto import pareto_rows
 from crosstack.mapping.mapping import Constraints, Task
+from crosstack.model.rates import reached_rate
 from crosstack.model.rules import ModelRules
 from crosstack.system.system import Parallelism, System
 from crosstack.workload.graph import Workload
@@ -158,10 +159,10 @@ class Front:
         return self.problem.workload.global_batch_size / candidate.mapped.time
 
 
-def least_time(workload: Workload, system: System) -> float:
+def least_time(workload: Workload, system: System, rules: ModelRules) -> float:
     """Return a time that no mapping beats: all compute busy at its utilization. [s]"""
     chip = system.chip
-    throughput = chip.peak_throughput * (chip.utilization or 1.0)
+    throughput = reached_rate(chip, workload.graph.compute_dtype, rules)
     return workload.work / (system.copies * system.n_chips * throughput)
 
 
@@ -415,7 +416,7 @@ class _Search:
         worth = {
             "price": machine.price,
             "power": machine.power,
-            "time": least_time(self.problem.workload, machine.system),
+            "time": least_time(self.problem.workload, machine.system, self.problem.rules),
         }
         over = [name for name, limit in self.problem.limits.items() if worth[name] > limit]
         return f"{over[0]} above its limit" if over else ""
@@ -425,7 +426,7 @@ class _Search:
         mapped = [c for c in self.candidates if c.mapped is not None]
         better = never_slower(system, [_machine(c).system for c in mapped])
         bounds = [c.mapped.bound for c, b in zip(mapped, better, strict=True) if b and c.mapped]
-        return max([least_time(self.problem.workload, system), *bounds])
+        return max([least_time(self.problem.workload, system, self.problem.rules), *bounds])
 
     def _beaten(self, candidate: Candidate) -> bool:
         """Whether a mapped candidate is at least as good in everything, proved without mapping."""

@@ -169,7 +169,7 @@ def never_slower(one: System, others: Sequence[System]) -> NDArray[np.bool_]:
 def _shape(system: System) -> tuple[object, ...]:
     chip = system.chip
     joined = tuple((d.kind, d.size) for d in system.network)
-    return system.n_chips, chip.lanes, chip.stages, chip.overlap, joined
+    return system.n_chips, chip.lanes, chip.stages, chip.relative_rates, chip.overlap, joined
 
 
 def _resources(system: System) -> tuple[float, ...]:

@@ -45,6 +45,7 @@ from crosstack.model.partition import (
     relaxed_load,
 )
 from crosstack.model.plan import Plan
+from crosstack.model.rates import reached_rate
 from crosstack.model.rules import ModelRules
 from crosstack.system.system import Parallelism, System
 from crosstack.workload.graph import Workload
@@ -468,7 +469,8 @@ class Boxes:
         assert box.domains is not None
         self.budget.spend(2 * BOUND * self.arrays.n)
         options = self.table(box.plan, box.n_tiles)
-        peak = self.system.chip.peak_throughput * (self.system.chip.utilization or 1.0)
+        dtype = self.workload.graph.compute_dtype
+        peak = reached_rate(self.system.chip, dtype, self.rules)
         rest = options.work / peak + options.output_total / self.system.memory.bandwidth
         found: dict[bytes, Ints] = {}
         for weight in (1e-6, 1.0) if not self.rules.bytes_first else (1e-6,):

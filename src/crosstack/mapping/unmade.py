@@ -16,6 +16,7 @@ from crosstack.mapping.boxes import Box, Boxes
 from crosstack.mapping.parallelism import Use, workload_uses
 from crosstack.model.iteration import least_time
 from crosstack.model.plan import Line, Plan
+from crosstack.model.rates import reached_rate
 
 __all__ = ["ROOT", "Item", "Rest", "RestOfUse", "all_plans", "unrolled"]
 
@@ -46,7 +47,7 @@ _REST, _REST_OF_USE, _PLAN, ROOT = 3, 2, 1, 0  # depth; parts of a root are belo
 def _floor(state: Boxes, plan: Plan) -> float:
     """Time of an iteration from compute alone. [s]"""
     chip, workload = state.system.chip, state.workload
-    rate = chip.peak_throughput * (chip.utilization or 1.0)
+    rate = reached_rate(chip, workload.graph.compute_dtype, state.rules)
     layer = workload.graph.work / plan.tensor / math.prod(plan.split) / rate
     return least_time(plan, layer, chip.overlap, state.rules)
 
@@ -55,7 +56,7 @@ def _least_floor(state: Boxes) -> float:
     """Time of an iteration that shares all work evenly among all chips. [s]"""
     chip, workload = state.system.chip, state.workload
     n_chips = state.system.copies * state.system.n_chips
-    rate = chip.peak_throughput * (chip.utilization or 1.0) * n_chips
+    rate = reached_rate(chip, workload.graph.compute_dtype, state.rules) * n_chips
     # Rounded down: a plan's own floor is not to be above what holds for all.
     return workload.work / rate * (1 - ROUNDING)
 

@@ -29,6 +29,7 @@ from crosstack.model.cores import Staircase, deal_cores, staircase
 from crosstack.model.memory_units import deal_on_units
 from crosstack.model.options import Options
 from crosstack.model.plan import Plan
+from crosstack.model.rates import cycles_per_step, peak_rate
 from crosstack.model.rules import ModelRules, WeightCuts
 from crosstack.system.system import System
 from crosstack.workload.graph import Placement, Workload
@@ -226,9 +227,12 @@ def _assemble(
     options: Options,
 ) -> ChipLoad:
     chip = system.chip
+    dtype = workload.graph.compute_dtype
     weight, tiles = pick(options.weight), pick(options.n_tiles)
     stairs: tuple[Staircase, ...] | None = None
+    steps = cycles_per_step(chip, dtype, rules)
     cycle_time = tiles * arrays.repeats / chip.frequency
+    cycle_time = cycle_time * np.where(arrays.systolic, steps.systolic, steps.simd)
     shapes = tuple(
         zip(
             pick(options.m).tolist(),
@@ -242,7 +246,7 @@ def _assemble(
         stairs = tuple(staircase(*x, chip.lanes, chip.stages, chip.n_cores) for x in shapes)
         compute = np.array([s.cycles[-1] for s in stairs]) * cycle_time
     else:
-        compute = pick(options.work) / (chip.utilization * chip.peak_throughput)
+        compute = pick(options.work) / (chip.utilization * peak_rate(chip, dtype, rules))
     streams = _streams(workload.placement, rules)
     flows, flows_of = _flows(
         arrays,

@@ -158,6 +158,9 @@ class ModelRules:
         DFModel adds bytes to nanoseconds, which is 1e9 B/s and one half. [B/s]
     batch_in_sram : bool
         With placement ``batch``: whether partitions have to fit the SRAM; not in DFModel E5.
+    rates_by_dtype : bool
+        Whether a chip has a rate for every type of number that its data sheet names, or one peak
+        whatever is computed (DFModel).
     """
 
     name: str
@@ -187,6 +190,7 @@ class ModelRules:
     grid_by_place: bool = True
     gradient_bandwidth: float = 1e9
     batch_in_sram: bool = True
+    rates_by_dtype: bool = False
 
     def __post_init__(self) -> None:
         """Check the numbers and the kind of every switch."""
@@ -233,6 +237,7 @@ class ModelRules:
             exchange=ExchangeRule.DIMENSIONS,
             grid_by_place=False,
             gradient_bandwidth=0.0,
+            rates_by_dtype=True,
         )
 
     @classmethod

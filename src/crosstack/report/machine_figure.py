@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from crosstack.mapping.mapping import Mapping
+from crosstack.mapping.mapping import Mapping, Task
+from crosstack.model.rules import ModelRules
 from crosstack.report.drawing import Canvas
 from crosstack.report.graph_figure import Figure
-from crosstack.report.wording import dimension_words, percent, plural, time_words
+from crosstack.report.wording import dimension_words, peak_words, percent, plural, time_words
 from crosstack.system.system import DimensionKind, System
 from crosstack.units import format_quantity
 
@@ -17,14 +18,17 @@ WIDTH = 400.0
 DOTS = 8
 
 
-def machine_figure(system: System, mapping: Mapping | None = None) -> Figure:
+def machine_figure(
+    task: Task, mapping: Mapping | None = None, rules: ModelRules | None = None
+) -> Figure:
     """Return the machine; a mapping says what the system leaves free."""
+    system = task.system
     canvas = Canvas()
     heading = plural(system.n_chips, "chip")
     if system.chip.name != "chip":
         heading += f", {system.chip.name}"
     canvas.text(0, 13, heading, size=13, cls="xs-ink xs-strong", width=WIDTH)
-    _chip(canvas, system, 26)
+    _chip(canvas, system, peak_words(task, rules), 26)
     _memory(canvas, system, 26)
     y = 200.0
     for i, dimension in enumerate(system.network):
@@ -40,7 +44,7 @@ def machine_figure(system: System, mapping: Mapping | None = None) -> Figure:
     return Figure(canvas, WIDTH, y)
 
 
-def _chip(canvas: Canvas, system: System, y: float) -> None:
+def _chip(canvas: Canvas, system: System, peak: str, y: float) -> None:
     chip = system.chip
     canvas.box(1, y, 236, 156, "xs-frame", 10)
     shown = min(chip.n_cores, 36)
@@ -49,10 +53,7 @@ def _chip(canvas: Canvas, system: System, y: float) -> None:
         canvas.box(13 + k % columns * 17.8, y + 12 + k // columns * 15, 14, 11, "xs-fs", 2)
     cells = f"{plural(chip.n_cores, 'core')} of {chip.lanes} x {chip.stages} cells"
     canvas.text(13, y + 72, cells, cls="xs-ink xs-strong", width=214)
-    peak, clock = (
-        format_quantity(chip.peak_throughput, "FLOP/s"),
-        format_quantity(chip.frequency, "Hz"),
-    )
+    clock = format_quantity(chip.frequency, "Hz")
     canvas.text(13, y + 87, f"{peak} at {clock}", size=9.5, cls="xs-muted", width=214)
     if chip.utilization is None:
         reach = "time of each kernel from its shape"

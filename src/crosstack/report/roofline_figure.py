@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crosstack.evaluate.answer import Answer
+from crosstack.model.rates import peak_rate
 from crosstack.report.drawing import Canvas, attribute, text_width
 from crosstack.report.graph_figure import Figure
 from crosstack.report.scales import Scale, log_scale
@@ -39,7 +40,7 @@ def roofline_figure(answer: Answer) -> Figure | None:
     if not spots:
         return None
     chip = answer.task.system.chip
-    peak = chip.peak_throughput
+    peak = peak_rate(chip, answer.task.workload.graph.compute_dtype, answer.rules)
     # What the evaluation read at; the memory behind the main one may have been used too.
     bandwidth = max(
         p.memory_traffic / p.memory_time for p in answer.evaluation.partitions if p.memory_time

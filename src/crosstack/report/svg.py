@@ -51,7 +51,7 @@ def answer_svg(answer: Answer) -> str:
     y = _heading(side, "Kernels", y + bars.height + 16)
     side.put(legend.canvas, 0, y)
     y = _heading(side, "Machine", y + legend.height + 16)
-    machine = machine_figure(answer.task.system, answer.mapping)
+    machine = machine_figure(answer.task, answer.mapping, answer.rules)
     side.put(machine.canvas, 0, y)
     return _page(
         headline(answer),
@@ -67,7 +67,7 @@ def task_svg(task: Task) -> str:
     graph = task_graph(task.workload.graph)
     side = Canvas()
     legend = kernel_legend(task.workload.graph, collectives=False)
-    machine = machine_figure(task.system)
+    machine = machine_figure(task)
     y = _heading(side, "Machine", 0)
     side.put(machine.canvas, 0, y)
     y = _heading(side, "Kernels", y + machine.height + 16)
@@ -94,7 +94,7 @@ def bars_svg(answer: Answer) -> str:
 
 def machine_svg(answer: Answer) -> str:
     """Return the machine alone, to be put into a page that brings the colours."""
-    figure = machine_figure(answer.task.system, answer.mapping)
+    figure = machine_figure(answer.task, answer.mapping, answer.rules)
     return standalone(figure.canvas, figure.width, figure.height, "machine", own=False)
 
 

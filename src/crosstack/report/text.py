@@ -30,6 +30,7 @@ from crosstack.report.wording import (
     network_rows,
     one,
     partition_rows,
+    peak_words,
     percent,
     plural,
     splits,
@@ -220,7 +221,7 @@ def _workload_words(workload: Workload) -> tuple[tuple[str, str], ...]:
         ("layers", f"{workload.n_layers:,}, {workload.layers_in_graph:,} in this graph"),
         ("batch", plural(workload.global_batch_size, workload.item)),
         (length, f"{workload.sequence_length:,}"),
-        ("element", plural(graph.word, "byte")),
+        ("element", f"{plural(graph.word, 'byte')}, computed in {graph.compute_dtype}"),
         *([("placement", workload.placement.value)] if placed else []),
         *([("data on all chips", data)] if workload.data_size else []),
     )
@@ -245,7 +246,7 @@ def _machine_words(task: Task) -> tuple[tuple[str, str], ...]:
     return (
         ("chips", f"{system.n_chips:,} x {chip.name}{_copies(system)}"),
         ("chip", f"{cores} at {format_quantity(chip.frequency, 'Hz')}"),
-        ("peak of a chip", format_quantity(chip.peak_throughput, "FLOP/s")),
+        ("peak of a chip", peak_words(task)),
         ("utilization of compute", reach),
         ("SRAM", format_quantity(chip.memory_capacity, "B") + units),
         ("overlap", chip.overlap.value.replace("_", " and ")),

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import KernelTerms
-from crosstack.mapping.mapping import Mapping
+from crosstack.mapping.mapping import Mapping, Task
+from crosstack.model.rules import ModelRules, rules_named
 from crosstack.system.system import Dimension, Parallelism, System
 from crosstack.units import format_quantity
 from crosstack.workload.graph import Axis, Workload
@@ -29,6 +30,7 @@ __all__ = [
     "network_rows",
     "one",
     "partition_rows",
+    "peak_words",
     "percent",
     "plural",
     "scaled",
@@ -139,7 +141,7 @@ def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
         ("iteration time", time),
         (f"layer time, one {workload.item}", time_words(e.layer_time)),
         ("throughput", throughput_words(workload, e.throughput)),
-        ("utilization of the peak", percent(e.utilization)),
+        ("utilization of the peak", f"{percent(e.utilization)}{_of_rate(answer)}"),
         ("work of an iteration", format_quantity(e.work, "FLOP")),
         ("main memory used, one chip", memory),
         ("FLOP per byte of memory traffic", _intensity(e.memory_intensity)),
@@ -147,6 +149,23 @@ def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
         ("price", usd(e.price.total)),
         ("power", format_quantity(e.power.total, "W")),
     )
+
+
+def _of_rate(answer: Answer) -> str:
+    typed = answer.rules.rates_by_dtype and answer.task.system.chip.relative_rates
+    return f" of {peak_words(answer.task, answer.rules)}" if typed else ""
+
+
+def peak_words(task: Task, rules: ModelRules | None = None) -> str:
+    """Return the peak of a chip in what the workload computes with, as the rules count it."""
+    chip, dtype = task.system.chip, task.workload.graph.compute_dtype
+    chosen = rules or rules_named(task.rules or "crosstack")
+    if not (chosen.rates_by_dtype and chip.relative_rates):
+        return format_quantity(chip.peak_throughput, "FLOP/s")
+    known = dict(chip.relative_rates)
+    if dtype not in known:
+        return f"none in {dtype}; known: {', '.join(known)}"
+    return f"{format_quantity(chip.rate(dtype), 'FLOP/s')} in {dtype}"
 
 
 def _intensity(value: float) -> str:

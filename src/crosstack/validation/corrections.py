@@ -28,6 +28,7 @@ TOGETHER = (
     ("halves_of_slots", "full_count_unfused"),
     ("domain_halves", "domain_for_each"),
     ("exchange", "grid_by_place", "gradient_bandwidth"),
+    ("rates_by_dtype",),
     ("bytes_first",),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph import (
     Axis,
     Collective,
@@ -84,7 +85,12 @@ def product_of(
     )
 
 
-def join(kernels: list[Kernel], edges: Iterable[tuple[int, int, int]], word: int) -> DataflowGraph:
+def join(
+    kernels: list[Kernel],
+    edges: Iterable[tuple[int, int, int]],
+    word: int,
+    dtype: Dtype | None = None,
+) -> DataflowGraph:
     """Return the graph of ``kernels`` with edges (producer, consumer, operand), kernels from 1."""
     readers: dict[int, list[Consumer]] = {}
     for producer, consumer, operand in edges:
@@ -99,4 +105,4 @@ def join(kernels: list[Kernel], edges: Iterable[tuple[int, int, int]], word: int
         )
         for producer, consumers in sorted(readers.items())
     )
-    return DataflowGraph(kernels=tuple(kernels), tensors=tensors, word=word)
+    return DataflowGraph(kernels=tuple(kernels), tensors=tensors, word=word, dtype=dtype)

@@ -11,6 +11,7 @@ import math
 
 from crosstack.errors import require, require_whole
 from crosstack.workload.builders import join
+from crosstack.workload.dtype import dtype_of_complex
 from crosstack.workload.graph import (
     Axis,
     Collective,
@@ -33,7 +34,7 @@ def fft(*, length: int, radix: int = 2, word: int = 8, name: str = "fft") -> Wor
     length, radix : int
         Points, and points of one butterfly. [1]
     word : int
-        Bytes of one point. [B]
+        Bytes of one point, a complex number: it is computed with numbers of half of it. [B]
 
     Raises
     ------
@@ -74,7 +75,7 @@ def fft(*, length: int, radix: int = 2, word: int = 8, name: str = "fft") -> Wor
         for step in (1, 2)
     ]
     return Workload(
-        graph=join(kernels, [(1, 2, 0)], word),
+        graph=join(kernels, [(1, 2, 0)], word, dtype_of_complex(word)),
         placement=Placement.COLUMNS,
         data_size=float(length) * word,
         name=name,

@@ -25,6 +25,7 @@ from crosstack.errors import (
     require_whole,
 )
 from crosstack.records import brief, require_types
+from crosstack.workload.dtype import Dtype, dtype_of_word
 
 __all__ = [
     "Axis",
@@ -284,6 +285,9 @@ class DataflowGraph:
         One per producer that has readers.
     word : int
         Bytes of one element. [B]
+    dtype : Dtype or None
+        What kernels compute with; None: what fills the word, see
+        `crosstack.workload.dtype.dtype_of_word`.
 
     Raises
     ------
@@ -295,6 +299,7 @@ class DataflowGraph:
     kernels: tuple[Kernel, ...]
     tensors: tuple[Tensor, ...]
     word: int
+    dtype: Dtype | None = None
     index: Mapping[str, int] = field(init=False, repr=False, compare=False)
     order: tuple[int, ...] = field(init=False, repr=False, compare=False)
     levels: tuple[int, ...] = field(init=False, repr=False, compare=False)
@@ -423,6 +428,11 @@ class DataflowGraph:
     def __len__(self) -> int:
         """Return the number of kernels."""
         return len(self.kernels)
+
+    @property
+    def compute_dtype(self) -> Dtype:
+        """What kernels compute with, said or by the word."""
+        return self.dtype or dtype_of_word(self.word)
 
     @property
     def work(self) -> float:

@@ -359,4 +359,4 @@ def _elided(graph: DataflowGraph) -> DataflowGraph:
         else tensor
         for tensor in graph.tensors
     )
-    return DataflowGraph(kernels=graph.kernels, tensors=tensors, word=graph.word)
+    return replace(graph, tensors=tensors)

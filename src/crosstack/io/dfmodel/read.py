@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from crosstack.chip.chip import Chip, Overlap
@@ -24,6 +25,7 @@ from crosstack.io.dfmodel.text import apply_override, parse_text, unknown
 from crosstack.io.dfmodel.vocabulary import GIGA, LINKS, OVERLAPS, PARALLELISMS, release
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.system.system import Dimension, Memory, Parallelism, Prices, System
+from crosstack.workload.dtype import dtype_of_complex
 from crosstack.workload.graph import DataflowGraph, Placement, Workload
 
 __all__ = ["looks_like", "read_task"]
@@ -258,6 +260,7 @@ def _hpl(dse: Any, name: str, graph: DataflowGraph) -> tuple[Workload, _Given]:
 def _fft(dse: Any, name: str, graph: DataflowGraph) -> tuple[Workload, _Given]:
     body = getattr(dse, name).fft
     _check_count(f"{name}.fft.length", body.length)
+    graph = replace(graph, dtype=dtype_of_complex(graph.word))
     return _placed(dse, name, graph, "fft", float(body.length) * graph.word)
 
 

@@ -10,11 +10,12 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from crosstack.chip.chip import Chip
+from crosstack.chip.chip import Chip, relative_rates
 from crosstack.errors import InputError, Problem, nearest
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.system.system import DimensionKind, Memory
 from crosstack.units import parse_quantity
+from crosstack.workload.dtype import Dtype
 
 __all__ = [
     "Entry",
@@ -30,7 +31,8 @@ __all__ = [
     "topology",
 ]
 
-# Field -> unit; "count" is a whole number and "kinds" a list of dimension kinds.
+# Field -> unit; "count" is a whole number, "kinds" a list of dimension kinds and "rates" a figure
+# [FLOP/s] for every type of number.
 _FIELDS: dict[str, dict[str, str]] = {
     "chips": {
         "n_cores": "count",
@@ -40,6 +42,7 @@ _FIELDS: dict[str, dict[str, str]] = {
         "sram_capacity": "B",
         "price": "USD",
         "power": "W",
+        "rates": "rates",
     },
     "memories": {"bandwidth": "B/s", "capacity": "B", "price": "USD/(B/s)", "power": "W/(B/s)"},
     "links": {
@@ -53,6 +56,9 @@ _FIELDS: dict[str, dict[str, str]] = {
     "topologies": {"kinds": "kinds"},
 }
 _ONE = {"chips": "chip", "memories": "memory", "links": "link", "topologies": "topology"}
+
+
+RATES = "rates."  # before the type of number, in the name of a figure
 
 
 class Origin(StrEnum):
@@ -101,8 +107,13 @@ class Entry:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Field to value."""
-        return {figure.field: figure.value for figure in self.figures}
+        """Field to value; those of a chip's rates as `crosstack.chip.chip.Chip` takes them."""
+        values: dict[str, Any] = {figure.field: figure.value for figure in self.figures}
+        named = [field for field in values if field.startswith(RATES)]
+        rates = {Dtype(field.removeprefix(RATES)): values.pop(field) for field in named}
+        if rates:
+            values["relative_rates"] = relative_rates(rates, values)
+        return values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,9 +149,12 @@ def _section(section: str) -> MappingProxyType[str, Entry]:
 
 def _entry(section: str, name: str, fields: dict[str, Any]) -> Entry:
     title = fields.pop("title")
+    rates = fields.pop("rates", {})
+    units = {field: _FIELDS[section][field] for field in fields}
+    units |= {f"{RATES}{dtype}": "FLOP/s" for dtype in rates}
     figures = []
-    for field, given in fields.items():
-        unit = _FIELDS[section][field]
+    for field, given in (fields | {f"{RATES}{dtype}": rates[dtype] for dtype in rates}).items():
+        unit = units[field]
         value = given["value"]
         if unit == "kinds":
             value = tuple(DimensionKind(kind) for kind in value)

@@ -38,6 +38,8 @@ def path_of(prefix: str, location: Iterable[str | int]) -> str:
     """Return ``system.network[1].size`` for ``("network", 1, "size")`` under ``system``."""
     path = prefix
     for part in location:
+        if part == "[key]":  # of pydantic: what is wrong is the name before it
+            continue
         dot = "." if path else ""
         path += f"[{part}]" if isinstance(part, int) else f"{dot}{part}"
     return path

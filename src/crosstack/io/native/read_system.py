@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from crosstack.chip.chip import Chip
+from crosstack.chip.chip import Chip, relative_rates
 from crosstack.errors import Problem
 from crosstack.io.library import Link, entry, link, topology
 from crosstack.io.native.problems import collecting
 from crosstack.io.native.schema import DimensionFile, LibraryModel, SystemFile, TopologyFile
 from crosstack.system.system import Dimension, DimensionKind, Memory, Prices, System
 from crosstack.units import format_quantity
+from crosstack.workload.dtype import Dtype
 
 __all__ = ["read_system"]
 
@@ -91,16 +92,33 @@ class _Builder:
             for price, name in (("price", "memory"), ("power", "memory_power")):
                 if price in values:
                     self.unit_prices[name] = values.pop(price)
-        nullable = {"capacity", "utilization"}
+        nullable = {"capacity", "utilization", "rates"}
         given = {f: v for f, v in file.given().items() if v is not None or f in nullable}
         given.pop("library", None)
+        rates = {name: given.pop(name) for name in ("rates", "relative_rates") if name in given}
         values |= given
         self._require(values, required, path, named=file.library is not None)
         if any(name not in values for name in required):
             return None
+        if rates:
+            values["relative_rates"] = self._rates(rates, values, path)
         with collecting(self.problems, path):
             return make(**values)
         return None
+
+    def _rates(
+        self, given: dict[str, Any], values: dict[str, Any], path: str
+    ) -> tuple[tuple[Dtype, float], ...]:
+        """Return the library's rates, the file's over them; none where the file says null."""
+        if len(given) > 1:
+            message = "not allowed beside rates, which says the same in FLOP/s."
+            self.problems.append(Problem(f"{path}.relative_rates", message))
+        if given.get("rates", {}) is None:
+            return ()
+        found = dict(values.get("relative_rates", ()))
+        found |= given.get("relative_rates", {})
+        found |= relative_rates(given.get("rates", {}), values)
+        return tuple((dtype, found[dtype]) for dtype in Dtype if dtype in found)
 
     def _require(
         self, values: dict[str, Any], required: Iterable[str], path: str, *, named: bool

@@ -182,12 +182,14 @@ def read_workload(file: WorkloadFile, name: str | None, problems: list[Problem])
         section = getattr(file, generator)
         if section is None:
             continue
-        for other in sorted(file.model_fields_set - {"name", generator}):
+        for other in sorted(file.model_fields_set - {"name", "dtype", generator}):
             either = f"allowed: either {generator} or kernels"
             message = f"not allowed beside {generator}, which gives it; {either}."
             problems.append(Problem(f"workload.{other}", message))
         with collecting(problems, f"workload.{generator}"):
-            return make(**section.model_dump(), name=name or generator)
+            made = make(**section.model_dump(), name=name or generator)
+            said = file.dtype is not None
+            return replace(made, graph=replace(made.graph, dtype=file.dtype)) if said else made
         return None
     return _Builder(file, problems).workload(name or "workload")
 
@@ -346,7 +348,9 @@ class _Builder:
                 tensors = self._tensors_from_inputs(kernels)
             else:
                 tensors = tuple(_tensor(file, kernels[producer]) for file, producer in listed)
-            return DataflowGraph(kernels=tuple(kernels), tensors=tensors, word=word)
+            return DataflowGraph(
+                kernels=tuple(kernels), tensors=tensors, word=word, dtype=self.file.dtype
+            )
         except InputError as error:
             self.problems.extend(
                 Problem(self._place(p.path), p.message + self._hint(p.path)) for p in error.problems

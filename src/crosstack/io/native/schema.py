@@ -18,6 +18,7 @@ from crosstack.chip.chip import Overlap
 from crosstack.errors import InputError, Problem, nearest, require_quantity
 from crosstack.system.system import DimensionKind, Parallelism
 from crosstack.units import parse_quantity
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph import (
     Axis,
     Collective,
@@ -167,6 +168,7 @@ Bytes = Annotated[float, _checked(_quantity, unit="B")]
 BytesAboveZero = Annotated[float, _checked(_quantity, unit="B", above_zero=True)]
 Bandwidth = Annotated[float, _checked(_quantity, unit="B/s", above_zero=True)]
 Frequency = Annotated[float, _checked(_quantity, unit="Hz", above_zero=True)]
+Rate = Annotated[float, _checked(_quantity, unit="FLOP/s", above_zero=True)]
 Share = Annotated[float, _checked(_quantity, unit="1", above_zero=True)]
 Seconds = Annotated[float, _checked(_quantity, unit="s")]
 Dollars = Annotated[float, _checked(_quantity, unit="USD")]
@@ -175,6 +177,7 @@ UnitPrice = Annotated[float, _checked(_quantity, unit="USD/(B/s)")]
 UnitPower = Annotated[float, _checked(_quantity, unit="W/(B/s)")]
 Names = Annotated[list[str], _checked(_names)]
 AxisName = Annotated[Axis, one_of(Axis)]
+DtypeName = Annotated[Dtype, one_of(Dtype)]
 ParallelismName = Annotated[Parallelism, one_of(Parallelism)]
 
 
@@ -379,6 +382,7 @@ class WorkloadFile(FileModel):
     mamba: MambaFile | None = None
     hyena: HyenaFile | None = None
     word: Count | None = None
+    dtype: DtypeName | None = None
     n_layers: Count | None = None
     layers_in_graph: Count | None = None
     global_batch_size: Count | None = None
@@ -393,7 +397,7 @@ class WorkloadFile(FileModel):
 
 
 class ChipFile(LibraryModel):
-    """See `crosstack.chip.chip.Chip`."""
+    """See `crosstack.chip.chip.Chip`; ``rates`` [FLOP/s], or over the peak of the cells [1]."""
 
     name: Text | None = None
     n_cores: Count | None = None
@@ -404,6 +408,8 @@ class ChipFile(LibraryModel):
     utilization: Share | None = None
     memory_units: Count | None = None
     memory_unit_capacity: BytesAboveZero | None = None
+    rates: dict[DtypeName, Rate] | None = None
+    relative_rates: dict[DtypeName, Share] | None = None
     overlap: Annotated[Overlap, one_of(Overlap)] | None = None
     price: Dollars | None = None
     power: Watts | None = None

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
+from crosstack.chip.chip import Chip
 from crosstack.io.native.read_workload import (
     Made,
     default_input_sizes,
@@ -83,7 +84,8 @@ def _workload(workload: Workload) -> list[str]:
         del fields["item"]
     if not workload.item_part:
         del fields["item_part"]
-    lines = _fields({"name": fields.pop("name"), "word": graph.word, **fields})
+    dtype = {} if graph.dtype is None else {"dtype": graph.dtype}
+    lines = _fields({"name": fields.pop("name"), "word": graph.word, **dtype, **fields})
     makes: dict[str, Made] = {}
     for k in graph.kernels:
         usual = default_output_size(k.outer, k.m, k.n, graph.word)
@@ -171,7 +173,7 @@ def _system(system: System) -> list[str]:
     lines = _fields(
         {
             "name": system.name,
-            "chip": _changed(system.chip),
+            "chip": _chip(system.chip),
             "memory": _changed(system.memory),
             "n_chips": system.n_chips,
         }
@@ -183,6 +185,13 @@ def _system(system: System) -> list[str]:
     if system.domain_size is not None:
         lines += _fields({"domain_size": system.domain_size})
     return lines + (_fields({"copies": system.copies}) if system.copies > 1 else [])
+
+
+def _chip(chip: Chip) -> dict[str, Any]:
+    fields = _changed(chip)
+    if chip.relative_rates:
+        fields["relative_rates"] = dict(chip.relative_rates)
+    return fields
 
 
 def _changed(record: Any) -> dict[str, Any]:

@@ -1,0 +1,49 @@
+"""How fast a chip computes with numbers of one type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crosstack.chip.chip import Chip
+from crosstack.model.rules import ModelRules
+from crosstack.workload.dtype import Dtype
+
+__all__ = ["CyclesPerStep", "cycles_per_step", "peak_rate", "reached_rate"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CyclesPerStep:
+    """Cycles that a step takes on the systolic array and on its lanes. [1]"""
+
+    systolic: float
+    simd: float
+
+
+def peak_rate(chip: Chip, dtype: Dtype, rules: ModelRules) -> float:
+    """Rate of a chip in numbers of a type: its one peak where rules or chip know no types. [FLOP/s]
+
+    Raises
+    ------
+    InputError
+        If the chip has rates, but none for ``dtype``.
+    """
+    return chip.rate(dtype) if rules.rates_by_dtype else chip.peak_throughput
+
+
+def reached_rate(chip: Chip, dtype: Dtype, rules: ModelRules) -> float:
+    """Rate that compute reaches: `peak_rate` times the utilization, if that is given. [FLOP/s]"""
+    return peak_rate(chip, dtype, rules) * (chip.utilization or 1.0)
+
+
+def cycles_per_step(chip: Chip, dtype: Dtype, rules: ModelRules) -> CyclesPerStep:
+    """Return how many cycles one step of a core takes in numbers of a type.
+
+    Notes
+    -----
+    The array takes peak over rate: one cycle where the rate is ``2 lanes stages cores frequency``.
+    A lane does one operation a cycle, whatever the type, unless that were faster than the rate.
+    Data sheets do not say what lanes reach in every type.
+    """
+    rate = peak_rate(chip, dtype, rules)
+    lanes = float(chip.lanes) * chip.n_cores * chip.frequency
+    return CyclesPerStep(systolic=chip.peak_throughput / rate, simd=max(1.0, lanes / rate))

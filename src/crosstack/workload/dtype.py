@@ -1,0 +1,45 @@
+"""What kernels compute with: the type of the numbers that are multiplied and added."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from crosstack.errors import require_whole
+
+__all__ = ["Dtype", "dtype_of_complex", "dtype_of_word"]
+
+
+class Dtype(StrEnum):
+    """A type of number, by the name that data sheets give its rate under."""
+
+    FP64 = "fp64"
+    FP32 = "fp32"
+    TF32 = "tf32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP8 = "fp8"
+    FP4 = "fp4"
+    INT8 = "int8"
+
+
+def dtype_of_word(word: int) -> Dtype:
+    """Return what elements of ``word`` bytes are computed with where nothing else is said.
+
+    Parameters
+    ----------
+    word : int
+        Bytes of one element. [B]
+
+    Notes
+    -----
+    The floating-point type that fills the word: ``fp8``, ``bf16``, ``fp32``, ``fp64``; a word
+    between two takes the wider, and none is wider than ``fp64``.
+    """
+    require_whole("word", word, what="bytes")
+    filled = ((1, Dtype.FP8), (2, Dtype.BF16), (4, Dtype.FP32))
+    return next((dtype for size, dtype in filled if word <= size), Dtype.FP64)
+
+
+def dtype_of_complex(word: int) -> Dtype:
+    """Return what complex numbers of ``word`` bytes are computed with: numbers of half of it."""
+    return dtype_of_word(max(1, word // 2))
