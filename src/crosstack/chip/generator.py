@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -206,10 +207,17 @@ def generate_chips(
 
 def clients(part: SramPart, template: ChipTemplate, rules: GeneratorRules, n: Floats) -> Floats:
     """Ports of a bank of a level on a chip with ``n`` bundles. [1]"""
-    if not rules.crossbar_by_scope or part.scope is Scope.CHIP:
+    if not rules.crossbar_by_scope:
         return n
-    of_bundle = float(template.compute.units_per_bundle)
-    return np.full_like(n, of_bundle if part.scope is Scope.BUNDLE else 1.0)
+    match part.scope:
+        case Scope.CHIP:
+            return n
+        case Scope.BUNDLE:
+            return np.full_like(n, float(template.compute.units_per_bundle))
+        case Scope.UNIT:
+            return np.ones_like(n)
+        case _:
+            assert_never(part.scope)
 
 
 def _ratio(part: Floats, of: Floats) -> Floats:

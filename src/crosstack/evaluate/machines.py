@@ -29,7 +29,7 @@ from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.arrays import graph_arrays
 from crosstack.model.iteration import bubble_factor
 from crosstack.model.options import axis_codes, make_options
-from crosstack.model.partition import make_load
+from crosstack.model.partition import combine_arrays, make_load
 from crosstack.model.placed import plan_of
 from crosstack.model.plan import Plan
 from crosstack.model.rates import peak_rate
@@ -229,7 +229,7 @@ def machine_times(
         terms = {"compute": compute, "memory": memory, "network": both}
         for name, term in terms.items():
             totals[name] += term
-        layer_time += _combined(compute, memory, both, overlap)
+        layer_time += combine_arrays(compute, memory, both, overlap)
     time, transfer = _iteration(
         plan, layer_time, _along(network.transfer[0], lines), overlap, chosen
     )
@@ -334,15 +334,6 @@ def _along(coefficients: Floats, lines: list[Floats]) -> Floats:
         if coefficient:
             total = total + coefficient * line
     return total
-
-
-def _combined(compute: Floats, memory: Floats, network: Floats, overlap: Overlap) -> Floats:
-    """As `crosstack.model.partition.combine`, of arrays. [s]"""
-    if overlap is Overlap.ALL:
-        return np.maximum(np.maximum(compute, memory), network)
-    if overlap is Overlap.NONE:
-        return compute + memory + network
-    return np.maximum(compute, memory) + network
 
 
 def _iteration(

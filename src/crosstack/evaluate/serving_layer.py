@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.chip.chip import Overlap
 from crosstack.model.arrays import AXIS_CODE, Bools, Floats, GraphArrays, Ints, graph_arrays
 from crosstack.model.options import Options, allowed_axes, make_options
 from crosstack.model.partition import (
     ROUNDING,
+    combine_arrays,
     flow_shapes,
     memory_kept,
     network_times,
@@ -220,7 +220,7 @@ def layer_costs(
         network = network + network_times(arrays, late, codes, rules).reshape(shape) / share
     kept = memory_kept(graphs.workload, arrays, weight.ravel(), rules).reshape(shape)
     return LayerCosts(
-        time=_together(compute, memory, network, chip.overlap).sum(axis=1),
+        time=combine_arrays(compute, memory, network, chip.overlap).sum(axis=1),
         compute=compute.sum(axis=1),
         memory=memory.sum(axis=1),
         network=network.sum(axis=1),
@@ -278,11 +278,3 @@ def _compute(
     cycles = least[which.ravel()] * arrays.repeats / chip.frequency
     cycles = cycles * np.where(arrays.systolic, steps.systolic, steps.simd)
     return np.asarray(cycles.reshape(m.shape) * pick(options.n_tiles))
-
-
-def _together(compute: Floats, memory: Floats, network: Floats, overlap: Overlap) -> Floats:
-    """`crosstack.model.partition.combine` of arrays. [s]"""
-    if overlap is Overlap.NONE:
-        return compute + memory + network
-    both = np.maximum(compute, memory)
-    return np.maximum(both, network) if overlap is Overlap.ALL else both + network

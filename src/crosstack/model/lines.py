@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import assert_never
 
 from crosstack.model.rules import LatencyRule, ModelRules
 from crosstack.system.collectives import (
@@ -47,17 +48,30 @@ Group = list[tuple[Dimension, int]]
 
 def all_reduce_halves(rules: ModelRules) -> dict[DimensionKind, int]:
     """Halves of an all-reduce that ``rules`` count on each kind of dimension. [1]"""
-    return {
-        kind: rules.full_all_reduce_halves
-        if kind is DimensionKind.FULLY_CONNECTED
-        else rules.ring_all_reduce_halves
-        for kind in DimensionKind
-    }
+    return {kind: _halves(kind, rules) for kind in DimensionKind}
+
+
+def _halves(kind: DimensionKind, rules: ModelRules) -> int:
+    match kind:
+        case DimensionKind.FULLY_CONNECTED:
+            return rules.full_all_reduce_halves
+        case DimensionKind.RING | DimensionKind.SWITCH:
+            return rules.ring_all_reduce_halves
+        case _:
+            assert_never(kind)
 
 
 def latency_charged(rules: ModelRules, *, kernel: bool) -> Callable[[Dimension], float]:
     """Latency of one hop where ``rules`` charge it for every step of a collective."""
-    charged = rules.latency is LatencyRule.ALL or (kernel and rules.latency is LatencyRule.KERNEL)
+    match rules.latency:
+        case LatencyRule.ALL:
+            charged = True
+        case LatencyRule.KERNEL:
+            charged = kernel
+        case LatencyRule.NONE | LatencyRule.ALL_REDUCE:  # the latter by hops of its own
+            charged = False
+        case _:
+            assert_never(rules.latency)
     return lambda dimension: dimension.latency if charged else 0.0
 
 

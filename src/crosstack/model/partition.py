@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 
@@ -326,9 +326,15 @@ def _streams(placement: Placement, rules: ModelRules) -> bool:
     A factorisation and a transform of columns are cut as finely as needed (``dfmodel_code``, which
     checks neither); perceptrons are not.
     """
-    if placement is Placement.BATCH:
-        return not rules.batch_in_sram
-    return placement is not Placement.SEARCHED
+    match placement:
+        case Placement.BATCH:
+            return not rules.batch_in_sram
+        case Placement.SEARCHED:
+            return False
+        case Placement.GRID | Placement.COLUMNS:
+            return True
+        case _:
+            assert_never(placement)
 
 
 def _converted_once(
@@ -387,13 +393,41 @@ def _flows(
     return flows, touching
 
 
+def _read_again(weight_cuts: WeightCuts, into: float, out: float) -> float:
+    """Bytes that each further piece of a weight moves again. [B]"""
+    match weight_cuts:
+        case WeightCuts.FREE:
+            return 0.0
+        case WeightCuts.INPUTS:
+            return into
+        case WeightCuts.ALL:
+            return into + out
+        case _:
+            assert_never(weight_cuts)
+
+
 def combine(compute: float, memory: float, network: float, overlap: Overlap) -> float:
     """Time of a partition from its three terms, by what hides behind what. [s]"""
     if overlap is Overlap.ALL:
         return max(compute, memory, network)
     if overlap is Overlap.NONE:
         return compute + memory + network
-    return max(compute, memory) + network
+    if overlap is Overlap.COMPUTE_MEMORY:
+        return max(compute, memory) + network
+    assert_never(overlap)
+
+
+def combine_arrays(compute: Floats, memory: Floats, network: Floats, overlap: Overlap) -> Floats:
+    """`combine` of arrays. [s]"""
+    match overlap:
+        case Overlap.ALL:
+            return np.maximum(np.maximum(compute, memory), network)
+        case Overlap.NONE:
+            return compute + memory + network
+        case Overlap.COMPUTE_MEMORY:
+            return np.maximum(compute, memory) + network
+        case _:
+            assert_never(overlap)
 
 
 def live_size(load: ChipLoad, before: int, inside: int) -> float:
@@ -468,9 +502,8 @@ def partition_cost(
             sram = sram_in + (sram_out + held) / cuts
         cuts = max(cuts, 1)
     traffic = (into + out) / load.bandwidth
-    if cuts > 1 and load.weight_cuts is not WeightCuts.FREE:
-        extra = into if load.weight_cuts is WeightCuts.INPUTS else into + out
-        traffic += (cuts - 1) * extra / load.bandwidth
+    if cuts > 1:
+        traffic += (cuts - 1) * _read_again(load.weight_cuts, into, out) / load.bandwidth
     memory = traffic + sum(load.own_memory[i] for i in members)
     alone = inside == (load.everything if stage is None else stage)
     if not (load.resident_alone and alone and cuts == 1):  # a weight that is cut cannot stay

@@ -8,6 +8,7 @@ looked at: the dimensions of the network say what is near.
 from __future__ import annotations
 
 import math
+from typing import assert_never
 
 from crosstack.errors import require
 from crosstack.model.lines import (
@@ -28,9 +29,15 @@ __all__ = ["placed_use", "plan_of"]
 
 def placed_use(placement: Placement) -> Parallelism | None:
     """What all dimensions of the network split; None where that is searched."""
-    if placement is Placement.SEARCHED:
-        return None
-    return Parallelism.DATA if placement is Placement.BATCH else Parallelism.TENSOR
+    match placement:
+        case Placement.SEARCHED:
+            return None
+        case Placement.BATCH:
+            return Parallelism.DATA
+        case Placement.GRID | Placement.COLUMNS:
+            return Parallelism.TENSOR
+        case _:
+            assert_never(placement)
 
 
 def plan_of(
@@ -54,25 +61,31 @@ def plan_of(
         require(system.copies == 1, "system.copies", system.copies, "1; use data parallelism")
         return make_plan(workload, system, sizes, parallelism, microbatch_size, rules)
     n_chips = math.prod(sizes)
-    data = n_chips if workload.placement is Placement.BATCH else 1
+    data = n_chips if placed_use(workload.placement) is Parallelism.DATA else 1
     if workload.global_batch_size % (data * microbatch_size):
         return None
     rows, columns = n_chips // sizes[-1], sizes[-1]
     if len(sizes) == 1:
         rows, columns = 1, n_chips
-    split = {Placement.BATCH: (1, 1, 1), Placement.GRID: (rows, columns, 1)}
     group = list(zip(system.network, sizes, strict=True))
     collectives = tensor_collectives(group, rules)
     exchange = _exchange(group, workload.placement, collectives[Collective.ALL_TO_ALL], rules)
     collectives[Collective.ALL_TO_ALL] = exchange
-    if workload.placement is Placement.GRID:
-        collectives |= _grid(group, rows, columns, rules)
-    gradients = collectives[Collective.ALL_REDUCE]
-    if workload.placement is not Placement.BATCH:
-        gradients = Line()
-    elif rules.gradient_bandwidth:
-        rate = rules.ring_all_reduce_halves / rules.gradient_bandwidth
-        gradients = Line(per_byte=rate if n_chips > 1 else 0.0)
+    gradients = Line()
+    match workload.placement:
+        case Placement.BATCH:
+            split = 1, 1, 1
+            gradients = collectives[Collective.ALL_REDUCE]
+            if rules.gradient_bandwidth:
+                rate = rules.ring_all_reduce_halves / rules.gradient_bandwidth
+                gradients = Line(per_byte=rate if n_chips > 1 else 0.0)
+        case Placement.GRID:
+            split = rows, columns, 1
+            collectives |= _grid(group, rows, columns, rules)
+        case Placement.COLUMNS:
+            split = 1, 1, n_chips
+        case _:
+            assert_never(workload.placement)
     return Plan(
         sizes=sizes,
         parallelism=parallelism,
@@ -86,7 +99,7 @@ def plan_of(
         periodic=gradients,
         stage_transfer=Line(),
         transfers_per_iteration=0.0,
-        split=split.get(workload.placement, (1, 1, n_chips)),
+        split=split,
         copies=system.copies,
     )
 
@@ -98,15 +111,24 @@ def _exchange(group: Group, placement: Placement, counted: Line, rules: ModelRul
     """
     n_chips = math.prod(size for _, size in group)
     each = placement is Placement.BATCH
-    if rules.exchange is ExchangeRule.DIMENSIONS:
-        share = n_chips if each else 1
-        return Line(fixed=counted.fixed, per_byte=counted.per_byte * share)
+    match rules.exchange:
+        case ExchangeRule.DIMENSIONS:
+            share = n_chips if each else 1
+            return Line(fixed=counted.fixed, per_byte=counted.per_byte * share)
+        case ExchangeRule.ONE_WAY:
+            ring_links, all_pairs = 1, False
+        case ExchangeRule.ALL_PAIRS:
+            ring_links, all_pairs = 2, True
+        case ExchangeRule.TWO_WAY:
+            ring_links, all_pairs = 2, False
+        case _:
+            assert_never(rules.exchange)
     pair = slowest_cut(
         [d.kind for d, _ in group],
         [size for _, size in group],
         [d.bandwidth for d, _ in group],
-        ring_links=1 if rules.exchange is ExchangeRule.ONE_WAY else 2,
-        all_pairs=rules.exchange is ExchangeRule.ALL_PAIRS,
+        ring_links=ring_links,
+        all_pairs=all_pairs,
     )
     return Line(per_byte=pair / (n_chips if each else n_chips**2))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import assert_never
 
 from crosstack.charts import BarChart, Chart, HeatMap, LineChart, Mark, Measure
 from crosstack.report.drawing import N_SERIES, Canvas, standalone, text_width, wrapped
@@ -219,10 +220,15 @@ def _sideways(canvas: Canvas, x: float, y: float, words: str) -> None:
 
 def _mark(canvas: Canvas, x: float, y: float, colour: int, mark: Mark, *, published: bool) -> None:
     cls = _fill(colour, published=published)
-    if mark is Mark.CIRCLE:
-        canvas.add(f'<circle class="{cls}" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}"/>')
-    elif mark is Mark.SQUARE:
-        canvas.box(x - RADIUS, y - RADIUS, 2 * RADIUS, 2 * RADIUS, cls)
+    match mark:
+        case Mark.CIRCLE:
+            canvas.add(f'<circle class="{cls}" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}"/>')
+        case Mark.SQUARE:
+            canvas.box(x - RADIUS, y - RADIUS, 2 * RADIUS, 2 * RADIUS, cls)
+        case Mark.NONE:
+            pass
+        case _:
+            assert_never(mark)
 
 
 def _fill(colour: int, *, published: bool) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from crosstack.chip.chip import Overlap
 from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import PartitionTerms
@@ -87,8 +89,12 @@ def _partition(
 def _starts(times: tuple[float, float, float], overlap: Overlap) -> tuple[float, float, float]:
     """Return when each term begins within its partition; see `crosstack.chip.chip.Overlap`."""
     compute, memory, _ = times
-    if overlap is Overlap.ALL:
-        return 0.0, 0.0, 0.0
-    if overlap is Overlap.NONE:
-        return memory, 0.0, memory + compute
-    return 0.0, 0.0, max(compute, memory)
+    match overlap:
+        case Overlap.ALL:
+            return 0.0, 0.0, 0.0
+        case Overlap.NONE:
+            return memory, 0.0, memory + compute
+        case Overlap.COMPUTE_MEMORY:
+            return 0.0, 0.0, max(compute, memory)
+        case _:
+            assert_never(overlap)

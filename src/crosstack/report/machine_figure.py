@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import assert_never
 
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.rules import ModelRules
@@ -91,15 +92,25 @@ def _dimension(canvas: Canvas, kind: DimensionKind, size: int | None, y: float) 
     ]
     if count == 1:
         dots = [(centre, middle)]
-    elif kind is DimensionKind.RING:
-        canvas.line((*dots, dots[0]), "xs-wire")
-    elif kind is DimensionKind.FULLY_CONNECTED:
-        for k, dot in enumerate(dots):
-            for other in dots[:k]:
-                canvas.line((dot, other), "xs-wire")
     else:
-        for dot in dots:
-            canvas.line((dot, (centre, middle)), "xs-wire")
-        canvas.box(centre - 7, middle - 7, 14, 14, "xs-card", 2)
+        _wires(canvas, kind, dots, (centre, middle))
     for x, at in dots:
         canvas.box(x - 5, at - 5, 10, 10, "xs-fs", 2)
+
+
+def _wires(
+    canvas: Canvas, kind: DimensionKind, dots: list[tuple[float, float]], hub: tuple[float, float]
+) -> None:
+    match kind:
+        case DimensionKind.RING:
+            canvas.line((*dots, dots[0]), "xs-wire")
+        case DimensionKind.FULLY_CONNECTED:
+            for k, dot in enumerate(dots):
+                for other in dots[:k]:
+                    canvas.line((dot, other), "xs-wire")
+        case DimensionKind.SWITCH:
+            for dot in dots:
+                canvas.line((dot, hub), "xs-wire")
+            canvas.box(hub[0] - 7, hub[1] - 7, 14, 14, "xs-card", 2)
+        case _:
+            assert_never(kind)

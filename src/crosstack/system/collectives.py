@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -43,7 +44,13 @@ def steps(kind: DimensionKind, n_chips: int) -> int:
 
     Source: ``thakur2005``; on a fully connected dimension every pair has its own link. [1]
     """
-    return min(n_chips - 1, 1) if kind is DimensionKind.FULLY_CONNECTED else n_chips - 1
+    match kind:
+        case DimensionKind.FULLY_CONNECTED:
+            return min(n_chips - 1, 1)
+        case DimensionKind.RING | DimensionKind.SWITCH:
+            return n_chips - 1
+        case _:
+            assert_never(kind)
 
 
 def all_gather_time(
@@ -160,22 +167,19 @@ def all_to_all_time(
     _check(n_chips, bandwidth)
     if n_chips == 1:
         return np.zeros_like(np.asarray(size, float))
+    hops, load = steps(kind, n_chips), 1.0
+    match kind:
+        case DimensionKind.RING:
+            hops, load = n_chips // 2, (n_chips**2 // 4) / 2 if pair_shares else n_chips**2 / 8
+        case DimensionKind.SWITCH:
+            load = n_chips - 1 if pair_shares else n_chips / 4
+        case DimensionKind.FULLY_CONNECTED:
+            pass
+        case _:
+            assert_never(kind)
     message = np.asarray(size, float)
-    if pair_shares:
-        message = message / n_chips**2
-        loads = {
-            DimensionKind.RING: (n_chips**2 // 4) / 2,
-            DimensionKind.SWITCH: n_chips - 1,
-            DimensionKind.FULLY_CONNECTED: 1,
-        }
-    else:
-        loads = {
-            DimensionKind.RING: n_chips**2 / 8,
-            DimensionKind.SWITCH: n_chips / 4,
-            DimensionKind.FULLY_CONNECTED: 1,
-        }
-    hops = n_chips // 2 if kind is DimensionKind.RING else steps(kind, n_chips)
-    return np.asarray(hops * latency + loads[kind] * message / bandwidth)
+    message = message / n_chips**2 if pair_shares else message
+    return np.asarray(hops * latency + load * message / bandwidth)
 
 
 def broadcast_time(
@@ -248,10 +252,18 @@ def slowest_cut(
         if torus:
             links = float(ring_links * n_chips // sizes[len(sizes) - 1 - j])
         else:
-            links = {
-                DimensionKind.RING: float(ring_links),
-                DimensionKind.SWITCH: float(size),
-                DimensionKind.FULLY_CONNECTED: size**2 / 4,
-            }[kind]
+            links = _links_cut(kind, size, ring_links)
         slowest = max(slowest, pairs / (bandwidth * links))
     return slowest if n_chips > 1 else 0.0
+
+
+def _links_cut(kind: DimensionKind, size: int, ring_links: int) -> float:
+    match kind:
+        case DimensionKind.RING:
+            return float(ring_links)
+        case DimensionKind.SWITCH:
+            return float(size)
+        case DimensionKind.FULLY_CONNECTED:
+            return size**2 / 4
+        case _:
+            assert_never(kind)

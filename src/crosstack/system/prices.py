@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import assert_never
 
 from crosstack.system.system import DimensionKind, System
 
@@ -60,11 +61,15 @@ def link_amounts(system: System, sizes: tuple[int, ...]) -> tuple[float, ...]:
 def _links(kind: DimensionKind, sizes: tuple[int, ...], i: int) -> float:
     size = sizes[i]
     inner, outer = math.prod(sizes[:i]), math.prod(sizes[i + 1 :])
-    if kind is DimensionKind.RING:
-        return inner * size * outer
-    if kind is DimensionKind.FULLY_CONNECTED:
-        return size * (size - 1) * outer
-    return size * outer
+    match kind:
+        case DimensionKind.RING:
+            return inner * size * outer
+        case DimensionKind.FULLY_CONNECTED:
+            return size * (size - 1) * outer
+        case DimensionKind.SWITCH:
+            return size * outer
+        case _:
+            assert_never(kind)
 
 
 def switch_amounts(system: System, sizes: tuple[int, ...]) -> tuple[float, ...]:
@@ -89,11 +94,15 @@ def _ports(kind: DimensionKind, sizes: tuple[int, ...], i: int) -> float:
     size = sizes[i]
     others = math.prod(sizes) // size
     outer = math.prod(sizes[i + 1 :])
-    if kind is DimensionKind.RING:
-        return 2 * others
-    if kind is DimensionKind.FULLY_CONNECTED:
-        return 0 if i == 0 else size * size * outer
-    return size * outer
+    match kind:
+        case DimensionKind.RING:
+            return 2 * others
+        case DimensionKind.FULLY_CONNECTED:
+            return 0 if i == 0 else size * size * outer
+        case DimensionKind.SWITCH:
+            return size * outer
+        case _:
+            assert_never(kind)
 
 
 def _network(system: System, sizes: tuple[int, ...], *, power: bool) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,15 +54,19 @@ def die_yield(
     murphy1964yield; stapper1983yield
     """
     x = np.asarray(defects, dtype=float)
-    if model is YieldModel.POISSON:
-        return np.asarray(np.exp(-x))
-    if model is YieldModel.SEEDS:
-        return np.asarray(1 / (1 + x))
-    if model is YieldModel.NEGATIVE_BINOMIAL:
-        return np.asarray((1 + x / clustering) ** -clustering)
-    # (1 - exp(-x)) / x, 1 in the limit of no defects.
-    mean = np.divide(-np.expm1(-x), x, out=np.ones_like(x), where=x > 0)
-    return np.asarray(mean**2)
+    match model:
+        case YieldModel.POISSON:
+            return np.asarray(np.exp(-x))
+        case YieldModel.SEEDS:
+            return np.asarray(1 / (1 + x))
+        case YieldModel.NEGATIVE_BINOMIAL:
+            return np.asarray((1 + x / clustering) ** -clustering)
+        case YieldModel.MURPHY:
+            # (1 - exp(-x)) / x, 1 in the limit of no defects.
+            mean = np.divide(-np.expm1(-x), x, out=np.ones_like(x), where=x > 0)
+            return np.asarray(mean**2)
+        case _:
+            assert_never(model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

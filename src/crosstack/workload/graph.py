@@ -15,6 +15,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import assert_never
 
 from crosstack.errors import (
     InputError,
@@ -68,12 +69,24 @@ class KernelKind(StrEnum):
     @property
     def n_inputs(self) -> int:
         """Number of activation operands."""
-        return 2 if self in (KernelKind.GEMM, KernelKind.ELEMENTWISE_2) else 1
+        match self:
+            case KernelKind.GEMM | KernelKind.ELEMENTWISE_2:
+                return 2
+            case KernelKind.GEMM_WEIGHT | KernelKind.ELEMENTWISE:
+                return 1
+            case _:
+                assert_never(self)
 
     @property
     def is_gemm(self) -> bool:
         """Whether the kernel contracts over K."""
-        return self in (KernelKind.GEMM, KernelKind.GEMM_WEIGHT)
+        match self:
+            case KernelKind.GEMM | KernelKind.GEMM_WEIGHT:
+                return True
+            case KernelKind.ELEMENTWISE | KernelKind.ELEMENTWISE_2:
+                return False
+            case _:
+                assert_never(self)
 
 
 class ComputeUnit(StrEnum):
@@ -241,7 +254,13 @@ class Kernel:
         Source: ``ko2025dfmodel``, where an elementwise kernel has one operation an element. [FLOP]
         """
         elements = float(self.outer) * self.m * self.n * (self.repeats or 1) * self.operations
-        return 2.0 * elements * self.k if self.unit is ComputeUnit.SYSTOLIC else elements
+        match self.unit:
+            case ComputeUnit.SYSTOLIC:
+                return 2.0 * elements * self.k
+            case ComputeUnit.SIMD:
+                return elements
+            case _:
+                assert_never(self.unit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 from google.protobuf import text_format
 
@@ -238,25 +238,27 @@ def _write_workload(execution: Any, task: Task, number: int) -> None:
     """Write the workload's block; tables, matrix and points by the bytes they take."""
     workload, given = task.workload, task.constraints
     words, copies = int(workload.data_size / workload.graph.word), task.system.copies
-    if workload.placement is Placement.BATCH:
-        dlrm = execution.dlrm
-        dlrm.num_table, dlrm.emb_dim, dlrm.row, dlrm.num_copy = 1, 1, words, copies
-        dlrm.global_batch_size = workload.global_batch_size
-        return
-    if workload.placement is Placement.GRID:
-        hpl = execution.hpl
-        hpl.n, hpl.b, hpl.num_copy = math.isqrt(words), workload.graph.kernels[0].n, copies
-        return
-    if workload.placement is Placement.COLUMNS:
-        execution.fft.length, execution.fft.num_copy = words, copies
-        return
-    llm = execution.llm
-    llm.hidden_dim = int(workload.boundary_size / (workload.sequence_length * workload.graph.word))
-    llm.seq_len, llm.num_layer = workload.sequence_length, workload.n_layers
-    llm.global_batch_size = workload.global_batch_size
-    llm.micro_batch_size, llm.tile_size = given.microbatch_size or 0, given.tile_size or 0
-    if number > 2:
-        llm.num_layer_in_graph = workload.layers_in_graph
+    match workload.placement:
+        case Placement.BATCH:
+            dlrm = execution.dlrm
+            dlrm.num_table, dlrm.emb_dim, dlrm.row, dlrm.num_copy = 1, 1, words, copies
+            dlrm.global_batch_size = workload.global_batch_size
+        case Placement.GRID:
+            hpl = execution.hpl
+            hpl.n, hpl.b, hpl.num_copy = math.isqrt(words), workload.graph.kernels[0].n, copies
+        case Placement.COLUMNS:
+            execution.fft.length, execution.fft.num_copy = words, copies
+        case Placement.SEARCHED:
+            llm = execution.llm
+            row = workload.sequence_length * workload.graph.word
+            llm.hidden_dim = int(workload.boundary_size / row)
+            llm.seq_len, llm.num_layer = workload.sequence_length, workload.n_layers
+            llm.global_batch_size = workload.global_batch_size
+            llm.micro_batch_size, llm.tile_size = given.microbatch_size or 0, given.tile_size or 0
+            if number > 2:
+                llm.num_layer_in_graph = workload.layers_in_graph
+        case _:
+            assert_never(workload.placement)
 
 
 def _fill_kernels(dse: Any, answer: Answer) -> None:
