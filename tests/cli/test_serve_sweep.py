@@ -48,6 +48,15 @@ def test_the_tables_hold_every_point(run, machine, tmp_path):
     assert {point["limit"] for point in points} == {"", "main memory"}
 
 
+def test_a_point_of_more_chips_than_the_network_is_a_row(run, machine, tmp_path):
+    out = tmp_path / "points.json"
+    outcome = run("serve-sweep", machine, *with_changes(tp="2,4", pp="2", batch="8"), "--json", out)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "2 have more chips than the network" in " ".join(outcome.out.split())
+    points = json.loads(out.read_text())["points"]
+    assert {p["tensor"] for p in points if p["limit"] == "network"} == {4}
+
+
 def test_a_prompt_is_read(run, machine):
     outcome = run("serve-sweep", machine, *with_changes(phase="prefill", tp="4"))
     assert outcome.code == 0
@@ -60,7 +69,9 @@ def test_a_prompt_is_read(run, machine):
         ({"model": "llama"}, "--model: no model is called"),
         ({"tp": "1;2"}, "--tp: got '1;2'; allowed: whole numbers joined by commas"),
         ({"tp": "0"}, "--tp: got 0"),
-        ({"pp": "64"}, "--pp: got 64; allowed: at most a stage a layer, 32"),
+        ({"pp": "64"}, "--pp: got 64; allowed: 1 to 4: at most a stage a layer, 32"),
+        ({"tp": "1,8"}, "--tp: got 8; allowed: 1, 2, 4: divisors of 32 heads"),
+        ({"tp": "3"}, "--tp: got 3; allowed: 1, 2, 4: divisors of 32 heads"),
         ({"batch": "3", "microbatch": "2"}, "--microbatch: got 2; allowed: a divisor"),
         ({"phase": "prefil"}, '--phase: got "prefil". Did you mean "prefill"?'),
         (

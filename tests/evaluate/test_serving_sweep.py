@@ -31,7 +31,7 @@ RULES = ("crosstack", "dfmodel-e2", "dfmodel-e4", "dfmodel-e5+separate")
 
 
 def machine(utilization=0.9, overlap=Overlap.NONE, **memory):
-    two = ((RING, 16, 50.0, TENSOR), (SWITCH, 4, 12.5, None))
+    two = ((RING, 16, 50.0, TENSOR), (SWITCH, 64, 12.5, None))
     made = system(
         chip("SN40L", utilization=utilization, overlap=overlap),
         (1638.4, 68719476736.0),
@@ -184,7 +184,9 @@ def test_the_batch_is_cut_so_that_every_stage_has_a_microbatch():
         ({"tensor": 0}, "tensor: got 0"),
         ({"tensor": 1.5}, "tensor: got 1.5"),
         ({"context": []}, "context: got nothing"),
-        ({"pipeline": 33}, "pipeline: got 33; allowed: at most a stage a layer, 32"),
+        ({"pipeline": 33}, "pipeline: got 33; allowed: 1 to 32: at most a stage a layer, 32"),
+        ({"tensor": [3, 8, 5]}, "tensor: got 3, 5; allowed: 1, 2, 4, 8, 16: divisors of 32 heads"),
+        ({"tensor": 32}, "tensor: got 32; allowed: 1, 2, 4, 8, 16: divisors of 32 heads"),
         ({"batch": 6, "microbatch": 4}, "microbatch: got 4; allowed: a divisor of the batch, 6"),
         ({"batch": [1, 2], "context": [1, 2, 3]}, "allowed: lengths that are equal or 1"),
         ({"phase": "decoding"}, 'phase: got "decoding". Did you mean "decode"?'),
@@ -197,3 +199,40 @@ def test_what_makes_no_sense_is_refused(changes, says):
     with pytest.raises(InputError) as refused:
         serving_sweep(LLAMA, machine(), **given)
     assert says in str(refused.value)
+
+
+def network(*sizes):
+    """Return a machine of so many dimensions of these sizes."""
+    first = machine().network[0]
+    dimensions = tuple(replace(first, size=size, parallelism=None) for size in sizes)
+    return replace(machine(), network=dimensions, n_chips=int(np.prod(sizes)))
+
+
+def test_degrees_are_bounded_by_the_dimension_that_joins_them():
+    given = {"tensor": 8, "pipeline": 4, "batch": 4, "context": 16}
+    assert serving_sweep(LLAMA, network(8, 4), **given).fits.all()
+    with pytest.raises(InputError, match="tensor: got 8; allowed: 1, 2, 4: .*network.0.") as both:
+        serving_sweep(LLAMA, network(4, 2), **given)
+    assert "pipeline: got 4; allowed: 1 to 2: " in str(both.value)
+    assert "the 2 chips of system.network[1]" in str(both.value)
+
+
+def test_a_free_dimension_joins_what_the_others_leave():
+    two = network(8, 4)
+    free = replace(two, network=(two.network[0], replace(two.network[1], size=None)))
+    assert serving_sweep(LLAMA, free, tensor=8, pipeline=4, batch=4, context=16).fits.all()
+    with pytest.raises(InputError, match="pipeline: got 8; allowed: 1 to 4: "):
+        serving_sweep(LLAMA, free, tensor=8, pipeline=8, batch=4, context=16)
+
+
+def test_degrees_that_share_one_dimension_are_a_point_that_does_not_fit():
+    points = serving_sweep(
+        LLAMA, network(8), tensor=[2, 4, 8], pipeline=[4, 2, 2], batch=4, context=16
+    )
+    assert points.limit == ("", "", "network")
+
+
+def test_the_feed_forward_width_is_split_as_well():
+    odd = replace(LLAMA, feed_forward=14_340)
+    with pytest.raises(InputError, match="tensor: got 8; allowed: 1, 2, 4: divisors of 32 heads"):
+        serving_sweep(odd, machine(), tensor=8, pipeline=1, batch=1, context=16)

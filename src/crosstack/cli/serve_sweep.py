@@ -38,7 +38,12 @@ def serve_sweep(
         str, typer.Option(metavar="NAME", help="decode: write tokens; prefill: read a prompt.")
     ] = "decode",
     tensor: Annotated[
-        str, typer.Option("--tp", metavar="N,N,...", help="Chips that split every tensor.")
+        str,
+        typer.Option(
+            "--tp",
+            metavar="N,N,...",
+            help="Chips that split every tensor; divisors of the heads.",
+        ),
     ] = "1",
     pipeline: Annotated[
         str, typer.Option("--pp", metavar="N,N,...", help="Pipeline stages; at most the layers.")
@@ -78,7 +83,7 @@ def serve_sweep(
     Kernels run one by one under the usual sharding (attention by heads, the feed-forward network
     by its width), so nothing is searched and a thousand points take a fraction of a second. The
     file gives chip, memory and links: its first network dimension joins the tensor-parallel chips,
-    the next one the pipeline stages; how many there are is what is swept.
+    the next one the pipeline stages; how many of its chips are used is what is swept.
 
     Example: `crosstack serve-sweep examples/llama3_8b_sn40l.yaml --model llama3-8b --tp 1,2,4,8,16
     --pp 1,2,4 --batch 1,16,256 --context 1024,4096,16384 --csv points.csv`

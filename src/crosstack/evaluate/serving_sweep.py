@@ -7,7 +7,8 @@ way, as that of `ServingSweep.point` by `crosstack.evaluate`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
@@ -159,8 +160,10 @@ def serving_sweep(
     Raises
     ------
     InputError
-        If a number is not a whole number of at least 1, there are more stages than layers, a
-        microbatch does not divide its batch, or the chip has memory units.
+        If a number is not a whole number of at least 1; a tensor-parallel degree does not divide
+        the heads and the feed-forward width, or is above the chips of the first dimension; there
+        are more stages than layers, or than chips in the next dimension; a microbatch does not
+        divide its batch; or the chip has memory units.
 
     Notes
     -----
@@ -168,7 +171,8 @@ def serving_sweep(
     p stages: a stage takes ``w = b s L`` (and the transfer to the next one, by `ModelRules`), an
     iteration ``w q (1 + (p - 1) / q / max(s - 1, 1))``, the latency is ``b (p s L + (p - 1) hop)``
     (`crosstack.model.iteration`). Tiles are tried over the divisors of the sequence, the fastest
-    that fit are taken. Points that do not fit are marked and priced all the same.
+    that fit are taken. Points that do not fit are marked and priced all the same, also those of
+    more chips than the one dimension of a network has, where each degree by itself would fit.
 
     References
     ----------
@@ -178,6 +182,7 @@ def serving_sweep(
     if system.chip.memory_unit_capacity is not None:
         raise InputError(Problem("system.chip", "got memory units; allowed here: one SRAM."))
     points = _points(model, tensor, pipeline, batch, context, microbatch)
+    _check_degrees(model, system, points)
     stage, repeated = _phase(phase), -(-model.n_layers // points.pipeline)
     _check_longest(model, stage, int(points.context.max()), tokens, word)
     graphs = family(lambda length: _workload(model, stage, length, 1, tokens, word), chosen)
@@ -196,6 +201,7 @@ def serving_sweep(
     time, latency = _iteration(system, points, repeated, cost["time"], boundary, chosen)
     limit = np.where(used > capacity * (1 + ROUNDING), "main memory", "")
     limit = np.where(cost["fits"] > 0, limit, "SRAM")
+    limit = np.where(_too_many_chips(system, points), "network", limit)
     largest = np.stack([cost[name] for name in TERMS]).argmax(axis=0)
     return ServingSweep(
         model=model,
@@ -272,12 +278,6 @@ def _points(
     require(size <= MOST_POINTS, "points", size, f"at most {MOST_POINTS:,} points")
     arrays = {name: values.ravel().astype(np.int64) for name, values in arrays.items()}
     stages, sequences = arrays["pipeline"], arrays["batch"]
-    require(
-        bool((stages <= model.n_layers).all()),
-        "pipeline",
-        int(stages.max(initial=1)),
-        f"at most a stage a layer, {model.n_layers}",
-    )
     if microbatch is None:
         arrays["microbatch"] = _microbatches(sequences, stages)
     wrong = sequences % arrays["microbatch"] != 0
@@ -286,6 +286,48 @@ def _points(
         allowed = f"a divisor of the batch, {sequences[i]}"
         require(False, "microbatch", int(arrays["microbatch"][i]), allowed)
     return _Points(**arrays)
+
+
+def _chips_of(system: System, i: int) -> int:
+    """Return the chips that dimension ``i`` joins, or may join where its size is free. [1]"""
+    size = system.network[i].size
+    return size or system.n_chips // math.prod(d.size or 1 for d in system.network)
+
+
+def _check_degrees(model: Transformer, system: System, points: _Points) -> None:
+    """Refuse degrees that cannot split the model, or that no dimension of the network joins."""
+    outer = min(1, len(system.network) - 1)
+    inside, between = _chips_of(system, 0), _chips_of(system, outer)
+    allowed = [d for d in divisors(math.gcd(model.n_heads, model.feed_forward)) if d <= inside]
+    most = min(model.n_layers, between)
+    problems = []
+    if wrong := sorted(set(points.tensor.tolist()) - set(allowed)):
+        message = (
+            f"got {_listed(wrong)}; allowed: {_listed(allowed)}: divisors of {model.n_heads} heads "
+            f"and of a feed-forward width of {model.feed_forward:,}, at most the {inside:,} chips "
+            "of system.network[0]."
+        )
+        problems.append(Problem("tensor", message))
+    if wrong := sorted({p for p in points.pipeline.tolist() if p > most}):
+        message = (
+            f"got {_listed(wrong)}; allowed: 1 to {most}: at most a stage a layer, "
+            f"{model.n_layers}, and the {between:,} chips of system.network[{outer}]."
+        )
+        problems.append(Problem("pipeline", message))
+    if problems:
+        raise InputError(problems)
+
+
+def _listed(numbers: Sequence[int], most: int = 20) -> str:
+    shown = ", ".join(map(str, numbers[:most]))
+    return shown + ", ..." * (len(numbers) > most)
+
+
+def _too_many_chips(system: System, points: _Points) -> Bools:
+    """Return where one dimension cannot join both the tensor-parallel chips and the stages."""
+    if len(system.network) > 1:
+        return np.zeros(len(points.tensor), dtype=np.bool_)
+    return np.asarray(points.tensor * points.pipeline > _chips_of(system, 0))
 
 
 def _whole(name: str, values: ArrayLike) -> Ints:

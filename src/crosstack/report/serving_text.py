@@ -25,6 +25,13 @@ UNITS = {
     "memory_capacity": "B",
 }
 
+# What a point that does not fit exceeds.
+LIMITS = {
+    "network": "have more chips than the network",
+    "SRAM": "exceed the SRAM",
+    "main memory": "exceed the main memory",
+}
+
 
 def sweep_rows(sweep: ServingSweep) -> list[dict[str, object]]:
     """Return a record for each point."""
@@ -48,10 +55,7 @@ def sweep_tables(sweep: ServingSweep, most: int) -> Group:
         f"rules {sweep.rules.name}: {plural(len(sweep.time), 'point')}, {len(fits):,} fit"
     ]
     limits = [limit for limit in sweep.limit if limit]
-    lines += [
-        f"{limits.count(what):,} exceed the {what}" for what in ("SRAM", "main memory")
-        if what in limits
-    ]  # fmt: skip
+    lines += [f"{limits.count(what):,} {LIMITS[what]}" for what in LIMITS if what in limits]
     title = Text("; ".join(lines), style="bold")
     return Group(title, rows_table(_table(sweep, best.tolist())))
 
