@@ -62,6 +62,23 @@ def test_a_sequence_whose_scores_do_not_fit_says_so(run):
         assert words in " ".join(outcome.err.split())
 
 
+def test_two_kernels_at_a_time_are_an_option_of_predictions_and_traces(run, tmp_path):
+    out, trace = tmp_path / "step.json", tmp_path / "trace.json"
+    asked = ("--set", "packages=1", "--model", "lstm-lm-40k", "--batch", 64, "--parallel",
+             "RC-1-1-d1-p1")  # fmt: skip
+    one = predicted(run, out, *asked)["time"]
+    two = predicted(run, out, *asked, "--kernels-at-once", 2)
+    assert two["time"] < one
+    assert two["inputs"]["kernels_at_once"] == 2
+    outcome = run("trace", EXAMPLE, *asked, "--kernels-at-once", 2, "-o", trace)
+    assert outcome.code == 0, outcome.err
+    assert "stage 0, kernel 2" in trace.read_text()
+    for wrong, rules in ((0, "crosstack"), (2, "deepflow-2021")):
+        refused = run("predict", EXAMPLE, *asked, "--kernels-at-once", wrong, "--rules", rules)
+        assert refused.code == 2
+        assert f"--kernels-at-once: got {wrong}; allowed: " in refused.err
+
+
 def test_printed_and_drawn_pieces_add_up_to_the_step(run, tmp_path):
     out, page = tmp_path / "step.json", tmp_path / "step.html"
     outcome = run("predict", EXAMPLE, *CLUSTER, "--microbatches", "8", "--json", out)

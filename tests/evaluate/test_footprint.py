@@ -170,6 +170,18 @@ def test_scores_that_exceed_the_memory_are_named_with_their_size_and_what_would_
     )
 
 
+def test_kernels_that_run_at_once_keep_a_microbatch_each():
+    two = StepRules(kernels_at_once=2)
+    error = scores_do_not_fit(MPT, parse_strategy("RC-1-1-d8-p1"), 2.0, 80e9, two)
+    assert error.demand == 2 * 32 * 65536**2 * 2
+    model = replace(MPT, batch=64, sequence=2048, microbatches=4, schedule=Schedule.ONE_F_ONE_B)
+    one_kept, two_kept = (
+        transformer_footprint(model, parse_strategy("RC-1-1-d8-p1"), 2.0, rules).activations
+        for rules in (StepRules(), two)
+    )
+    assert two_kept == pytest.approx(2 * one_kept)
+
+
 @pytest.mark.parametrize(
     ("changes", "strategy"),
     [

@@ -125,6 +125,16 @@ def adds_up(found):
         assert dict(found.busy)[found.busiest] == max(dict(found.busy).values())
 
 
+@pytest.mark.parametrize("at_once", [2, 3])
+@pytest.mark.parametrize("text", ["RC-1-8-d1-p1", "RC-1-8-d1-p4"])
+def test_pieces_of_kernels_that_run_at_once_add_up_as_well(text, at_once, chip):
+    rules = replace(UNBOUNDED, kernels_at_once=at_once)
+    for model in (replace(GPT, layers=4, microbatches=8), LSTM):
+        found = predicted(model, text, chip, rules)
+        adds_up(found)
+        assert found.time < predicted(model, text, chip).time
+
+
 def test_one_stage_waits_for_none(chip):
     found = dict(predicted(replace(GPT, layers=4), "RC-1-4-d4-p1", chip).parts)
     assert found[WAITING] == pytest.approx(0, abs=1e-12)

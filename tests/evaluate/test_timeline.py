@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -103,3 +104,51 @@ def test_the_makespan_lies_between_its_bounds(graph):
 @given(graphs())
 def test_the_same_graph_runs_the_same_way(graph):
     assert simulate(graph).start.tolist() == simulate(graph).start.tolist()
+
+
+def test_a_resource_of_two_lanes_runs_two_tasks_at_a_time():
+    build = TaskGraphBuilder(["chip"], lanes=2)
+    for name, duration in (("a", 3.0), ("b", 1.0), ("c", 4.0), ("d", 1.0)):
+        build.add(name, duration, resource="chip")
+    ran = simulate(build.build())
+    # a on the first; b, then c on the second; d after a.
+    assert ran.start.tolist() == [0.0, 0.0, 1.0, 3.0]
+    assert ran.finish.tolist() == [3.0, 1.0, 5.0, 4.0]
+    assert ran.lane.tolist() == [0, 1, 1, 0]
+    assert ran.busy() == {"chip": 5.0}
+
+
+def test_what_runs_at_once_is_busy_once_and_a_gap_is_not():
+    build = TaskGraphBuilder(["chip"], lanes=3)
+    first = build.add("a", 2.0, resource="chip")
+    build.add("b", 1.0, resource="chip")
+    pause = build.add("pause", 5.0, after=[first])
+    build.add("c", 1.0, resource="chip", after=[pause])
+    assert simulate(build.build()).busy() == {"chip": 3.0}
+
+
+def test_resources_that_are_not_named_first_run_one_task_at_a_time():
+    build = TaskGraphBuilder(["chip"], lanes=4)
+    for _ in range(3):
+        build.add("send", 1.0, resource="link")
+    assert simulate(build.build()).makespan == 3.0
+
+
+@given(graphs(), st.integers(1, 4))
+def test_no_resource_runs_more_than_its_lanes(graph, count):
+    ran = simulate(replace(graph, lanes=(count,) * len(graph.resource_names)))
+    for now in ran.start:
+        for resource in range(len(graph.resource_names)):
+            at_once = [
+                i
+                for i in range(len(graph))
+                if graph.resources[i] == resource and ran.start[i] <= now < ran.finish[i]
+            ]
+            assert len({ran.lane[i] for i in at_once}) == len(at_once) <= count
+
+
+@pytest.mark.parametrize("lanes", [(0,), (1.5,), (1, 1)])
+def test_lanes_that_are_no_number_of_tasks_are_refused(lanes):
+    build = TaskGraphBuilder(["chip"])
+    with pytest.raises(InputError, match="lanes"):
+        replace(build.build(), lanes=lanes)

@@ -56,3 +56,22 @@ def test_bars_of_a_row_do_not_overlap(timeline):
     for spans in rows.values():
         spans.sort()
         assert all(a[1] <= b[0] + 0.11 for a, b in pairwise(spans))
+
+
+def test_kernels_that_run_at_once_have_rows_and_threads_of_their_own():
+    operation = Operation(name="layer", forward=1.0, backward=2.0)
+    ran = simulate(pipeline_graph([Stage(operations=(operation,))], 4, kernels_at_once=2))
+    events = json.loads(trace_json([ran]))["traceEvents"]
+    named = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+    assert set(named.values()) == {"stage 0", "stage 0, kernel 2"}
+    for thread in named:
+        spans = sorted(
+            (e["ts"], e["ts"] + e["dur"])
+            for e in events
+            if e.get("tid") == thread and e["ph"] == "X"
+        )
+        assert len(spans) == 4
+        assert all(a[1] <= b[0] for a, b in pairwise(spans))
+    svg = gantt_svg([ran], "step")
+    texts = [e.text for e in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+    assert {"stage 0", "stage 0, kernel 2"} <= set(texts)

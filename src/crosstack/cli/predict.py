@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,6 +93,15 @@ Interleave = Annotated[
         help="Stages on every chip, spread over the model; above 1 with --schedule 1f1b.",
     ),
 ]
+AtOnce = Annotated[
+    int,
+    typer.Option(
+        "--kernels-at-once",
+        metavar="K",
+        help="Kernels that a chip runs at a time, each as fast as alone: for kernels that leave "
+        "most of a chip idle.",
+    ),
+]
 Package = Annotated[
     str | None,
     typer.Option(
@@ -159,6 +168,7 @@ def predict(
     recompute: Again = None,
     schedule: Order = None,
     interleave: Interleave = None,
+    kernels_at_once: AtOnce = 1,
     package: Package = None,
     packages: Packages = None,
     torus: Torus = False,
@@ -188,13 +198,14 @@ def predict(
     changes = dict(zip(CHANGES, changed, strict=True))
     workload = _workload(file, hardware, gemm, model, changes)
     where = _Where(package, packages, torus, order, topology)
-    found, chip = _predicted(file, hardware, workload, parallel, where, rules)
+    found, chip = _predicted(file, hardware, workload, parallel, where, rules, kernels_at_once)
     alone = isinstance(workload, Product) and found.strategy.n_chips == 1
     inputs = {
         "file": str(file),
         "model": model,
         "gemm": gemm,
         **changes,
+        "kernels_at_once": kernels_at_once,
         "package": package,
         "packages": packages,
         "torus": torus,
@@ -228,6 +239,7 @@ def trace(
     recompute: Again = None,
     schedule: Order = None,
     interleave: Interleave = None,
+    kernels_at_once: AtOnce = 1,
     package: Package = None,
     packages: Packages = None,
     torus: Torus = False,
@@ -261,7 +273,7 @@ def trace(
     changes = dict(zip(CHANGES, changed, strict=True))
     workload = _workload(file, hardware, gemm, model, changes)
     where = _Where(package, packages, torus, order, topology)
-    found, chip = _predicted(file, hardware, workload, parallel, where, rules)
+    found, chip = _predicted(file, hardware, workload, parallel, where, rules, kernels_at_once)
     timelines = found.timelines()
     if not timelines:
         message = f"{rules} estimates a transformer without events; try deepflow-2025-graph."
@@ -382,6 +394,7 @@ def _predicted(
     parallel: str | None,
     where: _Where,
     rules: str,
+    kernels_at_once: int,
 ) -> tuple[Prediction, ChipHierarchy]:
     """Return the prediction and the chip."""
     from crosstack.chip.generated import generate
@@ -392,8 +405,10 @@ def _predicted(
 
     options = {"strategy": "--parallel", "rules": "--rules", "order": "--order"}
     options |= {"topology": "--topology", "shape": "--topology"}
+    options |= {"kernels_at_once": "--kernels-at-once"}
     with options_named(options | {name: f"--{name}" for name in (*CHOICES, "interleave")}):
         chosen = prediction_rules_named(rules)
+        step = replace(chosen.step, kernels_at_once=kernels_at_once)
         strategy = _strategy(file, hardware, workload, parallel, placed=where.package is not None)
         hardware = _joined(file, hardware, where)
         with in_file(file):
@@ -403,7 +418,7 @@ def _predicted(
                 chip = generate(hardware.template, hardware.budget, chosen.chip).hierarchy
             times = RooflineTimes(chip, chosen.kernels)
         cluster = _cluster(hardware, chip, strategy, where)
-        return run(workload, strategy, cluster, times, chosen.step), chip
+        return run(workload, strategy, cluster, times, step), chip
 
 
 def _strategy(

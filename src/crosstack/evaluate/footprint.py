@@ -81,15 +81,20 @@ def check_capacity(
 
 
 def scores_do_not_fit(
-    model: TransformerTraining, strategy: Strategy, word: float, capacity: float
+    model: TransformerTraining,
+    strategy: Strategy,
+    word: float,
+    capacity: float,
+    rules: StepRules | None = None,
 ) -> InfeasibleError | None:
     """Return the error of a step whose attention scores alone exceed a chip's memory, or None.
 
     Notes
     -----
     The scores of one layer and microbatch, ``sequences heads s^2`` words over the chips of a kernel
-    split, are written and read again. A kernel that keeps none of them (``dao2022flashattention``)
-    is not modelled, so no step of such a length can be timed.
+    split, are written and read again; of as many microbatches as a chip works on at a time. A
+    kernel that keeps none of them (``dao2022flashattention``) is not modelled, so no step of such a
+    length can be timed.
 
     References
     ----------
@@ -97,6 +102,7 @@ def scores_do_not_fit(
     """
     chips = strategy.kp1 * strategy.kp2
     batch = max(1, math.ceil(model.batch / strategy.dp) // model.microbatches)
+    batch *= _at_once(model, rules or StepRules())
     each = model.heads * float(model.sequence) ** 2 * word / chips  # of one sequence
     demand = batch * each
     if demand <= capacity:
@@ -187,6 +193,11 @@ def lstm_footprint(
     )
 
 
+def _at_once(model: TransformerTraining, rules: StepRules) -> int:
+    """Return the microbatches that a chip works on at a time. [1]"""
+    return min(rules.kernels_at_once, model.microbatches)
+
+
 def transformer_footprint(
     model: TransformerTraining, strategy: Strategy, word: float, rules: StepRules
 ) -> Footprint:
@@ -200,8 +211,9 @@ def transformer_footprint(
     ``s b h``, where the rest is computed again, one layer of one microbatch at a time. GPipe keeps
     all microbatches until the pipeline turns round. With one forward, one backward a stage keeps as
     many as there are stages from itself to the last; interleaved v-fold, the first of p keeps
-    ``1 + (p - 1) / (p v)`` times as much. The head keeps its output and the loss's, two words for
-    each token of each position. Embedding and head are on the first and the last stage.
+    ``1 + (p - 1) / (p v)`` times as much. A chip that runs k kernels at a time begins k - 1 more.
+    The head keeps its output and the loss's, two words for each token of each position. Embedding
+    and head are on the first and the last stage.
 
     References
     ----------
@@ -229,10 +241,11 @@ def transformer_footprint(
         Recompute.FULL: (every, others + attention),
     }[model.recompute]
     wide = tokens * model.hidden * word / chips
-    each, again = kept * wide, anew * wide / model.microbatches
+    at_once = _at_once(model, rules)
+    each, again = kept * wide, anew * wide / model.microbatches * at_once
     head = 2 * tokens * model.vocabulary * word / chips
     if model.schedule is Schedule.ONE_F_ONE_B:  # the last stage turns every microbatch round
-        head /= model.microbatches
+        head *= at_once / model.microbatches
 
     m, v = model.microbatches, model.interleave
 
@@ -241,8 +254,8 @@ def transformer_footprint(
         if model.schedule is Schedule.GPIPE:
             return 1.0
         if v == 1:
-            return min(stages_on, m) / m
-        return min(2 * stages_on - 1 + (v - 1) * s.lp, v * m) / (v * m)
+            return min(stages_on + at_once - 1, m) / m
+        return min(2 * stages_on - 1 + (v - 1) * s.lp + at_once - 1, v * m) / (v * m)
 
     parts = {
         "layers": held * (layer + each * flying(s.lp)) + again,

@@ -60,8 +60,7 @@ class LstmStep:
     @property
     def pass_time(self) -> float:
         """When the last word is through backward, without sums that end later. [s]"""
-        sums = self.model.layers + 2  # the last tasks
-        return self.forward.makespan + float(self.backward.finish[:-sums].max())
+        return self.forward.makespan + self.backward.end_without("reduction")
 
     def work(self, stage: int, lp: int) -> dict[str, float]:
         """Return what every part takes one of ``lp`` stages in a step. [s]"""
@@ -93,7 +92,8 @@ def lstm_step(model: LstmModel, chips: Distributed, rules: StepRules | None = No
     lp = chips.strategy.lp
     runs = []
     for forward in (True, False):
-        graph = lstm_graph(model, parts, lp, forward=forward)
+        at_once = chosen.kernels_at_once
+        graph = lstm_graph(model, parts, lp, forward=forward, kernels_at_once=at_once)
         last = _link(2 * lp - 2) if chosen.frees_last_link else None
         runs.append(simulate(graph, freed_by_free_tasks=last))
     return LstmStep(parts=parts, forward=runs[0], backward=runs[1], model=model)
@@ -231,18 +231,22 @@ def _stages_of_layers(layers: int, lp: int) -> list[int]:
     return [first + i // each for i in range(layers)]
 
 
-def lstm_graph(model: LstmModel, parts: LstmParts, lp: int, *, forward: bool) -> TaskGraph:
+def lstm_graph(
+    model: LstmModel, parts: LstmParts, lp: int, *, forward: bool, kernels_at_once: int = 1
+) -> TaskGraph:
     """Return the tasks of one pass.
 
     With ``lp`` stages the embedding has the first, the softmax the last and the layers share those
     between; two stages give the embedding the layers too. Link k carries activations from stage k,
     the links behind them gradients. A cell waits for the cell before it in its layer, for that of
     the same word in the layer below and, within a stage, for the word before in the layer above,
-    so that words advance in waves; a pass backward is the mirror image.
+    so that words advance in waves; a pass backward is the mirror image. A stage that runs several
+    ``kernels_at_once`` needs no such order: it takes any cells that are ready.
     """
     words, layers = model.sequence, model.layers
     check_tasks(4 * words * (layers + 2))  # a node and the edges to its neighbours
-    build = TaskGraphBuilder([*map(_chip, range(lp)), *map(_link, range(2 * lp - 1))])
+    build = TaskGraphBuilder(map(_chip, range(lp)), kernels_at_once)
+    build.resources(map(_link, range(2 * lp - 1)))
     direction = "forward" if forward else "backward"
     ahead = 1 if forward else -1
     times = {
@@ -289,7 +293,8 @@ def lstm_graph(model: LstmModel, parts: LstmParts, lp: int, *, forward: bool) ->
             vertical(cells[i][t], cells[i + 1][t], link_between(stages[i], stages[i + 1]))
     for i in range(layers):
         neighbour = i - ahead
-        if 0 <= neighbour < layers and stages[i] == stages[neighbour]:
+        together = 0 <= neighbour < layers and stages[i] == stages[neighbour]
+        if together and kernels_at_once == 1:
             for t in inside:
                 edge(cells[i][t], cells[neighbour][t + ahead])
     starting = embeddings if forward else softmaxes

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 
@@ -129,7 +130,7 @@ def pipeline_ends(
     """
     _check_pipeline(len(stages), microbatches, schedule, interleave)
     if schedule is Schedule.ONE_F_ONE_B:
-        ends = _last_backward(stages, microbatches, interleave)
+        ends, _ = _dispatched(stages, microbatches, schedule, interleave, 1)
         chips = len(stages) // interleave
         summed = [_reduced(stages[chip::chips], ends[chip::chips]) for chip in range(chips)]
         return PipelineEnds(pass_=max(ends), summed=max(summed))
@@ -205,32 +206,60 @@ def _order_of(
     return order + [piece(k, forward=False) for k in range(total - ahead, total)]
 
 
-def _last_backward(stages: Sequence[Stage], microbatches: int, interleave: int) -> list[float]:
-    """Return when every stage is through with the last microbatch backward. [s]"""
+Item = tuple[int, int, bool]  # a stage, a microbatch, and whether it goes forward
+
+
+def _dispatched(
+    stages: Sequence[Stage],
+    microbatches: int,
+    schedule: Schedule,
+    interleave: int,
+    kernels_at_once: int,
+) -> tuple[list[float], dict[Item, Item | None]]:
+    """Return when every stage is through backward [s], and what every item follows on its chip.
+
+    Items are taken in the order of the schedule, each on the lane of its chip that is free first,
+    where it may still wait for what it needs. So one more lane is never slower.
+    """
     count = len(stages)
     chips = count // interleave
     takes = [[stage.backward for stage in stages], [stage.forward for stage in stages]]
     sends = [stage.send for stage in stages]
-    busy = [0.0] * chips  # until when
-    links = [[0.0] * chips, [0.0] * chips]  # the same of the link behind a chip, each direction
+    # Until when every lane is busy and with what; the second number decides ties.
+    lanes: list[list[tuple[float, int, Item | None]]] = [
+        [(0.0, lane, None) for lane in range(min(kernels_at_once, 2 * microbatches * interleave))]
+        for _ in range(chips)
+    ]
+    links = [
+        [0.0] * chips,
+        [0.0] * chips,
+    ]  # until when a link is busy behind a chip, each direction
     ready: list[list[list[float]]] = [[[] for _ in stages] for _ in range(2)]  # when passed on
     through = [0.0] * count
-    for s, i, forward in turns(count, microbatches, interleave):
+    turned: list[float] = []  # when the last stage is through forward
+    follows: dict[Item, Item | None] = {}
+    for number, item in enumerate(_order(schedule, count, microbatches, interleave)):
+        s, i, forward = item
         before = s - 1 if forward else s + 1
         chip = s % chips
-        begin = busy[chip]
+        begin, _, follows[item] = heappop(lanes[chip])
         if 0 <= before < count:
             begin = max(begin, ready[forward][before][i])
-        busy[chip] = begin + takes[forward][s]
+        elif not forward:
+            begin = max(begin, turned[-1 if schedule is Schedule.GPIPE else i])
+        end = begin + takes[forward][s]
+        heappush(lanes[chip], (end, len(lanes[chip]) + 1 + number, item))
         link = s if forward else s - 1
         if 0 <= link < count - 1:
             wire = link % chips
             send = sends[link] if chips > 1 else 0.0
-            links[forward][wire] = max(links[forward][wire], busy[chip]) + send
+            links[forward][wire] = max(links[forward][wire], end) + send
             ready[forward][s].append(links[forward][wire])
+        elif forward:
+            turned.append(end)
         if not forward:
-            through[s] = busy[chip]
-    return through
+            through[s] = end
+    return through, follows
 
 
 def _reduced(stages: Sequence[Stage], through: Sequence[float]) -> float:
@@ -255,23 +284,30 @@ def pipeline_graph(
     *,
     interleave: int = 1,
     hand_overs: bool = False,
+    kernels_at_once: int = 1,
 ) -> TaskGraph:
     """Return the tasks of the same step: operations on stages, transfers and sums on links.
 
-    ``hand_overs`` puts a free task between operations of one chip, as the public tool does.
+    ``hand_overs`` puts a free task between operations of one chip, as the public tool does. With
+    ``kernels_at_once`` k a chip works on k microbatches at a time, forward or backward.
     """
     _check_pipeline(len(stages), microbatches, schedule, interleave)
     chips = len(stages) // interleave
     # An operation and its hand-over or transfer, forward and backward.
     check_tasks(4 * microbatches * sum(len(stage.operations) + 1 for stage in stages))
-    build = TaskGraphBuilder(f"stage {chip}" for chip in range(chips))
+    build = TaskGraphBuilder((f"stage {chip}" for chip in range(chips)), kernels_at_once)
     last = len(stages) - 1
-    latest: list[int | None] = [None] * chips  # the task each chip has done last
+    _, follows = _dispatched(stages, microbatches, schedule, interleave, kernels_at_once)
+    done: dict[Item | None, int] = {}  # the last task of an item
     sums: list[tuple[int, int, str, float]] = []
 
     def run(s: int, i: int, after: int | None, *, forward: bool) -> int:
         """Add the operations of a stage for one microbatch; return the last of them."""
-        waits = {task for task in (after, latest[s % chips]) if task is not None}
+        previous = done.get(follows[s, i, forward])
+        waits = {task for task in (after, previous) if task is not None}
+        if kernels_at_once > 1 and s == last and not forward:  # what one at a time implies
+            turned = range(microbatches) if schedule is Schedule.GPIPE else (i,)
+            waits |= {done[last, k, True] for k in turned}
         operations = stages[s].operations
         names = stages[s].names or tuple(operation.name for operation in operations)
         named = list(zip(operations, names, strict=True))
@@ -291,7 +327,7 @@ def pipeline_graph(
                 sums.append((s, task, name, operation.reduce))
         if task is None:  # a stage without operations hands on
             task = build.add(f"stage {s}, {tag}", after=sorted(waits), kind="hand over")
-        latest[s % chips] = task
+        done[s, i, forward] = task
         return task
 
     def send(s: int, i: int, after: int, *, forward: bool) -> int:

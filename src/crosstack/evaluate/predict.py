@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from crosstack.errors import InfeasibleError, InputError, Problem
@@ -66,14 +66,20 @@ SUMMING = "gradient sums after the last backward pass"
 
 
 def _made_of(
-    work: dict[str, float], pass_time: float, time: float
+    work: dict[str, float], busy: float, pass_time: float, time: float
 ) -> tuple[tuple[str, float], ...]:
-    """Return the ``work`` of a stage and what is left of its step. [s]"""
-    waiting = max(0.0, pass_time - sum(work.values()))
-    return (*work.items(), (WAITING, waiting), (SUMMING, max(0.0, time - pass_time)))
+    """Return the ``work`` of a stage and what is left of its step. [s]
+
+    Kernels that run at once share the time in which the stage is ``busy`` in proportion.
+    """
+    alone = sum(work.values())
+    share = busy / alone if alone else 0.0
+    waiting = max(0.0, pass_time - busy)
+    pieces = ((name, own * share) for name, own in work.items())
+    return (*pieces, (WAITING, waiting), (SUMMING, max(0.0, time - pass_time)))
 
 
-def _busiest(busy: list[float]) -> int:
+def _busiest(busy: Sequence[float]) -> int:
     return max(range(len(busy)), key=lambda stage: busy[stage])
 
 
@@ -118,11 +124,12 @@ def _lstm(model: LstmModel, chips: Distributed, rules: StepRules, memory: float)
     step = lstm_step(model, chips, rules)
     busy = _busy(step.forward, step.backward)
     most = _busiest([time for _, time in busy])
+    work = step.work(most, chips.strategy.lp)
     return Prediction(
         workload=model,
         strategy=chips.strategy,
         time=step.time,
-        parts=_made_of(step.work(most, chips.strategy.lp), step.pass_time, step.time),
+        parts=_made_of(work, busy[most][1], step.pass_time, step.time),
         footprint=footprint,
         busy=busy,
         timelines=lambda: (step.forward, step.backward),
@@ -146,7 +153,7 @@ def _transformer(
         names = ("recompute attention", "recompute full", "schedule 1f1b")
         return {name: footprint_of(way) for name, way in zip(names, ways, strict=True)}
 
-    scores = scores_do_not_fit(model, chips.strategy, chips.times.word, memory)
+    scores = scores_do_not_fit(model, chips.strategy, chips.times.word, memory, rules)
     if scores is not None and rules.enforces_capacity:
         raise scores
     footprint = footprint_of(model)
@@ -157,16 +164,14 @@ def _transformer(
         trained = transformer_step(model, chips, rules)
     except InfeasibleError as error:  # some kernel rules refuse a product that does not fit
         raise scores or error from None
-    lp = chips.strategy.lp
-    passes = [stage.forward + stage.backward for stage in trained.stages]
-    busy = [trained.microbatches * sum(passes[chip::lp]) for chip in range(lp)]
+    most = _busiest(trained.busy)
     return Prediction(
         workload=model,
         strategy=chips.strategy,
         time=trained.time,
-        parts=_made_of(trained.work(_busiest(busy)), trained.pass_time, trained.time),
+        parts=_made_of(trained.work(most), trained.busy[most], trained.pass_time, trained.time),
         footprint=footprint,
-        busy=tuple((f"stage {i}", time) for i, time in enumerate(busy)),
+        busy=tuple((f"stage {i}", time) for i, time in enumerate(trained.busy)),
         timelines=lambda: (trained.timeline(),),
         run_time=trained.time * model.steps if model.tokens else None,
     )

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from crosstack.errors import require, require_whole
+
 __all__ = ["StepRules"]
 
 GIBI = 2.0**30
@@ -68,6 +70,9 @@ class StepRules:
     estimates_transformers : bool
         A transformer's step is three times the forward time of the six products of its layers,
         over as many stages as the model says; nothing else counts, and no events are run.
+    kernels_at_once : int
+        Kernels that a chip runs at a time in the event simulation, each as fast as alone
+        (``ardalani2022deepflow``, section 5.3, where it is k); every release runs one. [1]
     """
 
     shares_links_by_degree: bool = False
@@ -89,6 +94,13 @@ class StepRules:
     enforces_capacity: bool = True
     floors_shares: bool = False
     estimates_transformers: bool = False
+    kernels_at_once: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the number."""
+        require_whole("kernels_at_once", self.kernels_at_once)
+        one = self.kernels_at_once == 1 or not (self.frees_last_link or self.estimates_transformers)
+        require(one, "kernels_at_once", self.kernels_at_once, "1 under the rules of a release")
 
     @classmethod
     def deepflow_2025(cls) -> StepRules:

@@ -1,7 +1,8 @@
-"""Event-driven time: tasks with durations on resources that do one thing at a time.
+"""Event-driven time: tasks with durations on resources that do one thing at a time, or a few.
 
 A *task* is a kernel, which takes a chip, or a transfer, which takes a link; one that takes neither
-is free. It starts as soon as all it waits for has finished and its resource is free; those that
+is free. A resource runs as many tasks at once as it has *lanes*; a task takes as long beside others
+as alone. It starts as soon as all it waits for has finished and its resource is free; those that
 wait for one resource are served in the order in which they became ready, ties in the order in
 which they were listed. The result depends on nothing else, so it is the same every time.
 
@@ -19,7 +20,7 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.errors import InputError, Problem, require, require_quantity
+from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
 
 __all__ = ["FREE", "TaskGraph", "TaskGraphBuilder", "Timeline", "check_tasks", "simulate"]
 
@@ -53,6 +54,8 @@ class TaskGraph:
         Tasks that wait for a task, in the order in which they are looked at.
     resource_names : tuple of str
         Of every resource.
+    lanes : tuple of int
+        Tasks that each resource runs at a time; empty: one each. [1]
     """
 
     names: tuple[str, ...]
@@ -61,6 +64,7 @@ class TaskGraph:
     resources: tuple[int, ...]
     children: tuple[tuple[int, ...], ...]
     resource_names: tuple[str, ...]
+    lanes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that everything that is named exists."""
@@ -76,6 +80,10 @@ class TaskGraph:
             require_quantity(f"durations[{i}]", duration, "s")
             known = FREE <= resource < len(self.resource_names)
             require(known, f"resources[{i}]", resource, "the number of a resource, or FREE")
+        names = len(self.resource_names)
+        require(len(self.lanes) in (0, names), "lanes", len(self.lanes), f"0 or {names}")
+        for i, count in enumerate(self.lanes):
+            require_whole(f"lanes[{i}]", count)
 
     def __len__(self) -> int:
         """Return the number of tasks."""
@@ -83,12 +91,21 @@ class TaskGraph:
 
 
 class TaskGraphBuilder:
-    """Collects tasks by name; a resource is made where it is first named."""
+    """Collects tasks by name; a resource is made where it is first named.
 
-    def __init__(self, resources: Iterable[str] = ()) -> None:
+    ``resources`` run ``lanes`` tasks at a time, others one.
+    """
+
+    def __init__(self, resources: Iterable[str] = (), lanes: int = 1) -> None:
         self._resources = {name: i for i, name in enumerate(resources)}
+        self._lanes = [lanes] * len(self._resources)
         self._tasks: list[tuple[str, str, float, int]] = []
         self._children: list[list[int]] = []
+
+    def resources(self, names: Iterable[str]) -> None:
+        """Make resources that run one task at a time, before any task takes them."""
+        for name in names:
+            self._resources.setdefault(name, len(self._resources))
 
     def add(
         self,
@@ -125,29 +142,41 @@ class TaskGraphBuilder:
             resources=tuple(resources),
             children=tuple(tuple(c) for c in self._children),
             resource_names=tuple(self._resources),
+            lanes=(*self._lanes, *[1] * (len(self._resources) - len(self._lanes))),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """When every task of ``graph`` starts and finishes. [s]"""
+    """When every task of ``graph`` starts and finishes [s], and the lane it takes."""
 
     graph: TaskGraph
     start: NDArray[np.float64]
     finish: NDArray[np.float64]
+    lane: NDArray[np.intp]
 
     @property
     def makespan(self) -> float:
         """When the last task finishes. [s]"""
         return float(self.finish.max()) if len(self.finish) else 0.0
 
+    def end_without(self, kind: str) -> float:
+        """When the last task of another kind finishes. [s]"""
+        others = [i for i, own in enumerate(self.graph.kinds) if own != kind]
+        return float(self.finish[others].max(initial=0.0))
+
     def busy(self) -> dict[str, float]:
-        """Return how long every resource works. [s]"""
-        totals = np.zeros(len(self.graph.resource_names))
+        """Return how long every resource works; what runs at once counts once. [s]"""
         taken = np.array(self.graph.resources, int)
-        lengths = self.finish - self.start
-        np.add.at(totals, taken[taken >= 0], lengths[taken >= 0])
-        return dict(zip(self.graph.resource_names, totals.tolist(), strict=True))
+        order = np.lexsort((self.start, taken))
+        ends = np.searchsorted(taken[order], np.arange(len(self.graph.resource_names) + 1))
+        found = {}
+        for i, name in enumerate(self.graph.resource_names):
+            own = order[ends[i] : ends[i + 1]]
+            start, finish = self.start[own], self.finish[own]
+            before = np.concatenate(([0.0], np.maximum.accumulate(finish)[:-1]))[: len(own)]
+            found[name] = float(np.maximum(finish - np.maximum(start, before), 0.0).sum())
+        return found
 
 
 def simulate(graph: TaskGraph, *, freed_by_free_tasks: str | None = None) -> Timeline:
@@ -178,10 +207,12 @@ def simulate(graph: TaskGraph, *, freed_by_free_tasks: str | None = None) -> Tim
             waits[child] += 1
     start = np.zeros(count)
     finish = np.zeros(count)
-    busy = [False] * len(graph.resource_names)
-    queues: list[deque[tuple[int, int]]] = [deque() for _ in graph.resource_names]
+    lane = np.zeros(count, np.intp)
+    lanes = graph.lanes or (1,) * len(graph.resource_names)
+    free = [list(range(min(number, count))) for number in lanes]  # heaps
+    queues: list[deque[int]] = [deque() for _ in graph.resource_names]
     events: list[tuple[float, int, int]] = []
-    ready = started = done = 0
+    started = done = 0
     leaked = FREE
     if freed_by_free_tasks in graph.resource_names:
         leaked = graph.resource_names.index(freed_by_free_tasks)
@@ -194,16 +225,13 @@ def simulate(graph: TaskGraph, *, freed_by_free_tasks: str | None = None) -> Tim
 
     def arrive(task: int, now: float) -> None:
         """Start a task that has become ready, or let it wait."""
-        nonlocal ready
         resource = resources[task]
-        if resource == FREE:
-            begin(task, now)
-        elif busy[resource]:
-            queues[resource].append((ready, task))
-        else:
-            busy[resource] = True
-            begin(task, now)
-        ready += 1
+        if resource != FREE:
+            if not free[resource]:
+                queues[resource].append(task)
+                return
+            lane[task] = heappop(free[resource])
+        begin(task, now)
 
     for task in range(count):
         if not waits[task]:
@@ -214,10 +242,12 @@ def simulate(graph: TaskGraph, *, freed_by_free_tasks: str | None = None) -> Tim
         done += 1
         freed = resources[task] if resources[task] != FREE else leaked
         if freed != FREE:
-            busy[freed] = False
+            if lane[task] not in free[freed]:  # a leak may have freed it before
+                heappush(free[freed], int(lane[task]))
             if queues[freed]:
-                busy[freed] = True
-                begin(queues[freed].popleft()[1], now)
+                waiting = queues[freed].popleft()
+                lane[waiting] = heappop(free[freed])
+                begin(waiting, now)
         for child in children[task]:
             waits[child] -= 1
             if not waits[child]:
@@ -225,4 +255,4 @@ def simulate(graph: TaskGraph, *, freed_by_free_tasks: str | None = None) -> Tim
     if done < count:
         stuck = next(graph.names[i] for i in range(count) if waits[i] > 0)
         raise InputError(Problem("tasks", f"{stuck} is never ready: tasks wait in a circle."))
-    return Timeline(graph=graph, start=start, finish=finish)
+    return Timeline(graph=graph, start=start, finish=finish, lane=lane)

@@ -38,8 +38,10 @@ MOST_LAYERS = 100_000
 class TransformerStep:
     """A step: its stages, in closed form and as a timeline.
 
-    ``pass_time`` is when the last backward pass is through, without sums that end later. [s]
-    ``frees_ring``: see `StepRules.frees_last_link`; ``time`` is then that of the timeline.
+    ``pass_time`` is when the last backward pass is through, without sums that end later; ``busy``
+    how long each chip of the pipeline computes. [s] ``frees_ring``: see
+    `StepRules.frees_last_link`. With it, and with more than one of ``kernels_at_once``, the times
+    are those of the timeline.
     """
 
     stages: tuple[Stage, ...]
@@ -48,7 +50,9 @@ class TransformerStep:
     interleave: int
     time: float
     pass_time: float
+    busy: tuple[float, ...]
     frees_ring: bool = False
+    kernels_at_once: int = 1
 
     def work(self, chip: int) -> dict[str, float]:
         """Return what every operation takes a chip in one step, 0 where it has none of it. [s]"""
@@ -70,6 +74,7 @@ class TransformerStep:
             self.schedule,
             interleave=self.interleave,
             hand_overs=self.frees_ring,
+            kernels_at_once=self.kernels_at_once,
         )
         return simulate(graph, freed_by_free_tasks="ring 0" if self.frees_ring else None)
 
@@ -95,9 +100,22 @@ def transformer_step(
         interleave=model.interleave,
         time=ends.summed,
         pass_time=ends.pass_,
+        busy=_busy(stages, model),
         frees_ring=chosen.frees_last_link,
+        kernels_at_once=chosen.kernels_at_once,
     )
-    return replace(step, time=step.timeline().makespan) if step.frees_ring else step
+    if not step.frees_ring and step.kernels_at_once == 1:
+        return step
+    ran = step.timeline()
+    busy = tuple(time for name, time in ran.busy().items() if name.startswith("stage"))
+    return replace(step, time=ran.makespan, pass_time=ran.end_without("reduction"), busy=busy)
+
+
+def _busy(stages: tuple[Stage, ...], model: TransformerTraining) -> tuple[float, ...]:
+    """Return how long each chip of the pipeline computes. [s]"""
+    chips = len(stages) // model.interleave
+    passes = [stage.forward + stage.backward for stage in stages]
+    return tuple(model.microbatches * sum(passes[chip::chips]) for chip in range(chips))
 
 
 def transformer_stages(
