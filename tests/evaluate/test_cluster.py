@@ -10,6 +10,7 @@ from crosstack.evaluate.cluster import (
     nested_cluster,
     placed_cluster,
     ring_links,
+    stage_links,
 )
 from crosstack.evaluate.distributed import RingLink
 from crosstack.evaluate.step_rules import StepRules
@@ -197,6 +198,36 @@ def test_links_of_a_named_chip_are_shared_out_over_its_neighbours():
         cluster = named_cluster(chip_, strategy, inside=joined(text))
         link = ring_links(strategy, cluster, StepRules())[KP2]
         assert link.bandwidth == pytest.approx(300e9 / neighbours)
+
+
+# Which stages hand over to another server, the last to the first, by hand: sixteen stages on two
+# servers of eight, four stages of four chips on two, two stages of eight, and stages that are torn.
+@pytest.mark.parametrize(
+    ("strategy", "order", "leaving"),
+    [
+        ("RC-1-1-d1-p16", (LP,), {7, 15}),
+        ("RC-1-4-d1-p4", (KP2, LP), {1, 3}),
+        ("RC-1-8-d1-p2", (KP2, LP), {0, 1}),
+        ("RC-1-1-d4-p4", (LP, DP), set()),
+        ("RC-1-2-d3-p4", (KP2, DP, LP), {0, 1, 2, 3}),
+        ("RC-1-1-d1-p5", (LP,), set()),
+    ],
+)
+def test_only_stages_at_the_border_of_a_server_hand_over_between_servers(strategy, order, leaving):
+    chosen, chip_ = parse_strategy(strategy), a100_sxm_80gb()
+    cluster = named_cluster(chip_, chosen, order=order)
+    links = stage_links(chosen, cluster, StepRules())
+    assert {i for i, link in enumerate(links) if "between" in link.name} == leaving
+    for i, link in enumerate(links):
+        assert link.bandwidth == (chip_.inter if i in leaving else chip_.intra).bandwidth
+
+
+def test_a_placed_pipeline_leaves_packages_where_its_stages_do():
+    strategy = parse_strategy("RC-1-1-d1-p4")
+    placement = place(strategy, Grid(package=(2, 1), packages=(2, 1)))
+    links = stage_links(strategy, placed_cluster(CHIP, placement), StepRules())
+    # In a row: the second stage hands over, and the last to the first, all the way back.
+    assert ["between" in link.name for link in links] == [False, True, False, True]
 
 
 SMALL = [s for n_chips in range(1, 17) for s in strategies(n_chips)]

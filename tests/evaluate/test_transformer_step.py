@@ -70,6 +70,23 @@ def test_the_closed_form_is_what_the_tasks_take(strategy, microbatches):
     assert found.timeline().makespan == pytest.approx(found.time, rel=1e-12)
 
 
+def test_a_stage_hands_over_by_its_own_link():
+    strategy = parse_strategy("RC-1-1-d1-p4")
+    base = RingLink(bandwidth=1.0)
+    own = tuple(RingLink(bandwidth=b * 1e9, latency=1.0) for b in (4, 1, 2, 8))
+    chips = Distributed(
+        strategy=strategy,
+        times=Free(),
+        links=dict.fromkeys(ParallelDimension, base),
+        stage_links=own,
+    )
+    found = transformer_step(MODEL, chips)
+    size = 1e-9 * Free.word * MODEL.batch * MODEL.sequence * MODEL.hidden
+    sends = [stage.send for stage in found.stages]
+    assert sends == pytest.approx([1 + size / b for b in (4, 1, 2, 8)])
+    assert found.time == pytest.approx(found.timeline().makespan)
+
+
 @pytest.mark.parametrize(
     "text", ["RC-4-1-d1-p1", "RC-1-4-d1-p1", "RC-2-2-d1-p1", "CR-4-d1-p1", "RC-1-1-d4-p1"]
 )

@@ -14,6 +14,9 @@ from functools import lru_cache
 from itertools import accumulate
 from operator import mul
 
+import numpy as np
+from numpy.typing import NDArray
+
 from crosstack.chip.hierarchy import ChipHierarchy, Link
 from crosstack.chip.named_chips import SERVERS
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
@@ -31,6 +34,7 @@ __all__ = [
     "nested_cluster",
     "placed_cluster",
     "ring_links",
+    "stage_links",
 ]
 
 KP1, KP2, DP, LP = ParallelDimension
@@ -59,6 +63,8 @@ class Cluster:
 
     ``crossing`` are the dimensions with edges between packages; ``derates`` say what shares the
     links of a dimension; ``direct`` are those of which every two chips have a link of their own.
+    ``leaving`` are the stages that hand over to another package, the last to the first; None: all
+    or none, as the pipeline crosses.
     """
 
     chip: ChipHierarchy
@@ -67,6 +73,7 @@ class Cluster:
     crossing: frozenset[ParallelDimension] = frozenset()
     derates: tuple[Derate, Derate, Derate, Derate] = (Derate(), Derate(), Derate(), Derate())
     direct: frozenset[ParallelDimension] = frozenset()
+    leaving: frozenset[int] | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers of chips."""
@@ -99,7 +106,17 @@ def placed_cluster(chip: ChipHierarchy, placement: Placement) -> Cluster:
         packages=grid.n_packages,
         crossing=placement.crosses,
         derates=(derates[0], derates[1], derates[2], derates[3]),
+        leaving=_leaving(np.moveaxis(placement.positions // np.array(grid.package), 3, 0)),
     )
+
+
+def _leaving(packages: NDArray[np.int64]) -> frozenset[int]:
+    """Return the stages of which a shard hands over to another package.
+
+    ``packages`` says where every shard is, by stage first.
+    """
+    following = np.roll(packages, -1, axis=0)
+    return frozenset(i for i in range(len(packages)) if (packages[i] != following[i]).any())
 
 
 def nested_cluster(
@@ -171,6 +188,7 @@ def nested_cluster(
         crossing=crossing,
         derates=(derates[KP1], derates[KP2], derates[DP], derates[LP]),
         direct=frozenset(direct),
+        leaving=_leaving(np.moveaxis(fill.packages, fill.order[::-1].index(LP), 0)),
     )
 
 
@@ -187,6 +205,12 @@ class _Fill:
         """Shards from one to the next along every dimension. [1]"""
         degrees = [self.strategy.degree(d) for d in self.order]
         return dict(zip(self.order, accumulate(degrees, mul, initial=1), strict=False))
+
+    @property
+    def packages(self) -> NDArray[np.int64]:
+        """Package of every shard, by the dimensions, outermost first."""
+        degrees = [self.strategy.degree(d) for d in self.order]
+        return (np.arange(self.strategy.n_chips) // self.filled).reshape(degrees[::-1])
 
     @property
     def crossing(self) -> frozenset[ParallelDimension]:
@@ -304,24 +328,45 @@ def ring_links(
     if strategy.n_chips > cluster.n_chips:
         message = f"{strategy} needs {strategy.n_chips} chips; there are {cluster.n_chips}."
         raise InputError(Problem("strategy", message))
-    links = {}
-    for dimension, derate in zip(ParallelDimension, cluster.derates, strict=True):
-        crosses = dimension in cluster.crossing
-        bandwidth = _bandwidth(cluster, derate, crosses)
-        if bandwidth < SLOWEST and not rules.accepts_dead_links:
-            bandwidth = 0.0
-        degree = strategy.degree(dimension)
-        share = 1.0
-        if rules.shares_links_by_degree and (degree > 1 or rules.halves_degree_one):
-            share = 2.0 if degree <= 4 else 5.0 if degree <= 8 else 4.0
-        own = cluster.chip.inter if crosses else cluster.chip.intra
-        links[dimension] = RingLink(
-            bandwidth=bandwidth / share,
-            latency=own.latency if own else 0.0,
-            name=f"{dimension.value}: {BETWEEN if crosses else INSIDE}",
-            direct=dimension in cluster.direct,
-        )
-    return links
+    return {
+        d: _link(strategy, cluster, rules, d, crosses=d in cluster.crossing)
+        for d in ParallelDimension
+    }
+
+
+def stage_links(strategy: Strategy, cluster: Cluster, rules: StepRules) -> tuple[RingLink, ...]:
+    """Return the link from every stage of a pipeline to the next, of the last to the first."""
+    crosses = LP in cluster.crossing
+    leaving = frozenset(range(strategy.lp)) if cluster.leaving is None else cluster.leaving
+    return tuple(
+        _link(strategy, cluster, rules, LP, crosses=crosses and stage in leaving)
+        for stage in range(strategy.lp)
+    )
+
+
+def _link(
+    strategy: Strategy,
+    cluster: Cluster,
+    rules: StepRules,
+    dimension: ParallelDimension,
+    *,
+    crosses: bool,
+) -> RingLink:
+    derate = cluster.derates[tuple(ParallelDimension).index(dimension)]
+    bandwidth = _bandwidth(cluster, derate, crosses)
+    if bandwidth < SLOWEST and not rules.accepts_dead_links:
+        bandwidth = 0.0
+    degree = strategy.degree(dimension)
+    share = 1.0
+    if rules.shares_links_by_degree and (degree > 1 or rules.halves_degree_one):
+        share = 2.0 if degree <= 4 else 5.0 if degree <= 8 else 4.0
+    own = cluster.chip.inter if crosses else cluster.chip.intra
+    return RingLink(
+        bandwidth=bandwidth / share,
+        latency=own.latency if own else 0.0,
+        name=f"{dimension.value}: {BETWEEN if crosses else INSIDE}",
+        direct=dimension in cluster.direct,
+    )
 
 
 def _bandwidth(cluster: Cluster, derate: Derate, crosses: bool) -> float:

@@ -122,13 +122,15 @@ class Distributed:
     """Times on one chip of a strategy; forward and backward products with what they exchange.
 
     An extent that a degree does not divide leaves the fullest chip one more than its share;
-    ``floors`` leaves the remainder to nobody, see `StepRules.floors_shares`.
+    ``floors`` leaves the remainder to nobody, see `StepRules.floors_shares`. ``stage_links`` are
+    those from every stage to the next and from the last to the first; empty: all as ``links`` says.
     """
 
     strategy: Strategy
     times: KernelTimes
     links: Mapping[ParallelDimension, RingLink]
     floors: bool = False
+    stage_links: tuple[RingLink, ...] = ()
 
     # ------------------------------------------------------------ rings
 
@@ -170,7 +172,14 @@ class Distributed:
 
     def send(self, size: float, dimension: ParallelDimension, *, latency: bool = False) -> float:
         """Send ``size`` bytes to a neighbour: read, sent, written. [s]"""
-        link = self.links[dimension]
+        return self._sent(size, self.links[dimension], latency=latency)
+
+    def hand_over(self, size: float, stage: int) -> float:
+        """Send ``size`` bytes from a stage to the next, that of the last being the first. [s]"""
+        links = self.stage_links or (self.links[LP],)
+        return self._sent(size, links[stage % len(links)], latency=True)
+
+    def _sent(self, size: float, link: RingLink, *, latency: bool) -> float:
         return (
             self.times.elementwise(0, 2 * size)
             + link.time(size)

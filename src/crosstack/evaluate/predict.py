@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from crosstack.errors import InfeasibleError, InputError, Problem
-from crosstack.evaluate.cluster import Cluster, ring_links
+from crosstack.evaluate.cluster import Cluster, ring_links, stage_links
 from crosstack.evaluate.distributed import Distributed, KernelTimes, own_shape, prepare
 from crosstack.evaluate.footprint import (
     Footprint,
@@ -105,6 +105,7 @@ def predict(
         times=times,
         links=ring_links(strategy, cluster, chosen),
         floors=chosen.floors_shares,
+        stage_links=stage_links(strategy, cluster, chosen),
     )
     if isinstance(workload, Product):
         return _product(workload, chips)

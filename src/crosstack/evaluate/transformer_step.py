@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem
-from crosstack.evaluate.distributed import DP, KP2, LP, Distributed, prepare
+from crosstack.evaluate.distributed import DP, KP2, Distributed, prepare
 from crosstack.evaluate.paired import Paired
 from crosstack.evaluate.pipeline_time import Operation, Stage, pipeline_ends, pipeline_graph
 from crosstack.evaluate.step_rules import StepRules
@@ -134,7 +134,6 @@ def transformer_stages(
     count = s.lp * model.interleave
     each, longer = divmod(model.layers, count)
     size = chips.times.word * rows * model.sequence * model.hidden / (s.kp1 * s.kp2)
-    send = chips.send(size, LP, latency=True) if s.lp > 1 else 0.0
     stages = []
     for stage in range(count):
         # As even as can be, the longer stages first: the head is on the last.
@@ -145,7 +144,7 @@ def transformer_stages(
         stages.append(
             Stage(
                 operations=(*before, *layer * len(layers), *after),
-                send=send,
+                send=chips.hand_over(size, stage) if s.lp > 1 else 0.0,
                 names=(*(o.name for o in before), *names, *(o.name for o in after)),
             )
         )
