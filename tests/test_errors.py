@@ -54,6 +54,23 @@ def test_a_problem_reads_as_path_then_message():
     assert str(Problem("chip.lanes", "got 0.")) == "chip.lanes: got 0."
 
 
+def test_more_problems_than_anybody_reads_are_counted():
+    error = InputError(Problem(f"f{i}", "got 0.") for i in range(23))
+    assert len(error.problems) == 23
+    assert str(error).splitlines()[19:] == ["f19: got 0.", "and 3 more problems."]
+
+
+def test_a_problem_that_stands_for_many_counts_as_many():
+    more = Problem("f", "980 more unknown fields.", count=980)
+    error = InputError([*(Problem(f"f{i}", "got 0.") for i in range(20)), more])
+    assert str(error.under("file")).splitlines()[-1] == "and 980 more problems."
+
+
+def test_twenty_problems_are_all_said():
+    error = InputError(Problem(f"f{i}", "got 0.") for i in range(20))
+    assert str(error).splitlines()[-1] == "f19: got 0."
+
+
 def test_a_problem_without_a_path_is_its_message():
     assert str(Problem("", "got 0.")) == "got 0."
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from crosstack.quantities import compared
 
 __all__ = [
+    "MOST_SHOWN",
     "CrosstackError",
     "InfeasibleError",
     "InputError",
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 LONGEST_NAME = 200
+MOST_SHOWN = 20  # problems of one error that are said line by line
 
 
 class CrosstackError(Exception):
@@ -37,10 +39,18 @@ class CrosstackError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with an input: where it is, and what would be right."""
+    """One thing that is wrong with an input: where it is, and what would be right.
+
+    ``count`` is how many of a kind it stands for, where they are said together. [1]
+    """
 
     path: str
     message: str
+    count: int = 1
+
+    def at(self, path: str) -> Problem:
+        """Return the same problem at another place."""
+        return replace(self, path=path)
 
     def __str__(self) -> str:
         """Return ``path: message``, or the message alone where there is no path."""
@@ -48,7 +58,7 @@ class Problem:
 
 
 class InputError(CrosstackError, ValueError):
-    """Bad input. Carries every problem found, one line each.
+    """Bad input. Carries every problem found; says the first `MOST_SHOWN`, one line each.
 
     Parameters
     ----------
@@ -62,13 +72,18 @@ class InputError(CrosstackError, ValueError):
         self.problems: tuple[Problem, ...] = (
             (problems,) if isinstance(problems, Problem) else tuple(problems)
         )
-        super().__init__("\n".join(str(p) for p in self.problems))
+        super().__init__("\n".join(self.lines()))
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line for each of the first `MOST_SHOWN` problems, and how many more there are."""
+        yield from map(str, self.problems[:MOST_SHOWN])
+        left = sum(problem.count for problem in self.problems[MOST_SHOWN:])
+        if left:
+            yield f"and {left:,} more problem{'s' if left > 1 else ''}."
 
     def under(self, prefix: str) -> InputError:
         """Return the same error with ``prefix`` put before the path of every problem."""
-        return InputError(
-            Problem(_join(prefix, problem.path), problem.message) for problem in self.problems
-        )
+        return InputError(problem.at(_join(prefix, problem.path)) for problem in self.problems)
 
 
 class InfeasibleError(CrosstackError):

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from crosstack.io.load import load
+from crosstack.errors import InputError, Problem
+from crosstack.io.load import as_in_file, load
 
 
 @pytest.fixture
@@ -94,10 +95,68 @@ def test_what_dfmodel_cannot_say_is_listed_line_by_line(run, small, small_text):
     small.write_text(small_text + "constraints: {sharding: {A: m}}\n")
     target = small.with_suffix(".txt")
     outcome = run("convert", small, target)
-    fields = [line.removeprefix(f"{target}: ").split(":")[0] for line in outcome.problems]
+    fields = [line.removeprefix(f"{small}: ").split(":")[0] for line in outcome.problems]
     assert (outcome.code, target.exists()) == (2, False)
     assert "constraints.sharding" in fields
     assert "constraints.max_partitions" in fields
+
+
+def test_a_field_that_the_file_leaves_out_is_said_to_be_left_out(run, plain):
+    plain.write_text(plain.read_text().replace("word: 2", "word: 2\n  sequence_length: 24"))
+    (line,) = run("convert", plain, plain.with_suffix(".txt")).problems
+    assert line == (
+        f"{plain}: workload.boundary_size: cannot be written to small.txt: left out; got 4096 B; "
+        "DFModel has a whole number of values; allowed: multiples of sequence_length x word, such "
+        "as 4080 B."
+    )
+
+
+def test_the_kernel_of_a_file_that_cannot_be_converted_has_the_path_it_has_there(run, plain):
+    plain.write_text(plain.read_text().replace("m: 64, n: 32}", "m: 64, n: 32, operations: 3}"))
+    (line,) = run("convert", plain, plain.with_suffix(".txt")).problems
+    assert line == (
+        f"{plain}: workload.kernels[0].operations: cannot be written to small.txt: got 3; DFModel "
+        "has one; allowed: 1."
+    )
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_an_operand_that_would_be_taken_for_another_is_named_where_it_stands(run, plain, listed):
+    # Both operands of S have the bytes of Q; only the second is connected.
+    text = plain.read_text().replace("inputs: [Q, K]", "inputs: [null, K]")
+    where = "workload.kernels[3].inputs[1]"
+    if listed:
+        for given in (", inputs: [A]", ", inputs: [null, K]", ", inputs: [S, null]"):
+            text = text.replace(given, "")
+        edges = ("A: [Q, K]", "K: [S 1]", "S: [F]")
+        tensors = "".join(
+            f"    - {{producer: {edge[0]}, consumers: ["
+            + ", ".join(
+                f"{{kernel: {reader[0]}, operand: {reader[2:] or 0}}}"
+                for reader in edge[4:-1].split(", ")
+            )
+            + "]}\n"
+            for edge in edges
+        )
+        text = text.replace("system:", f"  tensors:\n{tensors}system:", 1)
+        where = "workload.tensors[1].consumers[0]"
+    plain.write_text(text)
+    (line,) = run("convert", plain, plain.with_suffix(".txt")).problems
+    assert line.startswith(f"{plain}: {where}: cannot be written to small.txt: 'K' to 'S': DFModel")
+
+
+def test_what_a_generator_makes_is_said_to_be_the_generators(run, plain):
+    head, tail = "workload: {mamba: {hidden: 64, sequence_length: 64}}\n", plain.read_text()
+    plain.write_text(head + tail[tail.index("system:") :])
+    outcome = run("convert", plain, plain.with_suffix(".txt"))
+    starts = f"{plain}: workload.mamba: cannot be written to small.txt: its kernel 'Norm', operat"
+    assert outcome.problems[0].startswith(starts)
+
+
+def test_a_problem_of_a_task_from_dfmodel_text_has_the_fields_of_that_text(dfmodel_file):
+    error = InputError(Problem("workload.global_batch_size", "got 3."))
+    found = as_in_file(error, load(dfmodel_file), dfmodel_file)
+    assert str(found) == f"{dfmodel_file}: execution.llm.global_batch_size: got 3."
 
 
 def test_the_result_of_another_task_is_refused(run, plain, small_result, dfmodel_file):

@@ -176,6 +176,14 @@ def test_yaml_is_read_plainly(text, value):
         ("a: 1\n---\nb: 2", "line 2, column 1: a second document"),
         ("a: [1\nb: 2", "line 2, column 2: not YAML:"),
         ("a: b: c", "line 1, column 5: not YAML:"),
+        (
+            "path: [system.network[0].kind]",
+            'line 1, column 22: not YAML: "[" in the middle of a text; put the text in quotes: '
+            '"system.network[0].kind".',
+        ),
+        ("{a: 1,\n b: m[0][1].n, c: 2}", 'put the text in quotes: "m[0][1].n".'),
+        ('a: [k["x y"].m]', "put the text in quotes: 'k[\"x y\"].m'."),
+        ("a: [" + "b" * 10**6 + "[0]]", "put the text in quotes:"),
         ("\tx: 1", "line 1, column 1: not YAML:"),
         ("{[a]: 1}", "a list or mapping as a key"),
         ("[" * 100_000, "nested deeper than 50 levels."),

@@ -11,10 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstack.chip.chip import Chip, Overlap
-from crosstack.errors import InputError
+from crosstack.errors import MOST_SHOWN, InputError
 from crosstack.io import library
 from crosstack.io.load import load
-from crosstack.io.native import override, read_system, read_task, schema, write_task
+from crosstack.io.native import (
+    override,
+    problems,
+    read_system,
+    read_task,
+    schema,
+    write_task,
+)
 from crosstack.io.native.read import task_of
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.mapping.mapping import Constraints, Task
@@ -630,7 +637,55 @@ def test_five_thousand_kernels_read_in_seconds():
     assert time.process_time() - start < 6  # 1 s on an idle machine
 
 
+def test_the_nearest_names_of_many_unknown_fields_are_not_looked_up(monkeypatch):
+    looked = []
+    monkeypatch.setattr(problems, "nearest", lambda *given: looked.append(given) or [])
+    many = "\n".join(f"  key_{i}: 1" for i in range(5000))
+    with pytest.raises(InputError) as caught:
+        read(SMALL.replace("  word: 2", f"{many}\n  word: 2"))
+    assert len(looked) <= 2 * MOST_SHOWN
+    assert sum(problem.count for problem in caught.value.problems) == 5000
+    assert str(caught.value).splitlines()[-1] == "and 4,980 more problems."
+
+
+def test_many_unknown_fields_do_not_hide_another_mistake():
+    many = "\n".join(f"  key_{i}: 1" for i in range(5000))
+    with pytest.raises(InputError) as caught:
+        read(SMALL.replace("  word: 2", f"{many}\n  word: two"))
+    paths = [problem.path for problem in caught.value.problems]
+    assert "mine.yaml: workload.word" in paths
+
+
+def test_unknown_fields_deep_in_a_file_are_counted_where_they_are():
+    many = ", ".join(f"key_{i}: 1" for i in range(2000))
+    with pytest.raises(InputError) as caught:
+        read(SMALL.replace("m: 4, n: 8}", f"m: 4, n: 8, {many}}}"))
+    last = caught.value.problems[-1]
+    assert (last.path, last.count) == ("mine.yaml: workload.kernels[0]", 1980)
+
+
+def test_many_operands_of_other_sizes_are_said_in_one_line():
+    kernels = "".join(
+        f"    - {{name: B{i}, kind: elementwise, m: 3, n: 8, inputs: [A]}}\n" for i in range(24)
+    )
+    (line,) = lines_of(SMALL.replace("system:", f"{kernels}system:", 1))
+    assert line == (
+        "workload.kernels[4].inputs[0]: sizes disagree: 'A' makes 64 B, operand 0 of 'B0' is 48 B. "
+        "That is by its extents; input_sizes would say it otherwise. 23 more disagree likewise: "
+        "'A' to 'B1', 'A' to 'B2', 'A' to 'B3', ..."
+    )
+
+
+def test_a_few_operands_of_other_sizes_are_said_one_by_one():
+    kernels = "".join(
+        f"    - {{name: B{i}, kind: elementwise, m: 3, n: 8, inputs: [A]}}\n" for i in range(3)
+    )
+    assert len(lines_of(SMALL.replace("system:", f"{kernels}system:", 1))) == 3
+
+
 def test_five_thousand_problems_are_found_in_seconds():
     start = time.process_time()
-    assert len(lines_of(chain(5000, reads="x"))) == 4999
+    with pytest.raises(InputError) as caught:
+        read(chain(5000, reads="x"))
+    assert len(caught.value.problems) == 4999
     assert time.process_time() - start < 10

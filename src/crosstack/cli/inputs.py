@@ -52,8 +52,7 @@ def options_named(names: dict[str, str]) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(
-            Problem(names.get(problem.path, problem.path), problem.message)
-            for problem in error.problems
+            problem.at(names.get(problem.path, problem.path)) for problem in error.problems
         ) from None
 
 

@@ -36,11 +36,11 @@ from crosstack.cli.outputs import (
     YAML_SUFFIXES,
     Searching,
     check_suffix,
+    converted_text,
     printable,
     save,
     show,
     show_answer,
-    task_text,
     write,
 )
 from crosstack.cli.place import place
@@ -413,15 +413,8 @@ def convert(
     if result is not None:
         check_suffix("--result", target, DFMODEL_SUFFIXES, "; YAML holds no mapping")
     task = crosstack.load(source, set_ or ())
-    if result is None:
-        write((target, task_text(task, target)))
-        return
-    from crosstack.io.dfmodel import write_answer
-
-    answer = _given_answer(task, result, None)
-    with in_file(target):
-        text = write_answer(answer)
-    write((target, text))
+    answer = None if result is None else _given_answer(task, result, None)
+    write((target, converted_text(task, answer, source, set_ or (), target)))
 
 
 @app.command("rules")
@@ -518,9 +511,8 @@ def _given_answer(task: crosstack.Task, result: Path, rules: str | None) -> cros
 
 def _report(error: CrosstackError) -> None:
     """Print an error, one line for each problem."""
-    problems = error.problems if isinstance(error, InputError) else (error,)
-    for problem in problems:
-        typer.echo(f"crosstack: {_shortened(printable(str(problem)))}", err=True)
+    for line in error.lines() if isinstance(error, InputError) else (str(error),):
+        typer.echo(f"crosstack: {_shortened(printable(line))}", err=True)
 
 
 def _shortened(line: str) -> str:

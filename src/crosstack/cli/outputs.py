@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -12,7 +13,7 @@ from crosstack.cli.inputs import in_file
 from crosstack.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from rich.console import RenderableType
@@ -27,6 +28,7 @@ __all__ = [
     "YAML_SUFFIXES",
     "Searching",
     "check_suffix",
+    "converted_text",
     "printable",
     "save",
     "show",
@@ -140,6 +142,27 @@ def task_text(task: Task, target: Path | None) -> str:
 
     with in_file(target):
         return dfmodel.write_task(task)
+
+
+def converted_text(
+    task: Task, answer: Answer | None, source: Path, overrides: Sequence[str], target: Path
+) -> str:
+    """Return a task of a file in the format of another's suffix, or an answer as DFModel text.
+
+    What the format cannot say is reported under the name of the file that was read, by its fields.
+    """
+    from crosstack.io import dfmodel, load, native
+
+    try:
+        if answer is not None:
+            return dfmodel.write_answer(answer)
+        if target.suffix.lower() in YAML_SUFFIXES:
+            return native.write_task(task)
+        return dfmodel.write_task(task)
+    except InputError as error:
+        said = f"cannot be written to {target.name}"
+        own = load.as_in_file(error, task, source, overrides)
+        raise InputError(replace(p, message=f"{said}: {p.message}") for p in own.problems) from None
 
 
 class Searching:

@@ -20,9 +20,7 @@ LARGEST_FILE = 64_000_000
 
 def in_file(error: InputError, source: str) -> InputError:
     """Return the same error with ``source: `` put before the path of every problem."""
-    return InputError(
-        Problem(f"{source}: {p.path}" if p.path else source, p.message) for p in error.problems
-    )
+    return InputError(p.at(f"{source}: {p.path}" if p.path else source) for p in error.problems)
 
 
 def _refuse(path: str | Path, message: str) -> InputError:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crosstack.errors import InputError, Problem, require
-from crosstack.io.files import read_text, write_atomically
+from crosstack.io.files import in_file, read_text, write_atomically
 from crosstack.mapping.mapping import Task
 from crosstack.records import require_type
 
-__all__ = ["load", "save", "task_in"]
+__all__ = ["as_in_file", "load", "save", "task_in"]
 
 _NATIVE = (".yaml", ".yml")
 _DFMODEL = (".txt", ".pbtxt")
@@ -41,14 +41,45 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Task:
 
 def task_in(text: str, source: str, overrides: Sequence[str] = ()) -> Task:
     """Return the task in the text of a file called ``source``; as `load`."""
-    if Path(source).suffix.lower() not in _NATIVE:
+    if not _is_native(text, source):
         from crosstack.io import dfmodel
 
-        if dfmodel.looks_like(text):
-            return dfmodel.read_task(text, source, overrides)
+        return dfmodel.read_task(text, source, overrides)
     from crosstack.io import native
 
     return native.read_task(text, source, overrides)
+
+
+def _is_native(text: str, source: str) -> bool:
+    if Path(source).suffix.lower() in _NATIVE:
+        return True
+    from crosstack.io import dfmodel
+
+    return not dfmodel.looks_like(text)
+
+
+def as_in_file(
+    error: InputError, task: Task, path: str | Path, overrides: Sequence[str] = ()
+) -> InputError:
+    """Return the error of a task under the name of the file it was read from, with its fields.
+
+    Parameters
+    ----------
+    error : InputError
+        Its paths are those of the task's record.
+    task : Task
+        What `load` made of ``path`` and ``overrides``.
+    path : str or Path
+        The file.
+    overrides : sequence of str
+        What was changed on the way.
+    """
+    text = read_text(path)
+    if not _is_native(text, str(path)):
+        return in_file(task.as_in_file(error), str(path))
+    from crosstack.io import native
+
+    return in_file(native.in_own_words(error, task, text, overrides), str(path))
 
 
 def save(task: Task, path: str | Path) -> None:

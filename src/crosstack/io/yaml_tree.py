@@ -27,10 +27,13 @@ class _Mark(Protocol):
 
 DEEPEST = 50
 LONGEST_WHOLE_NUMBER = 40
+LONGEST_SHOWN = 200  # letters on either side of where a syntax error is, that are looked at
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _REAL = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_NAME_BEFORE = re.compile(r"[\w.-]+$")
+_BRACKETS = re.compile(r"(?:\[[^\[\]]*\][\w.-]*)+")
 _ZEROS_FIRST = re.compile(r"[-+]?0[0-9]+")
 _SPECIAL: dict[str, Tree] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -64,8 +67,9 @@ def parse_yaml(text: str) -> Tree:
         for event in yaml.parse(text, Loader=_LOADER):
             builder.take(event)
     except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
         what = " ".join(f"{error.problem or error.context or 'bad YAML'}".split())
-        raise _at(error.problem_mark or error.context_mark, f"not YAML: {what}.") from None
+        raise _at(mark, f"not YAML: {_unquoted(text, mark) or what}.") from None
     except yaml.reader.ReaderError as error:
         what = " ".join(str(error.reason).split())
         message = f"not YAML: the character at offset {error.position}: {what}."
@@ -81,6 +85,21 @@ def parse_yaml(text: str) -> Tree:
 def _at(mark: _Mark | None, message: str) -> InputError:
     where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
     return InputError(Problem(where, message))
+
+
+def _unquoted(text: str, mark: _Mark | None) -> str:
+    """Say what to do about text with brackets inside a list or mapping; empty if it is not that."""
+    lines = text.split("\n", mark.line + 1) if mark else []
+    if mark is None or mark.line >= len(lines):  # YAML has other ends of a line, too
+        return ""
+    line = lines[mark.line]
+    name = _NAME_BEFORE.search(line[max(mark.column - LONGEST_SHOWN, 0) : mark.column])
+    rest = _BRACKETS.match(line[mark.column : mark.column + LONGEST_SHOWN])
+    if name is None or rest is None:
+        return ""
+    path = name.group() + rest.group()
+    quoted = f"'{path}'" if '"' in path else f'"{path}"'
+    return f'"[" in the middle of a text; put the text in quotes: {quoted}'
 
 
 def _scalar(text: str) -> Tree:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
+from crosstack.errors import InputError, require, require_quantity, require_whole
 from crosstack.records import brief, require_types
 from crosstack.system.system import Parallelism, System
 from crosstack.workload.graph import Axis, Workload
@@ -114,8 +114,7 @@ class Task:
     def as_in_file(self, error: InputError) -> InputError:
         """Return the same error with the file's own paths."""
         return InputError(
-            Problem(self.paths.get(problem.path, problem.path), problem.message)
-            for problem in error.problems
+            problem.at(self.paths.get(problem.path, problem.path)) for problem in error.problems
         )
 
 

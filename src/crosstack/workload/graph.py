@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from crosstack.errors import (
+    MOST_SHOWN,
     InputError,
     Problem,
     nearest,
@@ -43,7 +44,7 @@ __all__ = [
     "Workload",
 ]
 
-MOST_HINTS = 20  # names looked up for one error
+SIZES_DISAGREE = "sizes disagree"  # how the problem of an operand begins
 LONGEST_SEQUENCE = 2**28  # it is cut into tiles of twice the root of that many lengths
 MOST_ELEMENTS = 2**62  # of a tensor: they are counted in 64-bit whole numbers
 
@@ -357,7 +358,7 @@ class DataflowGraph:
 
         def unknown(path: str, name: str) -> None:
             # Looking for the nearest of thousands of names takes a while.
-            close = nearest(name, index) if len(problems) < MOST_HINTS else []
+            close = nearest(name, index) if len(problems) < MOST_SHOWN else []
             hint = f" Nearest: {', '.join(repr(c) for c in close)}." if close else ""
             problems.append(Problem(path, f"no kernel is called {name!r}.{hint}"))
 
@@ -409,7 +410,7 @@ class DataflowGraph:
                     problems.append(
                         Problem(
                             where,
-                            f"sizes disagree: {tensor.producer!r} makes {tensor.size:.17g} B, "
+                            f"{SIZES_DISAGREE}: {tensor.producer!r} makes {tensor.size:.17g} B, "
                             f"operand {consumer.operand} of {reader.name!r} is "
                             f"{reader.input_sizes[consumer.operand]:.17g} B.",
                         )

@@ -11,7 +11,7 @@ from crosstack.io.deepflow.hardware import DeepflowHardware, hardware_of
 from crosstack.io.deepflow.schema import MODES, HardwareFile, ModelFile
 from crosstack.io.files import in_file
 from crosstack.io.native.overrides import override_freely
-from crosstack.io.native.problems import unknown_field, validate
+from crosstack.io.native.problems import unknown_fields, validate
 from crosstack.io.native.schema import shown
 from crosstack.io.yaml_tree import parse_yaml
 
@@ -113,7 +113,7 @@ def _is_old(tree: dict[str, Any]) -> bool:
 def _require_known(tree: dict[str, Any], allowed: Any) -> None:
     unknown = [name for name in tree if name not in allowed]
     if unknown:
-        raise InputError(Problem(name, unknown_field(name, allowed)) for name in unknown)
+        raise InputError(unknown_fields(unknown, allowed))
 
 
 def _model(section: object, default: str | None) -> ModelFile:

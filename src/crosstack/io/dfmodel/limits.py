@@ -172,12 +172,12 @@ def _workload(task: Task) -> Iterator[Problem]:
         return
     if workload.data_size:
         yield Problem("workload.data_size", "DFModel cannot say it for a transformer; allowed: 0.")
-    hidden = workload.boundary_size / (workload.sequence_length * workload.graph.word)
+    row = workload.sequence_length * workload.graph.word
+    hidden = workload.boundary_size / row
     if hidden < 1 or hidden != int(hidden):
-        yield Problem(
-            "workload.boundary_size",
-            f"got {workload.boundary_size:g}; allowed: a whole multiple of sequence_length x word.",
-        )
+        message = f"got {workload.boundary_size:.9g} B; DFModel has a whole number of values"
+        allowed = f"multiples of sequence_length x word, such as {row * max(1, round(hidden))} B"
+        yield Problem("workload.boundary_size", f"{message}; allowed: {allowed}.")
 
 
 def _placed(workload: Workload) -> Iterator[Problem]:
@@ -202,13 +202,13 @@ def _placed(workload: Workload) -> Iterator[Problem]:
         message = f"got {workload.data_size:,.17g} B; allowed: a whole {kind} of words, at least 1."
         yield Problem("workload.data_size", message)
     graph = workload.graph
-    for tensor in graph.tensors:
-        for consumer in tensor.consumers:
+    for t, tensor in enumerate(graph.tensors):
+        for c, consumer in enumerate(tensor.consumers):
             kernel = graph.kernels[graph.index[consumer.kernel]]
             if kernel.input_sizes[consumer.operand] != tensor.size:
                 names = f"{tensor.producer!r} to {consumer.kernel!r}"
                 message = f"{names}: the reader takes other bytes; allowed: equal sizes."
-                yield Problem("workload.graph.tensors", message)
+                yield Problem(f"workload.graph.tensors[{t}].consumers[{c}]", message)
 
 
 def _kernel(kernel: Kernel, path: str) -> Iterator[Problem]:
@@ -246,16 +246,21 @@ def _pairs(kernel: Kernel, chips: int, path: str) -> Iterator[Problem]:
 def _operands(graph: DataflowGraph) -> Iterator[Problem]:
     """Yield the edges that would be taken for another operand when read."""
     edges = edges_in_order(graph)
+    places = [
+        f"workload.graph.tensors[{t}].consumers[{c}]"
+        for t, tensor in enumerate(graph.tensors)
+        for c in range(len(tensor.consumers))
+    ]
     found = matching_operands(
         [(source, target) for target, _, source, *_ in edges],
         [single(kernel.output_size) for kernel in graph.kernels],
         [tuple(single(size) for size in kernel.input_sizes) for kernel in graph.kernels],
     )
-    for (target, operand, source, *_), read in zip(edges, found, strict=True):
+    for (target, operand, source, _, number), read in zip(edges, found, strict=True):
         if operand != read or graph.kernels[source].output_size == 0:
             names = f"{graph.kernels[source].name!r} to {graph.kernels[target].name!r}"
             yield Problem(
-                "workload.graph.tensors",
+                places[number],
                 f"{names}: DFModel knows operands by their bytes and would not know this one; "
                 "allowed: different sizes above 0, or both operands connected.",
             )

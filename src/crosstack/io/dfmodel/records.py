@@ -29,8 +29,7 @@ def fields_of(path: str, names: Mapping[str, str]) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(
-            Problem(_renamed(path, names, problem.path), problem.message)
-            for problem in error.problems
+            problem.at(_renamed(path, names, problem.path)) for problem in error.problems
         ) from None
 
 
@@ -41,7 +40,7 @@ def in_file(source: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(
-            Problem(f"{source}: {p.path}" if p.path else source, p.message) for p in error.problems
+            p.at(f"{source}: {p.path}" if p.path else source) for p in error.problems
         ) from None
 
 

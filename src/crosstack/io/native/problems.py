@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 
-from crosstack.errors import InputError, Problem, nearest
+from crosstack.errors import MOST_SHOWN, InputError, Problem, nearest
 from crosstack.io.native.schema import FileModel, LibraryModel, shown, strip_optional
 
-__all__ = ["collecting", "path_of", "unknown_field", "unknown_kernel", "validate"]
+__all__ = [
+    "collecting",
+    "path_of",
+    "unknown_field",
+    "unknown_fields",
+    "unknown_kernel",
+    "validate",
+]
 
 Model = TypeVar("Model", bound=FileModel)
+MOST_KEPT = 1000  # problems that pydantic is asked to list; it takes long over more
 
 
 @contextmanager
@@ -30,8 +38,38 @@ def validate(model: type[Model], value: object, path: str, problems: list[Proble
     try:
         return model.model_validate(value)
     except ValidationError as error:
+        if error.error_count() <= MOST_KEPT:
+            problems.extend(_translate(error, model, path))
+            return None
+    # Said first and taken out, so that what is left is listed quickly.
+    few = _without_unknown(value, model, path, problems)
+    try:
+        model.model_validate(few)
+    except ValidationError as error:
         problems.extend(_translate(error, model, path))
-        return None
+    return None
+
+
+def _without_unknown(value: Any, model: Any, path: str, problems: list[Problem]) -> Any:
+    """Return a tree without the fields that do not exist, each of which becomes a problem."""
+    if isinstance(value, list) and get_args(model):
+        inner = strip_optional(get_args(model)[0])
+        return [
+            _without_unknown(item, inner, f"{path}[{i}]", problems) for i, item in enumerate(value)
+        ]
+    if not isinstance(value, dict) or not (
+        isinstance(model, type) and issubclass(model, FileModel)
+    ):
+        return value
+    known = {field.alias or name: field for name, field in model.model_fields.items()}
+    problems.extend(unknown_fields([name for name in value if name not in known], known, path))
+    return {
+        name: _without_unknown(
+            item, strip_optional(known[name].annotation), path_of(path, [name]), problems
+        )
+        for name, item in value.items()
+        if name in known
+    }
 
 
 def path_of(prefix: str, location: Iterable[str | int]) -> str:
@@ -51,6 +89,21 @@ def unknown_field(name: object, allowed: Iterable[str]) -> str:
     close = nearest(name, names, 1)
     hint = f' Did you mean "{close[0]}"?' if close else ""
     return f"unknown field.{hint} Allowed: {', '.join(names)}."
+
+
+def unknown_fields(names: Sequence[str], allowed: Iterable[str], path: str = "") -> list[Problem]:
+    """Return a problem for each of the first fields that do not exist, and one for the others.
+
+    Looking for the nearest of many takes long, and nobody reads past a few.
+    """
+    known = list(allowed)
+    found = [
+        Problem(path_of(path, [name]), unknown_field(name, known)) for name in names[:MOST_SHOWN]
+    ]
+    left = len(names) - len(found)
+    if left > 0:
+        found.append(Problem(path, f"{left:,} more unknown fields.", count=left))
+    return found
 
 
 def unknown_kernel(name: str, kernels: Iterable[str], *, hint: bool = True) -> str:

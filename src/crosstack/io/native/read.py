@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from crosstack.errors import InputError, Problem, nearest
+from crosstack.errors import MOST_SHOWN, InputError, Problem, nearest
 from crosstack.io.files import in_file
 from crosstack.io.native.overrides import override
-from crosstack.io.native.problems import collecting, unknown_field, unknown_kernel, validate
+from crosstack.io.native.problems import collecting, unknown_fields, unknown_kernel, validate
 from crosstack.io.native.read_system import read_system
 from crosstack.io.native.read_workload import read_workload
 from crosstack.io.native.schema import (
@@ -68,9 +68,7 @@ def read_system_alone(text: str, source: str) -> System | None:
         tree = parse_yaml(text)
         if not isinstance(tree, dict) or "workload" in tree or "system" not in tree:
             return None
-        problems = [
-            Problem(name, unknown_field(name, ("system",))) for name in tree if name != "system"
-        ]
+        problems = unknown_fields([name for name in tree if name != "system"], ("system",))
         file = validate(SystemFile, tree["system"], "system", problems)
         system = None if file is None else read_system(file, problems)
         if problems:
@@ -83,9 +81,11 @@ def read_system_alone(text: str, source: str) -> System | None:
 def task_of(tree: dict[str, Any]) -> Task:
     """Return the task in a parsed file; problems are paths in it, without the file's name."""
     unknown = [name for name in tree if name not in TaskFile.model_fields]
-    problems = [Problem(name, unknown_field(name, TaskFile.model_fields)) for name in unknown]
+    problems = unknown_fields(unknown, TaskFile.model_fields)
     # A misspelt section also leaves the one it stands for missing: one mistake, one line.
-    meant = {close for name in unknown for close in nearest(name, TaskFile.model_fields, 1)}
+    meant = {
+        close for name in unknown[:MOST_SHOWN] for close in nearest(name, TaskFile.model_fields, 1)
+    }
     # Section by section, so that a slip in one does not hide what is wrong in another.
     named = {key: tree[key] for key in HeadFile.model_fields if key in tree}
     head = validate(HeadFile, named, "", problems)
@@ -127,7 +127,9 @@ def _constraints(
         values[name] = tuple(given.items())
         kernels = given if workload is None else workload.graph.index
         problems.extend(
-            Problem(f"constraints.{name}.{kernel}", unknown_kernel(kernel, kernels, hint=i < 20))
+            Problem(
+                f"constraints.{name}.{kernel}", unknown_kernel(kernel, kernels, hint=i < MOST_SHOWN)
+            )
             for i, kernel in enumerate(given)
             if kernel not in kernels
         )

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from crosstack.errors import InputError, Problem
+from crosstack.errors import MOST_SHOWN, InputError, Problem
 from crosstack.io.native.problems import collecting, unknown_kernel
 from crosstack.io.native.schema import KernelFile, TensorFile, WorkloadFile
 from crosstack.workload.dlrm import dlrm
 from crosstack.workload.fft import fft
 from crosstack.workload.graph import (
+    SIZES_DISAGREE,
     Axis,
     Communication,
     ComputeUnit,
@@ -44,7 +45,7 @@ __all__ = [
     "read_workload",
 ]
 
-_MOST_HINTS = 20
+_MOST_ALIKE = 3  # sizes that disagree and are said one by one
 
 
 def _serving(make: Callable[..., Workload]) -> Callable[..., Workload]:
@@ -279,7 +280,7 @@ class _Builder:
 
     def _number(self, name: str, path: str) -> int | None:
         if name not in self.index:
-            hint = len(self.problems) < _MOST_HINTS
+            hint = len(self.problems) < MOST_SHOWN
             self.problems.append(Problem(path, unknown_kernel(name, self.index, hint=hint)))
         return self.index.get(name)
 
@@ -352,10 +353,34 @@ class _Builder:
                 kernels=tuple(kernels), tensors=tensors, word=word, dtype=self.file.dtype
             )
         except InputError as error:
-            self.problems.extend(
-                Problem(self._place(p.path), p.message + self._hint(p.path)) for p in error.problems
-            )
+            self.problems.extend(self._together(error.problems))
             return None
+
+    def _together(self, found: Sequence[Problem]) -> Iterator[Problem]:
+        """Yield the problems in the file's words, operands of other sizes in one where many are."""
+        alike: dict[str, list[Problem]] = {}
+        for problem in found:
+            if problem.message.startswith(SIZES_DISAGREE):
+                alike.setdefault(self._hint(problem.path), []).append(problem)
+            else:
+                yield problem.at(self._place(problem.path))
+        for hint, group in alike.items():
+            named = len(group) if len(group) <= _MOST_ALIKE else 1
+            others = group[named:]
+            for k, problem in enumerate(group[:named]):
+                more = self._others(others) if k == 0 and others else ""
+                message = problem.message + hint + more
+                yield Problem(self._place(problem.path), message, count=1 + len(others))
+
+    def _others(self, group: Sequence[Problem]) -> str:
+        """Name the first operands of a group, and say how many there are."""
+        names = []
+        for problem in group[:_MOST_ALIKE]:
+            reader, operand = self._operand(problem.path) or (0, 0)
+            producer = self.producer_of[reader, operand]
+            names.append(f"{self.files[producer].name!r} to {self.files[reader].name!r}")
+        end = ", ..." if len(group) > len(names) else "."
+        return f" {len(group)} more disagree likewise: {', '.join(names)}{end}"
 
     def _tensors_from_inputs(self, kernels: list[Kernel]) -> tuple[Tensor, ...]:
         return tuple(
