@@ -33,6 +33,10 @@ def test_the_best_choice_is_saved_with_its_history(run, tmp_path):
     [
         ("search.methd=random", 'search.methd: unknown field. Did you mean "method"?'),
         ("search.method=cma", 'Did you mean "cma-es"?'),
+        ("search.descent={step: 0.1}", "search.descent: allowed with method gradient"),
+        ("search={method: gradient, descent: {stp: 1}}", 'Did you mean "step"?'),
+        ("search={method: gradient, descent: {form: equatoin}}", 'Did you mean "equation"?'),
+        ("search={method: gradient, descent: {averaging: 1}}", "search.descent.averaging: got 1.0"),
         ("objective=tme", 'Did you mean "time"?'),
         ("limits={powr: 1 kW}", 'Did you mean "power"?'),
         ("limits={power: 1 m}", "limits.power"),
@@ -50,6 +54,17 @@ def test_bad_input_is_said_on_one_line(run, change, said):
     assert outcome.code == 2
     assert said in outcome.err
     assert len(outcome.err.splitlines()) == 1
+
+
+def test_a_descent_is_set_in_the_file_and_ends_after_its_starts(run, tmp_path):
+    out = tmp_path / "out.json"
+    search = "{method: gradient, evaluations: 500, searches: 1, descent: {form: equation, " \
+             "step: 0.1, averaging: 0.8, steps: 2, starts: 2, tolerance: 1e-6}}"  # fmt: skip
+    outcome = run("optimize", EXAMPLE, *QUICK, "--set", f"search={search}", "--json", out)
+    assert (outcome.code, outcome.err) == (0, "")
+    found = json.loads(out.read_text())
+    n_shares = len(found["shares"])
+    assert found["evaluations"] <= 2 * 4 + 2 * (1 + 2 * (n_shares + 1))  # first looks, then starts
 
 
 def test_what_cannot_fit_is_infeasible(run):

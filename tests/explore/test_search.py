@@ -14,7 +14,7 @@ from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.prediction_rules import prediction_rules_named
 from crosstack.explore.design import DesignProblem
 from crosstack.explore.history import HistoryFile
-from crosstack.explore.methods import METHODS
+from crosstack.explore.methods import METHODS, Descent, DescentForm
 from crosstack.explore.search import PENALTY, Value, minimise
 from crosstack.explore.simplex import Group, SimplexSpace
 from crosstack.io.deepflow import read_hardware
@@ -136,6 +136,102 @@ def test_what_is_no_design_is_worse_than_every_design():
 def test_an_unknown_method_names_the_nearest():
     with pytest.raises(InputError, match='Did you mean "cma-es"'):
         found("cma")
+
+
+EQUATION = Descent(form=DescentForm.EQUATION, step=0.02)
+
+
+def visited(descent, evaluations=300, **options):
+    result = found("gradient", evaluations, descent=descent, **options)
+    return [e.point for e in result.history.evaluated if not e.probe]
+
+
+def by_hand(steps, step, beta, probe):
+    """Equation 6, share by share, on the costs of this file."""
+    w, m, points = EVEN.tolist(), [0.0] * 5, [EVEN.tolist()]
+    for _ in range(steps):
+        f = sum(c / x for c, x in zip(COSTS, w, strict=True))
+        g = [
+            (c / (probe * x) - c / x) / ((probe - 1) * x) / f for c, x in zip(COSTS, w, strict=True)
+        ]
+        moved = [max(x - step * slope, 0.0) or 0.01 for x, slope in zip(w, g, strict=True)]
+        norm = sum(x * x for x in moved) ** 0.5
+        m = [beta * old + (1 - beta) * x / norm for old, x in zip(m, moved, strict=True)]
+        area, power = sum(m[:3]), sum(m[3:])
+        w = [0.9 * x / area for x in m[:3]] + [x / power for x in m[3:]]
+        points.append(w)
+    return points
+
+
+@pytest.mark.parametrize(("step", "beta", "probe"), [(0.02, 0.9, 1.5), (0.3, 0.5, 1.01)])
+def test_the_equations_form_scales_weights_before_they_are_averaged(step, beta, probe):
+    how = replace(EQUATION, step=step, averaging=beta, probe=probe)
+    expected = by_hand(4, step, beta, probe)
+    assert np.array(visited(how)[:5]) == pytest.approx(np.array(expected), rel=1e-9)
+
+
+def test_the_equations_form_does_not_depend_on_the_unit_of_the_value():
+    def in_hours(points, *, probes):
+        return [Value(objective=v.objective / 3600) for v in reciprocal(points, probes=probes)]
+
+    assert np.array(visited(EQUATION, evaluate=in_hours)) == pytest.approx(
+        np.array(visited(EQUATION)), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("descent", [Descent(step=0.3), replace(EQUATION, step=1.0)])
+def test_both_forms_come_to_rest_where_weights_are_in_the_ratio_of_their_slopes(descent):
+    # Scaling is no orthogonal projection: slopes c / x^2 in the ratio of x are at x as c^(1/3),
+    # 2 % above the least, which is at c^(1/2).
+    rest = SPACE.project(np.cbrt(COSTS))
+    assert visited(descent, 601)[-1] == pytest.approx(rest, rel=0.01)
+    assert found("gradient", 601, descent=descent).value == pytest.approx(LEAST, rel=0.02)
+
+
+def test_the_default_descent_is_that_of_the_code():
+    assert visited(Descent()) == visited(None)
+
+
+def test_a_search_ends_after_its_starts():
+    result = found("gradient", 10_000, descent=Descent(starts=3, steps=5))
+    assert result.evaluations == 3 * (1 + 5 * (5 + 1))
+
+
+def test_a_descent_that_has_converged_starts_again():
+    loose = found("gradient", 10_000, descent=Descent(starts=2, step=0.1, tolerance=1e-3))
+    tight = found("gradient", 10_000, descent=Descent(starts=2, step=0.1, tolerance=1e-5))
+    never = found("gradient", 10_000, descent=Descent(starts=2, step=0.1))
+    assert loose.evaluations < tight.evaluations <= never.evaluations == 2 * (1 + 100 * 6)
+    assert loose.value == pytest.approx(never.value, rel=0.02)
+
+
+def test_no_averaging_takes_the_last_point_alone():
+    still = visited(Descent(averaging=0.0, step=0.1))[2]
+    moved = np.array(visited(Descent(averaging=0.0, step=0.1))[1])
+    assert still != pytest.approx(moved)
+    assert visited(Descent(step=0.1))[1] == pytest.approx(moved)  # the first is the mean of one
+
+
+def test_a_history_of_another_descent_is_not_taken_up(tmp_path):
+    path = tmp_path / "history.json"
+    visited(EQUATION, file=HistoryFile(path))
+    with pytest.raises(InputError, match="another search"):
+        visited(replace(EQUATION, step=0.03), file=HistoryFile(path))
+
+
+def test_a_descent_is_of_the_gradient_alone():
+    with pytest.raises(InputError, match="descent: allowed with method gradient; got cma-es"):
+        found("cma-es", 10, descent=EQUATION)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"step": 0}, {"averaging": 1.0}, {"averaging": -0.1}, {"probe": 1.0}, {"steps": 0},
+     {"starts": 0}, {"tolerance": -1.0}, {"form": "equation"}, {"step": float("nan")}],
+)  # fmt: skip
+def test_a_descent_checks_itself(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        Descent(**wrong)
 
 
 @given(st.lists(st.floats(0.01, 100), min_size=5, max_size=5))

@@ -19,6 +19,7 @@ from crosstack.errors import CrosstackError, InfeasibleError, InputError, Proble
 from crosstack.explore.bounds import ideal_chip, time_bound
 from crosstack.explore.design import Design, DesignProblem, Metric
 from crosstack.explore.history import HistoryFile
+from crosstack.explore.methods import Descent
 from crosstack.explore.search import (
     DEFAULT_METHOD,
     PENALTY,
@@ -140,6 +141,7 @@ def co_optimise(
     evaluations: int = 200,
     searches: int = 8,
     method: str = DEFAULT_METHOD,
+    descent: Descent | None = None,
     seed: int = 0,
     key: Callable[[Choice], object] | None = None,
     file: HistoryFile | None = None,
@@ -155,7 +157,7 @@ def co_optimise(
         Of each search; 1 looks at every choice at its given shares alone. [1]
     searches : int
         Choices that are searched at most, the most promising first. [1]
-    method, seed
+    method, descent, seed
         As of `crosstack.explore.search.minimise`.
     key : callable or None
         What decides the values of a choice, as plain data, where histories are saved.
@@ -210,6 +212,7 @@ def co_optimise(
                 candidate.choice.problem.space,
                 start=candidate.choice.problem.start,
                 method=method,
+                descent=descent,
                 evaluations=evaluations,
                 seed=seed,
                 key=None if key is None else key(candidate.choice),

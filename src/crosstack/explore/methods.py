@@ -8,18 +8,30 @@ history. It ends only when its caller does, or when there is nothing left to ask
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.errors import InputError, Problem, nearest
+from crosstack.errors import (
+    InputError,
+    Problem,
+    nearest,
+    require,
+    require_quantity,
+    require_whole,
+)
 from crosstack.explore.simplex import SimplexSpace
 
 __all__ = [
     "METHODS",
+    "Descent",
+    "DescentForm",
     "Method",
     "Request",
     "evolution",
@@ -42,48 +54,118 @@ class Request:
 Asking = Generator[Request, Floats, None]
 Method = Callable[[SimplexSpace, Floats, int], Asking]
 
-STEPS = 100  # of a descent, before it starts again elsewhere (ardalani2022deepflow, section 7)
-PROBE = 1.5  # a share is multiplied by it for the gradient (deepflow_code)
-KEPT = 0.9  # beta of equation 6
 LEAST = 0.01  # what a share below 0 becomes (deepflow_code)
 FLAT = 1e-7  # relative: no slope, or rounding would be scaled to a whole step
 SPREAD = 0.5  # first standard deviation of the logarithms of shares (benchmarks/searches.py)
 
 
-def gradient(space: SimplexSpace, start: Floats, seed: int) -> Asking:
+class DescentForm(StrEnum):
+    """What is scaled in a step of the descent.
+
+    ``CODE``: the gradient of each group, to length 1, and the weights not (``deepflow_code``).
+    ``EQUATION``: the weights, all together, before they are averaged, and the gradient not
+    (``ardalani2022deepflow``, equation 6).
+    """
+
+    CODE = "code"
+    EQUATION = "equation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descent:
+    """How `gradient` goes down; as it stands, as the public tool's code.
+
+    Parameters
+    ----------
+    form : DescentForm
+        What is scaled.
+    step : float
+        Learning rate, ``eta`` of equation 6. [1]
+    averaging : float
+        Weight of the points passed, ``beta`` of equation 6; 0 takes the last alone. [1]
+    probe : float
+        What a share is multiplied by to find the gradient; 1.5 in ``deepflow_code``. [1]
+    steps : int
+        From one start at most, ``T``; 100 (``ardalani2022deepflow``, section 7). [1]
+    starts : int or None
+        Points to start from, ``S``, the given one first; None: until the evaluations are used up.
+        The paper takes 10. [1]
+    tolerance : float
+        A descent has converged, and ends, when a step changes the value by less than this part of
+        it; 0: never. The paper names no number, the code has no such test. [1]
+    """
+
+    form: DescentForm = DescentForm.CODE
+    step: float = 1.0
+    averaging: float = 0.9
+    probe: float = 1.5
+    steps: int = 100
+    starts: int | None = None
+    tolerance: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        known = isinstance(self.form, DescentForm)
+        require(known, "form", self.form, " or ".join(DescentForm))
+        require_quantity("step", self.step, "1", above_zero=True)
+        require_quantity("averaging", self.averaging, "1")
+        require(self.averaging < 1, "averaging", self.averaging, "0 or above, below 1")
+        require_quantity("probe", self.probe, "1")
+        require(self.probe > 1, "probe", self.probe, "above 1")
+        require_quantity("tolerance", self.tolerance, "1")
+        require_whole("steps", self.steps)
+        if self.starts is not None:
+            require_whole("starts", self.starts)
+
+    def moved(self, space: SimplexSpace, point: Floats, value: float, slope: Floats) -> Floats:
+        """Return the weights after a step against the slope, none below `LEAST`. [1]"""
+        moved = point.copy()
+        if self.form is DescentForm.EQUATION:
+            # Of the value's own size, so that its unit does not change the step.
+            moved -= self.step * slope / (abs(value) or 1.0)
+        else:
+            for part in space.slices:
+                size = np.linalg.norm(slope[part])
+                if size > 0:
+                    moved[part] -= self.step * slope[part] / size
+        moved[moved <= 0] = LEAST
+        return moved / np.linalg.norm(moved) if self.form is DescentForm.EQUATION else moved
+
+
+def gradient(
+    space: SimplexSpace, start: Floats, seed: int, descent: Descent | None = None
+) -> Asking:
     """Projected gradient descent, averaged over the points it passes, from many starts.
 
     Notes
     -----
-    Equation 6 as its code has it: for every share the value with that share times 1.5 gives the
-    gradient ``g``; per group ``w -= g / |g|``, what falls to 0 or below becomes 0.01,
-    ``m = 0.9 m + 0.1 w``, and ``m`` scaled to the group's total is the next point. After 100
-    steps it starts again at random. Nothing is scaled before the averaging, as the text would
-    have it, since that is what the numbers on record were made with.
+    For every share the value with that share times ``probe`` gives the gradient ``g``. As the code
+    has it: per group ``w -= eta g / |g|``, what falls to 0 or below becomes 0.01, ``m = beta m +
+    (1 - beta) w``, and ``m`` scaled to the group's total is the next point. As equation 6 has it:
+    ``w -= eta g``, with ``g`` as a part of the value, and ``m`` averages ``w / |w|``. After
+    ``steps``, or where it has converged, it starts again at random.
 
     References
     ----------
     ardalani2022deepflow, equation 6; deepflow_code, its gradient search of 2021
     """
+    how = descent or Descent()
     random = np.random.default_rng(seed)
     point = start
-    while True:
+    for _ in itertools.count() if how.starts is None else range(how.starts):
         mean = np.zeros_like(point)
         value = (yield Request(points=point[None, :]))[0]
-        for _ in range(STEPS):
-            width = (PROBE - 1) * point
+        for _ in range(how.steps):
+            width = (how.probe - 1) * point
             probed = yield Request(points=point + np.diag(width), probes=True)
             rise = np.where(np.abs(probed - value) > FLAT * abs(value), probed - value, 0.0)
             slope = np.divide(rise, width, out=np.zeros_like(point), where=width > 0)
-            moved = point.copy()
-            for part in space.slices:
-                size = np.linalg.norm(slope[part])
-                if size > 0:
-                    moved[part] -= slope[part] / size
-            moved[moved <= 0] = LEAST
-            mean = KEPT * mean + (1 - KEPT) * moved
+            moved = how.moved(space, point, value, slope)
+            mean = how.averaging * mean + (1 - how.averaging) * moved
             point = space.project(mean)
-            value = (yield Request(points=point[None, :]))[0]
+            before, value = value, (yield Request(points=point[None, :]))[0]
+            if abs(value - before) < how.tolerance * abs(before):
+                break
         point = space.draw(random, 1)[0]
 
 
@@ -138,14 +220,18 @@ METHODS: dict[str, Method] = {
 }
 
 
-def method_named(name: str) -> Method:
-    """Return the method called ``name``.
+def method_named(name: str, descent: Descent | None = None) -> Method:
+    """Return the method called ``name``; ``descent`` says how ``gradient`` goes down.
 
     Raises
     ------
     InputError
-        If there is none; names the nearest.
+        If there is none, and names the nearest; or if another than ``gradient`` gets a descent.
     """
+    if descent is not None and name in METHODS:
+        if METHODS[name] is not gradient:
+            raise InputError(Problem("descent", f"allowed with method gradient; got {name}."))
+        return partial(gradient, descent=descent)
     if name in METHODS:
         return METHODS[name]
     close = nearest(name, METHODS, 1)

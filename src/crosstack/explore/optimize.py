@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crosstack.chip.hierarchy import ChipHierarchy
-from crosstack.errors import InputError, Problem, nearest
+from crosstack.errors import InputError, Problem, nearest, unknown_name
 from crosstack.evaluate.cluster import Cluster, nested_cluster
 from crosstack.evaluate.predict import Step
 from crosstack.evaluate.prediction_rules import prediction_rules_named
@@ -17,7 +17,7 @@ from crosstack.explore.budget_space import AreaRange
 from crosstack.explore.cooptimise import Choice, ChoiceProgress, CoResult, co_optimise
 from crosstack.explore.design import DesignProblem, Metric
 from crosstack.explore.history import HistoryFile
-from crosstack.explore.methods import method_named
+from crosstack.explore.methods import Descent, DescentForm, method_named
 from crosstack.io import deepflow
 from crosstack.io.chip_file import ChipDescription, read_chip
 from crosstack.io.deepflow.steps import cluster_of, strategy_of, workload_of
@@ -50,6 +50,7 @@ class Optimization:
     workload: Step
     objective: Metric
     method: str
+    descent: Descent | None
     evaluations: int
     searches: int
     seed: int
@@ -67,6 +68,7 @@ class Optimization:
             evaluations=self.evaluations,
             searches=self.searches,
             method=self.method,
+            descent=self.descent,
             seed=self.seed,
             # Files name technologies: what the library says of them is in the template.
             key=lambda choice: [*self.files, choice.name, repr(choice.problem.template)],
@@ -94,8 +96,7 @@ def read_optimization(
         problems: list[Problem] = []
         with collecting(problems, ""):
             rules = prediction_rules_named(file.rules)
-        with collecting(problems, "search"):
-            method_named(file.search.method)
+        descent = _descent(file, problems)
         with collecting(problems, ""):
             objective = _metric("objective", file.objective)
         limits = _limits(file, problems)
@@ -132,11 +133,27 @@ def read_optimization(
         workload=workload,
         objective=objective,
         method=file.search.method,
+        descent=descent,
         evaluations=file.search.evaluations,
         searches=file.search.searches,
         seed=file.search.seed,
         files=(text, chip_text, model_text, *overrides),
     )
+
+
+def _descent(file: OptimizeFile, problems: list[Problem]) -> Descent | None:
+    """Return how the method goes down, where the file says so."""
+    given, found = file.search.descent, None
+    if given is not None:
+        values = given.model_dump()
+        forms = [form.value for form in DescentForm]
+        with collecting(problems, "search.descent"):
+            if given.form not in forms:
+                raise unknown_name("form", "form is", given.form, forms)
+            found = Descent(**values | {"form": DescentForm(given.form)})
+    with collecting(problems, "search"):
+        method_named(file.search.method, found)
+    return found
 
 
 def _metric(field: str, name: str) -> Metric:

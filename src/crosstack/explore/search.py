@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from crosstack.errors import InfeasibleError, InputError, Problem, require_whole
 from crosstack.explore.history import Evaluated, History, HistoryFile, key_of
-from crosstack.explore.methods import method_named
+from crosstack.explore.methods import Descent, Request, method_named
 from crosstack.explore.simplex import SimplexSpace
 from crosstack.version import __version__
 
@@ -96,6 +96,7 @@ def minimise(
     *,
     start: Sequence[float] | Floats,
     method: str = DEFAULT_METHOD,
+    descent: Descent | None = None,
     evaluations: int = 200,
     seed: int = 0,
     key: object = None,
@@ -116,8 +117,10 @@ def minimise(
         The first point. [1]
     method : str
         ``cma-es``, ``gradient`` or ``random``; see `crosstack.explore.methods`.
+    descent : Descent or None
+        How ``gradient`` goes down, else as the public tool.
     evaluations : int
-        Points that may be evaluated. [1]
+        Points that may be evaluated; a method may end before. [1]
     seed : int
         Of all that is drawn; the same seed finds the same. [1]
     key : object
@@ -143,7 +146,7 @@ def minimise(
     require_whole("evaluations", evaluations)
     require_whole("seed", seed, minimum=0)
     first = space.check(np.asarray(start, dtype=float), "start")
-    asking = method_named(method)(space, first, seed)
+    asking = method_named(method, descent)(space, first, seed)
     whole_key = key_of(
         {
             "version": __version__,
@@ -154,14 +157,15 @@ def minimise(
             "seed": seed,
             "start": first.tolist(),
         }
+        | ({} if descent is None else {"descent": asdict(descent)})
     )
     files = file or HistoryFile(None)
     saved = files.history(name, whole_key, space.names).evaluated[:evaluations]
     history = History(key=whole_key, names=space.names)
     reasons: dict[str, float] = {}
     best = np.inf
-    request = next(asking)
-    while len(history.evaluated) < evaluations:
+    request: Request | None = next(asking)
+    while request is not None and len(history.evaluated) < evaluations:
         points = request.points[: evaluations - len(history.evaluated)]
         old = saved[len(history.evaluated) :][: len(points)]
         known = [entry.value for entry in old]
@@ -194,7 +198,10 @@ def minimise(
             )
         if len(scores) < len(request.points) or (target is not None and best <= target):
             break
-        request = asking.send(scores)
+        try:
+            request = asking.send(scores)
+        except StopIteration:  # there is nothing left to ask
+            request = None
     asking.close()
     files.put(name, history)
     winner = history.best

@@ -15,9 +15,10 @@ from crosstack.io.files import in_file
 from crosstack.io.native.fields import read_fields
 from crosstack.io.native.schema import Count, FileModel, Index, Names, Text, quantity
 
-__all__ = ["AreaFile", "OptimizeFile", "SearchFile", "optimize_file"]
+__all__ = ["AreaFile", "DescentFile", "OptimizeFile", "SearchFile", "optimize_file"]
 
 Area = Annotated[float, quantity("m^2", above_zero=True)]
+Number = Annotated[float, quantity("1")]
 
 
 class AreaFile(FileModel):
@@ -29,10 +30,23 @@ class AreaFile(FileModel):
     high: Area = Field(alias="to")
 
 
+class DescentFile(FileModel):
+    """How the method ``gradient`` goes down: see `crosstack.explore.methods.Descent`."""
+
+    form: Text = "code"
+    step: Number = 1.0
+    averaging: Number = 0.9
+    probe: Number = 1.5
+    steps: Count = 100
+    starts: Count | None = None
+    tolerance: Number = 0.0
+
+
 class SearchFile(FileModel):
     """How to search: see `crosstack.explore.cooptimise.co_optimise`."""
 
     method: Text = "cma-es"
+    descent: DescentFile | None = None
     evaluations: Count = 200
     searches: Index = 8
     seed: Index = 0
