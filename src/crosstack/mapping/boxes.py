@@ -469,8 +469,7 @@ class Boxes:
         assert box.domains is not None
         self.budget.spend(2 * BOUND * self.arrays.n)
         options = self.table(box.plan, box.n_tiles)
-        dtype = self.workload.graph.compute_dtype
-        peak = reached_rate(self.system.chip, dtype, self.rules)
+        peak = reached_rate(self.system.chip, self.workload.graph.compute_dtype, self.rules)
         rest = options.work / peak + options.output_total / self.system.memory.bandwidth
         found: dict[bytes, Ints] = {}
         for weight in (1e-6, 1.0) if not self.rules.bytes_first else (1e-6,):
