@@ -44,6 +44,27 @@ def mapped(run, path, *arguments):
 # --- answers ------------------------------------------------------------------------------------
 
 
+def test_a_machine_without_prices_has_no_total(run, tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text(ONE_KERNEL.format(n_layers=1))
+    outcome, found = mapped(run, path)
+    assert outcome.code == 0
+    assert (found["system_price_usd"], found["price_usd"]["chips"]) == (None, None)
+    assert found["power_w"]["links"] == 0  # one chip has none
+    assert "price not given: chips, memory" in " ".join(outcome.out.split())
+
+
+def test_a_type_that_the_chip_has_no_rate_for_is_bad_input(run, tmp_path):
+    text = ONE_KERNEL.format(n_layers=1)
+    start = text.index("  chip:")
+    end = text.index("\n", start)
+    path = tmp_path / "fp64.yaml"
+    path.write_text(f"{text[:start]}  chip: sn30{text[end:]}".replace("word: 2", "word: 8"))
+    outcome = run("map", path)
+    assert (outcome.code, len(outcome.problems)) == (2, 1)
+    assert 'system.chip.rates: "sn30" has no rate for fp64; it has bf16.' in outcome.err
+
+
 def test_the_small_task_is_proved_optimal(run, small):
     outcome, result = mapped(run, small)
     assert (outcome.code, outcome.err, result["status"]) == (0, "", "optimal")

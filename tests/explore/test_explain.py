@@ -32,7 +32,7 @@ def task():
         memory=Memory(bandwidth=1e15, capacity=1e12),
         network=(LIGHT,),
         n_chips=4,
-        prices=Prices(memory=1e-15),
+        prices=Prices(link=0.0, switch=0.0, memory=1e-15),
     )
     workload = crosstack.llm(
         hidden=256, n_heads=4, head_size=64, sequence_length=128, n_layers=2,

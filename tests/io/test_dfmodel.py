@@ -135,13 +135,22 @@ def test_system_is_in_si_units_of_float32_numbers() -> None:
     assert system.chip.frequency == single(1.837) * 1e9
     assert system.chip.utilization == single(0.9) != 0.9
     assert system.memory == Memory(bandwidth=300e9, capacity=None)
-    assert system.prices == Prices(link=2e-9, switch=24e-9)
+    free = {"memory": 0.0, "switch_power": 0.0, "memory_power": 0.0}
+    assert system.prices == Prices(link=2e-9, switch=24e-9, **free)
     assert system.network == (
-        Dimension(kind=DimensionKind.RING, size=4, bandwidth=50e9, parallelism=Parallelism.TENSOR),
+        Dimension(
+            kind=DimensionKind.RING,
+            size=4,
+            bandwidth=50e9,
+            latency=0.0,
+            parallelism=Parallelism.TENSOR,
+            link_power=0.0,
+        ),
         Dimension(
             kind=DimensionKind.SWITCH,
             size=2,
             bandwidth=25.5e9,
+            latency=0.0,
             parallelism=Parallelism.DATA,
             link_power=single(0.052) / 1e9,
         ),

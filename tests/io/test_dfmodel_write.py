@@ -97,7 +97,7 @@ def test_small_task_comes_back(pairs: list[tuple[str, str]]) -> None:
 
 
 def four_dimensions() -> tuple[Dimension, ...]:
-    ring = Dimension(kind=DimensionKind.RING, size=2, bandwidth=50e9)
+    ring = Dimension(kind=DimensionKind.RING, size=2, bandwidth=50e9, latency=0.0, link_power=0.0)
     return (ring, ring, ring, replace(ring, parallelism=Parallelism.PIPELINE))
 
 

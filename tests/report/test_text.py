@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from crosstack.evaluate.answer import given_answer
 from crosstack.mapping.mapping import Status, Stop
 from crosstack.mapping.search import Progress
 from crosstack.model.rules import rules_named
@@ -30,6 +31,7 @@ from crosstack.report.wording import (
     time_words,
 )
 from crosstack.workload import decode, dlrm, fft, hpl, hyena, llm, mamba, prefill
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.serving import transformer_named
 
 
@@ -274,3 +276,28 @@ def told(answer):
 )
 def test_a_noun_has_its_plural(noun, several):
     assert many(noun) == several
+
+
+def test_what_is_not_given_is_said_to_be_and_left_out_of_totals(small_answer):
+    dimension = replace(small_answer.task.system.network[0], latency=None)
+    system = replace(small_answer.task.system, network=(dimension,))
+    task = replace(small_answer.task, system=system)
+    text = flat(plain_text(answer_tables(given_answer(task, small_answer.mapping)), 80))
+    for words in (
+        "price not given: memory, links",
+        "chips 40 USD 20 W",
+        "total not given not given",
+    ):
+        assert words in text
+    assert "1 GB/s not given" in text  # the latency of a hop
+    shown = flat(plain_text(task_text(task), 80))
+    for words in ("latency not given", "link not given, switch not given, memory not given"):
+        assert words in shown
+
+
+def test_the_peak_is_that_of_what_is_computed_with(small_answer):
+    chip = replace(small_answer.task.system.chip, relative_rates=((Dtype.BF16, 0.5),))
+    task = replace(small_answer.task, system=replace(small_answer.task.system, chip=chip))
+    text = flat(plain_text(answer_tables(given_answer(task, small_answer.mapping)), 80))
+    assert "% of 256 GFLOP/s in bf16" in text
+    assert "peak of a chip 256 GFLOP/s in bf16" in flat(plain_text(task_text(task), 80))

@@ -259,8 +259,34 @@ def test_chips_draw_power_each(a_system, a_chip):
     assert system_power(a_system(chip=a_chip(power=10.0)), (8,)).chips == 80
 
 
-def test_what_has_no_price_costs_nothing(a_system):
-    assert system_price(a_system(), (8,)).total == 0
+@pytest.mark.parametrize("bill", [system_price, system_power])
+def test_what_is_not_given_has_no_price_and_no_power_and_nor_has_the_total(a_system, bill):
+    found = bill(a_system(), (8,))
+    assert (found.chips, found.memory, found.links, found.switches) == (None,) * 4
+    assert found.missing == ("chips", "memory", "links", "switches")
+    assert found.total is None
+
+
+def test_one_part_that_is_not_given_leaves_the_others(a_system, a_chip):
+    found = system_price(a_system(chip=a_chip(price=10.0), prices=Prices(memory=0.0)), (8,))
+    assert (found.chips, found.memory, found.total) == (80, 0, None)
+    assert found.missing == ("links", "switches")
+
+
+def test_a_price_of_zero_is_a_price(a_system, a_chip):
+    free = Prices(link=0.0, switch=0.0, memory=0.0)
+    assert system_price(a_system(chip=a_chip(price=0.0), prices=free), (8,)).total == 0
+
+
+def test_one_chip_needs_no_price_of_links(a_chip):
+    alone = System(
+        chip=a_chip(price=10.0),
+        memory=Memory(bandwidth=1e9),
+        network=(Dimension(kind=DimensionKind.RING, size=1, bandwidth=1e9),),
+        n_chips=1,
+        prices=Prices(memory=1e-9),
+    )
+    assert system_price(alone, (1,)).total == 11
 
 
 def test_a_total_is_the_sum_of_its_parts():

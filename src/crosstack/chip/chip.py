@@ -52,8 +52,8 @@ class Chip:
         clock; empty where one peak holds for every type. [1]
     overlap : Overlap
         What hides behind what.
-    price, power : float
-        Of one chip. [USD], [W]
+    price, power : float or None
+        Of one chip; None where they are not given. [USD], [W]
     name : str
         For people.
     """
@@ -68,8 +68,8 @@ class Chip:
     memory_unit_capacity: float | None = None
     relative_rates: tuple[tuple[Dtype, float], ...] = ()
     overlap: Overlap = Overlap.ALL
-    price: float = 0.0
-    power: float = 0.0
+    price: float | None = None
+    power: float | None = None
     name: str = "chip"
 
     def __post_init__(self) -> None:
@@ -79,8 +79,9 @@ class Chip:
             require_whole(name, getattr(self, name))
         require_quantity("frequency", self.frequency, "Hz", above_zero=True)
         require_quantity("sram_capacity", self.sram_capacity, "B", above_zero=True)
-        require_quantity("price", self.price, "USD")
-        require_quantity("power", self.power, "W")
+        for name, unit in (("price", "USD"), ("power", "W")):
+            if getattr(self, name) is not None:
+                require_quantity(name, getattr(self, name), unit)
         for dtype, share in self.relative_rates:
             require_quantity(f"relative_rates.{dtype}", share, "1", above_zero=True)
         units = self.memory_units, self.memory_unit_capacity

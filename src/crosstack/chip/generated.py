@@ -230,15 +230,17 @@ def _link(made: Links | None, part: LinkPart | None, index: tuple[int, ...]) -> 
     )
 
 
-def as_chip(hierarchy: ChipHierarchy, *, power: float = 0.0, price: float = 0.0) -> Chip:
+def as_chip(
+    hierarchy: ChipHierarchy, *, power: float | None = None, price: float | None = None
+) -> Chip:
     """Return the chip that the mapping optimiser works with: cores that share all on-chip memory.
 
     Parameters
     ----------
     hierarchy : ChipHierarchy
         Of any source.
-    power, price : float
-        Of one chip. [W], [USD]
+    power, price : float or None
+        Of one chip; None where they are not given. [W], [USD]
 
     Notes
     -----

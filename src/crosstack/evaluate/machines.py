@@ -34,7 +34,7 @@ from crosstack.model.placed import plan_of
 from crosstack.model.plan import Plan
 from crosstack.model.rates import peak_rate
 from crosstack.model.rules import ModelRules, StageTransfers, rules_named
-from crosstack.system.prices import link_amounts, switch_amounts, system_power, system_price
+from crosstack.system.prices import cost, link_amounts, switch_amounts, system_power, system_price
 from crosstack.system.system import Parallelism, System
 from crosstack.units import format_quantity
 from crosstack.workload.graph import Placement
@@ -109,14 +109,14 @@ class Machines:
         values: dict[str, object] = {
             "frequency": chip.frequency,
             "utilization": chip.utilization,
-            "chip_price": chip.price,
-            "chip_power": chip.power,
+            "chip_price": math.nan if chip.price is None else chip.price,
+            "chip_power": math.nan if chip.power is None else chip.power,
             "memory_bandwidth": memory.bandwidth,
             "memory_capacity": capacity,
         }
         links = {
             "bandwidth": [np.asarray(d.bandwidth) for d in network],
-            "latency": [np.asarray(d.latency) for d in network],
+            "latency": [np.asarray(d.hop_latency) for d in network],
         }
         lengths = {np.size(numbers) for numbers in arrays.values()}
         require(len(lengths) <= 1, "arrays", sorted(lengths), "arrays of one length")
@@ -348,8 +348,16 @@ def _iteration(
     return stage * slots, transfer
 
 
+def _cost(amount: float, unit: float | None) -> float:
+    found = cost(amount, unit)
+    return math.nan if found is None else found
+
+
 def _bills(system: System, sizes: tuple[int, ...], machines: Machines) -> tuple[Floats, Floats]:
-    """Price [USD] and power [W] of every machine; as `crosstack.system.prices`, of arrays."""
+    """Price [USD] and power [W] of every machine; as `crosstack.system.prices`, of arrays.
+
+    NaN where a part is not given.
+    """
     found = []
     unit = replace(system, network=tuple(replace(d, bandwidth=1.0) for d in system.network))
     links, ports = link_amounts(unit, sizes), switch_amounts(unit, sizes)
@@ -369,11 +377,11 @@ def _bills(system: System, sizes: tuple[int, ...], machines: Machines) -> tuple[
             system.prices.switch_power,
         ),
     ):
-        total = system.n_chips * (chip + machines.memory_bandwidth * memory)
+        total = system.n_chips * (chip + machines.memory_bandwidth * _cost(1.0, memory))
         for i, bandwidth in enumerate(machines.link_bandwidth):
             # Below some number of chips neither is charged, whatever the bandwidth.
-            each = links[i] * of_links[i] if bill.links else 0.0
-            each += ports[i] * of_ports if bill.switches else 0.0
+            each = 0.0 if bill.links == 0 else _cost(links[i], of_links[i])
+            each += 0.0 if bill.switches == 0 else _cost(ports[i], of_ports)
             total = total + each * bandwidth
         found.append(total)
     return found[0], found[1]

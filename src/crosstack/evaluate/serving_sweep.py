@@ -469,10 +469,12 @@ def _iteration(
     link = machine_of(system, 1, 1).network[1]
     work = layer_time * size * repeated
     if rules.stage_transfers is StageTransfers.MICROBATCH:
-        sent = point_to_point_time(boundary * size, bandwidth=link.bandwidth, latency=link.latency)
+        sent = point_to_point_time(
+            boundary * size, bandwidth=link.bandwidth, latency=link.hop_latency
+        )
         work = stage_time(work, np.where(stages > 1, sent, 0.0), system.chip.overlap)
     n_microbatches = points.batch // size
     bubble = 1.0 + (stages - 1) / n_microbatches / np.maximum(repeated - 1, 1)
-    hop = boundary / points.tensor / link.bandwidth + link.latency
+    hop = boundary / points.tensor / link.bandwidth + link.hop_latency
     latency = size * (stages * repeated * layer_time + (stages - 1) * hop)
     return work * bubble * n_microbatches, latency

@@ -55,7 +55,7 @@ class Effect:
     time_more: float | None
     price_less: float | None
     price_more: float | None
-    price: float
+    price: float | None
     proved: bool
     reason: str = ""
 
@@ -69,8 +69,8 @@ class Effect:
 
     @property
     def price_elasticity(self) -> float:
-        """Percent of the system's price for a percent of the resource. [1]"""
-        if self.price <= 0:
+        """Percent of the system's price for a percent of the resource; 0 without a price. [1]"""
+        if self.price is None or self.price <= 0:
             return 0.0
         base = replace(self, time=self.price)
         return _slope(self.less, self.more, self.price_less, self.price_more, base)
@@ -168,16 +168,17 @@ def _resources(system: System) -> Iterator[Resource]:
             ("latency", f"latency of dimension {i}", "s", True),
         ):
             yield Resource(path=f"system.network[{i}].{field}", name=name,
-                           value=getattr(dimension, field), unit=unit, cost=cost,
+                           value=getattr(dimension, field) or 0.0, unit=unit, cost=cost,
                            scaled=of_link(i, field))  # fmt: skip
-    yield Resource(path="system.chip.price", name="price of a chip", value=chip.price, unit="USD",
-                   scaled=of_chip("price"), cost=True)  # fmt: skip
+    yield Resource(path="system.chip.price", name="price of a chip", value=chip.price or 0.0,
+                   unit="USD", scaled=of_chip("price"), cost=True)  # fmt: skip
     for field, name in (
         ("link", "price of links"),
         ("switch", "price of switches"),
         ("memory", "price of memory"),
     ):
-        yield Resource(path=f"system.prices.{field}", name=name, value=getattr(prices, field),
+        value = getattr(prices, field) or 0.0  # not given: nothing to change
+        yield Resource(path=f"system.prices.{field}", name=name, value=value,
                        unit="USD/(B/s)", scaled=of_prices(field), cost=True)  # fmt: skip
 
 

@@ -137,14 +137,18 @@ def machines_at(
             switch=prices.switch,
             switch_power=prices.switch_power,
             memory=prices.memory * memory.capacity / memory.bandwidth,
+            memory_power=0.0,
         )
         system = replace(system, prices=paid, name=choice.name or system.name)
         sizes = tuple(d.size or 1 for d in system.network)
+        price, power = system_price(system, sizes).total, system_power(system, sizes).total
+        assert price is not None  # every part is given
+        assert power is not None
         found.append(
             Machine(
                 system=system,
-                price=system_price(system, sizes).total,
-                power=system_power(system, sizes).total,
+                price=price,
+                power=power,
                 chip_area=chip.area,
                 die_price=die,
                 yield_=float(choice.wafer.yield_of(chip.area)),
@@ -175,7 +179,7 @@ def _shape(system: System) -> tuple[object, ...]:
 def _resources(system: System) -> tuple[float, ...]:
     """Return what more of never hurts."""
     chip, memory = system.chip, system.memory
-    links = [number for d in system.network for number in (d.bandwidth, -d.latency)]
+    links = [number for d in system.network for number in (d.bandwidth, -d.hop_latency)]
     return (
         float(chip.n_cores),
         chip.frequency,

@@ -148,7 +148,7 @@ def _common(answer: Answer) -> Terms:
         "n_chips": float(answer.task.system.n_chips),
         "price": price,
         "power": power,
-        "energy": power * e.time,
+        "energy": None if power is None else power * e.time,
         "cost_efficiency": rate / price if price else None,
         "power_efficiency": rate / power if power else None,
         "compute_time": math.fsum(p.compute_time for p in e.partitions),

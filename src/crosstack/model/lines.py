@@ -72,7 +72,7 @@ def latency_charged(rules: ModelRules, *, kernel: bool) -> Callable[[Dimension],
             charged = False
         case _:
             assert_never(rules.latency)
-    return lambda dimension: dimension.latency if charged else 0.0
+    return lambda dimension: dimension.hop_latency if charged else 0.0
 
 
 def all_reduce_cost(halves: dict[DimensionKind, int]) -> Cost:
@@ -133,7 +133,7 @@ def domain_all_reduce(
     per_byte += (chips / shared - 1) / (chips * slow.bandwidth)
     fixed = within.fixed
     if rules.latency is LatencyRule.ALL:
-        hops = (shared - 1) * fast.latency + (-(-chips // shared) - 1) * slow.latency
+        hops = (shared - 1) * fast.hop_latency + (-(-chips // shared) - 1) * slow.hop_latency
         fixed = halves * hops
     return Line(fixed=fixed, per_byte=halves * per_byte)
 
@@ -174,7 +174,7 @@ def tensor_collectives(group: Group, rules: ModelRules) -> dict[Collective, Line
 
     reduce = line_over(group, all_reduce_cost(halves), latency_charged(rules, kernel=True))
     if rules.latency is LatencyRule.ALL_REDUCE:
-        hops = sum(2 * steps(DimensionKind.RING, p) * d.latency for d, p in group)
+        hops = sum(2 * steps(DimensionKind.RING, p) * d.hop_latency for d, p in group)
         reduce = Line(fixed=hops, per_byte=reduce.per_byte)
     gathered = line_over(group, gather, everywhere)
     return {

@@ -105,7 +105,7 @@ def make_plan(
     transfer = border = Line()
     if pipelined and directions:
         slowest = min(d.bandwidth for d, _ in pipeline_group)
-        hop = max(d.latency for d, _ in pipeline_group) if each_microbatch else 0.0
+        hop = max(d.hop_latency for d, _ in pipeline_group) if each_microbatch else 0.0
         size = workload.boundary_size * directions
         transfer = Line(
             fixed=directions * hop,
@@ -118,7 +118,7 @@ def make_plan(
     hop_time = 0.0
     if degree[Parallelism.PIPELINE] > 1:
         shard = workload.boundary_size / degree[Parallelism.TENSOR]
-        hop_time = max(shard / d.bandwidth + d.latency for d, _ in pipeline_group)
+        hop_time = max(shard / d.bandwidth + d.hop_latency for d, _ in pipeline_group)
     collectives = tensor_collectives(tensor_group, rules)
     halves = {k: rules.gradient_halves or n for k, n in all_reduce_halves(rules).items()}
     latency = latency_charged(rules, kernel=False)

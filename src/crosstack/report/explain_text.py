@@ -10,7 +10,7 @@ from rich.text import Text
 from crosstack.explore.explain import Effect, Explanation
 from crosstack.report.text import pairs_table, rows_table
 from crosstack.report.tornado_figure import tornado_svg
-from crosstack.report.wording import Table, percent, time_words
+from crosstack.report.wording import Table, percent, time_words, usd
 from crosstack.units import format_quantity
 from crosstack.version import __version__
 
@@ -85,7 +85,7 @@ def explanation_tables(explanation: Explanation) -> Group:
     head = (
         ("time", time_words(answer.evaluation.time)),
         ("status", answer.certificate.status.value),
-        ("price of the system", format_quantity(answer.evaluation.price.total, "USD")),
+        ("price of the system", usd(answer.evaluation.price.total)),
     )
     table = Table(
         header=("resource", "is", "time: % for 1 %", "less", "more", "price: % for 1 %"),

@@ -9,7 +9,7 @@ from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.rules import ModelRules
 from crosstack.report.drawing import Canvas
 from crosstack.report.graph_figure import Figure
-from crosstack.report.wording import dimension_words, peak_words, percent, plural, time_words
+from crosstack.report.wording import dimension_words, latency_words, peak_words, percent, plural
 from crosstack.system.system import DimensionKind, System
 from crosstack.units import format_quantity
 
@@ -37,7 +37,7 @@ def machine_figure(
         _dimension(canvas, dimension.kind, size, y)
         words = dimension_words(system, mapping)[i].split(", ")
         canvas.text(78, y + 24, words[0], size=12, cls="xs-ink xs-strong", width=WIDTH - 80)
-        latency = f", latency {time_words(dimension.latency)}" if dimension.latency else ""
+        latency = "" if dimension.latency == 0 else f", latency {latency_words(dimension)}"
         canvas.text(
             78, y + 40, f"{words[1]} a link{latency}, {words[-1]}", cls="xs-muted", width=WIDTH - 80
         )

@@ -20,6 +20,7 @@ from crosstack.mapping.mapping import Task
 from crosstack.mapping.search import Progress
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
 from crosstack.report.wording import (
+    NOT_GIVEN,
     Table,
     bills,
     dimension_words,
@@ -37,6 +38,7 @@ from crosstack.report.wording import (
     stage_rows,
     time_words,
     usd,
+    watts,
 )
 from crosstack.system.system import System
 from crosstack.units import format_quantity
@@ -253,15 +255,19 @@ def _machine_words(task: Task) -> tuple[tuple[str, str], ...]:
         ("memory", f"{memory}, {format_quantity(system.memory.bandwidth, 'B/s')}"),
         *((f"network {i}", words) for i, words in enumerate(dimension_words(system))),
         *([("domains", plural(system.domain_size, "chip"))] if system.domain_size else []),
-        ("a chip", f"{usd(chip.price)}, {format_quantity(chip.power, 'W')}"),
+        ("a chip", f"{usd(chip.price)}, {watts(chip.power)}"),
         (
             "prices",
             ", ".join(
-                f"{name} {format_quantity(getattr(prices, name), 'USD/(B/s)')}"
+                f"{name} {_unit_price(getattr(prices, name))}"
                 for name in ("link", "switch", "memory")
             ),
         ),
     )
+
+
+def _unit_price(price: float | None) -> str:
+    return NOT_GIVEN if price is None else format_quantity(price, "USD/(B/s)")
 
 
 def _given_words(task: Task) -> tuple[tuple[str, str], ...]:

@@ -13,11 +13,13 @@ from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import KernelTerms
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.rules import ModelRules, rules_named
+from crosstack.system.prices import Bill
 from crosstack.system.system import Dimension, Parallelism, System
 from crosstack.units import format_quantity
 from crosstack.workload.graph import Axis, Workload
 
 __all__ = [
+    "NOT_GIVEN",
     "Table",
     "bills",
     "common_scale",
@@ -26,6 +28,7 @@ __all__ = [
     "headline",
     "kernel_rows",
     "key_numbers",
+    "latency_words",
     "many",
     "network_rows",
     "one",
@@ -40,7 +43,10 @@ __all__ = [
     "throughput_words",
     "time_words",
     "usd",
+    "watts",
 ]
+
+NOT_GIVEN = "not given"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +68,16 @@ def percent(share: float, digits: int = 3) -> str:
     return f"{100 * share:.{digits}g} %"
 
 
-def usd(price: float) -> str:
+def usd(price: float | None) -> str:
     """Return a price, to the dollar where it is more than a few. [USD]"""
+    if price is None:
+        return NOT_GIVEN
     return f"{price:,.0f} USD" if price >= 100 or price == 0 else f"{price:.4g} USD"
+
+
+def watts(power: float | None) -> str:
+    """Return a power. [W]"""
+    return NOT_GIVEN if power is None else format_quantity(power, "W")
 
 
 def plural(count: int, noun: str) -> str:
@@ -146,9 +159,13 @@ def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
         ("main memory used, one chip", memory),
         ("FLOP per byte of memory traffic", _intensity(e.memory_intensity)),
         ("FLOP per byte of collectives", _intensity(e.network_intensity)),
-        ("price", usd(e.price.total)),
-        ("power", format_quantity(e.power.total, "W")),
+        ("price", _total(e.price, usd(e.price.total))),
+        ("power", _total(e.power, watts(e.power.total))),
     )
+
+
+def _total(bill: Bill, words: str) -> str:
+    return f"{words}: {', '.join(bill.missing)}" if bill.missing else words
 
 
 def _of_rate(answer: Answer) -> str:
@@ -248,12 +265,17 @@ def network_rows(answer: Answer) -> Table:
             f"{m.sizes[i]:,}",
             m.parallelism[i].value,
             format_quantity(d.bandwidth, "B/s"),
-            time_words(d.latency),
+            latency_words(d),
         )
         for i, d in enumerate(answer.task.system.network)
     )
     header = ("dimension", "kind", "chips", "used for", "link", "latency")
     return Table(header=header, numeric=(True, False, True, False, True, True), rows=rows)
+
+
+def latency_words(dimension: Dimension) -> str:
+    """Return the latency of a hop; a dimension without one counts none."""
+    return NOT_GIVEN if dimension.latency is None else time_words(dimension.latency)
 
 
 def _kind(dimension: Dimension) -> str:
@@ -274,7 +296,9 @@ def dimension_words(system: System, mapping: Mapping | None = None) -> tuple[str
             f"{_kind(d)} of {size if size else 'any size'}",
             format_quantity(d.bandwidth, "B/s"),
         ]
-        if d.latency:
+        if d.latency is None:
+            parts.append("latency not given")
+        elif d.latency:
             parts.append(time_words(d.latency))
         parts.append(use.value if use else "free to use")
         words.append(", ".join(parts))
@@ -374,7 +398,7 @@ def bills(answer: Answer) -> Table:
     """Return price and power with their parts."""
     price, power = answer.evaluation.price, answer.evaluation.power
     rows = tuple(
-        (part, usd(getattr(price, part)), format_quantity(getattr(power, part), "W"))
+        (part, usd(getattr(price, part)), watts(getattr(power, part)))
         for part in ("chips", "memory", "links", "switches", "total")
     )
     return Table(header=("part", "price", "power"), numeric=(False, True, True), rows=rows)

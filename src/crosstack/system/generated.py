@@ -7,7 +7,7 @@ from typing import assert_never
 from crosstack.chip.generated import as_chip
 from crosstack.chip.hierarchy import ChipHierarchy, Link
 from crosstack.errors import InputError, Problem, require_whole
-from crosstack.system.system import Dimension, DimensionKind, Memory, System
+from crosstack.system.system import Dimension, DimensionKind, Memory, Prices, System
 from crosstack.system.topology import RING, SWITCH, NetworkLevel, Topology
 
 __all__ = ["generated_system"]
@@ -20,8 +20,8 @@ def generated_system(
     n_packages: int = 1,
     inside: NetworkLevel = RING,
     between: NetworkLevel = SWITCH,
-    power: float = 0.0,
-    price: float = 0.0,
+    power: float | None = None,
+    price: float | None = None,
 ) -> System:
     """Return ``n_packages`` packages of equal chips, joined by the chips' own links.
 
@@ -34,8 +34,8 @@ def generated_system(
     inside, between : NetworkLevel
         How chips are joined inside a package, and between packages. A torus is a ring along each
         of its axes.
-    power, price : float
-        Of one chip with its memory and links. [W], [USD]
+    power, price : float or None
+        Of one chip with its memory and links; None where they are not given. [W], [USD]
 
     Raises
     ------
@@ -65,6 +65,7 @@ def generated_system(
         memory=Memory(bandwidth=memory.bandwidth, capacity=memory.capacity, name=memory.name),
         network=tuple(network),
         n_chips=chips_per_package * n_packages,
+        prices=Prices(memory_power=0.0),  # the chip's power holds it, and that of links
         name=hierarchy.name,
     )
 
@@ -100,4 +101,5 @@ def _dimension(name: str, size: int, link: Link | None, kind: DimensionKind) -> 
         size=size,
         bandwidth=link.bandwidth,
         latency=link.latency,
+        link_power=0.0,
     )

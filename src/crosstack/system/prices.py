@@ -8,12 +8,13 @@ for switch ports too, as published.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from typing import assert_never
 
 from crosstack.system.system import DimensionKind, System
 
-__all__ = ["Bill", "link_amounts", "switch_amounts", "system_power", "system_price"]
+__all__ = ["Bill", "cost", "link_amounts", "switch_amounts", "system_power", "system_price"]
 
 # Below this many chips the published accounting charges no switch.
 FEWEST_CHIPS_WITH_SWITCHES = 5
@@ -21,17 +22,22 @@ FEWEST_CHIPS_WITH_SWITCHES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """A total and its parts; price in USD or power in W."""
+    """A total and its parts; price in USD or power in W, None where it is not given."""
 
-    chips: float
-    memory: float
-    links: float
-    switches: float
+    chips: float | None
+    memory: float | None
+    links: float | None
+    switches: float | None
 
     @property
-    def total(self) -> float:
-        """Sum of the parts."""
-        return self.chips + self.memory + self.links + self.switches
+    def missing(self) -> tuple[str, ...]:
+        """Names of the parts that are not given."""
+        return tuple(item.name for item in fields(self) if getattr(self, item.name) is None)
+
+    @property
+    def total(self) -> float | None:
+        """Sum of the parts; None where one of them is not given."""
+        return _sum(getattr(self, item.name) for item in fields(self))
 
 
 def link_amounts(system: System, sizes: tuple[int, ...]) -> tuple[float, ...]:
@@ -105,19 +111,38 @@ def _ports(kind: DimensionKind, sizes: tuple[int, ...], i: int) -> float:
             assert_never(kind)
 
 
-def _network(system: System, sizes: tuple[int, ...], *, power: bool) -> tuple[float, float]:
+def _network(
+    system: System, sizes: tuple[int, ...], *, power: bool
+) -> tuple[float | None, float | None]:
     links, switches = link_amounts(system, sizes), switch_amounts(system, sizes)
     prices = system.prices
     if power:
-        link = sum(a * d.link_power for a, d in zip(links, system.network, strict=True))
-        switch = sum(switches) * prices.switch_power
+        link = _sum(cost(a, d.link_power) for a, d in zip(links, system.network, strict=True))
+        switch = cost(sum(switches), prices.switch_power)
     else:
-        link, switch = sum(links) * prices.link, sum(switches) * prices.switch
+        link, switch = cost(sum(links), prices.link), cost(sum(switches), prices.switch)
     n_chips = math.prod(sizes)
     return (
-        system.copies * link if n_chips > 1 else 0.0,
-        system.copies * switch if n_chips >= FEWEST_CHIPS_WITH_SWITCHES else 0.0,
+        cost(system.copies, link) if n_chips > 1 else 0.0,
+        cost(system.copies, switch) if n_chips >= FEWEST_CHIPS_WITH_SWITCHES else 0.0,
     )
+
+
+def cost(amount: float, unit: float | None) -> float | None:
+    """Cost of an amount at a unit cost: None where that is not given, unless there is nothing."""
+    if unit is None:
+        return None if amount else 0.0
+    return amount * unit
+
+
+def _sum(parts: Iterable[float | None]) -> float | None:
+    """Sum in order, or None where a part is None."""
+    total = 0.0
+    for part in parts:
+        if part is None:
+            return None
+        total += part
+    return total
 
 
 def system_price(system: System, sizes: tuple[int, ...]) -> Bill:
@@ -130,8 +155,8 @@ def system_price(system: System, sizes: tuple[int, ...]) -> Bill:
     links, switches = _network(system, sizes, power=False)
     n_chips = system.copies * system.n_chips
     return Bill(
-        chips=n_chips * system.chip.price,
-        memory=n_chips * system.memory.bandwidth * system.prices.memory,
+        chips=cost(n_chips, system.chip.price),
+        memory=cost(n_chips * system.memory.bandwidth, system.prices.memory),
         links=links,
         switches=switches,
     )
@@ -147,8 +172,8 @@ def system_power(system: System, sizes: tuple[int, ...]) -> Bill:
     links, switches = _network(system, sizes, power=True)
     n_chips = system.copies * system.n_chips
     return Bill(
-        chips=n_chips * system.chip.power,
-        memory=n_chips * system.memory.bandwidth * system.prices.memory_power,
+        chips=cost(n_chips, system.chip.power),
+        memory=cost(n_chips * system.memory.bandwidth, system.prices.memory_power),
         links=links,
         switches=switches,
     )

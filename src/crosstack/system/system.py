@@ -7,7 +7,7 @@ network is composed of one-dimensional topologies as in ``rashidi2020astrasim``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
 from crosstack.chip.chip import Chip
@@ -110,15 +110,15 @@ class Dimension:
 
     ``size`` None leaves the degree to the optimiser; so does ``parallelism`` None with what the
     dimension is used for. ``latency`` is that of one hop. [s] ``link_power`` is per bandwidth.
-    [W/(B/s)]
+    [W/(B/s)] Either is None where it is not given; a hop then takes no time.
     """
 
     kind: DimensionKind
     bandwidth: float
     size: int | None = None
-    latency: float = 0.0
+    latency: float | None = None
     parallelism: Parallelism | None = None
-    link_power: float = 0.0
+    link_power: float | None = None
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -126,27 +126,37 @@ class Dimension:
         if self.size is not None:
             require_whole("size", self.size, what="chips")
         require_quantity("bandwidth", self.bandwidth, "B/s", above_zero=True)
-        require_quantity("latency", self.latency, "s")
-        require_quantity("link_power", self.link_power, "W/(B/s)")
+        if self.latency is not None:
+            require_quantity("latency", self.latency, "s")
+        if self.link_power is not None:
+            require_quantity("link_power", self.link_power, "W/(B/s)")
+
+    @property
+    def hop_latency(self) -> float:
+        """Latency of one hop: none where it is not given. [s]"""
+        return 0.0 if self.latency is None else self.latency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Unit prices [USD/(B/s)] and powers [W/(B/s)] of links, switches and memory."""
+    """Unit prices [USD/(B/s)] and powers [W/(B/s)] of links, switches and memory.
 
-    link: float = 0.0
-    switch: float = 0.0
-    memory: float = 0.0
-    switch_power: float = 0.0
-    memory_power: float = 0.0
+    None where they are not given: what needs them has no price or power, and nor has the total.
+    """
+
+    link: float | None = None
+    switch: float | None = None
+    memory: float | None = None
+    switch_power: float | None = None
+    memory_power: float | None = None
 
     def __post_init__(self) -> None:
         """Check every price."""
         require_types(self)
-        for name in ("link", "switch", "memory"):
-            require_quantity(name, getattr(self, name), "USD/(B/s)")
-        for name in ("switch_power", "memory_power"):
-            require_quantity(name, getattr(self, name), "W/(B/s)")
+        for item in fields(self):
+            value, unit = getattr(self, item.name), "W" if item.name.endswith("power") else "USD"
+            if value is not None:
+                require_quantity(item.name, value, f"{unit}/(B/s)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

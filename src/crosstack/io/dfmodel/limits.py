@@ -146,7 +146,7 @@ def _network(task: Task) -> Iterator[Problem]:
     name = topology_name(task)
     if name not in TOPOLOGIES:
         yield Problem("system.network", f"got {name}; allowed: {', '.join(TOPOLOGIES)}.")
-    if len({dimension.latency for dimension in network}) > 1:
+    if len({dimension.hop_latency for dimension in network}) > 1:
         yield Problem("system.network", "DFModel knows one latency; allowed: the same for all.")
     placed = task.workload.placement is not Placement.SEARCHED
     if task.system.copies > 1 and not placed:

@@ -185,18 +185,19 @@ def _write_system(dse: Any, task: Task) -> None:
         accelerator.pmu, accelerator.pmu_cap = chip.memory_units, chip.memory_unit_capacity or 0
         accelerator.x, accelerator.y = _floor_plan(chip.n_cores + chip.memory_units)
         accelerator.placement = "rowwise"
-    accelerator.link_latency = task.system.network[0].latency * GIGA
+    accelerator.link_latency = task.system.network[0].hop_latency * GIGA
     system.memory.dram_bw = task.system.memory.bandwidth / GIGA
     system.memory.dram_cap = task.system.memory.capacity or 0
     system.memory.second_dram_bw = (task.system.memory.second_bandwidth or 0) / GIGA
     system.memory.second_dram_cap = task.system.memory.second_capacity or 0
     system.HBD = task.system.domain_size or 0
     cost = dse.cost
-    cost.accelerator_price, cost.accelerator_power = chip.price, chip.power
-    cost.link_unit_price, cost.switch_unit_price = prices.link * GIGA, prices.switch * GIGA
-    cost.dram_unit_price = prices.memory * GIGA
-    cost.switch_unit_power = prices.switch_power * GIGA
-    cost.dram_unit_power = prices.memory_power * GIGA
+    cost.accelerator_price, cost.accelerator_power = chip.price or 0.0, chip.power or 0.0
+    cost.link_unit_price = (prices.link or 0.0) * GIGA
+    cost.switch_unit_price = (prices.switch or 0.0) * GIGA
+    cost.dram_unit_price = (prices.memory or 0.0) * GIGA
+    cost.switch_unit_power = (prices.switch_power or 0.0) * GIGA
+    cost.dram_unit_power = (prices.memory_power or 0.0) * GIGA
     network = task.system.network
     shape = getattr(system, topology_name(task))
     for letter, dimension in zip(dimension_letters(len(network)), network, strict=True):
@@ -206,7 +207,7 @@ def _write_system(dse: Any, task: Task) -> None:
         if dimension.parallelism is not None:
             setattr(shape, f"par_{letter}", _word(PARALLELISMS, dimension.parallelism))
         if letter != "w":  # has no such field
-            setattr(cost, f"link_unit_power_{letter}", dimension.link_power * GIGA)
+            setattr(cost, f"link_unit_power_{letter}", (dimension.link_power or 0.0) * GIGA)
 
 
 def _floor_plan(units: int) -> tuple[int, int]:

@@ -121,15 +121,16 @@ class Link:
     """A link technology.
 
     ``bandwidth`` [B/s] each way, ``latency`` of a hop [s], ``link_power`` [W/(B/s)] and ``price``
-    [USD/(B/s)] of the link, ``switch_power`` and ``switch_price`` of the switch port it plugs into.
+    [USD/(B/s)] of the link, ``switch_power`` and ``switch_price`` of the switch port it plugs into;
+    None where no source gives one.
     """
 
     bandwidth: float
-    latency: float = 0.0
-    link_power: float = 0.0
-    price: float = 0.0
-    switch_power: float = 0.0
-    switch_price: float = 0.0
+    latency: float | None = None
+    link_power: float | None = None
+    price: float | None = None
+    switch_power: float | None = None
+    switch_price: float | None = None
     name: str = "link"
 
 

@@ -198,7 +198,9 @@ class _Builder:
             return found
         return None
 
-    def _note_price(self, name: str, value: float) -> None:
+    def _note_price(self, name: str, value: float | None) -> None:
+        if value is None:
+            return
         given = self.file.prices
         before = self.unit_prices.setdefault(name, value)
         if before == value or (given is not None and getattr(given, name) is not None):
