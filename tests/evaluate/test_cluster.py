@@ -216,7 +216,8 @@ def test_links_of_a_named_chip_are_shared_out_over_its_neighbours():
 def test_only_stages_at_the_border_of_a_server_hand_over_between_servers(strategy, order, leaving):
     chosen, chip_ = parse_strategy(strategy), a100_sxm_80gb()
     cluster = named_cluster(chip_, chosen, order=order)
-    links = stage_links(chosen, cluster, StepRules())
+    pipeline = ring_links(chosen, cluster, StepRules())[LP]
+    links = stage_links(chosen, cluster, StepRules()) or (pipeline,) * chosen.lp
     assert {i for i, link in enumerate(links) if "between" in link.name} == leaving
     for i, link in enumerate(links):
         assert link.bandwidth == (chip_.inter if i in leaving else chip_.intra).bandwidth
@@ -228,6 +229,11 @@ def test_a_placed_pipeline_leaves_packages_where_its_stages_do():
     links = stage_links(strategy, placed_cluster(CHIP, placement), StepRules())
     # In a row: the second stage hands over, and the last to the first, all the way back.
     assert ["between" in link.name for link in links] == [False, True, False, True]
+
+
+def test_more_chips_than_can_be_listed_take_the_slowest_link_at_once():
+    strategy = parse_strategy("RC-1-1-d99999999999-p16")
+    assert stage_links(strategy, named_cluster(a100_sxm_80gb(), strategy), StepRules()) == ()
 
 
 SMALL = [s for n_chips in range(1, 17) for s in strategies(n_chips)]

@@ -114,13 +114,6 @@ def test_without_a_shape_a_mesh_is_as_near_to_a_square_as_it_can_be(size, axes):
     assert level("mesh").axes(size) == axes
 
 
-def test_only_what_shares_links_is_a_grid():
-    assert level("switch").grid(8) is level("fully_connected").grid(8) is None
-    assert level("ring").grid(8) == Grid(package=(8,), torus=True)
-    assert level("mesh").grid(8) == Grid(package=(4, 2))
-    assert level("torus:8x1").grid(8) == Grid(package=(8, 1), torus=True)
-
-
 def test_two_levels_are_read():
     assert parse_levels("torus:4x4,switch") == (
         NetworkLevel(topology=Topology.TORUS, shape=(4, 4)),
@@ -146,4 +139,4 @@ def test_a_wrong_topology_is_refused(text, says):
 
 def test_a_shape_of_another_number_of_chips_is_refused():
     with pytest.raises(InputError, match="a shape of 8 chips"):
-        level("mesh:4x4").grid(8)
+        level("mesh:4x4").axes(8)

@@ -404,7 +404,7 @@ def _predicted(
     from crosstack.workload.transformer_training import CHOICES
 
     options = {"strategy": "--parallel", "rules": "--rules", "order": "--order"}
-    options |= {"topology": "--topology", "shape": "--topology"}
+    options |= dict.fromkeys(("topology", "shape", "package"), "--topology")
     options |= {"kernels_at_once": "--kernels-at-once"}
     with options_named(options | {name: f"--{name}" for name in (*CHOICES, "interleave")}):
         chosen = prediction_rules_named(rules)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from operator import mul
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,7 @@ __all__ = [
 KP1, KP2, DP, LP = ParallelDimension
 NESTED = (KP2, KP1, DP, LP)  # innermost first
 
+MOST_CHIPS = 2**20  # whose packages are told apart stage by stage
 SLOWEST = 1.0  # less than that many bytes a second is no link [B/s]
 BETWEEN, INSIDE = "link between packages", "link inside a package"
 
@@ -64,7 +66,7 @@ class Cluster:
     ``crossing`` are the dimensions with edges between packages; ``derates`` say what shares the
     links of a dimension; ``direct`` are those of which every two chips have a link of their own.
     ``leaving`` are the stages that hand over to another package, the last to the first; None: all
-    or none, as the pipeline crosses.
+    of a pipeline that crosses.
     """
 
     chip: ChipHierarchy
@@ -157,11 +159,11 @@ def nested_cluster(
     groups wait for the slowest hop, it then has the links between packages, and no more than those
     inside where some of its neighbours share a package.
 
-    What a dimension shares on a ring, mesh or torus is that of its placement there, in this order
-    (`crosstack.mapping.placement.place`), each level on its own. Shards that do not fill packages
-    evenly share a link with as many as lie between two neighbours, as on a ring. A switch and a
-    full connection share nothing; where a full connection is all that a dimension uses, its chips
-    send to all others at once.
+    On a ring, a dimension shares a link with as many edges as shards, or packages, lie between two
+    neighbours; on a mesh or torus with those of its placement there, in this order
+    (`crosstack.mapping.placement.place`), each level on its own, or as on a ring where packages are
+    not filled evenly. A switch and a full connection share nothing; where a full connection is all
+    that a dimension uses, its chips send to all others at once.
     """
     whole = whole_order(strategy, order)
     filled = _filled(strategy, whole, chips_per_package, packages)
@@ -188,7 +190,7 @@ def nested_cluster(
         crossing=crossing,
         derates=(derates[KP1], derates[KP2], derates[DP], derates[LP]),
         direct=frozenset(direct),
-        leaving=_leaving(np.moveaxis(fill.packages, fill.order[::-1].index(LP), 0)),
+        leaving=fill.leaving,
     )
 
 
@@ -207,10 +209,13 @@ class _Fill:
         return dict(zip(self.order, accumulate(degrees, mul, initial=1), strict=False))
 
     @property
-    def packages(self) -> NDArray[np.int64]:
-        """Package of every shard, by the dimensions, outermost first."""
+    def leaving(self) -> frozenset[int] | None:
+        """Stages of which a shard hands over to another package; None: not told apart."""
+        if self.strategy.n_chips > MOST_CHIPS:
+            return None
         degrees = [self.strategy.degree(d) for d in self.order]
-        return (np.arange(self.strategy.n_chips) // self.filled).reshape(degrees[::-1])
+        packages = (np.arange(self.strategy.n_chips) // self.filled).reshape(degrees[::-1])
+        return _leaving(np.moveaxis(packages, self.order[::-1].index(LP), 0))
 
     @property
     def crossing(self) -> frozenset[ParallelDimension]:
@@ -239,14 +244,20 @@ def _sharing(
     level: NetworkLevel, size: int, fill: _Fill, *, inner: bool
 ) -> Mapping[ParallelDimension, int]:
     """Edges of every dimension that share a link of a level. [1]"""
-    grid = level.grid(size)
-    if grid is None or size == 1:
-        return dict.fromkeys(ParallelDimension, 1)
-    part = fill.part(inner=inner)
-    if part is None or part.n_chips > size:
-        reach = 1 if inner else fill.filled
-        return {d: math.ceil(stride / reach) for d, stride in fill.strides.items()}
-    return _placed_sharing(part, grid, fill.order)
+    match level.topology:
+        case Topology.SWITCH | Topology.FULLY_CONNECTED:
+            return dict.fromkeys(ParallelDimension, 1)
+        case Topology.MESH | Topology.TORUS:
+            grid = Grid(package=level.axes(size), torus=level.topology is Topology.TORUS)
+            part = fill.part(inner=inner)
+            if part is not None and part.n_chips <= size:
+                return _placed_sharing(part, grid, fill.order)
+        case Topology.RING:
+            pass
+        case _:
+            assert_never(level.topology)
+    reach = 1 if inner else fill.filled
+    return {d: math.ceil(stride / reach) for d, stride in fill.strides.items()}
 
 
 @lru_cache(maxsize=4096)  # searches ask for the same few again and again
@@ -335,13 +346,11 @@ def ring_links(
 
 
 def stage_links(strategy: Strategy, cluster: Cluster, rules: StepRules) -> tuple[RingLink, ...]:
-    """Return the link from every stage of a pipeline to the next, of the last to the first."""
-    crosses = LP in cluster.crossing
-    leaving = frozenset(range(strategy.lp)) if cluster.leaving is None else cluster.leaving
-    return tuple(
-        _link(strategy, cluster, rules, LP, crosses=crosses and stage in leaving)
-        for stage in range(strategy.lp)
-    )
+    """Return the link from every stage to the next, of the last to the first; empty: all alike."""
+    if cluster.leaving is None or LP not in cluster.crossing:
+        return ()
+    near, far = (_link(strategy, cluster, rules, LP, crosses=crosses) for crosses in (False, True))
+    return tuple(far if stage in cluster.leaving else near for stage in range(strategy.lp))
 
 
 def _link(

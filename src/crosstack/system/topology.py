@@ -153,18 +153,6 @@ class NetworkLevel:
                 assert_never(self.topology)
         return max(1, found)
 
-    def grid(self, size: int) -> Grid | None:
-        """Return where ``size`` chips stand; None where no two edges share a link."""
-        match self.topology:
-            case Topology.RING:
-                return Grid(package=(size,), torus=True)
-            case Topology.MESH | Topology.TORUS:
-                return Grid(package=self.axes(size), torus=self.topology is Topology.TORUS)
-            case Topology.SWITCH | Topology.FULLY_CONNECTED:
-                return None
-            case _:
-                assert_never(self.topology)
-
 
 RING = NetworkLevel(topology=Topology.RING)
 SWITCH = NetworkLevel(topology=Topology.SWITCH)
