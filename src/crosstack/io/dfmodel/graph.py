@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from crosstack.errors import InputError, Problem
+from crosstack.errors import MOST_SHOWN, InputError, Problem
 from crosstack.io.dfmodel.records import choice, fields_of, unsupported
 from crosstack.io.dfmodel.schema import ENUMS
 from crosstack.io.dfmodel.vocabulary import (
@@ -209,7 +209,9 @@ def _edges(message: Any) -> list[tuple[int, int]]:
         for end in ("startIdx", "endIdx"):
             number = getattr(connection, end)
             if number not in places:
-                close = sorted(places, key=lambda known: (abs(known - number), known))[:3]
+                # Looking for the nearest of many takes long, and nobody reads past a few.
+                asked = places if len(problems) < MOST_SHOWN else ()
+                close = sorted(asked, key=lambda known: (abs(known - number), known))[:3]
                 hint = f" Nearest: {', '.join(map(str, close))}." if close else ""
                 problems.append(
                     Problem(

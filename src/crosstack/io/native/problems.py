@@ -38,15 +38,24 @@ def validate(model: type[Model], value: object, path: str, problems: list[Proble
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        if error.error_count() <= MOST_KEPT:
-            problems.extend(_translate(error, model, path))
-            return None
-    # Said first and taken out, so that what is left is listed quickly.
-    few = _without_unknown(value, model, path, problems)
+        found: ValidationError | None = error
+    unknown: list[Problem] = []
+    if found.error_count() > MOST_KEPT:
+        # Said first and taken out, so that what is left is listed quickly.
+        few = _without_unknown(value, model, path, unknown)
+        found = _wrong(model, few) if unknown else found
+    problems.extend(unknown)
+    if found is not None:
+        problems.extend(_translate(found, model, path))
+    return None
+
+
+def _wrong(model: type[Model], value: object) -> ValidationError | None:
+    """Return what is wrong with a value; None if nothing is."""
     try:
-        model.model_validate(few)
+        model.model_validate(value)
     except ValidationError as error:
-        problems.extend(_translate(error, model, path))
+        return error
     return None
 
 
