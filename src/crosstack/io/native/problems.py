@@ -38,24 +38,16 @@ def validate(model: type[Model], value: object, path: str, problems: list[Proble
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        found: ValidationError | None = error
+        found = error
     unknown: list[Problem] = []
     if found.error_count() > MOST_KEPT:
         # Said first and taken out, so that what is left is listed quickly.
         few = _without_unknown(value, model, path, unknown)
-        found = _wrong(model, few) if unknown else found
-    problems.extend(unknown)
-    if found is not None:
-        problems.extend(_translate(found, model, path))
-    return None
-
-
-def _wrong(model: type[Model], value: object) -> ValidationError | None:
-    """Return what is wrong with a value; None if nothing is."""
-    try:
-        model.model_validate(value)
-    except ValidationError as error:
-        return error
+        if unknown:
+            problems.extend(unknown)
+            validate(model, few, path, problems)
+            return None
+    problems.extend(_translate(found, model, path))
     return None
 
 
