@@ -62,6 +62,17 @@ def test_a_sequence_whose_scores_do_not_fit_says_so(run):
         assert words in " ".join(outcome.err.split())
 
 
+@pytest.mark.parametrize("sides", ["8192,8192,8192", "1024,4096,1", "64,65536,64", "777,555,333"])
+@pytest.mark.parametrize("rules", ["crosstack", "deepflow-2025"])
+def test_printed_traffic_over_printed_bandwidth_is_the_printed_time(run, sides, rules):
+    outcome = run("predict", "a100-sxm", "--gemm", sides, "--rules", rules)
+    rows = re.findall(r"^ \S+ +(\S+ \S*B) +(\S+ \S*B/s) +(\S+ \S*s) ", outcome.out, re.MULTILINE)
+    assert len(rows) == 4
+    for traffic, bandwidth, takes in rows:
+        moved, rate = parse_quantity(traffic, "B"), parse_quantity(bandwidth, "B/s")
+        assert moved / rate == pytest.approx(parse_quantity(takes, "s"), rel=2e-3)  # as rounded
+
+
 def test_two_kernels_at_a_time_are_an_option_of_predictions_and_traces(run, tmp_path):
     out, trace = tmp_path / "step.json", tmp_path / "trace.json"
     asked = ("--set", "packages=1", "--model", "lstm-lm-40k", "--batch", 64, "--parallel",

@@ -48,10 +48,10 @@ def _parts(data: dict[str, Any]) -> list[str]:
         return []
     whose = "Pieces of the step"
     if data["busiest"] is not None:
-        whose = f"What {attribute(data['busiest'])} does and waits for, which works longest"
+        whose = f"What {attribute(data['busiest'])}, which works longest, does and waits for"
     return [
         "<h2>Where the time goes</h2>",
-        f"<p>{whose}, the longest first: together {time_words(data['time'])}, the step.</p>",
+        f"<p>{whose}; together the {time_words(data['time'])} of the step.</p>",
         *_time_bars("piece", longest),
     ]
 
@@ -61,7 +61,8 @@ def _stages(data: dict[str, Any]) -> list[str]:
         return []
     return [
         "<h2>How long each stage works</h2>",
-        f"<p>Of a step of {time_words(data['time'])}; the rest is waiting.</p>",
+        f"<p>Of a step of {time_words(data['time'])}; the rest is waiting, and sums of gradients "
+        "that end last.</p>",
         *_time_bars("stage", data["busy"].items(), data["time"]),
     ]
 
