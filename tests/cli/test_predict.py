@@ -84,7 +84,7 @@ def test_two_kernels_at_a_time_are_an_option_of_predictions_and_traces(run, tmp_
     outcome = run("trace", EXAMPLE, *asked, "--kernels-at-once", 2, "-o", trace)
     assert outcome.code == 0, outcome.err
     assert "stage 0, kernel 2" in trace.read_text()
-    for wrong, rules in ((0, "crosstack"), (2, "deepflow-2021")):
+    for wrong, rules in ((0, "crosstack"), (10**9, "crosstack"), (2, "deepflow-2021")):
         refused = run("predict", EXAMPLE, *asked, "--kernels-at-once", wrong, "--rules", rules)
         assert refused.code == 2
         assert f"--kernels-at-once: got {wrong}; allowed: " in refused.err

@@ -112,10 +112,9 @@ def scores_do_not_fit(
         levers.append(
             f"more microbatches: at most {int(capacity / each)} of {batch} sequences at a time"
         )
-    spread = [n for n in range(1, model.heads + 1) if model.heads % n == 0]
-    wider = [n for n in spread if n > chips and demand * chips / n <= capacity]
-    if wider:
-        levers.append(f"heads over {wider[0]} chips, such as RC-1-{wider[0]}-d1-p1")
+    wider = chips * 2 ** math.ceil(math.log2(demand / capacity))
+    if model.heads % wider == 0:
+        levers.append(f"heads over {wider} chips, such as RC-1-{wider}-d1-p1")
     shorter = math.isqrt(int(model.sequence**2 * capacity / demand))
     held = format_quantity(demand, "B")
     return InfeasibleError(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from heapq import heappop, heappush
 
 import numpy as np
@@ -82,9 +83,9 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineEnds:
-    """When the last backward ``pass_`` ends, and when the last gradient is ``summed``. [s]"""
+    """When all stages are ``through`` backward, and when the last gradient is ``summed``. [s]"""
 
-    pass_: float
+    through: float
     summed: float
 
 
@@ -133,18 +134,18 @@ def pipeline_ends(
         ends, _ = _dispatched(stages, microbatches, schedule, interleave, 1)
         chips = len(stages) // interleave
         summed = [_reduced(stages[chip::chips], ends[chip::chips]) for chip in range(chips)]
-        return PipelineEnds(pass_=max(ends), summed=max(summed))
+        return PipelineEnds(through=max(ends), summed=max(summed))
     sends = [stage.send for stage in stages[:-1]]
     machines = [stage.forward for stage in stages] + sends
     turn = sum(machines) + (microbatches - 1) * max(machines)
-    passed = slowest = pass_ = end = 0.0
+    passed = slowest = last = end = 0.0
     for stage, send in zip(reversed(stages), [0.0, *reversed(sends)], strict=True):
         backward = stage.backward
         passed += send + backward
         slowest = max(slowest, send, backward)
         through = passed + (microbatches - 1) * slowest
-        pass_, end = max(pass_, through), max(end, _reduced([stage], [through]))
-    return PipelineEnds(pass_=turn + pass_, summed=turn + end)
+        last, end = max(last, through), max(end, _reduced([stage], [through]))
+    return PipelineEnds(through=turn + last, summed=turn + end)
 
 
 def _check_pipeline(stages: int, microbatches: int, schedule: Schedule, interleave: int) -> None:
@@ -225,15 +226,12 @@ def _dispatched(
     chips = count // interleave
     takes = [[stage.backward for stage in stages], [stage.forward for stage in stages]]
     sends = [stage.send for stage in stages]
-    # Until when every lane is busy and with what; the second number decides ties.
+    # Until when every lane is busy, and with what; the second number decides ties.
     lanes: list[list[tuple[float, int, Item | None]]] = [
         [(0.0, lane, None) for lane in range(min(kernels_at_once, 2 * microbatches * interleave))]
         for _ in range(chips)
     ]
-    links = [
-        [0.0] * chips,
-        [0.0] * chips,
-    ]  # until when a link is busy behind a chip, each direction
+    links = [[0.0] * chips, [0.0] * chips]  # the same of the link behind a chip, each direction
     ready: list[list[list[float]]] = [[[] for _ in stages] for _ in range(2)]  # when passed on
     through = [0.0] * count
     turned: list[float] = []  # when the last stage is through forward
@@ -301,13 +299,18 @@ def pipeline_graph(
     done: dict[Item | None, int] = {}  # the last task of an item
     sums: list[tuple[int, int, str, float]] = []
 
+    @cache
+    def turn() -> int:
+        """Return the task that is through when the last stage has done all forward."""
+        forward = [done[last, i, True] for i in range(microbatches)]
+        return build.add("turn", after=forward, kind="hand over")
+
     def run(s: int, i: int, after: int | None, *, forward: bool) -> int:
         """Add the operations of a stage for one microbatch; return the last of them."""
         previous = done.get(follows[s, i, forward])
         waits = {task for task in (after, previous) if task is not None}
         if kernels_at_once > 1 and s == last and not forward:  # what one at a time implies
-            turned = range(microbatches) if schedule is Schedule.GPIPE else (i,)
-            waits |= {done[last, k, True] for k in turned}
+            waits.add(turn() if schedule is Schedule.GPIPE else done[last, i, True])
         operations = stages[s].operations
         names = stages[s].names or tuple(operation.name for operation in operations)
         named = list(zip(operations, names, strict=True))

@@ -14,6 +14,7 @@ from crosstack.errors import require, require_whole
 __all__ = ["StepRules"]
 
 GIBI = 2.0**30
+MOST_KERNELS = 1024  # at a time; a GPU runs up to 128 (nvidia_cuda_guide)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +100,8 @@ class StepRules:
     def __post_init__(self) -> None:
         """Check the number."""
         require_whole("kernels_at_once", self.kernels_at_once)
+        few = self.kernels_at_once <= MOST_KERNELS
+        require(few, "kernels_at_once", self.kernels_at_once, f"at most {MOST_KERNELS:,}")
         one = self.kernels_at_once == 1 or not (self.frees_last_link or self.estimates_transformers)
         require(one, "kernels_at_once", self.kernels_at_once, "1 under the rules of a release")
 

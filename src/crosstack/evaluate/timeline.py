@@ -242,7 +242,7 @@ def simulate(graph: TaskGraph, *, freed_by_free_tasks: str | None = None) -> Tim
         done += 1
         freed = resources[task] if resources[task] != FREE else leaked
         if freed != FREE:
-            if lane[task] not in free[freed]:  # a leak may have freed it before
+            if freed != leaked or lane[task] not in free[freed]:  # or a leak has freed it before
                 heappush(free[freed], int(lane[task]))
             if queues[freed]:
                 waiting = queues[freed].popleft()

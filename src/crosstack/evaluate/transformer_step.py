@@ -99,7 +99,7 @@ def transformer_step(
         schedule=model.schedule,
         interleave=model.interleave,
         time=ends.summed,
-        pass_time=ends.pass_,
+        pass_time=ends.through,
         busy=_busy(stages, model),
         frees_ring=chosen.frees_last_link,
         kernels_at_once=chosen.kernels_at_once,
