@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -90,3 +93,79 @@ CASES = {
 def test_a_new_member_falls_through_to_nothing(case):
     with pytest.raises(AssertionError):
         CASES[case]()
+
+
+# ---------------------------------------------------------------- chains of comparisons
+
+SOURCE = Path(__file__).parents[1] / "src/crosstack"
+# Whose rest is looked up by name, which refuses a new member, or asks what else is known.
+LOOKED_UP = {
+    ("chip/systolic.py", "reuse_of"),
+    ("explore/design.py", "value"),
+    ("report/certificate_words.py", "certificate_sentence"),
+}
+Compared = tuple[str, str, str]  # what, with which enum, with which member
+
+
+def trees() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        yield path.relative_to(SOURCE).as_posix(), ast.parse(path.read_text())
+
+
+def members() -> dict[str, set[str]]:
+    """Return the members of every enum of the package."""
+    return {
+        node.name: {ast.unparse(s.targets[0]) for s in node.body if isinstance(s, ast.Assign)}
+        for _, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        and any(ast.unparse(base).endswith("Enum") for base in node.bases)
+    }
+
+
+def compared(test: ast.expr, enums: dict[str, set[str]]) -> Compared | None:
+    """Return what a test compares with a member, if that is all it does."""
+    if not isinstance(test, ast.Compare) or len(test.ops) > 1:
+        return None
+    kind, _, member = ast.unparse(test.comparators[0]).partition(".")
+    same = isinstance(test.ops[0], ast.Is | ast.Eq) and member in enums.get(kind, ())
+    return (ast.unparse(test.left), kind, member) if same else None
+
+
+def chain(
+    body: list[ast.stmt], enums: dict[str, set[str]]
+) -> tuple[list[Compared], list[ast.stmt]]:
+    """Return what the first statements compare one thing with, and what is done otherwise."""
+    found: list[Compared] = []
+    while body and isinstance(body[0], ast.If):
+        this = compared(body[0].test, enums)
+        if this is None or (found and this[:2] != found[0][:2]):
+            break
+        found.append(this)
+        if body[0].orelse:
+            more, rest = chain(body[0].orelse, enums)
+            same = more and more[0][:2] == this[:2]
+            return (found + more, rest) if same else (found, body[0].orelse)
+        body = body[1:]
+    return found, body
+
+
+def falls_through(tree: ast.Module, enums: dict[str, set[str]]) -> Iterator[str]:
+    """Return the functions where one of several members is what is left."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    for function in (node for node in ast.walk(tree) if isinstance(node, functions)):
+        for node in ast.walk(function):
+            for field in ("body", "orelse"):
+                block = getattr(node, field, None)
+                for i in range(len(block)) if isinstance(block, list) else ():
+                    found, rest = chain(block[i:], enums)
+                    if len(found) < 2 or not rest or "assert_never" in ast.unparse(rest[0]):
+                        continue
+                    if enums[found[0][1]] - {member for *_, member in found}:
+                        yield function.name
+
+
+def test_no_chain_of_comparisons_takes_what_is_left_for_a_member():
+    enums = members()
+    found = {(name, where) for name, tree in trees() for where in falls_through(tree, enums)}
+    assert found == LOOKED_UP

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 
@@ -109,8 +109,10 @@ class Spans:
             read = kept + weights
         elif load.overlap is Overlap.ALL:
             read = np.maximum(kept, memory + weights)
-        else:
+        elif load.overlap is Overlap.COMPUTE_MEMORY:
             read = np.maximum(kept - network, memory + weights) + network
+        else:
+            assert_never(load.overlap)
         stays = np.full(len(to), load.resident_alone)
         for position in np.flatnonzero(tables.count[to] == tables.count[j] + 1):
             kernel = (tables.masks[to[position]] ^ tables.masks[j]).bit_length() - 1

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from crosstack.chip.chip import Overlap
 from crosstack.mapping.ideals import IdealTables
 from crosstack.model.arrays import bits
-from crosstack.model.partition import STREAM_DEPTH, ChipLoad, partition_cost
+from crosstack.model.partition import STREAM_DEPTH, ChipLoad, combine_arrays, partition_cost
 
 __all__ = ["TOLERANCE", "Steps", "least_compute"]
 
@@ -73,11 +73,7 @@ def _sums(load: ChipLoad, tables: IdealTables) -> Sums:
 
     def least(c: Floats, m: Floats, n: Floats, d: Floats) -> Floats:
         network = np.maximum(n, d) if load.network_takes_maximum else n + d
-        if load.overlap is Overlap.ALL:
-            return np.maximum(np.maximum(c, m), network)
-        if load.overlap is Overlap.NONE:
-            return c + m + network
-        return np.maximum(c, m) + network
+        return combine_arrays(c, m, network, load.overlap)
 
     rest = least(
         compute[-1] - compute, memory[-1] - memory + out, network[-1] - network, data[-1] - data
@@ -214,12 +210,13 @@ class Steps:
             memory = memory + self.gates.waits[to] @ (self.gates.time * ~self.gates.made[j])
         to, compute, memory, network = to[fits], compute[fits], memory[fits], network[fits]
         sram = sram[fits]
-        time = self._combine(compute, memory, network)
+        time = combine_arrays(compute, memory, network, self.load.overlap)
         keep = self.priced(time, compute, network, to) + s.rest[to] < limit
         to, time, compute = to[keep], time[keep], compute[keep]
         memory, network, sram = memory[keep], network[keep], sram[keep]
         if self.needs is not None and len(to):
-            time = self._combine(self._dealt(to, j), memory, network)
+            dealt = self._dealt(to, j)
+            time = combine_arrays(dealt, memory, network, self.load.overlap)
         if load.unit is not None and len(to):  # units bind cores: one partition at a time
             masks = [tables.masks[t] ^ tables.masks[j] for t in to.tolist()]
             costs = [partition_cost(load, mask) for mask in masks]
@@ -255,13 +252,6 @@ class Steps:
             reads = reads + read * self.total[t]
             sram = sram + read * (STREAM_DEPTH * self.tile[t])
         return reads, sram
-
-    def _combine(self, compute: Floats, memory: Floats, network: Floats) -> Floats:
-        if self.load.overlap is Overlap.ALL:
-            return np.maximum(np.maximum(compute, memory), network)
-        if self.load.overlap is Overlap.NONE:
-            return compute + memory + network
-        return np.maximum(compute, memory) + network
 
     def _dealt(self, to: Ints, j: int) -> Floats:
         """Exact compute time with whole cores, by bisection over all steps at once."""

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, assert_never
 
 from crosstack.errors import MOST_SHOWN, InputError, Problem
 from crosstack.io.native.problems import collecting, unknown_kernel
@@ -141,11 +141,15 @@ def default_input_sizes(
         What each operand is made with; None where it comes from outside.
     """
     sizes = tuple(default_input_size(kind, i, extents, word) for i in range(kind.n_inputs))
-    others = sizes
-    if kind is KernelKind.GEMM:
-        others = sizes[::-1]
-    elif kind is KernelKind.GEMM_WEIGHT:
-        others = tuple(extents[0] * size for size in sizes)
+    match kind:
+        case KernelKind.GEMM:
+            others = sizes[::-1]
+        case KernelKind.GEMM_WEIGHT:
+            others = tuple(extents[0] * size for size in sizes)
+        case KernelKind.ELEMENTWISE | KernelKind.ELEMENTWISE_2:
+            others = sizes
+        case _:
+            assert_never(kind)
 
     def agree(these: tuple[float, ...]) -> bool:
         return all(m is None or m[1] or m[0] == s for m, s in zip(made, these, strict=True))
