@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
@@ -110,8 +111,12 @@ Compared = tuple[str, str, str]  # what, with which enum, with which member
 
 @cache
 def trees() -> tuple[tuple[str, ast.Module], ...]:
-    paths = sorted(SOURCE.rglob("*.py"))
-    return tuple((p.relative_to(SOURCE).as_posix(), ast.parse(p.read_text())) for p in paths)
+    """Return the files that define an enum or compare with a member."""
+    texts = (
+        (p.relative_to(SOURCE).as_posix(), p.read_text()) for p in sorted(SOURCE.rglob("*.py"))
+    )
+    told = re.compile(r"Enum\):|(?:is|==) [A-Z]\w+\.[A-Z]")
+    return tuple((name, ast.parse(text)) for name, text in texts if told.search(text))
 
 
 def members() -> dict[str, set[str]]:
