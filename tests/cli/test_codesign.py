@@ -38,6 +38,11 @@ def test_the_front_is_printed_and_saved(run, tmp_path):
     assert json.loads(out.read_text()) == found
 
 
+def test_a_price_that_is_not_given_is_said_to_count_as_nothing(run):
+    outcome = run("codesign", EXAMPLE, *QUICK, "--set", "prices={memory: 15 USD/GB}")
+    assert "counted as 0 package, link, switch, switch_power" in " ".join(outcome.out.split())
+
+
 def test_a_member_can_be_mapped_on_its_own(run, tmp_path):
     out = tmp_path / "out.json"
     run("codesign", EXAMPLE, *QUICK, "--json", out)

@@ -54,7 +54,8 @@ def a100_pcie_80gb(
     memory's bandwidth (``tsai2020a100``).
     """
     require_quantity("frequency", frequency, "Hz", above_zero=True)
-    require(word in WORDS, "word", word, "1, 2 or 4 bytes")
+    allowed = "1 (INT8), 2 (FP16, BF16) or 4 (TF32) bytes: what its rates are known for"
+    require(word in WORDS, "word", word, allowed)
     bundles, clock = N_MULTIPROCESSORS, frequency
     to_l2 = 261.5 / clock
     return ChipHierarchy(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from rich.console import Group
@@ -51,6 +52,10 @@ def _pairs(found: Front) -> tuple[tuple[str, str], ...]:
         ("on the front", f"{len(found.front):,}"),
         ("columns", f"1/s: {items}; mm2 and yield: one die; TFLOP/s and on: one chip"),
     ]
+    prices = found.problem.prices
+    free = [item.name for item in fields(prices) if not getattr(prices, item.name)]
+    if free:
+        pairs.append(("counted as 0", f"{', '.join(free)}: no price is given"))
     if found.reused:
         pairs.append(("from the history", f"{found.reused:,} mappings"))
     return tuple(pairs)
