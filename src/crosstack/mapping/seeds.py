@@ -12,8 +12,9 @@ sharding) is fused once, without what its plans add; its time bounds it under ea
 is priced exactly where that bound is below the best so far. Nothing that could have been best is
 left out by this, so what a question with more given finds here, a freer one finds too.
 
-The best is then improved: other numbers of tiles, other axes kernel by kernel, and the best
-partitions for them, as long as that helps.
+Every use of the network has a *lane*: the best of its mappings. The best few lanes are improved,
+each on its own, by other numbers of tiles and other axes kernel by kernel, as long as that helps;
+then the best of all gets its best partitions.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from crosstack.mapping.boxes import PROOF, Box, Boxes, masks_of
+from crosstack.mapping.boxes import PROOF, Box, Boxes, Found, masks_of
 from crosstack.mapping.budget import CALL
 from crosstack.mapping.fusion import make_problem, quick_sequence, simple_bound
 from crosstack.mapping.parallelism import workload_uses
@@ -31,6 +32,7 @@ from crosstack.model.arrays import Ints
 from crosstack.model.lines import Line
 from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.model.plan import Plan
+from crosstack.system.system import Parallelism
 
 __all__ = ["plant"]
 
@@ -39,7 +41,9 @@ MOST_FUSED = 96  # blocks fused, those of the least bounds first
 MOST_SPLIT = 8  # plans whose stages split the graph
 TWICE = 2.0  # a number of tiles over the one before, at least
 ALONE = 10  # units of work of pricing a partition
-MOST_ROUNDS = 8  # of improving the best
+NEAR = 1.5  # times the best, above which a mapping is no start for a better one
+MOST_LANES = 4  # improved
+MOST_ROUNDS = 8  # of improving one
 NEAR_TILES = 4  # numbers of tiles tried on either side of the best
 
 
@@ -55,6 +59,9 @@ class _Block:
     codes: Ints
     load: ChipLoad
     bound: float
+
+
+_Lanes = dict[tuple[tuple[int, ...], tuple[Parallelism, ...]], Found]
 
 
 def plant(state: Boxes, tiles: Callable[[Plan], list[int]], tell: Callable[[], None]) -> None:
@@ -81,17 +88,17 @@ def plant(state: Boxes, tiles: Callable[[Plan], list[int]], tell: Callable[[], N
         for n_tiles in _ladder(tiles(plans[0]))
         for block in _blocks(state, plans, n_tiles)
     ]
+    lanes: _Lanes = {}
     if state.slots is None:
         for block in blocks:
             masks = tuple(1 << i for i in block.load.order)
-            _price(state, block, masks, _sum(block.load, masks))
+            _price(state, lanes, block, masks, _sum(block.load, masks))
             state.budget.spend(ALONE * len(masks))
     tell()
     if not state.unfused:
-        _fuse(state, blocks, tell)
+        _fuse(state, lanes, blocks, tell)
     _split(state, split, tiles)
-    if state.found.mapping is not None:
-        _improve(state, tiles)
+    _improve(state, lanes, tiles, tell)
 
 
 def _plans(state: Boxes) -> Iterator[Plan]:
@@ -139,26 +146,33 @@ def _sum(load: ChipLoad, masks: tuple[int, ...]) -> float:
     return sum(cost.time for cost in costs) if all(cost.fits for cost in costs) else math.inf
 
 
-def _price(state: Boxes, block: _Block, masks: tuple[int, ...], layer: float) -> None:
-    """Offer a block's partitions under each of its plans that they may be best for."""
+def _price(
+    state: Boxes, lanes: _Lanes, block: _Block, masks: tuple[int, ...], layer: float
+) -> None:
+    """Offer a block's partitions under each of its plans that they may be best, or a start, for."""
     if math.isinf(layer):
         return
+    whole = state.found
     waiting = [(state.total(plan, layer), i) for i, plan in enumerate(block.plans)]
     for total, i in sorted(waiting):
-        if not total < state.found.best:
+        if not total < NEAR * whole.best:
             break
-        box = Box(block.plans[i], block.n_tiles, None)
+        plan = block.plans[i]
+        lane = lanes.setdefault((plan.sizes, plan.parallelism), Found())
+        if not total < lane.best:
+            continue
+        box = Box(plan, block.n_tiles, None)
         load = state.load(box, block.codes)
         state.budget.spend(ALONE * len(masks))
+        here: tuple[int, ...] | None = masks
         if not state.rooms(load, masks):
-            masks_here = None if state.unfused else _quick(state, load)
-            if masks_here is None:
-                continue
-        else:
-            masks_here = masks
-        taken = _sum(load, masks_here)
-        if math.isfinite(taken):
-            state.offer(box, block.codes, masks_here, taken)
+            here = None if state.unfused else _quick(state, load)
+        taken = math.inf if here is None else _sum(load, here)
+        if here is not None and math.isfinite(taken):
+            state.found = lane
+            state.offer(box, block.codes, here, taken)
+            state.found = whole
+            whole.join(Found(best=lane.best, mapping=lane.mapping))
 
 
 def _quick(state: Boxes, load: ChipLoad) -> tuple[int, ...] | None:
@@ -168,7 +182,7 @@ def _quick(state: Boxes, load: ChipLoad) -> tuple[int, ...] | None:
     return None if found is None else found[1]
 
 
-def _fuse(state: Boxes, blocks: list[_Block], tell: Callable[[], None]) -> None:
+def _fuse(state: Boxes, lanes: _Lanes, blocks: list[_Block], tell: Callable[[], None]) -> None:
     """Fuse blocks along a few orders, the least bound first, while one may be best."""
     heap = [
         (min(state.total(plan, block.bound) for plan in block.plans), i)
@@ -183,7 +197,7 @@ def _fuse(state: Boxes, blocks: list[_Block], tell: Callable[[], None]) -> None:
         block = blocks[heapq.heappop(heap)[1]]
         masks = _quick(state, block.load)
         if masks is not None:
-            _price(state, block, masks, _sum(block.load, masks))
+            _price(state, lanes, block, masks, _sum(block.load, masks))
         tell()
 
 
@@ -206,16 +220,28 @@ def _split(state: Boxes, plans: list[Plan], tiles: Callable[[Plan], list[int]]) 
 # ---------------------------------------------------------------- improving the best
 
 
-def _improve(state: Boxes, tiles: Callable[[Plan], list[int]]) -> None:
-    """Improve the best mapping by its tiles and axes until neither helps, then its partitions."""
-    for _ in range(MOST_ROUNDS):
-        before = state.found.best
-        _better_axes(state)
-        _better_tiles(state, tiles)
-        if not state.found.best < before * (1 - PROOF):
+def _improve(
+    state: Boxes, lanes: _Lanes, tiles: Callable[[Plan], list[int]], tell: Callable[[], None]
+) -> None:
+    """Improve the best lanes by their tiles and axes, then the best of all by its partitions."""
+    whole = state.found
+    if whole.mapping is None:
+        return
+    for lane in sorted(lanes.values(), key=lambda lane: lane.best)[:MOST_LANES]:
+        if not lane.best < NEAR * whole.best:
             break
+        state.found = lane
+        for _ in range(MOST_ROUNDS):
+            before = lane.best
+            _better_axes(state)
+            _better_tiles(state, tiles)
+            if state.budget.over() or not lane.best < before * (1 - PROOF):
+                break
+        state.found = whole
+        whole.join(Found(best=lane.best, mapping=lane.mapping))
+        tell()
     box, codes = _best_box(state)
-    state.settle(box, codes, state.found.best)
+    state.settle(box, codes, whole.best)
 
 
 def _best_box(state: Boxes, n_tiles: int | None = None) -> tuple[Box, Ints]:
