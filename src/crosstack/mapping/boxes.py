@@ -14,6 +14,7 @@ import numpy as np
 
 from crosstack.errors import require
 from crosstack.mapping.budget import Budget
+from crosstack.mapping.found import Found, masks_of
 from crosstack.mapping.fusion import Fusion, Slots, fuse, make_problem, simple_bound
 from crosstack.mapping.ideals import IdealTables
 from crosstack.mapping.joint import UNKNOWN, Joint, joint_bound
@@ -47,10 +48,10 @@ from crosstack.model.partition import (
 from crosstack.model.plan import Plan
 from crosstack.model.rates import reached_rate
 from crosstack.model.rules import ModelRules
-from crosstack.system.system import Parallelism, System
+from crosstack.system.system import System
 from crosstack.workload.graph import Workload
 
-__all__ = ["PROOF", "Box", "Boxes", "Found", "Lack", "masks_of"]
+__all__ = ["PROOF", "Box", "Boxes"]
 
 SMALL_GRAPH = 80  # kernels up to which every box is bounded with its layouts
 PROOF = 1e-9  # relative gap that counts as none
@@ -68,84 +69,6 @@ class Box:
     tiled: bool = False
     tried: bool = False  # with whole shardings
     fused: bool = False
-
-
-def masks_of(mapping: Mapping) -> tuple[int, ...]:
-    """Return the partitions of a mapping as masks of kernels, in the order they run."""
-    masks: dict[int, int] = {}
-    for i, number in enumerate(mapping.partitions):
-        masks[number] = masks.get(number, 0) | 1 << i
-    return tuple(masks[number] for number in sorted(masks))
-
-
-def mapping_order(mapping: Mapping) -> tuple[object, ...]:
-    """Return what mappings that are as fast are told apart by: the least is the one kept."""
-    stages = mapping.stages or ()
-    return (
-        mapping.sizes,
-        tuple(list(Parallelism).index(use) for use in mapping.parallelism),
-        mapping.microbatch_size,
-        mapping.n_tiles,
-        mapping.partitions,
-        tuple(AXIS_CODE[axis] for axis in mapping.sharding),
-        stages,
-    )
-
-
-@dataclass(slots=True)
-class Lack:
-    """What was closest to fitting among what did not."""
-
-    resource: str = ""
-    demand: float = math.inf
-    limit: float = 1.0
-    where: str = ""
-    levers: tuple[str, ...] = ()
-
-    def offer(
-        self, resource: str, demand: float, limit: float, where: str, levers: tuple[str, ...]
-    ) -> None:
-        """Keep what is closest to fitting."""
-        if demand / limit < self.demand / self.limit:
-            self.resource, self.demand, self.limit = resource, demand, limit
-            self.where, self.levers = where, levers
-
-    def join(self, other: Lack) -> None:
-        """Keep what is closest to fitting of two."""
-        self.offer(other.resource, other.demand, other.limit, other.where, other.levers)
-
-
-@dataclass(slots=True)
-class Found:
-    """What a search has found so far, or a piece of it that started from ``best``.
-
-    ``best`` is the least time, of ``mapping`` or, where that is None, of what was known before
-    [s]; ``left_bound`` bounds what was given up [s]; ``plans_made`` counts plans.
-    """
-
-    best: float = math.inf
-    mapping: Mapping | None = None
-    lack: Lack = field(default_factory=Lack)
-    left_bound: float = math.inf
-    plans_made: int = 0
-
-    def keep(self, time: float, mapping: Mapping) -> None:
-        """Keep a mapping if it is faster, or as fast and first in `mapping_order`."""
-        first = (
-            time == self.best
-            and self.mapping is not None
-            and mapping_order(mapping) < mapping_order(self.mapping)
-        )
-        if time < self.best or first:
-            self.best, self.mapping = time, mapping
-
-    def join(self, piece: Found) -> None:
-        """Take over what a piece of the search has found."""
-        if piece.mapping is not None:
-            self.keep(piece.best, piece.mapping)
-        self.lack.join(piece.lack)
-        self.left_bound = min(self.left_bound, piece.left_bound)
-        self.plans_made += piece.plans_made
 
 
 @dataclass(slots=True)

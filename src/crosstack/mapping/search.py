@@ -32,8 +32,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from crosstack.errors import InfeasibleError, InputError, LimitError, Problem, require
-from crosstack.mapping.boxes import PROOF, Box, Boxes, Found, Lack, masks_of
+from crosstack.mapping.boxes import PROOF, Box, Boxes
 from crosstack.mapping.budget import CALL, Budget
+from crosstack.mapping.found import Found, Lack, masks_of
 from crosstack.mapping.fusion import make_slots
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop
 from crosstack.mapping.parallelism import may_split

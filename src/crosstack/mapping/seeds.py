@@ -24,8 +24,9 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from crosstack.mapping.boxes import PROOF, Box, Boxes, Found, masks_of
+from crosstack.mapping.boxes import PROOF, Box, Boxes
 from crosstack.mapping.budget import CALL
+from crosstack.mapping.found import Found, masks_of
 from crosstack.mapping.fusion import make_problem, quick_sequence, simple_bound
 from crosstack.mapping.parallelism import workload_uses
 from crosstack.model.arrays import Ints

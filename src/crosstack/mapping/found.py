@@ -1,0 +1,90 @@
+"""What a search has found: the best mapping, what was given up, and what was closest to fitting."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from crosstack.mapping.mapping import Mapping
+from crosstack.model.arrays import AXIS_CODE
+from crosstack.system.system import Parallelism
+
+__all__ = ["Found", "Lack", "masks_of"]
+
+
+def masks_of(mapping: Mapping) -> tuple[int, ...]:
+    """Return the partitions of a mapping as masks of kernels, in the order they run."""
+    masks: dict[int, int] = {}
+    for i, number in enumerate(mapping.partitions):
+        masks[number] = masks.get(number, 0) | 1 << i
+    return tuple(masks[number] for number in sorted(masks))
+
+
+def mapping_order(mapping: Mapping) -> tuple[object, ...]:
+    """Return what mappings that are as fast are told apart by: the least is the one kept."""
+    stages = mapping.stages or ()
+    return (
+        mapping.sizes,
+        tuple(list(Parallelism).index(use) for use in mapping.parallelism),
+        mapping.microbatch_size,
+        mapping.n_tiles,
+        mapping.partitions,
+        tuple(AXIS_CODE[axis] for axis in mapping.sharding),
+        stages,
+    )
+
+
+@dataclass(slots=True)
+class Lack:
+    """What was closest to fitting among what did not."""
+
+    resource: str = ""
+    demand: float = math.inf
+    limit: float = 1.0
+    where: str = ""
+    levers: tuple[str, ...] = ()
+
+    def offer(
+        self, resource: str, demand: float, limit: float, where: str, levers: tuple[str, ...]
+    ) -> None:
+        """Keep what is closest to fitting."""
+        if demand / limit < self.demand / self.limit:
+            self.resource, self.demand, self.limit = resource, demand, limit
+            self.where, self.levers = where, levers
+
+    def join(self, other: Lack) -> None:
+        """Keep what is closest to fitting of two."""
+        self.offer(other.resource, other.demand, other.limit, other.where, other.levers)
+
+
+@dataclass(slots=True)
+class Found:
+    """What a search has found so far, or a piece of it that started from ``best``.
+
+    ``best`` is the least time, of ``mapping`` or, where that is None, of what was known before
+    [s]; ``left_bound`` bounds what was given up [s]; ``plans_made`` counts plans.
+    """
+
+    best: float = math.inf
+    mapping: Mapping | None = None
+    lack: Lack = field(default_factory=Lack)
+    left_bound: float = math.inf
+    plans_made: int = 0
+
+    def keep(self, time: float, mapping: Mapping) -> None:
+        """Keep a mapping if it is faster, or as fast and first in `mapping_order`."""
+        first = (
+            time == self.best
+            and self.mapping is not None
+            and mapping_order(mapping) < mapping_order(self.mapping)
+        )
+        if time < self.best or first:
+            self.best, self.mapping = time, mapping
+
+    def join(self, piece: Found) -> None:
+        """Take over what a piece of the search has found."""
+        if piece.mapping is not None:
+            self.keep(piece.best, piece.mapping)
+        self.lack.join(piece.lack)
+        self.left_bound = min(self.left_bound, piece.left_bound)
+        self.plans_made += piece.plans_made
