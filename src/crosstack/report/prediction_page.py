@@ -47,7 +47,7 @@ def _parts(data: dict[str, Any]) -> list[str]:
     if len(longest) < 2:
         return []
     whose = "Pieces of the step"
-    if data["busiest"] is not None:
+    if len(data["busy"]) > 1:
         whose = f"What {attribute(data['busiest'])}, which works longest, does and waits for"
     return [
         "<h2>Where the time goes</h2>",

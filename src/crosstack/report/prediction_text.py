@@ -36,7 +36,7 @@ def prediction_tables(data: dict[str, Any], *, parts: bool = True) -> Group:
     shown, rest = longest[:SHOWN], longest[SHOWN:]
     if rest:
         shown.append((f"{len(rest)} shorter ones", sum(time for _, time in rest)))
-    whose = "" if data["busiest"] is None else f"{data['busiest']}, the busiest: "
+    whose = f"{data['busiest']}, the busiest: " if len(data["busy"]) > 1 else ""
     table = Table(
         header=(f"{whose}what the step is made of", "time"),
         numeric=(False, True),
