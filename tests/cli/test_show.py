@@ -111,6 +111,8 @@ def test_a_saved_prediction_says_what_was_asked(prediction):
         ({"parts": {"a": "x"}}, "parts.a: got 'x'"),
         ({"parts": {"product": 1.0}}, "parts: add up to 1 s; allowed: pieces of a step of"),
         ({"time": 0}, "time: got 0"),
+        ({"busiest": "stage 9"}, "busiest: got 'stage 9'; allowed: chip."),
+        ({"busiest": None}, "busiest: got nothing; allowed: chip."),
         ({"time": "2 s"}, "time: got '2 s'; allowed: a number [s]"),
         ({"inputs": {"file": float("nan")}}, "inputs.file: got nan"),
         ({"n_chips": 0}, "n_chips: got 0"),

@@ -128,4 +128,7 @@ def check_prediction(data: dict[str, Any]) -> dict[str, Any]:
         added, time = format_quantity(total, "s"), format_quantity(found.time, "s")
         message = f"add up to {added}; allowed: pieces of a step of {time}, as predict saves them."
         raise InputError(Problem("parts", message))
+    if found.busiest not in (found.busy or [None]):
+        allowed = ", ".join(list(found.busy)[:8]) or "null"
+        raise InputError(Problem("busiest", f"got {shown(found.busiest)}; allowed: {allowed}."))
     return found.model_dump(exclude_unset=True)
