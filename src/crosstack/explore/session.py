@@ -208,9 +208,8 @@ class Session:
 
     def _take_in_parts(self) -> None:
         known: list[str] = []
-        for path in self.store.parts():
-            if path.name not in self._seen_parts:
-                known += self.store.keys_of(path) or []
-                self._seen_parts.add(path.name)
+        for path in self.store.parts(seen=self._seen_parts):
+            known += self.store.keys_of(path) or []
+            self._seen_parts.add(path.name)
         if known:
             self.state[is_in(self.keys, from_hex(known))] = self.DONE

@@ -27,7 +27,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -154,9 +154,10 @@ class Store:
         os.replace(piece, place)
         self.note(piece, f"{wrong}; it is set aside as {place.relative_to(self.path).as_posix()}")
 
-    def parts(self) -> list[Path]:
-        """Return the files with finished rows, in the order of their names."""
-        return [p for p in self._in("parts") if p.suffix == ".parquet"]
+    def parts(self, seen: Collection[str] = ()) -> list[Path]:
+        """Return the files with finished rows, in the order of their names, but those ``seen``."""
+        names = (n for n in self._in("parts") if n.endswith(".parquet") and n not in seen)
+        return [self.path / "parts" / name for name in names]
 
     def table(self, keys: Keys | None = None) -> pyarrow.Table:
         """Return finished rows as a pyarrow table, of some keys in their order, or all.
@@ -190,15 +191,15 @@ class Store:
 
     def journals(self) -> list[Path]:
         """Return the journals, those of parts that are there among them."""
-        return [p for p in self._in("journal") if self._is_ours(p, JOURNAL)]
+        return [self.path / "journal" / name for name in self._ours("journal", JOURNAL)]
 
     def sessions(self) -> list[str]:
         """Return sweeps that have claims, or left a journal."""
-        claims = {p.name for p in self._in("claims") if self._is_ours(p, SESSION)}
-        return sorted(claims | {p.name.partition("-")[0] for p in self.journals()})
+        left = {name.partition("-")[0] for name in self._ours("journal", JOURNAL)}
+        return sorted(left | set(self._ours("claims", SESSION)))
 
-    def _in(self, folder: str) -> list[Path]:
-        """Return what is in one of the folders, but for hidden files."""
+    def _in(self, folder: str) -> list[str]:
+        """Return the names in one of the folders, but for hidden files."""
         place = self.path / folder
         try:
             names = os.listdir(place)
@@ -207,13 +208,15 @@ class Store:
         except OSError as error:
             self.note(place, f"cannot be read: {error.strerror or error}")
             return []
-        return [place / name for name in sorted(names) if not name.startswith(".")]
+        return sorted(name for name in names if not name.startswith("."))
 
-    def _is_ours(self, path: Path, pattern: re.Pattern[str]) -> bool:
-        if pattern.fullmatch(path.name):
-            return True
-        self.note(path, "is foreign; it is left out")
-        return False
+    def _ours(self, folder: str, pattern: re.Pattern[str]) -> list[str]:
+        """Return the names in one of the folders that a sweep gave."""
+        names = self._in(folder)
+        for name in names:
+            if not pattern.fullmatch(name):
+                self.note(self.path / folder / name, "is foreign; it is left out")
+        return [name for name in names if pattern.fullmatch(name)]
 
     def _clear_up(self) -> None:
         """Make parts of what sweeps left behind that have ended without doing so.
