@@ -129,3 +129,11 @@ def test_what_is_written_can_be_read_back(unit, value):
 def test_no_text_does_worse_than_an_input_error(unit, text):
     with suppress(InputError):
         assert math.isfinite(parse_quantity(text, unit))
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(131_072, "131,072"), (131_072.0, "131,072"), (-15_625, "-15,625"),
+                         (1024, "1024"), (131_072.5, "131,100"), (0.12345, "0.1235")],
+)  # fmt: skip
+def test_a_count_keeps_every_digit(count, words):
+    assert format_quantity(count, "1") == words

@@ -73,10 +73,12 @@ def format_quantity(value: float, unit: str, digits: int = 4) -> str:
     unit : str
         A key of `UNITS`; ``"1"`` writes the bare number.
     digits : int
-        Significant digits. [1]
+        Significant digits; a whole number without a unit, which is a count, keeps all. [1]
     """
     if not math.isfinite(value):
         return f"{value} {unit}".removesuffix(" 1")
+    if unit == "1" and 10**digits <= abs(value) < 2**53 and value == int(value):
+        return f"{int(value):,}"
     value = float(f"{value:.{digits}g}")  # rounded first, so that 999.99 GB/s is 1 TB/s
     best = _unit_of(value, unit)
     return f"{_plain(value / _worth(best, unit), digits)} {best}".removesuffix(" 1")

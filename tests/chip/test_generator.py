@@ -81,6 +81,14 @@ def part(chip, name):
     return next(component for component in chip.components if component.name == name)
 
 
+def test_of_a_budget_that_is_used_up_rounding_leaves_nothing():
+    chip = generate(TEMPLATE, BUDGET)
+    used_up = replace(chip, power=sum(part.power for part in chip.components) * (1 - 1e-15))
+    assert used_up.unused_power == 0
+    given_more = replace(chip, power=0.9 * used_up.power)  # a given clock may take more
+    assert given_more.unused_power < 0
+
+
 class TestCompute:
     def test_units_fill_the_area_in_whole_bundles(self):
         compute = generate(TEMPLATE, BUDGET).hierarchy.compute

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -169,3 +170,61 @@ def test_a_history_belongs_to_its_library(run, tmp_path, command, file):
     outcome = run(*arguments, "--history", history, "--library", library)
     assert outcome.code == 2
     assert "another search" in outcome.err
+
+
+@pytest.fixture(scope="module")
+def front(run, tmp_path_factory):
+    """Return what was saved, and what was printed."""
+    folder = tmp_path_factory.mktemp("front")
+    outcome = run(
+        "codesign", EXAMPLE, *QUICK, "--json", folder / "front.json", "--html", folder / "page.html"
+    )
+    assert (outcome.code, outcome.err) == (0, "")
+    return folder / "front.json", outcome.out
+
+
+def test_a_saved_front_is_shown_and_reported_as_it_was(front, run, tmp_path):
+    saved, printed = front
+    assert printed.startswith(run("show", saved).out)
+    page = tmp_path / "page.html"
+    assert run("report", saved, "-o", page).code == 0
+    assert page.read_text() == saved.with_name("page.html").read_text()
+    points = json.loads(re.search(r'id="study">(.*?)</script>', page.read_text())[1])
+    data = json.loads(saved.read_text())
+    assert points["points"] == len(data["front"]) + len(data["dominated"])
+    assert points["axes"] == ["node", "packages"]
+    assert points["objectives"] == ["throughput", "price", "power"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
+def test_every_machine_that_was_mapped_is_exported(front, run, tmp_path, suffix):
+    pytest.importorskip("pyarrow", reason="needs crosstack[explore]")
+    out = tmp_path / f"machines.{suffix}"
+    assert run("study", "export", front[0], "-o", out).code == 0
+    data = json.loads(front[0].read_text())
+    if suffix == "parquet":
+        import pyarrow.parquet
+
+        table = pyarrow.parquet.read_table(out)
+        assert table.num_rows == data["mapped"]
+        assert table.schema.field("price").metadata == {b"unit": b"USD"}
+        on_front = table.column("front").to_pylist().count("on the front")
+        assert on_front == len(data["front"])
+
+
+def test_a_prediction_or_a_text_is_no_search_to_export(run, tmp_path):
+    pytest.importorskip("pyarrow", reason="needs crosstack[explore]")
+    for text, said in (('{"a": 1}', "allowed: a store, or what codesign"), ("no", "not JSON")):
+        (tmp_path / "a.json").write_text(text)
+        outcome = run("study", "export", tmp_path / "a.json", "-o", tmp_path / "b.csv")
+        assert outcome.code == 2
+        assert said in outcome.err
+
+
+def test_a_front_whose_machines_have_other_choices_is_refused(front, run, tmp_path):
+    data = json.loads(front[0].read_text())
+    del data["front"][0]["choice"]["node"]
+    (tmp_path / "a.json").write_text(json.dumps(data))
+    outcome = run("show", tmp_path / "a.json")
+    assert outcome.code == 2
+    assert "front[0].choice: has other fields; allowed: node, packages." in outcome.err

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import copy
+import csv
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -71,3 +74,85 @@ def test_what_cannot_fit_is_infeasible(run):
     outcome = run("optimize", EXAMPLE, *QUICK, "--set", "model=lstm-lm")
     assert outcome.code == 3
     assert "main memory" in outcome.err
+
+
+@pytest.fixture(scope="module")
+def best(run, tmp_path_factory):
+    """Return what was saved, and what was printed."""
+    folder = tmp_path_factory.mktemp("best")
+    outcome = run(
+        "optimize", EXAMPLE, *QUICK, "--json", folder / "best.json", "--html", folder / "best.html"
+    )
+    assert (outcome.code, outcome.err) == (0, "")
+    return folder / "best.json", outcome.out
+
+
+def test_a_saved_best_is_shown_and_reported_as_it_was(best, run, tmp_path):
+    saved, printed = best
+    assert printed.startswith(run("show", saved).out)
+    page = tmp_path / "page.html"
+    assert run("report", saved, "-o", page).code == 0
+    assert page.read_text() == saved.with_suffix(".html").read_text()
+    text = page.read_text()
+    assert "Best design after every evaluation" in text
+    assert "What each component takes, and what binds it" in text
+    assert "<script" not in text
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
+def test_every_choice_is_exported(best, run, tmp_path, suffix):
+    pytest.importorskip("pyarrow", reason="needs crosstack[explore]")
+    out = tmp_path / f"choices.{suffix}"
+    assert run("study", "export", best[0], "-o", out).code == 0
+    if suffix == "csv":
+        with open(out, newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert [row["node"] for row in rows] == ["N12", "N12", "N7", "N7"]
+        values = [float(row["best"]) for row in rows if row["best"]]
+        assert min(values) == json.loads(best[0].read_text())["best"]
+
+
+def test_choices_without_a_design_say_why(run):
+    outcome = run(
+        "optimize", EXAMPLE, *QUICK, "--set", "objective=power", "--set", "limits={time: 80 ms}",
+        "--set", "search={evaluations: 10, searches: 1}",
+    )  # fmt: skip
+    assert outcome.code == 0
+    assert "Why choices have no design\n  1 x time above 0.08 s" in outcome.out
+
+
+def test_energy_delay_is_printed_with_its_unit(run):
+    outcome = run(
+        "optimize", EXAMPLE, *QUICK, "--set", "objective=energy_delay",
+        "--set", "search.evaluations=4",
+    )  # fmt: skip
+    assert outcome.code == 0
+    assert "J s" in outcome.out
+
+
+def damaged(data, draw):
+    """Return saved data with one value replaced or gone."""
+    data = copy.deepcopy(data)
+    here, path = data, []
+    while isinstance(here, dict | list) and here:
+        key = draw.choice(list(here) if isinstance(here, dict) else range(len(here)))
+        path.append((here, key))
+        here = here[key]
+    owner, key = path[draw.randrange(len(path))]
+    if draw.random() < 0.3:
+        del owner[key]
+    else:
+        owner[key] = draw.choice([None, "x", "", -1, 0, 1e400, [], {}, True, [None], 1e-320])
+    return data
+
+
+@pytest.mark.parametrize("count", [12, pytest.param(100, marks=pytest.mark.slow)])
+def test_a_damaged_best_is_bad_input_and_no_bug(best, run, tmp_path, count):
+    data = json.loads(best[0].read_text())
+    draw = random.Random(7)
+    file = tmp_path / "best.json"
+    for _ in range(count):
+        file.write_text(json.dumps(damaged(data, draw)))
+        for command in (("show", file), ("report", file, "-o", tmp_path / "a.html")):
+            outcome = run(*command)
+            assert outcome.code in (0, 2), (outcome.err, file.read_text())

@@ -153,3 +153,21 @@ def test_what_is_no_objective_has_no_front():
     table = table_of(time=[1.0], price=[9.0])
     with pytest.raises(InputError, match="price: is no objective"):
         line_chart(table, asked(time=MIN), x="price", y="time", by=None, front=True)
+
+
+def test_a_front_is_that_of_all_points_where_too_many_are_there_to_be_drawn():
+    n = 15_625
+    draw = np.random.default_rng(4)
+    time = draw.uniform(1, 2, n)
+    table = table_of(time=time.tolist(), price=(1 / time + draw.uniform(0, 1, n)).tolist())
+    goals = asked(time=MIN, price=MIN)
+    chart = line_chart(table, goals, x="price", y="time", by=None, front=True)
+    points, front = chart.series
+    assert len(points.x) == 5_000
+    whole = pareto(table, goals.objectives, np.ones(n, dtype=bool))
+    assert set(zip(front.x, front.y, strict=True)) >= {
+        (table["price"][i].as_py(), table["time"][i].as_py()) for i in whole.tolist()
+    }
+    assert "5,000 of 15,625 points and the front of all" in chart.title
+    with pytest.raises(InputError, match="15,625 points; a chart shows up to 5,000"):
+        line_chart(table, goals, x="price", y="time", by=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,12 +48,12 @@ class Component:
     @property
     def unused_area(self) -> float:
         """Budget less use; below 0 where a given size takes more. [m^2]"""
-        return self.area_budget - self.area
+        return _left(self.area_budget, [self.area])
 
     @property
     def unused_power(self) -> float:
         """Budget less use; below 0 where a given clock or bandwidth takes more. [W]"""
-        return self.power_budget - self.power
+        return _left(self.power_budget, [self.power])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +91,18 @@ class GeneratedChip:
     @property
     def unused_area(self) -> float:
         """Of the chip: shared out to nobody, or not taken. [m^2]"""
-        return self.area - sum(part.area for part in self.components)
+        return _left(self.area, [part.area for part in self.components])
 
     @property
     def unused_power(self) -> float:
         """Of everything: shared out to nobody, or not taken. [W]"""
-        return self.power - sum(part.power for part in self.components)
+        return _left(self.power, [part.power for part in self.components])
+
+
+def _left(total: float, taken: Sequence[float]) -> float:
+    """Return what is left of a budget; what rounding leaves of one that is used up is nothing."""
+    left = total - math.fsum(taken)
+    return 0.0 if abs(left) <= ROUNDING * total else left
 
 
 def generate(

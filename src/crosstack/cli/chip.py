@@ -102,7 +102,7 @@ def generate_(
                 power=sum(part.power for part in chip.components),
             )
         text = write_system(system)
-    show(chip_tables(chip))
+    show(chip_tables(chip_data(chip)))
     if json_out is not None:
         write((json_out, json.dumps(chip_data(chip), indent=1, allow_nan=False) + "\n"))
     if output is not None:

@@ -42,6 +42,9 @@ def codesign(
     json_out: Annotated[
         Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
     ] = None,
+    html_out: Annotated[
+        Path | None, typer.Option("--html", metavar="OUT", help="Save a page to explore.")
+    ] = None,
     svg_out: Annotated[
         Path | None, typer.Option("--svg", metavar="OUT", help="Save a picture of the front.")
     ] = None,
@@ -57,13 +60,20 @@ def codesign(
     from crosstack.report.front_text import front_data, front_line, front_svg, front_tables
 
     check_number("--jobs", jobs, jobs >= 1, "1 or more")
-    check_outputs(file, {"--history": history, "--json": json_out, "--svg": svg_out})
+    check_outputs(
+        file, {"--history": history, "--json": json_out, "--html": html_out, "--svg": svg_out}
+    )
     asked = read_codesign(file, set_ or (), library_given(library))
     with Searching(front_line) as update:
         found = asked.run(jobs=jobs, history=history, progress=update)
+    data = front_data(found)
     texts = []
     if json_out is not None:
-        texts.append((json_out, json.dumps(front_data(found), indent=1, allow_nan=False) + "\n"))
+        texts.append((json_out, json.dumps(data, indent=1, allow_nan=False) + "\n"))
+    if html_out is not None:
+        from crosstack.report.pages.front_page import front_html
+
+        texts.append((html_out, front_html(data)))
     if svg_out is not None:
-        texts.append((svg_out, front_svg(found)))
-    show_and_write(front_tables(found), texts)
+        texts.append((svg_out, front_svg(data)))
+    show_and_write(front_tables(data, reused=found.reused), texts)

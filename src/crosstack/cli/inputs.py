@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from crosstack.model.rules import ModelRules
 
 __all__ = [
+    "Saved",
     "check_number",
     "check_outputs",
     "in_file",
@@ -25,6 +27,7 @@ __all__ = [
     "result_answer",
     "result_rules",
     "rules_given",
+    "saved_kind",
 ]
 
 
@@ -113,6 +116,30 @@ def read_result(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InputError(Problem(str(path), "not a result; allowed: a file saved with --json."))
     return data
+
+
+class Saved(Enum):
+    """Which command saved a result."""
+
+    MAPPING = "map"
+    PREDICTION = "predict"
+    FRONT = "codesign"
+    OPTIMUM = "optimize"
+
+
+def saved_kind(path: Path, data: dict[str, Any]) -> tuple[Saved, dict[str, Any]]:
+    """Return what a saved result is, and it checked; a mapping is checked with its task."""
+    from crosstack.io.prediction_file import check_prediction, is_prediction
+    from crosstack.io.search_file import check_front, check_optimum, is_front, is_optimum
+
+    with in_file(path):
+        if is_front(data):
+            return Saved.FRONT, check_front(data)
+        if is_optimum(data):
+            return Saved.OPTIMUM, check_optimum(data)
+        if is_prediction(data):
+            return Saved.PREDICTION, check_prediction(data)
+    return Saved.MAPPING, data
 
 
 def result_answer(

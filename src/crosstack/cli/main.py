@@ -20,6 +20,7 @@ from crosstack.cli.explain import explain
 from crosstack.cli.figure import figure, space
 from crosstack.cli.generate import generate_app
 from crosstack.cli.inputs import (
+    Saved,
     check_number,
     check_outputs,
     in_file,
@@ -28,6 +29,7 @@ from crosstack.cli.inputs import (
     result_answer,
     result_rules,
     rules_given,
+    saved_kind,
 )
 from crosstack.cli.optimize import optimize
 from crosstack.cli.outputs import (
@@ -291,7 +293,7 @@ def show_(
         Path,
         typer.Argument(
             metavar="FILE|RESULT|technology",
-            help="Native YAML, DFModel text, or what `map` or `predict` saved with --json.",
+            help="Native YAML, DFModel text, or what a command saved with --json.",
         ),
     ],
     name: Annotated[
@@ -341,25 +343,30 @@ def show_(
 
 
 def _show_result(file: Path, of_tasks: dict[str, object]) -> None:
-    """Print what was saved: a prediction, or a mapping with its certificate."""
-    from crosstack.io.prediction_file import check_prediction, is_prediction
-    from crosstack.report.kernel_text import kernel_tables
-    from crosstack.report.prediction_text import prediction_tables
-
+    """Print what was saved again."""
     for option, given in of_tasks.items():
         if given:
             raise InputError(Problem(option, "allowed: with a workload and a machine alone."))
-    data = read_result(file)
-    if not is_prediction(data):
+    kind, data = saved_kind(file, read_result(file))
+    if kind is Saved.MAPPING:
         show_answer(result_answer(file, data, None, None), kernels=False)
-        return
-    with in_file(file):
-        data = check_prediction(data)
-    kernel = data.get("kernel")
-    alone = kernel is not None and data["n_chips"] == 1
-    show(prediction_tables(data, parts=not alone))
-    if kernel is not None:
-        show(kernel_tables(kernel))
+    elif kind is Saved.FRONT:
+        from crosstack.report.front_text import front_tables
+
+        show(front_tables(data))
+    elif kind is Saved.OPTIMUM:
+        from crosstack.report.optimize_text import optimum_tables
+
+        show(optimum_tables(data))
+    else:
+        from crosstack.report.kernel_text import kernel_tables
+        from crosstack.report.prediction_text import prediction_tables
+
+        kernel = data.get("kernel")
+        alone = kernel is not None and data["n_chips"] == 1
+        show(prediction_tables(data, parts=not alone))
+        if kernel is not None:
+            show(kernel_tables(kernel))
 
 
 def _show_transformed(task: Task, parallel: str, svg_out: Path | None) -> None:

@@ -40,6 +40,9 @@ def optimize(
     json_out: Annotated[
         Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
     ] = None,
+    html_out: Annotated[
+        Path | None, typer.Option("--html", metavar="OUT", help="Save a page of the design.")
+    ] = None,
     svg_out: Annotated[
         Path | None, typer.Option("--svg", metavar="OUT", help="Save a picture of the search.")
     ] = None,
@@ -56,17 +59,23 @@ def optimize(
         optimum_tables,
     )
 
-    check_outputs(file, {"--history": history, "--json": json_out, "--svg": svg_out})
+    check_outputs(
+        file, {"--history": history, "--json": json_out, "--html": html_out, "--svg": svg_out}
+    )
     asked = read_optimization(file, set_ or (), library_given(library))
     if svg_out is not None and asked.evaluations == 1:
         message = "there is nothing to draw: search.evaluations is 1."
         raise InputError(Problem("--svg", message))
     with Searching(optimum_line) as update:
         found = asked.run(history=history, progress=update)
+    data = optimum_data(found, asked.workload, asked.objective)
     texts = []
     if json_out is not None:
-        data = optimum_data(found, asked.workload, asked.objective)
         texts.append((json_out, json.dumps(data, indent=1, allow_nan=False) + "\n"))
+    if html_out is not None:
+        from crosstack.report.optimum_page import optimum_html
+
+        texts.append((html_out, optimum_html(data)))
     if svg_out is not None:
-        texts.append((svg_out, optimum_svg(found, asked.workload, asked.objective)))
-    show_and_write(optimum_tables(found, asked.workload, asked.objective), texts)
+        texts.append((svg_out, optimum_svg(data)))
+    show_and_write(optimum_tables(data), texts)

@@ -56,7 +56,7 @@ def show(*renderables: RenderableType) -> None:
 
         console = Console(highlight=False)
         for renderable in renderables:
-            console.print(renderable)
+            console.print(renderable, crop=False)
         return
     from crosstack.report.text import plain_text
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from crosstack.cli.inputs import (
+    Saved,
     check_outputs,
-    in_file,
     options_named,
     read_result,
     result_answer,
+    saved_kind,
 )
 from crosstack.cli.outputs import check_suffix, printable, tell_damage, write
 from crosstack.errors import InputError, Problem
@@ -29,7 +30,8 @@ def report(
         Path,
         typer.Argument(
             metavar="STORE|RESULT",
-            help="The store of a sweep, or what `map` or `predict` saved with --json.",
+            help="The store of a sweep, or what `map`, `predict`, `optimize` or `codesign` saved "
+            "with --json.",
         ),
     ],
     output: Annotated[
@@ -46,7 +48,7 @@ def report(
         typer.Option("--rules", metavar="NAME|FILE", help="For a result under rules of a file."),
     ] = None,
 ) -> None:
-    """Write one page that needs nothing else: of a mapping, a prediction, or a whole study.
+    """Write one page that needs nothing else: of a result, or of a whole study.
 
     Examples: `crosstack report map.json -o map.html` and
     `crosstack report study.store -o study.html`
@@ -65,20 +67,29 @@ def report(
         tell_damage(store)
         write((output, page))
         return
-    from crosstack.io.prediction_file import check_prediction, is_prediction
-
     data = read_result(source)
-    if is_prediction(data):
-        _refuse(of_mappings)
-        from crosstack.report.prediction_page import prediction_html
+    kind, data = saved_kind(source, data)
+    if kind is Saved.MAPPING:
+        from crosstack.report.html import answer_html
 
-        with in_file(source):
-            data = check_prediction(data)
-        write((output, prediction_html(data)))
+        write((output, answer_html(result_answer(source, data, task, rules))))
         return
-    from crosstack.report.html import answer_html
+    _refuse(of_mappings)
+    write((output, _page(kind, data)))
 
-    write((output, answer_html(result_answer(source, data, task, rules))))
+
+def _page(kind: Saved, data: dict[str, Any]) -> str:
+    if kind is Saved.FRONT:
+        from crosstack.report.pages.front_page import front_html
+
+        return front_html(data)
+    if kind is Saved.OPTIMUM:
+        from crosstack.report.optimum_page import optimum_html
+
+        return optimum_html(data)
+    from crosstack.report.prediction_page import prediction_html
+
+    return prediction_html(data)
 
 
 def _refuse(options: Mapping[str, object]) -> None:

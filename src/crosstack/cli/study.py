@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosstack.cli.inputs import check_outputs, in_file, options_named
+from crosstack.cli.inputs import (
+    Saved,
+    check_outputs,
+    in_file,
+    options_named,
+    read_result,
+    saved_kind,
+)
 from crosstack.cli.outputs import YAML_SUFFIXES, check_suffix, printable, show, tell_damage, write
 from crosstack.cli.sweep import (
     DaskOption,
@@ -268,24 +275,50 @@ def plot(
 
 @study_app.command("export")
 def export(
-    store: StorePath,
+    store: Annotated[
+        Path,
+        typer.Argument(
+            metavar="STORE|RESULT",
+            help="The directory of a sweep's results, or what `codesign` or `optimize` saved with "
+            "--json.",
+        ),
+    ],
     output: Annotated[
         Path,
         typer.Option("-o", "--output", metavar="OUT", help="A .csv, .json or .parquet file."),
     ],
     study: StudyOption = None,
 ) -> None:
-    """Write all rows of a store as one file.
+    """Write all rows of a store as one file: points, or the machines or choices of a search.
 
-    Example: `crosstack study export study.store -o study.csv`
+    Examples: `crosstack study export study.store -o study.csv` and
+    `crosstack study export front.json -o front.parquet`
     """
-    check_outputs(None, {"--output": output})
+    check_outputs(store, {"--output": output})
     check_suffix("--output", output, (".csv", ".json", ".parquet"))
     from crosstack.explore.views import write_table
 
-    table, _ = _results(store, study, everything=True)
+    if store.is_file():
+        table = _searched(store)
+    else:
+        table, _ = _results(store, study, everything=True)
     write_table(table, output)
     typer.echo(f"wrote {printable(str(output))}: {table.num_rows:,} points")
+
+
+def _searched(result: Path) -> pyarrow.Table:
+    """Return the machines or the choices of a search that was saved."""
+    from crosstack.report.optimum_page import optimum_study
+    from crosstack.report.pages.front_page import front_study
+    from crosstack.report.pages.study_table import as_arrow
+
+    kind, data = saved_kind(result, read_result(result))
+    if kind is Saved.FRONT:
+        return as_arrow(front_study(data))
+    if kind is Saved.OPTIMUM:
+        return as_arrow(optimum_study(data))
+    message = "allowed: a store, or what codesign or optimize saved with --json."
+    raise InputError(Problem(str(result), message))
 
 
 def _results(

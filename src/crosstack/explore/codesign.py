@@ -41,6 +41,7 @@ from crosstack.system.system import Parallelism, System
 from crosstack.workload.graph import Workload
 
 __all__ = [
+    "BEATEN",
     "Candidate",
     "CodesignProblem",
     "Front",
@@ -56,6 +57,7 @@ LITTER = 32  # candidates drawn from one front
 WAVE = 8  # mapped before the next look at what cannot win; the same whatever the number of jobs
 SPREAD = 0.4  # standard deviation of the logarithms of shares, from parent to child
 MOVES = 0.3  # how often a child takes another choice than its parent
+BEATEN = "cannot be on the front"  # why a candidate that a mapped one beats is not mapped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -374,7 +376,7 @@ class _Search:
                 candidate = waiting.pop(0)
                 if self._beaten(candidate):
                     self.skipped += 1
-                    self.candidates.append(_with(candidate, reason="cannot be on the front"))
+                    self.candidates.append(_with(candidate, reason=BEATEN))
                 else:
                     wave.append(candidate)
             self._map(wave)

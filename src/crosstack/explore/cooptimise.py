@@ -22,7 +22,6 @@ from crosstack.explore.history import HistoryFile
 from crosstack.explore.methods import Descent
 from crosstack.explore.search import (
     DEFAULT_METHOD,
-    PENALTY,
     SearchProgress,
     SearchResult,
     minimise,
@@ -221,7 +220,7 @@ def co_optimise(
                 progress=partial(tell, candidate),
             )
             spent += candidate.result.evaluations
-            candidate.status = ChoiceStatus.SEARCHED
+            candidate.status, candidate.reason = ChoiceStatus.SEARCHED, ""
         except InfeasibleError as error:
             spent += evaluations
             problems.append(error)
@@ -267,10 +266,11 @@ def _look(candidate: _Candidate, *, even: bool) -> int:
     """Evaluate a choice at its given shares, and at even ones; return how many that was."""
     problem = candidate.choice.problem
     points = np.stack([problem.start, problem.centre]) if even else problem.start[None, :]
-    scores = [value.score for value in problem(points)]
-    where = int(np.argmin(scores))
+    values = problem(points)
+    where = int(np.argmin([value.score for value in values]))
     candidate.point = tuple(points[where].tolist())
-    candidate.first = scores[where] if scores[where] < PENALTY else None
+    candidate.first = values[where].objective if values[where].feasible else None
+    candidate.reason = values[where].reason
     return len(points)
 
 

@@ -29,7 +29,8 @@ def line_chart(
     """Return ``y`` over ``x``, a series for each value of ``by``; rows that meet constraints alone.
 
     Points are joined where a series has one for each x. ``front`` draws the Pareto front of two
-    objectives, in steps: between two points of it nothing better is known.
+    objectives, in steps: between two points of it nothing better is known. Of too many points an
+    even share is drawn beside it.
 
     Raises
     ------
@@ -40,17 +41,21 @@ def line_chart(
     rows = np.flatnonzero(within(table, asked.bounds) & ~np.isnan(xs) & ~np.isnan(ys))
     if not len(rows):
         raise InputError(Problem(y, "no point has it within the constraints."))
-    if len(rows) > MOST_POINTS:
+    title, drawn = f"{y} over {x}", rows
+    if front and len(rows) > MOST_POINTS:  # the front is that of all; others are its background
+        drawn = rows[np.linspace(0, len(rows) - 1, MOST_POINTS, dtype=int)]
+        title = f"{title}, {MOST_POINTS:,} of {len(rows):,} points and the front of all"
+    elif len(rows) > MOST_POINTS:
         message = f"{len(rows):,} points; a chart shows up to {MOST_POINTS:,}. See study export."
         raise InputError(Problem(y, message))
     labels = np.full(table.num_rows, y, dtype=object) if by is None else _labels(table, by)
-    names = list(dict.fromkeys(labels[rows].tolist()))
+    names = list(dict.fromkeys(labels[drawn].tolist()))
     if len(names) > MOST_SERIES:
         message = f"has {len(names)} values; a chart shows up to {MOST_SERIES} series."
         raise InputError(Problem(str(by), message))
     series = []
     for colour, name in enumerate(names):
-        own = rows[labels[rows] == name]
+        own = drawn[labels[drawn] == name]
         own = own[np.lexsort((ys[own], xs[own]))]
         joined = x in asked.axes and len(np.unique(xs[own])) == len(own)
         series.append(
@@ -67,7 +72,7 @@ def line_chart(
         series = [replace(s, line=False) for s in series]
         series.append(_front(table, asked, x, y, rows, colour=len(series)))
     return LineChart(
-        title=f"{y} over {x}",
+        title=title,
         x=_measure(table, x, xs[rows]),
         y=_measure(table, y, ys[rows]),
         series=tuple(series),

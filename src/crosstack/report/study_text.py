@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from crosstack.explore.points import Points
 from crosstack.explore.run import Progress
 from crosstack.explore.study import Study
 from crosstack.explore.views import Asked, best, pareto, within
-from crosstack.report.text import pairs_table, rows_table
+from crosstack.report.text import pairs_table, reason_lines, rows_table
 from crosstack.report.wording import Table, time_words
 from crosstack.units import UNITS, format_quantity
 
@@ -23,10 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["progress_words", "results_tables", "study_tables"]
 
-_NUMBER = re.compile(r"\d[\d,.e+-]*")
 WIDTH, FEWEST_AXES = 98, 2  # letters of a table that fits, axes whether it does or not
-MOST_REASONS = 3
-SHORT = 60  # letters of a value, 4 times as many of a reason
+SHORT = 60  # letters of a value
 
 
 def progress_words(progress: Progress) -> str:
@@ -82,19 +79,7 @@ def results_tables(table: pyarrow.Table, asked: Asked, top: int) -> Group:
         words = ", ".join(bound.words for bound in asked.bounds)
         pairs.append(("constraints", f"{words}: {int(good.sum()):,} points meet them"))
     parts: list[RenderableType] = [Text(asked.name, style="bold"), pairs_table(tuple(pairs))]
-    # Reasons that differ in numbers alone are one; the first of them is shown.
-    reasons: Counter[str] = Counter()
-    example: dict[str, str] = {}
-    for reason in filter(None, table.column("reason").to_pylist()):
-        kind = _NUMBER.sub("#", reason)
-        reasons[kind] += 1
-        example.setdefault(kind, reason)
-    parts += [
-        Text(f"  {count:,} x {example[kind][: 4 * SHORT]}")
-        for kind, count in reasons.most_common(MOST_REASONS)
-    ]
-    if len(reasons) > MOST_REASONS:
-        parts.append(Text(f"  ... and {len(reasons) - MOST_REASONS:,} other reasons"))
+    parts += reason_lines(filter(None, table.column("reason").to_pylist()))
     for objective in asked.objectives:
         rows = best(table, objective, good)[:top]
         if len(rows):

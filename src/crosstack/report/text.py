@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -51,6 +54,7 @@ __all__ = [
     "pairs_table",
     "plain_text",
     "progress_line",
+    "reason_lines",
     "rows_table",
     "task_text",
 ]
@@ -63,12 +67,15 @@ KINDS = {
     KernelKind.ELEMENTWISE_2: "elementwise on two tensors",
 }
 MOST_ROWS = 60
+FOLDED = 16  # letters of a column of text that is folded to fit
+LONGEST_REASON = 240
+_NUMBER = re.compile(r"\d[\d,.e+-]*")
 
 
 def plain_text(renderable: RenderableType, width: int = 100) -> str:
     """Return a renderable as plain text, ``width`` letters wide."""
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
-    console.print(renderable)
+    console.print(renderable, crop=False)
     written = console.file
     assert isinstance(written, io.StringIO)
     lines = (line.rstrip() for line in written.getvalue().splitlines())
@@ -140,9 +147,9 @@ def progress_line(progress: Progress) -> str:
     return f"best {time_words(progress.objective)}; {bound} (gap {gap}); {done}"
 
 
-def _partitions(answer: Answer) -> RichTable:
+def _partitions(answer: Answer) -> FittedTable:
     rows = partition_rows(answer)
-    table = _empty(rows, wraps=1)
+    table = FittedTable(rows, wraps=1)
     terms = {"compute": 2, "memory": 3, "network": 4}
     for i, row in enumerate(rows.rows):
         if i == MOST_ROWS:
@@ -165,26 +172,102 @@ def _stages(answer: Answer) -> list[RenderableType]:
     return [title, rows_table(rows)] if rows.rows else []
 
 
-def _empty(rows: Table, wraps: int | None) -> RichTable:
-    gap = 1 if len(rows.header) < 8 else 0  # 80 columns hold every number
-    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap, 0, 0))
-    for i, (label, numeric) in enumerate(zip(rows.header, rows.numeric, strict=True)):
-        table.add_column(
-            Text(label),
-            justify="right" if numeric else "left",
-            no_wrap=i != wraps,
-            overflow="fold",
-            min_width=16 if i == wraps else None,
-        )
-    return table
+class FittedTable:
+    """A table that loses no letter: what is too wide is folded, never cut.
+
+    Heads are folded first, then the column ``wraps``, then all text at its spaces, then anywhere.
+    Numbers never are: where even they do not fit, lines are longer than the terminal is wide.
+    """
+
+    def __init__(self, rows: Table, wraps: int | None) -> None:
+        self.header, self.numeric, self.wraps = rows.header, rows.numeric, wraps
+        self.rows: list[tuple[Text, ...]] = []
+
+    def add_row(self, *cells: str | Text) -> None:
+        """Add cells of text below."""
+        self.rows.append(tuple(c if isinstance(c, Text) else Text(c) for c in cells))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Lay the columns out for the room that there is."""
+        n = len(self.header)
+        gap = 1 if n < 8 else 0  # 80 columns hold every number
+        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap, 0, 0))
+        widths = self._widths(options.max_width - (n + 1) - gap * (n - 1))
+        for label, numeric, width in zip(self.header, self.numeric, widths, strict=True):
+            table.add_column(
+                Text(label),
+                justify="right" if numeric else "left",
+                overflow="fold",
+                min_width=width,
+                max_width=width,
+            )
+        for row in self.rows:
+            table.add_row(*row)
+        yield table
+
+    def _widths(self, room: int) -> list[int]:
+        """Return how many letters wide each column is."""
+        columns = [[row[i].plain for row in self.rows] for i in range(len(self.header))]
+        cells = [_widest("\n".join(column).split("\n")) for column in columns]
+        words = [_widest(word for cell in column for word in cell.split()) for column in columns]
+        heads = [_widest(label.split("\n")) for label in self.header]
+        folded = [
+            max(cell, _widest(label.split()))
+            for cell, label in zip(cells, self.header, strict=True)
+        ]
+        text = [not numeric for numeric in self.numeric]
+        widths = [max(pair) for pair in zip(cells, heads, strict=True)]
+        for floors in (
+            folded,
+            [min(w, FOLDED) if i == self.wraps else w for i, w in enumerate(folded)],
+            [min(w, words[i]) if text[i] else w for i, w in enumerate(folded)],
+            [min(w, FOLDED) if text[i] else w for i, w in enumerate(folded)],
+        ):
+            widths = _narrowed(widths, floors, room)
+        return widths
 
 
-def rows_table(rows: Table, wraps: int | None = None) -> RichTable:
+def _widest(lines: Iterable[str]) -> int:
+    return max(map(cell_len, lines), default=0)
+
+
+def _narrowed(widths: Sequence[int], floors: Sequence[int], room: int) -> list[int]:
+    """Return widths that fit, or as near as their floors let them; the widest give way first."""
+    found = list(widths)
+    for _ in range(sum(found) - room):
+        wide = [(w, i) for i, (w, floor) in enumerate(zip(found, floors, strict=True)) if w > floor]
+        if not wide:
+            break
+        found[max(wide)[1]] -= 1
+    return found
+
+
+def rows_table(rows: Table, wraps: int | None = None) -> FittedTable:
     """Return rows of text under a header; the column ``wraps`` takes what room is left."""
-    table = _empty(rows, wraps)
+    table = FittedTable(rows, wraps)
     for row in rows.rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
+
+
+def reason_lines(reasons: Iterable[str], most: int = 3) -> list[Text]:
+    """Return the most frequent reasons with how often each is given.
+
+    Those that differ in numbers alone are one, said by the first of them.
+    """
+    counts: Counter[str] = Counter()
+    example: dict[str, str] = {}
+    for reason in reasons:
+        kind = _NUMBER.sub("#", reason)
+        counts[kind] += 1
+        example.setdefault(kind, reason)
+    lines = [
+        Text(f"  {count:,} x {example[kind][:LONGEST_REASON]}")
+        for kind, count in counts.most_common(most)
+    ]
+    if len(counts) > most:
+        lines.append(Text(f"  ... and {plural(len(counts) - most, 'other reason')}"))
+    return lines
 
 
 def pairs_table(pairs: tuple[tuple[str, str], ...]) -> RichTable:

@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from crosstack.explore.store import Store
     from crosstack.explore.views import Asked
 
-__all__ = ["ANSWERED", "MOST_ON_PAGE", "StudyTable", "front", "shares", "store_table", "terms"]
+__all__ = [
+    "ANSWERED",
+    "MOST_ON_PAGE",
+    "StudyTable",
+    "as_arrow",
+    "front",
+    "shares",
+    "store_table",
+    "terms",
+]
 
 Cell = float | str | None
 ANSWERED = ("optimal", "feasible", "limit")
@@ -155,6 +164,21 @@ class StudyTable:
             return self
         kept = shares(self, most)
         return replace(self.take(kept), notes=(*self.notes, _thinned_note(len(self), len(kept))))
+
+
+def as_arrow(table: StudyTable) -> pyarrow.Table:
+    """Return the points as a pyarrow table; units are metadata of its fields."""
+    from crosstack.explore.layout import Layout, columns_as
+
+    columns = tuple(
+        (name, table.units.get(name, "1") if table.is_number(name) else None)
+        for name in table.columns
+    )
+    values = {
+        name: [math.nan if v is None and table.is_number(name) else v for v in column]
+        for name, column in table.columns.items()
+    }
+    return columns_as(values, Layout(columns=columns))
 
 
 def front(table: StudyTable, names: Sequence[str]) -> NDArray[np.int64]:

@@ -1,0 +1,112 @@
+"""The best design of a search as a page, and all its choices for other tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crosstack.io.study_file import Goal
+from crosstack.report.chart_figure import chart_svg
+from crosstack.report.chip_text import budget_rows, chip_pairs, left_pairs, level_rows
+from crosstack.report.drawing import attribute
+from crosstack.report.html_parts import (
+    folded,
+    html_table,
+    number_cards,
+    page_frame,
+    pairs_rows,
+    scrolled,
+)
+from crosstack.report.optimize_text import (
+    choice_rows,
+    optimum_chart,
+    optimum_pairs,
+    optimum_reasons,
+    optimum_title,
+    share_rows,
+)
+from crosstack.report.pages.study_table import Cell, StudyTable
+from crosstack.report.text import reason_lines
+from crosstack.report.wording import plural
+
+__all__ = ["optimum_html", "optimum_study"]
+
+SHOWN, MOST = 20, 500  # choices in sight, and on the page
+
+
+def optimum_html(data: dict[str, Any]) -> str:
+    """Return a page; ``data`` is what ``crosstack optimize`` saves with ``--json``."""
+    title = optimum_title(data)
+    chip = data["chip"]
+    parts = [
+        f"<h1>{attribute(title)}</h1>",
+        f'<p class="xs-status">{attribute(_sentence(data))}</p>',
+        number_cards(optimum_pairs(data), "xs-numbers"),
+        '<div class="xs-columns">',
+        *_search(data),
+        f"<section><h2>How the budget is shared out</h2>{html_table(share_rows(data))}</section>",
+        "</div>",
+        *_choices(data),
+        f"<h2>The chip {attribute(chip['hierarchy']['name'])}</h2>",
+        pairs_rows(chip_pairs(chip)),
+        f"<p></p>{html_table(level_rows(chip))}",
+        "<h2>What each component takes, and what binds it</h2>",
+        html_table(budget_rows(chip)),
+        f"<p></p>{pairs_rows(left_pairs(chip))}",
+        "<h2>What the answer rests on</h2>",
+        pairs_rows(
+            [
+                ("rules of the chip", chip["rules"]),
+                ("version", f"crosstack {data['crosstack_version']}"),
+            ]
+        ),
+    ]
+    return page_frame(title, "\n".join(parts) + "\n")
+
+
+def _sentence(data: dict[str, Any]) -> str:
+    searched = sum(c["status"] == "searched" for c in data["choices"])
+    of = plural(len(data["choices"]), "choice")
+    found = f"The best design known, after searching {searched:,} of {of}"
+    if not data["bound"]:
+        return f"{found}; nothing is proved of it."
+    return f"{found}; no design of them is {data['best'] / data['bound']:.3g} times better."
+
+
+def _search(data: dict[str, Any]) -> list[str]:
+    chart = optimum_chart(data)
+    if chart is None:
+        return []
+    return [f"<section><h2>The search</h2>{scrolled(chart_svg(chart), 'the search')}</section>"]
+
+
+def _choices(data: dict[str, Any]) -> list[str]:
+    count = len(data["choices"])
+    if count < 2:
+        return []
+    found = ["<h2>Choices, the best first</h2>", html_table(choice_rows(data, SHOWN))]
+    if count > SHOWN:
+        words = f"Show {'all' if count <= MOST else f'the best {MOST:,} of'} {count:,}"
+        found.append(folded(html_table(choice_rows(data, MOST)), True, words))
+    reasons = reason_lines(optimum_reasons(data))
+    if reasons:
+        items = "".join(f"<li>{attribute(line.plain.strip())}</li>" for line in reasons)
+        found.append(f"<p>Why choices have no design:</p><ul>{items}</ul>")
+    return found
+
+
+def optimum_study(data: dict[str, Any]) -> StudyTable:
+    """Return a row for each choice."""
+    choices = data["choices"]
+    columns: dict[str, list[Cell]] = {
+        name: [c["choice"][name] for c in choices] for name in data["choice"]
+    }
+    for name in ("status", "best", "first", "bound", "reason"):
+        columns[name] = [c[name] for c in choices]
+    goal = (("best", Goal.MINIMUM),) if any(c["best"] for c in choices) else ()
+    return StudyTable(
+        title=optimum_title(data),
+        columns=columns,
+        axes=tuple(data["choice"]),
+        objectives=goal,
+        units=dict.fromkeys(("best", "first", "bound"), data["unit"]),
+    )
