@@ -157,6 +157,7 @@ class OptimumChip(ReadFields):
     power: Amount
     unused_area: Signed
     unused_power: Signed
+    warnings: list[Text]
 
 
 class OptimumMetrics(FileModel):

@@ -32,6 +32,7 @@ def chip_tables(data: dict[str, Any]) -> Group:
         Text("What each component takes, and what binds it", style="bold"),
         rows_table(budget_rows(data)),
         pairs_table(left_pairs(data)),
+        *(Text(f"Warning: {words}") for words in data["warnings"]),
     )
 
 

@@ -52,6 +52,7 @@ def optimum_html(data: dict[str, Any]) -> str:
         "<h2>What each component takes, and what binds it</h2>",
         html_table(budget_rows(chip)),
         f"<p></p>{pairs_rows(left_pairs(chip))}",
+        *(f"<p>Warning: {attribute(words)}</p>" for words in chip["warnings"]),
         "<h2>What the answer rests on</h2>",
         pairs_rows(
             [
