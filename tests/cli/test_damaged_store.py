@@ -21,7 +21,7 @@ base: small.yaml
 axes:
   memory: {path: system.memory.bandwidth, values: [10 GB/s, 20 GB/s]}
   use: {path: system.chip.utilization, values: [USES]}
-objectives: {time: min, price: min}
+objectives: {time: min, memory_used: min}
 constraints: {memory_used: {max: 1 TB}}
 """
 DEAD = "0123456789ab"

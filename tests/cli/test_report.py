@@ -114,7 +114,7 @@ def test_explore_says_where_and_ends_at_an_interrupt(store, ending):
 def test_study_plot_draws_fronts_and_pictures_for_papers(small, tmp_path, run):
     pytest.importorskip("matplotlib", reason="needs crosstack[plot]")
     pytest.importorskip("pyarrow", reason="needs crosstack[explore]")
-    (small.parent / "study.yaml").write_text(CHIP.replace("min}", "min, price: min}"))
+    (small.parent / "study.yaml").write_text(CHIP.replace("min}", "min, memory_used: min}"))
     store = tmp_path / "results"
     assert run("sweep", small.parent / "study.yaml", "--jobs", 1, "--store", store).code == 0
     plot = ("study", "plot", store, "--x", "memory", "--y", "time")
@@ -123,7 +123,7 @@ def test_study_plot_draws_fronts_and_pictures_for_papers(small, tmp_path, run):
         assert (tmp_path / name).stat().st_size > 3000
     refused = run(*plot, "--front", "-o", tmp_path / "b.png")
     assert "memory: is no objective of the study" in refused.problems[0]
-    assert "time, price" in refused.problems[0]
-    assert run("study", "plot", store, "--x", "price", "--y", "time", "--front", "-o",
+    assert "time, memory_used" in refused.problems[0]
+    assert run("study", "plot", store, "--x", "memory_used", "--y", "time", "--front", "-o",
                tmp_path / "c.svg").code == 0  # fmt: skip
     assert "Pareto front" in (tmp_path / "c.svg").read_text()
