@@ -50,7 +50,9 @@ def test_findings_are_printed_and_saved(run, file, tmp_path):
     assert "<svg" in svg.read_text()
 
 
-@pytest.mark.parametrize("arguments", [("--step", "0"), ("--step", "1"), ("--gap", "2")])
+@pytest.mark.parametrize(
+    "arguments", [("--step", "0"), ("--step", "1"), ("--gap", "2"), ("--work-limit", "0")]
+)
 def test_numbers_out_of_range_are_refused(run, file, arguments):
     outcome = run("explain", file, *arguments)
     assert outcome.code == 2

@@ -95,6 +95,8 @@ def test_better_is_never_slower_and_worse_never_faster(found):
 
 
 def test_a_capacity_that_is_just_enough_does_not_shrink(task):
+    # In one partition nothing but the weights is in main memory, whatever the sharding.
+    task = replace(task, constraints=replace(task.constraints, max_partitions=1))
     answer = crosstack.optimise(task)
     tight = replace(task.system.memory, capacity=answer.evaluation.memory_used * 1.001)
     found = explain(replace(task, system=replace(task.system, memory=tight)))
@@ -129,3 +131,52 @@ def test_findings_name_what_moves_and_what_does_not(found):
 def test_a_step_out_of_range_is_refused(task, step):
     with pytest.raises(InputError, match="step"):
         explain(task, step=step)
+
+
+@pytest.fixture(scope="module")
+def unproved(task):
+    """Return what is explained of a search that stopped early, on a machine nothing hides on."""
+    slow = replace(task.system.memory, bandwidth=2e9, capacity=1e10)
+    links = (replace(LIGHT, bandwidth=1e9, parallelism=None), replace(LIGHT, parallelism=None))
+    system = replace(task.system, memory=slow, network=links, n_chips=16)
+    free = replace(task, system=system, constraints=crosstack.Constraints())
+    answer = crosstack.optimise(free, work_limit=1.0)
+    assert answer.certificate.status is crosstack.Status.LIMIT
+    return explain(free, answer=answer, work_limit=1e3)
+
+
+def test_without_a_proof_the_figures_are_of_the_mapping(unproved):
+    answer = unproved.answer
+    for e in unproved.effects:
+        if "USD" in e.resource.unit:
+            continue
+        assert e.of_mapping
+        system = e.resource.scaled(answer.task.system, e.more)
+        kept = crosstack.evaluate(replace(answer.task, system=system), answer.mapping)
+        assert e.time_more == kept.time
+    assert any("Every figure is of this mapping" in said for said in findings(unproved))
+    assert "the mapping kept" in explanation_svg(unproved)
+
+
+def test_without_a_proof_too_better_is_never_slower(unproved):
+    for e in unproved.effects:
+        less, more = e.one_sided
+        better, worse = (less, more) if e.resource.cost else (more, less)
+        assert better is None or better <= 1e-12
+        assert worse is None or worse >= -1e-12
+
+
+def test_a_search_without_an_end_on_a_changed_machine_leaves_the_mapping(task, monkeypatch):
+    answer = crosstack.optimise(task)
+    limited = replace(answer.certificate, status=crosstack.Status.LIMIT, bound=0.0)
+
+    def stopped(changed, **how):
+        found = crosstack.optimise(changed, **how)
+        return replace(found, certificate=limited)
+
+    monkeypatch.setattr("crosstack.explore.explain.optimise", stopped)
+    found = explain(task, answer=answer)
+    clock = by_name(found)["clock"]
+    assert clock.of_mapping
+    assert not clock.proved
+    assert clock.one_sided[1] == pytest.approx(1 / 1.1 - 1, abs=1e-3)

@@ -9,8 +9,10 @@ from typing import Annotated
 import typer
 
 from crosstack.cli.inputs import (
+    WorkLimit,
     check_number,
     check_outputs,
+    check_work,
     in_file,
     read_result,
     result_answer,
@@ -36,6 +38,7 @@ def explain(
     step: Annotated[
         float, typer.Option("--step", metavar="S", help="How much more and less: 0.1 is 10 %.")
     ] = 0.1,
+    work_limit: WorkLimit = None,
     time_limit: Annotated[
         float | None,
         typer.Option("--time-limit", metavar="S", help="Of each search; what stops is marked."),
@@ -60,7 +63,8 @@ def explain(
     """Say what bounds the best mapping, and what a little more of each resource would bring.
 
     Every bandwidth, capacity, clock, latency and price is changed alone, both ways, and the task
-    is mapped anew.
+    is mapped anew, starting from the mapping it has. Where that is not proved the best, the figures
+    are those of the mapping itself.
 
     Example: `crosstack explain examples/my_graph.yaml --svg worth.svg`
     """
@@ -76,6 +80,7 @@ def explain(
     limit = float("inf") if time_limit is None else time_limit
     check_number("--step", step, 0 < step < 1, "above 0, below 1, such as 0.1 for 10 %")
     check_number("--time-limit", limit, limit > 0, "a number of seconds above 0")
+    check_work(work_limit)
     check_number("--gap", gap, 0 <= gap < 1, "0 to below 1, such as 0.01 for one percent")
     check_number("--jobs", jobs, jobs >= 1, "1 or more")
     check_outputs(file, {"--json": json_out, "--svg": svg_out})
@@ -83,14 +88,23 @@ def explain(
         if set_:
             raise InputError(Problem("--set", "allowed with a task; a saved result is as it is."))
         saved = result_answer(file, read_result(file), None, rules)
-        task, chosen = saved.task, saved.rules
+        task, chosen, answer = saved.task, saved.rules, saved
     else:
+        answer = None
         given = rules_given(rules)
         task = crosstack.load(file, set_ or ())
         chosen = rules_named(task.rules or "crosstack") if given is None else given
     with Searching(lambda words: f"mapping: {words}") as update, in_file(file):
         found = run(
-            task, rules=chosen, step=step, time_limit=limit, gap=gap, jobs=jobs, progress=update
+            task,
+            answer=answer,
+            rules=chosen,
+            step=step,
+            work_limit=work_limit,
+            time_limit=limit,
+            gap=gap,
+            jobs=jobs,
+            progress=update,
         )
     texts = []
     if json_out is not None:

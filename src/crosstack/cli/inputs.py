@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from crosstack.errors import InputError, Problem
 
@@ -19,8 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Saved",
+    "WorkLimit",
     "check_number",
     "check_outputs",
+    "check_work",
     "in_file",
     "options_named",
     "read_result",
@@ -29,6 +33,24 @@ __all__ = [
     "rules_given",
     "saved_kind",
 ]
+
+
+WorkLimit = Annotated[
+    float | None,
+    typer.Option(
+        "--work-limit",
+        metavar="UNITS",
+        help="Stop after UNITS of work, of a few microseconds each, with the best mapping found, "
+        "its bound and exit code 4: the same mapping on any machine. inf: no limit. "
+        "3e6 if left out, or none with --time-limit.",
+    ),
+]
+
+
+def check_work(limit: float | None) -> None:
+    """Raise `InputError` for a ``--work-limit`` that is none."""
+    if limit is not None:
+        check_number("--work-limit", limit, limit > 0, "a number above 0, or inf")
 
 
 def check_number(option: str, value: float, holds: bool, allowed: str) -> None:

@@ -21,8 +21,10 @@ from crosstack.cli.figure import figure, space
 from crosstack.cli.generate import generate_app
 from crosstack.cli.inputs import (
     Saved,
+    WorkLimit,
     check_number,
     check_outputs,
+    check_work,
     in_file,
     options_named,
     read_result,
@@ -134,16 +136,6 @@ Set = Annotated[
         "`system.network[0].bandwidth=450GB/s`. May be repeated.",
     ),
 ]
-WorkLimit = Annotated[
-    float | None,
-    typer.Option(
-        "--work-limit",
-        metavar="UNITS",
-        help="Stop after UNITS of work, of a few microseconds each, with the best mapping found, "
-        "its bound and exit code 4: the same mapping on any machine. inf: no limit. "
-        "3e6 if left out, or none with --time-limit.",
-    ),
-]
 JsonOut = Annotated[
     Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
 ]
@@ -228,8 +220,7 @@ def map_(
     """
     limit = float("inf") if time_limit is None else time_limit
     check_number("--time-limit", limit, limit > 0, "a number of seconds above 0")
-    if work_limit is not None:
-        check_number("--work-limit", work_limit, work_limit > 0, "a number above 0, or inf")
+    check_work(work_limit)
     check_number("--gap", gap, 0 <= gap < 1, "0 to below 1, such as 0.01 for one percent")
     check_number("--jobs", jobs, jobs >= 1, "1 or more")
     check_outputs(file, {"--json": json_out, "--html": html_out, "--svg": svg_out})

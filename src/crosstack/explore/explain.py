@@ -4,6 +4,10 @@ Every resource is made a little more and a little less, one at a time, and the t
 the optimum moves with the machine, so a difference is what an owner would see, not what a mapping
 that stays put would lose. The proved optimum is a minimum over mappings, so its two one-sided
 elasticities may differ; both are kept.
+
+Every search starts from the mapping of the machine as it is, priced on the changed one. Where a
+proof is missing on either side, two searches would be compared that stopped at different places;
+then the figure is that of the mapping itself, and said to be.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from crosstack.errors import InfeasibleError, InputError, LimitError, require
 from crosstack.evaluate.answer import Answer, given_answer, optimise
-from crosstack.mapping.mapping import Status, Task
+from crosstack.mapping.mapping import Mapping, Status, Task
 from crosstack.model.rules import ModelRules
 from crosstack.system.system import System
 
@@ -44,7 +48,8 @@ class Effect:
     """A resource, and the answers with a little ``less`` and a little ``more`` of it.
 
     A time or price is None where nothing fits, or no answer came before the limit. [s], [USD]
-    ``proved`` says whether both answers were optimal.
+    ``proved`` says whether both answers were optimal; ``of_mapping`` whether a time is that of
+    the mapping as it is, run on the changed machine, because they were not.
     """
 
     resource: Resource
@@ -57,6 +62,7 @@ class Effect:
     price_more: float | None
     price: float | None
     proved: bool
+    of_mapping: bool = False
     reason: str = ""
 
     @property
@@ -185,8 +191,10 @@ def _resources(system: System) -> Iterator[Resource]:
 def explain(
     task: Task,
     *,
+    answer: Answer | None = None,
     rules: ModelRules | str | None = None,
     step: float = STEP,
+    work_limit: float | None = None,
     time_limit: float = math.inf,
     gap: float = 0.0,
     jobs: int = 1,
@@ -198,7 +206,10 @@ def explain(
     ----------
     task : Task
         What `crosstack.load` returns.
-    rules, gap, jobs
+    answer : Answer, optional
+        An answer to the task, such as a saved one, whose mapping is explained; it is mapped first
+        where there is none.
+    rules, work_limit, gap, jobs
         As of `crosstack.optimise`.
     step : float
         More is ``1 + step`` times, less ``1 - step`` times. [1]
@@ -216,18 +227,24 @@ def explain(
     """
     require(0 < step < 1, "step", step, "above 0, below 1, such as 0.1 for ten percent")
 
-    def mapped(system: System) -> Answer:
-        changed = replace(task, system=system)
-        return optimise(changed, rules=rules, time_limit=time_limit, gap=gap, jobs=jobs)
+    def mapped(system: System, start: Mapping | None = None) -> Answer:
+        return optimise(
+            replace(task, system=system),
+            rules=rules,
+            work_limit=work_limit,
+            time_limit=time_limit,
+            gap=gap,
+            jobs=jobs,
+            start=start,
+        )
 
     def said(words: str) -> None:
         if progress is not None:
             progress(words)
 
-    said("the task as it is")
-    answer = mapped(task.system)
-    # With a second memory behind the first, more of the first may change what is used of both.
-    alone = not task.system.memory.has_second and answer.certificate.status is Status.OPTIMAL
+    if answer is None:
+        said("the task as it is")
+        answer = mapped(task.system)
     effects = []
     for resource in resources_of(task.system):
         if resource.value == 0 and resource.unit != "s":
@@ -235,29 +252,51 @@ def explain(
         less, more = resource.value * (1 - step), resource.value * (1 + step)
         if resource.value == 0:
             more = ADDED_LATENCY
-        found: list[Answer | None] = []
-        reason = ""
+        sides = []
         for value in (less, more):
             if value == resource.value:
-                found.append(answer)
-                continue
-            system = resource.scaled(task.system, value)
-            worse = (value < resource.value) is not resource.cost
-            kept = _kept(answer, system) if "USD" in resource.unit or (worse and alone) else None
-            # A price changes no mapping. And the optimum of a worse machine is no better than this
-            # one's, so a mapping that is as fast on both stays the best.
-            if kept is not None and kept.evaluation.time <= answer.evaluation.time * (1 + 1e-12):
-                found.append(replace(kept, certificate=answer.certificate))
+                sides.append(_Side(answer))
                 continue
             said(f"{resource.name}: {value:.4g} {resource.unit}")
-            try:
-                found.append(mapped(system))
-            except (InfeasibleError, LimitError) as error:
-                found.append(None)
-                reason = str(error)
-        effects.append(_effect(answer, resource, (less, more), (found[0], found[1]), reason))
+            sides.append(_side(answer, resource, value, mapped))
+        effects.append(_effect(answer, resource, (less, more), (sides[0], sides[1])))
     effects.sort(key=lambda e: (-abs(e.elasticity), -abs(e.price_elasticity), e.resource.path))
     return Explanation(answer=answer, step=step, effects=tuple(effects))
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The answer with less or more of a resource; None: none fits, or none before a limit."""
+
+    answer: Answer | None
+    of_mapping: bool = False
+    reason: str = ""
+
+
+def _side(answer: Answer, resource: Resource, value: float, mapped: Callable[..., Answer]) -> _Side:
+    """Map a task anew with another value of a resource, from the mapping it has."""
+    system = resource.scaled(answer.task.system, value)
+    kept = _kept(answer, system)
+    proved = answer.certificate.status is Status.OPTIMAL
+    if kept is not None:
+        if "USD" in resource.unit:  # a price changes no mapping
+            return _Side(replace(kept, certificate=answer.certificate))
+        if not proved:
+            return _Side(kept, of_mapping=True)
+        # The optimum of a worse machine is no better than this one's, so a mapping that is as fast
+        # on both stays the best. With a second memory behind the first, more of the first may
+        # change what is used of both.
+        worse = (value < resource.value) is not resource.cost
+        same = kept.evaluation.time <= answer.evaluation.time * (1 + 1e-12)
+        if worse and same and not answer.task.system.memory.has_second:
+            return _Side(replace(kept, certificate=answer.certificate))
+    try:
+        found = mapped(system, None if kept is None else kept.mapping)
+    except (InfeasibleError, LimitError) as error:
+        return _Side(None, reason=str(error))
+    if kept is not None and found.certificate.status is not Status.OPTIMAL:
+        return _Side(kept, of_mapping=True)
+    return _Side(found)
 
 
 def _kept(answer: Answer, system: System) -> Answer | None:
@@ -269,13 +308,9 @@ def _kept(answer: Answer, system: System) -> Answer | None:
 
 
 def _effect(
-    answer: Answer,
-    resource: Resource,
-    values: tuple[float, float],
-    found: tuple[Answer | None, Answer | None],
-    reason: str,
+    answer: Answer, resource: Resource, values: tuple[float, float], sides: tuple[_Side, _Side]
 ) -> Effect:
-    less, more = found
+    less, more = (side.answer for side in sides)
     answers = [a for a in (answer, less, more) if a is not None]
     return Effect(
         resource=resource,
@@ -288,5 +323,6 @@ def _effect(
         price_less=None if less is None else less.evaluation.price.total,
         price_more=None if more is None else more.evaluation.price.total,
         proved=all(a.certificate.status is Status.OPTIMAL for a in answers),
-        reason=reason,
+        of_mapping=any(side.of_mapping for side in sides),
+        reason=next((side.reason for side in sides if side.reason), ""),
     )

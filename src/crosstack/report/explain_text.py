@@ -45,8 +45,22 @@ def findings(explanation: Explanation) -> list[str]:
     wasted = [e.resource.name for e in priced if not _moves(e) and e.resource.unit == "B/s"]
     if wasted:
         sentences.append(f"Paid for without being faster: {', '.join(wasted)}.")
-    if not all(e.proved for e in explanation.effects):
-        sentences.append("Some searches stopped before a proof; their numbers are estimates.")
+    sentences += _unproved(explanation)
+    return sentences
+
+
+def _unproved(explanation: Explanation) -> list[str]:
+    """Say which figures are of the mapping as it is, and which searches ended without a proof."""
+    moved = [e for e in explanation.effects if "USD" not in e.resource.unit]
+    kept = [e.resource.name for e in moved if e.of_mapping]
+    open_ = [e.resource.name for e in moved if not e.proved and not e.of_mapping]
+    said = "run on the changed machine, not of the best mapping there, as no proof was reached"
+    sentences = []
+    if kept:
+        which = "Every figure is" if len(kept) == len(moved) else f"{', '.join(kept)}: figures are"
+        sentences.append(f"{which} of this mapping, {said}.")
+    if open_:
+        sentences.append(f"{', '.join(open_)}: a search stopped before a proof.")
     return sentences
 
 
@@ -145,6 +159,7 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
                 "price_elasticity": e.price_elasticity,
                 "time_per_unit_s": e.time_per_unit,
                 "proved": e.proved,
+                "of_mapping": e.of_mapping,
                 "reason": e.reason or None,
             }
             for e in explanation.effects
@@ -162,5 +177,6 @@ def explanation_svg(explanation: Explanation) -> str:
     ]
     title = f"{answer.task.workload.name} on {answer.task.system.name}"
     time = time_words(answer.evaluation.time)
-    subtitle = f"{time} an iteration; each resource changed alone, and the task mapped anew."
+    anew = "the mapping kept" if any(e.of_mapping for e in explanation.effects) else "mapped anew"
+    subtitle = f"{time} an iteration; each resource changed alone, and {anew}."
     return tornado_svg(title, subtitle, rows, explanation.step)
