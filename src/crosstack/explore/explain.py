@@ -25,6 +25,7 @@ from crosstack.system.system import System
 __all__ = ["Effect", "Explanation", "Resource", "explain", "resources_of"]
 
 STEP = 0.1
+NO_ROOM = "the mapping does not fit there"
 ADDED_LATENCY = 1e-6  # what a latency of 0 is compared with [s]
 
 
@@ -277,12 +278,11 @@ def _side(answer: Answer, resource: Resource, value: float, mapped: Callable[...
     """Map a task anew with another value of a resource, from the mapping it has."""
     system = resource.scaled(answer.task.system, value)
     kept = _kept(answer, system)
-    proved = answer.certificate.status is Status.OPTIMAL
+    if answer.certificate.status is not Status.OPTIMAL:
+        return _Side(kept, of_mapping=True, reason="" if kept else NO_ROOM)
     if kept is not None:
         if "USD" in resource.unit:  # a price changes no mapping
             return _Side(replace(kept, certificate=answer.certificate))
-        if not proved:
-            return _Side(kept, of_mapping=True)
         # The optimum of a worse machine is no better than this one's, so a mapping that is as fast
         # on both stays the best. With a second memory behind the first, more of the first may
         # change what is used of both.
@@ -323,6 +323,7 @@ def _effect(
         price_less=None if less is None else less.evaluation.price.total,
         price_more=None if more is None else more.evaluation.price.total,
         proved=all(a.certificate.status is Status.OPTIMAL for a in answers),
-        of_mapping=any(side.of_mapping for side in sides),
+        # No price changes a mapping, or what it takes.
+        of_mapping="USD" not in resource.unit and any(side.of_mapping for side in sides),
         reason=next((side.reason for side in sides if side.reason), ""),
     )

@@ -194,13 +194,13 @@ class Mapped:
 
     name: str = "map"
     objectives: tuple[tuple[str, Goal], ...] = (("time", Goal.MINIMUM),)
-    allowed: tuple[str, ...] = ("rules", "time_limit", "gap")
+    allowed: tuple[str, ...] = ("rules", "work_limit", "time_limit", "gap")
 
     def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
-        """Return the options: ``rules``, ``time_limit`` [s] and ``gap`` [1] of every search."""
+        """Return the options of every search: ``rules``, limits [1], [s] and ``gap`` [1]."""
         known_options(given, self.allowed)
         given = _with_rules(given, folder)
-        for name in ("time_limit", "gap"):
+        for name in ("work_limit", "time_limit", "gap"):
             value = given.get(name)
             good = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
             if value is not None and not good:
@@ -228,6 +228,7 @@ class Mapped:
             answer = optimise(
                 task,
                 rules=_rules_of(options),
+                work_limit=options.get("work_limit"),
                 time_limit=math.inf if limit is None else limit,
                 gap=gap,
             )
