@@ -76,11 +76,21 @@ CALLS = {
     },
     **{
         f"optimise, {name}": lambda bad, name=name: crosstack.optimise(TASK, **{name: bad})
-        for name in ("constraints", "rules", "time_limit", "gap", "jobs", "progress")
+        for name in (
+            "constraints",
+            "rules",
+            "work_limit",
+            "time_limit",
+            "gap",
+            "jobs",
+            "start",
+            "progress",
+        )
     },
 }
 MAY_BE_NONE = {
-    "optimise, constraints", "optimise, rules", "optimise, progress", "Constraints, n_tiles",
+    "optimise, constraints", "optimise, rules", "optimise, progress", "optimise, work_limit",
+    "optimise, start", "Constraints, n_tiles",
 }  # fmt: skip
 
 
@@ -89,7 +99,7 @@ MAY_BE_NONE = {
 def test_a_wrong_type_is_an_error_of_ours(call, bad):
     if bad is None and call in MAY_BE_NONE:
         return
-    if bad == 3.5 and call == "optimise, time_limit":
+    if bad == 3.5 and call in ("optimise, time_limit", "optimise, work_limit"):
         return
     with pytest.raises(crosstack.CrosstackError):
         CALLS[call](bad)

@@ -357,6 +357,23 @@ def test_a_directory_is_refused(run, tmp_path, suffix):
     assert refusal(run, path) == ["is a directory; allowed: a file."]
 
 
+@pytest.mark.parametrize("name", ["smal.yaml", "small.yml", "Small.yaml"])
+def test_a_misspelt_file_is_told_its_neighbour(run, small, name):
+    (problem,) = run("map", small.parent / name).problems
+    assert problem == f'{small.parent / name}: no such file. Did you mean "{small}"?'
+
+
+def test_a_file_that_nothing_is_like_has_no_hint(run, small):
+    assert run("map", small.parent / "xyz.yaml").problems[0].endswith("no such file.")
+
+
+def test_a_misspelt_choice_is_told_the_nearest(run):
+    outcome = run("generate", "hyena", "--hidden", 8, "--sequence", 8, "--convolution", "fft_gem")
+    assert outcome.code == 2
+    assert "Value error" not in outcome.err
+    assert 'Did you mean "fft_gemm"?' in outcome.err
+
+
 def test_a_name_no_file_can_have_is_refused(run, tmp_path):
     (line,) = refusal(run, tmp_path / ("x" * 300))
     assert "cannot be read" in line

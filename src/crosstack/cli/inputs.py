@@ -128,7 +128,8 @@ def read_result(path: Path) -> dict[str, Any]:
         data = json.loads(read_text(path))
     except json.JSONDecodeError as error:
         where = f"{path}: line {error.lineno}, column {error.colno}"
-        raise InputError(Problem(where, f"not JSON: {error.msg}.")) from None
+        allowed = "allowed: a file saved with --json"
+        raise InputError(Problem(where, f"not JSON: {error.msg}; {allowed}.")) from None
     except RecursionError:
         raise InputError(Problem(str(path), "not a result: nested too deep.")) from None
     except ValueError as error:  # a whole number of more digits than Python converts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import traceback
 from enum import StrEnum
@@ -54,7 +55,7 @@ from crosstack.cli.serve_sweep import serve_sweep
 from crosstack.cli.speculate import speculate
 from crosstack.cli.study import study_app
 from crosstack.cli.sweep import sweep
-from crosstack.errors import CrosstackError, InputError, Problem
+from crosstack.errors import CrosstackError, InputError, Problem, nearest
 from crosstack.interrupt import INTERRUPTED_EXIT, loaded
 
 if TYPE_CHECKING:
@@ -522,6 +523,10 @@ def _usage(error: Exception) -> None:
     """Print what is wrong with the arguments, on one line."""
     context = getattr(error, "ctx", None)
     message = " ".join(error.format_message().split())  # type: ignore[attr-defined]
+    message = message.replace("Value error, ", "")
+    if choice := re.search(r"'([^']*)' is not one of (.*)", message):
+        close = nearest(choice[1], re.findall(r"'(.*?)'", choice[2]), 1)
+        message += f' Did you mean "{close[0]}"?' if close else ""
     if message:  # no arguments at all: typer has printed the help already
         command = context.command_path if context is not None else "crosstack"
         stop = "" if message.endswith((".", "?")) else "."

@@ -19,6 +19,7 @@ from crosstack.chip.hierarchy import Dataflow, Scope
 from crosstack.chip.template import ChipTemplate, ComputePart, DramPart, LinkPart, SramPart
 from crosstack.errors import InputError, Problem
 from crosstack.io.files import in_file
+from crosstack.io.kinds import FileKind
 from crosstack.io.native.fields import read_fields
 from crosstack.io.native.problems import collecting, unknown_field
 from crosstack.io.native.schema import (
@@ -198,7 +199,7 @@ def read_chip(
         With every problem found: ``FILE: path: what is wrong``.
     """
     try:
-        file = read_fields(ChipFile, text, overrides)
+        file = read_fields(ChipFile, FileKind.CHIP, text, overrides)
         return _describe(file, library or shipped(), PurePath(source).stem)
     except InputError as error:
         raise in_file(error, source) from None

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.files import in_file
+from crosstack.io.kinds import FileKind
 from crosstack.io.load import load
 from crosstack.io.native.fields import read_fields
 from crosstack.io.native.problems import validate
@@ -102,7 +103,7 @@ def codesign_file(
         With every problem found: ``FILE: path: what is wrong``.
     """
     try:
-        file = read_fields(CodesignFile, text, overrides)
+        file = read_fields(CodesignFile, FileKind.CODESIGN, text, overrides)
         if not isinstance(file.workload, dict):
             return file, load(path.parent / file.workload).workload
         problems: list[Problem] = []

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from crosstack.errors import InputError, Problem
+from crosstack.errors import InputError, Problem, nearest
 
 __all__ = ["LARGEST_FILE", "TEMPORARY", "in_file", "make_folder", "read_text", "write_atomically"]
 
 TEMPORARY = ".crosstack-"  # how names of files start that are being written
+
+MOST_NEIGHBOURS = 1000  # names of files that a misspelt one is compared with
 
 LARGEST_FILE = 64_000_000
 """Largest file that is read. [B]"""
@@ -51,10 +54,21 @@ def read_text(path: str | Path) -> str:
             raise _refuse(path, f"file is {size:,.4g} MB; allowed: up to {limit:,.4g} MB.")
         content = Path(path).read_bytes()
     except FileNotFoundError:
-        raise _refuse(path, "no such file.") from None
+        raise _refuse(path, f"no such file.{_neighbour(Path(path))}") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path itself
         raise _as_refusal(path, error, "read") from None
     return _decode(path, content)
+
+
+def _neighbour(path: Path) -> str:
+    """Return a hint at a file beside it of nearly the same name; empty where there is none."""
+    try:
+        beside = sorted(itertools.islice(path.parent.iterdir(), MOST_NEIGHBOURS))
+    except (OSError, ValueError):
+        return ""
+    by_stem = {other.stem: other for other in beside}
+    close = nearest(path.stem, by_stem, 1)
+    return f' Did you mean "{by_stem[close[0]]}"?' if close else ""
 
 
 def _decode(path: str | Path, content: bytes) -> str:

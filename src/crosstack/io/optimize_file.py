@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field
 
 from crosstack.errors import InputError
 from crosstack.io.files import in_file
+from crosstack.io.kinds import FileKind
 from crosstack.io.native.fields import read_fields
 from crosstack.io.native.schema import Count, FileModel, Index, Names, Text, quantity
 
@@ -88,6 +89,6 @@ def optimize_file(text: str, source: str, overrides: Sequence[str] = ()) -> Opti
         With every problem found: ``FILE: path: what is wrong``.
     """
     try:
-        return read_fields(OptimizeFile, text, overrides)
+        return read_fields(OptimizeFile, FileKind.SEARCH, text, overrides)
     except InputError as error:
         raise in_file(error, source) from None

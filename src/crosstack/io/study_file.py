@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from crosstack.errors import InputError
 from crosstack.io.files import in_file
+from crosstack.io.kinds import FileKind
 from crosstack.io.native.fields import read_fields
 from crosstack.io.native.schema import Count, FileModel, Flag, Index, Names, Text, one_of
 
@@ -99,6 +100,6 @@ def study_file(text: str, source: str) -> StudyFile:
         With every problem found: ``FILE: path: what is wrong``.
     """
     try:
-        return read_fields(StudyFile, text)
+        return read_fields(StudyFile, FileKind.STUDY, text)
     except InputError as error:
         raise in_file(error, source) from None

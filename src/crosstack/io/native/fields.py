@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from crosstack.errors import InputError, Problem
+from crosstack.io.kinds import FileKind, refuse_other_kinds
 from crosstack.io.native.overrides import override_freely
 from crosstack.io.native.problems import validate
 from crosstack.io.native.schema import FileModel, shown
@@ -16,8 +17,10 @@ __all__ = ["read_fields"]
 Model = TypeVar("Model", bound=FileModel)
 
 
-def read_fields(model: type[Model], text: str, overrides: Sequence[str] = ()) -> Model:
-    """Return what YAML holds, changed by ``path=value`` and checked field by field.
+def read_fields(
+    model: type[Model], kind: FileKind, text: str, overrides: Sequence[str] = ()
+) -> Model:
+    """Return what YAML of a kind holds, changed by ``path=value`` and checked field by field.
 
     Raises
     ------
@@ -28,6 +31,7 @@ def read_fields(model: type[Model], text: str, overrides: Sequence[str] = ()) ->
     if not isinstance(tree, dict):
         allowed = f"a mapping of {', '.join(model.model_fields)}"
         raise InputError(Problem("", f"got {shown(tree)}; allowed: {allowed}."))
+    refuse_other_kinds(tree, kind)
     problems: list[Problem] = []
     found = validate(model, override_freely(tree, overrides), "", problems)
     if found is None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from crosstack.errors import MOST_SHOWN, InputError, Problem, nearest
 from crosstack.io.files import in_file
+from crosstack.io.kinds import FileKind, refuse_other_kinds
 from crosstack.io.native.overrides import override
 from crosstack.io.native.problems import collecting, unknown_fields, unknown_kernel, validate
 from crosstack.io.native.read_system import read_system
@@ -51,6 +52,7 @@ def read_task(text: str, source: str, overrides: Sequence[str] = ()) -> Task:
         if not isinstance(tree, dict):
             allowed = f"a mapping of {', '.join(TaskFile.model_fields)}"
             raise InputError(Problem("", f"got {shown(tree)}; allowed: {allowed}."))
+        refuse_other_kinds(tree, FileKind.TASK)
         return task_of(override(tree, overrides))
     except InputError as error:
         raise in_file(error, source) from None
