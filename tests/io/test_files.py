@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from crosstack.errors import InputError
 from crosstack.io import files
-from crosstack.io.files import read_text, write_atomically
+from crosstack.io.files import read_text, write_atomically, writing
 from crosstack.io.load import load, save
 from crosstack.io.yaml_tree import parse_yaml
 
@@ -205,3 +205,23 @@ def test_an_alias_bomb_is_refused_at_once():
 def test_no_text_does_worse_to_the_yaml_reader_than_an_input_error(text):
     with suppress(InputError):
         parse_yaml(text)
+
+
+def test_what_is_written_in_place_of_a_file_is_there_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "table.bin"
+    target.write_bytes(b"old")
+    target.chmod(0o640)
+    link = tmp_path / "link.bin"
+    link.symlink_to(target)
+    with suppress(ZeroDivisionError), writing(link) as temporary:
+        temporary.write_bytes(b"half")
+        raise ZeroDivisionError
+    assert target.read_bytes() == b"old"
+    with writing(link) as temporary:
+        temporary.write_bytes(b"new")
+        assert temporary.suffix == ".bin"
+        assert target.read_bytes() == b"old"
+    assert target.read_bytes() == b"new"
+    assert link.is_symlink()
+    assert target.stat().st_mode & 0o777 == 0o640
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.bin", "table.bin"]

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import errno
 import math
 import re
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -137,9 +139,18 @@ def test_pictures_are_one_column_wide_and_the_same_each_time(chart, tmp_path):
     assert {file.name for file in tmp_path.iterdir()} == {"a.svg", "b.svg", "a.png", "a.pdf"}
 
 
-def test_no_half_of_a_picture_is_left(tmp_path):
-    with pytest.raises(InputError, match="cannot be written"):
+def test_no_half_of_a_picture_is_left(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="there is no directory"):
         save_plot(LINES, tmp_path / "nowhere" / "a.png")
+
+    def half(figure, path, **_):
+        Path(path).write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", half)
+    with pytest.raises(InputError, match="cannot be written: No space left on device"):
+        save_plot(LINES, tmp_path / "a.png")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch, tmp_path):

@@ -182,7 +182,7 @@ def map_machine(
     try:
         answer = optimise(task, rules=rules, time_limit=time_limit, gap=gap)
     except InfeasibleError as error:
-        return f"{error.resource} of {error.where}"
+        return f"{error.resource} of {error.where.rstrip(',')}"  # which goes on elsewhere
     except LimitError as error:
         return str(error)
     shares: dict[str, float] = {}

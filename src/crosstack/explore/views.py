@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from crosstack.explore.pareto import pareto_rows
 from crosstack.explore.store import Store
 from crosstack.explore.study import Bound, Goal, Study
 from crosstack.io.csv_text import csv_text
-from crosstack.io.files import read_text, write_atomically
+from crosstack.io.files import read_text, write_atomically, writing
 
 if TYPE_CHECKING:
     import pyarrow
@@ -75,14 +74,8 @@ def write_table(table: pyarrow.Table, path: Path) -> None:
     """
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
+        with writing(path) as temporary:
             arrow().parquet.write_table(table, temporary, compression="zstd")
-            os.replace(temporary, path)
-        except OSError as error:
-            raise InputError(Problem(str(path), f"cannot be written: {error}.")) from None
-        finally:
-            temporary.unlink(missing_ok=True)
         return
     rows = table.to_pylist()
     if suffix == ".json":

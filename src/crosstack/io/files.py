@@ -6,12 +6,21 @@ import itertools
 import os
 import stat
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from crosstack.errors import InputError, Problem, nearest
 
-__all__ = ["LARGEST_FILE", "TEMPORARY", "in_file", "make_folder", "read_text", "write_atomically"]
+__all__ = [
+    "LARGEST_FILE",
+    "TEMPORARY",
+    "in_file",
+    "make_folder",
+    "read_text",
+    "write_atomically",
+    "writing",
+]
 
 TEMPORARY = ".crosstack-"  # how names of files start that are being written
 
@@ -91,26 +100,47 @@ def write_atomically(path: str | Path, text: str) -> None:
     InputError
         If the directory does not exist or is not writable.
     """
-    temporary: str | None = None
+    try:
+        content = text.encode()
+    except UnicodeError as error:  # a lone surrogate
+        raise _as_refusal(path, error, "written") from None
+    with writing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[Path]:
+    """Give a file to write, of the same suffix, that takes the place of ``path`` when it is whole.
+
+    Raises
+    ------
+    InputError
+        If the directory does not exist or is not writable.
+    """
     try:
         target = Path(os.path.realpath(path))  # a link stays a link
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise _as_refusal(path, error, "written") from None
+    temporary: Path | None = None
+    try:
         if not target.parent.is_dir():
             raise _refuse(path, f"there is no directory {str(target.parent)!r}.")
         if target.is_dir():
             raise _refuse(path, "is a directory; allowed: a file.")
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else _new_file_mode()
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=TEMPORARY)
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=TEMPORARY, suffix=target.suffix)
+        os.close(handle)
+        temporary = Path(name)
+        yield temporary
         os.chmod(temporary, mode)
         os.replace(temporary, target)
         temporary = None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path, a lone surrogate
+    except OSError as error:
         raise _as_refusal(path, error, "written") from None
     finally:
         if temporary is not None:
             with suppress(OSError):
-                os.unlink(temporary)
+                temporary.unlink()
 
 
 def make_folder(path: str | Path) -> None:

@@ -8,7 +8,6 @@ be read.
 from __future__ import annotations
 
 import math
-import os
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, assert_never
 
 from crosstack.charts import BarChart, Chart, HeatMap, LineChart, Mark, Measure
 from crosstack.errors import InputError, Problem
+from crosstack.io.files import writing
 from crosstack.report.scales import number_words
 
 __all__ = [
@@ -77,16 +77,10 @@ def save_page(title: str, charts: Sequence[Chart], path: Path) -> None:
 
 
 def _save(figure: Any, path: Path) -> None:
-    dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # the same file each time
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
-    with needs_matplotlib().rc_context(STYLE):
-        try:
-            figure.savefig(temporary, metadata=dated.get(path.suffix.lower()))
-            os.replace(temporary, path)
-        except OSError as error:
-            raise InputError(Problem(str(path), f"cannot be written: {error}.")) from None
-        finally:
-            temporary.unlink(missing_ok=True)
+    kind = path.suffix[1:].lower()
+    dated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # the same file each time
+    with needs_matplotlib().rc_context(STYLE), writing(path) as temporary:
+        figure.savefig(temporary, format=kind, metadata=dated.get(kind))
 
 
 def paper_figure(chart: Chart) -> Any:
