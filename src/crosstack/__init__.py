@@ -20,6 +20,7 @@ from crosstack.version import __version__
 from crosstack.workload import (
     Axis,
     DataflowGraph,
+    Dtype,
     Kernel,
     KernelKind,
     Placement,
@@ -50,6 +51,7 @@ __all__ = [
     "DataflowGraph",
     "Dimension",
     "DimensionKind",
+    "Dtype",
     "InfeasibleError",
     "InputError",
     "Kernel",

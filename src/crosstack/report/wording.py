@@ -178,7 +178,7 @@ def peak_words(task: Task, rules: ModelRules | None = None) -> str:
     chip, dtype = task.system.chip, task.workload.graph.compute_dtype
     chosen = rules or rules_named(task.rules or "crosstack")
     if not (chosen.rates_by_dtype and chip.relative_rates):
-        return format_quantity(chip.peak_throughput, "FLOP/s")
+        return f"{format_quantity(chip.peak_throughput, 'FLOP/s')} in any type"
     known = dict(chip.relative_rates)
     if dtype not in known:
         return f"none in {dtype}; known: {', '.join(known)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from crosstack.workload.dlrm import dlrm, dlrm_graph
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.fft import fft
 from crosstack.workload.graph import (
     Axis,
@@ -33,6 +34,7 @@ __all__ = [
     "Convolution",
     "DataflowGraph",
     "Direction",
+    "Dtype",
     "Kernel",
     "KernelKind",
     "Placement",

@@ -1,7 +1,8 @@
 """A `Task` or an `Answer` to DFModel text.
 
-Names of chip, memory, system and workload have no place there and are left out, as are
-``head_dim`` and ``num_head``, which a `Task` does not hold. Real numbers become float32.
+Names of chip, memory, system and workload have no place there and are left out, as are rates by
+type of number (there a chip has one peak) and ``head_dim`` and ``num_head``, which a `Task` does
+not hold. Real numbers become float32.
 
 Source: ``dfmodel_code``.
 """
