@@ -180,3 +180,9 @@ def test_a_search_without_an_end_on_a_changed_machine_leaves_the_mapping(task, m
     assert clock.of_mapping
     assert not clock.proved
     assert clock.one_sided[1] == pytest.approx(1 / 1.1 - 1, abs=1e-3)
+
+
+def test_without_a_price_nothing_is_said_of_it(task):
+    found = explain(replace(task, system=replace(task.system, prices=Prices())))
+    data = explanation_data(found)
+    assert (data["price_usd"], data["resources"][0]["price_elasticity"]) == (None, None)

@@ -10,7 +10,7 @@ from rich.text import Text
 from crosstack.explore.explain import Effect, Explanation
 from crosstack.report.text import pairs_table, rows_table
 from crosstack.report.tornado_figure import tornado_svg
-from crosstack.report.wording import Table, percent, time_words, usd
+from crosstack.report.wording import NOT_GIVEN, Table, percent, time_words, usd
 from crosstack.units import format_quantity
 from crosstack.version import __version__
 
@@ -110,7 +110,7 @@ def explanation_tables(explanation: Explanation) -> Group:
                 format_quantity(e.resource.value, e.resource.unit),
                 f"{_plus_zero(e.elasticity):.3f}",
                 *(_cell(change) for change in e.one_sided),
-                f"{_plus_zero(e.price_elasticity):.3f}",
+                NOT_GIVEN if e.price is None else f"{_plus_zero(e.price_elasticity):.3f}",
             )
             for e in explanation.effects
         ),
@@ -156,7 +156,7 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
                 "time_less_s": e.time_less,
                 "time_more_s": e.time_more,
                 "elasticity": e.elasticity,
-                "price_elasticity": e.price_elasticity,
+                "price_elasticity": None if e.price is None else e.price_elasticity,
                 "time_per_unit_s": e.time_per_unit,
                 "proved": e.proved,
                 "of_mapping": e.of_mapping,
