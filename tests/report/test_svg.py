@@ -1,10 +1,12 @@
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
 from crosstack.report.drawing import fit, text_width
 from crosstack.report.svg import answer_svg, task_svg
+from crosstack.report.wording import key_numbers
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 
@@ -55,6 +57,15 @@ def test_bars_are_as_long_as_times(small_answer):
 def test_collectives_are_marked(small_answer):
     assert any(k.collective == "all_reduce" for k in small_answer.evaluation.kernels)
     assert ">all-reduce<" in answer_svg(small_answer)
+
+
+def test_no_key_number_is_cut_off(small_answer):
+    workload = replace(small_answer.task.workload, item="sequence", item_part="token")
+    answer = replace(small_answer, task=replace(small_answer.task, workload=workload))
+    svg = answer_svg(answer)
+    assert "tokens/s" in svg
+    for _, value in key_numbers(answer):
+        assert f">{value}<" in svg
 
 
 def test_one_kernel_on_one_chip_has_no_wires_and_no_collective(lonely_answer):

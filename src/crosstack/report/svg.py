@@ -6,7 +6,7 @@ from crosstack.evaluate.answer import Answer
 from crosstack.mapping.mapping import Task
 from crosstack.report.bars_figure import answer_bars
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
-from crosstack.report.drawing import Canvas, standalone, wrapped
+from crosstack.report.drawing import Canvas, standalone, text_width, wrapped
 from crosstack.report.graph_figure import (
     MOST_KERNELS,
     Figure,
@@ -43,8 +43,9 @@ def answer_svg(answer: Answer) -> str:
     legend = kernel_legend(answer.task.workload.graph, collectives=_shows_collectives(answer))
     y = _heading(side, "Key numbers", 0)
     for label, value in key_numbers(answer):
+        room = SIDE - 20 - min(text_width(label, 11), 225)  # what its own label leaves
         side.text(0, y + 10, label, cls="xs-muted", width=225)
-        side.text(SIDE - 8, y + 10, value, anchor="end", width=SIDE - 240)
+        side.text(SIDE - 8, y + 10, value, anchor="end", width=room)
         y += 17
     y = _heading(side, "Time of every partition", y + 16)
     side.put(bars.canvas, 0, y)
