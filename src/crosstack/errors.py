@@ -22,12 +22,14 @@ __all__ = [
     "Problem",
     "nearest",
     "require",
+    "require_jobs",
     "require_quantity",
     "require_whole",
     "unknown_name",
 ]
 
 LONGEST_NAME = 200
+MOST_JOBS = 1024
 MOST_SHOWN = 20  # problems of one error that are said line by line
 
 
@@ -180,6 +182,12 @@ def require_whole(field: str, value: object, *, minimum: int = 1, what: str = ""
     limit = ", below 2^53" if isinstance(value, int) and value >= 2**53 else ""
     allowed = f"a whole number{what and ' of ' + what}, at least {minimum}{limit}"
     require(good, field, value, allowed)
+
+
+def require_jobs(jobs: object) -> None:
+    """Raise `InputError` unless ``jobs`` is a number of processes that a machine can hold."""
+    good = isinstance(jobs, int) and not isinstance(jobs, bool) and 1 <= jobs <= MOST_JOBS
+    require(good, "jobs", jobs, f"a whole number of processes, 1 to {MOST_JOBS:,}")
 
 
 def require_quantity(

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from crosstack.cli.chip import Library, library_given
-from crosstack.cli.inputs import check_number, check_outputs
+from crosstack.cli.inputs import check_jobs, check_outputs
 from crosstack.cli.outputs import Searching, show_and_write
 
 __all__ = ["codesign"]
@@ -59,7 +59,7 @@ def codesign(
     from crosstack.explore.read_codesign import read_codesign
     from crosstack.report.front_text import front_data, front_line, front_svg, front_tables
 
-    check_number("--jobs", jobs, jobs >= 1, "1 or more")
+    check_jobs(jobs)
     check_outputs(
         file, {"--history": history, "--json": json_out, "--html": html_out, "--svg": svg_out}
     )

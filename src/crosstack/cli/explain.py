@@ -10,6 +10,7 @@ import typer
 
 from crosstack.cli.inputs import (
     WorkLimit,
+    check_jobs,
     check_number,
     check_outputs,
     check_work,
@@ -82,7 +83,7 @@ def explain(
     check_number("--time-limit", limit, limit > 0, "a number of seconds above 0")
     check_work(work_limit)
     check_number("--gap", gap, 0 <= gap < 1, "0 to below 1, such as 0.01 for one percent")
-    check_number("--jobs", jobs, jobs >= 1, "1 or more")
+    check_jobs(jobs)
     check_outputs(file, {"--json": json_out, "--svg": svg_out})
     if file.suffix.lower() == ".json":
         if set_:

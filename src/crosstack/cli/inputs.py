@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosstack.errors import InputError, Problem
+from crosstack.errors import InputError, Problem, require_jobs
 
 if TYPE_CHECKING:
     from crosstack.evaluate.answer import Answer
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Saved",
     "WorkLimit",
+    "check_jobs",
     "check_number",
     "check_outputs",
     "check_work",
@@ -57,6 +58,12 @@ def check_number(option: str, value: float, holds: bool, allowed: str) -> None:
     """Raise `InputError` for an option unless ``holds``."""
     if not holds:
         raise InputError(Problem(option, f"got {value:g}; allowed: {allowed}."))
+
+
+def check_jobs(jobs: int) -> None:
+    """Raise `InputError` for ``--jobs`` unless a machine can hold so many processes."""
+    with options_named({"jobs": "--jobs"}):
+        require_jobs(jobs)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from crosstack.cli.generate import generate_app
 from crosstack.cli.inputs import (
     Saved,
     WorkLimit,
+    check_jobs,
     check_number,
     check_outputs,
     check_work,
@@ -223,7 +224,7 @@ def map_(
     check_number("--time-limit", limit, limit > 0, "a number of seconds above 0")
     check_work(work_limit)
     check_number("--gap", gap, 0 <= gap < 1, "0 to below 1, such as 0.01 for one percent")
-    check_number("--jobs", jobs, jobs >= 1, "1 or more")
+    check_jobs(jobs)
     check_outputs(file, {"--json": json_out, "--html": html_out, "--svg": svg_out})
     chosen = rules_given(rules)
     task = crosstack.load(file, set_ or ())

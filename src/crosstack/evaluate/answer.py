@@ -14,6 +14,7 @@ from crosstack.errors import (
     Problem,
     nearest,
     require,
+    require_jobs,
     require_quantity,
     require_whole,
 )
@@ -330,7 +331,7 @@ def optimise(
     require_quantity("time_limit", time_limit, "s", infinite=True)
     require_quantity("gap", gap, "1")
     require(gap < 1, "gap", gap, "0 to below 1")
-    require_whole("jobs", jobs)
+    require_jobs(jobs)
     called = progress is None or callable(progress)
     require(called, "progress", progress, "None or a function of where the search stands")
     if work_limit is None:

@@ -23,7 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.chip.generator_rules import GeneratorRules
-from crosstack.errors import InfeasibleError, InputError, LimitError, Problem, require_whole
+from crosstack.errors import (
+    InfeasibleError,
+    InputError,
+    LimitError,
+    Problem,
+    require_jobs,
+    require_whole,
+)
 from crosstack.evaluate.answer import optimise
 from crosstack.explore.front_history import FrontHistory
 from crosstack.explore.machines import (
@@ -241,7 +248,7 @@ def search_front(
     """
     require_whole("evaluations", evaluations)
     require_whole("seed", seed, minimum=0)
-    require_whole("jobs", jobs)
+    require_jobs(jobs)
     if not problem.choices:
         raise InputError(Problem("choices", "there is nothing to choose from."))
     saved = history or FrontHistory(None)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from crosstack.errors import InputError, Problem, require_quantity, require_whole
+from crosstack.errors import InputError, Problem, require_jobs, require_quantity
 from crosstack.explore.executors import (
     Dask,
     Executor,
@@ -306,7 +306,7 @@ def open_for(study: Study, path: Path, *, resume: bool) -> Store:
 def executor_for(jobs: int | None, timeout: float | None, dask: Any) -> Executor:
     """Return where to run: on Dask, in processes, or here."""
     if jobs is not None:
-        require_whole("jobs", jobs)
+        require_jobs(jobs)
     if timeout is not None:
         require_quantity("timeout", timeout, "s", above_zero=True)
     if dask is not None:

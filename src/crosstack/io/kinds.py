@@ -12,7 +12,7 @@ __all__ = ["FileKind", "refuse_other_kinds"]
 
 
 class FileKind(Enum):
-    """What it is called, the fields that tell it, and the commands that take it."""
+    """Name, the fields that tell a file of it, the commands that take one; the first that fits."""
 
     MAPPED = (
         "what crosstack map saved",
@@ -26,16 +26,13 @@ class FileKind(Enum):
     )
     TASK = ("a task", {"workload", "system"}, "map, evaluate, explain, space, show and convert")
     STUDY = ("a study", {"axes", "base"}, "sweep and study show")
-    CODESIGN = ("a co-design", {"chip", "workload"}, "codesign")
+    CODESIGN = ("a co-design", {"chip", "workload", "choices"}, "codesign")
     SEARCH = ("a search for a chip", {"chip", "model"}, "optimize")
+    RULES = ("rules", {"base"}, "--rules")
     CHIP = ("a chip", {"memory", "chip_area", "power"}, "chip generate, predict and trace")
 
     def __init__(self, words: str, fields: set[str], commands: str) -> None:
         self.words, self.fields, self.commands = words, fields, commands
-
-    def is_of(self, tree: Mapping[str, Any]) -> bool:
-        """Whether a tree has the fields that tell this kind."""
-        return self.fields <= tree.keys()
 
 
 def refuse_other_kinds(tree: Mapping[str, Any], kind: FileKind) -> None:
@@ -43,9 +40,7 @@ def refuse_other_kinds(tree: Mapping[str, Any], kind: FileKind) -> None:
 
     A line for every field that the wrong file has and the right one has not helps nobody.
     """
-    if kind.is_of(tree) and "crosstack_version" not in tree:
-        return
-    for other in FileKind:
-        if other is not kind and other.is_of(tree):
-            message = f"is {other.words}, not {kind.words}; it goes with {other.commands}."
-            raise InputError(Problem("", message))
+    found = next((other for other in FileKind if other.fields <= tree.keys()), kind)
+    if found is not kind:
+        message = f"is {found.words}, not {kind.words}; it goes with {found.commands}."
+        raise InputError(Problem("", message))

@@ -15,6 +15,7 @@ from pydantic import create_model
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.files import in_file, read_text
+from crosstack.io.kinds import FileKind, refuse_other_kinds
 from crosstack.io.native.problems import collecting, validate
 from crosstack.io.native.schema import Bytes, FileModel, Flag, Index, Text, one_of
 from crosstack.io.yaml_tree import Tree, parse_yaml
@@ -68,6 +69,8 @@ def rules_in(tree: Tree, name: str) -> ModelRules:
     InputError
         With every problem found, one line each.
     """
+    if isinstance(tree, dict):
+        refuse_other_kinds(tree, FileKind.RULES)
     problems: list[Problem] = []
     file = validate(RulesFile, tree, "", problems)
     if file is None:
