@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crosstack.quantities import UNITS, compared
+from crosstack.quantities import UNITS, compared, format_quantity
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,8 @@ def test_quantities_that_differ_by_a_millionth_look_different(value, other, unit
     words = compared(value, other, unit)
     apart = abs(value - other) > 1e-6 * max(value, other)
     assert not apart or words[0] != words[1]
+
+
+def test_a_quantity_beside_another_takes_its_unit():
+    assert format_quantity(1.027e12, "B", like=80e9) == "1,027 GB"
+    assert format_quantity(1.027e12, "B") == "1.027 TB"

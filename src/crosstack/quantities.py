@@ -63,7 +63,7 @@ _NEVER_SHOWN = {"min", "h", "%", *(u.format(p) for p in _BINARY for u in ("{}B",
 _ONLY_SHOWN = {"B/s": set(_scaled("{}B/s", _DECIMAL)), "bit/s": set(_scaled("{}bit/s", _DECIMAL))}
 
 
-def format_quantity(value: float, unit: str, digits: int = 4) -> str:
+def format_quantity(value: float, unit: str, digits: int = 4, *, like: float | None = None) -> str:
     """Return ``value`` as a person would write it: 3.0e11 B/s is ``"300 GB/s"``.
 
     Parameters
@@ -74,14 +74,17 @@ def format_quantity(value: float, unit: str, digits: int = 4) -> str:
         A key of `UNITS`; ``"1"`` writes the bare number.
     digits : int
         Significant digits; a whole number without a unit, which is a count, keeps all. [1]
+    like : float, optional
+        Beside which the value stands in a sentence: written in the unit of that one.
     """
     if not math.isfinite(value):
         return f"{value} {unit}".removesuffix(" 1")
     if unit == "1" and 10**digits <= abs(value) < 2**53 and value == int(value):
         return f"{int(value):,}"
     value = float(f"{value:.{digits}g}")  # rounded first, so that 999.99 GB/s is 1 TB/s
-    best = _unit_of(value, unit)
-    return f"{_plain(value / _worth(best, unit), digits)} {best}".removesuffix(" 1")
+    best = _unit_of(value if like is None else like, unit)
+    group = "" if like is None else ","
+    return f"{_plain(value / _worth(best, unit), digits, group)} {best}".removesuffix(" 1")
 
 
 def compared(value: float, other: float, unit: str) -> tuple[str, str]:

@@ -142,8 +142,8 @@ def changed(words, rng, names):
             words[rng.choice(values)] = value
         elif action < 0.9 and options:
             words += [rng.choice(options), value]
-        else:
-            words.pop(rng.randrange(len(words)))
+        elif len(words) > 1:
+            words.pop(rng.randrange(1, len(words)))
     return words
 
 

@@ -274,14 +274,16 @@ def _check_fit(chip: ChipHierarchy, m: Floats, k: Floats, n: Floats) -> None:
     worst = int(held.argmax())
     memory = chip.main_memory
     largest = int(matrices[:, worst].argmax())
-    name, size = "ABC"[largest], format_quantity(float(matrices[largest, worst]), "B")
+    alone = float(matrices[largest, worst])
+    size = format_quantity(alone, "B", like=memory.capacity)
+    shape = " x ".join(f"{extent[worst]:,.0f}" for extent in (m, k, n))
     if held[worst] > memory.capacity:
         raise InfeasibleError(
             resource=memory.name,
             demand=float(held[worst]),
             limit=memory.capacity,
             unit="B",
-            where=f"the product {m[worst]:g} x {k[worst]:g} x {n[worst]:g}, {name} alone {size},",
+            where=f"the product {shape}, {'ABC'[largest]} alone {size},",
             levers=("more main memory", "split the product over more chips", "a shorter word"),
         )
 

@@ -60,7 +60,7 @@ def check_capacity(
         return
     ratio = footprint.total / capacity
     ways = tuple(
-        f"{name}, {format_quantity(other.total, 'B')} a chip"
+        f"{name}, {format_quantity(other.total, 'B', like=capacity)} a chip"
         for name, other in instead().items()
         if other.total < footprint.total
     )
@@ -74,8 +74,8 @@ def check_capacity(
             *ways,
             f"{math.ceil(ratio)} times the chips for kernel or pipeline parallelism",
             "more data-parallel chips or a smaller batch, for activations of "
-            + format_quantity(footprint.activations + footprint.scratch, "B"),
-            f"memory of {format_quantity(footprint.total, 'B')} a chip",
+            + format_quantity(footprint.activations + footprint.scratch, "B", like=capacity),
+            f"memory of {format_quantity(footprint.total, 'B', like=capacity)} a chip",
         ),
     )
 
@@ -116,7 +116,7 @@ def scores_do_not_fit(
     if model.heads % wider == 0:
         levers.append(f"heads over {wider} chips, such as RC-1-{wider}-d1-p1")
     shorter = math.isqrt(int(model.sequence**2 * capacity / demand))
-    held = format_quantity(demand, "B")
+    held = format_quantity(demand, "B", like=capacity)
     return InfeasibleError(
         resource="main memory",
         demand=demand,
