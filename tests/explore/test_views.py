@@ -15,6 +15,8 @@ from crosstack.explore.pictures import heat_map, line_chart
 from crosstack.explore.study import Bound, Goal
 from crosstack.explore.views import Asked, best, pareto, within, write_table
 from crosstack.report.chart_figure import chart_figure
+from crosstack.report.study_text import results_tables
+from crosstack.report.text import plain_text
 
 MIN, MAX = Goal.MINIMUM, Goal.MAXIMUM
 
@@ -171,3 +173,13 @@ def test_a_front_is_that_of_all_points_where_too_many_are_there_to_be_drawn():
     assert "5,000 of 15,625 points and the front of all" in chart.title
     with pytest.raises(InputError, match="15,625 points; a chart shows up to 5,000"):
         line_chart(table, goals, x="price", y="time", by=None)
+
+
+def test_an_objective_that_no_point_has_is_named_and_leaves_the_front_to_the_others():
+    table = table_of(x=[1.0, 2.0], time=[2.0, 1.0], power=[1.0, 2.0], price=[None, None])
+    objectives = asked("x", time=MIN, price=MIN, power=MIN)
+    text = plain_text(results_tables(table, objectives, 5), 80)
+    assert "No point has price: not an objective here." in text
+    assert "Pareto front: 2 points" in text
+    with pytest.raises(InputError, match="price: no point has it"):
+        line_chart(table, objectives, x="price", y="time", by=None)

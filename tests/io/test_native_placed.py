@@ -170,3 +170,10 @@ def test_a_workload_may_say_what_it_is_computed_in():
     task = read_hpl("h100", "workload.dtype=fp32")
     assert task.workload.graph.compute_dtype is Dtype.FP32
     assert native.read_task(native.write_task(task), "again.yaml", ()) == task
+
+
+def test_bandwidths_may_be_in_bits_a_second():
+    task = read_hpl(
+        "h100", "system.network[0].bandwidth=400 Gb/s", "system.memory.bandwidth=1 Tbit/s"
+    )
+    assert (task.system.network[0].bandwidth, task.system.memory.bandwidth) == (5e10, 1.25e11)

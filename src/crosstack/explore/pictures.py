@@ -40,7 +40,8 @@ def line_chart(
     xs, ys = number_column(table, x), number_column(table, y)
     rows = np.flatnonzero(within(table, asked.bounds) & ~np.isnan(xs) & ~np.isnan(ys))
     if not len(rows):
-        raise InputError(Problem(y, "no point has it within the constraints."))
+        lacking = x if np.isnan(xs).all() else y
+        raise InputError(Problem(lacking, "no point has it within the constraints."))
     title, drawn = f"{y} over {x}", rows
     if front and len(rows) > MOST_POINTS:  # the front is that of all; others are its background
         drawn = rows[np.linspace(0, len(rows) - 1, MOST_POINTS, dtype=int)]

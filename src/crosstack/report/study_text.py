@@ -80,17 +80,22 @@ def results_tables(table: pyarrow.Table, asked: Asked, top: int) -> Group:
         pairs.append(("constraints", f"{words}: {int(good.sum()):,} points meet them"))
     parts: list[RenderableType] = [Text(asked.name, style="bold"), pairs_table(tuple(pairs))]
     parts += reason_lines(filter(None, table.column("reason").to_pylist()))
+    had = []
     for objective in asked.objectives:
         rows = best(table, objective, good)[:top]
         if len(rows):
+            had.append(objective)
             side = "least" if objective[1].value == "min" else "most"
             head = Text(f"{side} {objective[0]}", style="bold")
             parts += [head, _rows(table, asked, rows, [objective[0]])]
-    if len(asked.objectives) > 1:
-        front = pareto(table, asked.objectives, good)
+    lacking = [name for name, goal in asked.objectives if (name, goal) not in had]
+    if lacking and good.any():
+        parts.append(Text(f"No point has {', '.join(lacking)}: not an objective here."))
+    if len(had) > 1:
+        front = pareto(table, had, good)
         count = f"{len(front):,} point{'' if len(front) == 1 else 's'}"
         title = f"Pareto front: {count}, no other better in every objective"
-        names = [name for name, _ in asked.objectives]
+        names = [name for name, _ in had]
         parts += [Text(title, style="bold"), _rows(table, asked, front[:top], names)]
     return Group(*parts)
 
