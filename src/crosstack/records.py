@@ -7,6 +7,7 @@ import enum
 import reprlib
 import types
 import typing
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -20,6 +21,9 @@ LONGEST = 800  # letters of a record in which the records inside are spelled out
 # ---------------------------------------------------------------- what a field may hold
 
 
+Check = Callable[[object], bool]
+
+
 def require_type(field: str, value: object, hint: Any) -> None:
     """Raise `InputError` unless ``value`` is what a type hint says.
 
@@ -30,7 +34,8 @@ def require_type(field: str, value: object, hint: Any) -> None:
     hint : type hint
         A class, a union, a tuple of a type (``tuple[X, ...]``) or of several (``tuple[X, Y]``).
     """
-    if not _holds(value, hint):
+    holds = _check_of(hint)
+    if holds is not None and not holds(value):
         raise InputError(_problem(field, value, hint))
 
 
@@ -40,42 +45,56 @@ def require_types(record: Any) -> None:
     To be called first of all in ``__post_init__``; see `require_type`.
     """
     kind: Any = type(record)  # mypy takes a type for something without a hash
-    values = ((field, getattr(record, field), hint) for field, hint in _hints(kind))
-    wrong = [_problem(*each) for each in values if not _holds(*each[1:])]
+    wrong = [
+        _problem(field, getattr(record, field), hint)
+        for field, hint, holds in _checks_of(kind)
+        if not holds(getattr(record, field))
+    ]
     if wrong:
         raise InputError(wrong)
-
-
-@cache
-def _hints(record: Any) -> tuple[tuple[str, Any], ...]:
-    hints = typing.get_type_hints(record)
-    return tuple((f.name, hints[f.name]) for f in dataclasses.fields(record) if f.init)
 
 
 def _problem(field: str, value: object, hint: Any) -> Problem:
     return Problem(field, f"got {brief(value)}; allowed: {_words(hint)}.")
 
 
+@cache
+def _checks_of(record: Any) -> tuple[tuple[str, Any, Check], ...]:
+    """Return name, annotation and check of every field of a record that there is a check for."""
+    hints = typing.get_type_hints(record)
+    fields = [(f.name, hints[f.name]) for f in dataclasses.fields(record) if f.init]
+    return tuple((f, hint, holds) for f, hint in fields if (holds := _check_of(hint)) is not None)
+
+
 def _is_union(hint: Any) -> bool:
     return typing.get_origin(hint) in (typing.Union, types.UnionType)
 
 
-def _holds(value: object, hint: Any) -> bool:
+def _check_of(hint: Any) -> Check | None:
+    """Return the check of a type hint; None where every value passes."""
     parts = typing.get_args(hint)
-    if hint is int or hint is float or hint is Any:
-        return True
     if _is_union(hint):
-        return any(_holds(value, part) for part in parts)
+        checks = [_check_of(part) for part in parts]
+        some = [check for check in checks if check is not None]
+        return None if len(some) < len(checks) else lambda v: any(check(v) for check in some)
     origin = typing.get_origin(hint) or hint
-    if not isinstance(origin, type):
-        return True
-    if origin is not tuple or not parts:
-        return isinstance(value, origin)
-    if not isinstance(value, tuple):
-        return False
+    if origin in (int, float, Any) or not isinstance(origin, type):
+        return None
+    if origin is tuple and parts:
+        return _check_of_tuple(parts)
+    return lambda v: isinstance(v, origin)
+
+
+def _check_of_tuple(parts: tuple[Any, ...]) -> Check:
     if parts[-1] is Ellipsis:
-        return all(_holds(each, parts[0]) for each in value)
-    return len(value) == len(parts) and all(map(_holds, value, parts))
+        each = _check_of(parts[0])
+        return lambda v: isinstance(v, tuple) and (each is None or all(map(each, v)))
+    inner = [_check_of(part) for part in parts]
+    return lambda v: (
+        isinstance(v, tuple)
+        and len(v) == len(inner)
+        and all(check is None or check(x) for check, x in zip(inner, v, strict=True))
+    )
 
 
 def _words(hint: Any) -> str:
