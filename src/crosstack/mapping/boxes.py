@@ -182,13 +182,14 @@ class Boxes:
         options = self.table(box.plan, box.n_tiles)
         if not self.moves_fewest_bytes(box.domains, options, box.plan):
             return math.inf
-        load = self._relaxed(box)
+        load = self.relaxed(box)
         if not self._fits(load, box):
             return math.inf
-        network = max(self._network(box.domains, options), sum(load.network))
+        network = max(self.network_bound(box.domains, options), sum(load.network))
         return self.total(box.plan, simple_bound(load, network))
 
-    def _relaxed(self, box: Box) -> ChipLoad:
+    def relaxed(self, box: Box) -> ChipLoad:
+        """Return a load no heavier than that of any sharding of a box."""
         assert box.domains is not None
         load = relaxed_load(
             self.workload,
@@ -201,7 +202,8 @@ class Boxes:
         )
         return one_by_one(load, self.rules) if self.unfused else load
 
-    def _network(self, domains: Domains, options: Options) -> float:
+    def network_bound(self, domains: Domains, options: Options) -> float:
+        """Return what all communication takes at least, layouts that agree included. [s]"""
         if not self.rules.fan_out_copies and _several_readers(self.arrays):
             # Shared conversions are not pairwise; an edge's part of its producer's is.
             cost = options.edge_time / _readers(self.arrays)[:, None, None]
@@ -470,7 +472,7 @@ class Boxes:
         if all(len(d) == 1 for d in box.domains):
             codes = np.array([d[0] for d in box.domains], dtype=np.int64)
             return self.settle(box, codes, self.target())
-        load = self._relaxed(box)
+        load = self.relaxed(box)
         limit = self.layer_limit(box.plan, self.target())
         if box.plan.graph_stages > 1:
             spread = self.spread(box, load, self.target(), bound_only=True)

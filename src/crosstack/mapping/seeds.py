@@ -19,16 +19,16 @@ then the best of all gets its best partitions.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from crosstack.mapping.boxes import PROOF, Box, Boxes
+from crosstack.mapping.boxes import BOUND, PROOF, Box, Boxes
 from crosstack.mapping.budget import CALL
 from crosstack.mapping.found import Found, masks_of
 from crosstack.mapping.fusion import make_problem, quick_sequence, simple_bound
 from crosstack.mapping.parallelism import workload_uses
+from crosstack.mapping.sharding import with_given
 from crosstack.model.arrays import Ints
 from crosstack.model.lines import Line
 from crosstack.model.partition import ChipLoad, partition_cost
@@ -38,7 +38,7 @@ from crosstack.system.system import Parallelism
 __all__ = ["plant"]
 
 MOST_PLANS = 20_000  # of which mappings are made before anything is bounded
-MOST_FUSED = 96  # blocks fused, those of the least bounds first
+MOST_FUSED = 24  # blocks fused of plans that share their tensor-parallel dimensions
 MOST_SPLIT = 8  # plans whose stages split the graph
 TWICE = 2.0  # a number of tiles over the one before, at least
 ALONE = 10  # units of work of pricing a partition
@@ -60,6 +60,10 @@ class _Block:
     codes: Ints
     load: ChipLoad
     bound: float
+
+    def least(self, state: Boxes) -> float:
+        """Return the iteration time that none of its plans beats. [s]"""
+        return min(state.total(plan, self.bound) for plan in self.plans)
 
 
 _Lanes = dict[tuple[tuple[int, ...], tuple[Parallelism, ...]], Found]
@@ -83,21 +87,25 @@ def plant(state: Boxes, tiles: Callable[[Plan], list[int]], tell: Callable[[], N
             continue
         lines = tuple(plan.collectives.items())
         groups.setdefault((plan.tensor, plan.split, plan.spilled, lines), []).append(plan)
-    blocks = [
-        block
-        for plans in groups.values()
-        for n_tiles in _ladder(tiles(plans[0]))
-        for block in _blocks(state, plans, n_tiles)
-    ]
     lanes: _Lanes = {}
-    if state.slots is None:
-        for block in blocks:
-            masks = tuple(1 << i for i in block.load.order)
-            _price(state, lanes, block, masks, _sum(block.load, masks))
-            state.budget.spend(ALONE * len(masks))
-    tell()
-    if not state.unfused:
-        _fuse(state, lanes, blocks, tell)
+    order = sorted(
+        (_group_bound(state, plans), number, plans) for number, plans in enumerate(groups.values())
+    )
+    for bound, _, plans in order:
+        if not bound < state.found.best:
+            break
+        blocks = [
+            block
+            for n_tiles in _ladder(tiles(plans[0]))
+            for block in _blocks(state, plans, n_tiles)
+        ]
+        if state.slots is None:
+            _price_alone(state, lanes, blocks)
+        if not state.unfused:
+            _fuse(state, lanes, blocks)
+        tell()
+        if state.found.mapping is not None and state.budget.over():
+            return
     _split(state, split, tiles)
     _improve(state, lanes, tiles, tell)
 
@@ -127,18 +135,54 @@ def _ladder(tiles: list[int]) -> list[int]:
     return sorted({*kept, max(tiles)}) if tiles else []
 
 
+def _shared(state: Boxes, plans: list[Plan]) -> Plan:
+    """Return a plan that takes no longer than any of these for what they share."""
+    largest = state.workload.global_batch_size
+    return replace(plans[0], microbatch_size=largest, periodic=Line())
+
+
+def _unburdened(load: ChipLoad) -> ChipLoad:
+    """Return a load without what plans add: weights to read, and tensors that have to fit."""
+    weightless = (0.0,) * load.n
+    return replace(load, memory_limit=math.inf, weight_time=weightless, resident_alone=False)
+
+
+def _group_bound(state: Boxes, plans: list[Plan]) -> float:
+    """Bound the iteration under plans that share their tensor-parallel dimensions. [s]
+
+    With one tile nothing is cut raggedly, so no number of tiles has less work or traffic.
+    """
+    plan = _shared(state, plans)
+    options = state.table(plan, 1)
+    domains = tuple(tuple(d) for d in with_given(options.allowed, state.given))
+    load = _unburdened(state.relaxed(Box(plan, 1, domains)))
+    state.budget.spend(BOUND * load.n)
+    network = 0.0
+    if plan.tensor > 1:
+        network = max(state.network_bound(domains, options), sum(load.network))
+    layer = simple_bound(load, network)
+    return min(state.total(plan, layer) for plan in plans)
+
+
 def _blocks(state: Boxes, plans: list[Plan], n_tiles: int) -> Iterator[_Block]:
     """Yield the blocks of some plans that share their tensor-parallel dimensions."""
-    largest = replace(plans[0], microbatch_size=state.workload.global_batch_size, periodic=Line())
     box = Box(plans[0], n_tiles, None)
     if math.isinf(state.open(box)):
         return
+    shared = Box(_shared(state, plans), n_tiles, None)
     for codes in state.shardings(box):
-        load = state.load(Box(largest, n_tiles, None), codes)
-        load = replace(
-            load, memory_limit=math.inf, weight_time=(0.0,) * load.n, resident_alone=False
-        )
-        yield _Block(plans, n_tiles, codes, load, simple_bound(load))
+        load = _unburdened(state.load(shared, codes))
+        block = _Block(plans, n_tiles, codes, load, simple_bound(load))
+        if block.least(state) < state.found.best:
+            yield block
+
+
+def _price_alone(state: Boxes, lanes: _Lanes, blocks: list[_Block]) -> None:
+    """Offer kernels one by one."""
+    for block in blocks:
+        masks = tuple(1 << i for i in block.load.order)
+        state.budget.spend(ALONE * len(masks))
+        _price(state, lanes, block, masks, _sum(block.load, masks))
 
 
 def _sum(load: ChipLoad, masks: tuple[int, ...]) -> float:
@@ -183,23 +227,17 @@ def _quick(state: Boxes, load: ChipLoad) -> tuple[int, ...] | None:
     return None if found is None else found[1]
 
 
-def _fuse(state: Boxes, lanes: _Lanes, blocks: list[_Block], tell: Callable[[], None]) -> None:
+def _fuse(state: Boxes, lanes: _Lanes, blocks: list[_Block]) -> None:
     """Fuse blocks along a few orders, the least bound first, while one may be best."""
-    heap = [
-        (min(state.total(plan, block.bound) for plan in block.plans), i)
-        for i, block in enumerate(blocks)
-    ]
-    heapq.heapify(heap)
-    for _ in range(MOST_FUSED):
-        if not heap or not heap[0][0] < state.found.best:
+    heap = [(block.least(state), i) for i, block in enumerate(blocks)]
+    for least, i in sorted(heap)[:MOST_FUSED]:
+        if not least < state.found.best:
             return
         if state.found.mapping is not None and state.budget.over():
             return
-        block = blocks[heapq.heappop(heap)[1]]
-        masks = _quick(state, block.load)
+        masks = _quick(state, blocks[i].load)
         if masks is not None:
-            _price(state, lanes, block, masks, _sum(block.load, masks))
-        tell()
+            _price(state, lanes, blocks[i], masks, _sum(blocks[i].load, masks))
 
 
 def _split(state: Boxes, plans: list[Plan], tiles: Callable[[Plan], list[int]]) -> None:
