@@ -42,26 +42,27 @@ def line_chart(
     if not len(rows):
         lacking = x if np.isnan(xs).all() else y
         raise InputError(Problem(lacking, "no point has it within the constraints."))
-    title, drawn = f"{y} over {x}", rows
+    best = _front_rows(table, asked, x, y, rows) if front else rows[:0]
+    drawn, name = rows, "Pareto front"
     if front and len(rows) > MOST_POINTS:  # the front is that of all; others are its background
-        drawn = rows[np.linspace(0, len(rows) - 1, MOST_POINTS, dtype=int)]
-        title = f"{title}, {MOST_POINTS:,} of {len(rows):,} points and the front of all"
+        drawn = np.union1d(best, rows[np.linspace(0, len(rows) - 1, MOST_POINTS, dtype=int)])
+        name = f"front of {len(rows):,} points, {len(drawn):,} drawn"
     elif len(rows) > MOST_POINTS:
         message = f"{len(rows):,} points; a chart shows up to {MOST_POINTS:,}. See study export."
         raise InputError(Problem(y, message))
     labels = np.full(table.num_rows, y, dtype=object) if by is None else _labels(table, by)
-    names = list(dict.fromkeys(labels[drawn].tolist()))
-    if len(names) > MOST_SERIES:
-        message = f"has {len(names)} values; a chart shows up to {MOST_SERIES} series."
+    kinds = list(dict.fromkeys(labels[drawn].tolist()))
+    if len(kinds) > MOST_SERIES:
+        message = f"has {len(kinds)} values; a chart shows up to {MOST_SERIES} series."
         raise InputError(Problem(str(by), message))
     series = []
-    for colour, name in enumerate(names):
-        own = drawn[labels[drawn] == name]
+    for colour, kind in enumerate(kinds):
+        own = drawn[labels[drawn] == kind]
         own = own[np.lexsort((ys[own], xs[own]))]
         joined = x in asked.axes and len(np.unique(xs[own])) == len(own)
         series.append(
             Series(
-                name=name,
+                name=kind,
                 x=tuple(xs[own].tolist()),
                 y=tuple(ys[own].tolist()),
                 colour=colour,
@@ -71,9 +72,9 @@ def line_chart(
         )
     if front:
         series = [replace(s, line=False) for s in series]
-        series.append(_front(table, asked, x, y, rows, colour=len(series)))
+        series.append(_front(table, asked, x, y, best, name, colour=len(series)))
     return LineChart(
-        title=title,
+        title=f"{y} over {x}",
         x=_measure(table, x, xs[rows]),
         y=_measure(table, y, ys[rows]),
         series=tuple(series),
@@ -117,10 +118,10 @@ def heat_map(table: pyarrow.Table, asked: Asked, *, x: str, y: str, value: str) 
     )
 
 
-def _front(
-    table: pyarrow.Table, asked: Asked, x: str, y: str, rows: NDArray[np.int64], *, colour: int
-) -> Series:
-    """Return the front of two objectives as steps from left to right."""
+def _front_rows(
+    table: pyarrow.Table, asked: Asked, x: str, y: str, rows: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return which of some rows are the front of two objectives."""
     goals = dict(asked.objectives)
     for name in (x, y):
         if name not in goals:
@@ -129,18 +130,31 @@ def _front(
             raise InputError(Problem(name, message))
     among = np.zeros(table.num_rows, dtype=bool)
     among[rows] = True
-    found = pareto(table, [(x, goals[x]), (y, goals[y])], among)
+    return pareto(table, [(x, goals[x]), (y, goals[y])], among)
+
+
+def _front(
+    table: pyarrow.Table,
+    asked: Asked,
+    x: str,
+    y: str,
+    found: NDArray[np.int64],
+    name: str,
+    *,
+    colour: int,
+) -> Series:
+    """Return the front of two objectives as steps from left to right."""
     xs, ys = number_column(table, x)[found], number_column(table, y)[found]
     order = np.argsort(xs, kind="stable")
     xs, ys = xs[order], ys[order]
     # Each corner has the worse of two neighbours in both.
-    first = goals[x] is Goal.MAXIMUM
+    first = dict(asked.objectives)[x] is Goal.MAXIMUM
     corners = (xs[:-1], ys[1:]) if first else (xs[1:], ys[:-1])
     steps = [
         np.insert(own, range(1, len(own)), c) for own, c in zip((xs, ys), corners, strict=True)
     ]
     return Series(
-        name="Pareto front",
+        name=name,
         x=tuple(steps[0].tolist()),
         y=tuple(steps[1].tolist()),
         colour=colour,
