@@ -127,6 +127,13 @@ def test_a_part_that_is_not_of_the_store_is_named_and_left_out(store, rows_of):
     assert "parts/mine.parquet: is foreign" in line
 
 
+def test_a_copy_of_a_part_doubles_no_row(store, run, rows_of):
+    all_rows, _ = rows_of(store)
+    shutil.copy(part(store), store / "parts" / "copy.parquet")
+    assert rows_of(store) == (all_rows, [])
+    assert "points 6: 6 optimal" in " ".join(run("study", "show", store).out.split())
+
+
 @pytest.mark.parametrize("key", [None, "", "no key", "Z" * 32, "é" * 32])
 def test_rows_with_a_garbage_key_are_named_and_left_out(store, rows_of, key):
     all_rows, _ = rows_of(store)

@@ -47,17 +47,18 @@ def held(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def held_if_possible(path: Path) -> Iterator[None]:
-    """Hold the lock on a file, or none: who only reads may lack the right to it."""
+def held_if_possible(path: Path) -> Iterator[bool]:
+    """Hold the lock on a file, and say whether: who only reads may lack the right to it."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError:
-        yield
+        yield False
         return
+    taken = False
     try:
         with suppress(OSError):  # a file system without locks
-            _take(handle, wait=True)
-        yield
+            taken = _take(handle, wait=True)
+        yield taken
     finally:
         os.close(handle)
 

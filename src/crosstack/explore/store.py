@@ -165,14 +165,15 @@ class Store:
         Rows in the journals of running sweeps are among them; those of damaged pieces are not.
         """
         pa = arrow()
-        with held_if_possible(self.path / "lock"):
-            self._clear_up()
+        with held_if_possible(self.path / "lock") as locked:
+            if locked:
+                self._clear_up()
             # Journals first: one that becomes a part meanwhile, where there is no lock, is in both.
             live = {path: self._rows(path) for path in self.journals()}
             found = {path.stem: self._read(path) for path in self.parts()}
         rows = [row for path in live if found.get(path.stem) is None for row in live[path]]
         tables = [table for table in found.values() if table is not None]
-        table = pa.concat_tables([*tables, self._as_table(rows)])
+        table = _once(pa.concat_tables([*tables, self._as_table(rows)]))
         if keys is None:
             return table
         place = {key: i for i, key in enumerate(table.column("key").to_pylist())}
@@ -221,10 +222,11 @@ class Store:
     def _clear_up(self) -> None:
         """Make parts of what sweeps left behind that have ended without doing so.
 
-        Where that is not allowed, or a piece is in the way, reading goes on without.
+        Where that is not allowed, or a piece is in the way, reading goes on without. The lock is
+        held.
         """
         for name in self.sessions():
-            with suppress(OSError):
+            with suppress(OSError, InputError):
                 self.recover(name)
 
     def recover(self, session: str) -> bool:
@@ -400,6 +402,16 @@ def _read_part(part: Path, layout: Layout) -> tuple[pyarrow.Table, int]:
     good = compute.and_(compute.fill_null(keyed, False), table.column("status").is_valid())
     damaged = table.num_rows - int(compute.sum(good).as_py() or 0)
     return (table.filter(good) if damaged else table), damaged
+
+
+def _once(table: pyarrow.Table) -> pyarrow.Table:
+    """Return rows without those whose point has one already, as in a copy of a part."""
+    pa = arrow()
+    keys = table.column("key")
+    if pa.compute.count_distinct(keys).as_py() == len(keys):
+        return table
+    first = {key: i for i, key in reversed(list(enumerate(keys.to_pylist())))}
+    return table.take(pa.array(sorted(first.values()), pa.int64()))
 
 
 def _layout_in(folder: Path) -> Layout | None:
