@@ -127,6 +127,16 @@ def test_choices_without_a_design_say_why(best, run, tmp_path):
     assert re.search(r"Why choices have no design\n +\d x \S+", outcome.out)
 
 
+def test_a_picture_and_a_page_without_a_search_have_no_chart(run, tmp_path):
+    svg, page = tmp_path / "a.svg", tmp_path / "a.html"
+    outcome = run(
+        "optimize", EXAMPLE, *QUICK, "--set", "search.searches=0", "--svg", svg, "--html", page
+    )
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "least time" in svg.read_text()
+    assert "after every evaluation" not in page.read_text()
+
+
 def test_energy_delay_is_printed_with_its_unit(run):
     outcome = run(
         "optimize", EXAMPLE, *QUICK, "--set", "objective=energy_delay",

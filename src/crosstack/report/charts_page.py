@@ -11,6 +11,7 @@ from crosstack.report.drawing import Canvas, standalone, wrapped
 __all__ = ["charts_svg"]
 
 MARGIN, GAP = 22.0, 26.0
+EMPTY = 400.0  # wide, where there is no chart
 COLUMNS = (0.46, 0.19, 0.21, 0.14)  # of the table of claims, shares of its width
 LINE = 17.0
 Cells = tuple[str, str, str, str]
@@ -34,7 +35,7 @@ def charts_svg(
     """
     page = Canvas()
     figures = [chart_figure(chart) for chart in charts]
-    wide = max(figure.width for figure in figures)
+    wide = max((figure.width for figure in figures), default=EMPTY)
     inner = 2 * wide + GAP
     page.text(MARGIN, 34, title, size=18, cls="xs-ink xs-strong", width=inner)
     y = _paragraph(page, subtitle, MARGIN, 54, inner) + 6
