@@ -212,6 +212,19 @@ def test_every_machine_that_was_mapped_is_exported(front, run, tmp_path, suffix)
         assert on_front == len(data["front"])
 
 
+def test_a_choice_that_is_called_as_a_result_keeps_its_values(front, run, tmp_path):
+    pytest.importorskip("pyarrow", reason="needs crosstack[explore]")
+    saved = json.loads(front[0].read_text())
+    text = (
+        front[0].read_text().replace('"node": "N', '"power": "N').replace('"node": [', '"power": [')
+    )
+    (tmp_path / "a.json").write_text(text)
+    assert run("study", "export", tmp_path / "a.json", "-o", tmp_path / "b.json").code == 0
+    row = json.loads((tmp_path / "b.json").read_text())[0]
+    assert row["chip.power"] == saved["front"][0]["choice"]["node"]
+    assert row["power"] == saved["front"][0]["power_w"]
+
+
 def test_a_prediction_or_a_text_is_no_search_to_export(run, tmp_path):
     pytest.importorskip("pyarrow", reason="needs crosstack[explore]")
     for text, said in (('{"a": 1}', "allowed: a store, or what codesign"), ("no", "not JSON")):

@@ -70,7 +70,8 @@ def _sentence(data: dict[str, Any]) -> str:
     found = f"The best design known, after searching {searched:,} of {of}"
     if not data["bound"]:
         return f"{found}; nothing is proved of it."
-    return f"{found}; no design of them is {data['best'] / data['bound']:.3g} times better."
+    factor = data["best"] / data["bound"]
+    return f"{found}; no design of any is more than {factor:.3g} times better."
 
 
 def _search(data: dict[str, Any]) -> list[str]:

@@ -38,15 +38,19 @@ def front_html(data: dict[str, Any]) -> str:
 def front_study(data: dict[str, Any]) -> StudyTable:
     """Return every machine that was mapped, those on the front first."""
     machines = [*data["front"], *data["dominated"]]
-    columns = {name: _values([m["choice"][name] for m in machines]) for name in data["choices"]}
     n_front = len(data["front"])
-    columns["front"] = ["on the front" if i < n_front else "beaten" for i in range(len(machines))]
     rows = [_row(machine) for machine in machines]
-    columns |= {name: [row[name] for row in rows] for name in rows[0]}
+    found: dict[str, list[Cell]] = {
+        "front": ["on the front" if i < n_front else "beaten" for i in range(len(machines))]
+    }
+    found |= {name: [row[name] for row in rows] for name in rows[0]}
+    # A choice is a field of the chip file, which may be called as what comes out is.
+    axes = {name: f"chip.{name}" if name in found else name for name in data["choices"]}
+    columns = {axes[name]: _values([m["choice"][name] for m in machines]) for name in axes}
     return StudyTable(
         title=front_title(data),
-        columns=columns,
-        axes=tuple(data["choices"]),
+        columns=columns | found,
+        axes=tuple(columns),
         objectives=(
             ("throughput", Goal.MAXIMUM),
             ("price", Goal.MINIMUM),

@@ -171,14 +171,20 @@ def as_arrow(table: StudyTable) -> pyarrow.Table:
     from crosstack.explore.layout import Layout, columns_as
 
     columns = tuple(
-        (name, table.units.get(name, "1") if table.is_number(name) else None)
+        (name, table.units.get(name, "1") if _holds_numbers(table, name) else None)
         for name in table.columns
     )
     values = {
-        name: [math.nan if v is None and table.is_number(name) else v for v in column]
-        for name, column in table.columns.items()
+        name: [math.nan if v is None and unit is not None else v for v in table.columns[name]]
+        for name, unit in columns
     }
     return columns_as(values, Layout(columns=columns))
+
+
+def _holds_numbers(table: StudyTable, name: str) -> bool:
+    """Whether a column is one of numbers; an empty one is if it has a unit."""
+    empty = all(value is None for value in table.columns[name])
+    return name in table.units if empty else table.is_number(name)
 
 
 def front(table: StudyTable, names: Sequence[str]) -> NDArray[np.int64]:
