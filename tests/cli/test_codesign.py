@@ -232,6 +232,9 @@ def test_a_prediction_or_a_text_is_no_search_to_export(run, tmp_path):
         outcome = run("study", "export", tmp_path / "a.json", "-o", tmp_path / "b.csv")
         assert outcome.code == 2
         assert said in outcome.err
+    study = ("--study", EXAMPLE)
+    outcome = run("study", "export", tmp_path / "a.json", "-o", tmp_path / "b.csv", *study)
+    assert (outcome.code, outcome.problems) == (2, ["--study: allowed: with a store alone."])
 
 
 def test_a_front_whose_machines_have_other_choices_is_refused(front, run, tmp_path):

@@ -299,6 +299,8 @@ def export(
     from crosstack.explore.views import write_table
 
     if store.is_file():
+        if study is not None:
+            raise InputError(Problem("--study", "allowed: with a store alone."))
         table = _searched(store)
     else:
         table, _ = _results(store, study, everything=True)
