@@ -146,8 +146,8 @@ class TestTerms:
         two = evaluate(a_chain(), slow, MAPPING)
         # c alone in its stage: 256 B in, 256 B out, no weights
         assert one.partitions[1].memory_traffic == pytest.approx(512)
-        # a alone: 64 B of weights for two sequences, 256 B out
-        assert two.partitions[0].memory_traffic == pytest.approx(32 + 256)
+        # a alone: 64 B of weights for two sequences, 256 B from outside, 256 B out
+        assert two.partitions[0].memory_traffic == pytest.approx(32 + 256 + 256)
 
     def test_partitions_name_their_stage(self):
         found = evaluate(a_chain(), a_system(), MAPPING)

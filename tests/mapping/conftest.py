@@ -321,7 +321,9 @@ def slow_step(load: ChipLoad, members: set[int]) -> Step:
         if room > 0:
             cuts = math.ceil((sram_out + held) / room)
             fits = True
-            again = {WeightCuts.FREE: 0.0, WeightCuts.INPUTS: into, WeightCuts.ALL: into + out}
+            read = into + load.entering[min(members)]
+            written = out + load.leaving[min(members)]
+            again = {WeightCuts.FREE: 0.0, WeightCuts.INPUTS: read, WeightCuts.ALL: read + written}
             traffic += (cuts - 1) * again[load.weight_cuts]
     memory = traffic / load.bandwidth + sum(load.own_memory[i] for i in members)
     if not (load.resident_alone and len(members) == load.n and whole):

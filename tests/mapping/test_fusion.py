@@ -12,6 +12,7 @@ import pytest
 from crosstack.chip.chip import Overlap
 from crosstack.mapping.fusion import Slots, fuse, make_problem
 from crosstack.mapping.ideals import make_order
+from crosstack.mapping.steps import scarcest
 from crosstack.model.partition import combine, live_size, partition_cost
 from crosstack.model.rules import WeightCuts
 
@@ -291,6 +292,20 @@ class TestGraphsWithTooManyIdeals:
             assert quick is None or quick.bound <= exact.time * (1 + 1e-9) <= quick.time * (
                 1 + 2e-9
             ), seed
+
+    @pytest.mark.parametrize("overlap", list(Overlap))
+    def test_it_holds_where_kernels_left_out_fill_idle_memory(self, random_load, overlap):
+        met = 0
+        for seed in SEEDS:
+            load = random_load(seed, 7, tight=seed % 3 / 2, star=seed % 2 == 0, overlap=overlap)
+            heavy = tuple(3 * (c + n) for c, n in zip(load.compute, load.network, strict=True))
+            load = replace(load, own_memory=heavy)
+            assert scarcest(load, range(load.n)) == (0.0, 1.0)
+            exact, quick = fuse(make_problem(load)), fuse(make_problem(load), most_ideals=3)
+            assert exact is not None
+            assert quick is None or quick.bound <= exact.time * (1 + 1e-9), seed
+            met += quick is not None and quick.bound >= exact.time * (1 - 1e-9)
+        assert met > len(SEEDS) / 4
 
     def test_a_proof_is_claimed_only_for_the_optimum(self, random_load):
         for seed in SEEDS:

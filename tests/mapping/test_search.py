@@ -545,7 +545,18 @@ class TestRelaxedLoad:
                 yield relaxed, make_load(workload, system, arrays, plan, options, codes, rules)
 
     @pytest.mark.parametrize(
-        "field", ["compute", "network", "data", "own_memory", "weight_time", "sram", "weight"]
+        "field",
+        [
+            "compute",
+            "network",
+            "data",
+            "own_memory",
+            "entering",
+            "leaving",
+            "weight_time",
+            "sram",
+            "weight",
+        ],
     )
     def test_no_term_is_above_that_of_a_sharding(self, tiny_task, name, utilization, field):
         for relaxed, load in self.boxes(tiny_task, name, utilization):

@@ -24,7 +24,7 @@ from crosstack.model.partition import (
     staircase,
 )
 from crosstack.model.plan import make_plan
-from crosstack.model.rules import ModelRules, WeightCuts
+from crosstack.model.rules import Boundary, ModelRules, WeightCuts
 from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.workload.graph import (
     ComputeUnit,
@@ -169,7 +169,9 @@ def chain(**changes) -> DataflowGraph:
     )
 
 
-RULES = replace(ModelRules.crosstack(), weights_read=False)
+# A chain of a graph's own tensors; what enters and leaves the graph is in test_boundary.py.
+READ = replace(ModelRules.crosstack(), boundary=Boundary.FREE)
+RULES = replace(READ, weights_read=False)
 
 
 @pytest.fixture(scope="session")
@@ -239,11 +241,11 @@ class TestPartitionByHand:
         assert partition_cost(a_load(overlap=overlap), Y).time == pytest.approx(time)
 
     def test_weights_are_read_where_they_do_not_stay(self, a_load):
-        load = a_load(ModelRules.crosstack())
+        load = a_load(READ)
         assert partition_cost(load, X | Y | Z).memory == pytest.approx(16 / 64)
 
     def test_weights_of_the_only_partition_may_stay(self, a_load):
-        load = a_load(ModelRules.crosstack(), resident_alone=True)
+        load = a_load(READ, resident_alone=True)
         assert partition_cost(load, X | Y | Z).memory == 0
 
     def test_a_partition_past_the_sram_does_not_fit(self, a_load):

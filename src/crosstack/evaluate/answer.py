@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,7 +18,7 @@ from crosstack.errors import (
     require_quantity,
     require_whole,
 )
-from crosstack.evaluate.evaluation import Evaluation
+from crosstack.evaluate.evaluation import Evaluation, KernelTerms
 from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.evaluate.time import evaluate
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
@@ -146,6 +146,7 @@ class Answer:
                     "network_time_s": p.network_time,
                     "bound_by": p.bound_by,
                     "memory_traffic_b": p.memory_traffic,
+                    "boundary_traffic_b": p.boundary_traffic,
                     "sram_used_b": p.sram_used,
                     "sram_capacity_b": p.sram_capacity,
                     "memory_used_b": p.memory_used,
@@ -171,6 +172,8 @@ class Answer:
                     "lanes": k.lanes,
                     "stages": k.stages,
                     "weight_cuts": k.weight_cuts,
+                    "entering_b": k.entering,
+                    "leaving_b": k.leaving,
                 }
                 for i, k in enumerate(e.kernels)
             ],
@@ -207,7 +210,8 @@ class Answer:
             "compute": f"{_time(p.compute_time)}: "
             + ", ".join(f"{k.name} {_time(k.compute_time)}" for k in members),
             "memory": f"{_time(p.memory_time)}: {_bytes(p.memory_traffic)} at "
-            f"{format_quantity(self.task.system.memory.bandwidth, 'B/s', 6)}",
+            f"{format_quantity(self.task.system.memory.bandwidth, 'B/s', 6)}"
+            + (f"; {crossing}" if (crossing := _crossing(members)) else ""),
             "network": f"{_time(p.network_time)}: "
             + (
                 ", ".join(
@@ -237,6 +241,15 @@ def _time(value: float) -> str:
 
 def _bytes(value: float) -> str:
     return format_quantity(value, "B", 6)
+
+
+def _crossing(kernels: Sequence[KernelTerms]) -> str:
+    """Say what enters and leaves the graph, by kernel."""
+    enters = [f"{k.name} {_bytes(k.entering)}" for k in kernels if k.entering]
+    leaves = [f"{k.name} {_bytes(k.leaving)}" for k in kernels if k.leaving]
+    said = [f"enters the graph: {', '.join(enters)}"] if enters else []
+    said += [f"leaves it: {', '.join(leaves)}"] if leaves else []
+    return "; ".join(said)
 
 
 def _finite(value: float) -> float | None:

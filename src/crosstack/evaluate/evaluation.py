@@ -19,6 +19,8 @@ class KernelTerms:
     ``lanes`` x ``stages`` cores otherwise), ``network_time`` [s] of its collectives and of the
     layout conversions of the tensor it makes, ``collective`` naming them, ``weight_size`` [B] and
     ``output_size`` [B] of one tile on one chip; ``weight_cuts`` times its weight is cut to fit. [1]
+    ``entering`` is what it reads of operands that no kernel of the graph makes, ``leaving`` what it
+    writes of results that none reads (`crosstack.model.boundary`). [B]
     """
 
     name: str
@@ -36,14 +38,17 @@ class KernelTerms:
     lanes: int | None
     stages: int | None
     weight_cuts: int
+    entering: float = 0.0
+    leaving: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionTerms:
     """One partition, for one sequence and one layer; ``number`` is the mapping's.
 
-    Times in [s]; ``memory_traffic`` is of one chip, one sequence [B]; ``sram_used`` and
-    ``memory_used`` are the demand while it runs. [B] ``bound_by`` is ``compute``, ``memory`` or
+    Times in [s]; ``memory_traffic`` is of one chip, one sequence, ``boundary_traffic`` what of it
+    enters or leaves the graph [B]; ``sram_used`` and ``memory_used`` are the demand while it
+    runs. [B] ``bound_by`` is ``compute``, ``memory`` or
     ``network``; ``stage`` the pipeline stage, None where stages hold whole copies of the graph.
     """
 
@@ -60,6 +65,7 @@ class PartitionTerms:
     memory_used: float
     cores_used: int | None
     stage: int | None = None
+    boundary_traffic: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,7 +145,7 @@ def laid_out(graphs: Family, contexts: Ints) -> GraphArrays:
         if not isinstance(array, np.ndarray):
             continue
         if field.name not in graphs.slopes:
-            joined[field.name] = np.tile(array, count)
+            joined[field.name] = np.tile(array, (count, *[1] * (array.ndim - 1)))
             continue
         steps = (contexts - 1).astype(array.dtype).reshape(-1, *[1] * array.ndim)
         slope, bend = graphs.slopes[field.name], graphs.bends[field.name]
@@ -207,6 +207,7 @@ def layer_costs(
     sram_in, cut = depth * (tile @ graphs.reads.T), depth * (tile @ graphs.makes.T)
     cut = cut + weight + arrays.sram_extra.reshape(shape)
     cuts, fits = _weight_cuts(sram_in, cut, weight, chip.memory_capacity)
+    into, out = into + pick(options.entering), out + pick(options.leaving)
     again = {WeightCuts.FREE: np.zeros(shape), WeightCuts.INPUTS: into, WeightCuts.ALL: into + out}
     traffic = into + out + (cuts - 1) * again[rules.weight_cuts]
     memory = (traffic + arrays.memory_traffic.reshape(shape) + cache) / bandwidth

@@ -239,6 +239,7 @@ def _partition(
         memory_used=memory,
         cores_used=None if cost.cores is None else sum(a * b for _, a, b in cost.cores),
         stage=stage,
+        boundary_traffic=sum(load.entering[i] + load.leaving[i] for i in bits(mask)),
     )
 
 
@@ -346,6 +347,8 @@ def _kernels(
                 lanes=lanes,
                 stages=stages,
                 weight_cuts=costs[where[i]].cuts,
+                entering=load.entering[i],
+                leaving=load.leaving[i],
             )
         )
     return tuple(terms)

@@ -395,9 +395,10 @@ class Boxes:
         self.budget.spend(2 * BOUND * self.arrays.n)
         options = self.table(box.plan, box.n_tiles)
         peak = reached_rate(self.system.chip, self.workload.graph.compute_dtype, self.rules)
-        rest = options.work / peak + options.output_total / self.system.memory.bandwidth
+        moved = options.output_total + options.entering + options.leaving
+        rest = options.work / peak + moved / self.system.memory.bandwidth
         found: dict[bytes, Ints] = {}
-        for weight in (1e-6, 1.0) if not self.rules.bytes_first else (1e-6,):
+        for weight in (1e-6, 1.0, 10.0) if not self.rules.bytes_first else (1e-6,):
             nodes = options.network_time + weight * rest
             cost = options.edge_time
             if self.rules.bytes_first and self.fewest_bytes:
@@ -519,7 +520,8 @@ class Boxes:
         assert box.domains is not None
         options = self.table(box.plan, box.n_tiles)
         bandwidth = self.system.memory.bandwidth
-        weight = options.network_time + options.output_total / bandwidth
+        moved = options.output_total + options.entering + options.leaving
+        weight = options.network_time + moved / bandwidth
         edge = options.edge_time.max(axis=(1, 2)) if len(self.arrays.source) else np.zeros(0)
         spread = np.zeros(self.arrays.n)
         np.add.at(spread, self.arrays.source, edge)
@@ -545,7 +547,7 @@ class Boxes:
         )
         terms = [
             *size, options.output_tile, options.output_total, options.weight, options.cache,
-            options.network_time, options.data_time,
+            options.entering, options.leaving, options.network_time, options.data_time,
         ]  # fmt: skip
         # Readers of one tensor may share a conversion, so each kind counts on its own.
         edge_terms = [options.edge_time * (options.edge_kind == kind) for kind in (1, 2)]

@@ -44,7 +44,14 @@ from crosstack.mapping.ideals import (
 from crosstack.mapping.layouts import only_choice
 from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.parts import parts_bound
-from crosstack.mapping.steps import TOLERANCE, Steps, least_compute
+from crosstack.mapping.steps import (
+    TOLERANCE,
+    Filling,
+    Steps,
+    least_compute,
+    left_out_memory,
+    scarcest,
+)
 from crosstack.mapping.wide import (
     Core,
     Slots,
@@ -77,7 +84,7 @@ LONG_GRAPH = 400  # kernels above which orders are cut into segments without tab
 MOST_ROUNDS = 4
 MANY_IDEALS = 8_000  # above which one round of them has to do
 MOST_EMPTY = 8  # partitions a kernel, where pins count empty ones
-PRICES = (1.0, 0.8)  # of idle compute, in the bound for deferrable kernels
+PRICES = (1.0, 0.8)  # of the scarcest idle resource, in the bound for deferrable kernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -489,14 +496,16 @@ def _bound_by_core(
 ) -> float:
     """Bound a graph by the best sequence of its core; `math.inf` if nothing is below ``limit``.
 
-    Deferrable kernels may fill idle compute of any partition that ends after their inputs exist;
-    at price x per second of filling (``0 <= x <= 1``) the core's best sequence, each partition
-    credited x for what could fill it, plus x times all their compute is a lower bound for every x
-    (Lagrangian relaxation of "each runs once").
+    Deferrable kernels may fill idle compute and memory of any partition that ends after their
+    inputs exist; at prices x and y per second of filling (``x, y >= 0``, ``x + y <= 1``) the core's
+    best sequence, each partition credited for what could fill it, plus x times all their compute
+    and y times all their memory is a lower bound (Lagrangian relaxation of "each runs once").
     """
     best = 0.0
+    scarce = scarcest(problem.load, core.deferrable)
     for price in prices:
-        steps, added = core_steps(problem.load, problem.order, core, tables, price)
+        priced = scarce[0] * price, scarce[1] * price
+        steps, added = core_steps(problem.load, problem.order, core, tables, priced)
         found, complete = _shortest_chain(small, steps, limit - added, budget)
         if not complete:
             break
@@ -509,29 +518,36 @@ def _bound_by_core(
 
 
 def core_steps(
-    load: ChipLoad, order: Order, core: Core, tables: IdealTables, price: float
+    load: ChipLoad, order: Order, core: Core, tables: IdealTables, prices: tuple[float, float]
 ) -> tuple[Steps, float]:
-    """Return the steps of a core at a price for its deferrable kernels, and what to add. [s]"""
-    compute = least_compute(load)
+    """Return the steps of a core at prices for its deferrable kernels, and what to add. [s]
+
+    ``prices`` are those of a second of compute and of memory.
+    """
+    compute, memory = least_compute(load), left_out_memory(load)
     left_out = list(core.deferrable)
     work = float(compute[left_out].sum())
     number = {kernel: i for i, kernel in enumerate(core.kernels)}
-    fill = np.zeros(len(tables.masks))
+    fill, moved = np.zeros(len(tables.masks)), np.zeros(len(tables.masks))
     for i in left_out:
         needs = [number[k] for k in bits(order.preds[i]) if k in number]
-        fill += tables.member[:, needs].all(axis=1) * compute[i]
+        ready = tables.member[:, needs].all(axis=1)
+        fill += ready * compute[i]
+        moved += ready * memory[i]
     gates = make_gates(load, order, core.kernels, tables, left_out)
+    moved += gates.made @ gates.time
     extra = 0.0
     if load.overlap is not Overlap.ALL and not load.network_takes_maximum:  # what never hides
         extra = sum(load.network[i] + load.data[i] for i in left_out)
     if load.overlap is Overlap.NONE:
-        extra += sum(load.own_memory[i] for i in left_out)
+        extra += float(memory[left_out].sum())
         # Where cores are dealt out, they may compute beside the others.
         return Steps(core.load, tables, gates=gates), extra + (
             work if load.staircases is None else 0.0
         )
-    steps = Steps(core.load, tables, price=price, fill=fill, gates=gates)
-    return steps, price * work + extra
+    filling = Filling(fill, moved, *prices)
+    steps = Steps(core.load, tables, filling=filling, gates=gates)
+    return steps, prices[0] * work + prices[1] * float(memory[left_out].sum()) + extra
 
 
 def _rounds(

@@ -203,6 +203,8 @@ def collapse_twins(load: ChipLoad, preds: Sequence[int], keep_apart: Sequence[ob
             load.network[i],
             load.data[i],
             load.own_memory[i],
+            load.entering[i],
+            load.leaving[i],
             load.weight_time[i],
             load.sram[i],
             load.weight[i],

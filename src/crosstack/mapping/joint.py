@@ -27,7 +27,7 @@ from crosstack.mapping.fusion import LONG_GRAPH, MOST_CELLS, FusionProblem, core
 from crosstack.mapping.ideals import collapse_twins, enumerate_ideals, make_tables
 from crosstack.mapping.layouts import WEIGHTS, Choices, Excess, Layouts, make_layouts
 from crosstack.mapping.parts import parts_bound
-from crosstack.mapping.steps import Steps, StepTerms
+from crosstack.mapping.steps import Steps, StepTerms, scarcest
 from crosstack.mapping.wide import core_of
 from crosstack.model.arrays import Floats
 
@@ -83,7 +83,7 @@ def joint_bound(
     tables = make_tables(ideals, small.n, small.flows)
     steps, added = Steps(small, tables), 0.0
     if left_out:
-        steps, added = core_steps(load, order, core, tables, 1.0)
+        steps, added = core_steps(load, order, core, tables, scarcest(load, core.deferrable))
     small_choices = choices.of(kernels)
     layouts = make_layouts(small, tables, small_choices)
     if layouts is None:
@@ -155,5 +155,5 @@ def _times(
         heavier = (base[position] + excess.to(to)).max(axis=2)
         whole = np.maximum(terms.time[position], heavier)
         at = slice(position, position + 1)
-        found.append((steps.priced(whole, terms.compute[at], terms.network[at], terms.to[at]), to))
+        found.append((steps.priced(whole, terms.part(at), j), to))
     return found

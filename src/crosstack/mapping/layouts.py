@@ -51,14 +51,16 @@ WEIGHTS = {
 class Choices:
     """What each kernel may choose, cheapest terms taken off.
 
-    Per kernel, by choice: ``axes``, ``network`` [s] and ``memory`` [s] of each tensor it makes that
-    leaves its partition or is read from outside. ``agree`` tells by (producer, reader) which pairs
+    Per kernel, by choice: ``axes``, ``network`` [s], ``memory`` [s] of each tensor it makes that
+    leaves its partition or is read from outside, and ``own`` [s] of what it moves in any partition.
+    ``agree`` tells by (producer, reader) which pairs
     of choices go together, for pairs where not all do.
     """
 
     axes: tuple[Ints, ...]
     network: tuple[Floats, ...]
     memory: tuple[Floats, ...]
+    own: tuple[Floats, ...]
     agree: dict[tuple[int, int], Bools]
 
     def count(self, i: int) -> int:
@@ -67,7 +69,9 @@ class Choices:
 
     def label(self, i: int) -> object:
         """Equal for kernels that may swap places in a sequence, as far as choices matter."""
-        return i if self.count(i) > 1 else (float(self.network[i][0]), float(self.memory[i][0]))
+        if self.count(i) > 1:
+            return i
+        return tuple(float(cost[i][0]) for cost in (self.network, self.memory, self.own))
 
     def of(self, kernels: Sequence[int]) -> Choices:
         """Return the choices of some kernels, numbered anew."""
@@ -76,6 +80,7 @@ class Choices:
             axes=tuple(self.axes[i] for i in kernels),
             network=tuple(self.network[i] for i in kernels),
             memory=tuple(self.memory[i] for i in kernels),
+            own=tuple(self.own[i] for i in kernels),
             agree={
                 (number[i], number[j]): pairs
                 for (i, j), pairs in self.agree.items()
@@ -100,7 +105,8 @@ def make_choices(
     for e, source in enumerate(arrays.source.tolist()):
         readers[source].append(e)
     chosen: list[list[tuple[int, frozenset[int]]]] = []
-    network, memory = [], []
+    network, memory, own = [], [], []
+    in_any = (options.entering + options.leaving + options.cache) / load.bandwidth
     for i, domain in enumerate(domains):
         pairs: list[tuple[int, frozenset[int]]] = []
         cost: list[float] = []
@@ -121,6 +127,8 @@ def make_choices(
         network.append(np.array(cost))
         moved = options.output_total[i, [axis for axis, _ in pairs]] / load.bandwidth
         memory.append(moved - moved.min())
+        moved = in_any[i, [axis for axis, _ in pairs]]
+        own.append(moved - moved.min())
     agree: dict[tuple[int, int], Bools] = {}
     for e, (i, j) in enumerate(zip(arrays.source.tolist(), arrays.target.tolist(), strict=True)):
         good = np.array(
@@ -140,6 +148,7 @@ def make_choices(
             for n, k, least in zip(network, kept, load.network, strict=True)
         ),
         memory=tuple(m[k] for m, k in zip(memory, kept, strict=True)),
+        own=tuple(m[k] for m, k in zip(own, kept, strict=True)),
         agree={
             (i, j): pairs[np.ix_(kept[i], kept[j])]
             for (i, j), pairs in agree.items()
@@ -152,7 +161,7 @@ def only_choice(n: int) -> Choices:
     """Return the choices of kernels that have none: one each, at no excess."""
     zero = (np.zeros(1),) * n
     axes = (np.zeros(1, dtype=np.int64),) * n
-    return Choices(axes=axes, network=zero, memory=zero, agree={})
+    return Choices(axes=axes, network=zero, memory=zero, own=zero, agree={})
 
 
 def _consistent(agree: dict[tuple[int, int], Bools], counts: list[int]) -> list[Ints]:
@@ -176,7 +185,8 @@ def _consistent(agree: dict[tuple[int, int], Bools], counts: list[int]) -> list[
 class _Grow:
     """How profiles change when one kernel is added: rows sorted by the profile reached.
 
-    ``own`` is the kernel's choice, ``network`` and ``made`` its excess by row; ``reads`` the excess
+    ``own`` is the kernel's choice, ``network`` and ``made`` (tensors, and what it moves in any
+    partition) its excess by row; ``reads`` the excess
     of tensors it reads, each with its flow and whether this was the last reader.
     """
 
@@ -273,7 +283,7 @@ def _change(
             if excess.any():
                 reads.append((f, f in last, excess))
     network = choices.network[k][own_choice]
-    made = makes * choices.memory[k][own_choice]
+    made = makes * choices.memory[k][own_choice] + choices.own[k][own_choice]
     before = np.array([old for _, old, *_ in rows], dtype=np.int64)
     same = len(rows) == len(profiles) == len(states) and (before == reached).all()
     trivial = bool(same and not network.any() and not made.any() and not reads)

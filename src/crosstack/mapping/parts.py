@@ -22,7 +22,7 @@ from crosstack.chip.chip import Overlap
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.ideals import IdealTables, Order, enumerate_ideals, make_tables
 from crosstack.mapping.layouts import WEIGHTS, Choices, Excess, Layouts, make_layouts
-from crosstack.mapping.steps import TOLERANCE, Steps, least_compute
+from crosstack.mapping.steps import TOLERANCE, Steps, least_compute, left_out_memory, scarcest
 from crosstack.mapping.wide import core_of, sub_load, waits_for
 from crosstack.model.arrays import Bools, Floats, Ints, bits
 from crosstack.model.partition import ChipLoad
@@ -38,10 +38,10 @@ class _Rows:
     """Steps of a part from one ideal, by profile at both ends; staying is a step.
 
     ``start``: profile before; ``target``: state after (over all ideals), ascending, with the
-    first row of each in ``first``. ``base`` (rows, weighings), ``compute``, ``network`` in [s],
-    ``sram`` [B]; ``sides`` (rows, groups) tells which side of each group the kernels lie on.
-    ``touch`` and ``whole`` (rows, tensors) count tensors between the directions: made and kept by
-    no reader of the own direction, or read, and read by all who wait.
+    first row of each in ``first``. ``base`` (rows, weighings), ``compute``, ``memory`` and
+    ``network`` in [s], ``sram`` [B]; ``sides`` (rows, groups) tells which side of each group the
+    kernels lie on. ``touch`` and ``whole`` (rows, tensors) count tensors between the directions:
+    made and kept by no reader of the own direction, or read, and read by all who wait.
     """
 
     start: Ints
@@ -49,6 +49,7 @@ class _Rows:
     first: Ints
     base: Floats
     compute: Floats
+    memory: Floats
     network: Floats
     sram: Floats
     sides: Ints
@@ -75,10 +76,12 @@ class _Across:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
+    """A direction; ``needs``: of the resource that fills up, by ideal. [s]"""
+
     tables: IdealTables
     layouts: Layouts
     offsets: Ints
-    compute: Floats
+    needs: Floats
     rows: list[_Rows]
 
 
@@ -94,8 +97,8 @@ def parts_bound(
     """Bound the time of any partitions under any of the choices; None where that cannot be told.
 
     For graphs whose directions may share partitions. Infinite where nothing is below ``limit``.
-    Kernels that nobody reads, and then those that only
-    such kernels read, count by their compute, at price 1 (`crosstack.mapping.fusion.core_steps`).
+    Kernels that nobody reads, and then those that only such kernels read, count by the scarcer of
+    compute and memory, at price 1 (`crosstack.mapping.fusion.core_steps`).
     """
     mixed = 0 < load.backward < load.everything and load.backward not in load.unmixed
     if not mixed or load.staircases is not None or load.network_takes_maximum:
@@ -116,21 +119,25 @@ def parts_bound(
     tied = any((small.backward >> i ^ small.backward >> j) & 1 for i, j in choices.agree)
     if across is None or tied or not all(groups):
         return None
+    by_memory = scarcest(load, left_out) == (0.0, 1.0)
     parts = []
     for side, group in enumerate(groups):
-        part = _make_part(small, small_order, choices, group, across, side, most_ideals)
+        part = _make_part(
+            small, small_order, choices, group, across, side, most_ideals, by_memory=by_memory
+        )
         if part is None:
             return None
         parts.append(part)
     first, second = parts
     if float(first.offsets[-1]) * float(second.offsets[-1]) > MOST_STATES:
         return None
-    compute = least_compute(load)
-    work, extra = float(compute[left_out].sum()), 0.0
+    needs = left_out_memory(load) if by_memory else least_compute(load)
+    work, extra = float(needs[left_out].sum()), 0.0
     if load.overlap is not Overlap.ALL:
         extra = sum(load.network[i] + load.data[i] for i in left_out)
     if load.overlap is Overlap.NONE:
-        extra += sum(load.own_memory[i] for i in left_out)
+        other = least_compute(load) if by_memory else left_out_memory(load)
+        extra += float(other[left_out].sum())
     needed = [waits_for(order, kernels, i) for i in left_out]
     waits = np.array([[mask >> k & 1 for k in kernels] for mask in needed], dtype=np.int64)
     waits = waits.reshape(len(left_out), len(kernels))
@@ -138,10 +145,24 @@ def parts_bound(
         (waits[:, list(group)] @ ~part.tables.member.T == 0).astype(float)
         for part, group in zip(parts, groups, strict=True)
     ]
-    fill = ready[0].T @ (compute[left_out][:, None] * ready[1])
+    fill = ready[0].T @ (needs[left_out][:, None] * ready[1])
     between = np.array([tensor.time for tensor in across])
+    # What only kernels left out read enters a partition, unless it never left its own.
+    entering = between * [by_memory and not tensor.read for tensor in across]
+    fill += entering.sum()
     order_kept = _allowed(small, groups, first.tables, second.tables)
-    found = _path(small, first, second, fill, order_kept, between, limit - work - extra, budget)
+    found = _path(
+        small,
+        first,
+        second,
+        fill,
+        order_kept,
+        between,
+        entering,
+        limit - work - extra,
+        budget,
+        by_memory=by_memory,
+    )
     return None if found is None else found + work + extra
 
 
@@ -194,6 +215,8 @@ def _make_part(
     across: list[_Across],
     side: int,
     most: int,
+    *,
+    by_memory: bool,
 ) -> _Part | None:
     small, small_order = sub_load(load, order, kernels)
     ideals = enumerate_ideals(small_order, most=most)
@@ -206,7 +229,8 @@ def _make_part(
     steps = Steps(small, tables)
     offsets = np.concatenate([[0], np.cumsum(layouts.n_profiles)])
     rows = [_rows(steps, layouts, offsets, j, across, side) for j in range(len(tables.masks))]
-    return _Part(tables, layouts, offsets, steps.sums.compute, rows)
+    needs = tables.member @ left_out_memory(small) if by_memory else steps.sums.compute
+    return _Part(tables, layouts, offsets, needs, rows)
 
 
 def _rows(
@@ -218,7 +242,7 @@ def _rows(
     count = layouts.n_profiles[j]
     every = np.arange(count)
     start, target = [every], [offsets[j] + every]
-    base, terms3 = [np.zeros((count, len(weights)))], [np.zeros((count, 3))]
+    base, terms4 = [np.zeros((count, len(weights)))], [np.zeros((count, 4))]
     sides = [np.zeros((count, len(load.unmixed)), dtype=np.int64)]
     stays = np.array([_ends(t, 0, masks[j], side) for t in across]).reshape(-1, 2)
     touch, whole = [np.tile(stays[:, 0], (count, 1))], [np.tile(stays[:, 1], (count, 1))]
@@ -241,8 +265,9 @@ def _rows(
             whole.append(np.tile(ends[:, 1], (len(p), 1)))
             # A kernel alone may cut its weight; it then leaves no room beside it.
             sram = min(float(terms.sram[position]), load.sram_capacity)
-            one = [terms.compute[position], terms.network[position], sram]
-            terms3.append(np.tile(one, (len(p), 1)))
+            memory = terms.memory[position] + moved
+            one = [terms.compute[position], memory, terms.network[position], sram]
+            terms4.append(np.tile(one, (len(p), 1)))
             lies = [
                 (INSIDE if inside & group else 0) | (OUTSIDE if inside & ~group else 0)
                 for group in load.unmixed
@@ -252,15 +277,16 @@ def _rows(
     by = np.argsort(reached, kind="stable")
     reached = reached[by]
     first = np.nonzero(np.concatenate([[True], reached[1:] != reached[:-1]]))[0]
-    values = np.concatenate(terms3)[by]
+    values = np.concatenate(terms4)[by]
     return _Rows(
         start=np.concatenate(start)[by],
         target=reached[first],
         first=first,
         base=np.concatenate(base)[by],
         compute=values[:, 0],
-        network=values[:, 1],
-        sram=values[:, 2],
+        memory=values[:, 1],
+        network=values[:, 2],
+        sram=values[:, 3],
         sides=np.concatenate(sides)[by],
         touch=np.concatenate(touch)[by],
         whole=np.concatenate(whole)[by],
@@ -283,15 +309,18 @@ def _path(
     fill: Floats,
     allowed: Bools,
     between: Floats,
+    entering: Floats,
     limit: float,
     budget: Budget,
+    *,
+    by_memory: bool,
 ) -> float | None:
     """Shortest path over pairs of states below ``limit``; None once the budget is spent. [s]"""
     best = np.full((int(first.offsets[-1]), int(second.offsets[-1])), math.inf)
     best[0, 0] = 0.0
     capacity = load.sram_capacity * (1 + TOLERANCE)
     weights = np.array(WEIGHTS[load.overlap])
-    rest = (first.compute[-1] - first.compute)[:, None] + second.compute[-1] - second.compute
+    rest = (first.needs[-1] - first.needs)[:, None] + second.needs[-1] - second.needs
     n_first, n_second = len(first.rows), len(second.rows)
     ideals = [_ideals(part) for part in (first, second)]
     for a in range(n_first):
@@ -315,10 +344,13 @@ def _path(
                 np.maximum(taken, heavier, out=taken)
             ends = np.ix_(ideals[0][a], ideals[1][b])
             if load.overlap is not Overlap.NONE:
-                idle = taken - compute
+                busy = one.memory[:, None] + two.memory - shared if by_memory else compute
+                idle = taken - busy
                 if load.overlap is not Overlap.ALL:
                     idle -= one.network[:, None] + two.network
                 taken -= np.minimum(np.maximum(idle, 0.0), fill[ends])
+                leaves = one.whole * entering
+                taken += leaves.sum(axis=1)[:, None] - leaves @ two.whole.T
             taken[~allowed[ends]] = math.inf
             taken[one.sram[:, None] + two.sram > capacity] = math.inf
             for group in range(one.sides.shape[1]):

@@ -8,6 +8,7 @@ the tests compare step by step.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from crosstack.mapping.ideals import IdealTables
 from crosstack.model.arrays import bits
 from crosstack.model.partition import STREAM_DEPTH, ChipLoad, combine_arrays, partition_cost
 
-__all__ = ["TOLERANCE", "Steps", "least_compute"]
+__all__ = ["TOLERANCE", "Filling", "Steps", "least_compute", "left_out_memory"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -53,6 +54,19 @@ def least_compute(load: ChipLoad) -> Floats:
         return np.array(load.compute)
     area = [float((s.cores * s.cycles).min()) for s in load.staircases]
     return np.asarray(np.array(area) * np.array(load.cycle_time) / load.n_cores)
+
+
+def left_out_memory(load: ChipLoad) -> Floats:
+    """Memory time a kernel adds at least, whatever partition it runs in. [s]"""
+    weights = np.zeros(load.n) if load.resident_alone else np.array(load.weight_time)
+    return np.asarray(np.array(load.own_memory) + weights)
+
+
+def scarcest(load: ChipLoad, left_out: Sequence[int]) -> tuple[float, float]:
+    """Return prices of compute and of memory that kernels left out fill: 1 for what is scarcer."""
+    memory = left_out_memory(load)
+    scarce = memory.sum() > least_compute(load).sum() and memory[list(left_out)].any()
+    return (0.0, 1.0) if scarce else (1.0, 0.0)
 
 
 def _sums(load: ChipLoad, tables: IdealTables) -> Sums:
@@ -111,26 +125,51 @@ class StepTerms:
     network: Floats
     sram: Floats
 
+    def part(self, at: slice) -> StepTerms:
+        """Return some of the steps."""
+        parts = (self.time, self.compute, self.memory, self.network, self.sram)
+        return StepTerms(self.to[at], *(term[at] for term in parts))
+
 
 @dataclass(frozen=True, slots=True)
 class Gates:
     """Tensors that some kernel left out of the load reads: they leave unless it may run by then.
 
     ``made`` and ``waits`` (ideals, tensors): the producer has run; it has, all readers in the load
-    have too, and the reader left out cannot have. ``time``: to leave the partition. [s]
+    have too, and the reader left out cannot have. ``time``: to leave the partition, or to enter the
+    reader's. [s]
     """
 
     made: NDArray[np.bool_]
     waits: NDArray[np.bool_]
     time: Floats
 
+    def leaving(self, j: int, to: Ints) -> Floats:
+        """Time of what leaves each partition from ideal ``j`` for readers left out alone. [s]"""
+        return np.asarray(self.waits[to] @ (self.time * ~self.made[j]))
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """Kernels left out that may run in any partition, and what a second of each resource costs.
+
+    ``compute`` and ``memory``: what those need that may run by each ideal [s]. The prices are at
+    least 0, their sum at most 1.
+    """
+
+    compute: Floats
+    memory: Floats
+    compute_price: float
+    memory_price: float
+
 
 class Steps:
     """Prices every step that leaves an ideal, all at once.
 
-    With a ``price`` in (0, 1] the time of a step is reduced by that share of its idle compute, at
-    most of ``fill`` [s] at the ideal it leads to: the Lagrangian of kernels left out that may run
-    in any partition (`crosstack.mapping.wide`); ``gates`` are the tensors they read.
+    With a ``filling`` the time of a step is reduced by its idle compute and memory, each at most
+    what may fill it at the ideal it leads to, times their prices: the Lagrangian of kernels left
+    out (`crosstack.mapping.wide`). ``gates`` are the tensors they read; what leaves for them alone
+    has to enter another partition, too.
     """
 
     def __init__(
@@ -138,8 +177,7 @@ class Steps:
         load: ChipLoad,
         tables: IdealTables,
         *,
-        price: float = 0.0,
-        fill: Floats | None = None,
+        filling: Filling | None = None,
         gates: Gates | None = None,
     ) -> None:
         self.load, self.tables, self.sums = load, tables, _sums(load, tables)
@@ -149,11 +187,14 @@ class Steps:
         self.alone = [partition_cost(load, 1 << i) for i in range(load.n)]
         self.memory_binds = sum(flow.total for flow in load.flows) > load.memory_limit
         self.needs = None if load.staircases is None else _core_needs(load)
-        self.price, self.fill, self.gates = price, fill, gates
-        if price:
-            self.sums.rest = (1 - price) * self.sums.rest + price * (
-                self.sums.compute[-1] - self.sums.compute
-            )
+        self.filling, self.gates = filling, gates
+        self.least_share = 1.0  # of the compute of a step that its price does not take off
+        if filling is not None:
+            s, x, y = self.sums, filling.compute_price, filling.memory_price
+            memory = left_out_memory(load)
+            s.rest = (1 - x - y) * s.rest + x * (s.compute[-1] - s.compute)
+            s.rest = s.rest + y * (memory.sum() - tables.member @ memory + s.out)
+            self.least_share = 1 - y
         self.ends = np.searchsorted(tables.count, np.arange(load.n + 2))
 
     def leave(self, j: int, limit: float) -> tuple[Ints, Floats]:
@@ -162,7 +203,7 @@ class Steps:
         Only steps whose time plus the bound of the rest stays below ``limit`` are returned.
         """
         terms = self.terms(j, limit)
-        return terms.to, self.priced(terms.time, terms.compute, terms.network, terms.to)
+        return terms.to, self.priced(terms.time, terms, j)
 
     def terms(self, j: int, limit: float) -> StepTerms:
         """Return the steps of `leave` with every term of the partitions, before any price."""
@@ -172,14 +213,16 @@ class Steps:
         # Cheap sums first, then the superset test: buffers and weights only grow.
         near = s.sram[start:] <= s.sram[j] + load.sram_capacity * (1 + TOLERANCE)
         near[: int(self.ends[tables.count[j] + 2]) - start] = True  # a kernel alone may be cut
-        near &= (s.compute[start:] - s.compute[j]) + s.rest[start:] < limit
+        near &= self.least_share * (s.compute[start:] - s.compute[j]) + s.rest[start:] < limit
         to = np.nonzero(near)[0] + start
         for w in range(words.shape[1]):
             to = to[(words[to, w] & words[j, w]) == words[j, w]]
         # Cheap terms first: they drop most steps.
         compute = s.compute[to] - s.compute[j]
         network = self._network(to, j)
-        least = compute if self.price else np.maximum(compute, network)
+        least = np.maximum(compute, network)
+        if self.filling is not None:
+            least = self.least_share * compute
         keep = least + s.rest[to] < limit
         to, compute, network = to[keep], compute[keep], network[keep]
         if not len(to):
@@ -207,11 +250,12 @@ class Steps:
             memory[position] = cost.memory
             fits[position] = cost.fits and (not self.memory_binds or room[position])
         if self.gates is not None:
-            memory = memory + self.gates.waits[to] @ (self.gates.time * ~self.gates.made[j])
+            memory = memory + self.gates.leaving(j, to)
         to, compute, memory, network = to[fits], compute[fits], memory[fits], network[fits]
         sram = sram[fits]
         time = combine_arrays(compute, memory, network, self.load.overlap)
-        keep = self.priced(time, compute, network, to) + s.rest[to] < limit
+        terms = StepTerms(to, time, compute, memory, network, sram)
+        keep = self.priced(time, terms, j) + s.rest[to] < limit
         to, time, compute = to[keep], time[keep], compute[keep]
         memory, network, sram = memory[keep], network[keep], sram[keep]
         if self.needs is not None and len(to):
@@ -226,12 +270,19 @@ class Steps:
             network, sram = network[fits], sram[fits]
         return StepTerms(to, time, compute, memory, network, sram)
 
-    def priced(self, time: Floats, compute: Floats, network: Floats, to: Ints) -> Floats:
-        """Time less ``price`` for the compute that kernels left out could add for nothing."""
-        if not self.price or self.fill is None or self.load.overlap is Overlap.NONE:
+    def priced(self, time: Floats, terms: StepTerms, j: int) -> Floats:
+        """Time of steps from ``j`` less the price of what kernels left out add for nothing. [s]"""
+        filling, to = self.filling, terms.to
+        if filling is None or self.load.overlap is Overlap.NONE:
             return time
-        hidden = time if self.load.overlap is Overlap.ALL else time - network
-        return np.asarray(time - self.price * np.minimum(hidden - compute, self.fill[to]))
+        hidden = time if self.load.overlap is Overlap.ALL else time - terms.network
+        taken_off = filling.compute_price * np.minimum(hidden - terms.compute, filling.compute[to])
+        if filling.memory_price:
+            idle = np.minimum(hidden - terms.memory, filling.memory[to])
+            if self.gates is not None:
+                idle = idle - self.gates.leaving(j, to)
+            taken_off = taken_off + filling.memory_price * idle
+        return np.asarray(time - taken_off)
 
     def _network(self, to: Ints, j: int) -> Floats:
         s = self.sums

@@ -134,6 +134,8 @@ def sub_load(load: ChipLoad, order: Order, kernels: tuple[int, ...]) -> tuple[Ch
         network=pick(load.network),
         data=pick(load.data),
         own_memory=pick(load.own_memory),
+        entering=pick(load.entering),
+        leaving=pick(load.leaving),
         weight_time=pick(load.weight_time),
         sram=pick(load.sram),
         weight=pick(load.weight),

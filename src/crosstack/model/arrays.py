@@ -28,11 +28,11 @@ AXIS_CODE: dict[Axis, int] = {axis: i for i, axis in enumerate(AXES)}
 class GraphArrays:
     """Arrays over the n kernels and the m edges of a graph.
 
-    ``rows`` is outer x M, ``repeats`` counts inputs times operations on each element. ``preds``
-    and ``succs`` are bit masks over kernels; ``edges`` holds the columns source, target, operand
-    and tensor number. ``depth`` is how many tiles of a tensor an on-chip edge holds so that
-    reconvergent paths do not stall: levels apart plus one
-    (``dfmodel_code``).
+    ``rows`` is outer x M, ``repeats`` counts inputs times operations on each element.
+    ``open_inputs`` (n, 2) tells which operands no edge feeds, ``open_output`` which results no edge
+    takes. ``preds`` and ``succs`` are bit masks over kernels; ``edges`` holds the columns source,
+    target, operand and tensor number. ``depth`` is how many tiles of a tensor an on-chip edge holds
+    so that reconvergent paths do not stall: levels apart plus one (``dfmodel_code``).
     """
 
     n: int
@@ -45,6 +45,8 @@ class GraphArrays:
     gemm: Bools
     two_inputs: Bools
     has_weight: Bools
+    open_inputs: Bools
+    open_output: Bools
     tiling: Ints
     backward: Bools
     repeats: Floats
@@ -126,8 +128,11 @@ def _build(graph: DataflowGraph) -> GraphArrays:
 
     outer, m = ints([x.outer for x in kernels]), ints([x.m for x in kernels])
     inputs = np.zeros((n, 2))
+    open_inputs = np.zeros((n, 2), dtype=np.bool_)
     for i, kernel in enumerate(kernels):
         inputs[i, : len(kernel.input_sizes)] = kernel.input_sizes
+        open_inputs[i, : len(kernel.input_sizes)] = True
+    open_inputs[table[:, 1], table[:, 2]] = False
     return GraphArrays(
         n=n,
         outer=outer,
@@ -139,6 +144,8 @@ def _build(graph: DataflowGraph) -> GraphArrays:
         gemm=np.array([x.kind.is_gemm for x in kernels]),
         two_inputs=np.array([x.kind.n_inputs == 2 for x in kernels]),
         has_weight=np.array([x.weight_size > 0 for x in kernels]),
+        open_inputs=open_inputs,
+        open_output=np.array([not readers for readers in succs]),
         tiling=ints([AXIS_CODE[x.tiling] for x in kernels]),
         backward=np.array([x.direction is Direction.BACKWARD for x in kernels]),
         repeats=reals([float((x.repeats or 1) * x.operations) for x in kernels]),

@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from crosstack.model.arrays import AXES, AXIS_CODE, Bools, Floats, GraphArrays, Ints
+from crosstack.model.boundary import boundary_traffic
 from crosstack.model.plan import Plan
 from crosstack.model.rules import LatencyRule, ModelRules
 from crosstack.workload.graph import Axis, Collective, Placement, Workload
@@ -42,7 +43,8 @@ class Options:
     ``m``, ``k``, ``columns``: extents of one tile on one chip; ``n_tiles``: tiles of a kernel.
     ``work`` [FLOP], ``output_total`` [B] and ``network_time`` [s] are of a whole sequence,
     ``output_tile`` and ``weight`` [B] what one tile makes and what stays on the chip; ``cache``
-    [B] what a sequence reads of its own past;
+    [B] what a sequence reads of its own past; ``entering`` and ``leaving`` [B] what it reads and
+    writes of operands and results of the graph;
     ``data_time`` [s] is the gradient all-reduce; ``bytes_moved`` and ``edge_bytes`` [B] count whole
     tensors, as the published byte objective does. ``edge_time`` [s] and ``edge_kind`` index
     (edge, producer's axis, consumer's axis).
@@ -58,6 +60,8 @@ class Options:
     output_total: Floats
     weight: Floats
     cache: Floats
+    entering: Floats
+    leaving: Floats
     network_time: Floats
     data_time: Floats
     bytes_moved: Floats
@@ -136,6 +140,9 @@ def make_options(
     m, k, columns = split(rows, OUTER, M), split(depth, K), split(width, N)
     weight = np.where(arrays.has_weight[:, None], m * k, 0) * float(workload.graph.word)
     shard = m * columns
+    wholes = (arrays.rows[:, None], arrays.k[:, None], arrays.columns[:, None])
+    shares = (m / wholes[0], k / wholes[1], columns / wholes[2])
+    entering, leaving = boundary_traffic(workload, arrays, plan, shares, rules)
     tiling = arrays.tiling[:, None]
     m = np.where((tiling == OUTER) | (tiling == M), -(-m // parts), m)
     k = np.where(tiling == K, -(-k // parts), k)
@@ -176,6 +183,8 @@ def make_options(
         output_total=output_total,
         weight=weight,
         cache=arrays.cache_size[:, None] * cached,
+        entering=entering,
+        leaving=leaving,
         network_time=network,
         data_time=data_time,
         bytes_moved=bytes_moved,

@@ -7,7 +7,8 @@ For a set S of kernels, one layer, one sequence (``ko2025dfmodel`` V.B; ``dfmode
 
 * compute: with a given utilization, the sum of work / (utilization x peak); otherwise the slowest
   kernel when whole cores are dealt out so that the slowest is as fast as possible;
-* memory: tensors that enter or leave S, extra traffic and, by rule, weights, over the bandwidth;
+* memory: tensors that enter or leave S, extra traffic and, by rule, weights and what enters or
+  leaves the graph (`crosstack.model.boundary`), over the bandwidth;
 * network: collectives of the kernels and conversions of the tensors they make;
 * SRAM: two tiles of every tensor that enters or leaves, ``depth`` tiles of every tensor inside, and
   the weights.
@@ -25,6 +26,7 @@ import numpy as np
 
 from crosstack.chip.chip import Overlap
 from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints, bits
+from crosstack.model.boundary import streams_memory
 from crosstack.model.cores import Staircase, deal_cores, staircase
 from crosstack.model.memory_units import deal_on_units
 from crosstack.model.options import Options
@@ -76,7 +78,9 @@ class ChipLoad:
 
     Times in [s], sizes in [B]; sequences over kernels in graph order. ``compute`` is exact where
     utilization is given, otherwise the least time with all cores; then ``staircases`` hold the
-    cycles. ``shapes`` are the extents of a tile: m, k, n, systolic. ``memory_limit`` is what
+    cycles. ``own_memory`` is what a kernel moves in any partition, weights apart; ``entering`` and
+    ``leaving`` are the bytes of it that enter and leave the graph.
+    ``shapes`` are the extents of a tile: m, k, n, systolic. ``memory_limit`` is what
     tensors of one sequence may occupy of the main memory, ``kept`` what each kernel of one copy of
     the graph keeps there all the time. A partition lies inside each mask of
     ``unmixed``, or outside.
@@ -97,6 +101,8 @@ class ChipLoad:
     network: tuple[float, ...]
     data: tuple[float, ...]
     own_memory: tuple[float, ...]
+    entering: tuple[float, ...]
+    leaving: tuple[float, ...]
     weight_time: tuple[float, ...]
     sram: tuple[float, ...]
     weight: tuple[float, ...]
@@ -248,19 +254,26 @@ def _assemble(
     else:
         compute = pick(options.work) / (chip.utilization * peak_rate(chip, dtype, rules))
     streams = _streams(workload.placement, rules)
+    # Tensors that pass main memory in any case cross no partition's border.
+    passes = streams_memory(workload.placement, rules)
     flows, flows_of = _flows(
         arrays,
         (pick(options.output_tile) * (not streams)).tolist(),
-        pick(options.output_total).tolist(),
+        (pick(options.output_total) * (not passes)).tolist(),
         rules.fan_out_copies,
     )
     cache = pick(options.cache)
+    entering, leaving = pick(options.entering), pick(options.leaving)
     cached = cache * -(-workload.global_batch_size // plan.data)
     static = memory_static(workload, arrays, plan, weight, rules)
     static += float(cached.sum()) * plan.layers_per_stage
     capacity = system.memory.room(spilled=plan.spilled)
     bandwidth = system.memory.speed(spilled=plan.spilled)
     read = weight / bandwidth / plan.microbatch_size if rules.weights_read else np.zeros(arrays.n)
+    own = arrays.memory_traffic + cache + entering + leaving
+    sram = (weight + arrays.sram_extra) * (not streams)
+    # A whole graph whose weights exceed the SRAM is in no single partition; a stage's may be.
+    may_stay = plan.graph_stages > 1 or float(sram.sum()) <= chip.memory_capacity * (1 + ROUNDING)
     return ChipLoad(
         n=arrays.n,
         names=arrays.names,
@@ -276,9 +289,11 @@ def _assemble(
         n_cores=chip.n_cores,
         network=tuple(network.tolist()),
         data=tuple(pick(options.data_time).tolist()),
-        own_memory=tuple(((arrays.memory_traffic + cache) / bandwidth).tolist()),
+        own_memory=tuple((own / bandwidth).tolist()),
+        entering=tuple(entering.tolist()),
+        leaving=tuple(leaving.tolist()),
         weight_time=tuple(read.tolist()),
-        sram=tuple(((weight + arrays.sram_extra) * (not streams)).tolist()),
+        sram=tuple(sram.tolist()),
         weight=tuple(weight.tolist()),
         flows=flows,
         flows_of=flows_of,
@@ -293,7 +308,7 @@ def _assemble(
         overlap=chip.overlap,
         weight_cuts=rules.weight_cuts,
         network_takes_maximum=rules.network_takes_maximum,
-        resident_alone=rules.weights_read and plan.layers_per_stage == 1,
+        resident_alone=rules.weights_read and plan.layers_per_stage == 1 and may_stay,
     )
 
 
@@ -503,7 +518,8 @@ def partition_cost(
         cuts = max(cuts, 1)
     traffic = (into + out) / load.bandwidth
     if cuts > 1:
-        traffic += (cuts - 1) * _read_again(load.weight_cuts, into, out) / load.bandwidth
+        enters, leaves = into + load.entering[members[0]], out + load.leaving[members[0]]
+        traffic += (cuts - 1) * _read_again(load.weight_cuts, enters, leaves) / load.bandwidth
     memory = traffic + sum(load.own_memory[i] for i in members)
     alone = inside == (load.everything if stage is None else stage)
     if not (load.resident_alone and alone and cuts == 1):  # a weight that is cut cannot stay

@@ -14,6 +14,7 @@ from crosstack.errors import InputError, Problem, nearest, require, require_quan
 
 __all__ = [
     "RULES",
+    "Boundary",
     "ExchangeRule",
     "LatencyRule",
     "ModelRules",
@@ -63,6 +64,17 @@ class StageTransfers(StrEnum):
     MICROBATCH = "microbatch"
 
 
+class Boundary(StrEnum):
+    """What moving the operands and results of a graph takes; see `crosstack.model.boundary`.
+
+    ``free``: nothing (DFModel, all releases). ``memory``: operands that no kernel of the graph
+    makes are read from main memory, results that none reads are written there.
+    """
+
+    FREE = "free"
+    MEMORY = "memory"
+
+
 class WeightCuts(StrEnum):
     """What a partition pays when the weight of its only kernel is cut to fit the SRAM.
 
@@ -107,6 +119,8 @@ class ModelRules:
         stay resident (the only partition of the only layer of its stage); never in DFModel E2 on.
     weight_cuts : WeightCuts
         What a partition pays when its weight is cut to fit.
+    boundary : Boundary
+        What moving the operands and results of a graph takes.
     conversion_of_shard : bool
         Whether a layout conversion moves the bytes of one chip's shard of the tensor (DFModel's
         intra-chip pass) or of the whole tensor, as its inter-chip pass and ``thakur2005`` count.
@@ -173,6 +187,7 @@ class ModelRules:
     operand_by_size: bool = True
     weights_read: bool = False
     weight_cuts: WeightCuts = WeightCuts.FREE
+    boundary: Boundary = Boundary.FREE
     conversion_of_shard: bool = True
     periodic_per_microbatch: bool = True
     stage_transfers: StageTransfers = StageTransfers.ONCE
@@ -224,6 +239,7 @@ class ModelRules:
             operand_by_size=False,
             weights_read=True,
             weight_cuts=WeightCuts.INPUTS,
+            boundary=Boundary.MEMORY,
             conversion_of_shard=False,
             periodic_per_microbatch=False,
             stage_transfers=StageTransfers.MICROBATCH,
@@ -288,7 +304,8 @@ _COUNTS = {
     "gradient_halves": (0, 1, 2),
 }
 _CHOICES: dict[object, type[StrEnum]] = {
-    kind.__name__: kind for kind in (LatencyRule, ExchangeRule, StageTransfers, WeightCuts)
+    kind.__name__: kind
+    for kind in (LatencyRule, ExchangeRule, StageTransfers, WeightCuts, Boundary)
 }
 
 RULES: dict[str, Callable[[], ModelRules]] = {

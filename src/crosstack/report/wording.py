@@ -150,6 +150,11 @@ def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
     memory = format_quantity(e.memory_used, "B")
     if math.isfinite(e.memory_capacity):
         memory += f" of {format_quantity(e.memory_capacity, 'B')}"
+    moved = sum(p.memory_traffic for p in e.partitions)
+    traffic = f"{format_quantity(moved, 'B')} a sequence and layer"
+    crossing = sum(p.boundary_traffic for p in e.partitions)
+    if crossing:
+        traffic += f", {format_quantity(crossing, 'B')} of it operands and results of the graph"
     return (
         ("iteration time", time),
         (f"layer time, one {workload.item}", time_words(e.layer_time)),
@@ -157,6 +162,7 @@ def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
         ("utilization of the peak", f"{percent(e.utilization)}{_of_rate(answer)}"),
         ("work of an iteration", format_quantity(e.work, "FLOP")),
         ("main memory used, one chip", memory),
+        ("memory traffic, one chip", traffic),
         ("FLOP per byte of memory traffic", _intensity(e.memory_intensity)),
         ("FLOP per byte of collectives", _intensity(e.network_intensity)),
         ("price", _total(e.price, usd(e.price.total))),

@@ -336,9 +336,9 @@ def _dlrm() -> list[Measured]:
             "a second. Layers, widths and pooling are those of the model (Mudigere 2022, Table "
             "I), the machine is as built: eight chips on switches of 300 GB/s, 25 GB/s a chip "
             "between nodes (DFModel's input joins 16 nodes by 25 GB/s for each pair of chips)",
-            reason="the exchange is 94 % of the time: DFModel's graph sends every row that is "
+            reason="the exchange is 93 % of the time: DFModel's graph sends every row that is "
             "looked up, 15 a table, where the system measured adds them up first (ours would then "
-            "be 4.8 times DFModel's); DFModel's input has 15 times the links between nodes",
+            "be 4.4 times DFModel's); DFModel's input has 15 times the links between nodes",
         ),
     ]
 
@@ -368,7 +368,7 @@ def _sn10() -> list[Measured]:
             mapping=mapping(task, VENDOR_PARTITIONS, 8, axes(FORWARD_SHARDING), cores),
             note="the measured number is not printed, only that DFModel's, 1,231.5 s in its log, "
             "is within 3 % of it; memory of 200 GB/s as in the text, the input has 100, with which "
-            "ours takes 2.0 times as long as DFModel's",
+            "ours takes 2.1 times as long as DFModel's",
             reason="an all-reduce is two steps over links of 25 GB/s, where DFModel's input "
             "counts one (as a ring used both ways would take): it bounds two of the four "
             "partitions, at more than twice their compute time",

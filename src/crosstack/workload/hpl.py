@@ -78,8 +78,8 @@ def hpl(
             m=side,
             k=side,
             n=block,
-            # The second factor, the rest of the matrix, lies in main memory and is never counted.
-            input_sizes=(panel_sizes[max(i - 1, 0)], 0.0),
+            # The second factor is the rest of the matrix, which lies in main memory.
+            input_sizes=(panel_sizes[max(i - 1, 0)], float(side) * side * word),
             output_size=panel_sizes[i],
             unit=ComputeUnit.SYSTOLIC,
             tiling=Axis.NONE,

@@ -1,0 +1,134 @@
+"""What the operands and results of a graph take of the main memory.
+
+A graph says of its tensors who makes and who reads them. An operand that no kernel makes comes from
+outside: activations of the layer before, a batch of inputs, gradients of the layer after. A result
+that no kernel reads leaves. Under `Boundary.MEMORY` a chip reads its share of the one from main
+memory and writes its share of the other, in whatever partition the kernel runs, also in the only
+one of a stage: the copy of the graph before or after runs another time or on another chip, and
+memory is where they meet. Each operand counts on its own; weights, caches and what edges carry are
+counted elsewhere.
+
+* A chip reads what its part of the kernel needs: a product split along M needs the whole K x N
+  factor. It writes what it holds: a product split along K is whole on every chip once it is added
+  up.
+* Gradients of weights (`Communication.periodic`) are sums over a microbatch. Each microbatch but
+  the first adds to what is there: it reads the sum and writes it.
+* A factorisation on a grid and a transform of columns (`Placement`) stream a matrix that no chip
+  holds, so all of their operands and results pass main memory, edges or not. Each step of the
+  factorisation also reads its M x K factor, the matrix itself, and writes it back.
+
+What the record cannot say is not counted: a result that is read in the graph and kept for later
+(keys and values of a prompt) leaves nothing behind, and two kernels that read the same operand from
+outside read it twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from crosstack.model.arrays import AXIS_CODE, Floats, GraphArrays
+from crosstack.model.plan import Plan
+from crosstack.model.rules import Boundary, ModelRules
+from crosstack.workload.graph import Axis, Placement, Workload
+
+__all__ = ["boundary_traffic", "streams_memory"]
+
+OUTER = AXIS_CODE[Axis.OUTER]
+ROUNDING = 1e-6  # relative: published files round sizes to about eight digits
+
+
+def streams_memory(placement: Placement, rules: ModelRules) -> bool:
+    """Whether all tensors pass main memory, as none fits on the chip from kernel to kernel."""
+    streamed = placement in (Placement.GRID, Placement.COLUMNS)
+    return streamed and rules.boundary is Boundary.MEMORY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Outside:
+    """Bytes of each kernel's operands from outside, by the extents they have, and of its result.
+
+    Whole, for one sequence, shape (n, 1): ``mn`` those of elementwise kernels, ``mk`` and ``kn``
+    the factors of products, ``shared`` a K x N factor that all of ``outer`` multiply; ``matrix``
+    the M x K factor where it is written back. [B]
+    """
+
+    mn: Floats
+    mk: Floats
+    kn: Floats
+    shared: Floats
+    matrix: Floats
+    result: Floats
+
+
+@lru_cache(maxsize=64)
+def _outside(arrays: GraphArrays, word: float, placement: Placement, streams: bool) -> _Outside:
+    batch, inner = arrays.outer.astype(float), (arrays.k * arrays.columns).astype(float)
+    kn, mk = batch * inner * word, arrays.rows.astype(float) * arrays.k * word
+    sizes = arrays.input_sizes
+    # The first operand of a product is its K x N factor unless its bytes say otherwise.
+    apart = abs(sizes[:, 0] - kn) + abs(sizes[:, 1] - mk)
+    swapped = arrays.two_inputs & (abs(sizes[:, 0] - mk) + abs(sizes[:, 1] - kn) < apart)
+    grid = streams and placement is Placement.GRID
+    swapped &= not grid
+    opens = np.where(arrays.open_inputs | streams, sizes, 0.0)
+    first, second = np.where(swapped[:, None], opens[:, ::-1], opens).T
+    matrix = np.where(arrays.two_inputs & grid, mk, 0.0)
+    shared = arrays.gemm & (first <= inner * word * (1 + ROUNDING))
+    made = (arrays.rows * arrays.columns).astype(float) * word
+
+    def column(values: Floats) -> Floats:
+        return np.where(arrays.gemm, values, 0.0)[:, None]
+
+    return _Outside(
+        mn=np.where(arrays.gemm, 0.0, first + second)[:, None],
+        mk=column(np.where(matrix > 0, matrix, second)),
+        kn=column(np.where(shared, 0.0, first)),
+        shared=column(np.where(shared, first, 0.0)),
+        matrix=column(matrix),
+        result=np.where(arrays.open_output | streams, made, 0.0)[:, None],
+    )
+
+
+def boundary_traffic(
+    workload: Workload,
+    arrays: GraphArrays,
+    plan: Plan,
+    shares: tuple[Floats, Floats, Floats],
+    rules: ModelRules,
+) -> tuple[Floats, Floats]:
+    """Bytes that one chip reads of operands from outside, and writes of results that leave. [B]
+
+    Parameters
+    ----------
+    shares : tuple of array, shape (n, 5)
+        Of outer x M, of K and of N that one chip works on, by the axis a kernel is split along. [1]
+
+    Returns
+    -------
+    (entering, leaving), shape (n, 5), of a kernel for one sequence, by axis
+
+    Notes
+    -----
+    Bytes of an operand are those of `Kernel.input_sizes`, of a result outer M N words, each times
+    the shares of its own extents. With b sequences a microbatch and n microbatches, a sequence's
+    part of a gradient of S bytes is ``S (1 - 1/n) / b`` read and ``S / b`` written.
+    """
+    if rules.boundary is Boundary.FREE:
+        nothing = np.zeros((arrays.n, 5))
+        return nothing, nothing
+    streams = streams_memory(workload.placement, rules)
+    outside = _outside(arrays, float(workload.graph.word), workload.placement, streams)
+    rows, depth, width = shares
+    batch = np.ones_like(width)
+    batch[:, OUTER] = -(-arrays.outer // plan.tensor) / arrays.outer
+    matrix = rows * depth
+    entering = outside.mn * (rows * width) + outside.mk * matrix
+    entering += (outside.kn * batch + outside.shared) * (depth * width)
+    leaving = outside.result * (rows * width) + outside.matrix * matrix
+    summed = (arrays.periodic_size > 0)[:, None]
+    leaving = np.where(summed, leaving / plan.microbatch_size, leaving)
+    entering += np.where(summed, leaving * (1 - 1 / plan.n_microbatches), 0.0)
+    return entering, leaving
