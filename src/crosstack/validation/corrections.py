@@ -17,6 +17,7 @@ __all__ = ["Correction", "corrections", "corrections_markdown", "fields_markdown
 TOGETHER = (
     ("weights_read",),
     ("weight_cuts",),
+    ("boundary",),
     ("fan_out_copies",),
     ("operand_by_size",),
     ("stage_transfers",),
