@@ -55,7 +55,7 @@ sweep study.yaml --jobs 1 --store new.store --resume
 study init new.yaml --base small.yaml
 study show study.yaml --top 3
 study show study.store --study study.yaml
-study plot study.store --x price --y time -o out.svg --front
+study plot study.store --x memory_used --y time -o out.svg --front
 study export study.store -o out.csv
 report study.store -o out.html
 optimize search.yaml --set search.evaluations=3 --json out.json --svg out.svg --history out.hist
@@ -83,7 +83,7 @@ STUDY = """\
 base: small.yaml
 axes:
   memory: {path: system.memory.bandwidth, values: [10 GB/s, 20 GB/s]}
-objectives: {time: min, price: min}
+objectives: {time: min, memory_used: min}
 """
 
 
