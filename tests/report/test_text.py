@@ -121,13 +121,25 @@ def test_a_gap_below_a_tenth_needs_no_closing(small_answer, bound):
 def test_what_closes_a_gap_is_what_is_free_as_it_is_in_the_mapping(small_answer):
     dimension = replace(small_answer.task.system.network[0], size=None, parallelism=None)
     system = replace(small_answer.task.system, network=(dimension,))
-    answer = stopped(small_answer, 0.3, Stop.TIME_LIMIT, system=system)
+    workload = replace(small_answer.task.workload, global_batch_size=8)
+    answer = stopped(small_answer, 0.3, Stop.TIME_LIMIT, system=system, workload=workload)
     c = replace(answer.certificate, free=("dimension sizes", "parallelism", "partitions"))
     assert closing_sentence(replace(answer, certificate=c)) == (
         "To close the gap give what is free; here it is --set 'system.network[0].size=4' "
         "--set 'system.network[0].parallelism=tensor' --set 'constraints.microbatch_size=1', or "
         "more time (--time-limit)."
     )
+
+
+def test_what_can_be_one_way_only_is_not_asked_for(lonely_answer):
+    free = replace(lonely_answer.task.system.network[0], parallelism=None)
+    system = replace(lonely_answer.task.system, network=(free,))
+    given = replace(lonely_answer.task.constraints, n_tiles=None)
+    workload = replace(lonely_answer.task.workload, sequence_length=1)
+    answer = stopped(
+        lonely_answer, 0.3, Stop.WORK_LIMIT, system=system, constraints=given, workload=workload
+    )
+    assert "kernel_by_kernel" in closing_sentence(answer)
 
 
 def test_a_method_that_ended_is_helped_by_given_partitions_alone(small_answer):
@@ -139,7 +151,8 @@ def test_a_method_that_ended_is_helped_by_given_partitions_alone(small_answer):
 
 def test_a_file_with_its_own_names_is_told_those(small_answer):
     paths = {"constraints.microbatch_size": "execution.llm.micro_batch_size"}
-    answer = stopped(small_answer, 0.3, Stop.INTERRUPT, paths=paths)
+    workload = replace(small_answer.task.workload, global_batch_size=8)
+    answer = stopped(small_answer, 0.3, Stop.INTERRUPT, paths=paths, workload=workload)
     assert "execution.llm.micro_batch_size (1)" in closing_sentence(answer)
 
 

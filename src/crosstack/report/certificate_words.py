@@ -66,23 +66,25 @@ def closing_sentence(answer: Answer) -> str:
     if not is_open(answer):
         return ""
     c = answer.certificate
-    more = _OR_MORE[c.stopped] if c.status is Status.LIMIT else ", or ask for less (--gap)"
+    more = _OR_MORE[c.stopped] if c.status is Status.LIMIT else ", or ask for a smaller one (--gap)"
     return f"To close the gap give {_gives(answer)}{more}."
 
 
 def _gives(answer: Answer) -> str:
     """Return what can be given: the use of the chips as found, unless the kernels hold it up."""
     c, m, given = answer.certificate, answer.mapping, answer.task.constraints
+    workload = answer.task.workload
     values: dict[str, object] = {}
     if c.stopped is not Stop.METHOD:
         for i, dimension in enumerate(answer.task.system.network):
             if dimension.size is None:
                 values[f"system.network[{i}].size"] = m.sizes[i]
-            if dimension.parallelism is None and "parallelism" in c.free:
+            matters = m.sizes[i] > 1 and "parallelism" in c.free
+            if dimension.parallelism is None and matters:
                 values[f"system.network[{i}].parallelism"] = m.parallelism[i].value
-        if given.microbatch_size is None:
+        if given.microbatch_size is None and workload.global_batch_size > 1:
             values["constraints.microbatch_size"] = m.microbatch_size
-        if given.n_tiles is None:
+        if given.n_tiles is None and workload.sequence_length > 1:
             values["constraints.n_tiles"] = m.n_tiles
     if values:
         return f"what is free; here it is {_settings(answer, values)}"
