@@ -660,3 +660,14 @@ def test_what_is_proved_cannot_have_been_stopped(tiny_task):
     _, found = search(*tiny_task(1, 3), Constraints(), ModelRules.crosstack())
     with pytest.raises(InputError, match="stopped: got 'time_limit'; allowed: none"):
         replace(found, stopped=Stop.TIME_LIMIT)
+
+
+@pytest.mark.parametrize("seed", [104, 107])
+def test_a_microbatch_of_the_whole_batch_costs_what_it_is_evaluated_to(tiny_task, seed):
+    # It adds its gradients to none; what all plans share when they are bounded is no plan.
+    workload, system = tiny_task(seed)
+    rules = ModelRules.crosstack()
+    mapping, certificate = search(workload, system, NOTHING_GIVEN, rules)
+    assert mapping.microbatch_size == workload.global_batch_size
+    time = evaluate(workload, system, mapping, rules).time
+    assert time == pytest.approx(certificate.objective, rel=1e-9)

@@ -138,7 +138,7 @@ def _ladder(tiles: list[int]) -> list[int]:
 def _shared(state: Boxes, plans: list[Plan]) -> Plan:
     """Return a plan that takes no longer than any of these for what they share."""
     largest = state.workload.global_batch_size
-    return replace(plans[0], microbatch_size=largest, periodic=Line())
+    return replace(plans[0], microbatch_size=largest, n_microbatches=1, periodic=Line())
 
 
 def _unburdened(load: ChipLoad) -> ChipLoad:

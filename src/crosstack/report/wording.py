@@ -151,7 +151,7 @@ def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
     if math.isfinite(e.memory_capacity):
         memory += f" of {format_quantity(e.memory_capacity, 'B')}"
     moved = sum(p.memory_traffic for p in e.partitions)
-    traffic = f"{format_quantity(moved, 'B')} a sequence and layer"
+    traffic = f"{format_quantity(moved, 'B')} a layer and {workload.item}"
     crossing = sum(p.boundary_traffic for p in e.partitions)
     if crossing:
         traffic += f", {format_quantity(crossing, 'B')} of it operands and results of the graph"
