@@ -61,7 +61,7 @@ def explain(
         Path | None, typer.Option("--svg", metavar="OUT", help="Save a tornado chart.")
     ] = None,
 ) -> None:
-    """Say what bounds the best mapping, and what a little more of each resource would bring.
+    """Say what bounds a mapping, and what a little more of each resource would bring.
 
     Every bandwidth, capacity, clock, latency and price is changed alone, both ways, and the task
     is mapped anew, starting from the mapping it has. Where that is not proved the best, the figures

@@ -41,9 +41,9 @@ WorkLimit = Annotated[
     typer.Option(
         "--work-limit",
         metavar="UNITS",
-        help="Stop after UNITS of work, of a few microseconds each, with the best mapping found, "
-        "its bound and exit code 4: the same mapping on any machine. inf: no limit. "
-        "3e6 if left out, or none with --time-limit.",
+        help="Stop a search after UNITS of work, of a few microseconds each, with the best mapping "
+        "found and its bound: the same mapping on any machine. inf: no limit. 3e6 if left out, or "
+        "none with --time-limit.",
     ),
 ]
 

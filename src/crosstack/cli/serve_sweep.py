@@ -42,11 +42,17 @@ def serve_sweep(
         typer.Option(
             "--tp",
             metavar="N,N,...",
-            help="Chips that split every tensor; divisors of the heads.",
+            help="Chips that split every tensor; divisors of heads and feed-forward width, at "
+            "most the first dimension.",
         ),
     ] = "1",
     pipeline: Annotated[
-        str, typer.Option("--pp", metavar="N,N,...", help="Pipeline stages; at most the layers.")
+        str,
+        typer.Option(
+            "--pp",
+            metavar="N,N,...",
+            help="Pipeline stages; at most the layers, and the next dimension.",
+        ),
     ] = "1",
     batch: Annotated[
         str, typer.Option(metavar="N,N,...", help="Sequences that are served at once.")
