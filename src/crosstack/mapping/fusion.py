@@ -49,7 +49,7 @@ from crosstack.mapping.steps import (
     Filling,
     Steps,
     least_compute,
-    left_out_memory,
+    least_memory_time,
     scarcest,
 )
 from crosstack.mapping.wide import (
@@ -524,7 +524,7 @@ def core_steps(
 
     ``prices`` are those of a second of compute and of memory.
     """
-    compute, memory = least_compute(load), left_out_memory(load)
+    compute, memory = least_compute(load), least_memory_time(load)
     left_out = list(core.deferrable)
     work = float(compute[left_out].sum())
     number = {kernel: i for i, kernel in enumerate(core.kernels)}

@@ -22,7 +22,7 @@ from crosstack.chip.chip import Overlap
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.ideals import IdealTables, Order, enumerate_ideals, make_tables
 from crosstack.mapping.layouts import WEIGHTS, Choices, Excess, Layouts, make_layouts
-from crosstack.mapping.steps import TOLERANCE, Steps, least_compute, left_out_memory, scarcest
+from crosstack.mapping.steps import TOLERANCE, Steps, least_compute, least_memory_time, scarcest
 from crosstack.mapping.wide import core_of, sub_load, waits_for
 from crosstack.model.arrays import Bools, Floats, Ints, bits
 from crosstack.model.partition import ChipLoad
@@ -131,12 +131,12 @@ def parts_bound(
     first, second = parts
     if float(first.offsets[-1]) * float(second.offsets[-1]) > MOST_STATES:
         return None
-    needs = left_out_memory(load) if by_memory else least_compute(load)
+    needs = least_memory_time(load) if by_memory else least_compute(load)
     work, extra = float(needs[left_out].sum()), 0.0
     if load.overlap is not Overlap.ALL:
         extra = sum(load.network[i] + load.data[i] for i in left_out)
     if load.overlap is Overlap.NONE:
-        other = least_compute(load) if by_memory else left_out_memory(load)
+        other = least_compute(load) if by_memory else least_memory_time(load)
         extra += float(other[left_out].sum())
     needed = [waits_for(order, kernels, i) for i in left_out]
     waits = np.array([[mask >> k & 1 for k in kernels] for mask in needed], dtype=np.int64)
@@ -229,7 +229,7 @@ def _make_part(
     steps = Steps(small, tables)
     offsets = np.concatenate([[0], np.cumsum(layouts.n_profiles)])
     rows = [_rows(steps, layouts, offsets, j, across, side) for j in range(len(tables.masks))]
-    needs = tables.member @ left_out_memory(small) if by_memory else steps.sums.compute
+    needs = tables.member @ least_memory_time(small) if by_memory else steps.sums.compute
     return _Part(tables, layouts, offsets, needs, rows)
 
 

@@ -19,7 +19,7 @@ from crosstack.mapping.ideals import IdealTables
 from crosstack.model.arrays import bits
 from crosstack.model.partition import STREAM_DEPTH, ChipLoad, combine_arrays, partition_cost
 
-__all__ = ["TOLERANCE", "Filling", "Steps", "least_compute", "left_out_memory"]
+__all__ = ["TOLERANCE", "Filling", "Steps", "least_compute", "least_memory_time", "scarcest"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -56,7 +56,7 @@ def least_compute(load: ChipLoad) -> Floats:
     return np.asarray(np.array(area) * np.array(load.cycle_time) / load.n_cores)
 
 
-def left_out_memory(load: ChipLoad) -> Floats:
+def least_memory_time(load: ChipLoad) -> Floats:
     """Memory time a kernel adds at least, whatever partition it runs in. [s]"""
     weights = np.zeros(load.n) if load.resident_alone else np.array(load.weight_time)
     return np.asarray(np.array(load.own_memory) + weights)
@@ -64,7 +64,7 @@ def left_out_memory(load: ChipLoad) -> Floats:
 
 def scarcest(load: ChipLoad, left_out: Sequence[int]) -> tuple[float, float]:
     """Return prices of compute and of memory that kernels left out fill: 1 for what is scarcer."""
-    memory = left_out_memory(load)
+    memory = least_memory_time(load)
     scarce = memory.sum() > least_compute(load).sum() and memory[list(left_out)].any()
     return (0.0, 1.0) if scarce else (1.0, 0.0)
 
@@ -191,7 +191,7 @@ class Steps:
         self.least_share = 1.0  # of the compute of a step that its price does not take off
         if filling is not None:
             s, x, y = self.sums, filling.compute_price, filling.memory_price
-            memory = left_out_memory(load)
+            memory = least_memory_time(load)
             s.rest = (1 - x - y) * s.rest + x * (s.compute[-1] - s.compute)
             s.rest = s.rest + y * (memory.sum() - tables.member @ memory + s.out)
             self.least_share = 1 - y
