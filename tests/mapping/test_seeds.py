@@ -18,8 +18,10 @@ from crosstack.evaluate.time import evaluate
 from crosstack.io.native import read_task
 from crosstack.mapping import search as search_module
 from crosstack.mapping.boxes import Boxes
+from crosstack.mapping.budget import Budget
 from crosstack.mapping.mapping import Constraints, Status, Stop, Task
 from crosstack.mapping.search import search
+from crosstack.mapping.wide import STEP, segment
 from crosstack.model.rules import ModelRules
 from crosstack.system.system import Parallelism
 from crosstack.workload.graph import Axis
@@ -293,3 +295,13 @@ def test_weights_that_fit_nowhere_are_known_before_any_box_is_opened(random_task
     memory = replace(system.memory, capacity=1.0)
     with pytest.raises(InfeasibleError, match="main memory"):
         search(workload, replace(system, memory=memory), Constraints(), RULES)
+
+
+def test_a_long_chain_looks_at_the_limit_inside_a_partition(random_load):
+    load = random_load(5, 40)
+    budget = Budget(work=200)
+    found, exact = segment(load, list(load.order), budget=budget)
+    assert not exact
+    assert found is not None
+    assert sum(found[1]) == load.everything
+    assert budget.used <= 200 + 2 * load.n * STEP
