@@ -10,7 +10,7 @@ from crosstack.errors import InputError
 from crosstack.mapping.mapping import Status
 from crosstack.model.placed import plan_of
 from crosstack.model.rules import ModelRules
-from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism
+from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, Prices
 from crosstack.workload.dlrm import dlrm
 from crosstack.workload.fft import fft
 from crosstack.workload.graph import Axis, Collective
@@ -31,10 +31,14 @@ ONE_BY_ONE = Constraints(kernel_by_kernel=True, microbatch_size=1)
 def torus(a_chip, a_system):
     """Return 4 x 2 chips in rings of 10 and 20 GB/s."""
     network = tuple(
-        Dimension(kind=DimensionKind.RING, size=size, bandwidth=speed, latency=1e-6)
+        Dimension(
+            kind=DimensionKind.RING, size=size, bandwidth=speed, latency=1e-6, link_power=1e-9
+        )
         for size, speed in ((4, 10e9), (2, 20e9))
     )
-    return a_system(network=network, chip=a_chip(utilization=0.5, overlap=Overlap.NONE))
+    chip = a_chip(utilization=0.5, overlap=Overlap.NONE, price=100.0, power=10.0)
+    prices = Prices(link=2e-9, switch=1e-9, memory=1e-9, switch_power=1e-9, memory_power=1e-9)
+    return a_system(network=network, chip=chip, prices=prices)
 
 
 @pytest.mark.parametrize("rules", [E2, E3B, E5, OURS], ids=lambda rules: rules.name)

@@ -9,7 +9,7 @@ import sys
 import traceback
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
 import typer
 import typer.core
@@ -341,25 +341,28 @@ def _show_result(file: Path, of_tasks: dict[str, object]) -> None:
         if given:
             raise InputError(Problem(option, "allowed: with a workload and a machine alone."))
     kind, data = saved_kind(file, read_result(file))
-    if kind is Saved.MAPPING:
-        show_answer(result_answer(file, data, None, None), kernels=False)
-    elif kind is Saved.FRONT:
-        from crosstack.report.front_text import front_tables
+    match kind:
+        case Saved.MAPPING:
+            show_answer(result_answer(file, data, None, None), kernels=False)
+        case Saved.FRONT:
+            from crosstack.report.front_text import front_tables
 
-        show(front_tables(data))
-    elif kind is Saved.OPTIMUM:
-        from crosstack.report.optimize_text import optimum_tables
+            show(front_tables(data))
+        case Saved.OPTIMUM:
+            from crosstack.report.optimize_text import optimum_tables
 
-        show(optimum_tables(data))
-    else:
-        from crosstack.report.kernel_text import kernel_tables
-        from crosstack.report.prediction_text import prediction_tables
+            show(optimum_tables(data))
+        case Saved.PREDICTION:
+            from crosstack.report.kernel_text import kernel_tables
+            from crosstack.report.prediction_text import prediction_tables
 
-        kernel = data.get("kernel")
-        alone = kernel is not None and data["n_chips"] == 1
-        show(prediction_tables(data, parts=not alone))
-        if kernel is not None:
-            show(kernel_tables(kernel))
+            kernel = data.get("kernel")
+            alone = kernel is not None and data["n_chips"] == 1
+            show(prediction_tables(data, parts=not alone))
+            if kernel is not None:
+                show(kernel_tables(kernel))
+        case _:
+            assert_never(kind)
 
 
 def _show_transformed(task: Task, parallel: str, svg_out: Path | None) -> None:

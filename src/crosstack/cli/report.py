@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, assert_never
 
 import typer
 
@@ -78,18 +78,22 @@ def report(
     write((output, _page(kind, data)))
 
 
-def _page(kind: Saved, data: dict[str, Any]) -> str:
-    if kind is Saved.FRONT:
-        from crosstack.report.pages.front_page import front_html
+def _page(kind: Literal[Saved.FRONT, Saved.OPTIMUM, Saved.PREDICTION], data: dict[str, Any]) -> str:
+    match kind:
+        case Saved.FRONT:
+            from crosstack.report.pages.front_page import front_html
 
-        return front_html(data)
-    if kind is Saved.OPTIMUM:
-        from crosstack.report.optimum_page import optimum_html
+            return front_html(data)
+        case Saved.OPTIMUM:
+            from crosstack.report.optimum_page import optimum_html
 
-        return optimum_html(data)
-    from crosstack.report.prediction_page import prediction_html
+            return optimum_html(data)
+        case Saved.PREDICTION:
+            from crosstack.report.prediction_page import prediction_html
 
-    return prediction_html(data)
+            return prediction_html(data)
+        case _:
+            assert_never(kind)
 
 
 def _refuse(options: Mapping[str, object]) -> None:

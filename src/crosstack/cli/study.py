@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
 import typer
 
@@ -315,12 +315,16 @@ def _searched(result: Path) -> pyarrow.Table:
     from crosstack.report.pages.study_table import as_arrow
 
     kind, data = saved_kind(result, read_result(result))
-    if kind is Saved.FRONT:
-        return as_arrow(front_study(data))
-    if kind is Saved.OPTIMUM:
-        return as_arrow(optimum_study(data))
-    message = "allowed: a store, or what codesign or optimize saved with --json."
-    raise InputError(Problem(str(result), message))
+    match kind:
+        case Saved.FRONT:
+            return as_arrow(front_study(data))
+        case Saved.OPTIMUM:
+            return as_arrow(optimum_study(data))
+        case Saved.MAPPING | Saved.PREDICTION:
+            message = "allowed: a store, or what codesign or optimize saved with --json."
+            raise InputError(Problem(str(result), message))
+        case _:
+            assert_never(kind)
 
 
 def _results(
