@@ -177,19 +177,19 @@ def search(
     state.budget = Budget(work=work_limit, deadline=started + time_limit)
     if start is not None:
         _offer_start(state, *start)
-    run = _Run(state, progress)
+    run, found = _Run(state, progress), state.found
     pool = nullcontext() if jobs == 1 else _pool(state, jobs)
     with pool as workers:
         try:
             run.through(workers)
         except KeyboardInterrupt:
-            if state.found.mapping is None:
+            if found.mapping is None:
                 raise
+            state.found = found  # a lane or a piece may have been at work
             state.budget.cut = Stop.INTERRUPT
             run.leave()
             if workers is not None:
                 workers.shutdown(wait=False, cancel_futures=True)
-    found = state.found
     if found.mapping is None:
         raise _nothing(state)
     bound = min(found.left_bound, found.best)

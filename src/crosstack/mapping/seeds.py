@@ -45,7 +45,7 @@ ALONE = 10  # units of work of pricing a partition
 NEAR = 1.5  # times the best, above which a mapping is no start for a better one
 MOST_LANES = 4  # improved
 MOST_ROUNDS = 8  # of improving one
-NEAR_TILES = 4  # numbers of tiles tried on either side of the best
+NEAR_TILES = (-8, 8, -4, 4, -2, 2, -1, 1)  # places from the best number of tiles that are tried
 
 
 @dataclass(slots=True)
@@ -283,12 +283,12 @@ def _improve(
     state.settle(box, codes, whole.best)
 
 
-def _best_box(state: Boxes, n_tiles: int | None = None) -> tuple[Box, Ints]:
-    """Return the plan and sharding of the best mapping, with its number of tiles or another."""
+def _best_box(state: Boxes) -> tuple[Box, Ints]:
+    """Return the plan, the number of tiles and the sharding of the best mapping."""
     mapping = state.found.mapping
     assert mapping is not None
     plan = state.plan_of(mapping)
-    return Box(plan, n_tiles or mapping.n_tiles, None), state.codes_of(mapping)
+    return Box(plan, mapping.n_tiles, None), state.codes_of(mapping)
 
 
 def _better_axes(state: Boxes) -> None:
@@ -327,9 +327,8 @@ def _better_tiles(state: Boxes, tiles: Callable[[Plan], list[int]]) -> None:
     counts = sorted(tiles(box.plan))
     if box.plan.graph_stages > 1 or mapping.n_tiles not in counts:
         return
-    at, step = counts.index(mapping.n_tiles), NEAR_TILES
-    near = [p for k in (8, 4, 2, 1) for p in (at - k * step // 4, at + k * step // 4)]
-    for place in near:
+    at = counts.index(mapping.n_tiles)
+    for place in (at + away for away in NEAR_TILES):
         if not 0 <= place < len(counts) or state.budget.over():
             continue
         other = Box(box.plan, counts[place], None)
