@@ -151,10 +151,8 @@ def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
     if math.isfinite(e.memory_capacity):
         memory += f" of {format_quantity(e.memory_capacity, 'B')}"
     moved = sum(p.memory_traffic for p in e.partitions)
-    traffic = f"{format_quantity(moved, 'B')} a layer and {workload.item}"
     crossing = sum(p.boundary_traffic for p in e.partitions)
-    if crossing:
-        traffic += f", {format_quantity(crossing, 'B')} of it operands and results of the graph"
+    crossed = (("of it in and out of the graph", format_quantity(crossing, "B")),)
     return (
         ("iteration time", time),
         (f"layer time, one {workload.item}", time_words(e.layer_time)),
@@ -162,7 +160,8 @@ def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
         ("utilization of the peak", f"{percent(e.utilization)}{_of_rate(answer)}"),
         ("work of an iteration", format_quantity(e.work, "FLOP")),
         ("main memory used, one chip", memory),
-        ("memory traffic, one chip", traffic),
+        ("memory traffic of a layer", format_quantity(moved, "B")),
+        *(crossed if crossing else ()),
         ("FLOP per byte of memory traffic", _intensity(e.memory_intensity)),
         ("FLOP per byte of collectives", _intensity(e.network_intensity)),
         ("price", _total(e.price, usd(e.price.total))),
