@@ -80,18 +80,21 @@ def plant(state: Boxes, tiles: Callable[[Plan], list[int]], tell: Callable[[], N
         Called now and then, to say how far this is.
     """
     groups: dict[object, list[Plan]] = {}
-    split: list[Plan] = []
     for plan in _plans(state):
-        if plan.graph_stages > 1:
-            split.append(plan)
-            continue
         lines = tuple(plan.collectives.items())
-        groups.setdefault((plan.tensor, plan.split, plan.spilled, lines), []).append(plan)
+        key = plan.tensor, plan.split, plan.spilled, lines, plan.graph_stages > 1
+        groups.setdefault(key, []).append(plan)
     lanes: _Lanes = {}
-    order = sorted(
-        (_group_bound(state, plans), number, plans) for number, plans in enumerate(groups.values())
-    )
-    for bound, _, plans in order:
+    split: list[tuple[float, int, Plan]] = []
+    order: list[tuple[float, int, list[Plan]]] = []
+    for number, plans in enumerate(groups.values()):
+        layer = _layer_bound(state, plans)
+        bounds = [state.total(plan, layer) for plan in plans]
+        if plans[0].graph_stages > 1:
+            split += [(bound, len(split) + i, plans[i]) for i, bound in enumerate(bounds)]
+        else:
+            order.append((min(bounds), number, plans))
+    for bound, _, plans in sorted(order):
         if not bound < state.found.best:
             break
         blocks = [
@@ -147,8 +150,8 @@ def _unburdened(load: ChipLoad) -> ChipLoad:
     return replace(load, memory_limit=math.inf, weight_time=weightless, resident_alone=False)
 
 
-def _group_bound(state: Boxes, plans: list[Plan]) -> float:
-    """Bound the iteration under plans that share their tensor-parallel dimensions. [s]
+def _layer_bound(state: Boxes, plans: list[Plan]) -> float:
+    """Bound the layer time under plans that share their tensor-parallel dimensions. [s]
 
     With one tile nothing is cut raggedly, so no number of tiles has less work or traffic.
     """
@@ -160,8 +163,7 @@ def _group_bound(state: Boxes, plans: list[Plan]) -> float:
     network = 0.0
     if plan.tensor > 1:
         network = max(state.network_bound(domains, options), sum(load.network))
-    layer = simple_bound(load, network)
-    return min(state.total(plan, layer) for plan in plans)
+    return simple_bound(load, network)
 
 
 def _blocks(state: Boxes, plans: list[Plan], n_tiles: int) -> Iterator[_Block]:
@@ -240,18 +242,15 @@ def _fuse(state: Boxes, lanes: _Lanes, blocks: list[_Block]) -> None:
             _price(state, lanes, blocks[i], masks, _sum(blocks[i].load, masks))
 
 
-def _split(state: Boxes, plans: list[Plan], tiles: Callable[[Plan], list[int]]) -> None:
-    """Map the plans whose stages split the graph, those of the least floors."""
-    work = state.workload.graph.work
-    rate = state.system.chip.peak_throughput * (state.system.chip.utilization or 1.0)
-    order = sorted(
-        (state.total(plan, work / plan.tensor / rate), i) for i, plan in enumerate(plans)
-    )
-    for floor, i in order[:MOST_SPLIT]:
-        if not floor < state.found.best or state.budget.over():
+def _split(
+    state: Boxes, plans: list[tuple[float, int, Plan]], tiles: Callable[[Plan], list[int]]
+) -> None:
+    """Map the plans whose stages split the graph, those of the least bounds."""
+    for bound, _, plan in sorted(plans)[:MOST_SPLIT]:
+        if not bound < state.found.best or state.budget.over():
             return
-        for n_tiles in _ladder(tiles(plans[i])):
-            box = Box(plans[i], n_tiles, None)
+        for n_tiles in _ladder(tiles(plan)):
+            box = Box(plan, n_tiles, None)
             if state.open(box) < state.found.best:
                 state.complete(box)
 
