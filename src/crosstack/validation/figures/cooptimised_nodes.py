@@ -112,8 +112,8 @@ def cooptimised_nodes(progress: Progress) -> Figure:
         name="co-optimised-nodes",
         title="Figure 10 (DeepFlow): parallelism, architecture and model together",
         source="ardalani2022deepflow, Fig. 10",
-        header=("node", "data parallel [s]", "+ parallelism [s]", "+ architecture [s]",
-                "+ model [s]", "strategy", "layers"),
+        header=("node", "data parallel [s]", "and parallelism [s]", "and architecture [s]",
+                "and model [s]", "strategy", "layers"),
         rows=tuple((node, naive[node], parallel[node], built[node], shaped[node], names[node],
                     float(shapes[node])) for node in NODES),
         claims=claims,
@@ -125,8 +125,8 @@ def cooptimised_nodes(progress: Progress) -> Figure:
                 bars=tuple(
                     Bars(name=name, values=tuple(values[node] for node in NODES), colour=colour)
                     for colour, (name, values) in enumerate(
-                        {"data parallel": naive, "+ parallelism": parallel,
-                         "+ architecture": built, "+ model": shaped}.items()
+                        {"data parallel": naive, "and parallelism": parallel,
+                         "and architecture": built, "and model": shaped}.items()
                     )
                 ),
             ),
