@@ -30,9 +30,9 @@ from crosstack.mapping.pipeline import (
 )
 from crosstack.mapping.sharding import dominated_axes, eliminate, with_given
 from crosstack.mapping.spans import on_one_chip
-from crosstack.model.arrays import AXES, AXIS_CODE, Floats, GraphArrays, Ints, bits
+from crosstack.model.arrays import AXES, Floats, GraphArrays, Ints, bits
 from crosstack.model.iteration import layer_time_below, least_time
-from crosstack.model.options import Options, make_options
+from crosstack.model.options import Options, axis_codes, make_options
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
@@ -428,15 +428,11 @@ class Boxes:
             mapping.microbatch_size,
             f"a size that divides the batch of {self.workload.global_batch_size} a pipeline",
         )
-        masks, codes = masks_of(mapping), self.codes_of(mapping)
+        masks, codes = masks_of(mapping), axis_codes(mapping.sharding)
         for plan in plans[:-1]:
             if self.rooms(self.load(Box(plan, mapping.n_tiles, None), codes), masks):
                 return plan
         return plans[-1]
-
-    def codes_of(self, mapping: Mapping) -> Ints:
-        """Return the column of each kernel's axis."""
-        return np.array([AXIS_CODE[axis] for axis in mapping.sharding], dtype=np.int64)
 
     def too_heavy(self, plan: Plan) -> bool:
         """Whether what stays in the main memory exceeds it, however the plan is filled in."""

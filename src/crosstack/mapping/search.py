@@ -42,7 +42,7 @@ from crosstack.mapping.seeds import plant
 from crosstack.mapping.sharding import given_axes
 from crosstack.mapping.unmade import ROOT, Item, all_plans, unrolled
 from crosstack.model.arrays import Floats, GraphArrays, bits, graph_arrays
-from crosstack.model.options import allowed_axes, make_options
+from crosstack.model.options import allowed_axes, axis_codes, make_options
 from crosstack.model.plan import Plan, tile_counts
 from crosstack.model.rules import ModelRules
 from crosstack.system.system import System
@@ -234,7 +234,7 @@ def _offer_start(state: Boxes, start: Mapping, time_taken: float) -> None:
     InputError
         If the mapping contradicts what is given.
     """
-    given, codes, backward = state.constraints, state.codes_of(start), state.arrays.backward
+    given, codes, backward = state.constraints, axis_codes(start.sharding), state.arrays.backward
     slots, directions = state.slots, list[set[bool]]()
     for mask in masks_of(start):
         directions.append({bool(backward[i]) for i in bits(mask)})

@@ -31,6 +31,7 @@ from crosstack.mapping.parallelism import workload_uses
 from crosstack.mapping.sharding import with_given
 from crosstack.model.arrays import Ints
 from crosstack.model.lines import Line
+from crosstack.model.options import axis_codes
 from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.model.plan import Plan
 from crosstack.system.system import Parallelism
@@ -287,7 +288,7 @@ def _best_box(state: Boxes) -> tuple[Box, Ints]:
     mapping = state.found.mapping
     assert mapping is not None
     plan = state.plan_of(mapping)
-    return Box(plan, mapping.n_tiles, None), state.codes_of(mapping)
+    return Box(plan, mapping.n_tiles, None), axis_codes(mapping.sharding)
 
 
 def _better_axes(state: Boxes) -> None:
