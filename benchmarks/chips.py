@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from crosstack.chip.generated import generate
-from crosstack.chip.generator import generate_chips
-from crosstack.chip.generator_checks import feasible
-from crosstack.chip.generator_rules import GENERATOR_RULES
 from crosstack.io.chip_file import read_chip
+from crosstack.machine.generate.checks import feasible
+from crosstack.machine.generate.generated import generate
+from crosstack.machine.generate.generator import generate_chips
+from crosstack.machine.generate.rules import GENERATOR_RULES
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "chips" / "n5_hbm3.yaml"
 N = 100_000

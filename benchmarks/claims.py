@@ -17,14 +17,14 @@ import numpy as np
 
 import crosstack
 from crosstack import Constraints, Task
-from crosstack.chip.a100 import a100_pcie_80gb
-from crosstack.chip.roofline import gemm_time
 from crosstack.evaluate.serving_sweep import serving_sweep
+from crosstack.machine.a100 import a100_pcie_80gb
 from crosstack.mapping.mapping import Status
-from crosstack.validation import run_suite
-from crosstack.validation.dfmodel import dfmodel_cases, readme_task
-from crosstack.validation.dfmodel_placed import dlrm_a, hpl_selene
-from crosstack.validation.machines import PIPELINE, RING, TENSOR, chip, system
+from crosstack.model.kernels.roofline import gemm_time
+from crosstack.published import run_suite
+from crosstack.published.dfmodel.cases import dfmodel_cases, readme_task
+from crosstack.published.dfmodel.machines import PIPELINE, RING, TENSOR, chip, system
+from crosstack.published.dfmodel.placed import dlrm_a, hpl_selene
 from crosstack.workload.serving import MODELS
 
 EXAMPLE = "examples/gpt3_1t_sn30.yaml"

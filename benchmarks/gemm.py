@@ -16,13 +16,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from crosstack.chip.a100 import a100_pcie_80gb
-from crosstack.chip.hierarchy import Link
-from crosstack.chip.kernel_rules import KERNEL_RULES
-from crosstack.chip.roofline import RooflineTimes, gemm_time
 from crosstack.evaluate.cluster import Cluster
 from crosstack.evaluate.predict import predict, share_of
+from crosstack.machine.a100 import a100_pcie_80gb
+from crosstack.machine.hierarchy import Link
 from crosstack.mapping.strategy import parse_strategy
+from crosstack.model.kernels.roofline import RooflineTimes, gemm_time
+from crosstack.model.kernels.rules import KERNEL_RULES
 from crosstack.workload.product import Product
 
 CHIP = a100_pcie_80gb()

@@ -17,7 +17,7 @@ from itertools import product
 import numpy as np
 
 from crosstack.evaluate.serving_sweep import serving_sweep
-from crosstack.validation.machines import RING, TENSOR, chip, system
+from crosstack.published.dfmodel.machines import RING, TENSOR, chip, system
 from crosstack.workload.serving import MODELS
 
 DEGREES = (1, 2, 4, 8, 16)

@@ -14,17 +14,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from crosstack.chip.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, Scope
-from crosstack.chip.roofline import RooflineTimes
 from crosstack.evaluate.cluster import Cluster, ring_links
 from crosstack.evaluate.distributed import Distributed
 from crosstack.evaluate.lstm_step import lstm_step
 from crosstack.evaluate.step_rules import StepRules
-from crosstack.evaluate.timeline import TaskGraph, TaskGraphBuilder, simulate
 from crosstack.evaluate.transformer_step import transformer_step
+from crosstack.machine.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, Scope
+from crosstack.machine.topology import Grid
 from crosstack.mapping.placement import place
 from crosstack.mapping.strategy import parse_strategy
-from crosstack.system.topology import Grid
+from crosstack.model.kernels.roofline import RooflineTimes
+from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, simulate
 from crosstack.workload.named_steps import step_named
 
 CHIP = ChipHierarchy(

@@ -15,8 +15,8 @@ from typing import Any
 import hypothesis
 import pytest
 
-from crosstack.chip.chip import Chip
-from crosstack.system.system import Dimension, DimensionKind, Memory, System
+from crosstack.machine.chip import Chip
+from crosstack.machine.system import Dimension, DimensionKind, Memory, System
 from crosstack.workload.graph import (
     ComputeUnit,
     Consumer,

@@ -15,7 +15,10 @@ import numpy as np
 import pytest
 
 from crosstack.charts import Mark
-from crosstack.chip.chip import Chip, Overlap
+from crosstack.machine.chip import Chip, Overlap
+from crosstack.machine.prices import link_amounts, switch_amounts
+from crosstack.machine.system import Dimension, DimensionKind, Memory, System
+from crosstack.model.collectives import all_gather_time, all_to_all_time, slowest_cut, steps
 from crosstack.model.lines import _halves, latency_charged
 from crosstack.model.partition import _read_again, _streams, combine, combine_arrays
 from crosstack.model.placed import placed_use
@@ -24,9 +27,6 @@ from crosstack.report.chart_figure import _mark
 from crosstack.report.drawing import Canvas
 from crosstack.report.layer_figure import _starts
 from crosstack.report.machine_figure import _wires
-from crosstack.system.collectives import all_gather_time, all_to_all_time, slowest_cut, steps
-from crosstack.system.prices import link_amounts, switch_amounts
-from crosstack.system.system import Dimension, DimensionKind, Memory, System
 from crosstack.technology.wafers import YieldModel, die_yield
 from crosstack.workload.graph import ComputeUnit, Kernel, KernelKind, Placement
 
@@ -102,7 +102,7 @@ def test_a_new_member_falls_through_to_nothing(case):
 SOURCE = Path(__file__).parents[1] / "src/crosstack"
 # Whose rest is looked up by name, which refuses a new member, or asks what else is known.
 LOOKED_UP = {
-    ("chip/systolic.py", "Dataflow"),
+    ("model/kernels/systolic.py", "Dataflow"),
     ("explore/design.py", "Metric"),
     ("report/certificate_words.py", "Status"),
 }

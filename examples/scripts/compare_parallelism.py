@@ -9,13 +9,13 @@ from collections import Counter
 from pathlib import Path
 
 from crosstack.charts import BarChart, Bars, Measure
-from crosstack.chip.generated import generate
-from crosstack.chip.roofline import RooflineTimes
 from crosstack.errors import CrosstackError
 from crosstack.evaluate.cluster import nested_cluster
 from crosstack.evaluate.predict import predict
 from crosstack.io.chip_file import read_chip
+from crosstack.machine.generate.generated import generate
 from crosstack.mapping.strategy import strategies
+from crosstack.model.kernels.roofline import RooflineTimes
 from crosstack.report.chart_figure import chart_svg
 from crosstack.workload.named_steps import changed_step, step_named
 

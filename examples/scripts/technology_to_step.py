@@ -7,12 +7,12 @@
 # %%
 from pathlib import Path
 
-from crosstack.chip.generated import generate
-from crosstack.chip.roofline import RooflineTimes
 from crosstack.evaluate.cluster import nested_cluster
 from crosstack.evaluate.predict import predict
 from crosstack.io.chip_file import read_chip
+from crosstack.machine.generate.generated import generate
 from crosstack.mapping.strategy import parse_strategy
+from crosstack.model.kernels.roofline import RooflineTimes
 from crosstack.report.timeline_figure import gantt_svg
 from crosstack.workload.named_steps import changed_step, step_named
 

@@ -8,14 +8,22 @@ from crosstack.interrupt import loading
 
 loading()  # before all that takes its time
 
-from crosstack.chip import Chip, Overlap
 from crosstack.errors import CrosstackError, InfeasibleError, InputError
 from crosstack.evaluate.answer import Answer, optimise
 from crosstack.evaluate.answer import evaluate_task as evaluate
 from crosstack.evaluate.speculation import speculate
+from crosstack.machine import (
+    Chip,
+    Dimension,
+    DimensionKind,
+    Memory,
+    Overlap,
+    Parallelism,
+    Prices,
+    System,
+)
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
 from crosstack.model.rules import ModelRules
-from crosstack.system import Dimension, DimensionKind, Memory, Parallelism, Prices, System
 from crosstack.version import __version__
 from crosstack.workload import (
     Axis,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from crosstack.chip.generated import generate
 from crosstack.cli.chip import described
 from crosstack.errors import CrosstackError, InputError
 from crosstack.io.yaml_tree import parse_yaml
-from crosstack.system.generated import generated_system
+from crosstack.machine.generate.generated import generate
+from crosstack.machine.generate.system import generated_system
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT.parent / "shared/data/deepflow/configs"

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from crosstack.validation.figures import FIGURES, UNAVAILABLE
+from crosstack.published.figures import FIGURES, UNAVAILABLE
 
 
 def test_figures_are_listed_and_those_that_cannot_be_made_again_apart(run):

@@ -7,8 +7,8 @@ import pytest
 
 from crosstack.cli import outputs
 from crosstack.cli.main import main
-from crosstack.validation import runner, suite_summary
-from crosstack.validation.measured_steps import measured_steps, run_step
+from crosstack.published import runner, suite_summary
+from crosstack.published.measured_steps import measured_steps, run_step
 
 HELD = run_step(measured_steps()[0])
 OTHER = replace(HELD, suite="measured")
@@ -25,7 +25,7 @@ def two_suites(monkeypatch):
         return [OTHER]
 
     monkeypatch.setattr(runner, "SUITES", {"steps": lambda progress: [HELD], "measured": second})
-    monkeypatch.setattr("crosstack.validation.SUITES", runner.SUITES)
+    monkeypatch.setattr("crosstack.published.SUITES", runner.SUITES)
     return before
 
 

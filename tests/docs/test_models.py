@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from crosstack.model import collectives
+from crosstack.machine.system import DimensionKind
 from crosstack.model.iteration import bubble_factor
-from crosstack.system import collectives
-from crosstack.system.system import DimensionKind
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted((DOCS / "models").glob("*.md"))

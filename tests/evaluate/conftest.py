@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from crosstack.chip.generated import generate
-from crosstack.chip.generator_rules import GeneratorRules
-from crosstack.chip.kernel_rules import KernelRules
-from crosstack.chip.roofline import RooflineTimes
 from crosstack.io.deepflow import read_hardware
+from crosstack.machine.generate.generated import generate
+from crosstack.machine.generate.rules import GeneratorRules
+from crosstack.model.kernels.roofline import RooflineTimes
+from crosstack.model.kernels.rules import KernelRules
 
 CONFIGS = Path(__file__).resolve().parents[3] / "shared/data/deepflow/configs"
 RELEASES = {

@@ -1,7 +1,5 @@
 import pytest
 
-from crosstack.chip.a100 import a100_pcie_80gb, a100_sxm_80gb
-from crosstack.chip.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, Scope
 from crosstack.errors import InputError
 from crosstack.evaluate.cluster import (
     Cluster,
@@ -14,9 +12,11 @@ from crosstack.evaluate.cluster import (
 )
 from crosstack.evaluate.distributed import RingLink
 from crosstack.evaluate.step_rules import StepRules
+from crosstack.machine.a100 import a100_pcie_80gb, a100_sxm_80gb
+from crosstack.machine.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, Scope
+from crosstack.machine.topology import RING, SWITCH, Grid, parse_levels
 from crosstack.mapping.placement import place
 from crosstack.mapping.strategy import ParallelDimension, Strategy, parse_strategy, strategies
-from crosstack.system.topology import RING, SWITCH, Grid, parse_levels
 
 KP1, KP2, DP, LP = ParallelDimension
 RELEASE = StepRules.deepflow_2025()

@@ -13,13 +13,13 @@ from dataclasses import replace
 import pytest
 
 from crosstack import Constraints, optimise
-from crosstack.chip.chip import Chip, Overlap
 from crosstack.evaluate.time import evaluate
+from crosstack.machine.chip import Chip, Overlap
+from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, Prices, System
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.arrays import AXES, graph_arrays
 from crosstack.model.options import allowed_axes
 from crosstack.model.rules import rules_named
-from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, Prices, System
 from crosstack.workload.dlrm import dlrm
 from crosstack.workload.fft import fft
 from crosstack.workload.graph import Axis, ComputeUnit

@@ -8,8 +8,8 @@ from crosstack.errors import InputError
 from crosstack.evaluate.distributed import Distributed, RingLink
 from crosstack.evaluate.lstm_step import LstmParts, lstm_graph, lstm_step
 from crosstack.evaluate.step_rules import StepRules
-from crosstack.evaluate.timeline import simulate
 from crosstack.mapping.strategy import ParallelDimension, parse_strategy
+from crosstack.model.schedule.events import simulate
 from crosstack.workload.lstm import LstmModel
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/data/deepflow/golden.jsonl"

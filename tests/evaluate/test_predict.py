@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from crosstack.chip.generated import generate
-from crosstack.chip.roofline import RooflineTimes
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.cluster import Cluster, nested_cluster
 from crosstack.evaluate.predict import SUMMING, WAITING, predict, share_of
 from crosstack.evaluate.prediction_rules import PREDICTION_RULES, prediction_rules_named
 from crosstack.evaluate.step_rules import StepRules
 from crosstack.io.chip_file import read_chip
+from crosstack.machine.generate.generated import generate
 from crosstack.mapping.strategy import parse_strategy, strategies
+from crosstack.model.kernels.roofline import RooflineTimes
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.named_steps import step_named
 from crosstack.workload.product import Product

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from crosstack.chip.generated import generate
-from crosstack.chip.roofline import RooflineTimes
 from crosstack.errors import InputError
 from crosstack.evaluate.cluster import ring_links
 from crosstack.evaluate.distributed import Distributed
@@ -19,7 +17,9 @@ from crosstack.evaluate.step_rules import StepRules
 from crosstack.evaluate.transformer_step import products_time, transformer_step
 from crosstack.io.deepflow import read_hardware, read_model
 from crosstack.io.deepflow.steps import cluster_of, strategy_of, workload_of
+from crosstack.machine.generate.generated import generate
 from crosstack.mapping.strategy import KernelSplit, Strategy
+from crosstack.model.kernels.roofline import RooflineTimes
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
 

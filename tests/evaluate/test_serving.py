@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from crosstack import Constraints, Task, evaluate, optimise
-from crosstack.chip.chip import Overlap
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.speculation import drafted_tokens, expected_tokens, speculate
+from crosstack.machine.chip import Overlap
+from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism
 from crosstack.mapping.mapping import Status
-from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism
 from crosstack.workload.serving import Transformer, decode, prefill
 
 MODEL = Transformer(

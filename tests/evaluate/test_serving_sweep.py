@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 import crosstack
-from crosstack.chip.chip import Overlap
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.serving_layer import family, laid_out, layer_costs
 from crosstack.evaluate.serving_sweep import Phase, machine_of, serving_sweep
 from crosstack.evaluate.time import evaluate
+from crosstack.machine.chip import Overlap
+from crosstack.machine.system import Memory, Parallelism
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.arrays import graph_arrays
 from crosstack.model.plan import divisors, make_plan
 from crosstack.model.rules import rules_named
-from crosstack.system.system import Memory, Parallelism
-from crosstack.validation.machines import RING, SWITCH, TENSOR, chip, system
+from crosstack.published.dfmodel.machines import RING, SWITCH, TENSOR, chip, system
 from crosstack.workload.serving import MODELS, decode, prefill
 
 LLAMA = MODELS["llama3-8b"]

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from crosstack.chip.chip import Chip, Overlap
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.answer import given_answer, mapping_from_dict, optimise
 from crosstack.evaluate.time import evaluate
+from crosstack.machine.chip import Chip, Overlap
+from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
-from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.workload.graph import (
     Axis,
     ComputeUnit,

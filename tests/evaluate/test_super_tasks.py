@@ -1,13 +1,13 @@
 from itertools import pairwise
 
 import pytest
+from oracles.super_tasks import super_tasks
 
 from crosstack.evaluate.distributed import DP, LP, Distributed, RingLink
-from crosstack.evaluate.pipeline_time import Operation, Stage, pipeline_time
-from crosstack.evaluate.super_tasks import super_tasks
-from crosstack.evaluate.timeline import simulate
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, parse_strategy
 from crosstack.mapping.transform import transform
+from crosstack.model.schedule.events import simulate
+from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_time
 from crosstack.workload.builders import product_of
 from crosstack.workload.graph import Consumer, DataflowGraph, Tensor
 

@@ -7,8 +7,8 @@ import pytest
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.answer import evaluate_task, mapping_from_dict, optimise
 from crosstack.evaluate.time import evaluate
+from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.mapping.mapping import Constraints, Mapping, Task
-from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.workload.graph import (
     Axis,
     ComputeUnit,

@@ -16,13 +16,13 @@ from crosstack import (
     System,
     Task,
 )
-from crosstack.chip.generated import generate
-from crosstack.chip.roofline import RooflineTimes
 from crosstack.evaluate.distributed import Distributed
 from crosstack.evaluate.transformer_step import transformer_step
 from crosstack.io.chip_file import read_chip
+from crosstack.machine.generate.generated import generate
+from crosstack.machine.generate.system import generated_system
 from crosstack.mapping.strategy import Strategy
-from crosstack.system.generated import generated_system
+from crosstack.model.kernels.roofline import RooflineTimes
 from crosstack.workload.transformer_training import TransformerTraining
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/chips/n5_hbm3.yaml"

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crosstack.errors import InfeasibleError, InputError
-from crosstack.evaluate.timeline import TaskGraphBuilder, simulate
 from crosstack.explore.bounds import shortest_makespan, time_bound
 from crosstack.explore.cooptimise import Choice, ChoiceStatus, co_optimise
 from crosstack.explore.design import Metric
 from crosstack.explore.optimize import read_optimization
+from crosstack.model.schedule.events import TaskGraphBuilder, simulate
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/optimize/lstm_64.yaml"
 SMALL = (

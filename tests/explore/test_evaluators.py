@@ -9,14 +9,14 @@ from test_arrays import CHIP
 from test_study import STUDY, TASK
 
 import crosstack
-from crosstack.chip.generated import generate
-from crosstack.chip.roofline import RooflineTimes
 from crosstack.evaluate.cluster import nested_cluster
 from crosstack.evaluate.predict import predict
 from crosstack.evaluate.prediction_rules import prediction_rules_named
 from crosstack.explore.run import sweep
 from crosstack.io.chip_file import read_chip
+from crosstack.machine.generate.generated import generate
 from crosstack.mapping.strategy import parse_strategy
+from crosstack.model.kernels.roofline import RooflineTimes
 from crosstack.model.rules import ModelRules
 from crosstack.workload.named_steps import step_named
 

@@ -7,8 +7,8 @@ import pytest
 import crosstack
 from crosstack.errors import InputError
 from crosstack.explore.explain import explain, resources_of
+from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, Prices, System
 from crosstack.report.explain_text import explanation_data, explanation_svg, findings
-from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, Prices, System
 
 LIGHT = Dimension(
     kind=DimensionKind.RING, bandwidth=1e15, size=4, parallelism=Parallelism.TENSOR, latency=1e-9

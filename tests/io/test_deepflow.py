@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from crosstack.chip.generated import generate
-from crosstack.chip.generator_rules import GeneratorRules
-from crosstack.chip.hierarchy import Dataflow, Scope
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.io.deepflow import (
     GemmFile,
@@ -20,6 +17,9 @@ from crosstack.io.deepflow import (
     read_model,
 )
 from crosstack.io.yaml_tree import parse_yaml
+from crosstack.machine.generate.generated import generate
+from crosstack.machine.generate.rules import GeneratorRules
+from crosstack.machine.hierarchy import Dataflow, Scope
 
 CONFIGS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "deepflow" / "configs"
 HARDWARE = [

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 import crosstack
-from crosstack.chip.chip import Overlap
 from crosstack.errors import InputError
 from crosstack.io.dfmodel import looks_like, read_task
 from crosstack.io.dfmodel.schema import TOPOLOGIES, new_dse
 from crosstack.io.dfmodel.text import parse_text
 from crosstack.io.dfmodel.vocabulary import matching_operands, single
-from crosstack.mapping.mapping import Constraints, Task
-from crosstack.system.system import (
+from crosstack.machine.chip import Overlap
+from crosstack.machine.system import (
     Dimension,
     DimensionKind,
     Memory,
     Parallelism,
     Prices,
 )
+from crosstack.mapping.mapping import Constraints, Task
 from crosstack.workload.fft import fft
 from crosstack.workload.graph import (
     Axis,

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from crosstack.chip.chip import Overlap
 from crosstack.errors import InputError
 from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import Evaluation, KernelTerms
 from crosstack.io.dfmodel import read_task, write_answer, write_task
 from crosstack.io.dfmodel.text import parse_text
-from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
-from crosstack.model.rules import ModelRules
-from crosstack.system.prices import Bill
-from crosstack.system.system import (
+from crosstack.machine.chip import Overlap
+from crosstack.machine.prices import Bill
+from crosstack.machine.system import (
     Dimension,
     DimensionKind,
     Memory,
     Parallelism,
 )
+from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
+from crosstack.model.rules import ModelRules
 from crosstack.workload.dlrm import dlrm
 from crosstack.workload.fft import fft
 from crosstack.workload.graph import (

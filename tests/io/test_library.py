@@ -7,7 +7,7 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.io import library
 from crosstack.io.library import Origin
-from crosstack.system.system import DimensionKind
+from crosstack.machine.system import DimensionKind
 
 SECTIONS = ("chips", "memories", "links", "topologies")
 FIGURES = [

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crosstack.chip.chip import Chip, Overlap
 from crosstack.errors import MOST_SHOWN, InputError
 from crosstack.io import library
 from crosstack.io.load import load
@@ -24,10 +23,9 @@ from crosstack.io.native import (
 )
 from crosstack.io.native.read import task_of
 from crosstack.io.yaml_tree import parse_yaml
-from crosstack.mapping.mapping import Constraints, Task
-from crosstack.model.rules import RULES
-from crosstack.system.prices import system_power, system_price
-from crosstack.system.system import (
+from crosstack.machine.chip import Chip, Overlap
+from crosstack.machine.prices import system_power, system_price
+from crosstack.machine.system import (
     Dimension,
     DimensionKind,
     Memory,
@@ -35,6 +33,8 @@ from crosstack.system.system import (
     Prices,
     System,
 )
+from crosstack.mapping.mapping import Constraints, Task
+from crosstack.model.rules import RULES
 from crosstack.workload.graph import (
     Axis,
     Collective,

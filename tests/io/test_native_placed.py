@@ -8,8 +8,8 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.io import native
+from crosstack.machine.system import Memory
 from crosstack.mapping.mapping import Task
-from crosstack.system.system import Memory
 from crosstack.workload.dlrm import dlrm
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.fft import fft

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crosstack.chip.chip import Chip, Overlap
+from crosstack.machine.chip import Chip, Overlap
+from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.mapping.pipeline import StageProblem
 from crosstack.mapping.wide import Slots
 from crosstack.model.arrays import graph_arrays
@@ -24,7 +25,6 @@ from crosstack.model.options import make_options
 from crosstack.model.partition import ChipLoad, make_load
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import ModelRules, WeightCuts
-from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.workload.graph import (
     Axis,
     Collective,

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from crosstack.chip.chip import Overlap
+from crosstack.machine.chip import Overlap
 from crosstack.mapping.fusion import Slots, fuse, make_problem
 from crosstack.mapping.ideals import make_order
 from crosstack.mapping.steps import scarcest
@@ -339,13 +339,13 @@ def test_a_long_chain_cut_into_segments_is_the_exact_optimum(monkeypatch, utiliz
 
 def chain_load(n: int, utilization: float | None):
     """Return the load of one chip for a chain of kernels, every third with a weight."""
-    from crosstack.chip.chip import Chip
+    from crosstack.machine.chip import Chip
+    from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
     from crosstack.model.arrays import graph_arrays
     from crosstack.model.options import make_options
     from crosstack.model.partition import make_load
     from crosstack.model.plan import make_plan
     from crosstack.model.rules import ModelRules
-    from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
     from crosstack.workload.graph import (
         ComputeUnit,
         Consumer,

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from oracles.fusion_milp import as_milp, fusion_milp
+from oracles.milp import FusionMilp, MilpFlow, solve_fusion
+from oracles.status import SolveStatus
 
 from crosstack.errors import InputError
 from crosstack.io.load import load as load_task
+from crosstack.machine.system import Parallelism
 from crosstack.mapping.fusion import Slots, fuse, make_problem
-from crosstack.mapping.fusion_milp import as_milp, fusion_milp
 from crosstack.model.arrays import graph_arrays
 from crosstack.model.options import make_options
 from crosstack.model.partition import make_load, partition_cost
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import ModelRules
-from crosstack.solve.milp import FusionMilp, MilpFlow, solve_fusion
-from crosstack.solve.status import SolveStatus
-from crosstack.system.system import Parallelism
 
 ROOT = Path(__file__).resolve().parents[2]
 

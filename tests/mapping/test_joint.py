@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from crosstack.chip.chip import Chip, Overlap
+from crosstack.machine.chip import Chip, Overlap
+from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.mapping.budget import Budget
 from crosstack.mapping.fusion import fuse, make_problem
 from crosstack.mapping.ideals import make_order
@@ -25,7 +26,6 @@ from crosstack.model.options import make_options
 from crosstack.model.partition import make_load, relaxed_load
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import Boundary, ModelRules
-from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.workload.llm import llm
 
 ROUNDING = 1 + 1e-9

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from crosstack.errors import InputError
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.mapping.mapping_space import mapping_space
-from crosstack.validation.dfmodel import readme_task
+from crosstack.published.dfmodel.cases import readme_task
 from crosstack.workload.graph import Workload
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.mapping.parallelism import may_split, network_uses, workload_uses
 from crosstack.model.plan import Plan, divisors
 from crosstack.model.rules import ModelRules
-from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.workload.graph import Direction, Workload
 
 CHIPS = (1, 2, 4, 6, 12)

@@ -9,11 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from oracles.fusion_milp import stages_milp
 
-from crosstack.chip.chip import Overlap
+from crosstack.machine.chip import Overlap
+from crosstack.machine.system import Parallelism
 from crosstack.mapping.budget import Budget
 from crosstack.mapping.fusion import fuse, make_problem
-from crosstack.mapping.fusion_milp import stages_milp
 from crosstack.mapping.pipeline import (
     StageProblem,
     fullest_stage,
@@ -25,7 +26,6 @@ from crosstack.mapping.wide import Slots
 from crosstack.model.partition import ChipLoad, Flow, partition_cost
 from crosstack.model.plan import Line, Plan
 from crosstack.model.rules import WeightCuts
-from crosstack.system.system import Parallelism
 
 ROUNDING = 1 + 1e-9
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstack.errors import InputError
+from crosstack.machine.topology import Grid
 from crosstack.mapping.placement import Sharing, logical_edges, place, placements
 from crosstack.mapping.placement_rules import Layout, PlacementRules
 from crosstack.mapping.strategy import ParallelDimension, Strategy, parse_strategy
-from crosstack.system.topology import Grid
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/data/deepflow/golden.jsonl"
 KP1, KP2, DP, LP = ParallelDimension

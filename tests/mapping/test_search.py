@@ -10,9 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from crosstack.chip.chip import Chip, Overlap
 from crosstack.errors import InfeasibleError, InputError, LimitError
 from crosstack.evaluate.time import evaluate
+from crosstack.machine.chip import Chip, Overlap
+from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.mapping.fusion import fuse, make_problem, make_slots
 from crosstack.mapping.mapping import Constraints, Mapping, Status, Stop
 from crosstack.mapping.pipeline import make_stage_problem
@@ -23,7 +24,6 @@ from crosstack.model.options import make_options
 from crosstack.model.partition import live_size, make_load, partition_cost, relaxed_load
 from crosstack.model.plan import Plan, divisors, make_plan
 from crosstack.model.rules import ModelRules, rules_named
-from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.workload.graph import (
     Axis,
     ComputeUnit,

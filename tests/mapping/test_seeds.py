@@ -16,6 +16,7 @@ from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.answer import optimise
 from crosstack.evaluate.time import evaluate
 from crosstack.io.native import read_task
+from crosstack.machine.system import Parallelism
 from crosstack.mapping import search as search_module
 from crosstack.mapping.boxes import Boxes
 from crosstack.mapping.budget import Budget
@@ -23,7 +24,6 @@ from crosstack.mapping.mapping import Constraints, Status, Stop, Task
 from crosstack.mapping.search import search
 from crosstack.mapping.wide import STEP, segment
 from crosstack.model.rules import ModelRules
-from crosstack.system.system import Parallelism
 from crosstack.workload.graph import Axis
 
 RULES = ModelRules.crosstack()

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from crosstack import Constraints, evaluate, optimise
-from crosstack.chip.chip import Overlap
 from crosstack.io.library import chip as library_chip
+from crosstack.machine.chip import Overlap
+from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Status
 from crosstack.model.arrays import AXIS_CODE, graph_arrays
 from crosstack.model.options import make_options
 from crosstack.model.placed import placed_use, plan_of
 from crosstack.model.rules import RULES, Boundary, ModelRules, rules_named
-from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.workload.builders import join
 from crosstack.workload.fft import fft
 from crosstack.workload.graph import (

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crosstack.chip.chip import Overlap
+from crosstack.machine.chip import Overlap
+from crosstack.machine.system import Parallelism
 from crosstack.model.iteration import (
     border_time,
     bubble_factor,
@@ -21,7 +22,6 @@ from crosstack.model.iteration import (
 )
 from crosstack.model.plan import Line, Plan, divisors, tile_counts
 from crosstack.model.rules import ModelRules
-from crosstack.system.system import Parallelism
 
 ONCE, EACH = ModelRules.dfmodel_readme(), ModelRules.crosstack()
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import ModelRules, rules_named
-from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism
 from crosstack.workload.graph import Collective
 from crosstack.workload.llm import llm
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from crosstack import Constraints, Task, evaluate, optimise
-from crosstack.chip.chip import Chip
 from crosstack.errors import InfeasibleError, InputError
+from crosstack.machine.chip import Chip
 from crosstack.mapping.mapping import Status
 from crosstack.model.memory_units import deal_on_units, units_for
 from crosstack.model.partition import Flow

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from crosstack.machine.system import Parallelism
 from crosstack.model.arrays import AXES, AXIS_CODE, graph_arrays
 from crosstack.model.options import CONVERSIONS, allowed_axes, conversion_kinds, make_options
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import ModelRules
-from crosstack.system.system import Parallelism
 from crosstack.workload.graph import (
     Axis,
     Collective,

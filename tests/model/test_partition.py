@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from crosstack.chip.chip import Chip, Overlap
+from crosstack.machine.chip import Chip, Overlap
+from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.model.arrays import graph_arrays
 from crosstack.model.options import make_options
 from crosstack.model.partition import (
@@ -25,7 +26,6 @@ from crosstack.model.partition import (
 )
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import Boundary, ModelRules, WeightCuts
-from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.workload.graph import (
     ComputeUnit,
     Consumer,

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from crosstack import Constraints, Task, evaluate, optimise
-from crosstack.chip.chip import Overlap
 from crosstack.errors import InputError
+from crosstack.machine.chip import Overlap
+from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, Prices
 from crosstack.mapping.mapping import Status
 from crosstack.model.placed import plan_of
 from crosstack.model.rules import ModelRules
-from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, Prices
 from crosstack.workload.dlrm import dlrm
 from crosstack.workload.fft import fft
 from crosstack.workload.graph import Axis, Collective

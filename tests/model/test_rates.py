@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from crosstack.chip.chip import Chip
 from crosstack.errors import InputError
 from crosstack.evaluate.answer import given_answer, optimise
 from crosstack.io import library
+from crosstack.machine.chip import Chip
+from crosstack.machine.system import Dimension, DimensionKind, Memory, System
 from crosstack.mapping.mapping import Task
 from crosstack.model.rates import cycles_per_step, peak_rate
 from crosstack.model.rules import RULES, ModelRules
-from crosstack.system.system import Dimension, DimensionKind, Memory, System
 from crosstack.workload.dtype import Dtype, dtype_of_word
 from crosstack.workload.fft import fft
 from crosstack.workload.hpl import hpl

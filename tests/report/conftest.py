@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from crosstack.chip.chip import Chip
 from crosstack.evaluate.answer import Answer, given_answer
 from crosstack.evaluate.time import evaluate
+from crosstack.machine.chip import Chip
+from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
 from crosstack.model.rules import ModelRules
-from crosstack.system.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.workload.graph import (
     Axis,
     ComputeUnit,

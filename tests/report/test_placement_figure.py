@@ -2,12 +2,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+from crosstack.machine.topology import Grid
 from crosstack.mapping.placement import place
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.mapping.transform import transform
 from crosstack.report.placement_figure import placement_svg
 from crosstack.report.transform_figure import transform_svg
-from crosstack.system.topology import Grid
 from crosstack.workload import llm_forward
 
 SVG = "{http://www.w3.org/2000/svg}"

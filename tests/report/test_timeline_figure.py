@@ -4,8 +4,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from crosstack.evaluate.pipeline_time import Operation, Stage, pipeline_graph
-from crosstack.evaluate.timeline import simulate
+from crosstack.model.schedule.events import simulate
+from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_graph
 from crosstack.report.timeline_figure import gantt_svg, trace_json
 
 

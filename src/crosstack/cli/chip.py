@@ -76,11 +76,11 @@ def generate_(
 
     Example: `crosstack chip generate examples/chips/n5_hbm3.yaml --set node=N3 -o system.yaml`
     """
-    from crosstack.chip.generated import generate
-    from crosstack.chip.generator_rules import generator_rules_named
     from crosstack.io.native import write_system
+    from crosstack.machine.generate.generated import generate
+    from crosstack.machine.generate.rules import generator_rules_named
+    from crosstack.machine.generate.system import generated_system
     from crosstack.report.chip_text import chip_data, chip_tables
-    from crosstack.system.generated import generated_system
 
     check_outputs(file, {"--output": output, "--json": json_out})
     if output is not None:
@@ -132,7 +132,7 @@ def described(
 def _machine(found: ChipDescription | DeepflowHardware) -> ChipDescription:
     """Return a description with the machine around the chip, whatever file it is from."""
     from crosstack.io.chip_file import ChipDescription
-    from crosstack.system.topology import RING, SWITCH
+    from crosstack.machine.topology import RING, SWITCH
 
     if isinstance(found, ChipDescription):
         return found

@@ -13,7 +13,7 @@ from crosstack.cli.outputs import Searching, check_suffix, printable, show, writ
 from crosstack.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from crosstack.validation.figures import Figure
+    from crosstack.published.figures import Figure
 
 __all__ = ["figure", "space"]
 
@@ -53,8 +53,8 @@ def figure(
     `crosstack figure all -o docs/figures.md`
     """  # fmt: skip
     from crosstack.io.files import make_folder
+    from crosstack.published.figures import text
     from crosstack.report.plot import save_page
-    from crosstack.validation.figures import text
 
     outputs = {"--output": output, "--json": json_out, "--csv": csv_out}
     if name is None:
@@ -87,9 +87,9 @@ def figure(
 
 def _made(name: str, outputs: dict[str, Path | None]) -> list[Figure]:
     """Check what is asked for, then compute it."""
+    from crosstack.published.case import silent
+    from crosstack.published.figures import figure_named, figures, named
     from crosstack.report.plot import needs_matplotlib
-    from crosstack.validation.case import silent
-    from crosstack.validation.figures import figure_named, figures, named
 
     output = outputs["--output"]
     if name == ALL:
@@ -114,8 +114,8 @@ def _made(name: str, outputs: dict[str, Path | None]) -> list[Figure]:
 
 
 def _picture(item: Figure) -> str:
+    from crosstack.published.figures.text import claim_cells
     from crosstack.report.charts_page import charts_svg
-    from crosstack.validation.figures.text import claim_cells
 
     claims = [claim_cells(row) for row in item.claims]
     missed = [f"{claim_cells(row)[0]} misses: {row.reason}." for row in item.claims if row.reason]

@@ -436,7 +436,11 @@ def rules_(
     `crosstack rules` compares the fields of all sets; `crosstack rules FILE` puts each field of
     --rules (default: crosstack) into --base, optimises again, and prints a Markdown table.
     """
-    from crosstack.validation.corrections import corrections, corrections_markdown, fields_markdown
+    from crosstack.published.dfmodel.corrections import (
+        corrections,
+        corrections_markdown,
+        fields_markdown,
+    )
 
     if file is None:
         typer.echo(fields_markdown(), nl=False)
@@ -469,8 +473,8 @@ def validate(
     Example: `crosstack validate --suite measured`
     """
     from crosstack.io.files import write_atomically
-    from crosstack.validation import SUITES, Row, report_rows, run_suite, suite_summary
-    from crosstack.validation.case import silent
+    from crosstack.published import SUITES, Row, report_rows, run_suite, suite_summary
+    from crosstack.published.case import silent
 
     check_outputs(None, {"--output": output})
     rows: list[Row] = []

@@ -13,9 +13,9 @@ from crosstack.cli.outputs import show, write
 from crosstack.errors import InputError, Problem
 
 if TYPE_CHECKING:
+    from crosstack.machine.topology import Grid
     from crosstack.mapping.placement import Placement
     from crosstack.mapping.placement_rules import PlacementRules
-    from crosstack.system.topology import Grid
 
 __all__ = ["grid_of", "place"]
 
@@ -93,7 +93,7 @@ def place(
 
 def grid_of(package: str, packages: str | None, *, torus: bool) -> Grid:
     """Return the grid that the options say."""
-    from crosstack.system.topology import Grid, parse_shape
+    from crosstack.machine.topology import Grid, parse_shape
 
     with options_named({"shape": "--package"}):
         chips = parse_shape(package)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosstack.chip.hierarchy import ChipHierarchy
 from crosstack.cli.chip import Library, described
 from crosstack.cli.inputs import check_outputs, in_file, options_named
 from crosstack.cli.outputs import show, write
 from crosstack.cli.place import grid_of
 from crosstack.errors import InputError, Problem, nearest
+from crosstack.machine.hierarchy import ChipHierarchy
 from crosstack.units import parse_quantity
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from crosstack.evaluate.predict import Prediction, Step
     from crosstack.io.chip_file import ChipDescription
     from crosstack.io.deepflow import DeepflowHardware
+    from crosstack.machine.topology import NetworkLevel
     from crosstack.mapping.strategy import Strategy
-    from crosstack.system.topology import NetworkLevel
 
     Machine = ChipDescription | DeepflowHardware | ChipHierarchy
 
@@ -184,9 +184,9 @@ def predict(
     Example: `crosstack predict examples/chips/n5_hbm3.yaml --set packages=512 --model gpt3-175b
     --parallel RC-1-8-d8-p8 --microbatches 8`
     """
-    from crosstack.chip.roofline import gemm_time
     from crosstack.evaluate.predict import share_of
     from crosstack.evaluate.prediction_rules import prediction_rules_named
+    from crosstack.model.kernels.roofline import gemm_time
     from crosstack.report.kernel_text import kernel_data, kernel_tables
     from crosstack.report.prediction_text import prediction_data, prediction_tables
     from crosstack.workload.named_steps import CHANGES
@@ -304,7 +304,7 @@ class _Where:
     @property
     def levels(self) -> tuple[NetworkLevel, NetworkLevel | None] | None:
         """How the chips of a package are joined, and the packages where that is said."""
-        from crosstack.system.topology import parse_levels
+        from crosstack.machine.topology import parse_levels
 
         return None if self.topology is None else parse_levels(self.topology)
 
@@ -328,7 +328,7 @@ def _workload(
 
 def _machine(file: Path, library: Path | None, set_: list[str]) -> Machine:
     """Return the chip that FILE names, or what the file describes."""
-    from crosstack.chip.named_chips import NAMED_CHIPS
+    from crosstack.machine.named_chips import NAMED_CHIPS
 
     name = str(file)
     if name not in NAMED_CHIPS or file.exists():
@@ -397,10 +397,10 @@ def _predicted(
     kernels_at_once: int,
 ) -> tuple[Prediction, ChipHierarchy]:
     """Return the prediction and the chip."""
-    from crosstack.chip.generated import generate
-    from crosstack.chip.roofline import RooflineTimes
     from crosstack.evaluate.predict import predict as run
     from crosstack.evaluate.prediction_rules import prediction_rules_named
+    from crosstack.machine.generate.generated import generate
+    from crosstack.model.kernels.roofline import RooflineTimes
     from crosstack.workload.transformer_training import CHOICES
 
     options = {"strategy": "--parallel", "rules": "--rules", "order": "--order"}
@@ -464,9 +464,9 @@ def _cluster(
     from crosstack.evaluate.cluster import NESTED, named_cluster, nested_cluster, placed_cluster
     from crosstack.io.chip_file import ChipDescription
     from crosstack.io.deepflow.steps import cluster_of
+    from crosstack.machine.topology import SWITCH
     from crosstack.mapping.placement import place
     from crosstack.mapping.strategy import parse_order
-    from crosstack.system.topology import SWITCH
 
     order = None if where.order is None else parse_order(where.order)
     if where.package is not None:

@@ -151,7 +151,7 @@ def run(
 
     Examples: `crosstack study run` and `crosstack study run dfmodel-dse --jobs 2`
     """
-    from crosstack.validation.studies import built_in, claims_text, study_list
+    from crosstack.published.studies import built_in, claims_text, study_list
 
     if name is None:
         given = {"--jobs": jobs, "--store": store, "--resume": resume or None}
@@ -210,7 +210,7 @@ def show_(
 
 def _built_in(name: Path) -> Study | None:
     """Return the study of that name that comes with crosstack, if there is one."""
-    from crosstack.validation.studies import STUDIES
+    from crosstack.published.studies import STUDIES
 
     found = STUDIES.get(str(name))
     return None if found is None else found.make()

@@ -21,10 +21,10 @@ from crosstack.errors import (
 from crosstack.evaluate.evaluation import Evaluation, KernelTerms
 from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.evaluate.time import evaluate
+from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
 from crosstack.model.rules import ModelRules, rules_named
 from crosstack.records import brief, require_type
-from crosstack.system.system import Parallelism, System
 from crosstack.units import format_quantity
 from crosstack.version import __version__
 from crosstack.workload.graph import Workload

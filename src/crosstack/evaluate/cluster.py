@@ -18,14 +18,14 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.chip.hierarchy import ChipHierarchy, Link
-from crosstack.chip.named_chips import SERVERS
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
 from crosstack.evaluate.distributed import RingLink
 from crosstack.evaluate.step_rules import StepRules
+from crosstack.machine.hierarchy import ChipHierarchy, Link
+from crosstack.machine.named_chips import SERVERS
+from crosstack.machine.topology import RING, SWITCH, Grid, NetworkLevel, Topology
 from crosstack.mapping.placement import Placement, place
 from crosstack.mapping.strategy import MappingOrder, ParallelDimension, Strategy, whole_order
-from crosstack.system.topology import RING, SWITCH, Grid, NetworkLevel, Topology
 
 __all__ = [
     "NESTED",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from crosstack.machine.prices import Bill
 from crosstack.records import brief
-from crosstack.system.prices import Bill
 from crosstack.workload.graph import Axis
 
 __all__ = ["Evaluation", "KernelTerms", "PartitionTerms", "StageTerms"]

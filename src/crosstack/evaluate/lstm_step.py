@@ -15,8 +15,14 @@ from dataclasses import dataclass
 from crosstack.errors import InputError, Problem
 from crosstack.evaluate.distributed import KP1, KP2, LP, Distributed, prepare
 from crosstack.evaluate.step_rules import StepRules
-from crosstack.evaluate.timeline import TaskGraph, TaskGraphBuilder, Timeline, check_tasks, simulate
 from crosstack.mapping.strategy import KernelSplit
+from crosstack.model.schedule.events import (
+    TaskGraph,
+    TaskGraphBuilder,
+    Timeline,
+    check_tasks,
+    simulate,
+)
 from crosstack.workload.lstm import LstmModel
 
 __all__ = ["LstmParts", "LstmStep", "lstm_graph", "lstm_parts", "lstm_step"]

@@ -21,10 +21,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.chip.chip import Overlap
 from crosstack.errors import InputError, Problem, require
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.time import evaluate
+from crosstack.machine.chip import Overlap
+from crosstack.machine.prices import cost, link_amounts, switch_amounts, system_power, system_price
+from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.arrays import graph_arrays
 from crosstack.model.iteration import bubble_factor
@@ -34,8 +36,6 @@ from crosstack.model.placed import plan_of
 from crosstack.model.plan import Plan
 from crosstack.model.rates import peak_rate
 from crosstack.model.rules import ModelRules, StageTransfers, rules_named
-from crosstack.system.prices import cost, link_amounts, switch_amounts, system_power, system_price
-from crosstack.system.system import Parallelism, System
 from crosstack.units import format_quantity
 from crosstack.workload.graph import Placement
 
@@ -83,7 +83,7 @@ class Machines:
     """Numbers of many machines, each an array of one length or one number for all.
 
     ``link_bandwidth`` [B/s] and ``link_latency`` [s] are those of every dimension; ``utilization``
-    is None where the chip's is not given. Units as in `crosstack.system.system`.
+    is None where the chip's is not given. Units as in `crosstack.machine.system`.
     """
 
     frequency: Floats
@@ -354,7 +354,7 @@ def _cost(amount: float, unit: float | None) -> float:
 
 
 def _bills(system: System, sizes: tuple[int, ...], machines: Machines) -> tuple[Floats, Floats]:
-    """Price [USD] and power [W] of every machine; as `crosstack.system.prices`, of arrays.
+    """Price [USD] and power [W] of every machine; as `crosstack.machine.prices`, of arrays.
 
     NaN where a part is not given.
     """

@@ -17,9 +17,9 @@ from crosstack.evaluate.footprint import (
 )
 from crosstack.evaluate.lstm_step import lstm_step
 from crosstack.evaluate.step_rules import StepRules
-from crosstack.evaluate.timeline import TaskGraphBuilder, Timeline, simulate
 from crosstack.evaluate.transformer_step import products_time, transformer_step
 from crosstack.mapping.strategy import KernelSplit, Strategy
+from crosstack.model.schedule.events import TaskGraphBuilder, Timeline, simulate
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
 from crosstack.workload.transformer_training import (

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from crosstack.chip.generator_rules import GeneratorRules
-from crosstack.chip.kernel_rules import KernelRules
 from crosstack.errors import unknown_name
 from crosstack.evaluate.step_rules import StepRules
+from crosstack.machine.generate.rules import GeneratorRules
+from crosstack.model.kernels.rules import KernelRules
 
 __all__ = ["PREDICTION_RULES", "PredictionRules", "prediction_rules_named"]
 

@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from crosstack.errors import InputError, Problem, nearest
+from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Mapping, Task
-from crosstack.system.system import Parallelism
 from crosstack.workload.graph import Axis
 
 __all__ = ["mapping_from_dict"]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crosstack.machine.system import System
 from crosstack.model.arrays import AXIS_CODE, Bools, Floats, GraphArrays, Ints, graph_arrays
 from crosstack.model.options import Options, allowed_axes, make_options
 from crosstack.model.partition import (
@@ -27,7 +28,6 @@ from crosstack.model.partition import (
 from crosstack.model.plan import Line, Plan
 from crosstack.model.rates import cycles_per_step, peak_rate
 from crosstack.model.rules import LatencyRule, ModelRules, WeightCuts
-from crosstack.system.system import System
 from crosstack.workload.graph import Axis, Workload
 
 __all__ = ["Family", "LayerCosts", "family", "laid_out", "layer_costs", "serving_axes"]

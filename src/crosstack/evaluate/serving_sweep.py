@@ -18,14 +18,14 @@ from numpy.typing import ArrayLike
 
 from crosstack.errors import InputError, Problem, nearest, require, require_whole
 from crosstack.evaluate.serving_layer import Family, LayerCosts, family, layer_costs, serving_axes
+from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.arrays import AXES, Bools, Floats, Ints, graph_arrays
+from crosstack.model.collectives import point_to_point_time
 from crosstack.model.iteration import stage_time
 from crosstack.model.partition import ROUNDING
 from crosstack.model.plan import divisors, make_plan
 from crosstack.model.rules import ModelRules, StageTransfers, rules_named
-from crosstack.system.collectives import point_to_point_time
-from crosstack.system.system import Parallelism, System
 from crosstack.workload.graph import Workload
 from crosstack.workload.serving import Transformer, decode, prefill
 

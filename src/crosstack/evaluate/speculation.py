@@ -12,10 +12,10 @@ from functools import cache
 
 from crosstack.errors import require, require_whole
 from crosstack.evaluate.answer import optimise
+from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints
 from crosstack.model.rules import ModelRules
 from crosstack.records import require_type
-from crosstack.system.system import System
 from crosstack.workload.serving import Transformer, decode
 
 __all__ = ["Speculation", "drafted_tokens", "expected_tokens", "speculate"]

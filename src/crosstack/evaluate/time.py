@@ -10,6 +10,8 @@ import numpy as np
 from crosstack.errors import InfeasibleError, InputError, Problem, require
 from crosstack.evaluate.evaluation import Evaluation, KernelTerms, PartitionTerms, StageTerms
 from crosstack.evaluate.stages import stage_masks, stage_memory, stage_terms, stages_latency
+from crosstack.machine.prices import system_power, system_price
+from crosstack.machine.system import System
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.arrays import AXES, GraphArrays, Ints, bits, graph_arrays
 from crosstack.model.iteration import iteration, latency, split_iteration
@@ -27,8 +29,6 @@ from crosstack.model.placed import placed_use, plan_of
 from crosstack.model.plan import Plan
 from crosstack.model.rates import peak_rate
 from crosstack.model.rules import ModelRules
-from crosstack.system.prices import system_power, system_price
-from crosstack.system.system import System
 from crosstack.workload.graph import Axis, Collective, Placement, Workload
 
 __all__ = ["evaluate"]

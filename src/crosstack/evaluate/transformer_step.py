@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from crosstack.errors import InputError, Problem
 from crosstack.evaluate.distributed import DP, KP2, Distributed, prepare
 from crosstack.evaluate.paired import Paired
-from crosstack.evaluate.pipeline_time import Operation, Stage, pipeline_ends, pipeline_graph
 from crosstack.evaluate.step_rules import StepRules
-from crosstack.evaluate.timeline import Timeline, simulate
 from crosstack.mapping.strategy import KernelSplit, Strategy
+from crosstack.model.schedule.events import Timeline, simulate
+from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_ends, pipeline_graph
 from crosstack.workload.transformer_training import (
     Exchange,
     Recompute,

@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from crosstack.chip.budget import Budget
-from crosstack.chip.generated import chip_at
-from crosstack.chip.generator import generate_chips
-from crosstack.chip.hierarchy import ChipHierarchy
-from crosstack.chip.kernel_rules import KernelRules, TileSearch
-from crosstack.chip.roofline import elementwise_time
 from crosstack.evaluate.predict import predict
-from crosstack.evaluate.timeline import TaskGraph
 from crosstack.explore.budget_space import CLASSES
 from crosstack.explore.design import DesignProblem
+from crosstack.machine.generate.budget import Budget
+from crosstack.machine.generate.generated import chip_at
+from crosstack.machine.generate.generator import generate_chips
+from crosstack.machine.hierarchy import ChipHierarchy
+from crosstack.model.kernels.roofline import elementwise_time
+from crosstack.model.kernels.rules import KernelRules, TileSearch
+from crosstack.model.schedule.events import TaskGraph
 from crosstack.workload.lstm import LstmModel
 
 __all__ = ["IdealTimes", "ideal_chip", "shortest_makespan", "time_bound"]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.chip.budget import Budget
-from crosstack.chip.template import ChipTemplate
 from crosstack.errors import InputError, Problem, require
 from crosstack.explore.simplex import Group, SimplexSpace
+from crosstack.machine.generate.budget import Budget
+from crosstack.machine.generate.template import ChipTemplate
 
 __all__ = ["CLASSES", "AreaRange", "BudgetSpace"]
 

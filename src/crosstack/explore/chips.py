@@ -10,10 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from crosstack.chip.budget import Budget
-from crosstack.chip.generator import GeneratedChips, generate_chips
-from crosstack.chip.generator_checks import checks_of
-from crosstack.chip.generator_rules import generator_rules_named
 from crosstack.errors import InfeasibleError
 from crosstack.explore.axes import Assignment
 from crosstack.explore.evaluators import (
@@ -32,6 +28,10 @@ from crosstack.io.chip_file import ChipDescription, read_chip
 from crosstack.io.native.overrides import override_freely
 from crosstack.io.study_file import Goal
 from crosstack.io.yaml_tree import parse_yaml
+from crosstack.machine.generate.budget import Budget
+from crosstack.machine.generate.checks import checks_of
+from crosstack.machine.generate.generator import GeneratedChips, generate_chips
+from crosstack.machine.generate.rules import generator_rules_named
 
 __all__ = ["Chips"]
 

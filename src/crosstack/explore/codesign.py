@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.chip.generator_rules import GeneratorRules
 from crosstack.errors import (
     InfeasibleError,
     InputError,
@@ -41,10 +40,11 @@ from crosstack.explore.machines import (
     never_slower,
 )
 from crosstack.explore.pareto import pareto_rows
+from crosstack.machine.generate.rules import GeneratorRules
+from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.rates import reached_rate
 from crosstack.model.rules import ModelRules
-from crosstack.system.system import Parallelism, System
 from crosstack.workload.graph import Workload
 
 __all__ = [

@@ -14,7 +14,6 @@ from functools import partial
 
 import numpy as np
 
-from crosstack.chip.hierarchy import ChipHierarchy
 from crosstack.errors import CrosstackError, InfeasibleError, InputError, Problem, require_whole
 from crosstack.explore.bounds import ideal_chip, time_bound
 from crosstack.explore.design import Design, DesignProblem, Metric
@@ -26,6 +25,7 @@ from crosstack.explore.search import (
     SearchResult,
     minimise,
 )
+from crosstack.machine.hierarchy import ChipHierarchy
 
 __all__ = ["Choice", "ChoiceProgress", "ChoiceStatus", "CoResult", "Looked", "co_optimise"]
 

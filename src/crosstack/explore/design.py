@@ -15,13 +15,6 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.chip.budget import Budget
-from crosstack.chip.generated import GeneratedChip, chip_at, generate
-from crosstack.chip.generator import GeneratedChips, generate_chips
-from crosstack.chip.generator_checks import checks_of
-from crosstack.chip.hierarchy import ChipHierarchy
-from crosstack.chip.roofline import RooflineTimes
-from crosstack.chip.template import ChipTemplate
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.cluster import Cluster
 from crosstack.evaluate.predict import Prediction, Step, predict
@@ -29,7 +22,14 @@ from crosstack.evaluate.prediction_rules import PredictionRules
 from crosstack.explore.budget_space import AreaRange, BudgetSpace
 from crosstack.explore.search import Value
 from crosstack.explore.simplex import SimplexSpace
+from crosstack.machine.generate.budget import Budget
+from crosstack.machine.generate.checks import checks_of
+from crosstack.machine.generate.generated import GeneratedChip, chip_at, generate
+from crosstack.machine.generate.generator import GeneratedChips, generate_chips
+from crosstack.machine.generate.template import ChipTemplate
+from crosstack.machine.hierarchy import ChipHierarchy
 from crosstack.mapping.strategy import Strategy
+from crosstack.model.kernels.roofline import RooflineTimes
 from crosstack.quantities import compared
 
 __all__ = ["Design", "DesignProblem", "Metric", "Metrics"]

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 
 from crosstack.errors import InfeasibleError, InputError, LimitError, require
 from crosstack.evaluate.answer import Answer, given_answer, optimise
+from crosstack.machine.system import System
 from crosstack.mapping.mapping import Mapping, Status, Task
 from crosstack.model.rules import ModelRules
-from crosstack.system.system import System
 
 __all__ = ["Effect", "Explanation", "Resource", "explain", "resources_of"]
 

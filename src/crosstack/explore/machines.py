@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.chip.generated import chip_at
-from crosstack.chip.generator import generate_chips
-from crosstack.chip.generator_checks import checks_of
-from crosstack.chip.generator_rules import GeneratorRules
 from crosstack.errors import InfeasibleError, InputError, require_quantity
 from crosstack.explore.budget_space import BudgetSpace
-from crosstack.system.generated import generated_system
-from crosstack.system.prices import system_power, system_price
-from crosstack.system.system import Prices, System
-from crosstack.system.topology import RING, SWITCH, NetworkLevel
+from crosstack.machine.generate.checks import checks_of
+from crosstack.machine.generate.generated import chip_at
+from crosstack.machine.generate.generator import generate_chips
+from crosstack.machine.generate.rules import GeneratorRules
+from crosstack.machine.generate.system import generated_system
+from crosstack.machine.prices import system_power, system_price
+from crosstack.machine.system import Prices, System
+from crosstack.machine.topology import RING, SWITCH, NetworkLevel
 from crosstack.technology.wafers import Wafer
 
 __all__ = ["Machine", "MachineChoice", "UnitPrices", "machines_at", "never_slower"]

@@ -43,9 +43,9 @@ from crosstack.io.native import override
 from crosstack.io.rules import rules_in
 from crosstack.io.study_file import Goal
 from crosstack.io.yaml_tree import parse_yaml
+from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Task
 from crosstack.model.rules import ModelRules
-from crosstack.system.system import Parallelism
 
 __all__ = ["ANSWER_UNITS", "GivenMapping", "Mapped", "answer_terms", "kept_terms"]
 

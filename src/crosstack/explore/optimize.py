@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crosstack.chip.hierarchy import ChipHierarchy
 from crosstack.errors import InputError, Problem, nearest, unknown_name
 from crosstack.evaluate.cluster import Cluster, nested_cluster
 from crosstack.evaluate.predict import Step
@@ -26,8 +25,9 @@ from crosstack.io.native.problems import collecting
 from crosstack.io.optimize_file import OptimizeFile, optimize_file
 from crosstack.io.technology import TechnologyLibrary
 from crosstack.io.yaml_tree import parse_yaml
+from crosstack.machine.hierarchy import ChipHierarchy
+from crosstack.machine.topology import RING, SWITCH
 from crosstack.mapping.strategy import Strategy, parse_strategy, strategies
-from crosstack.system.topology import RING, SWITCH
 from crosstack.units import parse_quantity
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.named_steps import CHANGES, changed_step, step_named

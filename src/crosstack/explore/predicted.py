@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crosstack.chip.generated import generate
-from crosstack.chip.hierarchy import ChipHierarchy
-from crosstack.chip.roofline import RooflineTimes
 from crosstack.errors import InputError, Problem
 from crosstack.evaluate.cluster import NESTED, Cluster, nested_cluster
 from crosstack.evaluate.predict import Prediction, Step, predict
@@ -32,8 +29,11 @@ from crosstack.io.deepflow.steps import cluster_of, strategy_of, workload_of
 from crosstack.io.native.overrides import override_freely
 from crosstack.io.study_file import Goal
 from crosstack.io.yaml_tree import parse_yaml
+from crosstack.machine.generate.generated import generate
+from crosstack.machine.hierarchy import ChipHierarchy
+from crosstack.machine.topology import parse_levels
 from crosstack.mapping.strategy import Strategy, parse_order, parse_strategy
-from crosstack.system.topology import parse_levels
+from crosstack.model.kernels.roofline import RooflineTimes
 from crosstack.workload.named_steps import CHANGES, changed_step, step_named
 from crosstack.workload.product import Product
 

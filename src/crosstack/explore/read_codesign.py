@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crosstack.chip.generator_rules import generator_rules_named
 from crosstack.errors import InputError, Problem
 from crosstack.explore.budget_space import AreaRange, BudgetSpace
 from crosstack.explore.codesign import CodesignProblem, Front, FrontProgress, search_front
@@ -23,6 +22,7 @@ from crosstack.io.files import in_file, read_text
 from crosstack.io.native.problems import collecting
 from crosstack.io.technology import TechnologyLibrary
 from crosstack.io.yaml_tree import parse_yaml
+from crosstack.machine.generate.rules import generator_rules_named
 from crosstack.model.rules import rules_named
 from crosstack.technology.wafers import Wafer
 

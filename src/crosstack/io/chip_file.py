@@ -14,9 +14,6 @@ from typing import Annotated, Any
 
 from pydantic import model_validator
 
-from crosstack.chip.budget import Budget
-from crosstack.chip.hierarchy import Dataflow, Scope
-from crosstack.chip.template import ChipTemplate, ComputePart, DramPart, LinkPart, SramPart
 from crosstack.errors import InputError, Problem
 from crosstack.io.files import in_file
 from crosstack.io.kinds import FileKind
@@ -37,7 +34,16 @@ from crosstack.io.native.schema import (
     quantity,
 )
 from crosstack.io.technology import TechnologyLibrary, shipped
-from crosstack.system.topology import RING, SWITCH, NetworkLevel, Topology, parse_shape
+from crosstack.machine.generate.budget import Budget
+from crosstack.machine.generate.template import (
+    ChipTemplate,
+    ComputePart,
+    DramPart,
+    LinkPart,
+    SramPart,
+)
+from crosstack.machine.hierarchy import Dataflow, Scope
+from crosstack.machine.topology import RING, SWITCH, NetworkLevel, Topology, parse_shape
 from crosstack.technology.scaling import LogicNode, Scaling, scaled_sram, scaled_unit, steps_between
 
 __all__ = ["ChipDescription", "read_chip"]
@@ -56,7 +62,7 @@ class _NamedModel(FileModel):
 
 
 class LevelFile(FileModel):
-    """A level of on-chip memory; see `crosstack.chip.template.SramPart`."""
+    """A level of on-chip memory; see `crosstack.machine.generate.template.SramPart`."""
 
     name: Text
     sram: Text
@@ -68,7 +74,7 @@ class LevelFile(FileModel):
 
 
 class MemoryFile(_NamedModel):
-    """Main memory; see `crosstack.chip.template.DramPart`."""
+    """Main memory; see `crosstack.machine.generate.template.DramPart`."""
 
     dram: Text
     name: Text = "DRAM"
@@ -80,7 +86,7 @@ class MemoryFile(_NamedModel):
 
 
 class LinkFile(_NamedModel):
-    """Links; see `crosstack.chip.template.LinkPart`. ``kind`` is the network they make.
+    """Links; see `crosstack.machine.generate.template.LinkPart`. ``kind`` is the network they make.
 
     ``shape`` is that of a mesh or torus, as ``4x4``. ``neighbours`` is left to the kind where that
     is given, else 1.

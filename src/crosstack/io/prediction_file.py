@@ -68,7 +68,7 @@ class SavedLevel(FileModel):
 
 
 class SavedKernel(FileModel):
-    """See `crosstack.chip.roofline.KernelTime`."""
+    """See `crosstack.model.kernels.roofline.KernelTime`."""
 
     m: Count
     k: Count

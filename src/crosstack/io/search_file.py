@@ -93,7 +93,7 @@ class ReadFields(FileModel):
 
 
 class ChipCompute(ReadFields):
-    """See `crosstack.chip.hierarchy.Compute`."""
+    """See `crosstack.machine.hierarchy.Compute`."""
 
     n_units: Count
     n_bundles: Count
@@ -103,7 +103,7 @@ class ChipCompute(ReadFields):
 
 
 class ChipLevel(ReadFields):
-    """See `crosstack.chip.hierarchy.MemoryLevel`."""
+    """See `crosstack.machine.hierarchy.MemoryLevel`."""
 
     name: Text
     scope: Literal["unit", "bundle", "chip"]
@@ -114,7 +114,7 @@ class ChipLevel(ReadFields):
 
 
 class ChipLink(ReadFields):
-    """See `crosstack.chip.hierarchy.Link`."""
+    """See `crosstack.machine.hierarchy.Link`."""
 
     n_links: Index
     frequency: Amount
@@ -123,7 +123,7 @@ class ChipLink(ReadFields):
 
 
 class ChipHierarchy(ReadFields):
-    """See `crosstack.chip.hierarchy.ChipHierarchy`."""
+    """See `crosstack.machine.hierarchy.ChipHierarchy`."""
 
     name: Text
     compute: ChipCompute
@@ -136,7 +136,7 @@ class ChipHierarchy(ReadFields):
 
 
 class ChipComponent(ReadFields):
-    """See `crosstack.chip.generated.Component`."""
+    """See `crosstack.machine.generate.generated.Component`."""
 
     name: Text
     area: Amount

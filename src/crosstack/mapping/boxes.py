@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from crosstack.errors import require
+from crosstack.machine.system import System
 from crosstack.mapping.budget import Budget
 from crosstack.mapping.found import Found, masks_of
 from crosstack.mapping.fusion import Fusion, Slots, fuse, make_problem, simple_bound
@@ -48,7 +49,6 @@ from crosstack.model.partition import (
 from crosstack.model.plan import Plan
 from crosstack.model.rates import reached_rate
 from crosstack.model.rules import ModelRules
-from crosstack.system.system import System
 from crosstack.workload.graph import Workload
 
 __all__ = ["PROOF", "Box", "Boxes"]

@@ -15,7 +15,7 @@ from itertools import permutations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.system.topology import Grid
+from crosstack.machine.topology import Grid
 
 __all__ = ["factor_positions"]
 

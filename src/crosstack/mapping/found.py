@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.arrays import AXIS_CODE
-from crosstack.system.system import Parallelism
 
 __all__ = ["Found", "Lack", "masks_of"]
 

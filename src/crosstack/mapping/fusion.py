@@ -29,8 +29,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.chip.chip import Overlap
 from crosstack.errors import InputError, Problem, nearest, require
+from crosstack.machine.chip import Overlap
 from crosstack.mapping.budget import CALL, UNLIMITED, Budget
 from crosstack.mapping.ideals import (
     IdealTables,

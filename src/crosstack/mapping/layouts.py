@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crosstack.chip.chip import Overlap
+from crosstack.machine.chip import Overlap
 from crosstack.mapping.ideals import IdealTables
 from crosstack.mapping.steps import Steps
 from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints, bits

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from crosstack.errors import InputError, require, require_quantity, require_whole
+from crosstack.machine.system import Parallelism, System
 from crosstack.records import brief, require_types
-from crosstack.system.system import Parallelism, System
 from crosstack.workload.graph import Axis, Workload
 
 __all__ = ["Certificate", "Constraints", "Mapping", "Status", "Stop", "Task"]

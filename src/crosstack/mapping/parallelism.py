@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem
+from crosstack.machine.system import Parallelism, System
 from crosstack.model.placed import placed_use, plan_of
 from crosstack.model.plan import Plan, divisors
 from crosstack.model.rules import ModelRules
-from crosstack.system.system import Parallelism, System
 from crosstack.workload.graph import Placement, Workload
 
 __all__ = ["Use", "may_split", "network_uses", "workload_uses"]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from crosstack.chip.chip import Overlap
+from crosstack.machine.chip import Overlap
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.ideals import IdealTables, Order, enumerate_ideals, make_tables
 from crosstack.mapping.layouts import WEIGHTS, Choices, Excess, Layouts, make_layouts

@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem
+from crosstack.machine.topology import Grid, LinkLoads, link_loads
 from crosstack.mapping.block_layout import block_positions
 from crosstack.mapping.factor_layout import factor_positions
 from crosstack.mapping.placement_rules import Layout, PlacementRules
 from crosstack.mapping.strategy import MappingOrder, ParallelDimension, Strategy, whole_order
-from crosstack.system.topology import Grid, LinkLoads, link_loads
 
 __all__ = ["Placement", "Sharing", "logical_edges", "place", "placements"]
 

@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from crosstack.errors import InfeasibleError, InputError, LimitError, Problem, require
+from crosstack.machine.system import System
 from crosstack.mapping.boxes import PROOF, Box, Boxes
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.found import Found, Lack, masks_of
@@ -45,7 +46,6 @@ from crosstack.model.arrays import Floats, GraphArrays, bits, graph_arrays
 from crosstack.model.options import allowed_axes, axis_codes, make_options
 from crosstack.model.plan import Plan, tile_counts
 from crosstack.model.rules import ModelRules
-from crosstack.system.system import System
 from crosstack.units import format_quantity
 from crosstack.workload.graph import Placement, Workload
 

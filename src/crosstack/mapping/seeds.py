@@ -23,6 +23,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from crosstack.machine.system import Parallelism
 from crosstack.mapping.boxes import BOUND, PROOF, Box, Boxes
 from crosstack.mapping.budget import CALL
 from crosstack.mapping.found import Found, masks_of
@@ -34,7 +35,6 @@ from crosstack.model.lines import Line
 from crosstack.model.options import axis_codes
 from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.model.plan import Plan
-from crosstack.system.system import Parallelism
 
 __all__ = ["plant"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 
-from crosstack.chip.chip import Overlap
+from crosstack.machine.chip import Overlap
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.fusion import valid_ideals
 from crosstack.mapping.ideals import IdealTables

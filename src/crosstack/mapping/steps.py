@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.chip.chip import Overlap
+from crosstack.machine.chip import Overlap
 from crosstack.mapping.ideals import IdealTables
 from crosstack.model.arrays import bits
 from crosstack.model.partition import STREAM_DEPTH, ChipLoad, combine_arrays, partition_cost

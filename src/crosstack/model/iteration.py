@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.chip.chip import Overlap
+from crosstack.machine.chip import Overlap
 from crosstack.model.plan import Plan
 from crosstack.model.rules import ModelRules, StageTransfers
 

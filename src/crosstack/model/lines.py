@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
-from crosstack.model.rules import LatencyRule, ModelRules
-from crosstack.system.collectives import (
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism
+from crosstack.model.collectives import (
     all_gather_time,
     all_reduce_time,
     all_to_all_time,
@@ -19,7 +19,7 @@ from crosstack.system.collectives import (
     point_to_point_time,
     steps,
 )
-from crosstack.system.system import Dimension, DimensionKind, Parallelism
+from crosstack.model.rules import LatencyRule, ModelRules
 from crosstack.workload.graph import Collective
 
 __all__ = [

@@ -24,7 +24,8 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from crosstack.chip.chip import Overlap
+from crosstack.machine.chip import Overlap
+from crosstack.machine.system import System
 from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints, bits
 from crosstack.model.boundary import streams_memory
 from crosstack.model.cores import Staircase, deal_cores, staircase
@@ -33,7 +34,6 @@ from crosstack.model.options import Options
 from crosstack.model.plan import Plan
 from crosstack.model.rates import cycles_per_step, peak_rate
 from crosstack.model.rules import ModelRules, WeightCuts
-from crosstack.system.system import System
 from crosstack.workload.graph import Placement, Workload
 
 __all__ = [

@@ -11,6 +11,8 @@ import math
 from typing import assert_never
 
 from crosstack.errors import require
+from crosstack.machine.system import Dimension, Parallelism, System
+from crosstack.model.collectives import broadcast_time, slowest_cut
 from crosstack.model.lines import (
     Group,
     Line,
@@ -20,8 +22,6 @@ from crosstack.model.lines import (
 )
 from crosstack.model.plan import Plan, make_plan
 from crosstack.model.rules import ExchangeRule, ModelRules
-from crosstack.system.collectives import broadcast_time, slowest_cut
-from crosstack.system.system import Dimension, Parallelism, System
 from crosstack.workload.graph import Collective, Placement, Workload
 
 __all__ = ["placed_use", "plan_of"]

@@ -12,6 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from crosstack.machine.system import Parallelism, System
+from crosstack.model.collectives import point_to_point_time
 from crosstack.model.lines import (
     Line,
     all_reduce_cost,
@@ -22,8 +24,6 @@ from crosstack.model.lines import (
     tensor_collectives,
 )
 from crosstack.model.rules import ModelRules, StageTransfers
-from crosstack.system.collectives import point_to_point_time
-from crosstack.system.system import Parallelism, System
 from crosstack.workload.graph import Collective, Workload
 
 __all__ = ["Line", "Plan", "divisors", "make_plan", "tile_counts"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from crosstack.chip.chip import Chip
+from crosstack.machine.chip import Chip
 from crosstack.model.rules import ModelRules
 from crosstack.workload.dtype import Dtype
 

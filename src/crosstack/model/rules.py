@@ -42,7 +42,7 @@ class ExchangeRule(StrEnum):
     """How an all-to-all among all chips of a workload that is not searched is counted.
 
     ``dimensions``: dimension by dimension, as any other collective. The others take the slowest
-    cut of the network, see `crosstack.system.collectives.slowest_cut`: ``one_way`` with
+    cut of the network, see `crosstack.model.collectives.slowest_cut`: ``one_way`` with
     one link a ring and n^2/4 pairs (DFModel E2), ``all_pairs`` with two links a ring and
     n (n-1)/2 pairs (E3a to E4), ``two_way`` with two links a ring and n^2/4 pairs (E5).
     """
@@ -104,7 +104,7 @@ class ModelRules:
     latency : LatencyRule
         Which collectives pay link latency.
     all_to_all_pair_shares : bool
-        See `crosstack.system.collectives.all_to_all_time`; False in DFModel.
+        See `crosstack.model.collectives.all_to_all_time`; False in DFModel.
     tiles_divide : bool
         Whether the number of tiles must divide the sequence (DFModel E4 on) or the last tile may
         be ragged (up to E3b).

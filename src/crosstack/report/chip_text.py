@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from crosstack.chip.generated import GeneratedChip
-from crosstack.chip.hierarchy import Scope
+from crosstack.machine.generate.generated import GeneratedChip
+from crosstack.machine.hierarchy import Scope
 from crosstack.report.text import pairs_table, rows_table
 from crosstack.report.wording import Table, percent, plural
 from crosstack.units import format_quantity

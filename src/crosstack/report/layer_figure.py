@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from crosstack.chip.chip import Overlap
 from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import PartitionTerms
+from crosstack.machine.chip import Overlap
 from crosstack.report.drawing import Canvas, attribute, text_width
 from crosstack.report.graph_figure import Figure
 from crosstack.report.scales import round_scale
@@ -87,7 +87,7 @@ def _partition(
 
 
 def _starts(times: tuple[float, float, float], overlap: Overlap) -> tuple[float, float, float]:
-    """Return when each term begins within its partition; see `crosstack.chip.chip.Overlap`."""
+    """Return when each term begins within its partition; see `crosstack.machine.chip.Overlap`."""
     compute, memory, _ = times
     match overlap:
         case Overlap.ALL:

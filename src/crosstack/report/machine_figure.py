@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import assert_never
 
+from crosstack.machine.system import DimensionKind, System
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.rules import ModelRules
 from crosstack.report.drawing import Canvas
 from crosstack.report.graph_figure import Figure
 from crosstack.report.wording import dimension_words, latency_words, peak_words, percent, plural
-from crosstack.system.system import DimensionKind, System
 from crosstack.units import format_quantity
 
 __all__ = ["machine_figure"]

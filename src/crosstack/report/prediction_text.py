@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from crosstack.chip.hierarchy import ChipHierarchy
 from crosstack.evaluate.predict import Prediction
+from crosstack.machine.hierarchy import ChipHierarchy
 from crosstack.report.text import pairs_table, rows_table
 from crosstack.report.wording import Table, percent, time_words
 from crosstack.units import format_quantity

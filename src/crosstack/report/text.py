@@ -19,6 +19,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from crosstack.evaluate.answer import Answer
+from crosstack.machine.system import System
 from crosstack.mapping.mapping import Task
 from crosstack.mapping.search import Progress
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
@@ -43,7 +44,6 @@ from crosstack.report.wording import (
     usd,
     watts,
 )
-from crosstack.system.system import System
 from crosstack.units import format_quantity
 from crosstack.workload.graph import ComputeUnit, Direction, KernelKind, Placement, Workload
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from crosstack.evaluate.timeline import FREE, Timeline
+from crosstack.model.schedule.events import FREE, Timeline
 from crosstack.report.drawing import Canvas, standalone
 from crosstack.report.scales import round_scale
 from crosstack.report.wording import time_words

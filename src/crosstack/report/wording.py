@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import KernelTerms
+from crosstack.machine.prices import Bill
+from crosstack.machine.system import Dimension, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.rules import ModelRules, rules_named
-from crosstack.system.prices import Bill
-from crosstack.system.system import Dimension, Parallelism, System
 from crosstack.units import format_quantity
 from crosstack.workload.graph import Axis, Workload
 

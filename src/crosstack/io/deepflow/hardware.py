@@ -7,9 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from crosstack.chip.budget import Budget
-from crosstack.chip.hierarchy import Dataflow, Scope
-from crosstack.chip.template import ChipTemplate, ComputePart, DramPart, LinkPart, SramPart
 from crosstack.errors import InputError, Problem
 from crosstack.io.deepflow.schema import (
     CoreFile,
@@ -24,6 +21,15 @@ from crosstack.io.deepflow.schema import (
     SramFile,
     SystemFile,
 )
+from crosstack.machine.generate.budget import Budget
+from crosstack.machine.generate.template import (
+    ChipTemplate,
+    ComputePart,
+    DramPart,
+    LinkPart,
+    SramPart,
+)
+from crosstack.machine.hierarchy import Dataflow, Scope
 from crosstack.technology.dram import DramTechnology
 from crosstack.technology.links import LinkTechnology
 from crosstack.technology.logic import ComputeUnit

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from crosstack.chip.hierarchy import ChipHierarchy
 from crosstack.errors import InputError, Problem
 from crosstack.evaluate.cluster import Cluster, Derate
 from crosstack.evaluate.predict import Step
 from crosstack.io.deepflow.hardware import DeepflowHardware
 from crosstack.io.deepflow.schema import GemmFile, LstmFile, ModelFile
+from crosstack.machine.hierarchy import ChipHierarchy
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from crosstack.chip.chip import Overlap
 from crosstack.errors import Problem
 from crosstack.io.dfmodel.schema import TOPOLOGIES
 from crosstack.io.dfmodel.vocabulary import COLLECTIVES, LINKS, matching_operands, single
+from crosstack.machine.chip import Overlap
 from crosstack.mapping.mapping import Task
 from crosstack.workload.graph import Collective, DataflowGraph, Kernel, Placement, Workload
 

@@ -16,15 +16,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from crosstack.chip.chip import Chip, Overlap
 from crosstack.errors import InputError, Problem
 from crosstack.io.dfmodel.graph import read_graph
 from crosstack.io.dfmodel.records import choice, fields_of, in_file, unsupported
 from crosstack.io.dfmodel.schema import TOPOLOGIES, dimension_letters
 from crosstack.io.dfmodel.text import apply_override, parse_text, unknown
 from crosstack.io.dfmodel.vocabulary import GIGA, LINKS, OVERLAPS, PARALLELISMS, release
+from crosstack.machine.chip import Chip, Overlap
+from crosstack.machine.system import Dimension, Memory, Parallelism, Prices, System
 from crosstack.mapping.mapping import Constraints, Task
-from crosstack.system.system import Dimension, Memory, Parallelism, Prices, System
 from crosstack.workload.dtype import dtype_of_complex
 from crosstack.workload.graph import DataflowGraph, Placement, Workload
 

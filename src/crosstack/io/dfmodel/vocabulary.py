@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crosstack.chip.chip import Overlap
-from crosstack.system.system import DimensionKind, Parallelism
+from crosstack.machine.chip import Overlap
+from crosstack.machine.system import DimensionKind, Parallelism
 from crosstack.workload.graph import Axis, Collective, ComputeUnit, Direction, KernelKind
 
 __all__ = [

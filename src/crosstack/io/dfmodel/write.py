@@ -16,7 +16,6 @@ from typing import Any, TypeVar, assert_never
 
 from google.protobuf import text_format
 
-from crosstack.chip.chip import Overlap
 from crosstack.errors import InputError, Problem
 from crosstack.evaluate.answer import Answer
 from crosstack.io.dfmodel.limits import (
@@ -42,6 +41,7 @@ from crosstack.io.dfmodel.vocabulary import (
     UNITS,
     VARIANTS,
 )
+from crosstack.machine.chip import Overlap
 from crosstack.mapping.mapping import Task
 from crosstack.model.arrays import AXIS_CODE, graph_arrays
 from crosstack.model.options import CONVERSIONS, conversion_kinds

@@ -10,10 +10,10 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from crosstack.chip.chip import Chip, relative_rates
 from crosstack.errors import InputError, Problem, nearest
 from crosstack.io.yaml_tree import parse_yaml
-from crosstack.system.system import DimensionKind, Memory
+from crosstack.machine.chip import Chip, relative_rates
+from crosstack.machine.system import DimensionKind, Memory
 from crosstack.units import parse_quantity
 from crosstack.workload.dtype import Dtype
 
@@ -107,7 +107,7 @@ class Entry:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Field to value; those of a chip's rates as `crosstack.chip.chip.Chip` takes them."""
+        """Field to value; those of a chip's rates as `crosstack.machine.chip.Chip` takes them."""
         values: dict[str, Any] = {figure.field: figure.value for figure in self.figures}
         named = [field for field in values if field.startswith(RATES)]
         rates = {Dtype(field.removeprefix(RATES)): values.pop(field) for field in named}

@@ -22,9 +22,9 @@ from crosstack.io.native.schema import (
     shown,
 )
 from crosstack.io.yaml_tree import parse_yaml
+from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.rules import rules_named
-from crosstack.system.system import System
 from crosstack.workload.graph import Workload
 
 __all__ = ["read_system_alone", "read_task", "task_of"]

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from crosstack.chip.chip import Chip, relative_rates
 from crosstack.errors import Problem
 from crosstack.io.library import Link, entry, link, topology
 from crosstack.io.native.problems import collecting
 from crosstack.io.native.schema import DimensionFile, LibraryModel, SystemFile, TopologyFile
-from crosstack.system.system import Dimension, DimensionKind, Memory, Prices, System
+from crosstack.machine.chip import Chip, relative_rates
+from crosstack.machine.system import Dimension, DimensionKind, Memory, Prices, System
 from crosstack.units import format_quantity
 from crosstack.workload.dtype import Dtype
 

@@ -14,9 +14,9 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, model_validator
 
-from crosstack.chip.chip import Overlap
 from crosstack.errors import InputError, Problem, nearest, require_quantity
-from crosstack.system.system import DimensionKind, Parallelism
+from crosstack.machine.chip import Overlap
+from crosstack.machine.system import DimensionKind, Parallelism
 from crosstack.units import parse_quantity
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph import (
@@ -397,7 +397,7 @@ class WorkloadFile(FileModel):
 
 
 class ChipFile(LibraryModel):
-    """See `crosstack.chip.chip.Chip`; ``rates`` [FLOP/s], or over the peak of the cells [1]."""
+    """See `crosstack.machine.chip.Chip`; ``rates`` [FLOP/s], or over the peak of the cells [1]."""
 
     name: Text | None = None
     n_cores: Count | None = None
@@ -416,7 +416,7 @@ class ChipFile(LibraryModel):
 
 
 class MemoryFile(LibraryModel):
-    """See `crosstack.system.system.Memory`; a capacity of null is unlimited."""
+    """See `crosstack.machine.system.Memory`; a capacity of null is unlimited."""
 
     name: Text | None = None
     bandwidth: Bandwidth | None = None
@@ -426,7 +426,7 @@ class MemoryFile(LibraryModel):
 
 
 class DimensionFile(LibraryModel):
-    """See `crosstack.system.system.Dimension`; ``library`` names a link."""
+    """See `crosstack.machine.system.Dimension`; ``library`` names a link."""
 
     kind: Annotated[DimensionKind, one_of(DimensionKind)]
     size: Count | None = None
@@ -445,7 +445,7 @@ class TopologyFile(LibraryModel):
 
 
 class PricesFile(FileModel):
-    """See `crosstack.system.system.Prices`; what is left out comes from the library entries."""
+    """See `crosstack.machine.system.Prices`; what is left out comes from the library entries."""
 
     link: UnitPrice | None = None
     switch: UnitPrice | None = None
@@ -455,7 +455,7 @@ class PricesFile(FileModel):
 
 
 class SystemFile(FileModel):
-    """See `crosstack.system.system.System`."""
+    """See `crosstack.machine.system.System`."""
 
     name: Text | None = None
     chip: ChipFile

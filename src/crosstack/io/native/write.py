@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from crosstack.chip.chip import Chip
 from crosstack.io.native.read_workload import (
     Made,
     default_input_sizes,
@@ -16,8 +15,9 @@ from crosstack.io.native.read_workload import (
     default_unit,
     default_weight_size,
 )
+from crosstack.machine.chip import Chip
+from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Task
-from crosstack.system.system import System
 from crosstack.workload.graph import Axis, Direction, Kernel, Placement, Tensor, Workload
 
 __all__ = ["write_system", "write_task", "write_workload"]

@@ -1,0 +1,1 @@
+"""From a technology, a template and budgets to a chip."""

@@ -1,0 +1,282 @@
+"""One generated chip: its hierarchy, and what it takes of its budget, component by component."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from crosstack.errors import InfeasibleError, InputError, Problem, require
+from crosstack.machine.chip import Chip
+from crosstack.machine.generate.budget import Budget
+from crosstack.machine.generate.checks import ROUNDING, checks_of
+from crosstack.machine.generate.generator import (
+    GeneratedChips,
+    Links,
+    SizeBound,
+    Use,
+    generate_chips,
+)
+from crosstack.machine.generate.rules import GeneratorRules
+from crosstack.machine.generate.template import ChipTemplate, LinkPart
+from crosstack.machine.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, Scope
+from crosstack.technology.voltage import RateBound
+
+__all__ = ["Component", "GeneratedChip", "as_chip", "chip_at", "generate"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """What one component takes, what it may take, and what binds it.
+
+    ``area``, ``area_budget`` [m^2]; ``power``, ``power_budget`` [W]; ``edge``, ``edge_budget`` [m].
+    What a template gives may take more than its budget.
+    """
+
+    name: str
+    area: float
+    area_budget: float
+    power: float
+    power_budget: float
+    edge: float
+    edge_budget: float
+    size_bound: SizeBound
+    rate_bound: RateBound
+
+    @property
+    def unused_area(self) -> float:
+        """Budget less use; below 0 where a given size takes more. [m^2]"""
+        return _left(self.area_budget, [self.area])
+
+    @property
+    def unused_power(self) -> float:
+        """Budget less use; below 0 where a given clock or bandwidth takes more. [W]"""
+        return _left(self.power_budget, [self.power])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratedChip:
+    """A chip and the account of its budget.
+
+    ``area`` [m^2] and ``power`` [W] are those of the whole budget; ``n_stacks`` is that of main
+    memory [1]; ``stacks_area`` [m^2] is what they take beside the chip, ``package_area`` what the
+    package has there.
+    """
+
+    hierarchy: ChipHierarchy
+    components: tuple[Component, ...]
+    n_stacks: int
+    area: float
+    power: float
+    stacks_area: float
+    package_area: float
+    rules: str
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was given larger than the area there is for it, a sentence each."""
+        named = [(f"{part.name} takes", part.area, part.area_budget) for part in self.components]
+        stacks = f"the stacks of {self.hierarchy.main_memory.name} take"
+        found = [(f"{what} {_mm2(taken)} of the chip, and", taken, of) for what, taken, of in named]
+        beside = f"{stacks} {_mm2(self.stacks_area)} beside the chip, and"
+        found.append((beside, self.stacks_area, self.package_area))
+        return tuple(
+            f"{words} {_mm2(there)} is there: it was given larger than its area."
+            for words, taken, there in found
+            if taken > there * (1 + ROUNDING)
+        )
+
+    @property
+    def unused_area(self) -> float:
+        """Of the chip: shared out to nobody, or not taken. [m^2]"""
+        return _left(self.area, [part.area for part in self.components])
+
+    @property
+    def unused_power(self) -> float:
+        """Of everything: shared out to nobody, or not taken. [W]"""
+        return _left(self.power, [part.power for part in self.components])
+
+
+def _left(total: float, taken: Sequence[float]) -> float:
+    """Return what is left of a budget; what rounding leaves of one that is used up is nothing."""
+    left = total - math.fsum(taken)
+    return 0.0 if abs(left) <= ROUNDING * total else left
+
+
+def generate(
+    template: ChipTemplate, budget: Budget, rules: GeneratorRules | None = None
+) -> GeneratedChip:
+    """Return the chip that a template and one budget make.
+
+    Raises
+    ------
+    InfeasibleError
+        If a budget is impossible under the rules: which one, and by how much.
+    InputError
+        If the budget holds arrays, or parts that the template does not have.
+    """
+    require(budget.shape == (), "budget", "arrays", "single numbers; see generate_chips")
+    return chip_at(generate_chips(template, budget, rules), ())
+
+
+def chip_at(chips: GeneratedChips, index: tuple[int, ...]) -> GeneratedChip:
+    """Return one of many generated chips; raises as `generate`."""
+    for check in checks_of(chips):
+        if not check.holds[index]:
+            raise InfeasibleError(
+                resource=check.resource,
+                demand=float(check.demand[index]),
+                limit=float(check.limit[index]),
+                unit=check.unit,
+                where=check.where,
+                levers=check.levers,
+            )
+    budget, n_stacks = chips.budget, int(chips.dram.n_stacks[index])
+    chip_area, package_area = (
+        _at(np.asarray(area), index) for area in (budget.chip_area, budget.package_area)
+    )
+    return GeneratedChip(
+        hierarchy=_hierarchy(chips, index),
+        components=tuple(_component(name, use, budget, index) for name, use in chips.uses.items()),
+        n_stacks=n_stacks,
+        area=chip_area,
+        stacks_area=n_stacks * chips.template.dram.technology.stack_area,
+        package_area=max(0.0, package_area - chip_area),
+        power=_at(np.asarray(budget.power), index),
+        rules=chips.rules.name,
+    )
+
+
+def _mm2(area: float) -> str:
+    return f"{area * 1e6:.4g} mm2"
+
+
+def _at(values: object, index: tuple[int, ...]) -> float:
+    array = np.asarray(values, dtype=float)
+    return float(array[index] if array.ndim else array)
+
+
+def _component(name: str, use: Use, budget: Budget, index: tuple[int, ...]) -> Component:
+    return Component(
+        name=name,
+        area=float(use.area[index]),
+        area_budget=_at(budget.area(name), index),
+        power=float(use.power[index]),
+        power_budget=_at(budget.power_of(name), index),
+        edge=float(use.edge[index]),
+        edge_budget=_at(budget.edge(name), index),
+        size_bound=SizeBound(int(use.size_bound[index])),
+        rate_bound=RateBound(int(use.rate_bound[index])),
+    )
+
+
+def _hierarchy(chips: GeneratedChips, index: tuple[int, ...]) -> ChipHierarchy:
+    template, compute, dram = chips.template, chips.compute, chips.dram
+    part = template.compute
+    known = part.frequency is None or part.unit.nominal_frequency is not None
+    levels = [
+        MemoryLevel(
+            name=level.name,
+            scope=level.scope,
+            capacity=float(made.capacity[index]),
+            bandwidth=float(made.bandwidth[index]),
+            latency=level.technology.latency,
+            energy_per_bit=level.technology.energy_per_bit,
+            static_power=float(made.static_power[index]),
+            line_size=level.line_size,
+        )
+        for level, made in zip(template.srams, chips.srams, strict=True)
+    ]
+    main = template.dram
+    levels.append(
+        MemoryLevel(
+            name=main.name,
+            scope=Scope.CHIP,
+            capacity=float(dram.capacity[index]),
+            bandwidth=float(dram.bandwidth[index]),
+            latency=main.technology.latency,
+            energy_per_bit=float(dram.energy_per_bit[index]),
+            static_power=float(dram.static_power[index]),
+            line_size=main.line_size,
+        )
+    )
+    return ChipHierarchy(
+        compute=Compute(
+            n_units=int(compute.n_units[index]),
+            n_bundles=int(compute.n_bundles[index]),
+            work_per_cycle=part.unit.work_per_cycle,
+            frequency=float(compute.frequency[index]),
+            voltage=float(compute.voltage[index]) if known else 0.0,
+            utilization=part.utilization,
+            rows=part.unit.rows,
+            depth=part.unit.depth,
+            dataflow=part.dataflow,
+            power=float(compute.use.power[index]),
+        ),
+        levels=tuple(levels),
+        intra=_link(chips.intra, template.intra, index),
+        inter=_link(chips.inter, template.inter, index),
+        launch_overhead=template.launch_overhead,
+        word=template.word,
+        name=template.name,
+    )
+
+
+def _link(made: Links | None, part: LinkPart | None, index: tuple[int, ...]) -> Link | None:
+    if made is None or part is None:
+        return None
+    return Link(
+        n_links=int(made.n_links[index]),
+        bandwidth=float(made.bandwidth[index]),
+        latency=part.technology.latency,
+        frequency=float(made.rate[index]),
+        voltage=float(made.voltage[index]),
+        power=float(made.use.power[index]),
+    )
+
+
+def as_chip(
+    hierarchy: ChipHierarchy, *, power: float | None = None, price: float | None = None
+) -> Chip:
+    """Return the chip that the mapping optimiser works with: cores that share all on-chip memory.
+
+    Parameters
+    ----------
+    hierarchy : ChipHierarchy
+        Of any source.
+    power, price : float or None
+        Of one chip; None where they are not given. [W], [USD]
+
+    Notes
+    -----
+    A core is a compute unit. Its array has as many columns as make up its rate, rounded up, and
+    the utilization gives back what the rounding adds, so that peak times utilization is the
+    throughput of the hierarchy. On-chip memory is the sum of all levels but main memory, as
+    DFModel counts that of a GPU (``ko2025dfmodel``, Table V).
+
+    Raises
+    ------
+    InputError
+        If the chip has no throughput or no on-chip memory.
+    """
+    compute = hierarchy.compute
+    sram = sum(level.capacity for level in hierarchy.levels[:-1])
+    if not (compute.throughput > 0 and sram > 0):
+        missing = "throughput" if compute.throughput <= 0 else "on-chip memory"
+        raise InputError(Problem("chip", f"it has no {missing}, so nothing can be mapped onto it."))
+    lanes = compute.rows
+    stages = max(1, math.ceil(compute.work_per_cycle / (2 * lanes) * (1 - 1e-12)))
+    share = compute.work_per_cycle / (2.0 * lanes * stages)
+    return Chip(
+        n_cores=compute.n_units,
+        lanes=lanes,
+        stages=stages,
+        frequency=compute.frequency,
+        sram_capacity=float(sram),
+        utilization=min(1.0, compute.utilization * share),
+        price=price,
+        power=power,
+        name=hierarchy.name,
+    )

@@ -1,0 +1,473 @@
+"""Chips from a technology, a template and budgets, all budgets at once.
+
+Every component is filled from its own share, independently but for the bundles that the crossbars
+serve:
+
+- compute (``ardalani2022deepflow``, 4.4.1): units that fit the area; voltage and clock from the
+  power they may draw (`crosstack.technology.voltage`); throughput by equation 1.
+- on-chip memory (4.4.2): banks that fit the area with their crossbar; leakage by equation 2; what
+  power is left is bandwidth, equation 3.
+- main memory (4.4.3): stacks by equation 4; wires that the edge lets out; their rate from power.
+- links (4.4.4): wires that fit area and edge; their rate from power.
+
+`generate_chips` returns arrays, one entry a budget;
+`crosstack.machine.generate.generated.generate` returns
+one chip as a record, or says which budget is too small and by how much.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crosstack.machine.generate.budget import Budget
+from crosstack.machine.generate.rules import GeneratorRules, UnpoweredSram
+from crosstack.machine.generate.template import ChipTemplate, DramPart, LinkPart, SramPart
+from crosstack.machine.hierarchy import Scope
+from crosstack.technology.sram import whole
+from crosstack.technology.voltage import (
+    OperatingPoint,
+    RateBound,
+    operating_point,
+    relative_power,
+    relative_rate,
+    voltage_for_rate,
+)
+
+__all__ = [
+    "Computes",
+    "Drams",
+    "GeneratedChips",
+    "Links",
+    "SizeBound",
+    "Srams",
+    "Use",
+    "generate_chips",
+]
+
+Floats = NDArray[np.float64]
+Bounds = NDArray[np.int64]
+
+
+class SizeBound(IntEnum):
+    """What keeps a component from being larger."""
+
+    AREA = 0
+    EDGE = 1
+    PACKAGE = 2
+    MINIMUM_VOLTAGE = 3
+    GIVEN = 4
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return self.name.lower().replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Use:
+    """What a component takes of its share: ``area`` [m^2], ``power`` [W], ``edge`` [m].
+
+    ``size_bound`` (`SizeBound`) and ``rate_bound`` (`RateBound`) say what binds it.
+    """
+
+    area: Floats
+    power: Floats
+    edge: Floats
+    size_bound: Bounds
+    rate_bound: Bounds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Computes:
+    """Compute: units, bundles, clock [Hz], power at nominal voltage [W], operating point."""
+
+    n_units: Floats
+    n_bundles: Floats
+    frequency: Floats
+    voltage: Floats
+    nominal_power: Floats
+    point: OperatingPoint
+    use: Use
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Srams:
+    """A level of on-chip memory; ``raw_bandwidth`` [B/s] is before utilization."""
+
+    n_banks: Floats
+    capacity: Floats
+    raw_bandwidth: Floats
+    bandwidth: Floats
+    static_power: Floats
+    dynamic_power: Floats
+    use: Use
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Drams:
+    """Main memory; ``edge_wires`` is how many wires its edge lets out. [1]"""
+
+    n_stacks: Floats
+    n_wires: Floats
+    edge_wires: Floats
+    capacity: Floats
+    rate: Floats
+    voltage: Floats
+    raw_bandwidth: Floats
+    bandwidth: Floats
+    static_power: Floats
+    dynamic_power: Floats
+    energy_per_bit: Floats
+    point: OperatingPoint
+    use: Use
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Links:
+    """Links to one level of the network; ``bandwidth`` [B/s] is towards one neighbour."""
+
+    n_links: Floats
+    rate: Floats
+    voltage: Floats
+    bandwidth: Floats
+    point: OperatingPoint
+    use: Use
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GeneratedChips:
+    """The chips that come out of one template and many budgets, component by component."""
+
+    template: ChipTemplate
+    budget: Budget
+    rules: GeneratorRules
+    compute: Computes
+    srams: tuple[Srams, ...]
+    dram: Drams
+    intra: Links | None
+    inter: Links | None
+
+    @property
+    def peak_throughput(self) -> Floats:
+        """Equation 1: units, work per cycle, clock. [FLOP/s]"""
+        work = self.template.compute.unit.work_per_cycle
+        return self.compute.n_units * work * self.compute.frequency
+
+    @property
+    def uses(self) -> dict[str, Use]:
+        """What each component takes."""
+        parts = [self.compute, *self.srams, self.dram, self.intra, self.inter]
+        return dict(
+            zip(self.template.components, (part.use for part in parts if part), strict=True)
+        )
+
+
+def generate_chips(
+    template: ChipTemplate, budget: Budget, rules: GeneratorRules | None = None
+) -> GeneratedChips:
+    """Fill a template from budgets; every field that comes out has the shape of the budget.
+
+    Parameters
+    ----------
+    template : ChipTemplate
+        What the chip is made of.
+    budget : Budget
+        Areas, powers and edges; arrays for many chips.
+    rules : GeneratorRules or None
+        None: `GeneratorRules.crosstack`.
+
+    Notes
+    -----
+    Nothing is refused here: a component that gets too little comes out empty. See
+    `crosstack.machine.generate.checks` for which budgets are impossible.
+
+    References
+    ----------
+    ardalani2022deepflow, section 4.4
+    """
+    rules = rules or GeneratorRules.crosstack()
+    budget.check_components(template.components)
+    compute = _compute(template, budget, rules)
+    intra, inter = template.intra, template.inter
+    return GeneratedChips(
+        template=template,
+        budget=budget,
+        rules=rules,
+        compute=compute,
+        srams=tuple(_sram(part, template, budget, rules, compute) for part in template.srams),
+        dram=_dram(template.dram, budget, rules),
+        intra=None if intra is None else _links("intra", intra, budget, rules),
+        inter=None if inter is None else _links("inter", inter, budget, rules),
+    )
+
+
+def clients(part: SramPart, template: ChipTemplate, rules: GeneratorRules, n: Floats) -> Floats:
+    """Ports of a bank of a level on a chip with ``n`` bundles. [1]"""
+    if not rules.crossbar_by_scope:
+        return n
+    match part.scope:
+        case Scope.CHIP:
+            return n
+        case Scope.BUNDLE:
+            return np.full_like(n, float(template.compute.units_per_bundle))
+        case Scope.UNIT:
+            return np.ones_like(n)
+        case _:
+            assert_never(part.scope)
+
+
+def _ratio(part: Floats, of: Floats) -> Floats:
+    found: Floats = np.divide(part, of, out=np.zeros(np.broadcast(part, of).shape), where=of > 0)
+    return found
+
+
+def _spread(value: object, like: Floats) -> Floats:
+    return np.broadcast_to(np.asarray(value, dtype=float), like.shape)
+
+
+def _all(bound: IntEnum, like: Floats) -> Bounds:
+    return np.full(like.shape, int(bound))
+
+
+def _zeros(shape: tuple[int, ...]) -> Floats:
+    return np.zeros(shape)
+
+
+def _compute(template: ChipTemplate, budget: Budget, rules: GeneratorRules) -> Computes:
+    part, shape = template.compute, budget.shape
+    unit, per_bundle = part.unit, part.units_per_bundle
+    area = np.broadcast_to(budget.area("compute"), shape)
+    power = np.broadcast_to(budget.power_of("compute"), shape)
+    if part.n_bundles is None:
+        n_units = whole(area / unit.area)
+        n_bundles = np.floor(n_units / per_bundle)
+        n_units = n_units if rules.loose_units else n_bundles * per_bundle
+        size_bound = np.full(shape, int(SizeBound.AREA))
+    else:
+        n_bundles = np.full(shape, float(part.n_bundles))
+        n_units = n_bundles * per_bundle
+        size_bound = np.full(shape, int(SizeBound.GIVEN))
+    nominal_power = unit.power * n_units
+    point = operating_point(
+        _ratio(power, nominal_power),
+        unit.supply,
+        clock_at_minimum=rules.clock_at_minimum,
+        eigenvalue=rules.eigenvalue,
+    )
+    rate, voltage = point.rate, point.voltage
+    used, rate_bound = point.power * nominal_power, point.bound
+    if part.frequency is not None:
+        frequency = np.full(shape, part.frequency)
+        rate_bound = _all(RateBound.GIVEN, frequency)
+        used = np.array(power)
+        if rules.given_clock_sets_voltage and unit.nominal_frequency is not None:
+            voltage = voltage_for_rate(frequency / unit.nominal_frequency, unit.supply)
+            used = nominal_power * relative_power(voltage, unit.supply)
+    else:
+        assert unit.nominal_frequency is not None  # a template without both is refused
+        if rules.sheds_units:
+            lowest = relative_rate(unit.supply.minimum, unit.supply)
+            held = point.bound == RateBound.MINIMUM_VOLTAGE
+            left = whole(n_units * rate / lowest / per_bundle) * per_bundle
+            n_units = np.where(held, left, n_units)
+            n_bundles = np.where(held, left / per_bundle, n_bundles)
+            rate = np.where(held, lowest, rate)
+            lowest_power = relative_power(unit.supply.minimum, unit.supply)
+            used = np.where(held, left * unit.power * lowest_power, used)
+            size_bound = np.where(held, int(SizeBound.MINIMUM_VOLTAGE), size_bound)
+        frequency = unit.nominal_frequency * rate
+    runs = (power > 0) & (nominal_power > 0)
+    frequency, used = np.where(runs, frequency, 0.0), np.where(runs, used, 0.0)
+    use = Use(
+        area=n_units * unit.area,
+        power=used,
+        edge=_zeros(shape),
+        size_bound=size_bound,
+        rate_bound=rate_bound,
+    )
+    return Computes(
+        n_units=n_units,
+        n_bundles=n_bundles,
+        frequency=frequency,
+        voltage=voltage,
+        nominal_power=nominal_power,
+        point=point,
+        use=use,
+    )
+
+
+def _sram(
+    part: SramPart,
+    template: ChipTemplate,
+    budget: Budget,
+    rules: GeneratorRules,
+    compute: Computes,
+) -> Srams:
+    technology, shape = part.technology, budget.shape
+    area = np.broadcast_to(budget.area(part.name), shape)
+    power = np.broadcast_to(budget.power_of(part.name), shape)
+    ports = clients(part, template, rules, compute.n_bundles)
+    if part.capacity is None:
+        n_banks = technology.banks(area, ports)
+        capacity = n_banks * technology.bank_capacity
+        size_bound = SizeBound.AREA
+    else:
+        n_banks = np.full(shape, whole(part.capacity / technology.bank_capacity))
+        capacity = np.full(shape, part.capacity)
+        size_bound = SizeBound.GIVEN
+    static = technology.static_power(capacity)
+    dynamic = np.maximum(0.0, power - static)
+    if part.bandwidth is None:
+        raw = np.where(n_banks > 0, technology.bandwidth(dynamic), 0.0)
+        used, rate_bound = static + np.where(n_banks > 0, dynamic, 0.0), RateBound.POWER
+    else:
+        raw = np.full(shape, part.bandwidth)
+        used = static + 8 * technology.energy_per_bit * raw
+        rate_bound = RateBound.GIVEN
+    if rules.unpowered_sram is UnpoweredSram.EMPTY:
+        capacity = np.where(raw > 0, capacity, 0.0)
+    use = Use(
+        area=n_banks * technology.area_per_bank(ports),
+        power=used,
+        edge=_zeros(shape),
+        size_bound=_all(size_bound, raw),
+        rate_bound=_all(rate_bound, raw),
+    )
+    return Srams(
+        n_banks=n_banks,
+        capacity=capacity,
+        raw_bandwidth=raw,
+        bandwidth=raw * part.utilization,
+        static_power=static,
+        dynamic_power=dynamic,
+        use=use,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Stacks:
+    n: Floats
+    wires: Floats
+    edge_wires: Floats
+    capacity: Floats
+    bound: Bounds
+
+
+def _stacks(part: DramPart, budget: Budget, rules: GeneratorRules) -> _Stacks:
+    """Equation 4, and the wires that leave the chip."""
+    technology, shape = part.technology, budget.shape
+    edge_wires = whole(budget.edge(part.name) * technology.wires_per_length)
+    edge_wires = np.broadcast_to(edge_wires, shape)
+    per_stack = float(technology.wires_per_stack)
+    given = part.n_stacks
+    if part.capacity is not None:
+        given = int(whole(part.capacity / technology.stack_capacity))
+    if given is not None:
+        n, bound = np.full(shape, float(given)), np.full(shape, int(SizeBound.GIVEN))
+    else:
+        beside = np.asarray(budget.package_area, float) - np.asarray(budget.chip_area, float)
+        controllers = budget.area(part.name)
+        # Memory on the board takes no area of the package.
+        limits = [
+            whole(area / size) if size > 0 else np.full(np.shape(area), np.inf)
+            for area, size in (
+                (controllers, technology.controller_area),
+                (np.maximum(beside, 0.0), technology.stack_area),
+            )
+        ]
+        order = [SizeBound.AREA, SizeBound.PACKAGE]
+        if rules.stacks_need_edge:
+            limits.append(np.floor(edge_wires / per_stack))
+            order.append(SizeBound.EDGE)
+        stacked = np.stack([np.broadcast_to(limit, shape) for limit in limits])
+        n = stacked.min(axis=0)
+        bound = np.array([int(kind) for kind in order])[stacked.argmin(axis=0)]
+    if part.capacity is None:
+        wires, capacity = np.minimum(edge_wires, per_stack * n), n * technology.stack_capacity
+    else:
+        wires, capacity = per_stack * n, np.full(shape, part.capacity)
+    return _Stacks(n=n, wires=wires, edge_wires=edge_wires, capacity=capacity, bound=bound)
+
+
+def _dram(part: DramPart, budget: Budget, rules: GeneratorRules) -> Drams:
+    technology, shape, stacks = part.technology, budget.shape, _stacks(part, budget, rules)
+    static = 8 * technology.static_power_per_bit * stacks.capacity
+    power = np.broadcast_to(budget.power_of(part.name), shape)
+    dynamic = np.maximum(0.0, power - static)
+    nominal = technology.nominal_rate if technology.nominal_rate is not None else part.rate
+    assert nominal is not None  # a part without both is refused
+    per_rate = technology.energy_per_bit * stacks.wires  # W per bit/s of a wire, at nominal voltage
+    point = operating_point(
+        _ratio(dynamic, per_rate * nominal),
+        technology.supply,
+        clock_at_minimum=rules.clock_at_minimum,
+        eigenvalue=rules.eigenvalue,
+    )
+    rate, voltage, bound = nominal * point.rate, point.voltage, point.bound
+    if part.rate is not None:
+        rate, bound = np.full(shape, part.rate), _all(RateBound.GIVEN, rate)
+        if rules.given_clock_sets_voltage:  # a data sheet's rate is what the interface is made for
+            voltage = np.full(shape, technology.supply.nominal)
+    raw = stacks.wires * rate / 8
+    energy = technology.energy_per_bit * (voltage / technology.supply.nominal) ** 2
+    if part.bandwidth is not None:
+        raw, bound = np.full(shape, part.bandwidth), _all(RateBound.GIVEN, rate)
+    use = Use(
+        area=stacks.n * technology.controller_area,
+        power=static + 8 * raw * energy,
+        edge=stacks.wires / technology.wires_per_length,
+        size_bound=stacks.bound,
+        rate_bound=bound,
+    )
+    return Drams(
+        n_stacks=stacks.n,
+        n_wires=stacks.wires,
+        edge_wires=stacks.edge_wires,
+        capacity=stacks.capacity,
+        rate=rate,
+        voltage=voltage,
+        raw_bandwidth=raw,
+        bandwidth=raw * part.utilization,
+        static_power=static,
+        dynamic_power=dynamic,
+        energy_per_bit=energy,
+        point=point,
+        use=use,
+    )
+
+
+def _links(name: str, part: LinkPart, budget: Budget, rules: GeneratorRules) -> Links:
+    technology, shape = part.technology, budget.shape
+    by_area = budget.area(name) / technology.area_per_wire
+    by_edge = budget.edge(name) * technology.wires_per_length
+    n = np.broadcast_to(whole(np.minimum(by_area, by_edge)), shape)
+    size_bound = np.broadcast_to(by_area <= by_edge, shape)
+    power = np.broadcast_to(budget.power_of(name), shape)
+    nominal_power = technology.energy_per_bit * n * technology.nominal_rate
+    point = operating_point(
+        _ratio(power, nominal_power), technology.supply, eigenvalue=rules.eigenvalue
+    )
+    rate = np.where(n > 0, technology.nominal_rate * point.rate, 0.0)
+    neighbours = part.n_neighbours
+    if name == "intra" and rules.intra_neighbours:
+        neighbours = rules.intra_neighbours
+    use = Use(
+        area=n * technology.area_per_wire,
+        power=nominal_power * point.power,
+        edge=n / technology.wires_per_length,
+        size_bound=np.where(size_bound, int(SizeBound.AREA), int(SizeBound.EDGE)),
+        rate_bound=np.where(n > 0, point.bound, int(RateBound.NOTHING)),
+    )
+    return Links(
+        n_links=n,
+        rate=rate,
+        voltage=np.where(n > 0, point.voltage, 0.0),
+        bandwidth=n * rate * part.utilization / (8 * neighbours),
+        point=point,
+        use=use,
+    )

@@ -1,0 +1,105 @@
+"""The system around a generated chip: its memory, its links and how many of it there are."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from crosstack.errors import InputError, Problem, require_whole
+from crosstack.machine.generate.generated import as_chip
+from crosstack.machine.hierarchy import ChipHierarchy, Link
+from crosstack.machine.system import Dimension, DimensionKind, Memory, Prices, System
+from crosstack.machine.topology import RING, SWITCH, NetworkLevel, Topology
+
+__all__ = ["generated_system"]
+
+
+def generated_system(
+    hierarchy: ChipHierarchy,
+    *,
+    chips_per_package: int = 1,
+    n_packages: int = 1,
+    inside: NetworkLevel = RING,
+    between: NetworkLevel = SWITCH,
+    power: float | None = None,
+    price: float | None = None,
+) -> System:
+    """Return ``n_packages`` packages of equal chips, joined by the chips' own links.
+
+    Parameters
+    ----------
+    hierarchy : ChipHierarchy
+        One chip.
+    chips_per_package, n_packages : int
+        How many. [1]
+    inside, between : NetworkLevel
+        How chips are joined inside a package, and between packages. A torus is a ring along each
+        of its axes.
+    power, price : float or None
+        Of one chip with its memory and links; None where they are not given. [W], [USD]
+
+    Raises
+    ------
+    InputError
+        If several chips are to be joined by links without bandwidth: says what to give them. If
+        they are joined as a mesh, which no dimension of a system is.
+    """
+    require_whole("chips_per_package", chips_per_package)
+    require_whole("n_packages", n_packages)
+    levels = (
+        ("intra", chips_per_package, hierarchy.intra, inside),
+        ("inter", n_packages, hierarchy.inter, between),
+    )
+    network = [
+        _dimension(name, extent, link, kind)
+        for name, size, link, level in levels
+        for kind, extent in _dimensions(name, size, level)
+        if extent > 1
+    ]
+    if not network:
+        # A system has a network; that of one chip carries nothing, whatever its bandwidth.
+        alone = hierarchy.main_memory.bandwidth
+        network = [Dimension(kind=DimensionKind.RING, size=1, bandwidth=alone)]
+    memory = hierarchy.main_memory
+    return System(
+        chip=as_chip(hierarchy, power=power, price=price),
+        memory=Memory(bandwidth=memory.bandwidth, capacity=memory.capacity, name=memory.name),
+        network=tuple(network),
+        n_chips=chips_per_package * n_packages,
+        prices=Prices(memory_power=0.0),  # the chip's power holds it, and that of links
+        name=hierarchy.name,
+    )
+
+
+def _dimensions(name: str, size: int, level: NetworkLevel) -> list[tuple[DimensionKind, int]]:
+    """Return the one-dimensional networks that a level is composed of, with their sizes."""
+    match level.topology:
+        case Topology.RING:
+            return [(DimensionKind.RING, size)]
+        case Topology.SWITCH:
+            return [(DimensionKind.SWITCH, size)]
+        case Topology.FULLY_CONNECTED:
+            return [(DimensionKind.FULLY_CONNECTED, size)]
+        case Topology.TORUS:
+            return [(DimensionKind.RING, extent) for extent in level.axes(size)]
+        case Topology.MESH:
+            allowed = ", ".join(kind for kind in Topology if kind is not Topology.MESH)
+            message = f"got mesh; a system that is mapped has none. Allowed: {allowed}."
+            raise InputError(Problem(f"{name}.kind", message))
+        case _:
+            assert_never(level.topology)
+
+
+def _dimension(name: str, size: int, link: Link | None, kind: DimensionKind) -> Dimension:
+    if link is None or link.bandwidth <= 0:
+        message = (
+            f"{size} chips are to be joined, but the {name} links have no bandwidth; give {name} "
+            "area, power and a share of the edge."
+        )
+        raise InputError(Problem(name, message))
+    return Dimension(
+        kind=kind,
+        size=size,
+        bandwidth=link.bandwidth,
+        latency=link.latency,
+        link_power=0.0,
+    )

@@ -1,0 +1,179 @@
+"""Price and power of a system: chips, memory, links and switches.
+
+The amounts of links and switch ports per dimension follow DFModel (``dfmodel_code``), where
+they are written out topology by topology; here one rule gives all of them. Torus dimensions pay
+for switch ports too, as published.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import assert_never
+
+from crosstack.machine.system import DimensionKind, System
+
+__all__ = ["Bill", "cost", "link_amounts", "switch_amounts", "system_power", "system_price"]
+
+# Below this many chips the published accounting charges no switch.
+FEWEST_CHIPS_WITH_SWITCHES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """A total and its parts; price in USD or power in W, None where it is not given."""
+
+    chips: float | None
+    memory: float | None
+    links: float | None
+    switches: float | None
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Names of the parts that are not given."""
+        return tuple(item.name for item in fields(self) if getattr(self, item.name) is None)
+
+    @property
+    def total(self) -> float | None:
+        """Sum of the parts; None where one of them is not given."""
+        return _sum(getattr(self, item.name) for item in fields(self))
+
+
+def link_amounts(system: System, sizes: tuple[int, ...]) -> tuple[float, ...]:
+    """Bandwidth of all links of each dimension. [B/s]
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Chips of each dimension. [1]
+
+    Notes
+    -----
+    A ring has one link a chip; a fully connected group of s has s (s-1). Outer dimensions of
+    switches and fully connected groups join whole inner groups, so they are counted once a
+    group, not once a chip.
+
+    References
+    ----------
+    dfmodel_code
+    """
+    return tuple(
+        _links(system.network[i].kind, sizes, i) * system.network[i].bandwidth
+        for i in range(len(sizes))
+    )
+
+
+def _links(kind: DimensionKind, sizes: tuple[int, ...], i: int) -> float:
+    size = sizes[i]
+    inner, outer = math.prod(sizes[:i]), math.prod(sizes[i + 1 :])
+    match kind:
+        case DimensionKind.RING:
+            return inner * size * outer
+        case DimensionKind.FULLY_CONNECTED:
+            return size * (size - 1) * outer
+        case DimensionKind.SWITCH:
+            return size * outer
+        case _:
+            assert_never(kind)
+
+
+def switch_amounts(system: System, sizes: tuple[int, ...]) -> tuple[float, ...]:
+    """Bandwidth of all switch ports of each dimension; parameters as `link_amounts`. [B/s]
+
+    Notes
+    -----
+    A ring pays for two ports each, a switch for one port a member; a fully connected dimension
+    of several pays s^2 ports as an outer dimension and none as the innermost.
+
+    References
+    ----------
+    dfmodel_code
+    """
+    return tuple(
+        _ports(system.network[i].kind, sizes, i) * system.network[i].bandwidth
+        for i in range(len(sizes))
+    )
+
+
+def _ports(kind: DimensionKind, sizes: tuple[int, ...], i: int) -> float:
+    size = sizes[i]
+    others = math.prod(sizes) // size
+    outer = math.prod(sizes[i + 1 :])
+    match kind:
+        case DimensionKind.RING:
+            return 2 * others
+        case DimensionKind.FULLY_CONNECTED:
+            return 0 if i == 0 else size * size * outer
+        case DimensionKind.SWITCH:
+            return size * outer
+        case _:
+            assert_never(kind)
+
+
+def _network(
+    system: System, sizes: tuple[int, ...], *, power: bool
+) -> tuple[float | None, float | None]:
+    links, switches = link_amounts(system, sizes), switch_amounts(system, sizes)
+    prices = system.prices
+    if power:
+        link = _sum(cost(a, d.link_power) for a, d in zip(links, system.network, strict=True))
+        switch = cost(sum(switches), prices.switch_power)
+    else:
+        link, switch = cost(sum(links), prices.link), cost(sum(switches), prices.switch)
+    n_chips = math.prod(sizes)
+    return (
+        cost(system.copies, link) if n_chips > 1 else 0.0,
+        cost(system.copies, switch) if n_chips >= FEWEST_CHIPS_WITH_SWITCHES else 0.0,
+    )
+
+
+def cost(amount: float, unit: float | None) -> float | None:
+    """Cost of an amount at a unit cost: None where that is not given, unless there is nothing."""
+    if unit is None:
+        return None if amount else 0.0
+    return amount * unit
+
+
+def _sum(parts: Iterable[float | None]) -> float | None:
+    """Sum in order, or None where a part is None."""
+    total = 0.0
+    for part in parts:
+        if part is None:
+            return None
+        total += part
+    return total
+
+
+def system_price(system: System, sizes: tuple[int, ...]) -> Bill:
+    """Price of the system with the given dimension sizes. [USD]
+
+    References
+    ----------
+    dfmodel_code; unit prices are those of ``system.prices`` and ``system.chip``
+    """
+    links, switches = _network(system, sizes, power=False)
+    n_chips = system.copies * system.n_chips
+    return Bill(
+        chips=cost(n_chips, system.chip.price),
+        memory=cost(n_chips * system.memory.bandwidth, system.prices.memory),
+        links=links,
+        switches=switches,
+    )
+
+
+def system_power(system: System, sizes: tuple[int, ...]) -> Bill:
+    """Power of the system with the given dimension sizes, everything running. [W]
+
+    References
+    ----------
+    dfmodel_code
+    """
+    links, switches = _network(system, sizes, power=True)
+    n_chips = system.copies * system.n_chips
+    return Bill(
+        chips=cost(n_chips, system.chip.power),
+        memory=cost(n_chips * system.memory.bandwidth, system.prices.memory_power),
+        links=links,
+        switches=switches,
+    )

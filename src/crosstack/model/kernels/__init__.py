@@ -1,0 +1,1 @@
+"""How long kernels take on a chip."""

@@ -1,0 +1,109 @@
+"""A small systolic array: register accesses, the operand that stays, filling and draining."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crosstack.machine.hierarchy import Compute, Dataflow
+
+__all__ = ["chosen_dataflow", "fill_and_drain_cycles", "register_accesses", "reuse_of"]
+
+Floats = NDArray[np.float64]
+
+STATIONARY = (Dataflow.WEIGHT, Dataflow.ACTIVATION, Dataflow.OUTPUT)
+
+
+def reuse_of(
+    compute: Compute, dataflow: Dataflow, m: Floats, k: Floats, n: Floats
+) -> NDArray[np.float64]:
+    """Times that the operand which stays is used before another one takes its place.
+
+    A unit multiplies rows x depth by depth x rows. Weights (K x N) stay while M passes by, in
+    pieces of ``rows``; activations (M x K) while N does, partial sums (M x N) while K does, in
+    pieces of ``depth``. `Dataflow.BEST` is the largest, `Dataflow.NONE` is 1.
+
+    Parameters
+    ----------
+    compute : Compute
+        The units.
+    dataflow : Dataflow
+        What stays.
+    m, k, n : ndarray, shape (...)
+        The matrix product, or the tile of it that one unit works on. [1]
+
+    Returns
+    -------
+    ndarray, shape (...)
+        At least 1. [1]
+
+    References
+    ----------
+    ardalani2022deepflow, 6.3
+    """
+    times = {
+        Dataflow.WEIGHT: np.ceil(m / compute.rows),
+        Dataflow.ACTIVATION: np.ceil(n / compute.rows),
+        Dataflow.OUTPUT: np.ceil(k / compute.depth),
+    }
+    if dataflow is Dataflow.BEST:
+        best: Floats = np.maximum.reduce(np.broadcast_arrays(*times.values()))
+        return best
+    if dataflow is Dataflow.NONE:
+        return np.ones(np.broadcast_shapes(m.shape, k.shape, n.shape))
+    shape = np.broadcast_shapes(m.shape, k.shape, n.shape)
+    used: Floats = np.broadcast_to(times[dataflow], shape)
+    return used
+
+
+def chosen_dataflow(
+    compute: Compute, dataflow: Dataflow, m: Floats, k: Floats, n: Floats
+) -> NDArray[Any]:
+    """Return the names of what stays, the best one where `Dataflow.BEST` is asked for."""
+    shape = np.broadcast_shapes(m.shape, k.shape, n.shape)
+    if dataflow is not Dataflow.BEST:
+        return np.full(shape, dataflow.value, object)
+    reuse = np.stack([reuse_of(compute, flow, m, k, n) for flow in STATIONARY])
+    names: NDArray[Any] = np.array([flow.value for flow in STATIONARY], object)
+    return np.asarray(names[reuse.argmax(axis=0)])
+
+
+def register_accesses(work: Floats, reuse: Floats, compute: Compute) -> Floats:
+    """Words that the array reads from and writes to the registers.
+
+    Parameters
+    ----------
+    work : ndarray, shape (...)
+        Operations. [FLOP]
+    reuse : ndarray, shape (...)
+        See `reuse_of`. [1]
+    compute : Compute
+        The units: ``Nx`` is rows, ``Ny`` is depth.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        [words]
+
+    Notes
+    -----
+    ``work (Nx Ny + K Nx + K Ny) / (2 K Nx Ny)``: a multiply-add (2 FLOP) needs the stationary
+    operand once in K, and each moving one once in Ny or Nx.
+
+    References
+    ----------
+    ardalani2022deepflow, equation 5
+    """
+    x, y = compute.rows, compute.depth
+    return work * (1 / reuse + 1 / y + 1 / x) / 2
+
+
+def fill_and_drain_cycles(compute: Compute) -> int:
+    """Cycles from the first operand to the first result and from the last to the last. [cycles]
+
+    Operands enter a rows x rows array on the skew and leave it the same way: 2 (rows - 1), and
+    depth - 1 for the sums. Tiles follow one another without a gap, so that a chain pays once.
+    """
+    return 2 * (compute.rows - 1) + compute.depth - 1

@@ -1,0 +1,464 @@
+"""A matrix product in waves: which tile every bundle works on, and what moves between levels.
+
+A bundle makes one tile of C at a time over all of K, or a part of K where it is split. Its units
+share the tile; the tile's partial sums stay in the registers, its operands pass through the levels
+of the bundle. All bundles work on a *wave* of tiles at a time. Every power of two that fits is
+tried, for all shapes at once: arrays run over pairs of a shape and a candidate.
+
+A matrix times a vector has no use for a wide tile: its own are one array wide, and whoever is last
+adds the sums of a split K.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crosstack.machine.hierarchy import ChipHierarchy, MemoryLevel, Scope
+from crosstack.model.kernels.rules import KernelRules
+from crosstack.model.kernels.systolic import fill_and_drain_cycles, register_accesses, reuse_of
+
+__all__ = ["Schedules", "best_schedules"]
+
+Floats = NDArray[np.float64]
+
+LARGEST_TILE = 2**14
+MOST_SPLITS = 64
+MOST_DOUBLINGS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Candidates:
+    """Tiles of C and splits of K, whole K first.
+
+    ``units_m x units_n`` is how the units of a bundle share a tile; ``resident`` tiles fit on a
+    bundle at a time. In ``one_wide`` tiles every unit has rows of its own, one array wide; only a
+    vector takes those that are not ``for_all``.
+    """
+
+    tile_m: Floats
+    tile_n: Floats
+    split: Floats
+    units_m: Floats
+    units_n: Floats
+    resident: Floats
+    one_wide: NDArray[np.bool_]
+    for_all: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Schedules:
+    """One schedule for every shape; the fields of `crosstack.model.kernels.roofline.KernelTime`.
+
+    Arrays are (shapes,); ``traffic``, ``passing``, ``bandwidths`` and ``tiles`` are one array a
+    level, those of ``tiles`` (shapes, 3).
+    """
+
+    time: Floats
+    compute_time: Floats
+    waiting_time: Floats
+    reduction_time: Floats
+    split: Floats
+    n_tiles: Floats
+    reuse_shape: tuple[Floats, Floats, Floats]
+    traffic: tuple[Floats, ...]
+    passing: tuple[Floats, ...]
+    bandwidths: tuple[Floats, ...]
+    tiles: tuple[Floats, ...]
+
+
+@lru_cache(maxsize=64)
+def _candidates(chip: ChipHierarchy, rules: KernelRules) -> Candidates:
+    """Return every tile whose partial sums and operands fit, with every split of K.
+
+    Partial sums take ``tile_m tile_n accumulator_word`` of the registers' share; two steps of the
+    operands, one in use and one on its way, ``2 (tile_m + tile_n) k_step word`` of the levels of
+    the bundle. Where there is neither, only the arrays hold anything: a tile of their size.
+    """
+    compute = chip.compute
+    units = max(compute.n_units // compute.n_bundles, 1)
+    small = [i for i in range(1, math.isqrt(units) + 1) if units % i == 0]
+    shares = sorted({pair for i in small for pair in ((i, units // i), (units // i, i))})
+    smallest = np.ceil(np.log2(compute.rows))
+    powers = 2.0 ** np.arange(smallest, max(np.log2(LARGEST_TILE), smallest) + 1)
+    m, n = (axis.ravel() for axis in np.meshgrid(powers, powers, indexing="ij"))
+    # Units share a tile so that together they read the fewest rows and columns.
+    best = np.stack([m * j + n * i for i, j in shares]).argmin(axis=0)
+    units_m, units_n = np.array(shares, float)[best].T
+
+    registers, room = (_of_bundle(chip, scope) for scope in (Scope.UNIT, Scope.BUNDLE))
+    sums = (registers or room) * rules.accumulator_share
+    resident = np.floor(sums / (m * n * rules.accumulator_word))
+    if room:
+        resident = np.minimum(resident, np.floor(room / (2 * (m + n) * rules.k_step * chip.word)))
+    fits = resident >= 1
+    least = np.minimum(m / units_m, n / units_n)
+    for_all = fits & (least >= rules.smallest_unit_tile)
+    if not for_all.any():
+        for_all = fits & (least >= np.max(least[fits], initial=0.0))
+    one_wide = fits & (n == powers[0]) & (units_n == 1)
+    keep = for_all | one_wide
+    if not keep.any():  # nothing is held: a tile as large as the arrays of a bundle
+        units_m, units_n = np.array(shares, float).T
+        m, n = compute.rows * units_m, compute.rows * units_n
+        keep = for_all = np.ones(len(m), bool)
+        resident, one_wide = np.ones(len(m)), units_n == 1
+    splits = 2.0 ** np.arange(np.log2(MOST_SPLITS) + 1)
+    order = np.argsort(-(m * n)[keep], kind="stable")
+    columns = (m, n, units_m, units_n, np.maximum(resident, 1), one_wide, for_all)
+    repeated = [np.tile(column[keep][order], len(splits)) for column in columns]
+    return Candidates(
+        tile_m=repeated[0],
+        tile_n=repeated[1],
+        split=np.repeat(splits, len(order)),
+        units_m=repeated[2],
+        units_n=repeated[3],
+        resident=repeated[4],
+        one_wide=repeated[5],
+        for_all=repeated[6],
+    )
+
+
+def _of_bundle(chip: ChipHierarchy, scope: Scope) -> float:
+    """Return what one bundle has of the smallest level of ``scope``; 0 without one. [B]"""
+    found = [level.capacity for level in chip.levels[:-1] if level.scope is scope]
+    return min(found) / chip.compute.n_bundles if found else 0.0
+
+
+def best_schedules(
+    chip: ChipHierarchy, m: Floats, k: Floats, n: Floats, rules: KernelRules
+) -> Schedules:
+    """Return the fastest candidate for every shape; of equal ones the largest tile.
+
+    Parameters
+    ----------
+    chip : ChipHierarchy
+        With bundles and a bandwidth at every level.
+    m, k, n : ndarray, shape (shapes,)
+        Products of M x K by K x N. [1]
+    rules : KernelRules
+        How it is counted.
+
+    Returns
+    -------
+    Schedules
+        With times in [s] and traffic in [B], launch excluded.
+
+    Notes
+    -----
+    The busiest bundle makes ``ceil(tiles / bundles)`` tiles. Each takes the slowest of compute and
+    of the levels it moves data through; the bundles share the bandwidth of the chip's levels.
+    Nothing hides a tile's way in and out: the latency of main memory and the array's fill and
+    drain, which tiles that share a bundle wait for together, and the bytes of its first ``k_step``
+    of operands and of its results. A tile alone on its bundle also waits for the bundle's memory at
+    every ``k_step``. The kernel takes the longer of the busiest bundle and main memory. K is split
+    where whole tiles would leave bundles idle; the sums are then added up by a second kernel.
+
+    A product with a vector may also be cut into tiles one array wide, whose sums the last bundle
+    adds (``osama2023streamk``): it reads the matrix once, and little else takes time.
+
+    What is stored by rows is its transpose stored by columns, so that a product and its transpose
+    are the same work: the one with N > M is timed as the other.
+
+    References
+    ----------
+    ardalani2022deepflow, 6.1 and 6.2; thakkar2023cutlass; osama2023streamk
+    """
+    cand = _candidates(chip, rules)
+    turned = n > m
+    m, n = np.maximum(m, n), np.minimum(m, n)
+    whole = np.ceil(m[:, None] / cand.tile_m) * np.ceil(n[:, None] / cand.tile_n)
+    idle = (whole < chip.compute.n_bundles) & (k[:, None] >= cand.split * rules.k_step)
+    useful = cand.for_all | (n[:, None] <= 1)
+    shape, which = np.nonzero(((cand.split == 1) | idle) & useful)
+    pairs = Candidates(**{name: getattr(cand, name)[which] for name in cand.__slots__})
+    found = _timed(chip, m[shape], k[shape], n[shape], turned[shape], pairs, rules)
+    starts = np.searchsorted(shape, np.arange(len(m)))
+    least = np.minimum.reduceat(found.time, starts)
+    equal = np.nonzero(found.time <= least[shape] * (1 + 1e-12))[0]
+    first = equal[np.searchsorted(shape[equal], np.arange(len(m)))]
+    return _turned_back(_picked(found, first), turned)
+
+
+def _turned_back(found: Schedules, turned: NDArray[np.bool_]) -> Schedules:
+    """Name the sides as the caller does where M and N were exchanged."""
+    tiles = tuple(np.where(turned[:, None], tile[:, ::-1], tile) for tile in found.tiles)
+    m, k, n = found.reuse_shape
+    shape = np.where(turned, n, m), k, np.where(turned, m, n)
+    return replace(found, tiles=tiles, reuse_shape=shape)
+
+
+def _picked(found: Schedules, rows: NDArray[np.intp]) -> Schedules:
+    picked: dict[str, Any] = {}
+    for name in found.__slots__:
+        value = getattr(found, name)
+        picked[name] = tuple(v[rows] for v in value) if isinstance(value, tuple) else value[rows]
+    return Schedules(**picked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Work:
+    """What pairs of a shape and a candidate have to do; arrays are (pairs,).
+
+    ``most`` tiles are made by the busiest bundle, ``busy`` bundles work on average. A tile reads
+    ``loaded`` and writes ``result``; all tiles make ``out``, by way of ``sums`` where K is split.
+    Past the edge of the matrices nothing is moved, but multiplied all the same. ``turned`` are
+    products whose transpose was asked for. [1], [B]
+    """
+
+    pairs: Candidates
+    m: Floats
+    k: Floats
+    n: Floats
+    turned: NDArray[np.bool_]
+    depth: Floats
+    n_tiles: Floats
+    most: Floats
+    busy: Floats
+    split: NDArray[np.bool_]
+    loaded: Floats
+    first: Floats
+    result: Floats
+    out: Floats
+    sums: Floats
+
+
+def _work(
+    chip: ChipHierarchy,
+    m: Floats,
+    k: Floats,
+    n: Floats,
+    turned: NDArray[np.bool_],
+    pairs: Candidates,
+    rules: KernelRules,
+) -> _Work:
+    compute, word = chip.compute, chip.word
+    depth = np.ceil(k / pairs.split / compute.depth) * compute.depth
+    n_tiles = np.ceil(m / pairs.tile_m) * np.ceil(n / pairs.tile_n) * pairs.split
+    most = np.ceil(n_tiles / compute.n_bundles)
+    split = pairs.split > 1
+    real_m, real_n = np.minimum(pairs.tile_m, m), np.minimum(pairs.tile_n, n)
+    return _Work(
+        pairs=pairs,
+        m=m,
+        k=k,
+        n=n,
+        turned=turned,
+        depth=depth,
+        n_tiles=n_tiles,
+        most=most,
+        busy=n_tiles / most,
+        split=split,
+        loaded=(real_m + real_n) * depth * word,
+        first=(real_m + real_n) * np.minimum(depth, rules.k_step) * word,
+        result=real_m * real_n * np.where(split, rules.accumulator_word, word),
+        out=m * n * word,
+        sums=np.where(split, m * n * rules.accumulator_word * pairs.split, 0.0),
+    )
+
+
+def _timed(
+    chip: ChipHierarchy,
+    m: Floats,
+    k: Floats,
+    n: Floats,
+    turned: NDArray[np.bool_],
+    pairs: Candidates,
+    rules: KernelRules,
+) -> Schedules:
+    """Time every pair of a shape and a candidate; see `best_schedules`."""
+    compute, memory = chip.compute, chip.main_memory
+    shared = [level for level in chip.levels[:-1] if level.scope is Scope.CHIP]
+    work = _work(chip, m, k, n, turned, pairs, rules)
+    blocks, reads = _blocks(shared, pairs, m, k, n, compute.n_bundles, chip.word, rules)
+    reads = [work.loaded * work.n_tiles, *reads]  # A and B out of each shared level, main memory
+    traffic, passing, bandwidths, tiles = _on_chip(chip, shared, work, blocks, reads, rules)
+    of_tile = [
+        moved / work.n_tiles * work.busy / rate
+        for moved, rate in zip(traffic, bandwidths, strict=True)
+    ]
+
+    # Partial sums that the outermost level on the chip cannot keep go to main memory and back.
+    spills = work.sums > (shared[-1].capacity if shared else 0.0)
+    traffic.append(reads[-1] + work.out + np.where(spills, 2 * work.sums, 0.0))
+    passing.append(np.zeros_like(m))
+    bandwidths.append(np.full_like(m, memory.bandwidth))
+    tiles.append(np.stack([m, k, n], axis=-1))
+
+    feed = shared[0] if shared else memory
+    multiplied = 2 * pairs.tile_m * pairs.tile_n * work.depth
+    each = multiplied / (compute.throughput / compute.n_bundles)
+    waiting = _waiting(chip, feed, work, rules)
+    adding = np.where(spills, memory.bandwidth, feed.bandwidth)
+    second = chip.launch_overhead + (work.sums + work.out) / adding
+    at_once = pairs.one_wide & (n <= 1)
+    last = np.where(spills, memory.latency, feed.latency)  # its bytes are in the traffic
+    reduction = np.where(work.split, np.where(at_once, last, second), 0.0)
+    busiest = waiting + work.most * np.maximum.reduce([each, *of_tile])
+    return Schedules(
+        time=np.maximum(busiest, traffic[-1] / memory.bandwidth + memory.latency) + reduction,
+        compute_time=work.most * each,
+        waiting_time=waiting,
+        reduction_time=reduction,
+        split=pairs.split,
+        n_tiles=work.n_tiles,
+        reuse_shape=(pairs.tile_m / pairs.units_m, work.depth, pairs.tile_n / pairs.units_n),
+        traffic=tuple(traffic),
+        passing=tuple(passing),
+        bandwidths=tuple(bandwidths),
+        tiles=tuple(tiles),
+    )
+
+
+def _on_chip(
+    chip: ChipHierarchy,
+    shared: list[MemoryLevel],
+    work: _Work,
+    blocks: list[tuple[Floats, Floats]],
+    reads: list[Floats],
+    rules: KernelRules,
+) -> tuple[list[Floats], list[Floats], list[Floats], list[Floats]]:
+    """Return what the levels on the chip move, pass on, give, and the tile each serves.
+
+    They pass on between their parts, and give to the bundles that work. [B], [B], [B/s], [1]
+    """
+    compute, pairs, depth = chip.compute, work.pairs, work.depth
+    unit_m, unit_n = pairs.tile_m / pairs.units_m, pairs.tile_n / pairs.units_n
+    traffic, passing, bandwidths, tiles = (list[Floats]() for _ in range(4))
+    for place, level in enumerate(chip.levels[:-1]):
+        if level.scope is Scope.CHIP:
+            i = shared.index(level)
+            moved = reads[i] + work.out
+            if i == 0:  # and what a second kernel adds up
+                moved = reads[i] + (work.result * work.n_tiles + work.sums + work.out * work.split)
+            traffic.append(moved)
+            far = 1 - 1 / level.partitions
+            passing.append(far * (reads[i + 1] + work.result * work.n_tiles))
+            bandwidths.append(np.full_like(moved, level.bandwidth))
+            tiles.append(np.stack([blocks[i][0], depth, blocks[i][1]], axis=-1))
+            continue
+        if place == 0 and level.scope is Scope.UNIT:
+            reuse = _reuse(chip, work, unit_m, unit_n)
+            multiplied = 2 * pairs.tile_m * pairs.tile_n * depth
+            moved = register_accesses(multiplied, reuse, compute) * chip.word
+            tile = [unit_m, np.full_like(unit_m, compute.depth), unit_n]
+        else:  # units read what they need; what comes in from outside and the results are written
+            rows, columns = pairs.tile_m * pairs.units_n, pairs.tile_n * pairs.units_m
+            moved = (rows + columns) * depth * chip.word + work.loaded + work.result
+            tile = [pairs.tile_m, np.minimum(depth, rules.k_step), pairs.tile_n]
+        traffic.append(moved * work.n_tiles)
+        passing.append(np.zeros_like(moved))
+        bandwidths.append(level.bandwidth * work.busy / compute.n_bundles)
+        tiles.append(np.stack(tile, axis=-1))
+    return traffic, passing, bandwidths, tiles
+
+
+def _reuse(chip: ChipHierarchy, work: _Work, unit_m: Floats, unit_n: Floats) -> Floats:
+    """Return the reuse of what stays; of a turned product the other operand is the weight."""
+    compute, turned = chip.compute, work.turned
+    rows, columns = np.where(turned, unit_n, unit_m), np.where(turned, unit_m, unit_n)
+    return reuse_of(compute, compute.dataflow, rows, work.depth, columns)
+
+
+def _waiting(chip: ChipHierarchy, feed: MemoryLevel, work: _Work, rules: KernelRules) -> Floats:
+    """Time of the busiest bundle that nothing hides; operands come from ``feed``. [s]"""
+    compute, resident = chip.compute, work.pairs.resident
+    array = fill_and_drain_cycles(compute) / compute.frequency
+    once = chip.main_memory.latency + array + feed.latency
+    moved = (work.first + work.result) / (feed.bandwidth / work.busy)
+    waiting = np.ceil(work.most / resident) * once + work.most * moved
+    local = [level for level in chip.levels[:-1] if level.scope is not Scope.CHIP]
+    stall = np.ceil(work.depth / rules.k_step) * (local[-1].latency if local else 0.0)
+    alone = np.minimum(resident, work.most) == 1
+    return waiting + np.where(alone, work.most * stall, 0.0)
+
+
+def _blocks(
+    shared: list[MemoryLevel],
+    pairs: Candidates,
+    m: Floats,
+    k: Floats,
+    n: Floats,
+    n_bundles: int,
+    word: float,
+    rules: KernelRules,
+) -> tuple[list[tuple[Floats, Floats]], list[Floats]]:
+    """Return the block of C that each shared level serves, and what it reads of A and B. [B]
+
+    The innermost serves a wave (`_waves`). A level outside it serves the largest block whose rows
+    of A and columns of B fit in one of its parts.
+    """
+    if not shared:
+        return [], []
+    a, b = m * k * word, n * k * word
+    block_m, block_n, moved = _waves(shared[0], pairs, m, k, n, n_bundles, word, rules)
+    blocks, reads = [(block_m, block_n)], [moved]
+    for level in shared[1:]:
+        part = level.capacity / level.partitions
+        for doubling in range(MOST_DOUBLINGS):
+            side_m = np.minimum(blocks[0][0] * 2.0**doubling, m)
+            side_n = np.minimum(part / (k * word) - side_m, n)
+            again = a * np.ceil(n / np.maximum(side_n, 1)) + b * np.ceil(m / side_m)
+            again = np.where(side_n >= blocks[0][1], again, np.inf)
+            less = again < moved
+            moved = np.where(less, again, moved)
+            block_m = np.where(less, side_m, block_m)
+            block_n = np.where(less, side_n, block_n)
+        moved = np.where(a + b <= part, a + b, moved)
+        blocks.append((block_m, block_n))
+        reads.append(moved)
+    return blocks, reads
+
+
+def _waves(
+    level: MemoryLevel,
+    pairs: Candidates,
+    m: Floats,
+    k: Floats,
+    n: Floats,
+    n_bundles: int,
+    word: float,
+    rules: KernelRules,
+) -> tuple[Floats, Floats, Floats]:
+    """Return the sides of a wave and what ``level`` reads of A and B from outside. [1], [1], [B]
+
+    Tiles are taken in strips, up to `KernelRules.longest_strip` across, along either axis. A wave
+    is then a rectangle and reads its rows of A and columns of B once. Tiles that share a bundle
+    keep in step only while what the wave reads fits in the level; where it does not, one tile of
+    each bundle at a time makes a wave. Where a wave reads no more than one part of the level
+    holds, the strip's own operand stays until the next wave; where A and B are no more, each is
+    read once.
+    """
+    part = level.capacity / level.partitions
+    rows, columns = np.ceil(m / pairs.tile_m), np.ceil(n / pairs.tile_n)
+    deep, tiles = k * word, rows * columns
+    whole = (m + n) * deep
+    best, block_m, block_n = np.full_like(m, np.inf), m, n
+    for resident, checked in ((pairs.resident, True), (np.ones_like(m), False)):
+        at_once = np.maximum(n_bundles * resident / pairs.split, 1)
+        for along_n, across, along in ((True, rows, columns), (False, columns, rows)):
+            for width in 2.0 ** np.arange(np.log2(rules.longest_strip) + 1):
+                # A strip that is shorter than a wave is widened until the wave is full.
+                wide = np.minimum(np.maximum(width, at_once / along), across)
+                long = np.clip(at_once / wide, 1, along)
+                wide_m, wide_n = (wide, long) if along_n else (long, wide)
+                side_m = np.minimum(wide_m * pairs.tile_m, m)
+                side_n = np.minimum(wide_n * pairs.tile_n, n)
+                read = (side_m + side_n) * deep
+                waves = np.maximum(tiles / (wide * long), 1)
+                kept, passing = (m, n) if along_n else (n, m)
+                once = (kept + passing * across / wide) * deep
+                moved = np.where(read <= part, np.minimum(waves * read, once), waves * read)
+                moved = np.where(whole <= part, whole, np.maximum(moved, whole))
+                if checked:
+                    moved = np.where((read <= level.capacity) | (resident <= 1), moved, np.inf)
+                less = moved < best
+                best = np.where(less, moved, best)
+                block_m = np.where(less, side_m, block_m)
+                block_n = np.where(less, side_n, block_n)
+    return block_m, block_n, best

@@ -1,0 +1,1 @@
+"""When tasks run: events, and closed forms of pipelines."""

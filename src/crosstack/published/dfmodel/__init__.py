@@ -1,0 +1,1 @@
+"""The runs and rules of DFModel."""

@@ -1,0 +1,163 @@
+"""A published figure, computed again: its points, its claims and its charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crosstack.charts import Chart
+from crosstack.evaluate.answer import Answer, given_answer, optimise
+from crosstack.mapping.mapping import Mapping, Task
+from crosstack.model.rules import ModelRules
+from crosstack.published.case import Progress, Row, inside
+
+__all__ = [
+    "STATEMENT",
+    "SUITE",
+    "Cell",
+    "Figure",
+    "Found",
+    "Progress",
+    "claim",
+    "found",
+    "mapped",
+    "statement",
+    "status",
+]
+
+SUITE = "figures"
+STATEMENT = "statement"  # quantity of a claim without a number
+Cell = str | float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A figure of a paper and ours.
+
+    Parameters
+    ----------
+    name, title, source : str
+        How it is asked for, what it shows, and where it stands.
+    header, rows : tuple
+        The points, ours and published ones, as a table; numbers in the units of the header.
+    claims : tuple of Row
+        What the paper says of the figure.
+    points : tuple of Row
+        Published runs behind single points.
+    charts : tuple of Chart
+        The picture.
+    notes : tuple of str
+        Where the published inputs differ from the paper's text, and what we did.
+    """
+
+    name: str
+    title: str
+    source: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    claims: tuple[Row, ...]
+    charts: tuple[Chart, ...]
+    points: tuple[Row, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a figure needs of a mapped point: ``utilization`` [1], and how sure it is."""
+
+    utilization: float
+    status: str
+
+
+def claim(
+    figure: str,
+    words: str,
+    published: float,
+    ours: float,
+    *,
+    unit: str = "1",
+    quantity: str = "ratio",
+    sense: str = "equal",
+    tolerance: float = 0.05,
+    source: str = "",
+    rules: str = "",
+    state: str = "computed",
+    reason: str = "",
+    note: str = "",
+) -> Row:
+    """Return a claim held against our number.
+
+    Parameters
+    ----------
+    sense, tolerance
+        As of `crosstack.published.case.Check`.
+    state : str
+        How sure our number is, where a search made it.
+    reason : str
+        Why it misses, where it is known to; left out where it holds.
+    """
+    error = (ours - published) / published
+    holds = inside(sense, error, tolerance)
+    return Row(
+        suite=SUITE,
+        case=f"{figure}: {words}",
+        source=source or f"ko2025dfmodel, {figure}",
+        rules=rules,
+        quantity=quantity,
+        unit=unit,
+        sense=sense,
+        published=published,
+        ours=ours,
+        tolerance=tolerance,
+        status=state,
+        holds=holds,
+        note=note,
+        reason="" if holds else reason,
+    )
+
+
+def statement(
+    figure: str,
+    words: str,
+    holds: bool | Sequence[bool],
+    *,
+    rules: str = "",
+    source: str = "",
+    reason: str = "",
+) -> Row:
+    """Return a claim without a number: published is 1, ours the share of cases where it holds.
+
+    Parameters
+    ----------
+    holds : bool or sequence of bool
+        Whether it holds, or whether it does for each point or step of a sweep.
+    """
+    cases = [holds] if isinstance(holds, bool) else list(holds)
+    return claim(
+        figure,
+        words,
+        1.0,
+        sum(cases) / len(cases),
+        quantity=STATEMENT,
+        tolerance=0.0,
+        rules=rules,
+        source=source,
+        reason=reason,
+    )
+
+
+def status(answer: Answer, *, given: bool = False) -> str:
+    """Return how sure an answer is, or that its mapping was given."""
+    return "given" if given else answer.certificate.status.value
+
+
+def found(answer: Answer) -> Found:
+    """Return what a figure needs of an answer."""
+    return Found(utilization=answer.evaluation.utilization, status=status(answer))
+
+
+def mapped(task: Task, rules: str | ModelRules, mapping: Mapping | None = None) -> Answer:
+    """Return the best mapping of a task with its evaluation, or that of a given mapping."""
+    if mapping is not None:
+        return given_answer(task, mapping, rules)
+    return optimise(task, rules=rules, time_limit=60.0)

@@ -1,0 +1,90 @@
+"""How many mappings a large model has on a thousand accelerators."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from crosstack.charts import BarChart, Bars, Measure
+from crosstack.mapping.mapping import Constraints, Task
+from crosstack.mapping.mapping_space import MappingSpace, mapping_space
+from crosstack.published.dfmodel.cases import readme_task
+from crosstack.published.figures.figure import Figure, Progress, claim
+
+__all__ = ["mapping_spaces"]
+
+RULES = "dfmodel-readme"
+DECISIONS = ("network", "tiles", "sharding", "partitions", "cores")
+
+
+def _free() -> Task:
+    """Return the README's example with every decision open, cores among them."""
+    task = readme_task()
+    network = tuple(replace(d, size=None, parallelism=None) for d in task.system.network)
+    chip = replace(task.system.chip, utilization=None)
+    system = replace(task.system, chip=chip, network=network)
+    return replace(task, system=system, constraints=Constraints())
+
+
+def _as_written(task: Task) -> float:
+    """Return the exponent where every kernel may have any lanes and any stages up to all cores.
+
+    So the published formulation declares them; a product above the number of cores fits no chip.
+    """
+    space = mapping_space(task, RULES)
+    kernels = task.workload.graph.kernels
+    cores = len(kernels) * 2 * math.log10(task.system.chip.n_cores)
+    return space.digits - _of(space, "cores") + cores
+
+
+def _of(space: MappingSpace, decision: str) -> float:
+    return next(f.digits for f in space.factors if f.decision == decision)
+
+
+def mapping_spaces(progress: Progress) -> Figure:
+    """Return the size of the space of GPT-3 1T on 1,024 SN30, decision by decision."""
+    progress("counting")
+    free = _free()
+    cases = (
+        ("everything free", free),
+        ("six partitions", replace(free, constraints=Constraints(max_partitions=6))),
+        ("kernel by kernel", replace(free, constraints=Constraints(kernel_by_kernel=True))),
+        ("as published", readme_task()),
+    )
+    spaces = [(name, mapping_space(task, RULES)) for name, task in cases]
+    largest = spaces[0][1]
+    return Figure(
+        name="mapping-space",
+        title="The design space of GPT-3 1T on 1,024 SN30",
+        source="ko2025dfmodel, X",
+        header=("what is free", *(f"{d} [10^]" for d in DECISIONS), "all [10^]",
+                "in order [10^]"),
+        rows=tuple(
+            (name, *(_of(space, d) for d in DECISIONS), space.digits, space.ordered_digits)
+            for name, space in spaces
+        ),
+        claims=(
+            claim("Conclusion", "exponent of the number of mappings", 295.0, largest.digits,
+                  quantity="exponent", tolerance=0.05, rules=RULES, source="ko2025dfmodel, X",
+                  reason="the paper does not say what it counts. Ours leaves out axes that a "
+                  "kernel cannot be split along and cores that the chip does not have; with any "
+                  f"lanes and any stages up to all cores it is 10^{_as_written(free):.0f}"),
+        ),
+        charts=(
+            BarChart(
+                title="Decisions of a mapping",
+                y=Measure(label="choices, exponent of 10"),
+                groups=tuple(name for name, _ in spaces),
+                bars=tuple(
+                    Bars(name=d, values=tuple(_of(space, d) for _, space in spaces), colour=k)
+                    for k, d in enumerate(DECISIONS)
+                ),
+                stacked=True,
+            ),
+        ),
+        notes=(
+            "A mapping chooses a use of the network with a microbatch size, a number of tiles, an "
+            "axis, a partition and cores for every kernel. Partitions that respect the graph "
+            "(last column) are far fewer. `crosstack space FILE` counts for any task.",
+        ),
+    )  # fmt: skip

@@ -1,0 +1,192 @@
+"""Figure 22: how much of a chip should be compute, by its memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from crosstack.charts import LineChart, Measure, Series
+from crosstack.mapping.mapping import Task
+from crosstack.model.rules import ModelRules
+from crosstack.published.dfmodel.machines import FORWARD_SHARDING, GB, axes, given
+from crosstack.published.dfmodel.unfused import gpt_100t
+from crosstack.published.figures.figure import (
+    Figure,
+    Found,
+    Progress,
+    claim,
+    found,
+    mapped,
+    statement,
+)
+
+__all__ = [
+    "MEMORIES",
+    "MODES",
+    "RULES",
+    "SHARES",
+    "stacked_memory",
+    "stacked_memory_figure",
+    "stacked_memory_task",
+]
+
+# The logs cut sequences into 11, 13, 23, 90 and 342 tiles, which do not divide 2,048.
+RULES = replace(ModelRules.dfmodel_e5(), name="dfmodel-e5, any tiles", tiles_divide=False)
+UNITS, UNIT_SRAM = 2080, 2.0**19  # compute or memory units of a chip; bytes of a memory unit
+SHARES = (0.2, 0.35, 0.5, 0.65, 0.8)
+# name: bandwidth [GB/s]
+MEMORIES = {"2-D DDR, 100 GB/s": 100.0, "2.5-D HBM, 1 TB/s": 1024.0, "3-D, 100 TB/s": 1e5}
+MODES = ("kernel by kernel", "fused")
+# Utilization in the logs of LLM/3d_memory (commit f9cda5e3); HBM/0.5 has none.
+LOGS = (
+    (0.4466200735549612, 0.20855677149941196, 0.11310457710641979, 0.0624292641077631,
+     0.029151152550901165),
+    (0.9436117659320463, 0.9298085424747375, None, 0.6173055591583868, 0.29937572801999207),
+    (0.9569937028413156, 0.8984023847926232, 0.8848249754642439, 0.9585601432099526,
+     0.8141845648560107),
+)  # fmt: skip
+FOLDERS = ("DDR", "HBM", "3D")
+# The compute share that the paper prefers: low, middle, high.
+PREFERRED = ((0.2, 0.35), (0.35, 0.5, 0.65), (0.65, 0.8))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Point:
+    """A chip under a memory: kernel by kernel, fused, and the logged utilization."""
+
+    memory: str
+    source: str
+    compute: float
+    peak: float
+    alone: Found
+    fused: Found
+    log: float | None
+
+    @property
+    def rate(self) -> float:
+        """Throughput of a chip, kernel by kernel. [FLOP/s]"""
+        return self.alone.utilization * self.peak
+
+    @property
+    def fused_rate(self) -> float:
+        """The same, fused. [FLOP/s]"""
+        return self.fused.utilization * self.peak
+
+    @property
+    def logged_rate(self) -> float | None:
+        """The same, in the log. [FLOP/s]"""
+        return None if self.log is None else self.log * self.peak
+
+
+def stacked_memory_task(memory: str, compute: float, mode: str) -> Task:
+    """Return one problem of the figure.
+
+    Parameters
+    ----------
+    memory : str
+        Of `MEMORIES`.
+    compute : float
+        Share of the chip's units that compute; the others are SRAM. [1]
+    mode : str
+        Of `MODES`.
+    """
+    base = given(gpt_100t(), axes(FORWARD_SHARDING))
+    cores = round(UNITS * compute)
+    chip = replace(base.system.chip, n_cores=cores, sram_capacity=(UNITS - cores) * UNIT_SRAM)
+    behind = replace(base.system.memory, bandwidth=MEMORIES[memory] * GB)
+    task = replace(base, system=replace(base.system, chip=chip, memory=behind))
+    if mode == "kernel by kernel":
+        return task
+    return replace(task, constraints=replace(task.constraints, kernel_by_kernel=False))
+
+
+def _points(known: Mapping[tuple[str, float, str], Found]) -> list[list[_Point]]:
+    """Return the points, memory by memory."""
+    return [
+        [
+            _Point(
+                memory=memory,
+                source=f"LLM/3d_memory/{folder}/{compute:g}",
+                compute=compute,
+                peak=stacked_memory_task(memory, compute, MODES[0]).system.chip.peak_throughput,
+                alone=known[memory, compute, "kernel by kernel"],
+                fused=known[memory, compute, "fused"],
+                log=log,
+            )
+            for compute, log in zip(SHARES, logs, strict=True)
+        ]
+        for memory, folder, logs in zip(MEMORIES, FOLDERS, LOGS, strict=True)
+    ]
+
+
+def stacked_memory(progress: Progress) -> Figure:
+    """Return Figure 22: throughput over the share of compute units, for three memories."""
+    known = {}
+    for memory, compute, mode in itertools.product(MEMORIES, SHARES, MODES):
+        progress(f"{memory}, {compute:.0%} compute, {mode}")
+        known[memory, compute, mode] = found(
+            mapped(stacked_memory_task(memory, compute, mode), RULES)
+        )
+    return stacked_memory_figure(known)
+
+
+def stacked_memory_figure(known: Mapping[tuple[str, float, str], Found]) -> Figure:
+    """Return Figure 22 from what came of every point: memory, share of compute, mode."""
+    sweeps = _points(known)
+    points = [point for sweep in sweeps for point in sweep]
+    best = [max(sweep, key=lambda point: point.rate).compute for sweep in sweeps]
+    fused = [max(sweep, key=lambda point: point.fused_rate).compute for sweep in sweeps]
+    words = ("2-D: little compute is best", "2.5-D: a balance is best", "3-D: much compute is best")
+    claims = [
+        statement("Fig. 22", f"{text}: ours at {100 * at:.0f} %", at in wanted, rules=RULES.name)
+        for text, at, wanted in zip(words, best, PREFERRED, strict=True)
+    ]
+    claims += [
+        statement("Fig. 22", "fused, the same shares are best",
+                  [a == b for a, b in zip(best, fused, strict=True)], rules=RULES.name),
+        statement("Fig. 22", "faster memory is never slower",
+                  [fast.rate >= slow.rate for slower, faster in itertools.pairwise(sweeps)
+                   for slow, fast in zip(slower, faster, strict=True)], rules=RULES.name),
+    ]  # fmt: skip
+    series = []
+    for colour, sweep in enumerate(sweeps):
+        logged = [point for point in sweep if point.logged_rate is not None]
+        series += [
+            Series(name=sweep[0].memory, x=SHARES, y=tuple(p.rate for p in sweep), colour=colour),
+            Series(name=f"{sweep[0].memory}, log", x=tuple(p.compute for p in logged),
+                   y=tuple(p.logged_rate or 0.0 for p in logged), colour=colour, published=True),
+        ]  # fmt: skip
+    return Figure(
+        name="stacked-memory",
+        title="Figure 22: compute share of a chip under 2-D, 2.5-D and 3-D memory",
+        source="ko2025dfmodel, Fig. 22",
+        header=("memory", "compute [%]", "log [TFLOP/s]", "ours [TFLOP/s]", "fused [TFLOP/s]",
+                "utilization, log", "utilization, ours"),
+        rows=tuple(
+            (p.memory, 100 * p.compute, None if p.logged_rate is None else p.logged_rate / 1e12,
+             p.rate / 1e12, p.fused_rate / 1e12, p.log, p.alone.utilization)
+            for p in points
+        ),
+        claims=tuple(claims),
+        points=tuple(
+            claim("Fig. 22", f"{p.memory}, {100 * p.compute:.0f} % compute", p.log,
+                  p.alone.utilization, quantity="utilization", sense="at least",
+                  tolerance=1e-6, rules=RULES.name, state=p.alone.status, source=p.source)
+            for p in points if p.log is not None
+        ),
+        charts=(
+            LineChart(
+                title="Throughput of a chip, kernel by kernel",
+                x=Measure(label="units that compute", unit="%", worth=0.01,
+                          ticks=tuple(100 * share for share in SHARES)),
+                y=Measure(label="throughput", unit="TFLOP/s", worth=1e12),
+                series=tuple(series),
+            ),
+        ),
+        notes=(
+            "The text has 1,024 chips that train, fused; the published runs have 8 chips on a "
+            "ring of 1 TB/s, the forward pass alone, kernel by kernel, and 1,024 GB/s for HBM. "
+            "Ours are those runs, proved best for the sharding of their graph, and the same fused.",
+        ),
+    )  # fmt: skip

@@ -1,0 +1,193 @@
+"""Figures 10 to 17: 80 systems of 1,024 chips, each with four workloads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+
+from crosstack.charts import BarChart, Bars, HeatMap, Measure
+from crosstack.published.case import Row
+from crosstack.published.dfmodel.system_claims import CLAIMS, PointResult, RatioClaim, result_of
+from crosstack.published.dfmodel.system_space import (
+    AXES,
+    RULES,
+    SETTINGS,
+    SYSTEMS,
+    SpacePoint,
+    design_space,
+)
+from crosstack.published.figures.figure import Figure, Progress, claim, statement
+
+__all__ = ["SYSTEM_FIGURES", "systems_figure"]
+
+LABELS = {
+    "h100": "H100", "tpu_v4": "TPU v4", "sn30": "SN30", "wse_2": "WSE-2",
+    "2d_torus": "2-D torus", "3d_torus": "3-D torus", "dragonfly": "dragonfly", "dgx_1": "DGX-1",
+    "dgx_2": "DGX-2", "ddr": "DDR", "hbm": "HBM", "pcie": "PCIe", "nvlink": "NVLink",
+    "utilization": "utilization", "cost_efficiency": "cost efficiency",
+    "power_efficiency": "power efficiency",
+}  # fmt: skip
+WORKLOADS = {
+    "llm": ("GPT-3 1T", "Fig. 10 and 11"),
+    "dlrm": ("DLRM of 793 billion parameters", "Fig. 12 and 13"),
+    "hpl": ("HPL", "Fig. 14 and 15"),
+    "fft": ("FFT of 2^40 points", "Fig. 16 and 17"),
+}
+HEADER = (
+    "system", "time [s]", "utilization", "price [USD]", "power [W]", "GFLOP/s/USD", "GFLOP/s/W",
+    "compute [s]", "memory [s]", "network [s]", "status",
+)  # fmt: skip
+SIMPLE = "simple topologies"
+TERMS = ("compute", "memory", "network")
+LEAST_LOGGED = 0.7325745065429148  # of a factorisation; the other seventy logs have 0.9
+SHORT = {**LABELS, "2d_torus": "2-D", "3d_torus": "3-D", "dragonfly": "fly"}
+
+
+def _words(ratio: RatioClaim) -> str:
+    """Say what a ratio compares."""
+    choices = " and ".join(LABELS[name] for name in ratio.choices)
+    others = " and ".join(LABELS[name] for name in ratio.others)
+    if ratio.axis == "topology":
+        others = SIMPLE
+    among = [LABELS[name] for names in ratio.among.values() for name in names]
+    given = f" ({', '.join(among)})" if among else ""
+    return f"{choices} over {others}{given}, {LABELS[ratio.quantity]}"
+
+
+def _line(point: SpacePoint) -> tuple[str, str]:
+    """Return the row and the column of a point in a heat map."""
+    row = f"{LABELS[point.chip]}, {LABELS[point.memory]}, {LABELS[point.link]}"
+    return row, LABELS[point.topology]
+
+
+def _heat_map(results: list[PointResult], quantity: str, measure: Measure, title: str) -> HeatMap:
+    cells = {_line(r.point): getattr(r, quantity) for r in results}
+    rows = tuple(dict.fromkeys(row for row, _ in cells))
+    columns = tuple(LABELS[name] for name in AXES["topology"])
+    return HeatMap(
+        title=title,
+        value=measure,
+        columns=columns,
+        rows=rows,
+        column_title="topology",
+        row_title="chip, memory, link",
+        values=tuple(tuple(cells[row, column] for column in columns) for row in rows),
+    )
+
+
+def _breakdown(results: list[PointResult], chip: str, memory: str) -> BarChart:
+    """Return the shares of compute, memory and network on the systems of a chip and a memory."""
+    mine = [r for r in results if (r.point.chip, r.point.memory) == (chip, memory)]
+    shares = [
+        tuple(
+            getattr(r, f"{term}_time") / (r.compute_time + r.memory_time + r.network_time)
+            for r in mine
+        )
+        for term in TERMS
+    ]
+    return BarChart(
+        title=f"Where the time goes: {LABELS[chip]} with {LABELS[memory]}",
+        y=Measure(label="share of the three", unit="%", worth=0.01),
+        groups=tuple(f"{SHORT[r.point.topology]} {LABELS[r.point.link]}" for r in mine),
+        bars=tuple(
+            Bars(name=name, values=values, colour=colour)
+            for colour, (name, values) in enumerate(zip(TERMS, shares, strict=True))
+        ),
+        stacked=True,
+    )
+
+
+def _high(workload: str, results: list[PointResult]) -> tuple[Row, ...]:
+    """Return that every factorisation uses its chips well, as the text says without a number."""
+    if workload != "hpl":
+        return ()
+    place, uses = WORKLOADS[workload][1], [r.utilization for r in results]
+    source = "ko2025dfmodel, VI.C"
+    words = f"all setups reach high utilization, at least {LEAST_LOGGED:.2f} as in the logs"
+    return (
+        statement(place, words, [use >= LEAST_LOGGED * (1 - 1e-6) for use in uses], rules=RULES,
+                  source=source),
+        claim(place, "lowest utilization of the 80 setups", LEAST_LOGGED, min(uses),
+              quantity="utilization", tolerance=1e-6, rules=RULES, state=_weakest(results),
+              source="HPL/DSE/system, ten logs of WSE-2 with PCIe"),
+    )  # fmt: skip
+
+
+def _systems(workload: str, progress: Progress) -> Figure:
+    title, _ = WORKLOADS[workload]
+    results = []
+    for k, point in enumerate(design_space((workload,))):
+        progress(f"{title}: system {k + 1} of {SYSTEMS}")
+        results.append(result_of(point, time_limit=60.0))
+    return systems_figure(workload, results)
+
+
+def systems_figure(workload: str, results: list[PointResult]) -> Figure:
+    """Return the figures of a workload from what came of its 80 points."""
+    title, place = WORKLOADS[workload]
+    claims = tuple(
+        claim(
+            place,
+            _words(ratio),
+            ratio.published,
+            ratio.ratio(results),
+            tolerance=ratio.digit * (1 + 1e-9) / ratio.published,
+            source="ko2025dfmodel, VI.C",
+            rules=RULES,
+            state=_weakest(results),
+            reason=ratio.reason,
+        )
+        for ratio in CLAIMS
+        if ratio.workload == workload
+    )
+    giga = 1e9
+    return Figure(
+        name=f"systems-{workload}",
+        title=f"{place.replace('Fig.', 'Figures')}: {title} on 80 systems of 1,024 chips",
+        source=f"ko2025dfmodel, {place}",
+        header=HEADER,
+        rows=tuple(
+            (
+                ", ".join(_line(r.point)), r.time, r.utilization, r.price, r.power,
+                r.cost_efficiency / giga, r.power_efficiency / giga,
+                r.compute_time, r.memory_time, r.network_time, r.status,
+            )
+            for r in results
+        ),
+        claims=(*claims, *_high(workload, results)),
+        charts=(
+            _heat_map(results, "utilization", Measure(label="utilization", unit="%", worth=0.01),
+                      "Utilization"),
+            _heat_map(results, "power_efficiency",
+                      Measure(label="power efficiency", unit="GFLOP/s/W", worth=giga),
+                      "Power efficiency"),
+            _heat_map(results, "cost_efficiency",
+                      Measure(label="cost efficiency", unit="GFLOP/s/USD", worth=giga),
+                      "Cost efficiency"),
+            *(_breakdown(results, *both) for both in product(AXES["chip"], AXES["memory"])),
+        ),
+        notes=(
+            "The text names DDR of 200 GB/s, HBM of 3,000 GB/s, PCIe of 25 GB/s and NVLink of "
+            "900 GB/s; the setups have 300, 3,072, 50 and 450 GB/s, and so have we.",
+            "A ratio is the geometric mean over pairs of systems that differ in nothing else. "
+            "Throughput is utilization times the peak of the paper's Table V.",
+            *_settings(),
+        ),
+    )  # fmt: skip
+
+
+def _weakest(results: list[PointResult]) -> str:
+    """Return the status that all points have, or that one lacks."""
+    states = {r.status for r in results}
+    return states.pop() if len(states) == 1 else "feasible"
+
+
+def _settings() -> list[str]:
+    """Return the sentences of `SETTINGS`, one for each of its points."""
+    return [" ".join(part.split()) for part in ("\n" + SETTINGS).split("\n- ")[1:]]
+
+
+SYSTEM_FIGURES: dict[str, Callable[[Progress], Figure]] = {
+    workload: partial(_systems, workload) for workload in WORKLOADS
+}

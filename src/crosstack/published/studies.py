@@ -1,0 +1,254 @@
+"""Studies that come with crosstack: published design spaces, point by point, into a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from crosstack.errors import unknown_name
+from crosstack.evaluate.answer import Answer
+from crosstack.explore.axes import Axis, axis_of_values
+from crosstack.explore.evaluators import Base, Terms
+from crosstack.explore.keys import source_hash
+from crosstack.explore.made import MadeTasks
+from crosstack.explore.mapped import answer_terms
+from crosstack.explore.study import Goal, Study
+from crosstack.mapping.mapping import Task
+from crosstack.model.rules import ModelRules
+from crosstack.published.dfmodel.machines import GB
+from crosstack.published.dfmodel.system_claims import result_in
+from crosstack.published.dfmodel.system_space import AXES, RULES, WORKLOADS, SpacePoint, task_of
+from crosstack.published.figures import memory_sweep, stacked_memory
+from crosstack.published.figures.figure import Figure, Found
+from crosstack.published.figures.systems import systems_figure
+from crosstack.published.figures.text import figure_claims
+
+__all__ = ["STUDIES", "BuiltIn", "built_in", "claims_text", "study_list"]
+
+TIME_LIMIT = 60.0  # s, of one search
+Row = Mapping[str, Any]
+Values = Mapping[str, Any]
+MOST = Goal.MAXIMUM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltIn:
+    """A study that is asked for by its name.
+
+    Parameters
+    ----------
+    place, shows : str
+        Where it stands in the paper, and what is varied.
+    make : callable
+        Returns the study.
+    figures : callable
+        Returns the figures that rows of its store are the points of, with the paper's claims.
+    """
+
+    place: str
+    shows: str
+    make: Callable[[], Study]
+    figures: Callable[[Sequence[Row]], list[Figure]]
+
+
+@cache
+def _version() -> str:
+    """Tell apart two states of what makes the tasks."""
+    return source_hash("validation")
+
+
+def _axis(name: str, labels: Mapping[Any, Any] | Sequence[str]) -> Axis:
+    """Return an axis of values with their labels, or of names."""
+    values = labels if isinstance(labels, Mapping) else {label: label for label in labels}
+    return axis_of_values(name, [{name: value} for value in values.values()], list(values))
+
+
+def _study(
+    name: str,
+    place: str,
+    axes: tuple[Axis, ...],
+    make: Callable[[Values], Task],
+    rules: str | ModelRules,
+    **more: Any,
+) -> Study:
+    evaluator = MadeTasks(
+        name=name,
+        make=make,
+        values=tuple(axis.name for axis in axes),
+        version=_version(),
+        rules=rules,
+        time_limit=TIME_LIMIT,
+        **more,
+    )
+    base = Base(text="", source=f"DFModel, {place}")
+    return Study(
+        name=name, base=base, evaluator=evaluator, axes=axes, objectives=evaluator.objectives
+    )
+
+
+# ---------------------------------------------------------------- 80 systems, four workloads
+
+
+def _space_task(values: Values) -> Task:
+    return task_of(SpacePoint(**values))
+
+
+def _space_terms(answer: Answer, values: Values) -> Terms:
+    """Return throughput and efficiencies as the paper counts them: from nominal peaks."""
+    found = result_in(
+        SpacePoint(**values), {**answer_terms(answer), "status": answer.certificate.status.value}
+    )
+    return {
+        "throughput": found.throughput,
+        "cost_efficiency": found.cost_efficiency,
+        "power_efficiency": found.power_efficiency,
+    }
+
+
+def _space_study() -> Study:
+    return _study(
+        "dfmodel-dse",
+        "section VI.C",
+        tuple(_axis(name, values) for name, values in AXES.items()),
+        _space_task,
+        RULES,
+        other={
+            "throughput": "FLOP/s",
+            "cost_efficiency": "FLOP/s/USD",
+            "power_efficiency": "FLOP/s/W",
+        },
+        revise=_space_terms,
+        objectives=(
+            ("utilization", MOST),
+            ("throughput", MOST),
+            ("cost_efficiency", MOST),
+            ("power_efficiency", MOST),
+        ),
+    )
+
+
+def _space_figures(rows: Sequence[Row]) -> list[Figure]:
+    results = [result_in(SpacePoint(**{name: row[name] for name in AXES}), row) for row in rows]
+    return [
+        systems_figure(workload, [r for r in results if r.point.workload == workload])
+        for workload in WORKLOADS
+    ]
+
+
+# ---------------------------------------------------------------- Figures 19 and 22
+
+
+def _found(row: Row) -> Found:
+    return Found(utilization=row["utilization"], status=row["status"])
+
+
+def _memory_task(values: Values) -> Task:
+    return memory_sweep.memory_sweep_task(values["sram"], values["memory"], values["mode"])
+
+
+def _memory_study() -> Study:
+    return _study(
+        "dfmodel-fig19",
+        "Fig. 19",
+        (
+            _axis("sram", {f"{size} MiB": size for size in memory_sweep.SRAM}),
+            _axis("memory", {f"{speed} GB/s": speed for speed in memory_sweep.MEMORY}),
+            _axis("mode", memory_sweep.MODES),
+        ),
+        _memory_task,
+        memory_sweep.RULES,
+        objectives=(("utilization", MOST),),
+    )
+
+
+def _memory_figures(rows: Sequence[Row]) -> list[Figure]:
+    known = {}
+    for row in rows:
+        sram, memory = round(row["sram"] / memory_sweep.MIB), round(row["memory"] / GB)
+        known[sram, memory, row["mode"]] = _found(row)
+    return [memory_sweep.memory_sweep_figure(known)]
+
+
+def _stacked_task(values: Values) -> Task:
+    return stacked_memory.stacked_memory_task(values["memory"], values["compute"], values["mode"])
+
+
+def _stacked_terms(answer: Answer, values: Values) -> Terms:
+    """Return the throughput of a chip, which the figure shows."""
+    chip = answer.task.system.chip
+    return {"throughput": answer.evaluation.utilization * chip.peak_throughput}
+
+
+def _stacked_study() -> Study:
+    return _study(
+        "dfmodel-fig22",
+        "Fig. 22",
+        (
+            _axis("memory", tuple(stacked_memory.MEMORIES)),
+            _axis("compute", {share: share for share in stacked_memory.SHARES}),
+            _axis("mode", stacked_memory.MODES),
+        ),
+        _stacked_task,
+        stacked_memory.RULES,
+        other={"throughput": "FLOP/s"},
+        revise=_stacked_terms,
+        objectives=(("throughput", MOST), ("utilization", MOST)),
+    )
+
+
+def _stacked_figures(rows: Sequence[Row]) -> list[Figure]:
+    known = {(row["memory"], row["compute"], row["mode"]): _found(row) for row in rows}
+    return [stacked_memory.stacked_memory_figure(known)]
+
+
+STUDIES: dict[str, BuiltIn] = {
+    "dfmodel-dse": BuiltIn(
+        place="Fig. 10-17",
+        shows="320 points: 80 systems of 1,024 chips x GPT-3 1T, DLRM, HPL, FFT",
+        make=_space_study,
+        figures=_space_figures,
+    ),
+    "dfmodel-fig19": BuiltIn(
+        place="Fig. 19",
+        shows="18 points: SRAM x memory bandwidth, fused and kernel by kernel",
+        make=_memory_study,
+        figures=_memory_figures,
+    ),
+    "dfmodel-fig22": BuiltIn(
+        place="Fig. 22",
+        shows="30 points: compute share of a chip x 2-D, 2.5-D and 3-D memory, both ways",
+        make=_stacked_study,
+        figures=_stacked_figures,
+    ),
+}
+
+
+def built_in(name: str) -> BuiltIn:
+    """Return the study called ``name``.
+
+    Raises
+    ------
+    InputError
+        If there is none; names the nearest.
+    """
+    if name not in STUDIES:
+        raise unknown_name("NAME", "study is", name, STUDIES)
+    return STUDIES[name]
+
+
+def claims_text(study: BuiltIn, rows: Sequence[Row]) -> str:
+    """Return what the paper says of a study's points beside what ``rows`` of its store say."""
+    missing = sum(row["utilization"] is None for row in rows)
+    if missing:
+        found = "1 point has" if missing == 1 else f"{missing} points have"
+        return f"{found} no answer; the paper's claims need all of them.\n"
+    return "\n".join(figure_claims(figure) for figure in study.figures(rows))
+
+
+def study_list() -> str:
+    """Return the names of all studies with what they show."""
+    wide = max(map(len, STUDIES))
+    lines = [f"{name:<{wide}}  {item.place:<10}  {item.shows}" for name, item in STUDIES.items()]
+    return "\n".join(lines) + "\n"

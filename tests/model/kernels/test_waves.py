@@ -1,0 +1,257 @@
+"""Claims about tiles in waves: the search finds what loops over every candidate find."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crosstack.machine.a100 import a100_pcie_80gb
+from crosstack.machine.hierarchy import ChipHierarchy, Compute, MemoryLevel, Scope
+from crosstack.model.kernels.rules import KernelRules
+from crosstack.model.kernels.waves import best_schedules
+
+RULES = KernelRules.crosstack()
+A100 = a100_pcie_80gb()
+# Two bundles of four units, and so little memory that neither operands nor sums fit in it.
+SMALL = ChipHierarchy(
+    compute=Compute(
+        n_units=8, n_bundles=2, work_per_cycle=128, frequency=1e9, utilization=0.9, rows=4, depth=4
+    ),
+    levels=(
+        MemoryLevel(name="registers", scope=Scope.UNIT, capacity=2 * 2**16, bandwidth=2e12),
+        MemoryLevel(
+            name="L1", scope=Scope.BUNDLE, capacity=2 * 2**15, bandwidth=4e11, latency=2e-8
+        ),
+        MemoryLevel(
+            name="L2", scope=Scope.CHIP, capacity=2**16, bandwidth=1e11, latency=1e-7, partitions=2
+        ),
+        MemoryLevel(name="DRAM", scope=Scope.CHIP, capacity=1e9, bandwidth=4e10, latency=3e-7),
+    ),
+    launch_overhead=1e-6,
+)
+CHIPS = {
+    "A100": A100,
+    "small": SMALL,
+    "two cached": replace(
+        SMALL,
+        levels=(
+            *SMALL.levels[:3],
+            MemoryLevel(name="L3", scope=Scope.CHIP, capacity=2**18, bandwidth=7e10),
+            SMALL.levels[3],
+        ),
+    ),
+    "main memory alone": replace(SMALL, levels=SMALL.levels[3:]),
+}
+
+
+def bundle_capacity(chip, scope):
+    found = [
+        level.capacity / chip.compute.n_bundles for level in chip.levels if level.scope is scope
+    ]
+    return found[0] if found else 0.0
+
+
+def tiles_of(chip, columns):
+    """Return tile, how units share it, and how many fit on a bundle, of every candidate."""
+    compute = chip.compute
+    units = compute.n_units // compute.n_bundles
+    registers, shared = (bundle_capacity(chip, scope) for scope in (Scope.UNIT, Scope.BUNDLE))
+    found = []
+    smallest = math.ceil(math.log2(compute.rows))
+    for a, b in itertools.product(range(smallest, 15), repeat=2):
+        m, n = 2**a, 2**b
+        splits = [(i, units // i) for i in range(1, units + 1) if units % i == 0]
+        um, un = min(splits, key=lambda split: m * split[1] + n * split[0])
+        resident = (registers or shared) * 0.5 // (m * n * 4)
+        if shared:
+            resident = min(resident, shared // (2 * (m + n) * 32 * chip.word))
+        if resident >= 1:
+            found.append((m, n, um, un, resident))
+    if not found:  # what the arrays of a bundle hold, the smallest such tile
+        powers = [2.0**a for a in range(smallest, 15)]
+        shared_by = {
+            (m, n): min(splits, key=lambda split, m=m, n=n: m * split[1] + n * split[0])
+            for m, n in itertools.product(powers, repeat=2)
+        }
+        filled = {
+            (m, n): split
+            for (m, n), split in shared_by.items()
+            if m >= compute.rows * split[0] and n >= compute.rows * split[1]
+        }
+        least = min(m * n for m, n in filled)
+        return [(m, n, *split, 1) for (m, n), split in filled.items() if m * n == least]
+    most = min(32, max(min(tile[0] / tile[2], tile[1] / tile[3]) for tile in found))
+    wide = [tile for tile in found if min(tile[0] / tile[2], tile[1] / tile[3]) >= most]
+    return wide + [t for t in found if columns == 1 and one_wide(chip, t) and t not in wide]
+
+
+def one_wide(chip, tile):
+    """Whether every unit has rows of its own, one array wide."""
+    return tile[1] == 2 ** math.ceil(math.log2(chip.compute.rows)) and tile[3] == 1
+
+
+def wave_reads(level, n_bundles, tile, split, m, k, n, word):
+    """Bytes of A and B that the innermost shared level reads, and the wave's sides: the least."""
+    tile_m, tile_n, _, _, resident = tile
+    part = level.capacity / level.partitions
+    rows, columns = math.ceil(m / tile_m), math.ceil(n / tile_n)
+    whole = (m + n) * k * word
+    found = []
+    for at_a_time in (resident, 1):
+        full = max(n_bundles * at_a_time / split, 1)
+        for across, along, by_rows in ((rows, columns, True), (columns, rows, False)):
+            for strip in (1, 2, 4, 8):
+                wide = min(max(strip, full / along), across)
+                long = min(max(full / wide, 1), along)
+                side_m, side_n = (wide, long) if by_rows else (long, wide)
+                side_m, side_n = min(side_m * tile_m, m), min(side_n * tile_n, n)
+                of_wave = (side_m + side_n) * k * word
+                moved = max(rows * columns / (wide * long), 1) * of_wave
+                if of_wave <= part:
+                    kept, passing = (m, n) if by_rows else (n, m)
+                    moved = min(moved, (kept + passing * across / wide) * k * word)
+                moved = whole if whole <= part else max(moved, whole)
+                if at_a_time == 1 or of_wave <= level.capacity:
+                    found.append((moved, side_m, side_n))
+    return min(found, key=lambda choice: choice[0])
+
+
+def outer_reads(level, inner, m, k, n, word):
+    """Bytes that a level outside the innermost shared one reads, in its own blocks."""
+    moved, side_m, side_n = inner
+    part = level.capacity / level.partitions
+    for doubling in range(12):
+        block_m = min(side_m * 2**doubling, m)
+        block_n = min(part / (k * word) - block_m, n)
+        if block_n >= side_n:
+            again = m * k * word * math.ceil(n / max(block_n, 1))
+            moved = min(moved, again + n * k * word * math.ceil(m / block_m))
+    whole = (m + n) * k * word
+    return whole if whole <= part else moved
+
+
+def time_of(chip, tile, split, m, k, n):
+    """One candidate, from docs/roofline.md, without arrays."""
+    compute, word, memory = chip.compute, chip.word, chip.levels[-1]
+    tile_m, tile_n, um, un, resident = tile
+    depth = math.ceil(k / split / compute.depth) * compute.depth
+    n_tiles = math.ceil(m / tile_m) * math.ceil(n / tile_n) * split
+    most = math.ceil(n_tiles / compute.n_bundles)
+    real_m, real_n = min(tile_m, m), min(tile_n, n)
+    loads = (real_m + real_n) * depth * word
+    result = real_m * real_n * (4 if split > 1 else word)
+    out, sums = m * n * word, m * n * 4 * split if split > 1 else 0
+    computing = 2 * tile_m * tile_n * depth * compute.n_bundles / compute.throughput
+
+    cached = [level for level in chip.levels[:-1] if level.scope is Scope.CHIP]
+    reads = [loads * n_tiles]
+    if cached:
+        wave = wave_reads(cached[0], compute.n_bundles, tile, split, m, k, n, word)
+        reads.append(wave[0])
+        reads += [outer_reads(level, wave, m, k, n, word) for level in cached[1:]]
+        for i in range(2, len(reads)):
+            reads[i] = min(reads[i], reads[i - 1])
+    slowest, stall = computing, 0.0
+    for level in chip.levels[:-1]:
+        if level.scope is Scope.UNIT:
+            unit_m, unit_n = tile_m / um, tile_n / un
+            reuse = max(
+                math.ceil(unit_m / compute.rows),
+                math.ceil(unit_n / compute.rows),
+                math.ceil(depth / compute.depth),
+            )
+            words = tile_m * tile_n * depth * (1 / reuse + 1 / compute.depth + 1 / compute.rows)
+            taken = words * word * compute.n_bundles / level.bandwidth
+        elif level.scope is Scope.BUNDLE:
+            by_units = (tile_m * un + tile_n * um) * depth * word
+            taken = (by_units + loads + result) * compute.n_bundles / level.bandwidth
+            stall = level.latency * math.ceil(depth / 32)
+        else:
+            i = cached.index(level)
+            inside = out
+            if i == 0:  # the second kernel reads the sums and writes C
+                inside = result * n_tiles + (sums + out if split > 1 else 0)
+            taken = (reads[i] + inside) / level.bandwidth / most
+        slowest = max(slowest, taken)
+
+    feed = cached[0] if cached else memory
+    skew = (2 * (compute.rows - 1) + compute.depth - 1) / compute.frequency
+    first = (real_m + real_n) * min(depth, 32) * word
+    waiting = math.ceil(most / resident) * (memory.latency + feed.latency + skew)
+    waiting += n_tiles * (first + result) / feed.bandwidth
+    if min(resident, most) == 1:
+        waiting += most * stall
+    kept = cached[-1].capacity if cached else 0
+    spilled = 2 * sums if sums > kept else 0
+    outside = (reads[-1] + out + spilled) / memory.bandwidth + memory.latency
+    time = max(waiting + most * slowest, outside)
+    adds = memory if sums > kept else feed
+    if split > 1 and n == 1 and one_wide(chip, tile):
+        time += adds.latency
+    elif split > 1:
+        time += chip.launch_overhead + (sums + out) / adds.bandwidth
+    return time
+
+
+def by_loops(chip, m, k, n):
+    best, m, n = math.inf, max(m, n), min(m, n)  # as its transpose
+    for tile in tiles_of(chip, n):
+        whole = math.ceil(m / tile[0]) * math.ceil(n / tile[1])
+        for split in (1, 2, 4, 8, 16, 32, 64):
+            if split == 1 or (whole < chip.compute.n_bundles and k >= split * 32):
+                best = min(best, time_of(chip, tile, split, m, k, n))
+    return best
+
+
+def searched(chip, *sides):
+    return best_schedules(chip, *(np.atleast_1d(np.asarray(s, float)) for s in sides), RULES)
+
+
+@pytest.mark.parametrize("name", CHIPS)
+@settings(max_examples=12)
+@given(sides=st.tuples(*[st.integers(1, 3000)] * 3))
+def test_the_search_finds_what_loops_find(name, sides):
+    found = searched(CHIPS[name], *sides).time[0]
+    assert found == pytest.approx(by_loops(CHIPS[name], *sides), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "sides",
+    [
+        (64, 65536, 64),
+        (1, 100_000, 2),
+        (16384, 128, 1024),
+        (8192, 8192, 8192),
+        (1, 4096, 1024),
+        (300, 65536, 1),
+        (1, 70_000, 1),
+    ],
+)
+def test_the_search_finds_what_loops_find_on_large_products(sides):
+    assert searched(A100, *sides).time[0] == pytest.approx(by_loops(A100, *sides), rel=1e-9)
+
+
+def test_k_is_split_where_whole_tiles_leave_bundles_idle():
+    assert searched(A100, 64, 65536, 64).split[0] > 1
+    assert searched(A100, 8192, 65536, 8192).split[0] == 1
+
+
+@given(sides=st.tuples(*[st.integers(1, 50_000)] * 3))
+def test_tiles_fit_in_their_level(sides):
+    found = searched(A100, *sides)
+    registers, shared, l2 = (tile[0] for tile in found.tiles[:3])
+    units = A100.compute.n_units // A100.compute.n_bundles
+    sums = registers[0] * registers[2] * units * RULES.accumulator_word
+    assert sums <= RULES.accumulator_share * bundle_capacity(A100, Scope.UNIT)
+    steps = 2 * (shared[0] + shared[2]) * RULES.k_step * A100.word
+    assert steps <= bundle_capacity(A100, Scope.BUNDLE)
+    # Units share the tile; a wave holds at least one tile or all of C.
+    assert registers[0] * registers[2] * units == shared[0] * shared[2]
+    assert l2[0] >= min(shared[0], sides[0])
+    assert l2[2] >= min(shared[2], sides[2])

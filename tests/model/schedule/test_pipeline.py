@@ -1,0 +1,142 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crosstack.errors import InputError
+from crosstack.model.schedule.events import simulate
+from crosstack.model.schedule.pipeline import (
+    Operation,
+    Stage,
+    pipeline_graph,
+    pipeline_time,
+    turns,
+)
+from crosstack.workload.transformer_training import Schedule
+
+times = st.floats(0, 10).map(lambda t: round(t, 3))
+operations = st.builds(Operation, name=st.just("op"), forward=times, backward=times, reduce=times)
+stages = st.lists(
+    st.builds(Stage, operations=st.lists(operations, min_size=1, max_size=3).map(tuple),
+              send=times),
+    min_size=1,
+    max_size=4,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("schedule", Schedule)
+@given(stages, st.integers(1, 7))
+def test_the_closed_form_is_what_the_tasks_take(schedule, pipeline, microbatches):
+    ran = simulate(pipeline_graph(pipeline, microbatches, schedule)).makespan
+    found = pipeline_time(pipeline, microbatches, schedule)
+    assert found == pytest.approx(ran, rel=1e-12, abs=1e-12)
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.data())
+def test_interleaved_stages_take_what_the_tasks_take(chips, each, rounds, data):
+    stage = st.builds(
+        Stage, operations=st.lists(operations, min_size=1, max_size=2).map(tuple), send=times
+    )
+    count = chips * each
+    pipeline = data.draw(st.lists(stage, min_size=count, max_size=count))
+    asked = rounds * chips, Schedule.ONE_F_ONE_B
+    ran = simulate(pipeline_graph(pipeline, *asked, interleave=each)).makespan
+    found = pipeline_time(pipeline, *asked, interleave=each)
+    assert found == pytest.approx(ran, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("each", [1, 2, 3, 4])
+def test_the_bubble_shrinks_with_the_stages_of_a_chip(each):
+    # narayanan2021megatron, section 2.2.2: (p - 1) / (v m) of the time of the microbatches.
+    p, m = 4, 8
+    pipeline = [one(12 / each, 24 / each)] * (p * each)
+    found = pipeline_time(pipeline, m, Schedule.ONE_F_ONE_B, interleave=each)
+    assert found == pytest.approx(36 * m * (1 + (p - 1) / (each * m)))
+
+
+@pytest.mark.parametrize(
+    ("stages", "microbatches", "schedule", "field"),
+    [(4, 4, Schedule.GPIPE, "interleave"), (3, 3, Schedule.ONE_F_ONE_B, "interleave"),
+     (4, 3, Schedule.ONE_F_ONE_B, "microbatches")],
+)  # fmt: skip
+def test_what_cannot_be_interleaved_is_refused(stages, microbatches, schedule, field):
+    with pytest.raises(InputError, match=field):
+        pipeline_time([one(1, 2)] * stages, microbatches, schedule, interleave=2)
+
+
+@given(st.integers(1, 6), st.integers(1, 9))
+def test_a_stage_never_holds_more_than_the_stages_from_it_on(stages, microbatches):
+    held, seen = [0] * stages, []
+    for s, i, forward in turns(stages, microbatches):
+        held[s] += 1 if forward else -1
+        assert 0 <= held[s] <= min(stages - s, microbatches)
+        if forward:
+            assert s == 0 or (s - 1, i, True) in seen
+        else:
+            assert ((s + 1, i, False) if s + 1 < stages else (s, i, True)) in seen
+        seen.append((s, i, forward))
+    assert len(set(seen)) == len(seen) == 2 * stages * microbatches
+
+
+def test_taking_turns_has_the_bubble_of_gpipe():
+    # narayanan2021megatron, section 2.2: the same idle time, fewer microbatches kept.
+    assert pipeline_time([one(1, 2)] * 4, 8, Schedule.ONE_F_ONE_B) == (8 + 3) * 3
+
+
+def test_taking_turns_pays_for_sends_on_the_way():
+    # Two stages, two microbatches, by hand: F0 F1 wait B0 B1 on the first stage, with a send of 1
+    # each way: F0 ends at 1, arrives at 2, F0 B0 on stage 1 until 5, back at 6, B0 until 8; F1
+    # arrives at 3, F1 B1 on stage 1 until 8, back at 9, B1 until 11.
+    pipeline = [one(1, 2, send=1), one(1, 2)]
+    assert pipeline_time(pipeline, 2, Schedule.ONE_F_ONE_B) == 11
+
+
+def one(forward, backward, reduce=0.0, send=0.0):
+    operation = Operation(name="op", forward=forward, backward=backward, reduce=reduce)
+    return Stage(operations=(operation,), send=send)
+
+
+def test_one_stage_has_no_bubble():
+    assert pipeline_time([one(1, 2)], 4) == 12
+
+
+def test_the_bubble_is_that_of_gpipe():
+    # m microbatches on s equal stages: (m + s - 1) (f + b), huang2019gpipe.
+    assert pipeline_time([one(1, 2)] * 4, 8) == (8 + 3) * 3
+
+
+def test_gradients_are_summed_while_earlier_operations_run():
+    early = Operation(name="early", forward=1, backward=5)
+    late = Operation(name="late", forward=1, backward=1, reduce=4)
+    assert pipeline_time([Stage(operations=(early, late))]) == 2 + 6
+
+
+@pytest.mark.parametrize(("at_once", "time"), [(1, 12.0), (2, 6.0), (3, 6.0), (4, 3.0), (9, 3.0)])
+def test_a_chip_runs_as_many_microbatches_at_a_time_as_kernels(at_once, time):
+    # Four microbatches of 1 s forward and 2 s backward, in rounds of at most `at_once`.
+    graph = pipeline_graph([one(1, 2)], 4, kernels_at_once=at_once)
+    assert simulate(graph).makespan == time
+
+
+def test_two_kernels_at_a_time_shorten_one_forward_one_backward_as_by_hand():
+    # Chip 0 takes F0 F1 B0 F2 B1 B2, chip 1 F0 B0 F1 B1 F2 B2, 1 s each, the next on the lane that
+    # is free first. Chip 0 does F0 and F1 from 0 to 1, F2 from 1 to 2. Chip 1: F0 1-2; B0 2-3 on
+    # the other lane; F1 2-3 after F0; B1 and F2 3-4, B2 4-5. Chip 0: B0 3-4, B1 4-5, B2 5-6.
+    graph = pipeline_graph([one(1, 1)] * 2, 3, Schedule.ONE_F_ONE_B, kernels_at_once=2)
+    assert simulate(graph).makespan == 6
+    assert simulate(pipeline_graph([one(1, 1)] * 2, 3, Schedule.ONE_F_ONE_B)).makespan == 8
+
+
+@given(
+    times=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), min_size=1, max_size=4),
+    microbatches=st.integers(1, 6),
+    schedule=st.sampled_from(Schedule),
+    at_once=st.integers(1, 4),
+)
+def test_one_more_kernel_at_a_time_is_never_slower(times, microbatches, schedule, at_once):
+    stages = [one(*pair) for pair in times]
+    fewer, more = (
+        simulate(pipeline_graph(stages, microbatches, schedule, kernels_at_once=k)).makespan
+        for k in (at_once, at_once + 1)
+    )
+    assert more <= fewer
+    assert more >= sum(stage.forward + stage.backward for stage in stages)

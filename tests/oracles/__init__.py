@@ -1,0 +1,1 @@
+"""What the engine is checked against: other formulations of the same problems."""

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from crosstack.model.rules import RULES, ModelRules
+from crosstack.published import SUITES, report_rows, run_suite
+from crosstack.published.dfmodel.cases import readme_task
+from crosstack.published.dfmodel.corrections import corrections, corrections_markdown
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def without_digits_that_differ(text: str) -> str:
+    """Errors of rounding size differ between machines; keep six digits of the rest."""
+    text = re.sub(r"[+-]\d\.\de-1\d", "~0", text)
+    text = re.sub(r"[+-]0\.0e\+00", "~0", text)
+    text = re.sub(r"(median error is|the worst) \d\.\de-\d\d", r"\1 small", text)
+    return re.sub(r"\d+\.\d{6,}", lambda m: f"{float(m.group()):.6g}", text)
+
+
+def section(page: str, suite: str) -> str:
+    """Return what stands before the first suite, and the part of one suite."""
+    head, *parts = page.split("\n## ")
+    (part,) = (part for part in parts if part.startswith(f"{suite}\n"))
+    return without_digits_that_differ(f"{head}\n{part.strip()}")
+
+
+@pytest.mark.parametrize(
+    "suite",
+    [pytest.param(name, marks=pytest.mark.slow if name == "figures" else ()) for name in SUITES],
+)
+def test_the_validation_page_is_what_the_command_writes(suite):
+    written = (DOCS / "validation.md").read_text()
+    fresh = report_rows(run_suite(suite), "md")
+    assert section(written, suite) == section(fresh, suite)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_the_validation_page_has_a_table_of_every_suite(suite):
+    assert f"\n## {suite}\n" in (DOCS / "validation.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_table_of_corrections_is_what_the_command_writes():
+    page = (DOCS / "rules.md").read_text()
+    table = corrections_markdown(corrections(readme_task()))
+    assert table in page
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_rules_page_names_every_rule_set(name):
+    assert f"`{name}`" in (DOCS / "rules.md").read_text()
+
+
+def test_the_rules_page_names_every_field_the_default_changes():
+    base, default = ModelRules.dfmodel_readme(), ModelRules.crosstack()
+    page = (DOCS / "rules.md").read_text()
+    changed = [
+        name
+        for name in ModelRules.__dataclass_fields__
+        if name != "name" and getattr(base, name) != getattr(default, name)
+    ]
+    assert [name for name in changed if f"`{name}`" not in page] == []
