@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from crosstack.model import collectives
 from crosstack.machine.system import DimensionKind
+from crosstack.model import collectives
 from crosstack.model.iteration import bubble_factor
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
