@@ -42,6 +42,15 @@ hypothesis.settings.register_profile("explore", deadline=None, max_examples=2000
 hypothesis.settings.load_profile("steady")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the frozen numbers be written again; see tests/golden."""
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write the rows of tests/golden that are run, instead of comparing them",
+    )
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give one test a published DFModel run; skip where the runs are not there."""
     if "published_run" not in metafunc.fixturenames:

@@ -1,0 +1,31 @@
+"""The rows of `crosstack validate`: published runs of DFModel, measured runs and measured steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from crosstack.validation import SUITES, run_suite
+
+FAMILY = "published"
+# The figures have a file of their own.
+NAMES = [name for name in SUITES if name != "figures"]
+
+
+@pytest.mark.parametrize("suite", NAMES)
+def test_published_rows_are_what_they_were(suite, golden, row):
+    golden.check(
+        FAMILY,
+        suite,
+        [
+            row(
+                name=f"{found.case}: {found.quantity}",
+                rules=found.rules,
+                values={"ours": found.ours, "status": found.status},
+            )
+            for found in run_suite(suite)
+        ],
+    )
+
+
+def test_every_suite_of_the_file_is_computed(golden):
+    golden.check_cases(FAMILY, NAMES)
