@@ -18,7 +18,7 @@ from crosstack.machine.chip import Chip, Overlap
 from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, Prices, System
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.arrays import AXES, graph_arrays
-from crosstack.model.options import allowed_axes
+from crosstack.model.choices import choice_index
 from crosstack.model.rules import rules_named
 from crosstack.workload.dlrm import dlrm
 from crosstack.workload.fft import fft
@@ -224,10 +224,8 @@ def test_a_transformer_kernel_by_kernel(seed):
         latency=draw.choice((0.0, 1.5e-7)) if release >= 4 else 0.0,
         domain=draw.choice((2, 3, 8)) if domains else None,
     )  # fmt: skip
-    allowed = allowed_axes(graph_arrays(workload.graph))
-    axes = tuple(
-        draw.choice([axis for axis, good in zip(AXES, row, strict=True) if good]) for row in allowed
-    )
+    index = choice_index(graph_arrays(workload.graph))
+    axes = tuple(draw.choice(index.axes(i)) for i in range(index.n))
     n_tiles = draw.choice((1, 2, 8))
     mapping = Mapping(
         sizes=sizes, parallelism=uses, microbatch_size=1, n_tiles=n_tiles, sharding=axes,

@@ -21,7 +21,7 @@ from crosstack.machine.system import Dimension, DimensionKind, Memory, Paralleli
 from crosstack.mapping.pipeline import StageProblem
 from crosstack.mapping.wide import Slots
 from crosstack.model.arrays import graph_arrays
-from crosstack.model.options import make_options
+from crosstack.model.choices import make_choices
 from crosstack.model.partition import ChipLoad, make_load
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import ModelRules, WeightCuts
@@ -230,9 +230,9 @@ def random_load(
         arrays = graph_arrays(workload.graph)
         plan = make_plan(workload, system, (4,), (Parallelism.TENSOR,), 1, rules)
         assert plan is not None
-        options = make_options(workload, arrays, plan, rng.choice([2, 4, 8]), rules)
-        codes = [rng.choice([a for a in range(5) if row[a]]) for row in options.allowed]
-        load = make_load(workload, system, arrays, plan, options, np.array(codes), rules)
+        choices = make_choices(workload, arrays, plan, rng.choice([2, 4, 8]), rules)
+        codes = [rng.choice(domain) for domain in choices.index.domains()]
+        load = make_load(workload, system, arrays, plan, choices, np.array(codes), rules)
         load = replace(load, **changes)
         return _squeezed(load, rng, tight, memory)
 

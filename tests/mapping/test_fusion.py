@@ -342,7 +342,7 @@ def chain_load(n: int, utilization: float | None):
     from crosstack.machine.chip import Chip
     from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
     from crosstack.model.arrays import graph_arrays
-    from crosstack.model.options import make_options
+    from crosstack.model.choices import make_choices
     from crosstack.model.partition import make_load
     from crosstack.model.plan import make_plan
     from crosstack.model.rules import ModelRules
@@ -390,6 +390,6 @@ def chain_load(n: int, utilization: float | None):
     rules = ModelRules.crosstack()
     plan = make_plan(workload, system, (1,), (Parallelism.DATA,), 1, rules)
     arrays = graph_arrays(workload.graph)
-    options = make_options(workload, arrays, plan, 64, rules)
-    codes = options.allowed.argmax(axis=1)
-    return make_load(workload, system, arrays, plan, options, codes, rules)
+    choices = make_choices(workload, arrays, plan, 64, rules)
+    codes = choices.index.start[:-1]
+    return make_load(workload, system, arrays, plan, choices, codes, rules)

@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from oracles.fusion_milp import as_milp, fusion_milp
 from oracles.milp import FusionMilp, MilpFlow, solve_fusion
@@ -17,7 +16,7 @@ from crosstack.io.load import load as load_task
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.fusion import Slots, fuse, make_problem
 from crosstack.model.arrays import graph_arrays
-from crosstack.model.options import make_options
+from crosstack.model.choices import make_choices
 from crosstack.model.partition import make_load, partition_cost
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import ModelRules
@@ -173,9 +172,9 @@ def readme_load():
     plan = make_plan(task.workload, task.system, (8, 128), uses, 1, rules)
     assert plan is not None
     arrays = graph_arrays(task.workload.graph)
-    options = make_options(task.workload, arrays, plan, 2048, rules)
-    codes = np.array([int(np.argmax(row)) for row in options.allowed])
-    return make_load(task.workload, task.system, arrays, plan, options, codes, rules)
+    choices = make_choices(task.workload, arrays, plan, 2048, rules)
+    codes = choices.index.start[:-1]
+    return make_load(task.workload, task.system, arrays, plan, choices, codes, rules)
 
 
 def halves(load, count: int) -> Slots:

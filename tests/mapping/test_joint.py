@@ -16,13 +16,13 @@ from crosstack.mapping.budget import Budget
 from crosstack.mapping.fusion import fuse, make_problem
 from crosstack.mapping.ideals import make_order
 from crosstack.mapping.joint import joint_bound
-from crosstack.mapping.layouts import make_choices
+from crosstack.mapping.layouts import make_layout_choices
 from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.parts import parts_bound
 from crosstack.mapping.search import search
 from crosstack.mapping.sharding import eliminate
-from crosstack.model.arrays import AXES, graph_arrays
-from crosstack.model.options import make_options
+from crosstack.model.arrays import graph_arrays
+from crosstack.model.choices import make_choices
 from crosstack.model.partition import make_load, relaxed_load
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import Boundary, ModelRules
@@ -42,12 +42,12 @@ def case(random_task):
         arrays = graph_arrays(workload.graph)
         plan = make_plan(workload, system, (4,), (Parallelism.TENSOR,), 1, rules)
         assert plan is not None
-        options = make_options(workload, arrays, plan, 4, rules)
-        domains = [tuple(np.nonzero(row)[0].tolist()) for row in options.allowed]
+        costs = make_choices(workload, arrays, plan, 4, rules)
+        domains = costs.index.domains()
         domains = [tuple(sorted(rng.sample(d, rng.randint(1, min(3, len(d)))))) for d in domains]
         sram = rng.choice([200.0, 400.0, 800.0, 1e6])
         system = replace(system, chip=replace(system.chip, sram_capacity=sram))
-        given = (workload, system, arrays, plan, options)
+        given = (workload, system, arrays, plan, costs)
         relaxed = relaxed_load(*given, domains, rules)
         return given, domains, relaxed, rules
 
@@ -55,8 +55,8 @@ def case(random_task):
 
 
 def bound_of(case, **how) -> float:
-    (_, _, arrays, _, options), domains, relaxed, _ = case
-    choices = make_choices(arrays, options, domains, relaxed)
+    (_, _, arrays, _, costs), domains, relaxed, _ = case
+    choices = make_layout_choices(arrays, costs, domains, relaxed)
     if choices is None:  # too many for some kernel
         return 0.0
     return joint_bound(make_problem(relaxed), choices, limit=math.inf, budget=Budget(), **how).bound
@@ -103,8 +103,8 @@ class TestAgainstEverySharding:
     def test_it_is_infinite_only_where_nothing_is_below_the_limit(self, case, how):
         for seed in self.SEEDS:
             problem = case(seed, **how)
-            (_, _, arrays, _, options), domains, relaxed, _ = problem
-            choices = make_choices(arrays, options, domains, relaxed)
+            (_, _, arrays, _, costs), domains, relaxed, _ = problem
+            choices = make_layout_choices(arrays, costs, domains, relaxed)
             if choices is None:
                 continue
             best = best_time(problem)
@@ -134,16 +134,15 @@ class TestSharpness:
             (workload, system, arrays, plan, _), domains, _, rules = case(seed)
             chip = replace(system.chip, sram_capacity=1e9, overlap=Overlap.ALL, frequency=1e15)
             system = replace(system, chip=chip, memory=replace(system.memory, bandwidth=1e18))
-            options = make_options(workload, arrays, plan, 4, rules)
+            costs = make_choices(workload, arrays, plan, 4, rules)
             sources = arrays.source.tolist()
-            if len(set(sources)) < len(sources) or options.data_time.any():
+            if len(set(sources)) < len(sources) or costs.data_time.any():
                 continue  # readers that share a conversion are not pairwise
-            relaxed = relaxed_load(workload, system, arrays, plan, options, domains, rules)
+            relaxed = relaxed_load(workload, system, arrays, plan, costs, domains, rules)
             if left_out(relaxed) > 1:
                 continue
-            problem = (workload, system, arrays, plan, options), domains, relaxed, rules
-            edges = (arrays.source, arrays.target, options.edge_time)
-            least = eliminate(domains, options.network_time, edges).bound
+            problem = (workload, system, arrays, plan, costs), domains, relaxed, rules
+            least = eliminate(domains, costs.network_time, costs.index, costs.edge_time).bound
             if least > 0:
                 assert bound_of(problem) == pytest.approx(least, rel=1e-6), seed
 
@@ -154,8 +153,8 @@ class TestMixedDirections:
     def bounds(self, case, seeds, **how):
         for seed in seeds:
             problem = case(seed, **how)
-            (_, _, arrays, _, options), domains, relaxed, _ = problem
-            choices = make_choices(arrays, options, domains, relaxed)
+            (_, _, arrays, _, costs), domains, relaxed, _ = problem
+            choices = make_layout_choices(arrays, costs, domains, relaxed)
             if choices is None:
                 continue
             order = make_problem(relaxed).order
@@ -218,20 +217,20 @@ class TestSeveralLayers:
         assert certificate.gap <= gap * ROUNDING
 
 
-class TestTheAxesOfThePath:
+class TestTheChoicesOfThePath:
     def test_they_reach_the_bound_where_nothing_was_left_out(self, case):
         reached = 0
         for seed in range(200):
             given, domains, relaxed, rules = case(seed)
-            arrays, options = given[2], given[4]
-            choices = make_choices(arrays, options, domains, relaxed)
+            arrays, costs = given[2], given[4]
+            choices = make_layout_choices(arrays, costs, domains, relaxed)
             if choices is None:
                 continue
             found = joint_bound(make_problem(relaxed), choices, limit=math.inf, budget=Budget())
-            assert all(axis in domains[i] for i, axis in found.axes.items()), seed
-            if len(found.axes) < arrays.n:
+            assert all(code in domains[i] for i, code in found.codes.items()), seed
+            if len(found.codes) < arrays.n:
                 continue
-            codes = np.array([found.axes[i] for i in range(arrays.n)])
+            codes = np.array([found.codes[i] for i in range(arrays.n)])
             fused = fuse(make_problem(make_load(*given, codes, rules)))
             if fused is not None:
                 assert fused.time >= found.bound * (1 - 1e-9), seed
@@ -240,14 +239,14 @@ class TestTheAxesOfThePath:
 
 
 def test_a_bound_without_a_budget_is_nothing(case):
-    (_, _, arrays, _, options), domains, relaxed, _ = case(3)
-    choices = make_choices(arrays, options, domains, relaxed)
+    (_, _, arrays, _, costs), domains, relaxed, _ = case(3)
+    choices = make_layout_choices(arrays, costs, domains, relaxed)
     found = joint_bound(make_problem(relaxed), choices, limit=math.inf, budget=Budget(work=-1))
-    assert (found.bound, found.axes) == (0.0, {})
+    assert (found.bound, found.codes) == (0.0, {})
 
 
-def test_axes_are_the_axes_of_the_graph(case):
-    (_, _, arrays, _, options), domains, relaxed, _ = case(1)
-    choices = make_choices(arrays, options, domains, relaxed)
-    for axes, domain in zip(choices.axes, domains, strict=True):
-        assert set(axes.tolist()) <= set(domain) <= set(range(len(AXES)))
+def test_codes_are_those_left_to_each_kernel(case):
+    (_, _, arrays, _, costs), domains, relaxed, _ = case(1)
+    choices = make_layout_choices(arrays, costs, domains, relaxed)
+    for codes, domain in zip(choices.codes, domains, strict=True):
+        assert set(codes.tolist()) <= set(domain)

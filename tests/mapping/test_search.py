@@ -18,9 +18,9 @@ from crosstack.mapping.fusion import fuse, make_problem, make_slots
 from crosstack.mapping.mapping import Constraints, Mapping, Status, Stop
 from crosstack.mapping.pipeline import make_stage_problem
 from crosstack.mapping.search import Progress, search
-from crosstack.model.arrays import AXES, graph_arrays
+from crosstack.model.arrays import graph_arrays
+from crosstack.model.choices import make_choices
 from crosstack.model.iteration import iteration
-from crosstack.model.options import make_options
 from crosstack.model.partition import live_size, make_load, partition_cost, relaxed_load
 from crosstack.model.plan import Plan, divisors, make_plan
 from crosstack.model.rules import ModelRules, rules_named
@@ -65,17 +65,14 @@ def every_plan(workload: Workload, system: System, rules: ModelRules) -> list[Pl
     return found
 
 
-def every_sharding(arrays, options, plan: Plan, rules: ModelRules) -> list[np.ndarray]:
-    choices = itertools.product(*(np.nonzero(row)[0].tolist() for row in options.allowed))
-    codes = [np.array(choice) for choice in choices]
+def every_sharding(choices, plan: Plan, rules: ModelRules) -> list[np.ndarray]:
+    codes = [np.array(codes) for codes in itertools.product(*choices.index.domains())]
     if plan.tensor == 1:
         return codes[:1]
     if not rules.bytes_first:
         return codes
-    rows, edges = np.arange(arrays.n), np.arange(len(arrays.source))
     moved = [
-        options.bytes_moved[rows, c].sum()
-        + options.edge_bytes[edges, c[arrays.source], c[arrays.target]].sum()
+        choices.bytes_moved[c].sum() + choices.edge_bytes[choices.index.entries(c)].sum()
         for c in codes
     ]
     return [c for c, size in zip(codes, moved, strict=True) if size <= min(moved) * ROUNDING]
@@ -89,9 +86,9 @@ def brute_search(workload, system, rules, brute_fuse, brute_split) -> float:
     if rules.tiles_divide:
         tiles = divisors(workload.sequence_length)
     for plan, n_tiles in itertools.product(every_plan(workload, system, rules), tiles):
-        options = make_options(workload, arrays, plan, n_tiles, rules)
-        for codes in every_sharding(arrays, options, plan, rules):
-            load = make_load(workload, system, arrays, plan, options, codes, rules)
+        choices = make_choices(workload, arrays, plan, n_tiles, rules)
+        for codes in every_sharding(choices, plan, rules):
+            load = make_load(workload, system, arrays, plan, choices, codes, rules)
             if plan.graph_stages > 1:
                 capacity = system.memory.capacity or math.inf
                 problem = make_stage_problem(make_problem(load), plan, capacity=capacity)
@@ -447,15 +444,15 @@ def random_mappings(workload, system, rules, rng: random.Random) -> list[float]:
     for _ in range(25):
         plan = rng.choice(plans)
         n_tiles = rng.choice([1, 2, 4])
-        options = make_options(workload, arrays, plan, n_tiles, rules)
-        codes = rng.choice(every_sharding(arrays, options, plan, rules))
+        choices = make_choices(workload, arrays, plan, n_tiles, rules)
+        codes = rng.choice(every_sharding(choices, plan, rules))
         position = {kernel: p for p, kernel in enumerate(arrays.order)}
         mapping = Mapping(
             sizes=plan.sizes,
             parallelism=plan.parallelism,
             microbatch_size=plan.microbatch_size,
             n_tiles=n_tiles,
-            sharding=tuple(AXES[c] for c in codes.tolist()),
+            sharding=choices.index.sharding(codes),
             partitions=tuple(position[i] for i in range(arrays.n)),
         )
         try:
@@ -537,12 +534,12 @@ class TestRelaxedLoad:
             plan = make_plan(
                 workload, system, (2, 2), (Parallelism.TENSOR, Parallelism.TENSOR), 1, rules
             )
-            options = make_options(workload, arrays, plan, 2, rules)
-            domains = [np.nonzero(row)[0].tolist() for row in options.allowed]
-            relaxed = relaxed_load(workload, system, arrays, plan, options, domains, rules)
+            choices = make_choices(workload, arrays, plan, 2, rules)
+            domains = choices.index.domains()
+            relaxed = relaxed_load(workload, system, arrays, plan, choices, domains, rules)
             for choice in itertools.islice(itertools.product(*domains), 40):
                 codes = np.array(choice)
-                yield relaxed, make_load(workload, system, arrays, plan, options, codes, rules)
+                yield relaxed, make_load(workload, system, arrays, plan, choices, codes, rules)
 
     @pytest.mark.parametrize(
         "field",

@@ -1,4 +1,4 @@
-"""Elimination against every choice of axes."""
+"""Elimination against every sharding."""
 
 from __future__ import annotations
 
@@ -10,37 +10,56 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.mapping import sharding
-from crosstack.mapping.sharding import dominated_axes, eliminate, given_axes, with_given
-from crosstack.model.arrays import AXES, graph_arrays
-from crosstack.model.options import allowed_axes
+from crosstack.mapping.sharding import dominated, eliminate, given_choices, with_given
+from crosstack.model.arrays import graph_arrays
+from crosstack.model.choices import ChoiceIndex, choice_index
 from crosstack.workload.graph import Axis
 
 SEEDS = range(60)
 
 
+def index_of(counts, pairs=()) -> ChoiceIndex:
+    """Return the index of kernels with so many choices, joined by edges."""
+    start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    source, target = (np.array([pair[end] for pair in pairs], np.int64) for end in (0, 1))
+    entries = [
+        (e, start[i] + a, start[j] + b)
+        for e, (i, j) in enumerate(pairs)
+        for a in range(counts[i])
+        for b in range(counts[j])
+    ]
+    edge, before, after = np.array(entries, np.int64).reshape(-1, 3).T
+    sizes = np.bincount(edge, minlength=len(pairs))
+    kernel = np.repeat(np.arange(len(counts)), counts)
+    return ChoiceIndex(
+        start=start, kernel=kernel, axis=np.zeros(len(kernel), np.int64), source=source,
+        target=target, edge_start=np.concatenate([[0], np.cumsum(sizes)]), edge=edge,
+        before=before, after=after,
+    )  # fmt: skip
+
+
 def random_model(seed: int, n: int = 5, *, whole: bool = False):
-    """Return domains, node costs and edges of a random pairwise model."""
+    """Return domains, costs of choices, their index and costs of edges of a random model."""
     rng = random.Random(seed)
     draw = (lambda: float(rng.randint(0, 2))) if whole else rng.random
-    domains = [tuple(sorted(rng.sample(range(5), rng.randint(1, 4)))) for _ in range(n)]
-    nodes = np.array([[draw() for _ in range(5)] for _ in range(n)])
     pairs = [p for p in itertools.permutations(range(n), 2) if rng.random() < 0.35]
-    cost = np.array([[[draw() for _ in range(5)] for _ in range(5)] for _ in pairs])
-    source = np.array([i for i, _ in pairs], dtype=np.int64)
-    target = np.array([j for _, j in pairs], dtype=np.int64)
-    return domains, nodes, (source, target, cost.reshape(-1, 5, 5))
+    index = index_of([rng.randint(1, 5) for _ in range(n)], pairs)
+    domains = [
+        tuple(sorted(rng.sample(domain, rng.randint(1, min(4, len(domain))))))
+        for domain in index.domains()
+    ]
+    nodes = np.array([draw() for _ in index.kernel])
+    return domains, nodes, index, np.array([draw() for _ in index.edge])
 
 
-def cost_of(choice, nodes, edges) -> float:
-    total = sum(nodes[i, a] for i, a in enumerate(choice))
-    for source, target, cost in zip(*edges, strict=True):
-        total += cost[choice[source], choice[target]]
-    return float(total)
+def cost_of(choice, nodes, index, edges) -> float:
+    codes = np.array(choice)
+    return float(nodes[codes].sum() + edges[index.entries(codes)].sum())
 
 
-def every_cost(domains, nodes, edges) -> list[tuple[float, tuple[int, ...]]]:
+def every_cost(domains, nodes, index, edges) -> list[tuple[float, tuple[int, ...]]]:
     choices = itertools.product(*domains)
-    return sorted((cost_of(choice, nodes, edges), choice) for choice in choices)
+    return sorted((cost_of(choice, nodes, index, edges), choice) for choice in choices)
 
 
 class TestElimination:
@@ -55,10 +74,10 @@ class TestElimination:
 
     def test_the_first_solution_has_the_least_cost(self):
         for seed in SEEDS:
-            domains, nodes, edges = random_model(seed)
-            found = eliminate(domains, nodes, edges)
+            domains, nodes, index, edges = random_model(seed)
+            found = eliminate(domains, nodes, index, edges)
             _, codes = next(found.solutions())
-            assert cost_of(codes.tolist(), nodes, edges) == pytest.approx(found.bound), seed
+            assert cost_of(codes.tolist(), nodes, index, edges) == pytest.approx(found.bound), seed
 
     @pytest.mark.parametrize("whole", [False, True], ids=["no ties", "ties"])
     def test_the_best_is_the_first_solution(self, whole):
@@ -81,9 +100,9 @@ class TestElimination:
 
     def test_a_solution_costs_what_it_says(self):
         for seed in SEEDS:
-            domains, nodes, edges = random_model(seed, 4)
-            for cost, codes in eliminate(domains, nodes, edges).solutions():
-                assert cost == pytest.approx(cost_of(codes.tolist(), nodes, edges)), seed
+            domains, nodes, index, edges = random_model(seed, 4)
+            for cost, codes in eliminate(domains, nodes, index, edges).solutions():
+                assert cost == pytest.approx(cost_of(codes.tolist(), nodes, index, edges)), seed
 
 
 class TestSplitTables:
@@ -111,53 +130,72 @@ class TestDominance:
     @pytest.mark.parametrize("seed", SEEDS)
     def test_a_best_choice_survives_whatever_is_minimised(self, seed):
         rng = np.random.default_rng(seed)
-        domains, first, edges = random_model(seed, 4, whole=True)
+        domains, first, index, edges = random_model(seed, 4, whole=True)
         second = rng.integers(0, 3, size=first.shape).astype(float)
         weights = rng.random(4)
 
         def objective(choice) -> float:
-            a = sum(first[i, x] for i, x in enumerate(choice))
-            b = max(second[i, x] for i, x in enumerate(choice))
-            moved = cost_of(choice, np.zeros_like(first), edges)
+            a, b = first[list(choice)].sum(), second[list(choice)].max()
+            moved = cost_of(choice, np.zeros_like(first), index, edges)
             return float(max(weights[0] * a, weights[1] * moved) + weights[2] * b)
 
-        kept = dominated_axes(domains, [first, second], edges)
+        kept = dominated(domains, [first, second], index, edges[:, None])
         least = min(map(objective, itertools.product(*domains)))
         assert min(map(objective, itertools.product(*kept))) == pytest.approx(least)
 
-    def test_every_kernel_keeps_an_axis(self):
+    def test_every_kernel_keeps_a_choice(self):
         for seed in SEEDS:
-            domains, nodes, edges = random_model(seed, 5, whole=True)
-            assert all(dominated_axes(domains, [nodes], edges)), seed
+            domains, nodes, index, edges = random_model(seed, 5, whole=True)
+            assert all(dominated(domains, [nodes], index, edges[:, None])), seed
 
-    def test_axes_that_cost_the_same_leave_one(self):
-        none = np.array([], dtype=np.int64)
-        edges = (none, none, np.zeros((0, 5, 5)))
-        assert len(dominated_axes([(0, 1, 3)], [np.ones((1, 5))], edges)[0]) == 1
+    def test_choices_that_cost_the_same_leave_one(self):
+        same = [np.ones(5)]
+        assert len(dominated([(0, 1, 3)], same, index_of([5]), np.zeros((0, 1)))[0]) == 1
 
-    def test_axes_that_each_win_somewhere_stay(self):
-        none = np.array([], dtype=np.int64)
-        edges = (none, none, np.zeros((0, 5, 5)))
-        terms = [np.array([[1.0, 2, 9, 9, 9]]), np.array([[2.0, 1, 9, 9, 9]])]
-        assert dominated_axes([(0, 1)], terms, edges) == [[0, 1]]
+    def test_choices_that_each_win_somewhere_stay(self):
+        terms = [np.array([1.0, 2, 9, 9, 9]), np.array([2.0, 1, 9, 9, 9])]
+        assert dominated([(0, 1)], terms, index_of([5]), np.zeros((0, 1))) == [[0, 1]]
 
 
 class TestGiven:
     def test_a_given_axis_is_the_only_one(self, random_task):
         workload, _ = random_task(1)
         arrays = graph_arrays(workload.graph)
-        allowed = allowed_axes(arrays)
-        axis = AXES[int(np.argmax(allowed[0]))]
-        given = given_axes(arrays, ((arrays.names[0], axis),), allowed)
-        assert with_given(allowed, given)[0] == [AXES.index(axis)]
+        index = choice_index(arrays)
+        last = len(arrays.names) - 1
+        given = given_choices(arrays, ((arrays.names[last], index.axes(last)[-1]),), index)
+        assert with_given(index, given)[last] == (int(index.start[-1]) - 1,)
 
     def test_an_unknown_kernel_is_named(self, random_task):
         arrays = graph_arrays(random_task(1)[0].graph)
         with pytest.raises(InputError, match='no kernel is called "k9"'):
-            given_axes(arrays, (("k9", Axis.M),), allowed_axes(arrays))
+            given_choices(arrays, (("k9", Axis.M),), choice_index(arrays))
 
     def test_an_axis_that_cannot_be_split_is_refused(self, random_task):
         arrays = graph_arrays(random_task(1)[0].graph)
-        allowed = np.zeros((arrays.n, 5), dtype=np.bool_)
-        with pytest.raises(InputError, match=f"constraints.sharding.{arrays.names[0]}: got m"):
-            given_axes(arrays, ((arrays.names[0], Axis.M),), allowed)
+        index = choice_index(arrays)
+        axis = next(axis for axis in Axis if axis not in index.axes(0))
+        with pytest.raises(InputError, match=f"constraints.sharding.{arrays.names[0]}: got {axis}"):
+            given_choices(arrays, ((arrays.names[0], axis),), index)
+
+
+class TestIndex:
+    def test_entries_are_the_table_of_every_edge(self, random_task):
+        for seed in range(20):
+            workload, _ = random_task(seed, 5)
+            index = choice_index(graph_arrays(workload.graph))
+            domains = index.domains()
+            for e, (source, target) in enumerate(zip(index.source, index.target, strict=True)):
+                table = index.table(e, domains[source], domains[target])
+                assert index.before[table].tolist() == [
+                    [a] * len(domains[target]) for a in domains[source]
+                ]
+                assert index.after[table].tolist() == [list(domains[target])] * len(domains[source])
+                assert (index.edge[table] == e).all()
+
+    def test_a_sharding_has_codes_and_they_have_it(self, random_task):
+        for seed in range(20):
+            workload, _ = random_task(seed, 5)
+            index = choice_index(graph_arrays(workload.graph))
+            codes = index.start[1:] - 1
+            assert index.codes(index.sharding(codes)).tolist() == codes.tolist()

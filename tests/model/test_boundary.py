@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from crosstack.machine.chip import Overlap
 from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Status
 from crosstack.model.arrays import AXIS_CODE, graph_arrays
-from crosstack.model.options import make_options
+from crosstack.model.choices import ChoiceIndex, make_choices
 from crosstack.model.placed import placed_use, plan_of
 from crosstack.model.rules import RULES, Boundary, ModelRules, rules_named
 from crosstack.workload.builders import join
@@ -80,9 +81,20 @@ def traffic(workload, system, axis=Axis.NONE, *, microbatch=1, rules=OURS):
     use = placed_use(workload.placement) or Parallelism.TENSOR
     sizes = tuple(d.size for d in system.network)
     plan = plan_of(workload, system, sizes, (use,) * len(sizes), microbatch, rules)
-    options = make_options(workload, graph_arrays(workload.graph), plan, 1, rules)
-    column = AXIS_CODE[axis]
-    return options.entering[:, column].tolist(), options.leaving[:, column].tolist()
+    arrays = graph_arrays(workload.graph)
+    with mock.patch("crosstack.model.choices.choice_index", return_value=along(axis, arrays)):
+        choices = make_choices(workload, arrays, plan, 1, rules)
+    return choices.entering.tolist(), choices.leaving.tolist()
+
+
+def along(axis, arrays) -> ChoiceIndex:
+    """Return choices that split every kernel along ``axis``, which the graph may not allow."""
+    kernels, edges = np.arange(arrays.n + 1), np.arange(len(arrays.source) + 1)
+    return ChoiceIndex(
+        start=kernels, kernel=kernels[:-1], axis=np.full(arrays.n, AXIS_CODE[axis]),
+        source=arrays.source, target=arrays.target, edge_start=edges, edge=edges[:-1],
+        before=arrays.source, after=arrays.target,
+    )  # fmt: skip
 
 
 def alone(kernel: Kernel, **changes) -> Workload:
@@ -137,8 +149,8 @@ class TestOfOneKernel:
         found = []
         for n_tiles in (1, 3, 5):
             plan = plan_of(ragged, machine(4), (4,), (Parallelism.TENSOR,), 1, OURS)
-            options = make_options(ragged, graph_arrays(ragged.graph), plan, n_tiles, OURS)
-            found.append((options.entering.tolist(), options.leaving.tolist()))
+            choices = make_choices(ragged, graph_arrays(ragged.graph), plan, n_tiles, OURS)
+            found.append((choices.entering.tolist(), choices.leaving.tolist()))
         assert found[0] == found[1] == found[2]
 
 

@@ -11,7 +11,7 @@ import pytest
 from crosstack.machine.chip import Chip, Overlap
 from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.model.arrays import graph_arrays
-from crosstack.model.options import make_options
+from crosstack.model.choices import make_choices
 from crosstack.model.partition import (
     ChipLoad,
     Staircase,
@@ -191,9 +191,9 @@ def a_load(a_chip):
         workload = Workload(graph=graph or chain(), sequence_length=8, n_layers=2)
         arrays = graph_arrays(workload.graph)
         plan = make_plan(workload, system, (1,), (Parallelism.DATA,), 1, rules)
-        options = make_options(workload, arrays, plan, 4, rules)
-        codes = np.array([int(np.argmax(row)) for row in options.allowed])
-        load = make_load(workload, system, arrays, plan, options, codes, rules)
+        choices = make_choices(workload, arrays, plan, 4, rules)
+        codes = choices.index.start[:-1]
+        load = make_load(workload, system, arrays, plan, choices, codes, rules)
         return replace(load, **changes)
 
     return build

@@ -29,8 +29,8 @@ from crosstack.machine.prices import cost, link_amounts, switch_amounts, system_
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.arrays import graph_arrays
+from crosstack.model.choices import choice_index, make_choices, sharding_codes
 from crosstack.model.iteration import bubble_factor
-from crosstack.model.options import axis_codes, make_options
 from crosstack.model.partition import combine_arrays, make_load
 from crosstack.model.placed import plan_of
 from crosstack.model.plan import Plan
@@ -286,7 +286,9 @@ def _plan(task: Task, system: System, mapping: Mapping, rules: ModelRules) -> Pl
 def _coefficients(task: Task, mapping: Mapping, rules: ModelRules, known: Evaluation) -> _Network:
     """Read every coefficient of the network off loads in which one link alone takes time."""
     arrays = graph_arrays(task.workload.graph)
-    codes = axis_codes(mapping.sharding)
+    choices_of = choice_index(arrays, task.workload.placement)
+    split = mapping.degree(Parallelism.TENSOR) > 1
+    codes = sharding_codes(choices_of, mapping.sharding, split=split)
     index = task.workload.graph.index
     members = [[index[name] for name in partition.kernels] for partition in known.partitions]
     n = len(mapping.sizes)
@@ -303,8 +305,8 @@ def _coefficients(task: Task, mapping: Mapping, rules: ModelRules, known: Evalua
         )
         system = replace(task.system, network=links)
         plan = _plan(task, system, mapping, rules)
-        options = make_options(task.workload, arrays, plan, mapping.n_tiles, rules)
-        load = make_load(task.workload, system, arrays, plan, options, codes, rules)
+        choices = make_choices(task.workload, arrays, plan, mapping.n_tiles, rules)
+        load = make_load(task.workload, system, arrays, plan, choices, codes, rules)
         columns["network"].append([sum(load.network[i] for i in inside) for inside in members])
         columns["data"].append([sum(load.data[i] for i in inside) for inside in members])
         line = plan.stage_transfer

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.machine.system import System
-from crosstack.model.arrays import AXIS_CODE, Bools, Floats, GraphArrays, Ints, graph_arrays
-from crosstack.model.options import Options, allowed_axes, make_options
+from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints, graph_arrays
+from crosstack.model.choices import Choices, choice_index, make_choices
 from crosstack.model.partition import (
     ROUNDING,
     combine_arrays,
@@ -53,7 +53,7 @@ class Family:
     arrays: GraphArrays
     slopes: dict[str, NDArray[Any]]
     bends: dict[str, NDArray[Any]]
-    codes: Ints
+    sharding: tuple[Axis, ...]
     producer: Ints
     reads: Floats
     makes: Floats
@@ -81,18 +81,18 @@ class LayerCosts:
     alive: Floats
 
 
-def serving_axes(arrays: GraphArrays) -> Ints:
-    """Return the axis that each kernel is split along, as a column of `AXES`.
+def serving_axes(arrays: GraphArrays) -> tuple[Axis, ...]:
+    """Return the axis that each kernel is split along.
 
     Batched kernels by their heads, the feed-forward network by its width, `PROJ_GEMM` and `FFN1`
     along K; what is left is whole on every chip, or split by rows where it has a weight.
     """
-    allowed = allowed_axes(arrays)
-    codes = []
-    for name, row in zip(arrays.names, allowed, strict=True):
+    index = choice_index(arrays)
+    found = []
+    for i, name in enumerate(arrays.names):
         wanted = (Axis.OUTER, _ALONG.get(name, Axis.NONE), Axis.NONE, Axis.M, Axis.K, Axis.N)
-        codes.append(next(AXIS_CODE[axis] for axis in wanted if row[AXIS_CODE[axis]]))
-    return np.array(codes, dtype=np.int64)
+        found.append(next(axis for axis in wanted if axis in index.axes(i)))
+    return tuple(found)
 
 
 def family(made: Callable[[int], Workload], rules: ModelRules) -> Family:
@@ -118,7 +118,7 @@ def family(made: Callable[[int], Workload], rules: ModelRules) -> Family:
         arrays=first,
         slopes=slopes,
         bends=bends,
-        codes=serving_axes(first),
+        sharding=serving_axes(first),
         producer=np.array([producer for producer, *_ in shapes], dtype=np.int64),
         reads=reads,
         makes=makes,
@@ -190,33 +190,32 @@ def layer_costs(
     chip = system.chip
     arrays, shape = laid_out(graphs, contexts), (len(contexts), graphs.arrays.n)
     tiles = np.repeat(n_tiles, graphs.arrays.n)
-    options = make_options(graphs.workload, arrays, _without(plan, fixed=True), tiles, rules)
-    codes = np.tile(graphs.codes, len(contexts))
-    rows = np.arange(arrays.n)
+    choices = make_choices(graphs.workload, arrays, _without(plan, fixed=True), tiles, rules)
+    codes = choices.index.codes(graphs.sharding * len(contexts))
 
     def pick(table: Any) -> Floats:
-        return np.asarray(table[rows, codes], dtype=np.float64).reshape(shape)
+        return np.asarray(table[codes], dtype=np.float64).reshape(shape)
 
     bandwidth = system.memory.speed(spilled=spilled)
-    weight, cache = pick(options.weight), pick(options.cache)
+    weight, cache = pick(choices.weight), pick(choices.cache)
     tile, total = (
-        pick(table)[:, graphs.producer] for table in (options.output_tile, options.output_total)
+        pick(table)[:, graphs.producer] for table in (choices.output_tile, choices.output_total)
     )
     into, out = total @ graphs.reads.T, total @ graphs.makes.T
     depth = rules.unfused_depth
     sram_in, cut = depth * (tile @ graphs.reads.T), depth * (tile @ graphs.makes.T)
     cut = cut + weight + arrays.sram_extra.reshape(shape)
     cuts, fits = _weight_cuts(sram_in, cut, weight, chip.memory_capacity)
-    into, out = into + pick(options.entering), out + pick(options.leaving)
+    into, out = into + pick(choices.entering), out + pick(choices.leaving)
     again = {WeightCuts.FREE: np.zeros(shape), WeightCuts.INPUTS: into, WeightCuts.ALL: into + out}
     traffic = into + out + (cuts - 1) * again[rules.weight_cuts]
     memory = (traffic + arrays.memory_traffic.reshape(shape) + cache) / bandwidth
     if rules.weights_read:
         memory = memory + weight / bandwidth / microbatch[:, None]
-    compute = _compute(graphs, arrays, system, options, rules, pick)
-    network = network_times(arrays, options, codes, rules).reshape(shape)
+    compute = _compute(graphs, arrays, system, choices, rules, pick)
+    network = network_times(arrays, choices, codes, rules).reshape(shape)
     if any(line.fixed for line in plan.collectives.values()):
-        late = make_options(graphs.workload, arrays, _without(plan, fixed=False), tiles, rules)
+        late = make_choices(graphs.workload, arrays, _without(plan, fixed=False), tiles, rules)
         share = microbatch[:, None] if rules.latency is LatencyRule.ALL else 1
         network = network + network_times(arrays, late, codes, rules).reshape(shape) / share
     kept = memory_kept(graphs.workload, arrays, weight.ravel(), rules).reshape(shape)
@@ -257,16 +256,16 @@ def _compute(
     graphs: Family,
     arrays: GraphArrays,
     system: System,
-    options: Options,
+    choices: Choices,
     rules: ModelRules,
     pick: Callable[[Any], Floats],
 ) -> Floats:
     """Compute time of each kernel alone, with all cores. [s]"""
     chip, dtype = system.chip, graphs.workload.graph.compute_dtype
     if chip.utilization is not None:
-        return np.asarray(pick(options.work) / (chip.utilization * peak_rate(chip, dtype, rules)))
-    m = pick(options.m)
-    columns = m, pick(options.k), pick(options.columns), arrays.systolic
+        return np.asarray(pick(choices.work) / (chip.utilization * peak_rate(chip, dtype, rules)))
+    m = pick(choices.m)
+    columns = m, pick(choices.k), pick(choices.columns), arrays.systolic
     extents = np.stack([column.ravel().astype(np.int64) for column in columns], axis=1)
     shapes, which = np.unique(extents, axis=0, return_inverse=True)
     least = np.array(
@@ -278,4 +277,4 @@ def _compute(
     steps = cycles_per_step(chip, dtype, rules)
     cycles = least[which.ravel()] * arrays.repeats / chip.frequency
     cycles = cycles * np.where(arrays.systolic, steps.systolic, steps.simd)
-    return np.asarray(cycles.reshape(m.shape) * pick(options.n_tiles))
+    return np.asarray(cycles.reshape(m.shape) * pick(choices.n_tiles))

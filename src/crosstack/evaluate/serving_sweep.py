@@ -20,7 +20,7 @@ from crosstack.errors import InputError, Problem, nearest, require, require_whol
 from crosstack.evaluate.serving_layer import Family, LayerCosts, family, layer_costs, serving_axes
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Mapping
-from crosstack.model.arrays import AXES, Bools, Floats, Ints, graph_arrays
+from crosstack.model.arrays import Bools, Floats, Ints, graph_arrays
 from crosstack.model.collectives import point_to_point_time
 from crosstack.model.iteration import stage_time
 from crosstack.model.partition import ROUNDING
@@ -97,13 +97,12 @@ class ServingSweep:
         )
         sizes = int(self.tensor[i]), int(self.pipeline[i])
         n = len(workload.graph)
-        codes = serving_axes(graph_arrays(workload.graph))
         mapping = Mapping(
             sizes=sizes,
             parallelism=(Parallelism.TENSOR, Parallelism.PIPELINE),
             microbatch_size=int(self.microbatch[i]),
             n_tiles=int(self.n_tiles[i]),
-            sharding=tuple(AXES[code] for code in codes),
+            sharding=serving_axes(graph_arrays(workload.graph)),
             partitions=tuple(range(n)),
         )
         return workload, machine_of(self.system, *sizes), mapping

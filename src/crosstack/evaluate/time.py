@@ -13,9 +13,9 @@ from crosstack.evaluate.stages import stage_masks, stage_memory, stage_terms, st
 from crosstack.machine.prices import system_power, system_price
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Mapping
-from crosstack.model.arrays import AXES, GraphArrays, Ints, bits, graph_arrays
+from crosstack.model.arrays import GraphArrays, Ints, bits, graph_arrays
+from crosstack.model.choices import CONVERSIONS, Choices, make_choices, sharding_codes
 from crosstack.model.iteration import iteration, latency, split_iteration
-from crosstack.model.options import CONVERSIONS, Options, axis_codes, make_options
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
@@ -59,17 +59,16 @@ def evaluate(
     rules = rules or ModelRules.crosstack()
     arrays = graph_arrays(workload.graph)
     plan = _checked_plan(workload, system, mapping, rules, arrays)
-    options = make_options(workload, arrays, plan, mapping.n_tiles, rules)
-    codes = axis_codes(mapping.sharding)
-    _check_axes(workload, arrays, options, codes, plan)
-    load = make_load(workload, system, arrays, plan, options, codes, rules)
+    choices = make_choices(workload, arrays, plan, mapping.n_tiles, rules)
+    codes = _checked_codes(workload, arrays, choices, mapping, plan)
+    load = make_load(workload, system, arrays, plan, choices, codes, rules)
     numbers, masks = _partition_masks(arrays, mapping)
     stages = stage_masks(arrays, mapping, plan)
     if system.memory.has_second and max(_memory(load, plan, masks, stages)) > (
         system.memory.room(spilled=False) * (1 + 1e-12)
     ):
         plan = replace(plan, spilled=True)
-        load = make_load(workload, system, arrays, plan, options, codes, rules)
+        load = make_load(workload, system, arrays, plan, choices, codes, rules)
     if len(masks) == arrays.n:
         load = one_by_one(load, rules)
     cores = None if mapping.cores is None else dict(enumerate(mapping.cores))
@@ -90,10 +89,10 @@ def evaluate(
         total = split_iteration(plan, slowest, sent, len(stages))
     work = workload.work
     traffic = sum(cost.traffic for cost in costs)
-    moved = _network_bytes(workload, arrays, options, codes)
-    chip_work = float(options.work[np.arange(arrays.n), codes].sum())
+    moved = _network_bytes(workload, arrays, choices, codes)
+    chip_work = float(choices.work[codes].sum())
     return Evaluation(
-        kernels=_kernels(workload, arrays, options, codes, load, mapping.partitions, masks, costs),
+        kernels=_kernels(workload, arrays, choices, codes, load, mapping, masks, costs),
         partitions=tuple(partitions),
         layer_time=layer_time,
         layers_per_stage=plan.layers_per_stage,
@@ -183,22 +182,22 @@ def _checked_plan(
     return plan
 
 
-def _check_axes(
-    workload: Workload, arrays: GraphArrays, options: Options, codes: Ints, plan: Plan
-) -> None:
-    if plan.tensor == 1 and workload.placement is Placement.SEARCHED:
-        return
+def _checked_codes(
+    workload: Workload, arrays: GraphArrays, choices: Choices, mapping: Mapping, plan: Plan
+) -> Ints:
+    split = plan.tensor > 1 or workload.placement is not Placement.SEARCHED
+    codes = sharding_codes(choices.index, mapping.sharding, split=split)
     problems = [
         Problem(
             f"mapping.kernels[{i}].sharding",
-            f'got {AXES[code].value} for "{arrays.names[i]}"; allowed: '
-            + ", ".join(a.value for a, good in zip(AXES, options.allowed[i], strict=True) if good),
+            f'got {mapping.sharding[i].value} for "{arrays.names[i]}"; allowed: '
+            + ", ".join(choices.index.axes(i)),
         )
-        for i, code in enumerate(codes.tolist())
-        if not options.allowed[i, code]
+        for i in np.nonzero(codes < 0)[0].tolist()
     ]
     if problems:
         raise InputError(problems)
+    return codes
 
 
 def _partition_masks(arrays: GraphArrays, mapping: Mapping) -> tuple[list[int], list[int]]:
@@ -298,43 +297,40 @@ def _check_fit(
             )
 
 
-def _network_bytes(workload: Workload, arrays: GraphArrays, options: Options, codes: Ints) -> float:
-    rows = np.arange(arrays.n)
-    moved = float((options.bytes_moved[rows, codes]).sum())
+def _network_bytes(workload: Workload, arrays: GraphArrays, choices: Choices, codes: Ints) -> float:
+    moved = float(choices.bytes_moved[codes].sum())
     moved += sum(c.size for k in workload.graph.kernels for c in k.communications if not c.periodic)
     if len(arrays.source):
-        edges = np.arange(len(arrays.source))
-        moved += float(options.edge_bytes[edges, codes[arrays.source], codes[arrays.target]].sum())
+        moved += float(choices.edge_bytes[choices.index.entries(codes)].sum())
     return moved
 
 
 def _kernels(
     workload: Workload,
     arrays: GraphArrays,
-    options: Options,
+    choices: Choices,
     codes: Ints,
     load: ChipLoad,
-    numbers: tuple[int, ...],
+    mapping: Mapping,
     masks: list[int],
     costs: list[PartitionCost],
 ) -> tuple[KernelTerms, ...]:
-    names = _collectives(workload, arrays, options, codes)
+    names = _collectives(workload, arrays, choices, codes)
     dealt = {
         kernel: (lanes, stages) for cost in costs for kernel, lanes, stages in cost.cores or ()
     }
     where = {i: p for p, mask in enumerate(masks) for i in bits(mask)}
-    rows = np.arange(arrays.n)
-    m, k, n = (t[rows, codes].tolist() for t in (options.m, options.k, options.columns))
-    work = options.work[rows, codes].tolist()
-    tile = options.output_tile[rows, codes].tolist()
+    m, k, n = (t[codes].tolist() for t in (choices.m, choices.k, choices.columns))
+    work = choices.work[codes].tolist()
+    tile = choices.output_tile[codes].tolist()
     terms = []
     for i in range(load.n):
         lanes, stages = dealt.get(i, (None, None))
         terms.append(
             KernelTerms(
                 name=load.names[i],
-                partition=numbers[i],
-                sharding=AXES[codes[i]],
+                partition=mapping.partitions[i],
+                sharding=mapping.sharding[i],
                 m=m[i],
                 k=k[i],
                 n=n[i],
@@ -361,22 +357,22 @@ def _compute_time(load: ChipLoad, i: int, lanes: int | None, stages: int | None)
 
 
 def _collectives(
-    workload: Workload, arrays: GraphArrays, options: Options, codes: Ints
+    workload: Workload, arrays: GraphArrays, choices: Choices, codes: Ints
 ) -> list[str]:
     """Names of what each kernel's network time is spent on."""
     found: list[list[str]] = [[] for _ in range(arrays.n)]
-    for i in np.nonzero(options.network_time[np.arange(arrays.n), codes] > 0)[0].tolist():
-        if arrays.gemm[i] and AXES[codes[i]] is Axis.K:
+    for i in np.nonzero(choices.network_time[codes] > 0)[0].tolist():
+        if arrays.gemm[i] and choices.index.sharding(codes[i : i + 1]) == (Axis.K,):
             found[i].append(Collective.ALL_REDUCE.value)
         own = workload.graph.kernels[i].communications
         found[i] += [c.collective.value for c in own if not c.periodic and c.size > 0]
-    edges = np.arange(len(arrays.source)), codes[arrays.source], codes[arrays.target]
-    paid = np.nonzero(options.edge_time[edges] > 0)[0]
-    kinds = options.edge_kind[edges][paid].tolist()
+    entries = choices.index.entries(codes)
+    paid = np.nonzero(choices.edge_time[entries] > 0)[0]
+    kinds = choices.edge_kind[entries][paid].tolist()
     for source, number in zip(arrays.source[paid].tolist(), kinds, strict=True):
         kind = CONVERSIONS[number]
         if kind is not None and kind.value not in found[source]:
             found[source].append(kind.value)
-    for i in np.nonzero(options.data_time[np.arange(arrays.n), codes] > 0)[0].tolist():
+    for i in np.nonzero(choices.data_time[codes] > 0)[0].tolist():
         found[i].append("gradient all_reduce")
     return [" + ".join(names) for names in found]

@@ -1,7 +1,7 @@
 """Boxes of the search: how one is bounded, fused and halved.
 
-A *box* is a plan (parallelism and microbatch size), a number of tiles, and the axes each kernel
-may still be sharded along; see `crosstack.mapping.search`.
+A *box* is a plan (parallelism and microbatch size), a number of tiles, and the choices left to
+each kernel; see `crosstack.mapping.search`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from crosstack.errors import require
-from crosstack.machine.system import System
+from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.budget import Budget
 from crosstack.mapping.found import Found, masks_of
 from crosstack.mapping.fusion import Fusion, Slots, fuse, make_problem, simple_bound
 from crosstack.mapping.ideals import IdealTables
 from crosstack.mapping.joint import UNKNOWN, Joint, joint_bound
-from crosstack.mapping.layouts import make_choices
+from crosstack.mapping.layouts import make_layout_choices
 from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.mapping.parallelism import Use
 from crosstack.mapping.pipeline import (
@@ -29,11 +29,17 @@ from crosstack.mapping.pipeline import (
     make_stage_problem,
     split,
 )
-from crosstack.mapping.sharding import dominated_axes, eliminate, with_given
+from crosstack.mapping.sharding import Elimination, dominated, eliminate, with_given
 from crosstack.mapping.spans import on_one_chip
-from crosstack.model.arrays import AXES, Floats, GraphArrays, Ints, bits
+from crosstack.model.arrays import Floats, GraphArrays, Ints, bits
+from crosstack.model.choices import (
+    ChoiceIndex,
+    Choices,
+    choice_index,
+    make_choices,
+    sharding_codes,
+)
 from crosstack.model.iteration import layer_time_below, least_time
-from crosstack.model.options import Options, axis_codes, make_options
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
@@ -61,7 +67,7 @@ Domains = tuple[tuple[int, ...], ...]
 
 @dataclass(slots=True)
 class Box:
-    """A plan, a number of tiles, and the axes left to each kernel (None: not opened yet)."""
+    """A plan, a number of tiles, and the choices left to each kernel (None: not opened yet)."""
 
     plan: Plan
     n_tiles: int
@@ -88,30 +94,35 @@ class Boxes:
     budget: Budget = field(default_factory=Budget)
     found: Found = field(default_factory=Found)
     tables: dict[object, IdealTables | None] = field(default_factory=dict)
-    options: dict[object, Options] = field(default_factory=dict)
+    choices: dict[object, Choices] = field(default_factory=dict)
     useful_tiles: dict[int, list[int]] = field(default_factory=dict)
-    kept_axes: dict[object, Domains] = field(default_factory=dict)
+    kept_choices: dict[object, Domains] = field(default_factory=dict)
     fewest_bytes: float | None = None
     least_kept: dict[object, tuple[Floats, float]] = field(default_factory=dict)
 
+    @property
+    def index(self) -> ChoiceIndex:
+        """The choices of every kernel."""
+        return choice_index(self.arrays, self.workload.placement)
+
     # ------------------------------------------------------------ loads
 
-    def table(self, plan: Plan, n_tiles: int) -> Options:
-        """Return the option tables of a plan and a number of tiles, kept for a while."""
+    def table(self, plan: Plan, n_tiles: int) -> Choices:
+        """Return the costs of all choices under a plan and a number of tiles, kept for a while."""
         key = (plan.sizes, plan.parallelism, plan.microbatch_size, plan.spilled, n_tiles)
-        if key not in self.options:
+        if key not in self.choices:
             self.budget.spend(TABLE * self.arrays.n)
-            if len(self.options) > 512:
-                self.options.clear()
-            self.options[key] = make_options(self.workload, self.arrays, plan, n_tiles, self.rules)
-        return self.options[key]
+            if len(self.choices) > 512:
+                self.choices.clear()
+            self.choices[key] = make_choices(self.workload, self.arrays, plan, n_tiles, self.rules)
+        return self.choices[key]
 
     def load(self, box: Box, codes: Ints) -> ChipLoad:
         """Return the load of a box under one sharding."""
         self.budget.spend(LOAD * self.arrays.n)
-        options = self.table(box.plan, box.n_tiles)
+        choices = self.table(box.plan, box.n_tiles)
         load = make_load(
-            self.workload, self.system, self.arrays, box.plan, options, codes, self.rules
+            self.workload, self.system, self.arrays, box.plan, choices, codes, self.rules
         )
         return one_by_one(load, self.rules) if self.unfused else load
 
@@ -137,41 +148,40 @@ class Boxes:
     # ------------------------------------------------------------ bounds
 
     def open(self, box: Box) -> float:
-        """Set the domains of a box, without axes that another beats; return a bound. [s]"""
-        options = self.table(box.plan, box.n_tiles)
-        domains = tuple(tuple(d) for d in with_given(options.allowed, self.given))
-        if box.plan.tensor == 1:  # nothing is split, whatever the axis
+        """Set the domains of a box, without choices that another beats; return a bound. [s]"""
+        choices = self.table(box.plan, box.n_tiles)
+        domains = with_given(self.index, self.given)
+        if box.plan.tensor == 1:  # nothing is split, whatever the choice
             domains = tuple(d[:1] for d in domains)
-        domains = self._tightened(domains, options)
+        domains = self._tightened(domains, choices)
         if self.rules.bytes_first and box.plan.tensor > 1:
-            domains = self._tightened(self._of_fewest_bytes(domains, options), options)
+            domains = self._tightened(self._of_fewest_bytes(domains, choices), choices)
         box.domains = domains
         return self.quick_bound(box)
 
-    def _of_fewest_bytes(self, domains: Domains, options: Options) -> Domains:
-        """Keep the axes that some sharding of fewest bytes uses."""
+    def _of_fewest_bytes(self, domains: Domains, choices: Choices) -> Domains:
+        """Keep the choices that some sharding of fewest bytes makes."""
         # Most numbers of tiles move the same bytes.
-        key = domains, options.bytes_moved.tobytes(), options.edge_bytes.tobytes()
-        if key not in self.kept_axes:
-            self.kept_axes[key] = self._found_fewest_bytes(domains, options)
-        return self.kept_axes[key]
+        key = domains, choices.bytes_moved.tobytes(), choices.edge_bytes.tobytes()
+        if key not in self.kept_choices:
+            self.kept_choices[key] = self._found_fewest_bytes(domains, choices)
+        return self.kept_choices[key]
 
-    def _found_fewest_bytes(self, domains: Domains, options: Options) -> Domains:
-        edges = (self.arrays.source, self.arrays.target, options.edge_bytes)
-        found = eliminate(domains, options.bytes_moved, edges)
+    def _found_fewest_bytes(self, domains: Domains, choices: Choices) -> Domains:
+        def fewest(within: Domains) -> Elimination:
+            return eliminate(within, choices.bytes_moved, choices.index, choices.edge_bytes)
+
+        found = fewest(domains)
         limit = found.bound * (1 + PROOF)
         best = found.best()
         kept = list(domains)
         for i, domain in enumerate(domains):
             if len(domain) > 1:
                 kept[i] = tuple(
-                    axis
-                    for axis in domain
-                    if axis == best[i]
-                    or eliminate(
-                        (*domains[:i], (axis,), *domains[i + 1 :]), options.bytes_moved, edges
-                    ).bound
-                    <= limit
+                    code
+                    for code in domain
+                    if code == best[i]
+                    or fewest((*domains[:i], (code,), *domains[i + 1 :])).bound <= limit
                 )
         return tuple(kept)
 
@@ -179,13 +189,13 @@ class Boxes:
         """Bound on the iteration time of a box from totals alone; infinite if nothing fits."""
         assert box.domains is not None
         self.budget.spend(BOUND * self.arrays.n)
-        options = self.table(box.plan, box.n_tiles)
-        if not self.moves_fewest_bytes(box.domains, options, box.plan):
+        choices = self.table(box.plan, box.n_tiles)
+        if not self.moves_fewest_bytes(box.domains, choices, box.plan):
             return math.inf
         load = self.relaxed(box)
         if not self._fits(load, box):
             return math.inf
-        network = max(self.network_bound(box.domains, options), sum(load.network))
+        network = max(self.network_bound(box.domains, choices), sum(load.network))
         return self.total(box.plan, simple_bound(load, network))
 
     def relaxed(self, box: Box) -> ChipLoad:
@@ -202,25 +212,23 @@ class Boxes:
         )
         return one_by_one(load, self.rules) if self.unfused else load
 
-    def network_bound(self, domains: Domains, options: Options) -> float:
+    def network_bound(self, domains: Domains, choices: Choices) -> float:
         """Return what all communication takes at least, layouts that agree included. [s]"""
         if not self.rules.fan_out_copies and _several_readers(self.arrays):
             # Shared conversions are not pairwise; an edge's part of its producer's is.
-            cost = options.edge_time / _readers(self.arrays)[:, None, None]
+            cost = choices.edge_time / _readers(self.arrays)[choices.index.edge]
         else:
-            cost = options.edge_time
-        edges = (self.arrays.source, self.arrays.target, cost)
-        return eliminate(domains, options.network_time, edges).bound
+            cost = choices.edge_time
+        return eliminate(domains, choices.network_time, choices.index, cost).bound
 
-    def moves_fewest_bytes(self, domains: Domains, options: Options, plan: Plan) -> bool:
+    def moves_fewest_bytes(self, domains: Domains, choices: Choices, plan: Plan) -> bool:
         """Whether some sharding within ``domains`` is one that the rules allow."""
         if not self.rules.bytes_first or plan.tensor == 1:
             return True
-        edges = (self.arrays.source, self.arrays.target, options.edge_bytes)
+        costs = choices.bytes_moved, choices.index, choices.edge_bytes
         if self.fewest_bytes is None:
-            every = with_given(options.allowed, self.given)
-            self.fewest_bytes = eliminate(every, options.bytes_moved, edges).bound
-        found = eliminate(domains, options.bytes_moved, edges).bound
+            self.fewest_bytes = eliminate(with_given(self.index, self.given), *costs).bound
+        found = eliminate(domains, *costs).bound
         return found <= self.fewest_bytes * (1 + PROOF)
 
     def _fits(self, load: ChipLoad, box: Box) -> bool:
@@ -377,7 +385,7 @@ class Boxes:
             parallelism=box.plan.parallelism,
             microbatch_size=box.plan.microbatch_size,
             n_tiles=box.n_tiles,
-            sharding=tuple(AXES[c] for c in codes.tolist()),
+            sharding=self.index.sharding(codes),
             partitions=tuple(numbers),
             stages=stages,
         )
@@ -393,24 +401,29 @@ class Boxes:
         """Return whole shardings of a box: the best for a few weighted sums of its terms."""
         assert box.domains is not None
         self.budget.spend(2 * BOUND * self.arrays.n)
-        options = self.table(box.plan, box.n_tiles)
+        choices = self.table(box.plan, box.n_tiles)
         peak = reached_rate(self.system.chip, self.workload.graph.compute_dtype, self.rules)
-        moved = options.output_total + options.entering + options.leaving
-        rest = options.work / peak + moved / self.system.memory.bandwidth
+        moved = choices.output_total + choices.entering + choices.leaving
+        rest = choices.work / peak + moved / self.system.memory.bandwidth
         found: dict[bytes, Ints] = {}
         for weight in (1e-6, 1.0, 10.0) if not self.rules.bytes_first else (1e-6,):
-            nodes = options.network_time + weight * rest
-            cost = options.edge_time
+            nodes = choices.network_time + weight * rest
+            cost = choices.edge_time
             if self.rules.bytes_first and self.fewest_bytes:
-                scale = 1e6 * (float(options.network_time.max()) + 1e-9) / self.fewest_bytes
-                nodes = nodes + scale * options.bytes_moved
-                cost = cost + scale * options.edge_bytes
-            edges = (self.arrays.source, self.arrays.target, cost)
-            codes = eliminate(box.domains, nodes, edges).best()
+                scale = 1e6 * (float(choices.network_time.max()) + 1e-9) / self.fewest_bytes
+                nodes = nodes + scale * choices.bytes_moved
+                cost = cost + scale * choices.edge_bytes
+            codes = eliminate(box.domains, nodes, choices.index, cost).best()
             found.setdefault(codes.tobytes(), codes)
         return list(found.values())
 
     # ------------------------------------------------------------ what fits at all
+
+    def codes(self, mapping: Mapping) -> Ints:
+        """Return the choice that a mapping takes for every kernel."""
+        return sharding_codes(
+            self.index, mapping.sharding, split=mapping.degree(Parallelism.TENSOR) > 1
+        )
 
     def plan_of(self, mapping: Mapping) -> Plan:
         """Return the plan of a mapping, of the first memory where all it keeps fits there.
@@ -428,7 +441,7 @@ class Boxes:
             mapping.microbatch_size,
             f"a size that divides the batch of {self.workload.global_batch_size} a pipeline",
         )
-        masks, codes = masks_of(mapping), axis_codes(mapping.sharding)
+        masks, codes = masks_of(mapping), self.codes(mapping)
         for plan in plans[:-1]:
             if self.rooms(self.load(Box(plan, mapping.n_tiles, None), codes), masks):
                 return plan
@@ -441,11 +454,10 @@ class Boxes:
             return False
         key = (plan.tensor, plan.split)
         if key not in self.least_kept:
-            options = self.table(plan, 1)
-            free = with_given(options.allowed, self.given)
-            rows = [(i, list(domain)) for i, domain in enumerate(free)]
-            weight = np.array([options.weight[i, domain].min() for i, domain in rows])
-            cache = sum(float(options.cache[i, domain].min()) for i, domain in rows)
+            choices = self.table(plan, 1)
+            free = choices.index.inside(with_given(self.index, self.given))
+            weight = choices.index.least(choices.weight, free)
+            cache = float(choices.index.least(choices.cache, free).sum())
             self.least_kept[key] = weight, cache
         weight, cache = self.least_kept[key]
         cached = cache * -(-self.workload.global_batch_size // plan.data)
@@ -482,78 +494,74 @@ class Boxes:
                 return math.inf
             bound = self.total(box.plan, found.bound)
         if root or self.arrays.n <= SMALL_GRAPH:
-            joint = self._joint(box, load, limit, with_axes=root)
+            joint = self._joint(box, load, limit, with_codes=root)
             if math.isinf(joint.bound):
                 return math.inf
             bound = max(bound, self.total(box.plan, joint.bound))
-            if root and joint.axes:
-                self._try(box, joint.axes)
+            if root and joint.codes:
+                self._try(box, joint.codes)
         return bound
 
-    def _joint(self, box: Box, load: ChipLoad, limit: float, *, with_axes: bool) -> Joint:
+    def _joint(self, box: Box, load: ChipLoad, limit: float, *, with_codes: bool) -> Joint:
         """Bound the layer time of a box by a path that knows which layouts agree."""
         assert box.domains is not None
         if self.unfused or self.rules.fan_out_copies or not math.isfinite(limit):
             return UNKNOWN
-        choices = make_choices(self.arrays, self.table(box.plan, box.n_tiles), box.domains, load)
+        table = self.table(box.plan, box.n_tiles)
+        choices = make_layout_choices(self.arrays, table, box.domains, load)
         if choices is None:
             return UNKNOWN
         problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
-        return joint_bound(problem, choices, limit=limit, budget=self.budget, with_axes=with_axes)
+        return joint_bound(problem, choices, limit=limit, budget=self.budget, with_codes=with_codes)
 
-    def _try(self, box: Box, axes: dict[int, int]) -> None:
+    def _try(self, box: Box, reached: dict[int, int]) -> None:
         """Fuse a box with the sharding a bound was reached with."""
         assert box.domains is not None
-        options = self.table(box.plan, box.n_tiles)
-        domains = [(axes[i],) if i in axes else d for i, d in enumerate(box.domains)]
-        edges = (self.arrays.source, self.arrays.target, options.edge_time)
-        codes = eliminate(domains, options.network_time, edges).best()
+        choices = self.table(box.plan, box.n_tiles)
+        domains = [(reached[i],) if i in reached else d for i, d in enumerate(box.domains)]
+        codes = eliminate(domains, choices.network_time, choices.index, choices.edge_time).best()
         # Without a limit: moves start from sequences that are not yet good enough.
         self.settle(box, codes, math.inf)
 
     def halve(self, box: Box) -> Iterator[Box]:
-        """Split a box on the kernel whose axes differ most."""
+        """Split a box on the kernel whose choices differ most."""
         assert box.domains is not None
-        options = self.table(box.plan, box.n_tiles)
+        choices = self.table(box.plan, box.n_tiles)
         bandwidth = self.system.memory.bandwidth
-        moved = options.output_total + options.entering + options.leaving
-        weight = options.network_time + moved / bandwidth
-        edge = options.edge_time.max(axis=(1, 2)) if len(self.arrays.source) else np.zeros(0)
+        moved = choices.output_total + choices.entering + choices.leaving
+        weight = choices.network_time + moved / bandwidth
+        edge = choices.index.most(choices.edge_time)
         spread = np.zeros(self.arrays.n)
         np.add.at(spread, self.arrays.source, edge)
         np.add.at(spread, self.arrays.target, edge)
         scores = [
-            float(np.ptp(weight[i, list(d)])) + 1e-3 * float(spread[i]) + 1e-15
-            if len(d) > 1
-            else -1.0
+            float(np.ptp(weight[list(d)])) + 1e-3 * float(spread[i]) + 1e-15 if len(d) > 1 else -1.0
             for i, d in enumerate(box.domains)
         ]
         i = int(np.argmax(scores))
-        for axis in box.domains[i]:
-            domains = (*box.domains[:i], (axis,), *box.domains[i + 1 :])
-            child = Box(box.plan, box.n_tiles, self._tightened(domains, options), tiled=True)
+        for code in box.domains[i]:
+            domains = (*box.domains[:i], (code,), *box.domains[i + 1 :])
+            child = Box(box.plan, box.n_tiles, self._tightened(domains, choices), tiled=True)
             yield child
 
-    def _tightened(self, domains: Domains, options: Options) -> Domains:
-        """Drop axes that another axis of the same kernel beats in all respects."""
+    def _tightened(self, domains: Domains, choices: Choices) -> Domains:
+        """Drop choices that another of the same kernel beats in all respects."""
         size = (
-            [options.work]
+            [choices.work]
             if self.system.chip.utilization is not None
-            else [options.m, options.k, options.columns]
+            else [choices.m, choices.k, choices.columns]
         )
         terms = [
-            *size, options.output_tile, options.output_total, options.weight, options.cache,
-            options.entering, options.leaving, options.network_time, options.data_time,
+            *size, choices.output_tile, choices.output_total, choices.weight, choices.cache,
+            choices.entering, choices.leaving, choices.network_time, choices.data_time,
         ]  # fmt: skip
         # Readers of one tensor may share a conversion, so each kind counts on its own.
-        edge_terms = [options.edge_time * (options.edge_kind == kind) for kind in (1, 2)]
+        edge_terms = [choices.edge_time * (choices.edge_kind == kind) for kind in (1, 2)]
         if self.rules.bytes_first:
-            terms.append(options.bytes_moved)
-            edge_terms.append(options.edge_bytes)
-        edges = (self.arrays.source, self.arrays.target, np.stack(edge_terms, axis=3))
-        return tuple(
-            tuple(d) for d in dominated_axes(domains, [t.astype(float) for t in terms], edges)
-        )
+            terms.append(choices.bytes_moved)
+            edge_terms.append(choices.edge_bytes)
+        columns, edges = [t.astype(float) for t in terms], np.stack(edge_terms, axis=1)
+        return tuple(tuple(d) for d in dominated(domains, columns, choices.index, edges))
 
 
 def _several_readers(arrays: GraphArrays) -> bool:

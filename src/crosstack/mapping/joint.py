@@ -25,7 +25,7 @@ import numpy as np
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.fusion import LONG_GRAPH, MOST_CELLS, FusionProblem, core_steps, make_problem
 from crosstack.mapping.ideals import collapse_twins, enumerate_ideals, make_tables
-from crosstack.mapping.layouts import WEIGHTS, Choices, Excess, Layouts, make_layouts
+from crosstack.mapping.layouts import WEIGHTS, Excess, LayoutChoices, Layouts, make_layouts
 from crosstack.mapping.parts import parts_bound
 from crosstack.mapping.steps import Steps, StepTerms, scarcest
 from crosstack.mapping.wide import core_of
@@ -36,10 +36,10 @@ __all__ = ["UNKNOWN", "Joint", "joint_bound"]
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """A bound on every sequence and sharding [s], and the axes (by kernel) where it was reached."""
+    """A bound on every sequence and sharding [s], and the choices by kernel that reach it."""
 
     bound: float
-    axes: dict[int, int]
+    codes: dict[int, int]
 
 
 UNKNOWN = Joint(0.0, {})
@@ -47,18 +47,18 @@ UNKNOWN = Joint(0.0, {})
 
 def joint_bound(
     problem: FusionProblem,
-    choices: Choices,
+    choices: LayoutChoices,
     *,
     limit: float,
     budget: Budget,
-    with_axes: bool = True,
+    with_codes: bool = True,
     most_ideals: int = 20_000,
 ) -> Joint:
     """Bound the time of any partitions under any of the choices.
 
-    ``with_axes``: whether axes are wanted too where they cost extra. The bound is infinite where
-    nothing is below ``limit`` [s], and zero where there are too many ideals or profiles to tell,
-    or the ``budget`` is spent first.
+    ``with_codes``: whether choices are wanted too where they cost extra. The bound is infinite
+    where nothing is below ``limit`` [s], and zero where there are too many ideals or profiles to
+    tell, or the ``budget`` is spent first.
     """
     load = problem.load
     if load.n > LONG_GRAPH:
@@ -66,12 +66,12 @@ def joint_bound(
     order = collapse_twins(load, problem.preds, [choices.label(i) for i in range(load.n)])
     bound = parts_bound(load, order, choices, limit=limit, budget=budget)
     if bound is not None:
-        if math.isinf(bound) or not with_axes:
+        if math.isinf(bound) or not with_codes:
             return Joint(bound, {})
-        # Directions apart have fewer ideals: no bound, but axes worth trying.
+        # Directions apart have fewer ideals: no bound, but choices worth trying.
         apart = make_problem(load, slots=problem.slots, separate_directions=True)
         sharded = joint_bound(apart, choices, limit=1.1 * limit, budget=budget)
-        return Joint(bound, sharded.axes)
+        return Joint(bound, sharded.codes)
     core = core_of(load, order)
     # Several kernels that nobody reads stay out: those they read would stay in every profile.
     left_out = len(core.deferrable) > 1 and bool(core.kernels)
@@ -92,8 +92,8 @@ def joint_bound(
     if found is None:
         return UNKNOWN
     time_taken, chosen = found
-    axes = {kernels[i]: int(small_choices.axes[i][choice]) for i, choice in chosen.items()}
-    return Joint(time_taken + added, axes)
+    codes = {kernels[i]: int(small_choices.codes[i][choice]) for i, choice in chosen.items()}
+    return Joint(time_taken + added, codes)
 
 
 def _shortest(

@@ -1,9 +1,9 @@
 """Which layouts go together, and what they cost over the cheapest terms of every kernel.
 
-Sets and parameters: kernel i has *choices* (a, K): an axis a of its domain and the conversions K
-(all-gather, all-to-all) of its output that it pays for. A choice costs network and memory time
-over those of the cheapest one. A reader split along b goes with a choice of its producer if it
-needs no conversion of that layout, or one in K.
+Sets and parameters: kernel i has *layout choices* (a, K): a choice a of its domain and the
+conversions K (all-gather, all-to-all) of its output that it pays for. A layout choice costs
+network and memory time over those of the cheapest one. A reader split along b goes with a choice
+of its producer if it needs no conversion of that layout, or one in K.
 
 The *profile* of an order ideal is the choices of its kernels that others still read: nothing else
 about the past matters. Within one partition the excess over the cheapest terms adds up kernel by
@@ -24,15 +24,15 @@ from crosstack.machine.chip import Overlap
 from crosstack.mapping.ideals import IdealTables
 from crosstack.mapping.steps import Steps
 from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints, bits
-from crosstack.model.options import Options
+from crosstack.model.choices import Choices
 from crosstack.model.partition import ChipLoad
 
 __all__ = [
     "WEIGHTS",
-    "Choices",
     "Excess",
+    "LayoutChoices",
     "Layouts",
-    "make_choices",
+    "make_layout_choices",
     "make_layouts",
     "only_choice",
 ]
@@ -48,16 +48,17 @@ WEIGHTS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
+class LayoutChoices:
     """What each kernel may choose, cheapest terms taken off.
 
-    Per kernel, by choice: ``axes``, ``network`` [s], ``memory`` [s] of each tensor it makes that
-    leaves its partition or is read from outside, and ``own`` [s] of what it moves in any partition.
+    Per kernel, by layout choice: ``codes`` (its choice), ``network`` [s], ``memory`` [s] of each
+    tensor it makes that leaves its partition or is read from outside, and ``own`` [s] of what it
+    moves in any partition.
     ``agree`` tells by (producer, reader) which pairs
     of choices go together, for pairs where not all do.
     """
 
-    axes: tuple[Ints, ...]
+    codes: tuple[Ints, ...]
     network: tuple[Floats, ...]
     memory: tuple[Floats, ...]
     own: tuple[Floats, ...]
@@ -73,11 +74,11 @@ class Choices:
             return i
         return tuple(float(cost[i][0]) for cost in (self.network, self.memory, self.own))
 
-    def of(self, kernels: Sequence[int]) -> Choices:
+    def of(self, kernels: Sequence[int]) -> LayoutChoices:
         """Return the choices of some kernels, numbered anew."""
         number = {kernel: i for i, kernel in enumerate(kernels)}
-        return Choices(
-            axes=tuple(self.axes[i] for i in kernels),
+        return LayoutChoices(
+            codes=tuple(self.codes[i] for i in kernels),
             network=tuple(self.network[i] for i in kernels),
             memory=tuple(self.memory[i] for i in kernels),
             own=tuple(self.own[i] for i in kernels),
@@ -89,59 +90,61 @@ class Choices:
         )
 
 
-def make_choices(
+def make_layout_choices(
     arrays: GraphArrays,
-    options: Options,
+    choices: Choices,
     domains: Sequence[Sequence[int]],
     load: ChipLoad,
-) -> Choices | None:
+) -> LayoutChoices | None:
     """Return the choices of every kernel within ``domains``; None where one has too many.
 
     ``load`` is the load of the cheapest terms (`crosstack.model.partition.relaxed_load`), under
     rules by which readers that need the same layout share one conversion.
     """
-    free = options.edge_time <= 0
+    index, edge_time, edge_kind = choices.index, choices.edge_time, choices.edge_kind
+    free = edge_time <= 0
     readers: list[list[int]] = [[] for _ in domains]
     for e, source in enumerate(arrays.source.tolist()):
         readers[source].append(e)
     chosen: list[list[tuple[int, frozenset[int]]]] = []
     network, memory, own = [], [], []
-    in_any = (options.entering + options.leaving + options.cache) / load.bandwidth
+    in_any = (choices.entering + choices.leaving + choices.cache) / load.bandwidth
     for i, domain in enumerate(domains):
         pairs: list[tuple[int, frozenset[int]]] = []
         cost: list[float] = []
-        for axis in domain:
+        for code in domain:
             price = {0: 0.0}
             for e in readers[i]:
-                for b in domains[int(arrays.target[e])]:
-                    if not free[e, axis, b]:
-                        kind = int(options.edge_kind[e, axis, b])
-                        price[kind] = max(price.get(kind, 0.0), options.edge_time[e, axis, b])
+                for entry in index.table(e, (code,), domains[int(arrays.target[e])])[0].tolist():
+                    if not free[entry]:
+                        kind = int(edge_kind[entry])
+                        price[kind] = max(price.get(kind, 0.0), edge_time[entry])
             for size in range(len(price)):
                 for paid in itertools.combinations(sorted(price.keys() - {0}), size):
-                    pairs.append((axis, frozenset(paid)))
-                    cost.append(options.network_time[i, axis] + sum(price[k] for k in paid))
+                    pairs.append((code, frozenset(paid)))
+                    cost.append(choices.network_time[code] + sum(price[k] for k in paid))
         if len(pairs) > MOST_CHOICES:
             return None
         chosen.append(pairs)
         network.append(np.array(cost))
-        moved = options.output_total[i, [axis for axis, _ in pairs]] / load.bandwidth
+        moved = choices.output_total[[code for code, _ in pairs]] / load.bandwidth
         memory.append(moved - moved.min())
-        moved = in_any[i, [axis for axis, _ in pairs]]
+        moved = in_any[[code for code, _ in pairs]]
         own.append(moved - moved.min())
     agree: dict[tuple[int, int], Bools] = {}
     for e, (i, j) in enumerate(zip(arrays.source.tolist(), arrays.target.tolist(), strict=True)):
+        entries = index.table(e, [a for a, _ in chosen[i]], [b for b, _ in chosen[j]])
         good = np.array(
             [
-                [free[e, a, b] or int(options.edge_kind[e, a, b]) in paid for b, _ in chosen[j]]
-                for a, paid in chosen[i]
+                [free[entry] or int(edge_kind[entry]) in paid for entry in row]
+                for row, (_, paid) in zip(entries.tolist(), chosen[i], strict=True)
             ]
         )
         agree[i, j] = agree[i, j] & good if (i, j) in agree else good
     kept = _consistent(agree, [len(pairs) for pairs in chosen])
-    return Choices(
-        axes=tuple(
-            np.array([axis for axis, _ in pairs])[k] for pairs, k in zip(chosen, kept, strict=True)
+    return LayoutChoices(
+        codes=tuple(
+            np.array([code for code, _ in pairs])[k] for pairs, k in zip(chosen, kept, strict=True)
         ),
         network=tuple(
             np.maximum(n[k] - least, 0.0)
@@ -157,11 +160,11 @@ def make_choices(
     )
 
 
-def only_choice(n: int) -> Choices:
+def only_choice(n: int) -> LayoutChoices:
     """Return the choices of kernels that have none: one each, at no excess."""
     zero = (np.zeros(1),) * n
-    axes = (np.zeros(1, dtype=np.int64),) * n
-    return Choices(axes=axes, network=zero, memory=zero, own=zero, agree={})
+    codes = (np.zeros(1, dtype=np.int64),) * n
+    return LayoutChoices(codes=codes, network=zero, memory=zero, own=zero, agree={})
 
 
 def _consistent(agree: dict[tuple[int, int], Bools], counts: list[int]) -> list[Ints]:
@@ -207,7 +210,7 @@ class Layouts:
     grow: tuple[dict[int, tuple[int, _Grow]], ...]  # by ideal: kernel -> (smaller ideal, change)
 
 
-def make_layouts(load: ChipLoad, tables: IdealTables, choices: Choices) -> Layouts | None:
+def make_layouts(load: ChipLoad, tables: IdealTables, choices: LayoutChoices) -> Layouts | None:
     """Return the profiles of every ideal, or None where some ideal has too many."""
     several = sum(1 << i for i in range(load.n) if choices.count(i) > 1)
     readers = [0] * load.n
@@ -250,7 +253,7 @@ def make_layouts(load: ChipLoad, tables: IdealTables, choices: Choices) -> Layou
 
 def _change(
     load: ChipLoad,
-    choices: Choices,
+    choices: LayoutChoices,
     k: int,
     front: tuple[int, ...],
     profiles: list[tuple[int, ...]],

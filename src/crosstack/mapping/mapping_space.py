@@ -17,9 +17,9 @@ from crosstack.mapping.fusion import Slots, make_slots
 from crosstack.mapping.ideals import enumerate_ideals, make_order
 from crosstack.mapping.mapping import Task
 from crosstack.mapping.parallelism import workload_uses
-from crosstack.mapping.sharding import given_axes
+from crosstack.mapping.sharding import given_choices
 from crosstack.model.arrays import Floats, GraphArrays, Ints, graph_arrays
-from crosstack.model.options import allowed_axes
+from crosstack.model.choices import choice_index
 from crosstack.model.plan import tile_counts
 from crosstack.model.rules import ModelRules, rules_named
 
@@ -124,9 +124,9 @@ def _tiles(task: Task, rules: ModelRules) -> Factor:
 
 
 def _sharding(task: Task, arrays: GraphArrays) -> Factor:
-    allowed = allowed_axes(arrays, task.workload.placement)
-    axes = allowed.sum(axis=1)
-    axes[list(given_axes(arrays, task.constraints.sharding, allowed))] = 1
+    index = choice_index(arrays, task.workload.placement)
+    axes = np.diff(index.start)
+    axes[list(given_choices(arrays, task.constraints.sharding, index))] = 1
     free = int((axes > 1).sum())
     words = f"axes of each kernel; kernels with a choice: {free}" if free else "given"
     return _factor("sharding", float(np.log10(axes).sum()), words)

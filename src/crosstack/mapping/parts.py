@@ -21,7 +21,7 @@ import numpy as np
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.ideals import IdealTables, Order, enumerate_ideals, make_tables
-from crosstack.mapping.layouts import WEIGHTS, Choices, Excess, Layouts, make_layouts
+from crosstack.mapping.layouts import WEIGHTS, Excess, LayoutChoices, Layouts, make_layouts
 from crosstack.mapping.steps import TOLERANCE, Steps, least_compute, least_memory_time, scarcest
 from crosstack.mapping.wide import core_of, sub_load, waits_for
 from crosstack.model.arrays import Bools, Floats, Ints, bits
@@ -88,7 +88,7 @@ class _Part:
 def parts_bound(
     load: ChipLoad,
     order: Order,
-    choices: Choices,
+    choices: LayoutChoices,
     *,
     limit: float,
     budget: Budget,
@@ -210,7 +210,7 @@ def _tensors_across(
 def _make_part(
     load: ChipLoad,
     order: Order,
-    choices: Choices,
+    choices: LayoutChoices,
     kernels: tuple[int, ...],
     across: list[_Across],
     side: int,

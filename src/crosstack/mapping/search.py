@@ -1,8 +1,8 @@
 """The search over all decisions together, with a proof.
 
-A *box* is a plan (parallelism and microbatch size), a number of tiles, and the axes each kernel
-may still be sharded along. Its bound is the best fusion of a load that takes, term by term, the
-least over the box (`crosstack.model.partition.relaxed_load`); a box with one axis a kernel is a
+A *box* is a plan (parallelism and microbatch size), a number of tiles, and the choices left to
+each kernel. Its bound is the best fusion of a load that takes, term by term, the
+least over the box (`crosstack.model.partition.relaxed_load`); a box with one choice a kernel is a
 complete answer once fused. Every use of the network first gets cheap mappings
 (`crosstack.mapping.seeds`). Then the search takes the box with the least bound, fuses it, and
 halves it (``land1960branch``), so the least bound left is at any time a bound on every mapping.
@@ -40,10 +40,10 @@ from crosstack.mapping.fusion import make_slots
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop
 from crosstack.mapping.parallelism import may_split
 from crosstack.mapping.seeds import plant
-from crosstack.mapping.sharding import given_axes
+from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.unmade import ROOT, Item, all_plans, unrolled
 from crosstack.model.arrays import Floats, GraphArrays, bits, graph_arrays
-from crosstack.model.options import allowed_axes, axis_codes, make_options
+from crosstack.model.choices import choice_index, make_choices
 from crosstack.model.plan import Plan, tile_counts
 from crosstack.model.rules import ModelRules
 from crosstack.units import format_quantity
@@ -112,16 +112,15 @@ def _useful_tiles(state: Boxes, plan: Plan) -> list[int]:
         return state.useful_tiles[plan.tensor]
     tiles = tile_choices(state, plan.tensor)
     if state.system.chip.utilization is not None:
-        allowed = allowed_axes(state.arrays, state.workload.placement)
         kept: list[tuple[int, list[Floats]]] = []
         for number, count in enumerate(tiles):
             if state.budget.spend(CALL) and kept:
                 kept += [(left, []) for left in tiles[number:]]
                 break
-            o = make_options(state.workload, state.arrays, plan, count, state.rules)
+            o = make_choices(state.workload, state.arrays, plan, count, state.rules)
             terms = [o.work, o.output_tile, o.output_total, o.weight]
             beaten = any(
-                all((a <= b)[allowed].all() for a, b in zip(better, terms, strict=True))
+                all((a <= b).all() for a, b in zip(better, terms, strict=True))
                 for _, better in kept
             )
             if not beaten:
@@ -234,7 +233,7 @@ def _offer_start(state: Boxes, start: Mapping, time_taken: float) -> None:
     InputError
         If the mapping contradicts what is given.
     """
-    given, codes, backward = state.constraints, axis_codes(start.sharding), state.arrays.backward
+    given, codes, backward = state.constraints, state.codes(start), state.arrays.backward
     slots, directions = state.slots, list[set[bool]]()
     for mask in masks_of(start):
         directions.append({bool(backward[i]) for i in bits(mask)})
@@ -252,7 +251,7 @@ def _offer_start(state: Boxes, start: Mapping, time_taken: float) -> None:
             first <= number <= last
             for number, first, last in zip(start.partitions, slots.first, slots.last, strict=True)
         ),
-        "sharding": all(codes[i] == axis for i, axis in state.given.items()),
+        "sharding": all(codes[i] == code for i, code in state.given.items()),
     }
     problems = [
         Problem(f"constraints.{name}", "the mapping to start from does not keep to it.")
@@ -306,7 +305,7 @@ def _state(
         rules=rules,
         gap=gap,
         arrays=arrays,
-        given=given_axes(arrays, constraints.sharding, allowed_axes(arrays, workload.placement)),
+        given=given_choices(arrays, constraints.sharding, choice_index(arrays, workload.placement)),
         slots=slots,
         separate=separate,
         unfused=constraints.kernel_by_kernel or (rules.full_count_unfused and full),

@@ -13,8 +13,8 @@ is priced exactly where that bound is below the best so far. Nothing that could 
 left out by this, so what a question with more given finds here, a freer one finds too.
 
 Every use of the network has a *lane*: the best of its mappings. The best few lanes are improved,
-each on its own, by other numbers of tiles and other axes kernel by kernel, as long as that helps;
-then the best of all gets its best partitions.
+each on its own, by other numbers of tiles and other choices kernel by kernel, as long as that
+helps; then the best of all gets its best partitions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from crosstack.mapping.parallelism import workload_uses
 from crosstack.mapping.sharding import with_given
 from crosstack.model.arrays import Ints
 from crosstack.model.lines import Line
-from crosstack.model.options import axis_codes
 from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.model.plan import Plan
 
@@ -157,13 +156,13 @@ def _layer_bound(state: Boxes, plans: list[Plan]) -> float:
     With one tile nothing is cut raggedly, so no number of tiles has less work or traffic.
     """
     plan = _shared(state, plans)
-    options = state.table(plan, 1)
-    domains = tuple(tuple(d) for d in with_given(options.allowed, state.given))
+    choices = state.table(plan, 1)
+    domains = with_given(choices.index, state.given)
     load = _unburdened(state.relaxed(Box(plan, 1, domains)))
     state.budget.spend(BOUND * load.n)
     network = 0.0
     if plan.tensor > 1:
-        network = max(state.network_bound(domains, options), sum(load.network))
+        network = max(state.network_bound(domains, choices), sum(load.network))
     return simple_bound(load, network)
 
 
@@ -262,7 +261,7 @@ def _split(
 def _improve(
     state: Boxes, lanes: _Lanes, tiles: Callable[[Plan], list[int]], tell: Callable[[], None]
 ) -> None:
-    """Improve the best lanes by their tiles and axes, then the best of all by its partitions."""
+    """Improve the best lanes by their tiles and choices, then the best of all by its partitions."""
     whole = state.found
     if whole.mapping is None:
         return
@@ -272,7 +271,7 @@ def _improve(
         state.found = lane
         for _ in range(MOST_ROUNDS):
             before = lane.best
-            _better_axes(state)
+            _better_choices(state)
             _better_tiles(state, tiles)
             if state.budget.over() or not lane.best < before * (1 - PROOF):
                 break
@@ -288,26 +287,25 @@ def _best_box(state: Boxes) -> tuple[Box, Ints]:
     mapping = state.found.mapping
     assert mapping is not None
     plan = state.plan_of(mapping)
-    return Box(plan, mapping.n_tiles, None), axis_codes(mapping.sharding)
+    return Box(plan, mapping.n_tiles, None), state.codes(mapping)
 
 
-def _better_axes(state: Boxes) -> None:
-    """Split one kernel after the other along another axis, while that is faster."""
+def _better_choices(state: Boxes) -> None:
+    """Take another choice for one kernel after the other, while that is faster."""
     mapping = state.found.mapping
     assert mapping is not None
     box, codes = _best_box(state)
     if box.plan.graph_stages > 1 or box.plan.tensor == 1 or state.rules.bytes_first:
         return
     masks = masks_of(mapping)
-    allowed = state.table(box.plan, box.n_tiles).allowed
-    for i in range(state.arrays.n):
+    for i, domain in enumerate(state.index.domains()):
         if i in state.given:
             continue
-        for axis in range(allowed.shape[1]):
-            if not allowed[i, axis] or axis == codes[i]:
+        for code in domain:
+            if code == codes[i]:
                 continue
             other = codes.copy()
-            other[i] = axis
+            other[i] = code
             load = state.load(box, other)
             if state.budget.spend(ALONE * len(masks)):
                 return

@@ -1,8 +1,8 @@
-"""Sharding: along which axis each kernel is split over the tensor-parallel chips.
+"""Sharding: which choice each kernel takes of how it is split over the tensor-parallel chips.
 
-Sets and parameters: kernels i with allowed axes A_i; cost c_i(a) of kernel i split along a; cost
-e_ij(a, b) of the edge from i to j when they are split along a and b (layout conversion).
-Variables: one axis a_i in A_i per kernel.
+Sets and parameters: kernels i with choices A_i; cost c_i(a) of kernel i under choice a; cost
+e_ij(a, b) of the edge from i to j under choices a and b (layout conversion).
+Variables: one choice a_i in A_i per kernel.
 
 (1) minimise sum_i c_i(a_i) + sum_ij e_ij(a_i, a_j)   (``ko2025dfmodel``, equations 5 and 6).
 
@@ -23,10 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, nearest
-from crosstack.model.arrays import AXES, AXIS_CODE, Bools, GraphArrays, Ints
+from crosstack.model.arrays import GraphArrays, Ints
+from crosstack.model.choices import ChoiceIndex
 from crosstack.workload.graph import Axis
 
-__all__ = ["Elimination", "dominated_axes", "eliminate", "given_axes", "with_given"]
+__all__ = ["Elimination", "dominated", "eliminate", "given_choices", "with_given"]
 
 Floats = NDArray[np.float64]
 MOST_ENTRIES = 2_000_000  # of one table
@@ -34,7 +35,7 @@ MOST_ENTRIES = 2_000_000  # of one table
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Costs over the axes of the kernels in ``scope`` (ascending), one dimension each."""
+    """Costs over the choices of the kernels in ``scope`` (ascending), one dimension each."""
 
     scope: tuple[int, ...]
     values: Floats
@@ -55,7 +56,7 @@ class Elimination:
     exact: bool
 
     def best(self) -> Ints:
-        """Return the axis codes of the least cost, the first of `solutions`."""
+        """Return the choices of the least cost, the first of `solutions`."""
         codes = np.empty(len(self.sequence), dtype=np.int64)
         chosen: dict[int, int] = {}
         for step in reversed(range(len(self.sequence))):
@@ -65,7 +66,7 @@ class Elimination:
         return codes
 
     def solutions(self) -> Iterator[tuple[float, Ints]]:
-        """Yield (cost, axis codes) in ascending order of cost; exact eliminations only.
+        """Yield (cost, choices) in ascending order of cost; exact eliminations only.
 
         With a split table the order is by lower bound and the cost is that bound.
         """
@@ -90,7 +91,7 @@ class Elimination:
                     heapq.heappush(heap, entry)
 
     def _increase(self, step: int, chosen: dict[int, int]) -> Floats:
-        """Cost over the completion already counted, for each axis of the kernel of ``step``."""
+        """Cost over the completion already counted, for each choice of the kernel of ``step``."""
         kernel = self.sequence[step]
         total = np.zeros(len(self.domains[kernel]))
         for table in self.buckets[step]:
@@ -105,23 +106,25 @@ class Elimination:
         return np.asarray(total - counted)
 
 
-def eliminate(domains: Sequence[Sequence[int]], nodes: Floats, edges: _Edges) -> Elimination:
+def eliminate(
+    domains: Sequence[Sequence[int]], nodes: Floats, index: ChoiceIndex, edges: Floats
+) -> Elimination:
     """Minimise a pairwise model exactly, or bound it from below where it is too wide.
 
     Parameters
     ----------
     domains : sequence of sequences of int
-        Axis codes each kernel may take.
-    nodes : array, shape (n, 5)
-        Cost of each kernel by axis.
-    edges : (source, target, cost), arrays of shape (m,), (m,), (m, 5, 5)
-        Cost of each edge by the axes of its ends.
+        Choices each kernel may take.
+    nodes : array, shape (choices,)
+        Cost of every choice.
+    index : ChoiceIndex
+        Where the choices and the entries of edges are.
+    edges : array, shape (entries,)
+        Cost of each edge by the choices of its ends.
     """
     n = len(domains)
-    tables: list[_Table] = [
-        _Table((i,), nodes[i, list(domain)]) for i, domain in enumerate(domains)
-    ]
-    tables += _edge_tables(domains, edges)
+    tables: list[_Table] = [_Table((i,), nodes[list(domain)]) for i, domain in enumerate(domains)]
+    tables += _edge_tables(domains, index, edges)
     neighbours: list[set[int]] = [set() for _ in range(n)]
     at: list[set[int]] = [set() for _ in range(n)]
     for t, table in enumerate(tables):
@@ -176,14 +179,16 @@ def eliminate(domains: Sequence[Sequence[int]], nodes: Floats, edges: _Edges) ->
     )
 
 
-_Edges = tuple[Ints, Ints, Floats]
-
-
-def _edge_tables(domains: Sequence[Sequence[int]], edges: _Edges) -> list[_Table]:
+def _edge_tables(
+    domains: Sequence[Sequence[int]], index: ChoiceIndex, edges: Floats
+) -> list[_Table]:
     summed: dict[tuple[int, int], Floats] = {}
-    rows = [np.array(domain, dtype=np.intp)[:, None] for domain in domains]
-    for source, target, cost in zip(edges[0].tolist(), edges[1].tolist(), edges[2], strict=True):
-        values = cost[rows[source], rows[target].T]
+    paid = index.most(edges) > 0
+    ends = zip(index.source.tolist(), index.target.tolist(), strict=True)
+    for e, (source, target) in enumerate(ends):
+        if not paid[e]:
+            continue
+        values = edges[index.table(e, domains[source], domains[target])]
         key = (source, target) if source < target else (target, source)
         values = values if source < target else values.T
         summed[key] = summed[key] + values if key in summed else values
@@ -225,10 +230,10 @@ def _minimise_out(kernel: int, group: list[_Table], domains: Sequence[Sequence[i
 # ---------------------------------------------------------------- given shardings and dominance
 
 
-def given_axes(
-    arrays: GraphArrays, sharding: Sequence[tuple[str, Axis]], allowed: Bools
+def given_choices(
+    arrays: GraphArrays, sharding: Sequence[tuple[str, Axis]], index: ChoiceIndex
 ) -> dict[int, int]:
-    """Return kernel number to axis code for given shardings.
+    """Return the choice of every kernel whose sharding is given.
 
     Raises
     ------
@@ -245,51 +250,50 @@ def given_axes(
             problems.append(Problem(path, f'no kernel is called "{name}".{hint}'))
             continue
         i = number[name]
-        if not allowed[i, AXIS_CODE[axis]]:
-            can = ", ".join(a.value for a in AXES if allowed[i, AXIS_CODE[a]])
+        axes = index.axes(i)
+        if axis not in axes:
+            can = ", ".join(axes)
             problems.append(Problem(path, f"got {axis.value}; allowed for this kernel: {can}."))
             continue
-        given[i] = AXIS_CODE[axis]
+        given[i] = int(index.start[i]) + axes.index(axis)
     if problems:
         raise InputError(problems)
     return given
 
 
-def with_given(allowed: Bools, given: dict[int, int]) -> list[list[int]]:
-    """Return the axes each kernel may take when some are given."""
-    return [
-        [given[i]] if i in given else np.nonzero(allowed[i])[0].tolist()
-        for i in range(len(allowed))
-    ]
+def with_given(index: ChoiceIndex, given: dict[int, int]) -> tuple[tuple[int, ...], ...]:
+    """Return the choices each kernel may take when some are given."""
+    return tuple((given[i],) if i in given else domain for i, domain in enumerate(index.domains()))
 
 
-def dominated_axes(
+def dominated(
     domains: Sequence[Sequence[int]],
     terms: Sequence[Floats],
-    edges: _Edges,
+    index: ChoiceIndex,
+    edges: Floats,
 ) -> list[list[int]]:
-    """Drop every axis that another axis of the same kernel beats in all respects, until none is.
+    """Drop every choice that another one of the same kernel beats in all respects, until none is.
 
-    Axis a beats b where every array of ``terms`` (n, 5) and every edge cost, for every axis the
-    neighbour still has, is no larger. Some best choice survives, whatever non-decreasing
-    function of these terms is minimised.
+    Choice a beats b where every array of ``terms`` (choices,) and every cost of an edge
+    (entries, costs), for every choice the neighbour still has, is no larger. Some best choice
+    survives, whatever non-decreasing function of these terms is minimised.
     """
     left = [list(domain) for domain in domains]
     touching: list[list[int]] = [[] for _ in domains]
-    sources, targets, cost = edges[0].tolist(), edges[1].tolist(), edges[2]
+    sources, targets = index.source.tolist(), index.target.tolist()
     for e, (source, target) in enumerate(zip(sources, targets, strict=True)):
         touching[source].append(e)
         touching[target].append(e)
-    stacked = np.stack(terms, axis=2)  # (n, 5, terms)
+    stacked = np.stack(terms, axis=1)  # (choices, terms)
     queue = list(range(len(left)))
     while queue:
         i = queue.pop()
         dropped = False
         for b in list(left[i]):
             for a in left[i]:
-                if a == b or not (stacked[i, a] <= stacked[i, b]).all():
+                if a == b or not (stacked[a] <= stacked[b]).all():
                     continue
-                if _edges_beat(i, a, b, touching[i], sources, targets, cost, left):
+                if _edges_beat(i, a, b, touching[i], index, edges, left):
                     left[i].remove(b)
                     dropped = True
                     break
@@ -303,22 +307,15 @@ def _edges_beat(
     a: int,
     b: int,
     touching: list[int],
-    sources: list[int],
-    targets: list[int],
-    cost: Floats,
+    index: ChoiceIndex,
+    edges: Floats,
     left: list[list[int]],
 ) -> bool:
     for e in touching:
-        other = targets[e] if sources[e] == i else sources[e]
-        if sources[e] == i:
-            good = cost[e, a, left[other]] <= cost[e, b, left[other]]
+        if index.source[e] == i:
+            better, worse = index.table(e, (a, b), left[int(index.target[e])])
         else:
-            good = cost[e, left[other], a] <= cost[e, left[other], b]
-        if not good.all():
+            better, worse = index.table(e, left[int(index.source[e])], (a, b)).T
+        if not (edges[better] <= edges[worse]).all():
             return False
     return True
-
-
-def make_edges(arrays: GraphArrays, cost: Floats) -> _Edges:
-    """Return (source, target, cost) of the graph's edges."""
-    return arrays.source, arrays.target, cost

@@ -29,7 +29,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from crosstack.model.arrays import AXIS_CODE, Floats, GraphArrays
+from crosstack.model.arrays import AXIS_CODE, Floats, GraphArrays, Ints
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Boundary, ModelRules
 from crosstack.workload.graph import Axis, Placement, Workload
@@ -50,7 +50,7 @@ def streams_memory(placement: Placement, rules: ModelRules) -> bool:
 class _Outside:
     """Bytes of each kernel's operands from outside, by the extents they have, and of its result.
 
-    Whole, for one sequence, shape (n, 1): ``mn`` those of elementwise kernels, ``mk`` and ``kn``
+    Whole, for one sequence, shape (n,): ``mn`` those of elementwise kernels, ``mk`` and ``kn``
     the factors of products, ``shared`` a K x N factor that all of ``outer`` multiply; ``matrix``
     the M x K factor where it is written back. [B]
     """
@@ -79,16 +79,16 @@ def _outside(arrays: GraphArrays, word: float, placement: Placement, streams: bo
     shared = arrays.gemm & (first <= inner * word * (1 + ROUNDING))
     made = (arrays.rows * arrays.columns).astype(float) * word
 
-    def column(values: Floats) -> Floats:
-        return np.where(arrays.gemm, values, 0.0)[:, None]
+    def factor(values: Floats) -> Floats:
+        return np.where(arrays.gemm, values, 0.0)
 
     return _Outside(
-        mn=np.where(arrays.gemm, 0.0, first + second)[:, None],
-        mk=column(np.where(matrix > 0, matrix, second)),
-        kn=column(np.where(shared, 0.0, first)),
-        shared=column(np.where(shared, first, 0.0)),
-        matrix=column(matrix),
-        result=np.where(arrays.open_output | streams, made, 0.0)[:, None],
+        mn=np.where(arrays.gemm, 0.0, first + second),
+        mk=factor(np.where(matrix > 0, matrix, second)),
+        kn=factor(np.where(shared, 0.0, first)),
+        shared=factor(np.where(shared, first, 0.0)),
+        matrix=factor(matrix),
+        result=np.where(arrays.open_output | streams, made, 0.0),
     )
 
 
@@ -96,6 +96,7 @@ def boundary_traffic(
     workload: Workload,
     arrays: GraphArrays,
     plan: Plan,
+    choices: tuple[Ints, Ints],
     shares: tuple[Floats, Floats, Floats],
     rules: ModelRules,
 ) -> tuple[Floats, Floats]:
@@ -103,12 +104,14 @@ def boundary_traffic(
 
     Parameters
     ----------
-    shares : tuple of array, shape (n, 5)
-        Of outer x M, of K and of N that one chip works on, by the axis a kernel is split along. [1]
+    choices : tuple of array, shape (choices,)
+        Of every choice its kernel, and the axis that it splits.
+    shares : tuple of array, shape (choices,)
+        Of outer x M, of K and of N that one chip works on. [1]
 
     Returns
     -------
-    (entering, leaving), shape (n, 5), of a kernel for one sequence, by axis
+    (entering, leaving), shape (choices,), for one sequence
 
     Notes
     -----
@@ -116,19 +119,20 @@ def boundary_traffic(
     the shares of its own extents. With b sequences a microbatch and n microbatches, a sequence's
     part of a gradient of S bytes is ``S (1 - 1/n) / b`` read and ``S / b`` written.
     """
+    row, axis = choices
     if rules.boundary is Boundary.FREE:
-        nothing = np.zeros((arrays.n, 5))
+        nothing = np.zeros(len(row))
         return nothing, nothing
     streams = streams_memory(workload.placement, rules)
     outside = _outside(arrays, float(workload.graph.word), workload.placement, streams)
     rows, depth, width = shares
-    batch = np.ones_like(width)
-    batch[:, OUTER] = -(-arrays.outer // plan.tensor) / arrays.outer
+    batches = -(-arrays.outer // plan.tensor) / arrays.outer
+    batch = np.where(axis == OUTER, batches[row], 1.0)
     matrix = rows * depth
-    entering = outside.mn * (rows * width) + outside.mk * matrix
-    entering += (outside.kn * batch + outside.shared) * (depth * width)
-    leaving = outside.result * (rows * width) + outside.matrix * matrix
-    summed = (arrays.periodic_size > 0)[:, None]
+    entering = outside.mn[row] * (rows * width) + outside.mk[row] * matrix
+    entering += (outside.kn[row] * batch + outside.shared[row]) * (depth * width)
+    leaving = outside.result[row] * (rows * width) + outside.matrix[row] * matrix
+    summed = (arrays.periodic_size > 0)[row]
     leaving = np.where(summed, leaving / plan.microbatch_size, leaving)
     entering += np.where(summed, leaving * (1 - 1 / plan.n_microbatches), 0.0)
     return entering, leaving

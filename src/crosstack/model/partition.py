@@ -28,9 +28,9 @@ from crosstack.machine.chip import Overlap
 from crosstack.machine.system import System
 from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints, bits
 from crosstack.model.boundary import streams_memory
+from crosstack.model.choices import Choices
 from crosstack.model.cores import Staircase, deal_cores, staircase
 from crosstack.model.memory_units import deal_on_units
-from crosstack.model.options import Options
 from crosstack.model.plan import Plan
 from crosstack.model.rates import cycles_per_step, peak_rate
 from crosstack.model.rules import ModelRules, WeightCuts
@@ -148,34 +148,32 @@ def make_load(
     system: System,
     arrays: GraphArrays,
     plan: Plan,
-    options: Options,
+    choices: Choices,
     codes: Ints,
     rules: ModelRules,
 ) -> ChipLoad:
-    """Return the load of one chip when kernel i is sharded along axis ``codes[i]``."""
-    rows = np.arange(arrays.n)
+    """Return the load of one chip when kernel i takes the choice ``codes[i]``."""
     return _assemble(
         workload,
         system,
         arrays,
         plan,
         rules,
-        network=network_times(arrays, options, codes, rules),
-        pick=lambda table: table[rows, codes],
-        options=options,
+        network=network_times(arrays, choices, codes, rules),
+        pick=lambda column: column[codes],
+        choices=choices,
     )
 
 
-def network_times(arrays: GraphArrays, options: Options, codes: Ints, rules: ModelRules) -> Floats:
+def network_times(arrays: GraphArrays, choices: Choices, codes: Ints, rules: ModelRules) -> Floats:
     """Collectives of each kernel, and conversions of what it makes, under a sharding. [s]"""
-    conversion = options.edge_time[
-        np.arange(len(arrays.source)), codes[arrays.source], codes[arrays.target]
-    ]
-    network = options.network_time[np.arange(arrays.n), codes].copy()
+    entries = choices.index.entries(codes)
+    conversion = choices.edge_time[entries]
+    network = choices.network_time[codes].copy()
     if rules.fan_out_copies:
         np.add.at(network, arrays.source, conversion)
     else:
-        network += _converted_once(arrays, options, codes, conversion)
+        network += _converted_once(arrays, choices.edge_kind[entries], conversion)
     return np.asarray(network)
 
 
@@ -189,22 +187,20 @@ def relaxed_load(
     system: System,
     arrays: GraphArrays,
     plan: Plan,
-    options: Options,
+    choices: Choices,
     domains: Sequence[Sequence[int]],
     rules: ModelRules,
 ) -> ChipLoad:
     """Return a load no heavier in any respect than that of any sharding within ``domains``.
 
-    Every term takes its least value over the axes a kernel may still have, each on its own, so the
-    best fusion of this load is a lower bound on all of those shardings.
+    Every term takes its least value over the choices a kernel may still have, each on its own, so
+    the best fusion of this load is a lower bound on all of those shardings.
     """
-    never = np.ones((arrays.n, 5), dtype=np.bool_)
-    for i, domain in enumerate(domains):
-        never[i, list(domain)] = False
-    network = np.where(never, math.inf, options.network_time).min(axis=1)
+    index = choices.index
+    kept = index.inside(domains)
+    network = index.least(choices.network_time, kept)
     if len(arrays.source):
-        shut = never[arrays.source][:, :, None] | never[arrays.target][:, None, :]
-        conversion = np.where(shut, math.inf, options.edge_time).min(axis=(1, 2))
+        conversion = index.least_edges(choices.edge_time, kept)
         if rules.fan_out_copies:
             np.add.at(network, arrays.source, conversion)
         else:  # readers may share a conversion: only the largest is sure
@@ -212,12 +208,15 @@ def relaxed_load(
             np.maximum.at(largest, arrays.source, conversion)
             network = network + largest
 
-    def least(table: Floats) -> Floats:
-        low = np.where(never, math.inf, table).min(axis=1)
-        return np.asarray(low.astype(table.dtype))
-
     return _assemble(
-        workload, system, arrays, plan, rules, network=network, pick=least, options=options
+        workload,
+        system,
+        arrays,
+        plan,
+        rules,
+        network=network,
+        pick=lambda column: index.least(column, kept),
+        choices=choices,
     )
 
 
@@ -230,20 +229,20 @@ def _assemble(
     *,
     network: Floats,
     pick: Callable[[Any], Any],
-    options: Options,
+    choices: Choices,
 ) -> ChipLoad:
     chip = system.chip
     dtype = workload.graph.compute_dtype
-    weight, tiles = pick(options.weight), pick(options.n_tiles)
+    weight, tiles = pick(choices.weight), pick(choices.n_tiles)
     stairs: tuple[Staircase, ...] | None = None
     steps = cycles_per_step(chip, dtype, rules)
     cycle_time = tiles * arrays.repeats / chip.frequency
     cycle_time = cycle_time * np.where(arrays.systolic, steps.systolic, steps.simd)
     shapes = tuple(
         zip(
-            pick(options.m).tolist(),
-            pick(options.k).tolist(),
-            pick(options.columns).tolist(),
+            pick(choices.m).tolist(),
+            pick(choices.k).tolist(),
+            pick(choices.columns).tolist(),
             arrays.systolic.tolist(),
             strict=True,
         )
@@ -252,18 +251,18 @@ def _assemble(
         stairs = tuple(staircase(*x, chip.lanes, chip.stages, chip.n_cores) for x in shapes)
         compute = np.array([s.cycles[-1] for s in stairs]) * cycle_time
     else:
-        compute = pick(options.work) / (chip.utilization * peak_rate(chip, dtype, rules))
+        compute = pick(choices.work) / (chip.utilization * peak_rate(chip, dtype, rules))
     streams = _streams(workload.placement, rules)
     # Tensors that pass main memory in any case cross no partition's border.
     passes = streams_memory(workload.placement, rules)
     flows, flows_of = _flows(
         arrays,
-        (pick(options.output_tile) * (not streams)).tolist(),
-        (pick(options.output_total) * (not passes)).tolist(),
+        (pick(choices.output_tile) * (not streams)).tolist(),
+        (pick(choices.output_total) * (not passes)).tolist(),
         rules.fan_out_copies,
     )
-    cache = pick(options.cache)
-    entering, leaving = pick(options.entering), pick(options.leaving)
+    cache = pick(choices.cache)
+    entering, leaving = pick(choices.entering), pick(choices.leaving)
     cached = cache * -(-workload.global_batch_size // plan.data)
     static = memory_static(workload, arrays, plan, weight, rules)
     static += float(cached.sum()) * plan.layers_per_stage
@@ -288,7 +287,7 @@ def _assemble(
         stages=chip.stages,
         n_cores=chip.n_cores,
         network=tuple(network.tolist()),
-        data=tuple(pick(options.data_time).tolist()),
+        data=tuple(pick(choices.data_time).tolist()),
         own_memory=tuple((own / bandwidth).tolist()),
         entering=tuple(entering.tolist()),
         leaving=tuple(leaving.tolist()),
@@ -352,13 +351,8 @@ def _streams(placement: Placement, rules: ModelRules) -> bool:
             assert_never(placement)
 
 
-def _converted_once(
-    arrays: GraphArrays, options: Options, codes: Ints, conversion: Floats
-) -> Floats:
+def _converted_once(arrays: GraphArrays, kinds: Ints, conversion: Floats) -> Floats:
     """Conversion time per producer when readers that need the same layout share one."""
-    kinds = options.edge_kind[
-        np.arange(len(arrays.source)), codes[arrays.source], codes[arrays.target]
-    ]
     best = np.zeros((3, arrays.n))
     np.maximum.at(best, (kinds, arrays.source), conversion)
     return np.asarray(best[1:].sum(axis=0))

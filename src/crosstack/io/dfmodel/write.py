@@ -43,8 +43,8 @@ from crosstack.io.dfmodel.vocabulary import (
 )
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.mapping import Task
-from crosstack.model.arrays import AXIS_CODE, graph_arrays
-from crosstack.model.options import CONVERSIONS, conversion_kinds
+from crosstack.model.arrays import graph_arrays
+from crosstack.model.choices import CONVERSIONS, choice_index, conversion_kinds, sharding_codes
 from crosstack.workload.graph import Axis, Collective, Communication, Kernel, Placement
 
 __all__ = ["write_answer", "write_task"]
@@ -288,9 +288,11 @@ def _communication_number(collective: Collective) -> int:
 
 def _fill_connections(dse: Any, answer: Answer) -> None:
     graph = answer.task.workload.graph
-    conversions = conversion_kinds(graph_arrays(graph), answer.rules)
+    arrays = graph_arrays(graph)
+    index = choice_index(arrays, answer.task.workload.placement)
+    codes = sharding_codes(index, answer.mapping.sharding, split=False)
+    conversions = conversion_kinds(arrays, index, answer.rules)[index.entries(codes)]
     terms = {term.name: term for term in answer.evaluation.kernels}
-    axes = [AXIS_CODE[axis] for axis in answer.mapping.sharding]
     edges = zip(dse.dataflow_graph.connections, edges_in_order(graph), strict=True)
     for message, (target, _, source, elided, number) in edges:
         producer, consumer = graph.kernels[source], graph.kernels[target]
@@ -299,7 +301,7 @@ def _fill_connections(dse: Any, answer: Answer) -> None:
         message.buffer_depth = graph.levels[target] - graph.levels[source] + 1
         message.tensor_size = 0.0 if elided else producer.output_size
         message.shard_tensor_size = 0.0 if elided else terms[producer.name].output_size
-        collective = CONVERSIONS[int(conversions[number, axes[source], axes[target]])]
+        collective = CONVERSIONS[int(conversions[number])]
         if collective is not None and not elided:
             message.communication_type = _communication_number(collective)
             message.communication_size = producer.output_size

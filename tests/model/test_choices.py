@@ -7,7 +7,13 @@ import pytest
 
 from crosstack.machine.system import Parallelism
 from crosstack.model.arrays import AXES, AXIS_CODE, graph_arrays
-from crosstack.model.options import CONVERSIONS, allowed_axes, conversion_kinds, make_options
+from crosstack.model.choices import (
+    CONVERSIONS,
+    choice_index,
+    conversion_kinds,
+    make_choices,
+    sharding_codes,
+)
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import ModelRules
 from crosstack.workload.graph import (
@@ -59,11 +65,16 @@ def simple(**changes) -> Kernel:
 
 def axes(kernel: Kernel) -> set[str]:
     graph = DataflowGraph(kernels=(kernel,), tensors=(), word=2)
-    row = allowed_axes(graph_arrays(graph))[0]
-    return {axis.value for axis, allowed in zip(AXES, row, strict=True) if allowed}
+    return {axis.value for axis in choice_index(graph_arrays(graph)).axes(0)}
 
 
-class TestAllowedAxes:
+def at(choices, axis: int, kernel: int = 0) -> int:
+    """Return the column of the choice that splits a kernel along an axis."""
+    index = choices.index
+    return int(index.start[kernel]) + index.axes(kernel).index(AXES[axis])
+
+
+class TestAxesOfAKernel:
     @pytest.mark.parametrize(
         ("kernel", "allowed"),
         [
@@ -82,7 +93,7 @@ class TestAllowedAxes:
 
 
 @pytest.fixture(scope="session")
-def options_of(a_system, a_dimension):
+def costs_of(a_system, a_dimension):
     """Return a builder of the tables of one kernel on a ring of tensor-parallel chips."""
 
     def build(kernel: Kernel, *, chips: int = 4, n_tiles: int = 4, rules=RULES, batch: int = 1):
@@ -90,7 +101,7 @@ def options_of(a_system, a_dimension):
         workload = Workload(graph=graph, sequence_length=16, global_batch_size=batch)
         system = a_system(network=(a_dimension(size=chips),), n_chips=chips)
         plan = make_plan(workload, system, (chips,), (Parallelism.TENSOR,), 1, rules)
-        return make_options(workload, graph_arrays(graph), plan, n_tiles, rules)
+        return make_choices(workload, graph_arrays(graph), plan, n_tiles, rules)
 
     return build
 
@@ -98,62 +109,76 @@ def options_of(a_system, a_dimension):
 class TestTables:
     @pytest.mark.parametrize(
         ("axis", "extents"),
-        [(M, (2, 4, 4)), (K, (8, 1, 4)), (N, (8, 4, 1)), (NONE, (8, 4, 4))],
+        [(M, (2, 4, 4)), (K, (8, 1, 4)), (N, (8, 4, 4))],
     )
-    def test_a_tile_on_one_chip_has_the_extents(self, options_of, axis, extents):
-        o = options_of(product())
-        assert (o.m[0, axis], o.k[0, axis], o.columns[0, axis]) == extents
+    def test_a_tile_on_one_chip_has_the_extents(self, costs_of, axis, extents):
+        o = costs_of(product(tiling=Axis.NONE if axis == N else Axis.N))
+        here = at(o, axis)
+        assert (o.m[here], o.k[here], o.columns[here]) == extents
 
     @pytest.mark.parametrize("axis", [M, K, N])
-    def test_split_work_adds_up_to_the_whole(self, options_of, axis):
-        assert options_of(product()).work[0, axis] * 4 == product().work
+    def test_split_work_adds_up_to_the_whole(self, costs_of, axis):
+        o = costs_of(product(tiling=Axis.NONE))
+        assert o.work[at(o, axis)] * 4 == product().work
 
-    def test_an_extent_that_does_not_divide_rounds_up(self, options_of):
-        assert options_of(product(), chips=3).m[0, M] == 3
+    def test_an_extent_that_does_not_divide_rounds_up(self, costs_of):
+        o = costs_of(product(), chips=3)
+        assert o.m[at(o, M)] == 3
 
-    @pytest.mark.parametrize(("axis", "size"), [(M, 16.0), (K, 16.0), (N, 64.0), (NONE, 64.0)])
-    def test_a_weight_is_split_along_its_own_axes(self, options_of, axis, size):
-        assert options_of(product()).weight[0, axis] == size
+    @pytest.mark.parametrize(("axis", "size"), [(M, 16.0), (K, 16.0), (N, 64.0)])
+    def test_a_weight_is_split_along_its_own_axes(self, costs_of, axis, size):
+        o = costs_of(product(tiling=Axis.NONE))
+        assert o.weight[at(o, axis)] == size
 
-    def test_a_whole_output_is_all_of_its_tiles(self, options_of):
-        o = options_of(product())
-        assert o.output_total[0, M] == 4 * o.output_tile[0, M] == 64
+    def test_a_whole_output_is_all_of_its_tiles(self, costs_of):
+        o = costs_of(product())
+        assert o.output_total[at(o, M)] == 4 * o.output_tile[at(o, M)] == 64
 
-    def test_a_kernel_tiled_along_k_adds_its_tiles_up(self, options_of):
-        o = options_of(product(tiling=Axis.K))
-        assert o.output_total[0, M] == o.output_tile[0, M] == 2 * 16 * 2
+    def test_a_kernel_tiled_along_k_adds_its_tiles_up(self, costs_of):
+        o = costs_of(product(tiling=Axis.K))
+        assert o.output_total[at(o, M)] == o.output_tile[at(o, M)] == 2 * 16 * 2
 
-    def test_an_untiled_kernel_has_one_tile(self, options_of):
-        assert options_of(product(tiling=Axis.NONE)).n_tiles[0, M] == 1
+    def test_an_untiled_kernel_has_one_tile(self, costs_of):
+        o = costs_of(product(tiling=Axis.NONE))
+        assert o.n_tiles[at(o, M)] == 1
 
     @pytest.mark.parametrize(("axis", "pays"), [(M, False), (K, True), (N, False)])
-    def test_only_a_split_contraction_is_reduced(self, options_of, axis, pays):
-        assert bool(options_of(product()).network_time[0, axis] > 0) is pays
+    def test_only_a_split_contraction_is_reduced(self, costs_of, axis, pays):
+        o = costs_of(product(tiling=Axis.NONE))
+        assert bool(o.network_time[at(o, axis)] > 0) is pays
 
-    def test_a_reduction_moves_the_whole_output(self, options_of):
+    def test_a_reduction_moves_the_whole_output(self, costs_of):
         # both halves: 2 x 3/4 x 256 B over 25 GB/s (thakur2005)
-        time = options_of(product()).network_time[0, K]
-        assert time == pytest.approx(2 * 3 / 4 * 256 / 25e9)
+        o = costs_of(product())
+        assert o.network_time[at(o, K)] == pytest.approx(2 * 3 / 4 * 256 / 25e9)
 
-    def test_one_chip_communicates_nothing(self, options_of):
-        assert not options_of(product(), chips=1).network_time.any()
+    def test_one_chip_communicates_nothing(self, costs_of):
+        assert not costs_of(product(), chips=1).network_time.any()
 
-    def test_communication_of_a_kernel_comes_with_every_axis(self, options_of):
+    def test_communication_of_a_kernel_comes_with_every_axis(self, costs_of):
         extra = Communication(collective=Collective.ALL_GATHER, size=100.0)
-        o = options_of(product(communications=(extra,)))
-        assert o.network_time[0, M] == pytest.approx(3 / 4 * 100 / 25e9)
+        o = costs_of(product(communications=(extra,)))
+        assert o.network_time[at(o, M)] == pytest.approx(3 / 4 * 100 / 25e9)
 
-    def test_repeats_multiply_work(self, options_of):
-        assert options_of(product(repeats=3)).work[0, M] == 3 * options_of(product()).work[0, M]
+    def test_repeats_multiply_work(self, costs_of):
+        three, one = costs_of(product(repeats=3)), costs_of(product())
+        assert three.work[at(three, M)] == 3 * one.work[at(one, M)]
 
 
-def kinds_between(reader: Kernel, operand: int = 0) -> np.ndarray:
+def kind_between(made: int, read: int, reader: Kernel, operand: int = 0):
+    """Return the conversion between a maker and a reader that are split along two axes."""
     tensor = Tensor(
         producer="maker", consumers=(Consumer(kernel="reader", operand=operand),), size=256.0
     )
-    kernels = (simple(name="maker", tiling=Axis.NONE), replace(reader, name="reader"))
-    graph = DataflowGraph(kernels=kernels, tensors=(tensor,), word=2)
-    return conversion_kinds(graph_arrays(graph), replace(RULES, operand_by_size=False))[0]
+    batch = {"outer": 2, "m": 4} if made == OUTER else {}
+    maker = simple(name="maker", tiling=Axis.NONE, **batch)
+    kernels = (maker, replace(reader, name="reader", tiling=Axis.NONE))
+    arrays = graph_arrays(DataflowGraph(kernels=kernels, tensors=(tensor,), word=2))
+    index = choice_index(arrays)
+    codes = index.codes((AXES[made], AXES[read]))
+    assert (codes >= 0).all()
+    kinds = conversion_kinds(arrays, index, replace(RULES, operand_by_size=False))
+    return CONVERSIONS[int(kinds[index.entries(codes)][0])]
 
 
 class TestConversions:
@@ -173,8 +198,7 @@ class TestConversions:
         ],
     )
     def test_between_elementwise_kernels(self, made, read, conversion):
-        kind = CONVERSIONS[int(kinds_between(simple())[made, read])]
-        assert kind is conversion
+        assert kind_between(made, read, simple()) is conversion
 
     @pytest.mark.parametrize(
         ("operand", "read", "conversion"),
@@ -189,8 +213,7 @@ class TestConversions:
     )
     def test_into_an_operand_of_a_product(self, operand, read, conversion):
         reader = product(kind=KernelKind.GEMM, weight_size=0.0, input_sizes=(256.0, 256.0))
-        kind = CONVERSIONS[int(kinds_between(reader, operand)[M, read])]
-        assert kind is conversion
+        assert kind_between(M, read, reader, operand) is conversion
 
 
 @pytest.mark.parametrize("of_shard", [True, False])
@@ -203,6 +226,14 @@ def test_a_conversion_moves_the_shard_or_the_whole(a_system, a_dimension, of_sha
     system = a_system(network=(a_dimension(size=4),), n_chips=4)
     rules = replace(RULES, conversion_of_shard=of_shard)
     plan = make_plan(workload, system, (4,), (Parallelism.TENSOR,), 1, rules)
-    o = make_options(workload, graph_arrays(workload.graph), plan, 4, rules)
+    o = make_choices(workload, graph_arrays(workload.graph), plan, 4, rules)
     moved = 256.0 / 4 if of_shard else 256.0
-    assert o.edge_time[0, M, NONE] == pytest.approx(3 / 4 * moved / 25e9)
+    entry = o.index.entries(np.array([at(o, M), at(o, NONE, 1)]))
+    assert o.edge_time[entry[0]] == pytest.approx(3 / 4 * moved / 25e9)
+
+
+def test_an_axis_that_is_no_choice_is_minus_one_or_the_first():
+    graph = DataflowGraph(kernels=(product(),), tensors=(), word=2)
+    index = choice_index(graph_arrays(graph))
+    assert sharding_codes(index, (Axis.N,), split=True).tolist() == [-1]
+    assert sharding_codes(index, (Axis.N,), split=False).tolist() == [0]

@@ -1,0 +1,364 @@
+"""The choices of every kernel, and what each costs on one tensor-parallel chip.
+
+A kernel has a ragged list of *choices*: ways to split it over the tensor-parallel chips. Costs are
+columns over all choices of all kernels, one after the other; an edge between two kernels has a
+table over the choices of both, its conversion of layouts. A sharding picks one choice a kernel.
+The search sees no more than that; here the graph and the rules say what the choices are.
+
+Source: ``dfmodel_code`` (rules of the inter-chip pass, re-derived in words in ``docs/rules.md``).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from crosstack.model.arrays import AXES, AXIS_CODE, Bools, Floats, GraphArrays, Ints
+from crosstack.model.boundary import boundary_traffic
+from crosstack.model.plan import Plan
+from crosstack.model.rules import LatencyRule, ModelRules
+from crosstack.workload.graph import Axis, Collective, Placement, Workload
+
+__all__ = [
+    "CONVERSIONS",
+    "ChoiceIndex",
+    "Choices",
+    "choice_index",
+    "conversion_kinds",
+    "make_choices",
+    "sharding_codes",
+]
+
+OUTER, M, K, N, NONE = (AXIS_CODE[a] for a in AXES)
+# Layouts of a tensor: replicated, split by rows (M or outer), split by columns (N).
+REPLICATED, ROWS, COLUMNS = range(3)
+_PRODUCED = np.array([ROWS, ROWS, REPLICATED, COLUMNS, REPLICATED])
+# What a consumer needs, by its own sharding (outer, M, K, N, none).
+_ELEMENTWISE = (ROWS, ROWS, REPLICATED, COLUMNS, REPLICATED)
+_FIRST_OPERAND = (ROWS, REPLICATED, ROWS, COLUMNS, REPLICATED)
+_SECOND_OPERAND = (ROWS, ROWS, COLUMNS, REPLICATED, REPLICATED)
+_CONTRACTION_TILED = (ROWS, ROWS, COLUMNS, ROWS, REPLICATED)
+_NEEDED = np.array([_ELEMENTWISE, _FIRST_OPERAND, _SECOND_OPERAND, _CONTRACTION_TILED])
+# Conversion from layout (row) to layout (column): 0 nothing, 1 all-gather, 2 all-to-all.
+_CONVERT = np.array([[0, 0, 0], [1, 0, 2], [1, 2, 0]])
+CONVERSIONS: tuple[Collective | None, ...] = (None, Collective.ALL_GATHER, Collective.ALL_TO_ALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChoiceIndex:
+    """Where the choices of a kernel and the table of an edge are in the columns.
+
+    Parameters
+    ----------
+    start : array, shape (n + 1,)
+        Kernel i has the choices ``start[i]`` up to ``start[i + 1]``. [1]
+    kernel, axis : array, shape (choices,)
+        Whose choice it is, and along which of `AXES` that splits it.
+    source, target : array, shape (edges,)
+        Kernels at both ends of every edge.
+    edge_start : array, shape (edges + 1,)
+        Edge e has the entries ``edge_start[e]`` up to ``edge_start[e + 1]``, row by row: the
+        choices of its source, and for each those of its target. [1]
+    edge, before, after : array, shape (entries,)
+        The edge of an entry, and the choices of its source and of its target.
+    """
+
+    start: Ints
+    kernel: Ints
+    axis: Ints
+    source: Ints
+    target: Ints
+    edge_start: Ints
+    edge: Ints
+    before: Ints
+    after: Ints
+
+    @property
+    def n(self) -> int:
+        """Kernels. [1]"""
+        return len(self.start) - 1
+
+    def domains(self) -> tuple[tuple[int, ...], ...]:
+        """Return all choices of every kernel."""
+        ends = self.start.tolist()
+        return tuple(tuple(range(a, b)) for a, b in itertools.pairwise(ends))
+
+    def entries(self, codes: Ints) -> Ints:
+        """Return the entry of every edge where kernel i takes the choice ``codes[i]``."""
+        rows = codes[self.source] - self.start[self.source]
+        columns = codes[self.target] - self.start[self.target]
+        return np.asarray(self.edge_start[:-1] + rows * self._widths + columns)
+
+    def table(self, e: int, rows: Sequence[int], columns: Sequence[int]) -> Ints:
+        """Return the entries of edge ``e`` between some choices of its ends, as a table."""
+        source, target = self.source[e], self.target[e]
+        width = self.start[target + 1] - self.start[target]
+        first = self.edge_start[e] + (np.array(rows, dtype=np.int64) - self.start[source]) * width
+        return np.asarray(first[:, None] + (np.array(columns, dtype=np.int64) - self.start[target]))
+
+    @property
+    def _widths(self) -> Ints:
+        return np.asarray(self.start[self.target + 1] - self.start[self.target])
+
+    def inside(self, domains: Sequence[Sequence[int]]) -> Bools:
+        """Whether each choice is among those left to its kernel."""
+        kept = np.zeros(len(self.kernel), dtype=np.bool_)
+        for domain in domains:
+            kept[list(domain)] = True
+        return kept
+
+    def least(self, column: Floats, kept: Bools) -> Floats:
+        """Return the least value of every kernel over the choices that are ``kept``."""
+        low = np.minimum.reduceat(np.where(kept, column, np.inf), self.start[:-1])
+        return np.asarray(low.astype(column.dtype))
+
+    def least_edges(self, column: Floats, kept: Bools) -> Floats:
+        """Return the least value of every edge over the choices that are ``kept``."""
+        if not len(self.source):
+            return np.zeros(0)
+        both = kept[self.before] & kept[self.after]
+        return np.asarray(np.minimum.reduceat(np.where(both, column, np.inf), self.edge_start[:-1]))
+
+    def most(self, column: Floats) -> Floats:
+        """Return the largest value of every edge."""
+        if not len(self.source):
+            return np.zeros(0)
+        return np.asarray(np.maximum.reduceat(column, self.edge_start[:-1]))
+
+    def axes(self, i: int) -> tuple[Axis, ...]:
+        """Return the axes that kernel ``i`` may be split along."""
+        return tuple(AXES[a] for a in self.axis[self.start[i] : self.start[i + 1]])
+
+    def sharding(self, codes: Ints) -> tuple[Axis, ...]:
+        """Return the axes of one choice a kernel."""
+        return tuple(AXES[a] for a in self.axis[codes].tolist())
+
+    def codes(self, sharding: Sequence[Axis]) -> Ints:
+        """Return the choice of every kernel that splits it along an axis; -1 where none does."""
+        wanted = np.array([AXIS_CODE[axis] for axis in sharding], dtype=np.int64)
+        found = np.full(self.n, -1, dtype=np.int64)
+        places = np.nonzero(self.axis == wanted[self.kernel])[0]
+        found[self.kernel[places]] = places
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """Costs of every choice, shape (choices,), and of every entry of an edge, shape (entries,).
+
+    ``m``, ``k``, ``columns``: extents of one tile on one chip; ``n_tiles``: tiles of a kernel.
+    ``work`` [FLOP], ``output_total`` [B] and ``network_time`` [s] are of a whole sequence,
+    ``output_tile`` and ``weight`` [B] what one tile makes and what stays on the chip; ``cache``
+    [B] what a sequence reads of its own past; ``entering`` and ``leaving`` [B] what it reads and
+    writes of operands and results of the graph;
+    ``data_time`` [s] is the gradient all-reduce; ``bytes_moved`` and ``edge_bytes`` [B] count whole
+    tensors, as the published byte objective does. ``edge_kind`` is a place in `CONVERSIONS`.
+    """
+
+    index: ChoiceIndex
+    m: Ints
+    k: Ints
+    columns: Ints
+    n_tiles: Ints
+    work: Floats
+    output_tile: Floats
+    output_total: Floats
+    weight: Floats
+    cache: Floats
+    entering: Floats
+    leaving: Floats
+    network_time: Floats
+    data_time: Floats
+    bytes_moved: Floats
+    edge_kind: Ints
+    edge_time: Floats
+    edge_bytes: Floats
+
+
+def _allowed(arrays: GraphArrays, placement: Placement) -> Bools:
+    """Which of `AXES` each kernel may be split along, shape (n, axes).
+
+    None but ``none`` where the workload's `Placement` says how the chips split it. Otherwise:
+
+    A batched kernel is split along its batch; no axis of extent 1, none that is tiled; a kernel
+    with a weight is always split, where it can be. Source: ``dfmodel_code``.
+    """
+    n = arrays.n
+    allowed = np.ones((n, len(AXES)), dtype=np.bool_)
+    if placement is not Placement.SEARCHED:
+        allowed[:, :NONE] = False
+        return allowed
+    extents = np.stack([arrays.outer, arrays.m, arrays.k, arrays.columns], axis=1)
+    allowed[:, :NONE] = extents > 1
+    allowed[~arrays.gemm, K] = False
+    tiled = arrays.tiling != NONE
+    allowed[np.nonzero(tiled)[0], arrays.tiling[tiled]] = False
+    allowed[arrays.has_weight, NONE] = False
+    batched = allowed[:, OUTER].copy()
+    allowed[batched, 1:] = False
+    allowed[~allowed.any(axis=1), NONE] = True
+    return allowed
+
+
+@lru_cache(maxsize=64)
+def choice_index(arrays: GraphArrays, placement: Placement = Placement.SEARCHED) -> ChoiceIndex:
+    """Return the choices of every kernel of a graph, in the order of `AXES`."""
+    kernel, axis = np.nonzero(_allowed(arrays, placement))
+    counts = np.bincount(kernel, minlength=arrays.n)
+    start = np.concatenate([[0], np.cumsum(counts)])
+    source, target = arrays.source, arrays.target
+    width = counts[target]
+    edge_start = np.concatenate([[0], np.cumsum(counts[source] * width)])
+    edge = np.repeat(np.arange(len(source)), np.diff(edge_start))
+    place = np.arange(edge_start[-1]) - edge_start[edge]
+    return ChoiceIndex(
+        start=start,
+        kernel=kernel,
+        axis=axis,
+        source=source,
+        target=target,
+        edge_start=edge_start,
+        edge=edge,
+        before=start[source[edge]] + place // width[edge],
+        after=start[target[edge]] + place % width[edge],
+    )
+
+
+def conversion_kinds(arrays: GraphArrays, index: ChoiceIndex, rules: ModelRules) -> Ints:
+    """Conversion of every entry of an edge, as a place in `CONVERSIONS`."""
+    return _conversion_kinds(arrays, index, rules.operand_by_size)
+
+
+@lru_cache(maxsize=64)
+def _conversion_kinds(arrays: GraphArrays, index: ChoiceIndex, operand_by_size: bool) -> Ints:
+    operand = arrays.operand
+    if operand_by_size:
+        produced = arrays.output_size[arrays.source]
+        first = arrays.input_sizes[arrays.target, 0]
+        operand = (np.abs(produced - first) > 1e-6 * np.maximum(produced, first)).astype(np.int64)
+    target = arrays.target
+    reader = np.where(
+        ~arrays.gemm[target],
+        0,
+        np.where(arrays.tiling[target] == K, 3, np.where(operand == 1, 2, 1)),
+    )
+    needed = _NEEDED[reader[index.edge], index.axis[index.after]]
+    return np.asarray(_CONVERT[_PRODUCED[index.axis[index.before]], needed], dtype=np.int64)
+
+
+def make_choices(
+    workload: Workload, arrays: GraphArrays, plan: Plan, n_tiles: int | Ints, rules: ModelRules
+) -> Choices:
+    """Return the costs for ``n_tiles`` tiles a sequence, or so many a kernel, under ``plan``."""
+    chips = plan.tensor
+    index = choice_index(arrays, workload.placement)
+    row, axis = index.kernel, index.axis
+    parts = np.broadcast_to(np.asarray(n_tiles, dtype=np.int64), arrays.n)[row]
+
+    def split(extent: Ints, *axes: int) -> Ints:
+        whole = extent[row]
+        return np.where(np.isin(axis, axes), -(-whole // chips), whole)
+
+    rows, depth, width = (
+        -(-extent // ways)
+        for extent, ways in zip((arrays.rows, arrays.k, arrays.columns), plan.split, strict=True)
+    )
+    m, k, columns = split(rows, OUTER, M), split(depth, K), split(width, N)
+    word = float(workload.graph.word)
+    weight = np.where(arrays.has_weight[row], m * k, 0) * word
+    shard = m * columns
+    shares = (m / arrays.rows[row], k / arrays.k[row], columns / arrays.columns[row])
+    entering, leaving = boundary_traffic(workload, arrays, plan, (row, axis), shares, rules)
+    tiling = arrays.tiling[row]
+    m = np.where((tiling == OUTER) | (tiling == M), -(-m // parts), m)
+    k = np.where(tiling == K, -(-k // parts), k)
+    columns = np.where(tiling == N, -(-columns // parts), columns)
+    tiles = np.where(tiling == NONE, 1, parts)
+    each = np.where(arrays.systolic[row], 2.0 * k, 1.0)
+    work = m.astype(np.float64) * columns * each * tiles * arrays.repeats[row]
+    output_tile = (m * columns).astype(float) * word
+    # A kernel tiled along K adds its tiles up: its output leaves once.
+    output_total = output_tile * np.where(tiling == K, 1, tiles)
+    network, bytes_moved = _node_network(workload, arrays, plan, index, output_total, rules)
+    whole = (arrays.rows * arrays.columns).astype(float)
+    # Heads are split among chips, but a head's past is not: more chips than heads keep copies.
+    heads = (-(-arrays.outer // chips) / arrays.outer)[row]
+    cached = np.where(axis == OUTER, heads, shard / whole[row])
+    spread = plan.n_microbatches * (1 if rules.periodic_per_microbatch else plan.microbatch_size)
+    periodic = arrays.periodic_size[row] * (shard / whole[row]) / spread
+    data_time = np.where(
+        periodic > 0, plan.periodic.fixed / spread + plan.periodic.per_byte * periodic, 0.0
+    )
+    kinds = conversion_kinds(arrays, index, rules)
+    size = output_total if rules.conversion_of_shard else (whole * word)[row]
+    size = np.where(arrays.elided[index.edge], 0.0, size[index.before])
+    edge_time = _line_time(plan, Collective.ALL_GATHER, size, rules) * (kinds == 1)
+    edge_time = edge_time + _line_time(plan, Collective.ALL_TO_ALL, size, rules) * (kinds == 2)
+    edge_bytes = np.where(arrays.elided, 0.0, arrays.output_size[arrays.source])
+    return Choices(
+        index=index,
+        m=m,
+        k=k,
+        columns=columns,
+        n_tiles=tiles,
+        work=work,
+        output_tile=output_tile,
+        output_total=output_total,
+        weight=weight,
+        cache=arrays.cache_size[row] * cached,
+        entering=entering,
+        leaving=leaving,
+        network_time=network,
+        data_time=data_time,
+        bytes_moved=bytes_moved,
+        edge_kind=kinds,
+        edge_time=edge_time,
+        edge_bytes=edge_bytes[index.edge] * (kinds > 0),
+    )
+
+
+def _line_time(plan: Plan, collective: Collective, size: Floats, rules: ModelRules) -> Floats:
+    line = plan.collectives[collective]
+    # Under the default rules a collective runs once a microbatch; published rules count latency
+    # for every sequence, which is the same while a microbatch is one sequence.
+    share = plan.microbatch_size if rules.latency is LatencyRule.ALL else 1
+    return np.where(size > 0, line.fixed / share + line.per_byte * size, 0.0)
+
+
+def _node_network(
+    workload: Workload,
+    arrays: GraphArrays,
+    plan: Plan,
+    index: ChoiceIndex,
+    output_total: Floats,
+    rules: ModelRules,
+) -> tuple[Floats, Floats]:
+    """Time and bytes of the communication inherent to each choice."""
+    summed = arrays.gemm[index.kernel] & (index.axis == K)
+    reduced = np.where(summed & (plan.tensor > 1), output_total, 0.0)
+    time = _line_time(plan, Collective.ALL_REDUCE, reduced, rules)
+    moved = np.where(summed, arrays.output_size[index.kernel], 0.0)
+    for i, kernel in enumerate(workload.graph.kernels):
+        own = [
+            float(_line_time(plan, communication.collective, np.array(communication.size), rules))
+            for communication in kernel.communications
+            if not communication.periodic
+        ]
+        if own:
+            # On a grid of chips the panel goes along the rows while rows go along the columns.
+            together = workload.placement is Placement.GRID
+            time[index.start[i] : index.start[i + 1]] += max(own) if together else sum(own)
+    return time, moved
+
+
+def sharding_codes(index: ChoiceIndex, sharding: Sequence[Axis], *, split: bool) -> Ints:
+    """Return the choice of every kernel; -1 where no choice splits it along its axis.
+
+    Where nothing is ``split``, as one chip has all of it, any axis is the first choice.
+    """
+    codes = index.codes(sharding)
+    return codes if split else np.where(codes < 0, index.start[:-1], codes)
