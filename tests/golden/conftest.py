@@ -79,36 +79,35 @@ def differences(row: Row, known: dict[str, Value]) -> Iterator[str]:
             yield f"{name}: was {before!r}, is {ours!r}{by}"
 
 
-def rows_in(family: str) -> list[dict[str, Any]]:
-    path = HERE / f"{family}.json"
+def rows_in(path: Path) -> list[dict[str, Any]]:
     return json.loads(path.read_text())["rows"] if path.exists() else []
 
 
-def write(family: str, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+def write(path: Path, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
     """Change the rows of a file; tests that run beside this one wait."""
-    folder = os.open(HERE, os.O_RDONLY)
+    folder = os.open(path.parent, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
         rows = sorted(
-            change(rows_in(family)), key=lambda row: (row["case"], row["name"], row["rules"])
+            change(rows_in(path)), key=lambda row: (row["case"], row["name"], row["rules"])
         )
         lines = ",\n".join(json.dumps(row, sort_keys=True) for row in rows)
-        about = json.dumps(ABOUT[family])
+        about = json.dumps(ABOUT[path.stem])
         by = json.dumps(f"crosstack {crosstack.__version__}")
-        path = HERE / f"{family}.json"
         path.write_text(f'{{"about": {about},\n"written_by": {by},\n"rows": [\n{lines}\n]}}\n')
     finally:
         os.close(folder)
 
 
 class Golden:
-    """Compares rows with a file, or writes them there."""
+    """Compares rows with the files of a folder, or writes them there."""
 
-    def __init__(self, update: bool) -> None:
-        self.update = update
+    def __init__(self, folder: Path, *, update: bool) -> None:
+        self.folder, self.update = folder, update
 
     def check(self, family: str, case: str, rows: Sequence[Row]) -> None:
         """Compare all rows of a case, or replace them."""
+        path = self.folder / f"{family}.json"
         ours = {(row.name, row.rules): row for row in rows}
         assert len(ours) == len(rows), "two rows have one name"
         if self.update:
@@ -121,11 +120,11 @@ class Golden:
                 }
                 for row in rows
             ]
-            write(family, lambda old: [row for row in old if row["case"] != case] + fresh)
+            write(path, lambda old: [row for row in old if row["case"] != case] + fresh)
             return
         known = {
             (row["name"], row["rules"]): row["values"]
-            for row in rows_in(family)
+            for row in rows_in(path)
             if row["case"] == case
         }
         wrong = [
@@ -142,15 +141,16 @@ class Golden:
 
     def check_cases(self, family: str, cases: Sequence[str]) -> None:
         """Compare which cases a file has, or drop those that nothing computes any more."""
+        path = self.folder / f"{family}.json"
         if self.update:
-            write(family, lambda old: [row for row in old if row["case"] in cases])
+            write(path, lambda old: [row for row in old if row["case"] in cases])
             return
-        assert {row["case"] for row in rows_in(family)} == set(cases)
+        assert {row["case"] for row in rows_in(path)} == set(cases)
 
 
 @pytest.fixture(scope="session")
 def golden(pytestconfig: pytest.Config) -> Golden:
-    return Golden(pytestconfig.getoption("--update-golden"))
+    return Golden(HERE, update=pytestconfig.getoption("--update-golden"))
 
 
 @pytest.fixture(scope="session")

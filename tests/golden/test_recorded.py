@@ -1,6 +1,6 @@
-"""Recorded runs of DeepFlow's releases, computed again by our commands.
+"""Recorded runs of DeepFlow and inputs of DFModel, computed again by our commands.
 
-The recorded runs and their inputs are not part of the repository (../shared/data/deepflow). That
+They are not part of the repository (../shared/data/deepflow, ../shared/data/dfmodel). That
 they come out as recorded is tested where the steps, the products and the chips are; these rows hold
 what was not recorded, too, and go by the command line.
 """
@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "deepflow"
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+DATA, SETUPS = SHARED / "deepflow", SHARED / "dfmodel" / "setups"
 FAMILY = "recorded"
 WAFER = "configs/hardware-config/waferscale_20v100_80hbm.yaml"
 # A search is held against its record in tests/explore/test_search.py.
@@ -158,8 +159,30 @@ def test_recorded_runs_come_out_as_they_did(recorded_run, run, golden, row, tmp_
     golden.check(FAMILY, recorded_run["id"], rows)
 
 
+def setups():
+    return sorted(SETUPS.glob("*.txt")) or [
+        pytest.param(None, marks=pytest.mark.skip("inputs of DFModel are in ../shared/data"))
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setup", setups(), ids=lambda path: path and path.stem)
+def test_inputs_of_dfmodel_are_mapped_as_they_were(setup, run, golden, row, tmp_path):
+    out, rows = tmp_path / "map.json", []
+    for rules in ((), ("--rules", "crosstack")):
+        said = run("map", setup, *rules, "--work-limit", "1e5", "--json", out, refusals=(3,))
+        found = {} if said else json.loads(out.read_text())
+        names = ("status", "time_s", "bound_s", "layer_time_s", "latency_s", "memory_used_b",
+                 "system_price_usd", "system_power_w")  # fmt: skip
+        values = {name: found[name] for name in names if found} or {"refused": said}
+        name = "other rules" if rules else "its own rules"
+        rows.append(row(name=name, rules=found.get("rules", "crosstack"), values=values))
+    golden.check(FAMILY, f"dfmodel {setup.stem}", rows)
+
+
 def test_every_run_of_the_file_is_computed(golden):
     runs = [param.values[0] for param in recorded()]
-    if runs == [None]:
-        pytest.skip("recorded runs are not part of the repository (../shared/data/deepflow)")
-    golden.check_cases(FAMILY, [run["id"] for run in runs])
+    if runs == [None] or not SETUPS.exists():
+        pytest.skip("recorded runs are not part of the repository (../shared/data)")
+    cases = [run["id"] for run in runs] + [f"dfmodel {path.stem}" for path in setups()]
+    golden.check_cases(FAMILY, cases)
