@@ -21,10 +21,10 @@ from crosstack.evaluate.serving_sweep import serving_sweep
 from crosstack.machine.a100 import a100_pcie_80gb
 from crosstack.mapping.mapping import Status
 from crosstack.model.kernels.roofline import gemm_time
-from crosstack.published import run_suite
 from crosstack.published.dfmodel.cases import dfmodel_cases, readme_task
 from crosstack.published.dfmodel.machines import PIPELINE, RING, TENSOR, chip, system
 from crosstack.published.dfmodel.placed import dlrm_a, hpl_selene
+from crosstack.published.runner import run_suite
 from crosstack.workload.serving import MODELS
 
 EXAMPLE = "examples/gpt3_1t_sn30.yaml"

@@ -17,7 +17,8 @@ from dataclasses import replace
 import numpy as np
 
 from crosstack.evaluate.cluster import Cluster
-from crosstack.evaluate.predict import predict, share_of
+from crosstack.evaluate.distributed import own_shape
+from crosstack.evaluate.predict import predict
 from crosstack.machine.a100 import a100_pcie_80gb
 from crosstack.machine.hierarchy import Link
 from crosstack.mapping.strategy import parse_strategy
@@ -60,7 +61,9 @@ def predicted(seed: int) -> list[float]:
     products = [Product(m=m, k=k, n=n) for m, k, n in shapes(200, seed).T.astype(int).tolist()]
     pairs = list(itertools.product(products, strategies))
     times = RooflineTimes(joined)
-    times.prepare([share_of(product, strategy) for product, strategy in pairs])
+    times.prepare(
+        [own_shape(product.m, product.k, product.n, strategy) for product, strategy in pairs]
+    )
     return [predict(product, strategy, cluster, times).time for product, strategy in pairs]
 
 

@@ -17,7 +17,6 @@ import numpy as np
 from crosstack.evaluate.cluster import Cluster, ring_links
 from crosstack.evaluate.distributed import Distributed
 from crosstack.evaluate.lstm_step import lstm_step
-from crosstack.evaluate.step_rules import StepRules
 from crosstack.evaluate.transformer_step import transformer_step
 from crosstack.machine.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, Scope
 from crosstack.machine.topology import Grid
@@ -57,7 +56,7 @@ def chips(text: str) -> Distributed:
     """Return the chips of a strategy, in one package."""
     strategy = parse_strategy(text)
     cluster = Cluster(chip=CHIP, chips_per_package=strategy.n_chips)
-    links = ring_links(strategy, cluster, StepRules())
+    links = ring_links(strategy, cluster)
     return Distributed(strategy=strategy, times=RooflineTimes(CHIP), links=links)
 
 

@@ -24,6 +24,7 @@ from crosstack.machine import (
 )
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
 from crosstack.model.rules import ModelRules
+from crosstack.published.bundles import register_bundles
 from crosstack.version import __version__
 from crosstack.workload import (
     Axis,
@@ -93,6 +94,9 @@ __all__ = [
     "speculate",
     "sweep",
 ]
+
+
+register_bundles()
 
 
 def _draw(answer: Answer) -> str:

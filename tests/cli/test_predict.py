@@ -90,6 +90,21 @@ def test_two_kernels_at_a_time_are_an_option_of_predictions_and_traces(run, tmp_
         assert f"--kernels-at-once: got {wrong}; allowed: " in refused.err
 
 
+def test_what_the_optimizer_keeps_for_a_weight_is_an_option(run, tmp_path):
+    asked = ("--set", "packages=1", "--model", "lstm-lm-40k", "--batch", 64, "--parallel",
+             "RC-1-1-d1-p1")  # fmt: skip
+    adam, none = (
+        predicted(run, tmp_path / "step.json", *asked, "--optimizer-bytes", size)["memory"]
+        for size in ("12 B", "0 B")
+    )
+    # The weights in two bytes, and gradients as large.
+    assert adam["weights"] == pytest.approx(4 * none["weights"])
+    for wrong, rules in (("-1 B", "crosstack"), ("8 B", "deepflow-2021"), ("3 m", "crosstack")):
+        refused = run("predict", EXAMPLE, *asked, "--optimizer-bytes", wrong, "--rules", rules)
+        assert refused.code == 2
+        assert "--optimizer-bytes: " in refused.err
+
+
 def test_printed_and_drawn_pieces_add_up_to_the_step(run, tmp_path):
     out, page = tmp_path / "step.json", tmp_path / "step.html"
     outcome = run("predict", EXAMPLE, *CLUSTER, "--microbatches", "8", "--json", out)

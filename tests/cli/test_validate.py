@@ -7,8 +7,9 @@ import pytest
 
 from crosstack.cli import outputs
 from crosstack.cli.main import main
-from crosstack.published import runner, suite_summary
+from crosstack.published import runner
 from crosstack.published.measured_steps import measured_steps, run_step
+from crosstack.published.runner import suite_summary
 
 HELD = run_step(measured_steps()[0])
 OTHER = replace(HELD, suite="measured")
@@ -25,7 +26,6 @@ def two_suites(monkeypatch):
         return [OTHER]
 
     monkeypatch.setattr(runner, "SUITES", {"steps": lambda progress: [HELD], "measured": second})
-    monkeypatch.setattr("crosstack.published.SUITES", runner.SUITES)
     return before
 
 

@@ -3,7 +3,6 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.evaluate.cluster import (
     Cluster,
-    Derate,
     named_cluster,
     nested_cluster,
     placed_cluster,
@@ -11,7 +10,6 @@ from crosstack.evaluate.cluster import (
     stage_links,
 )
 from crosstack.evaluate.distributed import RingLink
-from crosstack.evaluate.step_rules import StepRules
 from crosstack.machine.a100 import a100_pcie_80gb, a100_sxm_80gb
 from crosstack.machine.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, Scope
 from crosstack.machine.topology import RING, SWITCH, Grid, parse_levels
@@ -19,7 +17,6 @@ from crosstack.mapping.placement import place
 from crosstack.mapping.strategy import ParallelDimension, Strategy, parse_strategy, strategies
 
 KP1, KP2, DP, LP = ParallelDimension
-RELEASE = StepRules.deepflow_2025()
 
 
 def chip(intra=0.0, inter=0.0):
@@ -31,45 +28,15 @@ def chip(intra=0.0, inter=0.0):
     )
 
 
-# Recorded runs of the 2025 release (deepflow_code): bandwidth of the links, degree of kp1, result.
-@pytest.mark.parametrize(
-    ("inter", "kp1", "expected"),
-    [
-        (551929731168.4873, 4, 275964865584.24365),
-        (551929731168.4873, 8, 110385946233.69746),
-        (551929731168.4873, 16, 137982432792.12183),
-        (51605429864.25352, 2, 25802714932.12676),
-    ],
-)
-def test_links_between_packages_are_those_of_the_release(inter, kp1, expected):
-    cluster = Cluster(
-        chip=chip(inter=inter),
-        packages=kp1,
-        crossing=frozenset({KP1}),
-        derates=(Derate(inside=0, between=1),) * 4,
-    )
-    links = ring_links(Strategy(kp1=kp1), cluster, RELEASE)
-    assert links[KP1].bandwidth == expected
-    assert (links[DP].bandwidth, links[DP].latency) == (0.0, 5e-6)
-
-
-def test_links_inside_a_package_are_those_of_the_release():
-    derates = (Derate(inside=2, between=1),) * 4
-    cluster = Cluster(chip=chip(intra=892228256040.1199), chips_per_package=4, derates=derates)
-    links = ring_links(Strategy(kp1=4), cluster, RELEASE)
-    assert {link.bandwidth for link in links.values()} == {223057064010.02997}
-
-
 def test_links_are_shared_by_edges_not_by_degree():
     cluster = Cluster(chip=chip(intra=6e11), chips_per_package=8)
-    links = ring_links(Strategy(kp1=8), cluster, StepRules())
+    links = ring_links(Strategy(kp1=8), cluster)
     assert links[KP1].bandwidth == 6e11
 
 
 def test_a_network_without_power_is_no_link():
     cluster = Cluster(chip=chip(inter=4.5e-5), packages=2, crossing=frozenset({KP1}))
-    assert ring_links(Strategy(kp1=2), cluster, StepRules())[KP1].bandwidth == 0.0
-    assert ring_links(Strategy(kp1=2), cluster, RELEASE)[KP1].bandwidth > 0.0
+    assert ring_links(Strategy(kp1=2), cluster)[KP1].bandwidth == 0.0
 
 
 def test_sending_over_no_link_is_an_error_that_names_it():
@@ -79,13 +46,13 @@ def test_sending_over_no_link_is_an_error_that_names_it():
 
 def test_more_chips_than_there_are_is_an_error():
     with pytest.raises(InputError, match="needs 4 chips; there are 2"):
-        ring_links(Strategy(kp1=4), Cluster(chip=chip(), packages=2), StepRules())
+        ring_links(Strategy(kp1=4), Cluster(chip=chip(), packages=2))
 
 
 def test_a_placement_says_which_links_a_dimension_uses_and_shares():
     placement = place(parse_strategy("RC-4-2-d8-p1"), Grid(package=(4, 4), packages=(2, 2)))
     cluster = placed_cluster(chip(intra=9e11, inter=8e10), placement)
-    links = ring_links(placement.strategy, cluster, StepRules())
+    links = ring_links(placement.strategy, cluster)
     assert links[KP1].bandwidth == 9e11
     shared = placement.by_dimension[DP].between
     assert links[DP].bandwidth == 8e10 / shared
@@ -97,7 +64,7 @@ CHIP = chip(intra=8e11, inter=1e11)
 
 def nested(strategy, **machine):
     cluster = nested_cluster(CHIP, parse_strategy(strategy), **machine)
-    return ring_links(parse_strategy(strategy), cluster, StepRules())
+    return ring_links(parse_strategy(strategy), cluster)
 
 
 def test_packages_are_filled_from_the_innermost_dimension():
@@ -196,7 +163,7 @@ def test_links_of_a_named_chip_are_shared_out_over_its_neighbours():
     strategy = parse_strategy("RC-1-8-d1-p1")
     for text, neighbours in (("switch", 1), ("ring", 2), ("fully_connected", 7)):
         cluster = named_cluster(chip_, strategy, inside=joined(text))
-        link = ring_links(strategy, cluster, StepRules())[KP2]
+        link = ring_links(strategy, cluster)[KP2]
         assert link.bandwidth == pytest.approx(300e9 / neighbours)
 
 
@@ -216,8 +183,8 @@ def test_links_of_a_named_chip_are_shared_out_over_its_neighbours():
 def test_only_stages_at_the_border_of_a_server_hand_over_between_servers(strategy, order, leaving):
     chosen, chip_ = parse_strategy(strategy), a100_sxm_80gb()
     cluster = named_cluster(chip_, chosen, order=order)
-    pipeline = ring_links(chosen, cluster, StepRules())[LP]
-    links = stage_links(chosen, cluster, StepRules()) or (pipeline,) * chosen.lp
+    pipeline = ring_links(chosen, cluster)[LP]
+    links = stage_links(chosen, cluster) or (pipeline,) * chosen.lp
     assert {i for i, link in enumerate(links) if "between" in link.name} == leaving
     for i, link in enumerate(links):
         assert link.bandwidth == (chip_.inter if i in leaving else chip_.intra).bandwidth
@@ -226,14 +193,14 @@ def test_only_stages_at_the_border_of_a_server_hand_over_between_servers(strateg
 def test_a_placed_pipeline_leaves_packages_where_its_stages_do():
     strategy = parse_strategy("RC-1-1-d1-p4")
     placement = place(strategy, Grid(package=(2, 1), packages=(2, 1)))
-    links = stage_links(strategy, placed_cluster(CHIP, placement), StepRules())
+    links = stage_links(strategy, placed_cluster(CHIP, placement))
     # In a row: the second stage hands over, and the last to the first, all the way back.
     assert ["between" in link.name for link in links] == [False, True, False, True]
 
 
 def test_more_chips_than_can_be_listed_take_the_slowest_link_at_once():
     strategy = parse_strategy("RC-1-1-d99999999999-p16")
-    assert stage_links(strategy, named_cluster(a100_sxm_80gb(), strategy), StepRules()) == ()
+    assert stage_links(strategy, named_cluster(a100_sxm_80gb(), strategy)) == ()
 
 
 SMALL = [s for n_chips in range(1, 17) for s in strategies(n_chips)]
@@ -264,7 +231,7 @@ def groups_of(strategy, dimension):
 def test_a_dimension_leaves_the_server_where_a_group_of_it_does(strategy):
     chip_ = a100_sxm_80gb()
     cluster = named_cluster(chip_, strategy)
-    links = ring_links(strategy, cluster, StepRules())
+    links = ring_links(strategy, cluster)
     servers = servers_of_ranks(strategy)
     for dimension in ParallelDimension:
         if strategy.degree(dimension) == 1:

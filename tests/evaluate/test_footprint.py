@@ -1,58 +1,17 @@
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from crosstack.errors import InfeasibleError
 from crosstack.evaluate.footprint import (
     check_capacity,
-    lstm_footprint,
     scores_do_not_fit,
     transformer_footprint,
 )
-from crosstack.evaluate.step_rules import StepRules
-from crosstack.mapping.strategy import KernelSplit, Strategy, parse_strategy
-from crosstack.workload.lstm import LstmModel
+from crosstack.evaluate.step_settings import StepSettings
+from crosstack.mapping.strategy import Strategy, parse_strategy
 from crosstack.workload.named_steps import STEPS
 from crosstack.workload.transformer_training import Recompute, Schedule, TransformerTraining
-
-GOLDEN = Path(__file__).resolve().parents[3] / "shared/data/deepflow/golden.jsonl"
-RELEASE = StepRules.deepflow_2025()
-# The model of the configuration file that the recorded runs change.
-SHAPE = {"batch_size": 2000, "vocab_size": 800_000, "num_layers": 2, "layer_size": 19968,
-         "seq_len": 20}  # fmt: skip
-
-
-def recorded():
-    if not GOLDEN.exists():
-        return [pytest.param(None, marks=pytest.mark.skip("the recorded runs are absent"))]
-    rows = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
-    return [
-        pytest.param(r, id=r["id"])
-        for r in rows
-        if r["kind"] == "LSTM" and "mem_per_core_bytes" in r["output"]
-    ]
-
-
-@pytest.mark.parametrize("row", recorded())
-def test_recorded_memory_is_reproduced(row):
-    shape = SHAPE | row["model_overrides"]
-    degrees = {d: row["hardware_overrides"].get(f"scheduling_param.{d}", 1)
-               for d in ("kp1", "kp2", "dp", "lp")}  # fmt: skip
-    split = row["hardware_overrides"].get("scheduling_param.t", "RC")
-    model = LstmModel(
-        batch=shape["batch_size"],
-        sequence=shape["seq_len"],
-        vocabulary=shape["vocab_size"],
-        layers=shape["num_layers"],
-        width=shape["layer_size"],
-    )
-    found = lstm_footprint(model, Strategy(split=KernelSplit(split), **degrees), 2, RELEASE)
-    parts = [found.parts[name] for name in ("embedding", "cells", "softmax")]
-    kinds = [found.weights, found.activations, found.scratch]
-    assert [found.total, *parts, 0.0, *kinds] == row["output"]["mem_per_core_bytes"]
-
 
 GPT3 = TransformerTraining(
     batch=64, sequence=2048, layers=96, hidden=12288, heads=96, feed_forward=49152,
@@ -62,42 +21,36 @@ GPT3 = TransformerTraining(
 
 def test_weights_and_adam_take_sixteen_bytes_each():
     # rajbhandari2020zero, section 3.1: 2 + 2 + 12 bytes a weight.
-    found = transformer_footprint(GPT3, Strategy(), 2, StepRules())
+    found = transformer_footprint(GPT3, Strategy(), 2, StepSettings())
     assert found.weights == pytest.approx(16 * GPT3.parameters)
 
 
 def test_activations_are_those_of_the_source():
     # korthikanti2023reducing, equation 1: s b h (34 + 5 a s / h) bytes a layer.
     m = GPT3
-    found = transformer_footprint(m, Strategy(), 2, StepRules())
+    found = transformer_footprint(m, Strategy(), 2, StepSettings())
     layer = m.sequence * m.batch * m.hidden * (34 + 5 * m.heads * m.sequence / m.hidden)
     assert found.activations == pytest.approx(96 * layer)
 
 
 @pytest.mark.parametrize("more", ["RC-1-8-d1-p1", "CR-8-d1-p1", "RC-1-1-d8-p1", "RC-1-1-d1-p8"])
 def test_more_chips_never_keep_more(more):
-    alone = transformer_footprint(GPT3, Strategy(), 2, StepRules()).total
-    assert transformer_footprint(GPT3, parse_strategy(more), 2, StepRules()).total < alone
+    alone = transformer_footprint(GPT3, Strategy(), 2, StepSettings()).total
+    assert transformer_footprint(GPT3, parse_strategy(more), 2, StepSettings()).total < alone
 
 
 def test_a_model_that_does_not_fit_is_infeasible_and_says_what_would_help():
-    found = transformer_footprint(GPT3, Strategy(), 2, StepRules())
+    found = transformer_footprint(GPT3, Strategy(), 2, StepSettings())
     with pytest.raises(InfeasibleError, match="main memory") as caught:
-        check_capacity(found, 80e9, StepRules(), "GPT-3 on one chip")
+        check_capacity(found, 80e9, "GPT-3 on one chip")
     assert caught.value.demand == found.total
     assert len(caught.value.levers) == 3
 
 
-def test_the_releases_go_on_with_a_model_that_does_not_fit():
-    found = transformer_footprint(GPT3, Strategy(), 2, RELEASE)
-    check_capacity(found, 80e9, RELEASE, "GPT-3 on one chip")
-    assert found.total > 80e9
-
-
 def test_the_last_stage_has_the_head_and_no_more_than_its_own_layers():
     model = replace(GPT3, layers=3, vocabulary=10**6)  # the head is larger than a layer
-    found = transformer_footprint(model, Strategy(lp=2), 2.0, StepRules())
-    one_layer = transformer_footprint(replace(model, layers=1), Strategy(), 2.0, StepRules())
+    found = transformer_footprint(model, Strategy(lp=2), 2.0, StepSettings())
+    one_layer = transformer_footprint(replace(model, layers=1), Strategy(), 2.0, StepSettings())
     table = 16 * model.vocabulary * model.hidden
     assert found.total == pytest.approx(one_layer.total - table)
 
@@ -108,7 +61,7 @@ def test_attention_computed_again_saves_what_the_source_says(name, saved):
     model = replace(STEPS[name], microbatches=STEPS[name].batch)
     strategy = Strategy(lp=model.layers)  # every stage has one layer
     kept, selective = (
-        transformer_footprint(replace(model, recompute=r), strategy, 2, StepRules()).activations
+        transformer_footprint(replace(model, recompute=r), strategy, 2, StepSettings()).activations
         for r in (Recompute.NONE, Recompute.ATTENTION)
     )
     # What is computed again is alive for one microbatch: that comes on top.
@@ -119,7 +72,7 @@ def test_attention_computed_again_saves_what_the_source_says(name, saved):
 def test_a_layer_computed_again_keeps_its_input():
     # korthikanti2023reducing, section 5: 2 s b h bytes a layer; and one layer's all, to compute it.
     m = replace(GPT3, recompute=Recompute.FULL)
-    found = transformer_footprint(m, Strategy(), 2, StepRules()).activations
+    found = transformer_footprint(m, Strategy(), 2, StepSettings()).activations
     one = m.sequence * m.hidden * (34 + 5 * m.heads * m.sequence / m.hidden)
     assert found == pytest.approx(96 * 2 * m.sequence * m.batch * m.hidden + one)
 
@@ -128,7 +81,7 @@ def test_taking_turns_keeps_as_many_microbatches_as_there_are_stages():
     # narayanan2021megatron, section 2.2: at most p in place of m.
     gpipe, turns = (
         transformer_footprint(
-            replace(GPT3, schedule=schedule), Strategy(lp=8), 2, StepRules()
+            replace(GPT3, schedule=schedule), Strategy(lp=8), 2, StepSettings()
         ).activations
         for schedule in Schedule
     )
@@ -136,15 +89,15 @@ def test_taking_turns_keeps_as_many_microbatches_as_there_are_stages():
 
 
 def test_what_does_not_fit_says_which_ways_to_run_it_keep_less():
-    found = transformer_footprint(GPT3, Strategy(), 2, StepRules())
+    found = transformer_footprint(GPT3, Strategy(), 2, StepSettings())
     instead = {
         "less": transformer_footprint(
-            replace(GPT3, recompute=Recompute.FULL), Strategy(), 2, StepRules()
+            replace(GPT3, recompute=Recompute.FULL), Strategy(), 2, StepSettings()
         ),
         "the same": found,
     }
     with pytest.raises(InfeasibleError) as caught:
-        check_capacity(found, 80e9, StepRules(), "GPT-3 on one chip", lambda: instead)
+        check_capacity(found, 80e9, "GPT-3 on one chip", lambda: instead)
     assert caught.value.levers[0].startswith("less, ")
     assert len(caught.value.levers) == 4
 
@@ -171,13 +124,13 @@ def test_scores_that_exceed_the_memory_are_named_with_their_size_and_what_would_
 
 
 def test_kernels_that_run_at_once_keep_a_microbatch_each():
-    two = StepRules(kernels_at_once=2)
+    two = StepSettings(kernels_at_once=2)
     error = scores_do_not_fit(MPT, parse_strategy("RC-1-1-d8-p1"), 2.0, 80e9, two)
     assert error.demand == 2 * 32 * 65536**2 * 2
     model = replace(MPT, batch=64, sequence=2048, microbatches=4, schedule=Schedule.ONE_F_ONE_B)
     one_kept, two_kept = (
         transformer_footprint(model, parse_strategy("RC-1-1-d8-p1"), 2.0, rules).activations
-        for rules in (StepRules(), two)
+        for rules in (StepSettings(), two)
     )
     assert two_kept == pytest.approx(2 * one_kept)
 

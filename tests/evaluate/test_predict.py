@@ -7,9 +7,8 @@ import pytest
 
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.cluster import Cluster, nested_cluster
-from crosstack.evaluate.predict import SUMMING, WAITING, predict, share_of
-from crosstack.evaluate.prediction_rules import PREDICTION_RULES, prediction_rules_named
-from crosstack.evaluate.step_rules import StepRules
+from crosstack.evaluate.predict import SUMMING, WAITING, predict
+from crosstack.evaluate.step_settings import StepSettings
 from crosstack.io.chip_file import read_chip
 from crosstack.machine.generate.generated import generate
 from crosstack.mapping.strategy import parse_strategy, strategies
@@ -20,7 +19,7 @@ from crosstack.workload.product import Product
 from crosstack.workload.transformer_training import Schedule
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/chips/n5_hbm3.yaml"
-UNBOUNDED = StepRules(enforces_capacity=False)
+UNBOUNDED = StepSettings(enforces_capacity=False)
 GPT = replace(step_named("gpt-22b"), batch=64)
 LSTM = LstmModel(batch=512, sequence=5, vocabulary=32768, layers=6, width=4096)
 
@@ -31,10 +30,10 @@ def chip():
     return generate(described.template, described.budget).hierarchy
 
 
-def predicted(workload, text, chip, rules=UNBOUNDED):
+def predicted(workload, text, chip, settings=UNBOUNDED):
     strategy = parse_strategy(text) if isinstance(text, str) else text
     cluster = nested_cluster(chip, strategy, packages=strategy.n_chips)
-    return predict(workload, strategy, cluster, RooflineTimes(chip), rules)
+    return predict(workload, strategy, cluster, RooflineTimes(chip), settings)
 
 
 def work_of(model):
@@ -64,10 +63,9 @@ def test_faster_links_never_slow_a_step(chip):
 def test_a_remainder_is_work_of_the_fullest_chip(chip):
     product = Product(m=1000, k=4096, n=4096)
     strategy = parse_strategy("RC-3-1-d1-p1")
-    assert share_of(product, strategy) == (334, 4096, 4096)
-    assert share_of(product, strategy, StepRules.deepflow_2025()) == (333, 4096, 4096)
-    own = dict(predicted(product, strategy, chip).parts)["product"]
-    assert own == RooflineTimes(chip).product(334, 4096, 4096)
+    found = predicted(product, strategy, chip)
+    assert found.share == (334, 4096, 4096)
+    assert dict(found.parts)["product"] == RooflineTimes(chip).product(334, 4096, 4096)
 
 
 def test_a_training_run_is_as_many_steps_as_its_tokens_take(chip):
@@ -99,20 +97,13 @@ def test_pieces_of_a_step_of_a_transformer_add_up_to_it(text, schedule, interlea
 
 
 @pytest.mark.parametrize("text", ["RC-1-1-d1-p1", "RC-2-4-d2-p2", "CR-2-d4-p4", "RC-1-1-d1-p8"])
-@pytest.mark.parametrize("rules", [UNBOUNDED, StepRules.deepflow_2021()])
-def test_pieces_of_a_step_of_an_lstm_add_up_to_it(text, rules, chip):
-    if not (rules.rejects_two_stages and parse_strategy(text).lp == 2):
-        adds_up(predicted(LSTM, text, chip, replace(rules, enforces_capacity=False)))
+def test_pieces_of_a_step_of_an_lstm_add_up_to_it(text, chip):
+    adds_up(predicted(LSTM, text, chip))
 
 
 @pytest.mark.parametrize("text", ["RC-1-1-d1-p1", "RC-4-2-d1-p1", "CR-8-d1-p1"])
 def test_pieces_of_a_product_add_up_to_it(text, chip):
     adds_up(predicted(Product(m=1024, k=4096, n=2048), text, chip))
-
-
-@pytest.mark.parametrize("rules", [StepRules.deepflow_2025(), StepRules.deepflow_2025_graph()])
-def test_pieces_of_an_estimate_of_a_release_add_up_to_it(rules, chip):
-    adds_up(predicted(GPT, "RC-1-1-d2-p1", chip, replace(rules, enforces_capacity=False)))
 
 
 def adds_up(found):
@@ -128,9 +119,9 @@ def adds_up(found):
 @pytest.mark.parametrize("at_once", [2, 3])
 @pytest.mark.parametrize("text", ["RC-1-8-d1-p1", "RC-1-8-d1-p4"])
 def test_pieces_of_kernels_that_run_at_once_add_up_as_well(text, at_once, chip):
-    rules = replace(UNBOUNDED, kernels_at_once=at_once)
+    settings = replace(UNBOUNDED, kernels_at_once=at_once)
     for model in (replace(GPT, layers=4, microbatches=8), LSTM):
-        found = predicted(model, text, chip, rules)
+        found = predicted(model, text, chip, settings)
         adds_up(found)
         assert found.time < predicted(model, text, chip).time
 
@@ -150,9 +141,9 @@ def test_equal_stages_wait_for_the_bubble_of_a_pipeline(chip):
 
 def test_a_long_sequence_is_refused_by_the_name_of_its_scores_whatever_else_is_checked(chip):
     long = replace(GPT, sequence=131_072, batch=1)
-    for rules in (StepRules(), UNBOUNDED):
+    for settings in (StepSettings(), UNBOUNDED):
         with pytest.raises(InfeasibleError, match="main memory: keeping the attention scores"):
-            predicted(long, "RC-1-8-d1-p1", chip, rules)
+            predicted(long, "RC-1-8-d1-p1", chip, settings)
 
 
 def test_a_step_of_too_many_tasks_is_refused_before_it_is_run(chip):
@@ -160,16 +151,6 @@ def test_a_step_of_too_many_tasks_is_refused_before_it_is_run(chip):
         predicted(replace(LSTM, sequence=10**7), "RC-1-1-d1-p1", chip)
     with pytest.raises(InputError, match="up to 100,000"):
         predicted(replace(GPT, layers=10**6), "RC-1-8-d1-p1", chip)
-
-
-@pytest.mark.parametrize("name", list(PREDICTION_RULES))
-def test_rules_are_found_by_their_name(name):
-    assert prediction_rules_named(name).name == name
-
-
-def test_unknown_rules_are_refused_with_the_nearest():
-    with pytest.raises(InputError, match='Did you mean "deepflow-2025"'):
-        prediction_rules_named("deepflow-2024")
 
 
 def test_a_cluster_smaller_than_the_strategy_is_refused(chip):

@@ -6,13 +6,11 @@ from hypothesis import strategies as st
 
 from crosstack.errors import InputError
 from crosstack.evaluate.distributed import Distributed, RingLink
-from crosstack.evaluate.step_rules import StepRules
-from crosstack.evaluate.transformer_step import products_time, transformer_step
+from crosstack.evaluate.transformer_step import transformer_step
 from crosstack.mapping.strategy import ParallelDimension, parse_strategy, strategies
 from crosstack.workload.named_steps import STEPS
 from crosstack.workload.transformer_training import Recompute, Schedule, TransformerTraining
 
-RELEASE = StepRules.deepflow_2025()
 MODEL = TransformerTraining(
     batch=16, sequence=8, layers=4, hidden=32, heads=4, feed_forward=64, vocabulary=128
 )
@@ -40,10 +38,10 @@ class Free(Plain):
         return 0.0
 
 
-def step(text, rules=None, model=MODEL, bandwidth=1e9, times=None):
+def step(text, model=MODEL, bandwidth=1e9, times=None):
     links = {d: RingLink(bandwidth=bandwidth, latency=1e-6) for d in ParallelDimension}
     chips = Distributed(strategy=parse_strategy(text), times=times or Plain(), links=links)
-    return transformer_step(model, chips, rules)
+    return transformer_step(model, chips)
 
 
 def test_products_of_one_chip_do_six_operations_a_weight_and_token():
@@ -111,33 +109,6 @@ def test_slower_links_never_make_a_step_faster():
         assert times == sorted(times, reverse=True)
 
 
-def test_the_kernel_split_counts_unless_the_release_ignores_it():
-    assert step("RC-4-1-d1-p1", RELEASE).time == step("RC-1-1-d1-p1", RELEASE).time
-    assert step("RC-4-1-d1-p1").time < step("RC-1-1-d1-p1").time
-
-
-@pytest.mark.parametrize(
-    "field",
-    ["launches_twice", "lookup_without_sequence", "merges_batch_into_rows", "ignores_kernel_split"],
-)
-def test_each_defect_of_the_release_is_a_field_of_its_own(field):
-    text = "RC-2-1-d1-p1"
-    assert step(text, replace(StepRules(), **{field: True})).time != step(text).time
-
-
-def test_embeddings_are_updated_unless_the_release_skips_them():
-    release = replace(StepRules(), skips_embedding_update=True)
-    assert step("RC-1-1-d1-p1", release).stages[0].operations[0].reduce == 0.0
-    assert step("RC-1-1-d1-p1").stages[0].operations[0].reduce > 0.0
-
-
-def test_a_layer_is_summed_at_once_in_the_release_alone():
-    release = replace(StepRules(), reduces_by_layer=True)
-    by_layer = [o.reduce > 0 for o in step("RC-1-1-d1-p1", release).stages[0].operations[1:12]]
-    one_by_one = [o.reduce > 0 for o in step("RC-1-1-d1-p1").stages[0].operations[1:12]]
-    assert (sum(by_layer), sum(one_by_one)) == (1, 4)
-
-
 @pytest.mark.parametrize(
     ("text", "what"),
     [
@@ -152,23 +123,9 @@ def test_a_strategy_that_cannot_split_the_model_is_refused(text, what):
         step(text)
 
 
-def test_the_release_has_no_pipeline():
-    with pytest.raises(InputError, match="no pipeline"):
-        step("RC-1-1-d1-p2", RELEASE)
-
-
 def test_heads_divide_the_width():
     with pytest.raises(InputError, match="heads"):
         replace(MODEL, heads=5)
-
-
-def test_products_alone_are_six_a_layer():
-    links = {d: RingLink(bandwidth=1e9) for d in ParallelDimension}
-    chips = Distributed(strategy=parse_strategy("RC-1-1-d1-p1"), times=Free(), links=links)
-    total = sum(time for _, time in products_time(MODEL, chips))
-    tokens = MODEL.batch * MODEL.sequence
-    work = 2 * tokens * MODEL.layer_parameters + 4 * tokens * MODEL.sequence * MODEL.hidden
-    assert total == pytest.approx(1e-9 * work)
 
 
 @pytest.mark.parametrize(("layers", "lp", "each"), [(10, 4, [3, 3, 2, 2]), (9, 8, [2] + [1] * 7)])
@@ -234,4 +191,3 @@ def test_the_activation_is_read_and_written_between_the_feed_forward_products():
     found = stage.operations[at]
     assert found.forward == pytest.approx(1e-9 * own * (9 + 2 * 2) + 1e-6)
     assert found.backward == pytest.approx(1e-9 * own * (18 + 3 * 2) + 1e-6)
-    assert step("RC-1-4-d1-p1", StepRules(skips_activation=True)).time < step("RC-1-4-d1-p1").time

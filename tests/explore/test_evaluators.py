@@ -10,7 +10,6 @@ from test_study import STUDY, TASK
 
 import crosstack
 from crosstack.evaluate.cluster import nested_cluster
-from crosstack.evaluate.predict import predict
 from crosstack.evaluate.prediction_rules import prediction_rules_named
 from crosstack.explore.run import sweep
 from crosstack.io.chip_file import read_chip
@@ -174,7 +173,7 @@ def test_a_predicted_point_is_what_predict_says(write):
         )
         times = RooflineTimes(made.hierarchy, rules.kernels)
         step = replace(step_named("gpt-22b"), batch=32, microbatches=4)
-        found = predict(step, strategy, cluster, times, rules.step)
+        found = rules.step(step, strategy, cluster, times)
         assert row["time"] == found.time
         assert row["memory_used"] == found.footprint.total
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from crosstack.model.rules import RULES, ModelRules
-from crosstack.published import SUITES, report_rows, run_suite
 from crosstack.published.dfmodel.cases import readme_task
 from crosstack.published.dfmodel.corrections import corrections, corrections_markdown
+from crosstack.published.runner import SUITES, report_rows, run_suite
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.published import run_suite
 from crosstack.published.figures import FIGURES, UNAVAILABLE, figure_named, figure_rows
 from crosstack.published.figures.memory_sweep import FUSED_LOGS, UNFUSED_LOGS
 from crosstack.published.figures.text import (
@@ -20,6 +19,7 @@ from crosstack.published.figures.text import (
     figure_table,
     figures_markdown,
 )
+from crosstack.published.runner import run_suite
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data" / "dfmodel"

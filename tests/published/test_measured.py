@@ -7,9 +7,10 @@ import pytest
 
 from crosstack.cli.main import main
 from crosstack.io.library import references
-from crosstack.published import report_rows, runner
+from crosstack.published import runner
 from crosstack.published.case import inside
 from crosstack.published.measured import measured_cases, run_measured
+from crosstack.published.runner import report_rows
 from crosstack.workload.dlrm import dlrm
 
 CASES = measured_cases()

@@ -10,7 +10,6 @@ import pytest
 
 from crosstack.io.library import references
 from crosstack.mapping.strategy import parse_strategy
-from crosstack.published import report_rows
 from crosstack.published.measured_steps import (
     READ_IN,
     TOLERANCE,
@@ -18,6 +17,7 @@ from crosstack.published.measured_steps import (
     recomputed_work,
     run_step,
 )
+from crosstack.published.runner import report_rows
 
 STEPS = measured_steps()
 SHARED = Path(__file__).resolve().parents[3] / "shared/data"

@@ -8,10 +8,11 @@ import pytest
 
 from crosstack.cli.main import main
 from crosstack.errors import InputError
-from crosstack.published import SUITES, report_rows, run_suite, runner
+from crosstack.published import runner
 from crosstack.published.case import run_case
 from crosstack.published.dfmodel.cases import dfmodel_cases
 from crosstack.published.figures import catalogue
+from crosstack.published.runner import SUITES, report_rows, run_suite
 
 CASES = dfmodel_cases()
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "dfmodel"

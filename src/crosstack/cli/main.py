@@ -473,8 +473,8 @@ def validate(
     Example: `crosstack validate --suite measured`
     """
     from crosstack.io.files import write_atomically
-    from crosstack.published import SUITES, Row, report_rows, run_suite, suite_summary
-    from crosstack.published.case import silent
+    from crosstack.published.case import Row, silent
+    from crosstack.published.runner import SUITES, report_rows, run_suite, suite_summary
 
     check_outputs(None, {"--output": output})
     rows: list[Row] = []

@@ -93,6 +93,15 @@ Interleave = Annotated[
         help="Stages on every chip, spread over the model; above 1 with --schedule 1f1b.",
     ),
 ]
+OptimizerBytes = Annotated[
+    str | None,
+    typer.Option(
+        "--optimizer-bytes",
+        metavar="SIZE",
+        help="State of the optimizer for each weight; 12 B by default, as Adam in single "
+        "precision keeps.",
+    ),
+]
 AtOnce = Annotated[
     int,
     typer.Option(
@@ -168,6 +177,7 @@ def predict(
     recompute: Again = None,
     schedule: Order = None,
     interleave: Interleave = None,
+    optimizer_bytes: OptimizerBytes = None,
     kernels_at_once: AtOnce = 1,
     package: Package = None,
     packages: Packages = None,
@@ -184,7 +194,6 @@ def predict(
     Example: `crosstack predict examples/chips/n5_hbm3.yaml --set packages=512 --model gpt3-175b
     --parallel RC-1-8-d8-p8 --microbatches 8`
     """
-    from crosstack.evaluate.predict import share_of
     from crosstack.evaluate.prediction_rules import prediction_rules_named
     from crosstack.model.kernels.roofline import gemm_time
     from crosstack.report.kernel_text import kernel_data, kernel_tables
@@ -198,13 +207,16 @@ def predict(
     changes = dict(zip(CHANGES, changed, strict=True))
     workload = _workload(file, hardware, gemm, model, changes)
     where = _Where(package, packages, torus, order, topology)
-    found, chip = _predicted(file, hardware, workload, parallel, where, rules, kernels_at_once)
+    found, chip = _predicted(
+        file, hardware, workload, parallel, where, rules, optimizer_bytes, kernels_at_once
+    )
     alone = isinstance(workload, Product) and found.strategy.n_chips == 1
     inputs = {
         "file": str(file),
         "model": model,
         "gemm": gemm,
         **changes,
+        "optimizer_bytes": optimizer_bytes,
         "kernels_at_once": kernels_at_once,
         "package": package,
         "packages": packages,
@@ -216,11 +228,9 @@ def predict(
     }
     data = prediction_data(found, chip, rules, inputs)
     shown = [prediction_tables(data, parts=not alone)]
-    if isinstance(workload, Product):
-        followed = prediction_rules_named(rules)
-        shape = share_of(workload, found.strategy, followed.step)
-        kernel = gemm_time(chip, *shape, rules=followed.kernels)
-        data["kernel"] = kernel_data(kernel, shape)
+    if found.share is not None:
+        kernel = gemm_time(chip, *found.share, rules=prediction_rules_named(rules).kernels)
+        data["kernel"] = kernel_data(kernel, found.share)
         shown.append(kernel_tables(data["kernel"]))
     show(*shown)
     if json_out is not None:
@@ -239,6 +249,7 @@ def trace(
     recompute: Again = None,
     schedule: Order = None,
     interleave: Interleave = None,
+    optimizer_bytes: OptimizerBytes = None,
     kernels_at_once: AtOnce = 1,
     package: Package = None,
     packages: Packages = None,
@@ -273,7 +284,9 @@ def trace(
     changes = dict(zip(CHANGES, changed, strict=True))
     workload = _workload(file, hardware, gemm, model, changes)
     where = _Where(package, packages, torus, order, topology)
-    found, chip = _predicted(file, hardware, workload, parallel, where, rules, kernels_at_once)
+    found, chip = _predicted(
+        file, hardware, workload, parallel, where, rules, optimizer_bytes, kernels_at_once
+    )
     timelines = found.timelines()
     if not timelines:
         message = f"{rules} estimates a transformer without events; try deepflow-2025-graph."
@@ -394,21 +407,26 @@ def _predicted(
     parallel: str | None,
     where: _Where,
     rules: str,
+    optimizer_bytes: str | None,
     kernels_at_once: int,
 ) -> tuple[Prediction, ChipHierarchy]:
     """Return the prediction and the chip."""
-    from crosstack.evaluate.predict import predict as run
     from crosstack.evaluate.prediction_rules import prediction_rules_named
+    from crosstack.evaluate.step_settings import StepSettings
     from crosstack.machine.generate.generated import generate
     from crosstack.model.kernels.roofline import RooflineTimes
     from crosstack.workload.transformer_training import CHOICES
 
     options = {"strategy": "--parallel", "rules": "--rules", "order": "--order"}
     options |= dict.fromkeys(("topology", "shape", "package"), "--topology")
-    options |= {"kernels_at_once": "--kernels-at-once"}
+    options |= {f: f"--{f.replace('_', '-')}" for f in StepSettings.__dataclass_fields__}
     with options_named(options | {name: f"--{name}" for name in (*CHOICES, "interleave")}):
         chosen = prediction_rules_named(rules)
-        step = replace(chosen.step, kernels_at_once=kernels_at_once)
+        settings = StepSettings(kernels_at_once=kernels_at_once)
+        if optimizer_bytes is not None:
+            with options_named({"": "--optimizer-bytes"}):
+                state = parse_quantity(optimizer_bytes, "B")
+            settings = replace(settings, optimizer_bytes=state)
         strategy = _strategy(file, hardware, workload, parallel, placed=where.package is not None)
         hardware = _joined(file, hardware, where)
         with in_file(file):
@@ -418,7 +436,7 @@ def _predicted(
                 chip = generate(hardware.template, hardware.budget, chosen.chip).hierarchy
             times = RooflineTimes(chip, chosen.kernels)
         cluster = _cluster(hardware, chip, strategy, where)
-        return run(workload, strategy, cluster, times, step), chip
+        return chosen.step(workload, strategy, cluster, times, settings), chip
 
 
 def _strategy(

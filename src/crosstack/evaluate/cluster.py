@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
 from crosstack.evaluate.distributed import RingLink
-from crosstack.evaluate.step_rules import StepRules
 from crosstack.machine.hierarchy import ChipHierarchy, Link
 from crosstack.machine.named_chips import SERVERS
 from crosstack.machine.topology import RING, SWITCH, Grid, NetworkLevel, Topology
@@ -31,6 +30,8 @@ __all__ = [
     "NESTED",
     "Cluster",
     "Derate",
+    "check_chips",
+    "link_bandwidth",
     "named_cluster",
     "nested_cluster",
     "placed_cluster",
@@ -320,9 +321,7 @@ def _shared_out(link: Link | None, neighbours: int) -> Link | None:
     return link and replace(link, bandwidth=link.bandwidth / neighbours)
 
 
-def ring_links(
-    strategy: Strategy, cluster: Cluster, rules: StepRules
-) -> dict[ParallelDimension, RingLink]:
+def ring_links(strategy: Strategy, cluster: Cluster) -> dict[ParallelDimension, RingLink]:
     """Return the link of every dimension.
 
     Raises
@@ -336,49 +335,39 @@ def ring_links(
     where a derate inside says that there is a network: the path to the edge of the package is
     part of the way.
     """
+    check_chips(strategy, cluster)
+    return {d: _link(cluster, d, crosses=d in cluster.crossing) for d in ParallelDimension}
+
+
+def check_chips(strategy: Strategy, cluster: Cluster) -> None:
+    """Raise `InputError` if the strategy needs more chips than there are."""
     if strategy.n_chips > cluster.n_chips:
         message = f"{strategy} needs {strategy.n_chips} chips; there are {cluster.n_chips}."
         raise InputError(Problem("strategy", message))
-    return {
-        d: _link(strategy, cluster, rules, d, crosses=d in cluster.crossing)
-        for d in ParallelDimension
-    }
 
 
-def stage_links(strategy: Strategy, cluster: Cluster, rules: StepRules) -> tuple[RingLink, ...]:
+def stage_links(strategy: Strategy, cluster: Cluster) -> tuple[RingLink, ...]:
     """Return the link from every stage to the next, of the last to the first; empty: all alike."""
     if cluster.leaving is None or LP not in cluster.crossing:
         return ()
-    near, far = (_link(strategy, cluster, rules, LP, crosses=crosses) for crosses in (False, True))
+    near, far = (_link(cluster, LP, crosses=crosses) for crosses in (False, True))
     return tuple(far if stage in cluster.leaving else near for stage in range(strategy.lp))
 
 
-def _link(
-    strategy: Strategy,
-    cluster: Cluster,
-    rules: StepRules,
-    dimension: ParallelDimension,
-    *,
-    crosses: bool,
-) -> RingLink:
-    derate = cluster.derates[tuple(ParallelDimension).index(dimension)]
-    bandwidth = _bandwidth(cluster, derate, crosses)
-    if bandwidth < SLOWEST and not rules.accepts_dead_links:
-        bandwidth = 0.0
-    degree = strategy.degree(dimension)
-    share = 1.0
-    if rules.shares_links_by_degree and (degree > 1 or rules.halves_degree_one):
-        share = 2.0 if degree <= 4 else 5.0 if degree <= 8 else 4.0
+def _link(cluster: Cluster, dimension: ParallelDimension, *, crosses: bool) -> RingLink:
+    bandwidth = link_bandwidth(cluster, dimension, crosses=crosses)
     own = cluster.chip.inter if crosses else cluster.chip.intra
     return RingLink(
-        bandwidth=bandwidth / share,
+        bandwidth=bandwidth if bandwidth >= SLOWEST else 0.0,
         latency=own.latency if own else 0.0,
         name=f"{dimension.value}: {BETWEEN if crosses else INSIDE}",
         direct=dimension in cluster.direct,
     )
 
 
-def _bandwidth(cluster: Cluster, derate: Derate, crosses: bool) -> float:
+def link_bandwidth(cluster: Cluster, dimension: ParallelDimension, *, crosses: bool) -> float:
+    """Return what a dimension has between neighbours; see `ring_links`. [B/s]"""
+    derate = cluster.derates[tuple(ParallelDimension).index(dimension)]
     intra, inter = cluster.chip.intra, cluster.chip.inter
     if cluster.n_chips == 1:
         return 0.0

@@ -9,7 +9,7 @@ for charging the copies and additions to the chip.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from crosstack.errors import InputError, Problem, require_quantity
@@ -102,34 +102,30 @@ class RingLink:
         return size / self.bandwidth
 
 
-def _share(extent: int, degree: int, *, floors: bool) -> int:
+def _share(extent: int, degree: int) -> int:
     """Part of an extent on the fullest chip. [1]"""
-    return extent // degree if floors else -(-extent // degree)
+    return -(-extent // degree)
 
 
-def own_shape(
-    m: int, k: int, n: int, strategy: Strategy, *, floors: bool = False
-) -> tuple[int, int, int]:
+def own_shape(m: int, k: int, n: int, strategy: Strategy) -> tuple[int, int, int]:
     """Return the extents of a product split forward that are on the fullest chip. [1]"""
     if strategy.split is KernelSplit.CR:
-        return m, _share(k, strategy.kp1, floors=floors), n
-    rows, columns = strategy.kp1, strategy.kp2
-    return _share(m, rows, floors=floors), k, _share(n, columns, floors=floors)
+        return m, _share(k, strategy.kp1), n
+    return _share(m, strategy.kp1), k, _share(n, strategy.kp2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distributed:
     """Times on one chip of a strategy; forward and backward products with what they exchange.
 
-    An extent that a degree does not divide leaves the fullest chip one more than its share;
-    ``floors`` leaves the remainder to nobody, see `StepRules.floors_shares`. ``stage_links`` are
-    those from every stage to the next and from the last to the first; empty: all as ``links`` says.
+    An extent that a degree does not divide leaves the fullest chip one more than its share.
+    ``stage_links`` are those from every stage to the next and from the last to the first; empty:
+    all as ``links`` says.
     """
 
     strategy: Strategy
     times: KernelTimes
     links: Mapping[ParallelDimension, RingLink]
-    floors: bool = False
     stage_links: tuple[RingLink, ...] = ()
 
     # ------------------------------------------------------------ rings
@@ -188,12 +184,9 @@ class Distributed:
 
     # ------------------------------------------------------------ products
 
-    def _share(self, extent: int, degree: int) -> int:
-        return _share(extent, degree, floors=self.floors)
-
     def own_product(self, m: int, k: int, n: int) -> float:
         """What one chip computes of a product split forward. [s]"""
-        return self.times.product(*own_shape(m, k, n, self.strategy, floors=self.floors))
+        return self.times.product(*own_shape(m, k, n, self.strategy))
 
     def forward(self, m: int, k: int, n: int) -> float:
         """An M x K by K x N product, its output ready for the next one. [s]
@@ -205,7 +198,7 @@ class Distributed:
         own = self.own_product(m, k, n)
         if s.split is KernelSplit.CR:
             return own + self.reduce_scatter(m, n, KP1)
-        return own + self.all_gather(self._share(m, s.kp1), n, KP2)
+        return own + self.all_gather(_share(m, s.kp1), n, KP2)
 
     def backward(self, m: int, k: int, n: int) -> float:
         """Gradients of both factors of `forward`. [s]
@@ -216,18 +209,14 @@ class Distributed:
         """
         s, times = self.strategy, self.times
         if s.split is KernelSplit.CR:
-            own = times.product(k, self._share(m, s.kp1), n)
-            own += times.product(m, self._share(n, s.kp1), k)
+            own = times.product(k, _share(m, s.kp1), n)
+            own += times.product(m, _share(n, s.kp1), k)
             return own + self.all_gather(m, n, KP1)
         a, b = s.kp1, s.kp2
         if a == b == 1:
             return times.product(m, n, k) + times.product(k, m, n)
-        if self.floors:  # fractions, in the releases
-            own = times.product(k / a, m, n / b) + times.product(m / a, n, k / b)
-        else:
-            share = self._share
-            own = times.product(share(k, a), m, share(n, b))
-            own += times.product(share(m, a), n, share(k, b))
+        own = times.product(_share(k, a), m, _share(n, b))
+        own += times.product(_share(m, a), n, _share(k, b))
         rows = self.all_gather(k, m, KP1) / 2 + self.all_gather(m, n / b, KP1)
         columns = self.all_gather(m / a, n, KP2) + self.all_gather(k, n, KP2) / 2
         return own + rows + columns
@@ -255,13 +244,13 @@ class Distributed:
         return total + self.update(rows, columns / s.kp2)
 
 
-def prepare(chips: Distributed, run: Callable[[Distributed], object]) -> None:
-    """Time all products that ``run`` will ask for at once, where the kernel times can do that.
+def prepare(times: KernelTimes, run: Callable[[KernelTimes], object]) -> None:
+    """Time all products that ``run`` will ask ``times`` for at once, where they can do that.
 
     One search over the tilings of many products takes a fraction of as many searches.
     """
-    at_once = getattr(chips.times, "prepare", None)
+    at_once = getattr(times, "prepare", None)
     if at_once is not None:
-        asked = _Asked(chips.times)
-        run(replace(chips, times=asked))
+        asked = _Asked(times)
+        run(asked)
         at_once(list(asked.shapes))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from crosstack.errors import InfeasibleError
-from crosstack.evaluate.step_rules import StepRules
+from crosstack.evaluate.step_settings import StepSettings
 from crosstack.mapping.strategy import KernelSplit, Strategy
 from crosstack.units import format_quantity
 from crosstack.workload.lstm import LstmModel
@@ -45,7 +45,6 @@ class Footprint:
 def check_capacity(
     footprint: Footprint,
     capacity: float,
-    rules: StepRules,
     where: str,
     instead: Callable[[], Mapping[str, Footprint]] = dict,
 ) -> None:
@@ -56,7 +55,7 @@ def check_capacity(
     InfeasibleError
         Naming the memory, what is needed and what would make it fit.
     """
-    if not rules.enforces_capacity or footprint.total <= capacity:
+    if footprint.total <= capacity:
         return
     ratio = footprint.total / capacity
     ways = tuple(
@@ -85,7 +84,7 @@ def scores_do_not_fit(
     strategy: Strategy,
     word: float,
     capacity: float,
-    rules: StepRules | None = None,
+    settings: StepSettings | None = None,
 ) -> InfeasibleError | None:
     """Return the error of a step whose attention scores alone exceed a chip's memory, or None.
 
@@ -102,7 +101,7 @@ def scores_do_not_fit(
     """
     chips = strategy.kp1 * strategy.kp2
     batch = max(1, math.ceil(model.batch / strategy.dp) // model.microbatches)
-    batch *= _at_once(model, rules or StepRules())
+    batch *= _at_once(model, settings or StepSettings())
     each = model.heads * float(model.sequence) ** 2 * word / chips  # of one sequence
     demand = batch * each
     if demand <= capacity:
@@ -130,7 +129,7 @@ def scores_do_not_fit(
 
 
 def lstm_footprint(
-    model: LstmModel, strategy: Strategy, word: float, rules: StepRules
+    model: LstmModel, strategy: Strategy, word: float, settings: StepSettings
 ) -> Footprint:
     """Return what an LSTM language model keeps on the fullest chip.
 
@@ -157,7 +156,7 @@ def lstm_footprint(
     if s.lp > 1:
         held = math.ceil(model.layers / (s.lp - 2 if s.lp > 2 else 1))
     d, g, v = model.width, model.gates, model.vocabulary
-    per_weight = word * (2 if rules.counts_gradients else 1) + rules.optimizer_bytes
+    per_weight = 2 * word + settings.optimizer_bytes
     wide, words = math.ceil(g * d / columns), math.ceil(v / columns)
     columns_d, length = math.ceil(d / columns), model.sequence
     # Each as activations, weights, scratch.
@@ -177,8 +176,6 @@ def lstm_footprint(
     totals = {name: float(sum(part)) for name, part in parts.items()}
     if s.lp == 1:
         total = sum(totals.values())
-    elif rules.drops_softmax_memory:
-        total = max(totals["embedding"], totals["cells"]) if s.lp > 3 else 0.0
     elif s.lp == 2:
         total = max(totals["embedding"] + totals["cells"], totals["softmax"])
     else:
@@ -192,13 +189,13 @@ def lstm_footprint(
     )
 
 
-def _at_once(model: TransformerTraining, rules: StepRules) -> int:
+def _at_once(model: TransformerTraining, settings: StepSettings) -> int:
     """Return the microbatches that a chip works on at a time. [1]"""
-    return min(rules.kernels_at_once, model.microbatches)
+    return min(settings.kernels_at_once, model.microbatches)
 
 
 def transformer_footprint(
-    model: TransformerTraining, strategy: Strategy, word: float, rules: StepRules
+    model: TransformerTraining, strategy: Strategy, word: float, settings: StepSettings
 ) -> Footprint:
     """Return what a transformer keeps on the fullest chip.
 
@@ -224,7 +221,7 @@ def transformer_footprint(
     batch = math.ceil(model.batch / s.dp)
     tokens = batch * model.sequence
     held = math.ceil(model.layers / s.lp)  # by the first stage; the last may have one less
-    per_weight = word * (2 if rules.counts_gradients else 1) + rules.optimizer_bytes
+    per_weight = 2 * word + settings.optimizer_bytes
     # Rows of RC hold every weight of their column.
     weight_chips = s.kp1 if s.split is KernelSplit.CR else s.kp2
     layer = model.layer_parameters / weight_chips * per_weight
@@ -240,7 +237,7 @@ def transformer_footprint(
         Recompute.FULL: (every, others + attention),
     }[model.recompute]
     wide = tokens * model.hidden * word / chips
-    at_once = _at_once(model, rules)
+    at_once = _at_once(model, settings)
     each, again = kept * wide, anew * wide / model.microbatches * at_once
     head = 2 * tokens * model.vocabulary * word / chips
     if model.schedule is Schedule.ONE_F_ONE_B:  # the last stage turns every microbatch round

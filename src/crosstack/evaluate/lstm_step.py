@@ -10,11 +10,11 @@ for what each part reads, writes and computes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem
 from crosstack.evaluate.distributed import KP1, KP2, LP, Distributed, prepare
-from crosstack.evaluate.step_rules import StepRules
+from crosstack.evaluate.step_settings import StepSettings
 from crosstack.mapping.strategy import KernelSplit
 from crosstack.model.schedule.events import (
     TaskGraph,
@@ -83,7 +83,9 @@ class LstmStep:
         }
 
 
-def lstm_step(model: LstmModel, chips: Distributed, rules: StepRules | None = None) -> LstmStep:
+def lstm_step(
+    model: LstmModel, chips: Distributed, settings: StepSettings | None = None
+) -> LstmStep:
     """Time one step of ``model``.
 
     Raises
@@ -91,21 +93,20 @@ def lstm_step(model: LstmModel, chips: Distributed, rules: StepRules | None = No
     InputError
         If the strategy cannot split the model, or something is sent where there is no link.
     """
-    chosen = rules or StepRules()
-    _check(model, chips, chosen)
-    prepare(chips, lambda asked: lstm_parts(model, asked, chosen))
-    parts = lstm_parts(model, chips, chosen)
-    lp = chips.strategy.lp
-    runs = []
-    for forward in (True, False):
-        at_once = chosen.kernels_at_once
-        graph = lstm_graph(model, parts, lp, forward=forward, kernels_at_once=at_once)
-        last = _link(2 * lp - 2) if chosen.frees_last_link else None
-        runs.append(simulate(graph, freed_by_free_tasks=last))
+    _check(model, chips)
+    prepare(chips.times, lambda asked: lstm_parts(model, replace(chips, times=asked)))
+    parts = lstm_parts(model, chips)
+    at_once = (settings or StepSettings()).kernels_at_once
+    runs = [
+        simulate(
+            lstm_graph(model, parts, chips.strategy.lp, forward=forward, kernels_at_once=at_once)
+        )
+        for forward in (True, False)
+    ]
     return LstmStep(parts=parts, forward=runs[0], backward=runs[1], model=model)
 
 
-def lstm_parts(model: LstmModel, chips: Distributed, rules: StepRules) -> LstmParts:
+def lstm_parts(model: LstmModel, chips: Distributed) -> LstmParts:
     """Return the time of every part.
 
     Notes
@@ -118,7 +119,7 @@ def lstm_parts(model: LstmModel, chips: Distributed, rules: StepRules) -> LstmPa
     batch = math.ceil(model.batch / chips.strategy.dp)
     split = chips.strategy.kp1 * chips.strategy.kp2 > 1
     if not split:
-        found = _whole_parts(model, chips, batch, rules)
+        found = _whole_parts(model, chips, batch)
     elif chips.strategy.split is KernelSplit.CR:
         found = _cr_parts(model, chips, batch)
     else:
@@ -136,20 +137,17 @@ def lstm_parts(model: LstmModel, chips: Distributed, rules: StepRules) -> LstmPa
     )
 
 
-def _whole_parts(
-    model: LstmModel, chips: Distributed, b: int, rules: StepRules
-) -> dict[str, float]:
+def _whole_parts(model: LstmModel, chips: Distributed, b: int) -> dict[str, float]:
     """Parts without a kernel split."""
     times, p, launch = chips.times, chips.times.word, chips.times.launch_overhead
     d, v, n, k = model.width, model.vocabulary, model.gates * model.width, 2 * model.width
     lookup = times.elementwise(0, 2 * b * d * p) + launch
-    copied = 2 * b * d * p / rules.host_bandwidth if rules.host_bandwidth else 0.0
     cell = times.elementwise(5 * b * n, 13 * b * n * p) + 5 * launch
     cell_back = times.elementwise(5 * b * d + k * n, 13 * b * d * p + 6 * d * n * p) + 5 * launch
     softmax = times.elementwise(b * (3 * v - 1), 7 * b * v * p) + 4 * launch
     softmax_back = times.elementwise(5 * b * v, 11 * b * v * p) + 4 * launch
     return {
-        "embedding_forward": lookup + copied,
+        "embedding_forward": lookup,
         "cell_forward": times.product(b, k, n) + cell,
         "softmax_forward": times.product(b, d, v) + softmax,
         "embedding_backward": lookup,
@@ -336,11 +334,9 @@ def _reductions(
         )
 
 
-def _check(model: LstmModel, chips: Distributed, rules: StepRules) -> None:
+def _check(model: LstmModel, chips: Distributed) -> None:
     """Refuse strategies that cannot split the model evenly."""
     s = chips.strategy
-    if rules.rejects_two_stages and s.lp == 2 and model.layers > 1:
-        raise InputError(Problem("strategy", f"{s}: two stages fail in this release; use 1 or 4."))
     if s.lp > model.layers + 2:
         allowed = f"at most {model.layers + 2} stages: layers, embedding and softmax"
         raise InputError(Problem("strategy", f"{s}: got {s.lp} stages; allowed: {allowed}."))

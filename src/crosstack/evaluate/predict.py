@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from crosstack.errors import InfeasibleError, InputError, Problem
 from crosstack.evaluate.cluster import Cluster, ring_links, stage_links
-from crosstack.evaluate.distributed import Distributed, KernelTimes, own_shape, prepare
+from crosstack.evaluate.distributed import Distributed, KernelTimes, own_shape
 from crosstack.evaluate.footprint import (
     Footprint,
     check_capacity,
@@ -16,20 +17,26 @@ from crosstack.evaluate.footprint import (
     transformer_footprint,
 )
 from crosstack.evaluate.lstm_step import lstm_step
-from crosstack.evaluate.step_rules import StepRules
-from crosstack.evaluate.transformer_step import products_time, transformer_step
+from crosstack.evaluate.step_settings import StepSettings
+from crosstack.evaluate.transformer_step import transformer_step
 from crosstack.mapping.strategy import KernelSplit, Strategy
 from crosstack.model.schedule.events import TaskGraphBuilder, Timeline, simulate
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
-from crosstack.workload.transformer_training import (
-    CHOICES,
-    Recompute,
-    Schedule,
-    TransformerTraining,
-)
+from crosstack.workload.transformer_training import Recompute, Schedule, TransformerTraining
 
-__all__ = ["SUMMING", "WAITING", "Prediction", "Step", "predict", "share_of"]
+__all__ = [
+    "SUMMING",
+    "WAITING",
+    "Prediction",
+    "Program",
+    "Step",
+    "busiest_of",
+    "busy_stages",
+    "made_of",
+    "predict",
+    "product_step",
+]
 
 Step = Product | LstmModel | TransformerTraining
 
@@ -42,7 +49,9 @@ class Prediction:
     sums of gradients that end after the last backward pass. ``busy`` is how long each stage
     computes, by its name. ``run_time`` is that of a whole training, None where the workload names
     none. ``timelines`` runs the step event by event and returns what follows one another; an
-    estimate has nothing to run. [s]
+    estimate has nothing to run. [s] ``scheduled`` says that the events set the time, so that a
+    shorter kernel may make a longer step. ``share``: M, K and N of a product on the fullest chip,
+    None for other workloads.
     """
 
     workload: Step
@@ -53,6 +62,8 @@ class Prediction:
     busy: tuple[tuple[str, float], ...]
     timelines: Callable[[], tuple[Timeline, ...]]
     run_time: float | None = None
+    scheduled: bool = False
+    share: tuple[int, int, int] | None = None
 
     @property
     def busiest(self) -> str | None:
@@ -65,7 +76,22 @@ WAITING = "waiting for other stages and transfers"
 SUMMING = "gradient sums after the last backward pass"
 
 
-def _made_of(
+class Program(Protocol):
+    """What predicts a step: `predict`, or the program of a release."""
+
+    def __call__(
+        self,
+        workload: Step,
+        strategy: Strategy,
+        cluster: Cluster,
+        times: KernelTimes,
+        settings: StepSettings | None = None,
+    ) -> Prediction:
+        """Time one step; see `predict`."""
+        ...
+
+
+def made_of(
     work: dict[str, float], busy: float, pass_time: float, time: float
 ) -> tuple[tuple[str, float], ...]:
     """Return the ``work`` of a stage and what is left of its step. [s]
@@ -79,7 +105,8 @@ def _made_of(
     return (*pieces, (WAITING, waiting), (SUMMING, max(0.0, time - pass_time)))
 
 
-def _busiest(busy: Sequence[float]) -> int:
+def busiest_of(busy: Sequence[float]) -> int:
+    """Return the stage that works longest, of equal ones the first."""
     return max(range(len(busy)), key=lambda stage: busy[stage])
 
 
@@ -88,9 +115,22 @@ def predict(
     strategy: Strategy,
     cluster: Cluster,
     times: KernelTimes,
-    rules: StepRules | None = None,
+    settings: StepSettings | None = None,
 ) -> Prediction:
     """Time one step of a workload.
+
+    Parameters
+    ----------
+    workload : Step
+        What is computed.
+    strategy : Strategy
+        How it is spread over chips.
+    cluster : Cluster
+        The machine.
+    times : KernelTimes
+        What one of its chips takes for a kernel.
+    settings : StepSettings or None
+        Of optimizer and chip; None: the usual ones.
 
     Raises
     ------
@@ -99,16 +139,22 @@ def predict(
     InfeasibleError
         If the step does not fit the main memory of a chip.
     """
-    chosen = rules or StepRules()
+    chosen = settings or StepSettings()
     chips = Distributed(
         strategy=strategy,
         times=times,
-        links=ring_links(strategy, cluster, chosen),
-        floors=chosen.floors_shares,
-        stage_links=stage_links(strategy, cluster, chosen),
+        links=ring_links(strategy, cluster),
+        stage_links=stage_links(strategy, cluster),
     )
     if isinstance(workload, Product):
-        return _product(workload, chips)
+        shape = workload.m, workload.k, workload.n
+        return product_step(
+            workload,
+            strategy,
+            share=own_shape(*shape, strategy),
+            own=lambda: chips.own_product(*shape),
+            total=lambda: chips.forward(*shape),
+        )
     memory = cluster.chip.main_memory.capacity
     if isinstance(workload, LstmModel):
         return _lstm(workload, chips, chosen, memory)
@@ -119,31 +165,33 @@ def _where(model: LstmModel | TransformerTraining, chips: Distributed) -> str:
     return f"one chip of {model.name} under {chips.strategy}"
 
 
-def _lstm(model: LstmModel, chips: Distributed, rules: StepRules, memory: float) -> Prediction:
-    footprint = lstm_footprint(model, chips.strategy, chips.times.word, rules)
-    check_capacity(footprint, memory, rules, _where(model, chips))
-    step = lstm_step(model, chips, rules)
-    busy = _busy(step.forward, step.backward)
-    most = _busiest([time for _, time in busy])
+def _lstm(
+    model: LstmModel, chips: Distributed, settings: StepSettings, memory: float
+) -> Prediction:
+    footprint = lstm_footprint(model, chips.strategy, chips.times.word, settings)
+    if settings.enforces_capacity:
+        check_capacity(footprint, memory, _where(model, chips))
+    step = lstm_step(model, chips, settings)
+    busy = busy_stages(step.forward, step.backward)
+    most = busiest_of([time for _, time in busy])
     work = step.work(most, chips.strategy.lp)
     return Prediction(
         workload=model,
         strategy=chips.strategy,
         time=step.time,
-        parts=_made_of(work, busy[most][1], step.pass_time, step.time),
+        parts=made_of(work, busy[most][1], step.pass_time, step.time),
         footprint=footprint,
         busy=busy,
         timelines=lambda: (step.forward, step.backward),
+        scheduled=True,
     )
 
 
 def _transformer(
-    model: TransformerTraining, chips: Distributed, rules: StepRules, memory: float
+    model: TransformerTraining, chips: Distributed, settings: StepSettings, memory: float
 ) -> Prediction:
-    _check_release(model, rules)
-
     def footprint_of(other: TransformerTraining) -> Footprint:
-        return transformer_footprint(other, chips.strategy, chips.times.word, rules)
+        return transformer_footprint(other, chips.strategy, chips.times.word, settings)
 
     def instead() -> dict[str, Footprint]:
         ways = (
@@ -154,43 +202,31 @@ def _transformer(
         names = ("recompute attention", "recompute full", "schedule 1f1b")
         return {name: footprint_of(way) for name, way in zip(names, ways, strict=True)}
 
-    scores = scores_do_not_fit(model, chips.strategy, chips.times.word, memory, rules)
-    if scores is not None and rules.enforces_capacity:
+    scores = scores_do_not_fit(model, chips.strategy, chips.times.word, memory, settings)
+    if scores is not None and settings.enforces_capacity:
         raise scores
     footprint = footprint_of(model)
-    check_capacity(footprint, memory, rules, _where(model, chips), instead)
-    if rules.estimates_transformers:
-        return _estimate(model, chips, footprint)
+    if settings.enforces_capacity:
+        check_capacity(footprint, memory, _where(model, chips), instead)
     try:
-        trained = transformer_step(model, chips, rules)
+        trained = transformer_step(model, chips, settings)
     except InfeasibleError as error:  # some kernel rules refuse a product that does not fit
         raise scores or error from None
-    most = _busiest(trained.busy)
+    most = busiest_of(trained.busy)
     return Prediction(
         workload=model,
         strategy=chips.strategy,
         time=trained.time,
-        parts=_made_of(trained.work(most), trained.busy[most], trained.pass_time, trained.time),
+        parts=made_of(trained.work(most), trained.busy[most], trained.pass_time, trained.time),
         footprint=footprint,
         busy=tuple((f"stage {i}", time) for i, time in enumerate(trained.busy)),
         timelines=lambda: (trained.timeline(),),
         run_time=trained.time * model.steps if model.tokens else None,
+        scheduled=trained.kernels_at_once > 1,
     )
 
 
-def _check_release(workload: TransformerTraining, rules: StepRules) -> None:
-    """Refuse what the release behind ``rules`` has no word for."""
-    if not (rules.estimates_transformers or rules.frees_last_link):
-        return
-    usually = TransformerTraining.__dataclass_fields__
-    for field in (*CHOICES, "interleave"):
-        usual = usually[field].default
-        if getattr(workload, field) != usual:
-            message = f"got {getattr(workload, field)}; this release knows {usual} alone."
-            raise InputError(Problem(field, message))
-
-
-def _busy(*timelines: Timeline) -> tuple[tuple[str, float], ...]:
+def busy_stages(*timelines: Timeline) -> tuple[tuple[str, float], ...]:
     """Return how long every chip or stage works. [s]"""
     found: dict[str, float] = {}
     for timeline in timelines:
@@ -200,40 +236,54 @@ def _busy(*timelines: Timeline) -> tuple[tuple[str, float], ...]:
     return tuple(found.items())
 
 
-def _estimate(model: TransformerTraining, chips: Distributed, footprint: Footprint) -> Prediction:
-    """Products alone, the backward pass twice the forward pass, stages that divide evenly."""
-    prepare(chips, lambda asked: products_time(model, asked))
-    products = products_time(model, chips)
-    layers = model.layers / model.ideal_stages
-    step = layers * 3 * sum(time for _, time in products)
-    parts = [
-        (f"{name} {way}", factor * layers * time)
-        for name, time in products
-        for way, factor in (("forward", 1), ("backward", 2))
-    ]
+def product_step(
+    product: Product,
+    strategy: Strategy,
+    *,
+    share: tuple[int, int, int],
+    own: Callable[[], float],
+    total: Callable[[], float],
+) -> Prediction:
+    """One product and its collective; replicas and stages have nothing to do with it.
+
+    Parameters
+    ----------
+    product : Product
+        All of it.
+    strategy : Strategy
+        What splits it.
+    share : tuple of int
+        M, K and N on the fullest chip. [1]
+    own, total : callable
+        What that chip computes, and that with what it exchanges; asked for once the strategy is
+        known to split the product. [s]
+
+    Raises
+    ------
+    InputError
+        If the strategy cannot split the product.
+    """
+    _check_product(product, strategy)
+    whole, computed = total(), own()
+    build = TaskGraphBuilder()
+    first = build.add("product", computed, resource="chip", kind="forward")
+    if whole > computed:
+        build.add("collective", whole - computed, resource="ring", after=[first], kind="transfer")
+    timeline = simulate(build.build())
     return Prediction(
-        workload=model,
-        strategy=chips.strategy,
-        time=step,
-        parts=tuple(parts),
-        footprint=footprint,
-        busy=(),
-        timelines=tuple,
-        run_time=step * model.steps + model.communication if model.tokens else None,
+        workload=product,
+        strategy=strategy,
+        time=whole,
+        parts=(("product", computed), ("collective", whole - computed)),
+        footprint=None,
+        busy=busy_stages(timeline),
+        timelines=lambda: (timeline,),
+        share=share,
     )
 
 
-def share_of(
-    product: Product, strategy: Strategy, rules: StepRules | None = None
-) -> tuple[int, int, int]:
-    """Return M, K and N of the product that the fullest chip works on. [1]"""
-    floors = (rules or StepRules()).floors_shares
-    return own_shape(product.m, product.k, product.n, strategy, floors=floors)
-
-
-def _product(product: Product, chips: Distributed) -> Prediction:
-    """One product and its collective; replicas and stages have nothing to do with it."""
-    s = chips.strategy
+def _check_product(product: Product, s: Strategy) -> None:
+    """Refuse a strategy that cannot split a product."""
     if s.dp > 1 or s.lp > 1:
         message = f"{s}: a single product has no replicas and no stages; use d1 and p1."
         raise InputError(Problem("strategy", message))
@@ -246,19 +296,3 @@ def _product(product: Product, chips: Distributed) -> Prediction:
         if extent < degree:
             message = f"{s} splits {axis}, {extent}, {degree} ways."
             raise InputError(Problem("strategy", message))
-    total = chips.forward(product.m, product.k, product.n)
-    own = chips.own_product(product.m, product.k, product.n)
-    build = TaskGraphBuilder()
-    first = build.add("product", own, resource="chip", kind="forward")
-    if total > own:
-        build.add("collective", total - own, resource="ring", after=[first], kind="transfer")
-    timeline = simulate(build.build())
-    return Prediction(
-        workload=product,
-        strategy=s,
-        time=total,
-        parts=(("product", own), ("collective", total - own)),
-        footprint=None,
-        busy=_busy(timeline),
-        timelines=lambda: (timeline,),
-    )

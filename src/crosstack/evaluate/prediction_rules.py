@@ -1,7 +1,6 @@
 """Which published model a prediction follows, from the chip to the step: one set for each release.
 
-A release is a set of choices in three places: how the chip is generated, how a kernel is timed and
-how a step is put together. Each choice is a field there; this names the sets.
+The default set is here; those of releases are registered by name and made when they are asked for.
 """
 
 from __future__ import annotations
@@ -10,11 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from crosstack.errors import unknown_name
-from crosstack.evaluate.step_rules import StepRules
+from crosstack.evaluate.predict import Program, predict
 from crosstack.machine.generate.rules import GeneratorRules
 from crosstack.model.kernels.rules import KernelRules
 
-__all__ = ["PREDICTION_RULES", "PredictionRules", "prediction_rules_named"]
+__all__ = [
+    "PredictionRules",
+    "prediction_rules_named",
+    "prediction_rules_names",
+    "register_prediction_rules",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,66 +28,27 @@ class PredictionRules:
     name: str
     chip: GeneratorRules
     kernels: KernelRules
-    step: StepRules
-
-    @classmethod
-    def crosstack(cls) -> PredictionRules:
-        """Return the default: what is physically right."""
-        return cls(
-            name="crosstack",
-            chip=GeneratorRules.crosstack(),
-            kernels=KernelRules.crosstack(),
-            step=StepRules(),
-        )
-
-    @classmethod
-    def deepflow_2025(cls) -> PredictionRules:
-        """Release e8fc755 (2025-09-15); transformers are estimated from their products alone."""
-        return cls(
-            name="deepflow-2025",
-            chip=GeneratorRules.deepflow_2025(),
-            kernels=KernelRules.deepflow_2025(),
-            step=StepRules.deepflow_2025(),
-        )
-
-    @classmethod
-    def deepflow_2025_graph(cls) -> PredictionRules:
-        """Return the same release with transformers as a graph of operations."""
-        return cls(
-            name="deepflow-2025-graph",
-            chip=GeneratorRules.deepflow_2025(),
-            kernels=KernelRules.deepflow_2025(),
-            step=StepRules.deepflow_2025_graph(),
-        )
-
-    @classmethod
-    def deepflow_2021(cls) -> PredictionRules:
-        """Release 566c192 (2021-09-11)."""
-        return cls(
-            name="deepflow-2021",
-            chip=GeneratorRules.deepflow_2021(),
-            kernels=KernelRules.deepflow_2021(),
-            step=StepRules.deepflow_2021(),
-        )
-
-    @classmethod
-    def deepflow_2020(cls) -> PredictionRules:
-        """Release e4e5d38 (2020-10-30); it generates chips as that of 2021."""
-        return cls(
-            name="deepflow-2020",
-            chip=GeneratorRules.deepflow_2021(),
-            kernels=KernelRules.deepflow_2020(),
-            step=StepRules.deepflow_2020(),
-        )
+    step: Program = predict
 
 
-PREDICTION_RULES: dict[str, Callable[[], PredictionRules]] = {
-    "crosstack": PredictionRules.crosstack,
-    "deepflow-2025": PredictionRules.deepflow_2025,
-    "deepflow-2025-graph": PredictionRules.deepflow_2025_graph,
-    "deepflow-2021": PredictionRules.deepflow_2021,
-    "deepflow-2020": PredictionRules.deepflow_2020,
-}
+def _crosstack() -> PredictionRules:
+    """Return the default: what is physically right."""
+    return PredictionRules(
+        name="crosstack", chip=GeneratorRules.crosstack(), kernels=KernelRules.crosstack()
+    )
+
+
+_LOADERS: dict[str, Callable[[], PredictionRules]] = {"crosstack": _crosstack}
+
+
+def register_prediction_rules(name: str, load: Callable[[], PredictionRules]) -> None:
+    """Make a set of rules known by its name; ``load`` returns it."""
+    _LOADERS[name] = load
+
+
+def prediction_rules_names() -> tuple[str, ...]:
+    """Return the names of all sets, the default first."""
+    return tuple(_LOADERS)
 
 
 def prediction_rules_named(name: str) -> PredictionRules:
@@ -94,6 +59,6 @@ def prediction_rules_named(name: str) -> PredictionRules:
     InputError
         If there is none; names the nearest.
     """
-    if name not in PREDICTION_RULES:
-        raise unknown_name("rules", "rules are", name, PREDICTION_RULES)
-    return PREDICTION_RULES[name]()
+    if name not in _LOADERS:
+        raise unknown_name("rules", "rules are", name, _LOADERS)
+    return _LOADERS[name]()

@@ -16,9 +16,9 @@ import math
 from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem
-from crosstack.evaluate.distributed import DP, KP2, Distributed, prepare
+from crosstack.evaluate.distributed import KP2, Distributed, prepare
 from crosstack.evaluate.paired import Paired
-from crosstack.evaluate.step_rules import StepRules
+from crosstack.evaluate.step_settings import StepSettings
 from crosstack.mapping.strategy import KernelSplit, Strategy
 from crosstack.model.schedule.events import Timeline, simulate
 from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_ends, pipeline_graph
@@ -29,7 +29,7 @@ from crosstack.workload.transformer_training import (
     TransformerTraining,
 )
 
-__all__ = ["TransformerStep", "products_time", "transformer_stages", "transformer_step"]
+__all__ = ["TransformerStep", "transformer_stages", "transformer_step"]
 
 MOST_LAYERS = 100_000
 
@@ -39,9 +39,8 @@ class TransformerStep:
     """A step: its stages, in closed form and as a timeline.
 
     ``pass_time`` is when the last backward pass is through, without sums that end later; ``busy``
-    how long each chip of the pipeline computes. [s] ``frees_ring``: see
-    `StepRules.frees_last_link`. With it, and with more than one of ``kernels_at_once``, the times
-    are those of the timeline.
+    how long each chip of the pipeline computes. [s] With more than one of ``kernels_at_once`` the
+    times are those of the timeline.
     """
 
     stages: tuple[Stage, ...]
@@ -51,7 +50,6 @@ class TransformerStep:
     time: float
     pass_time: float
     busy: tuple[float, ...]
-    frees_ring: bool = False
     kernels_at_once: int = 1
 
     def work(self, chip: int) -> dict[str, float]:
@@ -73,14 +71,13 @@ class TransformerStep:
             self.microbatches,
             self.schedule,
             interleave=self.interleave,
-            hand_overs=self.frees_ring,
             kernels_at_once=self.kernels_at_once,
         )
-        return simulate(graph, freed_by_free_tasks="ring 0" if self.frees_ring else None)
+        return simulate(graph)
 
 
 def transformer_step(
-    model: TransformerTraining, chips: Distributed, rules: StepRules | None = None
+    model: TransformerTraining, chips: Distributed, settings: StepSettings | None = None
 ) -> TransformerStep:
     """Time one step of ``model``.
 
@@ -89,9 +86,8 @@ def transformer_step(
     InputError
         If the strategy cannot split the model, or something is sent where there is no link.
     """
-    chosen = rules or StepRules()
-    prepare(chips, lambda asked: transformer_stages(model, asked, chosen))
-    stages = transformer_stages(model, chips, chosen)
+    prepare(chips.times, lambda asked: transformer_stages(model, replace(chips, times=asked)))
+    stages = transformer_stages(model, chips)
     ends = pipeline_ends(stages, model.microbatches, model.schedule, interleave=model.interleave)
     step = TransformerStep(
         stages=stages,
@@ -101,10 +97,9 @@ def transformer_step(
         time=ends.summed,
         pass_time=ends.through,
         busy=_busy(stages, model),
-        frees_ring=chosen.frees_last_link,
-        kernels_at_once=chosen.kernels_at_once,
+        kernels_at_once=(settings or StepSettings()).kernels_at_once,
     )
-    if not step.frees_ring and step.kernels_at_once == 1:
+    if step.kernels_at_once == 1:
         return step
     ran = step.timeline()
     busy = tuple(time for name, time in ran.busy().items() if name.startswith("stage"))
@@ -118,18 +113,11 @@ def _busy(stages: tuple[Stage, ...], model: TransformerTraining) -> tuple[float,
     return tuple(model.microbatches * sum(passes[chip::chips]) for chip in range(chips))
 
 
-def transformer_stages(
-    model: TransformerTraining, chips: Distributed, rules: StepRules
-) -> tuple[Stage, ...]:
+def transformer_stages(model: TransformerTraining, chips: Distributed) -> tuple[Stage, ...]:
     """Return the stages of the pipeline, with the time of every operation of a microbatch."""
     s = chips.strategy
-    if rules.rejects_two_stages and s.lp > 1:
-        message = f"{s}: this release has no pipeline for transformers; use p1."
-        raise InputError(Problem("strategy", message))
-    if rules.ignores_kernel_split:
-        chips = replace(chips, strategy=replace(s, kp1=1, kp2=1))
-    rows = _check(model, chips.strategy)
-    parts = _Parts(model=model, chips=chips, rules=rules, batch=rows)
+    rows = _check(model, s)
+    parts = _Parts(model=model, chips=chips, batch=rows)
     layer = parts.layer()
     count = s.lp * model.interleave
     each, longer = divmod(model.layers, count)
@@ -157,7 +145,6 @@ class _Parts:
 
     model: TransformerTraining
     chips: Distributed
-    rules: StepRules
     batch: int
 
     @property
@@ -181,46 +168,28 @@ class _Parts:
             times.launch_overhead
         )
 
-    def _relaunch(self) -> float:
-        """A launch that a release counts again for each product of a layer. [s]"""
-        return self.chips.times.launch_overhead if self.rules.launches_twice else 0.0
-
     def _product(self, name: str, m: int, k: int, n: int, *, second: bool = False) -> Operation:
         """A product of a layer; ``second`` of a pair."""
-        chips, again = self.chips, self._relaunch()
+        chips = self.chips
         if (paired := self._paired) is not None:
             forward, backward = paired.product(m, k, n, second=second)
-            reduce = chips.reduce_gradient(k, n)
-            return Operation(name=name, forward=forward, backward=backward, reduce=reduce)
-        return Operation(
-            name=name,
-            forward=chips.forward(m, k, n) + again,
-            backward=chips.backward(m, k, n) + again,
-            reduce=0.0 if self.rules.reduces_by_layer else chips.reduce_gradient(k, n),
-        )
+        else:
+            forward, backward = chips.forward(m, k, n), chips.backward(m, k, n)
+        reduce = chips.reduce_gradient(k, n)
+        return Operation(name=name, forward=forward, backward=backward, reduce=reduce)
 
     def _per_head(self, name: str, m: int, k: int, n: int) -> Operation:
         """Products of every head; one beside the other on the chip, each with its own factors."""
         chips, launch, s = self.chips, self.chips.times.launch_overhead, self.chips.strategy
-        again = self._relaunch()
-        heads = self.batch * self.model.heads
-        own = heads if self.rules.merges_batch_into_rows else heads // (s.kp1 * s.kp2)
+        own = self.batch * self.model.heads // (s.kp1 * s.kp2)
 
-        def time(a: int, b: int, c: int, *, inner: bool = False) -> float:
-            """``own`` products of a x b by b x c; ``inner`` says they share the inner extent."""
-            merged = (
-                chips.times.product(a, own * b, c) if inner else chips.times.product(own * a, b, c)
-            )
-            if self.rules.merges_batch_into_rows:
-                return merged
+        def time(a: int, b: int, c: int) -> float:
+            """``own`` products of a x b by b x c."""
+            merged = chips.times.product(own * a, b, c)
             traffic = own * (a * b + b * c + a * c) * chips.times.word
             return max(merged, chips.times.elementwise(0, traffic) + launch)
 
-        if self.rules.merges_batch_into_rows:
-            back = time(m, n, k) + time(k, m, n, inner=True)
-        else:
-            back = time(m, n, k) + time(k, m, n)
-        return Operation(name=name, forward=time(m, k, n) + again, backward=back + again)
+        return Operation(name=name, forward=time(m, k, n), backward=time(m, n, k) + time(k, m, n))
 
     def _gathered_heads(self) -> float:
         """Put the heads of all columns together before the output projection of RC. [s]"""
@@ -278,7 +247,7 @@ class _Parts:
             self._product("output", tokens, d, d, second=True),
             *sums(1),
             self._product("feed-forward 1", tokens, d, f),
-            *(() if self.rules.skips_activation else (activation,)),
+            activation,
             self._product("feed-forward 2", tokens, f, d, second=True),
             *sums(2),
         )
@@ -286,8 +255,6 @@ class _Parts:
     def _projection(self, tokens: int, d: int) -> Operation:
         """Queries, keys and values; under RC their columns, whole heads, stay where they are."""
         whole = self._product("queries, keys, values", tokens, d, 3 * d)
-        if self.rules.reduces_by_layer:
-            whole = replace(whole, reduce=self._layer_gradient())
         s = self.chips.strategy
         if s.split is KernelSplit.CR or s.kp2 == 1 or self._paired is not None:
             return whole
@@ -296,26 +263,18 @@ class _Parts:
 
     def embedding(self) -> Operation:
         """Look every token up, forward; add up its gradient, backward."""
-        m, rules, chips, times = self.model, self.rules, self.chips, self.chips.times
-        tokens = self.batch * (1 if rules.lookup_without_sequence else m.sequence)
+        m = self.model
+        tokens = self.batch * m.sequence
         look = self._of_tokens(tokens * m.hidden, 0, 2, 1)
-        size = 2 * tokens * m.hidden * times.word
-        copied = size / rules.host_bandwidth if rules.host_bandwidth else 0.0
-        reduce = (
-            chips.all_reduce(m.vocabulary, m.hidden, DP)
-            + chips.all_reduce(m.sequence, m.hidden, DP)
-            if rules.skips_embedding_update
-            else chips.reduce_gradient(m.vocabulary, m.hidden)
-        )
         # Each chip knows some of the words.
         summed, gathered = (
             (0.0, 0.0) if self._paired is None else self._paired.out(tokens, m.hidden)
         )
         return Operation(
             name="embedding",
-            forward=look + copied + summed,
+            forward=look + summed,
             backward=look + gathered,
-            reduce=reduce,
+            reduce=self.chips.reduce_gradient(m.vocabulary, m.hidden),
         )
 
     def head(self) -> Operation:
@@ -332,29 +291,18 @@ class _Parts:
                 forward += chips.all_gather(tokens // s.kp1, 1, KP2)
                 forward -= chips.all_gather(tokens // s.kp1, words, KP2)
             backward = chips.backward(tokens, m.hidden, words)
-        seen = self.batch if self.rules.lookup_without_sequence else tokens
         times = chips.times
         own = s.kp1 * s.kp2
         loss = times.elementwise(
             tokens * (3 * words - 1) / own, 7 * tokens * words * times.word / own
         )
-        back = times.elementwise(5 * tokens * words / own, 11 * seen * words * times.word / own)
+        back = times.elementwise(5 * tokens * words / own, 11 * tokens * words * times.word / own)
         return Operation(
             name="head and loss",
             forward=forward + loss + 4 * launch,
             backward=backward + back + 4 * launch,
-            reduce=(
-                chips.all_reduce(m.hidden, words, DP)
-                if self.rules.skips_embedding_update
-                else chips.reduce_gradient(m.hidden, words)
-            ),
+            reduce=chips.reduce_gradient(m.hidden, words),
         )
-
-    def _layer_gradient(self) -> float:
-        """Sum and apply the gradients of one layer's weights. [s]"""
-        d, f = self.model.hidden, self.model.feed_forward
-        shapes = ((d, 3 * d), (d, d), (f, d), (f, d))
-        return sum(self.chips.reduce_gradient(*shape) for shape in shapes)
 
 
 def _check(model: TransformerTraining, s: Strategy) -> int:
@@ -389,22 +337,3 @@ def _check(model: TransformerTraining, s: Strategy) -> int:
     if problems:
         raise InputError(Problem("strategy", f"{s}: {problem}.") for problem in problems)
     return batch
-
-
-def products_time(model: TransformerTraining, chips: Distributed) -> tuple[tuple[str, float], ...]:
-    """Return the forward time of the six products of a layer alone, as the 2025 release counts.
-
-    Its estimate of a training run is three times their sum, for every layer and batch; nothing
-    else is counted (``deepflow_code``, release e8fc755).
-    """
-    tokens, d, f = model.batch * model.sequence, model.hidden, model.feed_forward
-    rows, head = tokens * model.heads, d // model.heads
-    shapes = {
-        "queries, keys, values": (tokens, d, 3 * d),
-        "scores": (rows, head, model.sequence),
-        "values": (rows, model.sequence, head),
-        "output": (tokens, d, d),
-        "feed-forward 1": (tokens, d, f),
-        "feed-forward 2": (tokens, f, d),
-    }
-    return tuple((name, chips.forward(*shape)) for name, shape in shapes.items())

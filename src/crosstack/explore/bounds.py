@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from crosstack.evaluate.predict import predict
 from crosstack.explore.budget_space import CLASSES
 from crosstack.explore.design import DesignProblem
 from crosstack.machine.generate.budget import Budget
@@ -21,7 +20,6 @@ from crosstack.machine.hierarchy import ChipHierarchy
 from crosstack.model.kernels.roofline import elementwise_time
 from crosstack.model.kernels.rules import KernelRules, TileSearch
 from crosstack.model.schedule.events import TaskGraph
-from crosstack.workload.lstm import LstmModel
 
 __all__ = ["IdealTimes", "ideal_chip", "shortest_makespan", "time_bound"]
 
@@ -115,26 +113,25 @@ def time_bound(problem: DesignProblem, chip: ChipHierarchy | None = None) -> flo
     chip = chip or ideal_chip(problem)
     times = IdealTimes(chip=chip, rules=problem.rules.kernels)
     cluster = problem.cluster(chip, problem.strategy)
-    found = predict(problem.workload, problem.strategy, cluster, times, problem.rules.step)
-    leaks = problem.rules.step.frees_last_link
-    timelines = found.timelines() if leaks or isinstance(problem.workload, LstmModel) else ()
-    if not timelines:  # sums and maxima of times, in an order that does not change
+    strategy, step = problem.strategy, problem.rules.step
+    found = step(problem.workload, strategy, cluster, times, problem.settings)
+    if not found.scheduled:  # sums and maxima of times, in an order that does not change
         return found.time
-    # A list schedule may end later though every task is shorter, so its makespan bounds nothing;
-    # and the releases let transfers overlap on one link.
-    return sum(shortest_makespan(t.graph, links_queue=not leaks) for t in timelines)
+    # A list schedule may end later though every task is shorter, so its makespan bounds nothing.
+    return sum(shortest_makespan(timeline.graph) for timeline in found.timelines())
 
 
-def shortest_makespan(graph: TaskGraph, *, links_queue: bool = True) -> float:
+def shortest_makespan(graph: TaskGraph) -> float:
     """Return the longer of the busiest resource and the longest path: no schedule is shorter. [s]
 
-    ``links_queue`` says whether a link carries one transfer at a time.
+    What a resource of several lanes does is spread over them.
     """
     durations = np.asarray(graph.durations, dtype=float)
-    resources = np.asarray(graph.resources)
-    queues = [links_queue or not name.startswith(("link", "ring")) for name in graph.resource_names]
-    placed = (resources >= 0) & np.array([*queues, False], dtype=bool)[resources]
-    load = np.bincount(resources[placed], weights=durations[placed]) if placed.any() else [0.0]
+    resources = np.asarray(graph.resources, dtype=int)
+    placed = resources >= 0
+    names = len(graph.resource_names)
+    load = np.bincount(resources[placed], weights=durations[placed], minlength=names)
+    load = load / np.asarray(graph.lanes or [1] * names)
     waits = np.zeros(len(graph), dtype=int)
     for following in graph.children:
         for child in following:
@@ -148,4 +145,4 @@ def shortest_makespan(graph: TaskGraph, *, links_queue: bool = True) -> float:
             waits[child] -= 1
             if waits[child] == 0:
                 ready.append(child)
-    return float(max(np.max(load), np.max(ends + durations, initial=0.0)))
+    return float(max(np.max(load, initial=0.0), np.max(ends + durations, initial=0.0)))

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.cluster import Cluster
-from crosstack.evaluate.predict import Prediction, Step, predict
+from crosstack.evaluate.predict import Prediction, Step
 from crosstack.evaluate.prediction_rules import PredictionRules
+from crosstack.evaluate.step_settings import StepSettings
 from crosstack.explore.budget_space import AreaRange, BudgetSpace
 from crosstack.explore.search import Value
 from crosstack.explore.simplex import SimplexSpace
@@ -110,6 +111,8 @@ class DesignProblem:
         None: as in the budget.
     held : tuple of str
         Components whose shares are as in the budget.
+    settings : StepSettings
+        What the step is run with.
     """
 
     template: ChipTemplate
@@ -122,6 +125,7 @@ class DesignProblem:
     limits: Mapping[Metric, float] = field(default_factory=dict)
     chip_area: AreaRange | None = None
     held: tuple[str, ...] = ()
+    settings: StepSettings = field(default_factory=StepSettings)
 
     def __post_init__(self) -> None:
         """Check that there is one budget, and that every held component exists."""
@@ -222,7 +226,7 @@ class DesignProblem:
     def _design(self, chip: GeneratedChip) -> Design:
         cluster = self.cluster(chip.hierarchy, self.strategy)
         times = RooflineTimes(chip.hierarchy, self.rules.kernels)
-        found = predict(self.workload, self.strategy, cluster, times, self.rules.step)
+        found = self.rules.step(self.workload, self.strategy, cluster, times, self.settings)
         power = sum(part.power for part in chip.components) * self.strategy.n_chips
         metrics = Metrics(time=found.time, power=power, area=chip.area)
         return Design(chip=chip, cluster=cluster, prediction=found, metrics=metrics)

@@ -9,7 +9,7 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem
 from crosstack.evaluate.cluster import NESTED, Cluster, nested_cluster
-from crosstack.evaluate.predict import Prediction, Step, predict
+from crosstack.evaluate.predict import Prediction, Step
 from crosstack.evaluate.prediction_rules import prediction_rules_named
 from crosstack.explore.axes import Assignment
 from crosstack.explore.evaluators import (
@@ -99,7 +99,7 @@ class Predicted:
         strategy = _strategy(machine, workload, options)
         times = RooflineTimes(chip.hierarchy, rules.kernels)
         cluster = _cluster(machine, chip.hierarchy, strategy, options)
-        found = predict(workload, strategy, cluster, times, rules.step)
+        found = rules.step(workload, strategy, cluster, times)
         terms = _terms(found, chip.hierarchy, chip.power)
         parts = {"parts": dict(found.parts), "busy": dict(found.busy), "run_time": found.run_time}
         kept: Terms = {path: term_at(parts, path) for path in keep}

@@ -86,8 +86,8 @@ class TransformerTraining:
     tokens : float
         Of a whole training run, of which a step is a part; 0 where only a step is asked for. [1]
     ideal_stages, communication : int, float
-        What the estimate of the 2025 release divides by, and adds to a run
-        (`StepRules.estimates_transformers`); nothing else reads them. [1], [s]
+        Of a whole run that is only estimated: stages that its layers are divided by, and what is
+        added for communication; a step reads neither. [1], [s]
     """
 
     batch: int

@@ -56,15 +56,6 @@ def test_busy_counts_what_each_resource_does():
     assert simulate(build.build()).busy() == {"chip": 6.0, "idle": 0.0}
 
 
-def test_a_free_task_can_set_a_busy_link_free_as_in_the_releases():
-    build = TaskGraphBuilder(["link"])
-    build.add("long", 10.0, resource="link")
-    build.add("waits", 10.0, resource="link")
-    build.add("free", 1.0)
-    assert simulate(build.build()).makespan == 20.0
-    assert simulate(build.build(), freed_by_free_tasks="link").makespan == 11.0
-
-
 @st.composite
 def graphs(draw):
     seed = draw(st.integers(0, 10**6))

@@ -179,17 +179,8 @@ class Timeline:
         return found
 
 
-def simulate(graph: TaskGraph, *, freed_by_free_tasks: str | None = None) -> Timeline:
-    """Run a task graph.
-
-    Parameters
-    ----------
-    graph : TaskGraph
-        The tasks; those that wait for nothing start first, in their order.
-    freed_by_free_tasks : str or None
-        A resource that every free task sets free when it finishes, whatever still uses it: a
-        defect of the public DeepFlow, whose transfers inside a chip name the last link. Only to
-        compare with it (``deepflow_code``).
+def simulate(graph: TaskGraph) -> Timeline:
+    """Run a task graph; tasks that wait for nothing start first, in their order.
 
     Raises
     ------
@@ -213,9 +204,6 @@ def simulate(graph: TaskGraph, *, freed_by_free_tasks: str | None = None) -> Tim
     queues: list[deque[int]] = [deque() for _ in graph.resource_names]
     events: list[tuple[float, int, int]] = []
     started = done = 0
-    leaked = FREE
-    if freed_by_free_tasks in graph.resource_names:
-        leaked = graph.resource_names.index(freed_by_free_tasks)
 
     def begin(task: int, now: float) -> None:
         nonlocal started
@@ -240,10 +228,9 @@ def simulate(graph: TaskGraph, *, freed_by_free_tasks: str | None = None) -> Tim
         now, _, task = heappop(events)
         finish[task] = now
         done += 1
-        freed = resources[task] if resources[task] != FREE else leaked
+        freed = resources[task]
         if freed != FREE:
-            if freed != leaked or lane[task] not in free[freed]:  # or a leak has freed it before
-                heappush(free[freed], int(lane[task]))
+            heappush(free[freed], int(lane[task]))
             if queues[freed]:
                 waiting = queues[freed].popleft()
                 lane[waiting] = heappop(free[freed])

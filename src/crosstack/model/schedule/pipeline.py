@@ -281,13 +281,11 @@ def pipeline_graph(
     schedule: Schedule = Schedule.GPIPE,
     *,
     interleave: int = 1,
-    hand_overs: bool = False,
     kernels_at_once: int = 1,
 ) -> TaskGraph:
     """Return the tasks of the same step: operations on stages, transfers and sums on links.
 
-    ``hand_overs`` puts a free task between operations of one chip, as the public tool does. With
-    ``kernels_at_once`` k a chip works on k microbatches at a time, forward or backward.
+    With ``kernels_at_once`` k a chip works on k microbatches at a time, forward or backward.
     """
     _check_pipeline(len(stages), microbatches, schedule, interleave)
     chips = len(stages) // interleave
@@ -317,8 +315,6 @@ def pipeline_graph(
         tag = f"microbatch {i}"
         task = None
         for operation, name in named if forward else reversed(named):
-            if task is not None and hand_overs:
-                task = build.add("hand over", after=[task], kind="hand over")
             task = build.add(
                 f"{name}, {tag}",
                 operation.forward if forward else operation.backward,

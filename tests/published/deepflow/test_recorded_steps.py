@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.evaluate.cluster import ring_links
-from crosstack.evaluate.distributed import Distributed
-from crosstack.evaluate.lstm_step import lstm_step
 from crosstack.evaluate.predict import predict
-from crosstack.evaluate.step_rules import StepRules
-from crosstack.evaluate.transformer_step import products_time, transformer_step
+from crosstack.evaluate.step_settings import StepSettings
 from crosstack.io.deepflow import read_hardware, read_model
 from crosstack.io.deepflow.steps import cluster_of, strategy_of, workload_of
 from crosstack.machine.generate.generated import generate
 from crosstack.mapping.strategy import KernelSplit, Strategy
 from crosstack.model.kernels.roofline import RooflineTimes
+from crosstack.published.deepflow.chips import Chips, links_of
+from crosstack.published.deepflow.lstm import lstm_parts
+from crosstack.published.deepflow.memory import lstm_memory
+from crosstack.published.deepflow.release import RELEASES
+from crosstack.published.deepflow.steps import ReleaseSteps
+from crosstack.published.deepflow.transformer import operations_of, products_time
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
 
-DATA = Path(__file__).resolve().parents[3] / "shared/data/deepflow"
-MASTER = StepRules.deepflow_2025()
+DATA = Path(__file__).resolve().parents[4] / "shared/data/deepflow"
+MASTER = RELEASES["deepflow-2025"]
+STEPS = {year: ReleaseSteps(release=release) for year, release in RELEASES.items()}
 PARTS = {
     "Ef": "embedding_forward", "Cf": "cell_forward", "Sf": "softmax_forward",
-    "Tf": "transfer_forward", "Eb": "embedding_backward", "Cb": "cell_backward",
-    "Sb": "softmax_backward", "Tb": "transfer_backward", "Re": "reduce_embedding",
+    "Tf": "transfer", "Eb": "embedding_backward", "Cb": "cell_backward",
+    "Sb": "softmax_backward", "Tb": "transfer", "Re": "reduce_embedding",
     "Rc": "reduce_cell", "Rs": "reduce_softmax",
 }  # fmt: skip
 OPERATIONS = (
@@ -73,16 +75,15 @@ def master(release):
     return make
 
 
-def distributed(strategy, cluster, times, rules):
-    links = ring_links(strategy, cluster, rules)
-    return Distributed(strategy=strategy, times=times, links=links, floors=rules.floors_shares)
+def chips_of(strategy, cluster, times):
+    return Chips(strategy=strategy, times=times, links=links_of(strategy, cluster, MASTER))
 
 
 @pytest.mark.parametrize("row", recorded("GEMM-dist", version="master"))
 def test_distributed_products_of_2025(row, master):
     workload, strategy, cluster, times = master(row)
-    found = predict(workload, strategy, cluster, times, MASTER)
-    links = ring_links(strategy, cluster, MASTER)
+    found = STEPS["deepflow-2025"](workload, strategy, cluster, times)
+    links = links_of(strategy, cluster, MASTER)
     names = ("IBK1", "IBK2", "IBD", "IBL")
     for name, link in zip(names, links.values(), strict=True):
         assert link.bandwidth == close(row["output"]["links"][name])
@@ -94,22 +95,23 @@ def test_language_model_steps_of_2025(row, master):
     workload, strategy, cluster, times = master(row)
     if "error" in row["output"]:
         with pytest.raises(InputError):
-            predict(workload, strategy, cluster, times, MASTER)
+            STEPS["deepflow-2025"](workload, strategy, cluster, times)
         return
-    chips = distributed(strategy, cluster, times, MASTER)
-    step = lstm_step(workload, chips, MASTER)
+    parts = lstm_parts(workload, chips_of(strategy, cluster, times))
     for short, name in PARTS.items():
-        assert getattr(step.parts, name) == close(row["output"]["components"][short]), name
-    assert step.forward.makespan == close(row["output"]["fwd_s"])
-    assert step.backward.makespan == close(row["output"]["bwd_s"])
-    assert step.time == close(row["output"]["time_s"])
+        assert getattr(parts, name) == close(row["output"]["components"][short]), name
+    found = STEPS["deepflow-2025"](workload, strategy, cluster, times)
+    forward, backward = found.timelines()
+    assert forward.makespan == close(row["output"]["fwd_s"])
+    assert backward.makespan == close(row["output"]["bwd_s"])
+    assert found.time == close(row["output"]["time_s"])
     assert workload.parameters == row["output"]["params"]
 
 
 @pytest.mark.parametrize("row", recorded("LLM(", version="master"))
 def test_products_of_transformers_of_2025(row, master):
     workload, strategy, cluster, times = master(row)
-    found = dict(products_time(workload, distributed(strategy, cluster, times, MASTER)))
+    found = dict(products_time(workload, chips_of(strategy, cluster, times)))
     # The recorded files are named after the layer, by number.
     by_layer = {
         name.rsplit("layer", 1)[1].removesuffix(".txt"): time
@@ -119,28 +121,30 @@ def test_products_of_transformers_of_2025(row, master):
         assert time == close(by_layer[str(i)])
     layer = 3 * sum(found.values())
     assert layer == close(row["output"]["layer_fw_bw_s"])
-    whole = predict(workload, strategy, cluster, times, MASTER)
+    whole = STEPS["deepflow-2025"](workload, strategy, cluster, times)
     assert whole.run_time == close(row["output"]["total_s"])
 
 
 @pytest.mark.parametrize("row", recorded("LLM-graph", version="master"))
 def test_transformer_steps_of_2025(row, master):
     workload, strategy, cluster, times = master(row)
-    chips = distributed(strategy, cluster, times, MASTER)
+    run = STEPS["deepflow-2025-graph"]
     if "error" in row["output"]:
         with pytest.raises(InputError, match="no pipeline"):
-            transformer_step(workload, chips, MASTER)
+            run(workload, strategy, cluster, times)
         return
-    step = transformer_step(workload, chips, MASTER)
-    parts, operations = row["output"]["components"], step.stages[0].operations
+    operations = operations_of(workload, chips_of(strategy, cluster, times))
+    parts = row["output"]["components"]
     for operation, name in zip(operations, OPERATIONS, strict=False):
         assert operation.forward == close(parts[f"T_{name}_f"]), name
         assert operation.backward == close(parts[f"T_{name}_b"]), name
     assert operations[-1].forward == close(parts["T_linear_softmax_f"])
     assert operations[-1].backward == close(parts["T_linear_softmax_b"])
     assert operations[1].reduce == close(parts["T_reduction_transformer"])
-    assert step.stages[0].forward == close(row["output"]["fwd_s"])
-    assert step.time == close(row["output"]["total_s"])
+    layers = [1, *[workload.layers] * (len(operations) - 2), 1]
+    forward = sum(n * o.forward for n, o in zip(layers, operations, strict=True))
+    assert forward == close(row["output"]["fwd_s"])
+    assert run(workload, strategy, cluster, times).time == close(row["output"]["total_s"])
 
 
 @pytest.mark.parametrize(
@@ -154,7 +158,7 @@ def test_transformer_steps_of_2025(row, master):
 def test_links_of_every_dimension_are_as_recorded_in_2025(row, release):
     changes = overrides(row["hardware_overrides"])
     hardware, chip, _ = release("2025", f"2025/{row['hardware_config']}", changes)
-    links = ring_links(strategy_of(hardware), cluster_of(hardware, chip), MASTER)
+    links = links_of(strategy_of(hardware), cluster_of(hardware, chip), MASTER)
     for i, link in enumerate(links.values()):
         name = ("K1", "K2", "D", "L")[i]
         assert link.bandwidth == close(row["output"]["links"][f"IB{name}"])
@@ -165,8 +169,7 @@ def test_links_of_every_dimension_are_as_recorded_in_2025(row, release):
 def test_language_model_steps_of_2021(row, release):
     hardware, chip, times = release("2021", f"2021/{row['config']}")
     workload, strategy = workload_of(hardware.model), strategy_of(hardware)
-    rules = StepRules.deepflow_2021()
-    found = predict(workload, strategy, cluster_of(hardware, chip), times, rules)
+    found = STEPS["deepflow-2021"](workload, strategy, cluster_of(hardware, chip), times)
     assert found.time == close(row["output"]["time_s"])
     assert workload.parameters == row["output"]["params"]
 
@@ -183,7 +186,7 @@ def test_language_model_steps_of_2020(row, release):
         batch=cli["batch_size"], sequence=cli["seq_len"], vocabulary=cli["vocab_size"],
         layers=cli["num_layer"], width=cli["hidden_dim"],
     )  # fmt: skip
-    found = predict(model, strategy, cluster_of(hardware, chip), times, StepRules.deepflow_2020())
+    found = STEPS["deepflow-2020"](model, strategy, cluster_of(hardware, chip), times)
     assert round(found.time, 8) == row["output"]["time_s"]
 
 
@@ -197,14 +200,14 @@ def test_the_example_of_the_readme_is_refused_by_default(row, release):
     text = (DATA / f"configs/2025/configs/model-config/{mode}.yaml").read_text()
     workload, strategy = workload_of(read_model(text, mode)), strategy_of(hardware)
     cluster = cluster_of(hardware, chip)
-    right = replace(StepRules(), enforces_capacity=False)
+    right = StepSettings(enforces_capacity=False)
     if mode == "LSTM":
-        found = predict(workload, strategy, cluster, times, MASTER)
+        found = STEPS["deepflow-2025"](workload, strategy, cluster, times)
         assert found.time == close(row["output"]["time_s"])
         with pytest.raises(InputError, match=r"no bandwidth|remainder"):
             predict(workload, strategy, cluster, times, right)
     else:
-        found = predict(workload, strategy, cluster, times, MASTER)
+        found = STEPS["deepflow-2025"](workload, strategy, cluster, times)
         assert found.time == close(row["output"]["layer_fw_bw_s"] * workload.layers)
         assert found.run_time == close(row["output"]["total_s"])
 
@@ -239,3 +242,34 @@ def test_three_levels_of_memory_fail_in_the_release_alone(row):
     cluster = cluster_of(hardware, chip)
     found = predict(product, strategy_of(hardware), cluster, RooflineTimes(chip))
     assert found.time > 2 * 512**3 / chip.compute.throughput
+
+
+# The model of the configuration file that the recorded runs change.
+SHAPE = {"batch_size": 2000, "vocab_size": 800_000, "num_layers": 2, "layer_size": 19968,
+         "seq_len": 20}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        row
+        for row in recorded("LSTM", version="")
+        if row.values[0] is None or "mem_per_core_bytes" in row.values[0]["output"]
+    ],
+)
+def test_recorded_memory_is_reproduced(row):
+    shape = SHAPE | row["model_overrides"]
+    degrees = {d: row["hardware_overrides"].get(f"scheduling_param.{d}", 1)
+               for d in ("kp1", "kp2", "dp", "lp")}  # fmt: skip
+    split = row["hardware_overrides"].get("scheduling_param.t", "RC")
+    model = LstmModel(
+        batch=shape["batch_size"],
+        sequence=shape["seq_len"],
+        vocabulary=shape["vocab_size"],
+        layers=shape["num_layers"],
+        width=shape["layer_size"],
+    )
+    found = lstm_memory(model, Strategy(split=KernelSplit(split), **degrees), 2)
+    parts = [found.parts[name] for name in ("embedding", "cells", "softmax")]
+    kinds = [found.weights, found.activations, found.scratch]
+    assert [found.total, *parts, 0.0, *kinds] == row["output"]["mem_per_core_bytes"]

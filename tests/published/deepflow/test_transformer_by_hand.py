@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crosstack.evaluate.distributed import Distributed, RingLink
-from crosstack.evaluate.step_rules import StepRules
-from crosstack.evaluate.transformer_step import transformer_step
+from crosstack.evaluate.distributed import RingLink
 from crosstack.mapping.strategy import ParallelDimension, Strategy
+from crosstack.published.deepflow.chips import Chips
+from crosstack.published.deepflow.transformer import operations_of
 from crosstack.workload.transformer_training import TransformerTraining
 
 WORD, LAUNCH, HOST, SPEED, DELAY = 2.0, 3e-6, 12.4 * 2**30, 7e9, 2e-6
@@ -120,13 +120,8 @@ def test_every_operation_is_its_formula(
         feed_forward=feed_forward, vocabulary=vocabulary,
     )  # fmt: skip
     links = {d: RingLink(bandwidth=SPEED, latency=DELAY) for d in ParallelDimension}
-    chips = Distributed(strategy=Strategy(dp=dp), times=TIMES, links=links)
-    step = transformer_step(model, chips, StepRules.deepflow_2025_graph())
-    (stage,) = step.stages
-    operations = stage.operations
-    assert len(operations) == 2 + 11 * layers
-    shown = [*operations[:12], operations[-1]]
-    for operation, (forward, backward) in zip(shown, by_hand(model, dp), strict=True):
+    operations = operations_of(model, Chips(strategy=Strategy(dp=dp), times=TIMES, links=links))
+    for operation, (forward, backward) in zip(operations, by_hand(model, dp), strict=True):
         assert operation.forward == pytest.approx(forward, rel=1e-12), operation.name
         assert operation.backward == pytest.approx(backward, rel=1e-12), operation.name
     embedding, layer, head_sum = reductions(model, dp)

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crosstack.evaluate.distributed import Distributed, RingLink
-from crosstack.evaluate.lstm_step import lstm_parts
-from crosstack.evaluate.step_rules import StepRules
+from crosstack.evaluate.distributed import RingLink
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy
+from crosstack.published.deepflow.chips import Chips
+from crosstack.published.deepflow.lstm import lstm_parts
 from crosstack.workload.lstm import LstmModel
 
 WORD, LAUNCH, HOST = 2.0, 3e-6, 12.4 * 2**30
@@ -125,7 +125,7 @@ def by_hand(model, s):
     transfer = 0.0
     if s.lp > 1:
         transfer = pointwise(0, 2 * w) + w / SPEEDS["lp"] + DELAYS["lp"]
-    parts["transfer_forward"] = parts["transfer_backward"] = transfer
+    parts["transfer"] = transfer
 
     def weight(rows, columns):
         held = (rows / a, columns) if s.split is KernelSplit.CR else (rows / a, columns / c)
@@ -166,7 +166,6 @@ def test_every_part_is_its_formula(split, kp1, kp2, dp, lp, rows, width, words, 
     links = {
         d: RingLink(bandwidth=SPEEDS[d.value], latency=DELAYS[d.value]) for d in ParallelDimension
     }
-    chips = Distributed(strategy=strategy, times=TIMES, links=links, floors=True)
-    found = lstm_parts(model, chips, StepRules.deepflow_2025())
+    found = lstm_parts(model, Chips(strategy=strategy, times=TIMES, links=links))
     for name, time in by_hand(model, strategy).items():
         assert getattr(found, name) == pytest.approx(time, rel=1e-12), name

@@ -12,7 +12,7 @@ from crosstack.machine.generate.rules import GeneratorRules
 from crosstack.model.kernels.roofline import RooflineTimes
 from crosstack.model.kernels.rules import KernelRules
 
-CONFIGS = Path(__file__).resolve().parents[3] / "shared/data/deepflow/configs"
+CONFIGS = Path(__file__).resolve().parents[4] / "shared/data/deepflow/configs"
 RELEASES = {
     "2025": (GeneratorRules.deepflow_2025, KernelRules.deepflow_2025),
     "2021": (GeneratorRules.deepflow_2021, KernelRules.deepflow_2021),

@@ -1,0 +1,170 @@
+"""One step under a release, in the place of `crosstack.evaluate.predict.predict`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from crosstack.errors import InputError, Problem, require
+from crosstack.evaluate.cluster import Cluster
+from crosstack.evaluate.distributed import KernelTimes, prepare
+from crosstack.evaluate.predict import (
+    Prediction,
+    Step,
+    busiest_of,
+    busy_stages,
+    made_of,
+    product_step,
+)
+from crosstack.evaluate.step_settings import StepSettings
+from crosstack.mapping.strategy import Strategy
+from crosstack.published.deepflow.chips import Chips, links_of
+from crosstack.published.deepflow.events import simulate
+from crosstack.published.deepflow.lstm import check_split, lstm_graph, lstm_parts, lstm_work
+from crosstack.published.deepflow.memory import lstm_memory, transformer_memory
+from crosstack.published.deepflow.release import Release, Transformers
+from crosstack.published.deepflow.transformer import (
+    operations_of,
+    products_time,
+    transformer_graph,
+)
+from crosstack.workload.lstm import LstmModel
+from crosstack.workload.product import Product
+from crosstack.workload.transformer_training import CHOICES, TransformerTraining
+
+__all__ = ["ReleaseSteps"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseSteps:
+    """The program of a ``release``."""
+
+    release: Release
+
+    def __call__(
+        self,
+        workload: Step,
+        strategy: Strategy,
+        cluster: Cluster,
+        times: KernelTimes,
+        settings: StepSettings | None = None,
+    ) -> Prediction:
+        """Time one step.
+
+        Raises
+        ------
+        InputError
+            If the strategy cannot split the workload, data is sent where there is no link, or
+            something is asked for that the release has no word for.
+        """
+        _check_settings(settings or StepSettings())
+        chips = Chips(
+            strategy=strategy, times=times, links=links_of(strategy, cluster, self.release)
+        )
+        if isinstance(workload, Product):
+            shape = workload.m, workload.k, workload.n
+            return product_step(
+                workload,
+                strategy,
+                share=chips.share(*shape),
+                own=lambda: chips.own_product(*shape),
+                total=lambda: chips.forward(*shape),
+            )
+        if isinstance(workload, LstmModel):
+            return _lstm(workload, chips)
+        return self._transformer(workload, chips)
+
+    def _transformer(self, model: TransformerTraining, chips: Chips) -> Prediction:
+        if self.release.transformers is Transformers.ABSENT:
+            message = f"got {model.name}; this release knows products and LSTM language models."
+            raise InputError(Problem("model", message))
+        usually = TransformerTraining.__dataclass_fields__
+        for field in (*CHOICES, "interleave"):
+            usual = usually[field].default
+            if getattr(model, field) != usual:
+                message = f"got {getattr(model, field)}; this release knows {usual} alone."
+                raise InputError(Problem(field, message))
+        if self.release.transformers is Transformers.ESTIMATED:
+            return _estimated(model, chips)
+        return _run(model, chips)
+
+
+def _check_settings(settings: StepSettings) -> None:
+    usual = StepSettings()
+    one = settings.kernels_at_once == 1
+    require(one, "kernels_at_once", settings.kernels_at_once, "1 under the rules of a release")
+    none = settings.optimizer_bytes == usual.optimizer_bytes
+    allowed = "nothing under the rules of a release, which leave the optimizer out"
+    require(none, "optimizer_bytes", settings.optimizer_bytes, allowed)
+
+
+def _lstm(model: LstmModel, chips: Chips) -> Prediction:
+    lp = chips.strategy.lp
+    check_split(model, chips)
+    prepare(chips.times, lambda asked: lstm_parts(model, replace(chips, times=asked)))
+    parts = lstm_parts(model, chips)
+    # The last link is that of the gradients of the last stage.
+    forward, backward = (
+        simulate(lstm_graph(model, parts, lp, forward=way), f"link {2 * lp - 2}")
+        for way in (True, False)
+    )
+    busy = busy_stages(forward, backward)
+    most = busiest_of([time for _, time in busy])
+    time = forward.makespan + backward.makespan
+    passed = forward.makespan + backward.end_without("reduction")
+    return Prediction(
+        workload=model,
+        strategy=chips.strategy,
+        time=time,
+        parts=made_of(lstm_work(model, parts, most, lp), busy[most][1], passed, time),
+        footprint=lstm_memory(model, chips.strategy, chips.times.word),
+        busy=busy,
+        timelines=lambda: (forward, backward),
+        scheduled=True,
+    )
+
+
+def _run(model: TransformerTraining, chips: Chips) -> Prediction:
+    prepare(chips.times, lambda asked: operations_of(model, replace(chips, times=asked)))
+    operations = operations_of(model, chips)
+    timeline = simulate(transformer_graph(model, operations), "ring 0")
+    busy = busy_stages(timeline)
+    layers = [1, *[model.layers] * (len(operations) - 2), 1]
+    work = {
+        f"{operation.name} {way}": model.microbatches * count * getattr(operation, way)
+        for operation, count in zip(operations, layers, strict=True)
+        for way in ("forward", "backward")
+    }
+    time = timeline.makespan
+    return Prediction(
+        workload=model,
+        strategy=chips.strategy,
+        time=time,
+        parts=made_of(work, busy[0][1], timeline.end_without("reduction"), time),
+        footprint=transformer_memory(model, chips.strategy, chips.times.word),
+        busy=busy,
+        timelines=lambda: (timeline,),
+        run_time=time * model.steps if model.tokens else None,
+        scheduled=True,
+    )
+
+
+def _estimated(model: TransformerTraining, chips: Chips) -> Prediction:
+    """Products alone, the backward pass twice the forward pass, stages that divide evenly."""
+    prepare(chips.times, lambda asked: products_time(model, replace(chips, times=asked)))
+    products = products_time(model, chips)
+    layers = model.layers / model.ideal_stages
+    time = layers * 3 * sum(own for _, own in products)
+    return Prediction(
+        workload=model,
+        strategy=chips.strategy,
+        time=time,
+        parts=tuple(
+            (f"{name} {way}", factor * layers * own)
+            for name, own in products
+            for way, factor in (("forward", 1), ("backward", 2))
+        ),
+        footprint=transformer_memory(model, chips.strategy, chips.times.word),
+        busy=(),
+        timelines=tuple,
+        run_time=time * model.steps + model.communication if model.tokens else None,
+    )

@@ -1,0 +1,255 @@
+"""What the releases do that is not done by default."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from crosstack.errors import InputError
+from crosstack.evaluate.cluster import Cluster, Derate, nested_cluster
+from crosstack.evaluate.predict import SUMMING, WAITING, predict
+from crosstack.evaluate.prediction_rules import prediction_rules_named, prediction_rules_names
+from crosstack.evaluate.step_settings import StepSettings
+from crosstack.machine.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, Scope
+from crosstack.mapping.strategy import ParallelDimension, parse_strategy
+from crosstack.model.kernels.roofline import RooflineTimes
+from crosstack.model.schedule.events import TaskGraphBuilder
+from crosstack.model.schedule.events import simulate as by_default
+from crosstack.published.deepflow.chips import links_of
+from crosstack.published.deepflow.events import simulate
+from crosstack.published.deepflow.lstm import LstmParts, lstm_graph
+from crosstack.published.deepflow.release import RELEASES
+from crosstack.workload.lstm import LstmModel
+from crosstack.workload.named_steps import step_named
+from crosstack.workload.product import Product
+
+DATA = Path(__file__).resolve().parents[4] / "shared/data/deepflow"
+KP1, KP2, DP, LP = ParallelDimension
+GPT = replace(step_named("gpt-22b"), batch=64)
+LSTM = LstmModel(batch=512, sequence=5, vocabulary=32768, layers=6, width=4096)
+NAMES = list(RELEASES)
+
+
+def chip(intra=6e11, inter=1e11, capacity=1e15):
+    return ChipHierarchy(
+        compute=Compute(n_units=4, n_bundles=4, work_per_cycle=512, frequency=1e9),
+        levels=(
+            MemoryLevel(name="L1", scope=Scope.BUNDLE, capacity=2e7, bandwidth=1e13),
+            MemoryLevel(name="DRAM", scope=Scope.CHIP, capacity=capacity, bandwidth=1e12),
+        ),
+        intra=Link(n_links=1, bandwidth=intra, latency=5e-6),
+        inter=Link(n_links=1, bandwidth=inter, latency=5e-6),
+        launch_overhead=5e-6,
+    )
+
+
+def predicted(name, workload, text, settings=None, **links):
+    """Predict with kernels that take the same whatever the rules: steps alone are compared."""
+    strategy, one = parse_strategy(text), chip(**links)
+    cluster = nested_cluster(one, strategy, packages=strategy.n_chips)
+    step = prediction_rules_named(name).step
+    return step(workload, strategy, cluster, RooflineTimes(one), settings)
+
+
+@pytest.mark.parametrize("name", prediction_rules_names())
+def test_rules_are_found_by_their_name(name):
+    assert prediction_rules_named(name).name == name
+
+
+def test_unknown_rules_are_refused_with_the_nearest():
+    with pytest.raises(InputError, match='Did you mean "deepflow-2025"'):
+        prediction_rules_named("deepflow-2024")
+
+
+# Recorded runs of the 2025 release (deepflow_code): bandwidth of the links, degree of kp1, result.
+@pytest.mark.parametrize(
+    ("inter", "kp1", "expected"),
+    [
+        (551929731168.4873, 4, 275964865584.24365),
+        (551929731168.4873, 8, 110385946233.69746),
+        (551929731168.4873, 16, 137982432792.12183),
+        (51605429864.25352, 2, 25802714932.12676),
+    ],
+)
+def test_links_are_shared_by_degree(inter, kp1, expected):
+    cluster = Cluster(
+        chip=chip(intra=0.0, inter=inter),
+        packages=kp1,
+        crossing=frozenset({KP1}),
+        derates=(Derate(inside=0, between=1),) * 4,
+    )
+    links = links_of(parse_strategy(f"RC-{kp1}-1-d1-p1"), cluster, RELEASES["deepflow-2025"])
+    assert links[KP1].bandwidth == expected
+    assert (links[DP].bandwidth, links[DP].latency) == (0.0, 5e-6)
+    apart = links_of(parse_strategy(f"RC-{kp1}-1-d1-p1"), cluster, RELEASES["deepflow-2021"])
+    assert apart[KP1].bandwidth == inter
+
+
+def test_links_that_no_dimension_uses_are_halved_too():
+    derates = (Derate(inside=2, between=1),) * 4
+    cluster = Cluster(chip=chip(intra=892228256040.1199), chips_per_package=4, derates=derates)
+    links = links_of(parse_strategy("RC-4-1-d1-p1"), cluster, RELEASES["deepflow-2025"])
+    assert {link.bandwidth for link in links.values()} == {223057064010.02997}
+
+
+def test_a_network_without_power_is_a_link():
+    cluster = Cluster(chip=chip(inter=4.5e-5), packages=2, crossing=frozenset({KP1}))
+    links = links_of(parse_strategy("RC-2-1-d1-p1"), cluster, RELEASES["deepflow-2021"])
+    assert links[KP1].bandwidth == 4.5e-5
+
+
+def test_a_remainder_is_nobodys_work():
+    product = Product(m=1000, k=4096, n=4096)
+    assert predicted("deepflow-2025", product, "RC-3-1-d1-p1").share == (333, 4096, 4096)
+    assert predicted("crosstack", product, "RC-3-1-d1-p1").share == (334, 4096, 4096)
+
+
+def test_a_free_task_sets_a_busy_link_free():
+    build = TaskGraphBuilder(["link"])
+    build.add("long", 10.0, resource="link")
+    build.add("waits", 10.0, resource="link")
+    build.add("free", 1.0)
+    assert by_default(build.build()).makespan == 20.0
+    assert simulate(build.build(), "link").makespan == 11.0
+    assert simulate(build.build(), "no such link").makespan == 20.0
+
+
+def recorded():
+    golden = DATA / "golden.jsonl"
+    if not golden.exists():
+        return [pytest.param(None, marks=pytest.mark.skip("the recorded runs are absent"))]
+    rows = [json.loads(line) for line in golden.read_text().splitlines()]
+    return [
+        pytest.param(r, id=r["id"])
+        for r in rows
+        if r["kind"] == "LSTM" and "components" in r["output"]
+    ]
+
+
+@pytest.mark.parametrize("row", recorded())
+def test_recorded_parts_run_as_recorded(row):
+    parts = row["output"]["components"]
+    model = LstmModel(batch=1, sequence=int(parts["num_seq"]), vocabulary=1, width=1,
+                      layers=int(parts["num_layer"]))  # fmt: skip
+    names = {"embedding": "E", "cell": "C", "softmax": "S"}
+    lp = int(parts["lp"])
+    for forward, key, way in ((True, "fwd_s", "f"), (False, "bwd_s", "b")):
+        own = LstmParts(
+            **{f"{name}_forward": parts[f"{short}f"] for name, short in names.items()},
+            **{f"{name}_backward": parts[f"{short}b"] for name, short in names.items()},
+            transfer=parts[f"T{way}"],
+            reduce_embedding=parts["Re"],
+            reduce_cell=parts["Rc"],
+            reduce_softmax=parts["Rs"],
+        )
+        ran = simulate(lstm_graph(model, own, lp, forward=forward), f"link {2 * lp - 2}")
+        assert ran.makespan == pytest.approx(row["output"][key], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_stages_fail(name):
+    with pytest.raises(InputError, match="two stages"):
+        predicted(name, LSTM, "RC-1-1-d1-p2")
+    assert predicted("crosstack", LSTM, "RC-1-1-d1-p2").time > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_embedding_vectors_come_from_the_host(name):
+    release, default = (predicted(n, LSTM, "RC-1-1-d1-p1") for n in (name, "crosstack"))
+    size = 2 * LSTM.batch * LSTM.width * 2
+    gap = dict(release.parts)["embedding forward"] - dict(default.parts)["embedding forward"]
+    assert gap == pytest.approx(LSTM.sequence * size / (12.4 * 2**30))
+
+
+def test_reductions_overlap_on_the_last_link():
+    release, default = (
+        predicted(name, LSTM, "RC-1-1-d4-p1", inter=1e8) for name in ("deepflow-2021", "crosstack")
+    )
+    assert dict(release.parts)[SUMMING] < dict(default.parts)[SUMMING] / 2
+
+
+def test_no_release_of_before_2025_trains_a_transformer():
+    for name in ("deepflow-2021", "deepflow-2020"):
+        with pytest.raises(InputError, match="products and LSTM language models"):
+            predicted(name, GPT, "RC-1-1-d1-p1")
+
+
+@pytest.mark.parametrize("name", ["deepflow-2025", "deepflow-2025-graph"])
+@pytest.mark.parametrize(
+    ("field", "value"), [("recompute", "full"), ("schedule", "1f1b"), ("exchange", "paired")]
+)
+def test_what_a_release_has_no_word_for_is_refused(name, field, value):
+    kind = type(getattr(GPT, field))
+    with pytest.raises(InputError, match=f"{field}: got {value}; this release knows"):
+        predicted(name, replace(GPT, **{field: kind(value)}), "RC-1-1-d1-p1")
+
+
+def test_the_graph_has_no_pipeline_and_leaves_the_kernel_split_out():
+    with pytest.raises(InputError, match="no pipeline"):
+        predicted("deepflow-2025-graph", GPT, "RC-1-1-d1-p2")
+    alone, split = (
+        predicted("deepflow-2025-graph", GPT, text).time
+        for text in ("RC-1-1-d1-p1", "RC-4-1-d1-p1")
+    )
+    assert alone == split
+
+
+def test_the_estimate_is_six_products_a_layer_three_times():
+    found = predicted("deepflow-2025", GPT, "RC-1-1-d1-p1")
+    assert found.timelines() == ()
+    times = RooflineTimes(chip())
+    tokens, d, f = GPT.batch * GPT.sequence, GPT.hidden, GPT.feed_forward
+    rows, head = tokens * GPT.heads, d // GPT.heads
+    shapes = [(tokens, d, 3 * d), (rows, head, GPT.sequence), (rows, GPT.sequence, head),
+              (tokens, d, d), (tokens, d, f), (tokens, f, d)]  # fmt: skip
+    expected = 3 * GPT.layers * sum(times.product(*shape) for shape in shapes)
+    assert found.time == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["deepflow-2025", "deepflow-2025-graph"])
+def test_a_training_run_is_as_many_steps_as_its_tokens_take(name):
+    found = predicted(name, replace(GPT, tokens=3.0 * GPT.batch * GPT.sequence), "RC-1-1-d2-p1")
+    assert found.run_time == pytest.approx(3 * found.time)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_that_does_not_fit_is_reported_and_timed(name):
+    found = predicted(name, LSTM, "RC-1-1-d1-p1", capacity=1e9)
+    assert found.footprint.total > 1e9
+    assert found.time > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [("kernels_at_once", 2, "1 under"), ("optimizer_bytes", 8.0, "nothing")],
+)
+def test_settings_that_a_release_lacks_are_refused(name, field, value, allowed):
+    with pytest.raises(InputError, match=f"{field}: got {value}; allowed: {allowed}"):
+        predicted(name, LSTM, "RC-1-1-d1-p1", StepSettings(**{field: value}))
+
+
+@pytest.mark.parametrize("text", ["RC-1-1-d1-p1", "RC-2-4-d2-p1", "CR-2-d4-p4", "RC-1-1-d1-p8"])
+@pytest.mark.parametrize("name", NAMES)
+def test_pieces_of_a_step_of_an_lstm_add_up_to_it(name, text):
+    adds_up(predicted(name, LSTM, text))
+
+
+@pytest.mark.parametrize("name", ["deepflow-2025", "deepflow-2025-graph"])
+@pytest.mark.parametrize("microbatches", [1, 4])
+def test_pieces_of_a_transformer_add_up_to_it(name, microbatches):
+    adds_up(predicted(name, replace(GPT, microbatches=microbatches), "RC-1-1-d2-p1"))
+
+
+def adds_up(found):
+    pieces = dict(found.parts)
+    assert min(pieces.values()) >= 0
+    assert sum(pieces.values()) == pytest.approx(found.time, rel=1e-9)
+    if found.busiest is not None:
+        left = pieces[WAITING] + pieces[SUMMING]
+        assert dict(found.busy)[found.busiest] == pytest.approx(found.time - left, rel=1e-9)
+
+
+def test_default_rules_are_predict_itself():
+    assert prediction_rules_named("crosstack").step is predict
