@@ -245,6 +245,7 @@ _LOAD_FIELDS = {
     "resident_alone",
     "weight_cuts",
     "n_cores",
+    "memory_price",
 }
 
 
@@ -334,11 +335,12 @@ def slow_step(load: ChipLoad, members: set[int]) -> Step:
     compute = _slow_compute(load, members)
     if math.isinf(compute) or any(_mixes(members, group) for group in load.unmixed):
         fits = False
+    priced = load.memory_price * memory
     if load.overlap is Overlap.ALL:
-        return max(compute, memory, network), fits
+        return max(compute, memory, network) + priced, fits
     if load.overlap is Overlap.NONE:
-        return compute + memory + network, fits
-    return max(compute, memory) + network, fits
+        return compute + memory + network + priced, fits
+    return max(compute, memory) + network + priced, fits
 
 
 def _alive(load: ChipLoad, done: set[int], members: set[int]) -> float:

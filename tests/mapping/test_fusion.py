@@ -51,6 +51,11 @@ class TestAgainstEverySequence:
             {"network_takes_maximum": True},
             {"resident_alone": True, "tight": 1.0},
             {"star": True},
+            {"memory_price": 0.3},
+            {"memory_price": 3.0, "overlap": Overlap.NONE},
+            {"memory_price": 0.7, "utilization": False},
+            {"memory_price": 1.5, "star": True},
+            {"memory_price": 1.5, "memory": 0.5},
             {"n": 6},
             {"n": 6, "utilization": False},
         ],
@@ -161,7 +166,7 @@ class TestAnswer:
             load = random_load(seed, 6, **how)
             found = fuse(make_problem(load))
             if found is not None:
-                total = sum(partition_cost(load, mask).time for mask in found.partitions)
+                total = sum(partition_cost(load, mask).cost for mask in found.partitions)
                 assert found.time == pytest.approx(total, rel=1e-12), seed
 
     def test_every_partition_fits(self, random_load):
@@ -231,7 +236,7 @@ def random_sequences(load, rng: random.Random) -> list[float]:
                 ]
                 mask |= 1 << rng.choice(ready) if ready else 0
             cost = partition_cost(load, mask)
-            total += cost.time if cost.fits else math.inf
+            total += cost.cost if cost.fits else math.inf
             done |= mask
         times.append(total)
     return times
@@ -281,6 +286,8 @@ class TestGraphsWithTooManyIdeals:
             {},
             {"star": True, "utilization": False},
             {"star": True, "utilization": False, "overlap": Overlap.NONE},
+            {"star": True, "memory_price": 0.4},
+            {"star": True, "memory_price": 2.0, "overlap": Overlap.COMPUTE_MEMORY},
         ],
         ids=str,
     )
@@ -293,11 +300,13 @@ class TestGraphsWithTooManyIdeals:
                 1 + 2e-9
             ), seed
 
+    @pytest.mark.parametrize("price", [0.0, 0.8])
     @pytest.mark.parametrize("overlap", list(Overlap))
-    def test_it_holds_where_kernels_left_out_fill_idle_memory(self, random_load, overlap):
+    def test_it_holds_where_kernels_left_out_fill_idle_memory(self, random_load, overlap, price):
         met = 0
         for seed in SEEDS:
             load = random_load(seed, 7, tight=seed % 3 / 2, star=seed % 2 == 0, overlap=overlap)
+            load = replace(load, memory_price=price)
             heavy = tuple(3 * (c + n) for c, n in zip(load.compute, load.network, strict=True))
             load = replace(load, own_memory=heavy)
             assert scarcest(load, range(load.n)) == (0.0, 1.0)

@@ -36,7 +36,7 @@ RULES = ModelRules.crosstack()
 def case(random_task):
     """Return a builder of a random problem on four tensor-parallel chips and some of its axes."""
 
-    def build(seed: int, n: int = 5, rules: ModelRules = RULES, **how):
+    def build(seed: int, n: int = 5, rules: ModelRules = RULES, price: float = 0.0, **how):
         rng = random.Random(seed)
         workload, system = random_task(seed, n, **how)
         arrays = graph_arrays(workload.graph)
@@ -48,7 +48,7 @@ def case(random_task):
         sram = rng.choice([200.0, 400.0, 800.0, 1e6])
         system = replace(system, chip=replace(system.chip, sram_capacity=sram))
         given = (workload, system, arrays, plan, costs)
-        relaxed = relaxed_load(*given, domains, rules)
+        relaxed = replace(relaxed_load(*given, domains, rules), memory_price=price)
         return given, domains, relaxed, rules
 
     return build
@@ -64,10 +64,11 @@ def bound_of(case, **how) -> float:
 
 def best_time(case) -> float:
     """Return the least time over every sharding, each fused exactly. [s]"""
-    given, domains, _, rules = case
+    given, domains, relaxed, rules = case
     least = math.inf
     for codes in itertools.product(*domains):
         load = make_load(*given, np.array(codes), rules)
+        load = replace(load, memory_price=relaxed.memory_price)
         found = fuse(make_problem(load), incumbent=least)
         least = min(least, math.inf if found is None else found.time)
     return least
@@ -89,6 +90,8 @@ def left_out(load) -> int:
         {"n": 6},
         {"rules": replace(RULES, network_takes_maximum=True)},
         {"rules": replace(RULES, weights_read=False)},
+        {"price": 0.5},
+        {"price": 2.0, "star": True},
     ],
     ids=str,
 )

@@ -294,7 +294,7 @@ class Boxes:
         if self.unfused:
             masks = tuple(1 << i for i in load.order)
             costs = [partition_cost(load, mask) for mask in masks]
-            layer = sum(c.time for c in costs)
+            layer = sum(c.cost for c in costs)
             if not all(c.fits for c in costs) or not layer < limit or not self.rooms(load, masks):
                 return None
             return Fusion(partitions=masks, time=layer, bound=layer)

@@ -402,7 +402,7 @@ def simple_bound(load: ChipLoad, network: float | None = None) -> float:
     memory = sum(load.own_memory) + (0.0 if load.resident_alone else sum(load.weight_time))
     network, data = sum(load.network) if network is None else network, sum(load.data)
     network = max(network, data) if load.network_takes_maximum else network + data
-    return combine(compute, memory, network, load.overlap)
+    return combine(compute, memory, network, load.overlap) + load.memory_price * memory
 
 
 def _shape(problem: FusionProblem) -> object:
@@ -539,6 +539,7 @@ def core_steps(
     extra = 0.0
     if load.overlap is not Overlap.ALL and not load.network_takes_maximum:  # what never hides
         extra = sum(load.network[i] + load.data[i] for i in left_out)
+    extra += load.memory_price * float(memory[left_out].sum())
     if load.overlap is Overlap.NONE:
         extra += float(memory[left_out].sum())
         # Where cores are dealt out, they may compute beside the others.

@@ -25,7 +25,7 @@ import numpy as np
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.fusion import LONG_GRAPH, MOST_CELLS, FusionProblem, core_steps, make_problem
 from crosstack.mapping.ideals import collapse_twins, enumerate_ideals, make_tables
-from crosstack.mapping.layouts import WEIGHTS, Excess, LayoutChoices, Layouts, make_layouts
+from crosstack.mapping.layouts import Excess, LayoutChoices, Layouts, make_layouts, priced_weights
 from crosstack.mapping.parts import parts_bound
 from crosstack.mapping.steps import Steps, StepTerms, scarcest
 from crosstack.mapping.wide import core_of
@@ -107,7 +107,7 @@ def _shortest(
     best = [np.full(count, math.inf) for count in layouts.n_profiles]
     parent = [np.full((count, 2), -1, dtype=np.int64) for count in layouts.n_profiles]
     best[0][:] = 0.0
-    weights = np.array(WEIGHTS[steps.load.overlap])
+    weights = priced_weights(steps.load)
     for j in range(last):
         live = np.nonzero(best[j] + rest[j] < limit)[0]
         if not len(live):

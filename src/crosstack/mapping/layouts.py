@@ -35,6 +35,7 @@ __all__ = [
     "make_layout_choices",
     "make_layouts",
     "only_choice",
+    "priced_weights",
 ]
 
 MOST_CHOICES = 8  # of one kernel
@@ -45,6 +46,12 @@ WEIGHTS = {
     Overlap.COMPUTE_MEMORY: ((1.0, 0.0, 1.0), (0.0, 1.0, 1.0)),
     Overlap.NONE: ((1.0, 1.0, 1.0),),
 }
+
+
+def priced_weights(load: ChipLoad) -> Floats:
+    """Return `WEIGHTS` of a load with what the objective adds for main memory."""
+    priced = [(c, m + load.memory_price, n) for c, m, n in WEIGHTS[load.overlap]]
+    return np.array(priced)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

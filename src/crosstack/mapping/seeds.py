@@ -188,9 +188,9 @@ def _price_alone(state: Boxes, lanes: _Lanes, blocks: list[_Block]) -> None:
 
 
 def _sum(load: ChipLoad, masks: tuple[int, ...]) -> float:
-    """Time of a sequence of partitions, infinite where one does not fit. [s]"""
+    """Cost of a sequence of partitions, infinite where one does not fit. [s]"""
     costs = [partition_cost(load, mask) for mask in masks]
-    return sum(cost.time for cost in costs) if all(cost.fits for cost in costs) else math.inf
+    return sum(cost.cost for cost in costs) if all(cost.fits for cost in costs) else math.inf
 
 
 def _price(

@@ -87,7 +87,7 @@ def _sums(load: ChipLoad, tables: IdealTables) -> Sums:
 
     def least(c: Floats, m: Floats, n: Floats, d: Floats) -> Floats:
         network = np.maximum(n, d) if load.network_takes_maximum else n + d
-        return combine_arrays(c, m, network, load.overlap)
+        return combine_arrays(c, m, network, load.overlap) + load.memory_price * m
 
     rest = least(
         compute[-1] - compute, memory[-1] - memory + out, network[-1] - network, data[-1] - data
@@ -253,19 +253,21 @@ class Steps:
             memory = memory + self.gates.leaving(j, to)
         to, compute, memory, network = to[fits], compute[fits], memory[fits], network[fits]
         sram = sram[fits]
-        time = combine_arrays(compute, memory, network, self.load.overlap)
+        time = combine_arrays(compute, memory, network, load.overlap)
+        time = time + load.memory_price * memory
         terms = StepTerms(to, time, compute, memory, network, sram)
         keep = self.priced(time, terms, j) + s.rest[to] < limit
         to, time, compute = to[keep], time[keep], compute[keep]
         memory, network, sram = memory[keep], network[keep], sram[keep]
         if self.needs is not None and len(to):
             dealt = self._dealt(to, j)
-            time = combine_arrays(dealt, memory, network, self.load.overlap)
+            time = combine_arrays(dealt, memory, network, load.overlap)
+            time = time + load.memory_price * memory
         if load.unit is not None and len(to):  # units bind cores: one partition at a time
             masks = [tables.masks[t] ^ tables.masks[j] for t in to.tolist()]
             costs = [partition_cost(load, mask) for mask in masks]
             fits = np.array([cost.fits for cost in costs])
-            time = np.array([cost.time for cost in costs])[fits]
+            time = np.array([cost.cost for cost in costs])[fits]
             to, compute, memory = to[fits], compute[fits], memory[fits]
             network, sram = network[fits], sram[fits]
         return StepTerms(to, time, compute, memory, network, sram)
@@ -275,7 +277,9 @@ class Steps:
         filling, to = self.filling, terms.to
         if filling is None or self.load.overlap is Overlap.NONE:
             return time
-        hidden = time if self.load.overlap is Overlap.ALL else time - terms.network
+        hidden = time - self.load.memory_price * terms.memory
+        if self.load.overlap is not Overlap.ALL:
+            hidden = hidden - terms.network
         taken_off = filling.compute_price * np.minimum(hidden - terms.compute, filling.compute[to])
         if filling.memory_price:
             idle = np.minimum(hidden - terms.memory, filling.memory[to])

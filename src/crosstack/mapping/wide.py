@@ -271,7 +271,8 @@ class _Growing:
         )
         weights = 0.0 if load.resident_alone and self.mask == self.everything else self.weights
         memory = self.moved / load.bandwidth + self.own + weights
-        return combine(self.compute, memory, network, load.overlap)
+        taken = combine(self.compute, memory, network, load.overlap)
+        return taken + load.memory_price * memory
 
 
 def segment(
@@ -339,7 +340,7 @@ def _exact(load: ChipLoad, growing: _Growing, size: int) -> float | None:
     if load.staircases is None and size > 1 and not load.unmixed:
         return growing.time()
     cost = partition_cost(load, growing.mask)
-    return cost.time if cost.fits else None
+    return cost.cost if cost.fits else None
 
 
 # ---------------------------------------------------------------- moving single kernels
@@ -376,14 +377,14 @@ def improve(
             without = partition_cost(load, masks[here] & ~(1 << i))
             if not without.fits:
                 continue
-            gain = costs[here].time - without.time
+            gain = costs[here].cost - without.cost
             choice, chosen = None, gain * 1e-9
             for there in range(lowest, highest + 1):
                 if there == here:
                     continue
                 grown = partition_cost(load, masks[there] | 1 << i)
-                better = gain - (grown.time - costs[there].time)
-                if grown.fits and better > chosen + 1e-12 * costs[there].time:
+                better = gain - (grown.cost - costs[there].cost)
+                if grown.fits and better > chosen + 1e-12 * costs[there].cost:
                     choice, chosen = (there, grown), better
             if choice is None:
                 continue
@@ -397,7 +398,7 @@ def improve(
             costs[here], costs[there] = without, grown
             moved = True
     kept = [(mask, cost) for mask, cost in zip(masks, costs, strict=True) if mask]
-    return sum(cost.time for _, cost in kept), tuple(mask for mask, _ in kept)
+    return sum(cost.cost for _, cost in kept), tuple(mask for mask, _ in kept)
 
 
 def _room(order: Order, masks: Sequence[int], i: int) -> tuple[int, int]:

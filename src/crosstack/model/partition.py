@@ -83,7 +83,8 @@ class ChipLoad:
     ``shapes`` are the extents of a tile: m, k, n, systolic. ``memory_limit`` is what
     tensors of one sequence may occupy of the main memory, ``kept`` what each kernel of one copy of
     the graph keeps there all the time. A partition lies inside each mask of
-    ``unmixed``, or outside.
+    ``unmixed``, or outside. ``memory_price`` is what the objective adds for each second of main
+    memory, besides the time of the partition. [1]
     """
 
     n: int
@@ -121,6 +122,7 @@ class ChipLoad:
     resident_alone: bool
     stream_depth: int = STREAM_DEPTH
     unit: float | None = None
+    memory_price: float = 0.0
 
     @property
     def everything(self) -> int:
@@ -130,12 +132,16 @@ class ChipLoad:
 
 @dataclass(frozen=True, slots=True)
 class PartitionCost:
-    """Terms of one partition; ``fits`` tells whether the SRAM and the cores suffice."""
+    """Terms of one partition; ``fits`` tells whether the SRAM and the cores suffice.
+
+    ``cost`` is what the objective counts: the time, and what it adds for main memory. [s]
+    """
 
     compute: float
     memory: float
     network: float
     time: float
+    cost: float
     traffic: float
     sram: float
     cuts: int
@@ -544,8 +550,9 @@ def partition_cost(
     if any(inside & group not in (0, inside) for group in load.unmixed):
         fits = False
     time = combine(compute, memory, network, load.overlap)
+    cost = time + load.memory_price * memory
     return PartitionCost(
-        compute, memory, network, time, memory * load.bandwidth, sram, cuts, fits, dealt
+        compute, memory, network, time, cost, memory * load.bandwidth, sram, cuts, fits, dealt
     )
 
 
