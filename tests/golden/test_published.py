@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crosstack.published import SUITES, run_suite
+from crosstack.published.runner import SUITES, run_suite
 
 FAMILY = "published"
 # The figures have a file of their own.
