@@ -32,7 +32,7 @@ EVALUATIONS, SEEDS = 200, range(5)
 
 
 def public_setting(rules: str, *, free: bool) -> DesignProblem:
-    from crosstack.evaluate.prediction_rules import prediction_rules_named
+    from crosstack.model.rules import rules_named
 
     hardware = read_hardware(V100.read_text(), "v100.yaml", [])
     area = 1130e-6  # what one stack leaves of the package
@@ -43,7 +43,7 @@ def public_setting(rules: str, *, free: bool) -> DesignProblem:
         workload=replace(workload_of(hardware.model), batch=256, width=4096),
         strategy=strategy_of(hardware),
         cluster=lambda chip, _: cluster_of(hardware, chip),
-        rules=prediction_rules_named(rules),
+        rules=rules_named(rules),
         held=("intra", "inter"),
         chip_area=AreaRange(low=400e-6, high=area) if free else None,
     )

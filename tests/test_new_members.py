@@ -21,8 +21,9 @@ from crosstack.machine.system import Dimension, DimensionKind, Memory, System
 from crosstack.model.collectives import all_gather_time, all_to_all_time, slowest_cut, steps
 from crosstack.model.lines import _halves, latency_charged
 from crosstack.model.partition import _read_again, _streams, combine, combine_arrays
+from crosstack.model.parts import LatencyRule, WeightCuts
 from crosstack.model.placed import placed_use
-from crosstack.model.rules import LatencyRule, ModelRules, WeightCuts
+from crosstack.model.rules import Rules, rules_named
 from crosstack.report.chart_figure import _mark
 from crosstack.report.drawing import Canvas
 from crosstack.report.layer_figure import _starts
@@ -30,7 +31,7 @@ from crosstack.report.machine_figure import _wires
 from crosstack.technology.wafers import YieldModel, die_yield
 from crosstack.workload.graph import ComputeUnit, Kernel, KernelKind, Placement
 
-RULES = ModelRules.crosstack()
+RULES = rules_named("crosstack")
 CHIP = Chip(n_cores=1, lanes=1, stages=1, frequency=1e9, sram_capacity=1e6)
 KERNEL = Kernel(
     name="k", kind=KernelKind.ELEMENTWISE, m=1, n=1, output_size=1.0, input_sizes=(1.0,),
@@ -51,11 +52,11 @@ def system() -> System:
     return System(chip=CHIP, memory=Memory(bandwidth=1e9), network=(one,), n_chips=2)
 
 
-def with_latency(rule: LatencyRule) -> ModelRules:
+def with_latency(rule: LatencyRule) -> Rules:
     """Return rules with a latency of their own, past the check of the record."""
-    rules = replace(RULES)
-    object.__setattr__(rules, "latency", rule)
-    return rules
+    part = replace(RULES.collectives)
+    object.__setattr__(part, "latency", rule)
+    return replace(RULES, collectives=part)
 
 
 def kernel(**changes: Any) -> Kernel:

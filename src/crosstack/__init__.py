@@ -23,7 +23,7 @@ from crosstack.machine import (
     System,
 )
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import Rules
 from crosstack.published.bundles import register_bundles
 from crosstack.version import __version__
 from crosstack.workload import (
@@ -67,11 +67,11 @@ __all__ = [
     "KernelKind",
     "Mapping",
     "Memory",
-    "ModelRules",
     "Overlap",
     "Parallelism",
     "Placement",
     "Prices",
+    "Rules",
     "Status",
     "Stop",
     "System",

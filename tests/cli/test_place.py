@@ -37,7 +37,7 @@ def test_a_picture_is_saved(run, tmp_path):
 
 def test_the_rules_of_the_release_are_those_recorded(run, tmp_path):
     out = tmp_path / "place.json"
-    arguments = ("--package", "4x4", "--packages", "4x1", "--rules", "deepflow", "--json", out)
+    arguments = ("--package", "4x4", "--packages", "4x1", "--rules", "deepflow-2025", "--json", out)
     assert run("place", "RC-2-4-d8-p1", *arguments).code == 0
     # deepflow_code, device mapping of the same case: the best order has 4 and 5.
     busiest = json.loads(out.read_text())["edges_on_busiest_link"]

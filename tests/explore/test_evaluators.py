@@ -10,13 +10,12 @@ from test_study import STUDY, TASK
 
 import crosstack
 from crosstack.evaluate.cluster import nested_cluster
-from crosstack.evaluate.prediction_rules import prediction_rules_named
 from crosstack.explore.run import sweep
 from crosstack.io.chip_file import read_chip
 from crosstack.machine.generate.generated import generate
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.model.kernels.roofline import RooflineTimes
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import rules_named
 from crosstack.workload.named_steps import step_named
 
 
@@ -113,7 +112,7 @@ def test_a_field_of_the_rules_can_be_an_axis(write):
     known = {row["read"]: row["time"] for row in rows}
     path = write("task.yaml", TASK)
     for read in (True, False):
-        rules = replace(ModelRules.dfmodel_e2(), name="study", weights_read=read)
+        rules = rules_named("dfmodel-e2").changed(name="study", weights_read=read)
         answer = crosstack.optimise(crosstack.load(path), rules=rules)
         assert known[str(read).lower()] == answer.evaluation.time
     assert known["true"] > known["false"]
@@ -156,13 +155,12 @@ def test_a_predicted_point_is_what_predict_says(write):
     chip = CHIP
     rows = swept(write, PREDICTED, chip=chip)
     assert len(rows) == 4
-    rules = prediction_rules_named("crosstack")
-    from dataclasses import replace
+    rules = rules_named("crosstack")
 
     for row in rows:
         machine = read_chip(chip, "chip.yaml", [f"node={row['node']}", "packages=64"])
         strategy = parse_strategy(row["strategy"])
-        made = generate(machine.template, machine.budget, rules.chip)
+        made = generate(machine.template, machine.budget, rules.chips)
         cluster = nested_cluster(
             made.hierarchy,
             strategy,
@@ -171,7 +169,7 @@ def test_a_predicted_point_is_what_predict_says(write):
             inside=machine.inside,
             between=machine.between,
         )
-        times = RooflineTimes(made.hierarchy, rules.kernels)
+        times = RooflineTimes(made.hierarchy, rules.clock.kernels)
         step = replace(step_named("gpt-22b"), batch=32, microbatches=4)
         found = rules.step(step, strategy, cluster, times)
         assert row["time"] == found.time

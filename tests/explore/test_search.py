@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstack.errors import InfeasibleError, InputError
-from crosstack.evaluate.prediction_rules import prediction_rules_named
 from crosstack.explore.design import DesignProblem
 from crosstack.explore.history import HistoryFile
 from crosstack.explore.methods import METHODS, Descent, DescentForm
@@ -19,6 +18,7 @@ from crosstack.explore.search import PENALTY, Value, minimise
 from crosstack.explore.simplex import Group, SimplexSpace
 from crosstack.io.deepflow import read_hardware
 from crosstack.io.deepflow.steps import cluster_of, strategy_of, workload_of
+from crosstack.model.rules import rules_named
 
 SHARED = Path(__file__).resolve().parents[3] / "shared/data/deepflow"
 V100 = SHARED / "configs/2021/configs/v100.yaml"
@@ -265,7 +265,7 @@ def recorded_search():
         workload=replace(workload_of(hardware.model), batch=256, width=4096),
         strategy=strategy_of(hardware),
         cluster=lambda chip, _: cluster_of(hardware, chip),
-        rules=prediction_rules_named("deepflow-2021"),
+        rules=rules_named("deepflow-2021"),
         held=("intra", "inter"),
     )
     drawn = random.Random(40)

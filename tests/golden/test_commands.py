@@ -82,7 +82,7 @@ PLACED = [
     ("RC-4-2-d8-p1", "--package", "4x4", "--packages", "2x2"),
     ("RC-4-2-d8-p1", "--package", "8x8", "--torus"),
     ("CR-8-d2-p4", "--package", "2x2x2", "--packages", "2x2x2"),
-    ("RC-4-2-d8-p1", "--package", "4x4", "--packages", "4x1", "--rules", "deepflow"),
+    ("RC-4-2-d8-p1", "--package", "4x4", "--packages", "4x1", "--rules", "deepflow-2025"),
 ]
 GENERATED = [
     (N5,),

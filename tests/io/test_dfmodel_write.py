@@ -21,7 +21,7 @@ from crosstack.machine.system import (
     Parallelism,
 )
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import Rules, rules_named
 from crosstack.workload.dlrm import dlrm
 from crosstack.workload.fft import fft
 from crosstack.workload.graph import (
@@ -248,7 +248,7 @@ def test_numbers_beyond_float32_are_refused() -> None:
 # Answers
 
 
-def answer(task: Task, rules: ModelRules) -> Answer:
+def answer(task: Task, rules: Rules) -> Answer:
     """Return an answer with made-up terms: what is written does not depend on the model."""
     graph = task.workload.graph
     # Heads are split, the two projections back contract, the rest stays whole.
@@ -294,7 +294,7 @@ def answer(task: Task, rules: ModelRules) -> Answer:
 
 def test_answer_fills_in_what_the_public_tool_does() -> None:
     task = generated(training=False)
-    dse = parse_text(write_answer(answer(task, ModelRules.dfmodel_readme())))
+    dse = parse_text(write_answer(answer(task, rules_named("dfmodel-readme"))))
     projection = dse.dataflow_graph.kernels[9]
     body = projection.gemm_input1_weight
     assert (projection.name, projection.config, projection.topological_number) == (
@@ -313,7 +313,7 @@ def test_answer_fills_in_what_the_public_tool_does() -> None:
 
 
 def test_answer_names_the_layout_conversions() -> None:
-    made = answer(generated(training=False), ModelRules.dfmodel_readme())
+    made = answer(generated(training=False), rules_named("dfmodel-readme"))
     whole = tuple(Axis.NONE if s is Axis.K else s for s in made.mapping.sharding)
     made = replace(made, mapping=replace(made.mapping, sharding=whole))
     edges = parse_text(write_answer(made)).dataflow_graph.connections
@@ -325,7 +325,7 @@ def test_answer_names_the_layout_conversions() -> None:
 
 def test_answer_read_as_a_task_is_pinned_to_its_partitions() -> None:
     task = generated(training=False)
-    made = answer(task, ModelRules.dfmodel_readme())
+    made = answer(task, rules_named("dfmodel-readme"))
     again = read_task(write_answer(made), "x")
     assert again.workload == task.workload  # nothing filled in is taken for given
     assert dict(again.constraints.partitions) == {
@@ -336,7 +336,7 @@ def test_answer_read_as_a_task_is_pinned_to_its_partitions() -> None:
 def test_answer_of_other_rules_and_constraints_can_be_written() -> None:
     constraints = Constraints(n_tiles=3, separate_directions=True, sharding=(("Q", Axis.OUTER),))
     task = replace(generated(training=False), constraints=constraints, rules="crosstack")
-    again = read_task(write_answer(answer(task, ModelRules.crosstack())), "x")
+    again = read_task(write_answer(answer(task, rules_named("crosstack"))), "x")
     assert again.constraints.max_partitions == 2
     assert again.constraints.tile_size == 6  # 3 tiles cover 16
 

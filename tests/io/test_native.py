@@ -34,7 +34,7 @@ from crosstack.machine.system import (
     System,
 )
 from crosstack.mapping.mapping import Constraints, Task
-from crosstack.model.rules import RULES
+from crosstack.model.rules import rule_names
 from crosstack.workload.graph import (
     Axis,
     Collective,
@@ -409,7 +409,7 @@ def tasks(draw):
         partitions=tuple(draw(st.dictionaries(in_graph, st.integers(0, 9))).items()),
         sharding=tuple(draw(st.dictionaries(in_graph, st.sampled_from(Axis))).items()),
     )
-    rules = draw(st.none() | st.sampled_from(sorted(RULES)))
+    rules = draw(st.none() | st.sampled_from(rule_names()))
     system = draw(systems())
     return Task(workload=workload, system=system, constraints=constraints, rules=rules)
 

@@ -23,8 +23,9 @@ from crosstack.mapping.wide import Slots
 from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import make_choices
 from crosstack.model.partition import ChipLoad, make_load
+from crosstack.model.parts import WeightCuts
 from crosstack.model.plan import make_plan
-from crosstack.model.rules import ModelRules, WeightCuts
+from crosstack.model.rules import rules_named
 from crosstack.workload.graph import (
     Axis,
     Collective,
@@ -219,8 +220,7 @@ def random_load(
         """``tight``, ``memory``: where in its interesting range the capacity lies, 0 to 1."""
         rng = random.Random(seed * 7919 + 1)
         changes = {key: how.pop(key) for key in list(how) if key in _LOAD_FIELDS}
-        rules = replace(
-            ModelRules.crosstack(),
+        rules = rules_named("crosstack").changed(
             fan_out_copies=how.pop("copies", rng.random() < 0.5),
             weight_cuts=how.pop("cuts", rng.choice(list(WeightCuts))),
             weights_read=rng.random() < 0.5,

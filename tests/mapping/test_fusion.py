@@ -14,7 +14,7 @@ from crosstack.mapping.fusion import Slots, fuse, make_problem
 from crosstack.mapping.ideals import make_order
 from crosstack.mapping.steps import scarcest
 from crosstack.model.partition import combine, live_size, partition_cost
-from crosstack.model.rules import WeightCuts
+from crosstack.model.parts import WeightCuts
 
 SEEDS = range(40)
 ROUNDING = 1 + 1e-9
@@ -354,7 +354,7 @@ def chain_load(n: int, utilization: float | None):
     from crosstack.model.choices import make_choices
     from crosstack.model.partition import make_load
     from crosstack.model.plan import make_plan
-    from crosstack.model.rules import ModelRules
+    from crosstack.model.rules import rules_named
     from crosstack.workload.graph import (
         ComputeUnit,
         Consumer,
@@ -396,7 +396,7 @@ def chain_load(n: int, utilization: float | None):
     )
     dimension = Dimension(kind=DimensionKind.RING, size=1, bandwidth=1e9)
     system = System(chip=chip, memory=Memory(bandwidth=1e10), network=(dimension,), n_chips=1)
-    rules = ModelRules.crosstack()
+    rules = rules_named("crosstack")
     plan = make_plan(workload, system, (1,), (Parallelism.DATA,), 1, rules)
     arrays = graph_arrays(workload.graph)
     choices = make_choices(workload, arrays, plan, 64, rules)

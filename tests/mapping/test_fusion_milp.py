@@ -19,7 +19,7 @@ from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import make_choices
 from crosstack.model.partition import make_load, partition_cost
 from crosstack.model.plan import make_plan
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import rules_named
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -167,7 +167,7 @@ class TestAgainstTheShortestPath:
 def readme_load():
     """Return the chip load of the README case: tensor 8, pipeline 128, as many tiles as fit."""
     task = load_task(ROOT / "examples" / "gpt3_1t_sn30.yaml")
-    rules = ModelRules.dfmodel_readme()
+    rules = rules_named("dfmodel-readme")
     uses = (Parallelism.TENSOR, Parallelism.PIPELINE)
     plan = make_plan(task.workload, task.system, (8, 128), uses, 1, rules)
     assert plan is not None

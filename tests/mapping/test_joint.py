@@ -24,19 +24,20 @@ from crosstack.mapping.sharding import eliminate
 from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import make_choices
 from crosstack.model.partition import make_load, relaxed_load
+from crosstack.model.parts import Boundary
 from crosstack.model.plan import make_plan
-from crosstack.model.rules import Boundary, ModelRules
+from crosstack.model.rules import Rules, rules_named
 from crosstack.workload.llm import llm
 
 ROUNDING = 1 + 1e-9
-RULES = ModelRules.crosstack()
+RULES = rules_named("crosstack")
 
 
 @pytest.fixture(scope="module")
 def case(random_task):
     """Return a builder of a random problem on four tensor-parallel chips and some of its axes."""
 
-    def build(seed: int, n: int = 5, rules: ModelRules = RULES, price: float = 0.0, **how):
+    def build(seed: int, n: int = 5, rules: Rules = RULES, price: float = 0.0, **how):
         rng = random.Random(seed)
         workload, system = random_task(seed, n, **how)
         arrays = graph_arrays(workload.graph)
@@ -88,8 +89,8 @@ def left_out(load) -> int:
         {"elided": True},
         {"counted": True},
         {"n": 6},
-        {"rules": replace(RULES, network_takes_maximum=True)},
-        {"rules": replace(RULES, weights_read=False)},
+        {"rules": RULES.changed(network_takes_maximum=True)},
+        {"rules": RULES.changed(weights_read=False)},
         {"price": 0.5},
         {"price": 2.0, "star": True},
     ],
@@ -215,7 +216,7 @@ class TestSeveralLayers:
         )
         system = System(chip=chip, memory=Memory(bandwidth=300e9), network=network, n_chips=512)
         given = Constraints(microbatch_size=1, separate_directions=apart)
-        rules = replace(RULES, boundary=boundary)
+        rules = RULES.changed(boundary=boundary)
         _, certificate = search(workload, system, given, rules, gap=gap, time_limit=60)
         assert certificate.gap <= gap * ROUNDING
 

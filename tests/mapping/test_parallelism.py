@@ -9,7 +9,7 @@ import pytest
 from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.mapping.parallelism import may_split, network_uses, workload_uses
 from crosstack.model.plan import Plan, divisors
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import rules_named
 from crosstack.workload.graph import Direction, Workload
 
 CHIPS = (1, 2, 4, 6, 12)
@@ -90,21 +90,21 @@ class TestPlans:
     @pytest.mark.parametrize("seed", range(10))
     def test_every_plan_covers_the_batch(self, random_task, seed):
         workload, system = random_task(seed, dimensions=2)
-        for plan in plans(workload, system, ModelRules.crosstack(), None):
+        for plan in plans(workload, system, rules_named("crosstack"), None):
             sequences = plan.data * plan.n_microbatches * plan.microbatch_size
             assert sequences == workload.global_batch_size
 
     @pytest.mark.parametrize("seed", range(10))
     def test_every_plan_uses_every_chip(self, random_task, seed):
         workload, system = random_task(seed, dimensions=2)
-        for plan in plans(workload, system, ModelRules.crosstack(), None):
+        for plan in plans(workload, system, rules_named("crosstack"), None):
             assert plan.tensor * plan.pipeline * plan.data == system.n_chips
 
     def test_a_free_microbatch_takes_every_divisor(self, random_task):
         workload, system = random_task(3)  # 4 or 8 sequences, one dimension of 4 chips
         found = {
             p.microbatch_size
-            for p in plans(workload, system, ModelRules.crosstack(), None)
+            for p in plans(workload, system, rules_named("crosstack"), None)
             if p.tensor == system.n_chips
         }
         batch = workload.global_batch_size
@@ -112,7 +112,7 @@ class TestPlans:
 
     def test_a_given_microbatch_is_kept(self, random_task):
         workload, system = random_task(3)
-        found = {p.microbatch_size for p in plans(workload, system, ModelRules.crosstack(), 2)}
+        found = {p.microbatch_size for p in plans(workload, system, rules_named("crosstack"), 2)}
         assert found == {2}
 
 
@@ -126,7 +126,7 @@ class TestLongPipelines:
             graph = replace(graph, kernels=(*graph.kernels[:-1], last))
         workload = Workload(graph=graph, n_layers=2, global_batch_size=24, sequence_length=2)
         dimensions = ((24, Parallelism.PIPELINE),) if given else (FREE, FREE)
-        found = plans(workload, network(24, *dimensions), ModelRules.crosstack(), 1)
+        found = plans(workload, network(24, *dimensions), rules_named("crosstack"), 1)
         return {(p.pipeline, p.graph_stages) for p in found}
 
     def test_a_forward_graph_is_split_into_at_most_a_stage_a_kernel(self, network, a_graph):
@@ -166,7 +166,7 @@ class TestUses:
         graph = replace(workload.graph, kernels=kernels)
         workload = replace(workload, graph=graph, n_layers=n_layers, layers_in_graph=1)
         workload = replace(workload, global_batch_size=system.n_chips)
-        found = plans(workload, system, ModelRules.crosstack(), None)
+        found = plans(workload, system, rules_named("crosstack"), None)
         assert may_split(workload, system) == any(plan.graph_stages > 1 for plan in found)
 
 

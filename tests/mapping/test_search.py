@@ -23,7 +23,7 @@ from crosstack.model.choices import make_choices
 from crosstack.model.iteration import iteration
 from crosstack.model.partition import live_size, make_load, partition_cost, relaxed_load
 from crosstack.model.plan import Plan, divisors, make_plan
-from crosstack.model.rules import ModelRules, rules_named
+from crosstack.model.rules import Rules, rules_named
 from crosstack.workload.graph import (
     Axis,
     ComputeUnit,
@@ -46,7 +46,7 @@ NOTHING_GIVEN = Constraints()
 # ---------------------------------------------------------------- brute force
 
 
-def every_plan(workload: Workload, system: System, rules: ModelRules) -> list[Plan]:
+def every_plan(workload: Workload, system: System, rules: Rules) -> list[Plan]:
     found = []
     n = system.n_chips
     for sizes in itertools.product(range(1, n + 1), repeat=len(system.network)):
@@ -65,11 +65,11 @@ def every_plan(workload: Workload, system: System, rules: ModelRules) -> list[Pl
     return found
 
 
-def every_sharding(choices, plan: Plan, rules: ModelRules) -> list[np.ndarray]:
+def every_sharding(choices, plan: Plan, rules: Rules) -> list[np.ndarray]:
     codes = [np.array(codes) for codes in itertools.product(*choices.index.domains())]
     if plan.tensor == 1:
         return codes[:1]
-    if not rules.bytes_first:
+    if not rules.decisions.bytes_first:
         return codes
     moved = [
         choices.bytes_moved[c].sum() + choices.edge_bytes[choices.index.entries(c)].sum()
@@ -81,9 +81,9 @@ def every_sharding(choices, plan: Plan, rules: ModelRules) -> list[np.ndarray]:
 def brute_search(workload, system, rules, brute_fuse, brute_split) -> float:
     """Return the least time of an iteration, by trying everything. [s]"""
     arrays, least = graph_arrays(workload.graph), math.inf
-    separate = rules.halves_of_slots and workload.training
+    separate = rules.decisions.halves_of_slots and workload.training
     tiles = range(1, workload.sequence_length + 1)
-    if rules.tiles_divide:
+    if rules.decisions.tiles_divide:
         tiles = divisors(workload.sequence_length)
     for plan, n_tiles in itertools.product(every_plan(workload, system, rules), tiles):
         choices = make_choices(workload, arrays, plan, n_tiles, rules)
@@ -218,7 +218,7 @@ class TestStages:
         ids=str,
     )
     def test_the_mapping_costs_the_objective(self, forward_task, seed, given):
-        rules = ModelRules.crosstack()
+        rules = rules_named("crosstack")
         workload, system = forward_task(seed, 6, utilization=seed % 2 == 0)
         try:
             mapping, certificate = search(workload, system, Constraints(**given), rules)
@@ -239,7 +239,7 @@ class TestStages:
         last = replace(graph.kernels[graph.order[-1]], direction=Direction.BACKWARD)
         kernels = tuple(last if k.name == last.name else k for k in graph.kernels)
         workload = replace(workload, graph=replace(graph, kernels=kernels))
-        mapping, _ = search(workload, system, Constraints(), ModelRules.crosstack())
+        mapping, _ = search(workload, system, Constraints(), rules_named("crosstack"))
         assert mapping.stages is None
 
 
@@ -288,12 +288,12 @@ class TestSharedConversions:
         # all-gather once: 24 B over 1 kB/s; with B along n an all-to-all comes on top
         workload, system = shared_conversion()
         given = Constraints(sharding=(("P", Axis.M), ("A", Axis.NONE)))
-        mapping, certificate = search(workload, system, given, ModelRules.crosstack())
+        mapping, certificate = search(workload, system, given, rules_named("crosstack"))
         assert (mapping.sharding[2], certificate.objective) == (Axis.NONE, pytest.approx(0.024))
 
 
 class TestGivenDecisions:
-    RULES = ModelRules.crosstack()
+    RULES = rules_named("crosstack")
 
     @pytest.mark.parametrize("seed", range(8))
     @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ class TestGivenDecisions:
         """``dfmodel_code``, release E4: ``tile_size x num_tile = seq_len``."""
         workload, system = tiny_task(seed)
         system = replace(system, chip=replace(system.chip, sram_capacity=1e6))
-        length, rules = workload.sequence_length, ModelRules.dfmodel_e4()
+        length, rules = workload.sequence_length, rules_named("dfmodel-e4")
         for size in range(1, length + 1):
             given = Constraints(tile_size=size)
             if length % size:
@@ -361,7 +361,7 @@ class TestGivenDecisions:
         ]
         graph = replace(workload.graph, kernels=tuple(kernels))
         given = Constraints(max_partitions=count)
-        slots, _ = make_slots(graph_arrays(graph), given, ModelRules.dfmodel_readme())
+        slots, _ = make_slots(graph_arrays(graph), given, rules_named("dfmodel-readme"))
         half = count // 2 + count % 2
         assert min(slots.last[0] + 1, 5) == min(half, 5)
         assert min(slots.count - slots.first[4], 5) == min(half, 5)
@@ -375,7 +375,7 @@ class TestGivenDecisions:
         ]
         graph = replace(workload.graph, kernels=tuple(kernels))
         given = Constraints(max_partitions=6, partitions=((kernels[0].name, 2),))
-        slots, _ = make_slots(graph_arrays(graph), given, ModelRules.dfmodel_readme())
+        slots, _ = make_slots(graph_arrays(graph), given, rules_named("dfmodel-readme"))
         assert (slots.count, slots.first[0], slots.last[0]) == (6, 2, 2)
 
     def test_an_unknown_pinned_kernel_is_named(self):
@@ -463,7 +463,7 @@ def random_mappings(workload, system, rules, rng: random.Random) -> list[float]:
 
 
 class TestFasterHardware:
-    RULES = ModelRules.crosstack()
+    RULES = rules_named("crosstack")
     SEEDS = range(6)
 
     def never_slower(self, tiny_task, better, **how) -> None:
@@ -602,18 +602,18 @@ class TestManyPlans:
 
     def test_they_are_made_as_they_are_needed(self, huge):
         seen: list[Progress] = []
-        search(*huge, Constraints(), ModelRules.crosstack(), work_limit=1e6, progress=seen.append)
+        search(*huge, Constraints(), rules_named("crosstack"), work_limit=1e6, progress=seen.append)
         assert max(p.boxes_waiting for p in seen) < 100_000
 
     def test_a_limit_holds_while_they_are_made(self, huge):
-        mapping, found = search(*huge, Constraints(), ModelRules.crosstack(), time_limit=0.0)
+        mapping, found = search(*huge, Constraints(), rules_named("crosstack"), time_limit=0.0)
         assert (found.status, found.stopped) == (Status.LIMIT, Stop.TIME_LIMIT)
         assert 0 < found.bound < found.objective
-        cost = evaluate(*huge, mapping, ModelRules.crosstack())
+        cost = evaluate(*huge, mapping, rules_named("crosstack"))
         assert cost.time == pytest.approx(found.objective, rel=1e-9)
 
     def test_their_bound_holds_for_any_of_them(self, huge):
-        rules = ModelRules.crosstack()
+        rules = rules_named("crosstack")
         _, found = search(*huge, Constraints(), rules, time_limit=0.0)
         workload, system = huge
         for microbatch in (1, 2**10, 2**30):
@@ -623,7 +623,7 @@ class TestManyPlans:
             assert found.bound <= one.objective
 
     def test_processes_share_them(self, huge):
-        _, found = search(*huge, Constraints(), ModelRules.crosstack(), time_limit=0.0, jobs=2)
+        _, found = search(*huge, Constraints(), rules_named("crosstack"), time_limit=0.0, jobs=2)
         assert found.status is Status.LIMIT
 
 
@@ -633,7 +633,7 @@ class TestNoAnswerInTime:
         workload, system = random_task(0, 30, n_chips=1, star=True)
         given = Constraints(max_partitions=2, n_tiles=1, microbatch_size=1)
         with pytest.raises((LimitError, InfeasibleError)) as raised:
-            search(workload, system, given, ModelRules.crosstack(), work_limit=0)
+            search(workload, system, given, rules_named("crosstack"), work_limit=0)
         assert isinstance(raised.value, LimitError)
         assert "none is ruled out" in str(raised.value)
 
@@ -644,17 +644,17 @@ def test_a_search_that_has_nothing_left_to_try_says_that_the_method_ended(random
     chip = replace(system.chip, sram_capacity=600.0)
     system = replace(system, chip=chip, memory=Memory(bandwidth=1e6))
     given = Constraints(n_tiles=1, microbatch_size=1)
-    _, found = search(workload, system, given, ModelRules.crosstack())
+    _, found = search(workload, system, given, rules_named("crosstack"))
     assert (found.status, found.stopped) == (Status.LIMIT, Stop.METHOD)
 
 
 def test_a_proof_was_not_stopped(tiny_task):
-    _, found = search(*tiny_task(1, 3), Constraints(), ModelRules.crosstack())
+    _, found = search(*tiny_task(1, 3), Constraints(), rules_named("crosstack"))
     assert (found.status, found.stopped) == (Status.OPTIMAL, None)
 
 
 def test_what_is_proved_cannot_have_been_stopped(tiny_task):
-    _, found = search(*tiny_task(1, 3), Constraints(), ModelRules.crosstack())
+    _, found = search(*tiny_task(1, 3), Constraints(), rules_named("crosstack"))
     with pytest.raises(InputError, match="stopped: got 'time_limit'; allowed: none"):
         replace(found, stopped=Stop.TIME_LIMIT)
 
@@ -663,7 +663,7 @@ def test_what_is_proved_cannot_have_been_stopped(tiny_task):
 def test_a_microbatch_of_the_whole_batch_costs_what_it_is_evaluated_to(tiny_task, seed):
     # It adds its gradients to none; what all plans share when they are bounded is no plan.
     workload, system = tiny_task(seed)
-    rules = ModelRules.crosstack()
+    rules = rules_named("crosstack")
     mapping, certificate = search(workload, system, NOTHING_GIVEN, rules)
     assert mapping.microbatch_size == workload.global_batch_size
     time = evaluate(workload, system, mapping, rules).time

@@ -23,10 +23,10 @@ from crosstack.mapping.budget import Budget
 from crosstack.mapping.mapping import Constraints, Status, Stop, Task
 from crosstack.mapping.search import search
 from crosstack.mapping.wide import STEP, segment
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import rules_named
 from crosstack.workload.graph import Axis
 
-RULES = ModelRules.crosstack()
+RULES = rules_named("crosstack")
 SEQUENCE_TILED = (Axis.N, Axis.NONE, Axis.NONE)
 
 

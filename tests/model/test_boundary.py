@@ -13,8 +13,9 @@ from crosstack.machine.system import Dimension, DimensionKind, Memory, Paralleli
 from crosstack.mapping.mapping import Mapping, Status
 from crosstack.model.arrays import AXIS_CODE, graph_arrays
 from crosstack.model.choices import ChoiceIndex, make_choices
+from crosstack.model.parts import Boundary
 from crosstack.model.placed import placed_use, plan_of
-from crosstack.model.rules import RULES, Boundary, ModelRules, rules_named
+from crosstack.model.rules import MAPPED, rule_names, rules_named
 from crosstack.workload.builders import join
 from crosstack.workload.fft import fft
 from crosstack.workload.graph import (
@@ -32,7 +33,7 @@ from crosstack.workload.graph import (
 )
 from crosstack.workload.hpl import hpl
 
-OURS = ModelRules.crosstack()
+OURS = rules_named("crosstack")
 WORD = 2
 # Extents that four chips divide, no two the same.
 OUTER, M, K, N = 4, 8, 12, 16
@@ -102,7 +103,7 @@ def alone(kernel: Kernel, **changes) -> Workload:
 
 
 class TestOfOneKernel:
-    @pytest.mark.parametrize("rules", [name for name in RULES if name != "crosstack"])
+    @pytest.mark.parametrize("rules", [name for name in rule_names(MAPPED) if name != "crosstack"])
     def test_published_rules_move_nothing(self, machine, rules):
         found = traffic(alone(product()), machine(4), rules=rules_named(rules))
         assert found == ([0.0], [0.0])
@@ -313,6 +314,6 @@ class TestPlaced:
 
 
 def test_the_choice_is_a_field_of_the_rules(machine):
-    free = replace(OURS, name="free", boundary=Boundary.FREE)
-    assert OURS.boundary is Boundary.MEMORY
+    free = OURS.changed(name="free", boundary=Boundary.FREE)
+    assert OURS.traffic.boundary is Boundary.MEMORY
     assert traffic(alone(pointwise("a")), machine(), rules=free) == ([0.0], [0.0])

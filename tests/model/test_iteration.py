@@ -21,9 +21,9 @@ from crosstack.model.iteration import (
     stage_time,
 )
 from crosstack.model.plan import Line, Plan, divisors, tile_counts
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import rules_named
 
-ONCE, EACH = ModelRules.dfmodel_readme(), ModelRules.crosstack()
+ONCE, EACH = rules_named("dfmodel-readme"), rules_named("crosstack")
 
 
 def a_plan(**changes) -> Plan:

@@ -6,7 +6,7 @@ import pytest
 
 from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism
 from crosstack.model.plan import make_plan
-from crosstack.model.rules import ModelRules, rules_named
+from crosstack.model.rules import rules_named
 from crosstack.workload.graph import Collective
 from crosstack.workload.llm import llm
 
@@ -14,7 +14,7 @@ TENSOR, PIPELINE, DATA = Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.D
 WORKLOAD = llm(
     hidden=64, sequence_length=16, n_heads=4, head_size=16, n_layers=4, global_batch_size=4096
 )
-E4, OURS = ModelRules.dfmodel_e4(), ModelRules.crosstack()
+E4, OURS = rules_named("dfmodel-e4"), rules_named("crosstack")
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,9 @@ from crosstack.model.partition import (
     partition_cost,
     staircase,
 )
+from crosstack.model.parts import Boundary, WeightCuts
 from crosstack.model.plan import make_plan
-from crosstack.model.rules import Boundary, ModelRules, WeightCuts
+from crosstack.model.rules import Rules, rules_named
 from crosstack.workload.graph import (
     ComputeUnit,
     Consumer,
@@ -170,15 +171,15 @@ def chain(**changes) -> DataflowGraph:
 
 
 # A chain of a graph's own tensors; what enters and leaves the graph is in test_boundary.py.
-READ = replace(ModelRules.crosstack(), boundary=Boundary.FREE)
-RULES = replace(READ, weights_read=False)
+READ = rules_named("crosstack").changed(boundary=Boundary.FREE)
+RULES = READ.changed(weights_read=False)
 
 
 @pytest.fixture(scope="session")
 def a_load(a_chip):
     """Return a builder of the chain on one chip: 64 B/s of memory, 96 FLOP/s at utilization 1."""
 
-    def build(rules: ModelRules = RULES, graph: DataflowGraph | None = None, **changes) -> ChipLoad:
+    def build(rules: Rules = RULES, graph: DataflowGraph | None = None, **changes) -> ChipLoad:
         chip = a_chip(
             n_cores=6, lanes=2, stages=2, frequency=2.0, sram_capacity=1000.0, utilization=1.0
         )
@@ -217,7 +218,7 @@ class TestPartitionByHand:
         ("mask", "tensors"), [(X, 2), (Y, 2), (Z, 2), (X | Y, 2), (Y | Z, 2), (X | Y | Z, 0)]
     )
     def test_memory_moves_every_copy_where_tensors_are_copied(self, a_load, mask, tensors):
-        load = a_load(replace(RULES, fan_out_copies=True))
+        load = a_load(RULES.changed(fan_out_copies=True))
         assert partition_cost(load, mask).memory == tensors
 
     @pytest.mark.parametrize(
@@ -270,7 +271,7 @@ class TestPartitionByHand:
     )
     def test_pieces_cost_what_the_rule_says(self, a_load, cuts, memory):
         # three pieces; 64 B leave once or three times, nothing enters
-        load = a_load(replace(RULES, weight_cuts=cuts), sram_capacity=20.0)
+        load = a_load(RULES.changed(weight_cuts=cuts), sram_capacity=20.0)
         assert partition_cost(load, X).memory == memory
 
     def test_network_adds_up(self, a_load):
@@ -333,7 +334,7 @@ def test_sram_of_a_kernel_alone_is_that_of_its_partition(a_load, kernel_number):
 
 class TestMemoryStatic:
     @staticmethod
-    def held(rules: ModelRules) -> float:
+    def held(rules: Rules) -> float:
         """Bytes of a forward and a backward kernel with one weight of 10 B, two layers, 5 extra."""
         forward = kernel("x", KernelKind.GEMM_WEIGHT, k=2, memory_extra=5.0)
         backward = kernel("y", KernelKind.GEMM_WEIGHT, k=2, direction=Direction.BACKWARD)
@@ -359,7 +360,7 @@ class TestMemoryStatic:
         ],
     )
     def test_weights_state_and_extra_of_every_layer_are_held(self, once, state, size):
-        rules = replace(RULES, weights_held_once=once, training_state=state)
+        rules = RULES.changed(weights_held_once=once, training_state=state)
         assert self.held(rules) == size
 
 

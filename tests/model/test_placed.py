@@ -10,15 +10,15 @@ from crosstack.machine.chip import Overlap
 from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, Prices
 from crosstack.mapping.mapping import Status
 from crosstack.model.placed import plan_of
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import rules_named
 from crosstack.workload.dlrm import dlrm
 from crosstack.workload.fft import fft
 from crosstack.workload.graph import Axis, Collective
 from crosstack.workload.hpl import hpl
 from crosstack.workload.llm import llm
 
-E2, E3B, E5 = ModelRules.dfmodel_e2(), ModelRules.dfmodel_e3b(), ModelRules.dfmodel_e5()
-OURS = ModelRules.crosstack()
+E2, E3B, E5 = rules_named("dfmodel-e2"), rules_named("dfmodel-e3b"), rules_named("dfmodel-e5")
+OURS = rules_named("crosstack")
 BATCH = dlrm(
     width=64, n_bottom=1, n_top=1, n_tables=8, rows=1000, embedding_size=16, samples=4,
     global_batch_size=32,

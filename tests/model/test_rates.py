@@ -13,20 +13,20 @@ from crosstack.machine.chip import Chip
 from crosstack.machine.system import Dimension, DimensionKind, Memory, System
 from crosstack.mapping.mapping import Task
 from crosstack.model.rates import cycles_per_step, peak_rate
-from crosstack.model.rules import RULES, ModelRules
+from crosstack.model.rules import MAPPED, rule_names, rules_named
 from crosstack.workload.dtype import Dtype, dtype_of_word
 from crosstack.workload.fft import fft
 from crosstack.workload.hpl import hpl
 from crosstack.workload.llm import llm
 
-CROSSTACK = ModelRules.crosstack()
+CROSSTACK = rules_named("crosstack")
 PLAIN = Chip(n_cores=4, lanes=8, stages=4, frequency=1e9, sram_capacity=1e6)
 MIXED = replace(
     PLAIN,
     relative_rates=((Dtype.FP64, 1 / 16), (Dtype.BF16, 1.0), (Dtype.FP8, 2.0)),
     name="mixed",
 )
-PUBLISHED = [name for name in RULES if name != "crosstack"]
+PUBLISHED = [name for name in rule_names(MAPPED) if name != "crosstack"]
 
 
 def on(chip: Chip, workload, **changes) -> Task:
@@ -64,7 +64,7 @@ def test_a_chip_has_the_rate_of_the_type():
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_rules_know_one_peak(name):
-    assert peak_rate(MIXED, Dtype.FP64, RULES[name]()) == MIXED.peak_throughput
+    assert peak_rate(MIXED, Dtype.FP64, rules_named(name)) == MIXED.peak_throughput
 
 
 def test_a_type_without_a_rate_is_refused_by_name():

@@ -1,26 +1,29 @@
 from __future__ import annotations
 
-from dataclasses import fields, replace
+import pickle
+from dataclasses import fields, is_dataclass
 
 import pytest
 
 from crosstack import Constraints, Task, llm, optimise
 from crosstack.errors import InputError
-from crosstack.model.rules import (
-    RULES,
-    ExchangeRule,
-    LatencyRule,
-    ModelRules,
-    StageTransfers,
-    WeightCuts,
-    rules_named,
-)
+from crosstack.model.parts import ExchangeRule, LatencyRule, StageTransfers, WeightCuts
+from crosstack.model.rules import MAPPED, PREDICTED, Rules, rule_names, rules_named
 
-DFMODEL = [name for name in RULES if name.startswith("dfmodel")]
-SWITCHES = [item.name for item in fields(ModelRules) if item.type == "bool"]
+OURS = rules_named("crosstack")
+DFMODEL = [name for name in rule_names() if name.startswith("dfmodel")]
+SWITCHES = [
+    item.name for name in MAPPED for item in fields(getattr(OURS, name)) if item.type == "bool"
+]
 
 
-@pytest.mark.parametrize("name", RULES)
+def field(name: str, of: str):
+    """Return a field of a rule set, whichever part has it."""
+    rules = rules_named(name)
+    return getattr(getattr(rules, rules.part_with(of)), of)
+
+
+@pytest.mark.parametrize("name", rule_names())
 def test_a_rule_set_carries_the_name_it_is_called_by(name):
     assert rules_named(name).name == name
 
@@ -44,13 +47,13 @@ def test_a_rule_set_carries_the_name_it_is_called_by(name):
 )
 def test_a_value_of_the_wrong_kind_is_refused(field, value, says):
     with pytest.raises(InputError) as caught:
-        replace(ModelRules.crosstack(), **{field: value})
+        OURS.changed(**{field: value})
     (problem,) = caught.value.problems
     assert problem.path == field
     assert says in problem.message
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", rule_names())
 def test_a_rule_set_is_a_value(name):
     assert rules_named(name) == rules_named(name)
 
@@ -70,8 +73,8 @@ def test_a_rule_set_is_a_value(name):
     ],
 )
 def test_the_halves_of_an_all_reduce_are_those_of_the_release(name, ring, full):
-    rules = rules_named(name)
-    assert (rules.ring_all_reduce_halves, rules.full_all_reduce_halves) == (ring, full)
+    counted = rules_named(name).collectives
+    assert (counted.ring_all_reduce_halves, counted.full_all_reduce_halves) == (ring, full)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +87,7 @@ def test_the_halves_of_an_all_reduce_are_those_of_the_release(name, ring, full):
     ],
 )
 def test_latency_is_paid_as_in_the_release(name, latency):
-    assert rules_named(name).latency is latency
+    assert field(name, "latency") is latency
 
 
 @pytest.mark.parametrize(
@@ -92,7 +95,7 @@ def test_latency_is_paid_as_in_the_release(name, latency):
     [("dfmodel-readme", False), ("dfmodel-e3b", False), ("dfmodel-e4", True), ("dfmodel-e5", True)],
 )
 def test_tiles_divide_the_sequence_from_release_e4_on(name, divide):
-    assert rules_named(name).tiles_divide is divide
+    assert field(name, "tiles_divide") is divide
 
 
 @pytest.mark.parametrize(
@@ -104,41 +107,41 @@ def test_tiles_divide_the_sequence_from_release_e4_on(name, divide):
     ],
 )
 def test_cutting_a_weight_costs_what_the_source_says(name, cuts):
-    assert rules_named(name).weight_cuts is cuts
+    assert field(name, "weight_cuts") is cuts
 
 
 @pytest.mark.parametrize("name", DFMODEL)
 def test_dfmodel_keeps_no_training_state(name):
-    assert rules_named(name).training_state == 0
+    assert field(name, "training_state") == 0
 
 
 @pytest.mark.parametrize("name", DFMODEL)
 def test_dfmodel_never_reads_weights(name):
-    assert not rules_named(name).weights_read
+    assert not field(name, "weights_read")
 
 
 @pytest.mark.parametrize("name", DFMODEL)
 def test_dfmodel_pays_for_stage_transfers_once(name):
-    assert rules_named(name).stage_transfers is StageTransfers.ONCE
+    assert field(name, "stage_transfers") is StageTransfers.ONCE
 
 
 @pytest.mark.parametrize("name", DFMODEL)
 def test_dfmodel_keeps_a_copy_for_each_reader(name):
-    assert rules_named(name).fan_out_copies
+    assert field(name, "fan_out_copies")
 
 
 def test_mixed_precision_adam_keeps_fourteen_bytes_a_parameter():
     # rajbhandari2020zero: 2 bytes of gradient, 12 of optimizer state
-    assert ModelRules.crosstack().training_state == 14
+    assert OURS.memory.training_state == 14
 
 
 def test_only_release_e5_hides_one_network_behind_another():
-    assert [n for n in RULES if rules_named(n).network_takes_maximum] == ["dfmodel-e5"]
+    assert [n for n in rule_names(MAPPED) if field(n, "network_takes_maximum")] == ["dfmodel-e5"]
 
 
 def test_the_suffix_changes_nothing_but_name_and_halves():
     plain, separate = rules_named("dfmodel-e4"), rules_named("dfmodel-e4+separate")
-    assert replace(separate, name=plain.name, ring_all_reduce_halves=1) == plain
+    assert separate.changed(name=plain.name, ring_all_reduce_halves=1) == plain
 
 
 @pytest.mark.parametrize("name", ["crosstack+separate", "dfmodel-e4+", "dfmodel-e4+separately"])
@@ -153,7 +156,7 @@ def test_an_unknown_name_brings_the_nearest():
 
 
 def test_an_unknown_name_brings_every_name():
-    with pytest.raises(InputError, match=", ".join(RULES)):
+    with pytest.raises(InputError, match=", ".join(rule_names())):
         rules_named("zzz")
 
 
@@ -161,23 +164,62 @@ def test_an_unknown_name_brings_every_name():
 @pytest.mark.parametrize("value", [0, 3, 1.5])
 def test_an_all_reduce_has_one_half_or_two(field, value):
     with pytest.raises(InputError, match=f"^{field}: got"):
-        replace(ModelRules.crosstack(), **{field: value})
+        OURS.changed(**{field: value})
 
 
 @pytest.mark.parametrize("switch", SWITCHES)
 def test_a_switch_is_true_or_false(switch):
     with pytest.raises(InputError, match=f"^{switch}: got 1; allowed: true or false"):
-        replace(ModelRules.crosstack(), **{switch: 1})
+        OURS.changed(**{switch: 1})
 
 
 def test_training_state_is_not_negative():
     with pytest.raises(InputError, match="^training_state: got"):
-        replace(ModelRules.crosstack(), training_state=-1.0)
+        OURS.changed(training_state=-1.0)
 
 
-@pytest.mark.parametrize("field", [item.name for item in fields(ModelRules)])
-def test_every_field_is_explained(field):
-    assert f"    {field} : " in (ModelRules.__doc__ or "")
+@pytest.mark.parametrize("part", MAPPED)
+def test_every_field_is_explained(part):
+    explained = type(getattr(OURS, part)).__doc__ or ""
+    named = [item.name for item in fields(getattr(OURS, part))]
+    assert [name for name in named if f"    {name} : " not in explained] == []
+
+
+def test_no_two_parts_have_a_field_of_the_same_name():
+    parts = [part for _, part in OURS.parts() if is_dataclass(part)]
+    named = [item.name for part in parts for item in fields(part) if item.name != "name"]
+    assert sorted(set(named)) == sorted(named)
+
+
+def test_the_default_has_every_part():
+    assert OURS.lacking(tuple(Rules.__dataclass_fields__)) == ()
+
+
+@pytest.mark.parametrize("name", rule_names())
+def test_rules_travel_between_processes(name):
+    assert pickle.loads(pickle.dumps(rules_named(name))) == rules_named(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "lacking"),
+    [("deepflow-2021", MAPPED, '"traffic"'), ("dfmodel-e4", PREDICTED, '"step"')],
+)
+def test_a_set_without_a_part_that_is_needed_is_refused_by_name(name, parts, lacking):
+    with pytest.raises(
+        InputError, match=f'rules "{name}" lack the parts .*{lacking}.*allowed: crosstack'
+    ) as caught:
+        rules_named(name, parts)
+    assert name not in str(caught.value).partition("allowed: ")[2]
+
+
+def test_a_part_that_is_missing_says_so_when_it_is_used():
+    with pytest.raises(InputError, match='lack the part "traffic", which this needs; allowed: cro'):
+        _ = rules_named("deepflow-2021").traffic.weights_read
+
+
+def test_a_field_that_no_part_has_is_refused_with_the_nearest():
+    with pytest.raises(InputError, match='called "weights_reed". Did you mean "weights_read"'):
+        OURS.changed(weights_reed=False)
 
 
 @pytest.mark.parametrize(
@@ -191,8 +233,8 @@ def test_every_field_is_explained(field):
     ],
 )
 def test_exchanges_and_single_kernels_are_counted_as_in_the_release(name, exchange, depth):
-    rules = rules_named(name)
-    assert (rules.exchange, rules.unfused_depth) == (exchange, depth)
+    found = field(name, "exchange"), field(name, "unfused_depth")
+    assert found == (exchange, depth)
 
 
 def test_kernels_one_by_one_hold_as_many_tiles_as_the_release_says(a_system, a_chip):
@@ -222,4 +264,4 @@ def test_kernels_one_by_one_hold_as_many_tiles_as_the_release_says(a_system, a_c
 )
 def test_new_numbers_are_checked(field, value):
     with pytest.raises(InputError, match=field):
-        replace(ModelRules.crosstack(), **{field: value})
+        OURS.changed(**{field: value})

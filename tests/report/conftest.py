@@ -13,7 +13,7 @@ from crosstack.evaluate.time import evaluate
 from crosstack.machine.chip import Chip
 from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import rules_named
 from crosstack.workload.graph import (
     Axis,
     ComputeUnit,
@@ -113,7 +113,7 @@ def an_answer(
         sharding=tuple(Axis.NONE if n_chips == 1 else Axis.K if g else Axis.M for g in gemm),
         partitions=tuple(partitions),
     )
-    rules = ModelRules.crosstack()
+    rules = rules_named("crosstack")
     evaluation = evaluate(task.workload, task.system, mapping, rules)
     sure = status is Status.OPTIMAL
     certificate = Certificate(

@@ -78,15 +78,15 @@ def generate_(
     """
     from crosstack.io.native import write_system
     from crosstack.machine.generate.generated import generate
-    from crosstack.machine.generate.rules import generator_rules_named
     from crosstack.machine.generate.system import generated_system
+    from crosstack.model.rules import rules_named
     from crosstack.report.chip_text import chip_data, chip_tables
 
     check_outputs(file, {"--output": output, "--json": json_out})
     if output is not None:
         check_suffix("--output", output, YAML_SUFFIXES)
     with options_named({"rules": "--rules"}):
-        chosen = generator_rules_named(rules)
+        chosen = rules_named(rules, ("chips",)).chips
     machine = _machine(described(file, library, set_ or []))
     with in_file(file):
         chip = generate(machine.template, machine.budget, chosen)

@@ -17,7 +17,7 @@ from crosstack.errors import InputError, Problem, require_jobs
 if TYPE_CHECKING:
     from crosstack.evaluate.answer import Answer
     from crosstack.mapping.mapping import Task
-    from crosstack.model.rules import ModelRules
+    from crosstack.model.rules import Rules
 
 __all__ = [
     "Saved",
@@ -88,22 +88,22 @@ def options_named(names: dict[str, str]) -> Iterator[None]:
         ) from None
 
 
-def rules_given(name: str | None) -> ModelRules | None:
+def rules_given(name: str | None) -> Rules | None:
     """Return the rules that ``--rules`` says: a name or a YAML file; None where it is left out."""
     if name is None:
         return None
-    from crosstack.model.rules import RULES, rules_named
+    from crosstack.model.rules import MAPPED, is_known, rules_named
 
     looks_like_file = os.sep in name or name.lower().endswith((".yaml", ".yml"))
-    if name not in RULES and (looks_like_file or os.path.exists(name)):
+    if not is_known(name) and (looks_like_file or os.path.exists(name)):
         from crosstack.io.rules import read_rules
 
         return read_rules(name)
     with options_named({"rules": "--rules"}):
-        return rules_named(name)
+        return rules_named(name, MAPPED)
 
 
-def result_rules(name: str | None, result: Path, data: dict[str, Any], task: Task) -> ModelRules:
+def result_rules(name: str | None, result: Path, data: dict[str, Any], task: Task) -> Rules:
     """Return the rules to price a saved mapping under: ``--rules``, else the result's own.
 
     A result without rules is priced under those of the file, as by `crosstack.optimise`.

@@ -10,16 +10,13 @@ import typer
 
 from crosstack.cli.inputs import check_outputs, options_named
 from crosstack.cli.outputs import show, write
-from crosstack.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from crosstack.machine.topology import Grid
     from crosstack.mapping.placement import Placement
-    from crosstack.mapping.placement_rules import PlacementRules
 
 __all__ = ["grid_of", "place"]
 
-PLACEMENT_RULES = ("crosstack", "deepflow")
 Package = Annotated[
     str,
     typer.Option("--package", metavar="XxYxZ", help="Chips of a package along each axis."),
@@ -50,7 +47,8 @@ def place(
     torus: Torus = False,
     order: Order = None,
     rules: Annotated[
-        str, typer.Option("--rules", metavar="NAME", help="crosstack or deepflow.")
+        str,
+        typer.Option("--rules", metavar="NAME", help="crosstack, or a release: deepflow-2025."),
     ] = "crosstack",
     every: Annotated[
         bool, typer.Option("--all", help="List the best placement of every order.")
@@ -71,15 +69,17 @@ def place(
     """
     from crosstack.mapping.placement import placements
     from crosstack.mapping.strategy import parse_order, parse_strategy
+    from crosstack.model.rules import rules_named
     from crosstack.report.placement_figure import placement_svg
     from crosstack.report.placement_text import placement_table
 
     check_outputs(None, {"--json": json_out, "--svg": svg_out})
     chosen = parse_strategy(strategy)
     grid = grid_of(package, packages, torus=torus)
-    with options_named({"order": "--order"}):
+    with options_named({"order": "--order", "rules": "--rules"}):
+        counted = rules_named(rules, ("placement",))
         wanted = None if order is None else parse_order(order)
-        found = placements(chosen, grid, _rules(rules), order=wanted)
+        found = placements(chosen, grid, counted.placement, order=wanted)
     best = min(found, key=lambda p: p.derates)
     ranked = sorted(found, key=lambda p: p.derates) if every else [best]
     show(placement_table(ranked))
@@ -103,15 +103,6 @@ def grid_of(package: str, packages: str | None, *, torus: bool) -> Grid:
     names |= {f"{name}[{axis}]": option for name, option in names.items() for axis in range(3)}
     with options_named(names):
         return Grid(package=chips, packages=grid, torus=torus)
-
-
-def _rules(name: str) -> PlacementRules:
-    from crosstack.mapping.placement_rules import PlacementRules
-
-    if name not in PLACEMENT_RULES:
-        allowed = ", ".join(PLACEMENT_RULES)
-        raise InputError(Problem("--rules", f"got {name[:40]!r}; allowed: {allowed}."))
-    return PlacementRules() if name == "crosstack" else PlacementRules.deepflow()
 
 
 def _data(placement: Placement) -> dict[str, Any]:

@@ -194,8 +194,8 @@ def predict(
     Example: `crosstack predict examples/chips/n5_hbm3.yaml --set packages=512 --model gpt3-175b
     --parallel RC-1-8-d8-p8 --microbatches 8`
     """
-    from crosstack.evaluate.prediction_rules import prediction_rules_named
     from crosstack.model.kernels.roofline import gemm_time
+    from crosstack.model.rules import rules_named
     from crosstack.report.kernel_text import kernel_data, kernel_tables
     from crosstack.report.prediction_text import prediction_data, prediction_tables
     from crosstack.workload.named_steps import CHANGES
@@ -229,7 +229,7 @@ def predict(
     data = prediction_data(found, chip, rules, inputs)
     shown = [prediction_tables(data, parts=not alone)]
     if found.share is not None:
-        kernel = gemm_time(chip, *found.share, rules=prediction_rules_named(rules).kernels)
+        kernel = gemm_time(chip, *found.share, rules=rules_named(rules).clock.kernels)
         data["kernel"] = kernel_data(kernel, found.share)
         shown.append(kernel_tables(data["kernel"]))
     show(*shown)
@@ -411,17 +411,17 @@ def _predicted(
     kernels_at_once: int,
 ) -> tuple[Prediction, ChipHierarchy]:
     """Return the prediction and the chip."""
-    from crosstack.evaluate.prediction_rules import prediction_rules_named
     from crosstack.evaluate.step_settings import StepSettings
     from crosstack.machine.generate.generated import generate
     from crosstack.model.kernels.roofline import RooflineTimes
+    from crosstack.model.rules import PREDICTED, rules_named
     from crosstack.workload.transformer_training import CHOICES
 
     options = {"strategy": "--parallel", "rules": "--rules", "order": "--order"}
     options |= dict.fromkeys(("topology", "shape", "package"), "--topology")
     options |= {f: f"--{f.replace('_', '-')}" for f in StepSettings.__dataclass_fields__}
     with options_named(options | {name: f"--{name}" for name in (*CHOICES, "interleave")}):
-        chosen = prediction_rules_named(rules)
+        chosen = rules_named(rules, PREDICTED)
         settings = StepSettings(kernels_at_once=kernels_at_once)
         if optimizer_bytes is not None:
             with options_named({"": "--optimizer-bytes"}):
@@ -433,8 +433,8 @@ def _predicted(
             if isinstance(hardware, ChipHierarchy):
                 chip = hardware
             else:
-                chip = generate(hardware.template, hardware.budget, chosen.chip).hierarchy
-            times = RooflineTimes(chip, chosen.kernels)
+                chip = generate(hardware.template, hardware.budget, chosen.chips).hierarchy
+            times = RooflineTimes(chip, chosen.clock.kernels)
         cluster = _cluster(hardware, chip, strategy, where)
         return chosen.step(workload, strategy, cluster, times, settings), chip
 

@@ -23,7 +23,7 @@ from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.evaluate.time import evaluate
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
-from crosstack.model.rules import ModelRules, rules_named
+from crosstack.model.rules import MAPPED, Rules, require_parts, rules_named
 from crosstack.records import brief, require_type
 from crosstack.units import format_quantity
 from crosstack.version import __version__
@@ -50,7 +50,7 @@ class Answer:
     """The result of `optimise`: task, rules, mapping, certificate and evaluation."""
 
     task: Task
-    rules: ModelRules
+    rules: Rules
     mapping: Mapping
     certificate: Certificate
     evaluation: Evaluation
@@ -283,11 +283,11 @@ def _task(task: Task | Workload, system: System | None, constraints: Constraints
     return Task(workload=task, system=system, constraints=constraints or Constraints())
 
 
-def _rules(rules: ModelRules | str | None, task: Task) -> ModelRules:
-    require_type("rules", rules, ModelRules | str | None)
-    if isinstance(rules, ModelRules):
-        return rules
-    return rules_named(rules or task.rules or "crosstack")
+def _rules(rules: Rules | str | None, task: Task) -> Rules:
+    require_type("rules", rules, Rules | str | None)
+    if isinstance(rules, Rules):
+        return require_parts(rules, MAPPED)
+    return rules_named(rules or task.rules or "crosstack", MAPPED)
 
 
 def optimise(
@@ -295,7 +295,7 @@ def optimise(
     system: System | None = None,
     *,
     constraints: Constraints | None = None,
-    rules: ModelRules | str | None = None,
+    rules: Rules | str | None = None,
     work_limit: float | None = None,
     time_limit: float = math.inf,
     gap: float = 0.0,
@@ -311,7 +311,7 @@ def optimise(
         What `crosstack.load` returns, or a workload; then ``system`` is needed.
     constraints : Constraints, optional
         Decisions that are given; those of the task if left out.
-    rules : ModelRules or str, optional
+    rules : Rules or str, optional
         What is counted; by name, that of the task, or ``crosstack``.
     work_limit : float, optional
         Units of work, of a few microseconds each, after which the best mapping so far comes back
@@ -376,7 +376,7 @@ def optimise(
     )
 
 
-def _started(task: Task, start: Mapping | None, rules: ModelRules) -> tuple[Mapping, float] | None:
+def _started(task: Task, start: Mapping | None, rules: Rules) -> tuple[Mapping, float] | None:
     """Return a mapping to start from with its time, or None where it does not fit. [s]"""
     if start is None:
         return None
@@ -397,13 +397,13 @@ def evaluate_task(
     task: Task | Workload,
     system: System | Mapping | None = None,
     mapping: Mapping | None = None,
-    rules: ModelRules | str | None = None,
+    rules: Rules | str | None = None,
 ) -> Evaluation:
     """Price a given mapping: ``(workload, system, mapping)`` or ``(task, mapping)``.
 
     Parameters
     ----------
-    rules : ModelRules or str, optional
+    rules : Rules or str, optional
         What is counted; by name, that of the task, or ``crosstack``.
 
     Raises
@@ -421,7 +421,7 @@ def evaluate_task(
     return evaluate(whole.workload, whole.system, mapping, _rules(rules, whole))
 
 
-def given_answer(task: Task, mapping: Mapping, rules: ModelRules | str | None = None) -> Answer:
+def given_answer(task: Task, mapping: Mapping, rules: Rules | str | None = None) -> Answer:
     """Return the answer of a mapping that is given: every decision given, nothing proved.
 
     Raises
@@ -453,7 +453,7 @@ def given_answer(task: Task, mapping: Mapping, rules: ModelRules | str | None = 
     )
 
 
-def saved_answer(data: dict[str, Any], task: Task, rules: ModelRules | str | None = None) -> Answer:
+def saved_answer(data: dict[str, Any], task: Task, rules: Rules | str | None = None) -> Answer:
     """Return a saved answer (`Answer.to_dict`), priced again.
 
     Its certificate is kept only where the time is the saved one; otherwise the task, the rules or

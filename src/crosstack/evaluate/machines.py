@@ -32,10 +32,11 @@ from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import choice_index, make_choices, sharding_codes
 from crosstack.model.iteration import bubble_factor
 from crosstack.model.partition import combine_arrays, make_load
+from crosstack.model.parts import StageTransfers
 from crosstack.model.placed import plan_of
 from crosstack.model.plan import Plan
 from crosstack.model.rates import peak_rate
-from crosstack.model.rules import ModelRules, StageTransfers, rules_named
+from crosstack.model.rules import Rules, rules_named
 from crosstack.units import format_quantity
 from crosstack.workload.graph import Placement
 
@@ -181,7 +182,7 @@ def can_be_arrays(task: Task, mapping: Mapping) -> bool:
 
 
 def machine_times(
-    task: Task, mapping: Mapping, rules: ModelRules | str | None, machines: Machines
+    task: Task, mapping: Mapping, rules: Rules | str | None, machines: Machines
 ) -> MachineTimes:
     """Price one mapping on many machines.
 
@@ -189,7 +190,7 @@ def machine_times(
     ----------
     task : Task
         The workload, and the machine that the others differ from.
-    rules : ModelRules or str or None
+    rules : Rules or str or None
         None: those of the task, or ``crosstack``.
 
     Raises
@@ -204,9 +205,7 @@ def machine_times(
     Equal to `crosstack.evaluate.time.evaluate` of every machine to rounding.
     """
     require(can_be_arrays(task, mapping), "mapping", "another", "one that can_be_arrays")
-    chosen = (
-        rules if isinstance(rules, ModelRules) else rules_named(rules or task.rules or "crosstack")
-    )
+    chosen = rules if isinstance(rules, Rules) else rules_named(rules or task.rules or "crosstack")
     endless = replace(task.system, memory=replace(task.system.memory, capacity=None))
     known = evaluate(task.workload, endless, mapping, chosen)
     network = _coefficients(task, mapping, chosen, known)
@@ -224,7 +223,9 @@ def machine_times(
         memory = partition.memory_traffic / machines.memory_bandwidth
         kernels, gradients = _along(network.network[p], lines), _along(network.data[p], lines)
         both = (
-            np.maximum(kernels, gradients) if chosen.network_takes_maximum else kernels + gradients
+            np.maximum(kernels, gradients)
+            if chosen.traffic.network_takes_maximum
+            else kernels + gradients
         )
         terms = {"compute": compute, "memory": memory, "network": both}
         for name, term in terms.items():
@@ -275,7 +276,7 @@ def machine_times(
     return MachineTimes(fits=fits, reason=reason, terms=terms)
 
 
-def _plan(task: Task, system: System, mapping: Mapping, rules: ModelRules) -> Plan:
+def _plan(task: Task, system: System, mapping: Mapping, rules: Rules) -> Plan:
     plan = plan_of(
         task.workload, system, mapping.sizes, mapping.parallelism, mapping.microbatch_size, rules
     )
@@ -283,7 +284,7 @@ def _plan(task: Task, system: System, mapping: Mapping, rules: ModelRules) -> Pl
     return plan
 
 
-def _coefficients(task: Task, mapping: Mapping, rules: ModelRules, known: Evaluation) -> _Network:
+def _coefficients(task: Task, mapping: Mapping, rules: Rules, known: Evaluation) -> _Network:
     """Read every coefficient of the network off loads in which one link alone takes time."""
     arrays = graph_arrays(task.workload.graph)
     choices_of = choice_index(arrays, task.workload.placement)
@@ -310,7 +311,7 @@ def _coefficients(task: Task, mapping: Mapping, rules: ModelRules, known: Evalua
         columns["network"].append([sum(load.network[i] for i in inside) for inside in members])
         columns["data"].append([sum(load.data[i] for i in inside) for inside in members])
         line = plan.stage_transfer
-        if rules.stage_transfers is StageTransfers.ONCE:
+        if rules.iteration.stage_transfers is StageTransfers.ONCE:
             sent = line.per_byte * plan.transfers_per_iteration
         else:
             sent = line.fixed + line.per_byte * plan.microbatch_size
@@ -339,12 +340,12 @@ def _along(coefficients: Floats, lines: list[Floats]) -> Floats:
 
 
 def _iteration(
-    plan: Plan, layer_time: Floats, transfer: Floats, overlap: Overlap, rules: ModelRules
+    plan: Plan, layer_time: Floats, transfer: Floats, overlap: Overlap, rules: Rules
 ) -> tuple[Floats, Floats]:
     """As `crosstack.model.iteration.iteration`, of arrays: time and transfer. [s]"""
     work = layer_time * plan.microbatch_size * plan.layers_per_stage
     slots = bubble_factor(plan) * plan.n_microbatches
-    if rules.stage_transfers is StageTransfers.ONCE:
+    if rules.iteration.stage_transfers is StageTransfers.ONCE:
         return work * slots + transfer, transfer
     stage = np.maximum(work, transfer) if overlap is Overlap.ALL else work + transfer
     return stage * slots, transfer

@@ -25,9 +25,10 @@ from crosstack.model.partition import (
     network_times,
     staircase,
 )
+from crosstack.model.parts import LatencyRule, WeightCuts
 from crosstack.model.plan import Line, Plan
 from crosstack.model.rates import cycles_per_step, peak_rate
-from crosstack.model.rules import LatencyRule, ModelRules, WeightCuts
+from crosstack.model.rules import Rules
 from crosstack.workload.graph import Axis, Workload
 
 __all__ = ["Family", "LayerCosts", "family", "laid_out", "layer_costs", "serving_axes"]
@@ -95,7 +96,7 @@ def serving_axes(arrays: GraphArrays) -> tuple[Axis, ...]:
     return tuple(found)
 
 
-def family(made: Callable[[int], Workload], rules: ModelRules) -> Family:
+def family(made: Callable[[int], Workload], rules: Rules) -> Family:
     """Return the graphs that ``made`` makes of a context.
 
     Every extent and every size is a polynomial in the context, of degree 2 at most (attention
@@ -106,7 +107,7 @@ def family(made: Callable[[int], Workload], rules: ModelRules) -> Family:
     for name in _numbers(first):
         one, two, three = (getattr(arrays, name) for arrays in (first, second, third))
         slopes[name], bends[name] = two - one, three - 2 * two + one
-    shapes, _ = flow_shapes(first, rules.fan_out_copies)
+    shapes, _ = flow_shapes(first, rules.traffic.fan_out_copies)
     reads, makes, lives = (np.zeros((first.n, len(shapes))) for _ in range(3))
     for f, (producer, readers, _) in enumerate(shapes):
         last = max(reader for reader, _ in readers)
@@ -168,7 +169,7 @@ def layer_costs(
     n_tiles: Ints,
     system: System,
     plan: Plan,
-    rules: ModelRules,
+    rules: Rules,
     *,
     spilled: bool,
 ) -> LayerCosts:
@@ -178,7 +179,7 @@ def layer_costs(
 
     Notes
     -----
-    A kernel alone, with ``d`` tiles of every tensor on the chip (`ModelRules.unfused_depth`):
+    A kernel alone, with ``d`` tiles of every tensor on the chip (`Rules.unfused_depth`):
     traffic = what it reads + what it makes, SRAM = d (tiles of both) + weight; a weight that does
     not fit is cut, which rules may charge. The terms are those of
     `crosstack.model.partition.partition_cost`, to rounding.
@@ -202,21 +203,21 @@ def layer_costs(
         pick(table)[:, graphs.producer] for table in (choices.output_tile, choices.output_total)
     )
     into, out = total @ graphs.reads.T, total @ graphs.makes.T
-    depth = rules.unfused_depth
+    depth = rules.traffic.unfused_depth
     sram_in, cut = depth * (tile @ graphs.reads.T), depth * (tile @ graphs.makes.T)
     cut = cut + weight + arrays.sram_extra.reshape(shape)
     cuts, fits = _weight_cuts(sram_in, cut, weight, chip.memory_capacity)
     into, out = into + pick(choices.entering), out + pick(choices.leaving)
     again = {WeightCuts.FREE: np.zeros(shape), WeightCuts.INPUTS: into, WeightCuts.ALL: into + out}
-    traffic = into + out + (cuts - 1) * again[rules.weight_cuts]
+    traffic = into + out + (cuts - 1) * again[rules.traffic.weight_cuts]
     memory = (traffic + arrays.memory_traffic.reshape(shape) + cache) / bandwidth
-    if rules.weights_read:
+    if rules.traffic.weights_read:
         memory = memory + weight / bandwidth / microbatch[:, None]
     compute = _compute(graphs, arrays, system, choices, rules, pick)
     network = network_times(arrays, choices, codes, rules).reshape(shape)
     if any(line.fixed for line in plan.collectives.values()):
         late = make_choices(graphs.workload, arrays, _without(plan, fixed=False), tiles, rules)
-        share = microbatch[:, None] if rules.latency is LatencyRule.ALL else 1
+        share = microbatch[:, None] if rules.collectives.latency is LatencyRule.ALL else 1
         network = network + network_times(arrays, late, codes, rules).reshape(shape) / share
     kept = memory_kept(graphs.workload, arrays, weight.ravel(), rules).reshape(shape)
     return LayerCosts(
@@ -257,7 +258,7 @@ def _compute(
     arrays: GraphArrays,
     system: System,
     choices: Choices,
-    rules: ModelRules,
+    rules: Rules,
     pick: Callable[[Any], Floats],
 ) -> Floats:
     """Compute time of each kernel alone, with all cores. [s]"""

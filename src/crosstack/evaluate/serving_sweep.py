@@ -24,8 +24,9 @@ from crosstack.model.arrays import Bools, Floats, Ints, graph_arrays
 from crosstack.model.collectives import point_to_point_time
 from crosstack.model.iteration import stage_time
 from crosstack.model.partition import ROUNDING
+from crosstack.model.parts import StageTransfers
 from crosstack.model.plan import divisors, make_plan
-from crosstack.model.rules import ModelRules, StageTransfers, rules_named
+from crosstack.model.rules import Rules, rules_named
 from crosstack.workload.graph import Workload
 from crosstack.workload.serving import Transformer, decode, prefill
 
@@ -57,7 +58,7 @@ class ServingSweep:
     model: Transformer
     phase: Phase
     system: System
-    rules: ModelRules
+    rules: Rules
     tokens: int
     word: int
     tensor: Ints
@@ -137,7 +138,7 @@ def serving_sweep(
     tokens: int = 1,
     microbatch: ArrayLike | None = None,
     word: int = 2,
-    rules: ModelRules | str | None = None,
+    rules: Rules | str | None = None,
 ) -> ServingSweep:
     """Price a transformer at every point, kernel by kernel.
 
@@ -167,7 +168,7 @@ def serving_sweep(
     Notes
     -----
     With L layer time, s = ceil(layers / stages) layers a stage, q microbatches of b sequences and
-    p stages: a stage takes ``w = b s L`` (and the transfer to the next one, by `ModelRules`), an
+    p stages: a stage takes ``w = b s L`` (and the transfer to the next one, by `Rules`), an
     iteration ``w q (1 + (p - 1) / q / max(s - 1, 1))``, the latency is ``b (p s L + (p - 1) hop)``
     (`crosstack.model.iteration`). Tiles are tried over the divisors of the sequence, the fastest
     that fit are taken. Points that do not fit are marked and priced all the same, also those of
@@ -177,7 +178,7 @@ def serving_sweep(
     ----------
     ko2025dfmodel (section VIII.A, Fig. 20), dfmodel_code
     """
-    chosen = rules_named(rules) if isinstance(rules, str) else rules or ModelRules.crosstack()
+    chosen = rules_named(rules) if isinstance(rules, str) else rules or rules_named("crosstack")
     if system.chip.memory_unit_capacity is not None:
         raise InputError(Problem("system.chip", "got memory units; allowed here: one SRAM."))
     points = _points(model, tensor, pipeline, batch, context, microbatch)
@@ -380,7 +381,7 @@ def _layers(
     lengths: Ints,
     points: _Points,
     system: System,
-    rules: ModelRules,
+    rules: Rules,
     *,
     spilled: bool,
 ) -> dict[str, Floats]:
@@ -401,7 +402,7 @@ def _layers(
 
 
 def _pricer(
-    graphs: Family, pairs: Ints, system: System, chips: int, rules: ModelRules, *, spilled: bool
+    graphs: Family, pairs: Ints, system: System, chips: int, rules: Rules, *, spilled: bool
 ) -> Callable[[Ints, Ints], LayerCosts]:
     """Return what prices one layer for rows of (context, microbatch), in so many tiles each."""
     machine = machine_of(system, chips, 1)
@@ -461,13 +462,13 @@ def _iteration(
     repeated: Ints,
     layer_time: Floats,
     boundary: Floats,
-    rules: ModelRules,
+    rules: Rules,
 ) -> tuple[Floats, Floats]:
     """Return the time of an iteration and the latency of a microbatch; ``boundary`` in [B]. [s]"""
     size, stages = points.microbatch, points.pipeline
     link = machine_of(system, 1, 1).network[1]
     work = layer_time * size * repeated
-    if rules.stage_transfers is StageTransfers.MICROBATCH:
+    if rules.iteration.stage_transfers is StageTransfers.MICROBATCH:
         sent = point_to_point_time(
             boundary * size, bandwidth=link.bandwidth, latency=link.hop_latency
         )

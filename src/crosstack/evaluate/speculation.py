@@ -14,7 +14,7 @@ from crosstack.errors import require, require_whole
 from crosstack.evaluate.answer import optimise
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import Rules
 from crosstack.records import require_type
 from crosstack.workload.serving import Transformer, decode
 
@@ -111,7 +111,7 @@ def speculate(
     branches: int = 1,
     batch: int = 1,
     word: int = 2,
-    rules: ModelRules | str | None = None,
+    rules: Rules | str | None = None,
 ) -> Speculation:
     """Return what speculative decoding reaches when both models share all chips.
 

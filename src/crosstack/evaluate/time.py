@@ -28,21 +28,21 @@ from crosstack.model.partition import (
 from crosstack.model.placed import placed_use, plan_of
 from crosstack.model.plan import Plan
 from crosstack.model.rates import peak_rate
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import Rules, rules_named
 from crosstack.workload.graph import Axis, Collective, Placement, Workload
 
 __all__ = ["evaluate"]
 
 
 def evaluate(
-    workload: Workload, system: System, mapping: Mapping, rules: ModelRules | None = None
+    workload: Workload, system: System, mapping: Mapping, rules: Rules | None = None
 ) -> Evaluation:
     """Price a mapping: time, memory, price and power, with every term.
 
     Parameters
     ----------
-    rules : ModelRules, optional
-        What is counted; `ModelRules.crosstack` if left out.
+    rules : Rules, optional
+        What is counted; `Rules.crosstack` if left out.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def evaluate(
     ----------
     ko2025dfmodel; the formulas are in `crosstack.model`
     """
-    rules = rules or ModelRules.crosstack()
+    rules = rules or rules_named("crosstack")
     arrays = graph_arrays(workload.graph)
     plan = _checked_plan(workload, system, mapping, rules, arrays)
     choices = make_choices(workload, arrays, plan, mapping.n_tiles, rules)
@@ -120,7 +120,7 @@ def evaluate(
 
 
 def _checked_plan(
-    workload: Workload, system: System, mapping: Mapping, rules: ModelRules, arrays: GraphArrays
+    workload: Workload, system: System, mapping: Mapping, rules: Rules, arrays: GraphArrays
 ) -> Plan:
     problems = []
     if len(mapping.sharding) != arrays.n:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from crosstack.evaluate.predict import Program
 from crosstack.explore.budget_space import CLASSES
 from crosstack.explore.design import DesignProblem
 from crosstack.machine.generate.budget import Budget
@@ -91,7 +92,7 @@ def ideal_chip(problem: DesignProblem) -> ChipHierarchy:
         },
         edges=shares["edge"],
     )
-    plain = replace(problem.rules.chip, checks_budgets=False, refuses_over_maximum=False)
+    plain = replace(problem.rules.chips, checks_budgets=False, refuses_over_maximum=False)
     return chip_at(generate_chips(tight, budget, plain), ()).hierarchy
 
 
@@ -111,10 +112,10 @@ def time_bound(problem: DesignProblem, chip: ChipHierarchy | None = None) -> flo
         If the strategy cannot split the workload, or a link is missing.
     """
     chip = chip or ideal_chip(problem)
-    times = IdealTimes(chip=chip, rules=problem.rules.kernels)
+    times = IdealTimes(chip=chip, rules=problem.rules.clock.kernels)
     cluster = problem.cluster(chip, problem.strategy)
-    strategy, step = problem.strategy, problem.rules.step
-    found = step(problem.workload, strategy, cluster, times, problem.settings)
+    step: Program = problem.rules.step
+    found = step(problem.workload, problem.strategy, cluster, times, problem.settings)
     if not found.scheduled:  # sums and maxima of times, in an order that does not change
         return found.time
     # A list schedule may end later though every task is shorter, so its makespan bounds nothing.

@@ -31,7 +31,7 @@ from crosstack.io.yaml_tree import parse_yaml
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.checks import checks_of
 from crosstack.machine.generate.generator import GeneratedChips, generate_chips
-from crosstack.machine.generate.rules import generator_rules_named
+from crosstack.model.rules import rules_named
 
 __all__ = ["Chips"]
 
@@ -107,7 +107,7 @@ class Chips:
         # One budget of them stands in the file while it is read.
         first = [(path, float(numbers[0])) for path, numbers in arrays.items()]
         described = read_chip(base.text, base.source, assignments_as_text([*fields, *first]))
-        rules = generator_rules_named(options.get("rules", "crosstack"))
+        rules = rules_named(options.get("rules", "crosstack"), ("chips",)).chips
         chips = generate_chips(described.template, _budgets(described, arrays, count), rules)
         fits, reason = _reasons(chips, count)
         terms = {

@@ -44,7 +44,7 @@ from crosstack.machine.generate.rules import GeneratorRules
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.rates import reached_rate
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import Rules
 from crosstack.workload.graph import Workload
 
 __all__ = [
@@ -81,7 +81,7 @@ class CodesignProblem:
         Beside the dies.
     chip_rules : GeneratorRules
         How chips are generated.
-    rules : ModelRules
+    rules : Rules
         How a mapping is counted.
     limits : mapping of str to float
         Of ``price`` [USD], ``power`` [W] and ``time`` [s], what a machine must not exceed.
@@ -95,7 +95,7 @@ class CodesignProblem:
     choices: tuple[MachineChoice, ...]
     prices: UnitPrices
     chip_rules: GeneratorRules
-    rules: ModelRules
+    rules: Rules
     constraints: Constraints = field(default_factory=Constraints)
     limits: dict[str, float] = field(default_factory=dict)
     time_limit: float = math.inf
@@ -168,7 +168,7 @@ class Front:
         return self.problem.workload.global_batch_size / candidate.mapped.time
 
 
-def least_time(workload: Workload, system: System, rules: ModelRules) -> float:
+def least_time(workload: Workload, system: System, rules: Rules) -> float:
     """Return a time that no mapping beats: all compute busy at its utilization. [s]"""
     chip = system.chip
     throughput = reached_rate(chip, workload.graph.compute_dtype, rules)
@@ -180,7 +180,7 @@ def map_machine(
     *,
     workload: Workload,
     constraints: Constraints,
-    rules: ModelRules,
+    rules: Rules,
     time_limit: float,
     gap: float,
 ) -> Mapped | str:

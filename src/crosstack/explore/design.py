@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.cluster import Cluster
 from crosstack.evaluate.predict import Prediction, Step
-from crosstack.evaluate.prediction_rules import PredictionRules
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.explore.budget_space import AreaRange, BudgetSpace
 from crosstack.explore.search import Value
@@ -31,6 +30,7 @@ from crosstack.machine.generate.template import ChipTemplate
 from crosstack.machine.hierarchy import ChipHierarchy
 from crosstack.mapping.strategy import Strategy
 from crosstack.model.kernels.roofline import RooflineTimes
+from crosstack.model.rules import Rules
 from crosstack.quantities import compared
 
 __all__ = ["Design", "DesignProblem", "Metric", "Metrics"]
@@ -101,7 +101,7 @@ class DesignProblem:
         How it is spread over chips.
     cluster : callable
         The machine that chips of a kind make under the strategy.
-    rules : PredictionRules
+    rules : Rules
         How it is counted.
     objective : Metric
         What is minimised.
@@ -120,7 +120,7 @@ class DesignProblem:
     workload: Step
     strategy: Strategy
     cluster: Callable[[ChipHierarchy, Strategy], Cluster]
-    rules: PredictionRules
+    rules: Rules
     objective: Metric = Metric.TIME
     limits: Mapping[Metric, float] = field(default_factory=dict)
     chip_area: AreaRange | None = None
@@ -163,7 +163,7 @@ class DesignProblem:
 
     def __call__(self, points: Floats, *, probes: bool = False) -> list[Value]:
         """Return the value of every point; nothing is raised for what is no design."""
-        rules = self.rules.chip
+        rules = self.rules.chips
         chips = generate_chips(self.template, self.budget_space.budgets(points), rules)
         checks = [] if probes else checks_of(chips)
         # The checks are made here for all points at once, not again for each.
@@ -207,7 +207,7 @@ class DesignProblem:
         InfeasibleError, InputError
             As `design`.
         """
-        return self._design(generate(self.template, self.budget, self.rules.chip))
+        return self._design(generate(self.template, self.budget, self.rules.chips))
 
     def design(self, point: Sequence[float] | Floats) -> Design:
         """Return the design at one point.
@@ -220,12 +220,12 @@ class DesignProblem:
             If the strategy cannot split the workload, or a link is missing.
         """
         budgets = self.budget_space.budgets(np.array([point]))
-        chips = generate_chips(self.template, budgets, self.rules.chip)
+        chips = generate_chips(self.template, budgets, self.rules.chips)
         return self._design(chip_at(chips, (0,)))
 
     def _design(self, chip: GeneratedChip) -> Design:
         cluster = self.cluster(chip.hierarchy, self.strategy)
-        times = RooflineTimes(chip.hierarchy, self.rules.kernels)
+        times = RooflineTimes(chip.hierarchy, self.rules.clock.kernels)
         found = self.rules.step(self.workload, self.strategy, cluster, times, self.settings)
         power = sum(part.power for part in chip.components) * self.strategy.n_chips
         metrics = Metrics(time=found.time, power=power, area=chip.area)

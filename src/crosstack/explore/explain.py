@@ -20,7 +20,7 @@ from crosstack.errors import InfeasibleError, InputError, LimitError, require
 from crosstack.evaluate.answer import Answer, given_answer, optimise
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Mapping, Status, Task
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import Rules
 
 __all__ = ["Effect", "Explanation", "Resource", "explain", "resources_of"]
 
@@ -193,7 +193,7 @@ def explain(
     task: Task,
     *,
     answer: Answer | None = None,
-    rules: ModelRules | str | None = None,
+    rules: Rules | str | None = None,
     step: float = STEP,
     work_limit: float | None = None,
     time_limit: float = math.inf,

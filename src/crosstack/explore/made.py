@@ -15,7 +15,7 @@ from crosstack.explore.evaluators import Base, Column, Outcome, Terms, known_opt
 from crosstack.explore.mapped import ANSWER_UNITS, answer_terms, kept_terms
 from crosstack.io.study_file import Goal
 from crosstack.mapping.mapping import Task
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import Rules
 
 __all__ = ["MadeTasks"]
 
@@ -34,7 +34,7 @@ class MadeTasks:
         Their names; the paths that axes set.
     version : str
         Tells apart two states of ``make``; part of every key.
-    rules : str, ModelRules or None
+    rules : str, Rules or None
         Of all searches.
     time_limit : float
         Of one search. [s]
@@ -49,7 +49,7 @@ class MadeTasks:
     values: tuple[str, ...]
     version: str
     objectives: tuple[tuple[str, Goal], ...] = (("time", Goal.MINIMUM),)
-    rules: str | ModelRules | None = None
+    rules: str | Rules | None = None
     time_limit: float = math.inf
     other: Mapping[str, str] = field(default_factory=dict)
     revise: Callable[[Answer, Mapping[str, Any]], Terms] | None = None

@@ -45,7 +45,7 @@ from crosstack.io.study_file import Goal
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Task
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import Rules
 
 __all__ = ["ANSWER_UNITS", "GivenMapping", "Mapped", "answer_terms", "kept_terms"]
 
@@ -98,7 +98,7 @@ def _task(base: Base, assignments: Sequence[Assignment]) -> tuple[Task, dict[str
     return task_in(base.text, base.source, assignments_as_text(fields)), options
 
 
-def _rules_of(options: Mapping[str, Any]) -> ModelRules | str | None:
+def _rules_of(options: Mapping[str, Any]) -> Rules | str | None:
     """Return the rules that options say: a set, or one with fields changed."""
     given = options.get("rules")
     changed = {k.removeprefix(RULE): v for k, v in options.items() if k.startswith(RULE)}

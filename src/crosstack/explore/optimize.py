@@ -11,7 +11,6 @@ from typing import Any
 from crosstack.errors import InputError, Problem, nearest, unknown_name
 from crosstack.evaluate.cluster import Cluster, nested_cluster
 from crosstack.evaluate.predict import Step
-from crosstack.evaluate.prediction_rules import prediction_rules_named
 from crosstack.explore.budget_space import AreaRange
 from crosstack.explore.cooptimise import Choice, ChoiceProgress, CoResult, co_optimise
 from crosstack.explore.design import DesignProblem, Metric
@@ -28,6 +27,7 @@ from crosstack.io.yaml_tree import parse_yaml
 from crosstack.machine.hierarchy import ChipHierarchy
 from crosstack.machine.topology import RING, SWITCH
 from crosstack.mapping.strategy import Strategy, parse_strategy, strategies
+from crosstack.model.rules import PREDICTED, rules_named
 from crosstack.units import parse_quantity
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.named_steps import CHANGES, changed_step, step_named
@@ -95,7 +95,7 @@ def read_optimization(
     try:
         problems: list[Problem] = []
         with collecting(problems, ""):
-            rules = prediction_rules_named(file.rules)
+            rules = rules_named(file.rules, PREDICTED)
         descent = _descent(file, problems)
         with collecting(problems, ""):
             objective = _metric("objective", file.objective)

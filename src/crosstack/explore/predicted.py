@@ -10,7 +10,6 @@ from typing import Any
 from crosstack.errors import InputError, Problem
 from crosstack.evaluate.cluster import NESTED, Cluster, nested_cluster
 from crosstack.evaluate.predict import Prediction, Step
-from crosstack.evaluate.prediction_rules import prediction_rules_named
 from crosstack.explore.axes import Assignment
 from crosstack.explore.evaluators import (
     Base,
@@ -34,6 +33,7 @@ from crosstack.machine.hierarchy import ChipHierarchy
 from crosstack.machine.topology import parse_levels
 from crosstack.mapping.strategy import Strategy, parse_order, parse_strategy
 from crosstack.model.kernels.roofline import RooflineTimes
+from crosstack.model.rules import PREDICTED, rules_named
 from crosstack.workload.named_steps import CHANGES, changed_step, step_named
 from crosstack.workload.product import Product
 
@@ -92,12 +92,12 @@ class Predicted:
         """Predict one step."""
         fields, options = split_options(base, assignments)
         texts = assignments_as_text(fields)
-        rules = prediction_rules_named(options.get("rules", "crosstack"))
+        rules = rules_named(options.get("rules", "crosstack"), PREDICTED)
         machine = _joined(_machine(base, texts), options)
         workload = _workload(machine, options)
-        chip = generate(machine.template, machine.budget, rules.chip)
+        chip = generate(machine.template, machine.budget, rules.chips)
         strategy = _strategy(machine, workload, options)
-        times = RooflineTimes(chip.hierarchy, rules.kernels)
+        times = RooflineTimes(chip.hierarchy, rules.clock.kernels)
         cluster = _cluster(machine, chip.hierarchy, strategy, options)
         found = rules.step(workload, strategy, cluster, times)
         terms = _terms(found, chip.hierarchy, chip.power)

@@ -22,8 +22,7 @@ from crosstack.io.files import in_file, read_text
 from crosstack.io.native.problems import collecting
 from crosstack.io.technology import TechnologyLibrary
 from crosstack.io.yaml_tree import parse_yaml
-from crosstack.machine.generate.rules import generator_rules_named
-from crosstack.model.rules import rules_named
+from crosstack.model.rules import MAPPED, rules_named
 from crosstack.technology.wafers import Wafer
 
 __all__ = ["Codesign", "read_codesign"]
@@ -77,9 +76,9 @@ def read_codesign(
     try:
         problems: list[Problem] = []
         with collecting(problems, ""):
-            rules = rules_named(file.rules)
+            rules = rules_named(file.rules, MAPPED)
         try:
-            chip_rules = generator_rules_named(file.chip_rules)
+            chip_rules = rules_named(file.chip_rules, ("chips",)).chips
         except InputError as error:  # it calls its argument rules
             problems += [Problem("chip_rules", problem.message) for problem in error.problems]
         with collecting(problems, ""):

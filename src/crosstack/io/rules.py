@@ -1,4 +1,4 @@
-"""Reads rules from a YAML file: a rule set by name, and the fields that differ from it.
+"""Reads rules from a YAML file: a rule set by name, and the fields of its parts that differ.
 
 ``{base: dfmodel-readme, name: mine, weights_read: true}`` is the README's rules of DFModel with
 weights read from main memory. ``base`` is ``crosstack`` unless given; ``name`` is the file's.
@@ -6,7 +6,7 @@ weights read from main memory. ``base`` is ``crosstack`` unless given; ``name`` 
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -19,35 +19,37 @@ from crosstack.io.kinds import FileKind, refuse_other_kinds
 from crosstack.io.native.problems import collecting, validate
 from crosstack.io.native.schema import Bytes, FileModel, Flag, Index, Text, one_of
 from crosstack.io.yaml_tree import Tree, parse_yaml
-from crosstack.model.rules import RULES, ModelRules, rules_named
+from crosstack.model.rules import Rules, is_known, rules_named
 
-__all__ = ["read_rules", "rules_in"]
+__all__ = ["read_rules", "rules_file", "rules_in"]
 
 _KINDS: dict[type, Any] = {bool: Flag, int: Index, float: Bytes, str: Text}
 
 
-def _file_model() -> type[FileModel]:
-    """Return the shape of a rules file: the fields of `ModelRules`, each optional, and ``base``."""
-    hints = get_type_hints(ModelRules)
-    shape: dict[str, Any] = {"base": (Text, "crosstack")}
-    for item in fields(ModelRules):
-        hint = hints[item.name]
-        is_choice = issubclass(hint, StrEnum)
-        shape[item.name] = (Annotated[hint, one_of(hint)] if is_choice else _KINDS[hint], None)
+def rules_file(base: Rules) -> type[FileModel]:
+    """Return the shape of a rules file: the fields of the parts of ``base``, each optional."""
+    shape: dict[str, Any] = {"base": (Text, "crosstack"), "name": (Text, None)}
+    for _, part in base.parts():
+        if not is_dataclass(part):
+            continue
+        hints = get_type_hints(type(part))
+        for item in fields(part):
+            hint = hints[item.name]
+            if isinstance(hint, type) and issubclass(hint, StrEnum):
+                shape.setdefault(item.name, (Annotated[hint, one_of(hint)], None))
+            elif hint in _KINDS:
+                shape.setdefault(item.name, (_KINDS[hint], None))
     return create_model("RulesFile", __base__=FileModel, **shape)
 
 
-RulesFile = _file_model()
-
-
-def read_rules(path: str | Path) -> ModelRules:
+def read_rules(path: str | Path) -> Rules:
     """Return the rules that a YAML file holds.
 
     Parameters
     ----------
     path : str or Path
         A mapping of ``base`` (a rule set to start from, `crosstack.model.rules.rules_named`),
-        ``name`` and any other fields of `ModelRules`.
+        ``name`` and any fields of the parts of that set.
 
     Raises
     ------
@@ -61,7 +63,7 @@ def read_rules(path: str | Path) -> ModelRules:
         raise in_file(error, str(path)) from None
 
 
-def rules_in(tree: Tree, name: str) -> ModelRules:
+def rules_in(tree: Tree, name: str) -> Rules:
     """Return the rules that the content of a file holds; ``name``: where it gives none.
 
     Raises
@@ -72,21 +74,23 @@ def rules_in(tree: Tree, name: str) -> ModelRules:
     if isinstance(tree, dict):
         refuse_other_kinds(tree, FileKind.RULES)
     problems: list[Problem] = []
-    file = validate(RulesFile, tree, "", problems)
+    named = tree.get("base", "crosstack") if isinstance(tree, dict) else "crosstack"
+    base = rules_named("crosstack")
+    if isinstance(named, str):
+        try:
+            base = rules_named(named)
+        except InputError as error:
+            problems.extend(Problem("base", problem.message) for problem in error.problems)
+    file = validate(rules_file(base), tree, "", problems)
     if file is None:
         raise InputError(problems)
     given = {"name": name, **file.given()}
-    named = given.pop("base", "crosstack")
-    if given["name"].partition("+")[0] in RULES:  # results say their rules by name alone
+    given.pop("base", None)
+    if is_known(given["name"].partition("+")[0]):  # results say their rules by name alone
         taken = f'"{given["name"]}" is a built-in rule set; allowed: a name of its own.'
         problems.append(Problem("name", taken))
-    base = ModelRules.crosstack()
-    try:
-        base = rules_named(named)
-    except InputError as error:
-        problems.extend(Problem("base", problem.message) for problem in error.problems)
     with collecting(problems, ""):
-        base = replace(base, **given)
+        base = base.changed(**given)
     if problems:
         raise InputError(problems)
     return base

@@ -54,7 +54,7 @@ from crosstack.model.partition import (
 )
 from crosstack.model.plan import Plan
 from crosstack.model.rates import reached_rate
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import Rules
 from crosstack.workload.graph import Workload
 
 __all__ = ["PROOF", "Box", "Boxes"]
@@ -84,7 +84,7 @@ class Boxes:
     workload: Workload
     system: System
     constraints: Constraints
-    rules: ModelRules
+    rules: Rules
     gap: float
     arrays: GraphArrays
     given: dict[int, int]
@@ -154,7 +154,7 @@ class Boxes:
         if box.plan.tensor == 1:  # nothing is split, whatever the choice
             domains = tuple(d[:1] for d in domains)
         domains = self._tightened(domains, choices)
-        if self.rules.bytes_first and box.plan.tensor > 1:
+        if self.rules.decisions.bytes_first and box.plan.tensor > 1:
             domains = self._tightened(self._of_fewest_bytes(domains, choices), choices)
         box.domains = domains
         return self.quick_bound(box)
@@ -214,7 +214,7 @@ class Boxes:
 
     def network_bound(self, domains: Domains, choices: Choices) -> float:
         """Return what all communication takes at least, layouts that agree included. [s]"""
-        if not self.rules.fan_out_copies and _several_readers(self.arrays):
+        if not self.rules.traffic.fan_out_copies and _several_readers(self.arrays):
             # Shared conversions are not pairwise; an edge's part of its producer's is.
             cost = choices.edge_time / _readers(self.arrays)[choices.index.edge]
         else:
@@ -223,7 +223,7 @@ class Boxes:
 
     def moves_fewest_bytes(self, domains: Domains, choices: Choices, plan: Plan) -> bool:
         """Whether some sharding within ``domains`` is one that the rules allow."""
-        if not self.rules.bytes_first or plan.tensor == 1:
+        if not self.rules.decisions.bytes_first or plan.tensor == 1:
             return True
         costs = choices.bytes_moved, choices.index, choices.edge_bytes
         if self.fewest_bytes is None:
@@ -406,10 +406,10 @@ class Boxes:
         moved = choices.output_total + choices.entering + choices.leaving
         rest = choices.work / peak + moved / self.system.memory.bandwidth
         found: dict[bytes, Ints] = {}
-        for weight in (1e-6, 1.0, 10.0) if not self.rules.bytes_first else (1e-6,):
+        for weight in (1e-6, 1.0, 10.0) if not self.rules.decisions.bytes_first else (1e-6,):
             nodes = choices.network_time + weight * rest
             cost = choices.edge_time
-            if self.rules.bytes_first and self.fewest_bytes:
+            if self.rules.decisions.bytes_first and self.fewest_bytes:
                 scale = 1e6 * (float(choices.network_time.max()) + 1e-9) / self.fewest_bytes
                 nodes = nodes + scale * choices.bytes_moved
                 cost = cost + scale * choices.edge_bytes
@@ -505,7 +505,7 @@ class Boxes:
     def _joint(self, box: Box, load: ChipLoad, limit: float, *, with_codes: bool) -> Joint:
         """Bound the layer time of a box by a path that knows which layouts agree."""
         assert box.domains is not None
-        if self.unfused or self.rules.fan_out_copies or not math.isfinite(limit):
+        if self.unfused or self.rules.traffic.fan_out_copies or not math.isfinite(limit):
             return UNKNOWN
         table = self.table(box.plan, box.n_tiles)
         choices = make_layout_choices(self.arrays, table, box.domains, load)
@@ -557,7 +557,7 @@ class Boxes:
         ]  # fmt: skip
         # Readers of one tensor may share a conversion, so each kind counts on its own.
         edge_terms = [choices.edge_time * (choices.edge_kind == kind) for kind in (1, 2)]
-        if self.rules.bytes_first:
+        if self.rules.decisions.bytes_first:
             terms.append(choices.bytes_moved)
             edge_terms.append(choices.edge_bytes)
         columns, edges = [t.astype(float) for t in terms], np.stack(edge_terms, axis=1)

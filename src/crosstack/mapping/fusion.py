@@ -64,7 +64,7 @@ from crosstack.mapping.wide import (
 )
 from crosstack.model.arrays import GraphArrays, bits
 from crosstack.model.partition import ChipLoad, combine
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import Rules
 
 __all__ = [
     "Fusion",
@@ -131,13 +131,13 @@ def make_problem(
 
 
 def make_slots(
-    arrays: GraphArrays, constraints: Constraints, rules: ModelRules
+    arrays: GraphArrays, constraints: Constraints, rules: Rules
 ) -> tuple[Slots | None, bool]:
     """Return which partitions each kernel may have, and whether directions stay apart."""
     n, count = arrays.n, constraints.max_partitions
     number = {name: i for i, name in enumerate(arrays.names)}
     backward = arrays.backward.tolist()
-    halves = rules.halves_of_slots and any(backward)
+    halves = rules.decisions.halves_of_slots and any(backward)
     separate = constraints.separate_directions or (halves and (count is None or count % 2 == 0))
     if constraints.kernel_by_kernel:
         require(

@@ -21,7 +21,7 @@ from crosstack.mapping.sharding import given_choices
 from crosstack.model.arrays import Floats, GraphArrays, Ints, graph_arrays
 from crosstack.model.choices import choice_index
 from crosstack.model.plan import tile_counts
-from crosstack.model.rules import ModelRules, rules_named
+from crosstack.model.rules import Rules, rules_named
 
 __all__ = ["Factor", "MappingSpace", "mapping_space"]
 
@@ -62,12 +62,12 @@ class MappingSpace:
         return math.fsum((*rest, self.ordered.digits))
 
 
-def mapping_space(task: Task, rules: ModelRules | str | None = None) -> MappingSpace:
+def mapping_space(task: Task, rules: Rules | str | None = None) -> MappingSpace:
     """Count the choices of every decision that a task leaves free.
 
     Parameters
     ----------
-    rules : ModelRules or str, optional
+    rules : Rules or str, optional
         What numbers of tiles there are depends on them; the task's own, or the default.
 
     Notes
@@ -83,9 +83,7 @@ def mapping_space(task: Task, rules: ModelRules | str | None = None) -> MappingS
 
     Rules that have the fewest bytes decide the sharding first choose among the same number.
     """
-    chosen = (
-        rules if isinstance(rules, ModelRules) else rules_named(rules or task.rules or "crosstack")
-    )
+    chosen = rules if isinstance(rules, Rules) else rules_named(rules or task.rules or "crosstack")
     arrays = graph_arrays(task.workload.graph)
     factors = (
         _network(task),
@@ -113,11 +111,11 @@ def _network(task: Task) -> Factor:
     )
 
 
-def _tiles(task: Task, rules: ModelRules) -> Factor:
+def _tiles(task: Task, rules: Rules) -> Factor:
     length, given = task.workload.sequence_length, task.constraints
     if given.n_tiles is not None:
         return _factor("tiles", 0.0, "given")
-    counts = tile_counts(length, divide=rules.tiles_divide)
+    counts = tile_counts(length, divide=rules.decisions.tiles_divide)
     if given.tile_size is not None:
         counts = counts[counts >= -(-length // given.tile_size)]
     return _factor("tiles", math.log10(len(counts)), "numbers of tiles")
@@ -132,7 +130,7 @@ def _sharding(task: Task, arrays: GraphArrays) -> Factor:
     return _factor("sharding", float(np.log10(axes).sum()), words)
 
 
-def _slots(task: Task, arrays: GraphArrays, rules: ModelRules) -> tuple[Slots, bool]:
+def _slots(task: Task, arrays: GraphArrays, rules: Rules) -> tuple[Slots, bool]:
     """Return which partitions each kernel may have, and whether directions stay apart."""
     slots, apart = make_slots(arrays, task.constraints, rules)
     if slots is None:
@@ -141,7 +139,7 @@ def _slots(task: Task, arrays: GraphArrays, rules: ModelRules) -> tuple[Slots, b
     return slots, apart
 
 
-def _partitions(task: Task, arrays: GraphArrays, rules: ModelRules) -> Factor:
+def _partitions(task: Task, arrays: GraphArrays, rules: Rules) -> Factor:
     slots, _ = _slots(task, arrays, rules)
     if task.constraints.kernel_by_kernel:
         return _factor("partitions", 0.0, "given: every kernel its own")
@@ -151,7 +149,7 @@ def _partitions(task: Task, arrays: GraphArrays, rules: ModelRules) -> Factor:
     return _factor("partitions", float(np.log10(choices).sum()), words)
 
 
-def _ordered(task: Task, arrays: GraphArrays, rules: ModelRules) -> Factor | None:
+def _ordered(task: Task, arrays: GraphArrays, rules: Rules) -> Factor | None:
     """Count chains of ideals, by sums over all ideals inside an ideal, one step a partition.
 
     Adding the kernels in a topological order, each where it is the last one of an ideal, sums

@@ -23,7 +23,7 @@ from crosstack.errors import InputError, Problem
 from crosstack.machine.system import Parallelism, System
 from crosstack.model.placed import placed_use, plan_of
 from crosstack.model.plan import Plan, divisors
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import Rules
 from crosstack.workload.graph import Placement, Workload
 
 __all__ = ["Use", "may_split", "network_uses", "workload_uses"]
@@ -81,7 +81,7 @@ class Use:
     microbatches: tuple[int, ...]
 
     def plans(
-        self, microbatch: int, workload: Workload, system: System, rules: ModelRules
+        self, microbatch: int, workload: Workload, system: System, rules: Rules
     ) -> list[Plan]:
         """Return the plans of one microbatch size: one, and one that fills the second memory."""
         plan = plan_of(workload, system, self.sizes, self.parallelism, microbatch, rules)

@@ -45,7 +45,7 @@ from crosstack.mapping.unmade import ROOT, Item, all_plans, unrolled
 from crosstack.model.arrays import Floats, GraphArrays, bits, graph_arrays
 from crosstack.model.choices import choice_index, make_choices
 from crosstack.model.plan import Plan, tile_counts
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import Rules
 from crosstack.units import format_quantity
 from crosstack.workload.graph import Placement, Workload
 
@@ -81,13 +81,13 @@ def tile_choices(state: Boxes, n_chips: int) -> list[int]:
     length = workload.sequence_length
     if constraints.n_tiles is not None:
         return [constraints.n_tiles]
-    counts = tile_counts(length, divide=rules.tiles_divide)
-    if not rules.tiles_divide:
+    counts = tile_counts(length, divide=rules.decisions.tiles_divide)
+    if not rules.decisions.tiles_divide:
         for extent in sorted(_tiled_extents(state.arrays, n_chips) - {length}):
             counts = np.union1d(counts, tile_counts(extent, divide=False, most=length))
     if constraints.tile_size is not None:
         fewest = -(-length // constraints.tile_size)
-        counts = counts[counts == fewest if rules.tiles_divide else counts >= fewest]
+        counts = counts[counts == fewest if rules.decisions.tiles_divide else counts >= fewest]
     return [int(c) for c in counts[::-1]]
 
 
@@ -134,7 +134,7 @@ def search(
     workload: Workload,
     system: System,
     constraints: Constraints,
-    rules: ModelRules,
+    rules: Rules,
     *,
     work_limit: float = math.inf,
     time_limit: float = math.inf,
@@ -260,7 +260,7 @@ def _offer_start(state: Boxes, start: Mapping, time_taken: float) -> None:
     ]
     if problems:
         raise InputError(problems)
-    if state.rules.bytes_first:
+    if state.rules.decisions.bytes_first:
         domains = tuple((int(code),) for code in codes)
         plan = state.plan_of(start)
         if not state.moves_fewest_bytes(domains, state.table(plan, start.n_tiles), plan):
@@ -268,11 +268,11 @@ def _offer_start(state: Boxes, start: Mapping, time_taken: float) -> None:
     state.found.keep(time_taken, start)
 
 
-def _check_tiles(workload: Workload, constraints: Constraints, rules: ModelRules) -> None:
+def _check_tiles(workload: Workload, constraints: Constraints, rules: Rules) -> None:
     length, n_tiles = workload.sequence_length, constraints.n_tiles
     size = constraints.tile_size
     require(
-        size is None or not rules.tiles_divide or length % size == 0,
+        size is None or not rules.decisions.tiles_divide or length % size == 0,
         "constraints.tile_size",
         size,
         f"a divisor of sequence_length = {length}, as tiles divide it by rules {rules.name}",
@@ -292,7 +292,7 @@ def _state(
     workload: Workload,
     system: System,
     constraints: Constraints,
-    rules: ModelRules,
+    rules: Rules,
     gap: float,
 ) -> Boxes:
     arrays = graph_arrays(workload.graph)
@@ -308,7 +308,7 @@ def _state(
         given=given_choices(arrays, constraints.sharding, choice_index(arrays, workload.placement)),
         slots=slots,
         separate=separate,
-        unfused=constraints.kernel_by_kernel or (rules.full_count_unfused and full),
+        unfused=constraints.kernel_by_kernel or (rules.decisions.full_count_unfused and full),
     )
 
 
@@ -479,7 +479,7 @@ def _pool(state: Boxes, jobs: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(problem,))
 
 
-def _begin(problem: tuple[Workload, System, Constraints, ModelRules, float]) -> None:
+def _begin(problem: tuple[Workload, System, Constraints, Rules, float]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the process that waits
     _own[:] = [_state(*problem)]
 
@@ -517,8 +517,8 @@ def _covered(
     return tuple(free), tuple(given)
 
 
-def _method(rules: ModelRules, *, splits: bool) -> str:
-    first = "sharding of fewest bytes first, ties by time; " if rules.bytes_first else ""
+def _method(rules: Rules, *, splits: bool) -> str:
+    first = "sharding of fewest bytes first, ties by time; " if rules.decisions.bytes_first else ""
     what = "fusion and stages" if splits else "fusion"
     return f"{first}branch and bound over shardings, shortest path over order ideals for {what}"
 

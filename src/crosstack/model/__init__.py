@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from crosstack.model.rules import ModelRules, rules_named
+from crosstack.model.rules import Rules, rules_named
 
-__all__ = ["ModelRules", "rules_named"]
+__all__ = ["Rules", "rules_named"]

@@ -30,8 +30,9 @@ from functools import lru_cache
 import numpy as np
 
 from crosstack.model.arrays import AXIS_CODE, Floats, GraphArrays, Ints
+from crosstack.model.parts import Boundary
 from crosstack.model.plan import Plan
-from crosstack.model.rules import Boundary, ModelRules
+from crosstack.model.rules import Rules
 from crosstack.workload.graph import Axis, Placement, Workload
 
 __all__ = ["boundary_traffic", "streams_memory"]
@@ -40,10 +41,10 @@ OUTER = AXIS_CODE[Axis.OUTER]
 ROUNDING = 1e-6  # relative: published files round sizes to about eight digits
 
 
-def streams_memory(placement: Placement, rules: ModelRules) -> bool:
+def streams_memory(placement: Placement, rules: Rules) -> bool:
     """Whether all tensors pass main memory, as none fits on the chip from kernel to kernel."""
     streamed = placement in (Placement.GRID, Placement.COLUMNS)
-    return streamed and rules.boundary is Boundary.MEMORY
+    return streamed and rules.traffic.boundary is Boundary.MEMORY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -98,7 +99,7 @@ def boundary_traffic(
     plan: Plan,
     choices: tuple[Ints, Ints],
     shares: tuple[Floats, Floats, Floats],
-    rules: ModelRules,
+    rules: Rules,
 ) -> tuple[Floats, Floats]:
     """Bytes that one chip reads of operands from outside, and writes of results that leave. [B]
 
@@ -120,7 +121,7 @@ def boundary_traffic(
     part of a gradient of S bytes is ``S (1 - 1/n) / b`` read and ``S / b`` written.
     """
     row, axis = choices
-    if rules.boundary is Boundary.FREE:
+    if rules.traffic.boundary is Boundary.FREE:
         nothing = np.zeros(len(row))
         return nothing, nothing
     streams = streams_memory(workload.placement, rules)

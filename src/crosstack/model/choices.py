@@ -19,8 +19,9 @@ import numpy as np
 
 from crosstack.model.arrays import AXES, AXIS_CODE, Bools, Floats, GraphArrays, Ints
 from crosstack.model.boundary import boundary_traffic
+from crosstack.model.parts import LatencyRule
 from crosstack.model.plan import Plan
-from crosstack.model.rules import LatencyRule, ModelRules
+from crosstack.model.rules import Rules
 from crosstack.workload.graph import Axis, Collective, Placement, Workload
 
 __all__ = [
@@ -228,9 +229,9 @@ def choice_index(arrays: GraphArrays, placement: Placement = Placement.SEARCHED)
     )
 
 
-def conversion_kinds(arrays: GraphArrays, index: ChoiceIndex, rules: ModelRules) -> Ints:
+def conversion_kinds(arrays: GraphArrays, index: ChoiceIndex, rules: Rules) -> Ints:
     """Conversion of every entry of an edge, as a place in `CONVERSIONS`."""
-    return _conversion_kinds(arrays, index, rules.operand_by_size)
+    return _conversion_kinds(arrays, index, rules.traffic.operand_by_size)
 
 
 @lru_cache(maxsize=64)
@@ -251,7 +252,7 @@ def _conversion_kinds(arrays: GraphArrays, index: ChoiceIndex, operand_by_size: 
 
 
 def make_choices(
-    workload: Workload, arrays: GraphArrays, plan: Plan, n_tiles: int | Ints, rules: ModelRules
+    workload: Workload, arrays: GraphArrays, plan: Plan, n_tiles: int | Ints, rules: Rules
 ) -> Choices:
     """Return the costs for ``n_tiles`` tiles a sequence, or so many a kernel, under ``plan``."""
     chips = plan.tensor
@@ -288,13 +289,15 @@ def make_choices(
     # Heads are split among chips, but a head's past is not: more chips than heads keep copies.
     heads = (-(-arrays.outer // chips) / arrays.outer)[row]
     cached = np.where(axis == OUTER, heads, shard / whole[row])
-    spread = plan.n_microbatches * (1 if rules.periodic_per_microbatch else plan.microbatch_size)
+    spread = plan.n_microbatches * (
+        1 if rules.iteration.periodic_per_microbatch else plan.microbatch_size
+    )
     periodic = arrays.periodic_size[row] * (shard / whole[row]) / spread
     data_time = np.where(
         periodic > 0, plan.periodic.fixed / spread + plan.periodic.per_byte * periodic, 0.0
     )
     kinds = conversion_kinds(arrays, index, rules)
-    size = output_total if rules.conversion_of_shard else (whole * word)[row]
+    size = output_total if rules.traffic.conversion_of_shard else (whole * word)[row]
     size = np.where(arrays.elided[index.edge], 0.0, size[index.before])
     edge_time = _line_time(plan, Collective.ALL_GATHER, size, rules) * (kinds == 1)
     edge_time = edge_time + _line_time(plan, Collective.ALL_TO_ALL, size, rules) * (kinds == 2)
@@ -321,11 +324,11 @@ def make_choices(
     )
 
 
-def _line_time(plan: Plan, collective: Collective, size: Floats, rules: ModelRules) -> Floats:
+def _line_time(plan: Plan, collective: Collective, size: Floats, rules: Rules) -> Floats:
     line = plan.collectives[collective]
     # Under the default rules a collective runs once a microbatch; published rules count latency
     # for every sequence, which is the same while a microbatch is one sequence.
-    share = plan.microbatch_size if rules.latency is LatencyRule.ALL else 1
+    share = plan.microbatch_size if rules.collectives.latency is LatencyRule.ALL else 1
     return np.where(size > 0, line.fixed / share + line.per_byte * size, 0.0)
 
 
@@ -335,7 +338,7 @@ def _node_network(
     plan: Plan,
     index: ChoiceIndex,
     output_total: Floats,
-    rules: ModelRules,
+    rules: Rules,
 ) -> tuple[Floats, Floats]:
     """Time and bytes of the communication inherent to each choice."""
     summed = arrays.gemm[index.kernel] & (index.axis == K)

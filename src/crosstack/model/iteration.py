@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.machine.chip import Overlap
+from crosstack.model.parts import StageTransfers
 from crosstack.model.plan import Plan
-from crosstack.model.rules import ModelRules, StageTransfers
+from crosstack.model.rules import Rules
 
 __all__ = [
     "Iteration",
@@ -47,7 +48,7 @@ def bubble_factor(plan: Plan) -> float:
     return 1.0 + (plan.pipeline - 1) / plan.n_microbatches / virtual
 
 
-def iteration(plan: Plan, layer_time: float, overlap: Overlap, rules: ModelRules) -> Iteration:
+def iteration(plan: Plan, layer_time: float, overlap: Overlap, rules: Rules) -> Iteration:
     """Return the time of one iteration when one layer of one sequence takes ``layer_time``. [s]
 
     Notes
@@ -59,7 +60,7 @@ def iteration(plan: Plan, layer_time: float, overlap: Overlap, rules: ModelRules
     """
     factor = bubble_factor(plan)
     work = layer_time * plan.microbatch_size * plan.layers_per_stage
-    if rules.stage_transfers is StageTransfers.ONCE:
+    if rules.iteration.stage_transfers is StageTransfers.ONCE:
         transfer = plan.stage_transfer.per_byte * plan.transfers_per_iteration
         time = (work * factor * plan.n_microbatches + transfer) / plan.copies
         return Iteration(stage_time=work, bubble_factor=factor, transfer=transfer, time=time)
@@ -87,7 +88,7 @@ def latency(plan: Plan, layer_time: float) -> float:
     return plan.microbatch_size * (copies * layer_time + (stages - 1) * plan.hop)
 
 
-def layer_time_below(plan: Plan, time: float, overlap: Overlap, rules: ModelRules) -> float:
+def layer_time_below(plan: Plan, time: float, overlap: Overlap, rules: Rules) -> float:
     """Return the layer time below which an iteration takes less than ``time``; may be <= 0. [s]
 
     The inverse of `least_time`.
@@ -101,7 +102,7 @@ def layer_time_below(plan: Plan, time: float, overlap: Overlap, rules: ModelRule
     slots = bubble_factor(plan) * plan.n_microbatches
     per_layer = plan.microbatch_size * plan.layers_per_stage
     empty = iteration(plan, 0.0, overlap, rules)
-    if rules.stage_transfers is StageTransfers.ONCE:
+    if rules.iteration.stage_transfers is StageTransfers.ONCE:
         return (time - empty.transfer) / slots / per_layer
     if overlap is Overlap.ALL:
         return time / slots / per_layer if empty.time * plan.copies < time else 0.0
@@ -147,7 +148,7 @@ def split_iteration(plan: Plan, slowest: float, transfer: float, n_stages: int) 
     )
 
 
-def least_time(plan: Plan, layer_time: float, overlap: Overlap, rules: ModelRules) -> float:
+def least_time(plan: Plan, layer_time: float, overlap: Overlap, rules: Rules) -> float:
     """Least time of an iteration when the graph takes ``layer_time`` on one chip. [s]
 
     Exact where stages hold whole copies; where they split them, of stages that are all as fast.

@@ -19,7 +19,8 @@ from crosstack.model.collectives import (
     point_to_point_time,
     steps,
 )
-from crosstack.model.rules import LatencyRule, ModelRules
+from crosstack.model.parts import LatencyRule
+from crosstack.model.rules import Rules
 from crosstack.workload.graph import Collective
 
 __all__ = [
@@ -46,24 +47,24 @@ Cost = Callable[[Dimension, int, float, float], float]
 Group = list[tuple[Dimension, int]]
 
 
-def all_reduce_halves(rules: ModelRules) -> dict[DimensionKind, int]:
+def all_reduce_halves(rules: Rules) -> dict[DimensionKind, int]:
     """Halves of an all-reduce that ``rules`` count on each kind of dimension. [1]"""
     return {kind: _halves(kind, rules) for kind in DimensionKind}
 
 
-def _halves(kind: DimensionKind, rules: ModelRules) -> int:
+def _halves(kind: DimensionKind, rules: Rules) -> int:
     match kind:
         case DimensionKind.FULLY_CONNECTED:
-            return rules.full_all_reduce_halves
+            return rules.collectives.full_all_reduce_halves
         case DimensionKind.RING | DimensionKind.SWITCH:
-            return rules.ring_all_reduce_halves
+            return rules.collectives.ring_all_reduce_halves
         case _:
             assert_never(kind)
 
 
-def latency_charged(rules: ModelRules, *, kernel: bool) -> Callable[[Dimension], float]:
+def latency_charged(rules: Rules, *, kernel: bool) -> Callable[[Dimension], float]:
     """Latency of one hop where ``rules`` charge it for every step of a collective."""
-    match rules.latency:
+    match rules.collectives.latency:
         case LatencyRule.ALL:
             charged = True
         case LatencyRule.KERNEL:
@@ -71,7 +72,7 @@ def latency_charged(rules: ModelRules, *, kernel: bool) -> Callable[[Dimension],
         case LatencyRule.NONE | LatencyRule.ALL_REDUCE:  # the latter by hops of its own
             charged = False
         case _:
-            assert_never(rules.latency)
+            assert_never(rules.collectives.latency)
     return lambda dimension: dimension.hop_latency if charged else 0.0
 
 
@@ -112,7 +113,7 @@ def domain_all_reduce(
     use: Parallelism,
     domain: int,
     within: Line,
-    rules: ModelRules,
+    rules: Rules,
 ) -> Line:
     """All-reduce of ``use`` in high-bandwidth domains, then across them.
 
@@ -125,20 +126,24 @@ def domain_all_reduce(
     chips = math.prod(uses[i][1] for i in places)
     if chips == 1:
         return within
-    inner = 1 if rules.domain_for_each else math.prod(size for _, size, _ in uses[: places[0]])
+    inner = (
+        1
+        if rules.collectives.domain_for_each
+        else math.prod(size for _, size, _ in uses[: places[0]])
+    )
     shared = min(max(domain // inner, 1), chips)
     fast, slow = uses[0][0], uses[min(max(places[-1], 1), len(uses) - 1)][0]
-    halves = rules.domain_halves
+    halves = rules.collectives.domain_halves
     per_byte = (shared - 1) / (shared * fast.bandwidth)
     per_byte += (chips / shared - 1) / (chips * slow.bandwidth)
     fixed = within.fixed
-    if rules.latency is LatencyRule.ALL:
+    if rules.collectives.latency is LatencyRule.ALL:
         hops = (shared - 1) * fast.hop_latency + (-(-chips // shared) - 1) * slow.hop_latency
         fixed = halves * hops
     return Line(fixed=fixed, per_byte=halves * per_byte)
 
 
-def tensor_collectives(group: Group, rules: ModelRules) -> dict[Collective, Line]:
+def tensor_collectives(group: Group, rules: Rules) -> dict[Collective, Line]:
     """Price of every collective among the chips of ``group``, inner dimensions first."""
     halves = all_reduce_halves(rules)
     chips = math.prod(size for _, size in group)
@@ -150,7 +155,7 @@ def tensor_collectives(group: Group, rules: ModelRules) -> dict[Collective, Line
         )
 
     def exchange(d: Dimension, p: int, size: float, latency: float) -> float:
-        held = size * p / chips if rules.all_to_all_pair_shares else size
+        held = size * p / chips if rules.collectives.all_to_all_pair_shares else size
         return float(
             all_to_all_time(
                 d.kind,
@@ -158,7 +163,7 @@ def tensor_collectives(group: Group, rules: ModelRules) -> dict[Collective, Line
                 n_chips=p,
                 bandwidth=d.bandwidth,
                 latency=latency,
-                pair_shares=rules.all_to_all_pair_shares,
+                pair_shares=rules.collectives.all_to_all_pair_shares,
             )
         )
 
@@ -173,7 +178,7 @@ def tensor_collectives(group: Group, rules: ModelRules) -> dict[Collective, Line
         return float(point_to_point_time(size, bandwidth=d.bandwidth, latency=latency))
 
     reduce = line_over(group, all_reduce_cost(halves), latency_charged(rules, kernel=True))
-    if rules.latency is LatencyRule.ALL_REDUCE:
+    if rules.collectives.latency is LatencyRule.ALL_REDUCE:
         hops = sum(2 * steps(DimensionKind.RING, p) * d.hop_latency for d, p in group)
         reduce = Line(fixed=hops, per_byte=reduce.per_byte)
     gathered = line_over(group, gather, everywhere)

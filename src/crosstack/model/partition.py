@@ -31,9 +31,10 @@ from crosstack.model.boundary import streams_memory
 from crosstack.model.choices import Choices
 from crosstack.model.cores import Staircase, deal_cores, staircase
 from crosstack.model.memory_units import deal_on_units
+from crosstack.model.parts import WeightCuts
 from crosstack.model.plan import Plan
 from crosstack.model.rates import cycles_per_step, peak_rate
-from crosstack.model.rules import ModelRules, WeightCuts
+from crosstack.model.rules import Rules
 from crosstack.workload.graph import Placement, Workload
 
 __all__ = [
@@ -156,7 +157,7 @@ def make_load(
     plan: Plan,
     choices: Choices,
     codes: Ints,
-    rules: ModelRules,
+    rules: Rules,
 ) -> ChipLoad:
     """Return the load of one chip when kernel i takes the choice ``codes[i]``."""
     return _assemble(
@@ -171,21 +172,21 @@ def make_load(
     )
 
 
-def network_times(arrays: GraphArrays, choices: Choices, codes: Ints, rules: ModelRules) -> Floats:
+def network_times(arrays: GraphArrays, choices: Choices, codes: Ints, rules: Rules) -> Floats:
     """Collectives of each kernel, and conversions of what it makes, under a sharding. [s]"""
     entries = choices.index.entries(codes)
     conversion = choices.edge_time[entries]
     network = choices.network_time[codes].copy()
-    if rules.fan_out_copies:
+    if rules.traffic.fan_out_copies:
         np.add.at(network, arrays.source, conversion)
     else:
         network += _converted_once(arrays, choices.edge_kind[entries], conversion)
     return np.asarray(network)
 
 
-def one_by_one(load: ChipLoad, rules: ModelRules) -> ChipLoad:
-    """Return the load of a chip that runs its kernels one by one; see `ModelRules`."""
-    return replace(load, stream_depth=rules.unfused_depth)
+def one_by_one(load: ChipLoad, rules: Rules) -> ChipLoad:
+    """Return the load of a chip that runs its kernels one by one; see `Rules`."""
+    return replace(load, stream_depth=rules.traffic.unfused_depth)
 
 
 def relaxed_load(
@@ -195,7 +196,7 @@ def relaxed_load(
     plan: Plan,
     choices: Choices,
     domains: Sequence[Sequence[int]],
-    rules: ModelRules,
+    rules: Rules,
 ) -> ChipLoad:
     """Return a load no heavier in any respect than that of any sharding within ``domains``.
 
@@ -207,7 +208,7 @@ def relaxed_load(
     network = index.least(choices.network_time, kept)
     if len(arrays.source):
         conversion = index.least_edges(choices.edge_time, kept)
-        if rules.fan_out_copies:
+        if rules.traffic.fan_out_copies:
             np.add.at(network, arrays.source, conversion)
         else:  # readers may share a conversion: only the largest is sure
             largest = np.zeros(arrays.n)
@@ -231,7 +232,7 @@ def _assemble(
     system: System,
     arrays: GraphArrays,
     plan: Plan,
-    rules: ModelRules,
+    rules: Rules,
     *,
     network: Floats,
     pick: Callable[[Any], Any],
@@ -265,7 +266,7 @@ def _assemble(
         arrays,
         (pick(choices.output_tile) * (not streams)).tolist(),
         (pick(choices.output_total) * (not passes)).tolist(),
-        rules.fan_out_copies,
+        rules.traffic.fan_out_copies,
     )
     cache = pick(choices.cache)
     entering, leaving = pick(choices.entering), pick(choices.leaving)
@@ -274,7 +275,11 @@ def _assemble(
     static += float(cached.sum()) * plan.layers_per_stage
     capacity = system.memory.room(spilled=plan.spilled)
     bandwidth = system.memory.speed(spilled=plan.spilled)
-    read = weight / bandwidth / plan.microbatch_size if rules.weights_read else np.zeros(arrays.n)
+    read = (
+        weight / bandwidth / plan.microbatch_size
+        if rules.traffic.weights_read
+        else np.zeros(arrays.n)
+    )
     own = arrays.memory_traffic + cache + entering + leaving
     sram = (weight + arrays.sram_extra) * (not streams)
     # A whole graph whose weights exceed the SRAM is in no single partition; a stage's may be.
@@ -311,14 +316,14 @@ def _assemble(
         memory_static=static,
         kept=tuple((memory_kept(workload, arrays, weight, rules) + cached).tolist()),
         overlap=chip.overlap,
-        weight_cuts=rules.weight_cuts,
-        network_takes_maximum=rules.network_takes_maximum,
-        resident_alone=rules.weights_read and plan.layers_per_stage == 1 and may_stay,
+        weight_cuts=rules.traffic.weight_cuts,
+        network_takes_maximum=rules.traffic.network_takes_maximum,
+        resident_alone=rules.traffic.weights_read and plan.layers_per_stage == 1 and may_stay,
     )
 
 
 def memory_static(
-    workload: Workload, arrays: GraphArrays, plan: Plan, weight: Floats, rules: ModelRules
+    workload: Workload, arrays: GraphArrays, plan: Plan, weight: Floats, rules: Rules
 ) -> float:
     """Main-memory bytes of one chip that stay: weights, training state, extra data. [B]
 
@@ -328,19 +333,17 @@ def memory_static(
     return float(held * plan.layers_per_stage) + workload.data_size / math.prod(plan.sizes)
 
 
-def memory_kept(
-    workload: Workload, arrays: GraphArrays, weight: Floats, rules: ModelRules
-) -> Floats:
+def memory_kept(workload: Workload, arrays: GraphArrays, weight: Floats, rules: Rules) -> Floats:
     """Main-memory bytes that each kernel of one copy of the graph keeps all the time. [B]"""
-    state = rules.training_state / workload.graph.word if workload.training else 0.0
+    state = rules.memory.training_state / workload.graph.word if workload.training else 0.0
     # A training graph names each weight twice, in its forward and its backward kernel; gradient
     # and optimizer state exist once.
     forward = np.where(arrays.backward, 0.0, weight)
-    held = forward if rules.weights_held_once else weight
+    held = forward if rules.memory.weights_held_once else weight
     return np.asarray(held + state * forward + arrays.memory_extra)
 
 
-def _streams(placement: Placement, rules: ModelRules) -> bool:
+def _streams(placement: Placement, rules: Rules) -> bool:
     """Whether kernels work on blocks of any size, so that nothing has to fit the SRAM.
 
     A factorisation and a transform of columns are cut as finely as needed (``dfmodel_code``, which
@@ -348,7 +351,7 @@ def _streams(placement: Placement, rules: ModelRules) -> bool:
     """
     match placement:
         case Placement.BATCH:
-            return not rules.batch_in_sram
+            return not rules.traffic.batch_in_sram
         case Placement.SEARCHED:
             return False
         case Placement.GRID | Placement.COLUMNS:

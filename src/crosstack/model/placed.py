@@ -20,8 +20,9 @@ from crosstack.model.lines import (
     line_over,
     tensor_collectives,
 )
+from crosstack.model.parts import ExchangeRule
 from crosstack.model.plan import Plan, make_plan
-from crosstack.model.rules import ExchangeRule, ModelRules
+from crosstack.model.rules import Rules
 from crosstack.workload.graph import Collective, Placement, Workload
 
 __all__ = ["placed_use", "plan_of"]
@@ -46,7 +47,7 @@ def plan_of(
     sizes: tuple[int, ...],
     parallelism: tuple[Parallelism, ...],
     microbatch_size: int,
-    rules: ModelRules,
+    rules: Rules,
 ) -> Plan | None:
     """Return the plan of any workload, or None if the batch does not divide into microbatches.
 
@@ -76,8 +77,10 @@ def plan_of(
         case Placement.BATCH:
             split = 1, 1, 1
             gradients = collectives[Collective.ALL_REDUCE]
-            if rules.gradient_bandwidth:
-                rate = rules.ring_all_reduce_halves / rules.gradient_bandwidth
+            if rules.collectives.gradient_bandwidth:
+                rate = (
+                    rules.collectives.ring_all_reduce_halves / rules.collectives.gradient_bandwidth
+                )
                 gradients = Line(per_byte=rate if n_chips > 1 else 0.0)
         case Placement.GRID:
             split = rows, columns, 1
@@ -104,14 +107,14 @@ def plan_of(
     )
 
 
-def _exchange(group: Group, placement: Placement, counted: Line, rules: ModelRules) -> Line:
+def _exchange(group: Group, placement: Placement, counted: Line, rules: Rules) -> Line:
     """All-to-all of all chips, as a line over `Communication.size`.
 
     A pair of n chips exchanges 1/n^2 of a whole tensor, 1/n of what one chip takes part with.
     """
     n_chips = math.prod(size for _, size in group)
     each = placement is Placement.BATCH
-    match rules.exchange:
+    match rules.collectives.exchange:
         case ExchangeRule.DIMENSIONS:
             share = n_chips if each else 1
             return Line(fixed=counted.fixed, per_byte=counted.per_byte * share)
@@ -122,7 +125,7 @@ def _exchange(group: Group, placement: Placement, counted: Line, rules: ModelRul
         case ExchangeRule.TWO_WAY:
             ring_links, all_pairs = 2, False
         case _:
-            assert_never(rules.exchange)
+            assert_never(rules.collectives.exchange)
     pair = slowest_cut(
         [d.kind for d, _ in group],
         [size for _, size in group],
@@ -133,14 +136,14 @@ def _exchange(group: Group, placement: Placement, counted: Line, rules: ModelRul
     return Line(per_byte=pair / (n_chips if each else n_chips**2))
 
 
-def _grid(group: Group, rows: int, columns: int, rules: ModelRules) -> dict[Collective, Line]:
+def _grid(group: Group, rows: int, columns: int, rules: Rules) -> dict[Collective, Line]:
     """Panel broadcast and row exchange of a grid of chips, as lines over the whole panel.
 
     Each of ``rows`` rows broadcasts its share of the panel among the chips of its row; each of
     ``columns`` columns sends its share of the rows to a neighbour in its column. Sources:
     ``dongarra2003linpack``, ``dfmodel_code``.
     """
-    if rules.grid_by_place:
+    if rules.collectives.grid_by_place:
         second = group[min(1, len(group) - 1)][0].bandwidth
         spread = 1 / rows / second if rows > 1 else 0.0
         send = 1 / columns / group[0][0].bandwidth if columns > 1 else 0.0

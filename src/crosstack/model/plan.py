@@ -23,7 +23,8 @@ from crosstack.model.lines import (
     line_over,
     tensor_collectives,
 )
-from crosstack.model.rules import ModelRules, StageTransfers
+from crosstack.model.parts import StageTransfers
+from crosstack.model.rules import Rules
 from crosstack.workload.graph import Collective, Workload
 
 __all__ = ["Line", "Plan", "divisors", "make_plan", "tile_counts"]
@@ -74,7 +75,7 @@ def make_plan(
     sizes: tuple[int, ...],
     parallelism: tuple[Parallelism, ...],
     microbatch_size: int,
-    rules: ModelRules,
+    rules: Rules,
 ) -> Plan | None:
     """Return the plan, or None if the batch does not divide into microbatches.
 
@@ -99,7 +100,7 @@ def make_plan(
         return None
     tensor_group = groups[Parallelism.TENSOR]
     pipeline_group = groups[Parallelism.PIPELINE]
-    each_microbatch = rules.stage_transfers is StageTransfers.MICROBATCH
+    each_microbatch = rules.iteration.stage_transfers is StageTransfers.MICROBATCH
     pipelined = degree[Parallelism.PIPELINE] > 1 or (bool(pipeline_group) and not each_microbatch)
     directions = 2 if workload.training else (1 if each_microbatch else 0)
     transfer = border = Line()
@@ -120,7 +121,9 @@ def make_plan(
         shard = workload.boundary_size / degree[Parallelism.TENSOR]
         hop_time = max(shard / d.bandwidth + d.hop_latency for d, _ in pipeline_group)
     collectives = tensor_collectives(tensor_group, rules)
-    halves = {k: rules.gradient_halves or n for k, n in all_reduce_halves(rules).items()}
+    halves = {
+        k: rules.collectives.gradient_halves or n for k, n in all_reduce_halves(rules).items()
+    }
     latency = latency_charged(rules, kernel=False)
     periodic = line_over(groups[Parallelism.DATA], all_reduce_cost(halves), latency)
     if system.domain_size is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crosstack.machine.chip import Chip
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import Rules
 from crosstack.workload.dtype import Dtype
 
 __all__ = ["CyclesPerStep", "cycles_per_step", "peak_rate", "reached_rate"]
@@ -19,7 +19,7 @@ class CyclesPerStep:
     simd: float
 
 
-def peak_rate(chip: Chip, dtype: Dtype, rules: ModelRules) -> float:
+def peak_rate(chip: Chip, dtype: Dtype, rules: Rules) -> float:
     """Rate of a chip in numbers of a type: its one peak where rules or chip know no types. [FLOP/s]
 
     Raises
@@ -27,15 +27,15 @@ def peak_rate(chip: Chip, dtype: Dtype, rules: ModelRules) -> float:
     InputError
         If the chip has rates, but none for ``dtype``.
     """
-    return chip.rate(dtype) if rules.rates_by_dtype else chip.peak_throughput
+    return chip.rate(dtype) if rules.clock.rates_by_dtype else chip.peak_throughput
 
 
-def reached_rate(chip: Chip, dtype: Dtype, rules: ModelRules) -> float:
+def reached_rate(chip: Chip, dtype: Dtype, rules: Rules) -> float:
     """Rate that compute reaches: `peak_rate` times the utilization, if that is given. [FLOP/s]"""
     return peak_rate(chip, dtype, rules) * (chip.utilization or 1.0)
 
 
-def cycles_per_step(chip: Chip, dtype: Dtype, rules: ModelRules) -> CyclesPerStep:
+def cycles_per_step(chip: Chip, dtype: Dtype, rules: Rules) -> CyclesPerStep:
     """Return how many cycles one step of a core takes in numbers of a type.
 
     Notes

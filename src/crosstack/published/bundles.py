@@ -1,17 +1,41 @@
-"""The rules of releases by name; each is loaded when it is asked for."""
+"""Makes every rule set known by its name; what one consists of is read when it is asked for.
+
+``+separate`` counts both halves of an all-reduce, which ``separate_rs_ag_for_ar`` switches on in
+DFModel's releases E4 and E5; ``+separate-tensor`` leaves the gradient all-reduce at one half, as
+one of its published runs does.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 
-from crosstack.evaluate.prediction_rules import PredictionRules, register_prediction_rules
+from crosstack.model.rules import Rules, register
 
 __all__ = ["register_bundles"]
 
-DEEPFLOW = ("deepflow-2025", "deepflow-2025-graph", "deepflow-2021", "deepflow-2020")
+DFMODEL = ("dfmodel-readme", "dfmodel-e2", "dfmodel-e3b", "dfmodel-e4", "dfmodel-e5")
+DEEPFLOW = (
+    "deepflow-paper",
+    "deepflow-2025",
+    "deepflow-2025-graph",
+    "deepflow-2021",
+    "deepflow-2020",
+)
 
 
-def _deepflow(name: str) -> PredictionRules:
+def _crosstack() -> Rules:
+    from crosstack.evaluate.rules import crosstack
+
+    return crosstack()
+
+
+def _dfmodel(name: str) -> Rules:
+    from crosstack.published.dfmodel.rules import release
+
+    return release(name)
+
+
+def _deepflow(name: str) -> Rules:
     from crosstack.published.deepflow.rules import release
 
     return release(name)
@@ -19,5 +43,10 @@ def _deepflow(name: str) -> PredictionRules:
 
 def register_bundles() -> None:
     """Register every name."""
+    register("crosstack", _crosstack)
+    for name in DFMODEL:
+        register(name, partial(_dfmodel, name))
+        for halves in ("+separate", "+separate-tensor"):
+            register(name + halves, partial(_dfmodel, name + halves), variant=True)
     for name in DEEPFLOW:
-        register_prediction_rules(name, partial(_deepflow, name))
+        register(name, partial(_deepflow, name))

@@ -16,7 +16,7 @@ from crosstack.explore.made import MadeTasks
 from crosstack.explore.mapped import answer_terms
 from crosstack.explore.study import Goal, Study
 from crosstack.mapping.mapping import Task
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import Rules
 from crosstack.published.dfmodel.machines import GB
 from crosstack.published.dfmodel.system_claims import result_in
 from crosstack.published.dfmodel.system_space import AXES, RULES, WORKLOADS, SpacePoint, task_of
@@ -70,7 +70,7 @@ def _study(
     place: str,
     axes: tuple[Axis, ...],
     make: Callable[[Values], Task],
-    rules: str | ModelRules,
+    rules: str | Rules,
     **more: Any,
 ) -> Study:
     evaluator = MadeTasks(

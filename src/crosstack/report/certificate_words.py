@@ -36,7 +36,7 @@ def certificate_sentence(answer: Answer) -> str:
     """Say in one sentence how sure the answer is and what it covers."""
     c = answer.certificate
     kind = "mapping"
-    if answer.rules.bytes_first:  # the time is proved among these only
+    if answer.rules.decisions.bytes_first:  # the time is proved among these only
         kind = "mapping whose sharding moves the fewest bytes"
     covered = [
         f"{label}: {', '.join(names)}"

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from crosstack.machine.system import DimensionKind, System
 from crosstack.mapping.mapping import Mapping, Task
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import Rules
 from crosstack.report.drawing import Canvas
 from crosstack.report.graph_figure import Figure
 from crosstack.report.wording import dimension_words, latency_words, peak_words, percent, plural
@@ -20,7 +20,7 @@ DOTS = 8
 
 
 def machine_figure(
-    task: Task, mapping: Mapping | None = None, rules: ModelRules | None = None
+    task: Task, mapping: Mapping | None = None, rules: Rules | None = None
 ) -> Figure:
     """Return the machine; a mapping says what the system leaves free."""
     system = task.system

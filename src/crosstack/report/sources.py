@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib.resources import files
 
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import MAPPED, Rules
 from crosstack.report.wording import Table
 
 __all__ = ["cited", "rule_rows"]
@@ -19,18 +19,20 @@ _FIELD = re.compile(r"^\s*(\w+)\s*=\s*\{(.*?)\},?$", re.MULTILINE | re.DOTALL)
 _KEY = re.compile(r"``(\w+)``")
 
 
-def rule_rows(rules: ModelRules) -> Table:
+def rule_rows(rules: Rules) -> Table:
     """Return every field of a rule set: its name, its value, what it switches."""
-    meaning = _meanings()
-    rows = tuple(
-        (item.name, _value(getattr(rules, item.name)), meaning.get(item.name, ""))
-        for item in fields(rules)
-        if item.name != "name"
+    rows = []
+    for name, part in rules.parts():
+        if name in MAPPED:
+            meaning = _meanings(type(part).__doc__ or "")
+            simple = (f.name for f in fields(part) if not is_dataclass(getattr(part, f.name)))
+            rows += [(f, _value(getattr(part, f)), meaning.get(f, "")) for f in simple]
+    return Table(
+        header=("rule", "value", "meaning"), numeric=(False, False, False), rows=tuple(rows)
     )
-    return Table(header=("rule", "value", "meaning"), numeric=(False, False, False), rows=rows)
 
 
-def cited(rules: ModelRules, also: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
+def cited(rules: Rules, also: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
     """Return the sources that the meanings of rules name, and others, as (key, words)."""
     known = _bibliography()
     named = (key for _, _, text in rule_rows(rules).rows for key in re.findall(r"\w+", text))
@@ -45,9 +47,9 @@ def _value(value: object) -> str:
 
 
 @cache
-def _meanings() -> dict[str, str]:
-    """Return what the record's own documentation says of each field."""
-    text = textwrap.dedent((ModelRules.__doc__ or "").partition("----------\n")[2])
+def _meanings(documentation: str) -> dict[str, str]:
+    """Return what a part's own documentation says of each field."""
+    text = textwrap.dedent(documentation.partition("----------\n")[2])
     found: dict[str, list[str]] = {}
     for line in text.splitlines():
         head = re.match(r" {0,4}(\w+) : ", line)

@@ -14,7 +14,7 @@ from crosstack.evaluate.evaluation import KernelTerms
 from crosstack.machine.prices import Bill
 from crosstack.machine.system import Dimension, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
-from crosstack.model.rules import ModelRules, rules_named
+from crosstack.model.rules import Rules, rules_named
 from crosstack.units import format_quantity
 from crosstack.workload.graph import Axis, Workload
 
@@ -174,15 +174,15 @@ def _total(bill: Bill, words: str) -> str:
 
 
 def _of_rate(answer: Answer) -> str:
-    typed = answer.rules.rates_by_dtype and answer.task.system.chip.relative_rates
+    typed = answer.rules.clock.rates_by_dtype and answer.task.system.chip.relative_rates
     return f" of {peak_words(answer.task, answer.rules)}" if typed else ""
 
 
-def peak_words(task: Task, rules: ModelRules | None = None) -> str:
+def peak_words(task: Task, rules: Rules | None = None) -> str:
     """Return the peak of a chip in what the workload computes with, as the rules count it."""
     chip, dtype = task.system.chip, task.workload.graph.compute_dtype
     chosen = rules or rules_named(task.rules or "crosstack")
-    if not (chosen.rates_by_dtype and chip.relative_rates):
+    if not (chosen.clock.rates_by_dtype and chip.relative_rates):
         return f"{format_quantity(chip.peak_throughput, 'FLOP/s')} in any type"
     known = dict(chip.relative_rates)
     if dtype not in known:

@@ -6,7 +6,7 @@ one or more kernels read. All sizes are bytes of the whole, unsharded tensor of 
 
 Source of the record: DFModel's dataflow graph (``ko2025dfmodel``, section III.B); here a tensor
 with several readers is one tensor, whereas DFModel keeps one copy per reader
-(`crosstack.model.rules.ModelRules.fan_out_copies`).
+(`crosstack.model.rules.Rules.fan_out_copies`).
 """
 
 from __future__ import annotations

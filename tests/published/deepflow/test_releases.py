@@ -9,11 +9,11 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.evaluate.cluster import Cluster, Derate, nested_cluster
 from crosstack.evaluate.predict import SUMMING, WAITING, predict
-from crosstack.evaluate.prediction_rules import prediction_rules_named, prediction_rules_names
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.machine.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, Scope
 from crosstack.mapping.strategy import ParallelDimension, parse_strategy
 from crosstack.model.kernels.roofline import RooflineTimes
+from crosstack.model.rules import PREDICTED, rule_names, rules_named
 from crosstack.model.schedule.events import TaskGraphBuilder
 from crosstack.model.schedule.events import simulate as by_default
 from crosstack.published.deepflow.chips import links_of
@@ -48,18 +48,18 @@ def predicted(name, workload, text, settings=None, **links):
     """Predict with kernels that take the same whatever the rules: steps alone are compared."""
     strategy, one = parse_strategy(text), chip(**links)
     cluster = nested_cluster(one, strategy, packages=strategy.n_chips)
-    step = prediction_rules_named(name).step
+    step = rules_named(name).step
     return step(workload, strategy, cluster, RooflineTimes(one), settings)
 
 
-@pytest.mark.parametrize("name", prediction_rules_names())
+@pytest.mark.parametrize("name", rule_names(PREDICTED))
 def test_rules_are_found_by_their_name(name):
-    assert prediction_rules_named(name).name == name
+    assert rules_named(name).name == name
 
 
 def test_unknown_rules_are_refused_with_the_nearest():
     with pytest.raises(InputError, match='Did you mean "deepflow-2025"'):
-        prediction_rules_named("deepflow-2024")
+        rules_named("deepflow-2024")
 
 
 # Recorded runs of the 2025 release (deepflow_code): bandwidth of the links, degree of kp1, result.
@@ -252,4 +252,4 @@ def adds_up(found):
 
 
 def test_default_rules_are_predict_itself():
-    assert prediction_rules_named("crosstack").step is predict
+    assert rules_named("crosstack").step is predict

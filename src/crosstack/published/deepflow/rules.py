@@ -1,22 +1,30 @@
-"""The rules of each release: how it generates chips, times kernels and puts a step together."""
+"""The rule sets of DeepFlow: its paper, and the releases of the public tool.
+
+Sources: ``ardalani2022deepflow``, ``deepflow_code`` at commits e8fc755 (2025-09-15, with its two
+programs), 566c192 (2021-09-11) and e4e5d38 (2020-10-30), which generates chips as that of 2021.
+Placement has not changed from 2020 to 2025.
+"""
 
 from __future__ import annotations
 
-from crosstack.evaluate.prediction_rules import PredictionRules
 from crosstack.machine.generate.rules import GeneratorRules
+from crosstack.mapping.placement_rules import PlacementRules
 from crosstack.model.kernels.rules import KernelRules
+from crosstack.model.parts import Clock
+from crosstack.model.rules import Rules
 from crosstack.published.deepflow.release import RELEASES
 from crosstack.published.deepflow.steps import ReleaseSteps
 
 __all__ = ["release"]
 
-CHIPS = {
+_CHIPS = {
+    "deepflow-paper": GeneratorRules.deepflow_paper,
     "deepflow-2025": GeneratorRules.deepflow_2025,
     "deepflow-2025-graph": GeneratorRules.deepflow_2025,
     "deepflow-2021": GeneratorRules.deepflow_2021,
-    "deepflow-2020": GeneratorRules.deepflow_2021,  # as it does
+    "deepflow-2020": GeneratorRules.deepflow_2021,
 }
-KERNELS = {
+_KERNELS = {
     "deepflow-2025": KernelRules.deepflow_2025,
     "deepflow-2025-graph": KernelRules.deepflow_2025,
     "deepflow-2021": KernelRules.deepflow_2021,
@@ -24,11 +32,14 @@ KERNELS = {
 }
 
 
-def release(name: str) -> PredictionRules:
-    """Return the rules of the release called ``name``."""
-    return PredictionRules(
+def release(name: str) -> Rules:
+    """Return the rule set of the paper or of a release."""
+    if name not in RELEASES:
+        return Rules(name=name, chips=_CHIPS[name]())
+    return Rules(
         name=name,
-        chip=CHIPS[name](),
-        kernels=KERNELS[name](),
+        clock=Clock(kernels=_KERNELS[name]()),
         step=ReleaseSteps(release=RELEASES[name]),
+        chips=_CHIPS[name](),
+        placement=PlacementRules.deepflow(),
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
+from typing import Any
 
 from crosstack.errors import InfeasibleError
 from crosstack.evaluate.answer import Answer, optimise
 from crosstack.mapping.mapping import Task
 from crosstack.mapping.search import Progress
-from crosstack.model.rules import RULES, ModelRules, rules_named
+from crosstack.model.rules import MAPPED, Rules, rule_names, rules_named
 
 __all__ = ["Correction", "corrections", "corrections_markdown", "fields_markdown"]
 
@@ -48,8 +49,8 @@ class Correction:
 
 def corrections(
     task: Task,
-    base: ModelRules | str = "dfmodel-readme",
-    target: ModelRules | str = "crosstack",
+    base: Rules | str = "dfmodel-readme",
+    target: Rules | str = "crosstack",
     progress: Callable[[Progress], None] | None = None,
 ) -> list[Correction]:
     """Optimise ``task`` under ``base`` with each field of ``target`` put in place, one by one.
@@ -58,23 +59,29 @@ def corrections(
     """
     base = rules_named(base) if isinstance(base, str) else base
     target = rules_named(target) if isinstance(target, str) else target
-    named = {name for group in TOGETHER for name in group} | {"name"}
-    left = tuple((f.name,) for f in fields(ModelRules) if f.name not in named)
+    named = {name for group in TOGETHER for name in group}
+    left = tuple((name,) for name in _fields(base) if name not in named)
     rows = [_row(task, base, base.name, "", progress)]
     for group in TOGETHER + left:
-        change = {name: getattr(target, name) for name in group}
-        if all(getattr(base, name) == value for name, value in change.items()):
+        change = {name: _fields(target)[name] for name in group}
+        if all(_fields(base)[name] == value for name, value in change.items()):
             continue
-        rules = replace(base, name=f"{base.name} + {group[0]}", **change)
+        rules = base.changed(name=f"{base.name} + {group[0]}", **change)
         shown = ", ".join(str(getattr(value, "value", value)) for value in change.values())
         rows.append(_row(task, rules, " and ".join(group), shown, progress))
     rows.append(_row(task, target, target.name, "all of them", progress))
     return rows
 
 
+def _fields(rules: Rules) -> dict[str, Any]:
+    """Return the fields of the parts that mapping reads, and their values."""
+    parts = [part for name, part in rules.parts() if name in MAPPED]
+    return {f.name: getattr(part, f.name) for part in parts for f in fields(part)}
+
+
 def _row(
     task: Task,
-    rules: ModelRules,
+    rules: Rules,
     name: str,
     value: str,
     progress: Callable[[Progress], None] | None,
@@ -116,15 +123,12 @@ def corrections_markdown(rows: Sequence[Correction]) -> str:
 
 
 def fields_markdown() -> str:
-    """Return a Markdown table of every field of every rule set."""
-    sets = [make() for make in RULES.values()]
-    lines = [
-        "| field | " + " | ".join(rules.name for rules in sets) + " |",
-        "|---|" + "---|" * len(sets),
-    ]
-    for item in fields(ModelRules):
-        if item.name != "name":
-            values = [getattr(rules, item.name) for rules in sets]
+    """Return a Markdown table of every field of every rule set that maps."""
+    sets = {name: _fields(rules_named(name)) for name in rule_names(MAPPED)}
+    lines = ["| field | " + " | ".join(sets) + " |", "|---|" + "---|" * len(sets)]
+    for field in sets["crosstack"]:
+        values = [known[field] for known in sets.values()]
+        if len(set(values)) > 1:
             shown = [str(getattr(value, "value", value)) for value in values]
-            lines.append(f"| {item.name} | " + " | ".join(shown) + " |")
+            lines.append(f"| {field} | " + " | ".join(shown) + " |")
     return "\n".join(lines) + "\n"

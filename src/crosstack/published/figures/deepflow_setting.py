@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from crosstack.evaluate.cluster import Cluster, nested_cluster
-from crosstack.evaluate.prediction_rules import prediction_rules_named
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.explore.design import DesignProblem
 from crosstack.io.chip_file import read_chip
 from crosstack.machine.hierarchy import ChipHierarchy, Link
 from crosstack.mapping.strategy import Strategy
+from crosstack.model.rules import rules_named
 from crosstack.workload.lstm import LstmModel
 
 __all__ = [
@@ -97,7 +97,7 @@ def problem(
         workload=model,
         strategy=strategy,
         cluster=cluster_builder(NETWORKS[network], per_package=per_package),
-        rules=prediction_rules_named(rules),
+        rules=rules_named(rules),
         settings=SETTINGS,
         held=("DRAM", "inter"),
     )

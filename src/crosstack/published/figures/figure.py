@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from crosstack.charts import Chart
 from crosstack.evaluate.answer import Answer, given_answer, optimise
 from crosstack.mapping.mapping import Mapping, Task
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import Rules
 from crosstack.published.case import Progress, Row, inside
 
 __all__ = [
@@ -156,7 +156,7 @@ def found(answer: Answer) -> Found:
     return Found(utilization=answer.evaluation.utilization, status=status(answer))
 
 
-def mapped(task: Task, rules: str | ModelRules, mapping: Mapping | None = None) -> Answer:
+def mapped(task: Task, rules: str | Rules, mapping: Mapping | None = None) -> Answer:
     """Return the best mapping of a task with its evaluation, or that of a given mapping."""
     if mapping is not None:
         return given_answer(task, mapping, rules)

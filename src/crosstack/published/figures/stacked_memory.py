@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from crosstack.charts import LineChart, Measure, Series
 from crosstack.mapping.mapping import Task
-from crosstack.model.rules import ModelRules
+from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.machines import FORWARD_SHARDING, GB, axes, given
 from crosstack.published.dfmodel.unfused import gpt_100t
 from crosstack.published.figures.figure import (
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 # The logs cut sequences into 11, 13, 23, 90 and 342 tiles, which do not divide 2,048.
-RULES = replace(ModelRules.dfmodel_e5(), name="dfmodel-e5, any tiles", tiles_divide=False)
+RULES = rules_named("dfmodel-e5").changed(name="dfmodel-e5, any tiles", tiles_divide=False)
 UNITS, UNIT_SRAM = 2080, 2.0**19  # compute or memory units of a chip; bytes of a memory unit
 SHARES = (0.2, 0.35, 0.5, 0.65, 0.8)
 # name: bandwidth [GB/s]

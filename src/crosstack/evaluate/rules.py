@@ -1,0 +1,34 @@
+"""The default rule set, `crosstack`: every part as this package holds it right."""
+
+from __future__ import annotations
+
+from crosstack.evaluate.predict import predict
+from crosstack.machine.generate.rules import GeneratorRules
+from crosstack.mapping.placement_rules import PlacementRules
+from crosstack.model.parts import (
+    Clock,
+    Collectives,
+    Decisions,
+    MemoryAccount,
+    Pipelining,
+    Traffic,
+)
+from crosstack.model.rules import Rules
+
+__all__ = ["crosstack"]
+
+
+def crosstack() -> Rules:
+    """Return the default rules."""
+    return Rules(
+        name="crosstack",
+        collectives=Collectives(),
+        traffic=Traffic(),
+        memory=MemoryAccount(),
+        iteration=Pipelining(),
+        decisions=Decisions(),
+        clock=Clock(),
+        step=predict,
+        chips=GeneratorRules.crosstack(),
+        placement=PlacementRules(),
+    )

@@ -1,0 +1,339 @@
+"""The parts of a rule set that `map` reads: what each counts, and which way.
+
+Every field says what it chooses between. The defaults are what crosstack holds right; what only a
+release of a published tool does is a part of its own in `crosstack.published`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+from crosstack.errors import nearest, require, require_quantity
+from crosstack.model.kernels.rules import KernelRules
+
+__all__ = [
+    "Boundary",
+    "Clock",
+    "Collectives",
+    "Decisions",
+    "ExchangeRule",
+    "LatencyRule",
+    "MemoryAccount",
+    "Pipelining",
+    "StageTransfers",
+    "Traffic",
+    "WeightCuts",
+    "check_fields",
+]
+
+
+class LatencyRule(StrEnum):
+    """Which collectives pay link latency.
+
+    ``none``: nobody (DFModel E1 to E3). ``all_reduce``: 2 (p-1) hops for each all-reduce of a
+    kernel (E4). ``kernel``: halves x steps for each all-reduce of a kernel (E5). ``all``: every
+    collective its steps (``thakur2005``).
+    """
+
+    NONE = "none"
+    ALL_REDUCE = "all_reduce"
+    KERNEL = "kernel"
+    ALL = "all"
+
+
+class ExchangeRule(StrEnum):
+    """How an all-to-all among all chips of a workload that is not searched is counted.
+
+    ``dimensions``: dimension by dimension, as any other collective. The others take the slowest
+    cut of the network, see `crosstack.model.collectives.slowest_cut`: ``one_way`` with
+    one link a ring and n^2/4 pairs (DFModel E2), ``all_pairs`` with two links a ring and
+    n (n-1)/2 pairs (E3a to E4), ``two_way`` with two links a ring and n^2/4 pairs (E5).
+    """
+
+    DIMENSIONS = "dimensions"
+    ONE_WAY = "one_way"
+    ALL_PAIRS = "all_pairs"
+    TWO_WAY = "two_way"
+
+
+class StageTransfers(StrEnum):
+    """When pipeline stages pay for passing activations on.
+
+    ``once``: once per iteration, for every layer, training only (DFModel E1 to E4).
+    ``microbatch``: for every microbatch, hidden behind the stage's work where overlap allows.
+    """
+
+    ONCE = "once"
+    MICROBATCH = "microbatch"
+
+
+class Boundary(StrEnum):
+    """What moving the operands and results of a graph takes; see `crosstack.model.boundary`.
+
+    ``free``: nothing (DFModel, all releases). ``memory``: operands that no kernel of the graph
+    makes are read from main memory, results that none reads are written there.
+    """
+
+    FREE = "free"
+    MEMORY = "memory"
+
+
+class WeightCuts(StrEnum):
+    """What a partition pays when the weight of its only kernel is cut to fit the SRAM.
+
+    ``free``: nothing (DFModel up to E4). ``all``: its memory traffic once per cut (E5).
+    ``inputs``: its input tensors once per cut, which is what streaming them again for each piece
+    of the weight takes.
+    """
+
+    FREE = "free"
+    ALL = "all"
+    INPUTS = "inputs"
+
+
+def check_fields(part: object, counts: Mapping[str, tuple[int, ...]] | None = None) -> None:
+    """Raise `InputError` unless switches are switches, choices choices and numbers allowed.
+
+    Parameters
+    ----------
+    part : object
+        A record of switches, choices and numbers.
+    counts : mapping, optional
+        The whole numbers that a field may be.
+    """
+    for name, allowed in (counts or {}).items():
+        value = getattr(part, name)
+        good = isinstance(value, int) and not isinstance(value, bool) and value in allowed
+        listed = f"{', '.join(map(str, allowed[:-1]))} or {allowed[-1]}"
+        require(good, name, value, listed)
+    for item in fields(part):  # type: ignore[arg-type]
+        value, kind = getattr(part, item.name), item.type
+        if kind == "bool":
+            require(isinstance(value, bool), item.name, value, "true or false")
+        elif kind in _CHOICES:
+            choices = _CHOICES[kind]
+            close = nearest(value, list(choices), 1)
+            hint = f'; nearest: "{close[0]}"' if close else ""
+            names = f"a {choices.__name__} ({', '.join(choices)}){hint}"
+            require(isinstance(value, choices), item.name, value, names)
+
+
+_CHOICES: dict[Any, type[StrEnum]] = {
+    kind.__name__: kind
+    for kind in (LatencyRule, ExchangeRule, StageTransfers, WeightCuts, Boundary)
+}
+
+
+_HALVES = {
+    "ring_all_reduce_halves": (1, 2),
+    "full_all_reduce_halves": (1, 2),
+    "domain_halves": (1, 2),
+    "gradient_halves": (0, 1, 2),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collectives:
+    """What a collective takes.
+
+    Parameters
+    ----------
+    ring_all_reduce_halves : int
+        2 counts reduce-scatter and all-gather on rings and switches (``thakur2005``; DFModel E2,
+        E3a, and E4 on with ``separate_rs_ag_for_ar``); 1 counts one (E3b, and E4 on without).
+    full_all_reduce_halves : int
+        The same on fully connected dimensions: 1 in DFModel up to E4.
+    latency : LatencyRule
+        Which collectives pay link latency.
+    all_to_all_pair_shares : bool
+        See `crosstack.model.collectives.all_to_all_time`; False in DFModel.
+    gradient_halves : int
+        Halves of the gradient all-reduce: 1 or 2 where they are counted otherwise than those of
+        any other all-reduce (one DFModel run compared with Megatron-LM), 0 where not. [1]
+    domain_halves : int
+        Halves of an all-reduce in and across high-bandwidth domains; 1 in DFModel whatever else
+        is asked for. [1]
+    domain_for_each : bool
+        Whether each parallelism has the whole of a high-bandwidth domain to itself (DFModel), or
+        the outer ones what the inner ones leave.
+    exchange : ExchangeRule
+        How all chips exchange everything with each other.
+    grid_by_place : bool
+        With placement ``grid``: whether a broadcast takes the bandwidth of the second dimension
+        and rows move at that of the first, each only if the other side has several chips
+        (DFModel), or each the dimensions it runs over.
+    gradient_bandwidth : float
+        With placement ``batch``: bandwidth of the gradient all-reduce; 0 is that of the network.
+        DFModel adds bytes to nanoseconds, which is 1e9 B/s and one half. [B/s]
+    """
+
+    ring_all_reduce_halves: int = 2
+    full_all_reduce_halves: int = 2
+    latency: LatencyRule = LatencyRule.ALL
+    all_to_all_pair_shares: bool = True
+    gradient_halves: int = 0
+    domain_halves: int = 2
+    domain_for_each: bool = False
+    exchange: ExchangeRule = ExchangeRule.DIMENSIONS
+    grid_by_place: bool = False
+    gradient_bandwidth: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        check_fields(
+            self,
+            {
+                "ring_all_reduce_halves": (1, 2),
+                "full_all_reduce_halves": (1, 2),
+                "domain_halves": (1, 2),
+                "gradient_halves": (0, 1, 2),
+            },
+        )
+        require_quantity("gradient_bandwidth", self.gradient_bandwidth, "B/s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What a partition moves and holds.
+
+    Parameters
+    ----------
+    fan_out_copies : bool
+        Whether a tensor is stored once for each of its readers (DFModel, stated in
+        ``ko2025dfmodel`` IV.C) or once.
+    operand_by_size : bool
+        Whether the operand an edge feeds is recognised by its bytes, the first operand winning
+        ties (DFModel), or is what the graph says.
+    weights_read : bool
+        Whether weights are read from main memory once per partition and microbatch unless they
+        stay resident (the only partition of the only layer of its stage); never in DFModel E2 on.
+    weight_cuts : WeightCuts
+        What a partition pays when its weight is cut to fit.
+    boundary : Boundary
+        What moving the operands and results of a graph takes.
+    conversion_of_shard : bool
+        Whether a layout conversion moves the bytes of one chip's shard of the tensor (DFModel's
+        intra-chip pass) or of the whole tensor, as its inter-chip pass and ``thakur2005`` count.
+    unfused_depth : int
+        Tiles of each tensor that enters or leaves a kernel that are on the chip while kernels run
+        one by one: 1 in DFModel E2, otherwise 2 as in any partition. [1]
+    network_takes_maximum : bool
+        Whether tensor- and data-parallel communication of a partition hide behind each other
+        (DFModel E5) or add up.
+    batch_in_sram : bool
+        With placement ``batch``: whether partitions have to fit the SRAM; not in DFModel E5.
+    """
+
+    fan_out_copies: bool = False
+    operand_by_size: bool = False
+    weights_read: bool = True
+    weight_cuts: WeightCuts = WeightCuts.INPUTS
+    boundary: Boundary = Boundary.MEMORY
+    conversion_of_shard: bool = False
+    unfused_depth: int = 2
+    network_takes_maximum: bool = False
+    batch_in_sram: bool = True
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        check_fields(self, {"unfused_depth": (1, 2)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryAccount:
+    """What a chip keeps in its main memory.
+
+    Parameters
+    ----------
+    training_state : float
+        Bytes of gradients and optimizer state per parameter that training keeps in main memory;
+        14 for mixed-precision Adam (2 gradient, 12 optimizer: ``rajbhandari2020zero``); 0 in
+        DFModel. [B]
+    weights_held_once : bool
+        Whether the weight that a forward and a backward kernel share takes main memory once, or
+        once for each kernel (DFModel).
+    """
+
+    training_state: float = 14.0
+    weights_held_once: bool = True
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        check_fields(self)
+        require_quantity("training_state", self.training_state, "B")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipelining:
+    """How stages and microbatches follow one another in an iteration.
+
+    Parameters
+    ----------
+    stage_transfers : StageTransfers
+        When stages pay for passing activations on.
+    periodic_per_microbatch : bool
+        Whether the gradient all-reduce is spread over the microbatches of an iteration but paid
+        for every sequence (DFModel; the same while a microbatch is one sequence) or spread over
+        its sequences.
+    """
+
+    stage_transfers: StageTransfers = StageTransfers.MICROBATCH
+    periodic_per_microbatch: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        check_fields(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decisions:
+    """What is decided, and in which order.
+
+    Parameters
+    ----------
+    tiles_divide : bool
+        Whether the number of tiles must divide the sequence (DFModel E4 on) or the last tile may
+        be ragged (up to E3b).
+    bytes_first : bool
+        Whether sharding minimises bytes moved before anything else is decided (DFModel), or is
+        chosen together with everything else.
+    halves_of_slots : bool
+        Whether a limit of C partitions gives forward kernels the first C/2 and backward kernels
+        the last C/2, the middle one shared when C is odd (DFModel); otherwise directions are
+        separate only where asked.
+    full_count_unfused : bool
+        Whether a limit equal to the number of kernels means kernel by kernel (DFModel).
+    """
+
+    tiles_divide: bool = False
+    bytes_first: bool = False
+    halves_of_slots: bool = False
+    full_count_unfused: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        check_fields(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """How long kernels take.
+
+    Parameters
+    ----------
+    rates_by_dtype : bool
+        Whether a chip has a rate for every type of number that its data sheet names, or one peak
+        whatever is computed (DFModel).
+    kernels : KernelRules
+        How the time of a kernel follows from the levels of a chip.
+    """
+
+    rates_by_dtype: bool = True
+    kernels: KernelRules = field(default_factory=KernelRules.crosstack)
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        check_fields(self)

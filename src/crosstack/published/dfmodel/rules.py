@@ -1,0 +1,104 @@
+"""What the releases of DFModel count: their parts, and the rule sets made of them.
+
+Sources: ``ko2025dfmodel``, ``dfmodel_code``. E3a is the release of the README, E2 that of most
+design-space results, E5 that of the serving results. E4 and E5 count one half of an all-reduce
+unless ``separate_rs_ag_for_ar`` is on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from crosstack.model.parts import (
+    Boundary,
+    Clock,
+    Collectives,
+    Decisions,
+    ExchangeRule,
+    LatencyRule,
+    MemoryAccount,
+    Pipelining,
+    StageTransfers,
+    Traffic,
+    WeightCuts,
+)
+from crosstack.model.rules import Rules
+
+__all__ = ["release"]
+
+COLLECTIVES = Collectives(
+    full_all_reduce_halves=1,
+    latency=LatencyRule.NONE,
+    all_to_all_pair_shares=False,
+    domain_halves=1,
+    domain_for_each=True,
+    exchange=ExchangeRule.ALL_PAIRS,
+    grid_by_place=True,
+    gradient_bandwidth=1e9,
+)
+TRAFFIC = Traffic(
+    fan_out_copies=True,
+    operand_by_size=True,
+    weights_read=False,
+    weight_cuts=WeightCuts.FREE,
+    boundary=Boundary.FREE,
+    conversion_of_shard=True,
+)
+DECISIONS = Decisions(bytes_first=True, halves_of_slots=True, full_count_unfused=True)
+
+
+def _readme() -> Rules:
+    return Rules(
+        name="dfmodel-readme",
+        collectives=COLLECTIVES,
+        traffic=TRAFFIC,
+        memory=MemoryAccount(training_state=0.0, weights_held_once=False),
+        iteration=Pipelining(stage_transfers=StageTransfers.ONCE, periodic_per_microbatch=True),
+        decisions=DECISIONS,
+        clock=Clock(rates_by_dtype=False),
+    )
+
+
+def _e2() -> Rules:
+    return _readme().changed(exchange=ExchangeRule.ONE_WAY, unfused_depth=1)
+
+
+def _e3b() -> Rules:
+    return _readme().changed(ring_all_reduce_halves=1)
+
+
+def _e4() -> Rules:
+    return _e3b().changed(latency=LatencyRule.ALL_REDUCE, tiles_divide=True)
+
+
+def _e5() -> Rules:
+    return _e3b().changed(
+        latency=LatencyRule.KERNEL,
+        tiles_divide=True,
+        weight_cuts=WeightCuts.ALL,
+        network_takes_maximum=True,
+        exchange=ExchangeRule.TWO_WAY,
+        batch_in_sram=False,
+    )
+
+
+_RELEASES = {
+    "dfmodel-readme": _readme,
+    "dfmodel-e2": _e2,
+    "dfmodel-e3b": _e3b,
+    "dfmodel-e4": _e4,
+    "dfmodel-e5": _e5,
+}
+
+
+def release(name: str) -> Rules:
+    """Return the rule set of a release, perhaps ``+separate`` or ``+separate-tensor``."""
+    base, plus, rest = name.partition("+separate")
+    rules = replace(_RELEASES[base](), name=name)
+    if not plus:
+        return rules
+    return rules.changed(
+        ring_all_reduce_halves=2,
+        full_all_reduce_halves=2 if base == "dfmodel-e5" else 1,
+        gradient_halves=1 if rest else 0,
+    )
