@@ -251,57 +251,110 @@ def _conversion_kinds(arrays: GraphArrays, index: ChoiceIndex, operand_by_size: 
     return np.asarray(_CONVERT[_PRODUCED[index.axis[index.before]], needed], dtype=np.int64)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Spread:
+    """What is known of every choice before a plan: extents of its kernel, and what it splits."""
+
+    rows: Ints
+    depth: Ints
+    width: Ints
+    splits_rows: Bools
+    splits_depth: Bools
+    splits_width: Bools
+    tiles_rows: Bools
+    tiles_depth: Bools
+    tiles_width: Bools
+    untiled: Bools
+    outer: Bools
+    held: Bools
+    factor: Floats
+    repeats: Floats
+    periodic: Floats
+    cache: Floats
+    summed: Bools
+    reduced: Floats
+    edge_bytes: Floats
+    elided: Bools
+
+
+@lru_cache(maxsize=64)
+def _spread(arrays: GraphArrays, index: ChoiceIndex) -> _Spread:
+    row, axis = index.kernel, index.axis
+    tiling = arrays.tiling[row]
+    summed = arrays.gemm[row] & (axis == K)
+    edge_bytes = np.where(arrays.elided, 0.0, arrays.output_size[arrays.source])
+    return _Spread(
+        rows=arrays.rows[row],
+        depth=arrays.k[row],
+        width=arrays.columns[row],
+        splits_rows=(axis == OUTER) | (axis == M),
+        splits_depth=axis == K,
+        splits_width=axis == N,
+        tiles_rows=(tiling == OUTER) | (tiling == M),
+        tiles_depth=tiling == K,
+        tiles_width=tiling == N,
+        untiled=tiling == NONE,
+        outer=axis == OUTER,
+        held=arrays.has_weight[row],
+        factor=np.where(arrays.systolic[row], 2.0, 0.0),
+        repeats=arrays.repeats[row],
+        periodic=arrays.periodic_size[row],
+        cache=arrays.cache_size[row],
+        summed=summed,
+        reduced=np.where(summed, arrays.output_size[row], 0.0),
+        edge_bytes=edge_bytes[index.edge],
+        elided=arrays.elided[index.edge],
+    )
+
+
 def make_choices(
     workload: Workload, arrays: GraphArrays, plan: Plan, n_tiles: int | Ints, rules: Rules
 ) -> Choices:
     """Return the costs for ``n_tiles`` tiles a sequence, or so many a kernel, under ``plan``."""
     chips = plan.tensor
     index = choice_index(arrays, workload.placement)
-    row, axis = index.kernel, index.axis
-    parts = np.broadcast_to(np.asarray(n_tiles, dtype=np.int64), arrays.n)[row]
-
-    def split(extent: Ints, *axes: int) -> Ints:
-        whole = extent[row]
-        return np.where(np.isin(axis, axes), -(-whole // chips), whole)
-
+    row, known = index.kernel, _spread(arrays, index)
+    parts = np.asarray(n_tiles, dtype=np.int64)
+    parts = parts[row] if parts.ndim else np.broadcast_to(parts, row.shape)
+    whole = known.rows, known.depth, known.width
     rows, depth, width = (
-        -(-extent // ways)
-        for extent, ways in zip((arrays.rows, arrays.k, arrays.columns), plan.split, strict=True)
+        -(-extent // ways) if ways > 1 else extent
+        for extent, ways in zip(whole, plan.split, strict=True)
     )
-    m, k, columns = split(rows, OUTER, M), split(depth, K), split(width, N)
+    m = np.where(known.splits_rows, -(-rows // chips), rows)
+    k = np.where(known.splits_depth, -(-depth // chips), depth)
+    columns = np.where(known.splits_width, -(-width // chips), width)
     word = float(workload.graph.word)
-    weight = np.where(arrays.has_weight[row], m * k, 0) * word
+    weight = np.where(known.held, m * k, 0) * word
     shard = m * columns
-    shares = (m / arrays.rows[row], k / arrays.k[row], columns / arrays.columns[row])
-    entering, leaving = boundary_traffic(workload, arrays, plan, (row, axis), shares, rules)
-    tiling = arrays.tiling[row]
-    m = np.where((tiling == OUTER) | (tiling == M), -(-m // parts), m)
-    k = np.where(tiling == K, -(-k // parts), k)
-    columns = np.where(tiling == N, -(-columns // parts), columns)
-    tiles = np.where(tiling == NONE, 1, parts)
-    each = np.where(arrays.systolic[row], 2.0 * k, 1.0)
-    work = m.astype(np.float64) * columns * each * tiles * arrays.repeats[row]
-    output_tile = (m * columns).astype(float) * word
+    shares = (m / known.rows, k / known.depth, columns / known.width)
+    entering, leaving = boundary_traffic(workload, arrays, plan, (row, index.axis), shares, rules)
+    m = np.where(known.tiles_rows, -(-m // parts), m)
+    k = np.where(known.tiles_depth, -(-k // parts), k)
+    columns = np.where(known.tiles_width, -(-columns // parts), columns)
+    tiles = np.where(known.untiled, 1, parts)
+    each = np.where(known.factor > 0, known.factor * k, 1.0)
+    work = m.astype(np.float64) * columns * each * tiles * known.repeats
+    output_tile = (m * columns).astype(np.float64) * word
     # A kernel tiled along K adds its tiles up: its output leaves once.
-    output_total = output_tile * np.where(tiling == K, 1, tiles)
-    network, bytes_moved = _node_network(workload, arrays, plan, index, output_total, rules)
-    whole = (arrays.rows * arrays.columns).astype(float)
+    output_total = output_tile * np.where(known.tiles_depth, 1, tiles)
+    network = _node_network(workload, plan, index, known, output_total, rules)
+    elements = (known.rows * known.width).astype(np.float64)
     # Heads are split among chips, but a head's past is not: more chips than heads keep copies.
     heads = (-(-arrays.outer // chips) / arrays.outer)[row]
-    cached = np.where(axis == OUTER, heads, shard / whole[row])
+    cached = np.where(known.outer, heads, shard / elements)
     spread = plan.n_microbatches * (
         1 if rules.iteration.periodic_per_microbatch else plan.microbatch_size
     )
-    periodic = arrays.periodic_size[row] * (shard / whole[row]) / spread
+    periodic = known.periodic * (shard / elements) / spread
     data_time = np.where(
         periodic > 0, plan.periodic.fixed / spread + plan.periodic.per_byte * periodic, 0.0
     )
     kinds = conversion_kinds(arrays, index, rules)
-    size = output_total if rules.traffic.conversion_of_shard else (whole * word)[row]
-    size = np.where(arrays.elided[index.edge], 0.0, size[index.before])
+    size = output_total if rules.traffic.conversion_of_shard else elements * word
+    size = np.where(known.elided, 0.0, size[index.before])
     edge_time = _line_time(plan, Collective.ALL_GATHER, size, rules) * (kinds == 1)
     edge_time = edge_time + _line_time(plan, Collective.ALL_TO_ALL, size, rules) * (kinds == 2)
-    edge_bytes = np.where(arrays.elided, 0.0, arrays.output_size[arrays.source])
     return Choices(
         index=index,
         m=m,
@@ -312,15 +365,15 @@ def make_choices(
         output_tile=output_tile,
         output_total=output_total,
         weight=weight,
-        cache=arrays.cache_size[row] * cached,
+        cache=known.cache * cached,
         entering=entering,
         leaving=leaving,
         network_time=network,
         data_time=data_time,
-        bytes_moved=bytes_moved,
+        bytes_moved=known.reduced,
         edge_kind=kinds,
         edge_time=edge_time,
-        edge_bytes=edge_bytes[index.edge] * (kinds > 0),
+        edge_bytes=known.edge_bytes * (kinds > 0),
     )
 
 
@@ -334,17 +387,15 @@ def _line_time(plan: Plan, collective: Collective, size: Floats, rules: Rules) -
 
 def _node_network(
     workload: Workload,
-    arrays: GraphArrays,
     plan: Plan,
     index: ChoiceIndex,
+    known: _Spread,
     output_total: Floats,
     rules: Rules,
-) -> tuple[Floats, Floats]:
-    """Time and bytes of the communication inherent to each choice."""
-    summed = arrays.gemm[index.kernel] & (index.axis == K)
-    reduced = np.where(summed & (plan.tensor > 1), output_total, 0.0)
+) -> Floats:
+    """Time of the communication inherent to each choice. [s]"""
+    reduced = np.where(known.summed & (plan.tensor > 1), output_total, 0.0)
     time = _line_time(plan, Collective.ALL_REDUCE, reduced, rules)
-    moved = np.where(summed, arrays.output_size[index.kernel], 0.0)
     for i, kernel in enumerate(workload.graph.kernels):
         own = [
             float(_line_time(plan, communication.collective, np.array(communication.size), rules))
@@ -355,7 +406,7 @@ def _node_network(
             # On a grid of chips the panel goes along the rows while rows go along the columns.
             together = workload.placement is Placement.GRID
             time[index.start[i] : index.start[i + 1]] += max(own) if together else sum(own)
-    return time, moved
+    return time
 
 
 def sharding_codes(index: ChoiceIndex, sharding: Sequence[Axis], *, split: bool) -> Ints:
