@@ -18,8 +18,9 @@ from crosstack.charts import Mark
 from crosstack.machine.chip import Chip, Overlap
 from crosstack.machine.prices import link_amounts, switch_amounts
 from crosstack.machine.system import Dimension, DimensionKind, Memory, System
-from crosstack.model.collectives import all_gather_time, all_to_all_time, slowest_cut, steps
-from crosstack.model.lines import _halves, latency_charged
+from crosstack.model.collectives import Extent
+from crosstack.model.collectives.group import axes_of
+from crosstack.model.lines import latency_charged
 from crosstack.model.partition import _read_again, _streams, combine, combine_arrays
 from crosstack.model.parts import LatencyRule, WeightCuts
 from crosstack.model.placed import placed_use
@@ -71,11 +72,7 @@ X = np.ones(1)
 CASES = {
     "links": lambda: link_amounts(system(), (2,)),
     "switch ports": lambda: switch_amounts(system(), (2,)),
-    "steps": lambda: steps(added(DimensionKind), 4),
-    "all-gather": lambda: all_gather_time(added(DimensionKind), 1.0, n_chips=4, bandwidth=1.0),
-    "all-to-all": lambda: all_to_all_time(added(DimensionKind), 1.0, n_chips=4, bandwidth=1.0),
-    "cut": lambda: slowest_cut([added(DimensionKind)], [4], [1.0], ring_links=1, all_pairs=True),
-    "halves": lambda: _halves(added(DimensionKind), RULES),
+    "axes": lambda: axes_of(Extent(dimension=system().network[0], size=2, members=2)),
     "icon": lambda: _wires(Canvas(), added(DimensionKind), [(0.0, 0.0)], (1.0, 1.0)),
     "latency": lambda: latency_charged(with_latency(added(LatencyRule)), kernel=True),
     "use": lambda: placed_use(added(Placement)),

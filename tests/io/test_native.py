@@ -453,7 +453,7 @@ def test_a_long_kernel_name_can_be_a_key():
 BAD = [
     ("size: 4, bandwidth", "size: 4, bandwith", 'system.network[1].bandwith: unknown field. Did you mean "bandwidth"? Allowed: library, kind, size,'),
     ("inputs: [Q, K]", "inputs: [QKV, K]", 'workload.kernels[3].inputs[0]: no kernel is called "QKV". Nearest: "Q", "K".'),
-    ("kind: switch", "kind: swich", "system.network[1].kind: got 'swich'; allowed: ring, switch, fully_connected. Did you mean \"switch\"?"),
+    ("kind: switch", "kind: swich", "system.network[1].kind: got 'swich'; allowed: ring, switch, fully_connected, mesh, torus, fat_tree, dragonfly, rail_only, rail_optimised. Did you mean \"switch\"?"),
     ("m: 4, n: 8}", "m: 4, n: -8}", "workload.kernels[0].n: got -8; allowed: a whole number, at least 1."),
     ("m: 4, n: 8}", "m: 4, n: 1.5}", "workload.kernels[0].n: got 1.5; allowed: a whole number"),
     ("m: 4, n: 8}", "m: 4, n: .nan}", "workload.kernels[0].n: got nan; allowed: a whole number"),

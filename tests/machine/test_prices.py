@@ -297,3 +297,30 @@ def test_sizes_left_open_are_priced_as_they_are_chosen(a_system, a_dimension):
     system = a_system(network=(a_dimension(), a_dimension()), prices=PRICES)
     fixed = a_system(network=(a_dimension(size=4), a_dimension(size=2)), prices=PRICES)
     assert system_price(system, (4, 2)) == system_price(fixed, (4, 2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "links", "ports"),
+    [
+        pytest.param("torus", {"shape": (4, 4)}, 2, 0, id="a link a chip and axis"),
+        pytest.param("mesh", {"shape": (4, 4)}, 2 * 3 / 4, 0, id="no link at the ends"),
+        pytest.param("rail_only", {}, 1, 1, id="wang2023railonly: a switch a rail"),
+        pytest.param("fat_tree", {}, 2, 3, id="leiserson1985: as much up as down"),
+        pytest.param("fat_tree", {"oversubscription": 4.0}, 1.25, 1.5, id="a quarter of it"),
+        pytest.param("fat_tree", {"pod_size": 16}, 1, 1, id="one leaf"),
+        pytest.param("rail_optimised", {}, 2, 3, id="rails and what joins them"),
+        pytest.param("dragonfly", {}, 2.5, 4, id="kim2008dragonfly: a = 2p = 2h"),
+        pytest.param("dragonfly", {"oversubscription": 2.0}, 2.25, 3.5, id="tapered"),
+    ],
+)
+def test_links_and_ports_a_chip_of_the_other_kinds(kind, more, links, ports):
+    inner = Dimension(kind=DimensionKind.SWITCH, size=8, bandwidth=1.0)
+    outer = Dimension(kind=DimensionKind(kind), size=16, bandwidth=1.0, **more)
+    system = System(
+        chip=Chip(n_cores=1, lanes=1, stages=1, frequency=1e9, sram_capacity=1.0),
+        memory=Memory(bandwidth=1e9),
+        network=(inner, outer),
+        n_chips=128,
+    )
+    assert link_amounts(system, (8, 16))[1] == pytest.approx(128 * links)
+    assert switch_amounts(system, (8, 16))[1] == pytest.approx(128 * ports)

@@ -87,3 +87,30 @@ def test_memory_of_nothing_is_refused(changes):
 def test_negative_prices_are_refused(field):
     with pytest.raises(InputError, match=f"^{field}: got -1"):
         Prices(**{field: -1})
+
+
+class TestKindsOfDimension:
+    def dimension(self, kind, **more):
+        return Dimension(kind=kind, bandwidth=1e9, **more)
+
+    @pytest.mark.parametrize(
+        ("kind", "more", "says"),
+        [
+            ("ring", {"shape": (4, 4)}, "shape: got '4x4'; allowed: that of a mesh or torus"),
+            ("torus", {"size": 8, "shape": (3, 3)}, "shape: got 3x3; allowed: a shape of 8 chips"),
+            ("mesh", {"shape": (2, 2, 2, 2)}, "shape: got '2x2x2x2'; allowed: 1 to 3 axes"),
+            ("fat_tree", {"oversubscription": 0.5}, "oversubscription: got 0.5; allowed: 1 or"),
+            ("switch", {"oversubscription": 2.0}, "oversubscription: got 2.0; allowed: that of a"),
+            ("ring", {"pod_size": 4}, "pod_size: got 4; allowed: that of a fat tree, dragonfly"),
+            ("dragonfly", {"pod_size": 0}, "pod_size: got 0"),
+            ("torus", {"reduces": True}, "reduces: got True; allowed: false where there is no s"),
+        ],
+    )
+    def test_what_a_kind_does_not_have_is_refused(self, kind, more, says):
+        with pytest.raises(InputError) as caught:
+            self.dimension(DimensionKind(kind), **more)
+        assert str(caught.value).startswith(says)
+
+    def test_a_torus_without_a_shape_is_nearly_square(self):
+        assert self.dimension(DimensionKind.TORUS).axes(32) == (8, 4)
+        assert self.dimension(DimensionKind.RING).axes(32) == (32,)

@@ -172,7 +172,9 @@ def never_slower(one: System, others: Sequence[System]) -> NDArray[np.bool_]:
 
 def _shape(system: System) -> tuple[object, ...]:
     chip = system.chip
-    joined = tuple((d.kind, d.size) for d in system.network)
+    joined = tuple(
+        (d.kind, d.size, d.shape, d.oversubscription, d.pod_size, d.reduces) for d in system.network
+    )
     return system.n_chips, chip.lanes, chip.stages, chip.relative_rates, chip.overlap, joined
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import assert_never
 
-from crosstack.machine.system import DimensionKind, System
+from crosstack.machine.system import Dimension, DimensionKind, System
 
 __all__ = ["Bill", "cost", "link_amounts", "switch_amounts", "system_power", "system_price"]
 
@@ -52,30 +52,64 @@ def link_amounts(system: System, sizes: tuple[int, ...]) -> tuple[float, ...]:
     -----
     A ring has one link a chip; a fully connected group of s has s (s-1). Outer dimensions of
     switches and fully connected groups join whole inner groups, so they are counted once a
-    group, not once a chip.
+    group, not once a chip. Of the other kinds every chip has links of its own: one along each
+    axis of a torus, but at the ends of a mesh; a port to a first switch, and above it those of
+    `_tiers`.
 
     References
     ----------
-    dfmodel_code
+    dfmodel_code (rings, switches, fully connected), leiserson1985, kim2008dragonfly
     """
-    return tuple(
-        _links(system.network[i].kind, sizes, i) * system.network[i].bandwidth
-        for i in range(len(sizes))
-    )
+    amounts = zip(range(len(sizes)), system.network, strict=True)
+    return tuple(_links(dimension, sizes, i) * dimension.bandwidth for i, dimension in amounts)
 
 
-def _links(kind: DimensionKind, sizes: tuple[int, ...], i: int) -> float:
+def _links(dimension: Dimension, sizes: tuple[int, ...], i: int) -> float:
     size = sizes[i]
     inner, outer = math.prod(sizes[:i]), math.prod(sizes[i + 1 :])
-    match kind:
+    match dimension.kind:
         case DimensionKind.RING:
             return inner * size * outer
         case DimensionKind.FULLY_CONNECTED:
             return size * (size - 1) * outer
         case DimensionKind.SWITCH:
             return size * outer
+        case DimensionKind.TORUS:
+            return inner * outer * size * sum(axis > 1 for axis in dimension.axes(size))
+        case DimensionKind.MESH:
+            return inner * outer * size * sum((axis - 1) / axis for axis in dimension.axes(size))
+        case (
+            DimensionKind.FAT_TREE
+            | DimensionKind.DRAGONFLY
+            | DimensionKind.RAIL_ONLY
+            | DimensionKind.RAIL_OPTIMISED
+        ):
+            return inner * outer * size * (1 + _tiers(dimension, size)[0])
         case _:
-            assert_never(kind)
+            assert_never(dimension.kind)
+
+
+def _tiers(dimension: Dimension, size: int) -> tuple[float, float]:
+    """Return links and switch ports above the first port of every chip, a chip. [1]
+
+    Notes
+    -----
+    Pods of a fat tree, or of rails, are joined by a second tier: a link up for every
+    ``oversubscription`` chips, with a port at both ends. The routers of a balanced dragonfly have
+    twice as many ports to their group, half of a link each, as chips, and one to another group
+    for every ``oversubscription`` of them.
+
+    References
+    ----------
+    leiserson1985, kim2008dragonfly (section 3)
+    """
+    up = 1 / dimension.oversubscription
+    one_pod = dimension.pod_size is not None and size <= dimension.pod_size
+    if dimension.kind is DimensionKind.DRAGONFLY:
+        return (1.0, 2.0) if one_pod else (1 + up / 2, 2 + up)
+    if dimension.kind is DimensionKind.RAIL_ONLY or one_pod:
+        return 0.0, 0.0
+    return up, 2 * up
 
 
 def switch_amounts(system: System, sizes: tuple[int, ...]) -> tuple[float, ...]:
@@ -84,31 +118,40 @@ def switch_amounts(system: System, sizes: tuple[int, ...]) -> tuple[float, ...]:
     Notes
     -----
     A ring pays for two ports each, a switch for one port a member; a fully connected dimension
-    of several pays s^2 ports as an outer dimension and none as the innermost.
+    of several pays s^2 ports as an outer dimension and none as the innermost. A mesh or torus has
+    no switch; of the other kinds every chip has a port at a first switch, and above it those of
+    `_tiers`.
 
     References
     ----------
-    dfmodel_code
+    dfmodel_code (rings, switches, fully connected), leiserson1985, kim2008dragonfly
     """
-    return tuple(
-        _ports(system.network[i].kind, sizes, i) * system.network[i].bandwidth
-        for i in range(len(sizes))
-    )
+    amounts = zip(range(len(sizes)), system.network, strict=True)
+    return tuple(_ports(dimension, sizes, i) * dimension.bandwidth for i, dimension in amounts)
 
 
-def _ports(kind: DimensionKind, sizes: tuple[int, ...], i: int) -> float:
+def _ports(dimension: Dimension, sizes: tuple[int, ...], i: int) -> float:
     size = sizes[i]
     others = math.prod(sizes) // size
     outer = math.prod(sizes[i + 1 :])
-    match kind:
+    match dimension.kind:
         case DimensionKind.RING:
             return 2 * others
         case DimensionKind.FULLY_CONNECTED:
             return 0 if i == 0 else size * size * outer
         case DimensionKind.SWITCH:
             return size * outer
+        case DimensionKind.MESH | DimensionKind.TORUS:
+            return 0
+        case (
+            DimensionKind.FAT_TREE
+            | DimensionKind.DRAGONFLY
+            | DimensionKind.RAIL_ONLY
+            | DimensionKind.RAIL_OPTIMISED
+        ):
+            return others * size * (1 + _tiers(dimension, size)[1])
         case _:
-            assert_never(kind)
+            assert_never(dimension.kind)
 
 
 def _network(

@@ -18,6 +18,7 @@ from crosstack.model.collectives import (
     broadcast_time,
     point_to_point_time,
     steps,
+    unknown_kind,
 )
 from crosstack.model.parts import LatencyRule
 from crosstack.model.rules import Rules
@@ -49,7 +50,8 @@ Group = list[tuple[Dimension, int]]
 
 def all_reduce_halves(rules: Rules) -> dict[DimensionKind, int]:
     """Halves of an all-reduce that ``rules`` count on each kind of dimension. [1]"""
-    return {kind: _halves(kind, rules) for kind in DimensionKind}
+    known = DimensionKind.RING, DimensionKind.SWITCH, DimensionKind.FULLY_CONNECTED
+    return {kind: _halves(kind, rules) for kind in known}
 
 
 def _halves(kind: DimensionKind, rules: Rules) -> int:
@@ -59,7 +61,7 @@ def _halves(kind: DimensionKind, rules: Rules) -> int:
         case DimensionKind.RING | DimensionKind.SWITCH:
             return rules.collectives.ring_all_reduce_halves
         case _:
-            assert_never(kind)
+            raise unknown_kind(kind)
 
 
 def latency_charged(rules: Rules, *, kernel: bool) -> Callable[[Dimension], float]:

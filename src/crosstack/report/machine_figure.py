@@ -102,13 +102,21 @@ def _wires(
     canvas: Canvas, kind: DimensionKind, dots: list[tuple[float, float]], hub: tuple[float, float]
 ) -> None:
     match kind:
-        case DimensionKind.RING:
+        case DimensionKind.RING | DimensionKind.TORUS:
             canvas.line((*dots, dots[0]), "xs-wire")
+        case DimensionKind.MESH:
+            canvas.line(tuple(dots), "xs-wire")
         case DimensionKind.FULLY_CONNECTED:
             for k, dot in enumerate(dots):
                 for other in dots[:k]:
                     canvas.line((dot, other), "xs-wire")
-        case DimensionKind.SWITCH:
+        case (
+            DimensionKind.SWITCH
+            | DimensionKind.FAT_TREE
+            | DimensionKind.DRAGONFLY
+            | DimensionKind.RAIL_ONLY
+            | DimensionKind.RAIL_OPTIMISED
+        ):
             for dot in dots:
                 canvas.line((dot, hub), "xs-wire")
             canvas.box(hub[0] - 7, hub[1] - 7, 14, 14, "xs-card", 2)

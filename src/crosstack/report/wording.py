@@ -284,7 +284,15 @@ def latency_words(dimension: Dimension) -> str:
 
 
 def _kind(dimension: Dimension) -> str:
-    return dimension.kind.value.replace("_", " ")
+    """Return the kind with what it says of its own: ``fat tree 2:1``, ``torus 4x4``."""
+    words = [dimension.kind.value.replace("_", " ")]
+    if dimension.shape:
+        words.append("x".join(map(str, dimension.shape)))
+    if dimension.oversubscription != 1:
+        words.append(f"{dimension.oversubscription:g}:1")
+    if dimension.reduces:
+        words.append("that adds")
+    return " ".join(words)
 
 
 def dimension_words(system: System, mapping: Mapping | None = None) -> tuple[str, ...]:

@@ -36,7 +36,8 @@ _WORDS = {kind: word for word, kind in LINKS.items()}
 
 def topology_name(task: Task) -> str:
     """Return what DFModel would call the network: ``r_sw`` for rings joined by switches."""
-    return "_".join(_WORDS[dimension.kind] for dimension in task.system.network)
+    kinds = [dimension.kind for dimension in task.system.network]
+    return "_".join(_WORDS.get(kind, kind.value) for kind in kinds)
 
 
 def edges_in_order(graph: DataflowGraph) -> list[tuple[int, int, int, bool, int]]:

@@ -158,6 +158,8 @@ class _Builder:
         self._require(values, ("bandwidth",), path, named=file.library is not None)
         if "bandwidth" not in values:
             return None
+        if "shape" in values:
+            values["shape"] = tuple(values["shape"])
         with collecting(self.problems, path):
             return Dimension(**values)
         return None

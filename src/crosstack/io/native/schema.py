@@ -434,6 +434,10 @@ class DimensionFile(LibraryModel):
     latency: Seconds | None = None
     parallelism: ParallelismName | None = None
     link_power: UnitPower | None = None
+    shape: list[Count] | None = None
+    oversubscription: Share | None = None
+    pod_size: Count | None = None
+    reduces: Flag | None = None
 
 
 class TopologyFile(LibraryModel):

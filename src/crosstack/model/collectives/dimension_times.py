@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import assert_never
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crosstack.errors import require
+from crosstack.errors import InputError, Problem, require
 from crosstack.machine.system import DimensionKind
 
 __all__ = [
@@ -39,6 +38,12 @@ def _check(n_chips: int, bandwidth: float) -> None:
     require(bandwidth > 0, "bandwidth", bandwidth, "bytes per second, above 0")
 
 
+def unknown_kind(kind: DimensionKind) -> InputError:
+    """Return the error for a kind of dimension that no formula here knows."""
+    known = f"{DimensionKind.RING}, {DimensionKind.SWITCH} or {DimensionKind.FULLY_CONNECTED}"
+    return InputError(Problem("network.kind", f"got {kind}; allowed under these rules: {known}."))
+
+
 def steps(kind: DimensionKind, n_chips: int) -> int:
     """Hops that follow one another in a reduce-scatter or all-gather: p - 1, or 1 when all meet.
 
@@ -50,7 +55,7 @@ def steps(kind: DimensionKind, n_chips: int) -> int:
         case DimensionKind.RING | DimensionKind.SWITCH:
             return n_chips - 1
         case _:
-            assert_never(kind)
+            raise unknown_kind(kind)
 
 
 def all_gather_time(
@@ -176,7 +181,7 @@ def all_to_all_time(
         case DimensionKind.FULLY_CONNECTED:
             pass
         case _:
-            assert_never(kind)
+            raise unknown_kind(kind)
     message = np.asarray(size, float)
     message = message / n_chips**2 if pair_shares else message
     return np.asarray(hops * latency + load * message / bandwidth)
@@ -266,4 +271,4 @@ def _links_cut(kind: DimensionKind, size: int, ring_links: int) -> float:
         case DimensionKind.FULLY_CONNECTED:
             return size**2 / 4
         case _:
-            assert_never(kind)
+            raise unknown_kind(kind)

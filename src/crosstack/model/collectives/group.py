@@ -1,0 +1,261 @@
+"""Chips that communicate with each other, level by level of the network.
+
+Ranks are numbered along an order of parallelisms, the innermost first, and fill the innermost
+level first. The chips of one parallelism then lie on the levels with so many members each, so far
+apart; those in between belong to other groups, which communicate at the same time and share what
+links they cross.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
+from typing import assert_never
+
+from crosstack.errors import InputError, Problem, require, require_whole
+from crosstack.machine.system import Dimension, DimensionKind
+from crosstack.model.collectives.algorithms import Joint
+
+__all__ = ["Axis", "Extent", "Group", "axes_of", "filled", "group_of"]
+
+VALIANT = 2.0  # times that a message which keeps off the direct way crosses between groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """What a group has of one level: ``members``, ``stride`` apart, of ``size``. [1]"""
+
+    dimension: Dimension
+    size: int
+    members: int
+    stride: int = 1
+
+    def __post_init__(self) -> None:
+        """Check that the level holds them."""
+        require_whole("size", self.size, what="chips")
+        require_whole("members", self.members, what="chips")
+        require_whole("stride", self.stride, what="chips")
+        held = self.members == 1 or (self.members - 1) * self.stride < self.size
+        require(held, "members", self.members, f"so many that {self.size} chips hold them")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Chips that communicate, by level, innermost first.
+
+    ``torn`` is how many there are where blocks of a level hold different numbers of them, which
+    then send through the slowest level one by one; None where all blocks hold the same.
+    """
+
+    extents: tuple[Extent, ...] = ()
+    torn: int | None = None
+
+    @property
+    def members(self) -> int:
+        """All chips of the group. [1]"""
+        return self.torn or math.prod(extent.members for extent in self.extents)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """Members of a group that are joined one way, by links of one ``bandwidth`` [B/s].
+
+    ``near_share`` and ``far_share`` are how many times as much as a message of its own a link, or
+    port, carries: where messages go to a neighbour in the order, and where they go anywhere.
+    ``reduces``: whether a switch adds them. ``latency`` is that of a message. [s]
+    """
+
+    joint: Joint
+    members: int
+    bandwidth: float
+    latency: float = 0.0
+    near_share: float = 1.0
+    far_share: float = 1.0
+    reduces: bool = False
+
+
+# ---------------------------------------------------------------- one level as axes
+
+
+def axes_of(extent: Extent) -> tuple[Axis, ...]:
+    """Return how the members of one level are joined: one axis, or those of a mesh or torus.
+
+    Notes
+    -----
+    A group whose members are s apart on a ring, or on an axis, is one of s that lie side by side:
+    each link carries the messages of all. Members that close no ring are a line.
+
+    A pod of a fat tree, or rail-optimised network, of g members has 1 / oversubscription of their
+    bandwidth to other pods; where its size is not known, all messages of a fat tree leave their
+    pod. Of a ring one message leaves a pod for each of the min(s, g) groups in it; of an
+    all-to-all among e, of which m share a pod, the share (e - m) / (e - 1). The groups of a
+    dragonfly are such pods. Messages of all to all spread over its links by themselves; those of
+    neighbours all go from one group to the next, so they are sent by way of a third group, and
+    cross twice.
+
+    References
+    ----------
+    leiserson1985 (fat trees), kim2008dragonfly (section 4), wang2023railonly, dally2004
+    (chapter 8)
+    """
+    dimension, size = extent.dimension, extent.size
+    if extent.members == 1:
+        return ()
+    match dimension.kind:
+        case DimensionKind.RING | DimensionKind.TORUS:
+            return _grid(extent, closed=True)
+        case DimensionKind.MESH:
+            return _grid(extent, closed=False)
+        case DimensionKind.FULLY_CONNECTED:
+            return (_axis(extent, Joint.PAIRS),)
+        case DimensionKind.SWITCH | DimensionKind.RAIL_ONLY:
+            return (_axis(extent, Joint.PORT),)
+        case DimensionKind.FAT_TREE:
+            return (_thinned(extent, dimension.pod_size or 1, near=1.0),)
+        case DimensionKind.RAIL_OPTIMISED:
+            return (_thinned(extent, dimension.pod_size or size, near=1.0),)
+        case DimensionKind.DRAGONFLY:
+            return (_thinned(extent, dimension.pod_size or 1, near=VALIANT),)
+        case _:
+            assert_never(dimension.kind)
+
+
+def _axis(extent: Extent, joint: Joint, near: float = 1.0, far: float = 1.0) -> Axis:
+    dimension = extent.dimension
+    return Axis(
+        joint=joint,
+        members=extent.members,
+        bandwidth=dimension.bandwidth,
+        latency=dimension.hop_latency,
+        near_share=near,
+        far_share=far,
+        reduces=dimension.reduces,
+    )
+
+
+def _thinned(extent: Extent, pod: int, *, near: float) -> Axis:
+    """Return members that reach other pods over fewer links; ``near``: times neighbours cross."""
+    members, stride = extent.members, extent.stride
+    if pod % (members * stride) == 0:
+        return _axis(extent, Joint.PORT)
+    thin = extent.dimension.oversubscription
+    together = min(members, max(1, pod // stride))
+    leaving = (members - together) / (members - 1)
+    beside = min(stride, pod) / pod
+    return _axis(
+        extent, Joint.PORT, near=max(1.0, near * thin * beside), far=max(1.0, thin * leaving)
+    )
+
+
+def _grid(extent: Extent, *, closed: bool) -> tuple[Axis, ...]:
+    """Return the members on every axis of a ring, mesh or torus."""
+    shape = extent.dimension.axes(extent.size)
+    found: list[Axis] = []
+    first, last = extent.stride, extent.stride * extent.members
+    below = 1
+    for size in shape:
+        low, high = max(first, below), min(last, below * size)
+        if high > low:
+            if low % below or high % low or (below * size) % high:
+                return (_beside(extent, extent.members, extent.stride, closed=False),)
+            members, stride = high // low, low // below
+            found.append(_beside(extent, members, stride, closed=closed and high == below * size))
+        below *= size
+    return tuple(found)
+
+
+def _beside(extent: Extent, members: int, stride: int, *, closed: bool) -> Axis:
+    """Return members ``stride`` apart on one axis, whose links all groups in between cross."""
+    dimension = extent.dimension
+    return Axis(
+        joint=Joint.RING if closed else Joint.LINE,
+        members=members,
+        bandwidth=dimension.bandwidth / stride,
+        latency=dimension.hop_latency * stride,
+    )
+
+
+# ---------------------------------------------------------------- groups of an order of ranks
+
+
+def filled(degrees: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return the ranks that one block of every level holds. [1]
+
+    Parameters
+    ----------
+    degrees : sequence of int
+        Of every parallelism, innermost first. [1]
+    sizes : sequence of int
+        Of every level, innermost first. [1]
+
+    Raises
+    ------
+    InputError
+        If there are more ranks than chips.
+
+    Notes
+    -----
+    The largest block of whole inner parallelisms that a level holds is not torn: the level takes
+    as many as fit and leaves the rest of its chips idle, unless there are too few chips for that.
+    """
+    ranks = math.prod(degrees)
+    if ranks > math.prod(sizes):
+        message = f"got {ranks} ranks; allowed: at most {math.prod(sizes)}, one a chip."
+        raise InputError(Problem("degrees", message))
+    blocks, held = [], 1
+    for level, size in enumerate(sizes):
+        whole = size * held
+        block = max(s for s in accumulate(degrees, mul, initial=1) if s <= whole)
+        kept = whole // block * block
+        held = kept if ranks <= kept * math.prod(sizes[level + 1 :]) else whole
+        blocks.append(held)
+    return tuple(blocks)
+
+
+def group_of(
+    network: Sequence[Dimension], sizes: Sequence[int], degrees: Sequence[int], number: int
+) -> Group:
+    """Return the group of one parallelism of an order of ranks.
+
+    Parameters
+    ----------
+    network : sequence of Dimension
+        The levels, innermost first.
+    sizes : sequence of int
+        Chips, or blocks of the level below, that each level joins. [1]
+    degrees : sequence of int
+        Of every parallelism, innermost first. [1]
+    number : int
+        Which of them. [1]
+
+    Raises
+    ------
+    InputError
+        If there are more ranks than chips.
+    """
+    stride = math.prod(degrees[:number])
+    last = stride * degrees[number]
+    extents, below, even = [], 1, True
+    for dimension, size, held in zip(network, sizes, filled(degrees, sizes), strict=True):
+        low, high = max(stride, below), min(last, held)
+        even = even and all(_nest(held, length) for length in (stride, last))
+        if high > low:
+            one = Extent(
+                dimension=dimension,
+                size=size,
+                members=-(-high // low),
+                stride=max(1, low // below),
+            )
+            extents.append(one)
+        below = held
+    if even:
+        return Group(extents=tuple(extents))
+    return Group(extents=tuple(extents), torn=degrees[number])
+
+
+def _nest(a: int, b: int) -> bool:
+    """Whether one length divides the other, so that blocks of both have common borders."""
+    return a % b == 0 or b % a == 0

@@ -1,0 +1,107 @@
+"""The time of a collective over the bytes it works on: the least of a few lines.
+
+Each algorithm takes a fixed time and a time per byte. As the faster one is taken for every size,
+the time is the least of lines: it grows with the size and is concave, so a bound from a smaller
+size, or from a sum over parts, stays one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crosstack.errors import require
+
+__all__ = ["NOTHING", "Line", "Lines", "least"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A time that grows with the bytes moved: ``fixed`` [s] + ``per_byte`` [s/B] x bytes."""
+
+    fixed: float = 0.0
+    per_byte: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The least of a few lines, sorted: none is below another one everywhere.
+
+    Made by `least`, which drops lines that are never the least.
+    """
+
+    members: tuple[Line, ...] = (Line(),)
+
+    def __post_init__(self) -> None:
+        """Check that there is a line."""
+        require(bool(self.members), "members", self.members, "one line or more")
+
+    def time(self, size: ArrayLike, *, together: ArrayLike = 1) -> Floats:
+        """Time that ``size`` bytes take; nothing takes no time. [s]
+
+        Parameters
+        ----------
+        size : array_like
+            Bytes of one message. [B]
+        together : array_like
+            Messages of this size that are sent as one, which share what is fixed: the time is
+            that of all of them over their number. [1]
+        """
+        size, together = np.asarray(size, float), np.asarray(together, float)
+        found = _time(self.members[0], size, together)
+        for line in self.members[1:]:
+            found = np.minimum(found, _time(line, size, together))
+        return np.where(size > 0, found, 0.0)
+
+    def __add__(self, other: Lines) -> Lines:
+        """One collective after the other, over the same bytes."""
+        if other is NOTHING:
+            return self
+        if self is NOTHING:
+            return other
+        return least(
+            Line(fixed=a.fixed + b.fixed, per_byte=a.per_byte + b.per_byte)
+            for a in self.members
+            for b in other.members
+        )
+
+    def of_share(self, share: float) -> Lines:
+        """Return the time over bytes of which only ``share`` are worked on. [1]"""
+        return Lines(tuple(Line(fixed=a.fixed, per_byte=share * a.per_byte) for a in self.members))
+
+
+NOTHING = Lines()
+
+
+def _time(line: Line, size: Floats, together: Floats) -> Floats:
+    return np.asarray(line.fixed / together + line.per_byte * size)
+
+
+def least(lines: Iterable[Line]) -> Lines:
+    """Return the least of ``lines`` for every size, without those that it never is.
+
+    Notes
+    -----
+    The lower envelope, by a sweep from the steepest line to the flattest: a line is left out
+    where its neighbours cross below it.
+    """
+    kept: list[Line] = []
+    for line in sorted(lines, key=lambda line: (-line.per_byte, line.fixed)):
+        if kept and line.per_byte == kept[-1].per_byte:
+            continue
+        while kept and kept[-1].fixed >= line.fixed:
+            kept.pop()
+        while len(kept) > 1 and _crossing(kept[-2], line) <= _crossing(kept[-2], kept[-1]):
+            kept.pop()
+        kept.append(line)
+    return Lines(tuple(kept))
+
+
+def _crossing(steep: Line, flat: Line) -> float:
+    """Bytes from which on the flatter line is the faster. [B]"""
+    return (flat.fixed - steep.fixed) / (steep.per_byte - flat.per_byte)
