@@ -345,18 +345,32 @@ def graphs(draw):
 
 
 @st.composite
-def systems(draw):
-    network = tuple(
-        Dimension(
-            kind=draw(st.sampled_from(DimensionKind)),
-            bandwidth=draw(POSITIVE),
-            size=draw(st.none() | st.integers(1, 64)),
-            latency=draw(SIZES),
-            parallelism=draw(st.none() | st.sampled_from(Parallelism)),
-            link_power=draw(SIZES),
+def dimensions(draw):
+    kind = draw(st.sampled_from(DimensionKind))
+    size = draw(st.none() | st.integers(1, 64))
+    more = {}
+    if kind in (DimensionKind.MESH, DimensionKind.TORUS):
+        more["shape"] = draw(
+            st.sampled_from([(), (4, size // 4) if (size or 0) % 4 == 0 and size else ()])
         )
-        for _ in range(draw(st.integers(1, 4)))
+    if kind in (DimensionKind.FAT_TREE, DimensionKind.DRAGONFLY, DimensionKind.RAIL_OPTIMISED):
+        more["oversubscription"] = draw(st.sampled_from([1.0, 2.0, 2.5]))
+        more["pod_size"] = draw(st.none() | st.integers(1, 64))
+        more["reduces"] = draw(st.booleans())
+    return Dimension(
+        kind=kind,
+        bandwidth=draw(POSITIVE),
+        size=size,
+        latency=draw(SIZES),
+        parallelism=draw(st.none() | st.sampled_from(Parallelism)),
+        link_power=draw(SIZES),
+        **more,
     )
+
+
+@st.composite
+def systems(draw):
+    network = tuple(draw(dimensions()) for _ in range(draw(st.integers(1, 4))))
     n_chips = 1
     for dimension in network:
         n_chips *= dimension.size or draw(st.integers(1, 8))
