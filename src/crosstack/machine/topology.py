@@ -201,20 +201,19 @@ class LinkLoads:
     """How many logical edges go over every link.
 
     ``counts[axis]`` has shape (candidate, direction, chips of the grid); entry k along the axis is
-    the link from chip k to chip k + 1, direction 0 upwards and 1 downwards. [1]
+    the link from chip k to chip k + 1, direction 0 upwards and 1 downwards, or both as one. [1]
     """
 
     grid: Grid
     counts: tuple[Whole, ...]
 
-    def largest(self, *, between: bool, directions_share: bool) -> Whole:
+    def largest(self, *, between: bool) -> Whole:
         """Largest load inside (or ``between``) packages, for every candidate. [1]"""
         worst = np.zeros(self.counts[0].shape[0], np.int64)
         for axis, counts in enumerate(self.counts):
             kept = self.grid.is_between(axis)
             kept = kept if between else ~kept
-            loads = counts.sum(axis=1, keepdims=True) if directions_share else counts
-            picked = np.compress(kept, loads, axis=axis + 2)
+            picked = np.compress(kept, counts, axis=axis + 2)
             if picked.size:
                 worst = np.maximum(worst, picked.reshape(len(worst), -1).max(axis=1))
         return worst

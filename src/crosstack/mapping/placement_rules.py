@@ -1,63 +1,52 @@
-"""Which published way of placing and routing is followed, one field for each choice.
+"""What a rule set says of placements: which orders and layouts are tried, and how edges are routed.
 
-The defaults are what crosstack holds right; `PlacementRules.deepflow` reproduces the public tool,
-whose placement has not changed from 2020 to 2025.
+The default is here: every parallel dimension takes a factor of each axis, the free ones first, all
+orders are told apart, links are full duplex (``thakur2005``, section 2) and every route passes
+every link on its way (``dally2004``, chapter 8).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from itertools import permutations
 
-__all__ = ["Layout", "PlacementRules"]
+import numpy as np
+from numpy.typing import NDArray
 
+from crosstack.machine.topology import Grid, LinkLoads, link_loads
+from crosstack.mapping.factor_layout import factor_positions
+from crosstack.mapping.strategy import MappingOrder, ParallelDimension, Strategy
 
-class Layout(StrEnum):
-    """How shards are laid out.
+__all__ = ["PlacementRules"]
 
-    ``factors``: every parallel dimension takes a factor of each axis, the free ones first.
-    ``blocks``: blocks of whole dimensions are put side by side on a square, outermost dimension
-    first; what does not fit is dealt out to packages.
-    """
-
-    FACTORS = "factors"
-    BLOCKS = "blocks"
+Whole = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRules:
-    """How shards are placed and their edges routed.
+    """The default part; a published tool's has other methods."""
 
-    Parameters
-    ----------
-    layout : Layout
-        Source of ``blocks``: ``deepflow_code``, device mapping.
-    merges_equal_sizes : bool
-        Try only one of the orders whose degrees are the same numbers, although the dimensions
-        differ. ``deepflow_code``.
-    directions_share : bool
-        Count both directions of a link together; a ring of two then has one edge.
-        ``deepflow_code``; links are full duplex (``thakur2005``, section 2).
-    charges_next_link_downwards : bool
-        Count a move from y to y - 1 on the link above y: off by one. ``deepflow_code``.
-    skips_packages_between : bool
-        Between packages count one link out of the row where the route leaves, none on the way
-        through others. ``deepflow_code``.
-    """
+    @property
+    def ring_of_two_has_two_edges(self) -> bool:
+        """Whether both chips of a ring of two send to each other, or one edge stands for both."""
+        return True
 
-    layout: Layout = Layout.FACTORS
-    merges_equal_sizes: bool = False
-    directions_share: bool = False
-    charges_next_link_downwards: bool = False
-    skips_packages_between: bool = False
+    def check(self, grid: Grid) -> None:
+        """Raise `InputError` for a grid that these rules do not place on."""
 
-    @classmethod
-    def deepflow(cls) -> PlacementRules:
-        """Return the rules of the public tool: square packages in a row, mesh links."""
-        return cls(
-            layout=Layout.BLOCKS,
-            merges_equal_sizes=True,
-            directions_share=True,
-            charges_next_link_downwards=True,
-            skips_packages_between=True,
-        )
+    def orders(self, strategy: Strategy) -> list[MappingOrder]:
+        """Return the orders to try of the dimensions above 1, innermost first."""
+        return list(permutations(d for d in ParallelDimension if strategy.degree(d) > 1))
+
+    def layouts(self, degrees: tuple[int, ...], grid: Grid) -> list[Whole]:
+        """Return positions of shards with ``degrees``, the innermost first; empty: none fits.
+
+        Returns
+        -------
+        list of int array, shape (degree of the innermost, ..., of the outermost, axis)
+        """
+        return factor_positions(degrees, grid)
+
+    def loads(self, grid: Grid, starts: Whole, ends: Whole) -> LinkLoads:
+        """Count the edges on every link; see `crosstack.machine.topology.link_loads`."""
+        return link_loads(grid, starts, ends)

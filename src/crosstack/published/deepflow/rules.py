@@ -8,10 +8,10 @@ Placement has not changed from 2020 to 2025.
 from __future__ import annotations
 
 from crosstack.machine.generate.rules import GeneratorRules
-from crosstack.mapping.placement_rules import PlacementRules
 from crosstack.model.kernels.rules import KernelRules
 from crosstack.model.parts import Clock
 from crosstack.model.rules import Rules
+from crosstack.published.deepflow.placement import BlockPlacement
 from crosstack.published.deepflow.release import RELEASES
 from crosstack.published.deepflow.steps import ReleaseSteps
 
@@ -41,5 +41,5 @@ def release(name: str) -> Rules:
         clock=Clock(kernels=_KERNELS[name]()),
         step=ReleaseSteps(release=RELEASES[name]),
         chips=_CHIPS[name](),
-        placement=PlacementRules.deepflow(),
+        placement=BlockPlacement(),
     )
