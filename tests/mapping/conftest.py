@@ -137,6 +137,9 @@ def _random_graph(
     return DataflowGraph(kernels=tuple(shuffled), tensors=tensors, word=WORD)
 
 
+KINDS = (DimensionKind.RING, DimensionKind.SWITCH, DimensionKind.FULLY_CONNECTED)
+
+
 @pytest.fixture(scope="session")
 def random_task() -> Callable[..., tuple[Workload, System]]:
     """Return a builder of a random workload and a small system, the same for the same seed."""
@@ -185,7 +188,7 @@ def random_task() -> Callable[..., tuple[Workload, System]]:
         )
         network = tuple(
             Dimension(
-                kind=rng.choice(list(DimensionKind)),
+                kind=rng.choice(KINDS),
                 bandwidth=rng.choice([2e6, 1e7, 1e8]),
                 latency=rng.choice([0.0, 1e-6, 1e-5]),
                 size=n_chips if dimensions == 1 else None,
@@ -246,6 +249,7 @@ _LOAD_FIELDS = {
     "weight_cuts",
     "n_cores",
     "memory_price",
+    "network_price",
 }
 
 
@@ -335,7 +339,7 @@ def slow_step(load: ChipLoad, members: set[int]) -> Step:
     compute = _slow_compute(load, members)
     if math.isinf(compute) or any(_mixes(members, group) for group in load.unmixed):
         fits = False
-    priced = load.memory_price * memory
+    priced = load.memory_price * memory + load.network_price * network
     if load.overlap is Overlap.ALL:
         return max(compute, memory, network) + priced, fits
     if load.overlap is Overlap.NONE:

@@ -53,6 +53,8 @@ class TestAgainstEverySequence:
             {"star": True},
             {"memory_price": 0.3},
             {"memory_price": 3.0, "overlap": Overlap.NONE},
+            {"memory_price": 0.3, "network_price": 0.6},
+            {"network_price": 2.0, "overlap": Overlap.COMPUTE_MEMORY},
             {"memory_price": 0.7, "utilization": False},
             {"memory_price": 1.5, "star": True},
             {"memory_price": 1.5, "memory": 0.5},
@@ -286,7 +288,7 @@ class TestGraphsWithTooManyIdeals:
             {},
             {"star": True, "utilization": False},
             {"star": True, "utilization": False, "overlap": Overlap.NONE},
-            {"star": True, "memory_price": 0.4},
+            {"star": True, "memory_price": 0.4, "network_price": 0.2},
             {"star": True, "memory_price": 2.0, "overlap": Overlap.COMPUTE_MEMORY},
         ],
         ids=str,
@@ -306,7 +308,7 @@ class TestGraphsWithTooManyIdeals:
         met = 0
         for seed in SEEDS:
             load = random_load(seed, 7, tight=seed % 3 / 2, star=seed % 2 == 0, overlap=overlap)
-            load = replace(load, memory_price=price)
+            load = replace(load, memory_price=price, network_price=price / 2)
             heavy = tuple(3 * (c + n) for c, n in zip(load.compute, load.network, strict=True))
             load = replace(load, own_memory=heavy)
             assert scarcest(load, range(load.n)) == (0.0, 1.0)

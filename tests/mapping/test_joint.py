@@ -49,7 +49,9 @@ def case(random_task):
         sram = rng.choice([200.0, 400.0, 800.0, 1e6])
         system = replace(system, chip=replace(system.chip, sram_capacity=sram))
         given = (workload, system, arrays, plan, costs)
-        relaxed = replace(relaxed_load(*given, domains, rules), memory_price=price)
+        relaxed = replace(
+            relaxed_load(*given, domains, rules), memory_price=price, network_price=price / 3
+        )
         return given, domains, relaxed, rules
 
     return build
@@ -69,7 +71,7 @@ def best_time(case) -> float:
     least = math.inf
     for codes in itertools.product(*domains):
         load = make_load(*given, np.array(codes), rules)
-        load = replace(load, memory_price=relaxed.memory_price)
+        load = replace(load, memory_price=relaxed.memory_price, network_price=relaxed.network_price)
         found = fuse(make_problem(load), incumbent=least)
         least = min(least, math.inf if found is None else found.time)
     return least

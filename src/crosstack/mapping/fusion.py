@@ -402,7 +402,8 @@ def simple_bound(load: ChipLoad, network: float | None = None) -> float:
     memory = sum(load.own_memory) + (0.0 if load.resident_alone else sum(load.weight_time))
     network, data = sum(load.network) if network is None else network, sum(load.data)
     network = max(network, data) if load.network_takes_maximum else network + data
-    return combine(compute, memory, network, load.overlap) + load.memory_price * memory
+    priced = load.memory_price * memory + load.network_price * network
+    return combine(compute, memory, network, load.overlap) + priced
 
 
 def _shape(problem: FusionProblem) -> object:
@@ -540,6 +541,8 @@ def core_steps(
     if load.overlap is not Overlap.ALL and not load.network_takes_maximum:  # what never hides
         extra = sum(load.network[i] + load.data[i] for i in left_out)
     extra += load.memory_price * float(memory[left_out].sum())
+    if not load.network_takes_maximum:
+        extra += load.network_price * sum(load.network[i] + load.data[i] for i in left_out)
     if load.overlap is Overlap.NONE:
         extra += float(memory[left_out].sum())
         # Where cores are dealt out, they may compute beside the others.

@@ -49,8 +49,10 @@ WEIGHTS = {
 
 
 def priced_weights(load: ChipLoad) -> Floats:
-    """Return `WEIGHTS` of a load with what the objective adds for main memory."""
-    priced = [(c, m + load.memory_price, n) for c, m, n in WEIGHTS[load.overlap]]
+    """Return `WEIGHTS` of a load with what the objective adds for main memory and network."""
+    priced = [
+        (c, m + load.memory_price, n + load.network_price) for c, m, n in WEIGHTS[load.overlap]
+    ]
     return np.array(priced)
 
 

@@ -135,8 +135,8 @@ def parts_bound(
     work, extra = float(needs[left_out].sum()), 0.0
     if load.overlap is not Overlap.ALL:
         extra = sum(load.network[i] + load.data[i] for i in left_out)
-    if load.memory_price:
-        extra += load.memory_price * float(least_memory_time(load)[left_out].sum())
+    extra += load.memory_price * float(least_memory_time(load)[left_out].sum())
+    extra += load.network_price * sum(load.network[i] + load.data[i] for i in left_out)
     if load.overlap is Overlap.NONE:
         other = least_compute(load) if by_memory else least_memory_time(load)
         extra += float(other[left_out].sum())
@@ -353,8 +353,8 @@ def _path(
                 taken -= np.minimum(np.maximum(idle, 0.0), fill[ends])
                 leaves = one.whole * entering
                 taken += leaves.sum(axis=1)[:, None] - leaves @ two.whole.T
-            if load.memory_price:
-                taken += load.memory_price * (one.memory[:, None] + two.memory - shared)
+            taken += load.memory_price * (one.memory[:, None] + two.memory - shared)
+            taken += load.network_price * (one.network[:, None] + two.network)
             taken[~allowed[ends]] = math.inf
             taken[one.sram[:, None] + two.sram > capacity] = math.inf
             for group in range(one.sides.shape[1]):

@@ -87,7 +87,8 @@ def _sums(load: ChipLoad, tables: IdealTables) -> Sums:
 
     def least(c: Floats, m: Floats, n: Floats, d: Floats) -> Floats:
         network = np.maximum(n, d) if load.network_takes_maximum else n + d
-        return combine_arrays(c, m, network, load.overlap) + load.memory_price * m
+        priced = load.memory_price * m + load.network_price * network
+        return combine_arrays(c, m, network, load.overlap) + priced
 
     rest = least(
         compute[-1] - compute, memory[-1] - memory + out, network[-1] - network, data[-1] - data
@@ -254,7 +255,7 @@ class Steps:
         to, compute, memory, network = to[fits], compute[fits], memory[fits], network[fits]
         sram = sram[fits]
         time = combine_arrays(compute, memory, network, load.overlap)
-        time = time + load.memory_price * memory
+        time = time + load.memory_price * memory + load.network_price * network
         terms = StepTerms(to, time, compute, memory, network, sram)
         keep = self.priced(time, terms, j) + s.rest[to] < limit
         to, time, compute = to[keep], time[keep], compute[keep]
@@ -262,7 +263,7 @@ class Steps:
         if self.needs is not None and len(to):
             dealt = self._dealt(to, j)
             time = combine_arrays(dealt, memory, network, load.overlap)
-            time = time + load.memory_price * memory
+            time = time + load.memory_price * memory + load.network_price * network
         if load.unit is not None and len(to):  # units bind cores: one partition at a time
             masks = [tables.masks[t] ^ tables.masks[j] for t in to.tolist()]
             costs = [partition_cost(load, mask) for mask in masks]
@@ -277,7 +278,8 @@ class Steps:
         filling, to = self.filling, terms.to
         if filling is None or self.load.overlap is Overlap.NONE:
             return time
-        hidden = time - self.load.memory_price * terms.memory
+        load = self.load
+        hidden = time - load.memory_price * terms.memory - load.network_price * terms.network
         if self.load.overlap is not Overlap.ALL:
             hidden = hidden - terms.network
         taken_off = filling.compute_price * np.minimum(hidden - terms.compute, filling.compute[to])

@@ -272,7 +272,7 @@ class _Growing:
         weights = 0.0 if load.resident_alone and self.mask == self.everything else self.weights
         memory = self.moved / load.bandwidth + self.own + weights
         taken = combine(self.compute, memory, network, load.overlap)
-        return taken + load.memory_price * memory
+        return taken + load.memory_price * memory + load.network_price * network
 
 
 def segment(

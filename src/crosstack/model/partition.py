@@ -84,8 +84,9 @@ class ChipLoad:
     ``shapes`` are the extents of a tile: m, k, n, systolic. ``memory_limit`` is what
     tensors of one sequence may occupy of the main memory, ``kept`` what each kernel of one copy of
     the graph keeps there all the time. A partition lies inside each mask of
-    ``unmixed``, or outside. ``memory_price`` is what the objective adds for each second of main
-    memory, besides the time of the partition. [1]
+    ``unmixed``, or outside. ``memory_price`` and ``network_price`` are what the objective adds for
+    each second of main memory and of the network, besides the time of the partition. [1] ``extra``
+    is what it adds for all kernels, whatever the partitions. [s]
     """
 
     n: int
@@ -124,6 +125,8 @@ class ChipLoad:
     stream_depth: int = STREAM_DEPTH
     unit: float | None = None
     memory_price: float = 0.0
+    network_price: float = 0.0
+    extra: float = 0.0
 
     @property
     def everything(self) -> int:
@@ -135,7 +138,7 @@ class ChipLoad:
 class PartitionCost:
     """Terms of one partition; ``fits`` tells whether the SRAM and the cores suffice.
 
-    ``cost`` is what the objective counts: the time, and what it adds for main memory. [s]
+    ``cost`` is what the objective counts: the time, and what it adds for memory and network. [s]
     """
 
     compute: float
@@ -553,7 +556,7 @@ def partition_cost(
     if any(inside & group not in (0, inside) for group in load.unmixed):
         fits = False
     time = combine(compute, memory, network, load.overlap)
-    cost = time + load.memory_price * memory
+    cost = time + load.memory_price * memory + load.network_price * network
     return PartitionCost(
         compute, memory, network, time, cost, memory * load.bandwidth, sram, cuts, fits, dealt
     )
