@@ -15,8 +15,9 @@ from crosstack.machine.chip import Overlap
 from crosstack.machine.system import Memory, Parallelism
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.arrays import graph_arrays
-from crosstack.model.plan import divisors, make_plan
+from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
+from crosstack.model.tiles import divisors
 from crosstack.published.dfmodel.machines import RING, SWITCH, TENSOR, chip, system
 from crosstack.workload.serving import MODELS, decode, prefill
 

@@ -75,7 +75,7 @@ def test_the_rules_are_called_after_the_file_unless_it_says(read):
         ("weight_cuts: all", "weight_cuts", WeightCuts.ALL),
         ("training_state: 16", "training_state", 16.0),
         ("training_state: 16 B", "training_state", 16.0),
-        ("bytes_first: true", "bytes_first", True),
+        ("base: dfmodel-readme\nbytes_first: false", "bytes_first", False),
     ],
 )
 def test_a_field_holds_what_the_file_says(read, text, field, value):
@@ -89,7 +89,11 @@ def test_rules_written_field_by_field_read_back_equal(read):
     parts = [getattr(rules, part) for part in MAPPED]
     lines = [f"{f.name}: {getattr(part, f.name)!s}" for part in parts for f in fields(part)]
     lines = [line for line in lines if not line.startswith("kernels")]
-    text = "\n".join(lines).replace("True", "true").replace("False", "false")
+    text = (
+        "\n".join(["base: dfmodel-readme", *lines])
+        .replace("True", "true")
+        .replace("False", "false")
+    )
     again = read(text)
     assert [getattr(again, part) for part in MAPPED] == parts
 
@@ -112,6 +116,7 @@ def test_rules_written_field_by_field_read_back_equal(read):
         ("name: crosstack", 'name: "crosstack" is a built-in rule set; allowed: a name of its own.'),
         ("name: dfmodel-e4+separate", 'name: "dfmodel-e4+separate" is a built-in rule set'),
         ("base: dfmodel-reame", 'base: no rules are called "dfmodel-reame". Did you mean "dfmodel-readme"? Allowed: crosstack'),
+        ("bytes_first: true", "bytes_first: these rules have no such field; it is one of base dfmodel-readme, dfmodel-e2"),
         ("base: [crosstack]", "base: got a list; allowed: text"),
         ("- base", "got a list; allowed: a mapping of base, name, ring_all"),
         ("crosstack", "got 'crosstack'; allowed: a mapping of base, name, ring_all"),

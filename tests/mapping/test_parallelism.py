@@ -8,8 +8,9 @@ import pytest
 
 from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
 from crosstack.mapping.parallelism import may_split, network_uses, workload_uses
-from crosstack.model.plan import Plan, divisors
+from crosstack.model.plan import Plan
 from crosstack.model.rules import rules_named
+from crosstack.model.tiles import divisors
 from crosstack.workload.graph import Direction, Workload
 
 CHIPS = (1, 2, 4, 6, 12)

@@ -22,8 +22,9 @@ from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import make_choices
 from crosstack.model.iteration import iteration
 from crosstack.model.partition import live_size, make_load, partition_cost, relaxed_load
-from crosstack.model.plan import Plan, divisors, make_plan
+from crosstack.model.plan import Plan, make_plan
 from crosstack.model.rules import Rules, rules_named
+from crosstack.model.tiles import divisors
 from crosstack.workload.graph import (
     Axis,
     ComputeUnit,
@@ -69,7 +70,7 @@ def every_sharding(choices, plan: Plan, rules: Rules) -> list[np.ndarray]:
     codes = [np.array(codes) for codes in itertools.product(*choices.index.domains())]
     if plan.tensor == 1:
         return codes[:1]
-    if not rules.decisions.bytes_first:
+    if not rules.decisions.before_time:
         return codes
     moved = [
         choices.bytes_moved[c].sum() + choices.edge_bytes[choices.index.entries(c)].sum()
@@ -81,9 +82,9 @@ def every_sharding(choices, plan: Plan, rules: Rules) -> list[np.ndarray]:
 def brute_search(workload, system, rules, brute_fuse, brute_split) -> float:
     """Return the least time of an iteration, by trying everything. [s]"""
     arrays, least = graph_arrays(workload.graph), math.inf
-    separate = rules.decisions.halves_of_slots and workload.training
+    separate = rules.decisions.parts_directions([workload.training], None)
     tiles = range(1, workload.sequence_length + 1)
-    if rules.decisions.tiles_divide:
+    if rules.name == "dfmodel-e4" or rules.name == "dfmodel-e5":
         tiles = divisors(workload.sequence_length)
     for plan, n_tiles in itertools.product(every_plan(workload, system, rules), tiles):
         choices = make_choices(workload, arrays, plan, n_tiles, rules)

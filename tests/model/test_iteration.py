@@ -20,8 +20,9 @@ from crosstack.model.iteration import (
     split_slots,
     stage_time,
 )
-from crosstack.model.plan import Line, Plan, divisors, tile_counts
+from crosstack.model.plan import Line, Plan
 from crosstack.model.rules import rules_named
+from crosstack.model.tiles import divisors, tile_counts
 
 ONCE, EACH = rules_named("dfmodel-readme"), rules_named("crosstack")
 
@@ -180,7 +181,7 @@ class TestStagesThatSplitTheGraph:
 class TestTileCounts:
     @pytest.mark.parametrize("length", [1, 2, 7, 12, 97, 360])
     def test_every_tile_length_is_reached_by_its_fewest_tiles(self, length):
-        kept = set(tile_counts(length, divide=False).tolist())
+        kept = set(tile_counts(length).tolist())
         for count in range(1, length + 1):
             tile = -(-length // count)
             fewest = min(c for c in range(1, length + 1) if -(-length // c) == tile)
@@ -188,26 +189,25 @@ class TestTileCounts:
 
     @pytest.mark.parametrize("length", [1, 2, 7, 12, 97, 360])
     def test_no_count_left_out_pads_less(self, length):
-        kept = tile_counts(length, divide=False).tolist()
+        kept = tile_counts(length).tolist()
         for count in range(1, length + 1):
             tile = -(-length // count)
             assert any(-(-length // c) == tile and c * tile <= count * tile for c in kept)
 
     @pytest.mark.parametrize("most", [1, 2, 7, 30, 96, 97, 1000])
     @pytest.mark.parametrize("length", [1, 2, 96, 97, 1000])
-    @pytest.mark.parametrize("divide", [False, True])
-    def test_a_limit_drops_larger_numbers_only(self, length, most, divide):
-        every = tile_counts(length, divide=divide).tolist()
-        found = tile_counts(length, divide=divide, most=most).tolist()
+    def test_a_limit_drops_larger_numbers_only(self, length, most):
+        every = tile_counts(length).tolist()
+        found = tile_counts(length, most=most).tolist()
         assert found == [count for count in every if count <= most]
 
     def test_long_extents_in_a_short_sequence_take_no_room(self):
-        assert len(tile_counts(2**60, divide=False, most=1000)) == 1000
+        assert len(tile_counts(2**60, most=1000)) == 1000
 
     @pytest.mark.parametrize("length", [1, 2, 7, 12, 97, 360])
-    def test_tiles_that_divide_are_the_divisors(self, length):
+    def test_divisors_are_what_divides(self, length):
         divide = [c for c in range(1, length + 1) if length % c == 0]
-        assert tile_counts(length, divide=True).tolist() == divide == list(divisors(length))
+        assert divide == list(divisors(length))
 
     def test_they_ascend(self):
-        assert (np.diff(tile_counts(2048, divide=False)) > 0).all()
+        assert (np.diff(tile_counts(2048)) > 0).all()

@@ -9,6 +9,7 @@ import pytest
 from crosstack.model.rules import MAPPED, rule_names, rules_named
 from crosstack.published.dfmodel.cases import readme_task
 from crosstack.published.dfmodel.corrections import corrections, corrections_markdown
+from crosstack.published.dfmodel.rules import as_dfmodel
 from crosstack.published.runner import SUITES, report_rows, run_suite
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -57,7 +58,7 @@ def test_the_rules_page_names_every_rule_set(name):
 
 
 def test_the_rules_page_names_every_field_the_default_changes():
-    base, default = rules_named("dfmodel-readme"), rules_named("crosstack")
+    base, default = rules_named("dfmodel-readme"), as_dfmodel(rules_named("crosstack"))
     page = (DOCS / "rules.md").read_text()
     changed = [
         item.name

@@ -5,10 +5,10 @@ from __future__ import annotations
 from crosstack.evaluate.predict import predict
 from crosstack.machine.generate.rules import GeneratorRules
 from crosstack.mapping.placement_rules import PlacementRules
+from crosstack.model.decisions import Decisions
 from crosstack.model.parts import (
     Clock,
     Collectives,
-    Decisions,
     MemoryAccount,
     Pipelining,
     Traffic,

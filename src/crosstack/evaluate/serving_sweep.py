@@ -25,8 +25,9 @@ from crosstack.model.collectives import point_to_point_time
 from crosstack.model.iteration import stage_time
 from crosstack.model.partition import ROUNDING
 from crosstack.model.parts import StageTransfers
-from crosstack.model.plan import divisors, make_plan
+from crosstack.model.plan import make_plan
 from crosstack.model.rules import Rules, rules_named
+from crosstack.model.tiles import divisors
 from crosstack.workload.graph import Workload
 from crosstack.workload.serving import Transformer, decode, prefill
 

@@ -19,7 +19,7 @@ from crosstack.io.kinds import FileKind, refuse_other_kinds
 from crosstack.io.native.problems import collecting, validate
 from crosstack.io.native.schema import Bytes, FileModel, Flag, Index, Text, one_of
 from crosstack.io.yaml_tree import Tree, parse_yaml
-from crosstack.model.rules import Rules, is_known, rules_named
+from crosstack.model.rules import Rules, is_known, rule_names, rules_named
 
 __all__ = ["read_rules", "rules_file", "rules_in"]
 
@@ -63,6 +63,20 @@ def read_rules(path: str | Path) -> Rules:
         raise in_file(error, str(path)) from None
 
 
+def _own_fields(tree: Tree, shape: type[FileModel], problems: list[Problem]) -> Tree:
+    """Return a tree without the fields that only other rule sets have; each becomes a problem."""
+    if not isinstance(tree, dict):
+        return tree
+    kept = dict(tree)
+    for field in [name for name in tree if name not in shape.model_fields]:
+        having = [name for name in rule_names() if rules_named(name).part_with(str(field))]
+        if having:
+            message = f"these rules have no such field; it is one of base {', '.join(having)}."
+            problems.append(Problem(str(field), message))
+            del kept[field]
+    return kept
+
+
 def rules_in(tree: Tree, name: str) -> Rules:
     """Return the rules that the content of a file holds; ``name``: where it gives none.
 
@@ -81,7 +95,8 @@ def rules_in(tree: Tree, name: str) -> Rules:
             base = rules_named(named)
         except InputError as error:
             problems.extend(Problem("base", problem.message) for problem in error.problems)
-    file = validate(rules_file(base), tree, "", problems)
+    shape = rules_file(base)
+    file = validate(shape, _own_fields(tree, shape, problems), "", problems)
     if file is None:
         raise InputError(problems)
     given = {"name": name, **file.given()}

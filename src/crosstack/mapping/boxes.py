@@ -154,7 +154,7 @@ class Boxes:
         if box.plan.tensor == 1:  # nothing is split, whatever the choice
             domains = tuple(d[:1] for d in domains)
         domains = self._tightened(domains, choices)
-        if self.rules.decisions.bytes_first and box.plan.tensor > 1:
+        if self.rules.decisions.before_time and box.plan.tensor > 1:
             domains = self._tightened(self._of_fewest_bytes(domains, choices), choices)
         box.domains = domains
         return self.quick_bound(box)
@@ -162,14 +162,17 @@ class Boxes:
     def _of_fewest_bytes(self, domains: Domains, choices: Choices) -> Domains:
         """Keep the choices that some sharding of fewest bytes makes."""
         # Most numbers of tiles move the same bytes.
-        key = domains, choices.bytes_moved.tobytes(), choices.edge_bytes.tobytes()
+        node, edge = self.rules.decisions.first_costs(choices)
+        key = domains, node.tobytes(), edge.tobytes()
         if key not in self.kept_choices:
             self.kept_choices[key] = self._found_fewest_bytes(domains, choices)
         return self.kept_choices[key]
 
     def _found_fewest_bytes(self, domains: Domains, choices: Choices) -> Domains:
+        node, edge = self.rules.decisions.first_costs(choices)
+
         def fewest(within: Domains) -> Elimination:
-            return eliminate(within, choices.bytes_moved, choices.index, choices.edge_bytes)
+            return eliminate(within, node, choices.index, edge)
 
         found = fewest(domains)
         limit = found.bound * (1 + PROOF)
@@ -223,9 +226,10 @@ class Boxes:
 
     def moves_fewest_bytes(self, domains: Domains, choices: Choices, plan: Plan) -> bool:
         """Whether some sharding within ``domains`` is one that the rules allow."""
-        if not self.rules.decisions.bytes_first or plan.tensor == 1:
+        if not self.rules.decisions.before_time or plan.tensor == 1:
             return True
-        costs = choices.bytes_moved, choices.index, choices.edge_bytes
+        node, edge = self.rules.decisions.first_costs(choices)
+        costs = node, choices.index, edge
         if self.fewest_bytes is None:
             self.fewest_bytes = eliminate(with_given(self.index, self.given), *costs).bound
         found = eliminate(domains, *costs).bound
@@ -406,13 +410,13 @@ class Boxes:
         moved = choices.output_total + choices.entering + choices.leaving
         rest = choices.work / peak + moved / self.system.memory.bandwidth
         found: dict[bytes, Ints] = {}
-        for weight in (1e-6, 1.0, 10.0) if not self.rules.decisions.bytes_first else (1e-6,):
+        for weight in (1e-6, 1.0, 10.0) if not self.rules.decisions.before_time else (1e-6,):
             nodes = choices.network_time + weight * rest
             cost = choices.edge_time
-            if self.rules.decisions.bytes_first and self.fewest_bytes:
+            if self.rules.decisions.before_time and self.fewest_bytes:
                 scale = 1e6 * (float(choices.network_time.max()) + 1e-9) / self.fewest_bytes
-                nodes = nodes + scale * choices.bytes_moved
-                cost = cost + scale * choices.edge_bytes
+                first, first_edges = self.rules.decisions.first_costs(choices)
+                nodes, cost = nodes + scale * first, cost + scale * first_edges
             codes = eliminate(box.domains, nodes, choices.index, cost).best()
             found.setdefault(codes.tobytes(), codes)
         return list(found.values())
@@ -557,9 +561,10 @@ class Boxes:
         ]  # fmt: skip
         # Readers of one tensor may share a conversion, so each kind counts on its own.
         edge_terms = [choices.edge_time * (choices.edge_kind == kind) for kind in (1, 2)]
-        if self.rules.decisions.bytes_first:
-            terms.append(choices.bytes_moved)
-            edge_terms.append(choices.edge_bytes)
+        if self.rules.decisions.before_time:
+            first, first_edges = self.rules.decisions.first_costs(choices)
+            terms.append(first)
+            edge_terms.append(first_edges)
         columns, edges = [t.astype(float) for t in terms], np.stack(edge_terms, axis=1)
         return tuple(tuple(d) for d in dominated(domains, columns, choices.index, edges))
 

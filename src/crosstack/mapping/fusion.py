@@ -63,6 +63,7 @@ from crosstack.mapping.wide import (
     triggers_from,
 )
 from crosstack.model.arrays import GraphArrays, bits
+from crosstack.model.decisions import Decisions
 from crosstack.model.partition import ChipLoad, combine
 from crosstack.model.rules import Rules
 
@@ -137,8 +138,8 @@ def make_slots(
     n, count = arrays.n, constraints.max_partitions
     number = {name: i for i, name in enumerate(arrays.names)}
     backward = arrays.backward.tolist()
-    halves = rules.decisions.halves_of_slots and any(backward)
-    separate = constraints.separate_directions or (halves and (count is None or count % 2 == 0))
+    decisions = rules.decisions
+    separate = constraints.separate_directions or decisions.parts_directions(backward, count)
     if constraints.kernel_by_kernel:
         require(
             not constraints.partitions,
@@ -155,16 +156,12 @@ def make_slots(
     if count is None and constraints.partitions:
         count = n
     if count is not None:
-        count = _useful_count(n, count, constraints, halves=halves)
-    if count is None or (count >= n and not constraints.partitions and not halves):
+        count = _useful_count(backward, count, constraints, decisions)
+    some = None if count is None else decisions.partitions(backward, count)
+    if count is None or (count >= n and not constraints.partitions and some is None):
         return None, separate
-    first, last = [0] * n, [count - 1] * n
-    if halves:
-        for i in range(n):
-            if backward[i]:
-                first[i] = count // 2
-            else:
-                last[i] = (count - 1) // 2
+    whole = [(0, count - 1)] * n
+    first, last = ([*ends] for ends in zip(*(some or whole), strict=True))
     problems = []
     for name, partition in constraints.partitions:
         if name not in number:
@@ -181,7 +178,7 @@ def make_slots(
             first[i] <= partition <= last[i],
             f"constraints.partitions.{name}",
             partition,
-            f"{first[i]} to {last[i]}" + _whose(first[i], last[i], count, halves=halves),
+            f"{first[i]} to {last[i]}" + ("" if some is None else _whose(first[i], last[i], count)),
         )
         first[i] = last[i] = partition
     problems += _pins_against_order(arrays, dict(constraints.partitions), number)
@@ -190,23 +187,24 @@ def make_slots(
     return Slots(count=count, first=tuple(first), last=tuple(last)), separate
 
 
-def _useful_count(n: int, count: int, constraints: Constraints, *, halves: bool) -> int:
+def _useful_count(
+    backward: list[bool], count: int, constraints: Constraints, decisions: Decisions
+) -> int:
     """Return a limit on partitions that says the same: more than one a kernel serves nobody."""
     if not constraints.partitions:
-        return min(count, 2 * n + count % 2 if halves else n)
-    # Pins number partitions, empty ones among them; halves move with the limit.
+        return decisions.most_partitions(backward, count)
+    # Pins number partitions, empty ones among them; where rules deal them out, by their limit.
+    n, dealt = len(backward), decisions.partitions(backward, count) is not None
     needed = max([n, *(partition + 1 for _, partition in constraints.partitions)])
-    least = count if halves else min(count, needed)
+    least = count if dealt else min(count, needed)
     most = MOST_EMPTY * n + MOST_EMPTY
     allowed = f"up to {most} where kernels are pinned"
     require(least <= most, "constraints.max_partitions", count, allowed)
     return least
 
 
-def _whose(first: int, last: int, count: int, *, halves: bool) -> str:
+def _whose(first: int, last: int, count: int) -> str:
     """Why a kernel may be pinned to some of ``count`` partitions only."""
-    if not halves:
-        return ""
     direction = "backward" if first else "forward"
     if count == 1:
         return ", as there is one partition"

@@ -20,7 +20,6 @@ from crosstack.mapping.parallelism import workload_uses
 from crosstack.mapping.sharding import given_choices
 from crosstack.model.arrays import Floats, GraphArrays, Ints, graph_arrays
 from crosstack.model.choices import choice_index
-from crosstack.model.plan import tile_counts
 from crosstack.model.rules import Rules, rules_named
 
 __all__ = ["Factor", "MappingSpace", "mapping_space"]
@@ -115,7 +114,7 @@ def _tiles(task: Task, rules: Rules) -> Factor:
     length, given = task.workload.sequence_length, task.constraints
     if given.n_tiles is not None:
         return _factor("tiles", 0.0, "given")
-    counts = tile_counts(length, divide=rules.decisions.tiles_divide)
+    counts = rules.decisions.tile_counts(length)
     if given.tile_size is not None:
         counts = counts[counts >= -(-length // given.tile_size)]
     return _factor("tiles", math.log10(len(counts)), "numbers of tiles")

@@ -22,8 +22,9 @@ from dataclasses import dataclass, replace
 from crosstack.errors import InputError, Problem
 from crosstack.machine.system import Parallelism, System
 from crosstack.model.placed import placed_use, plan_of
-from crosstack.model.plan import Plan, divisors
+from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
+from crosstack.model.tiles import divisors
 from crosstack.workload.graph import Placement, Workload
 
 __all__ = ["Use", "may_split", "network_uses", "workload_uses"]

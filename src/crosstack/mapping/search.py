@@ -29,8 +29,6 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from crosstack.errors import InfeasibleError, InputError, LimitError, Problem, require
 from crosstack.machine.system import System
 from crosstack.mapping.boxes import PROOF, Box, Boxes
@@ -44,7 +42,7 @@ from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.unmade import ROOT, Item, all_plans, unrolled
 from crosstack.model.arrays import Floats, GraphArrays, bits, graph_arrays
 from crosstack.model.choices import choice_index, make_choices
-from crosstack.model.plan import Plan, tile_counts
+from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.units import format_quantity
 from crosstack.workload.graph import Placement, Workload
@@ -75,19 +73,17 @@ class Progress:
 def tile_choices(state: Boxes, n_chips: int) -> list[int]:
     """Numbers of tiles to try on ``n_chips`` tensor-parallel chips, most first: least SRAM.
 
-    For every extent that is tiled, the fewest tiles of each length; see `tile_counts`.
+    For every extent that is tiled, the fewest tiles of each length; see `Decisions`.
     """
-    workload, constraints, rules = state.workload, state.constraints, state.rules
+    workload, constraints = state.workload, state.constraints
     length = workload.sequence_length
     if constraints.n_tiles is not None:
         return [constraints.n_tiles]
-    counts = tile_counts(length, divide=rules.decisions.tiles_divide)
-    if not rules.decisions.tiles_divide:
-        for extent in sorted(_tiled_extents(state.arrays, n_chips) - {length}):
-            counts = np.union1d(counts, tile_counts(extent, divide=False, most=length))
+    decisions = state.rules.decisions
+    counts = decisions.tile_counts(length, _tiled_extents(state.arrays, n_chips))
     if constraints.tile_size is not None:
         fewest = -(-length // constraints.tile_size)
-        counts = counts[counts == fewest if rules.decisions.tiles_divide else counts >= fewest]
+        counts = decisions.counts_of_size(counts, fewest)
     return [int(c) for c in counts[::-1]]
 
 
@@ -260,7 +256,7 @@ def _offer_start(state: Boxes, start: Mapping, time_taken: float) -> None:
     ]
     if problems:
         raise InputError(problems)
-    if state.rules.decisions.bytes_first:
+    if state.rules.decisions.before_time:
         domains = tuple((int(code),) for code in codes)
         plan = state.plan_of(start)
         if not state.moves_fewest_bytes(domains, state.table(plan, start.n_tiles), plan):
@@ -271,12 +267,8 @@ def _offer_start(state: Boxes, start: Mapping, time_taken: float) -> None:
 def _check_tiles(workload: Workload, constraints: Constraints, rules: Rules) -> None:
     length, n_tiles = workload.sequence_length, constraints.n_tiles
     size = constraints.tile_size
-    require(
-        size is None or not rules.decisions.tiles_divide or length % size == 0,
-        "constraints.tile_size",
-        size,
-        f"a divisor of sequence_length = {length}, as tiles divide it by rules {rules.name}",
-    )
+    allowed = "" if size is None else rules.decisions.tile_sizes(length, size)
+    require(not allowed, "constraints.tile_size", size, f"{allowed} by rules {rules.name}")
     if n_tiles is None:
         return
     require(n_tiles <= length, "constraints.n_tiles", n_tiles, f"1 to sequence_length, {length}")
@@ -297,7 +289,8 @@ def _state(
 ) -> Boxes:
     arrays = graph_arrays(workload.graph)
     slots, separate = make_slots(arrays, constraints, rules)
-    full = constraints.max_partitions == arrays.n and not constraints.partitions
+    alone = rules.decisions.one_by_one(arrays.n, constraints.max_partitions)
+    alone = alone and not constraints.partitions
     return Boxes(
         workload=workload,
         system=system,
@@ -308,7 +301,7 @@ def _state(
         given=given_choices(arrays, constraints.sharding, choice_index(arrays, workload.placement)),
         slots=slots,
         separate=separate,
-        unfused=constraints.kernel_by_kernel or (rules.decisions.full_count_unfused and full),
+        unfused=constraints.kernel_by_kernel or alone,
     )
 
 
@@ -518,7 +511,8 @@ def _covered(
 
 
 def _method(rules: Rules, *, splits: bool) -> str:
-    first = "sharding of fewest bytes first, ties by time; " if rules.decisions.bytes_first else ""
+    before = rules.decisions.before_time
+    first = f"first a sharding that {before}, ties by time; " if before else ""
     what = "fusion and stages" if splits else "fusion"
     return f"{first}branch and bound over shardings, shortest path over order ideals for {what}"
 

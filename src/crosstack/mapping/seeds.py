@@ -295,7 +295,7 @@ def _better_choices(state: Boxes) -> None:
     mapping = state.found.mapping
     assert mapping is not None
     box, codes = _best_box(state)
-    if box.plan.graph_stages > 1 or box.plan.tensor == 1 or state.rules.decisions.bytes_first:
+    if box.plan.graph_stages > 1 or box.plan.tensor == 1 or state.rules.decisions.before_time:
         return
     masks = masks_of(mapping)
     for i, domain in enumerate(state.index.domains()):

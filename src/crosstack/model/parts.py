@@ -18,7 +18,6 @@ __all__ = [
     "Boundary",
     "Clock",
     "Collectives",
-    "Decisions",
     "ExchangeRule",
     "LatencyRule",
     "MemoryAccount",
@@ -282,36 +281,6 @@ class Pipelining:
 
     stage_transfers: StageTransfers = StageTransfers.MICROBATCH
     periodic_per_microbatch: bool = False
-
-    def __post_init__(self) -> None:
-        """Check every field."""
-        check_fields(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decisions:
-    """What is decided, and in which order.
-
-    Parameters
-    ----------
-    tiles_divide : bool
-        Whether the number of tiles must divide the sequence (DFModel E4 on) or the last tile may
-        be ragged (up to E3b).
-    bytes_first : bool
-        Whether sharding minimises bytes moved before anything else is decided (DFModel), or is
-        chosen together with everything else.
-    halves_of_slots : bool
-        Whether a limit of C partitions gives forward kernels the first C/2 and backward kernels
-        the last C/2, the middle one shared when C is odd (DFModel); otherwise directions are
-        separate only where asked.
-    full_count_unfused : bool
-        Whether a limit equal to the number of kernels means kernel by kernel (DFModel).
-    """
-
-    tiles_divide: bool = False
-    bytes_first: bool = False
-    halves_of_slots: bool = False
-    full_count_unfused: bool = False
 
     def __post_init__(self) -> None:
         """Check every field."""

@@ -14,10 +14,10 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem, require, unknown_name
 from crosstack.machine.generate.rules import GeneratorRules
+from crosstack.model.decisions import Decisions
 from crosstack.model.parts import (
     Clock,
     Collectives,
-    Decisions,
     MemoryAccount,
     Pipelining,
     Traffic,

@@ -36,8 +36,9 @@ def certificate_sentence(answer: Answer) -> str:
     """Say in one sentence how sure the answer is and what it covers."""
     c = answer.certificate
     kind = "mapping"
-    if answer.rules.decisions.bytes_first:  # the time is proved among these only
-        kind = "mapping whose sharding moves the fewest bytes"
+    before = answer.rules.decisions.before_time
+    if before:  # the time is proved among these only
+        kind = f"mapping whose sharding {before}"
     covered = [
         f"{label}: {', '.join(names)}"
         for label, names in (("free", c.free), ("given", c.given))

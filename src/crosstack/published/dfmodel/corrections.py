@@ -11,6 +11,7 @@ from crosstack.evaluate.answer import Answer, optimise
 from crosstack.mapping.mapping import Task
 from crosstack.mapping.search import Progress
 from crosstack.model.rules import MAPPED, Rules, rule_names, rules_named
+from crosstack.published.dfmodel.rules import as_dfmodel
 
 __all__ = ["Correction", "corrections", "corrections_markdown", "fields_markdown"]
 
@@ -57,13 +58,14 @@ def corrections(
 
     The first row is ``base`` alone, the last ``target``.
     """
-    base = rules_named(base) if isinstance(base, str) else base
+    base = as_dfmodel(rules_named(base) if isinstance(base, str) else base)
     target = rules_named(target) if isinstance(target, str) else target
+    wanted = _fields(as_dfmodel(target))
     named = {name for group in TOGETHER for name in group}
     left = tuple((name,) for name in _fields(base) if name not in named)
     rows = [_row(task, base, base.name, "", progress)]
     for group in TOGETHER + left:
-        change = {name: _fields(target)[name] for name in group}
+        change = {name: wanted[name] for name in group}
         if all(_fields(base)[name] == value for name, value in change.items()):
             continue
         rules = base.changed(name=f"{base.name} + {group[0]}", **change)
@@ -124,7 +126,7 @@ def corrections_markdown(rows: Sequence[Correction]) -> str:
 
 def fields_markdown() -> str:
     """Return a Markdown table of every field of every rule set that maps."""
-    sets = {name: _fields(rules_named(name)) for name in rule_names(MAPPED)}
+    sets = {name: _fields(as_dfmodel(rules_named(name))) for name in rule_names(MAPPED)}
     lines = ["| field | " + " | ".join(sets) + " |", "|---|" + "---|" * len(sets)]
     for field in sets["crosstack"]:
         values = [known[field] for known in sets.values()]

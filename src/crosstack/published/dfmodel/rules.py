@@ -7,13 +7,14 @@ unless ``separate_rs_ag_for_ar`` is on.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
+from crosstack.model.decisions import Decisions
 from crosstack.model.parts import (
     Boundary,
     Clock,
     Collectives,
-    Decisions,
     ExchangeRule,
     LatencyRule,
     MemoryAccount,
@@ -23,8 +24,9 @@ from crosstack.model.parts import (
     WeightCuts,
 )
 from crosstack.model.rules import Rules
+from crosstack.published.dfmodel.parts import ENGINE, DFModelDecisions
 
-__all__ = ["release"]
+__all__ = ["as_dfmodel", "release"]
 
 COLLECTIVES = Collectives(
     full_all_reduce_halves=1,
@@ -44,7 +46,6 @@ TRAFFIC = Traffic(
     boundary=Boundary.FREE,
     conversion_of_shard=True,
 )
-DECISIONS = Decisions(bytes_first=True, halves_of_slots=True, full_count_unfused=True)
 
 
 def _readme() -> Rules:
@@ -54,7 +55,7 @@ def _readme() -> Rules:
         traffic=TRAFFIC,
         memory=MemoryAccount(training_state=0.0, weights_held_once=False),
         iteration=Pipelining(stage_transfers=StageTransfers.ONCE, periodic_per_microbatch=True),
-        decisions=DECISIONS,
+        decisions=DFModelDecisions(),
         clock=Clock(rates_by_dtype=False),
     )
 
@@ -89,6 +90,18 @@ _RELEASES = {
     "dfmodel-e4": _e4,
     "dfmodel-e5": _e5,
 }
+
+
+def as_dfmodel(rules: Rules) -> Rules:
+    """Return the same rules in parts that have a field for all that DFModel does otherwise."""
+    made: dict[str, Any] = {}
+    for name, part in rules.parts():
+        kind = {Decisions: DFModelDecisions}.get(type(part))
+        if kind is not None:
+            held = {item.name: getattr(part, item.name) for item in fields(part)}
+            own = {item.name for item in fields(kind)} & set(ENGINE)
+            made[name] = kind(**{field: ENGINE[field] for field in own} | held)
+    return replace(rules, **made)
 
 
 def release(name: str) -> Rules:
