@@ -22,12 +22,18 @@ from crosstack.evaluate.predict import predict
 from crosstack.machine.a100 import a100_pcie_80gb
 from crosstack.machine.hierarchy import Link
 from crosstack.mapping.strategy import parse_strategy
-from crosstack.model.kernels.roofline import RooflineTimes, gemm_time
-from crosstack.model.kernels.rules import KERNEL_RULES
+from crosstack.model.kernels.roofline import Roofline, gemm_time
+from crosstack.published.deepflow.kernels import tiles_of_2020, tiles_of_2021, tiles_of_2025
 from crosstack.workload.product import Product
 
 CHIP = a100_pcie_80gb()
 N = 1000
+CLOCKS = {
+    "crosstack": (Roofline(), N),
+    "deepflow-2025": (tiles_of_2025(), N),
+    "deepflow-2021": (tiles_of_2021(), N // 10),
+    "deepflow-2020": (tiles_of_2020(), N // 10),
+}
 TIMES = 7
 DEGREES = ("RC-1-1", "RC-2-1", "RC-4-1", "RC-1-4", "RC-2-2", "RC-8-1", "RC-1-8", "RC-2-4")
 STRATEGIES = tuple(f"{degrees}-d1-p1" for degrees in (*DEGREES, "CR-4", "CR-8"))
@@ -60,9 +66,12 @@ def predicted(seed: int) -> list[float]:
     strategies = [parse_strategy(text) for text in STRATEGIES]
     products = [Product(m=m, k=k, n=n) for m, k, n in shapes(200, seed).T.astype(int).tolist()]
     pairs = list(itertools.product(products, strategies))
-    times = RooflineTimes(joined)
+    times = Roofline().times(joined)
     times.prepare(
-        [own_shape(product.m, product.k, product.n, strategy) for product, strategy in pairs]
+        [
+            (*own_shape(product.m, product.k, product.n, strategy), 1.0)
+            for product, strategy in pairs
+        ]
     )
     return [predict(product, strategy, cluster, times).time for product, strategy in pairs]
 
@@ -70,15 +79,13 @@ def predicted(seed: int) -> list[float]:
 def main() -> None:
     """Measure and print."""
     print(platform.processor() or platform.machine(), sys.version.split()[0], np.__version__)
-    for name, rules in KERNEL_RULES.items():
-        made = rules()
-        count = N if made.search.value != "nested" else N // 10
+    for name, (clock, count) in CLOCKS.items():
         measure(
             f"{count:,} products at once, {name}",
-            lambda i: gemm_time(CHIP, *shapes(count, i), rules=made),  # noqa: B023
+            lambda i: gemm_time(CHIP, *shapes(count, i), clock=clock),  # noqa: B023
             count,
         )
-        measure(f"one product, {name}", lambda i: gemm_time(CHIP, *shapes(1, i), rules=made), 1)  # noqa: B023
+        measure(f"one product, {name}", lambda i: gemm_time(CHIP, *shapes(1, i), clock=clock), 1)  # noqa: B023
     measure("200 products under 10 strategies", predicted, 2000)
 
 

@@ -22,7 +22,7 @@ from crosstack.machine.hierarchy import ChipHierarchy, Compute, Link, MemoryLeve
 from crosstack.machine.topology import Grid
 from crosstack.mapping.placement import place
 from crosstack.mapping.strategy import parse_strategy
-from crosstack.model.kernels.roofline import RooflineTimes
+from crosstack.model.kernels.roofline import Roofline
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, simulate
 from crosstack.workload.named_steps import step_named
 
@@ -57,7 +57,7 @@ def chips(text: str) -> Distributed:
     strategy = parse_strategy(text)
     cluster = Cluster(chip=CHIP, chips_per_package=strategy.n_chips)
     links = ring_links(strategy, cluster)
-    return Distributed(strategy=strategy, times=RooflineTimes(CHIP), links=links)
+    return Distributed(strategy=strategy, times=Roofline().times(CHIP), links=links)
 
 
 def chain(tasks: int) -> TaskGraph:

@@ -15,7 +15,7 @@ from crosstack.evaluate.predict import predict
 from crosstack.io.chip_file import read_chip
 from crosstack.machine.generate.generated import generate
 from crosstack.mapping.strategy import strategies
-from crosstack.model.kernels.roofline import RooflineTimes
+from crosstack.model.kernels.roofline import Roofline
 from crosstack.report.chart_figure import chart_svg
 from crosstack.workload.named_steps import changed_step, step_named
 
@@ -23,7 +23,7 @@ N_CHIPS = 64
 file = Path("examples/chips/n5_hbm3.yaml")
 description = read_chip(file.read_text(), file.name, [f"packages={N_CHIPS}"])
 chip = generate(description.template, description.budget).hierarchy
-times = RooflineTimes(chip)
+times = Roofline().times(chip)
 model = changed_step(step_named("gpt-22b"), {"batch": 64, "microbatches": 8})
 
 found, refused = [], Counter()

@@ -12,7 +12,7 @@ from crosstack.evaluate.predict import predict
 from crosstack.io.chip_file import read_chip
 from crosstack.machine.generate.generated import generate
 from crosstack.mapping.strategy import parse_strategy
-from crosstack.model.kernels.roofline import RooflineTimes
+from crosstack.model.kernels.roofline import Roofline
 from crosstack.report.timeline_figure import gantt_svg
 from crosstack.workload.named_steps import changed_step, step_named
 
@@ -56,7 +56,7 @@ def step(description):
         inside=description.inside,
         between=description.between,
     )
-    return predict(model, STRATEGY, cluster, RooflineTimes(chip))
+    return predict(model, STRATEGY, cluster, Roofline().times(chip))
 
 
 found = step(description)

@@ -27,7 +27,7 @@ class Sent:
     word = 2.0
     launch_overhead = 0.0
 
-    def product(self, m, k, n):
+    def product(self, m, k, n, batch=1):
         return 0.0
 
     def elementwise(self, work, traffic):
@@ -37,8 +37,8 @@ class Sent:
 class Multiplied(Sent):
     """Nothing but products takes time: a second is a multiplication."""
 
-    def product(self, m, k, n):
-        return float(m * k * n)
+    def product(self, m, k, n, batch=1):
+        return float(batch * m * k * n)
 
 
 class Moved(Sent):

@@ -12,7 +12,7 @@ from crosstack.evaluate.step_settings import StepSettings
 from crosstack.io.chip_file import read_chip
 from crosstack.machine.generate.generated import generate
 from crosstack.mapping.strategy import parse_strategy, strategies
-from crosstack.model.kernels.roofline import RooflineTimes
+from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.named_steps import step_named
 from crosstack.workload.product import Product
@@ -33,7 +33,7 @@ def chip():
 def predicted(workload, text, chip, settings=UNBOUNDED):
     strategy = parse_strategy(text) if isinstance(text, str) else text
     cluster = nested_cluster(chip, strategy, packages=strategy.n_chips)
-    return predict(workload, strategy, cluster, RooflineTimes(chip), settings)
+    return predict(workload, strategy, cluster, Roofline().times(chip), settings)
 
 
 def work_of(model):
@@ -65,7 +65,7 @@ def test_a_remainder_is_work_of_the_fullest_chip(chip):
     strategy = parse_strategy("RC-3-1-d1-p1")
     found = predicted(product, strategy, chip)
     assert found.share == (334, 4096, 4096)
-    assert dict(found.parts)["product"] == RooflineTimes(chip).product(334, 4096, 4096)
+    assert dict(found.parts)["product"] == Roofline().times(chip).product(334, 4096, 4096)
 
 
 def test_a_training_run_is_as_many_steps_as_its_tokens_take(chip):
@@ -156,4 +156,4 @@ def test_a_step_of_too_many_tasks_is_refused_before_it_is_run(chip):
 def test_a_cluster_smaller_than_the_strategy_is_refused(chip):
     strategy = parse_strategy("RC-1-8-d1-p1")
     with pytest.raises(InputError, match="needs 8 chips; there are 1"):
-        predict(GPT, strategy, Cluster(chip=chip), RooflineTimes(chip))
+        predict(GPT, strategy, Cluster(chip=chip), Roofline().times(chip))

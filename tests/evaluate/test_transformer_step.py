@@ -22,8 +22,11 @@ class Plain:
     word = 2.0
     launch_overhead = 1e-6
 
-    def product(self, m, k, n):
-        return 2e-9 * m * k * n + self.launch_overhead
+    def product(self, m, k, n, batch=1):
+        each = (m * k + k * n + m * n) * self.word if batch > 1 else 0
+        return max(2e-9 * batch * m * k * n, self.elementwise(0, batch * each)) + (
+            self.launch_overhead
+        )
 
     def elementwise(self, work, traffic):
         return 1e-9 * (work + traffic)

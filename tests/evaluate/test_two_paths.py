@@ -22,7 +22,7 @@ from crosstack.io.chip_file import read_chip
 from crosstack.machine.generate.generated import generate
 from crosstack.machine.generate.system import generated_system
 from crosstack.mapping.strategy import Strategy
-from crosstack.model.kernels.roofline import RooflineTimes
+from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.transformer_training import TransformerTraining
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/chips/n5_hbm3.yaml"
@@ -36,8 +36,9 @@ class TwoRoofs:
 
     word, launch_overhead = 2.0, 0.0
 
-    def product(self, m, k, n):
-        return self.elementwise(2 * m * k * n, (m * k + k * n + m * n) * self.word)
+    def product(self, m, k, n, batch=1):
+        traffic = batch * (m * k + k * n + m * n) * self.word
+        return self.elementwise(2 * batch * m * k * n, traffic)
 
     def elementwise(self, work, traffic):
         return max(work / (2 * CELLS**2 * CORES * CLOCK * REACHED), traffic / BANDWIDTH)
@@ -105,6 +106,6 @@ def test_a_layer_takes_the_same_within_what_elementwise_kernels_differ(hidden, h
 def test_products_of_a_generated_chip_take_little_more_as_a_step(hidden, heads, within):
     described = read_chip(EXAMPLE.read_text(), EXAMPLE.name)
     chip = replace(generate(described.template, described.budget).hierarchy, launch_overhead=0.0)
-    step = stepped(hidden, heads, RooflineTimes(chip))[0]
+    step = stepped(hidden, heads, Roofline().times(chip))[0]
     mapping = mapped(hidden, heads, generated_system(chip))[0]
     assert mapping <= step <= (1 + within) * mapping

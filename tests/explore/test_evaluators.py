@@ -14,7 +14,6 @@ from crosstack.explore.run import sweep
 from crosstack.io.chip_file import read_chip
 from crosstack.machine.generate.generated import generate
 from crosstack.mapping.strategy import parse_strategy
-from crosstack.model.kernels.roofline import RooflineTimes
 from crosstack.model.rules import rules_named
 from crosstack.workload.named_steps import step_named
 
@@ -169,7 +168,7 @@ def test_a_predicted_point_is_what_predict_says(write):
             inside=machine.inside,
             between=machine.between,
         )
-        times = RooflineTimes(made.hierarchy, rules.clock.kernels)
+        times = rules.clock.kernels.times(made.hierarchy)
         step = replace(step_named("gpt-22b"), batch=32, microbatches=4)
         found = rules.step(step, strategy, cluster, times)
         assert row["time"] == found.time

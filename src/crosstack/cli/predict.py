@@ -229,7 +229,7 @@ def predict(
     data = prediction_data(found, chip, rules, inputs)
     shown = [prediction_tables(data, parts=not alone)]
     if found.share is not None:
-        kernel = gemm_time(chip, *found.share, rules=rules_named(rules).clock.kernels)
+        kernel = gemm_time(chip, *found.share, clock=rules_named(rules).clock.kernels)
         data["kernel"] = kernel_data(kernel, found.share)
         shown.append(kernel_tables(data["kernel"]))
     show(*shown)
@@ -413,7 +413,6 @@ def _predicted(
     """Return the prediction and the chip."""
     from crosstack.evaluate.step_settings import StepSettings
     from crosstack.machine.generate.generated import generate
-    from crosstack.model.kernels.roofline import RooflineTimes
     from crosstack.model.rules import PREDICTED, rules_named
     from crosstack.workload.transformer_training import CHOICES
 
@@ -434,7 +433,7 @@ def _predicted(
                 chip = hardware
             else:
                 chip = generate(hardware.template, hardware.budget, chosen.chips).hierarchy
-            times = RooflineTimes(chip, chosen.clock.kernels)
+            times = chosen.clock.kernels.times(chip)
         cluster = _cluster(hardware, chip, strategy, where)
         return chosen.step(workload, strategy, cluster, times, settings), chip
 

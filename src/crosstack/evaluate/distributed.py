@@ -40,8 +40,8 @@ class KernelTimes(Protocol):
         """Of one kernel. [s]"""
         ...
 
-    def product(self, m: float, k: float, n: float) -> float:
-        """Time of an M x K by K x N product, its launch included. [s]"""
+    def product(self, m: float, k: float, n: float, batch: float = 1.0) -> float:
+        """Time of ``batch`` products of M x K by K x N, one kernel with its launch. [s]"""
         ...
 
     def elementwise(self, work: float, traffic: float) -> float:
@@ -54,10 +54,10 @@ class _Asked:
 
     def __init__(self, times: KernelTimes) -> None:
         self.word, self.launch_overhead = times.word, times.launch_overhead
-        self.shapes: dict[tuple[float, float, float], None] = {}
+        self.shapes: dict[tuple[float, float, float, float], None] = {}
 
-    def product(self, m: float, k: float, n: float) -> float:
-        self.shapes[m, k, n] = None
+    def product(self, m: float, k: float, n: float, batch: float = 1.0) -> float:
+        self.shapes[m, k, n, batch] = None
         return 0.0
 
     def elementwise(self, work: float, traffic: float) -> float:

@@ -180,16 +180,13 @@ class _Parts:
 
     def _per_head(self, name: str, m: int, k: int, n: int) -> Operation:
         """Products of every head; one beside the other on the chip, each with its own factors."""
-        chips, launch, s = self.chips, self.chips.times.launch_overhead, self.chips.strategy
+        times, s = self.chips.times, self.chips.strategy
         own = self.batch * self.model.heads // (s.kp1 * s.kp2)
-
-        def time(a: int, b: int, c: int) -> float:
-            """``own`` products of a x b by b x c."""
-            merged = chips.times.product(own * a, b, c)
-            traffic = own * (a * b + b * c + a * c) * chips.times.word
-            return max(merged, chips.times.elementwise(0, traffic) + launch)
-
-        return Operation(name=name, forward=time(m, k, n), backward=time(m, n, k) + time(k, m, n))
+        return Operation(
+            name=name,
+            forward=times.product(m, k, n, own),
+            backward=times.product(m, n, k, own) + times.product(k, m, n, own),
+        )
 
     def _gathered_heads(self) -> float:
         """Put the heads of all columns together before the output projection of RC. [s]"""

@@ -18,8 +18,7 @@ from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.generated import chip_at
 from crosstack.machine.generate.generator import generate_chips
 from crosstack.machine.hierarchy import ChipHierarchy
-from crosstack.model.kernels.roofline import elementwise_time
-from crosstack.model.kernels.rules import KernelRules, TileSearch
+from crosstack.model.kernels.clock import KernelClock, elementwise_time
 from crosstack.model.schedule.events import TaskGraph
 
 __all__ = ["IdealTimes", "ideal_chip", "shortest_makespan", "time_bound"]
@@ -30,7 +29,7 @@ class IdealTimes:
     """Kernel times that no tiling on ``chip`` beats; see `KernelTimes`."""
 
     chip: ChipHierarchy
-    rules: KernelRules
+    clock: KernelClock
 
     @property
     def word(self) -> float:
@@ -42,20 +41,13 @@ class IdealTimes:
         """Of one kernel. [s]"""
         return self.chip.launch_overhead
 
-    def product(self, m: float, k: float, n: float) -> float:
-        """Launch, then the longer of compute and moving every operand once. [s]
-
-        Releases count ``2 k - 1`` operations an element and need not write the output.
-        """
-        exact = self.rules.search is TileSearch.EXHAUSTIVE
-        work = m * n * (2 * k if exact else 2 * k - 1)
-        moved = (m * k + k * n + (m * n if exact else 0)) * self.word
-        computing = work / self.chip.compute.throughput
-        return self.launch_overhead + max(computing, moved / self.chip.main_memory.bandwidth)
+    def product(self, m: float, k: float, n: float, batch: float = 1.0) -> float:
+        """Time that no tiling beats. [s]"""
+        return self.clock.least(self.chip, m, k, n, batch)
 
     def elementwise(self, work: float, traffic: float) -> float:
         """As on any chip. [s]"""
-        return float(elementwise_time(self.chip, work, traffic, rules=self.rules).time)
+        return float(elementwise_time(self.clock, self.chip, work, traffic).time)
 
 
 def ideal_chip(problem: DesignProblem) -> ChipHierarchy:
@@ -112,7 +104,7 @@ def time_bound(problem: DesignProblem, chip: ChipHierarchy | None = None) -> flo
         If the strategy cannot split the workload, or a link is missing.
     """
     chip = chip or ideal_chip(problem)
-    times = IdealTimes(chip=chip, rules=problem.rules.clock.kernels)
+    times = IdealTimes(chip=chip, clock=problem.rules.clock.kernels)
     cluster = problem.cluster(chip, problem.strategy)
     step: Program = problem.rules.step
     found = step(problem.workload, problem.strategy, cluster, times, problem.settings)

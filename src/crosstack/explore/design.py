@@ -29,7 +29,6 @@ from crosstack.machine.generate.generator import GeneratedChips, generate_chips
 from crosstack.machine.generate.template import ChipTemplate
 from crosstack.machine.hierarchy import ChipHierarchy
 from crosstack.mapping.strategy import Strategy
-from crosstack.model.kernels.roofline import RooflineTimes
 from crosstack.model.rules import Rules
 from crosstack.quantities import compared
 
@@ -225,7 +224,7 @@ class DesignProblem:
 
     def _design(self, chip: GeneratedChip) -> Design:
         cluster = self.cluster(chip.hierarchy, self.strategy)
-        times = RooflineTimes(chip.hierarchy, self.rules.clock.kernels)
+        times = self.rules.clock.kernels.times(chip.hierarchy)
         found = self.rules.step(self.workload, self.strategy, cluster, times, self.settings)
         power = sum(part.power for part in chip.components) * self.strategy.n_chips
         metrics = Metrics(time=found.time, power=power, area=chip.area)

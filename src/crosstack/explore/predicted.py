@@ -32,7 +32,6 @@ from crosstack.machine.generate.generated import generate
 from crosstack.machine.hierarchy import ChipHierarchy
 from crosstack.machine.topology import parse_levels
 from crosstack.mapping.strategy import Strategy, parse_order, parse_strategy
-from crosstack.model.kernels.roofline import RooflineTimes
 from crosstack.model.rules import PREDICTED, rules_named
 from crosstack.workload.named_steps import CHANGES, changed_step, step_named
 from crosstack.workload.product import Product
@@ -97,7 +96,7 @@ class Predicted:
         workload = _workload(machine, options)
         chip = generate(machine.template, machine.budget, rules.chips)
         strategy = _strategy(machine, workload, options)
-        times = RooflineTimes(chip.hierarchy, rules.clock.kernels)
+        times = rules.clock.kernels.times(chip.hierarchy)
         cluster = _cluster(machine, chip.hierarchy, strategy, options)
         found = rules.step(workload, strategy, cluster, times)
         terms = _terms(found, chip.hierarchy, chip.power)

@@ -68,7 +68,7 @@ class SavedLevel(FileModel):
 
 
 class SavedKernel(FileModel):
-    """See `crosstack.model.kernels.roofline.KernelTime`."""
+    """See `crosstack.model.kernels.clock.KernelTime`."""
 
     m: Count
     k: Count

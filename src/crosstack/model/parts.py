@@ -12,7 +12,8 @@ from enum import StrEnum
 from typing import Any
 
 from crosstack.errors import nearest, require, require_quantity
-from crosstack.model.kernels.rules import KernelRules
+from crosstack.model.kernels.clock import KernelClock
+from crosstack.model.kernels.roofline import Roofline
 
 __all__ = [
     "Boundary",
@@ -296,12 +297,12 @@ class Clock:
     rates_by_dtype : bool
         Whether a chip has a rate for every type of number that its data sheet names, or one peak
         whatever is computed (DFModel).
-    kernels : KernelRules
+    kernels : KernelClock
         How the time of a kernel follows from the levels of a chip.
     """
 
     rates_by_dtype: bool = True
-    kernels: KernelRules = field(default_factory=KernelRules.crosstack)
+    kernels: KernelClock = field(default_factory=Roofline)
 
     def __post_init__(self) -> None:
         """Check every field."""

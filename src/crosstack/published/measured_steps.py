@@ -27,7 +27,7 @@ from crosstack.evaluate.cluster import named_cluster
 from crosstack.evaluate.predict import Prediction, predict
 from crosstack.machine.a100 import BOOST_CLOCK, a100_sxm_80gb
 from crosstack.mapping.strategy import parse_strategy
-from crosstack.model.kernels.roofline import RooflineTimes
+from crosstack.model.kernels.roofline import Roofline
 from crosstack.published.case import Progress, Row, inside, silent
 from crosstack.workload.named_steps import step_named
 from crosstack.workload.transformer_training import (
@@ -110,7 +110,7 @@ class MeasuredStep:
         """Return our prediction at a clock. [Hz]"""
         chip, strategy = a100_sxm_80gb(frequency=frequency), parse_strategy(self.strategy)
         cluster = named_cluster(chip, strategy)
-        return predict(self.workload, strategy, cluster, RooflineTimes(chip))
+        return predict(self.workload, strategy, cluster, Roofline().times(chip))
 
 
 def _one(

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.machine.a100 import a100_pcie_80gb, a100_sxm_80gb
 from crosstack.machine.hierarchy import ChipHierarchy, Compute, Dataflow, MemoryLevel, Scope
-from crosstack.model.kernels.roofline import KernelTime, RooflineTimes, elementwise_time, gemm_time
-from crosstack.model.kernels.rules import KERNEL_RULES, KernelRules, kernel_rules_named
+from crosstack.model.kernels.clock import KernelTime, elementwise_time
+from crosstack.model.kernels.roofline import Roofline, gemm_time
+from crosstack.published.deepflow.kernels import tiles_of_2020, tiles_of_2021, tiles_of_2025
 
 A100 = a100_pcie_80gb()
 SHAPES = np.floor(2.0 ** np.random.default_rng(7).uniform(0, 16.6, (3, 400)))  # 1 to 99,334
+CLOCKS = (Roofline(), tiles_of_2025(), tiles_of_2021(), tiles_of_2020())
 extents = st.integers(1, 100_000)
 sides = st.tuples(extents, extents, extents)
 FLOWS = (Dataflow.WEIGHT, Dataflow.ACTIVATION, Dataflow.OUTPUT)
@@ -150,11 +152,11 @@ def test_a_product_and_its_transpose_take_the_same(chip, shape, vector):
         assert there.tiles[level.name].tolist() == mirrored.tolist()
 
 
-@pytest.mark.parametrize("name", list(KERNEL_RULES))
+@pytest.mark.parametrize("clock", CLOCKS, ids=("roofline", "2025", "2021", "2020"))
 @given(shape=sides, vector=st.booleans())
-def test_what_a_level_takes_is_its_traffic_over_its_bandwidth(name, shape, vector):
+def test_what_a_level_takes_is_its_traffic_over_its_bandwidth(clock, shape, vector):
     m, k, n = shape[0], shape[1], 1 if vector else shape[2]
-    found = gemm_time(A100, m, k, n, rules=kernel_rules_named(name))
+    found = gemm_time(A100, m, k, n, clock=clock)
     for level in A100.levels:
         taken = found.traffic[level.name] / found.bandwidths[level.name]
         assert found.level_times[level.name] == taken
@@ -240,7 +242,7 @@ def test_a_measured_vector_product_is_within_a_quarter_at_the_usual_launch(k, n,
 
 def test_elementwise_kernels_are_bound_by_main_memory_or_compute():
     memory = A100.main_memory
-    found = elementwise_time(A100, [1e6, 1e15, 0], [1e9, 1e6, 0])
+    found = elementwise_time(Roofline(), A100, [1e6, 1e15, 0], [1e9, 1e6, 0])
     assert found.time[0] == pytest.approx(1e9 / memory.bandwidth + memory.latency)
     assert found.time[1] == pytest.approx(1e15 / A100.compute.throughput)
     assert found.time[2] == 0
@@ -248,24 +250,22 @@ def test_elementwise_kernels_are_bound_by_main_memory_or_compute():
 
 
 def test_elementwise_kernels_of_the_releases_are_bound_by_registers():
-    found = elementwise_time(A100, 1.0, 1e9, rules=KernelRules.deepflow_2025())
+    found = elementwise_time(tiles_of_2025(), A100, 1.0, 1e9)
     assert float(found.time) == pytest.approx(1e9 / A100.levels[0].bandwidth)
 
 
-@pytest.mark.parametrize("rules", [KernelRules.crosstack(), KernelRules.deepflow_2021()])
-def test_times_of_steps_are_those_of_products(rules):
-    times, asked = RooflineTimes(A100, rules), RooflineTimes(A100, rules)
-    shapes = [(512.0, 256.0, 128.0), (64.0, 64.0, 4096.0), (512.0, 256.0, 128.0)]
+@pytest.mark.parametrize("clock", [Roofline(), tiles_of_2021()])
+def test_times_of_steps_are_those_of_products(clock):
+    times, asked = clock.times(A100), clock.times(A100)
+    shapes = [(512.0, 256.0, 128.0, 1), (64.0, 64.0, 4096.0, 3), (512.0, 256.0, 128.0, 1)]
     asked.prepare(shapes)
     assert [times.product(*s) for s in shapes] == [asked.product(*s) for s in shapes]
 
 
 def test_older_releases_keep_the_dataflow_of_their_first_product():
-    times = RooflineTimes(A100, KernelRules.deepflow_2021())
+    times = tiles_of_2021().times(A100)
     times.product(4096, 64, 64)  # M is the largest: weights stay
-    forced = gemm_time(
-        A100, 64, 64, 4096, rules=KernelRules.deepflow_2021(), dataflow=Dataflow.WEIGHT
-    )
+    forced = gemm_time(A100, 64, 64, 4096, clock=tiles_of_2021(), dataflow=Dataflow.WEIGHT)
     assert times.product(64, 64, 4096) == forced.time
 
 
@@ -293,13 +293,13 @@ def test_shapes_that_do_not_match_are_refused():
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf"), "x"])
 def test_bad_work_is_refused(bad):
     with pytest.raises(InputError, match="work"):
-        elementwise_time(A100, bad, 1.0)
+        elementwise_time(Roofline(), A100, bad, 1.0)
 
 
 def test_whole_numbers_describe_a_chip_as_well():
     whole = replace(with_levels(A100, latency=0.0), launch_overhead=0)
     assert gemm_time(whole, 64, 64, 64).time > 0
-    assert gemm_time(whole, 64, 64, 64, rules=KernelRules.deepflow_2025()).time > 0
+    assert gemm_time(whole, 64, 64, 64, clock=tiles_of_2025()).time > 0
 
 
 def test_a_product_that_does_not_fit_says_so():
@@ -321,19 +321,83 @@ def test_a_chip_without_compute_is_refused():
 def test_memories_too_small_to_draw_tiles_from_are_refused():
     tiny = with_levels(A100, "L1", capacity=1e-4)
     with pytest.raises(InputError, match="L1 holds .* too few"):
-        gemm_time(tiny, 8, 8, 8, rules=KernelRules.deepflow_2025())
-
-
-def test_unknown_kernel_rules_name_the_nearest():
-    with pytest.raises(InputError, match='Did you mean "deepflow-2025"'):
-        kernel_rules_named("deepflow-2024")
-    assert kernel_rules_named("crosstack") == KernelRules.crosstack()
+        gemm_time(tiny, 8, 8, 8, clock=tiles_of_2025())
 
 
 @pytest.mark.parametrize(
-    "bad",
-    [{"k_step": 0}, {"accumulator_share": 1.5}, {"smallest_unit_tile": 0}, {"tiles_refill": "no"}],
+    ("clock", "bad"),
+    [
+        (Roofline(), {"k_step": 0}),
+        (Roofline(), {"accumulator_share": 1.5}),
+        (Roofline(), {"smallest_unit_tile": 0}),
+        (tiles_of_2021(), {"tiles_refill": "no"}),
+        (tiles_of_2021(), {"n_drawn": 0}),
+        (tiles_of_2021(), {"search": "all"}),
+    ],
 )
-def test_rules_check_themselves(bad):
+def test_clocks_check_themselves(clock, bad):
     with pytest.raises(InputError, match=next(iter(bad))):
-        replace(KernelRules.crosstack(), **bad)
+        replace(clock, **bad)
+
+
+sides_of_a_batch = st.tuples(*[st.integers(1, 20_000)] * 3)
+
+
+def bytes_of(m, k, n):
+    return A100.word * np.stack(np.broadcast_arrays(m * k, k * n, m * n), axis=-1)
+
+
+def test_operands_are_what_main_memory_moves_and_each_moves_at_least_once():
+    m, k, n = SHAPES
+    found = gemm_time(A100, m, k, n)
+    assert found.operands.sum(axis=1) == pytest.approx(found.traffic["HBM2e"], rel=1e-12)
+    assert np.all(found.operands >= bytes_of(m, k, n) * (1 - 1e-12))
+    again = gemm_time(A100, n, k, m).operands[:, [1, 0, 2]]
+    assert found.operands == pytest.approx(again, rel=1e-12)
+
+
+@pytest.mark.parametrize("clock", CLOCKS[1:], ids=("2025", "2021", "2020"))
+def test_operands_of_the_releases_are_what_their_main_memory_moves(clock):
+    found = gemm_time(A100, *SHAPES[:, :40], clock=clock)
+    assert found.operands.sum(axis=1) == pytest.approx(found.traffic["HBM2e"], rel=1e-12)
+    assert np.all(found.operands >= 0)
+
+
+def test_operands_that_the_l2_holds_are_read_once_and_long_rows_again():
+    held = gemm_time(A100, 1024, 1024, 1024)
+    assert held.operands == pytest.approx(bytes_of(1024, 1024, 1024), rel=1e-12)
+    # A wave's rows stay on the chip while its columns pass; those of the next wave do not.
+    large = gemm_time(A100, 2048, 12288, 49152)
+    assert large.operands[0] > 10 * large.operands[1] * 2048 / 49152
+
+
+@given(shape=sides_of_a_batch, batch=st.integers(1, 8))
+def test_a_kernel_is_its_work_or_main_memory_and_what_follows(shape, batch):
+    found = gemm_time(A100, *shape, batch=batch)
+    moved = found.operands.sum() / A100.main_memory.bandwidth + A100.main_memory.latency
+    after = found.launch_time + found.reduction_time
+    assert found.time == pytest.approx(max(found.work_time, moved) + after, rel=1e-12)
+
+
+def test_products_of_a_batch_have_factors_of_their_own():
+    # 96 heads: scores of 2048 tokens by 2048 over a head of 128.
+    found = gemm_time(A100, 2048, 128, 2048, batch=96)
+    assert np.all(found.operands >= 96 * bytes_of(2048, 128, 2048) * (1 - 1e-12))
+    alone = gemm_time(A100, 2048, 128, 2048)
+    assert found.time < 96 * alone.time
+    assert found.time > found.launch_time + 96 * 2 * 2048 * 128 * 2048 / A100.compute.throughput
+
+
+@given(shape=sides_of_a_batch, batch=st.integers(1, 8))
+def test_a_batch_and_its_transpose_take_the_same(shape, batch):
+    m, k, n = shape
+    there, back = (gemm_time(A100, *s, batch=batch).time for s in ((m, k, n), (n, k, m)))
+    assert there == pytest.approx(float(back), rel=1e-12)
+
+
+def test_no_tiling_beats_the_least_time():
+    m, k, n = SHAPES
+    for clock in CLOCKS[:2]:
+        time = gemm_time(A100, m[:40], k[:40], n[:40], clock=clock).time
+        least = [clock.least(A100, *shape) for shape in SHAPES[:, :40].T.tolist()]
+        assert np.all(time >= np.array(least) * (1 - 1e-12))

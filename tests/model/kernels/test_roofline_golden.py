@@ -19,8 +19,9 @@ from crosstack.io.deepflow import read_hardware
 from crosstack.machine.generate.generated import generate
 from crosstack.machine.generate.rules import GeneratorRules
 from crosstack.machine.hierarchy import ChipHierarchy, Dataflow
-from crosstack.model.kernels.roofline import KernelTime, RooflineTimes, gemm_time
-from crosstack.model.kernels.rules import KernelRules
+from crosstack.model.kernels.clock import KernelTime
+from crosstack.model.kernels.roofline import gemm_time
+from crosstack.published.deepflow.kernels import tiles_of_2021, tiles_of_2025
 
 DATA = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "deepflow"
 CLOSE = {"rel": 1e-9, "abs": 0.0}
@@ -62,7 +63,7 @@ def is_product(row: Row) -> bool:
 def test_products_of_2025(row):
     m, k, n = row["output"]["tile"][3]
     chip = chip_of_2025(row)
-    found = gemm_time(chip, m, k, n, rules=KernelRules.deepflow_2025())
+    found = gemm_time(chip, m, k, n, clock=tiles_of_2025())
     assert traffic(found) == pytest.approx(row["output"]["bytes"], **CLOSE)
     tiles = [found.tiles[level.name].tolist() for level in chip.levels]
     # The innermost tile of the record is drawn, printed and not used.
@@ -77,7 +78,7 @@ def test_products_of_2025(row):
 @pytest.mark.parametrize("row", rows_with(lambda row: row["id"].startswith("edge_dataflow")))
 def test_dataflows_of_2025(row):
     # The record has no shape; of all powers of two from 128 only this one moves its bytes thrice.
-    found = gemm_time(chip_of_2025(row), 4096, 1024, 2048, rules=KernelRules.deepflow_2025())
+    found = gemm_time(chip_of_2025(row), 4096, 1024, 2048, clock=tiles_of_2025())
     assert float(found.time) == pytest.approx(row["output"]["t"], **CLOSE)
     assert traffic(found) == pytest.approx(row["output"]["bytes"], **CLOSE)
 
@@ -89,7 +90,7 @@ def test_products_of_the_readme_of_2025(row):
     for shape, time in row["output"]["per_gemm_s"].items():
         m, k, n = map(int, shape.split("x"))
         # Twenty chips share the rows; what they cannot share evenly is left out.
-        found = gemm_time(chip, m // 20, k, n, rules=KernelRules.deepflow_2025())
+        found = gemm_time(chip, m // 20, k, n, clock=tiles_of_2025())
         assert float(found.time) == pytest.approx(time, **CLOSE)
 
 
@@ -100,9 +101,9 @@ def test_products_of_2021(row):
     given = row["cli"]
     # Without a kernel split that release swaps K and N.
     m, k, n = given["m"], given["n"], given["k"]
-    times = RooflineTimes(chip, KernelRules.deepflow_2021())
+    times = tiles_of_2021().times(chip)
     assert times.product(m, k, n) == pytest.approx(row["output"]["time_s"], **CLOSE)
-    found = gemm_time(chip, m, k, n, rules=KernelRules.deepflow_2021())
+    found = gemm_time(chip, m, k, n, clock=tiles_of_2021())
     assert float(found.time) == times.product(m, k, n)
     tiles = [found.tiles[level.name].tolist() for level in chip.levels]
     assert tiles[3] == row["output"]["order"]
@@ -114,10 +115,10 @@ def test_many_products_at_once_are_the_same():
         pytest.skip("recorded runs are not part of the repository (../shared/data/deepflow)")
     chip = replace(chip_of_2025(row.values[0]), launch_overhead=1e-6)
     sides = np.floor(2.0 ** np.random.default_rng(1).uniform(0, 15, (3, 40)))
-    for rules in (KernelRules.deepflow_2025(), KernelRules.deepflow_2021()):
-        together = gemm_time(chip, *sides, rules=rules)
+    for clock in (tiles_of_2025(), tiles_of_2021()):
+        together = gemm_time(chip, *sides, clock=clock)
         for i, shape in enumerate(sides.T):
-            alone = gemm_time(chip, *shape, rules=rules)
+            alone = gemm_time(chip, *shape, clock=clock)
             assert alone.time == together.time[i]
             assert traffic(alone) == [moved[i] for moved in together.traffic.values()]
 
@@ -126,10 +127,10 @@ def test_forced_dataflows_bound_the_best():
     row = rows_with(is_product)[0].values[0]
     if row is None:
         pytest.skip("recorded runs are not part of the repository (../shared/data/deepflow)")
-    chip, rules = chip_of_2025(row), KernelRules.deepflow_2025()
+    chip, clock = chip_of_2025(row), tiles_of_2025()
     forced = [
-        gemm_time(chip, 777, 888, 99, rules=rules, dataflow=flow)
+        gemm_time(chip, 777, 888, 99, clock=clock, dataflow=flow)
         for flow in (Dataflow.WEIGHT, Dataflow.ACTIVATION, Dataflow.OUTPUT)
     ]
-    best = gemm_time(chip, 777, 888, 99, rules=rules, dataflow=Dataflow.BEST)
+    best = gemm_time(chip, 777, 888, 99, clock=clock, dataflow=Dataflow.BEST)
     assert best.time == min(found.time for found in forced)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from crosstack.machine.a100 import a100_pcie_80gb
 from crosstack.machine.hierarchy import ChipHierarchy, Compute, MemoryLevel, Scope
-from crosstack.model.kernels.rules import KernelRules
+from crosstack.model.kernels.roofline import Roofline
 from crosstack.model.kernels.waves import best_schedules
 
-RULES = KernelRules.crosstack()
+RULES = Roofline()
 A100 = a100_pcie_80gb()
 # Two bundles of four units, and so little memory that neither operands nor sums fit in it.
 SMALL = ChipHierarchy(

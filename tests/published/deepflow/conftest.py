@@ -9,14 +9,13 @@ import pytest
 from crosstack.io.deepflow import read_hardware
 from crosstack.machine.generate.generated import generate
 from crosstack.machine.generate.rules import GeneratorRules
-from crosstack.model.kernels.roofline import RooflineTimes
-from crosstack.model.kernels.rules import KernelRules
+from crosstack.published.deepflow.kernels import tiles_of_2020, tiles_of_2021, tiles_of_2025
 
 CONFIGS = Path(__file__).resolve().parents[4] / "shared/data/deepflow/configs"
 RELEASES = {
-    "2025": (GeneratorRules.deepflow_2025, KernelRules.deepflow_2025),
-    "2021": (GeneratorRules.deepflow_2021, KernelRules.deepflow_2021),
-    "2020": (GeneratorRules.deepflow_2021, KernelRules.deepflow_2020),
+    "2025": (GeneratorRules.deepflow_2025, tiles_of_2025),
+    "2021": (GeneratorRules.deepflow_2021, tiles_of_2021),
+    "2020": (GeneratorRules.deepflow_2021, tiles_of_2020),
 }
 
 
@@ -28,6 +27,6 @@ def release():
         hardware = read_hardware((CONFIGS / path).read_text(), str(path), overrides)
         generator, kernels = RELEASES[year]
         chip = generate(hardware.template, hardware.budget, generator()).hierarchy
-        return hardware, chip, RooflineTimes(chip, kernels())
+        return hardware, chip, kernels().times(chip)
 
     return make

@@ -14,7 +14,7 @@ from crosstack.io.deepflow import read_hardware, read_model
 from crosstack.io.deepflow.steps import cluster_of, strategy_of, workload_of
 from crosstack.machine.generate.generated import generate
 from crosstack.mapping.strategy import KernelSplit, Strategy
-from crosstack.model.kernels.roofline import RooflineTimes
+from crosstack.model.kernels.roofline import Roofline
 from crosstack.published.deepflow.chips import Chips, links_of
 from crosstack.published.deepflow.lstm import lstm_parts
 from crosstack.published.deepflow.memory import lstm_memory
@@ -240,7 +240,7 @@ def test_three_levels_of_memory_fail_in_the_release_alone(row):
     assert [level.name for level in chip.levels] == ["registers", "L1", "DRAM"]
     product = Product(m=512, k=512, n=512)
     cluster = cluster_of(hardware, chip)
-    found = predict(product, strategy_of(hardware), cluster, RooflineTimes(chip))
+    found = predict(product, strategy_of(hardware), cluster, Roofline().times(chip))
     assert found.time > 2 * 512**3 / chip.compute.throughput
 
 

@@ -12,7 +12,7 @@ from crosstack.evaluate.predict import SUMMING, WAITING, predict
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.machine.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, Scope
 from crosstack.mapping.strategy import ParallelDimension, parse_strategy
-from crosstack.model.kernels.roofline import RooflineTimes
+from crosstack.model.kernels.roofline import Roofline
 from crosstack.model.rules import PREDICTED, rule_names, rules_named
 from crosstack.model.schedule.events import TaskGraphBuilder
 from crosstack.model.schedule.events import simulate as by_default
@@ -49,7 +49,7 @@ def predicted(name, workload, text, settings=None, **links):
     strategy, one = parse_strategy(text), chip(**links)
     cluster = nested_cluster(one, strategy, packages=strategy.n_chips)
     step = rules_named(name).step
-    return step(workload, strategy, cluster, RooflineTimes(one), settings)
+    return step(workload, strategy, cluster, Roofline().times(one), settings)
 
 
 @pytest.mark.parametrize("name", rule_names(PREDICTED))
@@ -198,7 +198,7 @@ def test_the_graph_has_no_pipeline_and_leaves_the_kernel_split_out():
 def test_the_estimate_is_six_products_a_layer_three_times():
     found = predicted("deepflow-2025", GPT, "RC-1-1-d1-p1")
     assert found.timelines() == ()
-    times = RooflineTimes(chip())
+    times = Roofline().times(chip())
     tokens, d, f = GPT.batch * GPT.sequence, GPT.hidden, GPT.feed_forward
     rows, head = tokens * GPT.heads, d // GPT.heads
     shapes = [(tokens, d, 3 * d), (rows, head, GPT.sequence), (rows, GPT.sequence, head),

@@ -14,14 +14,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.machine.hierarchy import ChipHierarchy, MemoryLevel, Scope
-from crosstack.model.kernels.rules import KernelRules
+from crosstack.model.kernels.strips import Candidates, share_of_a, shared_blocks
 from crosstack.model.kernels.systolic import fill_and_drain_cycles, register_accesses, reuse_of
+
+if TYPE_CHECKING:
+    from crosstack.model.kernels.roofline import Roofline
 
 __all__ = ["Schedules", "best_schedules"]
 
@@ -29,37 +32,19 @@ Floats = NDArray[np.float64]
 
 LARGEST_TILE = 2**14
 MOST_SPLITS = 64
-MOST_DOUBLINGS = 12
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Candidates:
-    """Tiles of C and splits of K, whole K first.
-
-    ``units_m x units_n`` is how the units of a bundle share a tile; ``resident`` tiles fit on a
-    bundle at a time. In ``one_wide`` tiles every unit has rows of its own, one array wide; only a
-    vector takes those that are not ``for_all``.
-    """
-
-    tile_m: Floats
-    tile_n: Floats
-    split: Floats
-    units_m: Floats
-    units_n: Floats
-    resident: Floats
-    one_wide: NDArray[np.bool_]
-    for_all: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Schedules:
-    """One schedule for every shape; the fields of `crosstack.model.kernels.roofline.KernelTime`.
+    """One schedule for every shape; the fields of `crosstack.model.kernels.clock.KernelTime`.
 
     Arrays are (shapes,); ``traffic``, ``passing``, ``bandwidths`` and ``tiles`` are one array a
-    level, those of ``tiles`` (shapes, 3).
+    level, those of ``tiles`` (shapes, 3). ``operands`` are those of main memory: of A, of B and of
+    C. ``order`` is that of `crosstack.model.kernels.strips`.
     """
 
     time: Floats
+    busiest_time: Floats
     compute_time: Floats
     waiting_time: Floats
     reduction_time: Floats
@@ -70,10 +55,12 @@ class Schedules:
     passing: tuple[Floats, ...]
     bandwidths: tuple[Floats, ...]
     tiles: tuple[Floats, ...]
+    operands: tuple[Floats, ...]
+    order: NDArray[np.intp]
 
 
 @lru_cache(maxsize=64)
-def _candidates(chip: ChipHierarchy, rules: KernelRules) -> Candidates:
+def _candidates(chip: ChipHierarchy, rules: Roofline) -> Candidates:
     """Return every tile whose partial sums and operands fit, with every split of K.
 
     Partial sums take ``tile_m tile_n accumulator_word`` of the registers' share; two steps of the
@@ -131,7 +118,7 @@ def _of_bundle(chip: ChipHierarchy, scope: Scope) -> float:
 
 
 def best_schedules(
-    chip: ChipHierarchy, m: Floats, k: Floats, n: Floats, rules: KernelRules
+    chip: ChipHierarchy, m: Floats, k: Floats, n: Floats, rules: Roofline
 ) -> Schedules:
     """Return the fastest candidate for every shape; of equal ones the largest tile.
 
@@ -141,7 +128,7 @@ def best_schedules(
         With bundles and a bandwidth at every level.
     m, k, n : ndarray, shape (shapes,)
         Products of M x K by K x N. [1]
-    rules : KernelRules
+    rules : Roofline
         How it is counted.
 
     Returns
@@ -176,13 +163,18 @@ def best_schedules(
     idle = (whole < chip.compute.n_bundles) & (k[:, None] >= cand.split * rules.k_step)
     useful = cand.for_all | (n[:, None] <= 1)
     shape, which = np.nonzero(((cand.split == 1) | idle) & useful)
-    pairs = Candidates(**{name: getattr(cand, name)[which] for name in cand.__slots__})
+    pairs = _picked_candidates(cand, which)
     found = _timed(chip, m[shape], k[shape], n[shape], turned[shape], pairs, rules)
     starts = np.searchsorted(shape, np.arange(len(m)))
     least = np.minimum.reduceat(found.time, starts)
     equal = np.nonzero(found.time <= least[shape] * (1 + 1e-12))[0]
     first = equal[np.searchsorted(shape[equal], np.arange(len(m)))]
-    return _turned_back(_picked(found, first), turned)
+    picked = _picked(found, first)
+    best = _picked_candidates(cand, which[first])
+    reads, out = picked.operands
+    read = reads * share_of_a(chip, best, picked.order, picked.tiles, m, k, n, rules)
+    operands = (read, reads - read, out)
+    return _turned_back(replace(picked, operands=operands), turned)
 
 
 def _turned_back(found: Schedules, turned: NDArray[np.bool_]) -> Schedules:
@@ -190,7 +182,13 @@ def _turned_back(found: Schedules, turned: NDArray[np.bool_]) -> Schedules:
     tiles = tuple(np.where(turned[:, None], tile[:, ::-1], tile) for tile in found.tiles)
     m, k, n = found.reuse_shape
     shape = np.where(turned, n, m), k, np.where(turned, m, n)
-    return replace(found, tiles=tiles, reuse_shape=shape)
+    a, b, c = found.operands
+    operands = np.where(turned, b, a), np.where(turned, a, b), c
+    return replace(found, tiles=tiles, reuse_shape=shape, operands=operands)
+
+
+def _picked_candidates(cand: Candidates, which: NDArray[np.intp]) -> Candidates:
+    return Candidates(**{name: getattr(cand, name)[which] for name in cand.__slots__})
 
 
 def _picked(found: Schedules, rows: NDArray[np.intp]) -> Schedules:
@@ -235,7 +233,7 @@ def _work(
     n: Floats,
     turned: NDArray[np.bool_],
     pairs: Candidates,
-    rules: KernelRules,
+    rules: Roofline,
 ) -> _Work:
     compute, word = chip.compute, chip.word
     depth = np.ceil(k / pairs.split / compute.depth) * compute.depth
@@ -269,13 +267,15 @@ def _timed(
     n: Floats,
     turned: NDArray[np.bool_],
     pairs: Candidates,
-    rules: KernelRules,
+    rules: Roofline,
 ) -> Schedules:
     """Time every pair of a shape and a candidate; see `best_schedules`."""
     compute, memory = chip.compute, chip.main_memory
     shared = [level for level in chip.levels[:-1] if level.scope is Scope.CHIP]
     work = _work(chip, m, k, n, turned, pairs, rules)
-    blocks, reads = _blocks(shared, pairs, m, k, n, compute.n_bundles, chip.word, rules)
+    blocks, reads, order = shared_blocks(
+        shared, pairs, m, k, n, compute.n_bundles, chip.word, rules
+    )
     reads = [work.loaded * work.n_tiles, *reads]  # A and B out of each shared level, main memory
     traffic, passing, bandwidths, tiles = _on_chip(chip, shared, work, blocks, reads, rules)
     of_tile = [
@@ -285,7 +285,8 @@ def _timed(
 
     # Partial sums that the outermost level on the chip cannot keep go to main memory and back.
     spills = work.sums > (shared[-1].capacity if shared else 0.0)
-    traffic.append(reads[-1] + work.out + np.where(spills, 2 * work.sums, 0.0))
+    spilled = np.where(spills, 2 * work.sums, 0.0)
+    traffic.append(reads[-1] + work.out + spilled)
     passing.append(np.zeros_like(m))
     bandwidths.append(np.full_like(m, memory.bandwidth))
     tiles.append(np.stack([m, k, n], axis=-1))
@@ -302,6 +303,7 @@ def _timed(
     busiest = waiting + work.most * np.maximum.reduce([each, *of_tile])
     return Schedules(
         time=np.maximum(busiest, traffic[-1] / memory.bandwidth + memory.latency) + reduction,
+        busiest_time=busiest,
         compute_time=work.most * each,
         waiting_time=waiting,
         reduction_time=reduction,
@@ -312,6 +314,8 @@ def _timed(
         passing=tuple(passing),
         bandwidths=tuple(bandwidths),
         tiles=tuple(tiles),
+        operands=(reads[-1], work.out + spilled),
+        order=order,
     )
 
 
@@ -321,7 +325,7 @@ def _on_chip(
     work: _Work,
     blocks: list[tuple[Floats, Floats]],
     reads: list[Floats],
-    rules: KernelRules,
+    rules: Roofline,
 ) -> tuple[list[Floats], list[Floats], list[Floats], list[Floats]]:
     """Return what the levels on the chip move, pass on, give, and the tile each serves.
 
@@ -365,7 +369,7 @@ def _reuse(chip: ChipHierarchy, work: _Work, unit_m: Floats, unit_n: Floats) -> 
     return reuse_of(compute, compute.dataflow, rows, work.depth, columns)
 
 
-def _waiting(chip: ChipHierarchy, feed: MemoryLevel, work: _Work, rules: KernelRules) -> Floats:
+def _waiting(chip: ChipHierarchy, feed: MemoryLevel, work: _Work, rules: Roofline) -> Floats:
     """Time of the busiest bundle that nothing hides; operands come from ``feed``. [s]"""
     compute, resident = chip.compute, work.pairs.resident
     array = fill_and_drain_cycles(compute) / compute.frequency
@@ -376,89 +380,3 @@ def _waiting(chip: ChipHierarchy, feed: MemoryLevel, work: _Work, rules: KernelR
     stall = np.ceil(work.depth / rules.k_step) * (local[-1].latency if local else 0.0)
     alone = np.minimum(resident, work.most) == 1
     return waiting + np.where(alone, work.most * stall, 0.0)
-
-
-def _blocks(
-    shared: list[MemoryLevel],
-    pairs: Candidates,
-    m: Floats,
-    k: Floats,
-    n: Floats,
-    n_bundles: int,
-    word: float,
-    rules: KernelRules,
-) -> tuple[list[tuple[Floats, Floats]], list[Floats]]:
-    """Return the block of C that each shared level serves, and what it reads of A and B. [B]
-
-    The innermost serves a wave (`_waves`). A level outside it serves the largest block whose rows
-    of A and columns of B fit in one of its parts.
-    """
-    if not shared:
-        return [], []
-    a, b = m * k * word, n * k * word
-    block_m, block_n, moved = _waves(shared[0], pairs, m, k, n, n_bundles, word, rules)
-    blocks, reads = [(block_m, block_n)], [moved]
-    for level in shared[1:]:
-        part = level.capacity / level.partitions
-        for doubling in range(MOST_DOUBLINGS):
-            side_m = np.minimum(blocks[0][0] * 2.0**doubling, m)
-            side_n = np.minimum(part / (k * word) - side_m, n)
-            again = a * np.ceil(n / np.maximum(side_n, 1)) + b * np.ceil(m / side_m)
-            again = np.where(side_n >= blocks[0][1], again, np.inf)
-            less = again < moved
-            moved = np.where(less, again, moved)
-            block_m = np.where(less, side_m, block_m)
-            block_n = np.where(less, side_n, block_n)
-        moved = np.where(a + b <= part, a + b, moved)
-        blocks.append((block_m, block_n))
-        reads.append(moved)
-    return blocks, reads
-
-
-def _waves(
-    level: MemoryLevel,
-    pairs: Candidates,
-    m: Floats,
-    k: Floats,
-    n: Floats,
-    n_bundles: int,
-    word: float,
-    rules: KernelRules,
-) -> tuple[Floats, Floats, Floats]:
-    """Return the sides of a wave and what ``level`` reads of A and B from outside. [1], [1], [B]
-
-    Tiles are taken in strips, up to `KernelRules.longest_strip` across, along either axis. A wave
-    is then a rectangle and reads its rows of A and columns of B once. Tiles that share a bundle
-    keep in step only while what the wave reads fits in the level; where it does not, one tile of
-    each bundle at a time makes a wave. Where a wave reads no more than one part of the level
-    holds, the strip's own operand stays until the next wave; where A and B are no more, each is
-    read once.
-    """
-    part = level.capacity / level.partitions
-    rows, columns = np.ceil(m / pairs.tile_m), np.ceil(n / pairs.tile_n)
-    deep, tiles = k * word, rows * columns
-    whole = (m + n) * deep
-    best, block_m, block_n = np.full_like(m, np.inf), m, n
-    for resident, checked in ((pairs.resident, True), (np.ones_like(m), False)):
-        at_once = np.maximum(n_bundles * resident / pairs.split, 1)
-        for along_n, across, along in ((True, rows, columns), (False, columns, rows)):
-            for width in 2.0 ** np.arange(np.log2(rules.longest_strip) + 1):
-                # A strip that is shorter than a wave is widened until the wave is full.
-                wide = np.minimum(np.maximum(width, at_once / along), across)
-                long = np.clip(at_once / wide, 1, along)
-                wide_m, wide_n = (wide, long) if along_n else (long, wide)
-                side_m = np.minimum(wide_m * pairs.tile_m, m)
-                side_n = np.minimum(wide_n * pairs.tile_n, n)
-                read = (side_m + side_n) * deep
-                waves = np.maximum(tiles / (wide * long), 1)
-                kept, passing = (m, n) if along_n else (n, m)
-                once = (kept + passing * across / wide) * deep
-                moved = np.where(read <= part, np.minimum(waves * read, once), waves * read)
-                moved = np.where(whole <= part, whole, np.maximum(moved, whole))
-                if checked:
-                    moved = np.where((read <= level.capacity) | (resident <= 1), moved, np.inf)
-                less = moved < best
-                best = np.where(less, moved, best)
-                block_m = np.where(less, side_m, block_m)
-                block_n = np.where(less, side_n, block_n)
-    return block_m, block_n, best

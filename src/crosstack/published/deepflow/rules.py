@@ -8,9 +8,9 @@ Placement has not changed from 2020 to 2025.
 from __future__ import annotations
 
 from crosstack.machine.generate.rules import GeneratorRules
-from crosstack.model.kernels.rules import KernelRules
 from crosstack.model.parts import Clock
 from crosstack.model.rules import Rules
+from crosstack.published.deepflow.kernels import tiles_of_2020, tiles_of_2021, tiles_of_2025
 from crosstack.published.deepflow.placement import BlockPlacement
 from crosstack.published.deepflow.release import RELEASES
 from crosstack.published.deepflow.steps import ReleaseSteps
@@ -25,10 +25,10 @@ _CHIPS = {
     "deepflow-2020": GeneratorRules.deepflow_2021,
 }
 _KERNELS = {
-    "deepflow-2025": KernelRules.deepflow_2025,
-    "deepflow-2025-graph": KernelRules.deepflow_2025,
-    "deepflow-2021": KernelRules.deepflow_2021,
-    "deepflow-2020": KernelRules.deepflow_2020,
+    "deepflow-2025": tiles_of_2025,
+    "deepflow-2025-graph": tiles_of_2025,
+    "deepflow-2021": tiles_of_2021,
+    "deepflow-2020": tiles_of_2020,
 }
 
 

@@ -1,14 +1,13 @@
 """Products as the releases of the public tool count them: tiles drawn at random for every level.
 
 `deepflow_code` draws tiles with a fixed seed, so its answers can be had again. What is wrong in
-them stays wrong here: see `crosstack.model.kernels.rules` for the default. Arrays run over shapes
-and over the tiles of every level.
+them stays wrong here. Arrays run over shapes and over the tiles of every level.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -37,10 +36,12 @@ MOST_DRAWS = 100_000
 class DrawnSchedules:
     """The fastest choice for every shape, without the launch; arrays are (shapes,).
 
-    ``traffic`` [B] and ``tiles``, (shapes, 3), are one array a level, innermost first.
+    ``traffic`` [B] and ``tiles``, (shapes, 3), are one array a level, innermost first;
+    ``operands``, (shapes, 3), is what main memory moves of A, of B and of the output. [B]
     """
 
     time: Floats
+    operands: Floats
     traffic: tuple[Floats, ...]
     tiles: tuple[Floats, ...]
     dataflow: NDArray[Any]
@@ -148,14 +149,15 @@ def paired_schedules(
         ),
         axis=1,
     )
-    memory = np.concatenate(
-        (
-            again_a + whole_b + (sides[1] // k2) * spilled,
-            again_a + again_b + spilled,
-            whole_a + again_b + (sides[1] // k2) * spilled,
-        ),
-        axis=1,
-    )
+    operands = [
+        np.concatenate(np.broadcast_arrays(*loops), axis=1)
+        for loops in (
+            (again_a, again_a, whole_a),
+            (whole_b, again_b, again_b),
+            ((sides[1] // k2) * spilled, spilled, (sides[1] // k2) * spilled),
+        )
+    ]
+    memory = operands[0] + operands[1] + operands[2]
     traffic = (registers[:, None, None, None], shared, l2, memory)
     of_all = work[:, None, None, None]
     time = np.maximum.reduce(
@@ -170,6 +172,7 @@ def paired_schedules(
     unit = np.broadcast_to(np.array([x, y, x], np.float64), (len(m), 3))
     return DrawnSchedules(
         time=time[at],
+        operands=np.stack([np.broadcast_to(moved, time.shape)[at] for moved in operands], axis=-1),
         traffic=tuple(np.broadcast_to(moved, time.shape)[at] for moved in traffic),
         tiles=(unit, *_picked((tile1, tile2), time.shape, at), np.stack([m, k, n], axis=-1)),
         dataflow=chosen_dataflow(compute, compute.dataflow, m, k, n),
@@ -220,8 +223,7 @@ def nested_schedules(
     streamed = np.array([STREAMED[flow] for flow in flows])
     orders = np.array([ORDERS[flow] for flow in flows])
     first, second = (
-        _nested(chip, np.take_along_axis(sides, orders[:, i].T, axis=0), streamed, count, refills)
-        for i in range(2)
+        _renamed(chip, sides, orders[:, i], streamed, count, refills) for i in range(2)
     )
     faster = second.time < first.time
 
@@ -230,10 +232,28 @@ def nested_schedules(
 
     return DrawnSchedules(
         time=chosen(first.time, second.time),
+        operands=chosen(first.operands, second.operands),
         traffic=tuple(map(chosen, first.traffic, second.traffic)),
         tiles=tuple(map(chosen, first.tiles, second.tiles)),
         dataflow=np.array([flow.value for flow in flows], object),
     )
+
+
+def _renamed(
+    chip: ChipHierarchy,
+    sides: Floats,
+    order: NDArray[np.intp],
+    streamed: NDArray[np.intp],
+    count: int,
+    refills: bool,
+) -> DrawnSchedules:
+    """Return the best tiles of one order of the axes, with the operands by their own names."""
+    found = _nested(chip, np.take_along_axis(sides, order.T, axis=0), streamed, count, refills)
+    # An operand lacks one of M, K, N: A the last, B the first, the output the middle one.
+    lacks = order[:, [2, 0, 1]]
+    operands = np.empty_like(found.operands)
+    np.put_along_axis(operands, (lacks + 1) % 3, found.operands, axis=1)
+    return replace(found, operands=operands)
 
 
 def _nested(
@@ -292,8 +312,23 @@ def _nested(
         best = found.kept[column]
     tiles.append(shape.T)
     return DrawnSchedules(
-        time=time, traffic=tuple(traffic), tiles=tuple(tiles), dataflow=np.empty(0, object)
+        time=time,
+        operands=_outermost(shape, tiles, traffic[-1]),
+        traffic=tuple(traffic),
+        tiles=tuple(tiles),
+        dataflow=np.empty(0, object),
     )
+
+
+def _outermost(shape: Floats, tiles: list[Floats], moved: Floats) -> Floats:
+    """Share out what main memory moves: of first x second, second x third, first x third. [B]"""
+    a, b, c = shape
+    if len(tiles) == 1:
+        share = np.stack([a * b, b * c, a * c], axis=-1)
+    else:
+        c1, c2, c3 = np.ceil(shape / tiles[-2].T)
+        share = np.stack([a * b * c3, b * c * c1, a * c * (c2 if len(tiles) == 2 else 1)], axis=-1)
+    return np.asarray(moved[:, None] * share / share.sum(axis=1, keepdims=True))
 
 
 def _least(values: Floats, owner: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -1,0 +1,339 @@
+"""What every kernel clock is asked for and gives back: how long kernels take on a chip.
+
+A clock times matrix products and elementwise kernels, many at once. Each answer tells the work of
+the device from what main memory moves, operand by operand: an operand that is on the chip already
+moves nothing. `product_time` and `elementwise_time` ask any clock, `ChipTimes` remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crosstack.errors import InputError, Problem
+from crosstack.machine.hierarchy import ChipHierarchy, Dataflow
+
+__all__ = [
+    "COMPUTE",
+    "ChipTimes",
+    "ElementwiseTime",
+    "KernelClock",
+    "KernelTime",
+    "elementwise_time",
+    "product_time",
+]
+
+Floats = NDArray[np.float64]
+COMPUTE = "compute"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KernelTime:
+    """A matrix product on a chip, or an array of them; every array has the shapes' shape.
+
+    Parameters
+    ----------
+    time : ndarray
+        The kernel, its launch included. [s]
+    work_time : ndarray
+        What the device takes if main memory moves nothing, launch and reduction apart. [s]
+    bound : ndarray of str
+        What takes longest: ``"compute"``, a level's name, or ``"waiting"``.
+    launch_time : float
+        Before the kernel starts. [s]
+    compute_time : ndarray
+        Of the busiest bundle. [s]
+    waiting_time : ndarray
+        Latencies, fill, drain, and what cannot be hidden behind compute. [s]
+    reduction_time : ndarray
+        Second kernel that adds up the sums of a split K. [s]
+    operands : ndarray, shape (..., 3)
+        Bytes of main memory that the M x K and the K x N factor and the result move. [B]
+    traffic : dict of str to ndarray
+        Bytes that each level hands over or takes in, on the whole chip. [B]
+    bandwidths : dict of str to ndarray
+        What each level gives to the bundles that work, on average: a level of the chip all of its
+        bandwidth, one of the bundles their share. [B/s]
+    level_times : dict of str to ndarray
+        What the traffic of each level takes: traffic over bandwidth. [s]
+    passing : dict of str to ndarray
+        Bytes that pass from one part of a level to another, besides; the measured bandwidth of a
+        level in parts holds with them. [B]
+    tiles : dict of str to ndarray, shape (..., 3)
+        M, K and N of the product that each level serves at a time. [1]
+    split : ndarray
+        Parts of K that different bundles work on. [1]
+    n_tiles : ndarray
+        Tiles of C times parts of K. [1]
+    dataflow : ndarray of str
+        What stays in the arrays.
+    utilization : ndarray
+        ``2 M K N`` over what the chip could do in ``time``. [1]
+    """
+
+    time: Floats
+    work_time: Floats
+    bound: NDArray[Any]
+    launch_time: float
+    compute_time: Floats
+    waiting_time: Floats
+    reduction_time: Floats
+    operands: Floats
+    traffic: dict[str, Floats]
+    bandwidths: dict[str, Floats]
+    level_times: dict[str, Floats]
+    passing: dict[str, Floats]
+    tiles: dict[str, Floats]
+    split: Floats
+    n_tiles: Floats
+    dataflow: NDArray[Any]
+    utilization: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ElementwiseTime:
+    """A kernel without reuse: ``time`` [s] without a launch, and what it is ``bound`` by."""
+
+    time: Floats
+    bound: NDArray[Any]
+
+
+class KernelClock(Protocol):
+    """How the time of a kernel is counted, on whatever chip.
+
+    A product is ``batch`` products of M x K by K x N, each with factors of its own; sides are 1 or
+    more and need not be whole (a share of a product). [1]
+    """
+
+    @property
+    def shapes_at_once(self) -> int:
+        """So many that the arrays of shapes and tiles stay in the processor's cache. [1]"""
+        ...
+
+    def products(
+        self, chip: ChipHierarchy, m: Floats, k: Floats, n: Floats, batch: Floats
+    ) -> KernelTime:
+        """Return the times of products, arrays of one dimension."""
+        ...
+
+    def elementwise(self, chip: ChipHierarchy, work: Floats, traffic: Floats) -> ElementwiseTime:
+        """Return the times of ``work`` [FLOP] on ``traffic`` bytes that are used once."""
+        ...
+
+    def least(self, chip: ChipHierarchy, m: float, k: float, n: float, batch: float = 1.0) -> float:
+        """Time of a product that no tiling beats, its launch included. [s]"""
+        ...
+
+    def check_fit(
+        self, chip: ChipHierarchy, m: Floats, k: Floats, n: Floats, batch: Floats
+    ) -> None:
+        """Raise `InfeasibleError` for a product that main memory cannot hold, if that counts."""
+        ...
+
+    def times(self, chip: ChipHierarchy) -> ChipTimes:
+        """Return the kernel times of one chip for whole steps."""
+        ...
+
+
+def product_time(
+    clock: KernelClock,
+    chip: ChipHierarchy,
+    m: ArrayLike,
+    k: ArrayLike,
+    n: ArrayLike,
+    *,
+    batch: ArrayLike = 1.0,
+    dataflow: Dataflow | None = None,
+) -> KernelTime:
+    """Time of ``batch`` products of M x K by K x N, one kernel.
+
+    Parameters
+    ----------
+    clock : KernelClock
+        How it is counted.
+    chip : ChipHierarchy
+        With bundles, and a bandwidth at every level.
+    m, k, n : array_like, shape (...)
+        Sides, 1 or more; they need not be whole (a share of a product). [1]
+    batch : array_like, shape (...)
+        Products, each with factors of its own. [1]
+    dataflow : Dataflow, optional
+        What stays in the arrays, instead of what the chip says.
+
+    Returns
+    -------
+    KernelTime
+        Arrays of shape (...).
+
+    Raises
+    ------
+    InputError
+        If a side is below 1, or the chip lacks compute or the bandwidth of a level.
+    InfeasibleError
+        If the operands do not fit in main memory.
+    """
+    check_chip(chip)
+    if dataflow is not None:
+        chip = replace(chip, compute=replace(chip.compute, dataflow=dataflow))
+    given = {"m": m, "k": k, "n": n, "batch": batch}
+    sides = _arrays(given, "at least 1, below 2^53", lambda side: side >= 1)
+    flat = [side.ravel() for side in sides]
+    clock.check_fit(chip, *flat)
+    step = clock.shapes_at_once
+    parts = [
+        clock.products(chip, *(side[i : i + step] for side in flat))
+        for i in range(0, flat[0].size, step)
+    ]
+    return _joined(parts, sides[0].shape)
+
+
+def elementwise_time(
+    clock: KernelClock, chip: ChipHierarchy, work: ArrayLike, traffic: ArrayLike
+) -> ElementwiseTime:
+    """Time of ``work`` operations on ``traffic`` bytes that are used once, without a launch.
+
+    Parameters
+    ----------
+    clock : KernelClock
+        How it is counted.
+    chip : ChipHierarchy
+        With compute and bandwidth.
+    work : array_like, shape (...)
+        Operations. [FLOP]
+    traffic : array_like, shape (...)
+        Bytes read and written. [B]
+
+    Returns
+    -------
+    ElementwiseTime
+        Arrays of shape (...).
+
+    Raises
+    ------
+    InputError
+        If either is negative or the chip lacks compute or bandwidth.
+    """
+    check_chip(chip)
+    given = {"work": work, "traffic": traffic}
+    arrays = _arrays(given, "at least 0, below 1e300", lambda value: value >= 0, 1e300)
+    return clock.elementwise(chip, *arrays)
+
+
+def check_chip(chip: ChipHierarchy) -> None:
+    """Refuse a chip on which a kernel would take for ever.
+
+    Raises
+    ------
+    InputError
+        If it lacks compute or the bandwidth of a level.
+    """
+    problems = []
+    if chip.compute.throughput <= 0 or chip.compute.n_bundles < 1:
+        problems.append(Problem("chip.compute", f"{chip.name} computes nothing; give it bundles."))
+    for i, level in enumerate(chip.levels):
+        if level.bandwidth <= 0:
+            message = f"{level.name} of {chip.name} has no bandwidth; give it power and area."
+            problems.append(Problem(f"chip.levels[{i}].bandwidth", message))
+    if problems:
+        raise InputError(problems)
+
+
+def _arrays(
+    given: dict[str, ArrayLike],
+    allowed: str,
+    good: Callable[[Floats], NDArray[np.bool_]],
+    limit: float = 2.0**53,
+) -> tuple[Floats, ...]:
+    """Return the inputs as arrays of one shape; an error names the first element that is wrong."""
+    found, problems = [], []
+    for name, value in given.items():
+        try:
+            array = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError):
+            problems.append(Problem(name, f"got {str(value)[:40]!r}; allowed: numbers, {allowed}."))
+            continue
+        wrong = array[~(good(array) & (array < limit))]
+        if wrong.size or not array.size:
+            came = f"{wrong.flat[0]:g}" if wrong.size else "no number"
+            problems.append(Problem(name, f"got {came}; allowed: numbers, {allowed}."))
+        found.append(array)
+    if problems:
+        raise InputError(problems)
+    try:
+        return tuple(np.broadcast_arrays(*found))
+    except ValueError:
+        shapes = " and ".join(str(array.shape) for array in found)
+        names = ", ".join(given)
+        message = f"got shapes {shapes}; allowed: one shape, or shapes that broadcast."
+        raise InputError(Problem(names, message)) from None
+
+
+def _joined(parts: list[KernelTime], shape: tuple[int, ...]) -> KernelTime:
+    def join(values: list[Any]) -> Any:
+        if isinstance(values[0], dict):
+            return {name: join([value[name] for value in values]) for name in values[0]}
+        if isinstance(values[0], float | int):  # of the chip, not of the shapes
+            return values[0]
+        whole = values[0] if len(values) == 1 else np.concatenate(values)
+        return whole.reshape(shape + whole.shape[1:])
+
+    return KernelTime(
+        **{name: join([getattr(part, name) for part in parts]) for name in KernelTime.__slots__}
+    )
+
+
+Shape = tuple[float, float, float, float]
+"""M, K, N and batch of a product. [1]"""
+
+
+class ChipTimes:
+    """Kernel times of one chip for whole steps; equal products are timed once.
+
+    Parameters
+    ----------
+    chip : ChipHierarchy
+        What computes.
+    clock : KernelClock
+        How it is counted.
+    """
+
+    def __init__(self, chip: ChipHierarchy, clock: KernelClock) -> None:
+        check_chip(chip)
+        self.chip, self.clock = chip, clock
+        self._products: dict[Shape, float] = {}
+
+    @property
+    def word(self) -> float:
+        """Bytes of an element. [B]"""
+        return self.chip.word
+
+    @property
+    def launch_overhead(self) -> float:
+        """Of one kernel. [s]"""
+        return self.chip.launch_overhead
+
+    def product(self, m: float, k: float, n: float, batch: float = 1.0) -> float:
+        """Time of ``batch`` products of M x K by K x N, one kernel with its launch. [s]"""
+        key = (m, k, n, batch)
+        if key not in self._products:
+            self.prepare([key])
+        return self._products[key]
+
+    def prepare(self, shapes: Sequence[Shape]) -> None:
+        """Time many products in one search; `product` then has them at hand."""
+        new = [shape for shape in dict.fromkeys(shapes) if shape not in self._products]
+        if new:
+            m, k, n, batch = np.array(new, dtype=np.float64).T
+            found = self._timed(m, k, n, batch)
+            self._products.update(zip(new, found.time.tolist(), strict=True))
+
+    def _timed(self, m: Floats, k: Floats, n: Floats, batch: Floats) -> KernelTime:
+        return product_time(self.clock, self.chip, m, k, n, batch=batch)
+
+    def elementwise(self, work: float, traffic: float) -> float:
+        """Time of ``work`` [FLOP] on ``traffic`` bytes without a launch. [s]"""
+        return float(elementwise_time(self.clock, self.chip, work, traffic).time)

@@ -1,0 +1,274 @@
+"""In which order the tiles of a product run, and what the levels that all bundles share then read.
+
+Tiles run in waves, in strips that turn back; see `crosstack.model.kernels.waves`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crosstack.machine.hierarchy import ChipHierarchy, MemoryLevel, Scope
+
+if TYPE_CHECKING:
+    from crosstack.model.kernels.roofline import Roofline
+
+__all__ = ["Candidates", "share_of_a", "shared_blocks"]
+
+Floats = NDArray[np.float64]
+
+MOST_DOUBLINGS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Candidates:
+    """Tiles of C and splits of K, whole K first.
+
+    ``units_m x units_n`` is how the units of a bundle share a tile; ``resident`` tiles fit on a
+    bundle at a time. In ``one_wide`` tiles every unit has rows of its own, one array wide; only a
+    vector takes those that are not ``for_all``.
+    """
+
+    tile_m: Floats
+    tile_n: Floats
+    split: Floats
+    units_m: Floats
+    units_n: Floats
+    resident: Floats
+    one_wide: NDArray[np.bool_]
+    for_all: NDArray[np.bool_]
+
+
+def shared_blocks(
+    shared: list[MemoryLevel],
+    pairs: Candidates,
+    m: Floats,
+    k: Floats,
+    n: Floats,
+    n_bundles: int,
+    word: float,
+    rules: Roofline,
+) -> tuple[list[tuple[Floats, Floats]], list[Floats], NDArray[np.intp]]:
+    """Return the block of C that each shared level serves, what it reads of A and B, the order.
+
+    The innermost serves a wave (`_waves`), in one of the `_orders`. A level outside it serves the
+    largest block whose rows of A and columns of B fit in one of its parts. [1], [B], [1]
+    """
+    if not shared:
+        return [], [], np.zeros(len(m), np.intp)
+    a, b = m * k * word, n * k * word
+    block_m, block_n, moved, order = _waves(shared[0], pairs, m, k, n, n_bundles, word, rules)
+    found, reads = [(block_m, block_n)], [moved]
+    for level in shared[1:]:
+        part = level.capacity / level.partitions
+        for doubling in range(MOST_DOUBLINGS):
+            side_m = np.minimum(found[0][0] * 2.0**doubling, m)
+            side_n = np.minimum(part / (k * word) - side_m, n)
+            again = a * np.ceil(n / np.maximum(side_n, 1)) + b * np.ceil(m / side_m)
+            again = np.where(side_n >= found[0][1], again, np.inf)
+            less = again < moved
+            moved = np.where(less, again, moved)
+            block_m = np.where(less, side_m, block_m)
+            block_n = np.where(less, side_n, block_n)
+        moved = np.where(a + b <= part, a + b, moved)
+        found.append((block_m, block_n))
+        reads.append(moved)
+    return found, reads, order
+
+
+@lru_cache(maxsize=8)
+def _orders(longest: int) -> list[tuple[bool, bool, float]]:
+    """Return every order of tiles.
+
+    Whether all that fit on a bundle at a time make a wave, whether strips lie along N, and how many
+    tiles they are wide. [1]
+    """
+    widths = (2.0 ** np.arange(np.log2(longest) + 1)).tolist()
+    return list(itertools.product((True, False), (True, False), widths))
+
+
+def _waves(
+    level: MemoryLevel,
+    pairs: Candidates,
+    m: Floats,
+    k: Floats,
+    n: Floats,
+    n_bundles: int,
+    word: float,
+    rules: Roofline,
+) -> tuple[Floats, Floats, Floats, NDArray[np.intp]]:
+    """Return the sides of a wave, what ``level`` reads of A and B from outside, and the order.
+
+    Tiles are taken in strips, up to `Roofline.longest_strip` across, along either axis. A wave
+    is then a rectangle and reads its rows of A and columns of B once. Tiles that share a bundle
+    keep in step only while what the wave reads fits in the level; where it does not, one tile of
+    each bundle at a time makes a wave. Where a wave reads no more than one part of the level
+    holds, the strip's own operand stays until the next wave; where A and B are no more, each is
+    read once. [1], [1], [B], [1]
+    """
+    best, block_m, block_n = np.full_like(m, np.inf), m, n
+    order = np.zeros(len(m), np.intp)
+    part = level.capacity / level.partitions
+    sides = _sides(pairs.tile_m, pairs.tile_n, m, k, n, word)
+    ways = {True: sides, False: sides.turned()}
+    at_once = {
+        True: np.maximum(n_bundles * pairs.resident / pairs.split, 1),
+        False: np.maximum(n_bundles / pairs.split, 1),
+    }
+    for number, (resident, along_n, width) in enumerate(_orders(rules.longest_strip)):
+        wave = _strip(ways[along_n], part, at_once[resident], width)
+        moved = wave.moved
+        if resident:
+            fits = (wave.read <= level.capacity) | (pairs.resident <= 1)
+            moved = np.where(fits, moved, np.inf)
+        less = moved < best
+        best = np.where(less, moved, best)
+        side_m, side_n = (wave.side, wave.end) if along_n else (wave.end, wave.side)
+        block_m = np.where(less, side_m, block_m)
+        block_n = np.where(less, side_n, block_n)
+        order[less] = number
+    return block_m, block_n, best, order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Sides:
+    """C as strips of tiles see it: extent and tiles across a strip and along it.
+
+    ``deep`` is what a row of A or a column of B has, ``whole`` A and B. [1], [B]
+    """
+
+    across: Floats
+    along: Floats
+    tile_across: Floats
+    tile_along: Floats
+    tiles_across: Floats
+    tiles_along: Floats
+    n_tiles: Floats
+    deep: Floats
+    whole: Floats
+
+    def turned(self) -> _Sides:
+        """Return the same for strips along the other axis."""
+        return replace(
+            self,
+            across=self.along,
+            along=self.across,
+            tile_across=self.tile_along,
+            tile_along=self.tile_across,
+            tiles_across=self.tiles_along,
+            tiles_along=self.tiles_across,
+        )
+
+
+def _sides(tile_m: Floats, tile_n: Floats, m: Floats, k: Floats, n: Floats, word: float) -> _Sides:
+    """Return the sides of strips along N."""
+    rows, columns, deep = np.ceil(m / tile_m), np.ceil(n / tile_n), k * word
+    return _Sides(
+        across=m,
+        along=n,
+        tile_across=tile_m,
+        tile_along=tile_n,
+        tiles_across=rows,
+        tiles_along=columns,
+        n_tiles=rows * columns,
+        deep=deep,
+        whole=(m + n) * deep,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Wave:
+    """A wave: its ``side`` across a strip and its ``end`` along it, what it has ``read``.
+
+    All waves ``moved``; of that ``once`` does what lies across strips, if that stays from wave to
+    wave. [1], [B]
+    """
+
+    side: Floats
+    end: Floats
+    read: Floats
+    moved: Floats
+    once: Floats
+    n_waves: Floats
+
+
+def _strip(s: _Sides, part: float, at_once: Floats, width: ArrayLike) -> _Wave:
+    """Return the waves of ``at_once`` tiles of strips ``width`` tiles across; see `_waves`."""
+    # A strip that is shorter than a wave is widened until the wave is full.
+    wide = np.minimum(np.maximum(width, at_once / s.tiles_along), s.tiles_across)
+    long = np.clip(at_once / wide, 1, s.tiles_along)
+    side = np.minimum(wide * s.tile_across, s.across)
+    end = np.minimum(long * s.tile_along, s.along)
+    read = (side + end) * s.deep
+    n_waves = np.maximum(s.n_tiles / (wide * long), 1)
+    once = (s.across + s.along * s.tiles_across / wide) * s.deep
+    moved = np.where(read <= part, np.minimum(n_waves * read, once), n_waves * read)
+    moved = np.where(s.whole <= part, s.whole, np.maximum(moved, s.whole))
+    return _Wave(side, end, read, moved, once, n_waves)
+
+
+def share_of_a(
+    chip: ChipHierarchy,
+    pairs: Candidates,
+    order: NDArray[np.intp],
+    tiles: tuple[Floats, ...],
+    m: Floats,
+    k: Floats,
+    n: Floats,
+    rules: Roofline,
+) -> Floats:
+    """Return the share of A in what chosen schedules read of A and B from main memory. [1]
+
+    Of what passes a level in waves each side of a wave has the share of its length; where one
+    operand stays from wave to wave, it is read once.
+
+    Parameters
+    ----------
+    pairs : Candidates
+        The candidate of every shape.
+    order : ndarray, shape (shapes,)
+        As `shared_blocks` returns it.
+    tiles : tuple of ndarray, shape (shapes, 3)
+        What each level serves.
+    m, k, n : ndarray, shape (shapes,)
+        The products. [1]
+    """
+    shared = [level for level in chip.levels[:-1] if level.scope is Scope.CHIP]
+    word = chip.word
+    if not shared:
+        side_m, side_n = np.minimum(pairs.tile_m, m), np.minimum(pairs.tile_n, n)
+        return np.asarray(side_m / (side_m + side_n))
+    resident, along_n, width = (
+        np.array(column)[order] for column in zip(*_orders(rules.longest_strip), strict=True)
+    )
+    part = shared[0].capacity / shared[0].partitions
+    sides = _sides(pairs.tile_m, pairs.tile_n, m, k, n, word)
+    other = sides.turned()
+    s = _Sides(
+        **{
+            name: np.where(along_n, getattr(sides, name), getattr(other, name))
+            for name in _Sides.__slots__
+        }
+    )
+    at_once = chip.compute.n_bundles * np.where(resident, pairs.resident, 1.0) / pairs.split
+    wave = _strip(s, part, np.maximum(at_once, 1), width)
+    stays = (wave.read <= part) & (wave.once < wave.n_waves * wave.read)
+    share = np.where(stays, s.across * s.deep / wave.once, wave.side / (wave.side + wave.end))
+    share = np.where(along_n, share, 1 - share)
+    share = np.where(s.whole <= part, m / (m + n), share)
+    served = [
+        tile
+        for level, tile in zip(chip.levels, tiles, strict=True)
+        if any(level is each for each in shared)
+    ]
+    for level, before, block in zip(shared[1:], served, served[1:], strict=False):
+        a = m * np.ceil(n / np.maximum(block[:, 2], 1))
+        b = n * np.ceil(m / block[:, 0])
+        share = np.where((block != before).any(axis=1), a / (a + b), share)
+        share = np.where(s.whole <= level.capacity / level.partitions, m / (m + n), share)
+    return np.asarray(share)

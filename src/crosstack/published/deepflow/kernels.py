@@ -1,0 +1,179 @@
+"""The kernel clocks of the public releases: tiles drawn at random for every level.
+
+What is wrong in them stays wrong here: see `crosstack.model.kernels.roofline` for the default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crosstack.errors import require, require_whole
+from crosstack.machine.hierarchy import ChipHierarchy, Dataflow
+from crosstack.model.kernels.clock import (
+    COMPUTE,
+    ChipTimes,
+    ElementwiseTime,
+    KernelTime,
+    product_time,
+)
+from crosstack.published.deepflow.drawn_tiles import (
+    largest_axis,
+    nested_schedules,
+    paired_schedules,
+    roofline_time,
+)
+
+__all__ = ["DrawnTiles", "TileSearch", "tiles_of_2020", "tiles_of_2021", "tiles_of_2025"]
+
+Floats = NDArray[np.float64]
+
+
+class TileSearch(StrEnum):
+    """Which tiles are tried, and what moves between levels.
+
+    ``paired``: tiles drawn for two levels, three innermost loops (release of 2025).
+    ``nested``: tiles drawn for three levels, each a problem for the next (2020, 2021).
+    """
+
+    PAIRED = "paired"
+    NESTED = "nested"
+
+
+# So many that the arrays of shapes and tiles stay in the processor's cache.
+SHAPES_AT_ONCE = {TileSearch.PAIRED: 32, TileSearch.NESTED: 16}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnTiles:
+    """The clock of a release (``deepflow_code``); see `crosstack.model.kernels.clock.KernelClock`.
+
+    A product takes its launch and the maximum over levels of ``traffic / bandwidth + latency``
+    where memory binds, ``work / throughput`` elsewhere; an elementwise kernel is bound by the
+    registers, with whole bytes. A batch of products is one with so many rows.
+
+    Parameters
+    ----------
+    search : TileSearch
+        Which tiles are tried.
+    n_drawn : int
+        Tiles drawn for each level; 20 (2021, 2025) or 30 (2020). [1]
+    tiles_refill : bool
+        Whether a tile that is larger than the matrix grows along another axis (2021) or not.
+    first_shape_sets_dataflow : bool
+        Whether the best dataflow is chosen for the first product of a step and kept (2020, 2021),
+        or chosen for each.
+    """
+
+    search: TileSearch
+    n_drawn: int = 20
+    tiles_refill: bool = False
+    first_shape_sets_dataflow: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        require(isinstance(self.search, TileSearch), "search", self.search, ", ".join(TileSearch))
+        require_whole("n_drawn", self.n_drawn)
+        for name in ("tiles_refill", "first_shape_sets_dataflow"):
+            value = getattr(self, name)
+            require(isinstance(value, bool), name, value, "True or False")
+
+    @property
+    def shapes_at_once(self) -> int:
+        """As many shapes, with their tiles, as stay in the processor's cache. [1]"""
+        return SHAPES_AT_ONCE[self.search]
+
+    def products(
+        self, chip: ChipHierarchy, m: Floats, k: Floats, n: Floats, batch: Floats
+    ) -> KernelTime:
+        """Return the times of products, arrays of one dimension."""
+        m = batch * m
+        if self.search is TileSearch.PAIRED:
+            found = paired_schedules(chip, m, k, n, self.n_drawn)
+        else:
+            found = nested_schedules(chip, m, k, n, count=self.n_drawn, refills=self.tiles_refill)
+        work = m * n * (2 * k - 1)
+        names = [level.name for level in chip.levels]
+        times = [roofline_time(chip, i, work, moved) for i, moved in enumerate(found.traffic)]
+        computing = work / chip.compute.throughput
+        labels = np.array([COMPUTE, *names], object)
+        time = found.time + chip.launch_overhead
+        rates = [np.full_like(m, level.bandwidth) for level in chip.levels]
+        moving = [moved / rate for moved, rate in zip(found.traffic, rates, strict=True)]
+        return KernelTime(
+            time=time,
+            work_time=np.maximum.reduce([computing, *times[:-1]]),
+            bound=labels[np.stack([computing, *times]).argmax(axis=0)],
+            launch_time=chip.launch_overhead,
+            compute_time=computing,
+            # The latency, where memory binds.
+            waiting_time=np.maximum(found.time - np.maximum.reduce([computing, *moving]), 0.0),
+            reduction_time=np.zeros_like(m),
+            operands=found.operands,
+            traffic=dict(zip(names, found.traffic, strict=True)),
+            bandwidths=dict(zip(names, rates, strict=True)),
+            level_times=dict(zip(names, moving, strict=True)),
+            passing=dict(zip(names, map(np.zeros_like, found.traffic), strict=True)),
+            tiles=dict(zip(names, found.tiles, strict=True)),
+            split=np.ones_like(m),
+            n_tiles=np.ones_like(m),
+            dataflow=found.dataflow,
+            utilization=2 * m * k * n / (chip.compute.throughput * time),
+        )
+
+    def elementwise(self, chip: ChipHierarchy, work: Floats, traffic: Floats) -> ElementwiseTime:
+        """Return the times of ``work`` [FLOP] on ``traffic`` bytes of the registers."""
+        registers = chip.levels[0]
+        limited = work * registers.bandwidth < chip.compute.throughput * traffic
+        return ElementwiseTime(
+            time=roofline_time(chip, 0, work, np.trunc(traffic)),
+            bound=np.where(limited, registers.name, COMPUTE),
+        )
+
+    def least(self, chip: ChipHierarchy, m: float, k: float, n: float, batch: float = 1.0) -> float:
+        """Launch, then the longer of compute and moving both factors once. [s]
+
+        The releases count ``2 k - 1`` operations an element and need not write the output.
+        """
+        m = batch * m
+        moved = (m * k + k * n) * chip.word
+        computing = m * n * (2 * k - 1) / chip.compute.throughput
+        return chip.launch_overhead + max(computing, moved / chip.main_memory.bandwidth)
+
+    def check_fit(
+        self, chip: ChipHierarchy, m: Floats, k: Floats, n: Floats, batch: Floats
+    ) -> None:
+        """Refuse nothing: the releases time products that main memory does not hold."""
+
+    def times(self, chip: ChipHierarchy) -> ChipTimes:
+        """Return the kernel times of one chip for whole steps."""
+        return _StepTimes(chip, self) if self.first_shape_sets_dataflow else ChipTimes(chip, self)
+
+
+class _StepTimes(ChipTimes):
+    """Kernel times whose dataflow the first product decides."""
+
+    _dataflow: Dataflow | None = None
+
+    def _timed(self, m: Floats, k: Floats, n: Floats, batch: Floats) -> KernelTime:
+        if self._dataflow is None and self.chip.compute.dataflow is Dataflow.BEST:
+            self._dataflow = largest_axis(float(batch[0] * m[0]), float(k[0]), float(n[0]))
+        return product_time(self.clock, self.chip, m, k, n, batch=batch, dataflow=self._dataflow)
+
+
+def tiles_of_2025() -> DrawnTiles:
+    """Return the clock of ``deepflow_code`` at commit e8fc755 (2025-09-15)."""
+    return DrawnTiles(search=TileSearch.PAIRED)
+
+
+def tiles_of_2021() -> DrawnTiles:
+    """Return the clock of ``deepflow_code`` at commit 566c192 (2021-09-11)."""
+    return DrawnTiles(search=TileSearch.NESTED, tiles_refill=True, first_shape_sets_dataflow=True)
+
+
+def tiles_of_2020() -> DrawnTiles:
+    """Return the clock of ``deepflow_code`` at commit e4e5d38 (2020-10-30)."""
+    return DrawnTiles(search=TileSearch.NESTED, n_drawn=30, first_shape_sets_dataflow=True)
