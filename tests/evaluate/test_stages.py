@@ -193,7 +193,9 @@ class TestRefused:
 
     def test_a_stage_that_does_not_fit_its_memory(self):
         small = a_system(memory=Memory(bandwidth=1e15, capacity=1000.0))
-        with pytest.raises(InfeasibleError, match="main memory: partition 0 needs"):
+        with pytest.raises(
+            InfeasibleError, match="main memory: partition 0, most of it buffers, needs"
+        ):
             evaluate(a_chain(), small, replace(MAPPING, microbatch_size=4))
 
 

@@ -150,7 +150,9 @@ class TestWhatDoesNotFit:
 
     def test_main_memory(self, system):
         small = replace(system, memory=Memory(bandwidth=1e7, capacity=100.0))
-        with pytest.raises(InfeasibleError, match="main memory: partition 0 needs"):
+        with pytest.raises(
+            InfeasibleError, match="main memory: partition 0, most of it buffers, needs"
+        ):
             evaluate(WORKLOAD, small, MAPPING)
 
     def test_cores(self, system):

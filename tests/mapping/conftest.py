@@ -263,7 +263,7 @@ def _squeezed(
     capacity = math.ceil(low + share * (high - low))
     load = replace(load, sram_capacity=float(capacity))
     if memory is not None:
-        limit = memory * sum(flow.total for flow in load.flows)
+        limit = memory * sum(flow.held for flow in load.flows)
         load = replace(load, memory_limit=float(math.ceil(limit)))
     return load
 
@@ -353,7 +353,8 @@ def _alive(load: ChipLoad, done: set[int], members: set[int]) -> float:
     for flow in load.flows:
         readers = {reader for reader, _ in flow.readers}
         never_leaves = flow.producer in members and readers <= members
-        if flow.producer in done | members and not readers <= done and not never_leaves:
+        counted = not flow.kept and not never_leaves  # kept for the backward pass: counted apart
+        if flow.producer in done | members and not readers <= done and counted:
             total += flow.total
     return total
 

@@ -20,7 +20,6 @@ from crosstack.model.partition import (
     live_size,
     live_sizes,
     make_load,
-    memory_static,
     partition_cost,
     staircase,
 )
@@ -31,7 +30,6 @@ from crosstack.workload.graph import (
     ComputeUnit,
     Consumer,
     DataflowGraph,
-    Direction,
     Kernel,
     KernelKind,
     Tensor,
@@ -330,38 +328,6 @@ class TestLiveSize:
 def test_sram_of_a_kernel_alone_is_that_of_its_partition(a_load, kernel_number):
     load = a_load(graph=chain(sram_extra=5.0))
     assert alone_sram(load, kernel_number) == partition_cost(load, 1 << kernel_number).sram
-
-
-class TestMemoryStatic:
-    @staticmethod
-    def held(rules: Rules) -> float:
-        """Bytes of a forward and a backward kernel with one weight of 10 B, two layers, 5 extra."""
-        forward = kernel("x", KernelKind.GEMM_WEIGHT, k=2, memory_extra=5.0)
-        backward = kernel("y", KernelKind.GEMM_WEIGHT, k=2, direction=Direction.BACKWARD)
-        tensor = Tensor(producer="x", consumers=(Consumer(kernel="y"),), size=64.0)
-        graph = DataflowGraph(kernels=(forward, backward), tensors=(tensor,), word=2)
-        workload = Workload(graph=graph, n_layers=2)
-        chip_system = System(
-            chip=_a_small_chip(),
-            memory=Memory(bandwidth=1.0),
-            network=(Dimension(kind=DimensionKind.RING, bandwidth=1.0, size=1),),
-            n_chips=1,
-        )
-        plan = make_plan(workload, chip_system, (1,), (Parallelism.DATA,), 1, rules)
-        weights = np.array([10.0, 10.0])
-        return memory_static(workload, graph_arrays(graph), plan, weights, rules)
-
-    @pytest.mark.parametrize(
-        ("once", "state", "size"),
-        [
-            (False, 0.0, 2 * (20 + 5)),
-            (True, 0.0, 2 * (10 + 5)),
-            (True, 14.0, 2 * (10 + 14 / 2 * 10 + 5)),
-        ],
-    )
-    def test_weights_state_and_extra_of_every_layer_are_held(self, once, state, size):
-        rules = RULES.changed(weights_held_once=once, training_state=state)
-        assert self.held(rules) == size
 
 
 def _a_small_chip() -> Chip:

@@ -40,7 +40,7 @@ def test_a_rule_set_carries_the_name_it_is_called_by(name):
         ("domain_halves", True, "1 or 2"),
         ("gradient_halves", "1", "0, 1 or 2"),
         ("unfused_depth", 3, "1 or 2"),
-        ("training_state", "14", "a finite number"),
+        ("optimizer_bytes", "14", "a finite number"),
         ("name", "", "a name"),
         ("name", 3, "a name"),
     ],
@@ -112,7 +112,7 @@ def test_cutting_a_weight_costs_what_the_source_says(name, cuts):
 
 @pytest.mark.parametrize("name", DFMODEL)
 def test_dfmodel_keeps_no_training_state(name):
-    assert field(name, "training_state") == 0
+    assert field(name, "optimizer_bytes") == 0
 
 
 @pytest.mark.parametrize("name", DFMODEL)
@@ -132,7 +132,7 @@ def test_dfmodel_keeps_a_copy_for_each_reader(name):
 
 def test_mixed_precision_adam_keeps_fourteen_bytes_a_parameter():
     # rajbhandari2020zero: 2 bytes of gradient, 12 of optimizer state
-    assert OURS.memory.training_state == 14
+    assert OURS.memory.optimizer_bytes == 12
 
 
 def test_only_release_e5_hides_one_network_behind_another():
@@ -174,8 +174,8 @@ def test_a_switch_is_true_or_false(switch):
 
 
 def test_training_state_is_not_negative():
-    with pytest.raises(InputError, match="^training_state: got"):
-        OURS.changed(training_state=-1.0)
+    with pytest.raises(InputError, match="^optimizer_bytes: got"):
+        OURS.changed(optimizer_bytes=-1.0)
 
 
 @pytest.mark.parametrize("part", MAPPED)

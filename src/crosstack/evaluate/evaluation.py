@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crosstack.machine.prices import Bill
+from crosstack.model.memory import MemoryAccount
 from crosstack.records import brief
 from crosstack.workload.graph import Axis
 
@@ -117,7 +118,9 @@ class Evaluation:
     throughput : float
         Items of the batch per second. [1/s]
     memory_used, memory_capacity : float
-        Main memory of one chip; capacity may be infinite. [B]
+        Main memory of one chip, at most; capacity may be infinite. [B]
+    memory : MemoryAccount
+        What that is used for, by stage; ``memory_used`` is its peak.
     price, power : Bill
         With their parts. [USD], [W]
     memory_intensity, network_intensity : float
@@ -143,6 +146,7 @@ class Evaluation:
     throughput: float
     memory_used: float
     memory_capacity: float
+    memory: MemoryAccount
     price: Bill
     power: Bill
     memory_intensity: float

@@ -9,7 +9,7 @@ from crosstack.model.decisions import Decisions
 from crosstack.model.parts import (
     Clock,
     Collectives,
-    MemoryAccount,
+    MainMemory,
     Pipelining,
     Traffic,
 )
@@ -24,7 +24,7 @@ def crosstack() -> Rules:
         name="crosstack",
         collectives=Collectives(),
         traffic=Traffic(),
-        memory=MemoryAccount(),
+        memory=MainMemory(),
         iteration=Pipelining(),
         decisions=Decisions(),
         clock=Clock(),

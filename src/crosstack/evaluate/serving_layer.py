@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from crosstack.machine.system import System
 from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints, graph_arrays
 from crosstack.model.choices import Choices, choice_index, make_choices
+from crosstack.model.memory import copy_memory
 from crosstack.model.partition import (
     ROUNDING,
     combine_arrays,
     flow_shapes,
-    memory_kept,
     network_times,
     staircase,
 )
@@ -219,7 +219,18 @@ def layer_costs(
         late = make_choices(graphs.workload, arrays, _without(plan, fixed=False), tiles, rules)
         share = microbatch[:, None] if rules.collectives.latency is LatencyRule.ALL else 1
         network = network + network_times(arrays, late, codes, rules).reshape(shape) / share
-    kept = memory_kept(graphs.workload, arrays, weight.ravel(), rules).reshape(shape)
+    none = np.zeros(arrays.n)
+    held = copy_memory(
+        graphs.workload,
+        arrays,
+        plan,
+        rules,
+        weight=weight.ravel(),
+        cache=none,
+        kept=none,
+        again=none,
+    )
+    kept = held.resident.reshape(shape)
     return LayerCosts(
         time=combine_arrays(compute, memory, network, chip.overlap).sum(axis=1),
         compute=compute.sum(axis=1),

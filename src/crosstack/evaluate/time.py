@@ -16,6 +16,7 @@ from crosstack.mapping.mapping import Mapping
 from crosstack.model.arrays import GraphArrays, Ints, bits, graph_arrays
 from crosstack.model.choices import CONVERSIONS, Choices, make_choices, sharding_codes
 from crosstack.model.iteration import iteration, latency, split_iteration
+from crosstack.model.memory import MemoryAccount, copy_memory, memory_levers, pipeline_account
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
@@ -79,7 +80,8 @@ def evaluate(
         for number, mask, cost, used in zip(numbers, masks, costs, memory, strict=True)
     ]
     capacity = system.memory.room(spilled=plan.spilled)
-    _check_fit(capacity, load, partitions, costs)
+    account = _account(workload, arrays, plan, choices, codes, rules, load, masks, stages)
+    _check_fit(capacity, load, partitions, costs, account)
     layer_time = sum(cost.time for cost in costs)
     total = iteration(plan, layer_time, system.chip.overlap, rules)
     split: tuple[StageTerms, ...] = ()
@@ -109,8 +111,9 @@ def evaluate(
         / (system.copies * system.n_chips)
         / peak_rate(system.chip, workload.graph.compute_dtype, rules),
         throughput=workload.global_batch_size / total.time,
-        memory_used=max(memory),
+        memory_used=account.peak,
         memory_capacity=capacity,
+        memory=account,
         price=system_price(system, plan.sizes),
         power=system_power(system, plan.sizes),
         memory_intensity=chip_work / traffic if traffic else math.inf,
@@ -258,11 +261,38 @@ def _memory(load: ChipLoad, plan: Plan, masks: list[int], stages: list[int] | No
     ]
 
 
+def _account(
+    workload: Workload,
+    arrays: GraphArrays,
+    plan: Plan,
+    choices: Choices,
+    codes: Ints,
+    rules: Rules,
+    load: ChipLoad,
+    masks: list[int],
+    stages: list[int] | None,
+) -> MemoryAccount:
+    names = ("weight", "cache", "kept", "again")
+    sizes = {name: getattr(choices, name)[codes] for name in names}
+    memory = copy_memory(workload, arrays, plan, rules, **sizes)
+    alive = dict(zip(masks, live_sizes(load, masks), strict=True))
+    held = [load.everything] if stages is None else stages
+    working = [max(alive[mask] for mask in masks if mask & stage) for stage in held]
+    return pipeline_account(
+        workload,
+        plan,
+        memory,
+        [size * plan.microbatch_size for size in working],
+        None if stages is None else [bits(stage) for stage in stages],
+    )
+
+
 def _check_fit(
     capacity: float,
     load: ChipLoad,
     partitions: list[PartitionTerms],
     costs: list[PartitionCost],
+    account: MemoryAccount,
 ) -> None:
     levers = ("more, smaller partitions", "more tensor parallelism", "shorter tiles", "more SRAM")
     for partition, cost in zip(partitions, costs, strict=True):
@@ -292,8 +322,8 @@ def _check_fit(
                 demand=partition.memory_used,
                 limit=capacity,
                 unit="B",
-                where=f"partition {partition.number}",
-                levers=("more tensor or pipeline parallelism", "more memory a chip"),
+                where=f"partition {partition.number}, most of it {account.kind},",
+                levers=memory_levers(account),
             )
 
 

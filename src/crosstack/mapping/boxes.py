@@ -40,14 +40,13 @@ from crosstack.model.choices import (
     sharding_codes,
 )
 from crosstack.model.iteration import layer_time_below, least_time
+from crosstack.model.memory import copy_memory, static_size
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
     alone_sram,
     live_sizes,
     make_load,
-    memory_kept,
-    memory_static,
     one_by_one,
     partition_cost,
     relaxed_load,
@@ -98,7 +97,7 @@ class Boxes:
     useful_tiles: dict[int, list[int]] = field(default_factory=dict)
     kept_choices: dict[object, Domains] = field(default_factory=dict)
     fewest_bytes: float | None = None
-    least_kept: dict[object, tuple[Floats, float]] = field(default_factory=dict)
+    least_held: dict[object, list[Floats]] = field(default_factory=dict)
 
     @property
     def index(self) -> ChoiceIndex:
@@ -109,7 +108,10 @@ class Boxes:
 
     def table(self, plan: Plan, n_tiles: int) -> Choices:
         """Return the costs of all choices under a plan and a number of tiles, kept for a while."""
-        key = (plan.sizes, plan.parallelism, plan.microbatch_size, plan.spilled, n_tiles)
+        key = (
+            plan.sizes, plan.parallelism, plan.microbatch_size, plan.spilled, plan.recompute,
+            n_tiles,
+        )  # fmt: skip
         if key not in self.choices:
             self.budget.spend(TABLE * self.arrays.n)
             if len(self.choices) > 512:
@@ -353,7 +355,7 @@ class Boxes:
 
     def rooms(self, load: ChipLoad, masks: tuple[int, ...]) -> bool:
         """Whether the tensors alive in each partition fit the main memory."""
-        if sum(flow.total for flow in load.flows) <= load.memory_limit:
+        if sum(flow.held for flow in load.flows) <= load.memory_limit:
             return True
         return max(live_sizes(load, masks)) <= load.memory_limit * (1 + 1e-12)
 
@@ -456,21 +458,21 @@ class Boxes:
         capacity = self.system.memory.room(spilled=plan.spilled)
         if math.isinf(capacity):
             return False
-        key = (plan.tensor, plan.split)
-        if key not in self.least_kept:
+        key = (plan.tensor, plan.split, plan.recompute)
+        if key not in self.least_held:
             choices = self.table(plan, 1)
             free = choices.index.inside(with_given(self.index, self.given))
-            weight = choices.index.least(choices.weight, free)
-            cache = float(choices.index.least(choices.cache, free).sum())
-            self.least_kept[key] = weight, cache
-        weight, cache = self.least_kept[key]
-        cached = cache * -(-self.workload.global_batch_size // plan.data)
-        static = memory_static(self.workload, self.arrays, plan, weight, self.rules)
-        demand = static + cached * plan.layers_per_stage
+            columns = (choices.weight, choices.cache, choices.kept, choices.again)
+            self.least_held[key] = [choices.index.least(column, free) for column in columns]
+        weight, cache, kept, again = self.least_held[key]
+        memory = copy_memory(
+            self.workload, self.arrays, plan, self.rules,
+            weight=weight, cache=cache, kept=kept, again=again,
+        )  # fmt: skip
+        demand = static_size(self.workload, plan, memory)
         if plan.graph_stages > 1:  # the fullest stage holds at least its share
-            kept = memory_kept(self.workload, self.arrays, weight, self.rules)
-            shared = demand - float(kept.sum()) - cached
-            demand = shared + (float(kept.sum()) + cached) / plan.graph_stages
+            held = float(memory.resident.sum())
+            demand += held / plan.graph_stages - held
         if demand <= capacity:
             return False
         self._offer_static(plan, demand, capacity)
@@ -557,7 +559,8 @@ class Boxes:
         )
         terms = [
             *size, choices.output_tile, choices.output_total, choices.weight, choices.cache,
-            choices.entering, choices.leaving, choices.network_time, choices.data_time,
+            choices.entering, choices.leaving, choices.kept, choices.again,
+            choices.network_time, choices.data_time,
         ]  # fmt: skip
         # Readers of one tensor may share a conversion, so each kind counts on its own.
         edge_terms = [choices.edge_time * (choices.edge_kind == kind) for kind in (1, 2)]

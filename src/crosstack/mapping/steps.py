@@ -186,7 +186,9 @@ class Steps:
         self.tile = np.array([flow.tile for flow in load.flows])
         self.shared = np.array([flow.mask.bit_count() > 1 for flow in load.flows], dtype=np.bool_)
         self.alone = [partition_cost(load, 1 << i) for i in range(load.n)]
-        self.memory_binds = sum(flow.total for flow in load.flows) > load.memory_limit
+        held = np.array([flow.held for flow in load.flows])
+        binds = held.sum() > load.memory_limit
+        self.held = tables.live * held if binds else None  # of each tensor alive, where it matters
         self.needs = None if load.staircases is None else _core_needs(load)
         self.filling, self.gates = filling, gates
         self.least_share = 1.0  # of the compute of a step that its price does not take off
@@ -239,9 +241,10 @@ class Steps:
         for held in s.unmixed:
             within = held[to] - held[j]
             fits &= (within == 0) | (within == tables.count[to] - tables.count[j])
-        if self.memory_binds:
-            alive = s.out[j] + out
-            room = alive * load.bandwidth <= load.memory_limit * (1 + TOLERANCE)
+        if self.held is not None:
+            alive = self.held[j].sum() + self.held[to].sum(axis=1)
+            alive -= self.held[np.ix_(to, live)].sum(axis=1)
+            room = alive <= load.memory_limit * (1 + TOLERANCE)
             fits &= room
         if load.resident_alone and j == 0 and tables.count[to[-1]] == load.n:
             memory[-1] -= s.weights[-1]
@@ -249,7 +252,7 @@ class Steps:
         for position in one:  # a kernel alone may cut its weight
             cost = self.alone[(tables.masks[to[position]] ^ tables.masks[j]).bit_length() - 1]
             memory[position] = cost.memory
-            fits[position] = cost.fits and (not self.memory_binds or room[position])
+            fits[position] = cost.fits and (self.held is None or room[position])
         if self.gates is not None:
             memory = memory + self.gates.leaving(j, to)
         to, compute, memory, network = to[fits], compute[fits], memory[fits], network[fits]

@@ -113,7 +113,7 @@ def sub_load(load: ChipLoad, order: Order, kernels: tuple[int, ...]) -> tuple[Ch
             continue
         mask = sum(1 << r for r, _ in readers)
         producer = number[flow.producer]
-        flows.append(Flow(producer, readers, flow.tile, flow.total, mask))
+        flows.append(Flow(producer, readers, flow.tile, flow.total, mask, flow.kept))
         for kernel in {producer, *(r for r, _ in readers)}:
             touching[kernel].append(len(flows) - 1)
 
@@ -287,7 +287,7 @@ def segment(
     """
     n = len(sequence)
     area = _areas(load)
-    binds = sum(flow.total for flow in load.flows) > load.memory_limit
+    binds = sum(flow.held for flow in load.flows) > load.memory_limit
     best = [math.inf] * (n + 1)
     before: list[tuple[int, int]] = [(0, 0)] * (n + 1)
     best[0] = 0.0
@@ -363,7 +363,7 @@ def improve(
     """
     masks = list(partitions)
     costs = [partition_cost(load, mask) for mask in masks]
-    binds = sum(flow.total for flow in load.flows) > load.memory_limit
+    binds = sum(flow.held for flow in load.flows) > load.memory_limit
     moved = True
     while moved and not budget.over():
         moved = False

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.workload.graph import Axis, ComputeUnit, DataflowGraph, Direction
+from crosstack.workload.graph import Axis, ComputeUnit, DataflowGraph, Direction, Saved
 
 __all__ = ["AXES", "AXIS_CODE", "GraphArrays", "bits", "graph_arrays"]
 
@@ -30,8 +30,9 @@ class GraphArrays:
 
     ``rows`` is outer x M, ``repeats`` counts inputs times operations on each element.
     ``open_inputs`` (n, 2) tells which operands no edge feeds, ``open_output`` which results no edge
-    takes. ``preds`` and ``succs`` are bit masks over kernels; ``edges`` holds the columns source,
-    target, operand and tensor number. ``depth`` is how many tiles of a tensor an on-chip edge holds
+    takes; ``saved_*`` what the backward pass needs of a forward kernel (`Saved`). ``preds`` and
+    ``succs`` are bit masks over kernels; ``edges`` holds the columns source, target, operand and
+    tensor number. ``depth`` is how many tiles of a tensor an on-chip edge holds
     so that reconvergent paths do not stall: levels apart plus one (``dfmodel_code``).
     """
 
@@ -55,6 +56,9 @@ class GraphArrays:
     cache_size: Floats
     sram_extra: Floats
     memory_extra: Floats
+    saved_input: Bools
+    saved_output: Bools
+    saved_mask: Bools
     periodic_size: Floats
     output_size: Floats
     input_sizes: Floats
@@ -154,6 +158,9 @@ def _build(graph: DataflowGraph) -> GraphArrays:
         cache_size=reals([x.cache_size for x in kernels]),
         sram_extra=reals([x.sram_extra for x in kernels]),
         memory_extra=reals([x.memory_extra for x in kernels]),
+        saved_input=np.array([x.saved is Saved.INPUT for x in kernels]),
+        saved_output=np.array([x.saved is Saved.OUTPUT for x in kernels]),
+        saved_mask=np.array([x.saved is Saved.MASK for x in kernels]),
         periodic_size=reals([sum(c.size for c in x.communications if c.periodic) for x in kernels]),
         output_size=reals([x.output_size for x in kernels]),
         input_sizes=inputs,

@@ -29,13 +29,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from crosstack.model.arrays import AXIS_CODE, Floats, GraphArrays, Ints
+from crosstack.model.arrays import AXIS_CODE, Bools, Floats, GraphArrays, Ints
 from crosstack.model.parts import Boundary
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.workload.graph import Axis, Placement, Workload
 
-__all__ = ["boundary_traffic", "streams_memory"]
+__all__ = ["Shares", "boundary_traffic", "operand_share", "streams_memory"]
 
 OUTER = AXIS_CODE[Axis.OUTER]
 ROUNDING = 1e-6  # relative: published files round sizes to about eight digits
@@ -48,47 +48,108 @@ def streams_memory(placement: Placement, rules: Rules) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Outside:
-    """Bytes of each kernel's operands from outside, by the extents they have, and of its result.
+class Shares:
+    """What one chip works on under every choice, shape (choices,).
+
+    ``kernel``: whose choice it is; ``axis``: what it splits; ``rows``, ``depth`` and ``width`` the
+    shares of outer x M, of K and of N. [1]
+    """
+
+    kernel: Ints
+    axis: Ints
+    rows: Floats
+    depth: Floats
+    width: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Operands:
+    """Bytes of some of each kernel's operands, by the extents they have.
 
     Whole, for one sequence, shape (n,): ``mn`` those of elementwise kernels, ``mk`` and ``kn``
-    the factors of products, ``shared`` a K x N factor that all of ``outer`` multiply; ``matrix``
-    the M x K factor where it is written back. [B]
+    the factors of products, ``shared`` a K x N factor that all of ``outer`` multiply. [B]
     """
 
     mn: Floats
     mk: Floats
     kn: Floats
     shared: Floats
+
+    def share(self, arrays: GraphArrays, plan: Plan, shares: Shares) -> Floats:
+        """Bytes that one chip's part of the kernel needs under every choice. [B]"""
+        row, rows, depth, width = shares.kernel, shares.rows, shares.depth, shares.width
+        batches = -(-arrays.outer // plan.tensor) / arrays.outer
+        batch = np.where(shares.axis == OUTER, batches[row], 1.0)
+        entering = self.mn[row] * (rows * width) + self.mk[row] * (rows * depth)
+        entering += (self.kn[row] * batch + self.shared[row]) * (depth * width)
+        return np.asarray(entering)
+
+
+def _operands(
+    arrays: GraphArrays, word: float, sizes: Floats, matrix: Floats | None = None
+) -> _Operands:
+    """Lay out operands of ``sizes``, shape (n, 2); ``matrix`` is an M x K factor put in. [B]"""
+    batch, inner = arrays.outer.astype(float), (arrays.k * arrays.columns).astype(float)
+    kn, mk = batch * inner * word, arrays.rows.astype(float) * arrays.k * word
+    whole = arrays.input_sizes
+    # The first operand of a product is its K x N factor unless its bytes say otherwise.
+    apart = abs(whole[:, 0] - kn) + abs(whole[:, 1] - mk)
+    swapped = arrays.two_inputs & (abs(whole[:, 0] - mk) + abs(whole[:, 1] - kn) < apart)
+    swapped &= matrix is None
+    first, second = np.where(swapped[:, None], sizes[:, ::-1], sizes).T
+    shared = arrays.gemm & (first <= inner * word * (1 + ROUNDING))
+    if matrix is not None:
+        second = np.where(matrix > 0, matrix, second)
+
+    def factor(values: Floats) -> Floats:
+        return np.where(arrays.gemm, values, 0.0)
+
+    return _Operands(
+        mn=np.where(arrays.gemm, 0.0, first + second),
+        mk=factor(second),
+        kn=factor(np.where(shared, 0.0, first)),
+        shared=factor(np.where(shared, first, 0.0)),
+    )
+
+
+def operand_share(
+    arrays: GraphArrays, word: float, wanted: Bools, plan: Plan, shares: Shares
+) -> Floats:
+    """Bytes that one chip holds of some operands of the kernel, under every choice. [B]
+
+    Parameters
+    ----------
+    wanted : array of bool, shape (n, 2)
+        Which operands of each kernel.
+    shares : Shares
+        Of the choices.
+    """
+    sizes = np.where(wanted, arrays.input_sizes, 0.0)
+    return _operands(arrays, word, sizes).share(arrays, plan, shares)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Outside:
+    """Each kernel's operands from outside, and its result; ``matrix`` is one that is written back.
+
+    Whole, for one sequence, shape (n,). [B]
+    """
+
+    operands: _Operands
     matrix: Floats
     result: Floats
 
 
 @lru_cache(maxsize=64)
 def _outside(arrays: GraphArrays, word: float, placement: Placement, streams: bool) -> _Outside:
-    batch, inner = arrays.outer.astype(float), (arrays.k * arrays.columns).astype(float)
-    kn, mk = batch * inner * word, arrays.rows.astype(float) * arrays.k * word
-    sizes = arrays.input_sizes
-    # The first operand of a product is its K x N factor unless its bytes say otherwise.
-    apart = abs(sizes[:, 0] - kn) + abs(sizes[:, 1] - mk)
-    swapped = arrays.two_inputs & (abs(sizes[:, 0] - mk) + abs(sizes[:, 1] - kn) < apart)
     grid = streams and placement is Placement.GRID
-    swapped &= not grid
-    opens = np.where(arrays.open_inputs | streams, sizes, 0.0)
-    first, second = np.where(swapped[:, None], opens[:, ::-1], opens).T
-    matrix = np.where(arrays.two_inputs & grid, mk, 0.0)
-    shared = arrays.gemm & (first <= inner * word * (1 + ROUNDING))
+    mk = arrays.rows.astype(float) * arrays.k * word
+    matrix = np.where(arrays.two_inputs & arrays.gemm & grid, mk, 0.0)
+    opens = np.where(arrays.open_inputs | streams, arrays.input_sizes, 0.0)
     made = (arrays.rows * arrays.columns).astype(float) * word
-
-    def factor(values: Floats) -> Floats:
-        return np.where(arrays.gemm, values, 0.0)
-
     return _Outside(
-        mn=np.where(arrays.gemm, 0.0, first + second),
-        mk=factor(np.where(matrix > 0, matrix, second)),
-        kn=factor(np.where(shared, 0.0, first)),
-        shared=factor(np.where(shared, first, 0.0)),
-        matrix=factor(matrix),
+        operands=_operands(arrays, word, opens, matrix if grid else None),
+        matrix=matrix,
         result=np.where(arrays.open_output | streams, made, 0.0),
     )
 
@@ -97,18 +158,15 @@ def boundary_traffic(
     workload: Workload,
     arrays: GraphArrays,
     plan: Plan,
-    choices: tuple[Ints, Ints],
-    shares: tuple[Floats, Floats, Floats],
+    shares: Shares,
     rules: Rules,
 ) -> tuple[Floats, Floats]:
     """Bytes that one chip reads of operands from outside, and writes of results that leave. [B]
 
     Parameters
     ----------
-    choices : tuple of array, shape (choices,)
-        Of every choice its kernel, and the axis that it splits.
-    shares : tuple of array, shape (choices,)
-        Of outer x M, of K and of N that one chip works on. [1]
+    shares : Shares
+        Of every choice.
 
     Returns
     -------
@@ -120,19 +178,14 @@ def boundary_traffic(
     the shares of its own extents. With b sequences a microbatch and n microbatches, a sequence's
     part of a gradient of S bytes is ``S (1 - 1/n) / b`` read and ``S / b`` written.
     """
-    row, axis = choices
+    row, rows, depth, width = shares.kernel, shares.rows, shares.depth, shares.width
     if rules.traffic.boundary is Boundary.FREE:
         nothing = np.zeros(len(row))
         return nothing, nothing
     streams = streams_memory(workload.placement, rules)
     outside = _outside(arrays, float(workload.graph.word), workload.placement, streams)
-    rows, depth, width = shares
-    batches = -(-arrays.outer // plan.tensor) / arrays.outer
-    batch = np.where(axis == OUTER, batches[row], 1.0)
-    matrix = rows * depth
-    entering = outside.mn[row] * (rows * width) + outside.mk[row] * matrix
-    entering += (outside.kn[row] * batch + outside.shared[row]) * (depth * width)
-    leaving = outside.result[row] * (rows * width) + outside.matrix[row] * matrix
+    entering = outside.operands.share(arrays, plan, shares)
+    leaving = outside.result[row] * (rows * width) + outside.matrix[row] * (rows * depth)
     summed = (arrays.periodic_size > 0)[row]
     leaving = np.where(summed, leaving / plan.microbatch_size, leaving)
     entering += np.where(summed, leaving * (1 - 1 / plan.n_microbatches), 0.0)

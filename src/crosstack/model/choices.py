@@ -18,7 +18,8 @@ from functools import lru_cache
 import numpy as np
 
 from crosstack.model.arrays import AXES, AXIS_CODE, Bools, Floats, GraphArrays, Ints
-from crosstack.model.boundary import boundary_traffic
+from crosstack.model.boundary import Shares, boundary_traffic
+from crosstack.model.memory import activation_sizes
 from crosstack.model.parts import LatencyRule
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
@@ -155,7 +156,8 @@ class Choices:
     ``work`` [FLOP], ``output_total`` [B] and ``network_time`` [s] are of a whole sequence,
     ``output_tile`` and ``weight`` [B] what one tile makes and what stays on the chip; ``cache``
     [B] what a sequence reads of its own past; ``entering`` and ``leaving`` [B] what it reads and
-    writes of operands and results of the graph;
+    writes of operands and results of the graph; ``kept`` and ``again`` [B] what stays of it for
+    the backward pass (`crosstack.model.memory.activation_sizes`);
     ``data_time`` [s] is the gradient all-reduce; ``bytes_moved`` and ``edge_bytes`` [B] count whole
     tensors, as the published byte objective does. ``edge_kind`` is a place in `CONVERSIONS`.
     """
@@ -172,6 +174,8 @@ class Choices:
     cache: Floats
     entering: Floats
     leaving: Floats
+    kept: Floats
+    again: Floats
     network_time: Floats
     data_time: Floats
     bytes_moved: Floats
@@ -327,8 +331,15 @@ def make_choices(
     word = float(workload.graph.word)
     weight = np.where(known.held, m * k, 0) * word
     shard = m * columns
-    shares = (m / known.rows, k / known.depth, columns / known.width)
-    entering, leaving = boundary_traffic(workload, arrays, plan, (row, index.axis), shares, rules)
+    shares = Shares(
+        kernel=row,
+        axis=index.axis,
+        rows=m / known.rows,
+        depth=k / known.depth,
+        width=columns / known.width,
+    )
+    entering, leaving = boundary_traffic(workload, arrays, plan, shares, rules)
+    kept, again = activation_sizes(workload, arrays, plan, shard, shares, rules)
     m = np.where(known.tiles_rows, -(-m // parts), m)
     k = np.where(known.tiles_depth, -(-k // parts), k)
     columns = np.where(known.tiles_width, -(-columns // parts), columns)
@@ -368,6 +379,8 @@ def make_choices(
         cache=known.cache * cached,
         entering=entering,
         leaving=leaving,
+        kept=kept,
+        again=again,
         network_time=network,
         data_time=data_time,
         bytes_moved=known.reduced,

@@ -30,6 +30,7 @@ from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints, bits
 from crosstack.model.boundary import streams_memory
 from crosstack.model.choices import Choices
 from crosstack.model.cores import Staircase, deal_cores, staircase
+from crosstack.model.memory import copy_memory, kept_tensors, static_size
 from crosstack.model.memory_units import deal_on_units
 from crosstack.model.parts import WeightCuts
 from crosstack.model.plan import Plan
@@ -49,8 +50,6 @@ __all__ = [
     "live_size",
     "live_sizes",
     "make_load",
-    "memory_kept",
-    "memory_static",
     "network_times",
     "one_by_one",
     "partition_cost",
@@ -64,13 +63,22 @@ STREAM_DEPTH = 2  # tiles of a tensor that enters or leaves: one moves while one
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A tensor on one chip: who makes it, who reads it (kernel, depth), its bytes."""
+    """A tensor on one chip: who makes it, who reads it (kernel, depth), its bytes.
+
+    ``kept``: whether it is in main memory for the backward pass in any case.
+    """
 
     producer: int
     readers: tuple[tuple[int, int], ...]
     tile: float
     total: float
     mask: int
+    kept: bool = False
+
+    @property
+    def held(self) -> float:
+        """Bytes of main memory that it takes from its first partition to its last. [B]"""
+        return 0.0 if self.kept else self.total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +90,12 @@ class ChipLoad:
     cycles. ``own_memory`` is what a kernel moves in any partition, weights apart; ``entering`` and
     ``leaving`` are the bytes of it that enter and leave the graph.
     ``shapes`` are the extents of a tile: m, k, n, systolic. ``memory_limit`` is what
-    tensors of one sequence may occupy of the main memory, ``kept`` what each kernel of one copy of
-    the graph keeps there all the time. A partition lies inside each mask of
-    ``unmixed``, or outside. ``memory_price`` and ``network_price`` are what the objective adds for
-    each second of main memory and of the network, besides the time of the partition. [1] ``extra``
-    is what it adds for all kernels, whatever the partitions. [s]
+    tensors of one sequence may occupy of the main memory, ``memory_static`` what is there whatever
+    runs, ``kept`` what each kernel of one copy of the graph keeps of that besides activations. A
+    partition lies inside each mask of ``unmixed``, or outside. ``memory_price`` and
+    ``network_price`` are what the objective adds for each second of main memory and of the network,
+    besides the time of the partition. [1] ``extra`` is what it adds for all kernels, whatever the
+    partitions. [s]
     """
 
     n: int
@@ -269,13 +278,21 @@ def _assemble(
         arrays,
         (pick(choices.output_tile) * (not streams)).tolist(),
         (pick(choices.output_total) * (not passes)).tolist(),
-        rules.traffic.fan_out_copies,
+        rules,
     )
     cache = pick(choices.cache)
     entering, leaving = pick(choices.entering), pick(choices.leaving)
-    cached = cache * -(-workload.global_batch_size // plan.data)
-    static = memory_static(workload, arrays, plan, weight, rules)
-    static += float(cached.sum()) * plan.layers_per_stage
+    memory = copy_memory(
+        workload,
+        arrays,
+        plan,
+        rules,
+        weight=weight,
+        cache=cache,
+        kept=pick(choices.kept),
+        again=pick(choices.again),
+    )
+    static = static_size(workload, plan, memory)
     capacity = system.memory.room(spilled=plan.spilled)
     bandwidth = system.memory.speed(spilled=plan.spilled)
     read = (
@@ -317,33 +334,12 @@ def _assemble(
         unit=chip.memory_unit_capacity,
         memory_limit=(capacity - static) / plan.microbatch_size,
         memory_static=static,
-        kept=tuple((memory_kept(workload, arrays, weight, rules) + cached).tolist()),
+        kept=tuple(memory.resident.tolist()),
         overlap=chip.overlap,
         weight_cuts=rules.traffic.weight_cuts,
         network_takes_maximum=rules.traffic.network_takes_maximum,
         resident_alone=rules.traffic.weights_read and plan.layers_per_stage == 1 and may_stay,
     )
-
-
-def memory_static(
-    workload: Workload, arrays: GraphArrays, plan: Plan, weight: Floats, rules: Rules
-) -> float:
-    """Main-memory bytes of one chip that stay: weights, training state, extra data. [B]
-
-    What all chips keep together (`Workload.data_size`) lies on them in equal shares.
-    """
-    held = memory_kept(workload, arrays, weight, rules).sum()
-    return float(held * plan.layers_per_stage) + workload.data_size / math.prod(plan.sizes)
-
-
-def memory_kept(workload: Workload, arrays: GraphArrays, weight: Floats, rules: Rules) -> Floats:
-    """Main-memory bytes that each kernel of one copy of the graph keeps all the time. [B]"""
-    state = rules.memory.training_state / workload.graph.word if workload.training else 0.0
-    # A training graph names each weight twice, in its forward and its backward kernel; gradient
-    # and optimizer state exist once.
-    forward = np.where(arrays.backward, 0.0, weight)
-    held = forward if rules.memory.weights_held_once else weight
-    return np.asarray(held + state * forward + arrays.memory_extra)
 
 
 def _streams(placement: Placement, rules: Rules) -> bool:
@@ -405,11 +401,13 @@ def flow_shapes(
 
 
 def _flows(
-    arrays: GraphArrays, tile: list[float], total: list[float], copies: bool
+    arrays: GraphArrays, tile: list[float], total: list[float], rules: Rules
 ) -> tuple[tuple[Flow, ...], tuple[tuple[int, ...], ...]]:
-    shapes, touching = flow_shapes(arrays, copies)
+    shapes, touching = flow_shapes(arrays, rules.traffic.fan_out_copies)
+    kept = (kept_tensors(arrays).output & rules.memory.keeps_activations).tolist()
     flows = tuple(
-        Flow(source, readers, tile[source], total[source], mask) for source, readers, mask in shapes
+        Flow(source, readers, tile[source], total[source], mask, kept[source])
+        for source, readers, mask in shapes
     )
     return flows, touching
 
@@ -455,11 +453,12 @@ def live_size(load: ChipLoad, before: int, inside: int) -> float:
     """Main-memory bytes of one sequence's tensors while partition ``inside`` runs. [B]
 
     ``before`` is the mask of kernels that have run. A tensor lives from the partition that makes
-    it to the last that reads it, unless it never leaves a partition.
+    it to the last that reads it, unless it never leaves a partition. Those that are kept for the
+    backward pass are counted apart.
     """
     reached = before | inside
     return sum(
-        flow.total
+        flow.held
         for flow in load.flows
         if reached >> flow.producer & 1
         and flow.mask & ~before
@@ -475,7 +474,7 @@ def live_sizes(load: ChipLoad, partitions: Sequence[int]) -> list[float]:
         first = number[flow.producer]
         last = max(number[reader] for reader, _ in flow.readers)
         if last > first:
-            alive[first : last + 1] += flow.total
+            alive[first : last + 1] += flow.held
     return [float(size) for size in alive]
 
 

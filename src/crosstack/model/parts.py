@@ -21,7 +21,7 @@ __all__ = [
     "Collectives",
     "ExchangeRule",
     "LatencyRule",
-    "MemoryAccount",
+    "MainMemory",
     "Pipelining",
     "StageTransfers",
     "Traffic",
@@ -243,27 +243,35 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryAccount:
+class MainMemory:
     """What a chip keeps in its main memory.
 
     Parameters
     ----------
-    training_state : float
-        Bytes of gradients and optimizer state per parameter that training keeps in main memory;
-        14 for mixed-precision Adam (2 gradient, 12 optimizer: ``rajbhandari2020zero``); 0 in
-        DFModel. [B]
+    gradient_bytes : float
+        Bytes of gradients per parameter that training keeps in main memory; 2 for mixed-precision
+        Adam (``rajbhandari2020zero``); 0 in DFModel. [B]
+    optimizer_bytes : float
+        The same of the optimizer's state: 12, a master copy and two moments; 0 in DFModel. [B]
     weights_held_once : bool
         Whether the weight that a forward and a backward kernel share takes main memory once, or
         once for each kernel (DFModel).
+    keeps_activations : bool
+        Whether what the backward pass reads is kept for all layers of a stage and all microbatches
+        in flight (`crosstack.model.memory`), or only tensors of the layer and microbatch that
+        runs are counted (DFModel).
     """
 
-    training_state: float = 14.0
+    gradient_bytes: float = 2.0
+    optimizer_bytes: float = 12.0
     weights_held_once: bool = True
+    keeps_activations: bool = True
 
     def __post_init__(self) -> None:
         """Check every field."""
         check_fields(self)
-        require_quantity("training_state", self.training_state, "B")
+        require_quantity("gradient_bytes", self.gradient_bytes, "B")
+        require_quantity("optimizer_bytes", self.optimizer_bytes, "B")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

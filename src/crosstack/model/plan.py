@@ -23,6 +23,7 @@ from crosstack.model.lines import (
 from crosstack.model.parts import StageTransfers
 from crosstack.model.rules import Rules
 from crosstack.workload.graph import Collective, Workload
+from crosstack.workload.transformer_training import Recompute
 
 __all__ = ["Line", "Plan", "make_plan"]
 
@@ -39,7 +40,8 @@ class Plan:
     one sequence's activations to the next stage takes, before sharding. [s] ``hop`` is that time
     for one direction with the activations split over the tensor-parallel chips. [s] ``split`` is
     how many chips M, K and N are split over whatever the sharding (`crosstack.model.placed`). [1]
-    ``spilled``: whether data lies in the second memory, too. ``copies`` of the system run
+    ``spilled``: whether data lies in the second memory, too. ``recompute``: what the backward pass
+    computes again. ``copies`` of the system run
     iterations at the same time. [1]
     """
 
@@ -62,6 +64,7 @@ class Plan:
     split: tuple[int, int, int] = (1, 1, 1)
     spilled: bool = False
     copies: int = 1
+    recompute: Recompute = Recompute.NONE
 
 
 def make_plan(

@@ -18,7 +18,7 @@ from crosstack.model.decisions import Decisions
 from crosstack.model.parts import (
     Clock,
     Collectives,
-    MemoryAccount,
+    MainMemory,
     Pipelining,
     Traffic,
 )
@@ -80,7 +80,7 @@ class Rules:
         What a collective takes.
     traffic : Traffic
         What a partition moves and holds.
-    memory : MemoryAccount
+    memory : MainMemory
         What a chip keeps in its main memory.
     iteration : Pipelining
         How stages and microbatches follow one another.
@@ -99,7 +99,7 @@ class Rules:
     name: str
     collectives: Collectives = field(default=_none("collectives"))
     traffic: Traffic = field(default=_none("traffic"))
-    memory: MemoryAccount = field(default=_none("memory"))
+    memory: MainMemory = field(default=_none("memory"))
     iteration: Pipelining = field(default=_none("iteration"))
     decisions: Decisions = field(default=_none("decisions"))
     clock: Clock = field(default=_none("clock"))

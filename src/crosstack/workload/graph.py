@@ -40,6 +40,7 @@ __all__ = [
     "Kernel",
     "KernelKind",
     "Placement",
+    "Saved",
     "Tensor",
     "Workload",
 ]
@@ -102,6 +103,20 @@ class Direction(StrEnum):
 
     FORWARD = "forward"
     BACKWARD = "backward"
+
+
+class Saved(StrEnum):
+    """What the derivative of a forward kernel needs of it, besides what edges name.
+
+    A backward kernel of a graph may read the gradient alone, although the derivative of its
+    function needs an operand (GeLU, a norm), the result (softmax), or which elements were left out
+    (dropout, one byte an element). Source: ``korthikanti2023reducing``, section 4.1.
+    """
+
+    NOTHING = "nothing"
+    INPUT = "input"
+    OUTPUT = "output"
+    MASK = "mask"
 
 
 class Collective(StrEnum):
@@ -195,6 +210,9 @@ class Kernel:
     sram_extra, memory_extra : float
         Bytes that each chip holds for it on the chip and in main memory besides tensors and
         weights, whatever the sharding. [B]
+    saved : Saved
+        What the backward pass needs of a forward kernel, besides what edges name; without a
+        backward pass nothing is kept.
     """
 
     name: str
@@ -216,6 +234,7 @@ class Kernel:
     cache_size: float = 0.0
     sram_extra: float = 0.0
     memory_extra: float = 0.0
+    saved: Saved = Saved.NOTHING
 
     def __post_init__(self) -> None:
         """Check every field; see `InputError`."""
@@ -247,6 +266,8 @@ class Kernel:
         require_whole("operations", self.operations)
         single = not self.kind.is_gemm or self.operations == 1
         require(single, "operations", self.operations, "1: a product counts its own")
+        forward = self.saved is Saved.NOTHING or self.direction is Direction.FORWARD
+        require(forward, "saved", self.saved, "nothing, in the backward pass")
 
     @property
     def work(self) -> float:

@@ -14,9 +14,21 @@ from dataclasses import replace
 from crosstack.errors import require, require_whole
 from crosstack.records import require_type
 from crosstack.workload.builders import elementwise, join, product_of
-from crosstack.workload.graph import DataflowGraph, Direction, Kernel, Workload
+from crosstack.workload.graph import DataflowGraph, Direction, Kernel, Saved, Workload
 
-__all__ = ["llm", "llm_forward", "llm_training"]
+__all__ = ["llm", "llm_forward", "llm_training", "saved_of"]
+
+# What the backward pass needs of a kernel besides what edges name: its backward kernel reads the
+# gradient alone.
+_SAVED = {
+    "LayerNorm_1": Saved.INPUT,
+    "SOFTMAX": Saved.OUTPUT,
+    "DropOut_1": Saved.MASK,
+    "DropOut_2": Saved.MASK,
+    "LayerNorm_2": Saved.INPUT,
+    "GeLU": Saved.INPUT,
+    "DropOut_3": Saved.MASK,
+}
 
 # (producer, consumer, operand): kernel numbers of the forward layer, from 1.
 _FORWARD_EDGES = (
@@ -31,6 +43,11 @@ _BACKWARD_EDGES = (
     (20, 36, 0), (15, 36, 1), (22, 37, 0), (13, 37, 1), (25, 38, 0), (9, 38, 1), (28, 39, 0),
     (2, 39, 1), (33, 40, 0), (2, 40, 1), (32, 41, 0), (2, 41, 1),
 )  # fmt: skip
+
+
+def saved_of(name: str) -> Saved:
+    """Return what the backward pass of a layer needs of the kernel ``name``, in any layer."""
+    return _SAVED.get(name.partition("_layer_")[0], Saved.NOTHING)
 
 
 def _forward_kernels(hidden: int, seq: int, heads: int, head: int, word: int) -> list[Kernel]:
@@ -195,7 +212,10 @@ def llm_training(
     ko2025dfmodel, dfmodel_code
     """
     _check(hidden, sequence_length, n_heads, head_size, word, layers_in_graph)
-    one = _forward_kernels(hidden, sequence_length, n_heads, head_size, word)
+    one = [
+        replace(kernel, saved=saved_of(kernel.name))
+        for kernel in _forward_kernels(hidden, sequence_length, n_heads, head_size, word)
+    ]
     one += _backward_kernels(hidden, sequence_length, n_heads, head_size, word)
     edges = _FORWARD_EDGES + _BACKWARD_EDGES
     return _stack(one, edges, word, layers_in_graph, joins=((18, 1, 0),), back_joins=((35, 19, 0),))

@@ -29,6 +29,7 @@ from crosstack.workload.graph import (
     Placement,
     Tensor,
 )
+from crosstack.workload.llm import saved_of
 
 __all__ = ["read_graph"]
 
@@ -84,6 +85,14 @@ def read_graph(
             problems.extend(error.problems)
     if problems:
         raise InputError(problems)
+    if any(kernel.direction is Direction.BACKWARD for kernel in kernels):
+        # A file does not say what the backward pass needs of a kernel; the generator's names do.
+        kernels = [
+            replace(kernel, saved=saved_of(kernel.name))
+            if kernel.direction is Direction.FORWARD
+            else kernel
+            for kernel in kernels
+        ]
     edges = _edges(message)
     if not by_bytes:
         kernels = _fed(kernels, edges)

@@ -10,7 +10,15 @@ from crosstack.io.dfmodel.schema import TOPOLOGIES
 from crosstack.io.dfmodel.vocabulary import COLLECTIVES, LINKS, matching_operands, single
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.mapping import Task
-from crosstack.workload.graph import Collective, DataflowGraph, Kernel, Placement, Workload
+from crosstack.workload.graph import (
+    Collective,
+    DataflowGraph,
+    Kernel,
+    Placement,
+    Saved,
+    Workload,
+)
+from crosstack.workload.llm import saved_of
 
 __all__ = [
     "RELEASES",
@@ -220,6 +228,10 @@ def _kernel(kernel: Kernel, path: str) -> Iterator[Problem]:
     if kernel.cache_size:
         message = "DFModel cannot say it; allowed: 0, with the traffic of each chip instead."
         yield Problem(f"{path}.cache_size", message)
+    known = saved_of(kernel.name)
+    if kernel.saved not in (Saved.NOTHING, known):
+        message = f"got {kernel.saved}; DFModel cannot say it; allowed for this name: {known}."
+        yield Problem(f"{path}.saved", message)
     if len(kernel.communications) > 2:
         message = f"got {len(kernel.communications)}; allowed: at most 2."
         yield Problem(f"{path}.communications", message)

@@ -343,6 +343,7 @@ class _Builder:
             cache_size=file.cache_size or 0.0,
             sram_extra=file.sram_extra or 0.0,
             memory_extra=file.memory_extra or 0.0,
+            saved=file.saved,
         )
 
     def _graph(

@@ -26,6 +26,7 @@ from crosstack.workload.graph import (
     Direction,
     KernelKind,
     Placement,
+    Saved,
 )
 from crosstack.workload.ssm import Convolution, Scan
 
@@ -245,6 +246,7 @@ class KernelFile(FileModel):
     cache_size: Bytes | None = None
     sram_extra: Bytes | None = None
     memory_extra: Bytes | None = None
+    saved: Annotated[Saved, one_of(Saved)] = Saved.NOTHING
 
 
 class ConsumerFile(FileModel):

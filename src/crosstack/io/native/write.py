@@ -18,7 +18,7 @@ from crosstack.io.native.read_workload import (
 from crosstack.machine.chip import Chip
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Task
-from crosstack.workload.graph import Axis, Direction, Kernel, Placement, Tensor, Workload
+from crosstack.workload.graph import Axis, Direction, Kernel, Placement, Saved, Tensor, Workload
 
 __all__ = ["write_system", "write_task", "write_workload"]
 
@@ -151,6 +151,7 @@ def _kernel(
         "cache_size": 0.0,
         "sram_extra": 0.0,
         "memory_extra": 0.0,
+        "saved": Saved.NOTHING,
     }
     for name, default in defaults.items():
         if getattr(kernel, name) != default:

@@ -1,0 +1,493 @@
+"""What a chip keeps in its main memory: one account, by what it is and by pipeline stage.
+
+Rows are what the bytes are for, columns the stages of a pipeline; the fullest column is the peak.
+
+*Activations* are what the backward pass reads of the forward pass, derived from the graph: results
+of forward kernels that backward kernels read, operands from outside that backward kernels read
+beside a gradient, and what a derivative needs besides (`crosstack.workload.graph.Saved`), each
+tensor once. Every copy of the graph that a stage holds keeps its own for every microbatch in
+flight. Of what is computed again (`Recompute`), only what goes in and what comes out is kept; the
+rest is there for one copy and one microbatch at a time.
+
+Activations lie as the chips that make them hold them: split over the chips of a tensor-parallel
+group, or whole on each.
+
+Sources: ``korthikanti2023reducing`` for what is kept and computed again (its equations 1, 2 and 4
+are what a GPT layer of `crosstack.workload.llm` comes to), ``huang2019gpipe`` and
+``narayanan2021megatron`` for microbatches in flight, ``rajbhandari2020zero`` for gradients and
+optimizer state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+
+import numpy as np
+
+from crosstack.errors import require, require_quantity, require_whole
+from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints
+from crosstack.model.boundary import Shares, operand_share
+from crosstack.model.plan import Plan
+from crosstack.model.rules import Rules
+from crosstack.workload.graph import Workload
+from crosstack.workload.transformer_training import Recompute, Schedule
+
+__all__ = [
+    "ROWS",
+    "CopyMemory",
+    "KeptTensors",
+    "MemoryAccount",
+    "MemoryRow",
+    "StageMemory",
+    "activation_size",
+    "activation_sizes",
+    "attention_core",
+    "computed_again",
+    "copy_memory",
+    "in_flight",
+    "kept_tensors",
+    "memory_levers",
+    "pipeline_account",
+    "static_size",
+    "training_account",
+]
+
+MASK = 1  # bytes of an element of a mask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMemory:
+    """Bytes on a chip of one stage, by what they are. [B]
+
+    ``weights`` with what else stays for good (tables, a matrix); ``gradients`` and
+    ``optimizer_state`` of them; ``activations`` kept for the backward pass; ``caches`` of keys and
+    values; ``logits`` of the last stage with their gradient; ``buffers``, tensors between the
+    kernels that run and what kernels set aside; ``reserve``, what something else keeps for itself.
+    """
+
+    weights: float = 0.0
+    gradients: float = 0.0
+    optimizer_state: float = 0.0
+    activations: float = 0.0
+    caches: float = 0.0
+    logits: float = 0.0
+    buffers: float = 0.0
+    reserve: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check every row."""
+        for row in fields(self):
+            require_quantity(row.name, getattr(self, row.name), "B")
+
+    @property
+    def total(self) -> float:
+        """Bytes of all rows. [B]"""
+        return math.fsum(getattr(self, row.name) for row in fields(self))
+
+
+ROWS: tuple[str, ...] = tuple(row.name for row in fields(StageMemory))
+MemoryRow = tuple[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryAccount:
+    """Main memory of a chip of every stage, each at its peak."""
+
+    stages: tuple[StageMemory, ...]
+
+    def __post_init__(self) -> None:
+        """Check that there is a stage."""
+        require(len(self.stages) > 0, "stages", len(self.stages), "at least one stage")
+
+    @property
+    def fullest(self) -> int:
+        """The stage whose chips hold the most, of equal ones the first. [1]"""
+        totals = [stage.total for stage in self.stages]
+        return totals.index(max(totals))
+
+    @property
+    def peak(self) -> float:
+        """What a chip of the fullest stage holds. [B]"""
+        return self.stages[self.fullest].total
+
+    @property
+    def kind(self) -> str:
+        """Name of the row that takes most of the peak, in words."""
+        stage = self.stages[self.fullest]
+        return max(ROWS, key=lambda row: float(getattr(stage, row))).replace("_", " ")
+
+    def rows(self) -> tuple[MemoryRow, ...]:
+        """Return (name, bytes by stage) of every row that is not empty, and of the total. [B]"""
+        found = [(row, tuple(float(getattr(s, row)) for s in self.stages)) for row in ROWS]
+        named = [(row, sizes) for row, sizes in found if any(sizes)]
+        return (*named, ("total", tuple(stage.total for stage in self.stages)))
+
+
+def memory_levers(account: MemoryAccount) -> tuple[str, ...]:
+    """Return what would make a mapping fit, by what takes most of its peak."""
+    stage = account.stages[account.fullest]
+    state = stage.weights + stage.gradients + stage.optimizer_state
+    first: tuple[str, ...]
+    if stage.activations > max(state, stage.caches, stage.buffers):
+        first = ("smaller microbatches", "more tensor parallelism", "more data parallelism")
+    elif stage.caches > max(state, stage.buffers):
+        first = ("fewer sequences at a time", "more tensor parallelism")
+    elif stage.buffers > state:
+        first = ("smaller microbatches", "fewer, larger partitions", "more tensor parallelism")
+    else:
+        first = ("more tensor or pipeline parallelism (fewer layers a stage)", "more chips")
+    return (*first, "more memory a chip")
+
+
+# ---------------------------------------------------------------- what a graph keeps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KeptTensors:
+    """What one copy of a graph keeps of each kernel until its backward pass.
+
+    ``output`` and ``mask``, shape (n,): its result, a byte for every element of it; ``operands``,
+    shape (n, 2): its operands from outside.
+    """
+
+    output: Bools
+    mask: Bools
+    operands: Bools
+
+
+@lru_cache(maxsize=64)
+def attention_core(arrays: GraphArrays) -> Bools:
+    """Forward kernels of attention proper: from one product of two activations to another.
+
+    Scores, what is done to them, and weighted values: what selective recomputation
+    (``korthikanti2023reducing``) computes again. No product with a weight is on the way.
+    Shape (n,).
+    """
+    forward = ~arrays.backward
+    ends = arrays.gemm & arrays.two_inputs & forward
+    inside = forward & (ends | ~arrays.gemm)
+    after, before = np.zeros(arrays.n, dtype=np.bool_), np.zeros(arrays.n, dtype=np.bool_)
+    place = {i: p for p, i in enumerate(arrays.order)}
+    edges = [
+        (i, j)
+        for i, j in zip(arrays.source.tolist(), arrays.target.tolist(), strict=True)
+        if inside[i] and inside[j]
+    ]
+    for i, j in sorted(edges, key=lambda edge: place[edge[0]]):
+        after[j] |= after[i] | ends[i]
+    for i, j in sorted(edges, key=lambda edge: -place[edge[1]]):
+        before[i] |= before[j] | ends[j]
+    return np.asarray(inside & (after | ends) & (before | ends) & (after | before))
+
+
+@lru_cache(maxsize=64)
+def computed_again(arrays: GraphArrays, recompute: Recompute) -> Bools:
+    """Which forward kernels the backward pass runs again, shape (n,); none where there is none."""
+    none = np.zeros(arrays.n, dtype=np.bool_)
+    if recompute is Recompute.NONE or not arrays.backward.any():
+        return none
+    return ~arrays.backward if recompute is Recompute.FULL else attention_core(arrays)
+
+
+@lru_cache(maxsize=64)
+def kept_tensors(arrays: GraphArrays, recompute: Recompute = Recompute.NONE) -> KeptTensors:
+    """Return what one copy of a graph keeps for its backward pass.
+
+    Notes
+    -----
+    An operand from outside is kept where a forward kernel's derivative needs it, and where a
+    backward kernel reads it beside the gradient that another one makes; a backward kernel that no
+    other feeds takes the gradient itself from outside. What is computed again keeps the operands
+    that come from outside of it, and results that kernels not computed again have read.
+    """
+    n, forward = arrays.n, ~arrays.backward
+    output, operands = np.zeros(n, dtype=np.bool_), np.zeros((n, 2), dtype=np.bool_)
+    if not arrays.backward.any():
+        return KeptTensors(output=output, mask=output, operands=operands)
+    again = computed_again(arrays, recompute)
+    source, target = arrays.source, arrays.target
+    made, read = forward[source], forward[target]
+    needed = made & (~read | arrays.saved_input[target])
+    output[source[needed]] = True
+    output |= arrays.saved_output & forward
+    passed_on = np.zeros(n, dtype=np.bool_)
+    passed_on[source[made & read & ~again[target]]] = True
+    output &= ~again | passed_on
+    output[source[made & ~again[source] & again[target]]] = True
+    fed = np.zeros(n, dtype=np.bool_)
+    fed[target[~made]] = True
+    kept = np.where(forward, arrays.saved_input & ~again | again, fed)
+    operands = arrays.open_inputs & kept[:, None]
+    # Both from outside: the gradient and what is beside it.
+    operands[:, 1] |= arrays.backward & ~fed & arrays.open_inputs.all(axis=1)
+    return KeptTensors(output=output, mask=arrays.saved_mask & ~again, operands=operands)
+
+
+def activation_sizes(
+    workload: Workload,
+    arrays: GraphArrays,
+    plan: Plan,
+    elements: Ints,
+    shares: Shares,
+    rules: Rules,
+) -> tuple[Floats, Floats]:
+    """Bytes that one copy keeps of a kernel of one sequence, under every choice. [B]
+
+    Parameters
+    ----------
+    elements : array, shape (choices,)
+        Of the kernel's result, on one chip. [1]
+    shares : Shares
+        Of the choices.
+
+    Returns
+    -------
+    (kept, again) : what is kept until the backward pass, and what there is besides while the copy
+        is computed again; ``again`` may be negative for a kernel, not in sum.
+    """
+    if not (rules.memory.keeps_activations and workload.training):
+        nothing = np.zeros(len(elements))
+        return nothing, nothing
+    word = float(workload.graph.word)
+
+    def size(kept: KeptTensors) -> Floats:
+        operands = operand_share(arrays, word, kept.operands, plan, shares)
+        each = kept.output * word + kept.mask * MASK
+        return np.asarray(elements * each[shares.kernel] + operands)
+
+    whole = size(kept_tensors(arrays))
+    if plan.recompute is Recompute.NONE:
+        return whole, np.zeros_like(whole)
+    kept = size(kept_tensors(arrays, plan.recompute))
+    return kept, whole - kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CopyMemory:
+    """What one copy of the graph takes of a chip, by kernel, shape (n,). [B]
+
+    ``weights``, ``gradients``, ``optimizer_state``, ``caches`` and ``buffers`` (what a kernel sets
+    aside) all the time; ``kept`` and ``again`` of one sequence, see `activation_sizes`.
+    """
+
+    weights: Floats
+    gradients: Floats
+    optimizer_state: Floats
+    caches: Floats
+    buffers: Floats
+    kept: Floats
+    again: Floats
+
+    @property
+    def resident(self) -> Floats:
+        """Bytes of each kernel that stay whatever runs. [B]"""
+        state = self.weights + self.gradients + self.optimizer_state
+        return np.asarray(state + self.buffers + self.caches)
+
+
+def copy_memory(
+    workload: Workload,
+    arrays: GraphArrays,
+    plan: Plan,
+    rules: Rules,
+    *,
+    weight: Floats,
+    cache: Floats,
+    kept: Floats,
+    again: Floats,
+) -> CopyMemory:
+    """Return what one copy of the graph takes of a chip.
+
+    Parameters
+    ----------
+    weight, cache : array, shape (n,)
+        Of each kernel on one chip; of one sequence. [B]
+    kept, again : array, shape (n,)
+        See `activation_sizes`. [B]
+
+    Notes
+    -----
+    A training graph names each weight twice, in its forward and its backward kernel; gradient and
+    optimizer state exist once, each undivided among the data-parallel chips.
+    """
+    forward = np.where(arrays.backward, 0.0, weight)
+    parameters = forward / workload.graph.word if workload.training else np.zeros(arrays.n)
+    return CopyMemory(
+        weights=forward if rules.memory.weights_held_once else weight,
+        gradients=rules.memory.gradient_bytes * parameters,
+        optimizer_state=rules.memory.optimizer_bytes * parameters,
+        caches=cache * -(-workload.global_batch_size // plan.data),
+        buffers=arrays.memory_extra,
+        kept=kept,
+        again=again,
+    )
+
+
+def static_size(workload: Workload, plan: Plan, memory: CopyMemory) -> float:
+    """Bytes on the fullest chip whatever runs: all but the tensors between kernels. [B]"""
+    held = memory.resident.sum() * plan.layers_per_stage
+    return float(held) + data_size(workload, plan) + activations_held(plan, memory)
+
+
+def data_size(workload: Workload, plan: Plan) -> float:
+    """What a chip has of data that all chips keep together, in equal shares. [B]"""
+    return workload.data_size / math.prod(plan.sizes)
+
+
+def activations_held(
+    plan: Plan, memory: CopyMemory, *, stage: int = 0, copies: int | None = None
+) -> float:
+    """What a stage with so many copies keeps for its backward passes; the first keeps most. [B]"""
+    kept, again = float(memory.kept.sum()), float(memory.again.sum())
+    copies = plan.layers_per_stage if copies is None else copies
+    if not copies or (kept == 0 and again == 0):
+        return 0.0
+    flying = in_flight(stage, stages=plan.pipeline, microbatches=plan.n_microbatches)
+    return plan.microbatch_size * activation_size(kept, again, copies=copies, microbatches=flying)
+
+
+def pipeline_account(
+    workload: Workload,
+    plan: Plan,
+    memory: CopyMemory,
+    working: Sequence[float],
+    kernels: Sequence[Sequence[int]] | None = None,
+) -> MemoryAccount:
+    """Return the account of the pipeline of a mapped graph.
+
+    Parameters
+    ----------
+    working : sequence of float
+        By stage that holds part of a copy, or of one that holds whole copies: the most that
+        tensors between the partitions that run take. [B]
+    kernels : sequence of sequences, optional
+        The kernels of each stage that holds part of a copy; left out, stages hold whole copies, as
+        even as can be, the longer ones first.
+    """
+    everywhere = data_size(workload, plan)
+    if kernels is not None:
+        parts = zip(kernels, working, strict=True)
+        stages = [_column(memory, list(inside), 1, 0.0, moving) for inside, moving in parts]
+    else:
+        each, longer = divmod(plan.graph_repetitions, plan.pipeline)
+        whole = list(range(len(memory.weights)))
+        stages = []
+        for stage in range(plan.pipeline):
+            count = plan.layers_per_stage if stage == 0 else each + (stage < longer)
+            activations = activations_held(plan, memory, stage=stage, copies=count)
+            stages.append(_column(memory, whole, count, activations, working[0] if count else 0.0))
+    return MemoryAccount(stages=tuple(replace(s, weights=s.weights + everywhere) for s in stages))
+
+
+def _column(
+    memory: CopyMemory, inside: list[int], copies: int, activations: float, working: float
+) -> StageMemory:
+    def held(sizes: Floats) -> float:
+        return float(sizes[inside].sum()) * copies
+
+    return StageMemory(
+        weights=held(memory.weights),
+        gradients=held(memory.gradients),
+        optimizer_state=held(memory.optimizer_state),
+        activations=activations,
+        caches=held(memory.caches),
+        buffers=held(memory.buffers) + working,
+    )
+
+
+# ---------------------------------------------------------------- what a stage keeps
+
+
+def in_flight(
+    stage: int,
+    *,
+    stages: int,
+    microbatches: int,
+    schedule: Schedule = Schedule.ONE_F_ONE_B,
+    interleave: int = 1,
+    at_once: int = 1,
+) -> float:
+    """Microbatches whose activations a stage keeps at most, each of all layers it holds. [1]
+
+    Parameters
+    ----------
+    stage, stages : int
+        Number of the stage on its chip, from 0, and of the chips of the pipeline. [1]
+    microbatches : int
+        Of one iteration. [1]
+    schedule : Schedule
+        GPipe keeps all of them until the pipeline turns round. With one forward, one backward a
+        stage keeps as many as there are stages from itself to the last.
+    interleave : int
+        Pieces v of the model on every chip: the first of p chips keeps ``1 + (p - 1) / (p v)``
+        times as much. [1]
+    at_once : int
+        Kernels that a chip runs at a time; it begins so many microbatches less one more. [1]
+
+    References
+    ----------
+    huang2019gpipe, narayanan2021megatron (sections 2.2.1 and 2.2.2), korthikanti2023reducing
+    """
+    for name, count in (("stages", stages), ("microbatches", microbatches)):
+        require_whole(name, count)
+    require(0 <= stage < stages, "stage", stage, f"0 to {stages - 1}")
+    if schedule is Schedule.GPIPE:
+        return float(microbatches)
+    last = stages - stage  # stages from this one to the last
+    if interleave == 1:
+        return float(min(last + at_once - 1, microbatches))
+    pieces = 2 * last - 1 + (interleave - 1) * stages + at_once - 1
+    return min(pieces, interleave * microbatches) / interleave
+
+
+def activation_size(kept: float, again: float, *, copies: float, microbatches: float) -> float:
+    """Bytes that a stage keeps for its backward passes. [B]
+
+    Parameters
+    ----------
+    kept : float
+        Of one copy of the graph (a layer) and one microbatch. [B]
+    again : float
+        What one copy and microbatch has besides while it is computed again. [B]
+    copies, microbatches : float
+        That the stage holds, and has in flight. [1]
+    """
+    return kept * copies * microbatches + again
+
+
+def training_account(
+    layer: StageMemory,
+    *,
+    layers: Sequence[int],
+    flying: Sequence[float],
+    again: float = 0.0,
+    besides: Sequence[StageMemory] | None = None,
+) -> MemoryAccount:
+    """Return the account of a pipeline from that of one layer.
+
+    Parameters
+    ----------
+    layer : StageMemory
+        One layer: its weights, gradients and optimizer state, each divided by its own degree of
+        sharding, and the activations that it keeps of one microbatch. [B]
+    layers, flying : sequence
+        By stage: the layers that it holds, and its microbatches in flight (`in_flight`). [1]
+    again : float
+        Activations of one layer and microbatch that are computed again. [B]
+    besides : sequence of StageMemory, optional
+        By stage: what it holds besides layers, such as an embedding, a head and its logits.
+    """
+    others = besides or (StageMemory(),) * len(layers)
+    columns = []
+    for count, microbatches, other in zip(layers, flying, others, strict=True):
+        sizes = {row: count * getattr(layer, row) + getattr(other, row) for row in ROWS}
+        sizes["activations"] = other.activations + (
+            activation_size(layer.activations, again, copies=count, microbatches=microbatches)
+            if count
+            else 0.0
+        )
+        columns.append(StageMemory(**sizes))
+    return MemoryAccount(stages=tuple(columns))
