@@ -24,7 +24,7 @@ def crosstack() -> Rules:
         name="crosstack",
         collectives=Collectives(),
         traffic=Traffic(),
-        memory=MainMemory(),
+        memory=MainMemory(keeps_activations=False),
         iteration=Pipelining(),
         decisions=Decisions(),
         clock=Clock(),
