@@ -21,10 +21,11 @@ from crosstack.machine.system import Dimension, DimensionKind, Memory, System
 from crosstack.model.collectives import Extent
 from crosstack.model.collectives.group import axes_of
 from crosstack.model.lines import latency_charged
-from crosstack.model.partition import _read_again, _streams, combine, combine_arrays
-from crosstack.model.parts import LatencyRule, WeightCuts
+from crosstack.model.partition import combine, combine_arrays
+from crosstack.model.parts import LatencyRule
 from crosstack.model.placed import placed_use
 from crosstack.model.rules import Rules, rules_named
+from crosstack.published.dfmodel.parts import DFModelTraffic, WeightCuts
 from crosstack.report.chart_figure import _mark
 from crosstack.report.drawing import Canvas
 from crosstack.report.layer_figure import _starts
@@ -60,6 +61,13 @@ def with_latency(rule: LatencyRule) -> Rules:
     return replace(RULES, collectives=part)
 
 
+def with_cuts(cuts: WeightCuts) -> DFModelTraffic:
+    """Return a part with weights cut in a way of its own, past the check of the record."""
+    part = DFModelTraffic()
+    object.__setattr__(part, "weight_cuts", cuts)
+    return part
+
+
 def kernel(**changes: Any) -> Kernel:
     """Return a kernel, past the check of the record."""
     made = replace(KERNEL)
@@ -76,8 +84,8 @@ CASES = {
     "icon": lambda: _wires(Canvas(), added(DimensionKind), [(0.0, 0.0)], (1.0, 1.0)),
     "latency": lambda: latency_charged(with_latency(added(LatencyRule)), kernel=True),
     "use": lambda: placed_use(added(Placement)),
-    "streams": lambda: _streams(added(Placement), RULES),
-    "pieces": lambda: _read_again(added(WeightCuts), 1.0, 1.0),
+    "streams": lambda: RULES.traffic.streams(added(Placement)),
+    "pieces": lambda: with_cuts(added(WeightCuts)).read_again(1.0, 1.0),
     "overlap": lambda: combine(1.0, 1.0, 1.0, added(Overlap)),
     "overlap of arrays": lambda: combine_arrays(X, X, X, added(Overlap)),
     "lanes of time": lambda: _starts((1.0, 1.0, 1.0), added(Overlap)),

@@ -9,8 +9,9 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.io.rules import read_rules, rules_file
-from crosstack.model.parts import LatencyRule, StageTransfers, WeightCuts
+from crosstack.model.parts import LatencyRule, StageTransfers
 from crosstack.model.rules import MAPPED, rule_names, rules_named
+from crosstack.published.dfmodel.parts import WeightCuts
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_the_rules_are_called_after_the_file_unless_it_says(read):
         ("latency: none", "latency", LatencyRule.NONE),
         ("latency: all_reduce", "latency", LatencyRule.ALL_REDUCE),
         ("stage_transfers: once", "stage_transfers", StageTransfers.ONCE),
-        ("weight_cuts: all", "weight_cuts", WeightCuts.ALL),
+        ("base: dfmodel-e4\nweight_cuts: all", "weight_cuts", WeightCuts.ALL),
         ("optimizer_bytes: 16", "optimizer_bytes", 16.0),
         ("optimizer_bytes: 16 B", "optimizer_bytes", 16.0),
         ("base: dfmodel-readme\nbytes_first: false", "bytes_first", False),
@@ -106,7 +107,7 @@ def test_rules_written_field_by_field_read_back_equal(read):
         ("weights_read: yes", "weights_read: got 'yes'; allowed: true or false."),
         ("weights_read: null", "weights_read: got nothing; allowed: true or false."),
         ("latency: kernels", "latency: got 'kernels'; allowed: none, all_reduce, kernel, all. Did you mean \"kernel\"?"),
-        ("weight_cuts: 3", "weight_cuts: got 3; allowed: free, all, inputs."),
+        ("base: dfmodel-e4\nweight_cuts: 3", "weight_cuts: got 3; allowed: free, all, inputs."),
         ("ring_all_reduce_halves: 3", "ring_all_reduce_halves: got 3; allowed: 1 or 2."),
         ("ring_all_reduce_halves: true", "ring_all_reduce_halves: got True; allowed: a whole number"),
         ("optimizer_bytes: -1", "optimizer_bytes: got -1"),

@@ -23,9 +23,10 @@ from crosstack.mapping.wide import Slots
 from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import make_choices
 from crosstack.model.partition import ChipLoad, make_load
-from crosstack.model.parts import WeightCuts
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
+from crosstack.published.dfmodel.parts import WeightCuts
+from crosstack.published.dfmodel.rules import as_dfmodel
 from crosstack.workload.graph import (
     Axis,
     Collective,
@@ -223,7 +224,7 @@ def random_load(
         """``tight``, ``memory``: where in its interesting range the capacity lies, 0 to 1."""
         rng = random.Random(seed * 7919 + 1)
         changes = {key: how.pop(key) for key in list(how) if key in _LOAD_FIELDS}
-        rules = rules_named("crosstack").changed(
+        rules = as_dfmodel(rules_named("crosstack")).changed(
             fan_out_copies=how.pop("copies", rng.random() < 0.5),
             weight_cuts=how.pop("cuts", rng.choice(list(WeightCuts))),
             weights_read=rng.random() < 0.5,
@@ -246,7 +247,6 @@ _LOAD_FIELDS = {
     "overlap",
     "network_takes_maximum",
     "resident_alone",
-    "weight_cuts",
     "n_cores",
     "memory_price",
     "network_price",
@@ -328,8 +328,7 @@ def slow_step(load: ChipLoad, members: set[int]) -> Step:
             fits = True
             read = into + load.entering[min(members)]
             written = out + load.leaving[min(members)]
-            again = {WeightCuts.FREE: 0.0, WeightCuts.INPUTS: read, WeightCuts.ALL: read + written}
-            traffic += (cuts - 1) * again[load.weight_cuts]
+            traffic += (cuts - 1) * load.traffic.read_again(read, written)
     memory = traffic / load.bandwidth + sum(load.own_memory[i] for i in members)
     if not (load.resident_alone and len(members) == load.n and whole):
         memory += sum(load.weight_time[i] for i in members)

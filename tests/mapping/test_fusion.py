@@ -14,7 +14,7 @@ from crosstack.mapping.fusion import Slots, fuse, make_problem
 from crosstack.mapping.ideals import make_order
 from crosstack.mapping.steps import scarcest
 from crosstack.model.partition import combine, live_size, partition_cost
-from crosstack.model.parts import WeightCuts
+from crosstack.published.dfmodel.parts import WeightCuts
 
 SEEDS = range(40)
 ROUNDING = 1 + 1e-9

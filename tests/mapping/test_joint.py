@@ -24,9 +24,9 @@ from crosstack.mapping.sharding import eliminate
 from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import make_choices
 from crosstack.model.partition import make_load, relaxed_load
-from crosstack.model.parts import Boundary
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import Rules, rules_named
+from crosstack.model.traffic import Boundary
 from crosstack.workload.llm import llm
 
 ROUNDING = 1 + 1e-9

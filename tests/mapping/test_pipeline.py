@@ -24,8 +24,8 @@ from crosstack.mapping.pipeline import (
 from crosstack.mapping.spans import on_one_chip
 from crosstack.mapping.wide import Slots
 from crosstack.model.partition import ChipLoad, Flow, partition_cost
-from crosstack.model.parts import WeightCuts
 from crosstack.model.plan import Line, Plan
+from crosstack.published.dfmodel.parts import WeightCuts
 
 ROUNDING = 1 + 1e-9
 

@@ -13,9 +13,9 @@ from crosstack.machine.system import Dimension, DimensionKind, Memory, Paralleli
 from crosstack.mapping.mapping import Mapping, Status
 from crosstack.model.arrays import AXIS_CODE, graph_arrays
 from crosstack.model.choices import ChoiceIndex, make_choices
-from crosstack.model.parts import Boundary
 from crosstack.model.placed import placed_use, plan_of
 from crosstack.model.rules import MAPPED, rule_names, rules_named
+from crosstack.model.traffic import Boundary
 from crosstack.workload.builders import join
 from crosstack.workload.fft import fft
 from crosstack.workload.graph import (

@@ -16,6 +16,7 @@ from crosstack.model.choices import (
 )
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
+from crosstack.published.dfmodel.rules import as_dfmodel
 from crosstack.workload.graph import (
     Axis,
     Collective,
@@ -177,7 +178,7 @@ def kind_between(made: int, read: int, reader: Kernel, operand: int = 0):
     index = choice_index(arrays)
     codes = index.codes((AXES[made], AXES[read]))
     assert (codes >= 0).all()
-    kinds = conversion_kinds(arrays, index, RULES.changed(operand_by_size=False))
+    kinds = conversion_kinds(arrays, index, RULES)
     return CONVERSIONS[int(kinds[index.entries(codes)][0])]
 
 
@@ -224,7 +225,7 @@ def test_a_conversion_moves_the_shard_or_the_whole(a_system, a_dimension, of_sha
         graph=DataflowGraph(kernels=kernels, tensors=(tensor,), word=2), sequence_length=16
     )
     system = a_system(network=(a_dimension(size=4),), n_chips=4)
-    rules = RULES.changed(conversion_of_shard=of_shard)
+    rules = as_dfmodel(RULES).changed(conversion_of_shard=of_shard)
     plan = make_plan(workload, system, (4,), (Parallelism.TENSOR,), 1, rules)
     o = make_choices(workload, graph_arrays(workload.graph), plan, 4, rules)
     moved = 256.0 / 4 if of_shard else 256.0

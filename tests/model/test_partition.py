@@ -23,9 +23,11 @@ from crosstack.model.partition import (
     partition_cost,
     staircase,
 )
-from crosstack.model.parts import Boundary, WeightCuts
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import Rules, rules_named
+from crosstack.model.traffic import Boundary
+from crosstack.published.dfmodel.parts import WeightCuts
+from crosstack.published.dfmodel.rules import as_dfmodel
 from crosstack.workload.graph import (
     ComputeUnit,
     Consumer,
@@ -216,7 +218,7 @@ class TestPartitionByHand:
         ("mask", "tensors"), [(X, 2), (Y, 2), (Z, 2), (X | Y, 2), (Y | Z, 2), (X | Y | Z, 0)]
     )
     def test_memory_moves_every_copy_where_tensors_are_copied(self, a_load, mask, tensors):
-        load = a_load(RULES.changed(fan_out_copies=True))
+        load = a_load(as_dfmodel(RULES).changed(fan_out_copies=True))
         assert partition_cost(load, mask).memory == tensors
 
     @pytest.mark.parametrize(
@@ -269,7 +271,7 @@ class TestPartitionByHand:
     )
     def test_pieces_cost_what_the_rule_says(self, a_load, cuts, memory):
         # three pieces; 64 B leave once or three times, nothing enters
-        load = a_load(RULES.changed(weight_cuts=cuts), sram_capacity=20.0)
+        load = a_load(as_dfmodel(RULES).changed(weight_cuts=cuts), sram_capacity=20.0)
         assert partition_cost(load, X).memory == memory
 
     def test_network_adds_up(self, a_load):

@@ -11,9 +11,9 @@ from crosstack.model.parts import (
     Collectives,
     MainMemory,
     Pipelining,
-    Traffic,
 )
 from crosstack.model.rules import Rules
+from crosstack.model.traffic import Traffic
 
 __all__ = ["crosstack"]
 

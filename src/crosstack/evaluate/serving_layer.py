@@ -25,7 +25,7 @@ from crosstack.model.partition import (
     network_times,
     staircase,
 )
-from crosstack.model.parts import LatencyRule, WeightCuts
+from crosstack.model.parts import LatencyRule
 from crosstack.model.plan import Line, Plan
 from crosstack.model.rates import cycles_per_step, peak_rate
 from crosstack.model.rules import Rules
@@ -107,7 +107,7 @@ def family(made: Callable[[int], Workload], rules: Rules) -> Family:
     for name in _numbers(first):
         one, two, three = (getattr(arrays, name) for arrays in (first, second, third))
         slopes[name], bends[name] = two - one, three - 2 * two + one
-    shapes, _ = flow_shapes(first, rules.traffic.fan_out_copies)
+    shapes, _ = flow_shapes(first, rules.traffic)
     reads, makes, lives = (np.zeros((first.n, len(shapes))) for _ in range(3))
     for f, (producer, readers, _) in enumerate(shapes):
         last = max(reader for reader, _ in readers)
@@ -208,8 +208,7 @@ def layer_costs(
     cut = cut + weight + arrays.sram_extra.reshape(shape)
     cuts, fits = _weight_cuts(sram_in, cut, weight, chip.memory_capacity)
     into, out = into + pick(choices.entering), out + pick(choices.leaving)
-    again = {WeightCuts.FREE: np.zeros(shape), WeightCuts.INPUTS: into, WeightCuts.ALL: into + out}
-    traffic = into + out + (cuts - 1) * again[rules.traffic.weight_cuts]
+    traffic = into + out + (cuts - 1) * rules.traffic.read_again(into, out)
     memory = (traffic + arrays.memory_traffic.reshape(shape) + cache) / bandwidth
     if rules.traffic.weights_read:
         memory = memory + weight / bandwidth / microbatch[:, None]

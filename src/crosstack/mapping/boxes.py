@@ -219,11 +219,8 @@ class Boxes:
 
     def network_bound(self, domains: Domains, choices: Choices) -> float:
         """Return what all communication takes at least, layouts that agree included. [s]"""
-        if not self.rules.traffic.fan_out_copies and _several_readers(self.arrays):
-            # Shared conversions are not pairwise; an edge's part of its producer's is.
-            cost = choices.edge_time / _readers(self.arrays)[choices.index.edge]
-        else:
-            cost = choices.edge_time
+        # Shared conversions are not pairwise; an edge's part of its producer's is.
+        cost = choices.edge_time / self.rules.traffic.sharers(self.arrays)[choices.index.edge]
         return eliminate(domains, choices.network_time, choices.index, cost).bound
 
     def moves_fewest_bytes(self, domains: Domains, choices: Choices, plan: Plan) -> bool:
@@ -511,7 +508,7 @@ class Boxes:
     def _joint(self, box: Box, load: ChipLoad, limit: float, *, with_codes: bool) -> Joint:
         """Bound the layer time of a box by a path that knows which layouts agree."""
         assert box.domains is not None
-        if self.unfused or self.rules.traffic.fan_out_copies or not math.isfinite(limit):
+        if self.unfused or not self.rules.traffic.shares_conversions or not math.isfinite(limit):
             return UNKNOWN
         table = self.table(box.plan, box.n_tiles)
         choices = make_layout_choices(self.arrays, table, box.domains, load)
@@ -570,11 +567,3 @@ class Boxes:
             edge_terms.append(first_edges)
         columns, edges = [t.astype(float) for t in terms], np.stack(edge_terms, axis=1)
         return tuple(tuple(d) for d in dominated(domains, columns, choices.index, edges))
-
-
-def _several_readers(arrays: GraphArrays) -> bool:
-    return len(set(arrays.source.tolist())) < len(arrays.source)
-
-
-def _readers(arrays: GraphArrays) -> Floats:
-    return np.bincount(arrays.source, minlength=arrays.n)[arrays.source].astype(float)

@@ -30,9 +30,9 @@ from functools import lru_cache
 import numpy as np
 
 from crosstack.model.arrays import AXIS_CODE, Bools, Floats, GraphArrays, Ints
-from crosstack.model.parts import Boundary
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
+from crosstack.model.traffic import Boundary
 from crosstack.workload.graph import Axis, Placement, Workload
 
 __all__ = ["Shares", "boundary_traffic", "operand_share", "streams_memory"]

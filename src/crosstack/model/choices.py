@@ -23,6 +23,7 @@ from crosstack.model.memory import activation_sizes
 from crosstack.model.parts import LatencyRule
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
+from crosstack.model.traffic import Traffic
 from crosstack.workload.graph import Axis, Collective, Placement, Workload
 
 __all__ = [
@@ -235,16 +236,12 @@ def choice_index(arrays: GraphArrays, placement: Placement = Placement.SEARCHED)
 
 def conversion_kinds(arrays: GraphArrays, index: ChoiceIndex, rules: Rules) -> Ints:
     """Conversion of every entry of an edge, as a place in `CONVERSIONS`."""
-    return _conversion_kinds(arrays, index, rules.traffic.operand_by_size)
+    return _conversion_kinds(arrays, index, rules.traffic)
 
 
 @lru_cache(maxsize=64)
-def _conversion_kinds(arrays: GraphArrays, index: ChoiceIndex, operand_by_size: bool) -> Ints:
-    operand = arrays.operand
-    if operand_by_size:
-        produced = arrays.output_size[arrays.source]
-        first = arrays.input_sizes[arrays.target, 0]
-        operand = (np.abs(produced - first) > 1e-6 * np.maximum(produced, first)).astype(np.int64)
+def _conversion_kinds(arrays: GraphArrays, index: ChoiceIndex, traffic: Traffic) -> Ints:
+    operand = traffic.operands(arrays)
     target = arrays.target
     reader = np.where(
         ~arrays.gemm[target],
@@ -362,7 +359,7 @@ def make_choices(
         periodic > 0, plan.periodic.fixed / spread + plan.periodic.per_byte * periodic, 0.0
     )
     kinds = conversion_kinds(arrays, index, rules)
-    size = output_total if rules.traffic.conversion_of_shard else elements * word
+    size = rules.traffic.converted_size(output_total, elements * word)
     size = np.where(known.elided, 0.0, size[index.before])
     edge_time = _line_time(plan, Collective.ALL_GATHER, size, rules) * (kinds == 1)
     edge_time = edge_time + _line_time(plan, Collective.ALL_TO_ALL, size, rules) * (kinds == 2)

@@ -32,11 +32,11 @@ from crosstack.model.choices import Choices
 from crosstack.model.cores import Staircase, deal_cores, staircase
 from crosstack.model.memory import copy_memory, kept_tensors, static_size
 from crosstack.model.memory_units import deal_on_units
-from crosstack.model.parts import WeightCuts
 from crosstack.model.plan import Plan
 from crosstack.model.rates import cycles_per_step, peak_rate
 from crosstack.model.rules import Rules
-from crosstack.workload.graph import Placement, Workload
+from crosstack.model.traffic import Traffic
+from crosstack.workload.graph import Workload
 
 __all__ = [
     "ChipLoad",
@@ -128,7 +128,7 @@ class ChipLoad:
     memory_static: float
     kept: tuple[float, ...]
     overlap: Overlap
-    weight_cuts: WeightCuts
+    traffic: Traffic
     network_takes_maximum: bool
     resident_alone: bool
     stream_depth: int = STREAM_DEPTH
@@ -189,10 +189,7 @@ def network_times(arrays: GraphArrays, choices: Choices, codes: Ints, rules: Rul
     entries = choices.index.entries(codes)
     conversion = choices.edge_time[entries]
     network = choices.network_time[codes].copy()
-    if rules.traffic.fan_out_copies:
-        np.add.at(network, arrays.source, conversion)
-    else:
-        network += _converted_once(arrays, choices.edge_kind[entries], conversion)
+    network += rules.traffic.conversions(arrays, choices.edge_kind[entries], conversion)
     return np.asarray(network)
 
 
@@ -220,12 +217,7 @@ def relaxed_load(
     network = index.least(choices.network_time, kept)
     if len(arrays.source):
         conversion = index.least_edges(choices.edge_time, kept)
-        if rules.traffic.fan_out_copies:
-            np.add.at(network, arrays.source, conversion)
-        else:  # readers may share a conversion: only the largest is sure
-            largest = np.zeros(arrays.n)
-            np.maximum.at(largest, arrays.source, conversion)
-            network = network + largest
+        network = network + rules.traffic.least_conversions(arrays, conversion)
 
     return _assemble(
         workload,
@@ -271,7 +263,7 @@ def _assemble(
         compute = np.array([s.cycles[-1] for s in stairs]) * cycle_time
     else:
         compute = pick(choices.work) / (chip.utilization * peak_rate(chip, dtype, rules))
-    streams = _streams(workload.placement, rules)
+    streams = rules.traffic.streams(workload.placement)
     # Tensors that pass main memory in any case cross no partition's border.
     passes = streams_memory(workload.placement, rules)
     flows, flows_of = _flows(
@@ -336,34 +328,10 @@ def _assemble(
         memory_static=static,
         kept=tuple(memory.resident.tolist()),
         overlap=chip.overlap,
-        weight_cuts=rules.traffic.weight_cuts,
+        traffic=rules.traffic,
         network_takes_maximum=rules.traffic.network_takes_maximum,
         resident_alone=rules.traffic.weights_read and plan.layers_per_stage == 1 and may_stay,
     )
-
-
-def _streams(placement: Placement, rules: Rules) -> bool:
-    """Whether kernels work on blocks of any size, so that nothing has to fit the SRAM.
-
-    A factorisation and a transform of columns are cut as finely as needed (``dfmodel_code``, which
-    checks neither); perceptrons are not.
-    """
-    match placement:
-        case Placement.BATCH:
-            return not rules.traffic.batch_in_sram
-        case Placement.SEARCHED:
-            return False
-        case Placement.GRID | Placement.COLUMNS:
-            return True
-        case _:
-            assert_never(placement)
-
-
-def _converted_once(arrays: GraphArrays, kinds: Ints, conversion: Floats) -> Floats:
-    """Conversion time per producer when readers that need the same layout share one."""
-    best = np.zeros((3, arrays.n))
-    np.maximum.at(best, (kinds, arrays.source), conversion)
-    return np.asarray(best[1:].sum(axis=0))
 
 
 def _mask(flags: Bools) -> int:
@@ -372,7 +340,7 @@ def _mask(flags: Bools) -> int:
 
 @lru_cache(maxsize=64)
 def flow_shapes(
-    graph: GraphArrays, copies: bool
+    graph: GraphArrays, traffic: Traffic
 ) -> tuple[tuple[tuple[int, tuple[tuple[int, int], ...], int], ...], tuple[tuple[int, ...], ...]]:
     """Producer, readers and reader mask of every flow, and the flows that touch each kernel."""
     groups: dict[int, list[tuple[int, int, int]]] = {}
@@ -380,13 +348,13 @@ def flow_shapes(
         graph.source.tolist(),
         graph.target.tolist(),
         graph.depth.tolist(),
-        graph.tensor.tolist(),
+        traffic.flows(graph).tolist(),
         graph.elided.tolist(),
         strict=True,
     )
-    for e, (source, target, depth, tensor, elided) in enumerate(edges):
+    for source, target, depth, flow, elided in edges:
         if not elided:
-            groups.setdefault(e if copies else tensor, []).append((source, target, depth))
+            groups.setdefault(flow, []).append((source, target, depth))
     shapes = []
     touching: list[list[int]] = [[] for _ in range(graph.n)]
     for f, members in enumerate(groups.values()):
@@ -403,26 +371,13 @@ def flow_shapes(
 def _flows(
     arrays: GraphArrays, tile: list[float], total: list[float], rules: Rules
 ) -> tuple[tuple[Flow, ...], tuple[tuple[int, ...], ...]]:
-    shapes, touching = flow_shapes(arrays, rules.traffic.fan_out_copies)
+    shapes, touching = flow_shapes(arrays, rules.traffic)
     kept = (kept_tensors(arrays).output & rules.memory.keeps_activations).tolist()
     flows = tuple(
         Flow(source, readers, tile[source], total[source], mask, kept[source])
         for source, readers, mask in shapes
     )
     return flows, touching
-
-
-def _read_again(weight_cuts: WeightCuts, into: float, out: float) -> float:
-    """Bytes that each further piece of a weight moves again. [B]"""
-    match weight_cuts:
-        case WeightCuts.FREE:
-            return 0.0
-        case WeightCuts.INPUTS:
-            return into
-        case WeightCuts.ALL:
-            return into + out
-        case _:
-            assert_never(weight_cuts)
 
 
 def combine(compute: float, memory: float, network: float, overlap: Overlap) -> float:
@@ -524,7 +479,7 @@ def partition_cost(
     traffic = (into + out) / load.bandwidth
     if cuts > 1:
         enters, leaves = into + load.entering[members[0]], out + load.leaving[members[0]]
-        traffic += (cuts - 1) * _read_again(load.weight_cuts, enters, leaves) / load.bandwidth
+        traffic += (cuts - 1) * load.traffic.read_again(enters, leaves) / load.bandwidth
     memory = traffic + sum(load.own_memory[i] for i in members)
     alone = inside == (load.everything if stage is None else stage)
     if not (load.resident_alone and alone and cuts == 1):  # a weight that is cut cannot stay

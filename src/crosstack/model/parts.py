@@ -7,16 +7,15 @@ release of a published tool does is a part of its own in `crosstack.published`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import get_type_hints
 
 from crosstack.errors import nearest, require, require_quantity
 from crosstack.model.kernels.clock import KernelClock
 from crosstack.model.kernels.roofline import Roofline
 
 __all__ = [
-    "Boundary",
     "Clock",
     "Collectives",
     "ExchangeRule",
@@ -24,8 +23,6 @@ __all__ = [
     "MainMemory",
     "Pipelining",
     "StageTransfers",
-    "Traffic",
-    "WeightCuts",
     "check_fields",
 ]
 
@@ -70,30 +67,6 @@ class StageTransfers(StrEnum):
     MICROBATCH = "microbatch"
 
 
-class Boundary(StrEnum):
-    """What moving the operands and results of a graph takes; see `crosstack.model.boundary`.
-
-    ``free``: nothing (DFModel, all releases). ``memory``: operands that no kernel of the graph
-    makes are read from main memory, results that none reads are written there.
-    """
-
-    FREE = "free"
-    MEMORY = "memory"
-
-
-class WeightCuts(StrEnum):
-    """What a partition pays when the weight of its only kernel is cut to fit the SRAM.
-
-    ``free``: nothing (DFModel up to E4). ``all``: its memory traffic once per cut (E5).
-    ``inputs``: its input tensors once per cut, which is what streaming them again for each piece
-    of the weight takes.
-    """
-
-    FREE = "free"
-    ALL = "all"
-    INPUTS = "inputs"
-
-
 def check_fields(part: object, counts: Mapping[str, tuple[int, ...]] | None = None) -> None:
     """Raise `InputError` unless switches are switches, choices choices and numbers allowed.
 
@@ -109,30 +82,15 @@ def check_fields(part: object, counts: Mapping[str, tuple[int, ...]] | None = No
         good = isinstance(value, int) and not isinstance(value, bool) and value in allowed
         listed = f"{', '.join(map(str, allowed[:-1]))} or {allowed[-1]}"
         require(good, name, value, listed)
-    for item in fields(part):  # type: ignore[arg-type]
-        value, kind = getattr(part, item.name), item.type
-        if kind == "bool":
-            require(isinstance(value, bool), item.name, value, "true or false")
-        elif kind in _CHOICES:
-            choices = _CHOICES[kind]
-            close = nearest(value, list(choices), 1)
+    for name, kind in get_type_hints(type(part)).items():
+        value = getattr(part, name)
+        if kind is bool:
+            require(isinstance(value, bool), name, value, "true or false")
+        elif isinstance(kind, type) and issubclass(kind, StrEnum):
+            close = nearest(value, list(kind), 1)
             hint = f'; nearest: "{close[0]}"' if close else ""
-            names = f"a {choices.__name__} ({', '.join(choices)}){hint}"
-            require(isinstance(value, choices), item.name, value, names)
-
-
-_CHOICES: dict[Any, type[StrEnum]] = {
-    kind.__name__: kind
-    for kind in (LatencyRule, ExchangeRule, StageTransfers, WeightCuts, Boundary)
-}
-
-
-_HALVES = {
-    "ring_all_reduce_halves": (1, 2),
-    "full_all_reduce_halves": (1, 2),
-    "domain_halves": (1, 2),
-    "gradient_halves": (0, 1, 2),
-}
+            names = f"a {kind.__name__} ({', '.join(kind)}){hint}"
+            require(isinstance(value, kind), name, value, names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,53 +151,6 @@ class Collectives:
             },
         )
         require_quantity("gradient_bandwidth", self.gradient_bandwidth, "B/s")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
-    """What a partition moves and holds.
-
-    Parameters
-    ----------
-    fan_out_copies : bool
-        Whether a tensor is stored once for each of its readers (DFModel, stated in
-        ``ko2025dfmodel`` IV.C) or once.
-    operand_by_size : bool
-        Whether the operand an edge feeds is recognised by its bytes, the first operand winning
-        ties (DFModel), or is what the graph says.
-    weights_read : bool
-        Whether weights are read from main memory once per partition and microbatch unless they
-        stay resident (the only partition of the only layer of its stage); never in DFModel E2 on.
-    weight_cuts : WeightCuts
-        What a partition pays when its weight is cut to fit.
-    boundary : Boundary
-        What moving the operands and results of a graph takes.
-    conversion_of_shard : bool
-        Whether a layout conversion moves the bytes of one chip's shard of the tensor (DFModel's
-        intra-chip pass) or of the whole tensor, as its inter-chip pass and ``thakur2005`` count.
-    unfused_depth : int
-        Tiles of each tensor that enters or leaves a kernel that are on the chip while kernels run
-        one by one: 1 in DFModel E2, otherwise 2 as in any partition. [1]
-    network_takes_maximum : bool
-        Whether tensor- and data-parallel communication of a partition hide behind each other
-        (DFModel E5) or add up.
-    batch_in_sram : bool
-        With placement ``batch``: whether partitions have to fit the SRAM; not in DFModel E5.
-    """
-
-    fan_out_copies: bool = False
-    operand_by_size: bool = False
-    weights_read: bool = True
-    weight_cuts: WeightCuts = WeightCuts.INPUTS
-    boundary: Boundary = Boundary.MEMORY
-    conversion_of_shard: bool = False
-    unfused_depth: int = 2
-    network_takes_maximum: bool = False
-    batch_in_sram: bool = True
-
-    def __post_init__(self) -> None:
-        """Check every field."""
-        check_fields(self, {"unfused_depth": (1, 2)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,8 @@ from crosstack.model.parts import (
     Collectives,
     MainMemory,
     Pipelining,
-    Traffic,
 )
+from crosstack.model.traffic import Traffic
 
 __all__ = [
     "MAPPED",

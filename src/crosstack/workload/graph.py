@@ -5,8 +5,7 @@ elementwise operation on ``outer`` x M x N elements. A *tensor* is what one kern
 one or more kernels read. All sizes are bytes of the whole, unsharded tensor of one sequence.
 
 Source of the record: DFModel's dataflow graph (``ko2025dfmodel``, section III.B); here a tensor
-with several readers is one tensor, whereas DFModel keeps one copy per reader
-(`crosstack.model.rules.Rules.fan_out_copies`).
+with several readers is one tensor, where the source keeps one copy a reader.
 """
 
 from __future__ import annotations

@@ -8,21 +8,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
 
-from crosstack.model.arrays import Floats, Ints
+from crosstack.model.arrays import Floats, GraphArrays, Ints
 from crosstack.model.decisions import Decisions
 from crosstack.model.parts import check_fields
 from crosstack.model.tiles import divisors
+from crosstack.model.traffic import Boundary, Sizes, Traffic
+from crosstack.workload.graph import Placement
 
 if TYPE_CHECKING:
     from crosstack.model.choices import Choices
 
-__all__ = ["ENGINE", "DFModelDecisions"]
+__all__ = ["ENGINE", "DFModelDecisions", "DFModelTraffic", "WeightCuts"]
+
+
+class WeightCuts(StrEnum):
+    """What a partition pays when the weight of its only kernel is cut to fit the SRAM.
+
+    ``free``: nothing (up to E4). ``all``: its memory traffic once per cut (E5). ``inputs``: its
+    input tensors once per cut, as the default counts.
+    """
+
+    FREE = "free"
+    ALL = "all"
+    INPUTS = "inputs"
+
 
 ENGINE: dict[str, Any] = {
+    "fan_out_copies": False,
+    "operand_by_size": False,
+    "weight_cuts": WeightCuts.INPUTS,
+    "conversion_of_shard": False,
+    "batch_in_sram": True,
     "tiles_divide": False,
     "bytes_first": False,
     "halves_of_slots": False,
@@ -109,3 +130,98 @@ class DFModelDecisions(Decisions):
     def first_costs(self, choices: Choices) -> tuple[Floats, Floats]:
         """Bytes of whole tensors that kernels and conversions move. [B]"""
         return choices.bytes_moved, choices.edge_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DFModelTraffic(Traffic):
+    """A copy of a tensor for each of its readers; weights are on the chip and nothing else moves.
+
+    Parameters
+    ----------
+    fan_out_copies : bool
+        Whether a tensor is stored and converted once for each of its readers
+        (``ko2025dfmodel`` IV.C) or once.
+    operand_by_size : bool
+        Whether the operand an edge feeds is recognised by its bytes, the first operand winning
+        ties, or is what the graph says.
+    weight_cuts : WeightCuts
+        What a partition pays when its weight is cut to fit.
+    conversion_of_shard : bool
+        Whether a layout conversion moves the bytes of one chip's shard of the tensor, as the
+        intra-chip pass counts, or of the whole tensor, as the inter-chip pass does.
+    batch_in_sram : bool
+        With placement ``batch``: whether partitions have to fit the SRAM; not in E5.
+    """
+
+    weights_read: bool = False
+    boundary: Boundary = Boundary.FREE
+    fan_out_copies: bool = True
+    operand_by_size: bool = True
+    weight_cuts: WeightCuts = WeightCuts.FREE
+    conversion_of_shard: bool = True
+    batch_in_sram: bool = True
+
+    def operands(self, arrays: GraphArrays) -> Ints:
+        """The second operand, unless the first has the bytes of the tensor."""
+        if not self.operand_by_size:
+            return Traffic.operands(self, arrays)
+        produced = arrays.output_size[arrays.source]
+        first = arrays.input_sizes[arrays.target, 0]
+        apart = np.abs(produced - first) > 1e-6 * np.maximum(produced, first)
+        return np.asarray(apart.astype(np.int64))
+
+    def flows(self, arrays: GraphArrays) -> Ints:
+        """One for each edge, where readers have copies."""
+        if self.fan_out_copies:
+            return np.arange(len(arrays.source))
+        return Traffic.flows(self, arrays)
+
+    def streams(self, placement: Placement) -> bool:
+        """Perceptrons as well, where they need not fit the SRAM."""
+        if placement is Placement.BATCH:
+            return not self.batch_in_sram
+        return Traffic.streams(self, placement)
+
+    def read_again(self, into: Sizes, out: Sizes) -> Sizes:
+        """Nothing, the input, or all that moves. [B]"""
+        match self.weight_cuts:
+            case WeightCuts.FREE:
+                return into * 0.0
+            case WeightCuts.INPUTS:
+                return into
+            case WeightCuts.ALL:
+                return into + out
+            case _:
+                assert_never(self.weight_cuts)
+
+    @property
+    def shares_conversions(self) -> bool:
+        """Not where readers have copies."""
+        return not self.fan_out_copies
+
+    def converted_size(self, shard: Floats, whole: Floats) -> Floats:
+        """Bytes of one chip's shard, or of the tensor. [B]"""
+        return shard if self.conversion_of_shard else whole
+
+    def conversions(self, arrays: GraphArrays, kinds: Ints, time: Floats) -> Floats:
+        """One for each edge, where readers have copies. [s]"""
+        if self.fan_out_copies:
+            return _by_producer(arrays, time)
+        return Traffic.conversions(self, arrays, kinds, time)
+
+    def least_conversions(self, arrays: GraphArrays, time: Floats) -> Floats:
+        """One for each edge, where readers have copies. [s]"""
+        if self.fan_out_copies:
+            return _by_producer(arrays, time)
+        return Traffic.least_conversions(self, arrays, time)
+
+    def sharers(self, arrays: GraphArrays) -> Floats:
+        """Nobody but the edge itself, where readers have copies. [1]"""
+        if self.fan_out_copies:
+            return np.ones(len(arrays.source))
+        return Traffic.sharers(self, arrays)
+
+
+def _by_producer(arrays: GraphArrays, time: Floats) -> Floats:
+    total = np.bincount(arrays.source, weights=time, minlength=arrays.n)
+    return np.asarray(total, dtype=np.float64)

@@ -12,7 +12,6 @@ from typing import Any
 
 from crosstack.model.decisions import Decisions
 from crosstack.model.parts import (
-    Boundary,
     Clock,
     Collectives,
     ExchangeRule,
@@ -20,11 +19,10 @@ from crosstack.model.parts import (
     MainMemory,
     Pipelining,
     StageTransfers,
-    Traffic,
-    WeightCuts,
 )
 from crosstack.model.rules import Rules
-from crosstack.published.dfmodel.parts import ENGINE, DFModelDecisions
+from crosstack.model.traffic import Traffic
+from crosstack.published.dfmodel.parts import ENGINE, DFModelDecisions, DFModelTraffic, WeightCuts
 
 __all__ = ["as_dfmodel", "release"]
 
@@ -38,21 +36,13 @@ COLLECTIVES = Collectives(
     grid_by_place=True,
     gradient_bandwidth=1e9,
 )
-TRAFFIC = Traffic(
-    fan_out_copies=True,
-    operand_by_size=True,
-    weights_read=False,
-    weight_cuts=WeightCuts.FREE,
-    boundary=Boundary.FREE,
-    conversion_of_shard=True,
-)
 
 
 def _readme() -> Rules:
     return Rules(
         name="dfmodel-readme",
         collectives=COLLECTIVES,
-        traffic=TRAFFIC,
+        traffic=DFModelTraffic(),
         memory=MainMemory(
             gradient_bytes=0.0,
             optimizer_bytes=0.0,
@@ -101,7 +91,7 @@ def as_dfmodel(rules: Rules) -> Rules:
     """Return the same rules in parts that have a field for all that DFModel does otherwise."""
     made: dict[str, Any] = {}
     for name, part in rules.parts():
-        kind = {Decisions: DFModelDecisions}.get(type(part))
+        kind = {Decisions: DFModelDecisions, Traffic: DFModelTraffic}.get(type(part))
         if kind is not None:
             held = {item.name: getattr(part, item.name) for item in fields(part)}
             own = {item.name for item in fields(kind)} & set(ENGINE)

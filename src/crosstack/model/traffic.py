@@ -1,0 +1,133 @@
+"""What a partition moves and holds: the part of a rule set that says so.
+
+The default counts each tensor once, however many kernels read it, and reads what is not on the
+chip from main memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar, assert_never
+
+import numpy as np
+
+from crosstack.errors import require
+from crosstack.model.arrays import Floats, GraphArrays, Ints
+from crosstack.model.parts import check_fields
+from crosstack.workload.graph import Placement
+
+__all__ = ["Boundary", "Traffic"]
+
+Sizes = TypeVar("Sizes", float, Floats)
+
+
+class Boundary(StrEnum):
+    """What moving the operands and results of a graph takes; see `crosstack.model.boundary`.
+
+    ``free``: nothing. ``memory``: operands that no kernel of the graph makes are read from main
+    memory, results that none reads are written there.
+    """
+
+    FREE = "free"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Each tensor once.
+
+    Parameters
+    ----------
+    weights_read : bool
+        Whether weights are read from main memory once per partition and microbatch unless they
+        stay resident (the only partition of the only layer of its stage); never in DFModel
+        (``dfmodel_code``).
+    boundary : Boundary
+        What moving the operands and results of a graph takes.
+    unfused_depth : int
+        Tiles of each tensor that enters or leaves a kernel that are on the chip while kernels run
+        one by one: 2 as in any partition, or 1 where nothing moves while a tile is used. [1]
+    network_takes_maximum : bool
+        Whether tensor- and data-parallel communication of a partition hide behind each other or
+        add up.
+    """
+
+    weights_read: bool = True
+    boundary: Boundary = Boundary.MEMORY
+    unfused_depth: int = 2
+    network_takes_maximum: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        check_fields(self)
+        depth = self.unfused_depth
+        whole = isinstance(depth, int) and not isinstance(depth, bool)
+        require(whole and depth in (1, 2), "unfused_depth", depth, "1 or 2")
+
+    # ------------------------------------------------------------ tensors
+
+    def operands(self, arrays: GraphArrays) -> Ints:
+        """Place of the operand that each edge feeds, 0 or 1."""
+        return arrays.operand
+
+    def flows(self, arrays: GraphArrays) -> Ints:
+        """Return the flow that each edge is part of: one a tensor, whoever reads it."""
+        return arrays.tensor
+
+    def streams(self, placement: Placement) -> bool:
+        """Whether kernels work on blocks of any size, so that nothing has to fit the SRAM.
+
+        A factorisation and a transform of columns are cut as finely as needed (``dfmodel_code``,
+        which checks neither); perceptrons are not.
+        """
+        match placement:
+            case Placement.BATCH | Placement.SEARCHED:
+                return False
+            case Placement.GRID | Placement.COLUMNS:
+                return True
+            case _:
+                assert_never(placement)
+
+    def read_again(self, into: Sizes, out: Sizes) -> Sizes:
+        """Bytes that each further piece of a weight moves again, of those in and out. [B]
+
+        Every piece needs all of the input; what it makes is a part of the output.
+        """
+        return into
+
+    # ------------------------------------------------------------ conversions of layouts
+
+    @property
+    def shares_conversions(self) -> bool:
+        """Whether readers that need a tensor in the same layout share its conversion."""
+        return True
+
+    def converted_size(self, shard: Floats, whole: Floats) -> Floats:
+        """Bytes of a tensor that a conversion of its layout moves. [B]
+
+        An all-gather fills every chip with the whole tensor (``thakur2005``).
+        """
+        return whole
+
+    def conversions(self, arrays: GraphArrays, kinds: Ints, time: Floats) -> Floats:
+        """Time that converting what each kernel makes takes, of ``time`` for each edge. [s]
+
+        Parameters
+        ----------
+        kinds : array
+            Conversion of each edge, a place in `crosstack.model.choices.CONVERSIONS`.
+        """
+        longest = np.zeros((3, arrays.n))
+        np.maximum.at(longest, (kinds, arrays.source), time)
+        return np.asarray(longest[1:].sum(axis=0))
+
+    def least_conversions(self, arrays: GraphArrays, time: Floats) -> Floats:
+        """Time that each kernel's conversions take at least, whatever their kinds. [s]"""
+        least = np.zeros(arrays.n)
+        np.maximum.at(least, arrays.source, time)  # readers may share: only the largest is sure
+        return least
+
+    def sharers(self, arrays: GraphArrays) -> Floats:
+        """Edges among which one conversion may be shared, for each edge. [1]"""
+        return np.bincount(arrays.source, minlength=arrays.n)[arrays.source].astype(float)
