@@ -9,9 +9,9 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.io.rules import read_rules, rules_file
-from crosstack.model.parts import LatencyRule, StageTransfers
+from crosstack.model.parts import LatencyRule
 from crosstack.model.rules import MAPPED, rule_names, rules_named
-from crosstack.published.dfmodel.parts import WeightCuts
+from crosstack.published.dfmodel.parts import StageTransfers, WeightCuts
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_the_rules_are_called_after_the_file_unless_it_says(read):
         ("ring_all_reduce_halves: 1", "ring_all_reduce_halves", 1),
         ("latency: none", "latency", LatencyRule.NONE),
         ("latency: all_reduce", "latency", LatencyRule.ALL_REDUCE),
-        ("stage_transfers: once", "stage_transfers", StageTransfers.ONCE),
+        ("base: dfmodel-e2\nstage_transfers: once", "stage_transfers", StageTransfers.ONCE),
         ("base: dfmodel-e4\nweight_cuts: all", "weight_cuts", WeightCuts.ALL),
         ("optimizer_bytes: 16", "optimizer_bytes", 16.0),
         ("optimizer_bytes: 16 B", "optimizer_bytes", 16.0),

@@ -7,9 +7,9 @@ import pytest
 
 from crosstack import Constraints, Task, llm, optimise
 from crosstack.errors import InputError
-from crosstack.model.parts import ExchangeRule, LatencyRule, StageTransfers
+from crosstack.model.parts import ExchangeRule, LatencyRule
 from crosstack.model.rules import MAPPED, PREDICTED, Rules, rule_names, rules_named
-from crosstack.published.dfmodel.parts import WeightCuts
+from crosstack.published.dfmodel.parts import StageTransfers, WeightCuts
 
 OURS = rules_named("crosstack")
 DFMODEL = [name for name in rule_names() if name.startswith("dfmodel")]
@@ -35,7 +35,6 @@ def test_a_rule_set_carries_the_name_it_is_called_by(name):
         ("latency", "kernels", 'a LatencyRule (none, all_reduce, kernel, all); nearest: "kernel"'),
         ("latency", "kernel", "a LatencyRule"),  # text is no member
         ("boundary", None, "a Boundary (free, memory)"),
-        ("stage_transfers", WeightCuts.ALL, "a StageTransfers (once, microbatch)"),
         ("exchange", 1, "ExchangeRule (dimensions, one_way"),
         ("ring_all_reduce_halves", 2.0, "1 or 2"),
         ("domain_halves", True, "1 or 2"),

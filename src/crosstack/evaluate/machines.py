@@ -32,7 +32,6 @@ from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import choice_index, make_choices, sharding_codes
 from crosstack.model.iteration import bubble_factor
 from crosstack.model.partition import combine_arrays, make_load
-from crosstack.model.parts import StageTransfers
 from crosstack.model.placed import plan_of
 from crosstack.model.plan import Plan
 from crosstack.model.rates import peak_rate
@@ -310,12 +309,7 @@ def _coefficients(task: Task, mapping: Mapping, rules: Rules, known: Evaluation)
         load = make_load(task.workload, system, arrays, plan, choices, codes, rules)
         columns["network"].append([sum(load.network[i] for i in inside) for inside in members])
         columns["data"].append([sum(load.data[i] for i in inside) for inside in members])
-        line = plan.stage_transfer
-        if rules.iteration.stage_transfers is StageTransfers.ONCE:
-            sent = line.per_byte * plan.transfers_per_iteration
-        else:
-            sent = line.fixed + line.per_byte * plan.microbatch_size
-        columns["transfer"].append([sent])
+        columns["transfer"].append([rules.iteration.transfer(plan)])
         columns["hop"].append([plan.hop])
     found = {}
     for name, values in columns.items():
@@ -345,10 +339,8 @@ def _iteration(
     """As `crosstack.model.iteration.iteration`, of arrays: time and transfer. [s]"""
     work = layer_time * plan.microbatch_size * plan.layers_per_stage
     slots = bubble_factor(plan) * plan.n_microbatches
-    if rules.iteration.stage_transfers is StageTransfers.ONCE:
-        return work * slots + transfer, transfer
-    stage = np.maximum(work, transfer) if overlap is Overlap.ALL else work + transfer
-    return stage * slots, transfer
+    stage = rules.iteration.stage(work, transfer, overlap)
+    return stage * slots + rules.iteration.beside(transfer), transfer
 
 
 def _cost(amount: float, unit: float | None) -> float:

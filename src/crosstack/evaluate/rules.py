@@ -6,11 +6,11 @@ from crosstack.evaluate.predict import predict
 from crosstack.machine.generate.rules import GeneratorRules
 from crosstack.mapping.placement_rules import PlacementRules
 from crosstack.model.decisions import Decisions
+from crosstack.model.iteration import Pipelining
 from crosstack.model.parts import (
     Clock,
     Collectives,
     MainMemory,
-    Pipelining,
 )
 from crosstack.model.rules import Rules
 from crosstack.model.traffic import Traffic

@@ -22,9 +22,7 @@ from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.arrays import Bools, Floats, Ints, graph_arrays
 from crosstack.model.collectives import point_to_point_time
-from crosstack.model.iteration import stage_time
 from crosstack.model.partition import ROUNDING
-from crosstack.model.parts import StageTransfers
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import Rules, rules_named
 from crosstack.model.tiles import divisors
@@ -469,11 +467,8 @@ def _iteration(
     size, stages = points.microbatch, points.pipeline
     link = machine_of(system, 1, 1).network[1]
     work = layer_time * size * repeated
-    if rules.iteration.stage_transfers is StageTransfers.MICROBATCH:
-        sent = point_to_point_time(
-            boundary * size, bandwidth=link.bandwidth, latency=link.hop_latency
-        )
-        work = stage_time(work, np.where(stages > 1, sent, 0.0), system.chip.overlap)
+    sent = point_to_point_time(boundary * size, bandwidth=link.bandwidth, latency=link.hop_latency)
+    work = rules.iteration.stage(work, np.where(stages > 1, sent, 0.0), system.chip.overlap)
     n_microbatches = points.batch // size
     bubble = 1.0 + (stages - 1) / n_microbatches / np.maximum(repeated - 1, 1)
     hop = boundary / points.tensor / link.bandwidth + link.hop_latency

@@ -351,9 +351,7 @@ def make_choices(
     # Heads are split among chips, but a head's past is not: more chips than heads keep copies.
     heads = (-(-arrays.outer // chips) / arrays.outer)[row]
     cached = np.where(known.outer, heads, shard / elements)
-    spread = plan.n_microbatches * (
-        1 if rules.iteration.periodic_per_microbatch else plan.microbatch_size
-    )
+    spread = rules.iteration.shares_of_gradients(plan)
     periodic = known.periodic * (shard / elements) / spread
     data_time = np.where(
         periodic > 0, plan.periodic.fixed / spread + plan.periodic.per_byte * periodic, 0.0

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.machine.chip import Overlap
-from crosstack.model.parts import StageTransfers
-from crosstack.model.plan import Plan
-from crosstack.model.rules import Rules
+
+if TYPE_CHECKING:
+    from crosstack.model.plan import Plan
+    from crosstack.model.rules import Rules
 
 __all__ = [
     "Iteration",
+    "Pipelining",
     "border_time",
     "iteration",
     "latency",
@@ -42,6 +45,46 @@ class Iteration:
     time: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipelining:
+    """How stages and microbatches follow one another: the part of a rule set that says so.
+
+    The default: every microbatch crosses every border between stages, behind the stage's work
+    where everything overlaps (``ko2025dfmodel`` eq. 7); gradients are summed once an iteration.
+    """
+
+    def crosses(self, n_stages: int, n_dimensions: int) -> bool:
+        """Whether anything is sent on, by ``n_stages`` over so many network dimensions."""
+        return n_stages > 1
+
+    def directions(self, training: bool) -> int:
+        """Return how often a microbatch crosses a border: gradients come back. [1]"""
+        return 2 if training else 1
+
+    def transfer(self, plan: Plan) -> float:
+        """Time that sending activations on takes: one microbatch, to the next stage. [s]"""
+        line = plan.stage_transfer
+        return line.fixed + line.per_byte * plan.microbatch_size
+
+    def stage(self, work: Floats, transfer: Floats, overlap: Overlap) -> Floats:
+        """Time of a stage, of one microbatch. [s]"""
+        return stage_time(work, transfer, overlap)
+
+    def stage_below(self, time: float, transfer: float, overlap: Overlap) -> float:
+        """Return the work with which a stage takes ``time``; 0 or less: none. [s]"""
+        if overlap is Overlap.ALL:
+            return time if transfer < time else 0.0
+        return time - transfer
+
+    def beside(self, transfer: Floats) -> Floats:
+        """Time of transfers that an iteration pays once, beside its stages. [s]"""
+        return np.zeros_like(transfer)
+
+    def shares_of_gradients(self, plan: Plan) -> int:
+        """Return the sequences that one summation of gradients is spread over. [1]"""
+        return plan.n_microbatches * plan.microbatch_size
+
+
 def bubble_factor(plan: Plan) -> float:
     """1 + (stages - 1) / microbatches / (virtual stages), at least one virtual stage. [1]"""
     virtual = max(plan.layers_per_stage - 1, 1)
@@ -53,21 +96,16 @@ def iteration(plan: Plan, layer_time: float, overlap: Overlap, rules: Rules) -> 
 
     Notes
     -----
-    A microbatch keeps a stage busy for ``layer_time x microbatch x layers``; under rules that pay
-    transfers every microbatch, for the maximum of that and the transfer where everything
-    overlaps, their sum otherwise. Iterations take ``microbatches x bubble factor`` such slots;
-    copies of the system run as many at the same time.
+    A microbatch keeps a stage busy for ``layer_time x microbatch x layers``, with the transfer as
+    `Pipelining` says: the maximum where everything overlaps, their sum otherwise. Iterations take
+    ``microbatches x bubble factor`` such slots; copies of the system run as many at the same time.
     """
     factor = bubble_factor(plan)
     work = layer_time * plan.microbatch_size * plan.layers_per_stage
-    if rules.iteration.stage_transfers is StageTransfers.ONCE:
-        transfer = plan.stage_transfer.per_byte * plan.transfers_per_iteration
-        time = (work * factor * plan.n_microbatches + transfer) / plan.copies
-        return Iteration(stage_time=work, bubble_factor=factor, transfer=transfer, time=time)
-    line = plan.stage_transfer
-    transfer = line.fixed + line.per_byte * plan.microbatch_size
-    stage = max(work, transfer) if overlap is Overlap.ALL else work + transfer
-    time = stage * factor * plan.n_microbatches / plan.copies
+    transfer = rules.iteration.transfer(plan)
+    stage = float(rules.iteration.stage(np.asarray(work), np.asarray(transfer), overlap))
+    once = float(rules.iteration.beside(np.asarray(transfer)))
+    time = (stage * factor * plan.n_microbatches + once) / plan.copies
     return Iteration(stage_time=stage, bubble_factor=factor, transfer=transfer, time=time)
 
 
@@ -101,12 +139,9 @@ def layer_time_below(plan: Plan, time: float, overlap: Overlap, rules: Rules) ->
     time *= plan.copies
     slots = bubble_factor(plan) * plan.n_microbatches
     per_layer = plan.microbatch_size * plan.layers_per_stage
-    empty = iteration(plan, 0.0, overlap, rules)
-    if rules.iteration.stage_transfers is StageTransfers.ONCE:
-        return (time - empty.transfer) / slots / per_layer
-    if overlap is Overlap.ALL:
-        return time / slots / per_layer if empty.time * plan.copies < time else 0.0
-    return (time / slots - empty.transfer) / per_layer
+    transfer = rules.iteration.transfer(plan)
+    stage = (time - float(rules.iteration.beside(np.asarray(transfer)))) / slots
+    return rules.iteration.stage_below(stage, transfer, overlap) / per_layer
 
 
 # ---------------------------------------------------------------- stages that split the graph

@@ -21,8 +21,6 @@ __all__ = [
     "ExchangeRule",
     "LatencyRule",
     "MainMemory",
-    "Pipelining",
-    "StageTransfers",
     "check_fields",
 ]
 
@@ -54,17 +52,6 @@ class ExchangeRule(StrEnum):
     ONE_WAY = "one_way"
     ALL_PAIRS = "all_pairs"
     TWO_WAY = "two_way"
-
-
-class StageTransfers(StrEnum):
-    """When pipeline stages pay for passing activations on.
-
-    ``once``: once per iteration, for every layer, training only (DFModel E1 to E4).
-    ``microbatch``: for every microbatch, hidden behind the stage's work where overlap allows.
-    """
-
-    ONCE = "once"
-    MICROBATCH = "microbatch"
 
 
 def check_fields(part: object, counts: Mapping[str, tuple[int, ...]] | None = None) -> None:
@@ -183,28 +170,6 @@ class MainMemory:
         check_fields(self)
         require_quantity("gradient_bytes", self.gradient_bytes, "B")
         require_quantity("optimizer_bytes", self.optimizer_bytes, "B")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pipelining:
-    """How stages and microbatches follow one another in an iteration.
-
-    Parameters
-    ----------
-    stage_transfers : StageTransfers
-        When stages pay for passing activations on.
-    periodic_per_microbatch : bool
-        Whether the gradient all-reduce is spread over the microbatches of an iteration but paid
-        for every sequence (DFModel; the same while a microbatch is one sequence) or spread over
-        its sequences.
-    """
-
-    stage_transfers: StageTransfers = StageTransfers.MICROBATCH
-    periodic_per_microbatch: bool = False
-
-    def __post_init__(self) -> None:
-        """Check every field."""
-        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

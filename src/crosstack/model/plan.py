@@ -20,7 +20,6 @@ from crosstack.model.lines import (
     line_over,
     tensor_collectives,
 )
-from crosstack.model.parts import StageTransfers
 from crosstack.model.rules import Rules
 from crosstack.workload.graph import Collective, Workload
 from crosstack.workload.transformer_training import Recompute
@@ -98,13 +97,12 @@ def make_plan(
         return None
     tensor_group = groups[Parallelism.TENSOR]
     pipeline_group = groups[Parallelism.PIPELINE]
-    each_microbatch = rules.iteration.stage_transfers is StageTransfers.MICROBATCH
-    pipelined = degree[Parallelism.PIPELINE] > 1 or (bool(pipeline_group) and not each_microbatch)
-    directions = 2 if workload.training else (1 if each_microbatch else 0)
+    pipelined = rules.iteration.crosses(degree[Parallelism.PIPELINE], len(pipeline_group))
+    directions = rules.iteration.directions(workload.training)
     transfer = border = Line()
     if pipelined and directions:
         slowest = min(d.bandwidth for d, _ in pipeline_group)
-        hop = max(d.hop_latency for d, _ in pipeline_group) if each_microbatch else 0.0
+        hop = max(d.hop_latency for d, _ in pipeline_group)
         size = workload.boundary_size * directions
         transfer = Line(
             fixed=directions * hop,

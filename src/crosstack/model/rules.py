@@ -15,11 +15,11 @@ from typing import Any
 from crosstack.errors import InputError, Problem, require, unknown_name
 from crosstack.machine.generate.rules import GeneratorRules
 from crosstack.model.decisions import Decisions
+from crosstack.model.iteration import Pipelining
 from crosstack.model.parts import (
     Clock,
     Collectives,
     MainMemory,
-    Pipelining,
 )
 from crosstack.model.traffic import Traffic
 

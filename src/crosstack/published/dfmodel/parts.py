@@ -15,15 +15,25 @@ import numpy as np
 
 from crosstack.model.arrays import Floats, GraphArrays, Ints
 from crosstack.model.decisions import Decisions
+from crosstack.model.iteration import Pipelining
 from crosstack.model.parts import check_fields
 from crosstack.model.tiles import divisors
 from crosstack.model.traffic import Boundary, Sizes, Traffic
 from crosstack.workload.graph import Placement
 
 if TYPE_CHECKING:
+    from crosstack.machine.chip import Overlap
     from crosstack.model.choices import Choices
+    from crosstack.model.plan import Plan
 
-__all__ = ["ENGINE", "DFModelDecisions", "DFModelTraffic", "WeightCuts"]
+__all__ = [
+    "ENGINE",
+    "DFModelDecisions",
+    "DFModelPipelining",
+    "DFModelTraffic",
+    "StageTransfers",
+    "WeightCuts",
+]
 
 
 class WeightCuts(StrEnum):
@@ -38,12 +48,25 @@ class WeightCuts(StrEnum):
     INPUTS = "inputs"
 
 
+class StageTransfers(StrEnum):
+    """When pipeline stages pay for passing activations on.
+
+    ``once``: once per iteration, for every layer, training only (E1 to E4). ``microbatch``: for
+    every microbatch, as the default counts.
+    """
+
+    ONCE = "once"
+    MICROBATCH = "microbatch"
+
+
 ENGINE: dict[str, Any] = {
     "fan_out_copies": False,
     "operand_by_size": False,
     "weight_cuts": WeightCuts.INPUTS,
     "conversion_of_shard": False,
     "batch_in_sram": True,
+    "stage_transfers": StageTransfers.MICROBATCH,
+    "periodic_per_microbatch": False,
     "tiles_divide": False,
     "bytes_first": False,
     "halves_of_slots": False,
@@ -225,3 +248,61 @@ class DFModelTraffic(Traffic):
 def _by_producer(arrays: GraphArrays, time: Floats) -> Floats:
     total = np.bincount(arrays.source, weights=time, minlength=arrays.n)
     return np.asarray(total, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DFModelPipelining(Pipelining):
+    """Activations sent on beside the stages, gradients by microbatch.
+
+    Parameters
+    ----------
+    stage_transfers : StageTransfers
+        When stages pay for passing activations on.
+    periodic_per_microbatch : bool
+        Whether the gradient all-reduce is spread over the microbatches of an iteration but paid
+        for every sequence (the same while a microbatch is one sequence) or spread over its
+        sequences.
+    """
+
+    stage_transfers: StageTransfers = StageTransfers.ONCE
+    periodic_per_microbatch: bool = True
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        check_fields(self)
+
+    @property
+    def _once(self) -> bool:
+        return self.stage_transfers is StageTransfers.ONCE
+
+    def crosses(self, n_stages: int, n_dimensions: int) -> bool:
+        """Also for one stage on a dimension of its own."""
+        return n_dimensions > 0 if self._once else Pipelining.crosses(self, n_stages, n_dimensions)
+
+    def directions(self, training: bool) -> int:
+        """None but in training. [1]"""
+        return 0 if self._once and not training else Pipelining.directions(self, training)
+
+    def transfer(self, plan: Plan) -> float:
+        """Time of every layer's activations, without latency. [s]"""
+        if self._once:
+            return plan.stage_transfer.per_byte * plan.transfers_per_iteration
+        return Pipelining.transfer(self, plan)
+
+    def stage(self, work: Floats, transfer: Floats, overlap: Overlap) -> Floats:
+        """Work alone. [s]"""
+        return work if self._once else Pipelining.stage(self, work, transfer, overlap)
+
+    def stage_below(self, time: float, transfer: float, overlap: Overlap) -> float:
+        """All of the time is work. [s]"""
+        return time if self._once else Pipelining.stage_below(self, time, transfer, overlap)
+
+    def beside(self, transfer: Floats) -> Floats:
+        """All of it. [s]"""
+        return transfer if self._once else Pipelining.beside(self, transfer)
+
+    def shares_of_gradients(self, plan: Plan) -> int:
+        """Microbatches. [1]"""
+        if self.periodic_per_microbatch:
+            return plan.n_microbatches
+        return Pipelining.shares_of_gradients(self, plan)

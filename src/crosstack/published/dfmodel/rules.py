@@ -11,18 +11,23 @@ from dataclasses import fields, replace
 from typing import Any
 
 from crosstack.model.decisions import Decisions
+from crosstack.model.iteration import Pipelining
 from crosstack.model.parts import (
     Clock,
     Collectives,
     ExchangeRule,
     LatencyRule,
     MainMemory,
-    Pipelining,
-    StageTransfers,
 )
 from crosstack.model.rules import Rules
 from crosstack.model.traffic import Traffic
-from crosstack.published.dfmodel.parts import ENGINE, DFModelDecisions, DFModelTraffic, WeightCuts
+from crosstack.published.dfmodel.parts import (
+    ENGINE,
+    DFModelDecisions,
+    DFModelPipelining,
+    DFModelTraffic,
+    WeightCuts,
+)
 
 __all__ = ["as_dfmodel", "release"]
 
@@ -49,7 +54,7 @@ def _readme() -> Rules:
             weights_held_once=False,
             keeps_activations=False,
         ),
-        iteration=Pipelining(stage_transfers=StageTransfers.ONCE, periodic_per_microbatch=True),
+        iteration=DFModelPipelining(),
         decisions=DFModelDecisions(),
         clock=Clock(rates_by_dtype=False),
     )
@@ -91,7 +96,11 @@ def as_dfmodel(rules: Rules) -> Rules:
     """Return the same rules in parts that have a field for all that DFModel does otherwise."""
     made: dict[str, Any] = {}
     for name, part in rules.parts():
-        kind = {Decisions: DFModelDecisions, Traffic: DFModelTraffic}.get(type(part))
+        kind = {
+            Decisions: DFModelDecisions,
+            Pipelining: DFModelPipelining,
+            Traffic: DFModelTraffic,
+        }.get(type(part))
         if kind is not None:
             held = {item.name: getattr(part, item.name) for item in fields(part)}
             own = {item.name for item in fields(kind)} & set(ENGINE)
