@@ -58,6 +58,7 @@ from crosstack.cli.study import study_app
 from crosstack.cli.sweep import sweep
 from crosstack.errors import CrosstackError, InputError, Problem, nearest
 from crosstack.interrupt import INTERRUPTED_EXIT, loaded
+from crosstack.model.objective import Objective
 
 if TYPE_CHECKING:
     from crosstack.mapping.mapping import Task
@@ -209,13 +210,21 @@ def map_(
             "--jobs", metavar="N", help="Processes that search together; the answer is the same."
         ),
     ] = 1,
+    objective: Annotated[
+        Objective,
+        typer.Option(
+            "--objective",
+            help="What is least: the time of an iteration, its energy, its share of the purchase "
+            "price (over four years), or energy times time.",
+        ),
+    ] = Objective.TIME,
     set_: Set = None,
     json_out: JsonOut = None,
     html_out: HtmlOut = None,
     svg_out: SvgOut = None,
     kernels: Kernels = False,
 ) -> None:
-    """Find the fastest mapping, prove it, and print what bounds it.
+    """Find the best mapping, prove it, and print what bounds it.
 
     Examples: `crosstack map examples/gpt3_1t_sn30.yaml --html map.html` and
     `crosstack map setup.txt --rules dfmodel-readme --set system.r_r.link_bw_x=450`
@@ -243,6 +252,7 @@ def map_(
             gap=gap,
             jobs=jobs,
             start=first,
+            objective=objective,
             progress=update,
         )
     try:

@@ -17,12 +17,15 @@ from crosstack.errors import (
     require_jobs,
     require_quantity,
     require_whole,
+    unknown_name,
 )
 from crosstack.evaluate.evaluation import Evaluation, KernelTerms
 from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.evaluate.time import evaluate
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
+from crosstack.model.energy import Energy
+from crosstack.model.objective import Objective, Weights, value_of
 from crosstack.model.rules import MAPPED, Rules, require_parts, rules_named
 from crosstack.records import brief, require_type
 from crosstack.units import format_quantity
@@ -75,13 +78,15 @@ class Answer:
             "rules": self.rules.name,
             "status": c.status.value,
             "time_s": e.time,
-            "bound_s": c.bound,
+            "bound_s": c.bound if c.metric is Objective.TIME else None,
             "gap": c.gap,
             "runtime_s": c.runtime,
             "certificate": {
                 "status": c.status.value,
-                "objective_s": c.objective,
-                "bound_s": c.bound,
+                "metric": c.metric.value,
+                "unit": c.metric.unit,
+                "objective": c.objective,
+                "bound": c.bound,
                 "gap": c.gap,
                 "method": c.method,
                 "free": list(c.free),
@@ -98,6 +103,7 @@ class Answer:
             "system_power_w": e.power.total,
             "price_usd": _bill(e.price),
             "power_w": _bill(e.power),
+            "energy_j": None if e.energy is None else _energy(e.energy),
             "layer_time_s": e.layer_time,
             "latency_s": e.latency,
             "partition_times_s": [p.time for p in e.partitions],
@@ -266,6 +272,16 @@ def _bill(bill: Any) -> dict[str, float]:
     }
 
 
+def _energy(energy: Energy) -> dict[str, float]:
+    return {
+        "static": energy.static,
+        "compute": energy.compute,
+        "memory": energy.memory,
+        "network": energy.network,
+        "total": energy.total,
+    }
+
+
 def _task(task: Task | Workload, system: System | None, constraints: Constraints | None) -> Task:
     require_type("task", task, Task | Workload)
     require_type("system", system, System | None)
@@ -301,9 +317,10 @@ def optimise(
     gap: float = 0.0,
     jobs: int = 1,
     start: Mapping | None = None,
+    objective: Objective | str = Objective.TIME,
     progress: Callable[[Progress], None] | None = None,
 ) -> Answer:
-    """Find the fastest mapping of a workload onto a system, prove it and price it.
+    """Find the best mapping of a workload onto a system, prove it and price it.
 
     Parameters
     ----------
@@ -326,6 +343,9 @@ def optimise(
     start : Mapping, optional
         A mapping to start from, such as that of an answer to a question much like this one; the
         answer is no slower. One that does not fit is left out.
+    objective : Objective or str
+        What is minimised: ``time``, ``energy``, ``price`` or ``energy-delay``, see
+        `crosstack.model.objective`.
     progress : callable, optional
         Called now and then with where the search stands.
 
@@ -334,11 +354,12 @@ def optimise(
     InfeasibleError
         If nothing fits.
     InputError
-        If the input contradicts itself.
+        If a power or price that the objective needs is not given, or the input contradicts itself.
     """
     # The search is most of the package; pricing a given mapping needs none of it.
     from crosstack.mapping.search import search
 
+    metric = _objective(objective)
     whole = _task(task, system, constraints)
     chosen = _rules(rules, whole)
     require_quantity("time_limit", time_limit, "s", infinite=True)
@@ -351,19 +372,20 @@ def optimise(
         work_limit = WORK_LIMIT if math.isinf(time_limit) else math.inf
     require_quantity("work_limit", work_limit, "1", infinite=True)
     require(start is None or isinstance(start, Mapping), "start", start, "None or a Mapping")
+    limits: dict[str, Any] = {"work_limit": work_limit, "time_limit": time_limit, "jobs": jobs}
+    problem = (whole.workload, whole.system, whole.constraints, chosen)
     try:
-        mapping, certificate = search(
-            whole.workload,
-            whole.system,
-            whole.constraints,
-            chosen,
-            work_limit=work_limit,
-            time_limit=time_limit,
-            gap=gap,
-            jobs=jobs,
-            start=_started(whole, start, chosen),
-            progress=progress,
-        )
+        if metric is Objective.ENERGY_DELAY:
+            mapping, certificate = _least_product(problem, limits, gap, progress)
+        else:
+            mapping, certificate = search(
+                *problem,
+                **limits,
+                gap=gap,
+                start=_started(whole, start, chosen, metric),
+                objective=metric,
+                progress=progress,
+            )
     except InputError as error:
         raise whole.as_in_file(error) from None
     evaluation = evaluate(whole.workload, whole.system, mapping, chosen)
@@ -371,26 +393,65 @@ def optimise(
         task=whole,
         rules=chosen,
         mapping=mapping,
-        certificate=_as_evaluated(certificate, evaluation.time),
+        certificate=_as_evaluated(certificate, _value(certificate.metric, evaluation)),
         evaluation=evaluation,
     )
 
 
-def _started(task: Task, start: Mapping | None, rules: Rules) -> tuple[Mapping, float] | None:
-    """Return a mapping to start from with its time, or None where it does not fit. [s]"""
+def _objective(objective: Objective | str) -> Objective:
+    require_type("objective", objective, Objective | str)
+    if objective not in list(Objective):
+        raise unknown_name("objective", "objective is", str(objective), list(Objective))
+    return Objective(objective)
+
+
+def _value(metric: Objective, found: Evaluation) -> float:
+    """Value of the objective for an evaluated mapping."""
+    energy = None if found.energy is None else found.energy.total
+    return value_of(metric, found.time, energy, found.price.total)
+
+
+def _least_product(
+    problem: tuple[Workload, System, Constraints, Rules],
+    limits: dict[str, Any],
+    gap: float,
+    progress: Callable[[Progress], None] | None,
+) -> tuple[Mapping, Certificate]:
+    """Search for the least energy times time, each search within the limits."""
+    from crosstack.mapping.product import Point, least_product
+    from crosstack.mapping.search import search
+
+    workload, system, _, rules = problem
+
+    def find(weights: Weights) -> tuple[Point, Certificate]:
+        metric = Objective.TIME if weights.only_time else Objective.ENERGY
+        mapping, certificate = search(
+            *problem, **limits, objective=metric, weights=weights, progress=progress
+        )
+        found = evaluate(workload, system, mapping, rules)
+        energy = _value(Objective.ENERGY, found)
+        return Point(found.time, energy, mapping), certificate
+
+    return least_product(find, gap)
+
+
+def _started(
+    task: Task, start: Mapping | None, rules: Rules, metric: Objective
+) -> tuple[Mapping, float] | None:
+    """Return a mapping to start from with its objective, or None where it does not fit."""
     if start is None:
         return None
     try:
-        return start, evaluate(task.workload, task.system, start, rules).time
+        return start, _value(metric, evaluate(task.workload, task.system, start, rules))
     except InfeasibleError:
         return None
 
 
-def _as_evaluated(certificate: Certificate, time: float) -> Certificate:
-    """Return the certificate of the evaluated time: sums in another order round otherwise."""
+def _as_evaluated(certificate: Certificate, value: float) -> Certificate:
+    """Return the certificate of the evaluated mapping: sums in another order round otherwise."""
     optimal = certificate.status is Status.OPTIMAL
-    bound = time if optimal else min(certificate.bound, time)
-    return replace(certificate, objective=time, bound=bound)
+    bound = value if optimal else min(certificate.bound, value)
+    return replace(certificate, objective=value, bound=bound)
 
 
 def evaluate_task(
@@ -471,8 +532,9 @@ def saved_answer(data: dict[str, Any], task: Task, rules: Rules | str | None = N
     try:
         kept = Certificate(
             status=Status(saved["status"]),
-            objective=float(saved["objective_s"]),
-            bound=float(saved["bound_s"]),
+            metric=Objective(saved["metric"]),
+            objective=float(saved["objective"]),
+            bound=float(saved["bound"]),
             method=str(saved["method"]),
             free=tuple(map(str, saved["free"])),
             given=tuple(map(str, saved["given"])),
@@ -484,8 +546,9 @@ def saved_answer(data: dict[str, Any], task: Task, rules: Rules | str | None = N
     except (KeyError, TypeError, ValueError) as error:
         message = f"is none: {type(error).__name__}: {error}."
         raise InputError(Problem("certificate", message)) from None
-    time = answer.evaluation.time
-    if math.isclose(kept.objective, time, rel_tol=SAME):
-        return replace(answer, certificate=replace(kept, objective=time))
-    method = f"{answer.certificate.method}; it was saved with {_time(kept.objective)}"
+    value = _value(kept.metric, answer.evaluation)
+    if math.isclose(kept.objective, value, rel_tol=SAME):
+        return replace(answer, certificate=replace(kept, objective=value))
+    before = format_quantity(kept.objective, kept.metric.unit, 6)
+    method = f"{answer.certificate.method}; it was saved with {before}"
     return replace(answer, certificate=replace(answer.certificate, method=method))

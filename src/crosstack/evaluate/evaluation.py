@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crosstack.machine.prices import Bill
+from crosstack.model.energy import Energy
 from crosstack.model.memory import MemoryAccount
 from crosstack.records import brief
 from crosstack.workload.graph import Axis
@@ -123,6 +124,8 @@ class Evaluation:
         What that is used for, by stage; ``memory_used`` is its peak.
     price, power : Bill
         With their parts. [USD], [W]
+    energy : Energy or None
+        Of one iteration, with its parts; None where a power that it needs is not given. [J]
     memory_intensity, network_intensity : float
         FLOP per byte moved to and from main memory, and per byte of collectives; infinite where
         nothing moves. [FLOP/B]
@@ -149,6 +152,7 @@ class Evaluation:
     memory: MemoryAccount
     price: Bill
     power: Bill
+    energy: Energy | None
     memory_intensity: float
     network_intensity: float
     stages: tuple[StageTerms, ...] = ()

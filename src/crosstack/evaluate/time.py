@@ -15,6 +15,7 @@ from crosstack.machine.system import System
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.arrays import GraphArrays, Ints, bits, graph_arrays
 from crosstack.model.choices import CONVERSIONS, Choices, make_choices, sharding_codes
+from crosstack.model.energy import iteration_energy
 from crosstack.model.iteration import iteration, latency, split_iteration
 from crosstack.model.memory import MemoryAccount, copy_memory, memory_levers, pipeline_account
 from crosstack.model.partition import (
@@ -93,6 +94,16 @@ def evaluate(
     traffic = sum(cost.traffic for cost in costs)
     moved = _network_bytes(workload, arrays, choices, codes)
     chip_work = float(choices.work[codes].sum())
+    peak = peak_rate(system.chip, workload.graph.compute_dtype, rules)
+    energy = iteration_energy(
+        system,
+        plan,
+        time=total.time,
+        compute=chip_work / peak,
+        memory=sum(cost.memory for cost in costs),
+        tensor=sum(load.network),
+        data=sum(load.data),
+    )
     return Evaluation(
         kernels=_kernels(workload, arrays, choices, codes, load, mapping, masks, costs),
         partitions=tuple(partitions),
@@ -106,16 +117,14 @@ def evaluate(
         time=total.time,
         latency=stages_latency(plan, split) if split else latency(plan, layer_time),
         work=work,
-        utilization=work
-        / total.time
-        / (system.copies * system.n_chips)
-        / peak_rate(system.chip, workload.graph.compute_dtype, rules),
+        utilization=work / total.time / (system.copies * system.n_chips) / peak,
         throughput=workload.global_batch_size / total.time,
         memory_used=account.peak,
         memory_capacity=capacity,
         memory=account,
         price=system_price(system, plan.sizes),
         power=system_power(system, plan.sizes),
+        energy=energy,
         memory_intensity=chip_work / traffic if traffic else math.inf,
         network_intensity=chip_work / moved if moved else math.inf,
         stages=split,

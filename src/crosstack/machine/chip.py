@@ -70,6 +70,7 @@ class Chip:
     overlap: Overlap = Overlap.ALL
     price: float | None = None
     power: float | None = None
+    idle_power: float | None = None
     name: str = "chip"
 
     def __post_init__(self) -> None:
@@ -79,7 +80,7 @@ class Chip:
             require_whole(name, getattr(self, name))
         require_quantity("frequency", self.frequency, "Hz", above_zero=True)
         require_quantity("sram_capacity", self.sram_capacity, "B", above_zero=True)
-        for name, unit in (("price", "USD"), ("power", "W")):
+        for name, unit in (("price", "USD"), ("power", "W"), ("idle_power", "W")):
             if getattr(self, name) is not None:
                 require_quantity(name, getattr(self, name), unit)
         for dtype, share in self.relative_rates:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -41,6 +41,7 @@ from crosstack.model.choices import (
 )
 from crosstack.model.iteration import layer_time_below, least_time
 from crosstack.model.memory import copy_memory, static_size
+from crosstack.model.objective import TIME, LayerPrices, Weights, layer_prices
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
@@ -52,7 +53,7 @@ from crosstack.model.partition import (
     relaxed_load,
 )
 from crosstack.model.plan import Plan
-from crosstack.model.rates import reached_rate
+from crosstack.model.rates import peak_rate, reached_rate
 from crosstack.model.rules import Rules
 from crosstack.workload.graph import Workload
 
@@ -90,6 +91,8 @@ class Boxes:
     slots: Slots | None
     separate: bool
     unfused: bool
+    weights: Weights = field(default_factory=lambda: Weights(time=1.0))
+    prices: dict[object, LayerPrices] = field(default_factory=dict)
     budget: Budget = field(default_factory=Budget)
     found: Found = field(default_factory=Found)
     tables: dict[object, IdealTables | None] = field(default_factory=dict)
@@ -126,11 +129,54 @@ class Boxes:
         load = make_load(
             self.workload, self.system, self.arrays, box.plan, choices, codes, self.rules
         )
-        return one_by_one(load, self.rules) if self.unfused else load
+        load = one_by_one(load, self.rules) if self.unfused else load
+        if self.weights.only_time:
+            return load
+        return self._priced(load, box.plan, float(self._tolls(choices, box.plan)[codes].sum()))
 
-    def total(self, plan: Plan, layer_time: float) -> float:
-        """Return the iteration time for a layer time; the least of stages that split it. [s]"""
-        return least_time(plan, layer_time, self.system.chip.overlap, self.rules)
+    def price(self, plan: Plan) -> LayerPrices:
+        """Return what the objective counts under a plan."""
+        if self.weights.only_time:
+            return TIME
+        key = plan.sizes, plan.parallelism, plan.microbatch_size, plan.stage_transfer
+        if key not in self.prices:
+            peak = peak_rate(self.system.chip, self.workload.graph.compute_dtype, self.rules)
+            self.prices[key] = layer_prices(self.weights, self.system, plan, peak)
+        return self.prices[key]
+
+    def _priced(self, load: ChipLoad, plan: Plan, extra: float) -> ChipLoad:
+        price = self.price(plan)
+        return replace(load, memory_price=price.memory, network_price=price.network, extra=extra)
+
+    def _tolls(self, choices: Choices, plan: Plan) -> Floats:
+        """What every choice adds to the objective whatever the partitions. [s]"""
+        price = self.price(plan)
+        return np.asarray(price.work * choices.work + price.data * choices.data_time)
+
+    def plans(self, use: Use, microbatch: int) -> list[Plan]:
+        """Return the plans of a use of the network; stages are split for time alone."""
+        plans = use.plans(microbatch, self.workload, self.system, self.rules)
+        if self.weights.only_time:
+            return plans
+        return [replace(plan, graph_stages=1) for plan in plans]
+
+    def total(self, plan: Plan, layer: float) -> float:
+        """Return the objective for a layer's cost [s]; the least of stages that split it.
+
+        A transfer that is hidden behind what is not time is counted as hidden, so it is a bound.
+        """
+        price = self.price(plan)
+        whole = least_time(plan, layer, self.system.chip.overlap, self.rules)
+        return price.second * whole + price.fixed
+
+    def exact(self, plan: Plan, load: ChipLoad, partitions: tuple[int, ...]) -> float:
+        """Return the objective of partitions that fit; infinite where one does not."""
+        costs = [partition_cost(load, mask) for mask in partitions]
+        if not all(cost.fits for cost in costs):
+            return math.inf
+        layer, price = sum(cost.time for cost in costs), self.price(plan)
+        added = sum(cost.cost for cost in costs) - layer + load.extra
+        return self.total(plan, layer) + price.second * price.per_layer * added
 
     def target(self) -> float:
         """Only times below this are of interest. [s]"""
@@ -144,8 +190,10 @@ class Boxes:
             self.found.left_bound = min(self.found.left_bound, max(known, self.target()))
 
     def layer_limit(self, plan: Plan, total: float) -> float:
-        """Return the layer time below which an iteration takes less than ``total``. [s]"""
-        return layer_time_below(plan, total, self.system.chip.overlap, self.rules)
+        """Return the layer's cost below which the objective is less than ``total``. [s]"""
+        price = self.price(plan)
+        left = (total - price.fixed) / price.second
+        return layer_time_below(plan, left, self.system.chip.overlap, self.rules)
 
     # ------------------------------------------------------------ bounds
 
@@ -201,21 +249,27 @@ class Boxes:
         if not self._fits(load, box):
             return math.inf
         network = max(self.network_bound(box.domains, choices), sum(load.network))
-        return self.total(box.plan, simple_bound(load, network))
+        return self.total(box.plan, simple_bound(load, network) + load.extra)
 
     def relaxed(self, box: Box) -> ChipLoad:
         """Return a load no heavier than that of any sharding of a box."""
         assert box.domains is not None
+        choices = self.table(box.plan, box.n_tiles)
         load = relaxed_load(
             self.workload,
             self.system,
             self.arrays,
             box.plan,
-            self.table(box.plan, box.n_tiles),
+            choices,
             box.domains,
             self.rules,
         )
-        return one_by_one(load, self.rules) if self.unfused else load
+        load = one_by_one(load, self.rules) if self.unfused else load
+        if self.weights.only_time:
+            return load
+        index = choices.index
+        tolls = index.least(self._tolls(choices, box.plan), index.inside(box.domains))
+        return self._priced(load, box.plan, float(tolls.sum()))
 
     def network_bound(self, domains: Domains, choices: Choices) -> float:
         """Return what all communication takes at least, layouts that agree included. [s]"""
@@ -293,22 +347,27 @@ class Boxes:
     # ------------------------------------------------------------ fusing
 
     def fused(self, load: ChipLoad, limit: float, *, bound_only: bool = False) -> Fusion | None:
-        """Return the best partitions of a load below ``limit``. [s]"""
+        """Return the best partitions of a load that cost less than ``limit``. [s]"""
+        limit -= load.extra
         if self.unfused:
             masks = tuple(1 << i for i in load.order)
             costs = [partition_cost(load, mask) for mask in masks]
             layer = sum(c.cost for c in costs)
             if not all(c.fits for c in costs) or not layer < limit or not self.rooms(load, masks):
                 return None
+            layer += load.extra
             return Fusion(partitions=masks, time=layer, bound=layer)
         problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
-        return fuse(
+        found = fuse(
             problem,
             incumbent=limit,
             cache=self.tables,
             budget=self.budget,
             bound_only=bound_only,
         )
+        if found is None or not load.extra:
+            return found
+        return replace(found, time=found.time + load.extra, bound=found.bound + load.extra)
 
     def spread(
         self, box: Box, load: ChipLoad, limit: float, *, bound_only: bool = False
@@ -347,7 +406,7 @@ class Boxes:
         if found is None:
             return math.inf
         if found.partitions:
-            self.offer(box, codes, found.partitions, found.time)
+            self.offer(box, codes, load, found.partitions, found.time)
         return math.inf if found.proved else self.total(box.plan, found.bound)
 
     def rooms(self, load: ChipLoad, masks: tuple[int, ...]) -> bool:
@@ -356,9 +415,14 @@ class Boxes:
             return True
         return max(live_sizes(load, masks)) <= load.memory_limit * (1 + 1e-12)
 
-    def offer(self, box: Box, codes: Ints, partitions: tuple[int, ...], layer: float) -> None:
-        """Keep a mapping if it is the best so far."""
-        self._keep(box, codes, self.total(box.plan, layer), partitions, None)
+    def offer(
+        self, box: Box, codes: Ints, load: ChipLoad, partitions: tuple[int, ...], layer: float
+    ) -> None:
+        """Keep a mapping whose layer costs so much if it is the best so far."""
+        total = self.total(box.plan, layer)
+        if not self.weights.only_time and total < self.found.best:
+            total = self.exact(box.plan, load, partitions)
+        self._keep(box, codes, total, partitions, None)
 
     def offer_stages(self, box: Box, codes: Ints, found: StageSplit) -> None:
         """Keep a mapping whose stages split the graph if it is the best so far."""
@@ -437,7 +501,7 @@ class Boxes:
             If the batch does not divide into its microbatches.
         """
         use = Use(mapping.sizes, mapping.parallelism, (mapping.microbatch_size,))
-        plans = use.plans(mapping.microbatch_size, self.workload, self.system, self.rules)
+        plans = self.plans(use, mapping.microbatch_size)
         require(
             bool(plans),
             "microbatch_size",
@@ -515,7 +579,10 @@ class Boxes:
         if choices is None:
             return UNKNOWN
         problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
-        return joint_bound(problem, choices, limit=limit, budget=self.budget, with_codes=with_codes)
+        found = joint_bound(
+            problem, choices, limit=limit - load.extra, budget=self.budget, with_codes=with_codes
+        )
+        return replace(found, bound=found.bound + load.extra)
 
     def _try(self, box: Box, reached: dict[int, int]) -> None:
         """Fuse a box with the sharding a bound was reached with."""

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from crosstack.errors import InputError, require, require_quantity, require_whole
 from crosstack.machine.system import Parallelism, System
+from crosstack.model.objective import Objective
 from crosstack.records import brief, require_types
 from crosstack.workload.graph import Axis, Workload
 
@@ -228,9 +229,11 @@ class Certificate:
     ----------
     status : Status
         See there.
+    metric : Objective
+        What was minimised.
     objective, bound : float
-        Time of one iteration under the mapping, and a lower bound no mapping within the given
-        decisions beats. [s]
+        Its value for one iteration under the mapping, and a lower bound no mapping within the
+        given decisions beats. [s], [J], [USD] or [J s]
     method : str
         How the bound was reached.
     free, given : tuple of str
@@ -243,6 +246,7 @@ class Certificate:
     """
 
     status: Status
+    metric: Objective = Objective.TIME
     objective: float
     bound: float
     method: str
@@ -254,8 +258,8 @@ class Certificate:
     def __post_init__(self) -> None:
         """Check the numbers, that a proof is one, and that it was not stopped."""
         require_types(self)
-        require_quantity("objective", self.objective, "s")
-        require_quantity("bound", self.bound, "s")
+        require_quantity("objective", self.objective, self.metric.unit)
+        require_quantity("bound", self.bound, self.metric.unit)
         if self.status is Status.OPTIMAL:
             require(self.gap <= 1e-9, "status", self.status.value, "a bound that meets it")
         if self.stopped is not None:

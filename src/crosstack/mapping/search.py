@@ -42,6 +42,7 @@ from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.unmade import ROOT, Item, all_plans, unrolled
 from crosstack.model.arrays import Floats, GraphArrays, bits, graph_arrays
 from crosstack.model.choices import choice_index, make_choices
+from crosstack.model.objective import Objective, Weights
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.units import format_quantity
@@ -62,12 +63,13 @@ _Entry = tuple[float, int, int, Item]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where a search stands: best time and bound so far [s], boxes done and waiting."""
+    """Where a search stands: best and bound of the objective so far, boxes done and waiting."""
 
     objective: float
     bound: float
     boxes_done: int
     boxes_waiting: int
+    unit: str = "s"
 
 
 def tile_choices(state: Boxes, n_chips: int) -> list[int]:
@@ -137,6 +139,8 @@ def search(
     gap: float = 0.0,
     jobs: int = 1,
     start: tuple[Mapping, float] | None = None,
+    objective: Objective = Objective.TIME,
+    weights: Weights | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> tuple[Mapping, Certificate]:
     """Find the fastest mapping within what is given, and prove it.
@@ -153,7 +157,11 @@ def search(
     jobs : int
         Processes that share the boxes among them; the answer is the same. [1]
     start : (Mapping, float), optional
-        A mapping to start from, one of those that are searched, and the time it takes. [s]
+        A mapping to start from, one of those that are searched, and its objective.
+    objective : Objective
+        What is minimised.
+    weights : Weights, optional
+        Prices of time and energy to minimise a sum of; those of the objective if left out.
     progress : callable, optional
         Called now and then with a `Progress`.
 
@@ -168,11 +176,12 @@ def search(
     """
     started = time.perf_counter()
     _check_tiles(workload, constraints, rules)
-    state = _state(workload, system, constraints, rules, gap)
+    weights = Weights.of(objective) if weights is None else weights
+    state = _state(workload, system, constraints, rules, gap, weights)
     state.budget = Budget(work=work_limit, deadline=started + time_limit)
     if start is not None:
         _offer_start(state, *start)
-    run, found = _Run(state, progress), state.found
+    run, found = _Run(state, progress, objective.unit), state.found
     pool = nullcontext() if jobs == 1 else _pool(state, jobs)
     with pool as workers:
         try:
@@ -186,16 +195,17 @@ def search(
             if workers is not None:
                 workers.shutdown(wait=False, cancel_futures=True)
     if found.mapping is None:
-        raise _nothing(state)
+        raise _nothing(state, objective)
     bound = min(found.left_bound, found.best)
     proved = bound >= found.best * (1 - PROOF)
     inside = bound >= found.best * (1 - gap)
     status = Status.OPTIMAL if proved else Status.FEASIBLE if inside else Status.LIMIT
-    splits = may_split(workload, system)
+    splits = may_split(workload, system) and weights.only_time
     placed = workload.placement is not Placement.SEARCHED
     free, given = _covered(system, constraints, splits=splits, placed=placed)
     certificate = Certificate(
         status=status,
+        metric=objective,
         objective=found.best,
         bound=found.best if proved else bound,
         method=_method(rules, splits=splits),
@@ -207,13 +217,13 @@ def search(
     return found.mapping, certificate
 
 
-def _nothing(state: Boxes) -> InfeasibleError | InputError | LimitError:
+def _nothing(state: Boxes, objective: Objective) -> InfeasibleError | InputError | LimitError:
     """Return why there is no mapping."""
     found = state.found
     if not math.isinf(found.left_bound):
         return LimitError(
             "no mapping found before the limit; none beats "
-            f"{format_quantity(found.left_bound, 's')}, and none is ruled out. "
+            f"{format_quantity(found.left_bound, objective.unit)}, and none is ruled out. "
             "A larger --work-limit or --time-limit, fewer pins or more SRAM may help."
         )
     if not found.plans_made:
@@ -286,6 +296,7 @@ def _state(
     constraints: Constraints,
     rules: Rules,
     gap: float,
+    weights: Weights,
 ) -> Boxes:
     arrays = graph_arrays(workload.graph)
     slots, separate = make_slots(arrays, constraints, rules)
@@ -297,6 +308,7 @@ def _state(
         constraints=constraints,
         rules=rules,
         gap=gap,
+        weights=weights,
         arrays=arrays,
         given=given_choices(arrays, constraints.sharding, choice_index(arrays, workload.placement)),
         slots=slots,
@@ -321,6 +333,7 @@ class _Run:
 
     state: Boxes
     progress: Callable[[Progress], None] | None
+    unit: str
     heap: list[_Entry] = field(default_factory=list)
     round: list[_Entry] = field(default_factory=list)  # taken from the heap, not yet joined
     ticket: Iterator[int] = field(default_factory=itertools.count)
@@ -369,6 +382,7 @@ class _Run:
                     bound=min(self.heap[0][0], best),
                     boxes_done=self.done,
                     boxes_waiting=len(self.heap),
+                    unit=self.unit,
                 )
             )
 
@@ -468,11 +482,13 @@ _own: list[Boxes] = []  # the problem that a process works on, set once in each
 
 def _pool(state: Boxes, jobs: int) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("spawn")
-    problem = (state.workload, state.system, state.constraints, state.rules, state.gap)
+    problem = (
+        state.workload, state.system, state.constraints, state.rules, state.gap, state.weights
+    )  # fmt: skip
     return ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(problem,))
 
 
-def _begin(problem: tuple[Workload, System, Constraints, Rules, float]) -> None:
+def _begin(problem: tuple[Workload, System, Constraints, Rules, float, Weights]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the process that waits
     _own[:] = [_state(*problem)]
 

@@ -120,7 +120,7 @@ def _plans(state: Boxes) -> Iterator[Plan]:
         if use is None:
             continue
         for microbatch in use.microbatches:
-            for plan in use.plans(microbatch, state.workload, state.system, state.rules):
+            for plan in state.plans(use, microbatch):
                 state.budget.spend(CALL)
                 made += 1
                 if not state.too_heavy(plan):
@@ -145,9 +145,16 @@ def _shared(state: Boxes, plans: list[Plan]) -> Plan:
 
 
 def _unburdened(load: ChipLoad) -> ChipLoad:
-    """Return a load without what plans add: weights to read, and tensors that have to fit."""
-    weightless = (0.0,) * load.n
-    return replace(load, memory_limit=math.inf, weight_time=weightless, resident_alone=False)
+    """Return a load without what plans add: weights, tensors that have to fit, and prices."""
+    return replace(
+        load,
+        memory_limit=math.inf,
+        weight_time=(0.0,) * load.n,
+        resident_alone=False,
+        memory_price=0.0,
+        network_price=0.0,
+        extra=0.0,
+    )
 
 
 def _layer_bound(state: Boxes, plans: list[Plan]) -> float:
@@ -190,7 +197,9 @@ def _price_alone(state: Boxes, lanes: _Lanes, blocks: list[_Block]) -> None:
 def _sum(load: ChipLoad, masks: tuple[int, ...]) -> float:
     """Cost of a sequence of partitions, infinite where one does not fit. [s]"""
     costs = [partition_cost(load, mask) for mask in masks]
-    return sum(cost.cost for cost in costs) if all(cost.fits for cost in costs) else math.inf
+    if not all(cost.fits for cost in costs):
+        return math.inf
+    return sum(cost.cost for cost in costs) + load.extra
 
 
 def _price(
@@ -217,7 +226,7 @@ def _price(
         taken = math.inf if here is None else _sum(load, here)
         if here is not None and math.isfinite(taken):
             state.found = lane
-            state.offer(box, block.codes, here, taken)
+            state.offer(box, block.codes, load, here, taken)
             state.found = whole
             whole.join(Found(best=lane.best, mapping=lane.mapping))
 
@@ -313,7 +322,7 @@ def _better_choices(state: Boxes) -> None:
                 continue
             taken = _sum(load, masks)
             if math.isfinite(taken) and state.total(box.plan, taken) < state.found.best:
-                state.offer(box, other, masks, taken)
+                state.offer(box, other, load, masks, taken)
                 codes = other
 
 
@@ -335,4 +344,4 @@ def _better_tiles(state: Boxes, tiles: Callable[[Plan], list[int]]) -> None:
         if masks is not None and state.rooms(load, masks):
             taken = _sum(load, masks)
             if math.isfinite(taken):
-                state.offer(other, codes, masks, taken)
+                state.offer(other, codes, load, masks, taken)

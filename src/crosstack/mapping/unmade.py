@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 from crosstack.mapping.boxes import Box, Boxes
 from crosstack.mapping.parallelism import Use, workload_uses
-from crosstack.model.iteration import least_time
 from crosstack.model.plan import Line, Plan
 from crosstack.model.rates import reached_rate
 
@@ -49,7 +48,8 @@ def _floor(state: Boxes, plan: Plan) -> float:
     chip, workload = state.system.chip, state.workload
     rate = reached_rate(chip, workload.graph.compute_dtype, state.rules)
     layer = workload.graph.work / plan.tensor / math.prod(plan.split) / rate
-    return least_time(plan, layer, chip.overlap, state.rules)
+    work = workload.graph.work / plan.tensor / math.prod(plan.split)
+    return state.total(plan, layer + work * state.price(plan).work)
 
 
 def _least_floor(state: Boxes) -> float:
@@ -57,8 +57,14 @@ def _least_floor(state: Boxes) -> float:
     chip, workload = state.system.chip, state.workload
     n_chips = state.system.copies * state.system.n_chips
     rate = reached_rate(chip, workload.graph.compute_dtype, state.rules) * n_chips
+    time, weights = workload.work / rate, state.weights
+    if not weights.only_time:
+        # What a plan adds is not known yet: static power alone.
+        always = chip.power if chip.idle_power is None else chip.idle_power
+        static = state.system.copies * state.system.n_chips * (always or 0.0)
+        time *= weights.time + weights.energy * static
     # Rounded down: a plan's own floor is not to be above what holds for all.
-    return workload.work / rate * (1 - ROUNDING)
+    return time * (1 - ROUNDING)
 
 
 def _rest_of_use(state: Boxes, use: Use, first: int) -> tuple[float, RestOfUse] | None:
@@ -68,7 +74,7 @@ def _rest_of_use(state: Boxes, use: Use, first: int) -> tuple[float, RestOfUse] 
     it only makes the bubble longer.
     """
     for i in range(first, len(use.microbatches)):
-        made = use.plans(use.microbatches[i], state.workload, state.system, state.rules)
+        made = state.plans(use, use.microbatches[i])
         if made:
             floor = _floor(state, replace(made[0], stage_transfer=Line()))
             # The second and the third size are no bound on smaller ones that follow.

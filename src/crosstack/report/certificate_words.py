@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from crosstack.evaluate.answer import Answer
-from crosstack.mapping.mapping import Status, Stop
+from crosstack.mapping.mapping import Certificate, Status, Stop
+from crosstack.model.objective import Objective
 from crosstack.report.wording import percent, time_words
+from crosstack.units import format_quantity
 
 __all__ = ["LARGE_GAP", "certificate_sentence", "closing_sentence", "is_open"]
 
@@ -32,6 +34,20 @@ def is_open(answer: Answer) -> bool:
     return c.searched and c.gap > LARGE_GAP * (1 + 1e-9)
 
 
+_BETTER = {
+    Objective.TIME: "is faster",
+    Objective.ENERGY: "takes less energy",
+    Objective.PRICE: "costs less",
+    Objective.ENERGY_DELAY: "takes less energy times time",
+}
+
+
+def objective_words(certificate: Certificate, value: float) -> str:
+    """Return a value of what was minimised, with its unit."""
+    metric = certificate.metric
+    return time_words(value) if metric is Objective.TIME else format_quantity(value, metric.unit)
+
+
 def certificate_sentence(answer: Answer) -> str:
     """Say in one sentence how sure the answer is and what it covers."""
     c = answer.certificate
@@ -45,9 +61,10 @@ def certificate_sentence(answer: Answer) -> str:
         if names
     ]
     aside = f" ({'; '.join(covered)})" if covered else ""
-    found, runtime = time_words(c.objective), time_words(c.runtime, 2)
+    found, runtime = objective_words(c, c.objective), time_words(c.runtime, 2)
     if c.status is Status.OPTIMAL:
-        return f"Proved optimal: no {kind} is faster than {found}{aside}, found in {runtime}."
+        better = _BETTER[c.metric]
+        return f"Proved optimal: no {kind} {better} than {found}{aside}, found in {runtime}."
     if c.status is Status.INFEASIBLE:
         return f"Infeasible: no {kind} fits{aside}, decided in {runtime}."
     if not c.searched:
@@ -56,7 +73,7 @@ def certificate_sentence(answer: Answer) -> str:
     if c.status is Status.LIMIT:
         ended = f"{_STOPPED[c.stopped]} after {runtime}"
     found, gap = f"Best found: {found}", percent(c.gap, 2)
-    bound = f"no {kind} can beat {time_words(c.bound)}"
+    bound = f"no {kind} can beat {objective_words(c, c.bound)}"
     if is_open(answer):
         return f"NOT PROVED, a gap of {gap}. {found}; {bound}{aside}; {ended}."
     return f"{found}; {bound} (gap {gap}){aside}, {ended}."

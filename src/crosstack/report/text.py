@@ -40,7 +40,6 @@ from crosstack.report.wording import (
     plural,
     splits,
     stage_rows,
-    time_words,
     usd,
     watts,
 )
@@ -139,12 +138,15 @@ def task_text(task: Task) -> Group:
 def progress_line(progress: Progress) -> str:
     """Return where a search stands, on one line."""
     done = f"{progress.boxes_done:,} done, {progress.boxes_waiting:,} waiting"
-    bound = f"no mapping beats {time_words(progress.bound)}" if progress.bound > 0 else "no bound"
+    bound = "no bound"
+    if progress.bound > 0:
+        bound = f"no mapping beats {format_quantity(progress.bound, progress.unit)}"
     if not math.isfinite(progress.objective):
         return f"nothing found yet; {bound}; {done}"
     share = 1 - progress.bound / progress.objective if progress.objective else 0.0
     gap = percent(max(0.0, share), 2)
-    return f"best {time_words(progress.objective)}; {bound} (gap {gap}); {done}"
+    best = format_quantity(progress.objective, progress.unit)
+    return f"best {best}; {bound} (gap {gap}); {done}"
 
 
 def _partitions(answer: Answer) -> FittedTable:

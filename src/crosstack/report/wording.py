@@ -14,6 +14,8 @@ from crosstack.evaluate.evaluation import KernelTerms
 from crosstack.machine.prices import Bill
 from crosstack.machine.system import Dimension, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
+from crosstack.model.energy import Energy
+from crosstack.model.objective import Objective
 from crosstack.model.rules import Rules, rules_named
 from crosstack.units import format_quantity
 from crosstack.workload.graph import Axis, Workload
@@ -145,7 +147,7 @@ def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
     """Return the totals as (label, value), most important first."""
     e, c, workload = answer.evaluation, answer.certificate, answer.task.workload
     time = time_words(e.time)
-    if c.searched and c.gap > 0:
+    if c.searched and c.gap > 0 and c.metric is Objective.TIME:
         time += f", at best {time_words(c.bound)}"
     memory = format_quantity(e.memory_used, "B")
     if math.isfinite(e.memory_capacity):
@@ -166,7 +168,16 @@ def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
         ("FLOP per byte of collectives", _intensity(e.network_intensity)),
         ("price", _total(e.price, usd(e.price.total))),
         ("power", _total(e.power, watts(e.power.total))),
+        *((("energy of an iteration", _energy(e.energy)),) if e.energy else ()),
     )
+
+
+def _energy(energy: Energy) -> str:
+    """Return an energy with the share that is drawn always."""
+    total = format_quantity(energy.total, "J")
+    if not energy.total:
+        return total
+    return f"{total}, {percent(energy.static / energy.total)} of it always drawn"
 
 
 def _total(bill: Bill, words: str) -> str:

@@ -1,0 +1,206 @@
+"""What a mapping is chosen for: time, energy, or the price of the machine while it runs.
+
+An objective is ``a T + b E``: a price of an iteration's time and one of its energy
+(`crosstack.model.energy`). The search counts in seconds of one layer: what a second of it costs in
+time, and how much main memory, the network and operations add to that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from crosstack.errors import InputError, Problem, require
+from crosstack.machine.prices import system_price
+from crosstack.machine.system import Parallelism, System
+from crosstack.model.energy import group_power, powers_of
+from crosstack.model.iteration import bubble_factor
+from crosstack.model.plan import Plan
+
+__all__ = ["YEARS", "LayerPrices", "Objective", "Weights", "layer_prices", "value_of"]
+
+YEARS = 4.0  # over which a machine is paid off (assumed)
+YEAR = 365.25 * 86400.0
+
+
+class Objective(StrEnum):
+    """What is minimised: time [s], energy [J], price [USD] or energy times time [J s].
+
+    ``price``: the share of the purchase price that an iteration takes of `YEARS` of use.
+    """
+
+    TIME = "time"
+    ENERGY = "energy"
+    PRICE = "price"
+    ENERGY_DELAY = "energy-delay"
+
+    @property
+    def unit(self) -> str:
+        """Of its values."""
+        return {"time": "s", "energy": "J", "price": "USD", "energy-delay": "J s"}[self.value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """Price of a second and of a joule; ``owned``: the machine's price over `YEARS`, besides."""
+
+    time: float = 0.0
+    energy: float = 0.0
+    owned: bool = False
+
+    def __post_init__(self) -> None:
+        """Check that something is priced."""
+        for name in ("time", "energy"):
+            value = getattr(self, name)
+            require(0 <= value < math.inf, name, value, "a price, at least 0")
+        require(self.time + self.energy > 0 or self.owned, "time", self.time, "above 0, or energy")
+
+    @classmethod
+    def of(cls, objective: Objective) -> Weights:
+        """Return the weights of an objective that has some.
+
+        Raises
+        ------
+        InputError
+            For ``energy-delay``, which is no weighted sum.
+        """
+        match objective:
+            case Objective.TIME:
+                return cls(time=1.0)
+            case Objective.ENERGY:
+                return cls(energy=1.0)
+            case Objective.PRICE:
+                return cls(owned=True)
+            case _:
+                message = f"{objective} is no weighted sum of time and energy."
+                raise InputError(Problem("objective", message))
+
+    @property
+    def only_time(self) -> bool:
+        """Whether the fastest mapping is the best."""
+        return self.energy == 0 and not self.owned
+
+    def of_time(self, system: System, sizes: tuple[int, ...]) -> float:
+        """Price of a second, without what is drawn in it.
+
+        Raises
+        ------
+        InputError
+            If the machine's price is wanted and a part of it is not given.
+        """
+        if not self.owned:
+            return self.time
+        bill = system_price(system, sizes)
+        if bill.total is None:
+            missing = ", ".join(bill.missing)
+            message = f"the price of {missing} is not given, but the objective needs it."
+            raise InputError(Problem("system.prices", message))
+        return self.time + bill.total / (YEARS * YEAR)
+
+
+def value_of(objective: Objective, time: float, energy: float | None, price: float | None) -> float:
+    """Return the value of an objective for one iteration.
+
+    Parameters
+    ----------
+    time : float
+        Of the iteration. [s]
+    energy : float or None
+        Of the iteration, None where it is not known. [J]
+    price : float or None
+        Of the machine, None where it is not known. [USD]
+
+    Raises
+    ------
+    InputError
+        If what the objective needs is not known.
+    """
+    if objective is Objective.TIME:
+        return time
+    needed = price if objective is Objective.PRICE else energy
+    if needed is None:
+        what = "a price" if objective is Objective.PRICE else "a power"
+        message = f"got {objective}, but {what} of the system is not given."
+        raise InputError(Problem("objective", message))
+    match objective:
+        case Objective.PRICE:
+            return needed * time / (YEARS * YEAR)
+        case Objective.ENERGY_DELAY:
+            return needed * time
+        case _:
+            return needed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerPrices:
+    """Prices under one plan, in seconds of one layer of one sequence.
+
+    Parameters
+    ----------
+    second : float
+        What a second of the iteration costs, static power included.
+    memory, network : float
+        What a second of main memory, and of the network, adds to a second of a layer. [1]
+    data : float
+        What a second of the gradient all-reduce adds beyond that of the network. [1]
+    work : float
+        What an operation adds. [s/FLOP]
+    fixed : float
+        What stages send to each other adds to an iteration.
+    per_layer : float
+        Seconds of an iteration for each second of a layer. [1]
+    """
+
+    second: float = 1.0
+    memory: float = 0.0
+    network: float = 0.0
+    data: float = 0.0
+    work: float = 0.0
+    fixed: float = 0.0
+    per_layer: float = 1.0
+
+
+TIME = LayerPrices()
+
+
+def layer_prices(weights: Weights, system: System, plan: Plan, peak: float) -> LayerPrices:
+    """Return the prices under a plan.
+
+    Parameters
+    ----------
+    peak : float
+        Rate at which a chip draws all that computing adds to its power. [FLOP/s]
+
+    Raises
+    ------
+    InputError
+        If a power or a price that is needed is not given, or time costs nothing.
+    """
+    second = weights.of_time(system, plan.sizes)
+    if not weights.energy:
+        return LayerPrices(second=second)
+    powers = powers_of(system, plan.sizes)
+    second += weights.energy * system.copies * system.n_chips * powers.static
+    if second <= 0:
+        message = "got 0 W always drawn, so time costs nothing; allowed: more than that."
+        raise InputError(Problem("system.chip.power", message))
+    per_layer = bubble_factor(plan) * plan.n_microbatches * plan.microbatch_size
+    per_layer *= plan.layers_per_stage / plan.copies
+    sequences = plan.n_microbatches * plan.microbatch_size * plan.graph_repetitions
+    passes = sequences * plan.tensor * plan.data * math.prod(plan.split)
+    each = weights.energy * passes / (second * per_layer)
+    tensor = group_power(system, plan, powers, Parallelism.TENSOR)
+    data = group_power(system, plan, powers, Parallelism.DATA)
+    sent = plan.n_microbatches * plan.stage_transfer.per_byte * plan.microbatch_size
+    sent *= (plan.pipeline - 1) * plan.tensor * plan.data
+    between = group_power(system, plan, powers, Parallelism.PIPELINE)
+    return LayerPrices(
+        second=second,
+        memory=each * powers.memory,
+        network=each * tensor,
+        data=each * (data - tensor),
+        work=each * powers.compute / peak,
+        fixed=weights.energy * sent * between,
+        per_layer=per_layer,
+    )

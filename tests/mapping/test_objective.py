@@ -1,0 +1,184 @@
+"""Mappings of least energy, price, and energy times time, against every mapping."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+import crosstack as ct
+from crosstack.errors import InfeasibleError, InputError
+from crosstack.evaluate.answer import optimise
+from crosstack.evaluate.time import evaluate
+from crosstack.machine.system import Parallelism
+from crosstack.mapping.mapping import Mapping, Status
+from crosstack.mapping.parallelism import workload_uses
+from crosstack.mapping.product import Cut, least_corner
+from crosstack.model.arrays import graph_arrays
+from crosstack.model.choices import choice_index
+from crosstack.model.objective import YEAR, YEARS, Objective, Weights
+from crosstack.model.rules import rules_named
+
+RULES = rules_named("crosstack")
+SEEDS = range(6)
+EXAMPLE = "examples/gpt3_1t_sn30.yaml"
+
+
+def powered(system, rng: random.Random):
+    """Return a system whose parts all draw power, some of it always, and have prices."""
+    chip = replace(
+        system.chip, power=rng.choice([5.0, 50.0]), idle_power=rng.choice([1.0, 4.0]), price=900.0
+    )
+    network = tuple(replace(d, link_power=rng.choice([1e-7, 1e-5])) for d in system.network)
+    prices = replace(
+        system.prices,
+        memory_power=rng.choice([1e-7, 1e-5]),
+        switch_power=1e-8,
+        link=rng.choice([1e-6, 1e-4]),
+        switch=1e-6,
+        memory=1e-6,
+    )
+    return replace(system, chip=chip, network=network, prices=prices)
+
+
+def sequences(arrays, done: int = 0):
+    """Yield every sequence of partitions, as the partition of each kernel."""
+    everything = (1 << arrays.n) - 1
+    if done == everything:
+        yield []
+        return
+    left = [i for i in range(arrays.n) if not done >> i & 1]
+    for size in range(1, len(left) + 1):
+        for chosen in itertools.combinations(left, size):
+            mask = sum(1 << i for i in chosen)
+            if all(not arrays.preds[i] & ~(done | mask) for i in chosen):
+                for rest in sequences(arrays, done | mask):
+                    yield [mask, *rest]
+
+
+def every_evaluation(workload, system):
+    """Yield what every mapping whose stages hold whole copies takes."""
+    arrays = graph_arrays(workload.graph)
+    index = choice_index(arrays)
+    orders = [
+        tuple(next(p for p, mask in enumerate(masks) if mask >> i & 1) for i in range(arrays.n))
+        for masks in sequences(arrays)
+    ]
+    shardings = list(itertools.product(*(index.axes(i) for i in range(arrays.n))))
+    for use in workload_uses(workload, system, None):
+        if use is None:
+            continue
+        whole = math.prod(
+            s for s, u in zip(use.sizes, use.parallelism, strict=True) if u is Parallelism.TENSOR
+        )
+        for microbatch, n_tiles in itertools.product(use.microbatches, range(1, 5)):
+            if workload.global_batch_size % microbatch:
+                continue
+            for sharding in shardings if whole > 1 else shardings[:1]:
+                for order in orders:
+                    mapping = Mapping(
+                        sizes=use.sizes, parallelism=use.parallelism, microbatch_size=microbatch,
+                        n_tiles=n_tiles, sharding=sharding, partitions=order,
+                    )  # fmt: skip
+                    try:
+                        yield evaluate(workload, system, mapping, RULES)
+                    except (InfeasibleError, InputError):
+                        continue
+
+
+@pytest.fixture(scope="module")
+def tiny(random_task):
+    """Return a builder of a tiny problem with powers and prices."""
+
+    def build(seed: int):
+        rng = random.Random(seed)
+        workload, system = random_task(seed, 3 if seed % 2 else 2, dimensions=2, length=4)
+        system = replace(powered(system, rng), n_chips=2)
+        sizes = (2, 1) if seed % 3 else (1, 2)
+        network = tuple(replace(d, size=s) for d, s in zip(system.network, sizes, strict=True))
+        return replace(workload, global_batch_size=2), replace(system, network=network)
+
+    return build
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_answer_is_the_best_of_every_mapping(tiny, seed):
+    workload, system = tiny(seed)
+    found = [(e.time, e.energy.total, e.price.total) for e in every_evaluation(workload, system)]
+    least = {
+        "time": min(t for t, _, _ in found),
+        "energy": min(e for _, e, _ in found),
+        "price": min(t * p / (YEARS * YEAR) for t, _, p in found),
+    }
+    for objective, value in least.items():
+        answer = optimise(workload, system, rules=RULES, objective=objective, work_limit=math.inf)
+        assert answer.certificate.status is Status.OPTIMAL, objective
+        assert answer.certificate.objective == pytest.approx(value, rel=1e-9), objective
+    product = min(t * e for t, e, _ in found)
+    answer = optimise(workload, system, rules=RULES, objective="energy-delay")
+    c = answer.certificate
+    assert c.bound <= product * (1 + 1e-9)
+    assert c.objective >= product * (1 - 1e-9)
+    if c.status is Status.OPTIMAL:
+        assert c.objective == pytest.approx(product, rel=1e-9)
+
+
+def test_with_everything_busy_energy_is_the_budget_times_the_time():
+    task = ct.load(EXAMPLE)
+    answer = optimise(task, objective="energy")
+    e = answer.evaluation
+    assert e.energy.total <= e.power.total * e.time
+    assert e.energy.static == pytest.approx(e.power.chips * e.time)
+
+
+def test_no_other_objective_has_a_better_answer(tiny):
+    differ = 0
+    for seed in range(40):
+        problem = tiny(seed)
+        answers = {o: optimise(*problem, objective=o) for o in ("time", "energy", "energy-delay")}
+        time = {o: a.evaluation.time for o, a in answers.items()}
+        energy = {o: a.evaluation.energy.total for o, a in answers.items()}
+        product = {o: time[o] * energy[o] for o in answers}
+        for values, own in ((time, "time"), (energy, "energy"), (product, "energy-delay")):
+            assert values[own] <= min(values.values()) * (1 + 1e-9), (seed, own)
+        differ += time["energy"] > time["time"] * (1 + 1e-6)
+    assert differ > 3
+
+
+def test_idle_power_leaves_less_to_save_by_being_fast():
+    task = ct.load(EXAMPLE)
+    idle = replace(task.system, chip=replace(task.system.chip, idle_power=100.0))
+    always = optimise(task, objective="energy").evaluation.energy
+    partly = optimise(replace(task, system=idle), objective="energy").evaluation.energy
+    assert partly.total < always.total
+    assert always.compute == 0 < partly.compute
+
+
+@pytest.mark.parametrize(
+    ("objective", "says"),
+    [
+        ("energy", "system.chip.power: not given"),
+        ("price", "the price of chips is not given"),
+        ("tine", 'no objective is called "tine"'),
+    ],
+)
+def test_what_an_objective_needs_is_named(objective, says):
+    task = ct.load(EXAMPLE)
+    system = replace(task.system, chip=replace(task.system.chip, power=None, price=None))
+    with pytest.raises(InputError, match=says):
+        optimise(replace(task, system=system), objective=objective)
+
+
+def test_a_weighted_sum_prices_something():
+    with pytest.raises(InputError):
+        Weights()
+    with pytest.raises(InputError, match="no weighted sum"):
+        Weights.of(Objective.ENERGY_DELAY)
+
+
+def test_the_least_corner_is_where_the_product_is_least():
+    cuts = [Cut(1.0, 0.0, 1.0), Cut(0.0, 1.0, 1.0), Cut(1.0, 1.0, 3.0)]
+    assert math.prod(least_corner(cuts)) == pytest.approx(2.0)
