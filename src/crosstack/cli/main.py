@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import traceback
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
@@ -38,7 +37,6 @@ from crosstack.cli.inputs import (
 from crosstack.cli.optimize import optimize
 from crosstack.cli.outputs import (
     DFMODEL_SUFFIXES,
-    EVERY,
     YAML_SUFFIXES,
     Searching,
     check_suffix,
@@ -56,6 +54,7 @@ from crosstack.cli.serve_sweep import serve_sweep
 from crosstack.cli.speculate import speculate
 from crosstack.cli.study import study_app
 from crosstack.cli.sweep import sweep
+from crosstack.cli.validate import validate
 from crosstack.errors import CrosstackError, InputError, Problem, nearest
 from crosstack.interrupt import INTERRUPTED_EXIT, loaded
 from crosstack.model.objective import Objective
@@ -119,6 +118,7 @@ app.command("report")(report)
 app.command("explore")(explore)
 app.command("figure")(figure)
 app.command("space")(space)
+app.command("validate")(validate)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Native YAML or DFModel text.")]
 Rules = Annotated[
@@ -150,14 +150,6 @@ SvgOut = Annotated[
     typer.Option("--svg", metavar="OUT", help="Save a picture: graph, partitions, machine."),
 ]
 Kernels = Annotated[bool, typer.Option("--kernels", help="Print the table of kernels too.")]
-
-
-class Style(StrEnum):
-    """How `validate` prints."""
-
-    TABLE = "table"
-    JSON = "json"
-    MARKDOWN = "md"
 
 
 def _version(asked: bool) -> None:
@@ -461,48 +453,6 @@ def rules_(
             task, rules_given(base) or base, rules_given(rules) or "crosstack", progress=step
         )
     typer.echo(corrections_markdown(rows), nl=False)
-
-
-@app.command()
-def validate(
-    suite: Annotated[
-        str | None,
-        typer.Option("--suite", metavar="NAME", help="Only dfmodel, measured, steps or figures."),
-    ] = None,
-    style: Annotated[Style, typer.Option("--format", help="How to print.")] = Style.TABLE,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write here too.")
-    ] = None,
-) -> None:
-    """Run the published cases and print both numbers side by side.
-
-    The figures take minutes, every other suite a few seconds. Each suite is printed as it ends;
-    with --format md or json all are printed at the end, and what came of each goes to stderr as it
-    ends. Exit code 0 only if every row is inside its tolerance; a row that misses says why.
-
-    Example: `crosstack validate --suite measured`
-    """
-    from crosstack.io.files import write_atomically
-    from crosstack.published.case import Row, silent
-    from crosstack.published.runner import SUITES, report_rows, run_suite, suite_summary
-
-    check_outputs(None, {"--output": output})
-    rows: list[Row] = []
-    for name in SUITES if suite is None else (suite,):
-        with Searching(lambda case: f"running suite {case}", every=EVERY) as step:
-            new = run_suite(name, step or silent)
-        if style is Style.TABLE:
-            typer.echo(("\n" if rows else "") + report_rows(new), nl=False)
-        else:
-            typer.echo(f"{name}: {suite_summary(name, new)}", err=True)
-        rows += new
-    text = report_rows(rows, style.value)
-    if style is not Style.TABLE:
-        typer.echo(text, nl=False)
-    if output is not None:
-        write_atomically(output, text)
-    if not all(row.holds for row in rows):
-        raise typer.Exit(1)
 
 
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}

@@ -1,0 +1,63 @@
+"""``crosstack validate``: published and measured figures beside ours."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crosstack.cli.inputs import check_outputs
+from crosstack.cli.outputs import EVERY, Searching
+
+__all__ = ["Style", "validate"]
+
+
+class Style(StrEnum):
+    """How `validate` prints."""
+
+    TABLE = "table"
+    JSON = "json"
+    MARKDOWN = "md"
+
+
+def validate(
+    suite: Annotated[
+        str | None,
+        typer.Option("--suite", metavar="NAME", help="Only dfmodel, measured, steps or figures."),
+    ] = None,
+    style: Annotated[Style, typer.Option("--format", help="How to print.")] = Style.TABLE,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write here too.")
+    ] = None,
+) -> None:
+    """Run the published cases and print both numbers side by side.
+
+    The figures take minutes, every other suite a few seconds. Each suite is printed as it ends;
+    with --format md or json all are printed at the end, and what came of each goes to stderr as it
+    ends. Exit code 0 only if every row is inside its tolerance; a row that misses says why.
+
+    Example: `crosstack validate --suite measured`
+    """
+    from crosstack.io.files import write_atomically
+    from crosstack.published.case import Row, silent
+    from crosstack.published.runner import SUITES, report_rows, run_suite, suite_summary
+
+    check_outputs(None, {"--output": output})
+    rows: list[Row] = []
+    for name in SUITES if suite is None else (suite,):
+        with Searching(lambda case: f"running suite {case}", every=EVERY) as step:
+            new = run_suite(name, step or silent)
+        if style is Style.TABLE:
+            typer.echo(("\n" if rows else "") + report_rows(new), nl=False)
+        else:
+            typer.echo(f"{name}: {suite_summary(name, new)}", err=True)
+        rows += new
+    text = report_rows(rows, style.value)
+    if style is not Style.TABLE:
+        typer.echo(text, nl=False)
+    if output is not None:
+        write_atomically(output, text)
+    if not all(row.holds for row in rows):
+        raise typer.Exit(1)
