@@ -29,6 +29,7 @@ from crosstack.mapping.pipeline import (
     make_stage_problem,
     split,
 )
+from crosstack.mapping.pricing import Pricing
 from crosstack.mapping.sharding import Elimination, dominated, eliminate, with_given
 from crosstack.mapping.spans import on_one_chip
 from crosstack.model.arrays import Floats, GraphArrays, Ints, bits
@@ -39,9 +40,7 @@ from crosstack.model.choices import (
     make_choices,
     sharding_codes,
 )
-from crosstack.model.iteration import layer_time_below, least_time
 from crosstack.model.memory import copy_memory, static_size
-from crosstack.model.objective import TIME, LayerPrices, Weights, layer_prices
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
@@ -53,7 +52,7 @@ from crosstack.model.partition import (
     relaxed_load,
 )
 from crosstack.model.plan import Plan
-from crosstack.model.rates import peak_rate, reached_rate
+from crosstack.model.rates import reached_rate
 from crosstack.model.rules import Rules
 from crosstack.workload.graph import Workload
 
@@ -86,13 +85,12 @@ class Boxes:
     constraints: Constraints
     rules: Rules
     gap: float
+    pricing: Pricing
     arrays: GraphArrays
     given: dict[int, int]
     slots: Slots | None
     separate: bool
     unfused: bool
-    weights: Weights = field(default_factory=lambda: Weights(time=1.0))
-    prices: dict[object, LayerPrices] = field(default_factory=dict)
     budget: Budget = field(default_factory=Budget)
     found: Found = field(default_factory=Found)
     tables: dict[object, IdealTables | None] = field(default_factory=dict)
@@ -130,53 +128,18 @@ class Boxes:
             self.workload, self.system, self.arrays, box.plan, choices, codes, self.rules
         )
         load = one_by_one(load, self.rules) if self.unfused else load
-        if self.weights.only_time:
-            return load
-        return self._priced(load, box.plan, float(self._tolls(choices, box.plan)[codes].sum()))
-
-    def price(self, plan: Plan) -> LayerPrices:
-        """Return what the objective counts under a plan."""
-        if self.weights.only_time:
-            return TIME
-        key = plan.sizes, plan.parallelism, plan.microbatch_size, plan.stage_transfer
-        if key not in self.prices:
-            peak = peak_rate(self.system.chip, self.workload.graph.compute_dtype, self.rules)
-            self.prices[key] = layer_prices(self.weights, self.system, plan, peak)
-        return self.prices[key]
-
-    def _priced(self, load: ChipLoad, plan: Plan, extra: float) -> ChipLoad:
-        price = self.price(plan)
-        return replace(load, memory_price=price.memory, network_price=price.network, extra=extra)
-
-    def _tolls(self, choices: Choices, plan: Plan) -> Floats:
-        """What every choice adds to the objective whatever the partitions. [s]"""
-        price = self.price(plan)
-        return np.asarray(price.work * choices.work + price.data * choices.data_time)
+        return self.pricing.priced(load, box.plan, choices, codes)
 
     def plans(self, use: Use, microbatch: int) -> list[Plan]:
         """Return the plans of a use of the network; stages are split for time alone."""
         plans = use.plans(microbatch, self.workload, self.system, self.rules)
-        if self.weights.only_time:
+        if self.pricing.weights.only_time:
             return plans
         return [replace(plan, graph_stages=1) for plan in plans]
 
     def total(self, plan: Plan, layer: float) -> float:
-        """Return the objective for a layer's cost [s]; the least of stages that split it.
-
-        A transfer that is hidden behind what is not time is counted as hidden, so it is a bound.
-        """
-        price = self.price(plan)
-        whole = least_time(plan, layer, self.system.chip.overlap, self.rules)
-        return price.second * whole + price.fixed
-
-    def exact(self, plan: Plan, load: ChipLoad, partitions: tuple[int, ...]) -> float:
-        """Return the objective of partitions that fit; infinite where one does not."""
-        costs = [partition_cost(load, mask) for mask in partitions]
-        if not all(cost.fits for cost in costs):
-            return math.inf
-        layer, price = sum(cost.time for cost in costs), self.price(plan)
-        added = sum(cost.cost for cost in costs) - layer + load.extra
-        return self.total(plan, layer) + price.second * price.per_layer * added
+        """Return the objective for a layer's cost; see `Pricing.total`."""
+        return self.pricing.total(plan, layer)
 
     def target(self) -> float:
         """Only times below this are of interest. [s]"""
@@ -188,12 +151,6 @@ class Boxes:
         if self.gap > 0:
             known = bound if math.isfinite(bound) else 0.0
             self.found.left_bound = min(self.found.left_bound, max(known, self.target()))
-
-    def layer_limit(self, plan: Plan, total: float) -> float:
-        """Return the layer's cost below which the objective is less than ``total``. [s]"""
-        price = self.price(plan)
-        left = (total - price.fixed) / price.second
-        return layer_time_below(plan, left, self.system.chip.overlap, self.rules)
 
     # ------------------------------------------------------------ bounds
 
@@ -265,11 +222,7 @@ class Boxes:
             self.rules,
         )
         load = one_by_one(load, self.rules) if self.unfused else load
-        if self.weights.only_time:
-            return load
-        index = choices.index
-        tolls = index.least(self._tolls(choices, box.plan), index.inside(box.domains))
-        return self._priced(load, box.plan, float(tolls.sum()))
+        return self.pricing.priced_least(load, box.plan, choices, box.domains)
 
     def network_bound(self, domains: Domains, choices: Choices) -> float:
         """Return what all communication takes at least, layouts that agree included. [s]"""
@@ -402,7 +355,7 @@ class Boxes:
                 return math.inf
             self.offer_stages(box, codes, spread)
             return math.inf if spread.proved else spread.bound
-        found = self.fused(load, self.layer_limit(box.plan, limit))
+        found = self.fused(load, self.pricing.layer_below(box.plan, limit))
         if found is None:
             return math.inf
         if found.partitions:
@@ -420,8 +373,8 @@ class Boxes:
     ) -> None:
         """Keep a mapping whose layer costs so much if it is the best so far."""
         total = self.total(box.plan, layer)
-        if not self.weights.only_time and total < self.found.best:
-            total = self.exact(box.plan, load, partitions)
+        if not self.pricing.weights.only_time and total < self.found.best:
+            total = self.pricing.exact(box.plan, load, partitions)
         self._keep(box, codes, total, partitions, None)
 
     def offer_stages(self, box: Box, codes: Ints, found: StageSplit) -> None:
@@ -549,7 +502,7 @@ class Boxes:
             codes = np.array([d[0] for d in box.domains], dtype=np.int64)
             return self.settle(box, codes, self.target())
         load = self.relaxed(box)
-        limit = self.layer_limit(box.plan, self.target())
+        limit = self.pricing.layer_below(box.plan, self.target())
         if box.plan.graph_stages > 1:
             spread = self.spread(box, load, self.target(), bound_only=True)
             if spread is None:

@@ -37,6 +37,7 @@ from crosstack.mapping.found import Found, Lack, masks_of
 from crosstack.mapping.fusion import make_slots
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop
 from crosstack.mapping.parallelism import may_split
+from crosstack.mapping.pricing import Pricing
 from crosstack.mapping.seeds import plant
 from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.unmade import ROOT, Item, all_plans, unrolled
@@ -308,7 +309,7 @@ def _state(
         constraints=constraints,
         rules=rules,
         gap=gap,
-        weights=weights,
+        pricing=Pricing(workload=workload, system=system, rules=rules, weights=weights),
         arrays=arrays,
         given=given_choices(arrays, constraints.sharding, choice_index(arrays, workload.placement)),
         slots=slots,
@@ -483,7 +484,8 @@ _own: list[Boxes] = []  # the problem that a process works on, set once in each
 def _pool(state: Boxes, jobs: int) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("spawn")
     problem = (
-        state.workload, state.system, state.constraints, state.rules, state.gap, state.weights
+        state.workload, state.system, state.constraints, state.rules, state.gap,
+        state.pricing.weights,
     )  # fmt: skip
     return ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(problem,))
 

@@ -49,7 +49,7 @@ def _floor(state: Boxes, plan: Plan) -> float:
     rate = reached_rate(chip, workload.graph.compute_dtype, state.rules)
     layer = workload.graph.work / plan.tensor / math.prod(plan.split) / rate
     work = workload.graph.work / plan.tensor / math.prod(plan.split)
-    return state.total(plan, layer + work * state.price(plan).work)
+    return state.total(plan, layer + work * state.pricing.of(plan).work)
 
 
 def _least_floor(state: Boxes) -> float:
@@ -57,7 +57,7 @@ def _least_floor(state: Boxes) -> float:
     chip, workload = state.system.chip, state.workload
     n_chips = state.system.copies * state.system.n_chips
     rate = reached_rate(chip, workload.graph.compute_dtype, state.rules) * n_chips
-    time, weights = workload.work / rate, state.weights
+    time, weights = workload.work / rate, state.pricing.weights
     if not weights.only_time:
         # What a plan adds is not known yet: static power alone.
         always = chip.power if chip.idle_power is None else chip.idle_power

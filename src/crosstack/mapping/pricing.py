@@ -1,0 +1,91 @@
+"""What the search minimises: from what a layer costs to the objective of an iteration, and back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from crosstack.machine.system import System
+from crosstack.model.arrays import Floats, Ints
+from crosstack.model.choices import Choices
+from crosstack.model.iteration import layer_time_below, least_time
+from crosstack.model.objective import TIME, LayerPrices, Weights, layer_prices
+from crosstack.model.partition import ChipLoad, partition_cost
+from crosstack.model.plan import Plan
+from crosstack.model.rates import peak_rate
+from crosstack.model.rules import Rules
+from crosstack.workload.graph import Workload
+
+__all__ = ["Pricing"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Pricing:
+    """The objective of one problem; a layer's cost is its time and what the objective adds. [s]"""
+
+    workload: Workload
+    system: System
+    rules: Rules
+    weights: Weights = field(default_factory=lambda: Weights(time=1.0))
+    known: dict[object, LayerPrices] = field(default_factory=dict)
+
+    def of(self, plan: Plan) -> LayerPrices:
+        """Return the prices under a plan."""
+        if self.weights.only_time:
+            return TIME
+        key = plan.sizes, plan.parallelism, plan.microbatch_size, plan.stage_transfer
+        if key not in self.known:
+            peak = peak_rate(self.system.chip, self.workload.graph.compute_dtype, self.rules)
+            self.known[key] = layer_prices(self.weights, self.system, plan, peak)
+        return self.known[key]
+
+    def total(self, plan: Plan, layer: float) -> float:
+        """Return the objective for a layer's cost [s]; the least of stages that split it.
+
+        A transfer that is hidden behind what is not time is counted as hidden, so it is a bound.
+        """
+        price = self.of(plan)
+        whole = least_time(plan, layer, self.system.chip.overlap, self.rules)
+        return price.second * whole + price.fixed
+
+    def layer_below(self, plan: Plan, total: float) -> float:
+        """Return the layer's cost below which the objective is less than ``total``. [s]"""
+        price = self.of(plan)
+        left = (total - price.fixed) / price.second
+        return layer_time_below(plan, left, self.system.chip.overlap, self.rules)
+
+    def exact(self, plan: Plan, load: ChipLoad, partitions: tuple[int, ...]) -> float:
+        """Return the objective of partitions; infinite where one does not fit."""
+        costs = [partition_cost(load, mask) for mask in partitions]
+        if not all(cost.fits for cost in costs):
+            return math.inf
+        layer, price = sum(cost.time for cost in costs), self.of(plan)
+        added = sum(cost.cost for cost in costs) - layer + load.extra
+        return self.total(plan, layer) + price.second * price.per_layer * added
+
+    def priced(self, load: ChipLoad, plan: Plan, choices: Choices, codes: Ints) -> ChipLoad:
+        """Return a load of one sharding with what the objective adds."""
+        if self.weights.only_time:
+            return load
+        return self._with(load, plan, float(self._tolls(choices, plan)[codes].sum()))
+
+    def priced_least(
+        self, load: ChipLoad, plan: Plan, choices: Choices, domains: tuple[tuple[int, ...], ...]
+    ) -> ChipLoad:
+        """Return a load of many shardings with the least that the objective adds."""
+        if self.weights.only_time:
+            return load
+        index = choices.index
+        tolls = index.least(self._tolls(choices, plan), index.inside(domains))
+        return self._with(load, plan, float(tolls.sum()))
+
+    def _with(self, load: ChipLoad, plan: Plan, extra: float) -> ChipLoad:
+        price = self.of(plan)
+        return replace(load, memory_price=price.memory, network_price=price.network, extra=extra)
+
+    def _tolls(self, choices: Choices, plan: Plan) -> Floats:
+        """What every choice adds whatever the partitions. [s]"""
+        price = self.of(plan)
+        return np.asarray(price.work * choices.work + price.data * choices.data_time)
