@@ -20,7 +20,7 @@ from crosstack.evaluate.cluster import Cluster
 from crosstack.evaluate.distributed import own_shape
 from crosstack.evaluate.predict import predict
 from crosstack.machine.a100 import a100_pcie_80gb
-from crosstack.machine.hierarchy import Link
+from crosstack.machine.chip import Link
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.model.kernels.roofline import Roofline, gemm_time
 from crosstack.published.deepflow.kernels import tiles_of_2020, tiles_of_2021, tiles_of_2025

@@ -18,7 +18,9 @@ from crosstack.evaluate.cluster import Cluster, ring_links
 from crosstack.evaluate.distributed import Distributed
 from crosstack.evaluate.lstm_step import lstm_step
 from crosstack.evaluate.transformer_step import transformer_step
-from crosstack.machine.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, Scope
+from crosstack.machine.chip import Chip, Link
+from crosstack.machine.compute import Compute
+from crosstack.machine.memory import MemoryLevel, Scope
 from crosstack.machine.topology import Grid
 from crosstack.mapping.placement import place
 from crosstack.mapping.strategy import parse_strategy
@@ -26,11 +28,11 @@ from crosstack.model.kernels.roofline import Roofline
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, simulate
 from crosstack.workload.named_steps import step_named
 
-CHIP = ChipHierarchy(
-    compute=Compute(n_units=432, n_bundles=108, work_per_cycle=512, frequency=1.41e9),
+CHIP = Chip(
+    compute=Compute(n_units=432, n_multiprocessors=108, work_per_cycle=512, frequency=1.41e9),
     levels=(
-        MemoryLevel(name="registers", scope=Scope.BUNDLE, capacity=28e6, bandwidth=1.3e14),
-        MemoryLevel(name="L1", scope=Scope.BUNDLE, capacity=21e6, bandwidth=1.9e13),
+        MemoryLevel(name="registers", scope=Scope.MULTIPROCESSOR, capacity=28e6, bandwidth=1.3e14),
+        MemoryLevel(name="L1", scope=Scope.MULTIPROCESSOR, capacity=21e6, bandwidth=1.9e13),
         MemoryLevel(name="L2", scope=Scope.CHIP, capacity=4e7, bandwidth=7e12),
         MemoryLevel(name="DRAM", scope=Scope.CHIP, capacity=80e9, bandwidth=2e12),
     ),

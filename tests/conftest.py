@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 
-from crosstack.machine.chip import Chip
-from crosstack.machine.system import Dimension, DimensionKind, Memory, System
+from crosstack.machine.chip import Chip, flat_chip
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, DimensionKind, System
 from crosstack.workload.graph import (
     ComputeUnit,
     Consumer,
@@ -133,7 +135,7 @@ def a_chip() -> Callable[..., Chip]:
             "frequency": 1.25e9,
             "sram_capacity": 671088640.0,
         }
-        return Chip(**{**values, **changes})
+        return flat_chip(**{**values, **changes})
 
     return build
 
@@ -157,10 +159,12 @@ def a_system(
     def build(**changes: Any) -> System:
         values: dict[str, Any] = {
             "chip": a_chip(),
-            "memory": Memory(bandwidth=100e9),
+            "memory": main_memory(bandwidth=100e9),
             "network": (a_dimension(size=8),),
             "n_chips": 8,
         }
-        return System(**{**values, **changes})
+        values |= changes
+        memories = values.pop("memory")
+        return System(**values | {"chip": replace(values["chip"], memories=memories)})
 
     return build

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from crosstack.charts import Mark
-from crosstack.machine.chip import Chip, Overlap
+from crosstack.machine.chip import Overlap, flat_chip
+from crosstack.machine.memory import main_memory
 from crosstack.machine.prices import link_amounts, switch_amounts
-from crosstack.machine.system import Dimension, DimensionKind, Memory, System
+from crosstack.machine.system import Dimension, DimensionKind, System
 from crosstack.model.collectives import Extent
 from crosstack.model.collectives.group import axes_of
 from crosstack.model.lines import latency_charged
@@ -34,7 +35,7 @@ from crosstack.technology.wafers import YieldModel, die_yield
 from crosstack.workload.graph import ComputeUnit, Kernel, KernelKind, Placement
 
 RULES = rules_named("crosstack")
-CHIP = Chip(n_cores=1, lanes=1, stages=1, frequency=1e9, sram_capacity=1e6)
+CHIP = flat_chip(n_cores=1, lanes=1, stages=1, frequency=1e9, sram_capacity=1e6)
 KERNEL = Kernel(
     name="k", kind=KernelKind.ELEMENTWISE, m=1, n=1, output_size=1.0, input_sizes=(1.0,),
     unit=ComputeUnit.SIMD,
@@ -51,7 +52,9 @@ def added(kind: type[StrEnum]) -> Any:
 def system() -> System:
     """Return two chips joined in a way that nobody knows."""
     one = Dimension(kind=added(DimensionKind), size=2, bandwidth=1e9)
-    return System(chip=CHIP, memory=Memory(bandwidth=1e9), network=(one,), n_chips=2)
+    return System(
+        chip=replace(CHIP, memories=main_memory(bandwidth=1e9)), network=(one,), n_chips=2
+    )
 
 
 def with_latency(rule: LatencyRule) -> Rules:

@@ -11,7 +11,7 @@ from crosstack.cli.chip import described
 from crosstack.errors import CrosstackError, InputError
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.machine.generate.generated import generate
-from crosstack.machine.generate.system import generated_system
+from crosstack.machine.packages import packaged_system
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT.parent / "shared/data/deepflow/configs"
@@ -20,14 +20,14 @@ CHIP = """
 node: N5
 scaling: paper
 unit: tensor_core_v100
-units_per_bundle: 32
+units_per_multiprocessor: 32
 dataflow: best
 utilization: 85 %
 frequency: 1.5 GHz
-bundles: 90
+multiprocessors: 90
 levels:
-  - {name: L1, sram: sram_l1, scope: bundle, utilization: 1, capacity: 20 MB, bandwidth: 90 TB/s,
-     line_size: 32 B}
+  - {name: L1, sram: sram_l1, scope: multiprocessor, utilization: 1, capacity: 20 MB,
+     bandwidth: 90 TB/s, line_size: 32 B}
   - {name: L2, sram: sram_l2, scope: chip}
 memory: {dram: hbm3, name: DRAM, utilization: 1, stacks: 4, line_size: 64 B}
 intra: {link: on_package, neighbours: 2, utilization: 1, kind: torus, shape: 2x1}
@@ -84,7 +84,7 @@ def outcome(path, text):
     try:
         found = described(path, None, [])
         chip = generate(found.template, found.budget)
-        generated_system(chip.hierarchy)
+        packaged_system(chip.chip)
     except CrosstackError as error:
         return error
     return None

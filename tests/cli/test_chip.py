@@ -15,7 +15,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "chips" / "n5_hbm3.
 
 def test_a_chip_is_described_with_what_binds_it(run):
     out = run("chip", "generate", EXAMPLE).out
-    for words in ("3,776 units in 118 bundles", "power left  5 of 500 W", "rate bound by"):
+    for words in ("3,776 units in 118 multiprocessors", "power left  5 of 500 W", "rate bound by"):
         assert words in out
 
 

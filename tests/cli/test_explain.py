@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ import crosstack
 @pytest.fixture
 def file(tmp_path):
     """Return a file with a small model that is mapped in a moment."""
-    chip = crosstack.Chip(
+    chip = crosstack.flat_chip(
         n_cores=64, lanes=8, stages=4, frequency=1e9, sram_capacity=1e9, utilization=0.5
     )
     ring = crosstack.Dimension(
@@ -20,7 +21,9 @@ def file(tmp_path):
         parallelism=crosstack.Parallelism.TENSOR,
     )
     system = crosstack.System(
-        chip=chip, memory=crosstack.Memory(bandwidth=100e9), network=(ring,), n_chips=4
+        chip=replace(chip, memories=crosstack.main_memory(bandwidth=100e9)),
+        network=(ring,),
+        n_chips=4,
     )
     workload = crosstack.llm(
         hidden=256, n_heads=4, head_size=64, sequence_length=128, n_layers=2,

@@ -11,7 +11,9 @@ from crosstack.evaluate.cluster import (
 )
 from crosstack.evaluate.distributed import RingLink
 from crosstack.machine.a100 import a100_pcie_80gb, a100_sxm_80gb
-from crosstack.machine.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, Scope
+from crosstack.machine.chip import Chip, Link
+from crosstack.machine.compute import Compute
+from crosstack.machine.memory import MemoryLevel
 from crosstack.machine.topology import RING, SWITCH, Grid, parse_levels
 from crosstack.mapping.placement import place
 from crosstack.mapping.strategy import ParallelDimension, Strategy, parse_strategy, strategies
@@ -20,9 +22,9 @@ KP1, KP2, DP, LP = ParallelDimension
 
 
 def chip(intra=0.0, inter=0.0):
-    return ChipHierarchy(
-        compute=Compute(n_units=1, n_bundles=1, work_per_cycle=1, frequency=1e9),
-        levels=(MemoryLevel(name="DRAM", scope=Scope.CHIP, capacity=1e9, bandwidth=1e12),),
+    return Chip(
+        compute=Compute(n_units=1, n_multiprocessors=1, work_per_cycle=1, frequency=1e9),
+        memories=(MemoryLevel(name="DRAM", capacity=1e9, bandwidth=1e12),),
         intra=Link(n_links=1, bandwidth=intra, latency=5e-6),
         inter=Link(n_links=1, bandwidth=inter, latency=5e-6),
     )

@@ -10,7 +10,7 @@ LAUNCH = 5e-6
 
 
 class Chip:
-    word, launch_overhead = 2.0, LAUNCH
+    element_size, launch_overhead = 2.0, LAUNCH
 
     def product(self, m, k, n):
         return 0.0

@@ -14,8 +14,9 @@ import pytest
 
 from crosstack import Constraints, optimise
 from crosstack.evaluate.time import evaluate
-from crosstack.machine.chip import Chip, Overlap
-from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, Prices, System
+from crosstack.machine.chip import Overlap, flat_chip
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Prices, System
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.arrays import AXES, graph_arrays
 from crosstack.model.choices import choice_index
@@ -61,7 +62,7 @@ def together(overlap, compute, memory, network):
 
 def a_machine(draw, name, sizes, uses, *, utilization, latency=0.0, domain=None, copies=1):
     kinds = [WORDS[word] for word in name.split("_")]
-    chip = Chip(
+    chip = flat_chip(
         n_cores=draw.choice((4, 16, 30)), lanes=draw.choice((4, 16)), stages=draw.choice((6, 16)),
         frequency=1e9, sram_capacity=1e12, utilization=utilization,
         overlap=draw.choice(list(Overlap)), price=100.0, power=7.0,
@@ -77,7 +78,8 @@ def a_machine(draw, name, sizes, uses, *, utilization, latency=0.0, domain=None,
         link=2e-9, switch=24e-9, memory=1e-9, switch_power=5.2e-11, memory_power=1.6e-10
     )
     return System(
-        chip=chip, memory=Memory(bandwidth=draw.choice((1e11, 1e12))), network=network,
+        chip=replace(chip, memories=main_memory(bandwidth=draw.choice((1e11, 1e12)))),
+        network=network,
         n_chips=math.prod(sizes), prices=prices, domain_size=domain, copies=copies,
     )  # fmt: skip
 
@@ -171,20 +173,26 @@ def transformer_time(workload, system, uses, axes, n_tiles, release, factor):
     for i, kernel in enumerate(graph.kernels):
         m, k, n, tiles, _ = shapes[i]
         systolic = kernel.unit is ComputeUnit.SYSTOLIC
-        if chip.utilization is not None:
+        if chip.compute.utilization is not None:
             work = m * n * (2 * k if systolic else 1) * tiles
-            compute = work / (chip.utilization * chip.peak_throughput)
+            compute = work / (chip.compute.utilization * chip.peak_throughput)
         else:
             compute = (
                 tiles
-                / chip.frequency
+                / chip.compute.frequency
                 * min(
-                    -(-m // (lanes * chip.lanes))
-                    * (-(-n // (chip.n_cores // lanes * chip.stages)) * k if systolic else n)
-                    for lanes in range(1, chip.n_cores + 1)
+                    -(-m // (lanes * chip.compute.rows))
+                    * (
+                        -(-n // (chip.compute.n_units // lanes * chip.compute.columns)) * k
+                        if systolic
+                        else n
+                    )
+                    for lanes in range(1, chip.compute.n_units + 1)
                 )
             )
-        memory = sum(output(a) for a, b, _ in edges if i in (a, b)) / system.memory.bandwidth
+        memory = (
+            sum(output(a) for a, b, _ in edges if i in (a, b)) / system.chip.main_memory.bandwidth
+        )
         tensors = sum(conversion(a, b, size) for a, b, size in edges if a == i and chips > 1)
         if kernel.kind.is_gemm and axes[i] is Axis.K and chips > 1:
             tensors += reduce * output(i)
@@ -290,7 +298,7 @@ def transform_time(draw, name, sizes, system, release, factor):
     step, n = workload.graph.kernels[0], math.prod(sizes)
     columns = -(-step.n // n)
     compute = 2 * step.m * step.k * columns / (0.9 * system.chip.peak_throughput)
-    memory = step.m * columns * 4 / system.memory.bandwidth
+    memory = step.m * columns * 4 / system.chip.main_memory.bandwidth
     bandwidths = [d.bandwidth for d in system.network]
     sent = exchange(name, sizes, bandwidths, step.m * step.n * 4 / n**2, release)
     overlap = system.chip.overlap
@@ -325,7 +333,7 @@ def recommendation_time(draw, name, sizes, system, release, factor):
             factor * made[i] / (batch // n) * 1e-9 for c in kernel.communications if c.periodic
         )
         network = max(sent, late) if release == 5 else sent + late
-        memory = traffic / system.memory.bandwidth
+        memory = traffic / system.chip.main_memory.bandwidth
         time += together(system.chip.overlap, compute, memory, network)
     return workload, time * batch / n
 
@@ -342,7 +350,7 @@ def factorisation_time(draw, name, sizes, system, release, factor):
         read, written = panels[i - 1] if i else 0, panels[i] if i < len(kernels) - 1 else 0
         panel = kernel.m * kernel.n * 8
         sent = max(panel / rows / outer, panel / columns / inner)
-        memory = (read + written) / system.memory.bandwidth
+        memory = (read + written) / system.chip.main_memory.bandwidth
         time += together(system.chip.overlap, compute, memory, sent)
     return workload, time
 
@@ -367,7 +375,7 @@ def test_a_workload_that_brings_its_placement_and_its_bills(seed, timed):
     n, prices = math.prod(sizes), system.prices
     link = [a * b for a, b in zip(links, bandwidths, strict=True)]
     port = sum(a * b for a, b in zip(ports, bandwidths, strict=True)) if n > 4 else 0.0
-    memory = n * system.memory.bandwidth
+    memory = n * system.chip.main_memory.bandwidth
     price = n * 100 + memory * prices.memory + sum(link) * prices.link + port * prices.switch
     power = n * 7 + memory * prices.memory_power + port * prices.switch_power
     power += sum(a * d.link_power for a, d in zip(link, system.network, strict=True))
@@ -378,15 +386,17 @@ def test_a_workload_that_brings_its_placement_and_its_bills(seed, timed):
 def test_a_second_memory_is_read_at_the_mean_speed_of_both():
     """``(c1 b1 + c2 b2) / (c1 + c2)`` where the first is too small (release E3b)."""
     workload = fft(length=2**20, radix=2, word=4)
-    chip = Chip(n_cores=4, lanes=4, stages=4, frequency=1e15, sram_capacity=1.0, utilization=1.0)
+    chip = flat_chip(
+        n_cores=4, lanes=4, stages=4, frequency=1e15, sram_capacity=1.0, utilization=1.0
+    )
     ring = Dimension(kind=RING, size=2, bandwidth=1e30)
-    both = Memory(bandwidth=3e11, capacity=1e6, second_bandwidth=1e10, second_capacity=3e9)
-    large = replace(both, capacity=1e12)
+    both = main_memory(bandwidth=3e11, capacity=1e6, second_bandwidth=1e10, second_capacity=3e9)
+    large = replace(both[0], capacity=1e12), both[1]
     given = Constraints(kernel_by_kernel=True, microbatch_size=1)
     slow, fast = (
         optimise(
             workload,
-            System(chip=chip, memory=memory, network=(ring,), n_chips=2),
+            System(chip=replace(chip, memories=memory), network=(ring,), n_chips=2),
             constraints=given,
             rules="dfmodel-e3b",
         ).evaluation

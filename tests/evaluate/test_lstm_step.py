@@ -11,7 +11,7 @@ from crosstack.workload.lstm import LstmModel
 class Plain:
     """One FLOP and one byte take a nanosecond."""
 
-    word = 2.0
+    element_size = 2.0
     launch_overhead = 1e-6
 
     def product(self, m, k, n):

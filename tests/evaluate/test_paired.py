@@ -24,7 +24,7 @@ PAIRS = (Exchange.PAIRED, Exchange.SEQUENCE)
 class Sent:
     """Nothing but links takes time: a second is a byte sent."""
 
-    word = 2.0
+    element_size = 2.0
     launch_overhead = 0.0
 
     def product(self, m, k, n, batch=1):

@@ -27,7 +27,7 @@ LSTM = LstmModel(batch=512, sequence=5, vocabulary=32768, layers=6, width=4096)
 @pytest.fixture(scope="module")
 def chip():
     described = read_chip(EXAMPLE.read_text(), EXAMPLE.name)
-    return generate(described.template, described.budget).hierarchy
+    return generate(described.template, described.budget).chip
 
 
 def predicted(workload, text, chip, settings=UNBOUNDED):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
@@ -11,7 +12,8 @@ from crosstack import Constraints, Task, evaluate, optimise
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.speculation import drafted_tokens, expected_tokens, speculate
 from crosstack.machine.chip import Overlap
-from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism
 from crosstack.mapping.mapping import Status
 from crosstack.workload.serving import Transformer, decode, prefill
 
@@ -34,7 +36,7 @@ def ring(a_chip, a_system):
             network=(dimension,),
             n_chips=size,
             chip=a_chip(utilization=0.9, overlap=Overlap.NONE),
-            memory=memory or Memory(bandwidth=100e9),
+            memory=memory or main_memory(bandwidth=100e9),
         )
 
     return build
@@ -100,7 +102,10 @@ class TestLatency:
 
 class TestSecondMemory:
     # A quarter of the weights alone is 0.7 MB and more.
-    SMALL = Memory(bandwidth=100e9, capacity=5e5, second_bandwidth=10e9, second_capacity=5e6)
+    GIVEN: ClassVar = {
+        "bandwidth": 100e9, "capacity": 5e5, "second_bandwidth": 10e9, "second_capacity": 5e6
+    }  # fmt: skip
+    SMALL = main_memory(**GIVEN)
 
     def test_what_does_not_fit_the_first_slows_everything_down(self, ring):
         task = Task(workload=decode(MODEL, context=1000), system=ring(memory=self.SMALL))
@@ -110,13 +115,15 @@ class TestSecondMemory:
         assert found.time == pytest.approx(answer.certificate.objective, rel=1e-12)
         assert 5e5 < found.memory_used <= found.memory_capacity == 5.5e6
         mean = (5e5 * 100e9 + 5e6 * 10e9) / 5.5e6
-        slow = optimise(replace(task, system=ring(memory=Memory(bandwidth=mean, capacity=5.5e6))))
+        slow = optimise(
+            replace(task, system=ring(memory=main_memory(bandwidth=mean, capacity=5.5e6)))
+        )
         assert found.time == pytest.approx(slow.evaluation.time)
 
     def test_what_fits_the_first_is_as_fast_as_ever(self, ring):
-        roomy = replace(self.SMALL, capacity=1e8)
+        roomy = main_memory(**self.GIVEN | {"capacity": 1e8})
         workload = decode(MODEL, context=1000)
-        one = Memory(bandwidth=100e9, capacity=1e8)
+        one = main_memory(bandwidth=100e9, capacity=1e8)
         times = [
             optimise(Task(workload=workload, system=ring(memory=m))).evaluation.time
             for m in (roomy, one)
@@ -124,7 +131,7 @@ class TestSecondMemory:
         assert times[0] == times[1]
 
     def test_what_fits_neither_is_infeasible(self, ring):
-        tiny = replace(self.SMALL, second_capacity=1e5)
+        tiny = main_memory(**self.GIVEN | {"second_capacity": 1e5})
         with pytest.raises(InfeasibleError, match="main memory"):
             optimise(Task(workload=decode(MODEL, context=1000), system=ring(memory=tiny)))
 
@@ -138,7 +145,7 @@ class TestSecondMemory:
     )
     def test_half_a_second_memory_is_refused(self, changes, says):
         with pytest.raises(InputError, match=says):
-            replace(self.SMALL, **changes)
+            main_memory(**self.GIVEN | changes)
 
 
 class TestSpeculation:

@@ -12,7 +12,8 @@ from crosstack.evaluate.serving_layer import family, laid_out, layer_costs
 from crosstack.evaluate.serving_sweep import Phase, machine_of, serving_sweep
 from crosstack.evaluate.time import evaluate
 from crosstack.machine.chip import Overlap
-from crosstack.machine.system import Memory, Parallelism
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.arrays import graph_arrays
 from crosstack.model.plan import make_plan
@@ -39,7 +40,9 @@ def machine(utilization=0.9, overlap=Overlap.NONE, **memory):
         two,
         latency=150e-9,
     )
-    return replace(made, memory=replace(made.memory, **memory)) if memory else made
+    first = made.chip.main_memory
+    usual = {"bandwidth": first.bandwidth, "capacity": first.capacity}
+    return replace(made, chip=replace(made.chip, memories=main_memory(**usual | memory)))
 
 
 def sweep(the_machine, **changes):
@@ -94,11 +97,13 @@ def test_a_second_memory_takes_what_does_not_fit():
 
 
 def test_what_exceeds_a_memory_is_named():
-    small = replace(machine(), memory=Memory(bandwidth=1e12, capacity=2e9))
+    small = replace(
+        machine(), chip=replace(machine().chip, memories=main_memory(bandwidth=1e12, capacity=2e9))
+    )
     points = sweep(small)
     assert set(points.limit) == {"", "main memory"}
     assert compare(points, range(0, len(points.time), 11)) > 1
-    tiny = replace(machine(), chip=replace(machine().chip, sram_capacity=2e5))
+    tiny = replace(machine(), chip=machine().chip.with_level(0, capacity=2e5))
     points = serving_sweep(LLAMA, tiny, tensor=1, pipeline=1, batch=1, context=32768)
     assert points.limit == ("SRAM",)
     assert compare(points, [0]) == 0
@@ -106,7 +111,7 @@ def test_what_exceeds_a_memory_is_named():
 
 @pytest.mark.parametrize("rules", ["crosstack", "dfmodel-e5"])
 def test_no_number_of_tiles_that_divides_the_prompt_is_faster(rules):
-    small = replace(machine(None), chip=replace(machine(None).chip, sram_capacity=3e7))
+    small = replace(machine(None), chip=machine(None).chip.with_level(0, capacity=3e7))
     lengths = np.array([96, 360, 1024])
     points = serving_sweep(
         LLAMA, small, tensor=4, pipeline=1, batch=1, context=lengths, phase="prefill", rules=rules
@@ -164,7 +169,14 @@ def test_the_usual_sharding_is_close_to_the_best():
 
 def test_faster_links_and_memory_never_slow_a_point():
     slow = sweep(machine())
-    fast = sweep(replace(machine(), memory=Memory(bandwidth=4e12, capacity=68719476736.0)))
+    fast = sweep(
+        replace(
+            machine(),
+            chip=replace(
+                machine().chip, memories=main_memory(bandwidth=4e12, capacity=68719476736.0)
+            ),
+        )
+    )
     assert (fast.time <= slow.time).all()
     linked = replace(
         machine(), network=tuple(replace(d, bandwidth=2 * d.bandwidth) for d in machine().network)

@@ -11,8 +11,9 @@ import pytest
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.answer import given_answer, mapping_from_dict, optimise
 from crosstack.evaluate.time import evaluate
-from crosstack.machine.chip import Chip, Overlap
-from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
+from crosstack.machine.chip import Overlap, flat_chip
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.workload.graph import (
     Axis,
@@ -71,7 +72,7 @@ def a_system(**changes) -> System:
         size=4,
         parallelism=Parallelism.PIPELINE,
     )
-    chip = Chip(
+    chip = flat_chip(
         n_cores=1,
         lanes=1,
         stages=1,
@@ -80,8 +81,9 @@ def a_system(**changes) -> System:
         utilization=1.0,
         overlap=Overlap.NONE,
     )
-    values = {"chip": chip, "memory": Memory(bandwidth=1e15), "network": (ring,), "n_chips": 4}
-    return System(**{**values, **changes})
+    memories = changes.pop("memory", main_memory(bandwidth=1e15))
+    values = {"chip": chip, "network": (ring,), "n_chips": 4} | changes
+    return System(**values | {"chip": replace(values["chip"], memories=memories)})
 
 
 MAPPING = Mapping(
@@ -141,7 +143,7 @@ class TestTerms:
         assert stages[2].memory_used == pytest.approx(2 * 512)
 
     def test_weights_stay_where_a_stage_is_one_partition(self):
-        slow = a_system(memory=Memory(bandwidth=1e6))
+        slow = a_system(memory=main_memory(bandwidth=1e6))
         one = evaluate(a_chain(), slow, replace(MAPPING, partitions=(0, 0, 1, 2)))
         two = evaluate(a_chain(), slow, MAPPING)
         # c alone in its stage: 256 B in, 256 B out, no weights
@@ -192,7 +194,7 @@ class TestRefused:
             evaluate(replace(workload, graph=graph), a_system(), MAPPING)
 
     def test_a_stage_that_does_not_fit_its_memory(self):
-        small = a_system(memory=Memory(bandwidth=1e15, capacity=1000.0))
+        small = a_system(memory=main_memory(bandwidth=1e15, capacity=1000.0))
         with pytest.raises(
             InfeasibleError, match="main memory: partition 0, most of it buffers, needs"
         ):
@@ -211,14 +213,14 @@ class TestSearch:
         assert found.mapping.stages == (0, 0, 0, 0)
 
     def test_too_little_memory_names_the_fullest_stage(self):
-        small = a_system(memory=Memory(bandwidth=1e15, capacity=60.0))
+        small = a_system(memory=main_memory(bandwidth=1e15, capacity=60.0))
         with pytest.raises(InfeasibleError, match="the fullest of 4 stages") as caught:
             optimise(a_chain(), small)
         assert "more tensor parallelism" in caught.value.levers
 
     def test_stages_fit_what_whole_copies_do_not(self):
         # 192 B of weights in all
-        tight = a_system(memory=Memory(bandwidth=1e15, capacity=700.0))
+        tight = a_system(memory=main_memory(bandwidth=1e15, capacity=700.0))
         found = optimise(a_chain(), tight)
         assert found.evaluation.memory_used <= 700.0
         assert len(found.evaluation.stages) > 1

@@ -31,7 +31,7 @@ def chain(widths):
 class Plain:
     """Products at a constant rate; copies and additions take nothing."""
 
-    word = float(WORD)
+    element_size = float(WORD)
     launch_overhead = 0.0
 
     def product(self, m, k, n):

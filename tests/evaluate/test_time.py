@@ -7,7 +7,8 @@ import pytest
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.answer import evaluate_task, mapping_from_dict, optimise
 from crosstack.evaluate.time import evaluate
-from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.mapping import Constraints, Mapping, Task
 from crosstack.workload.graph import (
     Axis,
@@ -65,8 +66,10 @@ def system(a_chip) -> System:
     """Return eight chips in two free rings, cores dealt."""
     ring = Dimension(kind=DimensionKind.RING, bandwidth=1e9, latency=1e-6)
     return System(
-        chip=a_chip(n_cores=8, lanes=2, stages=2, frequency=1e6, sram_capacity=4096.0),
-        memory=Memory(bandwidth=1e7, capacity=1e6),
+        chip=replace(
+            a_chip(n_cores=8, lanes=2, stages=2, frequency=1e6, sram_capacity=4096.0),
+            memories=main_memory(bandwidth=1e7, capacity=1e6),
+        ),
         network=(ring, ring),
         n_chips=8,
     )
@@ -105,7 +108,7 @@ class TestTermsAddUp:
             assert p.compute_time == pytest.approx(max(parts), rel=1e-12)
 
     def test_compute_adds_up_where_utilization_is_given(self, system):
-        chip = replace(system.chip, utilization=0.5)
+        chip = system.chip.with_compute(utilization=0.5)
         found = evaluate(WORKLOAD, replace(system, chip=chip), MAPPING)
         for p in found.partitions:
             parts = [k.compute_time for k in found.kernels if k.name in p.kernels]
@@ -144,19 +147,21 @@ class TestTermsAddUp:
 
 class TestWhatDoesNotFit:
     def test_sram(self, system):
-        small = replace(system, chip=replace(system.chip, sram_capacity=200.0))
+        small = replace(system, chip=system.chip.with_level(0, capacity=200.0))
         with pytest.raises(InfeasibleError, match=r"SRAM: partition 0 \(first, second\) needs"):
             evaluate(WORKLOAD, small, replace(MAPPING, n_tiles=1))
 
     def test_main_memory(self, system):
-        small = replace(system, memory=Memory(bandwidth=1e7, capacity=100.0))
+        small = replace(
+            system, chip=replace(system.chip, memories=main_memory(bandwidth=1e7, capacity=100.0))
+        )
         with pytest.raises(
             InfeasibleError, match="main memory: partition 0, most of it buffers, needs"
         ):
             evaluate(WORKLOAD, small, MAPPING)
 
     def test_cores(self, system):
-        small = replace(system, chip=replace(system.chip, n_cores=1))
+        small = replace(system, chip=system.chip.with_compute(n_units=1, n_multiprocessors=1))
         with pytest.raises(InfeasibleError, match="cores: partition 0 needs 2"):
             evaluate(WORKLOAD, small, MAPPING)
 

@@ -19,11 +19,11 @@ MODEL = TransformerTraining(
 class Plain:
     """One FLOP and one byte take a nanosecond."""
 
-    word = 2.0
+    element_size = 2.0
     launch_overhead = 1e-6
 
     def product(self, m, k, n, batch=1):
-        each = (m * k + k * n + m * n) * self.word if batch > 1 else 0
+        each = (m * k + k * n + m * n) * self.element_size if batch > 1 else 0
         return max(2e-9 * batch * m * k * n, self.elementwise(0, batch * each)) + (
             self.launch_overhead
         )
@@ -82,7 +82,7 @@ def test_a_stage_hands_over_by_its_own_link():
         stage_links=own,
     )
     found = transformer_step(MODEL, chips)
-    size = 1e-9 * Free.word * MODEL.batch * MODEL.sequence * MODEL.hidden
+    size = 1e-9 * Free.element_size * MODEL.batch * MODEL.sequence * MODEL.hidden
     sends = [stage.send for stage in found.stages]
     assert sends == pytest.approx([1 + size / b for b in (4, 1, 2, 8)])
     assert found.time == pytest.approx(found.timeline().makespan)

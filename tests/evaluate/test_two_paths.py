@@ -7,11 +7,9 @@ import pytest
 
 import crosstack
 from crosstack import (
-    Chip,
     Constraints,
     Dimension,
     DimensionKind,
-    Memory,
     Parallelism,
     System,
     Task,
@@ -19,8 +17,10 @@ from crosstack import (
 from crosstack.evaluate.distributed import Distributed
 from crosstack.evaluate.transformer_step import transformer_step
 from crosstack.io.chip_file import read_chip
+from crosstack.machine.chip import flat_chip
 from crosstack.machine.generate.generated import generate
-from crosstack.machine.generate.system import generated_system
+from crosstack.machine.memory import main_memory
+from crosstack.machine.packages import packaged_system
 from crosstack.mapping.strategy import Strategy
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.transformer_training import TransformerTraining
@@ -34,10 +34,10 @@ ELEMENTWISE = ("softmax", "residual", "norm", "activation")
 class TwoRoofs:
     """The kernel time of the mapping path: compute, or every operand once through main memory."""
 
-    word, launch_overhead = 2.0, 0.0
+    element_size, launch_overhead = 2.0, 0.0
 
     def product(self, m, k, n, batch=1):
-        traffic = batch * (m * k + k * n + m * n) * self.word
+        traffic = batch * (m * k + k * n + m * n) * self.element_size
         return self.elementwise(2 * batch * m * k * n, traffic)
 
     def elementwise(self, work, traffic):
@@ -46,12 +46,14 @@ class TwoRoofs:
 
 def two_roofs_system():
     """Return one chip whose kernels take what `TwoRoofs` says."""
-    chip = Chip(n_cores=CORES, lanes=CELLS, stages=CELLS, frequency=CLOCK, sram_capacity=1e15,
+    chip = flat_chip(n_cores=CORES, lanes=CELLS, stages=CELLS, frequency=CLOCK, sram_capacity=1e15,
                 utilization=REACHED)  # fmt: skip
     alone = Dimension(
         kind=DimensionKind.RING, size=1, bandwidth=1e11, parallelism=Parallelism.TENSOR
     )
-    return System(chip=chip, memory=Memory(bandwidth=BANDWIDTH), network=(alone,), n_chips=1)
+    return System(
+        chip=replace(chip, memories=main_memory(bandwidth=BANDWIDTH)), network=(alone,), n_chips=1
+    )
 
 
 def mapped(hidden, heads, system=None):
@@ -105,7 +107,7 @@ def test_a_layer_takes_the_same_within_what_elementwise_kernels_differ(hidden, h
 @pytest.mark.parametrize(("hidden", "heads", "within"), [(12288, 96, 0.06), (4096, 32, 0.2)])
 def test_products_of_a_generated_chip_take_little_more_as_a_step(hidden, heads, within):
     described = read_chip(EXAMPLE.read_text(), EXAMPLE.name)
-    chip = replace(generate(described.template, described.budget).hierarchy, launch_overhead=0.0)
+    chip = replace(generate(described.template, described.budget).chip, launch_overhead=0.0)
     step = stepped(hidden, heads, Roofline().times(chip))[0]
-    mapping = mapped(hidden, heads, generated_system(chip))[0]
+    mapping = mapped(hidden, heads, packaged_system(chip))[0]
     assert mapping <= step <= (1 + within) * mapping

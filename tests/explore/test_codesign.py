@@ -87,7 +87,10 @@ def test_no_mapping_beats_the_least_time(problem, found):
 def test_a_machine_with_no_less_of_anything_is_never_slower(problem):
     for system in [machine.system for machine in drawn(problem, 1)]:
         time = crosstack.optimise(problem.workload, system).evaluation.time
-        chip = replace(system.chip, n_cores=system.chip.n_cores + 3)
+        chip = system.chip.with_compute(
+            n_units=system.chip.compute.n_units + 3,
+            n_multiprocessors=system.chip.compute.n_units + 3,
+        )
         better = [replace(system, chip=chip)]
         better += [
             resource.scaled(system, resource.value * (0.7 if resource.cost else 1.3))
@@ -117,7 +120,9 @@ def test_a_price_is_dies_packages_memory_and_links(problem):
         n = machine.system.n_chips
         assert machine.die_price == pytest.approx(choice.wafer.die_price(machine.chip_area))
         parts = n * (
-            machine.die_price + prices.package + prices.memory * machine.system.memory.capacity
+            machine.die_price
+            + prices.package
+            + prices.memory * machine.system.chip.main_memory.capacity
         )
         if n == 1:
             assert machine.price == pytest.approx(parts, rel=1e-12)

@@ -161,14 +161,14 @@ def test_a_predicted_point_is_what_predict_says(write):
         strategy = parse_strategy(row["strategy"])
         made = generate(machine.template, machine.budget, rules.chips)
         cluster = nested_cluster(
-            made.hierarchy,
+            made.chip,
             strategy,
             chips_per_package=1,
             packages=64,
             inside=machine.inside,
             between=machine.between,
         )
-        times = rules.clock.kernels.times(made.hierarchy)
+        times = rules.clock.kernels.times(made.chip)
         step = replace(step_named("gpt-22b"), batch=32, microbatches=4)
         found = rules.step(step, strategy, cluster, times)
         assert row["time"] == found.time

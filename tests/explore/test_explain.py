@@ -7,7 +7,8 @@ import pytest
 import crosstack
 from crosstack.errors import InputError
 from crosstack.explore.explain import explain, resources_of
-from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, Prices, System
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Prices, System
 from crosstack.report.explain_text import explanation_data, explanation_svg, findings
 
 LIGHT = Dimension(
@@ -18,7 +19,7 @@ LIGHT = Dimension(
 @pytest.fixture(scope="module")
 def task():
     """Return a small model on four chips whose memory and network are never in the way."""
-    chip = crosstack.Chip(
+    chip = crosstack.flat_chip(
         n_cores=64,
         lanes=8,
         stages=4,
@@ -28,8 +29,7 @@ def task():
         price=100.0,
     )
     system = System(
-        chip=chip,
-        memory=Memory(bandwidth=1e15, capacity=1e12),
+        chip=replace(chip, memories=main_memory(bandwidth=1e15, capacity=1e12)),
         network=(LIGHT,),
         n_chips=4,
         prices=Prices(link=0.0, switch=0.0, memory=1e-15),
@@ -68,7 +68,10 @@ def test_the_price_is_shared_out_over_what_is_paid_for(found):
 
 
 def test_a_starved_memory_is_what_binds(task):
-    slow = replace(task.system, memory=replace(task.system.memory, bandwidth=1e9))
+    slow = replace(
+        task.system,
+        chip=task.system.chip.with_memory(bandwidth=1e9),
+    )
     found = explain(replace(task, system=slow))
     assert found.effects[0].resource.name == "memory bandwidth"
     assert found.effects[0].elasticity == pytest.approx(-1, abs=0.05)
@@ -98,8 +101,10 @@ def test_a_capacity_that_is_just_enough_does_not_shrink(task):
     # In one partition nothing but the weights is in main memory, whatever the sharding.
     task = replace(task, constraints=replace(task.constraints, max_partitions=1))
     answer = crosstack.optimise(task)
-    tight = replace(task.system.memory, capacity=answer.evaluation.memory_used * 1.001)
-    found = explain(replace(task, system=replace(task.system, memory=tight)))
+    tight = task.system.chip.with_memory(capacity=answer.evaluation.memory_used * 1.001).memories
+    found = explain(
+        replace(task, system=replace(task.system, chip=replace(task.system.chip, memories=tight)))
+    )
     effect = by_name(found)["memory capacity"]
     assert effect.one_sided[0] is None or effect.one_sided[0] > 0
     assert effect.reason or effect.one_sided[0] is not None
@@ -136,9 +141,11 @@ def test_a_step_out_of_range_is_refused(task, step):
 @pytest.fixture(scope="module")
 def unproved(task):
     """Return what is explained of a search that stopped early, on a machine nothing hides on."""
-    slow = replace(task.system.memory, bandwidth=2e9, capacity=1e10)
+    slow = task.system.chip.with_memory(bandwidth=2e9, capacity=1e10).memories
     links = (replace(LIGHT, bandwidth=1e9, parallelism=None), replace(LIGHT, parallelism=None))
-    system = replace(task.system, memory=slow, network=links, n_chips=16)
+    system = replace(
+        task.system, chip=replace(task.system.chip, memories=slow), network=links, n_chips=16
+    )
     free = replace(task, system=system, constraints=crosstack.Constraints())
     answer = crosstack.optimise(free, work_limit=1.0)
     assert answer.certificate.status is crosstack.Status.LIMIT

@@ -141,7 +141,7 @@ def mappings_of(name: str, task: crosstack.Task) -> list[Drawn]:
             allowed_sharding(rng, drawn, task)
             if name == SPLIT and seed % 3 and max(drawn["partitions"]) > 0:
                 split(rng, drawn)
-            if task.system.chip.utilization is None and seed % 3 == 1:
+            if task.system.chip.compute.utilization is None and seed % 3 == 1:
                 with_cores(rng, drawn)
             if not feasible(drawn, task, "dfmodel-e3b"):
                 continue

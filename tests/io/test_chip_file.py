@@ -21,31 +21,30 @@ def made(text, *overrides):
 
 def test_the_shortest_file_makes_a_chip():
     chip = made(SHORT)
-    assert chip.hierarchy.name == "mine"
-    assert [level.name for level in chip.hierarchy.levels] == ["registers", "L1", "L2", "DRAM"]
+    assert chip.chip.name == "mine"
+    assert [level.name for level in chip.chip.storage] == ["registers", "L1", "L2", "DRAM"]
 
 
 def test_the_public_v100_comes_out_of_the_defaults():
     # deepflow_code, configs/v100.yaml: 815 mm2, 300 W, node of 1230 mm2, HBM2 of 100 mm2 a stack.
     chip = made("memory: hbm2\nchip_area: 815 mm^2\npackage_area: 1230 mm^2\npower: 300 W\n")
-    assert chip.hierarchy.compute.n_units == 640
-    assert chip.hierarchy.compute.frequency == pytest.approx(1.522e9, rel=1e-3)
-    assert chip.hierarchy.level("L2").capacity == 6 * 2**20
-    assert chip.hierarchy.inter.bandwidth == pytest.approx(51.6e9, rel=1e-3)
+    assert chip.chip.compute.n_units == 640
+    assert chip.chip.compute.frequency == pytest.approx(1.522e9, rel=1e-3)
+    assert chip.chip.level("L2").capacity == 6 * 2**20
+    assert chip.chip.inter.bandwidth == pytest.approx(51.6e9, rel=1e-3)
 
 
 def test_the_example_is_a_chip_of_its_node():
     chip = made(EXAMPLE.read_text())
     steps = 3.33 * 1.8  # N12 to N5, foundry: nodes.yaml
-    assert chip.hierarchy.compute.n_units == 32 * int(240 * steps / 0.38 / 32)
+    assert chip.chip.compute.n_units == 32 * int(240 * steps / 0.38 / 32)
     assert chip.unused_power == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize("scaling", ["paper", "foundry"])
 def test_a_later_node_is_never_slower(scaling):
     rates = [
-        made(EXAMPLE.read_text(), f"node={node}", f"scaling={scaling}")
-        .hierarchy.compute.peak_throughput
+        made(EXAMPLE.read_text(), f"node={node}", f"scaling={scaling}").chip.compute.peak_throughput
         for node in shipped().names("nodes")
     ]  # fmt: skip
     assert rates == sorted(rates)

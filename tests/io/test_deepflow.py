@@ -17,9 +17,10 @@ from crosstack.io.deepflow import (
     read_model,
 )
 from crosstack.io.yaml_tree import parse_yaml
+from crosstack.machine.compute import Dataflow
 from crosstack.machine.generate.generated import generate
 from crosstack.machine.generate.rules import GeneratorRules
-from crosstack.machine.hierarchy import Dataflow, Scope
+from crosstack.machine.memory import Scope
 
 CONFIGS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "deepflow" / "configs"
 HARDWARE = [
@@ -107,14 +108,14 @@ class TestPublicFiles:
         with pytest.raises(InfeasibleError, match=says):
             generate(hardware.template, hardware.budget)
         made = generate(hardware.template, hardware.budget, GeneratorRules.deepflow_2025())
-        assert made.hierarchy.compute.throughput > 0
+        assert made.chip.compute.throughput > 0
 
     @pytest.mark.parametrize(
         "name", ["H100_SXM5_80GB", "a100_80GB", "exp_config_new", "test", "v100"]
     )
     def test_every_other_file_makes_a_chip_under_the_default_rules(self, name):
         hardware = read_hardware(text_of(f"2025/configs/hardware-config/{name}.yaml"), name)
-        assert generate(hardware.template, hardware.budget).hierarchy.compute.throughput > 1e14
+        assert generate(hardware.template, hardware.budget).chip.compute.throughput > 1e14
 
     @pytest.mark.parametrize("name", ["v100", "p4", "exp_config"])
     def test_every_file_of_2021_loads_with_its_model(self, name):
@@ -155,7 +156,7 @@ class TestMeaning:
 
     def test_levels_are_taken_by_number_with_their_scope(self):
         template = read_hardware(MINE, "mine.yaml").template
-        assert [(p.name, p.scope) for p in template.srams] == [("L2", Scope.BUNDLE)]
+        assert [(p.name, p.scope) for p in template.srams] == [("L2", Scope.MULTIPROCESSOR)]
         assert template.compute.dataflow is Dataflow.WEIGHT
         assert (template.compute.unit.rows, template.compute.unit.depth) == (4, 8)
 

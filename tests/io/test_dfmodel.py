@@ -15,10 +15,10 @@ from crosstack.io.dfmodel.schema import TOPOLOGIES, new_dse
 from crosstack.io.dfmodel.text import parse_text
 from crosstack.io.dfmodel.vocabulary import matching_operands, single
 from crosstack.machine.chip import Overlap
+from crosstack.machine.memory import main_memory
 from crosstack.machine.system import (
     Dimension,
     DimensionKind,
-    Memory,
     Parallelism,
     Prices,
 )
@@ -132,9 +132,9 @@ def test_one_tensor_for_all_readers_of_a_kernel() -> None:
 
 def test_system_is_in_si_units_of_float32_numbers() -> None:
     system = small().system
-    assert system.chip.frequency == single(1.837) * 1e9
-    assert system.chip.utilization == single(0.9) != 0.9
-    assert system.memory == Memory(bandwidth=300e9, capacity=None)
+    assert system.chip.compute.frequency == single(1.837) * 1e9
+    assert system.chip.compute.utilization == single(0.9) != 0.9
+    assert system.chip.memories == main_memory(bandwidth=300e9, capacity=None)
     free = {"memory": 0.0, "switch_power": 0.0, "memory_power": 0.0}
     assert system.prices == Prices(link=2e-9, switch=24e-9, **free)
     assert system.network == (
@@ -402,8 +402,9 @@ def test_memory_units_domains_and_a_second_memory_are_read() -> None:
     )
     task = read_task(text, "small.txt")
     assert task.system.domain_size == 2
-    assert (task.system.chip.memory_units, task.system.chip.memory_unit_capacity) == (9, 64.0)
-    assert task.system.memory == Memory(
+    (sram,) = task.system.chip.levels
+    assert (sram.banks, sram.bank_capacity) == (9, 64.0)
+    assert task.system.chip.memories == main_memory(
         bandwidth=300e9, capacity=1e6, second_bandwidth=10e9, second_capacity=1e9
     )
     assert task.rules == "dfmodel-e3b"

@@ -13,11 +13,11 @@ from crosstack.evaluate.evaluation import Evaluation, KernelTerms
 from crosstack.io.dfmodel import read_task, write_answer, write_task
 from crosstack.io.dfmodel.text import parse_text
 from crosstack.machine.chip import Overlap
+from crosstack.machine.memory import main_memory
 from crosstack.machine.prices import Bill
 from crosstack.machine.system import (
     Dimension,
     DimensionKind,
-    Memory,
     Parallelism,
 )
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
@@ -241,7 +241,10 @@ def test_communication_dfmodel_has_no_word_for_is_refused(
 
 def test_numbers_beyond_float32_are_refused() -> None:
     task = generated()
-    system = replace(task.system, memory=Memory(bandwidth=1e9, capacity=1e39))
+    system = replace(
+        task.system,
+        chip=replace(task.system.chip, memories=main_memory(bandwidth=1e9, capacity=1e39)),
+    )
     message = refused(replace(task, system=system))
     assert message.startswith("system.memory.dram_cap: too big for a float32")
 
@@ -378,10 +381,12 @@ def test_generated_workloads_of_other_kinds_come_back(workload) -> None:
 
 def test_two_memories_units_and_domains_come_back() -> None:
     task = small()
-    chip = replace(task.system.chip, memory_units=4, memory_unit_capacity=64.0)
-    memory = Memory(bandwidth=3e11, capacity=1e6, second_bandwidth=1e10, second_capacity=1e9)
+    chip = task.system.chip.with_level(0, banks=4, bank_capacity=64.0)
+    memory = main_memory(bandwidth=3e11, capacity=1e6, second_bandwidth=1e10, second_capacity=1e9)
     network = (*task.system.network, replace(task.system.network[0], size=1))
-    system = replace(task.system, chip=chip, memory=memory, network=network, domain_size=2)
+    system = replace(
+        task.system, chip=replace(chip, memories=memory), network=network, domain_size=2
+    )
     system = replace(
         system, network=tuple(replace(d, kind=DimensionKind.RING) for d in system.network)
     )

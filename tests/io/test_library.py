@@ -46,16 +46,16 @@ def test_every_number_says_what_kind_it_is(figure):
 def test_a_chip_has_the_published_peak_and_sram(name, gflops, sram):
     chip = library.chip(name)
     assert chip.peak_throughput == pytest.approx(gflops * 1e9, rel=1e-6)
-    assert chip.sram_capacity == sram
+    assert chip.on_chip_capacity == sram
 
 
 def test_no_chip_comes_with_a_utilization():
-    assert all(library.chip(name).utilization is None for name in library.names("chips"))
+    assert all(library.chip(name).compute.utilization is None for name in library.names("chips"))
 
 
 @pytest.mark.parametrize("name", library.names("memories"))
 def test_a_memory_is_a_record_of_its_entry(name):
-    memory = library.memory(name)
+    (memory,) = library.memory(name)
     assert memory.bandwidth == library.entry("memories", name).values["bandwidth"]
 
 

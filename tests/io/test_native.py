@@ -4,6 +4,7 @@
 import re
 import time
 from dataclasses import fields, replace
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -18,23 +19,25 @@ from crosstack.io.native import (
     problems,
     read_system,
     read_task,
-    schema,
+    task_schema,
     write_task,
 )
 from crosstack.io.native.read import task_of
 from crosstack.io.yaml_tree import parse_yaml
-from crosstack.machine.chip import Chip, Overlap
+from crosstack.machine.chip import Chip, Execution, Fusion, Link, Overlap, flat_chip
+from crosstack.machine.compute import Compute, Dataflow
+from crosstack.machine.memory import MemoryLevel, Scope, main_memory
 from crosstack.machine.prices import system_power, system_price
 from crosstack.machine.system import (
     Dimension,
     DimensionKind,
-    Memory,
     Parallelism,
     Prices,
     System,
 )
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.rules import rule_names
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph import (
     Axis,
     Collective,
@@ -199,18 +202,20 @@ def test_the_boundary_is_what_no_forward_kernel_reads():
 
 
 def test_a_library_name_gives_the_library_chip():
-    assert read(SMALL).system.chip == library.chip("sn30")
+    chip = read(SMALL).system.chip
+    assert chip == replace(library.chip("sn30"), memories=chip.memories)
 
 
 def test_a_library_entry_may_be_changed():
     chip = "chip: {library: sn30, utilization: 0.9, sram_capacity: 1 GiB}"
-    expected = replace(library.chip("sn30"), utilization=0.9, sram_capacity=2.0**30)
-    assert read(SMALL.replace("chip: sn30", chip)).system.chip == expected
+    expected = library.chip("sn30").with_compute(utilization=0.9).with_level(0, capacity=2.0**30)
+    found = read(SMALL.replace("chip: sn30", chip)).system.chip
+    assert found == replace(expected, memories=found.memories)
 
 
 def test_a_capacity_of_null_is_unlimited():
     text = SMALL.replace("memory: ddr4", "memory: {library: ddr4, capacity: null}")
-    assert read(text).system.memory.capacity is None
+    assert read(text).system.chip.main_memory.capacity is None
 
 
 def test_the_number_of_chips_follows_from_the_sizes():
@@ -255,10 +260,19 @@ def test_a_whole_number_may_be_written_with_an_exponent():
     assert read(text).workload.global_batch_size == 1000
 
 
-@pytest.mark.parametrize("record", ["Chip", "Memory", "Dimension", "Prices", "Constraints"])
+@pytest.mark.parametrize(
+    "record", [Chip, Compute, MemoryLevel, Link, Dimension, Prices, Constraints], ids=str
+)
 def test_the_format_has_every_field_of_a_record(record):
-    model = getattr(schema, f"{record}File")
-    assert {f.name for f in fields(globals()[record])} <= set(model.model_fields)
+    name = record.__name__.removeprefix("Memory")
+    model = getattr(task_schema, f"{name}File")
+    assert {f.name for f in fields(record)} <= set(model.model_fields)
+
+
+@pytest.mark.parametrize("made", [flat_chip, main_memory])
+def test_the_format_has_everything_that_a_flat_machine_is_made_of(made):
+    model = {flat_chip: task_schema.ChipFile, main_memory: task_schema.MemoryFile}[made]
+    assert set(signature(made).parameters) <= set(model.model_fields)
 
 
 # --- examples -----------------------------------------------------------------------------------
@@ -284,6 +298,60 @@ AWKWARD = st.sampled_from(["null", "true", "No", "1e9", "a: b", "x #y", "é\u202
 COUNTS = st.integers(1, 2**20) | st.integers(1, 2**53 - 1)
 SIZES = st.just(0.0) | st.floats(1e-60, 1e60) | st.integers(0, 2**40).map(float)
 POSITIVE = st.floats(1e-60, 1e60)
+FUSIONS = st.lists(st.sampled_from(Fusion), unique=True).map(tuple)
+SOME = st.floats(1e-6, 1e15)
+RATES = st.dictionaries(st.sampled_from(Dtype), SOME).map(
+    lambda rates: tuple((dtype, rates[dtype]) for dtype in Dtype if dtype in rates)
+)
+COMPUTES = st.builds(
+    Compute, n_units=COUNTS, n_multiprocessors=COUNTS, rows=COUNTS, columns=COUNTS,
+    depth=st.none() | SOME, work_per_cycle=SOME, frequency=SOME, voltage=SIZES,
+    utilization=st.none() | st.floats(1e-6, 1), dataflow=st.sampled_from(Dataflow), power=SIZES,
+    relative_rates=RATES,
+)  # fmt: skip
+LEVELS = st.builds(
+    MemoryLevel, name=NAMES, scope=st.sampled_from(Scope), capacity=SOME,
+    bandwidth=st.none() | SIZES, latency=SIZES, energy_per_bit=SIZES, static_power=SIZES,
+    line_size=POSITIVE, partitions=COUNTS,
+)  # fmt: skip
+LINKS = st.none() | st.builds(
+    Link, n_links=COUNTS, bandwidth=SIZES, latency=SIZES, frequency=SIZES, voltage=SIZES,
+    power=SIZES,
+)  # fmt: skip
+CHIPS = st.builds(
+    Chip, compute=COMPUTES,
+    levels=st.lists(LEVELS, min_size=1, max_size=3, unique_by=lambda level: level.name).map(tuple),
+    intra=LINKS, inter=LINKS, execution=st.sampled_from(Execution), fusions=FUSIONS,
+    overlap=st.sampled_from(Overlap), launch_overhead=SIZES, price=st.none() | SIZES,
+    power=st.none() | SIZES, idle_power=st.none() | SIZES, name=NAMES,
+)  # fmt: skip
+FUSIONS = st.lists(st.sampled_from(Fusion), unique=True).map(tuple)
+SOME = st.floats(1e-6, 1e15)
+RATES = st.dictionaries(st.sampled_from(Dtype), SOME).map(
+    lambda rates: tuple((dtype, rates[dtype]) for dtype in Dtype if dtype in rates)
+)
+COMPUTES = st.builds(
+    Compute, n_units=COUNTS, n_multiprocessors=COUNTS, rows=COUNTS, columns=COUNTS,
+    depth=st.none() | SOME, work_per_cycle=SOME, frequency=SOME, voltage=SIZES,
+    utilization=st.none() | st.floats(1e-6, 1), dataflow=st.sampled_from(Dataflow), power=SIZES,
+    relative_rates=RATES,
+)  # fmt: skip
+LEVELS = st.builds(
+    MemoryLevel, name=NAMES, scope=st.sampled_from(Scope), capacity=SOME,
+    bandwidth=st.none() | SIZES, latency=SIZES, energy_per_bit=SIZES, static_power=SIZES,
+    line_size=POSITIVE, partitions=COUNTS,
+)  # fmt: skip
+LINKS = st.none() | st.builds(
+    Link, n_links=COUNTS, bandwidth=SIZES, latency=SIZES, frequency=SIZES, voltage=SIZES,
+    power=SIZES,
+)  # fmt: skip
+CHIPS = st.builds(
+    Chip, compute=COMPUTES,
+    levels=st.lists(LEVELS, min_size=1, max_size=3, unique_by=lambda level: level.name).map(tuple),
+    intra=LINKS, inter=LINKS, execution=st.sampled_from(Execution), fusions=FUSIONS,
+    overlap=st.sampled_from(Overlap), launch_overhead=SIZES, price=st.none() | SIZES,
+    power=st.none() | SIZES, idle_power=st.none() | SIZES, name=NAMES,
+)  # fmt: skip
 
 
 @st.composite
@@ -374,8 +442,8 @@ def systems(draw):
     n_chips = 1
     for dimension in network:
         n_chips *= dimension.size or draw(st.integers(1, 8))
-    chip = st.builds(
-        Chip,
+    flat = st.builds(
+        flat_chip,
         n_cores=COUNTS,
         lanes=COUNTS,
         stages=COUNTS,
@@ -383,15 +451,23 @@ def systems(draw):
         sram_capacity=POSITIVE,
         utilization=st.none() | st.floats(1e-6, 1),
         overlap=st.sampled_from(Overlap),
+        execution=st.sampled_from(Execution),
+        fusions=FUSIONS,
+        launch_overhead=SIZES,
         price=SIZES,
         power=SIZES,
+        idle_power=SIZES,
         name=NAMES,
     )
-    memory = st.builds(Memory, bandwidth=POSITIVE, capacity=st.none() | POSITIVE, name=NAMES)
+    memory = st.builds(main_memory, bandwidth=POSITIVE, capacity=st.none() | POSITIVE, name=NAMES)
+    beside = memory | st.builds(
+        lambda level: (level,), LEVELS.filter(lambda level: level.bandwidth)
+    )
     prices = st.builds(Prices, **{f.name: SIZES for f in fields(Prices)})
+    memories = draw(beside)
+    chip = draw(flat | CHIPS.filter(lambda c: memories[0].name not in [x.name for x in c.levels]))
     return System(
-        chip=draw(chip),
-        memory=draw(memory),
+        chip=replace(chip, memories=memories),
         network=network,
         n_chips=n_chips,
         prices=draw(prices),
@@ -588,9 +664,9 @@ def test_junk_anywhere_is_read_or_refused_but_never_a_crash(path, junk):
 @pytest.mark.parametrize(
     ("assignment", "value"),
     [
-        ("system.chip.utilization=0.8", lambda t: t.system.chip.utilization == 0.8),
+        ("system.chip.utilization=0.8", lambda t: t.system.chip.compute.utilization == 0.8),
         ("system.network[0].bandwidth=450 GB/s", lambda t: t.system.network[0].bandwidth == 4.5e11),
-        ("system.memory=hbm", lambda t: t.system.memory == library.memory("hbm")),
+        ("system.memory=hbm", lambda t: t.system.chip.memories == library.memory("hbm")),
         ("constraints.sharding.Q=m", lambda t: t.constraints.sharding == (("Q", Axis.M),)),
         ('constraints.sharding["Q"]=m', lambda t: t.constraints.sharding == (("Q", Axis.M),)),
         ("constraints.max_partitions=4", lambda t: t.constraints.max_partitions == 4),

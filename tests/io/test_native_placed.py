@@ -8,7 +8,7 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.io import native
-from crosstack.machine.system import Memory
+from crosstack.machine.memory import main_memory
 from crosstack.mapping.mapping import Task
 from crosstack.workload.dlrm import dlrm
 from crosstack.workload.dtype import Dtype
@@ -104,9 +104,9 @@ def test_what_makes_no_sense_is_refused(text, says):
 
 def test_a_machine_with_everything_comes_back():
     task = read(native.write_workload(fft(length=4096)))
-    chip = replace(task.system.chip, memory_units=4, memory_unit_capacity=64.0)
-    memory = Memory(bandwidth=1e9, capacity=1e9, second_bandwidth=1e8, second_capacity=1e10)
-    system = replace(task.system, chip=chip, memory=memory, domain_size=2, copies=3)
+    chip = task.system.chip.with_level(0, banks=4, bank_capacity=64.0)
+    memory = main_memory(bandwidth=1e9, capacity=1e9, second_bandwidth=1e8, second_capacity=1e10)
+    system = replace(task.system, chip=replace(chip, memories=memory), domain_size=2, copies=3)
     task = replace(task, system=system)
     assert native.read_task(native.write_task(task), "all.yaml", ()) == task
 
@@ -176,4 +176,7 @@ def test_bandwidths_may_be_in_bits_a_second():
     task = read_hpl(
         "h100", "system.network[0].bandwidth=400 Gb/s", "system.memory.bandwidth=1 Tbit/s"
     )
-    assert (task.system.network[0].bandwidth, task.system.memory.bandwidth) == (5e10, 1.25e11)
+    assert (task.system.network[0].bandwidth, task.system.chip.main_memory.bandwidth) == (
+        5e10,
+        1.25e11,
+    )

@@ -37,7 +37,7 @@ def test_everything_overlaps_unless_said_otherwise(a_chip):
 
 @pytest.mark.parametrize("utilization", [1e-3, 1, 1.0])
 def test_a_share_of_the_peak_is_at_most_one(a_chip, utilization):
-    assert a_chip(utilization=utilization).utilization == utilization
+    assert a_chip(utilization=utilization).compute.utilization == utilization
 
 
 @pytest.mark.parametrize(

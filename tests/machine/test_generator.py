@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstack.errors import InfeasibleError, InputError
+from crosstack.machine.chip import Execution
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.checks import feasible
-from crosstack.machine.generate.generated import as_chip, chip_at, generate
+from crosstack.machine.generate.generated import chip_at, generate
 from crosstack.machine.generate.generator import SizeBound, generate_chips
 from crosstack.machine.generate.rules import (
     GENERATOR_RULES,
@@ -25,7 +26,7 @@ from crosstack.machine.generate.template import (
     LinkPart,
     SramPart,
 )
-from crosstack.machine.hierarchy import Scope
+from crosstack.machine.memory import Scope
 from crosstack.technology import (
     ComputeUnit,
     DramTechnology,
@@ -55,9 +56,9 @@ WIRE = LinkTechnology(
     supply=Supply(nominal=1.2, threshold=0.35, minimum=0.85), latency=1e-6,
 )  # fmt: skip
 TEMPLATE = ChipTemplate(
-    compute=ComputePart(unit=UNIT, units_per_bundle=8, utilization=0.8),
+    compute=ComputePart(unit=UNIT, units_per_multiprocessor=8, utilization=0.8),
     srams=(
-        SramPart(name="L1", technology=SRAM, scope=Scope.BUNDLE),
+        SramPart(name="L1", technology=SRAM, scope=Scope.MULTIPROCESSOR),
         SramPart(name="L2", technology=SRAM, scope=Scope.CHIP, utilization=0.5),
     ),
     dram=DramPart(name="HBM", technology=DRAM),
@@ -96,16 +97,16 @@ def test_of_a_budget_that_is_used_up_rounding_leaves_nothing():
 
 
 class TestCompute:
-    def test_units_fill_the_area_in_whole_bundles(self):
-        compute = generate(TEMPLATE, BUDGET).hierarchy.compute
-        assert (compute.n_units, compute.n_bundles) == (496, 62)  # 502 units of 0.4 mm2 fit
+    def test_units_fill_the_area_in_whole_multiprocessors(self):
+        compute = generate(TEMPLATE, BUDGET).chip.compute
+        assert (compute.n_units, compute.n_multiprocessors) == (496, 62)  # 502 units of 0.4 mm2 fit
 
     def test_in_the_releases_loose_units_compute(self):
         chip = generate(TEMPLATE, BUDGET, GeneratorRules.deepflow_2021())
-        assert (chip.hierarchy.compute.n_units, chip.hierarchy.compute.n_bundles) == (502, 62)
+        assert (chip.chip.compute.n_units, chip.chip.compute.n_multiprocessors) == (502, 62)
 
     def test_throughput_is_equation_1(self):
-        compute = generate(TEMPLATE, BUDGET).hierarchy.compute
+        compute = generate(TEMPLATE, BUDGET).chip.compute
         assert compute.peak_throughput == pytest.approx(496 * 128 * compute.frequency)
         assert compute.throughput == pytest.approx(0.8 * compute.peak_throughput)
 
@@ -115,18 +116,18 @@ class TestCompute:
         assert (chips.compute.frequency, chips.compute.use.power) == (0.0, 0.0)
 
     def test_at_nominal_power_the_clock_is_nominal(self):
-        compute = generate(TEMPLATE, with_power("compute", 49.6)).hierarchy.compute
+        compute = generate(TEMPLATE, with_power("compute", 49.6)).chip.compute
         assert compute.frequency == pytest.approx(1e9, rel=1e-12)
         assert compute.voltage == pytest.approx(0.8, rel=1e-12)
 
-    def test_shedding_units_keeps_the_throughput_but_for_a_bundle(self):
+    def test_shedding_units_keeps_the_throughput_but_for_a_multiprocessor(self):
         budget = with_power("compute", 5.0)
-        slow = generate(TEMPLATE, budget).hierarchy.compute
+        slow = generate(TEMPLATE, budget).chip.compute
         few = generate(TEMPLATE, budget, GeneratorRules.deepflow_paper())
-        lost = 8 * 128 * few.hierarchy.compute.frequency
-        assert few.hierarchy.compute.n_units < slow.n_units
-        assert slow.peak_throughput - lost <= few.hierarchy.compute.peak_throughput
-        assert few.hierarchy.compute.peak_throughput <= slow.peak_throughput * (1 + 1e-12)
+        lost = 8 * 128 * few.chip.compute.frequency
+        assert few.chip.compute.n_units < slow.n_units
+        assert slow.peak_throughput - lost <= few.chip.compute.peak_throughput
+        assert few.chip.compute.peak_throughput <= slow.peak_throughput * (1 + 1e-12)
         assert part(few, "compute").size_bound is SizeBound.MINIMUM_VOLTAGE
         assert part(few, "compute").power <= 5.0
 
@@ -137,16 +138,16 @@ class TestCompute:
         assert part(chip, "compute").unused_power == pytest.approx(-39.6)
         assert part(chip, "compute").rate_bound is RateBound.GIVEN
 
-    def test_given_bundles_are_taken_whatever_the_area(self):
-        compute = replace(TEMPLATE.compute, n_bundles=100)
+    def test_given_multiprocessors_are_taken_whatever_the_area(self):
+        compute = replace(TEMPLATE.compute, n_multiprocessors=100)
         chip = generate(replace(TEMPLATE, compute=compute), BUDGET)
-        assert chip.hierarchy.compute.n_units == 800
+        assert chip.chip.compute.n_units == 800
         assert part(chip, "compute").unused_area == pytest.approx((201 - 320) * MM2)
 
 
 class TestMemory:
     def test_a_level_spends_its_power_by_equations_2_and_3(self):
-        level = generate(TEMPLATE, BUDGET).hierarchy.level("L2")
+        level = generate(TEMPLATE, BUDGET).chip.level("L2")
         static = 8 * 1e-11 * level.capacity
         assert level.static_power == pytest.approx(static)
         assert level.bandwidth == pytest.approx(0.5 * (4.0 - static) / 8e-13)
@@ -156,7 +157,7 @@ class TestMemory:
         bank = 8 * 1e-13 * 2**15 / 0.8
         assert float(level.n_banks) == 20e-6 // (bank + 8 * 1e-9)
 
-    def test_in_the_releases_it_has_one_for_each_bundle(self):
+    def test_in_the_releases_it_has_one_for_each_multiprocessor(self):
         level = generate_chips(TEMPLATE, BUDGET, GeneratorRules.deepflow_2025()).srams[0]
         bank = 8 * 1e-13 * 2**15 / 0.8
         assert float(level.n_banks) == 20e-6 // (bank + 62 * 1e-9)
@@ -173,7 +174,7 @@ class TestMemory:
     def test_stacks_are_bound_by_equation_4(self, budget, bound, stacks):
         chip = generate(TEMPLATE, budget)
         assert (chip.n_stacks, part(chip, "HBM").size_bound) == (stacks, bound)
-        assert chip.hierarchy.main_memory.capacity == stacks * 2.0**33
+        assert chip.chip.main_memory.capacity == stacks * 2.0**33
 
     def test_in_the_releases_the_edge_leaves_stacks_half_wired(self):
         budget = replace(BUDGET, edges={"HBM": 0.06})
@@ -193,7 +194,7 @@ class TestMemory:
     def test_given_numbers_are_taken_as_they_are(self):
         srams = (replace(TEMPLATE.srams[0], capacity=2.0**20, bandwidth=1e12), TEMPLATE.srams[1])
         dram = replace(TEMPLATE.dram, capacity=2.0**34, bandwidth=1e12)
-        levels = generate(replace(TEMPLATE, srams=srams, dram=dram), BUDGET).hierarchy.levels
+        levels = generate(replace(TEMPLATE, srams=srams, dram=dram), BUDGET).chip.storage
         assert (levels[0].capacity, levels[0].bandwidth) == (2.0**20, 1e12)
         assert (levels[2].capacity, levels[2].bandwidth) == (2.0**34, 1e12)
 
@@ -202,7 +203,7 @@ class TestLinks:
     @pytest.mark.parametrize(("edge", "n"), [(0.4, 600), (0.1, 195)])
     def test_wires_fit_area_and_edge(self, edge, n):
         chip = generate(TEMPLATE, replace(BUDGET, edges={"HBM": 0.5, "inter": edge}))
-        assert chip.hierarchy.inter.n_links == n
+        assert chip.chip.inter.n_links == n
 
     def test_neighbours_share_the_links(self):
         mesh = replace(TEMPLATE, intra=replace(TEMPLATE.inter, n_neighbours=4), inter=None)
@@ -217,14 +218,12 @@ class TestLinks:
             areas={k: v for k, v in budget.areas.items() if k != "inter"},
             powers={k: v for k, v in budget.powers.items() if k != "inter"},
         )
-        alone = generate(TEMPLATE, BUDGET).hierarchy.inter
-        assert generate(mesh, budget).hierarchy.intra.bandwidth == pytest.approx(
-            alone.bandwidth / 4
-        )
+        alone = generate(TEMPLATE, BUDGET).chip.inter
+        assert generate(mesh, budget).chip.intra.bandwidth == pytest.approx(alone.bandwidth / 4)
 
     def test_a_chip_without_links_has_none(self):
         chip = generate(TEMPLATE, with_area("inter", 0.0))
-        assert (chip.hierarchy.inter.n_links, chip.hierarchy.inter.bandwidth) == (0, 0.0)
+        assert (chip.chip.inter.n_links, chip.chip.inter.bandwidth) == (0, 0.0)
 
 
 AREAS_M = {name: area * MM2 for name, area in AREAS.items()}
@@ -238,7 +237,7 @@ class TestImpossible:
             (replace(BUDGET, power=100.0), "power: the sum of the components needs 134 W"),
             (replace(BUDGET, edges={"HBM": 0.7, "inter": 0.4}), "edge: the sum"),
             (replace(BUDGET, package_area=500 * MM2), "area: the chip needs 600 mm2"),
-            (with_area("compute", 3), "one bundle of compute needs 3.2 mm2,"),
+            (with_area("compute", 3), "one multiprocessor of compute needs 3.2 mm2,"),
             (with_power("compute", 0.0), "one compute unit at its minimum voltage needs 23.39 mW"),
             (with_area("L2", 0.05), "one bank of L2 with its crossbar needs 0.09"),
             (with_power("L2", 0.0), "the leakage of L2, before any access, needs 1.659 mW"),
@@ -256,8 +255,8 @@ class TestImpossible:
 
     def test_memory_without_power_is_kept_emptied_or_refused(self):
         budget = with_power("L2", 0.0)
-        kept = generate(TEMPLATE, budget, GeneratorRules.deepflow_2025()).hierarchy.level("L2")
-        emptied = generate(TEMPLATE, budget, GeneratorRules.deepflow_2021()).hierarchy.level("L2")
+        kept = generate(TEMPLATE, budget, GeneratorRules.deepflow_2025()).chip.level("L2")
+        emptied = generate(TEMPLATE, budget, GeneratorRules.deepflow_2021()).chip.level("L2")
         assert (kept.capacity > 0, kept.bandwidth) == (True, 0.0)
         assert (emptied.capacity, emptied.bandwidth) == (0.0, 0.0)
         with pytest.raises(InfeasibleError):
@@ -302,7 +301,7 @@ class TestMany:
                 assert not feasible(many)[i]
                 continue
             assert feasible(many)[i]
-            same_numbers(chip_at(many, (i,)).hierarchy, alone.hierarchy)
+            same_numbers(chip_at(many, (i,)).chip, alone.chip)
 
     def test_a_generated_budget_is_never_exceeded(self):
         chips = generate_chips(TEMPLATE, self.budgets(500))
@@ -334,13 +333,13 @@ def same_numbers(a, b):
 )
 def test_a_larger_share_never_makes_its_component_worse(name, more, kind, rules):
     rules = replace(generator_rules_named(rules), refuses_over_maximum=False)
-    base = generate(TEMPLATE, BUDGET, rules).hierarchy
+    base = generate(TEMPLATE, BUDGET, rules).chip
     grown = (
         with_area(name, AREAS[name] * more)
         if kind == "area"
         else with_power(name, POWERS[name] * more)
     )
-    after = generate(TEMPLATE, grown, rules).hierarchy
+    after = generate(TEMPLATE, grown, rules).chip
     if name == "compute":
         slack = 1e-9 if kind == "power" else 1e-2  # more units spread the power thinner
         assert after.compute.peak_throughput >= base.compute.peak_throughput * (1 - slack)
@@ -353,30 +352,22 @@ def test_a_larger_share_never_makes_its_component_worse(name, more, kind, rules)
             assert after.level(name).bandwidth >= base.level(name).bandwidth * (1 - 1e-9)
 
 
-class TestAsChip:
-    def test_throughput_and_memory_are_those_of_the_hierarchy(self):
-        hierarchy = generate(TEMPLATE, BUDGET).hierarchy
-        chip = as_chip(hierarchy, power=100.0)
-        assert chip.peak_throughput * chip.utilization == pytest.approx(
-            hierarchy.compute.throughput
-        )
-        assert chip.sram_capacity == sum(level.capacity for level in hierarchy.levels[:-1])
-        assert (chip.n_cores, chip.lanes, chip.stages, chip.power) == (496, 4, 16, 100.0)
+class TestChip:
+    def test_it_keeps_what_the_template_and_the_budget_make_of_it(self):
+        made = generate(TEMPLATE, BUDGET)
+        chip = made.chip
+        assert [level.name for level in chip.levels] == [part.name for part in TEMPLATE.srams]
+        assert chip.main_memory.name == TEMPLATE.dram.name
+        assert chip.power == sum(part.power for part in made.components)
+        assert (chip.compute.n_units, chip.compute.rows, chip.compute.columns) == (496, 4, 4)
+        assert chip.execution is Execution.TEMPORAL
 
-    def test_an_odd_rate_is_rounded_up_and_paid_back(self):
+    def test_its_units_reach_what_they_are_given(self):
         unit = replace(UNIT, work_per_cycle=37.0)
         template = replace(TEMPLATE, compute=replace(TEMPLATE.compute, unit=unit))
-        hierarchy = generate(template, BUDGET).hierarchy
-        chip = as_chip(hierarchy)
-        assert chip.stages == 5
-        assert chip.peak_throughput * chip.utilization == pytest.approx(
-            hierarchy.compute.throughput
-        )
-
-    def test_a_chip_without_throughput_is_refused(self):
-        empty = generate(TEMPLATE, with_power("compute", 0.0), GeneratorRules.deepflow_2021())
-        with pytest.raises(InputError, match="no throughput"):
-            as_chip(empty.hierarchy)
+        compute = generate(template, BUDGET).chip.compute
+        assert compute.peak_throughput == compute.n_units * 37.0 * compute.frequency
+        assert compute.elements_deep(template.dtype) == unit.depth
 
 
 class TestRules:

@@ -109,13 +109,13 @@ def by_hand(tree, release):
         units = core["num_bundles"] * core["num_mcu_per_bundle"]
     else:
         units = math.floor(area["core"] * of_area / core["operating_area_per_mcu"] * (1 + 1e-12))
-    bundles = core.get("num_bundles") or units // core["num_mcu_per_bundle"]
+    multiprocessors = core.get("num_bundles") or units // core["num_mcu_per_bundle"]
     needed = core["nominal_power_per_mcu"] * units * scale
     rate, _ = operating(power["core"] * of_power / needed, *voltages(core), release == 2025)
     clock = core.get("operating_frequency") or rate * core.get("nominal_frequency", 0.0)
     found = {
         "units": units,
-        "bundles": bundles,
+        "multiprocessors": multiprocessors,
         "clock": clock,
         "throughput": core["nominal_flop_rate_per_mcu"] * scale * clock * units * core["util"],
     }
@@ -124,7 +124,10 @@ def by_hand(tree, release):
         sram, mine = technology[kind], power[key] * of_power
         cells = 1 - sram["overhead"]
         bank = size(sram["bank_capacity"])
-        each = bank * 8 * sram["area_per_bit"] + cells * bundles * sram["controller_area_per_link"]
+        each = (
+            bank * 8 * sram["area_per_bit"]
+            + cells * multiprocessors * sram["controller_area_per_link"]
+        )
         banks = math.floor(cells * area[key] * of_area / each * (1 + 1e-12))
         capacity = banks * bank
         if sram.get("size"):
@@ -192,8 +195,8 @@ def test_a_changed_file_makes_the_chip_of_the_formulas(path, change):
     made = generate_chips(
         hardware.template, hardware.budget, generator_rules_named(f"deepflow-{release}")
     )
-    assert (made.compute.n_units, made.compute.n_bundles) == (
-        expected["units"], expected["bundles"]
+    assert (made.compute.n_units, made.compute.n_multiprocessors) == (
+        expected["units"], expected["multiprocessors"]
     )  # fmt: skip
     assert float(made.compute.frequency) == pytest.approx(expected["clock"], **CLOSE)
     throughput = float(made.peak_throughput) * made.template.compute.utilization

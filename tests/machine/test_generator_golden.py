@@ -59,7 +59,7 @@ def check_compute(chips: GeneratedChips, core: dict[str, float]) -> None:
     made, part = chips.compute, chips.template.compute
     power = float(np.asarray(chips.budget.powers["compute"]))
     assert made.n_units == core["num_mcu"]
-    assert made.n_bundles == core["num_bundle"]
+    assert made.n_multiprocessors == core["num_bundle"]
     assert float(made.point.voltage) == pytest.approx(core["operating_voltage"], **CLOSE)
     assert float(made.frequency) == pytest.approx(core["operating_freq"], **CLOSE)
     peak = float(chips.peak_throughput)
@@ -73,7 +73,11 @@ def check_compute(chips: GeneratedChips, core: dict[str, float]) -> None:
 
 
 def check_sram(chips: GeneratedChips, made: Srams, scope: str, level: dict[str, float]) -> None:
-    each = {"unit": chips.compute.n_units, "bundle": chips.compute.n_bundles, "chip": 1.0}[scope]
+    each = {
+        "unit": chips.compute.n_units,
+        "multiprocessor": chips.compute.n_multiprocessors,
+        "chip": 1.0,
+    }[scope]
     assert made.n_banks == level["num_banks"]
     assert float(made.capacity) == level["size"]
     assert float(made.capacity) / float(each) == pytest.approx(level["size_per_bundle"], **CLOSE)
@@ -138,13 +142,13 @@ def test_memory_without_power_keeps_its_size_as_recorded(row):
 def test_a_chip_is_generated_as_recorded_in_2021(row):
     chips, recorded = chips_of(row), row["output"]["hw"]
     assert chips.compute.n_units == recorded["nmcu"]
-    assert chips.compute.n_bundles == recorded["nb"]
+    assert chips.compute.n_multiprocessors == recorded["nb"]
     assert float(chips.compute.frequency) == pytest.approx(recorded["f"], **CLOSE)
     assert float(chips.compute.point.voltage) == pytest.approx(recorded["V"], **CLOSE)
     utilization = chips.template.compute.utilization
     assert float(chips.peak_throughput) * utilization == pytest.approx(recorded["th"], **CLOSE)
-    made = chip_at(chips, ()).hierarchy
-    for level, expected in zip(made.levels, recorded["lev"], strict=True):
+    made = chip_at(chips, ()).chip
+    for level, expected in zip(made.storage, recorded["lev"], strict=True):
         assert level.capacity == expected["size"]
         assert made.capacity_of_instance(level) == pytest.approx(expected["spb"], **CLOSE)
         assert level.bandwidth == pytest.approx(expected["bw"], **CLOSE)

@@ -37,7 +37,7 @@ technology:
 """
 PORTS = (
     "levels=[{name: registers, sram: sram_registers, scope: unit}, "
-    "{name: L1, sram: sram_ports, scope: bundle}, {name: L2, sram: sram_l2, scope: chip}]"
+    "{name: L1, sram: sram_ports, scope: multiprocessor}, {name: L2, sram: sram_l2, scope: chip}]"
 )
 LINKS = ("shares.area.intra=0.01", "shares.power.intra=0.03")
 
@@ -45,17 +45,17 @@ Show = Callable[[GeneratedChip, GeneratedChips], str]
 
 
 def compute_power(chip: GeneratedChip, _: GeneratedChips) -> str:
-    clock = chip.hierarchy.compute.frequency / 1e9
+    clock = chip.chip.compute.frequency / 1e9
     return f"{clock:.3f} GHz, {chip.components[0].power:.1f} W"
 
 
 def units(chip: GeneratedChip, _: GeneratedChips) -> str:
-    compute = chip.hierarchy.compute
+    compute = chip.chip.compute
     return f"{compute.n_units} units, {compute.peak_throughput / 1e12:.2f} TFLOP/s"
 
 
 def level(name: str) -> Show:
-    return lambda chip, _: f"{chip.hierarchy.level(name).capacity / 2**20:.2f} MiB"
+    return lambda chip, _: f"{chip.chip.level(name).capacity / 2**20:.2f} MiB"
 
 
 def made(chip: GeneratedChip, _: GeneratedChips) -> str:
@@ -63,7 +63,7 @@ def made(chip: GeneratedChip, _: GeneratedChips) -> str:
 
 
 def memory(chip: GeneratedChip, chips: GeneratedChips) -> str:
-    bandwidth = chip.hierarchy.main_memory.bandwidth / 1e9
+    bandwidth = chip.chip.main_memory.bandwidth / 1e9
     return f"{bandwidth:.0f} GB/s at {float(chips.dram.voltage):.2f} V"
 
 
@@ -72,11 +72,11 @@ def stacks(chip: GeneratedChip, chips: GeneratedChips) -> str:
 
 
 def neighbour(chip: GeneratedChip, _: GeneratedChips) -> str:
-    return f"{chip.hierarchy.intra.bandwidth / 1e9:.1f} GB/s"
+    return f"{chip.chip.intra.bandwidth / 1e9:.1f} GB/s"
 
 
 def unpowered(chip: GeneratedChip, _: GeneratedChips) -> str:
-    return f"{chip.hierarchy.inter.bandwidth:.1g} B/s"
+    return f"{chip.chip.inter.bandwidth:.1g} B/s"
 
 
 # Field, the value that differs from the release of 2021, the case, what is shown.

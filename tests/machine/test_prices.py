@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from crosstack.machine.chip import Chip
+from crosstack.machine.chip import flat_chip
+from crosstack.machine.memory import main_memory
 from crosstack.machine.prices import (
     Bill,
     link_amounts,
@@ -11,7 +14,7 @@ from crosstack.machine.prices import (
     system_power,
     system_price,
 )
-from crosstack.machine.system import Dimension, DimensionKind, Memory, Prices, System
+from crosstack.machine.system import Dimension, DimensionKind, Prices, System
 
 KINDS = {
     "r": DimensionKind.RING,
@@ -31,8 +34,10 @@ def network(variant: str, sizes, bandwidths, link_powers=(0.0,) * 4) -> tuple[Di
 
 def unpriced(variant: str, sizes, bandwidths=(1.0,) * 4) -> System:
     return System(
-        chip=Chip(n_cores=1, lanes=1, stages=1, frequency=1e9, sram_capacity=1.0),
-        memory=Memory(bandwidth=1e9),
+        chip=replace(
+            flat_chip(n_cores=1, lanes=1, stages=1, frequency=1e9, sram_capacity=1.0),
+            memories=main_memory(bandwidth=1e9),
+        ),
         network=network(variant, sizes, bandwidths),
         n_chips=int(np.prod(sizes)),
     )
@@ -50,16 +55,18 @@ def published_system(run) -> tuple[System, tuple[int, ...]]:
     axes = "xyz"[:n_dimensions]
     sizes = tuple(topology[axis] for axis in axes)
     return System(
-        chip=Chip(
-            n_cores=1,
-            lanes=1,
-            stages=1,
-            frequency=1e9,
-            sram_capacity=1.0,
-            price=single(cost["accelerator_price"]),
-            power=single(cost["accelerator_power"]),
+        chip=replace(
+            flat_chip(
+                n_cores=1,
+                lanes=1,
+                stages=1,
+                frequency=1e9,
+                sram_capacity=1.0,
+                price=single(cost["accelerator_price"]),
+                power=single(cost["accelerator_power"]),
+            ),
+            memories=main_memory(bandwidth=single(system["memory"]["dram_bw"]) * 1e9),
         ),
-        memory=Memory(bandwidth=single(system["memory"]["dram_bw"]) * 1e9),
         network=network(
             topology["variant"],
             sizes,
@@ -280,8 +287,7 @@ def test_a_price_of_zero_is_a_price(a_system, a_chip):
 
 def test_one_chip_needs_no_price_of_links(a_chip):
     alone = System(
-        chip=a_chip(price=10.0),
-        memory=Memory(bandwidth=1e9),
+        chip=replace(a_chip(price=10.0), memories=main_memory(bandwidth=1e9)),
         network=(Dimension(kind=DimensionKind.RING, size=1, bandwidth=1e9),),
         n_chips=1,
         prices=Prices(memory=1e-9),
@@ -317,8 +323,10 @@ def test_links_and_ports_a_chip_of_the_other_kinds(kind, more, links, ports):
     inner = Dimension(kind=DimensionKind.SWITCH, size=8, bandwidth=1.0)
     outer = Dimension(kind=DimensionKind(kind), size=16, bandwidth=1.0, **more)
     system = System(
-        chip=Chip(n_cores=1, lanes=1, stages=1, frequency=1e9, sram_capacity=1.0),
-        memory=Memory(bandwidth=1e9),
+        chip=replace(
+            flat_chip(n_cores=1, lanes=1, stages=1, frequency=1e9, sram_capacity=1.0),
+            memories=main_memory(bandwidth=1e9),
+        ),
         network=(inner, outer),
         n_chips=128,
     )

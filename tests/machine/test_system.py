@@ -5,7 +5,8 @@ import math
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.machine.system import Dimension, DimensionKind, Memory, Prices
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, DimensionKind, Prices
 
 
 def test_the_sizes_multiply_to_the_chips(a_system, a_dimension):
@@ -74,13 +75,13 @@ def test_size_and_use_of_a_dimension_may_be_left_open():
 
 
 def test_memory_without_a_capacity_is_unlimited():
-    assert Memory(bandwidth=1e9).capacity is None
+    assert main_memory(bandwidth=1e9)[0].capacity is None
 
 
 @pytest.mark.parametrize("changes", [{"bandwidth": 0.0}, {"bandwidth": 1.0, "capacity": 0.0}])
 def test_memory_of_nothing_is_refused(changes):
     with pytest.raises(InputError, match="above 0"):
-        Memory(**changes)
+        main_memory(**changes)
 
 
 @pytest.mark.parametrize("field", ["link", "switch", "memory", "switch_power", "memory_power"])

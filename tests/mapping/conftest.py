@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crosstack.machine.chip import Chip, Overlap
-from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
+from crosstack.machine.chip import Overlap, flat_chip
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.pipeline import StageProblem
 from crosstack.mapping.wide import Slots
 from crosstack.model.arrays import graph_arrays
@@ -178,7 +179,7 @@ def random_task() -> Callable[..., tuple[Workload, System]]:
             sequence_length=length,
             boundary_size=64.0,
         )
-        chip = Chip(
+        chip = flat_chip(
             n_cores=rng.choice([n + 1, 2 * n, 12]),
             lanes=2,
             stages=2,
@@ -197,8 +198,7 @@ def random_task() -> Callable[..., tuple[Workload, System]]:
             for _ in range(dimensions)
         )
         system = System(
-            chip=chip,
-            memory=Memory(bandwidth=rng.choice([5e6, 2e7, 1e8])),
+            chip=replace(chip, memories=main_memory(bandwidth=rng.choice([5e6, 2e7, 1e8]))),
             network=network,
             n_chips=n_chips,
         )

@@ -9,7 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from crosstack.machine.chip import Overlap
+from crosstack.machine.chip import Overlap, flat_chip
+from crosstack.machine.memory import main_memory
 from crosstack.mapping.fusion import Slots, fuse, make_problem
 from crosstack.mapping.ideals import make_order
 from crosstack.mapping.steps import scarcest
@@ -350,8 +351,7 @@ def test_a_long_chain_cut_into_segments_is_the_exact_optimum(monkeypatch, utiliz
 
 def chain_load(n: int, utilization: float | None):
     """Return the load of one chip for a chain of kernels, every third with a weight."""
-    from crosstack.machine.chip import Chip
-    from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
+    from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
     from crosstack.model.arrays import graph_arrays
     from crosstack.model.choices import make_choices
     from crosstack.model.partition import make_load
@@ -388,7 +388,7 @@ def chain_load(n: int, utilization: float | None):
     workload = Workload(
         graph=DataflowGraph(kernels=kernels, tensors=tensors, word=2), sequence_length=64
     )
-    chip = Chip(
+    chip = flat_chip(
         n_cores=16,
         lanes=8,
         stages=8,
@@ -397,7 +397,9 @@ def chain_load(n: int, utilization: float | None):
         utilization=utilization,
     )
     dimension = Dimension(kind=DimensionKind.RING, size=1, bandwidth=1e9)
-    system = System(chip=chip, memory=Memory(bandwidth=1e10), network=(dimension,), n_chips=1)
+    system = System(
+        chip=replace(chip, memories=main_memory(bandwidth=1e10)), network=(dimension,), n_chips=1
+    )
     rules = rules_named("crosstack")
     plan = make_plan(workload, system, (1,), (Parallelism.DATA,), 1, rules)
     arrays = graph_arrays(workload.graph)

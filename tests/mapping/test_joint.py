@@ -10,8 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from crosstack.machine.chip import Chip, Overlap
-from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
+from crosstack.machine.chip import Overlap, flat_chip
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.budget import Budget
 from crosstack.mapping.fusion import fuse, make_problem
 from crosstack.mapping.ideals import make_order
@@ -47,7 +48,7 @@ def case(random_task):
         domains = costs.index.domains()
         domains = [tuple(sorted(rng.sample(d, rng.randint(1, min(3, len(d)))))) for d in domains]
         sram = rng.choice([200.0, 400.0, 800.0, 1e6])
-        system = replace(system, chip=replace(system.chip, sram_capacity=sram))
+        system = replace(system, chip=system.chip.with_level(0, capacity=sram))
         given = (workload, system, arrays, plan, costs)
         relaxed = replace(
             relaxed_load(*given, domains, rules), memory_price=price, network_price=price / 3
@@ -138,8 +139,15 @@ class TestSharpness:
     def test_where_the_network_decides_it_is_the_least_communication(self, case):
         for seed in range(100):
             (workload, system, arrays, plan, _), domains, _, rules = case(seed)
-            chip = replace(system.chip, sram_capacity=1e9, overlap=Overlap.ALL, frequency=1e15)
-            system = replace(system, chip=chip, memory=replace(system.memory, bandwidth=1e18))
+            chip = (
+                replace(system.chip, overlap=Overlap.ALL)
+                .with_compute(frequency=1e15)
+                .with_level(0, capacity=1e9)
+            )
+            system = replace(
+                system,
+                chip=replace(chip, memories=system.chip.with_memory(bandwidth=1e18).memories),
+            )
             costs = make_choices(workload, arrays, plan, 4, rules)
             sources = arrays.source.tolist()
             if len(set(sources)) < len(sources) or costs.data_time.any():
@@ -204,7 +212,7 @@ class TestSeveralLayers:
             n_layers=128,
             global_batch_size=3072, layers_in_graph=2,
         )  # fmt: skip
-        chip = Chip(
+        chip = flat_chip(
             n_cores=1280, lanes=32, stages=6, frequency=1.25e9,
             sram_capacity=640 * 2**20, utilization=0.9,
         )  # fmt: skip
@@ -216,7 +224,9 @@ class TestSeveralLayers:
                 kind=DimensionKind.RING, size=64, bandwidth=50e9, parallelism=Parallelism.PIPELINE
             ),
         )
-        system = System(chip=chip, memory=Memory(bandwidth=300e9), network=network, n_chips=512)
+        system = System(
+            chip=replace(chip, memories=main_memory(bandwidth=300e9)), network=network, n_chips=512
+        )
         given = Constraints(microbatch_size=1, separate_directions=apart)
         rules = RULES.changed(boundary=boundary)
         _, certificate = search(workload, system, given, rules, gap=gap, time_limit=60)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crosstack.errors import InputError
+from crosstack.machine.memory import main_memory
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.mapping.mapping_space import mapping_space
 from crosstack.published.dfmodel.cases import readme_task
@@ -57,7 +58,7 @@ def test_a_chain_of_three_in_two_partitions_has_four_sequences(a_task):
 
 def test_cores_are_pairs_that_the_chip_has(a_task, a_chip, a_system):
     task = a_task(2, [(0, 1)])
-    chip = a_chip(n_cores=6)
+    chip = replace(a_chip(n_cores=6), memories=main_memory(bandwidth=100e9))
     task = replace(task, system=replace(task.system, chip=chip))
     # Two elementwise kernels: 6 numbers of lanes each.
     assert 10 ** factor(mapping_space(task), "cores").digits == pytest.approx(36)
@@ -65,7 +66,9 @@ def test_cores_are_pairs_that_the_chip_has(a_task, a_chip, a_system):
 
 def test_a_chip_with_its_utilization_given_leaves_no_choice_of_cores(a_task, a_chip):
     task = a_task(2, [(0, 1)])
-    task = replace(task, system=replace(task.system, chip=a_chip(utilization=0.9)))
+    task = replace(
+        task, system=replace(task.system, chip=task.system.chip.with_compute(utilization=0.9))
+    )
     assert factor(mapping_space(task), "cores").digits == 0
 
 

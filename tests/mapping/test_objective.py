@@ -35,11 +35,11 @@ def powered(system, rng: random.Random):
     network = tuple(replace(d, link_power=rng.choice([1e-7, 1e-5])) for d in system.network)
     prices = replace(
         system.prices,
+        memory=1e-6,
         memory_power=rng.choice([1e-7, 1e-5]),
         switch_power=1e-8,
         link=rng.choice([1e-6, 1e-4]),
         switch=1e-6,
-        memory=1e-6,
     )
     return replace(system, chip=chip, network=network, prices=prices)
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.parallelism import may_split, network_uses, workload_uses
 from crosstack.model.plan import Plan
 from crosstack.model.rules import rules_named
@@ -23,8 +24,7 @@ def network(a_chip):
 
     def build(n_chips: int, *dimensions) -> System:
         return System(
-            chip=a_chip(),
-            memory=Memory(bandwidth=1e9),
+            chip=replace(a_chip(), memories=main_memory(bandwidth=1e9)),
             network=tuple(
                 Dimension(kind=DimensionKind.RING, bandwidth=1e9, size=size, parallelism=use)
                 for size, use in dimensions

@@ -12,8 +12,9 @@ import pytest
 
 from crosstack.errors import InfeasibleError, InputError, LimitError
 from crosstack.evaluate.time import evaluate
-from crosstack.machine.chip import Chip, Overlap
-from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
+from crosstack.machine.chip import Overlap, flat_chip
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.fusion import fuse, make_problem, make_slots
 from crosstack.mapping.mapping import Constraints, Mapping, Status, Stop
 from crosstack.mapping.pipeline import make_stage_problem
@@ -91,7 +92,7 @@ def brute_search(workload, system, rules, brute_fuse, brute_split) -> float:
         for codes in every_sharding(choices, plan, rules):
             load = make_load(workload, system, arrays, plan, choices, codes, rules)
             if plan.graph_stages > 1:
-                capacity = system.memory.capacity or math.inf
+                capacity = system.chip.main_memory.capacity or math.inf
                 problem = make_stage_problem(make_problem(load), plan, capacity=capacity)
                 least = min(least, brute_split(problem))
                 continue
@@ -117,9 +118,11 @@ def tiny_task(random_task):
         sram = rng.choice([60.0, 100.0, 200.0, 400.0, 1e6])
         system = replace(
             system,
+            chip=replace(
+                system.chip.with_level(0, capacity=sram),
+                memories=system.chip.with_memory(capacity=memory).memories,
+            ),
             network=(first, second),
-            chip=replace(system.chip, sram_capacity=sram),
-            memory=replace(system.memory, capacity=memory),
         )
         return replace(workload, global_batch_size=4), system
 
@@ -180,7 +183,7 @@ def forward_task(tiny_task):
     def build(seed: int, n: int = 4, *, tensor: int | None = 1, **how):
         workload, system = tiny_task(seed, n, n_chips=4 * (tensor or 1), **how)
         if seed % 2:  # slow enough for work to count more than transfers
-            system = replace(system, chip=replace(system.chip, frequency=1e4))
+            system = replace(system, chip=system.chip.with_compute(frequency=1e4))
         graph = workload.graph
         kernels = tuple(replace(k, direction=Direction.FORWARD) for k in graph.kernels)
         workload = replace(
@@ -235,7 +238,7 @@ class TestStages:
 
     def test_a_training_graph_is_cut_along_whole_copies_only(self, forward_task):
         workload, system = forward_task(1)
-        system = replace(system, chip=replace(system.chip, sram_capacity=1e6))
+        system = replace(system, chip=system.chip.with_level(0, capacity=1e6))
         graph = workload.graph
         last = replace(graph.kernels[graph.order[-1]], direction=Direction.BACKWARD)
         kernels = tuple(last if k.name == last.name else k for k in graph.kernels)
@@ -249,9 +252,13 @@ class TestNumberOfTiles:
         # 580 rows: 582, 291, 194, 97 and 6 tiles pad them to 582, two tiles or one do not
         rows = a_kernel("rows", m=580, n=1, size=1160.0, tiling=Axis.M)
         graph = DataflowGraph(kernels=(rows,), tensors=(), word=2)
-        chip = Chip(n_cores=1, lanes=1, stages=1, frequency=1e3, sram_capacity=1e9, utilization=1.0)
+        chip = flat_chip(
+            n_cores=1, lanes=1, stages=1, frequency=1e3, sram_capacity=1e9, utilization=1.0
+        )
         one = Dimension(kind=DimensionKind.RING, bandwidth=1e9, size=1)
-        system = System(chip=chip, memory=Memory(bandwidth=1e12), network=(one,), n_chips=1)
+        system = System(
+            chip=replace(chip, memories=main_memory(bandwidth=1e12)), network=(one,), n_chips=1
+        )
         workload = Workload(graph=graph, sequence_length=582)
         found = least_time(workload, system, rules_named("dfmodel-e4"))
         assert found == pytest.approx(580 / 2e3)
@@ -279,8 +286,12 @@ def shared_conversion() -> tuple[Workload, System]:
         word=2,
     )
     ring = Dimension(kind=DimensionKind.RING, bandwidth=1e3, size=4, parallelism=Parallelism.TENSOR)
-    chip = Chip(n_cores=4, lanes=2, stages=2, frequency=1e9, sram_capacity=1e6, utilization=0.9)
-    system = System(chip=chip, memory=Memory(bandwidth=1e12), network=(ring,), n_chips=4)
+    chip = flat_chip(
+        n_cores=4, lanes=2, stages=2, frequency=1e9, sram_capacity=1e6, utilization=0.9
+    )
+    system = System(
+        chip=replace(chip, memories=main_memory(bandwidth=1e12)), network=(ring,), n_chips=4
+    )
     return Workload(graph=graph, sequence_length=4), system
 
 
@@ -319,7 +330,7 @@ class TestGivenDecisions:
     def test_a_tile_is_as_long_as_given_where_tiles_divide_the_sequence(self, tiny_task, seed):
         """``dfmodel_code``, release E4: ``tile_size x num_tile = seq_len``."""
         workload, system = tiny_task(seed)
-        system = replace(system, chip=replace(system.chip, sram_capacity=1e6))
+        system = replace(system, chip=system.chip.with_level(0, capacity=1e6))
         length, rules = workload.sequence_length, rules_named("dfmodel-e4")
         for size in range(1, length + 1):
             given = Constraints(tile_size=size)
@@ -348,7 +359,10 @@ class TestGivenDecisions:
 
     def test_kernel_by_kernel_keeps_to_the_main_memory(self):
         workload, system = shared_conversion()
-        small = replace(system, memory=replace(system.memory, capacity=5.0))
+        small = replace(
+            system,
+            chip=system.chip.with_memory(capacity=5.0),
+        )
         with pytest.raises(InfeasibleError):
             search(workload, small, Constraints(kernel_by_kernel=True), self.RULES)
 
@@ -386,7 +400,7 @@ class TestGivenDecisions:
 
     def test_too_little_sram_is_named(self):
         workload, system = shared_conversion()
-        small = replace(system, chip=replace(system.chip, sram_capacity=1.0))
+        small = replace(system, chip=system.chip.with_level(0, capacity=1.0))
         with pytest.raises(InfeasibleError, match="SRAM"):
             search(workload, small, Constraints(), self.RULES)
 
@@ -476,13 +490,16 @@ class TestFasterHardware:
 
     def test_a_faster_clock_is_never_slower(self, tiny_task):
         def better(s):
-            return replace(s, chip=replace(s.chip, frequency=s.chip.frequency * 2))
+            return replace(s, chip=s.chip.with_compute(frequency=s.chip.compute.frequency * 2))
 
         self.never_slower(tiny_task, better)
 
     def test_faster_memory_is_never_slower(self, tiny_task):
         def better(s):
-            return replace(s, memory=replace(s.memory, bandwidth=s.memory.bandwidth * 2))
+            return replace(
+                s,
+                chip=s.chip.with_memory(bandwidth=s.chip.main_memory.bandwidth * 2),
+            )
 
         self.never_slower(tiny_task, better)
 
@@ -501,19 +518,27 @@ class TestFasterHardware:
 
     def test_more_sram_is_never_slower(self, tiny_task):
         def better(s):
-            return replace(s, chip=replace(s.chip, sram_capacity=s.chip.sram_capacity * 2))
+            return replace(s, chip=s.chip.with_level(0, capacity=s.chip.on_chip_capacity * 2))
 
         self.never_slower(tiny_task, better)
 
     def test_more_memory_is_never_slower(self, tiny_task):
         def better(s):
-            return replace(s, memory=replace(s.memory, capacity=s.memory.capacity * 2))
+            return replace(
+                s,
+                chip=s.chip.with_memory(capacity=s.chip.main_memory.capacity * 2),
+            )
 
         self.never_slower(tiny_task, better, memory=900.0)
 
     def test_more_cores_are_never_slower(self, tiny_task):
         def better(s):
-            return replace(s, chip=replace(s.chip, n_cores=s.chip.n_cores + 4))
+            return replace(
+                s,
+                chip=s.chip.with_compute(
+                    n_units=s.chip.compute.n_units + 4, n_multiprocessors=s.chip.compute.n_units + 4
+                ),
+            )
 
         self.never_slower(tiny_task, better, utilization=False)
 
@@ -642,8 +667,8 @@ class TestNoAnswerInTime:
 def test_a_search_that_has_nothing_left_to_try_says_that_the_method_ended(random_task):
     # Thirty kernels that read one: more order ideals than can be listed.
     workload, system = random_task(0, 30, n_chips=1, star=True)
-    chip = replace(system.chip, sram_capacity=600.0)
-    system = replace(system, chip=chip, memory=Memory(bandwidth=1e6))
+    chip = system.chip.with_level(0, capacity=600.0)
+    system = replace(system, chip=replace(chip, memories=main_memory(bandwidth=1e6)))
     given = Constraints(n_tiles=1, microbatch_size=1)
     _, found = search(workload, system, given, rules_named("crosstack"))
     assert (found.status, found.stopped) == (Status.LIMIT, Stop.METHOD)

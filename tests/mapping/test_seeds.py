@@ -254,7 +254,7 @@ def test_a_start_that_contradicts_what_is_given_is_refused(a_task):
 
 def test_a_start_that_does_not_fit_is_left_out(a_task):
     best = optimise(a_task)
-    small = replace(a_task.system.chip, sram_capacity=a_task.system.chip.sram_capacity / 5e3)
+    small = a_task.system.chip.with_level(0, capacity=a_task.system.chip.on_chip_capacity / 5e3)
     system = replace(a_task.system, chip=small)
     task = replace(a_task, system=system)
     with pytest.raises(InfeasibleError):
@@ -292,9 +292,14 @@ def test_weights_that_fit_nowhere_are_known_before_any_box_is_opened(random_task
 
     monkeypatch.setattr(Boxes, "open", never)
     workload, system = random_task(3, 6, dimensions=2)
-    memory = replace(system.memory, capacity=1.0)
+    memory = system.chip.with_memory(capacity=1.0).memories
     with pytest.raises(InfeasibleError, match="main memory"):
-        search(workload, replace(system, memory=memory), Constraints(), RULES)
+        search(
+            workload,
+            replace(system, chip=replace(system.chip, memories=memory)),
+            Constraints(),
+            RULES,
+        )
 
 
 def test_a_long_chain_looks_at_the_limit_inside_a_partition(random_load):

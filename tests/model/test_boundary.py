@@ -9,7 +9,8 @@ import pytest
 from crosstack import Constraints, evaluate, optimise
 from crosstack.io.library import chip as library_chip
 from crosstack.machine.chip import Overlap
-from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Status
 from crosstack.model.arrays import AXIS_CODE, graph_arrays
 from crosstack.model.choices import ChoiceIndex, make_choices
@@ -68,8 +69,10 @@ def machine(a_chip):
 
     def build(n_chips: int = 1, bandwidth: float = 1e3, **chip) -> System:
         return System(
-            chip=a_chip(**{"utilization": 1.0, "overlap": Overlap.ALL, **chip}),
-            memory=Memory(bandwidth=bandwidth),
+            chip=replace(
+                a_chip(**{"utilization": 1.0, "overlap": Overlap.ALL, **chip}),
+                memories=main_memory(bandwidth=bandwidth),
+            ),
             network=network(n_chips),
             n_chips=n_chips,
         )
@@ -211,7 +214,11 @@ class TestTime:
             name="sum", kind=KernelKind.ELEMENTWISE_2, m=8192, n=4096,
             input_sizes=(67108864.0,) * 2, output_size=67108864.0, unit=ComputeUnit.SIMD,
         )  # fmt: skip
-        four = System(chip=h100, memory=Memory(bandwidth=3.35e12), network=network(4), n_chips=4)
+        four = System(
+            chip=replace(h100, memories=main_memory(bandwidth=3.35e12)),
+            network=network(4),
+            n_chips=4,
+        )
         workload = alone(sum_of_two, global_batch_size=8, sequence_length=4096)
         answer = optimise(workload, four)
         assert answer.certificate.status is Status.OPTIMAL
@@ -266,7 +273,9 @@ TRANSFORMED = fft(length=2**16)  # 256 x 256 points of 8 bytes
 
 def torus(bandwidth: float, chip) -> System:
     rings = tuple(Dimension(kind=DimensionKind.RING, size=size, bandwidth=10e9) for size in (4, 2))
-    return System(chip=chip, memory=Memory(bandwidth=bandwidth), network=rings, n_chips=8)
+    return System(
+        chip=replace(chip, memories=main_memory(bandwidth=bandwidth)), network=rings, n_chips=8
+    )
 
 
 class TestPlaced:

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism
+from crosstack.machine.chip import flat_chip
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.workload.graph import Collective
@@ -82,6 +84,10 @@ class TestHop:
 
 
 def test_both_memories_hold_and_deliver_the_mean_by_capacity():
-    memory = Memory(bandwidth=300.0, capacity=1.0, second_bandwidth=100.0, second_capacity=3.0)
-    assert (memory.room(spilled=False), memory.room(spilled=True)) == (1.0, 4.0)
-    assert (memory.speed(spilled=False), memory.speed(spilled=True)) == (300.0, 150.0)
+    memories = main_memory(
+        bandwidth=300.0, capacity=1.0, second_bandwidth=100.0, second_capacity=3.0
+    )
+    cells = {"n_cores": 1, "lanes": 1, "stages": 1, "frequency": 1.0, "sram_capacity": 1.0}
+    chip = flat_chip(**cells, memories=memories)
+    assert [chip.memory_room(spilled=spilled) for spilled in (False, True)] == [1.0, 4.0]
+    assert [chip.memory_speed(spilled=spilled) for spilled in (False, True)] == [300.0, 150.0]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.machine.chip import Chip
-from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
+from crosstack.machine.chip import flat_chip
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import make_choices
 from crosstack.model.memory import (
@@ -51,8 +52,12 @@ SPLIT = {"PROJ_GEMM": Axis.K, "FFN1": Axis.K, "FFN0": Axis.M, "GeLU": Axis.M}
 
 def machine(sizes: tuple[int, ...]) -> System:
     return System(
-        chip=Chip(n_cores=1, lanes=1, stages=1, frequency=1.0, sram_capacity=1e12, utilization=1.0),
-        memory=Memory(bandwidth=1.0),
+        chip=replace(
+            flat_chip(
+                n_cores=1, lanes=1, stages=1, frequency=1.0, sram_capacity=1e12, utilization=1.0
+            ),
+            memories=main_memory(bandwidth=1.0),
+        ),
         network=tuple(Dimension(kind=DimensionKind.RING, bandwidth=1.0, size=s) for s in sizes),
         n_chips=int(np.prod(sizes)),
     )

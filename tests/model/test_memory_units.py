@@ -10,7 +10,7 @@ import pytest
 
 from crosstack import Constraints, Task, evaluate, optimise
 from crosstack.errors import InfeasibleError, InputError
-from crosstack.machine.chip import Chip
+from crosstack.machine.chip import flat_chip
 from crosstack.mapping.mapping import Status
 from crosstack.model.memory_units import deal_on_units, units_for
 from crosstack.model.partition import Flow
@@ -109,4 +109,4 @@ def test_too_few_units_are_infeasible(task):
 @pytest.mark.parametrize("given", [{"memory_units": 4}, {"memory_unit_capacity": 4.0}])
 def test_units_and_their_size_come_together(given):
     with pytest.raises(InputError, match="memory_unit"):
-        Chip(n_cores=1, lanes=1, stages=1, frequency=1.0, sram_capacity=1.0, **given)
+        flat_chip(n_cores=1, lanes=1, stages=1, frequency=1.0, sram_capacity=1.0, **given)

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from crosstack.machine.chip import Chip, Overlap
-from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
+from crosstack.machine.chip import Chip, Overlap, flat_chip
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import make_choices
 from crosstack.model.partition import (
@@ -184,8 +185,7 @@ def a_load(a_chip):
             n_cores=6, lanes=2, stages=2, frequency=2.0, sram_capacity=1000.0, utilization=1.0
         )
         system = System(
-            chip=chip,
-            memory=Memory(bandwidth=64.0),
+            chip=replace(chip, memories=main_memory(bandwidth=64.0)),
             network=(Dimension(kind=DimensionKind.RING, bandwidth=1.0, size=1),),
             n_chips=1,
         )
@@ -333,7 +333,7 @@ def test_sram_of_a_kernel_alone_is_that_of_its_partition(a_load, kernel_number):
 
 
 def _a_small_chip() -> Chip:
-    return Chip(n_cores=1, lanes=1, stages=1, frequency=1.0, sram_capacity=1.0)
+    return flat_chip(n_cores=1, lanes=1, stages=1, frequency=1.0, sram_capacity=1.0)
 
 
 class TestCycleModel:

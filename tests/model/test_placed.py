@@ -7,7 +7,8 @@ import pytest
 from crosstack import Constraints, Task, evaluate, optimise
 from crosstack.errors import InputError
 from crosstack.machine.chip import Overlap
-from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, Prices
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Prices
 from crosstack.mapping.mapping import Status
 from crosstack.model.placed import plan_of
 from crosstack.model.rules import rules_named
@@ -162,14 +163,16 @@ class TestMapping:
             return optimise(Task(workload=workload, system=system), rules=rules).evaluation.time
 
         links = tuple(replace(d, bandwidth=2 * d.bandwidth) for d in torus.network)
-        memory = replace(torus.memory, bandwidth=2 * torus.memory.bandwidth)
-        chip = replace(torus.chip, frequency=2 * torus.chip.frequency)
+        memory = torus.chip.with_memory(bandwidth=2 * torus.chip.main_memory.bandwidth).memories
+        chip = torus.chip.with_compute(frequency=2 * torus.chip.compute.frequency)
         faster = [
-            replace(torus, network=links), replace(torus, memory=memory), replace(torus, chip=chip)
-        ]  # fmt: skip
+            replace(torus, network=links),
+            replace(torus, chip=replace(torus.chip, memories=memory)),
+            replace(torus, chip=chip),
+        ]
         base = time(torus)
         assert all(time(system) <= base for system in faster)
-        assert time(replace(torus, network=links, memory=memory, chip=chip)) < base
+        assert time(replace(torus, chip=replace(chip, memories=memory), network=links)) < base
 
     def test_nothing_is_sharded(self, torus):
         mapping = optimise(Task(workload=GRID, system=torus), rules=OURS).mapping
@@ -187,14 +190,16 @@ class TestMapping:
             optimise(task)
 
     def test_tables_take_main_memory(self, torus):
-        small = replace(torus, memory=Memory(bandwidth=100e9, capacity=1e9))
+        small = replace(
+            torus, chip=replace(torus.chip, memories=main_memory(bandwidth=100e9, capacity=1e9))
+        )
         used = optimise(Task(workload=BATCH, system=small), rules=E2).evaluation.memory_used
         without = replace(BATCH, data_size=0.0)
         rest = optimise(Task(workload=without, system=small), rules=E2).evaluation.memory_used
         assert used - rest == pytest.approx(8 * 1000 * 16 * 2 / 8)
 
     def test_a_factorisation_needs_no_sram_and_perceptrons_do(self, torus):
-        tiny = replace(torus, chip=replace(torus.chip, sram_capacity=100.0))
+        tiny = replace(torus, chip=torus.chip.with_level(0, capacity=100.0))
         assert optimise(Task(workload=GRID, system=tiny)).evaluation.partitions[0].sram_used == 0
         from crosstack.errors import InfeasibleError
 

@@ -9,8 +9,9 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.evaluate.answer import given_answer, optimise
 from crosstack.io import library
-from crosstack.machine.chip import Chip
-from crosstack.machine.system import Dimension, DimensionKind, Memory, System
+from crosstack.machine.chip import Chip, flat_chip
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, DimensionKind, System
 from crosstack.mapping.mapping import Task
 from crosstack.model.rates import cycles_per_step, peak_rate
 from crosstack.model.rules import MAPPED, rule_names, rules_named
@@ -20,18 +21,18 @@ from crosstack.workload.hpl import hpl
 from crosstack.workload.llm import llm
 
 CROSSTACK = rules_named("crosstack")
-PLAIN = Chip(n_cores=4, lanes=8, stages=4, frequency=1e9, sram_capacity=1e6)
-MIXED = replace(
-    PLAIN,
-    relative_rates=((Dtype.FP64, 1 / 16), (Dtype.BF16, 1.0), (Dtype.FP8, 2.0)),
-    name="mixed",
+PLAIN = flat_chip(n_cores=4, lanes=8, stages=4, frequency=1e9, sram_capacity=1e6)
+MIXED = replace(PLAIN, name="mixed").with_compute(
+    relative_rates=((Dtype.FP64, 1 / 16), (Dtype.BF16, 1.0), (Dtype.FP8, 2.0))
 )
 PUBLISHED = [name for name in rule_names(MAPPED) if name != "crosstack"]
 
 
 def on(chip: Chip, workload, **changes) -> Task:
     ring = Dimension(kind=DimensionKind.RING, size=1, bandwidth=1e12)
-    system = System(chip=chip, memory=Memory(bandwidth=1e15), network=(ring, ring), n_chips=1)
+    system = System(
+        chip=replace(chip, memories=main_memory(bandwidth=1e15)), network=(ring, ring), n_chips=1
+    )
     return Task(workload=workload, system=replace(system, **changes))
 
 
@@ -74,7 +75,7 @@ def test_a_type_without_a_rate_is_refused_by_name():
 
 
 def test_rates_follow_cores_and_clock():
-    faster = replace(MIXED, frequency=2e9, n_cores=8)
+    faster = MIXED.with_compute(frequency=2e9, n_units=8, n_multiprocessors=8)
     assert faster.rate(Dtype.FP64) == 4 * MIXED.rate(Dtype.FP64)
 
 
@@ -110,7 +111,7 @@ def test_a_chip_of_the_library_has_the_rate_of_its_data_sheet(name, dtype, tera)
 def test_a_factorisation_takes_as_much_longer_as_the_rate_is_lower(utilization):
     """One kernel, compute bound: 16 times the time at a sixteenth of the rate."""
     work = hpl(size=512, block=64, iterations=1)
-    plain, mixed = (replace(chip, utilization=utilization) for chip in (PLAIN, MIXED))
+    plain, mixed = (chip.with_compute(utilization=utilization) for chip in (PLAIN, MIXED))
     slow, fast = optimise(on(mixed, work)), optimise(on(plain, work))
     assert slow.evaluation.time == pytest.approx(16 * fast.evaluation.time, rel=1e-12)
     assert slow.evaluation.utilization == pytest.approx(fast.evaluation.utilization, rel=1e-12)
@@ -125,7 +126,7 @@ def test_the_bound_holds_in_every_type(dtype, utilization):
         training=False,
     )  # fmt: skip
     work = replace(work, graph=replace(work.graph, dtype=dtype))
-    answer = optimise(on(replace(MIXED, utilization=utilization), work), time_limit=30)
+    answer = optimise(on(MIXED.with_compute(utilization=utilization), work), time_limit=30)
     assert answer.certificate.bound <= answer.evaluation.time * (1 + 1e-9)
     again = given_answer(answer.task, answer.mapping)
     assert again.evaluation.time == answer.evaluation.time

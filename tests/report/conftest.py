@@ -10,8 +10,9 @@ import pytest
 
 from crosstack.evaluate.answer import Answer, given_answer
 from crosstack.evaluate.time import evaluate
-from crosstack.machine.chip import Chip
-from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
+from crosstack.machine.chip import flat_chip
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
 from crosstack.model.rules import rules_named
 from crosstack.workload.graph import (
@@ -76,17 +77,19 @@ def random_edges(n: int, seed: int = 1) -> list[Edge]:
 def a_task(names: Sequence[str], edges: Sequence[Edge], *, n_chips: int = 4) -> Task:
     workload = Workload(graph=a_graph(names, edges), sequence_length=64, name="small")
     system = System(
-        chip=Chip(
-            n_cores=4,
-            lanes=8,
-            stages=8,
-            frequency=1e9,
-            sram_capacity=1e9,
-            utilization=0.9,
-            price=10.0,
-            power=5.0,
+        chip=replace(
+            flat_chip(
+                n_cores=4,
+                lanes=8,
+                stages=8,
+                frequency=1e9,
+                sram_capacity=1e9,
+                utilization=0.9,
+                price=10.0,
+                power=5.0,
+            ),
+            memories=main_memory(bandwidth=1e10, capacity=1e12),
         ),
-        memory=Memory(bandwidth=1e10, capacity=1e12),
         network=(Dimension(kind=DimensionKind.RING, size=n_chips, bandwidth=1e9, latency=1e-7),),
         n_chips=n_chips,
         name="four",

@@ -309,7 +309,7 @@ def test_what_is_not_given_is_said_to_be_and_left_out_of_totals(small_answer):
 
 
 def test_the_peak_is_that_of_what_is_computed_with(small_answer):
-    chip = replace(small_answer.task.system.chip, relative_rates=((Dtype.BF16, 0.5),))
+    chip = small_answer.task.system.chip.with_compute(relative_rates=((Dtype.BF16, 0.5),))
     task = replace(small_answer.task, system=replace(small_answer.task.system, chip=chip))
     text = flat(plain_text(answer_tables(given_answer(task, small_answer.mapping)), 80))
     assert "% of 256 GFLOP/s in bf16" in text

@@ -78,7 +78,7 @@ def generate_(
     """
     from crosstack.io.native import write_system
     from crosstack.machine.generate.generated import generate
-    from crosstack.machine.generate.system import generated_system
+    from crosstack.machine.packages import packaged_system
     from crosstack.model.rules import rules_named
     from crosstack.report.chip_text import chip_data, chip_tables
 
@@ -93,13 +93,12 @@ def generate_(
     text = ""
     if output is not None:
         with in_file(file):
-            system = generated_system(
-                chip.hierarchy,
+            system = packaged_system(
+                chip.chip,
                 chips_per_package=machine.chips_per_package,
                 n_packages=machine.n_packages,
                 inside=machine.inside,
                 between=machine.between,
-                power=sum(part.power for part in chip.components),
             )
         text = write_system(system)
     show(chip_tables(chip_data(chip)))

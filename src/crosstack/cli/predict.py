@@ -14,8 +14,9 @@ from crosstack.cli.inputs import check_outputs, in_file, options_named
 from crosstack.cli.outputs import show, write
 from crosstack.cli.place import grid_of
 from crosstack.errors import InputError, Problem, nearest
-from crosstack.machine.hierarchy import ChipHierarchy
+from crosstack.machine.chip import Chip
 from crosstack.units import parse_quantity
+from crosstack.workload.dtype import Dtype, dtype_of_size
 
 if TYPE_CHECKING:
     from crosstack.evaluate.cluster import Cluster
@@ -25,9 +26,20 @@ if TYPE_CHECKING:
     from crosstack.machine.topology import NetworkLevel
     from crosstack.mapping.strategy import Strategy
 
-    Machine = ChipDescription | DeepflowHardware | ChipHierarchy
 
 __all__ = ["predict", "trace"]
+
+
+@dataclass(frozen=True, slots=True)
+class TypedChip:
+    """A chip, and the type of number that it computes with."""
+
+    chip: Chip
+    dtype: Dtype
+
+
+if TYPE_CHECKING:
+    Machine = ChipDescription | DeepflowHardware | TypedChip
 
 Hardware = Annotated[
     Path,
@@ -207,7 +219,7 @@ def predict(
     changes = dict(zip(CHANGES, changed, strict=True))
     workload = _workload(file, hardware, gemm, model, changes)
     where = _Where(package, packages, torus, order, topology)
-    found, chip = _predicted(
+    found, typed = _predicted(
         file, hardware, workload, parallel, where, rules, optimizer_bytes, kernels_at_once
     )
     alone = isinstance(workload, Product) and found.strategy.n_chips == 1
@@ -226,10 +238,12 @@ def predict(
         "library": None if library is None else str(library),
         "set": set_ or [],
     }
-    data = prediction_data(found, chip, rules, inputs)
+    data = prediction_data(found, typed.chip, typed.dtype, rules, inputs)
     shown = [prediction_tables(data, parts=not alone)]
     if found.share is not None:
-        kernel = gemm_time(chip, *found.share, clock=rules_named(rules).clock.kernels)
+        kernel = gemm_time(
+            typed.chip, *found.share, dtype=typed.dtype, clock=rules_named(rules).clock.kernels
+        )
         data["kernel"] = kernel_data(kernel, found.share)
         shown.append(kernel_tables(data["kernel"]))
     show(*shown)
@@ -284,7 +298,7 @@ def trace(
     changes = dict(zip(CHANGES, changed, strict=True))
     workload = _workload(file, hardware, gemm, model, changes)
     where = _Where(package, packages, torus, order, topology)
-    found, chip = _predicted(
+    found, typed = _predicted(
         file, hardware, workload, parallel, where, rules, optimizer_bytes, kernels_at_once
     )
     timelines = found.timelines()
@@ -295,9 +309,9 @@ def trace(
     if output is not None:
         texts.append((output, trace_json(timelines)))
     if svg_out is not None:
-        title = f"{workload.name} under {found.strategy} on {chip.name}"
+        title = f"{workload.name} under {found.strategy} on {typed.chip.name}"
         texts.append((svg_out, gantt_svg(timelines, title)))
-    show(prediction_tables(prediction_data(found, chip, rules, {}), parts=False))
+    show(prediction_tables(prediction_data(found, typed.chip, typed.dtype, rules, {}), parts=False))
     write(*texts)
 
 
@@ -362,7 +376,13 @@ def _machine(file: Path, library: Path | None, set_: list[str]) -> Machine:
         with options_named({"": f"--set {field}"}):
             given[field] = parse_quantity(value, units[field])
     with options_named({field: f"--set {field}" for field in units}):
-        return NAMED_CHIPS[name](**given)
+        size = given.pop("word", 2.0)
+        chip = NAMED_CHIPS[name](**given)
+        known = (dtype for dtype, _ in chip.compute.relative_rates)
+        try:
+            return TypedChip(chip, dtype_of_size(size, known))
+        except InputError as error:
+            raise error.under("word") from None
 
 
 def _product(text: str) -> Step:
@@ -386,7 +406,7 @@ def _model(file: Path, hardware: Machine, model: str | None) -> Step:
     from crosstack.workload.named_steps import step_named
 
     if model is None:
-        held = None if isinstance(hardware, ChipDescription | ChipHierarchy) else hardware.model
+        held = None if isinstance(hardware, ChipDescription | TypedChip) else hardware.model
         if held is None:
             message = f"{file} holds no model; give --gemm M,K,N or --model NAME|FILE."
             raise InputError(Problem("--model", message))
@@ -409,8 +429,8 @@ def _predicted(
     rules: str,
     optimizer_bytes: str | None,
     kernels_at_once: int,
-) -> tuple[Prediction, ChipHierarchy]:
-    """Return the prediction and the chip."""
+) -> tuple[Prediction, TypedChip]:
+    """Return the prediction, and the chip with what it computed in."""
     from crosstack.evaluate.step_settings import StepSettings
     from crosstack.machine.generate.generated import generate
     from crosstack.model.rules import PREDICTED, rules_named
@@ -429,13 +449,14 @@ def _predicted(
         strategy = _strategy(file, hardware, workload, parallel, placed=where.package is not None)
         hardware = _joined(file, hardware, where)
         with in_file(file):
-            if isinstance(hardware, ChipHierarchy):
-                chip = hardware
+            if isinstance(hardware, TypedChip):
+                typed = hardware
             else:
-                chip = generate(hardware.template, hardware.budget, chosen.chips).hierarchy
-            times = chosen.clock.kernels.times(chip)
-        cluster = _cluster(hardware, chip, strategy, where)
-        return chosen.step(workload, strategy, cluster, times, settings), chip
+                made = generate(hardware.template, hardware.budget, chosen.chips)
+                typed = TypedChip(made.chip, hardware.template.dtype)
+            times = chosen.clock.kernels.times(typed.chip, typed.dtype)
+        cluster = _cluster(hardware, typed.chip, strategy, where)
+        return chosen.step(workload, strategy, cluster, times, settings), typed
 
 
 def _strategy(
@@ -455,7 +476,7 @@ def _strategy(
 
     if parallel is not None:
         return parse_strategy(parallel)
-    if isinstance(hardware, ChipHierarchy):
+    if isinstance(hardware, TypedChip):
         return Strategy()
     if isinstance(hardware, ChipDescription):
         if isinstance(workload, Product):
@@ -473,7 +494,7 @@ def _strategy(
 
 def _cluster(
     hardware: Machine,
-    chip: ChipHierarchy,
+    chip: Chip,
     strategy: Strategy,
     where: _Where,
 ) -> Cluster:
@@ -491,7 +512,7 @@ def _cluster(
         return placed_cluster(chip, place(strategy, grid, order=order))
     if where.packages is not None or where.torus:
         raise InputError(Problem("--package", "required with --packages or --torus."))
-    if isinstance(hardware, ChipHierarchy):
+    if isinstance(hardware, TypedChip):
         inside, between = where.levels or (SWITCH, None)
         return named_cluster(
             chip, strategy, inside=inside, between=between or SWITCH, order=order or NESTED
@@ -521,7 +542,7 @@ def _joined(file: Path, hardware: Machine, where: _Where) -> Machine:
     if where.package is not None:
         message = "allowed without --package, which places on a mesh or torus of its own."
         raise InputError(Problem("--topology", message))
-    if isinstance(hardware, ChipHierarchy):
+    if isinstance(hardware, TypedChip):
         return hardware
     if not isinstance(hardware, ChipDescription):
         message = f"allowed with a chip file or a chip by name; {file} says what shares its links."

@@ -216,7 +216,7 @@ class Answer:
             "compute": f"{_time(p.compute_time)}: "
             + ", ".join(f"{k.name} {_time(k.compute_time)}" for k in members),
             "memory": f"{_time(p.memory_time)}: {_bytes(p.memory_traffic)} at "
-            f"{format_quantity(self.task.system.memory.bandwidth, 'B/s', 6)}"
+            f"{format_quantity(self.task.system.chip.main_memory.speed, 'B/s', 6)}"
             + (f"; {crossing}" if (crossing := _crossing(members)) else ""),
             "network": f"{_time(p.network_time)}: "
             + (

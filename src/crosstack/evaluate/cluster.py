@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
 from crosstack.evaluate.distributed import RingLink
-from crosstack.machine.hierarchy import ChipHierarchy, Link
+from crosstack.machine.chip import Chip, Link
 from crosstack.machine.named_chips import SERVERS
 from crosstack.machine.topology import RING, SWITCH, Grid, NetworkLevel, Topology
 from crosstack.mapping.placement import Placement, place
@@ -70,7 +70,7 @@ class Cluster:
     of a pipeline that crosses.
     """
 
-    chip: ChipHierarchy
+    chip: Chip
     chips_per_package: int = 1
     packages: int = 1
     crossing: frozenset[ParallelDimension] = frozenset()
@@ -90,7 +90,7 @@ class Cluster:
         return self.chips_per_package * self.packages
 
 
-def placed_cluster(chip: ChipHierarchy, placement: Placement) -> Cluster:
+def placed_cluster(chip: Chip, placement: Placement) -> Cluster:
     """Return the cluster of a placement.
 
     Dimensions communicate at different times, so only the edges of one share a link.
@@ -123,7 +123,7 @@ def _leaving(packages: NDArray[np.int64]) -> frozenset[int]:
 
 
 def nested_cluster(
-    chip: ChipHierarchy,
+    chip: Chip,
     strategy: Strategy,
     *,
     chips_per_package: int = 1,
@@ -136,7 +136,7 @@ def nested_cluster(
 
     Parameters
     ----------
-    chip : ChipHierarchy
+    chip : Chip
         Every chip.
     strategy : Strategy
         What is numbered.
@@ -283,7 +283,7 @@ def _filled(strategy: Strategy, order: MappingOrder, chips_per_package: int, pac
 
 
 def named_cluster(
-    chip: ChipHierarchy,
+    chip: Chip,
     strategy: Strategy,
     *,
     inside: NetworkLevel = SWITCH,

@@ -31,7 +31,7 @@ class KernelTimes(Protocol):
     """What one chip takes for a kernel."""
 
     @property
-    def word(self) -> float:
+    def element_size(self) -> float:
         """Bytes of an element. [B]"""
         ...
 
@@ -53,7 +53,7 @@ class _Asked:
     """Kernel times of nothing, that remember which products were asked for."""
 
     def __init__(self, times: KernelTimes) -> None:
-        self.word, self.launch_overhead = times.word, times.launch_overhead
+        self.element_size, self.launch_overhead = times.element_size, times.launch_overhead
         self.shapes: dict[tuple[float, float, float, float], None] = {}
 
     def product(self, m: float, k: float, n: float, batch: float = 1.0) -> float:
@@ -142,7 +142,7 @@ class Distributed:
         if degree == 1:
             return 0.0
         link, times = self.links[dimension], self.times
-        size = times.word * rows * columns
+        size = times.element_size * rows * columns
         share = size / degree
         sent, written = link.time(share) + link.latency, times.elementwise(0, 2 * share)
         if link.direct:
@@ -224,9 +224,9 @@ class Distributed:
     def update(self, rows: float, columns: float) -> float:
         """Clip a gradient and apply it to its weight: two elementwise passes, no launch. [s]"""
         elements, times = rows * columns, self.times
-        return times.elementwise(3 * elements, 4 * elements * times.word) + times.elementwise(
-            4 * elements, 3 * elements * times.word
-        )
+        return times.elementwise(
+            3 * elements, 4 * elements * times.element_size
+        ) + times.elementwise(4 * elements, 3 * elements * times.element_size)
 
     def reduce_gradient(self, rows: float, columns: float) -> float:
         """Sum a weight's gradient over the replicas, and update the weight. [s]

@@ -125,7 +125,7 @@ def lstm_parts(model: LstmModel, chips: Distributed) -> LstmParts:
     else:
         found = _rc_parts(model, chips, batch)
     width, wide, words = model.width, model.gates * model.width, model.vocabulary
-    size = chips.times.word * batch * width / (chips.strategy.kp1 * chips.strategy.kp2)
+    size = chips.times.element_size * batch * width / (chips.strategy.kp1 * chips.strategy.kp2)
     transfer = chips.send(size, LP, latency=True) if chips.strategy.lp > 1 else 0.0
     return LstmParts(
         **found,
@@ -139,7 +139,7 @@ def lstm_parts(model: LstmModel, chips: Distributed) -> LstmParts:
 
 def _whole_parts(model: LstmModel, chips: Distributed, b: int) -> dict[str, float]:
     """Parts without a kernel split."""
-    times, p, launch = chips.times, chips.times.word, chips.times.launch_overhead
+    times, p, launch = chips.times, chips.times.element_size, chips.times.launch_overhead
     d, v, n, k = model.width, model.vocabulary, model.gates * model.width, 2 * model.width
     lookup = times.elementwise(0, 2 * b * d * p) + launch
     cell = times.elementwise(5 * b * n, 13 * b * n * p) + 5 * launch
@@ -160,7 +160,7 @@ def _cr_parts(model: LstmModel, chips: Distributed, b: int) -> dict[str, float]:
     """Parts where each product is split along its sum."""
     times, p, launch, a = (
         chips.times,
-        chips.times.word,
+        chips.times.element_size,
         chips.times.launch_overhead,
         chips.strategy.kp1,
     )
@@ -188,7 +188,7 @@ def _cr_parts(model: LstmModel, chips: Distributed, b: int) -> dict[str, float]:
 
 def _rc_parts(model: LstmModel, chips: Distributed, batch: int) -> dict[str, float]:
     """Parts where each product is split into rows and columns."""
-    times, p, launch = chips.times, chips.times.word, chips.times.launch_overhead
+    times, p, launch = chips.times, chips.times.element_size, chips.times.launch_overhead
     a, c = chips.strategy.kp1, chips.strategy.kp2
     d, v, n, k = model.width, model.vocabulary, model.gates * model.width, 2 * model.width
     b = batch / a

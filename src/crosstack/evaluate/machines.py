@@ -104,15 +104,14 @@ class Machines:
         InputError
             For a path of another kind, a number out of range, or arrays of several lengths.
         """
-        chip, memory, network = system.chip, system.memory, system.network
-        capacity = math.inf if memory.capacity is None else memory.capacity
+        chip, memory, network = system.chip, system.chip.main_memory, system.network
         values: dict[str, object] = {
-            "frequency": chip.frequency,
-            "utilization": chip.utilization,
+            "frequency": chip.compute.frequency,
+            "utilization": chip.compute.utilization,
             "chip_price": math.nan if chip.price is None else chip.price,
             "chip_power": math.nan if chip.power is None else chip.power,
-            "memory_bandwidth": memory.bandwidth,
-            "memory_capacity": capacity,
+            "memory_bandwidth": memory.speed,
+            "memory_capacity": memory.room,
         }
         links = {
             "bandwidth": [np.asarray(d.bandwidth) for d in network],
@@ -176,7 +175,7 @@ def can_be_arrays(task: Task, mapping: Mapping) -> bool:
         task.workload.placement is Placement.SEARCHED
         and mapping.stages is None
         and pipelines <= 1
-        and not task.system.memory.has_second
+        and not task.system.chip.has_second_memory
     )
 
 
@@ -205,16 +204,16 @@ def machine_times(
     """
     require(can_be_arrays(task, mapping), "mapping", "another", "one that can_be_arrays")
     chosen = rules if isinstance(rules, Rules) else rules_named(rules or task.rules or "crosstack")
-    endless = replace(task.system, memory=replace(task.system.memory, capacity=None))
+    endless = replace(task.system, chip=task.system.chip.with_memory(capacity=None))
     known = evaluate(task.workload, endless, mapping, chosen)
     network = _coefficients(task, mapping, chosen, known)
     plan = _plan(task, endless, mapping, chosen)
     overlap, shape = task.system.chip.overlap, machines.shape
     lines = _lines(machines)
-    speed = machines.frequency / task.system.chip.frequency
+    speed = machines.frequency / task.system.chip.compute.frequency
     if machines.utilization is not None:
-        assert task.system.chip.utilization is not None  # both come from one chip
-        speed = speed * (machines.utilization / task.system.chip.utilization)
+        assert task.system.chip.compute.utilization is not None  # both come from one chip
+        speed = speed * (machines.utilization / task.system.chip.compute.utilization)
     totals = {name: np.zeros(shape) for name in ("compute", "memory", "network")}
     layer_time = np.zeros(shape)
     for p, partition in enumerate(known.partitions):
@@ -241,7 +240,7 @@ def machine_times(
     fits = np.broadcast_to(known.memory_used <= machines.memory_capacity * (1 + 1e-12), shape)
     rate_of_chip = peak_rate(task.system.chip, task.workload.graph.compute_dtype, chosen)
     peak = task.system.n_chips * rate_of_chip * machines.frequency
-    peak = peak / task.system.chip.frequency
+    peak = peak / task.system.chip.compute.frequency
     with np.errstate(divide="ignore", invalid="ignore"):
         found = {
             "time": time,

@@ -155,7 +155,7 @@ def predict(
             own=lambda: chips.own_product(*shape),
             total=lambda: chips.forward(*shape),
         )
-    memory = cluster.chip.main_memory.capacity
+    memory = cluster.chip.main_memory.room
     if isinstance(workload, LstmModel):
         return _lstm(workload, chips, chosen, memory)
     return _transformer(workload, chips, chosen, memory)
@@ -168,7 +168,7 @@ def _where(model: LstmModel | TransformerTraining, chips: Distributed) -> str:
 def _lstm(
     model: LstmModel, chips: Distributed, settings: StepSettings, memory: float
 ) -> Prediction:
-    footprint = lstm_footprint(model, chips.strategy, chips.times.word, settings)
+    footprint = lstm_footprint(model, chips.strategy, chips.times.element_size, settings)
     if settings.enforces_capacity:
         check_capacity(footprint, memory, _where(model, chips))
     step = lstm_step(model, chips, settings)
@@ -191,7 +191,7 @@ def _transformer(
     model: TransformerTraining, chips: Distributed, settings: StepSettings, memory: float
 ) -> Prediction:
     def footprint_of(other: TransformerTraining) -> Footprint:
-        return transformer_footprint(other, chips.strategy, chips.times.word, settings)
+        return transformer_footprint(other, chips.strategy, chips.times.element_size, settings)
 
     def instead() -> dict[str, Footprint]:
         ways = (
@@ -202,7 +202,7 @@ def _transformer(
         names = ("recompute attention", "recompute full", "schedule 1f1b")
         return {name: footprint_of(way) for name, way in zip(names, ways, strict=True)}
 
-    scores = scores_do_not_fit(model, chips.strategy, chips.times.word, memory, settings)
+    scores = scores_do_not_fit(model, chips.strategy, chips.times.element_size, memory, settings)
     if scores is not None and settings.enforces_capacity:
         raise scores
     footprint = footprint_of(model)

@@ -122,7 +122,7 @@ def _choice(value: object, kind: type[Choice], path: str, problems: list[Problem
 
 def _given_cores(rows: list[dict[str, Any]], task: Task) -> tuple[tuple[int, int], ...] | None:
     """Return the cores of a saved answer, where the machine deals cores and all are there."""
-    if task.system.chip.utilization is not None:
+    if task.system.chip.compute.utilization is not None:
         return None
     found = [(row.get("lanes"), row.get("stages")) for row in rows]
     dealt = tuple((a, b) for a, b in found if a is not None and b is not None)

@@ -27,7 +27,7 @@ from crosstack.model.partition import (
 )
 from crosstack.model.parts import LatencyRule
 from crosstack.model.plan import Line, Plan
-from crosstack.model.rates import cycles_per_step, peak_rate
+from crosstack.model.rates import cycles_per_step, reached_rate
 from crosstack.model.rules import Rules
 from crosstack.workload.graph import Axis, Workload
 
@@ -197,7 +197,7 @@ def layer_costs(
     def pick(table: Any) -> Floats:
         return np.asarray(table[codes], dtype=np.float64).reshape(shape)
 
-    bandwidth = system.memory.speed(spilled=spilled)
+    bandwidth = system.chip.memory_speed(spilled=spilled)
     weight, cache = pick(choices.weight), pick(choices.cache)
     tile, total = (
         pick(table)[:, graphs.producer] for table in (choices.output_tile, choices.output_total)
@@ -206,7 +206,7 @@ def layer_costs(
     depth = rules.traffic.unfused_depth
     sram_in, cut = depth * (tile @ graphs.reads.T), depth * (tile @ graphs.makes.T)
     cut = cut + weight + arrays.sram_extra.reshape(shape)
-    cuts, fits = _weight_cuts(sram_in, cut, weight, chip.memory_capacity)
+    cuts, fits = _weight_cuts(sram_in, cut, weight, chip.on_chip_capacity)
     into, out = into + pick(choices.entering), out + pick(choices.leaving)
     traffic = into + out + (cuts - 1) * rules.traffic.read_again(into, out)
     memory = (traffic + arrays.memory_traffic.reshape(shape) + cache) / bandwidth
@@ -273,19 +273,20 @@ def _compute(
 ) -> Floats:
     """Compute time of each kernel alone, with all cores. [s]"""
     chip, dtype = system.chip, graphs.workload.graph.compute_dtype
-    if chip.utilization is not None:
-        return np.asarray(pick(choices.work) / (chip.utilization * peak_rate(chip, dtype, rules)))
-    m = pick(choices.m)
-    columns = m, pick(choices.k), pick(choices.columns), arrays.systolic
+    if chip.compute.utilization is not None:
+        return np.asarray(pick(choices.work) / reached_rate(chip, dtype, rules))
+    m, cells = pick(choices.m), (chip.compute.rows, chip.compute.columns, chip.compute.n_units)
+    k = np.ceil(pick(choices.k) / chip.compute.steps_per_cycle)
+    columns = m, k, pick(choices.columns), arrays.systolic
     extents = np.stack([column.ravel().astype(np.int64) for column in columns], axis=1)
     shapes, which = np.unique(extents, axis=0, return_inverse=True)
     least = np.array(
         [
-            staircase(*extent, bool(systolic), chip.lanes, chip.stages, chip.n_cores).cycles[-1]
+            staircase(*extent, bool(systolic), *cells).cycles[-1]
             for *extent, systolic in shapes.tolist()
         ]
     )
     steps = cycles_per_step(chip, dtype, rules)
-    cycles = least[which.ravel()] * arrays.repeats / chip.frequency
+    cycles = least[which.ravel()] * arrays.repeats / chip.compute.frequency
     cycles = cycles * np.where(arrays.systolic, steps.systolic, steps.simd)
     return np.asarray(cycles.reshape(m.shape) * pick(choices.n_tiles))

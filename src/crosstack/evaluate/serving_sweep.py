@@ -178,7 +178,7 @@ def serving_sweep(
     ko2025dfmodel (section VIII.A, Fig. 20), dfmodel_code
     """
     chosen = rules_named(rules) if isinstance(rules, str) else rules or rules_named("crosstack")
-    if system.chip.memory_unit_capacity is not None:
+    if system.chip.levels[0].bank_capacity is not None:
         raise InputError(Problem("system.chip", "got memory units; allowed here: one SRAM."))
     points = _points(model, tensor, pipeline, batch, context, microbatch)
     _check_degrees(model, system, points)
@@ -188,14 +188,14 @@ def serving_sweep(
     new = points.context if stage is Phase.PREFILL else np.full_like(points.context, tokens)
     cost = _layers(graphs, new, points, system, chosen, spilled=False)
     used = _memory_used(cost, points, repeated)
-    capacity = np.full(len(used), system.memory.room(spilled=False))
+    capacity = np.full(len(used), system.chip.memory_room(spilled=False))
     over = np.nonzero(used > capacity * (1 + ROUNDING))[0]
-    if system.memory.has_second and len(over):
+    if system.chip.has_second_memory and len(over):
         rest = _layers(graphs, new[over], points.at(over), system, chosen, spilled=True)
         for name, values in rest.items():
             cost[name][over] = values
         used = _memory_used(cost, points, repeated)
-        capacity[over] = system.memory.room(spilled=True)
+        capacity[over] = system.chip.memory_room(spilled=True)
     boundary = np.asarray(model.hidden * word * new, dtype=np.float64)
     time, latency = _iteration(system, points, repeated, cost["time"], boundary, chosen)
     limit = np.where(used > capacity * (1 + ROUNDING), "main memory", "")

@@ -66,8 +66,8 @@ def evaluate(
     load = make_load(workload, system, arrays, plan, choices, codes, rules)
     numbers, masks = _partition_masks(arrays, mapping)
     stages = stage_masks(arrays, mapping, plan)
-    if system.memory.has_second and max(_memory(load, plan, masks, stages)) > (
-        system.memory.room(spilled=False) * (1 + 1e-12)
+    if system.chip.has_second_memory and max(_memory(load, plan, masks, stages)) > (
+        system.chip.memory_room(spilled=False) * (1 + 1e-12)
     ):
         plan = replace(plan, spilled=True)
         load = make_load(workload, system, arrays, plan, choices, codes, rules)
@@ -80,7 +80,7 @@ def evaluate(
         _partition(load, number, mask, cost, used, _stage_of(mask, stages)[0])
         for number, mask, cost, used in zip(numbers, masks, costs, memory, strict=True)
     ]
-    capacity = system.memory.room(spilled=plan.spilled)
+    capacity = system.chip.memory_room(spilled=plan.spilled)
     account = _account(workload, arrays, plan, choices, codes, rules, load, masks, stages)
     _check_fit(capacity, load, partitions, costs, account)
     layer_time = sum(cost.time for cost in costs)

@@ -121,7 +121,7 @@ def transformer_stages(model: TransformerTraining, chips: Distributed) -> tuple[
     layer = parts.layer()
     count = s.lp * model.interleave
     each, longer = divmod(model.layers, count)
-    size = chips.times.word * rows * model.sequence * model.hidden / (s.kp1 * s.kp2)
+    size = chips.times.element_size * rows * model.sequence * model.hidden / (s.kp1 * s.kp2)
     stages = []
     for stage in range(count):
         # As even as can be, the longer stages first: the head is on the last.
@@ -164,7 +164,7 @@ class _Parts:
         """``work`` operations and ``words`` words moved for each of the elements of all chips."""
         times, s = self.chips.times, self.chips.strategy
         own = elements / (s.kp1 * s.kp2)
-        return times.elementwise(work * own, words * own * times.word) + launches * (
+        return times.elementwise(work * own, words * own * times.element_size) + launches * (
             times.launch_overhead
         )
 
@@ -291,9 +291,11 @@ class _Parts:
         times = chips.times
         own = s.kp1 * s.kp2
         loss = times.elementwise(
-            tokens * (3 * words - 1) / own, 7 * tokens * words * times.word / own
+            tokens * (3 * words - 1) / own, 7 * tokens * words * times.element_size / own
         )
-        back = times.elementwise(5 * tokens * words / own, 11 * tokens * words * times.word / own)
+        back = times.elementwise(
+            5 * tokens * words / own, 11 * tokens * words * times.element_size / own
+        )
         return Operation(
             name="head and loss",
             forward=forward + loss + 4 * launch,

@@ -14,12 +14,13 @@ import numpy as np
 from crosstack.evaluate.predict import Program
 from crosstack.explore.budget_space import CLASSES
 from crosstack.explore.design import DesignProblem
+from crosstack.machine.chip import Chip
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.generated import chip_at
 from crosstack.machine.generate.generator import generate_chips
-from crosstack.machine.hierarchy import ChipHierarchy
 from crosstack.model.kernels.clock import KernelClock, elementwise_time
 from crosstack.model.schedule.events import TaskGraph
+from crosstack.workload.dtype import Dtype
 
 __all__ = ["IdealTimes", "ideal_chip", "shortest_makespan", "time_bound"]
 
@@ -28,13 +29,14 @@ __all__ = ["IdealTimes", "ideal_chip", "shortest_makespan", "time_bound"]
 class IdealTimes:
     """Kernel times that no tiling on ``chip`` beats; see `KernelTimes`."""
 
-    chip: ChipHierarchy
+    chip: Chip
     clock: KernelClock
+    dtype: Dtype = Dtype.BF16
 
     @property
-    def word(self) -> float:
+    def element_size(self) -> float:
         """Bytes of an element. [B]"""
-        return self.chip.word
+        return self.dtype.size
 
     @property
     def launch_overhead(self) -> float:
@@ -43,14 +45,15 @@ class IdealTimes:
 
     def product(self, m: float, k: float, n: float, batch: float = 1.0) -> float:
         """Time that no tiling beats. [s]"""
-        return self.clock.least(self.chip, m, k, n, batch)
+        return self.clock.least(self.chip, self.dtype, m, k, n, batch)
 
     def elementwise(self, work: float, traffic: float) -> float:
         """As on any chip. [s]"""
-        return float(elementwise_time(self.clock, self.chip, work, traffic).time)
+        found = elementwise_time(self.clock, self.chip, work, traffic, dtype=self.dtype)
+        return float(found.time)
 
 
-def ideal_chip(problem: DesignProblem) -> ChipHierarchy:
+def ideal_chip(problem: DesignProblem) -> Chip:
     """Return a chip each of whose components has all that is free to itself."""
     b = problem.budget
     low = high = float(np.asarray(b.chip_area))
@@ -85,15 +88,15 @@ def ideal_chip(problem: DesignProblem) -> ChipHierarchy:
         edges=shares["edge"],
     )
     plain = replace(problem.rules.chips, checks_budgets=False, refuses_over_maximum=False)
-    return chip_at(generate_chips(tight, budget, plain), ()).hierarchy
+    return chip_at(generate_chips(tight, budget, plain), ()).chip
 
 
-def time_bound(problem: DesignProblem, chip: ChipHierarchy | None = None) -> float:
+def time_bound(problem: DesignProblem, chip: Chip | None = None) -> float:
     """Return a time that no design of a problem beats. [s]
 
     Parameters
     ----------
-    chip : ChipHierarchy or None
+    chip : Chip or None
         The `ideal_chip` of the problem, where it is at hand.
 
     Raises
@@ -104,7 +107,8 @@ def time_bound(problem: DesignProblem, chip: ChipHierarchy | None = None) -> flo
         If the strategy cannot split the workload, or a link is missing.
     """
     chip = chip or ideal_chip(problem)
-    times = IdealTimes(chip=chip, clock=problem.rules.clock.kernels)
+    clock, dtype = problem.rules.clock.kernels, problem.template.dtype
+    times = IdealTimes(chip=chip, clock=clock, dtype=dtype)
     cluster = problem.cluster(chip, problem.strategy)
     step: Program = problem.rules.step
     found = step(problem.workload, problem.strategy, cluster, times, problem.settings)

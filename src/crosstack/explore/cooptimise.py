@@ -25,7 +25,7 @@ from crosstack.explore.search import (
     SearchResult,
     minimise,
 )
-from crosstack.machine.hierarchy import ChipHierarchy
+from crosstack.machine.chip import Chip
 
 __all__ = ["Choice", "ChoiceProgress", "ChoiceStatus", "CoResult", "Looked", "co_optimise"]
 
@@ -244,7 +244,7 @@ def _bounded(
 
     Choices of the same chip have the same ideal one.
     """
-    chips: dict[tuple[object, ...], ChipHierarchy] = {}
+    chips: dict[tuple[object, ...], Chip] = {}
     possible = []
     for candidate in every:
         problem = candidate.choice.problem

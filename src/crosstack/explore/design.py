@@ -22,12 +22,12 @@ from crosstack.evaluate.step_settings import StepSettings
 from crosstack.explore.budget_space import AreaRange, BudgetSpace
 from crosstack.explore.search import Value
 from crosstack.explore.simplex import SimplexSpace
+from crosstack.machine.chip import Chip
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.checks import checks_of
 from crosstack.machine.generate.generated import GeneratedChip, chip_at, generate
 from crosstack.machine.generate.generator import GeneratedChips, generate_chips
 from crosstack.machine.generate.template import ChipTemplate
-from crosstack.machine.hierarchy import ChipHierarchy
 from crosstack.mapping.strategy import Strategy
 from crosstack.model.rules import Rules
 from crosstack.quantities import compared
@@ -118,7 +118,7 @@ class DesignProblem:
     budget: Budget
     workload: Step
     strategy: Strategy
-    cluster: Callable[[ChipHierarchy, Strategy], Cluster]
+    cluster: Callable[[Chip, Strategy], Cluster]
     rules: Rules
     objective: Metric = Metric.TIME
     limits: Mapping[Metric, float] = field(default_factory=dict)
@@ -223,8 +223,8 @@ class DesignProblem:
         return self._design(chip_at(chips, (0,)))
 
     def _design(self, chip: GeneratedChip) -> Design:
-        cluster = self.cluster(chip.hierarchy, self.strategy)
-        times = self.rules.clock.kernels.times(chip.hierarchy)
+        cluster = self.cluster(chip.chip, self.strategy)
+        times = self.rules.clock.kernels.times(chip.chip, self.template.dtype)
         found = self.rules.step(self.workload, self.strategy, cluster, times, self.settings)
         power = sum(part.power for part in chip.components) * self.strategy.n_chips
         metrics = Metrics(time=found.time, power=power, area=chip.area)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from crosstack.errors import InfeasibleError, InputError, LimitError, require
 from crosstack.evaluate.answer import Answer, given_answer, optimise
+from crosstack.machine.chip import flat_fields
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Mapping, Status, Task
 from crosstack.model.rules import Rules
@@ -128,19 +129,29 @@ class Explanation:
         return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
+def _memory_path(index: int, field: str) -> str:
+    return f"system.memory.{'second_' if index else ''}{field}"
+
+
 def resources_of(system: System) -> tuple[Resource, ...]:
     """Return every number of a machine that a time or a price may depend on."""
     return tuple(_resources(system))
 
 
 def _resources(system: System) -> Iterator[Resource]:
-    chip, memory, prices = system.chip, system.memory, system.prices
+    chip, prices = system.chip, system.prices
 
-    def of_chip(field: str) -> Callable[[System, float], System]:
-        return lambda s, v: replace(s, chip=replace(s.chip, **{field: v}))  # type: ignore[arg-type]
+    def clocked(s: System, v: float) -> System:
+        return replace(s, chip=s.chip.with_compute(frequency=v))
 
-    def of_memory(field: str) -> Callable[[System, float], System]:
-        return lambda s, v: replace(s, memory=replace(s.memory, **{field: v}))  # type: ignore[arg-type]
+    def priced(s: System, v: float) -> System:
+        return replace(s, chip=replace(s.chip, price=v))
+
+    def of_level(i: int, field: str) -> Callable[[System, float], System]:
+        return lambda s, v: replace(s, chip=s.chip.with_level(i, **{field: v}))
+
+    def of_memory(i: int, field: str) -> Callable[[System, float], System]:
+        return lambda s, v: replace(s, chip=s.chip.with_memory(i, **{field: v}))
 
     def of_prices(field: str) -> Callable[[System, float], System]:
         return lambda s, v: replace(s, prices=replace(s.prices, **{field: v}))
@@ -152,21 +163,23 @@ def _resources(system: System) -> Iterator[Resource]:
 
         return scaled
 
-    yield Resource(path="system.chip.frequency", name="clock", value=chip.frequency, unit="Hz",
-                   scaled=of_chip("frequency"))  # fmt: skip
-    field = "sram_capacity" if chip.memory_unit_capacity is None else "memory_unit_capacity"
-    yield Resource(path=f"system.chip.{field}", name="SRAM", value=getattr(chip, field), unit="B",
-                   scaled=of_chip(field))  # fmt: skip
-    for field, name, unit in (
-        ("bandwidth", "memory bandwidth", "B/s"),
-        ("capacity", "memory capacity", "B"),
-        ("second_bandwidth", "second memory's bandwidth", "B/s"),
-        ("second_capacity", "second memory's capacity", "B"),
-    ):
-        value = getattr(memory, field)
-        if value is not None:
-            yield Resource(path=f"system.memory.{field}", name=name, value=value, unit=unit,
-                           scaled=of_memory(field))  # fmt: skip
+    flat = flat_fields(chip) is not None
+    path = "system.chip.frequency" if flat else "system.chip.compute.frequency"
+    yield Resource(path=path, name="clock", value=chip.compute.frequency, unit="Hz",
+                   scaled=clocked)  # fmt: skip
+    for i, level in enumerate(chip.levels):
+        field = "capacity" if level.bank_capacity is None else "bank_capacity"
+        known = {"capacity": "sram_capacity", "bank_capacity": "memory_unit_capacity"}[field]
+        path = f"system.chip.{known}" if flat else f"system.chip.levels[{i}].{field}"
+        yield Resource(path=path, name=level.name, value=getattr(level, field) or 0.0, unit="B",
+                       scaled=of_level(i, field))  # fmt: skip
+    for i, level in enumerate(chip.memories):
+        for field, unit in (("bandwidth", "B/s"), ("capacity", "B")):
+            value = getattr(level, field)
+            name = f"second memory's {field}" if i else f"memory {field}"
+            if value is not None:
+                yield Resource(path=_memory_path(i, field), name=name, value=value, unit=unit,
+                               scaled=of_memory(i, field))  # fmt: skip
     for i, dimension in enumerate(system.network):
         if dimension.size == 1:
             continue
@@ -178,7 +191,7 @@ def _resources(system: System) -> Iterator[Resource]:
                            value=getattr(dimension, field) or 0.0, unit=unit, cost=cost,
                            scaled=of_link(i, field))  # fmt: skip
     yield Resource(path="system.chip.price", name="price of a chip", value=chip.price or 0.0,
-                   unit="USD", scaled=of_chip("price"), cost=True)  # fmt: skip
+                   unit="USD", scaled=priced, cost=True)  # fmt: skip
     for field, name in (
         ("link", "price of links"),
         ("switch", "price of switches"),
@@ -288,7 +301,7 @@ def _side(answer: Answer, resource: Resource, value: float, mapped: Callable[...
         # change what is used of both.
         worse = (value < resource.value) is not resource.cost
         same = kept.evaluation.time <= answer.evaluation.time * (1 + 1e-12)
-        if worse and same and not answer.task.system.memory.has_second:
+        if worse and same and not answer.task.system.chip.has_second_memory:
             return _Side(replace(kept, certificate=answer.certificate))
     try:
         found = mapped(system, None if kept is None else kept.mapping)

@@ -18,7 +18,7 @@ from crosstack.machine.generate.checks import checks_of
 from crosstack.machine.generate.generated import chip_at
 from crosstack.machine.generate.generator import generate_chips
 from crosstack.machine.generate.rules import GeneratorRules
-from crosstack.machine.generate.system import generated_system
+from crosstack.machine.packages import packaged_system
 from crosstack.machine.prices import system_power, system_price
 from crosstack.machine.system import Prices, System
 from crosstack.machine.topology import RING, SWITCH, NetworkLevel
@@ -114,14 +114,12 @@ def machines_at(
         try:
             chip = chip_at(plain, (i,))
             die = float(choice.wafer.die_price(chip.area))
-            system = generated_system(
-                chip.hierarchy,
+            system = packaged_system(
+                replace(chip.chip, price=die + prices.package),
                 chips_per_package=choice.chips_per_package,
                 n_packages=choice.n_packages,
                 inside=choice.inside,
                 between=choice.between,
-                power=sum(part.power for part in chip.components),
-                price=die + prices.package,
             )
         except InfeasibleError as error:
             found.append(f"{error.resource} of {error.where}")
@@ -130,13 +128,12 @@ def machines_at(
             found.append(str(error.problems[0]))
             continue
         # A system pays for memory by its bandwidth; here it is paid for by its bytes.
-        memory = system.memory
-        assert memory.capacity is not None  # generated memory has a size
+        memory = system.chip.main_memory
         paid = Prices(
             link=prices.link,
             switch=prices.switch,
             switch_power=prices.switch_power,
-            memory=prices.memory * memory.capacity / memory.bandwidth,
+            memory=prices.memory * memory.room / memory.speed,
             memory_power=0.0,
         )
         system = replace(system, prices=paid, name=choice.name or system.name)
@@ -171,23 +168,29 @@ def never_slower(one: System, others: Sequence[System]) -> NDArray[np.bool_]:
 
 
 def _shape(system: System) -> tuple[object, ...]:
-    chip = system.chip
+    chip, compute = system.chip, system.chip.compute
     joined = tuple(
         (d.kind, d.size, d.shape, d.oversubscription, d.pod_size, d.reduces) for d in system.network
     )
-    return system.n_chips, chip.lanes, chip.stages, chip.relative_rates, chip.overlap, joined
+    return (
+        system.n_chips,
+        (compute.rows, compute.columns, compute.depth, compute.work_per_cycle),
+        compute.relative_rates,
+        chip.overlap,
+        joined,
+    )
 
 
 def _resources(system: System) -> tuple[float, ...]:
     """Return what more of never hurts."""
-    chip, memory = system.chip, system.memory
+    chip, memory = system.chip, system.chip.main_memory
     links = [number for d in system.network for number in (d.bandwidth, -d.hop_latency)]
     return (
-        float(chip.n_cores),
-        chip.frequency,
-        chip.utilization or 1.0,
-        chip.sram_capacity,
-        memory.bandwidth,
-        memory.capacity or np.inf,
+        float(chip.compute.n_units),
+        chip.compute.frequency,
+        chip.compute.utilization or 1.0,
+        chip.on_chip_capacity,
+        memory.speed,
+        memory.room,
         *links,
     )

@@ -24,7 +24,7 @@ from crosstack.io.native.problems import collecting
 from crosstack.io.optimize_file import OptimizeFile, optimize_file
 from crosstack.io.technology import TechnologyLibrary
 from crosstack.io.yaml_tree import parse_yaml
-from crosstack.machine.hierarchy import ChipHierarchy
+from crosstack.machine.chip import Chip
 from crosstack.machine.topology import RING, SWITCH
 from crosstack.mapping.strategy import Strategy, parse_strategy, strategies
 from crosstack.model.rules import PREDICTED, rules_named
@@ -36,7 +36,7 @@ from crosstack.workload.product import Product
 __all__ = ["MOST_CHOICES", "Optimization", "choice_text", "nested_builder", "read_optimization"]
 
 MOST_CHOICES = 20_000
-Builder = Callable[[ChipHierarchy, Strategy], Cluster]
+Builder = Callable[[Chip, Strategy], Cluster]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +254,7 @@ def _strategies(
             raise InputError(problems)
     if not isinstance(hardware, ChipDescription) and file.chips is None and asked is None:
 
-        def as_in_file(chip: ChipHierarchy, _: Strategy) -> Cluster:
+        def as_in_file(chip: Chip, _: Strategy) -> Cluster:
             return cluster_of(hardware, chip)
 
         own = strategy_of(hardware)
@@ -292,7 +292,7 @@ def nested_builder(hardware: Hardware, per_package: int, packages: int) -> Build
     if isinstance(hardware, ChipDescription):
         inside, between = hardware.inside, hardware.between
 
-    def build(chip: ChipHierarchy, strategy: Strategy) -> Cluster:
+    def build(chip: Chip, strategy: Strategy) -> Cluster:
         return nested_cluster(
             chip,
             strategy,

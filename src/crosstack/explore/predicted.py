@@ -28,11 +28,12 @@ from crosstack.io.deepflow.steps import cluster_of, strategy_of, workload_of
 from crosstack.io.native.overrides import override_freely
 from crosstack.io.study_file import Goal
 from crosstack.io.yaml_tree import parse_yaml
+from crosstack.machine.chip import Chip
 from crosstack.machine.generate.generated import generate
-from crosstack.machine.hierarchy import ChipHierarchy
 from crosstack.machine.topology import parse_levels
 from crosstack.mapping.strategy import Strategy, parse_order, parse_strategy
 from crosstack.model.rules import PREDICTED, rules_named
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.named_steps import CHANGES, changed_step, step_named
 from crosstack.workload.product import Product
 
@@ -96,10 +97,10 @@ class Predicted:
         workload = _workload(machine, options)
         chip = generate(machine.template, machine.budget, rules.chips)
         strategy = _strategy(machine, workload, options)
-        times = rules.clock.kernels.times(chip.hierarchy)
-        cluster = _cluster(machine, chip.hierarchy, strategy, options)
+        times = rules.clock.kernels.times(chip.chip, machine.template.dtype)
+        cluster = _cluster(machine, chip.chip, strategy, options)
         found = rules.step(workload, strategy, cluster, times)
-        terms = _terms(found, chip.hierarchy, chip.power)
+        terms = _terms(found, chip.chip, machine.template.dtype, chip.power)
         parts = {"parts": dict(found.parts), "busy": dict(found.busy), "run_time": found.run_time}
         kept: Terms = {path: term_at(parts, path) for path in keep}
         return Outcome(status="feasible", terms=terms | kept)
@@ -152,9 +153,7 @@ def _joined(machine: Machine, options: dict[str, Any]) -> Machine:
     return machine.joined(inside, between or machine.between)
 
 
-def _cluster(
-    machine: Machine, chip: ChipHierarchy, strategy: Strategy, options: dict[str, Any]
-) -> Cluster:
+def _cluster(machine: Machine, chip: Chip, strategy: Strategy, options: dict[str, Any]) -> Cluster:
     if not isinstance(machine, ChipDescription):
         return cluster_of(machine, chip)
     order = options.get("order")
@@ -169,7 +168,7 @@ def _cluster(
     )
 
 
-def _terms(found: Prediction, chip: ChipHierarchy, power: float) -> Terms:
+def _terms(found: Prediction, chip: Chip, dtype: Dtype, power: float) -> Terms:
     batch = getattr(found.workload, "batch", None)
     chips = found.strategy.n_chips
     memory = chip.main_memory
@@ -182,9 +181,9 @@ def _terms(found: Prediction, chip: ChipHierarchy, power: float) -> Terms:
         "throughput": None if batch is None else batch / found.time,
         "n_chips": float(chips),
         "memory_used": None if found.footprint is None else found.footprint.total,
-        "peak_throughput": chip.compute.throughput,
-        "memory.bandwidth": memory.bandwidth,
-        "memory.capacity": memory.capacity,
+        "peak_throughput": chip.throughput(dtype),
+        "memory.bandwidth": memory.speed,
+        "memory.capacity": memory.room,
         "power": power * chips,
         "energy": power * chips * found.time,
     }

@@ -34,6 +34,7 @@ from crosstack.io.native.schema import (
     quantity,
 )
 from crosstack.io.technology import TechnologyLibrary, shipped
+from crosstack.machine.compute import Dataflow
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.template import (
     ChipTemplate,
@@ -42,9 +43,10 @@ from crosstack.machine.generate.template import (
     LinkPart,
     SramPart,
 )
-from crosstack.machine.hierarchy import Dataflow, Scope
+from crosstack.machine.memory import Scope
 from crosstack.machine.topology import RING, SWITCH, NetworkLevel, Topology, parse_shape
 from crosstack.technology.scaling import LogicNode, Scaling, scaled_sram, scaled_unit, steps_between
+from crosstack.workload.dtype import Dtype, dtype_of_size
 
 __all__ = ["ChipDescription", "read_chip"]
 
@@ -110,7 +112,7 @@ class SharesFile(FileModel):
 # configs/v100.yaml of deepflow_code, release of 2021.
 _LEVELS = [
     LevelFile(name="registers", sram="sram_registers", scope="unit"),  # type: ignore[arg-type]
-    LevelFile(name="L1", sram="sram_l1", scope="bundle"),  # type: ignore[arg-type]
+    LevelFile(name="L1", sram="sram_l1", scope="multiprocessor"),  # type: ignore[arg-type]
     LevelFile(name="L2", sram="sram_l2", scope="chip", utilization=0.45),  # type: ignore[arg-type]
 ]
 _SHARES: dict[str, dict[str, float]] = {
@@ -130,10 +132,10 @@ class ChipFile(FileModel):
     node: Text = "N12"
     scaling: Annotated[Scaling, one_of(Scaling)] = Scaling.FOUNDRY
     unit: Text = "tensor_core_v100"
-    units_per_bundle: Count = 8
+    units_per_multiprocessor: Count = 8
     dataflow: Annotated[Dataflow, one_of(Dataflow)] = Dataflow.BEST
     utilization: Share = 0.85
-    bundles: Count | None = None
+    multiprocessors: Count | None = None
     frequency: Frequency | None = None
     levels: list[LevelFile] = _LEVELS
     memory: MemoryFile
@@ -222,6 +224,9 @@ def _describe(file: ChipFile, library: TechnologyLibrary, name: str) -> ChipDesc
         "inter": between.neighbours(file.packages),
     }
     parts = _parts(file, library, neighbours, problems)
+    dtype = Dtype.BF16
+    with collecting(problems, "word"):
+        dtype = dtype_of_size(file.word)
     if problems:
         raise InputError(problems)
     compute, srams, dram, intra, inter, largest = parts
@@ -232,7 +237,7 @@ def _describe(file: ChipFile, library: TechnologyLibrary, name: str) -> ChipDesc
         intra=intra,
         inter=inter,
         launch_overhead=file.launch_overhead,
-        word=file.word,
+        dtype=dtype,
         name=file.name or name,
     )
     package = largest if file.package_area is None else file.package_area
@@ -309,10 +314,10 @@ def _parts(
         with collecting(problems, ""):
             compute = ComputePart(
                 unit=unit,
-                units_per_bundle=file.units_per_bundle,
+                units_per_multiprocessor=file.units_per_multiprocessor,
                 dataflow=file.dataflow,
                 utilization=file.utilization,
-                n_bundles=file.bundles,
+                n_multiprocessors=file.multiprocessors,
                 frequency=file.frequency,
             )
     for i, level in enumerate(file.levels):

@@ -93,20 +93,20 @@ class ReadFields(FileModel):
 
 
 class ChipCompute(ReadFields):
-    """See `crosstack.machine.hierarchy.Compute`."""
+    """See `crosstack.machine.compute.Compute`."""
 
     n_units: Count
-    n_bundles: Count
+    n_multiprocessors: Count
     frequency: Amount
     voltage: Amount | None
     utilization: Amount
 
 
 class ChipLevel(ReadFields):
-    """See `crosstack.machine.hierarchy.MemoryLevel`."""
+    """See `crosstack.machine.memory.MemoryLevel`."""
 
     name: Text
-    scope: Literal["unit", "bundle", "chip"]
+    scope: Literal["unit", "multiprocessor", "chip"]
     capacity: Amount
     capacity_of_instance: Amount
     bandwidth: Amount
@@ -114,7 +114,7 @@ class ChipLevel(ReadFields):
 
 
 class ChipLink(ReadFields):
-    """See `crosstack.machine.hierarchy.Link`."""
+    """See `crosstack.machine.chip.Link`."""
 
     n_links: Index
     frequency: Amount
@@ -122,8 +122,8 @@ class ChipLink(ReadFields):
     voltage: Amount
 
 
-class ChipHierarchy(ReadFields):
-    """See `crosstack.machine.hierarchy.ChipHierarchy`."""
+class MadeChip(ReadFields):
+    """See `crosstack.machine.chip.Chip`."""
 
     name: Text
     compute: ChipCompute
@@ -151,7 +151,7 @@ class OptimumChip(ReadFields):
     """See `crosstack.report.chip_text.chip_data`."""
 
     rules: Text
-    hierarchy: ChipHierarchy
+    hierarchy: MadeChip
     components: list[ChipComponent]
     area: Amount
     power: Amount

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from crosstack.machine.chip import Chip, Overlap
+from crosstack.machine.chip import Chip, Execution, Fusion, Link, Overlap, flat_chip
+from crosstack.machine.compute import Compute, Dataflow
+from crosstack.machine.memory import MemoryLevel, Scope, main_memory
 from crosstack.machine.system import (
     Dimension,
     DimensionKind,
-    Memory,
     Parallelism,
     Prices,
     System,
@@ -14,11 +15,19 @@ from crosstack.machine.system import (
 
 __all__ = [
     "Chip",
+    "Compute",
+    "Dataflow",
     "Dimension",
     "DimensionKind",
-    "Memory",
+    "Execution",
+    "Fusion",
+    "Link",
+    "MemoryLevel",
     "Overlap",
     "Parallelism",
     "Prices",
+    "Scope",
     "System",
+    "flat_chip",
+    "main_memory",
 ]

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from crosstack.errors import require, require_quantity
-from crosstack.machine.hierarchy import ChipHierarchy, Compute, Dataflow, Link, MemoryLevel, Scope
+from crosstack.errors import require_quantity
+from crosstack.machine.chip import GPU_FUSIONS, Chip, Execution, Link
+from crosstack.machine.compute import Compute, Dataflow
+from crosstack.machine.memory import MemoryLevel, Scope
+from crosstack.workload.dtype import Dtype
 
 __all__ = ["a100_pcie_80gb", "a100_sxm_80gb"]
 
 BOOST_CLOCK = 1.41e9
 N_MULTIPROCESSORS = 108
 TENSOR_CORES_EACH = 4
-WORDS = (1.0, 2.0, 4.0)
+HBM_BANDWIDTH = 1935e9
+RATES = ((Dtype.TF32, 0.5), (Dtype.BF16, 1.0), (Dtype.FP16, 1.0), (Dtype.INT8, 2.0))
 
 
-def a100_pcie_80gb(
-    *, frequency: float = BOOST_CLOCK, launch_overhead: float = 5e-6, word: float = 2.0
-) -> ChipHierarchy:
+def a100_pcie_80gb(*, frequency: float = BOOST_CLOCK, launch_overhead: float = 5e-6) -> Chip:
     """Return the chip at a clock.
 
     Parameters
@@ -30,19 +32,17 @@ def a100_pcie_80gb(
     launch_overhead : float
         Of one kernel; assumed: several microseconds are usually quoted, and this one was not
         measured. [s]
-    word : float
-        Bytes of an element: 1 (int8), 2 (FP16, BF16) or 4 (TF32); the rate of the tensor cores
-        goes with 1 / word. [B]
 
     Raises
     ------
     InputError
-        If the clock is not above 0, or there is no rate for the word.
+        If the clock is not above 0.
 
     Notes
     -----
     Data sheet (``choquette2020a100``, ``nvidia_a100``): 108 multiprocessors of 4 tensor cores,
-    each an 8 x 4 x 8 product a cycle (256 multiply-adds) at two bytes a word; registers 256 KiB,
+    each an 8 x 4 x 8 product a cycle (256 multiply-adds) in FP16 and BF16, half
+    as deep in TF32, twice in INT8; registers 256 KiB,
     shared memory 164 KiB each; L2 40 MiB in two parts; memory 80 GB at 1935 GB/s; clock 1.41 GHz.
 
     Shared memory: 32 banks x 4 B a cycle (``nvidia_cuda_guide``). Registers: assumed, 4 parts x
@@ -54,33 +54,34 @@ def a100_pcie_80gb(
     memory's bandwidth (``tsai2020a100``).
     """
     require_quantity("frequency", frequency, "Hz", above_zero=True)
-    allowed = "1 (INT8), 2 (FP16, BF16) or 4 (TF32) bytes: what its rates are known for"
-    require(word in WORDS, "word", word, allowed)
-    bundles, clock = N_MULTIPROCESSORS, frequency
+    multiprocessors, clock = N_MULTIPROCESSORS, frequency
     to_l2 = 261.5 / clock
-    return ChipHierarchy(
+    return Chip(
         name="A100 PCIe 80 GB",
         compute=Compute(
-            n_units=bundles * TENSOR_CORES_EACH,
-            n_bundles=bundles,
-            work_per_cycle=1024 / word,
+            n_units=multiprocessors * TENSOR_CORES_EACH,
+            n_multiprocessors=multiprocessors,
+            work_per_cycle=512.0,
             frequency=clock,
             rows=8,
-            depth=round(8 / word),
+            columns=8,
+            depth=8.0,
+            utilization=1.0,
+            relative_rates=RATES,
             dataflow=Dataflow.BEST,
         ),
         levels=(
             MemoryLevel(
                 name="registers",
                 scope=Scope.UNIT,
-                capacity=bundles * 256 * 2**10,
-                bandwidth=bundles * TENSOR_CORES_EACH * 32 * 3 * 4 * clock,
+                capacity=multiprocessors * 256 * 2**10,
+                bandwidth=multiprocessors * TENSOR_CORES_EACH * 32 * 3 * 4 * clock,
             ),
             MemoryLevel(
                 name="L1",
-                scope=Scope.BUNDLE,
-                capacity=bundles * 164 * 2**10,
-                bandwidth=bundles * 32 * 4 * clock,
+                scope=Scope.MULTIPROCESSOR,
+                capacity=multiprocessors * 164 * 2**10,
+                bandwidth=multiprocessors * 32 * 4 * clock,
                 latency=29.0 / clock,
             ),
             MemoryLevel(
@@ -91,22 +92,22 @@ def a100_pcie_80gb(
                 latency=to_l2,
                 partitions=2,
             ),
+        ),
+        memories=(
             MemoryLevel(
                 name="HBM2e",
-                scope=Scope.CHIP,
                 capacity=80e9,
-                bandwidth=0.9 * 1935e9,
+                bandwidth=0.9 * HBM_BANDWIDTH,
                 latency=to_l2 + (466.3 - 261.5) / BOOST_CLOCK,
             ),
         ),
+        execution=Execution.TEMPORAL,
+        fusions=GPU_FUSIONS,
         launch_overhead=launch_overhead,
-        word=word,
     )
 
 
-def a100_sxm_80gb(
-    *, frequency: float = BOOST_CLOCK, launch_overhead: float = 5e-6, word: float = 2.0
-) -> ChipHierarchy:
+def a100_sxm_80gb(*, frequency: float = BOOST_CLOCK, launch_overhead: float = 5e-6) -> Chip:
     """Return the module of a server of eight; parameters and errors as `a100_pcie_80gb`.
 
     Notes
@@ -116,12 +117,10 @@ def a100_sxm_80gb(
     for each module (``nvidia_dgx_a100``). Latencies are those of the technology library: 500 ns,
     assumed, and 5 us (``deepflow_code``).
     """
-    card = a100_pcie_80gb(frequency=frequency, launch_overhead=launch_overhead, word=word)
-    memory = replace(card.main_memory, bandwidth=card.main_memory.bandwidth / 1935 * 2039)
+    card = a100_pcie_80gb(frequency=frequency, launch_overhead=launch_overhead)
     return replace(
-        card,
+        card.with_memory(bandwidth=card.main_memory.speed / 1935 * 2039),
         name="A100 SXM 80 GB",
-        levels=(*card.levels[:-1], memory),
         intra=Link(n_links=12, bandwidth=12 * 25e9, latency=500e-9),
         inter=Link(n_links=1, bandwidth=25e9, latency=5e-6),
     )

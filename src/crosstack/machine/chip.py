@@ -1,20 +1,42 @@
-"""The chip record: cores with a systolic array each, and on-chip memory.
+"""The chip record: compute, memory on the chip and beside it, links at its edge.
 
-Source of the fields: DFModel's accelerator (``ko2025dfmodel``, Table V; ``dfmodel_code``).
+One record for every chip: a flat one is cores that share one memory, one from a data sheet or a
+generated one has levels. `crosstack.machine.generate` makes chips from a technology and budgets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
+from crosstack.errors import (
+    InputError,
+    Problem,
+    require,
+    require_quantity,
+    require_whole,
+    unknown_name,
+)
+from crosstack.machine.compute import Compute
+from crosstack.machine.memory import MemoryLevel, Scope
 from crosstack.records import require_types
 from crosstack.workload.dtype import Dtype
 
-__all__ = ["Chip", "Overlap", "relative_rates"]
+__all__ = [
+    "GPU_FUSIONS",
+    "Chip",
+    "Execution",
+    "Fusion",
+    "Link",
+    "Overlap",
+    "flat_chip",
+    "flat_fields",
+    "relative_rates",
+]
+
+MOST_MEMORIES = 2  # the main one, and one behind it
 
 
 class Overlap(StrEnum):
@@ -25,9 +47,256 @@ class Overlap(StrEnum):
     COMPUTE_MEMORY = "compute_memory"
 
 
+class Execution(StrEnum):
+    """How a chip runs the kernels of a partition: side by side on its units, or one by one."""
+
+    SPATIAL = "spatial"
+    TEMPORAL = "temporal"
+
+
+class Fusion(StrEnum):
+    """What a temporal chip may fuse into one kernel; a spatial one fuses any kernels that fit."""
+
+    ELEMENTWISE = "elementwise"
+    EPILOGUE = "epilogue"
+    NORMALIZATION = "normalization"
+    ATTENTION = "attention"
+
+
+GPU_FUSIONS = tuple(Fusion)  # what libraries for GPUs do: cuBLAS, cuDNN, FlashAttention
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """The links of a chip to one level of the network.
+
+    Parameters
+    ----------
+    n_links : int
+        Wires at the chip's edge. [1]
+    bandwidth : float
+        Towards one neighbour, one direction, after utilization. [B/s]
+    latency : float
+        Of one hop. [s]
+    frequency : float
+        Bits a second on one wire. [1/s]
+    voltage : float
+        Of the drivers. [V]
+    power : float
+        Of all wires. [W]
+    """
+
+    n_links: int
+    bandwidth: float
+    latency: float
+    frequency: float = 0.0
+    voltage: float = 0.0
+    power: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        require_whole("n_links", self.n_links, minimum=0)
+        units = {"bandwidth": "B/s", "latency": "s", "frequency": "1/s", "voltage": "V"}
+        for name, unit in units.items():
+            require_quantity(name, getattr(self, name), unit)
+        require_quantity("power", self.power, "W")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
     """One accelerator chip.
+
+    Parameters
+    ----------
+    compute : Compute
+        The units.
+    levels : tuple of MemoryLevel
+        Memory on the chip, innermost (registers) first; any number from none.
+    memories : tuple of MemoryLevel
+        Memory beside the chip: the main one, then perhaps a slower one that takes what does not
+        fit. None where the chip is described without.
+    intra, inter : Link or None
+        Links to chips of the same package or node, and to those outside.
+    execution : Execution
+        Whether the kernels of a partition run side by side or one by one.
+    fusions : tuple of Fusion
+        What a temporal chip may fuse.
+    overlap : Overlap
+        What hides behind what.
+    launch_overhead : float
+        Before a kernel starts. [s]
+    price, power, idle_power : float or None
+        Of one chip; ``power`` is that of all of it running. None where not given. [USD], [W], [W]
+    name : str
+        For people.
+    """
+
+    compute: Compute
+    levels: tuple[MemoryLevel, ...] = ()
+    memories: tuple[MemoryLevel, ...] = ()
+    intra: Link | None = None
+    inter: Link | None = None
+    execution: Execution = Execution.SPATIAL
+    fusions: tuple[Fusion, ...] = ()
+    overlap: Overlap = Overlap.ALL
+    launch_overhead: float = 0.0
+    price: float | None = None
+    power: float | None = None
+    idle_power: float | None = None
+    name: str = "chip"
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        require_types(self)
+        names = [level.name for level in self.storage]
+        require(len(set(names)) == len(names), "levels", names, "a name of its own for each level")
+        few = len(self.memories) <= MOST_MEMORIES
+        require(few, "memories", len(self.memories), f"up to {MOST_MEMORIES}")
+        require_quantity("launch_overhead", self.launch_overhead, "s")
+        for name, unit in (("price", "USD"), ("power", "W"), ("idle_power", "W")):
+            if getattr(self, name) is not None:
+                require_quantity(name, getattr(self, name), unit)
+
+    @property
+    def storage(self) -> tuple[MemoryLevel, ...]:
+        """The levels on the chip and the main memory, innermost first."""
+        return (*self.levels, *self.memories[:1])
+
+    @property
+    def main_memory(self) -> MemoryLevel:
+        """The memory beside the chip; `InputError` where the chip is described without."""
+        if not self.memories:
+            raise InputError(Problem("memory", f'"{self.name}" has none; give it one.'))
+        return self.memories[0]
+
+    @property
+    def on_chip_capacity(self) -> float:
+        """What all levels on the chip hold, as ``ko2025dfmodel``, Table V counts a GPU's. [B]"""
+        return sum((level.room for level in self.levels), 0.0)
+
+    @property
+    def peak_throughput(self) -> float:
+        """Peak rate of the units. [FLOP/s]"""
+        return self.compute.peak_throughput
+
+    def level(self, name: str) -> MemoryLevel:
+        """Return the level or memory called ``name``.
+
+        Raises
+        ------
+        InputError
+            If there is none; names the nearest.
+        """
+        known = (*self.levels, *self.memories)
+        for level in known:
+            if level.name == name:
+                return level
+        raise unknown_name("levels", "level is", name, (each.name for each in known), "Levels")
+
+    def rate(self, dtype: Dtype) -> float:
+        """Return the peak rate in numbers of a type. [FLOP/s]
+
+        Raises
+        ------
+        InputError
+            If the chip has rates, but none for ``dtype``: names those it has.
+        """
+        shares = dict(self.compute.relative_rates)
+        if not shares:
+            return self.peak_throughput
+        if dtype not in shares:
+            known = ", ".join(shares)
+            message = (
+                f'"{self.name}" has no rate for {dtype}; it has {known}. Give it one as '
+                f"system.chip.rates.{dtype}, or another workload.dtype."
+            )
+            raise InputError(Problem("system.chip.rates", message))
+        return shares[dtype] * self.peak_throughput
+
+    def throughput(self, dtype: Dtype) -> float:
+        """Return the rate that is reached in numbers of a type; raises as `rate`. [FLOP/s]"""
+        share = self.compute.utilization
+        return self.rate(dtype) * (1.0 if share is None else share)
+
+    def n_instances(self, level: MemoryLevel) -> int:
+        """Return how many instances of ``level`` the chip has, by its scope. [1]"""
+        counts = {
+            Scope.UNIT: self.compute.n_units,
+            Scope.MULTIPROCESSOR: self.compute.n_multiprocessors,
+            Scope.CHIP: 1,
+        }
+        return counts[level.scope]
+
+    def capacity_of_instance(self, level: MemoryLevel) -> float:
+        """Return the capacity of one instance of ``level``: what a tile has to fit in. [B]"""
+        instances = self.n_instances(level)
+        return level.room / instances if instances else 0.0
+
+    @property
+    def has_second_memory(self) -> bool:
+        """Whether there is a second memory behind the main one."""
+        return len(self.memories) > 1
+
+    def memory_room(self, *, spilled: bool) -> float:
+        """Bytes of the main memory, or of all where data is ``spilled``; may be infinite. [B]"""
+        first, *others = self.memories
+        return sum((level.room for level in others), first.room) if spilled else first.room
+
+    def memory_speed(self, *, spilled: bool) -> float:
+        """Bandwidth of the main memory, or of all where data is ``spilled``. [B/s]
+
+        Notes
+        -----
+        Of two: the mean weighted by capacity, ``(c1 b1 + c2 b2) / (c1 + c2)``.
+
+        References
+        ----------
+        dfmodel_code, release E3b
+        """
+        if not spilled or len(self.memories) == 1:
+            return self.memories[0].speed
+        first, second = self.memories
+        moved = first.room * first.speed + second.room * second.speed
+        return moved / (first.room + second.room)
+
+    def with_compute(self, **changes: Any) -> Chip:
+        """Return the chip with other fields of `Compute`."""
+        return replace(self, compute=replace(self.compute, **changes))
+
+    def with_level(self, index: int, **changes: Any) -> Chip:
+        """Return the chip with other fields of one level on it."""
+        changed = replace(self.levels[index], **changes)
+        return replace(self, levels=(*self.levels[:index], changed, *self.levels[index + 1 :]))
+
+    def with_memory(self, index: int = 0, **changes: Any) -> Chip:
+        """Return the chip with other fields of one memory beside it, the main one if not said."""
+        changed = replace(self.memories[index], **changes)
+        rest = self.memories[index + 1 :]
+        return replace(self, memories=(*self.memories[:index], changed, *rest))
+
+
+def flat_chip(
+    *,
+    n_cores: int,
+    lanes: int,
+    stages: int,
+    frequency: float,
+    sram_capacity: float,
+    utilization: float | None = None,
+    memory_units: int | None = None,
+    memory_unit_capacity: float | None = None,
+    relative_rates: tuple[tuple[Dtype, float], ...] = (),
+    memories: tuple[MemoryLevel, ...] = (),
+    execution: Execution = Execution.SPATIAL,
+    fusions: tuple[Fusion, ...] = (),
+    overlap: Overlap = Overlap.ALL,
+    launch_overhead: float = 0.0,
+    price: float | None = None,
+    power: float | None = None,
+    idle_power: float | None = None,
+    name: str = "chip",
+) -> Chip:
+    """Return a chip of cores with a systolic array each, that share the memory on the chip.
 
     Parameters
     ----------
@@ -43,106 +312,103 @@ class Chip:
         Share of the peak that compute reaches, where it is given; None computes the cycles of
         every kernel from its shape and the cores it gets. [1]
     memory_units : int or None
-        On-chip memory units; where they are given a tensor takes whole units, enough for its
-        bytes and for the cores that write it, instead of bytes of ``sram_capacity``. [1]
+        On-chip memory units; where they are given a tensor takes whole units. [1]
     memory_unit_capacity : float or None
         Bytes of one unit; given with ``memory_units``. [B]
-    relative_rates : tuple of (Dtype, float)
-        Rate in numbers of each type over the peak of the cells, so that both follow cores and
-        clock; empty where one peak holds for every type. [1]
-    overlap : Overlap
-        What hides behind what.
-    price, power : float or None
-        Of one chip; None where they are not given. [USD], [W]
-    name : str
-        For people.
+    relative_rates, memories, execution, fusions, overlap, launch_overhead, price, power, name
+        As in `Compute` and `Chip`.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range.
+
+    References
+    ----------
+    ko2025dfmodel, Table V; dfmodel_code
     """
+    for field, count in (("n_cores", n_cores), ("lanes", lanes), ("stages", stages)):
+        require_whole(field, count)
+    require_quantity("frequency", frequency, "Hz", above_zero=True)
+    require_quantity("sram_capacity", sram_capacity, "B", above_zero=True)
+    if (memory_units, memory_unit_capacity) != (None, None):
+        both = "given with memory_units and memory_unit_capacity, or neither"
+        given = None not in (memory_units, memory_unit_capacity)
+        require(given, "memory_unit_capacity", memory_unit_capacity, both)
+        require_whole("memory_units", memory_units)
+        require_quantity("memory_unit_capacity", memory_unit_capacity, "B", above_zero=True)
+    return Chip(
+        compute=Compute(
+            n_units=n_cores,
+            n_multiprocessors=n_cores,
+            rows=lanes,
+            columns=stages,
+            work_per_cycle=2.0 * lanes * stages,
+            frequency=frequency,
+            utilization=utilization,
+            relative_rates=relative_rates,
+        ),
+        levels=(
+            MemoryLevel(
+                name="SRAM",
+                capacity=sram_capacity,
+                banks=memory_units,
+                bank_capacity=memory_unit_capacity,
+            ),
+        ),
+        memories=memories,
+        execution=execution,
+        fusions=fusions,
+        overlap=overlap,
+        launch_overhead=launch_overhead,
+        price=price,
+        power=power,
+        idle_power=idle_power,
+        name=name,
+    )
 
-    n_cores: int
-    lanes: int
-    stages: int
-    frequency: float
-    sram_capacity: float
-    utilization: float | None = None
-    memory_units: int | None = None
-    memory_unit_capacity: float | None = None
-    relative_rates: tuple[tuple[Dtype, float], ...] = ()
-    overlap: Overlap = Overlap.ALL
-    price: float | None = None
-    power: float | None = None
-    idle_power: float | None = None
-    name: str = "chip"
 
-    def __post_init__(self) -> None:
-        """Check every field."""
-        require_types(self)
-        for name in ("n_cores", "lanes", "stages"):
-            require_whole(name, getattr(self, name))
-        require_quantity("frequency", self.frequency, "Hz", above_zero=True)
-        require_quantity("sram_capacity", self.sram_capacity, "B", above_zero=True)
-        for name, unit in (("price", "USD"), ("power", "W"), ("idle_power", "W")):
-            if getattr(self, name) is not None:
-                require_quantity(name, getattr(self, name), unit)
-        for dtype, share in self.relative_rates:
-            require_quantity(f"relative_rates.{dtype}", share, "1", above_zero=True)
-        units = self.memory_units, self.memory_unit_capacity
-        if units != (None, None):
-            both = "given with memory_units and memory_unit_capacity, or neither"
-            require(None not in units, "memory_unit_capacity", units[1], both)
-            require_whole("memory_units", units[0])
-            require_quantity("memory_unit_capacity", units[1], "B", above_zero=True)
-        if self.utilization is not None:
-            require_quantity("utilization", self.utilization, "1", above_zero=True)
-            require(self.utilization <= 1, "utilization", self.utilization, "above 0, at most 1")
-
-    @property
-    def peak_throughput(self) -> float:
-        """Peak rate of the cells: 2 lanes stages cores frequency. [FLOP/s]"""
-        return _peak(self.lanes, self.stages, self.n_cores, self.frequency)
-
-    def rate(self, dtype: Dtype) -> float:
-        """Return the peak rate in numbers of a type. [FLOP/s]
-
-        Raises
-        ------
-        InputError
-            If the chip has rates, but none for ``dtype``: names those it has.
-        """
-        shares = dict(self.relative_rates)
-        if not shares:
-            return self.peak_throughput
-        if dtype not in shares:
-            known = ", ".join(shares)
-            message = (
-                f'"{self.name}" has no rate for {dtype}; it has {known}. Give it one as '
-                f"system.chip.rates.{dtype}, or another workload.dtype."
-            )
-            raise InputError(Problem("system.chip.rates", message))
-        return shares[dtype] * self.peak_throughput
-
-    @property
-    def memory_capacity(self) -> float:
-        """On-chip memory: that of all units where there are units. [B]"""
-        if self.memory_units is None or self.memory_unit_capacity is None:
-            return self.sram_capacity
-        return self.memory_units * self.memory_unit_capacity
+def flat_fields(chip: Chip) -> dict[str, Any] | None:
+    """Return what `flat_chip` makes a chip of, without its memories; None where it cannot."""
+    if len(chip.levels) != 1:
+        return None
+    (sram,), compute = chip.levels, chip.compute
+    fields: dict[str, Any] = {
+        "n_cores": compute.n_units,
+        "lanes": compute.rows,
+        "stages": compute.columns,
+        "frequency": compute.frequency,
+        "sram_capacity": sram.capacity,
+        "utilization": compute.utilization,
+        "memory_units": sram.banks,
+        "memory_unit_capacity": sram.bank_capacity,
+        "relative_rates": compute.relative_rates,
+        "execution": chip.execution,
+        "fusions": chip.fusions,
+        "overlap": chip.overlap,
+        "launch_overhead": chip.launch_overhead,
+        "price": chip.price,
+        "power": chip.power,
+        "idle_power": chip.idle_power,
+        "name": chip.name,
+    }
+    try:
+        return fields if flat_chip(**fields, memories=chip.memories) == chip else None
+    except InputError:
+        return None
 
 
 def relative_rates(
     rates: Mapping[Dtype, float], cells: Mapping[str, Any]
 ) -> tuple[tuple[Dtype, float], ...]:
-    """Return the rates of a data sheet as `Chip` holds them, in the order of `Dtype`.
+    """Return the rates of a data sheet as `Compute` holds them, in the order of `Dtype`.
 
     Parameters
     ----------
     rates : mapping of Dtype to float
         [FLOP/s]
     cells : mapping
-        ``lanes``, ``stages``, ``n_cores`` and ``frequency`` of the chip that reaches them.
+        ``lanes``, ``stages``, ``n_cores`` and ``frequency`` of the flat chip that reaches them.
     """
-    peak = _peak(*(cells[name] for name in ("lanes", "stages", "n_cores", "frequency")))
+    peak = 2.0 * cells["lanes"] * cells["stages"] * cells["n_cores"] * cells["frequency"]
     return tuple((dtype, rates[dtype] / peak) for dtype in Dtype if dtype in rates)
-
-
-def _peak(lanes: int, stages: int, n_cores: int, frequency: float) -> float:
-    return 2.0 * lanes * stages * n_cores * frequency

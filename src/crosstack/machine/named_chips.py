@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from crosstack.machine.a100 import a100_pcie_80gb, a100_sxm_80gb
-from crosstack.machine.hierarchy import ChipHierarchy
+from crosstack.machine.chip import Chip
 
 __all__ = ["NAMED_CHIPS", "SERVERS"]
 
-# Each takes ``frequency`` [Hz], ``launch_overhead`` [s] and ``word`` [B].
-NAMED_CHIPS: dict[str, Callable[..., ChipHierarchy]] = {
+# Each takes ``frequency`` [Hz] and ``launch_overhead`` [s].
+NAMED_CHIPS: dict[str, Callable[..., Chip]] = {
     "a100": a100_pcie_80gb,
     "a100-sxm": a100_sxm_80gb,
 }

@@ -199,7 +199,7 @@ def system_price(system: System, sizes: tuple[int, ...]) -> Bill:
     n_chips = system.copies * system.n_chips
     return Bill(
         chips=cost(n_chips, system.chip.price),
-        memory=cost(n_chips * system.memory.bandwidth, system.prices.memory),
+        memory=cost(n_chips * system.chip.main_memory.speed, system.prices.memory),
         links=links,
         switches=switches,
     )
@@ -216,7 +216,7 @@ def system_power(system: System, sizes: tuple[int, ...]) -> Bill:
     n_chips = system.copies * system.n_chips
     return Bill(
         chips=cost(n_chips, system.chip.power),
-        memory=cost(n_chips * system.memory.bandwidth, system.prices.memory_power),
+        memory=cost(n_chips * system.chip.main_memory.speed, system.prices.memory_power),
         links=links,
         switches=switches,
     )

@@ -1,4 +1,4 @@
-"""The machine: chips with memory, joined by a network of one to four dimensions.
+"""The machine: equal chips, joined by a network of one to four dimensions.
 
 Source of the fields: DFModel's system (``ko2025dfmodel``, section IV.C; ``dfmodel_code``); a
 network is composed of one-dimensional topologies as in ``rashidi2020astrasim``.
@@ -19,13 +19,11 @@ from crosstack.errors import (
 )
 from crosstack.machine.chip import Chip
 from crosstack.records import brief, require_types
-from crosstack.units import format_quantity
 
 __all__ = [
     "AllReduceAlgorithm",
     "Dimension",
     "DimensionKind",
-    "Memory",
     "Parallelism",
     "Prices",
     "System",
@@ -77,68 +75,6 @@ class Parallelism(StrEnum):
     TENSOR = "tensor"
     PIPELINE = "pipeline"
     DATA = "data"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """Main memory of one chip: ``bandwidth`` [B/s] and ``capacity`` [B] (None: unlimited).
-
-    ``second_bandwidth`` [B/s] and ``second_capacity`` [B] are those of a slower memory behind it,
-    used once the first is full; both or neither.
-    """
-
-    bandwidth: float
-    capacity: float | None = None
-    second_bandwidth: float | None = None
-    second_capacity: float | None = None
-    name: str = "memory"
-
-    def __post_init__(self) -> None:
-        """Check all of them."""
-        require_types(self)
-        require_quantity("bandwidth", self.bandwidth, "B/s", above_zero=True)
-        if self.capacity is not None:
-            require_quantity("capacity", self.capacity, "B", above_zero=True)
-        second = self.second_bandwidth, self.second_capacity
-        if second == (None, None):
-            return
-        both = "second_bandwidth and second_capacity, and a capacity: all three or none"
-        require(None not in (*second, self.capacity), "second_capacity", second[1], both)
-        require_quantity("second_bandwidth", second[0], "B/s", above_zero=True)
-        require_quantity("second_capacity", second[1], "B", above_zero=True)
-        require(
-            second[0] is not None and second[0] <= self.bandwidth,
-            "second_bandwidth",
-            second[0],
-            f"at most that of the first memory, {format_quantity(self.bandwidth, 'B/s')}",
-        )
-
-    @property
-    def has_second(self) -> bool:
-        """Whether there is a second memory behind the first."""
-        return self.second_capacity is not None
-
-    def room(self, *, spilled: bool) -> float:
-        """Bytes of the first memory, or of both where data is ``spilled``; may be infinite. [B]"""
-        first = math.inf if self.capacity is None else self.capacity
-        return first + (self.second_capacity or 0.0) if spilled else first
-
-    def speed(self, *, spilled: bool) -> float:
-        """Bandwidth of the first memory, or of both where data is ``spilled``. [B/s]
-
-        Notes
-        -----
-        Of both: the mean weighted by capacity, ``(c1 b1 + c2 b2) / (c1 + c2)``.
-
-        References
-        ----------
-        dfmodel_code, release E3b
-        """
-        if not spilled or self.capacity is None:
-            return self.bandwidth
-        first, second = self.capacity, self.second_capacity or 0.0
-        slow = self.second_bandwidth or 0.0
-        return (first * self.bandwidth + second * slow) / (first + second)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +193,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """``n_chips`` equal chips, each with its memory, in a network; dimension 0 is innermost.
+    """``n_chips`` equal chips in a network; dimension 0 is innermost.
 
     ``domain_size`` chips form a high-bandwidth domain: they reach each other over the links of
     dimension 0, whatever dimension joins them, and all others over slower ones
@@ -270,11 +206,11 @@ class System:
     Raises
     ------
     InputError
-        If the sizes of the dimensions do not multiply to ``n_chips``.
+        If the sizes of the dimensions do not multiply to ``n_chips``, or the chip has nothing to
+        compute with, to keep operands in, or to read them from.
     """
 
     chip: Chip
-    memory: Memory
     network: tuple[Dimension, ...]
     n_chips: int
     prices: Prices = Prices()
@@ -285,8 +221,9 @@ class System:
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        """Check that the network joins ``n_chips`` chips."""
+        """Check that the network joins ``n_chips`` chips, and that these can run something."""
         require_types(self)
+        _check_chip(self.chip)
         require_whole("n_chips", self.n_chips, what="chips")
         require_whole("copies", self.copies)
         if self.domain_size is not None:
@@ -306,3 +243,14 @@ class System:
             raise InputError(
                 Problem("n_chips", f"got {self.n_chips}, but the network joins {how} chips.")
             )
+
+
+def _check_chip(chip: Chip) -> None:
+    """Refuse a chip that no kernel can be mapped onto."""
+    there = {"throughput": chip.compute.throughput, "on-chip memory": chip.on_chip_capacity}
+    missing = [name for name, amount in there.items() if amount <= 0]
+    if missing:
+        message = f"it has no {missing[0]}, so nothing can be mapped onto it."
+        raise InputError(Problem("chip", message))
+    bandwidth = chip.main_memory.bandwidth
+    require_quantity("chip.memories[0].bandwidth", bandwidth, "B/s", above_zero=True)

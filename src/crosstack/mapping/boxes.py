@@ -242,7 +242,7 @@ class Boxes:
         return found <= self.fewest_bytes * (1 + PROOF)
 
     def _fits(self, load: ChipLoad, box: Box) -> bool:
-        capacity = self.system.memory.room(spilled=box.plan.spilled)
+        capacity = self.system.chip.memory_room(spilled=box.plan.spilled)
         plan = box.plan
         if plan.graph_stages > 1:
             least = least_memory(load, plan.graph_stages)
@@ -281,7 +281,7 @@ class Boxes:
         self.found.lack.offer(
             "main memory",
             demand,
-            self.system.memory.room(spilled=plan.spilled),
+            self.system.chip.memory_room(spilled=plan.spilled),
             f"the fullest of {plan.graph_stages} stages that hold the graph at tensor "
             f"{plan.tensor} x pipeline {plan.pipeline} x data {plan.data},",
             ("more pipeline stages", "more tensor parallelism", "more memory a chip"),
@@ -330,7 +330,7 @@ class Boxes:
         problem = make_stage_problem(
             fusion,
             box.plan,
-            capacity=self.system.memory.room(spilled=box.plan.spilled),
+            capacity=self.system.chip.memory_room(spilled=box.plan.spilled),
             one_by_one=self.unfused,
         )
         found = split(
@@ -424,7 +424,7 @@ class Boxes:
         choices = self.table(box.plan, box.n_tiles)
         peak = reached_rate(self.system.chip, self.workload.graph.compute_dtype, self.rules)
         moved = choices.output_total + choices.entering + choices.leaving
-        rest = choices.work / peak + moved / self.system.memory.bandwidth
+        rest = choices.work / peak + moved / self.system.chip.main_memory.speed
         found: dict[bytes, Ints] = {}
         for weight in (1e-6, 1.0, 10.0) if not self.rules.decisions.before_time else (1e-6,):
             nodes = choices.network_time + weight * rest
@@ -469,7 +469,7 @@ class Boxes:
 
     def too_heavy(self, plan: Plan) -> bool:
         """Whether what stays in the main memory exceeds it, however the plan is filled in."""
-        capacity = self.system.memory.room(spilled=plan.spilled)
+        capacity = self.system.chip.memory_room(spilled=plan.spilled)
         if math.isinf(capacity):
             return False
         key = (plan.tensor, plan.split, plan.recompute)
@@ -550,7 +550,7 @@ class Boxes:
         """Split a box on the kernel whose choices differ most."""
         assert box.domains is not None
         choices = self.table(box.plan, box.n_tiles)
-        bandwidth = self.system.memory.bandwidth
+        bandwidth = self.system.chip.main_memory.speed
         moved = choices.output_total + choices.entering + choices.leaving
         weight = choices.network_time + moved / bandwidth
         edge = choices.index.most(choices.edge_time)
@@ -571,7 +571,7 @@ class Boxes:
         """Drop choices that another of the same kernel beats in all respects."""
         size = (
             [choices.work]
-            if self.system.chip.utilization is not None
+            if self.system.chip.compute.utilization is not None
             else [choices.m, choices.k, choices.columns]
         )
         terms = [

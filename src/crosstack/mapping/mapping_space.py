@@ -205,14 +205,15 @@ def _topological(preds: tuple[int, ...]) -> list[int]:
 
 def _cores(task: Task, arrays: GraphArrays) -> Factor:
     chip = task.system.chip
-    if chip.utilization is not None:
+    if chip.compute.utilization is not None:
         return _factor("cores", 0.0, "no decision: the utilization is given")
-    lanes = np.arange(1, chip.n_cores + 1)
-    pairs = int((chip.n_cores // lanes).sum())
+    units = chip.compute.n_units
+    lanes = np.arange(1, units + 1)
+    pairs = int((units // lanes).sum())
     systolic = int(arrays.systolic.sum())
-    digits = systolic * math.log10(pairs) + (arrays.n - systolic) * math.log10(chip.n_cores)
+    digits = systolic * math.log10(pairs) + (arrays.n - systolic) * math.log10(units)
     return _factor(
         "cores",
         digits,
-        f"lanes and stages: {pairs:,} for each systolic kernel, {chip.n_cores:,} for each other",
+        f"lanes and stages: {pairs:,} for each systolic kernel, {units:,} for each other",
     )

@@ -88,7 +88,7 @@ class Use:
         plan = plan_of(workload, system, self.sizes, self.parallelism, microbatch, rules)
         if plan is None:
             return []
-        tiers = (False, True) if system.memory.has_second else (False,)
+        tiers = (False, True) if system.chip.has_second_memory else (False,)
         return [replace(plan, spilled=spilled) for spilled in tiers]
 
 

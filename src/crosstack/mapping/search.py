@@ -110,7 +110,7 @@ def _useful_tiles(state: Boxes, plan: Plan) -> list[int]:
     if plan.tensor in state.useful_tiles:
         return state.useful_tiles[plan.tensor]
     tiles = tile_choices(state, plan.tensor)
-    if state.system.chip.utilization is not None:
+    if state.system.chip.compute.utilization is not None:
         kept: list[tuple[int, list[Floats]]] = []
         for number, count in enumerate(tiles):
             if state.budget.spend(CALL) and kept:

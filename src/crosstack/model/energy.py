@@ -107,7 +107,7 @@ def powers_of(system: System, sizes: tuple[int, ...]) -> Powers:
     return Powers(
         static=idle,
         compute=whole - idle,
-        memory=memory * system.memory.bandwidth,
+        memory=memory * system.chip.main_memory.speed,
         links=tuple(links),
         basis=basis,
     )

@@ -247,22 +247,23 @@ def _assemble(
     weight, tiles = pick(choices.weight), pick(choices.n_tiles)
     stairs: tuple[Staircase, ...] | None = None
     steps = cycles_per_step(chip, dtype, rules)
-    cycle_time = tiles * arrays.repeats / chip.frequency
+    cycle_time = tiles * arrays.repeats / chip.compute.frequency
     cycle_time = cycle_time * np.where(arrays.systolic, steps.systolic, steps.simd)
     shapes = tuple(
         zip(
             pick(choices.m).tolist(),
-            pick(choices.k).tolist(),
+            np.ceil(pick(choices.k) / chip.compute.steps_per_cycle).astype(int).tolist(),
             pick(choices.columns).tolist(),
             arrays.systolic.tolist(),
             strict=True,
         )
     )
-    if chip.utilization is None:
-        stairs = tuple(staircase(*x, chip.lanes, chip.stages, chip.n_cores) for x in shapes)
+    if chip.compute.utilization is None:
+        cells = chip.compute.rows, chip.compute.columns, chip.compute.n_units
+        stairs = tuple(staircase(*x, *cells) for x in shapes)
         compute = np.array([s.cycles[-1] for s in stairs]) * cycle_time
     else:
-        compute = pick(choices.work) / (chip.utilization * peak_rate(chip, dtype, rules))
+        compute = pick(choices.work) / (chip.compute.utilization * peak_rate(chip, dtype, rules))
     streams = rules.traffic.streams(workload.placement)
     # Tensors that pass main memory in any case cross no partition's border.
     passes = streams_memory(workload.placement, rules)
@@ -285,8 +286,8 @@ def _assemble(
         again=pick(choices.again),
     )
     static = static_size(workload, plan, memory)
-    capacity = system.memory.room(spilled=plan.spilled)
-    bandwidth = system.memory.speed(spilled=plan.spilled)
+    capacity = system.chip.memory_room(spilled=plan.spilled)
+    bandwidth = system.chip.memory_speed(spilled=plan.spilled)
     read = (
         weight / bandwidth / plan.microbatch_size
         if rules.traffic.weights_read
@@ -295,7 +296,7 @@ def _assemble(
     own = arrays.memory_traffic + cache + entering + leaving
     sram = (weight + arrays.sram_extra) * (not streams)
     # A whole graph whose weights exceed the SRAM is in no single partition; a stage's may be.
-    may_stay = plan.graph_stages > 1 or float(sram.sum()) <= chip.memory_capacity * (1 + ROUNDING)
+    may_stay = plan.graph_stages > 1 or float(sram.sum()) <= chip.on_chip_capacity * (1 + ROUNDING)
     return ChipLoad(
         n=arrays.n,
         names=arrays.names,
@@ -306,9 +307,9 @@ def _assemble(
         staircases=stairs,
         cycle_time=tuple(cycle_time.tolist()),
         shapes=shapes,
-        lanes=chip.lanes,
-        stages=chip.stages,
-        n_cores=chip.n_cores,
+        lanes=chip.compute.rows,
+        stages=chip.compute.columns,
+        n_cores=chip.compute.n_units,
         network=tuple(network.tolist()),
         data=tuple(pick(choices.data_time).tolist()),
         own_memory=tuple((own / bandwidth).tolist()),
@@ -322,8 +323,8 @@ def _assemble(
         backward=_mask(arrays.backward),
         unmixed=tuple(m for m in (_mask(arrays.counted_inputs),) if m),
         bandwidth=bandwidth,
-        sram_capacity=chip.memory_capacity,
-        unit=chip.memory_unit_capacity,
+        sram_capacity=chip.on_chip_capacity,
+        unit=chip.levels[0].bank_capacity,
         memory_limit=(capacity - static) / plan.microbatch_size,
         memory_static=static,
         kept=tuple(memory.resident.tolist()),

@@ -27,12 +27,12 @@ def peak_rate(chip: Chip, dtype: Dtype, rules: Rules) -> float:
     InputError
         If the chip has rates, but none for ``dtype``.
     """
-    return rules.clock.peak_rate(chip, dtype)
+    return chip.rate(dtype) if rules.clock.rates_by_dtype else chip.peak_throughput
 
 
 def reached_rate(chip: Chip, dtype: Dtype, rules: Rules) -> float:
     """Rate that compute reaches: `peak_rate` times the utilization, if that is given. [FLOP/s]"""
-    return peak_rate(chip, dtype, rules) * (chip.utilization or 1.0)
+    return peak_rate(chip, dtype, rules) * (chip.compute.utilization or 1.0)
 
 
 def cycles_per_step(chip: Chip, dtype: Dtype, rules: Rules) -> CyclesPerStep:
@@ -45,5 +45,5 @@ def cycles_per_step(chip: Chip, dtype: Dtype, rules: Rules) -> CyclesPerStep:
     Data sheets do not say what lanes reach in every type.
     """
     rate = peak_rate(chip, dtype, rules)
-    lanes = float(chip.lanes) * chip.n_cores * chip.frequency
+    lanes = float(chip.compute.rows) * chip.compute.n_units * chip.compute.frequency
     return CyclesPerStep(systolic=chip.peak_throughput / rate, simd=max(1.0, lanes / rate))

@@ -349,8 +349,8 @@ def _dlrm() -> list[Measured]:
 def _sn10() -> list[Measured]:
     logged = 1231.538922455016  # s, DFModel's time of one iteration
     pinned = sn10(VENDOR_PINS)
-    memory = replace(pinned.system.memory, bandwidth=200e9)
-    task = replace(pinned, system=replace(pinned.system, memory=memory))
+    slow = pinned.system.chip.with_memory(bandwidth=200e9)
+    task = replace(pinned, system=replace(pinned.system, chip=slow))
     cores = tuple(zip(VENDOR_LANES, VENDOR_STAGES, strict=True))
     return [
         Measured(

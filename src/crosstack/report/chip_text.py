@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from crosstack.machine.generate.generated import GeneratedChip
-from crosstack.machine.hierarchy import Scope
+from crosstack.machine.memory import Scope
 from crosstack.report.text import pairs_table, rows_table
 from crosstack.report.wording import Table, percent, plural
 from crosstack.units import format_quantity
@@ -17,7 +17,7 @@ from crosstack.units import format_quantity
 __all__ = ["budget_rows", "chip_data", "chip_pairs", "chip_tables", "left_pairs", "level_rows"]
 
 MM2 = 1e6
-SHARED = {Scope.UNIT: "a unit", Scope.BUNDLE: "a bundle", Scope.CHIP: "the chip"}
+SHARED = {Scope.UNIT: "a unit", Scope.MULTIPROCESSOR: "a multiprocessor", Scope.CHIP: "the chip"}
 
 
 def chip_tables(data: dict[str, Any]) -> Group:
@@ -40,7 +40,8 @@ def chip_pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return compute, links and memory in words."""
     hierarchy = data["hierarchy"]
     compute = hierarchy["compute"]
-    units = f"{plural(compute['n_units'], 'unit')} in {plural(compute['n_bundles'], 'bundle')}"
+    groups = plural(compute["n_multiprocessors"], "multiprocessor")
+    units = f"{plural(compute['n_units'], 'unit')} in {groups}"
     at = f" at {compute['voltage']:.4g} V" if compute["voltage"] else ""
     clock = f"{format_quantity(compute['frequency'], 'Hz')}{at}"
     peak = format_quantity(hierarchy["peak_throughput"], "FLOP/s")
@@ -108,25 +109,25 @@ def left_pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
 def chip_data(chip: GeneratedChip) -> dict[str, Any]:
     """Return a generated chip as JSON holds it, in SI units: hierarchy, components, what is left.
 
-    Fields are those of `ChipHierarchy` and `Component`.
+    Fields are those of `Chip` and `Component`; the main memory is the last of the levels.
     """
     parts = []
     for part in chip.components:
         bounds = {"size_bound": part.size_bound.words, "rate_bound": part.rate_bound.words}
         unused = {"unused_area": part.unused_area, "unused_power": part.unused_power}
         parts.append(asdict(part) | bounds | unused)
-    hierarchy = chip.hierarchy
+    made = chip.chip
     levels = [
-        asdict(level) | {"capacity_of_instance": hierarchy.capacity_of_instance(level)}
-        for level in hierarchy.levels
+        asdict(level) | {"capacity_of_instance": made.capacity_of_instance(level)}
+        for level in made.storage
     ]
     return {
         "rules": chip.rules,
-        "hierarchy": asdict(hierarchy)
+        "hierarchy": {name: value for name, value in asdict(made).items() if name != "memories"}
         | {
             "levels": levels,
-            "peak_throughput": hierarchy.compute.peak_throughput,
-            "throughput": hierarchy.compute.throughput,
+            "peak_throughput": made.compute.peak_throughput,
+            "throughput": made.compute.throughput,
             "n_stacks": chip.n_stacks,
         },
         "components": parts,

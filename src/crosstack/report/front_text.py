@@ -154,9 +154,9 @@ def _numbers(found: Front, candidate: Candidate) -> dict[str, Any]:
         "parallelism": {"tp": mapped.tensor, "pp": mapped.pipeline, "dp": mapped.data},
         "bound_by": mapped.bound_by,
         "chip": {
-            "throughput": chip.peak_throughput * (chip.utilization or 1.0),
-            "sram_capacity": chip.sram_capacity,
-            "memory_bandwidth": machine.system.memory.bandwidth,
+            "throughput": chip.peak_throughput * (chip.compute.utilization or 1.0),
+            "sram_capacity": chip.on_chip_capacity,
+            "memory_bandwidth": machine.system.chip.main_memory.speed,
         },
         "chip_area_m2": machine.chip_area,
         "die_price_usd": machine.die_price,

@@ -48,28 +48,29 @@ def machine_figure(
 def _chip(canvas: Canvas, system: System, peak: str, y: float) -> None:
     chip = system.chip
     canvas.box(1, y, 236, 156, "xs-frame", 10)
-    shown = min(chip.n_cores, 36)
+    shown = min(chip.compute.n_units, 36)
     columns = min(shown, 12)
     for k in range(shown):
         canvas.box(13 + k % columns * 17.8, y + 12 + k // columns * 15, 14, 11, "xs-fs", 2)
-    cells = f"{plural(chip.n_cores, 'core')} of {chip.lanes} x {chip.stages} cells"
+    compute = chip.compute
+    cells = f"{plural(compute.n_units, 'core')} of {compute.rows} x {compute.columns} cells"
     canvas.text(13, y + 72, cells, cls="xs-ink xs-strong", width=214)
-    clock = format_quantity(chip.frequency, "Hz")
+    clock = format_quantity(chip.compute.frequency, "Hz")
     canvas.text(13, y + 87, f"{peak} at {clock}", size=9.5, cls="xs-muted", width=214)
-    if chip.utilization is None:
+    if chip.compute.utilization is None:
         reach = "time of each kernel from its shape"
     else:
-        reach = f"kernels reach {percent(chip.utilization)} of it"
+        reach = f"kernels reach {percent(chip.compute.utilization)} of it"
     canvas.text(13, y + 101, reach, size=9.5, cls="xs-muted", width=214)
     canvas.box(13, y + 112, 212, 32, "xs-card", 6)
     canvas.text(23, y + 132, "SRAM", cls="xs-ink xs-strong")
-    capacity = format_quantity(chip.sram_capacity, "B")
+    capacity = format_quantity(chip.on_chip_capacity, "B")
     canvas.text(215, y + 132, capacity, cls="xs-muted", width=130, anchor="end")
 
 
 def _memory(canvas: Canvas, system: System, y: float) -> None:
-    memory = system.memory
-    bandwidth = format_quantity(memory.bandwidth, "B/s")
+    memory = system.chip.main_memory
+    bandwidth = format_quantity(memory.speed, "B/s")
     canvas.box(290, y, 108, 156, "xs-frame", 10)
     canvas.text(344, y + 66, "memory", size=12, cls="xs-ink xs-strong", anchor="middle", width=100)
     capacity = "unlimited" if memory.capacity is None else format_quantity(memory.capacity, "B")

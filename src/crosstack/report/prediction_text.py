@@ -8,11 +8,12 @@ from rich.console import Group
 from rich.text import Text
 
 from crosstack.evaluate.predict import Prediction
-from crosstack.machine.hierarchy import ChipHierarchy
+from crosstack.machine.chip import Chip
 from crosstack.report.text import pairs_table, rows_table
 from crosstack.report.wording import Table, percent, time_words
 from crosstack.units import format_quantity
 from crosstack.version import __version__
+from crosstack.workload.dtype import Dtype
 
 __all__ = [
     "pieces_of",
@@ -82,7 +83,7 @@ def prediction_pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def prediction_data(
-    prediction: Prediction, chip: ChipHierarchy, rules: str, inputs: dict[str, Any]
+    prediction: Prediction, chip: Chip, dtype: Dtype, rules: str, inputs: dict[str, Any]
 ) -> dict[str, Any]:
     """Return a prediction as JSON holds it; times in seconds, sizes in bytes.
 
@@ -98,9 +99,9 @@ def prediction_data(
         "inputs": inputs,
         "chip": {
             "name": chip.name,
-            "throughput": chip.compute.throughput,
-            "memory_bandwidth": chip.main_memory.bandwidth,
-            "memory_capacity": chip.main_memory.capacity,
+            "throughput": chip.throughput(dtype),
+            "memory_bandwidth": chip.main_memory.speed,
+            "memory_capacity": chip.main_memory.room,
         },
         "time": prediction.time,
         "run_time": prediction.run_time,

@@ -51,7 +51,7 @@ def roofline_figure(answer: Answer) -> Figure | None:
     up = log_scale(min(*(s.rate for s in spots), peak / 8), peak)
     canvas = Canvas()
     _axes(canvas, across, up)
-    _roofs(canvas, across, up, peak, bandwidth, chip.utilization)
+    _roofs(canvas, across, up, peak, bandwidth, chip.compute.utilization)
     places = [_at(across, up, s.intensity, s.rate) for s in spots]
     for s, (x, y) in zip(spots, places, strict=True):
         tip = (

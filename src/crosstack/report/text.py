@@ -320,24 +320,26 @@ def _copies(system: System) -> str:
 
 def _machine_words(task: Task) -> tuple[tuple[str, str], ...]:
     system, chip = task.system, task.system.chip
-    cores = f"{plural(chip.n_cores, 'core')} of {chip.lanes} x {chip.stages} cells"
-    reach = "computed per kernel" if chip.utilization is None else percent(chip.utilization)
-    capacity = system.memory.capacity
+    compute = chip.compute
+    cores = f"{plural(compute.n_units, 'core')} of {compute.rows} x {compute.columns} cells"
+    share = compute.utilization
+    reach = "computed per kernel" if share is None else percent(share)
+    capacity = chip.main_memory.capacity
     memory = "unlimited" if capacity is None else format_quantity(capacity, "B")
-    if system.memory.has_second:
-        slow = system.memory.second_bandwidth or 0.0
-        second = format_quantity(system.memory.second_capacity or 0.0, "B")
-        memory = f"{memory} and {second} at {format_quantity(slow, 'B/s')}"
-    units = "" if chip.memory_units is None else f" in {chip.memory_units:,} units"
+    for level in chip.memories[1:]:
+        second = format_quantity(level.room, "B")
+        memory = f"{memory} and {second} at {format_quantity(level.speed, 'B/s')}"
+    banks = chip.levels[0].banks
+    units = "" if banks is None else f" in {banks:,} units"
     prices = system.prices
     return (
         ("chips", f"{system.n_chips:,} x {chip.name}{_copies(system)}"),
-        ("chip", f"{cores} at {format_quantity(chip.frequency, 'Hz')}"),
+        ("chip", f"{cores} at {format_quantity(chip.compute.frequency, 'Hz')}"),
         ("peak of a chip", peak_words(task)),
         ("utilization of compute", reach),
-        ("SRAM", format_quantity(chip.memory_capacity, "B") + units),
+        ("SRAM", format_quantity(chip.on_chip_capacity, "B") + units),
         ("overlap", chip.overlap.value.replace("_", " and ")),
-        ("memory", f"{memory}, {format_quantity(system.memory.bandwidth, 'B/s')}"),
+        ("memory", f"{memory}, {format_quantity(system.chip.main_memory.speed, 'B/s')}"),
         *((f"network {i}", words) for i, words in enumerate(dimension_words(system))),
         *([("domains", plural(system.domain_size, "chip"))] if system.domain_size else []),
         ("a chip", f"{usd(chip.price)}, {watts(chip.power)}"),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
-from crosstack.errors import require_whole
+from crosstack.errors import require, require_whole
 
-__all__ = ["Dtype", "dtype_of_complex", "dtype_of_word"]
+__all__ = ["Dtype", "dtype_of_complex", "dtype_of_size", "dtype_of_word"]
 
 
 class Dtype(StrEnum):
@@ -20,6 +21,46 @@ class Dtype(StrEnum):
     FP8 = "fp8"
     FP4 = "fp4"
     INT8 = "int8"
+
+    @property
+    def size(self) -> float:
+        """Bytes of one element. [B]"""
+        return _SIZES[self]
+
+
+_SIZES = {
+    Dtype.FP64: 8.0,
+    Dtype.FP32: 4.0,
+    Dtype.TF32: 4.0,
+    Dtype.BF16: 2.0,
+    Dtype.FP16: 2.0,
+    Dtype.FP8: 1.0,
+    Dtype.FP4: 0.5,
+    Dtype.INT8: 1.0,
+}
+
+
+def dtype_of_size(size: float, among: Iterable[Dtype] = ()) -> Dtype:
+    """Return the usual type whose elements have ``size`` bytes.
+
+    Parameters
+    ----------
+    size : float
+        [B]
+    among : iterable of Dtype
+        What there is to choose from; all where it is empty.
+
+    Raises
+    ------
+    InputError
+        If no type there has elements of that size, at an empty path.
+    """
+    known = tuple(among) or tuple(Dtype)
+    usual = (Dtype.BF16, Dtype.FP32, Dtype.FP8)
+    found = sorted((d for d in known if d.size == size), key=lambda d: d not in usual)
+    sizes = ", ".join(f"{each:g}" for each in sorted({d.size for d in known}))
+    require(bool(found), "", size, f"bytes of an element: {sizes}")
+    return found[0]
 
 
 def dtype_of_word(word: int) -> Dtype:

@@ -11,10 +11,15 @@ from hypothesis import strategies as st
 
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.machine.a100 import a100_pcie_80gb, a100_sxm_80gb
-from crosstack.machine.hierarchy import ChipHierarchy, Compute, Dataflow, MemoryLevel, Scope
+from crosstack.machine.chip import Chip
+from crosstack.machine.compute import Compute, Dataflow
+from crosstack.machine.memory import MemoryLevel, Scope
 from crosstack.model.kernels.clock import KernelTime, elementwise_time
 from crosstack.model.kernels.roofline import Roofline, gemm_time
 from crosstack.published.deepflow.kernels import tiles_of_2020, tiles_of_2021, tiles_of_2025
+from crosstack.workload.dtype import Dtype, dtype_of_size
+
+BF16 = Dtype.BF16
 
 A100 = a100_pcie_80gb()
 SHAPES = np.floor(2.0 ** np.random.default_rng(7).uniform(0, 16.6, (3, 400)))  # 1 to 99,334
@@ -24,20 +29,20 @@ sides = st.tuples(extents, extents, extents)
 FLOWS = (Dataflow.WEIGHT, Dataflow.ACTIVATION, Dataflow.OUTPUT)
 
 
-def with_levels(chip: ChipHierarchy, name: str | None = None, **factors: float) -> ChipHierarchy:
+def with_levels(chip: Chip, name: str | None = None, **factors: float) -> Chip:
     """Scale fields of the level called ``name``, or of all."""
     levels = tuple(
         replace(level, **{field: getattr(level, field) * by for field, by in factors.items()})
         if name in (None, level.name)
         else level
-        for level in chip.levels
+        for level in chip.storage
     )
-    return replace(chip, levels=levels)
+    return replace(chip, levels=levels[:-1], memories=levels[-1:])
 
 
-def with_bundles(chip: ChipHierarchy, count: int) -> ChipHierarchy:
-    """Give the chip ``count`` bundles with units and memories of their own like those it has."""
-    by = count / chip.compute.n_bundles
+def with_multiprocessors(chip: Chip, count: int) -> Chip:
+    """Give the chip ``count`` multiprocessors with units and memories like those it has."""
+    by = count / chip.compute.n_multiprocessors
     levels = tuple(
         level
         if level.scope is Scope.CHIP
@@ -46,7 +51,7 @@ def with_bundles(chip: ChipHierarchy, count: int) -> ChipHierarchy:
     )
     units = round(chip.compute.n_units * by)
     return replace(
-        chip, levels=levels, compute=replace(chip.compute, n_bundles=count, n_units=units)
+        chip, levels=levels, compute=replace(chip.compute, n_multiprocessors=count, n_units=units)
     )
 
 
@@ -61,15 +66,15 @@ def fields_at(found: KernelTime, i: int) -> list[object]:
 def test_no_product_beats_compute_or_main_memory(sides):
     m, k, n = sides
     found = gemm_time(A100, m, k, n)
-    moved = (m * k + k * n + m * n) * A100.word
+    moved = (m * k + k * n + m * n) * 2
     assert found.time >= 2 * m * k * n / A100.compute.throughput + A100.launch_overhead
     assert found.time >= moved / A100.main_memory.bandwidth + A100.launch_overhead
     assert 0 < found.utilization <= 1
-    for level in A100.levels[2:]:
+    for level in A100.storage[2:]:
         assert found.traffic[level.name] >= moved * (1 - 1e-12)
 
 
-@pytest.mark.parametrize("level", [level.name for level in A100.levels])
+@pytest.mark.parametrize("level", [level.name for level in A100.storage])
 def test_a_better_level_is_never_slower(level):
     before = gemm_time(A100, *SHAPES).time
     for better in ({"bandwidth": 1.3}, {"capacity": 1.5}, {"latency": 0.5}):
@@ -80,10 +85,10 @@ def test_a_better_level_is_never_slower(level):
 
 
 @pytest.mark.parametrize("count", [109, 120, 144, 216])
-def test_more_bundles_are_never_slower(count):
+def test_more_multiprocessors_are_never_slower(count):
     before = gemm_time(A100, *SHAPES).time
-    after = gemm_time(with_bundles(A100, count), *SHAPES).time
-    # Of fewer tiles a bundle, the last ones hide less of each other's latency: 2 % at most.
+    after = gemm_time(with_multiprocessors(A100, count), *SHAPES).time
+    # Of fewer tiles a multiprocessor, the last ones hide less of each other's latency: 2 % at most.
     assert np.all(after <= before * 1.03)
 
 
@@ -106,16 +111,16 @@ def test_a_larger_product_is_not_faster(axis):
 
 
 @st.composite
-def chips(draw: st.DrawFn) -> ChipHierarchy:
+def chips(draw: st.DrawFn) -> Chip:
     """Return any chip: one to five levels, arrays of any size, neither operand held in them."""
-    bundles, units = draw(st.integers(1, 200)), draw(st.integers(1, 8))
+    multiprocessors, units = draw(st.integers(1, 200)), draw(st.integers(1, 8))
     scopes = draw(st.sampled_from(["C", "CC", "CCC", "UC", "BC", "UBC", "UBCC", "UBCCC"]))
-    levels, capacity = [], draw(st.floats(2**9, 2**16)) * bundles
+    levels, capacity = [], draw(st.floats(2**9, 2**16)) * multiprocessors
     for place, scope in enumerate(scopes):
         levels.append(
             MemoryLevel(
                 name=f"level {place}",
-                scope={"U": Scope.UNIT, "B": Scope.BUNDLE, "C": Scope.CHIP}[scope],
+                scope={"U": Scope.UNIT, "B": Scope.MULTIPROCESSOR, "C": Scope.CHIP}[scope],
                 capacity=capacity if place < len(scopes) - 1 else 1e15,
                 bandwidth=draw(st.floats(1e9, 1e14)),
                 latency=draw(st.sampled_from([0.0, 1e-8, 3e-7])),
@@ -123,20 +128,20 @@ def chips(draw: st.DrawFn) -> ChipHierarchy:
             )
         )
         capacity *= draw(st.floats(1, 64))
-    return ChipHierarchy(
+    return Chip(
         compute=Compute(
-            n_units=bundles * units,
-            n_bundles=bundles,
+            n_units=multiprocessors * units,
+            n_multiprocessors=multiprocessors,
             work_per_cycle=draw(st.integers(1, 4096)),
             frequency=1e9,
             utilization=1.0,
             rows=draw(st.integers(1, 128)),
-            depth=draw(st.integers(1, 128)),
+            depth=2.0 * draw(st.integers(1, 128)),
             dataflow=draw(st.sampled_from([Dataflow.BEST, Dataflow.OUTPUT, Dataflow.NONE])),
         ),
-        levels=tuple(levels),
+        levels=tuple(levels[:-1]),
+        memories=tuple(levels[-1:]),
         launch_overhead=draw(st.sampled_from([0.0, 5e-6])),
-        word=draw(st.sampled_from([1.0, 2.0, 4.0])),
     )
 
 
@@ -200,10 +205,18 @@ def test_the_best_dataflow_is_the_fastest_of_the_forced_ones():
     assert np.any(forced[0] != forced[2])
 
 
-@pytest.mark.parametrize("word", [1.0, 2.0, 4.0])
-def test_a_shorter_word_is_never_slower(word):
-    before = gemm_time(replace(A100, word=2 * word), *SHAPES).time
-    assert np.all(gemm_time(replace(A100, word=word), *SHAPES).time <= before * (1 + 1e-12))
+@pytest.mark.parametrize("wide", [Dtype.FP16, Dtype.FP32, Dtype.FP64])
+def test_smaller_numbers_are_never_slower(wide):
+    # At one rate and one depth for all types, so that only bytes differ.
+    chip = A100.with_compute(relative_rates=(), depth=None)
+    half = dtype_of_size(wide.size / 2)
+    before = gemm_time(chip, *SHAPES, dtype=wide).time
+    assert np.all(gemm_time(chip, *SHAPES, dtype=half).time <= before * (1 + 1e-12))
+
+
+def test_tensor_cores_take_twice_as_long_for_numbers_twice_as_wide():
+    slow, fast = (gemm_time(A100, 8192, 8192, 8192, dtype=d) for d in (Dtype.TF32, Dtype.BF16))
+    assert slow.compute_time == pytest.approx(2 * fast.compute_time)
 
 
 @pytest.mark.parametrize(("rows", "depth"), [(1024, 65536), (100_000, 4096), (64, 10**6)])
@@ -313,7 +326,7 @@ def test_a_chip_without_bandwidth_is_refused():
 
 
 def test_a_chip_without_compute_is_refused():
-    idle = replace(A100, compute=replace(A100.compute, n_bundles=0, n_units=0))
+    idle = replace(A100, compute=replace(A100.compute, n_multiprocessors=0, n_units=0))
     with pytest.raises(InputError, match="computes nothing"):
         gemm_time(idle, 8, 8, 8)
 
@@ -344,7 +357,7 @@ sides_of_a_batch = st.tuples(*[st.integers(1, 20_000)] * 3)
 
 
 def bytes_of(m, k, n):
-    return A100.word * np.stack(np.broadcast_arrays(m * k, k * n, m * n), axis=-1)
+    return BF16.size * np.stack(np.broadcast_arrays(m * k, k * n, m * n), axis=-1)
 
 
 def test_operands_are_what_main_memory_moves_and_each_moves_at_least_once():
@@ -399,5 +412,5 @@ def test_no_tiling_beats_the_least_time():
     m, k, n = SHAPES
     for clock in CLOCKS[:2]:
         time = gemm_time(A100, m[:40], k[:40], n[:40], clock=clock).time
-        least = [clock.least(A100, *shape) for shape in SHAPES[:, :40].T.tolist()]
+        least = [clock.least(A100, BF16, *shape) for shape in SHAPES[:, :40].T.tolist()]
         assert np.all(time >= np.array(least) * (1 - 1e-12))

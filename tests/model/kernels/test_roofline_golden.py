@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 from crosstack.io.deepflow import read_hardware
+from crosstack.machine.chip import Chip
+from crosstack.machine.compute import Dataflow
 from crosstack.machine.generate.generated import generate
 from crosstack.machine.generate.rules import GeneratorRules
-from crosstack.machine.hierarchy import ChipHierarchy, Dataflow
 from crosstack.model.kernels.clock import KernelTime
 from crosstack.model.kernels.roofline import gemm_time
 from crosstack.published.deepflow.kernels import tiles_of_2021, tiles_of_2025
@@ -37,15 +38,15 @@ def rows_with(wanted: Callable[[Row], bool]) -> list[Any]:
     return [pytest.param(row, id=row["id"]) for row in found if wanted(row)]
 
 
-def chip_of(path: Path, rules: GeneratorRules, row: Row) -> ChipHierarchy:
+def chip_of(path: Path, rules: GeneratorRules, row: Row) -> Chip:
     changes = [
         f"{name}={json.dumps(value)}" for name, value in row.get("hardware_overrides", {}).items()
     ]
     hardware = read_hardware(path.read_text(), path.name, changes)
-    return generate(hardware.template, hardware.budget, rules).hierarchy
+    return generate(hardware.template, hardware.budget, rules).chip
 
 
-def chip_of_2025(row: Row) -> ChipHierarchy:
+def chip_of_2025(row: Row) -> Chip:
     path = DATA / "configs" / "2025" / row["hardware_config"]
     return chip_of(path, GeneratorRules.deepflow_2025(), row)
 
@@ -65,7 +66,7 @@ def test_products_of_2025(row):
     chip = chip_of_2025(row)
     found = gemm_time(chip, m, k, n, clock=tiles_of_2025())
     assert traffic(found) == pytest.approx(row["output"]["bytes"], **CLOSE)
-    tiles = [found.tiles[level.name].tolist() for level in chip.levels]
+    tiles = [found.tiles[level.name].tolist() for level in chip.storage]
     # The innermost tile of the record is drawn, printed and not used.
     assert tiles[1:] == [
         np.minimum(tile, outer).tolist()
@@ -105,7 +106,7 @@ def test_products_of_2021(row):
     assert times.product(m, k, n) == pytest.approx(row["output"]["time_s"], **CLOSE)
     found = gemm_time(chip, m, k, n, clock=tiles_of_2021())
     assert float(found.time) == times.product(m, k, n)
-    tiles = [found.tiles[level.name].tolist() for level in chip.levels]
+    tiles = [found.tiles[level.name].tolist() for level in chip.storage]
     assert tiles[3] == row["output"]["order"]
 
 

@@ -12,27 +12,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crosstack.machine.a100 import a100_pcie_80gb
-from crosstack.machine.hierarchy import ChipHierarchy, Compute, MemoryLevel, Scope
+from crosstack.machine.chip import Chip
+from crosstack.machine.compute import Compute
+from crosstack.machine.memory import MemoryLevel, Scope
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.model.kernels.waves import best_schedules
+from crosstack.workload.dtype import Dtype
+
+BF16 = Dtype.BF16
 
 RULES = Roofline()
 A100 = a100_pcie_80gb()
-# Two bundles of four units, and so little memory that neither operands nor sums fit in it.
-SMALL = ChipHierarchy(
+# Two multiprocessors of four units, and so little memory that neither operands nor sums fit in it.
+SMALL = Chip(
     compute=Compute(
-        n_units=8, n_bundles=2, work_per_cycle=128, frequency=1e9, utilization=0.9, rows=4, depth=4
+        n_units=8,
+        n_multiprocessors=2,
+        work_per_cycle=128,
+        frequency=1e9,
+        utilization=0.9,
+        rows=4,
+        depth=8.0,
     ),
     levels=(
         MemoryLevel(name="registers", scope=Scope.UNIT, capacity=2 * 2**16, bandwidth=2e12),
         MemoryLevel(
-            name="L1", scope=Scope.BUNDLE, capacity=2 * 2**15, bandwidth=4e11, latency=2e-8
+            name="L1", scope=Scope.MULTIPROCESSOR, capacity=2 * 2**15, bandwidth=4e11, latency=2e-8
         ),
         MemoryLevel(
             name="L2", scope=Scope.CHIP, capacity=2**16, bandwidth=1e11, latency=1e-7, partitions=2
         ),
-        MemoryLevel(name="DRAM", scope=Scope.CHIP, capacity=1e9, bandwidth=4e10, latency=3e-7),
     ),
+    memories=(MemoryLevel(name="DRAM", capacity=1e9, bandwidth=4e10, latency=3e-7),),
     launch_overhead=1e-6,
 )
 CHIPS = {
@@ -41,27 +52,30 @@ CHIPS = {
     "two cached": replace(
         SMALL,
         levels=(
-            *SMALL.levels[:3],
+            *SMALL.levels,
             MemoryLevel(name="L3", scope=Scope.CHIP, capacity=2**18, bandwidth=7e10),
-            SMALL.levels[3],
         ),
     ),
-    "main memory alone": replace(SMALL, levels=SMALL.levels[3:]),
+    "main memory alone": replace(SMALL, levels=()),
 }
 
 
-def bundle_capacity(chip, scope):
+def multiprocessor_capacity(chip, scope):
     found = [
-        level.capacity / chip.compute.n_bundles for level in chip.levels if level.scope is scope
+        level.capacity / chip.compute.n_multiprocessors
+        for level in chip.levels
+        if level.scope is scope
     ]
     return found[0] if found else 0.0
 
 
 def tiles_of(chip, columns):
-    """Return tile, how units share it, and how many fit on a bundle, of every candidate."""
+    """Return tile, how units share it, and how many fit on a multiprocessor, of every candidate."""
     compute = chip.compute
-    units = compute.n_units // compute.n_bundles
-    registers, shared = (bundle_capacity(chip, scope) for scope in (Scope.UNIT, Scope.BUNDLE))
+    units = compute.n_units // compute.n_multiprocessors
+    registers, shared = (
+        multiprocessor_capacity(chip, scope) for scope in (Scope.UNIT, Scope.MULTIPROCESSOR)
+    )
     found = []
     smallest = math.ceil(math.log2(compute.rows))
     for a, b in itertools.product(range(smallest, 15), repeat=2):
@@ -70,10 +84,10 @@ def tiles_of(chip, columns):
         um, un = min(splits, key=lambda split: m * split[1] + n * split[0])
         resident = (registers or shared) * 0.5 // (m * n * 4)
         if shared:
-            resident = min(resident, shared // (2 * (m + n) * 32 * chip.word))
+            resident = min(resident, shared // (2 * (m + n) * 32 * BF16.size))
         if resident >= 1:
             found.append((m, n, um, un, resident))
-    if not found:  # what the arrays of a bundle hold, the smallest such tile
+    if not found:  # what the arrays of a multiprocessor hold, the smallest such tile
         powers = [2.0**a for a in range(smallest, 15)]
         shared_by = {
             (m, n): min(splits, key=lambda split, m=m, n=n: m * split[1] + n * split[0])
@@ -96,7 +110,7 @@ def one_wide(chip, tile):
     return tile[1] == 2 ** math.ceil(math.log2(chip.compute.rows)) and tile[3] == 1
 
 
-def wave_reads(level, n_bundles, tile, split, m, k, n, word):
+def wave_reads(level, n_multiprocessors, tile, split, m, k, n, word):
     """Bytes of A and B that the innermost shared level reads, and the wave's sides: the least."""
     tile_m, tile_n, _, _, resident = tile
     part = level.capacity / level.partitions
@@ -104,7 +118,7 @@ def wave_reads(level, n_bundles, tile, split, m, k, n, word):
     whole = (m + n) * k * word
     found = []
     for at_a_time in (resident, 1):
-        full = max(n_bundles * at_a_time / split, 1)
+        full = max(n_multiprocessors * at_a_time / split, 1)
         for across, along, by_rows in ((rows, columns, True), (columns, rows, False)):
             for strip in (1, 2, 4, 8):
                 wide = min(max(strip, full / along), across)
@@ -138,39 +152,40 @@ def outer_reads(level, inner, m, k, n, word):
 
 def time_of(chip, tile, split, m, k, n):
     """One candidate, from docs/roofline.md, without arrays."""
-    compute, word, memory = chip.compute, chip.word, chip.levels[-1]
+    compute, word, memory = chip.compute, BF16.size, chip.main_memory
+    deep = compute.elements_deep(BF16)
     tile_m, tile_n, um, un, resident = tile
-    depth = math.ceil(k / split / compute.depth) * compute.depth
+    depth = math.ceil(k / split / deep) * deep
     n_tiles = math.ceil(m / tile_m) * math.ceil(n / tile_n) * split
-    most = math.ceil(n_tiles / compute.n_bundles)
+    most = math.ceil(n_tiles / compute.n_multiprocessors)
     real_m, real_n = min(tile_m, m), min(tile_n, n)
     loads = (real_m + real_n) * depth * word
     result = real_m * real_n * (4 if split > 1 else word)
     out, sums = m * n * word, m * n * 4 * split if split > 1 else 0
-    computing = 2 * tile_m * tile_n * depth * compute.n_bundles / compute.throughput
+    computing = 2 * tile_m * tile_n * depth * compute.n_multiprocessors / compute.throughput
 
-    cached = [level for level in chip.levels[:-1] if level.scope is Scope.CHIP]
+    cached = [level for level in chip.levels if level.scope is Scope.CHIP]
     reads = [loads * n_tiles]
     if cached:
-        wave = wave_reads(cached[0], compute.n_bundles, tile, split, m, k, n, word)
+        wave = wave_reads(cached[0], compute.n_multiprocessors, tile, split, m, k, n, word)
         reads.append(wave[0])
         reads += [outer_reads(level, wave, m, k, n, word) for level in cached[1:]]
         for i in range(2, len(reads)):
             reads[i] = min(reads[i], reads[i - 1])
     slowest, stall = computing, 0.0
-    for level in chip.levels[:-1]:
+    for level in chip.levels:
         if level.scope is Scope.UNIT:
             unit_m, unit_n = tile_m / um, tile_n / un
             reuse = max(
                 math.ceil(unit_m / compute.rows),
                 math.ceil(unit_n / compute.rows),
-                math.ceil(depth / compute.depth),
+                math.ceil(depth / deep),
             )
-            words = tile_m * tile_n * depth * (1 / reuse + 1 / compute.depth + 1 / compute.rows)
-            taken = words * word * compute.n_bundles / level.bandwidth
-        elif level.scope is Scope.BUNDLE:
+            words = tile_m * tile_n * depth * (1 / reuse + 1 / deep + 1 / compute.rows)
+            taken = words * word * compute.n_multiprocessors / level.bandwidth
+        elif level.scope is Scope.MULTIPROCESSOR:
             by_units = (tile_m * un + tile_n * um) * depth * word
-            taken = (by_units + loads + result) * compute.n_bundles / level.bandwidth
+            taken = (by_units + loads + result) * compute.n_multiprocessors / level.bandwidth
             stall = level.latency * math.ceil(depth / 32)
         else:
             i = cached.index(level)
@@ -181,7 +196,7 @@ def time_of(chip, tile, split, m, k, n):
         slowest = max(slowest, taken)
 
     feed = cached[0] if cached else memory
-    skew = (2 * (compute.rows - 1) + compute.depth - 1) / compute.frequency
+    skew = (2 * (compute.rows - 1) + deep - 1) / compute.frequency
     first = (real_m + real_n) * min(depth, 32) * word
     waiting = math.ceil(most / resident) * (memory.latency + feed.latency + skew)
     waiting += n_tiles * (first + result) / feed.bandwidth
@@ -204,13 +219,14 @@ def by_loops(chip, m, k, n):
     for tile in tiles_of(chip, n):
         whole = math.ceil(m / tile[0]) * math.ceil(n / tile[1])
         for split in (1, 2, 4, 8, 16, 32, 64):
-            if split == 1 or (whole < chip.compute.n_bundles and k >= split * 32):
+            if split == 1 or (whole < chip.compute.n_multiprocessors and k >= split * 32):
                 best = min(best, time_of(chip, tile, split, m, k, n))
     return best
 
 
 def searched(chip, *sides):
-    return best_schedules(chip, *(np.atleast_1d(np.asarray(s, float)) for s in sides), RULES)
+    arrays = (np.atleast_1d(np.asarray(side, float)) for side in sides)
+    return best_schedules(chip, BF16, *arrays, RULES)
 
 
 @pytest.mark.parametrize("name", CHIPS)
@@ -237,7 +253,7 @@ def test_the_search_finds_what_loops_find_on_large_products(sides):
     assert searched(A100, *sides).time[0] == pytest.approx(by_loops(A100, *sides), rel=1e-9)
 
 
-def test_k_is_split_where_whole_tiles_leave_bundles_idle():
+def test_k_is_split_where_whole_tiles_leave_multiprocessors_idle():
     assert searched(A100, 64, 65536, 64).split[0] > 1
     assert searched(A100, 8192, 65536, 8192).split[0] == 1
 
@@ -246,11 +262,11 @@ def test_k_is_split_where_whole_tiles_leave_bundles_idle():
 def test_tiles_fit_in_their_level(sides):
     found = searched(A100, *sides)
     registers, shared, l2 = (tile[0] for tile in found.tiles[:3])
-    units = A100.compute.n_units // A100.compute.n_bundles
+    units = A100.compute.n_units // A100.compute.n_multiprocessors
     sums = registers[0] * registers[2] * units * RULES.accumulator_word
-    assert sums <= RULES.accumulator_share * bundle_capacity(A100, Scope.UNIT)
-    steps = 2 * (shared[0] + shared[2]) * RULES.k_step * A100.word
-    assert steps <= bundle_capacity(A100, Scope.BUNDLE)
+    assert sums <= RULES.accumulator_share * multiprocessor_capacity(A100, Scope.UNIT)
+    steps = 2 * (shared[0] + shared[2]) * RULES.k_step * BF16.size
+    assert steps <= multiprocessor_capacity(A100, Scope.MULTIPROCESSOR)
     # Units share the tile; a wave holds at least one tile or all of C.
     assert registers[0] * registers[2] * units == shared[0] * shared[2]
     assert l2[0] >= min(shared[0], sides[0])

@@ -26,7 +26,7 @@ def release():
     def make(year, path, overrides=()):
         hardware = read_hardware((CONFIGS / path).read_text(), str(path), overrides)
         generator, kernels = RELEASES[year]
-        chip = generate(hardware.template, hardware.budget, generator()).hierarchy
+        chip = generate(hardware.template, hardware.budget, generator()).chip
         return hardware, chip, kernels().times(chip)
 
     return make

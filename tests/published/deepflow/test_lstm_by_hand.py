@@ -32,7 +32,9 @@ def pointwise(work, traffic):
     return 1e-9 * work + 3e-10 * traffic
 
 
-TIMES = SimpleNamespace(word=WORD, launch_overhead=LAUNCH, product=gemm, elementwise=pointwise)
+TIMES = SimpleNamespace(
+    element_size=WORD, launch_overhead=LAUNCH, product=gemm, elementwise=pointwise
+)
 
 
 def ring(d0, d1, n, dimension, *, reduces, both=False):

@@ -236,8 +236,8 @@ def test_three_levels_of_memory_fail_in_the_release_alone(row):
     changes = overrides(row["hardware_overrides"])
     text = (DATA / f"configs/2025/{row['hardware_config']}").read_text()
     hardware = read_hardware(text, "three.yaml", changes)
-    chip = generate(hardware.template, hardware.budget).hierarchy
-    assert [level.name for level in chip.levels] == ["registers", "L1", "DRAM"]
+    chip = generate(hardware.template, hardware.budget).chip
+    assert [level.name for level in chip.storage] == ["registers", "L1", "DRAM"]
     product = Product(m=512, k=512, n=512)
     cluster = cluster_of(hardware, chip)
     found = predict(product, strategy_of(hardware), cluster, Roofline().times(chip))

@@ -10,7 +10,9 @@ from crosstack.errors import InputError
 from crosstack.evaluate.cluster import Cluster, Derate, nested_cluster
 from crosstack.evaluate.predict import SUMMING, WAITING, predict
 from crosstack.evaluate.step_settings import StepSettings
-from crosstack.machine.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, Scope
+from crosstack.machine.chip import Chip, Link
+from crosstack.machine.compute import Compute
+from crosstack.machine.memory import MemoryLevel, Scope
 from crosstack.mapping.strategy import ParallelDimension, parse_strategy
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.model.rules import PREDICTED, rule_names, rules_named
@@ -32,12 +34,10 @@ NAMES = list(RELEASES)
 
 
 def chip(intra=6e11, inter=1e11, capacity=1e15):
-    return ChipHierarchy(
-        compute=Compute(n_units=4, n_bundles=4, work_per_cycle=512, frequency=1e9),
-        levels=(
-            MemoryLevel(name="L1", scope=Scope.BUNDLE, capacity=2e7, bandwidth=1e13),
-            MemoryLevel(name="DRAM", scope=Scope.CHIP, capacity=capacity, bandwidth=1e12),
-        ),
+    return Chip(
+        compute=Compute(n_units=4, n_multiprocessors=4, work_per_cycle=512, frequency=1e9),
+        levels=(MemoryLevel(name="L1", scope=Scope.MULTIPROCESSOR, capacity=2e7, bandwidth=1e13),),
+        memories=(MemoryLevel(name="DRAM", capacity=capacity, bandwidth=1e12),),
         intra=Link(n_links=1, bandwidth=intra, latency=5e-6),
         inter=Link(n_links=1, bandwidth=inter, latency=5e-6),
         launch_overhead=5e-6,

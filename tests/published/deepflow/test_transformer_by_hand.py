@@ -31,7 +31,7 @@ def pointwise(work, words):
 
 
 TIMES = SimpleNamespace(
-    word=WORD, launch_overhead=LAUNCH, product=gemm,
+    element_size=WORD, launch_overhead=LAUNCH, product=gemm,
     elementwise=lambda work, traffic: pointwise(work, traffic / WORD),
 )  # fmt: skip
 

@@ -21,6 +21,7 @@ from crosstack.io.deepflow.schema import (
     SramFile,
     SystemFile,
 )
+from crosstack.machine.compute import Dataflow
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.template import (
     ChipTemplate,
@@ -29,18 +30,19 @@ from crosstack.machine.generate.template import (
     LinkPart,
     SramPart,
 )
-from crosstack.machine.hierarchy import Dataflow, Scope
+from crosstack.machine.memory import Scope
 from crosstack.technology.dram import DramTechnology
 from crosstack.technology.links import LinkTechnology
 from crosstack.technology.logic import ComputeUnit
 from crosstack.technology.sram import SramTechnology
 from crosstack.technology.voltage import Supply
+from crosstack.workload.dtype import dtype_of_size
 
 __all__ = ["DeepflowHardware", "check_devices", "hardware_of"]
 
 MM2 = 1e-6
 PER_MM = 1e3
-_SCOPES = {"mcu": Scope.UNIT, "mcu-bundle": Scope.BUNDLE, "global": Scope.CHIP}
+_SCOPES = {"mcu": Scope.UNIT, "mcu-bundle": Scope.MULTIPROCESSOR, "global": Scope.CHIP}
 _DATAFLOWS = {
     "best": Dataflow.BEST,
     "wst": Dataflow.WEIGHT,
@@ -105,6 +107,10 @@ def hardware_of(
     with_path = _links(network.intra_node, neighbours, "tech_param.network.intra_node")
     system = file.system_hierarchy
     count = system.num_devices_per_node * system.num_nodes
+    try:
+        dtype = dtype_of_size(file.sw_param.precision)
+    except InputError as error:
+        raise error.under("sw_param.precision") from None
     return DeepflowHardware(
         template=ChipTemplate(
             compute=_compute(file.tech_param.core),
@@ -113,7 +119,7 @@ def hardware_of(
             intra=with_path,
             inter=_links(network.inter_node, 1, "tech_param.network.inter_node"),
             launch_overhead=file.sw_param.kernel_launch_overhead,
-            word=file.sw_param.precision,
+            dtype=dtype,
             name=name,
         ),
         budget=_budget(file, levels),
@@ -164,7 +170,7 @@ _FILE_NAMES = {
     "maximum": "max_voltage",
     "rows": "FMA_d1",
     "depth": "FMA_d2",
-    "units_per_bundle": "num_mcu_per_bundle",
+    "units_per_multiprocessor": "num_mcu_per_bundle",
 }
 
 
@@ -217,10 +223,10 @@ def _compute(file: CoreFile) -> ComputePart:
         )
         return ComputePart(
             unit=unit,
-            units_per_bundle=file.num_mcu_per_bundle,
+            units_per_multiprocessor=file.num_mcu_per_bundle,
             dataflow=_DATAFLOWS[file.dataflow],
             utilization=utilization,
-            n_bundles=file.num_bundles,
+            n_multiprocessors=file.num_bundles,
             frequency=file.operating_frequency,
         )
 

@@ -7,7 +7,7 @@ from crosstack.evaluate.cluster import Cluster, Derate
 from crosstack.evaluate.predict import Step
 from crosstack.io.deepflow.hardware import DeepflowHardware
 from crosstack.io.deepflow.schema import GemmFile, LstmFile, ModelFile
-from crosstack.machine.hierarchy import ChipHierarchy
+from crosstack.machine.chip import Chip
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
@@ -42,7 +42,7 @@ def strategy_of(hardware: DeepflowHardware) -> Strategy:
     )
 
 
-def cluster_of(hardware: DeepflowHardware, chip: ChipHierarchy) -> Cluster:
+def cluster_of(hardware: DeepflowHardware, chip: Chip) -> Cluster:
     """Return the machine of a hardware file around its generated chip.
 
     Derates and what crosses nodes are those the file states, not those of a placement.

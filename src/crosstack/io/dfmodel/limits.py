@@ -110,7 +110,7 @@ def _rules(task: Task) -> Iterator[Problem]:
         return
     base = task.rules.removesuffix(SEPARATE)
     separate = base != task.rules
-    second = task.system.memory.has_second
+    second = task.system.chip.has_second_memory
     # Before E4, a second memory is what tells E3b from its neighbours.
     sayable = [name for name in RELEASES if second or name != "dfmodel-e3b"]
     if base not in sayable or (separate and RELEASES[base] < 4):

@@ -22,8 +22,9 @@ from crosstack.io.dfmodel.records import choice, fields_of, in_file, unsupported
 from crosstack.io.dfmodel.schema import TOPOLOGIES, dimension_letters
 from crosstack.io.dfmodel.text import apply_override, parse_text, unknown
 from crosstack.io.dfmodel.vocabulary import GIGA, LINKS, OVERLAPS, PARALLELISMS, release
-from crosstack.machine.chip import Chip, Overlap
-from crosstack.machine.system import Dimension, Memory, Parallelism, Prices, System
+from crosstack.machine.chip import Chip, Overlap, flat_chip
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, Parallelism, Prices, System
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.workload.dtype import dtype_of_complex
 from crosstack.workload.graph import DataflowGraph, Placement, Workload
@@ -348,7 +349,7 @@ def _system(dse: Any, name: str, execution: Any, placement: Placement, copies: i
         "second_capacity": "second_dram_cap",
     }
     with fields_of("system.memory", memory_names):
-        memory = Memory(
+        memories = main_memory(
             bandwidth=system.memory.dram_bw * GIGA,
             capacity=system.memory.dram_cap or None,
             second_bandwidth=system.memory.second_dram_bw * GIGA or None,
@@ -368,8 +369,7 @@ def _system(dse: Any, name: str, execution: Any, placement: Placement, copies: i
     with fields_of("system", {"n_chips": "num_chip", "domain_size": "HBD"}):
         _check_copies(network, system.num_chip, copies)
         return System(
-            chip=chip,
-            memory=memory,
+            chip=replace(chip, memories=memories),
             network=network,
             n_chips=system.num_chip // copies,
             copies=copies,
@@ -393,7 +393,7 @@ def _chip(dse: Any, name: str, execution: Any) -> Chip:
         "power": "/cost.accelerator_power",
     }
     with fields_of("system.accelerator", names):
-        return Chip(
+        return flat_chip(
             n_cores=accelerator.core,
             lanes=accelerator.systolic_width,
             stages=accelerator.systolic_height,

@@ -97,7 +97,7 @@ def write_answer(answer: Answer) -> str:
         sharding=(),
     )
     base = name.removesuffix(SEPARATE)
-    known = base in RELEASES and (base != "dfmodel-e3b" or task.system.memory.has_second)
+    known = base in RELEASES and (base != "dfmodel-e3b" or task.system.chip.has_second_memory)
     rules = name if known else None
     dse = _dse(replace(task, constraints=constraints, rules=rules))
     _fill_kernels(dse, answer)
@@ -179,18 +179,20 @@ def _write_system(dse: Any, task: Task) -> None:
     system, chip, prices = dse.system, task.system.chip, task.system.prices
     system.num_chip = task.system.copies * task.system.n_chips
     accelerator = system.accelerator
-    accelerator.core, accelerator.sram_cap = chip.n_cores, chip.sram_capacity
-    accelerator.systolic_width, accelerator.systolic_height = chip.lanes, chip.stages
-    accelerator.freq = chip.frequency / GIGA
-    if chip.memory_units is not None:
-        accelerator.pmu, accelerator.pmu_cap = chip.memory_units, chip.memory_unit_capacity or 0
-        accelerator.x, accelerator.y = _floor_plan(chip.n_cores + chip.memory_units)
+    compute, sram = chip.compute, chip.levels[0]
+    accelerator.core, accelerator.sram_cap = compute.n_units, sram.capacity or 0
+    accelerator.systolic_width, accelerator.systolic_height = compute.rows, compute.columns
+    accelerator.freq = compute.frequency / GIGA
+    if sram.banks is not None:
+        accelerator.pmu, accelerator.pmu_cap = sram.banks, sram.bank_capacity or 0
+        accelerator.x, accelerator.y = _floor_plan(compute.n_units + sram.banks)
         accelerator.placement = "rowwise"
     accelerator.link_latency = task.system.network[0].hop_latency * GIGA
-    system.memory.dram_bw = task.system.memory.bandwidth / GIGA
-    system.memory.dram_cap = task.system.memory.capacity or 0
-    system.memory.second_dram_bw = (task.system.memory.second_bandwidth or 0) / GIGA
-    system.memory.second_dram_cap = task.system.memory.second_capacity or 0
+    system.memory.dram_bw = chip.main_memory.speed / GIGA
+    system.memory.dram_cap = chip.main_memory.capacity or 0
+    for second in chip.memories[1:]:
+        system.memory.second_dram_bw = second.speed / GIGA
+        system.memory.second_dram_cap = second.room
     system.HBD = task.system.domain_size or 0
     cost = dse.cost
     cost.accelerator_price, cost.accelerator_power = chip.price or 0.0, chip.power or 0.0
@@ -224,7 +226,7 @@ def _write_execution(dse: Any, task: Task) -> None:
     style = "KERNEL_BY_KERNEL" if given.kernel_by_kernel else "DATAFLOW"
     execution.execution_style = _number("ExecutionStyle", style)
     execution.num_config = given.max_partitions or 0
-    execution.compute_util = chip.utilization or 0
+    execution.compute_util = chip.compute.utilization or 0
     execution.word = workload.graph.word
     if number >= 4:
         execution.overlap = _number("Overlap", _word(OVERLAPS, chip.overlap))

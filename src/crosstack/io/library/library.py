@@ -12,8 +12,9 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem, nearest
 from crosstack.io.yaml_tree import parse_yaml
-from crosstack.machine.chip import Chip, relative_rates
-from crosstack.machine.system import DimensionKind, Memory
+from crosstack.machine.chip import Chip, flat_chip, relative_rates
+from crosstack.machine.memory import MemoryLevel, main_memory
+from crosstack.machine.system import DimensionKind
 from crosstack.units import parse_quantity
 from crosstack.workload.dtype import Dtype
 
@@ -107,7 +108,7 @@ class Entry:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Field to value; those of a chip's rates as `crosstack.machine.chip.Chip` takes them."""
+        """Field to value; rates of a chip as `crosstack.machine.chip.flat_chip` takes them."""
         values: dict[str, Any] = {figure.field: figure.value for figure in self.figures}
         named = [field for field in values if field.startswith(RATES)]
         rates = {Dtype(field.removeprefix(RATES)): values.pop(field) for field in named}
@@ -198,13 +199,13 @@ def entry(section: str, name: str) -> Entry:
 
 def chip(name: str) -> Chip:
     """Return the chip called ``name``; `InputError` if there is none."""
-    return Chip(**entry("chips", name).values, name=name)
+    return flat_chip(**entry("chips", name).values, name=name)
 
 
-def memory(name: str) -> Memory:
-    """Return the memory called ``name``; its prices are in `entry`. `InputError` if none."""
+def memory(name: str) -> tuple[MemoryLevel, ...]:
+    """Return the memory called ``name``, as those of a chip; `InputError` if there is none."""
     values = entry("memories", name).values
-    return Memory(bandwidth=values["bandwidth"], capacity=values.get("capacity"), name=name)
+    return main_memory(bandwidth=values["bandwidth"], capacity=values.get("capacity"), name=name)
 
 
 def link(name: str) -> Link:

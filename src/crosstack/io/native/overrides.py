@@ -9,14 +9,8 @@ from typing import Any, get_args, get_origin
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.native.problems import path_of, unknown_field
-from crosstack.io.native.schema import (
-    FileModel,
-    InputFile,
-    LibraryModel,
-    TaskFile,
-    shown,
-    strip_optional,
-)
+from crosstack.io.native.schema import FileModel, InputFile, LibraryModel, shown, strip_optional
+from crosstack.io.native.task_schema import TaskFile
 from crosstack.io.yaml_tree import parse_yaml
 
 __all__ = ["override", "override_freely"]

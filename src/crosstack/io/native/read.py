@@ -12,15 +12,8 @@ from crosstack.io.native.overrides import override
 from crosstack.io.native.problems import collecting, unknown_fields, unknown_kernel, validate
 from crosstack.io.native.read_system import read_system
 from crosstack.io.native.read_workload import read_workload
-from crosstack.io.native.schema import (
-    ConstraintsFile,
-    FileModel,
-    HeadFile,
-    SystemFile,
-    TaskFile,
-    WorkloadFile,
-    shown,
-)
+from crosstack.io.native.schema import FileModel, WorkloadFile, shown
+from crosstack.io.native.task_schema import ConstraintsFile, HeadFile, SystemFile, TaskFile
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Task

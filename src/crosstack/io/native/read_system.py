@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from crosstack.errors import Problem
 from crosstack.io.library import Link, entry, link, topology
 from crosstack.io.native.problems import collecting
-from crosstack.io.native.schema import DimensionFile, LibraryModel, SystemFile, TopologyFile
-from crosstack.machine.chip import Chip, relative_rates
-from crosstack.machine.system import Dimension, DimensionKind, Memory, Prices, System
+from crosstack.io.native.schema import LibraryModel
+from crosstack.io.native.task_schema import (
+    DimensionFile,
+    LevelFile,
+    SystemFile,
+    TopologyFile,
+)
+from crosstack.machine.chip import Chip, flat_chip, relative_rates
+from crosstack.machine.chip import Link as ChipLink
+from crosstack.machine.compute import Compute
+from crosstack.machine.memory import MemoryLevel, main_memory
+from crosstack.machine.system import Dimension, DimensionKind, Prices, System
 from crosstack.units import format_quantity
 from crosstack.workload.dtype import Dtype
 
 __all__ = ["read_system"]
 
-Record = TypeVar("Record", Chip, Memory)
+Record = TypeVar("Record", Chip, tuple[MemoryLevel, ...])
 
 _CHIP_REQUIRED = ("n_cores", "lanes", "stages", "frequency", "sram_capacity")
+_FLAT = (*_CHIP_REQUIRED, "utilization", "memory_units", "memory_unit_capacity", "rates",
+         "relative_rates")  # fmt: skip
+_LEVELLED = ("levels", "intra", "inter")
 _LINK_PRICES = {"link": "price", "switch": "switch_price", "switch_power": "switch_power"}
 
 
@@ -51,17 +63,17 @@ class _Builder:
 
     def system(self) -> System | None:
         before = len(self.problems)
-        chip = self._record(Chip, "chips", self.file.chip, "system.chip", _CHIP_REQUIRED)
-        memory = self._record(Memory, "memories", self.file.memory, "system.memory", ("bandwidth",))
+        chip, memories = self._chip(), self._memories()
         network = self._network()
         n_chips = self._n_chips(network)
         prices = self._prices()
-        if len(self.problems) > before or not (chip and memory and network and n_chips and prices):
+        if len(self.problems) > before or not (
+            chip and memories and network and n_chips and prices
+        ):
             return None
         with collecting(self.problems, "system"):
             return System(
-                chip=chip,
-                memory=memory,
+                chip=replace(chip, memories=memories),
                 network=tuple(network),
                 n_chips=n_chips,
                 prices=prices,
@@ -70,6 +82,45 @@ class _Builder:
                 name=self.file.name or "system",
             )
         return None
+
+    def _chip(self) -> Chip | None:
+        """Return the chip, without memories: flat, or as its record is where it has compute."""
+        file, path = self.file.chip, "system.chip"
+        if file.compute is None:
+            self._refuse(_LEVELLED, "allowed with system.chip.compute")
+            return self._record(flat_chip, "chips", file, path, _CHIP_REQUIRED)
+        self._refuse(("library", *_FLAT), "allowed without system.chip.compute, which says it")
+        compute = file.compute.given()
+        rates = compute.pop("relative_rates", None) or {}
+        given = {name: value for name, value in file.given().items() if value is not None}
+        given = {name: value for name, value in given.items() if name in Chip.__slots__}
+        with collecting(self.problems, path):
+            given["compute"] = Compute(
+                **compute, relative_rates=tuple((d, rates[d]) for d in Dtype if d in rates)
+            )
+            given["fusions"] = tuple(given.get("fusions", ()))
+            given["levels"], given["memories"] = _levels(file.levels), ()
+            for name in ("intra", "inter"):
+                if name in given:
+                    given[name] = ChipLink(**given[name].given())
+            return Chip(**given)
+        return None
+
+    def _memories(self) -> tuple[MemoryLevel, ...] | None:
+        beside, file = self.file.chip.memories, self.file.memory
+        if (beside is None) == (file is None):
+            found = "missing" if file is None else "not allowed beside system.chip.memories"
+            self.problems.append(Problem("system.memory", f"required, but {found}."))
+            return None
+        if file is not None:
+            return self._record(main_memory, "memories", file, "system.memory", ("bandwidth",))
+        with collecting(self.problems, "system.chip.memories"):
+            return _levels(beside)
+        return None
+
+    def _refuse(self, names: Iterable[str], allowed: str) -> None:
+        given = self.file.chip.given()
+        self.problems += [Problem(f"system.chip.{n}", f"{allowed}.") for n in names if n in given]
 
     def _record(
         self,
@@ -95,6 +146,8 @@ class _Builder:
         nullable = {"capacity", "utilization", "rates"}
         given = {f: v for f, v in file.given().items() if v is not None or f in nullable}
         given.pop("library", None)
+        given.pop("memories", None)  # of a chip: see `_memories`
+        given.pop("memories", None)  # of a chip: see `_memories`
         rates = {name: given.pop(name) for name in ("rates", "relative_rates") if name in given}
         values |= given
         self._require(values, required, path, named=file.library is not None)
@@ -102,6 +155,8 @@ class _Builder:
             return None
         if rates:
             values["relative_rates"] = self._rates(rates, values, path)
+        if "fusions" in values:
+            values["fusions"] = tuple(values["fusions"])
         with collecting(self.problems, path):
             return make(**values)
         return None
@@ -228,6 +283,10 @@ class _Builder:
         with collecting(self.problems, "system.prices"):
             return Prices(**prices)
         return None
+
+
+def _levels(files: list[LevelFile] | None) -> tuple[MemoryLevel, ...]:
+    return tuple(MemoryLevel(**level.given()) for level in files or ())
 
 
 def _link_values(found: Link) -> dict[str, Any]:

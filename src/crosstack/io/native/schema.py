@@ -1,7 +1,8 @@
-"""The shape of a native YAML file: which fields there are, and what each may hold.
+"""The shape of a native YAML file: its values, and the fields of a workload.
 
 Only shapes and single values are checked here. What fields mean together (defaults, library
-names, who reads whom) is in `read_workload` and `read_system`; the records check the rest.
+names, who reads whom) is in `read_workload` and `read_system`; the records check the rest. Machines
+and the whole file are in `task_schema`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, PlainValidator, model_validator
 
 from crosstack.errors import InputError, Problem, nearest, require_quantity
-from crosstack.machine.chip import Overlap
-from crosstack.machine.system import DimensionKind, Parallelism
+from crosstack.machine.system import Parallelism
 from crosstack.units import parse_quantity
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph import (
@@ -31,16 +31,12 @@ from crosstack.workload.graph import (
 from crosstack.workload.ssm import Convolution, Scan
 
 __all__ = [
-    "ChipFile",
     "CommunicationFile",
-    "ConstraintsFile",
     "ConsumerFile",
     "DecodeFile",
-    "DimensionFile",
     "DlrmFile",
     "FftFile",
     "FileModel",
-    "HeadFile",
     "HplFile",
     "HyenaFile",
     "InputFile",
@@ -48,13 +44,8 @@ __all__ = [
     "LibraryModel",
     "LlmFile",
     "MambaFile",
-    "MemoryFile",
     "PrefillFile",
-    "PricesFile",
-    "SystemFile",
-    "TaskFile",
     "TensorFile",
-    "TopologyFile",
     "WorkloadFile",
     "number",
     "one_of",
@@ -396,110 +387,6 @@ class WorkloadFile(FileModel):
     item_part: Text | None = None
     kernels: list[KernelFile] | None = None
     tensors: list[TensorFile] | None = None
-
-
-class ChipFile(LibraryModel):
-    """See `crosstack.machine.chip.Chip`; ``rates`` [FLOP/s], or over the peak of the cells [1]."""
-
-    name: Text | None = None
-    n_cores: Count | None = None
-    lanes: Count | None = None
-    stages: Count | None = None
-    frequency: Frequency | None = None
-    sram_capacity: BytesAboveZero | None = None
-    utilization: Share | None = None
-    memory_units: Count | None = None
-    memory_unit_capacity: BytesAboveZero | None = None
-    rates: dict[DtypeName, Rate] | None = None
-    relative_rates: dict[DtypeName, Share] | None = None
-    overlap: Annotated[Overlap, one_of(Overlap)] | None = None
-    price: Dollars | None = None
-    power: Watts | None = None
-
-
-class MemoryFile(LibraryModel):
-    """See `crosstack.machine.system.Memory`; a capacity of null is unlimited."""
-
-    name: Text | None = None
-    bandwidth: Bandwidth | None = None
-    capacity: BytesAboveZero | None = None
-    second_bandwidth: Bandwidth | None = None
-    second_capacity: BytesAboveZero | None = None
-
-
-class DimensionFile(LibraryModel):
-    """See `crosstack.machine.system.Dimension`; ``library`` names a link."""
-
-    kind: Annotated[DimensionKind, one_of(DimensionKind)]
-    size: Count | None = None
-    bandwidth: Bandwidth | None = None
-    latency: Seconds | None = None
-    parallelism: ParallelismName | None = None
-    link_power: UnitPower | None = None
-    shape: list[Count] | None = None
-    oversubscription: Share | None = None
-    pod_size: Count | None = None
-    reduces: Flag | None = None
-
-
-class TopologyFile(LibraryModel):
-    """A topology by name: sizes and links of its dimensions, innermost first."""
-
-    sizes: list[Count | None] | None = None
-    link: Names
-    parallelism: list[ParallelismName | None] | None = None
-
-
-class PricesFile(FileModel):
-    """See `crosstack.machine.system.Prices`; what is left out comes from the library entries."""
-
-    link: UnitPrice | None = None
-    switch: UnitPrice | None = None
-    memory: UnitPrice | None = None
-    switch_power: UnitPower | None = None
-    memory_power: UnitPower | None = None
-
-
-class SystemFile(FileModel):
-    """See `crosstack.machine.system.System`."""
-
-    name: Text | None = None
-    chip: ChipFile
-    memory: MemoryFile
-    n_chips: Count | None = None
-    network: list[DimensionFile] | None = None
-    topology: TopologyFile | None = None
-    prices: PricesFile | None = None
-    domain_size: Count | None = None
-    copies: Count = 1
-
-
-class ConstraintsFile(FileModel):
-    """See `crosstack.mapping.mapping.Constraints`."""
-
-    microbatch_size: Count | None = None
-    n_tiles: Count | None = None
-    tile_size: Count | None = None
-    max_partitions: Count | None = None
-    kernel_by_kernel: Flag = False
-    separate_directions: Flag = False
-    partitions: dict[str, Index] | None = None
-    sharding: dict[str, AxisName] | None = None
-
-
-class HeadFile(FileModel):
-    """What stands in a file beside its sections."""
-
-    name: Text | None = None
-    rules: Text | None = None
-
-
-class TaskFile(HeadFile):
-    """The whole file."""
-
-    workload: WorkloadFile
-    system: SystemFile
-    constraints: ConstraintsFile | None = None
 
 
 def strip_optional(annotation: Any) -> Any:

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from inspect import signature
 from typing import Any
 
 from crosstack.io.native.read_workload import (
@@ -15,7 +16,8 @@ from crosstack.io.native.read_workload import (
     default_unit,
     default_weight_size,
 )
-from crosstack.machine.chip import Chip
+from crosstack.machine.chip import Chip, flat_chip, flat_fields
+from crosstack.machine.memory import main_memory
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.workload.graph import Axis, Direction, Kernel, Placement, Saved, Tensor, Workload
@@ -175,7 +177,7 @@ def _system(system: System) -> list[str]:
         {
             "name": system.name,
             "chip": _chip(system.chip),
-            "memory": _changed(system.memory),
+            **_memory(system.chip),
             "n_chips": system.n_chips,
         }
     )
@@ -189,10 +191,33 @@ def _system(system: System) -> list[str]:
 
 
 def _chip(chip: Chip) -> dict[str, Any]:
-    fields = _changed(chip)
-    if chip.relative_rates:
-        fields["relative_rates"] = dict(chip.relative_rates)
-    return fields
+    flat = flat_fields(chip)
+    if flat is None:
+        fields = _changed(chip)
+        rates = dict(chip.compute.relative_rates)
+        fields["compute"] = _changed(chip.compute) | ({"relative_rates": rates} if rates else {})
+    else:
+        usual = {name: p.default for name, p in signature(flat_chip).parameters.items()}
+        fields = {name: value for name, value in flat.items() if value != usual[name]}
+        if chip.compute.relative_rates:
+            fields["relative_rates"] = dict(chip.compute.relative_rates)
+    if _memory(chip):
+        fields.pop("memories", None)
+    else:
+        fields["memories"] = chip.memories
+    return {"name": chip.name} | fields
+
+
+def _memory(chip: Chip) -> dict[str, Any]:
+    """Return the section of a memory; nothing where only a list of levels can say it."""
+    first, *rest = chip.memories
+    fields: dict[str, Any] = {"name": first.name, "bandwidth": first.bandwidth}
+    fields["capacity"] = first.capacity
+    for second in rest:
+        fields |= {"second_bandwidth": second.bandwidth, "second_capacity": second.capacity}
+    if main_memory(**fields) != chip.memories:
+        return {}
+    return {"memory": fields if first.capacity is not None else fields | {}}
 
 
 def _changed(record: Any) -> dict[str, Any]:

@@ -121,13 +121,13 @@ def _compute(chips: GeneratedChips) -> list[Check]:
     part, budget = chips.template.compute, chips.budget
     unit = part.unit
     found = []
-    if part.n_bundles is None:
-        bundle = part.units_per_bundle * unit.area
+    if part.n_multiprocessors is None:
+        multiprocessor = part.units_per_multiprocessor * unit.area
         found.append(
             _check(
-                "area", "one bundle of compute", "mm2", bundle * 1e6,
+                "area", "one multiprocessor of compute", "mm2", multiprocessor * 1e6,
                 budget.area("compute") * 1e6, chips,
-                "more area for compute", "fewer units in a bundle", "a denser node",
+                "more area for compute", "fewer units in a multiprocessor", "a denser node",
             )
         )  # fmt: skip
     lowest = unit.power * relative_power(unit.supply.minimum, unit.supply)
@@ -145,12 +145,12 @@ def _sram(chips: GeneratedChips, part: SramPart) -> list[Check]:
     index = chips.template.srams.index(part)
     found = []
     if part.capacity is None:
-        ports = clients(part, chips.template, chips.rules, chips.compute.n_bundles)
+        ports = clients(part, chips.template, chips.rules, chips.compute.n_multiprocessors)
         found.append(
             _check(
                 "area", f"one bank of {part.name} with its crossbar", "mm2",
                 technology.area_per_bank(ports) * 1e6, budget.area(part.name) * 1e6, chips,
-                f"more area for {part.name}", "smaller banks", "fewer bundles",
+                f"more area for {part.name}", "smaller banks", "fewer multiprocessors",
             )
         )  # fmt: skip
     if part.bandwidth is None:

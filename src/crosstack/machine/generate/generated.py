@@ -1,4 +1,4 @@
-"""One generated chip: its hierarchy, and what it takes of its budget, component by component."""
+"""One generated chip, and what it takes of its budget, component by component."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crosstack.errors import InfeasibleError, InputError, Problem, require
-from crosstack.machine.chip import Chip
+from crosstack.errors import InfeasibleError, require
+from crosstack.machine.chip import GPU_FUSIONS, Chip, Execution, Link
+from crosstack.machine.compute import Compute
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.checks import ROUNDING, checks_of
 from crosstack.machine.generate.generator import (
@@ -21,10 +22,10 @@ from crosstack.machine.generate.generator import (
 )
 from crosstack.machine.generate.rules import GeneratorRules
 from crosstack.machine.generate.template import ChipTemplate, LinkPart
-from crosstack.machine.hierarchy import ChipHierarchy, Compute, Link, MemoryLevel, Scope
+from crosstack.machine.memory import MemoryLevel
 from crosstack.technology.voltage import RateBound
 
-__all__ = ["Component", "GeneratedChip", "as_chip", "chip_at", "generate"]
+__all__ = ["Component", "GeneratedChip", "chip_at", "generate"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ class GeneratedChip:
     package has there.
     """
 
-    hierarchy: ChipHierarchy
+    chip: Chip
     components: tuple[Component, ...]
     n_stacks: int
     area: float
@@ -78,7 +79,7 @@ class GeneratedChip:
     def warnings(self) -> tuple[str, ...]:
         """What was given larger than the area there is for it, a sentence each."""
         named = [(f"{part.name} takes", part.area, part.area_budget) for part in self.components]
-        stacks = f"the stacks of {self.hierarchy.main_memory.name} take"
+        stacks = f"the stacks of {self.chip.main_memory.name} take"
         found = [(f"{what} {_mm2(taken)} of the chip, and", taken, of) for what, taken, of in named]
         beside = f"{stacks} {_mm2(self.stacks_area)} beside the chip, and"
         found.append((beside, self.stacks_area, self.package_area))
@@ -137,9 +138,10 @@ def chip_at(chips: GeneratedChips, index: tuple[int, ...]) -> GeneratedChip:
     chip_area, package_area = (
         _at(np.asarray(area), index) for area in (budget.chip_area, budget.package_area)
     )
+    components = tuple(_component(name, use, budget, index) for name, use in chips.uses.items())
     return GeneratedChip(
-        hierarchy=_hierarchy(chips, index),
-        components=tuple(_component(name, use, budget, index) for name, use in chips.uses.items()),
+        chip=_chip(chips, index, power=sum(part.power for part in components)),
+        components=components,
         n_stacks=n_stacks,
         area=chip_area,
         stacks_area=n_stacks * chips.template.dram.technology.stack_area,
@@ -172,11 +174,11 @@ def _component(name: str, use: Use, budget: Budget, index: tuple[int, ...]) -> C
     )
 
 
-def _hierarchy(chips: GeneratedChips, index: tuple[int, ...]) -> ChipHierarchy:
+def _chip(chips: GeneratedChips, index: tuple[int, ...], *, power: float) -> Chip:
     template, compute, dram = chips.template, chips.compute, chips.dram
     part = template.compute
     known = part.frequency is None or part.unit.nominal_frequency is not None
-    levels = [
+    levels = tuple(
         MemoryLevel(
             name=level.name,
             scope=level.scope,
@@ -188,38 +190,38 @@ def _hierarchy(chips: GeneratedChips, index: tuple[int, ...]) -> ChipHierarchy:
             line_size=level.line_size,
         )
         for level, made in zip(template.srams, chips.srams, strict=True)
-    ]
-    main = template.dram
-    levels.append(
-        MemoryLevel(
-            name=main.name,
-            scope=Scope.CHIP,
-            capacity=float(dram.capacity[index]),
-            bandwidth=float(dram.bandwidth[index]),
-            latency=main.technology.latency,
-            energy_per_bit=float(dram.energy_per_bit[index]),
-            static_power=float(dram.static_power[index]),
-            line_size=main.line_size,
-        )
     )
-    return ChipHierarchy(
+    main = MemoryLevel(
+        name=template.dram.name,
+        capacity=float(dram.capacity[index]),
+        bandwidth=float(dram.bandwidth[index]),
+        latency=template.dram.technology.latency,
+        energy_per_bit=float(dram.energy_per_bit[index]),
+        static_power=float(dram.static_power[index]),
+        line_size=template.dram.line_size,
+    )
+    return Chip(
         compute=Compute(
             n_units=int(compute.n_units[index]),
-            n_bundles=int(compute.n_bundles[index]),
+            n_multiprocessors=int(compute.n_multiprocessors[index]),
             work_per_cycle=part.unit.work_per_cycle,
             frequency=float(compute.frequency[index]),
             voltage=float(compute.voltage[index]) if known else 0.0,
             utilization=part.utilization,
             rows=part.unit.rows,
-            depth=part.unit.depth,
+            columns=part.unit.rows,
+            depth=part.unit.depth * template.dtype.size,
             dataflow=part.dataflow,
             power=float(compute.use.power[index]),
         ),
-        levels=tuple(levels),
+        levels=levels,
+        memories=(main,),
         intra=_link(chips.intra, template.intra, index),
         inter=_link(chips.inter, template.inter, index),
         launch_overhead=template.launch_overhead,
-        word=template.word,
+        execution=Execution.TEMPORAL,
+        fusions=GPU_FUSIONS,
+        power=power,
         name=template.name,
     )
 
@@ -234,49 +236,4 @@ def _link(made: Links | None, part: LinkPart | None, index: tuple[int, ...]) -> 
         frequency=float(made.rate[index]),
         voltage=float(made.voltage[index]),
         power=float(made.use.power[index]),
-    )
-
-
-def as_chip(
-    hierarchy: ChipHierarchy, *, power: float | None = None, price: float | None = None
-) -> Chip:
-    """Return the chip that the mapping optimiser works with: cores that share all on-chip memory.
-
-    Parameters
-    ----------
-    hierarchy : ChipHierarchy
-        Of any source.
-    power, price : float or None
-        Of one chip; None where they are not given. [W], [USD]
-
-    Notes
-    -----
-    A core is a compute unit. Its array has as many columns as make up its rate, rounded up, and
-    the utilization gives back what the rounding adds, so that peak times utilization is the
-    throughput of the hierarchy. On-chip memory is the sum of all levels but main memory, as
-    DFModel counts that of a GPU (``ko2025dfmodel``, Table V).
-
-    Raises
-    ------
-    InputError
-        If the chip has no throughput or no on-chip memory.
-    """
-    compute = hierarchy.compute
-    sram = sum(level.capacity for level in hierarchy.levels[:-1])
-    if not (compute.throughput > 0 and sram > 0):
-        missing = "throughput" if compute.throughput <= 0 else "on-chip memory"
-        raise InputError(Problem("chip", f"it has no {missing}, so nothing can be mapped onto it."))
-    lanes = compute.rows
-    stages = max(1, math.ceil(compute.work_per_cycle / (2 * lanes) * (1 - 1e-12)))
-    share = compute.work_per_cycle / (2.0 * lanes * stages)
-    return Chip(
-        n_cores=compute.n_units,
-        lanes=lanes,
-        stages=stages,
-        frequency=compute.frequency,
-        sram_capacity=float(sram),
-        utilization=min(1.0, compute.utilization * share),
-        price=price,
-        power=power,
-        name=hierarchy.name,
     )

@@ -1,7 +1,7 @@
 """Chips from a technology, a template and budgets, all budgets at once.
 
-Every component is filled from its own share, independently but for the bundles that the crossbars
-serve:
+Every component is filled from its own share, independently but for the multiprocessors that the
+crossbars serve:
 
 - compute (``ardalani2022deepflow``, 4.4.1): units that fit the area; voltage and clock from the
   power they may draw (`crosstack.technology.voltage`); throughput by equation 1.
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.rules import GeneratorRules, UnpoweredSram
 from crosstack.machine.generate.template import ChipTemplate, DramPart, LinkPart, SramPart
-from crosstack.machine.hierarchy import Scope
+from crosstack.machine.memory import Scope
 from crosstack.technology.sram import whole
 from crosstack.technology.voltage import (
     OperatingPoint,
@@ -84,10 +84,10 @@ class Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Computes:
-    """Compute: units, bundles, clock [Hz], power at nominal voltage [W], operating point."""
+    """Compute: how many, clock [Hz], power at nominal voltage [W], operating point."""
 
     n_units: Floats
-    n_bundles: Floats
+    n_multiprocessors: Floats
     frequency: Floats
     voltage: Floats
     nominal_power: Floats
@@ -207,14 +207,14 @@ def generate_chips(
 
 
 def clients(part: SramPart, template: ChipTemplate, rules: GeneratorRules, n: Floats) -> Floats:
-    """Ports of a bank of a level on a chip with ``n`` bundles. [1]"""
+    """Ports of a bank of a level on a chip with ``n`` multiprocessors. [1]"""
     if not rules.crossbar_by_scope:
         return n
     match part.scope:
         case Scope.CHIP:
             return n
-        case Scope.BUNDLE:
-            return np.full_like(n, float(template.compute.units_per_bundle))
+        case Scope.MULTIPROCESSOR:
+            return np.full_like(n, float(template.compute.units_per_multiprocessor))
         case Scope.UNIT:
             return np.ones_like(n)
         case _:
@@ -240,17 +240,17 @@ def _zeros(shape: tuple[int, ...]) -> Floats:
 
 def _compute(template: ChipTemplate, budget: Budget, rules: GeneratorRules) -> Computes:
     part, shape = template.compute, budget.shape
-    unit, per_bundle = part.unit, part.units_per_bundle
+    unit, per_multiprocessor = part.unit, part.units_per_multiprocessor
     area = np.broadcast_to(budget.area("compute"), shape)
     power = np.broadcast_to(budget.power_of("compute"), shape)
-    if part.n_bundles is None:
+    if part.n_multiprocessors is None:
         n_units = whole(area / unit.area)
-        n_bundles = np.floor(n_units / per_bundle)
-        n_units = n_units if rules.loose_units else n_bundles * per_bundle
+        n_multiprocessors = np.floor(n_units / per_multiprocessor)
+        n_units = n_units if rules.loose_units else n_multiprocessors * per_multiprocessor
         size_bound = np.full(shape, int(SizeBound.AREA))
     else:
-        n_bundles = np.full(shape, float(part.n_bundles))
-        n_units = n_bundles * per_bundle
+        n_multiprocessors = np.full(shape, float(part.n_multiprocessors))
+        n_units = n_multiprocessors * per_multiprocessor
         size_bound = np.full(shape, int(SizeBound.GIVEN))
     nominal_power = unit.power * n_units
     point = operating_point(
@@ -273,9 +273,9 @@ def _compute(template: ChipTemplate, budget: Budget, rules: GeneratorRules) -> C
         if rules.sheds_units:
             lowest = relative_rate(unit.supply.minimum, unit.supply)
             held = point.bound == RateBound.MINIMUM_VOLTAGE
-            left = whole(n_units * rate / lowest / per_bundle) * per_bundle
+            left = whole(n_units * rate / lowest / per_multiprocessor) * per_multiprocessor
             n_units = np.where(held, left, n_units)
-            n_bundles = np.where(held, left / per_bundle, n_bundles)
+            n_multiprocessors = np.where(held, left / per_multiprocessor, n_multiprocessors)
             rate = np.where(held, lowest, rate)
             lowest_power = relative_power(unit.supply.minimum, unit.supply)
             used = np.where(held, left * unit.power * lowest_power, used)
@@ -292,7 +292,7 @@ def _compute(template: ChipTemplate, budget: Budget, rules: GeneratorRules) -> C
     )
     return Computes(
         n_units=n_units,
-        n_bundles=n_bundles,
+        n_multiprocessors=n_multiprocessors,
         frequency=frequency,
         voltage=voltage,
         nominal_power=nominal_power,
@@ -311,7 +311,7 @@ def _sram(
     technology, shape = part.technology, budget.shape
     area = np.broadcast_to(budget.area(part.name), shape)
     power = np.broadcast_to(budget.power_of(part.name), shape)
-    ports = clients(part, template, rules, compute.n_bundles)
+    ports = clients(part, template, rules, compute.n_multiprocessors)
     if part.capacity is None:
         n_banks = technology.banks(area, ports)
         capacity = n_banks * technology.bank_capacity

@@ -44,14 +44,14 @@ class GeneratorRules:
         Whether memory without dynamic power keeps its capacity at no bandwidth (2025) or has none
         (2020, 2021).
     loose_units : bool
-        Whether units that fill no bundle compute (every release).
+        Whether units that fill no multiprocessor compute (every release).
     stacks_need_edge : bool
         Whether the chip's edge limits the number of stacks (``ardalani2022deepflow``, equation 4)
         or only the number of wires in use (every release).
     crossbar_by_scope : bool
-        Whether a bank has one port for each client in its scope: bundles on the chip, units in a
-        bundle, one unit (``ardalani2022deepflow``, 4.4.2), or one for each bundle whatever its
-        scope (every release).
+        Whether a bank has one port for each client in its scope: multiprocessors on the chip, units
+        in a multiprocessor, one unit (``ardalani2022deepflow``, 4.4.2), or one for each
+        multiprocessor whatever its scope (every release).
     given_clock_sets_voltage : bool
         Whether a clock that is given sets the voltage and power of compute, and leaves main memory
         at its nominal voltage, or both report the voltage that their power budget would allow

@@ -10,15 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crosstack.errors import require, require_quantity, require_whole
-from crosstack.machine.hierarchy import Dataflow, Scope
+from crosstack.machine.compute import Dataflow
+from crosstack.machine.memory import Scope
 from crosstack.technology.dram import DramTechnology
 from crosstack.technology.links import LinkTechnology
 from crosstack.technology.logic import ComputeUnit
 from crosstack.technology.sram import SramTechnology
+from crosstack.workload.dtype import Dtype
 
 __all__ = ["ChipTemplate", "ComputePart", "DramPart", "LinkPart", "SramPart"]
 
-MOST_UNITS = 65_536  # in a bundle; hundreds are made
+MOST_UNITS = 65_536  # in a multiprocessor; hundreds are made
 
 
 def _share(name: str, value: float) -> None:
@@ -37,26 +39,28 @@ def _optional(record: object, names: dict[str, str]) -> None:
 class ComputePart:
     """The compute of a chip.
 
-    ``units_per_bundle`` units form a bundle (streaming multiprocessor). ``utilization`` is the
-    share of the peak that is reached. [1] ``n_bundles`` [1] and ``frequency`` [Hz] are generated
-    where they are None.
+    ``units_per_multiprocessor`` units form a multiprocessor. ``utilization`` is the share of the
+    peak that is reached. [1] ``n_multiprocessors`` [1] and ``frequency`` [Hz] are generated where
+    they are None.
     """
 
     unit: ComputeUnit
-    units_per_bundle: int
+    units_per_multiprocessor: int
     dataflow: Dataflow = Dataflow.BEST
     utilization: float = 1.0
-    n_bundles: int | None = None
+    n_multiprocessors: int | None = None
     frequency: float | None = None
 
     def __post_init__(self) -> None:
         """Check every field."""
-        require_whole("units_per_bundle", self.units_per_bundle)
-        few = self.units_per_bundle <= MOST_UNITS
-        require(few, "units_per_bundle", self.units_per_bundle, f"up to {MOST_UNITS:,}")
+        require_whole("units_per_multiprocessor", self.units_per_multiprocessor)
+        few = self.units_per_multiprocessor <= MOST_UNITS
+        require(
+            few, "units_per_multiprocessor", self.units_per_multiprocessor, f"up to {MOST_UNITS:,}"
+        )
         _share("utilization", self.utilization)
-        if self.n_bundles is not None:
-            require_whole("n_bundles", self.n_bundles)
+        if self.n_multiprocessors is not None:
+            require_whole("n_multiprocessors", self.n_multiprocessors)
         _optional(self, {"frequency": "Hz"})
         known = self.frequency is not None or self.unit.nominal_frequency is not None
         allowed = "the clock, or a unit with a nominal_frequency"
@@ -138,8 +142,8 @@ class ChipTemplate:
         Links to the chips of the same package, and out of it.
     launch_overhead : float
         Before a kernel starts. [s]
-    word : float
-        Bytes of one element. [B]
+    dtype : Dtype
+        What work and depth of the units are given for.
     name : str
         For people.
     """
@@ -150,7 +154,7 @@ class ChipTemplate:
     intra: LinkPart | None = None
     inter: LinkPart | None = None
     launch_overhead: float = 0.0
-    word: float = 2.0
+    dtype: Dtype = Dtype.BF16
     name: str = "chip"
 
     def __post_init__(self) -> None:
@@ -160,7 +164,6 @@ class ChipTemplate:
         allowed = "a name of its own for each level; compute, intra and inter are taken"
         require(apart, "levels", names, allowed)
         require_quantity("launch_overhead", self.launch_overhead, "s")
-        require_quantity("word", self.word, "B", above_zero=True)
 
     @property
     def components(self) -> tuple[str, ...]:

@@ -8,14 +8,16 @@ moves nothing. `product_time` and `elementwise_time` ask any clock, `ChipTimes` 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crosstack.errors import InputError, Problem
-from crosstack.machine.hierarchy import ChipHierarchy, Dataflow
+from crosstack.machine.chip import Chip
+from crosstack.machine.compute import Dataflow
+from crosstack.workload.dtype import Dtype
 
 __all__ = [
     "COMPUTE",
@@ -46,7 +48,7 @@ class KernelTime:
     launch_time : float
         Before the kernel starts. [s]
     compute_time : ndarray
-        Of the busiest bundle. [s]
+        Of the busiest multiprocessor. [s]
     waiting_time : ndarray
         Latencies, fill, drain, and what cannot be hidden behind compute. [s]
     reduction_time : ndarray
@@ -56,8 +58,8 @@ class KernelTime:
     traffic : dict of str to ndarray
         Bytes that each level hands over or takes in, on the whole chip. [B]
     bandwidths : dict of str to ndarray
-        What each level gives to the bundles that work, on average: a level of the chip all of its
-        bandwidth, one of the bundles their share. [B/s]
+        What each level gives to the multiprocessors that work, on average: a level of the chip all
+        of its bandwidth, one of the multiprocessors their share. [B/s]
     level_times : dict of str to ndarray
         What the traffic of each level takes: traffic over bandwidth. [s]
     passing : dict of str to ndarray
@@ -66,7 +68,7 @@ class KernelTime:
     tiles : dict of str to ndarray, shape (..., 3)
         M, K and N of the product that each level serves at a time. [1]
     split : ndarray
-        Parts of K that different bundles work on. [1]
+        Parts of K that different multiprocessors work on. [1]
     n_tiles : ndarray
         Tiles of C times parts of K. [1]
     dataflow : ndarray of str
@@ -115,38 +117,43 @@ class KernelClock(Protocol):
         ...
 
     def products(
-        self, chip: ChipHierarchy, m: Floats, k: Floats, n: Floats, batch: Floats
+        self, chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, batch: Floats
     ) -> KernelTime:
-        """Return the times of products, arrays of one dimension."""
+        """Return the times of products of one type, arrays of one dimension."""
         ...
 
-    def elementwise(self, chip: ChipHierarchy, work: Floats, traffic: Floats) -> ElementwiseTime:
+    def elementwise(
+        self, chip: Chip, dtype: Dtype, work: Floats, traffic: Floats
+    ) -> ElementwiseTime:
         """Return the times of ``work`` [FLOP] on ``traffic`` bytes that are used once."""
         ...
 
-    def least(self, chip: ChipHierarchy, m: float, k: float, n: float, batch: float = 1.0) -> float:
+    def least(
+        self, chip: Chip, dtype: Dtype, m: float, k: float, n: float, batch: float = 1.0
+    ) -> float:
         """Time of a product that no tiling beats, its launch included. [s]"""
         ...
 
     def check_fit(
-        self, chip: ChipHierarchy, m: Floats, k: Floats, n: Floats, batch: Floats
+        self, chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, batch: Floats
     ) -> None:
         """Raise `InfeasibleError` for a product that main memory cannot hold, if that counts."""
         ...
 
-    def times(self, chip: ChipHierarchy) -> ChipTimes:
+    def times(self, chip: Chip, dtype: Dtype = Dtype.BF16) -> ChipTimes:
         """Return the kernel times of one chip for whole steps."""
         ...
 
 
 def product_time(
     clock: KernelClock,
-    chip: ChipHierarchy,
+    chip: Chip,
     m: ArrayLike,
     k: ArrayLike,
     n: ArrayLike,
     *,
     batch: ArrayLike = 1.0,
+    dtype: Dtype = Dtype.BF16,
     dataflow: Dataflow | None = None,
 ) -> KernelTime:
     """Time of ``batch`` products of M x K by K x N, one kernel.
@@ -155,12 +162,14 @@ def product_time(
     ----------
     clock : KernelClock
         How it is counted.
-    chip : ChipHierarchy
-        With bundles, and a bandwidth at every level.
+    chip : Chip
+        With multiprocessors, and a bandwidth at every level.
     m, k, n : array_like, shape (...)
         Sides, 1 or more; they need not be whole (a share of a product). [1]
     batch : array_like, shape (...)
         Products, each with factors of its own. [1]
+    dtype : Dtype
+        Of the numbers.
     dataflow : Dataflow, optional
         What stays in the arrays, instead of what the chip says.
 
@@ -178,21 +187,26 @@ def product_time(
     """
     check_chip(chip)
     if dataflow is not None:
-        chip = replace(chip, compute=replace(chip.compute, dataflow=dataflow))
+        chip = chip.with_compute(dataflow=dataflow)
     given = {"m": m, "k": k, "n": n, "batch": batch}
     sides = _arrays(given, "at least 1, below 2^53", lambda side: side >= 1)
     flat = [side.ravel() for side in sides]
-    clock.check_fit(chip, *flat)
+    clock.check_fit(chip, dtype, *flat)
     step = clock.shapes_at_once
     parts = [
-        clock.products(chip, *(side[i : i + step] for side in flat))
+        clock.products(chip, dtype, *(side[i : i + step] for side in flat))
         for i in range(0, flat[0].size, step)
     ]
     return _joined(parts, sides[0].shape)
 
 
 def elementwise_time(
-    clock: KernelClock, chip: ChipHierarchy, work: ArrayLike, traffic: ArrayLike
+    clock: KernelClock,
+    chip: Chip,
+    work: ArrayLike,
+    traffic: ArrayLike,
+    *,
+    dtype: Dtype = Dtype.BF16,
 ) -> ElementwiseTime:
     """Time of ``work`` operations on ``traffic`` bytes that are used once, without a launch.
 
@@ -200,12 +214,14 @@ def elementwise_time(
     ----------
     clock : KernelClock
         How it is counted.
-    chip : ChipHierarchy
+    chip : Chip
         With compute and bandwidth.
     work : array_like, shape (...)
         Operations. [FLOP]
     traffic : array_like, shape (...)
         Bytes read and written. [B]
+    dtype : Dtype
+        Of the numbers.
 
     Returns
     -------
@@ -220,10 +236,10 @@ def elementwise_time(
     check_chip(chip)
     given = {"work": work, "traffic": traffic}
     arrays = _arrays(given, "at least 0, below 1e300", lambda value: value >= 0, 1e300)
-    return clock.elementwise(chip, *arrays)
+    return clock.elementwise(chip, dtype, *arrays)
 
 
-def check_chip(chip: ChipHierarchy) -> None:
+def check_chip(chip: Chip) -> None:
     """Refuse a chip on which a kernel would take for ever.
 
     Raises
@@ -232,10 +248,12 @@ def check_chip(chip: ChipHierarchy) -> None:
         If it lacks compute or the bandwidth of a level.
     """
     problems = []
-    if chip.compute.throughput <= 0 or chip.compute.n_bundles < 1:
-        problems.append(Problem("chip.compute", f"{chip.name} computes nothing; give it bundles."))
-    for i, level in enumerate(chip.levels):
-        if level.bandwidth <= 0:
+    if chip.compute.throughput <= 0 or chip.compute.n_multiprocessors < 1:
+        problems.append(
+            Problem("chip.compute", f"{chip.name} computes nothing; give it multiprocessors.")
+        )
+    for i, level in enumerate(chip.storage):
+        if not level.bandwidth:
             message = f"{level.name} of {chip.name} has no bandwidth; give it power and area."
             problems.append(Problem(f"chip.levels[{i}].bandwidth", message))
     if problems:
@@ -295,21 +313,23 @@ class ChipTimes:
 
     Parameters
     ----------
-    chip : ChipHierarchy
+    chip : Chip
         What computes.
     clock : KernelClock
         How it is counted.
+    dtype : Dtype
+        Of the numbers.
     """
 
-    def __init__(self, chip: ChipHierarchy, clock: KernelClock) -> None:
+    def __init__(self, chip: Chip, clock: KernelClock, dtype: Dtype = Dtype.BF16) -> None:
         check_chip(chip)
-        self.chip, self.clock = chip, clock
+        self.chip, self.clock, self.dtype = chip, clock, dtype
         self._products: dict[Shape, float] = {}
 
     @property
-    def word(self) -> float:
+    def element_size(self) -> float:
         """Bytes of an element. [B]"""
-        return self.chip.word
+        return self.dtype.size
 
     @property
     def launch_overhead(self) -> float:
@@ -332,8 +352,9 @@ class ChipTimes:
             self._products.update(zip(new, found.time.tolist(), strict=True))
 
     def _timed(self, m: Floats, k: Floats, n: Floats, batch: Floats) -> KernelTime:
-        return product_time(self.clock, self.chip, m, k, n, batch=batch)
+        return product_time(self.clock, self.chip, m, k, n, batch=batch, dtype=self.dtype)
 
     def elementwise(self, work: float, traffic: float) -> float:
         """Time of ``work`` [FLOP] on ``traffic`` bytes without a launch. [s]"""
-        return float(elementwise_time(self.clock, self.chip, work, traffic).time)
+        found = elementwise_time(self.clock, self.chip, work, traffic, dtype=self.dtype)
+        return float(found.time)

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crosstack.errors import InfeasibleError, require, require_quantity, require_whole
-from crosstack.machine.hierarchy import ChipHierarchy, Dataflow
+from crosstack.machine.chip import Chip
+from crosstack.machine.compute import Dataflow
 from crosstack.model.kernels.clock import (
     COMPUTE,
     ChipTimes,
@@ -24,6 +25,7 @@ from crosstack.model.kernels.clock import (
 from crosstack.model.kernels.systolic import chosen_dataflow
 from crosstack.model.kernels.waves import best_schedules
 from crosstack.units import format_quantity
+from crosstack.workload.dtype import Dtype
 
 __all__ = ["Roofline", "gemm_time"]
 
@@ -35,15 +37,15 @@ WAITING = "waiting"
 class Roofline:
     """The default clock: what is physically right, for kernels as vendor libraries write them.
 
-    A product takes the longer of its busiest bundle and main memory under its fastest tiling, an
-    elementwise kernel the longer of compute and main memory. See `crosstack.model.kernels.waves`
-    and `KernelClock`.
+    A product takes the longer of its busiest multiprocessor and main memory under its fastest
+    tiling, an elementwise kernel the longer of compute and main memory. See
+    `crosstack.model.kernels.waves` and `KernelClock`.
 
     Parameters
     ----------
     k_step : int
-        Columns of A and rows of B that a bundle loads at a time; 32 in CUTLASS's kernels for
-        16-bit words (``thakkar2023cutlass``). [1]
+        Columns of A and rows of B that a multiprocessor loads at a time; 32 in CUTLASS's kernels
+        for 16-bit words (``thakkar2023cutlass``). [1]
     smallest_unit_tile : int
         Rows and columns of C that one unit works on, at least, where they fit; 32 in CUTLASS's
         smallest kernels for tensor cores, 64 x 64 for four units (``thakkar2023cutlass``). A
@@ -80,21 +82,21 @@ class Roofline:
         return 512
 
     def products(
-        self, chip: ChipHierarchy, m: Floats, k: Floats, n: Floats, batch: Floats
+        self, chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, batch: Floats
     ) -> KernelTime:
         """Return the times of products, arrays of one dimension.
 
         Parameters
         ----------
-        chip : ChipHierarchy
-            With bundles, and a bandwidth at every level.
+        chip : Chip
+            With multiprocessors, and a bandwidth at every level.
         m, k, n, batch : ndarray, shape (shapes,)
             ``batch`` products of M x K by K x N. [1]
 
         Notes
         -----
-        ``t = launch + max(busiest bundle, traffic of main memory / bandwidth + latency) +
-        reduction``, where the busiest bundle takes ``waiting + tiles x max over compute and
+        ``t = launch + max(busiest multiprocessor, traffic of main memory / bandwidth + latency) +
+        reduction``, where the busiest multiprocessor takes ``waiting + tiles x max over compute and
         levels``; the formulas are those of `crosstack.model.kernels.waves`.
 
         Products of a batch stand one behind the other along the longer of their sides, so that no
@@ -107,17 +109,17 @@ class Roofline:
         """
         tall = m >= n
         rows, columns = np.where(tall, batch * m, m), np.where(tall, n, batch * n)
-        found = best_schedules(chip, rows, k, columns, self)
-        names = [level.name for level in chip.levels]
-        shared = (batch - 1) * k * np.where(tall, n, m) * chip.word
-        whole = (rows * k + k * columns + rows * columns) * chip.word + shared
+        found = best_schedules(chip, dtype, rows, k, columns, self)
+        names = [level.name for level in chip.storage]
+        shared = (batch - 1) * k * np.where(tall, n, m) * dtype.size
+        whole = (rows * k + k * columns + rows * columns) * dtype.size + shared
         more = np.maximum(whole - found.traffic[-1], 0.0) * (batch > 1)
         operands = np.stack(found.operands, axis=-1)
         operands[:, 0] += np.where(tall, 0.0, more)
         operands[:, 1] += np.where(tall, more, 0.0)
         traffic = (*found.traffic[:-1], found.traffic[-1] + more)
         memory, launch = chip.main_memory, chip.launch_overhead
-        moved = traffic[-1] / memory.bandwidth + memory.latency
+        moved = traffic[-1] / memory.speed + memory.latency
         time = np.maximum(found.busiest_time, moved) + found.reduction_time + launch
         moving = [size / rate for size, rate in zip(traffic, found.bandwidths, strict=True)]
         terms = np.stack([found.compute_time, *moving, found.waiting_time + launch])
@@ -138,11 +140,15 @@ class Roofline:
             tiles=dict(zip(names, found.tiles, strict=True)),
             split=found.split,
             n_tiles=found.n_tiles,
-            dataflow=chosen_dataflow(chip.compute, chip.compute.dataflow, *found.reuse_shape),
-            utilization=2 * batch * m * k * n / (chip.compute.throughput * time),
+            dataflow=chosen_dataflow(
+                chip.compute, dtype, chip.compute.dataflow, *found.reuse_shape
+            ),
+            utilization=2 * batch * m * k * n / (chip.throughput(dtype) * time),
         )
 
-    def elementwise(self, chip: ChipHierarchy, work: Floats, traffic: Floats) -> ElementwiseTime:
+    def elementwise(
+        self, chip: Chip, dtype: Dtype, work: Floats, traffic: Floats
+    ) -> ElementwiseTime:
         """Return ``max(work / throughput, traffic / bandwidth + latency)`` of main memory.
 
         That is where the data is; no traffic takes no time.
@@ -152,19 +158,21 @@ class Roofline:
         williams2009roofline
         """
         memory = chip.main_memory
-        computing = work / chip.compute.throughput
-        moving = np.where(traffic > 0, traffic / memory.bandwidth + memory.latency, 0.0)
+        computing = work / chip.throughput(dtype)
+        moving = np.where(traffic > 0, traffic / memory.speed + memory.latency, 0.0)
         bound = np.where(moving > computing, memory.name, COMPUTE)
         return ElementwiseTime(time=np.asarray(np.maximum(computing, moving)), bound=bound)
 
-    def least(self, chip: ChipHierarchy, m: float, k: float, n: float, batch: float = 1.0) -> float:
+    def least(
+        self, chip: Chip, dtype: Dtype, m: float, k: float, n: float, batch: float = 1.0
+    ) -> float:
         """Launch, then the longer of compute and moving every operand once. [s]"""
-        moved = batch * (m * k + k * n + m * n) * chip.word
-        computing, memory = 2 * batch * m * k * n / chip.compute.throughput, chip.main_memory
-        return chip.launch_overhead + max(computing, moved / memory.bandwidth + memory.latency)
+        moved = batch * (m * k + k * n + m * n) * dtype.size
+        computing, memory = 2 * batch * m * k * n / chip.throughput(dtype), chip.main_memory
+        return chip.launch_overhead + max(computing, moved / memory.speed + memory.latency)
 
     def check_fit(
-        self, chip: ChipHierarchy, m: Floats, k: Floats, n: Floats, batch: Floats
+        self, chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, batch: Floats
     ) -> None:
         """Refuse products whose operands and output are larger than main memory.
 
@@ -173,36 +181,37 @@ class Roofline:
         InfeasibleError
             Names the product and its largest matrix.
         """
-        matrices = np.stack([m * k, k * n, m * n]) * (batch * chip.word)
+        matrices = np.stack([m * k, k * n, m * n]) * (batch * dtype.size)
         held = matrices.sum(axis=0)
         worst = int(held.argmax())
         memory = chip.main_memory
         largest = int(matrices[:, worst].argmax())
         alone = float(matrices[largest, worst])
-        size = format_quantity(alone, "B", like=memory.capacity)
+        size = format_quantity(alone, "B", like=memory.room)
         shape = " x ".join(f"{extent[worst]:,.0f}" for extent in (m, k, n))
-        if held[worst] > memory.capacity:
+        if held[worst] > memory.room:
             raise InfeasibleError(
                 resource=memory.name,
                 demand=float(held[worst]),
-                limit=memory.capacity,
+                limit=memory.room,
                 unit="B",
                 where=f"the product {shape}, {'ABC'[largest]} alone {size},",
-                levers=("more main memory", "split the product over more chips", "a shorter word"),
+                levers=("more main memory", "split the product over more chips", "a smaller dtype"),
             )
 
-    def times(self, chip: ChipHierarchy) -> ChipTimes:
+    def times(self, chip: Chip, dtype: Dtype = Dtype.BF16) -> ChipTimes:
         """Return the kernel times of one chip for whole steps."""
-        return ChipTimes(chip, self)
+        return ChipTimes(chip, self, dtype)
 
 
 def gemm_time(
-    chip: ChipHierarchy,
+    chip: Chip,
     m: ArrayLike,
     k: ArrayLike,
     n: ArrayLike,
     *,
     batch: ArrayLike = 1.0,
+    dtype: Dtype = Dtype.BF16,
     clock: KernelClock | None = None,
     dataflow: Dataflow | None = None,
 ) -> KernelTime:
@@ -210,6 +219,5 @@ def gemm_time(
 
     Parameters, result and errors as `crosstack.model.kernels.clock.product_time`.
     """
-    return product_time(
-        Roofline() if clock is None else clock, chip, m, k, n, batch=batch, dataflow=dataflow
-    )
+    counted = Roofline() if clock is None else clock
+    return product_time(counted, chip, m, k, n, batch=batch, dtype=dtype, dataflow=dataflow)

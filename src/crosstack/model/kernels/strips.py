@@ -1,4 +1,4 @@
-"""In which order the tiles of a product run, and what the levels that all bundles share then read.
+"""The order in which the tiles of a product run, and what the shared levels then read.
 
 Tiles run in waves, in strips that turn back; see `crosstack.model.kernels.waves`.
 """
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crosstack.machine.hierarchy import ChipHierarchy, MemoryLevel, Scope
+from crosstack.machine.chip import Chip
+from crosstack.machine.memory import MemoryLevel, Scope
+from crosstack.workload.dtype import Dtype
 
 if TYPE_CHECKING:
     from crosstack.model.kernels.roofline import Roofline
@@ -29,9 +31,9 @@ MOST_DOUBLINGS = 12
 class Candidates:
     """Tiles of C and splits of K, whole K first.
 
-    ``units_m x units_n`` is how the units of a bundle share a tile; ``resident`` tiles fit on a
-    bundle at a time. In ``one_wide`` tiles every unit has rows of its own, one array wide; only a
-    vector takes those that are not ``for_all``.
+    ``units_m x units_n`` is how the units of a multiprocessor share a tile; ``resident`` tiles fit
+    on a multiprocessor at a time. In ``one_wide`` tiles every unit has rows of its own, one array
+    wide; only a vector takes those that are not ``for_all``.
     """
 
     tile_m: Floats
@@ -50,8 +52,8 @@ def shared_blocks(
     m: Floats,
     k: Floats,
     n: Floats,
-    n_bundles: int,
-    word: float,
+    n_multiprocessors: int,
+    size: float,
     rules: Roofline,
 ) -> tuple[list[tuple[Floats, Floats]], list[Floats], NDArray[np.intp]]:
     """Return the block of C that each shared level serves, what it reads of A and B, the order.
@@ -61,14 +63,16 @@ def shared_blocks(
     """
     if not shared:
         return [], [], np.zeros(len(m), np.intp)
-    a, b = m * k * word, n * k * word
-    block_m, block_n, moved, order = _waves(shared[0], pairs, m, k, n, n_bundles, word, rules)
+    a, b = m * k * size, n * k * size
+    block_m, block_n, moved, order = _waves(
+        shared[0], pairs, m, k, n, n_multiprocessors, size, rules
+    )
     found, reads = [(block_m, block_n)], [moved]
     for level in shared[1:]:
-        part = level.capacity / level.partitions
+        part = level.room / level.partitions
         for doubling in range(MOST_DOUBLINGS):
             side_m = np.minimum(found[0][0] * 2.0**doubling, m)
-            side_n = np.minimum(part / (k * word) - side_m, n)
+            side_n = np.minimum(part / (k * size) - side_m, n)
             again = a * np.ceil(n / np.maximum(side_n, 1)) + b * np.ceil(m / side_m)
             again = np.where(side_n >= found[0][1], again, np.inf)
             less = again < moved
@@ -85,8 +89,8 @@ def shared_blocks(
 def _orders(longest: int) -> list[tuple[bool, bool, float]]:
     """Return every order of tiles.
 
-    Whether all that fit on a bundle at a time make a wave, whether strips lie along N, and how many
-    tiles they are wide. [1]
+    Whether all that fit on a multiprocessor at a time make a wave, whether strips lie along N, and
+    how many tiles they are wide. [1]
     """
     widths = (2.0 ** np.arange(np.log2(longest) + 1)).tolist()
     return list(itertools.product((True, False), (True, False), widths))
@@ -98,33 +102,33 @@ def _waves(
     m: Floats,
     k: Floats,
     n: Floats,
-    n_bundles: int,
-    word: float,
+    n_multiprocessors: int,
+    size: float,
     rules: Roofline,
 ) -> tuple[Floats, Floats, Floats, NDArray[np.intp]]:
     """Return the sides of a wave, what ``level`` reads of A and B from outside, and the order.
 
-    Tiles are taken in strips, up to `Roofline.longest_strip` across, along either axis. A wave
-    is then a rectangle and reads its rows of A and columns of B once. Tiles that share a bundle
-    keep in step only while what the wave reads fits in the level; where it does not, one tile of
-    each bundle at a time makes a wave. Where a wave reads no more than one part of the level
-    holds, the strip's own operand stays until the next wave; where A and B are no more, each is
-    read once. [1], [1], [B], [1]
+    Tiles are taken in strips, up to `Roofline.longest_strip` across, along either axis. A wave is
+    then a rectangle and reads its rows of A and columns of B once. Tiles that share a
+    multiprocessor keep in step only while what the wave reads fits in the level; where it does not,
+    one tile of each multiprocessor at a time makes a wave. Where a wave reads no more than one part
+    of the level holds, the strip's own operand stays until the next wave; where A and B are no
+    more, each is read once. [1], [1], [B], [1]
     """
     best, block_m, block_n = np.full_like(m, np.inf), m, n
     order = np.zeros(len(m), np.intp)
-    part = level.capacity / level.partitions
-    sides = _sides(pairs.tile_m, pairs.tile_n, m, k, n, word)
+    part = level.room / level.partitions
+    sides = _sides(pairs.tile_m, pairs.tile_n, m, k, n, size)
     ways = {True: sides, False: sides.turned()}
     at_once = {
-        True: np.maximum(n_bundles * pairs.resident / pairs.split, 1),
-        False: np.maximum(n_bundles / pairs.split, 1),
+        True: np.maximum(n_multiprocessors * pairs.resident / pairs.split, 1),
+        False: np.maximum(n_multiprocessors / pairs.split, 1),
     }
     for number, (resident, along_n, width) in enumerate(_orders(rules.longest_strip)):
         wave = _strip(ways[along_n], part, at_once[resident], width)
         moved = wave.moved
         if resident:
-            fits = (wave.read <= level.capacity) | (pairs.resident <= 1)
+            fits = (wave.read <= level.room) | (pairs.resident <= 1)
             moved = np.where(fits, moved, np.inf)
         less = moved < best
         best = np.where(less, moved, best)
@@ -165,9 +169,9 @@ class _Sides:
         )
 
 
-def _sides(tile_m: Floats, tile_n: Floats, m: Floats, k: Floats, n: Floats, word: float) -> _Sides:
+def _sides(tile_m: Floats, tile_n: Floats, m: Floats, k: Floats, n: Floats, size: float) -> _Sides:
     """Return the sides of strips along N."""
-    rows, columns, deep = np.ceil(m / tile_m), np.ceil(n / tile_n), k * word
+    rows, columns, deep = np.ceil(m / tile_m), np.ceil(n / tile_n), k * size
     return _Sides(
         across=m,
         along=n,
@@ -213,7 +217,8 @@ def _strip(s: _Sides, part: float, at_once: Floats, width: ArrayLike) -> _Wave:
 
 
 def share_of_a(
-    chip: ChipHierarchy,
+    chip: Chip,
+    dtype: Dtype,
     pairs: Candidates,
     order: NDArray[np.intp],
     tiles: tuple[Floats, ...],
@@ -238,16 +243,16 @@ def share_of_a(
     m, k, n : ndarray, shape (shapes,)
         The products. [1]
     """
-    shared = [level for level in chip.levels[:-1] if level.scope is Scope.CHIP]
-    word = chip.word
+    shared = [level for level in chip.levels if level.scope is Scope.CHIP]
+    size = dtype.size
     if not shared:
         side_m, side_n = np.minimum(pairs.tile_m, m), np.minimum(pairs.tile_n, n)
         return np.asarray(side_m / (side_m + side_n))
     resident, along_n, width = (
         np.array(column)[order] for column in zip(*_orders(rules.longest_strip), strict=True)
     )
-    part = shared[0].capacity / shared[0].partitions
-    sides = _sides(pairs.tile_m, pairs.tile_n, m, k, n, word)
+    part = shared[0].room / shared[0].partitions
+    sides = _sides(pairs.tile_m, pairs.tile_n, m, k, n, size)
     other = sides.turned()
     s = _Sides(
         **{
@@ -255,7 +260,7 @@ def share_of_a(
             for name in _Sides.__slots__
         }
     )
-    at_once = chip.compute.n_bundles * np.where(resident, pairs.resident, 1.0) / pairs.split
+    at_once = chip.compute.n_multiprocessors * np.where(resident, pairs.resident, 1.0) / pairs.split
     wave = _strip(s, part, np.maximum(at_once, 1), width)
     stays = (wave.read <= part) & (wave.once < wave.n_waves * wave.read)
     share = np.where(stays, s.across * s.deep / wave.once, wave.side / (wave.side + wave.end))
@@ -263,12 +268,12 @@ def share_of_a(
     share = np.where(s.whole <= part, m / (m + n), share)
     served = [
         tile
-        for level, tile in zip(chip.levels, tiles, strict=True)
+        for level, tile in zip(chip.storage, tiles, strict=True)
         if any(level is each for each in shared)
     ]
     for level, before, block in zip(shared[1:], served, served[1:], strict=False):
         a = m * np.ceil(n / np.maximum(block[:, 2], 1))
         b = n * np.ceil(m / block[:, 0])
         share = np.where((block != before).any(axis=1), a / (a + b), share)
-        share = np.where(s.whole <= level.capacity / level.partitions, m / (m + n), share)
+        share = np.where(s.whole <= level.room / level.partitions, m / (m + n), share)
     return np.asarray(share)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.machine.hierarchy import Compute, Dataflow
+from crosstack.machine.compute import Compute, Dataflow
+from crosstack.workload.dtype import Dtype
 
 __all__ = ["chosen_dataflow", "fill_and_drain_cycles", "register_accesses", "reuse_of"]
 
@@ -17,7 +18,7 @@ STATIONARY = (Dataflow.WEIGHT, Dataflow.ACTIVATION, Dataflow.OUTPUT)
 
 
 def reuse_of(
-    compute: Compute, dataflow: Dataflow, m: Floats, k: Floats, n: Floats
+    compute: Compute, dtype: Dtype, dataflow: Dataflow, m: Floats, k: Floats, n: Floats
 ) -> NDArray[np.float64]:
     """Times that the operand which stays is used before another one takes its place.
 
@@ -29,6 +30,8 @@ def reuse_of(
     ----------
     compute : Compute
         The units.
+    dtype : Dtype
+        Of the numbers.
     dataflow : Dataflow
         What stays.
     m, k, n : ndarray, shape (...)
@@ -46,7 +49,7 @@ def reuse_of(
     times = {
         Dataflow.WEIGHT: np.ceil(m / compute.rows),
         Dataflow.ACTIVATION: np.ceil(n / compute.rows),
-        Dataflow.OUTPUT: np.ceil(k / compute.depth),
+        Dataflow.OUTPUT: np.ceil(k / compute.elements_deep(dtype)),
     }
     if dataflow is Dataflow.BEST:
         best: Floats = np.maximum.reduce(np.broadcast_arrays(*times.values()))
@@ -59,19 +62,19 @@ def reuse_of(
 
 
 def chosen_dataflow(
-    compute: Compute, dataflow: Dataflow, m: Floats, k: Floats, n: Floats
+    compute: Compute, dtype: Dtype, dataflow: Dataflow, m: Floats, k: Floats, n: Floats
 ) -> NDArray[Any]:
     """Return the names of what stays, the best one where `Dataflow.BEST` is asked for."""
     shape = np.broadcast_shapes(m.shape, k.shape, n.shape)
     if dataflow is not Dataflow.BEST:
         return np.full(shape, dataflow.value, object)
-    reuse = np.stack([reuse_of(compute, flow, m, k, n) for flow in STATIONARY])
+    reuse = np.stack([reuse_of(compute, dtype, flow, m, k, n) for flow in STATIONARY])
     names: NDArray[Any] = np.array([flow.value for flow in STATIONARY], object)
     return np.asarray(names[reuse.argmax(axis=0)])
 
 
-def register_accesses(work: Floats, reuse: Floats, compute: Compute) -> Floats:
-    """Words that the array reads from and writes to the registers.
+def register_accesses(work: Floats, reuse: Floats, compute: Compute, dtype: Dtype) -> Floats:
+    """Numbers that the array reads from and writes to the registers.
 
     Parameters
     ----------
@@ -81,11 +84,13 @@ def register_accesses(work: Floats, reuse: Floats, compute: Compute) -> Floats:
         See `reuse_of`. [1]
     compute : Compute
         The units: ``Nx`` is rows, ``Ny`` is depth.
+    dtype : Dtype
+        Of the numbers.
 
     Returns
     -------
     ndarray, shape (...)
-        [words]
+        [1]
 
     Notes
     -----
@@ -96,14 +101,14 @@ def register_accesses(work: Floats, reuse: Floats, compute: Compute) -> Floats:
     ----------
     ardalani2022deepflow, equation 5
     """
-    x, y = compute.rows, compute.depth
+    x, y = compute.rows, compute.elements_deep(dtype)
     return work * (1 / reuse + 1 / y + 1 / x) / 2
 
 
-def fill_and_drain_cycles(compute: Compute) -> int:
+def fill_and_drain_cycles(compute: Compute, dtype: Dtype) -> int:
     """Cycles from the first operand to the first result and from the last to the last. [cycles]
 
     Operands enter a rows x rows array on the skew and leave it the same way: 2 (rows - 1), and
     depth - 1 for the sums. Tiles follow one another without a gap, so that a chain pays once.
     """
-    return 2 * (compute.rows - 1) + compute.depth - 1
+    return 2 * (compute.rows - 1) + compute.elements_deep(dtype) - 1

@@ -1,9 +1,9 @@
-"""A matrix product in waves: which tile every bundle works on, and what moves between levels.
+"""A matrix product in waves: the tile of every multiprocessor, and what moves between levels.
 
-A bundle makes one tile of C at a time over all of K, or a part of K where it is split. Its units
-share the tile; the tile's partial sums stay in the registers, its operands pass through the levels
-of the bundle. All bundles work on a *wave* of tiles at a time. Every power of two that fits is
-tried, for all shapes at once: arrays run over pairs of a shape and a candidate.
+A multiprocessor makes one tile of C at a time over all of K, or a part of K where it is split. Its
+units share the tile; the tile's partial sums stay in the registers, its operands pass through the
+levels of the multiprocessor. All multiprocessors work on a *wave* of tiles at a time. Every power
+of two that fits is tried, for all shapes at once: arrays run over pairs of a shape and a candidate.
 
 A matrix times a vector has no use for a wide tile: its own are one array wide, and whoever is last
 adds the sums of a split K.
@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.machine.hierarchy import ChipHierarchy, MemoryLevel, Scope
+from crosstack.machine.chip import Chip
+from crosstack.machine.memory import MemoryLevel, Scope
 from crosstack.model.kernels.strips import Candidates, share_of_a, shared_blocks
 from crosstack.model.kernels.systolic import fill_and_drain_cycles, register_accesses, reuse_of
+from crosstack.workload.dtype import Dtype
 
 if TYPE_CHECKING:
     from crosstack.model.kernels.roofline import Roofline
@@ -60,15 +62,15 @@ class Schedules:
 
 
 @lru_cache(maxsize=64)
-def _candidates(chip: ChipHierarchy, rules: Roofline) -> Candidates:
+def _candidates(chip: Chip, dtype: Dtype, rules: Roofline) -> Candidates:
     """Return every tile whose partial sums and operands fit, with every split of K.
 
     Partial sums take ``tile_m tile_n accumulator_word`` of the registers' share; two steps of the
     operands, one in use and one on its way, ``2 (tile_m + tile_n) k_step word`` of the levels of
-    the bundle. Where there is neither, only the arrays hold anything: a tile of their size.
+    the multiprocessor. Where there is neither, only the arrays hold anything: a tile of their size.
     """
     compute = chip.compute
-    units = max(compute.n_units // compute.n_bundles, 1)
+    units = max(compute.n_units // compute.n_multiprocessors, 1)
     small = [i for i in range(1, math.isqrt(units) + 1) if units % i == 0]
     shares = sorted({pair for i in small for pair in ((i, units // i), (units // i, i))})
     smallest = np.ceil(np.log2(compute.rows))
@@ -78,11 +80,13 @@ def _candidates(chip: ChipHierarchy, rules: Roofline) -> Candidates:
     best = np.stack([m * j + n * i for i, j in shares]).argmin(axis=0)
     units_m, units_n = np.array(shares, float)[best].T
 
-    registers, room = (_of_bundle(chip, scope) for scope in (Scope.UNIT, Scope.BUNDLE))
+    registers, room = (
+        _of_multiprocessor(chip, scope) for scope in (Scope.UNIT, Scope.MULTIPROCESSOR)
+    )
     sums = (registers or room) * rules.accumulator_share
     resident = np.floor(sums / (m * n * rules.accumulator_word))
     if room:
-        resident = np.minimum(resident, np.floor(room / (2 * (m + n) * rules.k_step * chip.word)))
+        resident = np.minimum(resident, np.floor(room / (2 * (m + n) * rules.k_step * dtype.size)))
     fits = resident >= 1
     least = np.minimum(m / units_m, n / units_n)
     for_all = fits & (least >= rules.smallest_unit_tile)
@@ -90,7 +94,7 @@ def _candidates(chip: ChipHierarchy, rules: Roofline) -> Candidates:
         for_all = fits & (least >= np.max(least[fits], initial=0.0))
     one_wide = fits & (n == powers[0]) & (units_n == 1)
     keep = for_all | one_wide
-    if not keep.any():  # nothing is held: a tile as large as the arrays of a bundle
+    if not keep.any():  # nothing is held: a tile as large as the arrays of a multiprocessor
         units_m, units_n = np.array(shares, float).T
         m, n = compute.rows * units_m, compute.rows * units_n
         keep = for_all = np.ones(len(m), bool)
@@ -111,21 +115,23 @@ def _candidates(chip: ChipHierarchy, rules: Roofline) -> Candidates:
     )
 
 
-def _of_bundle(chip: ChipHierarchy, scope: Scope) -> float:
-    """Return what one bundle has of the smallest level of ``scope``; 0 without one. [B]"""
-    found = [level.capacity for level in chip.levels[:-1] if level.scope is scope]
-    return min(found) / chip.compute.n_bundles if found else 0.0
+def _of_multiprocessor(chip: Chip, scope: Scope) -> float:
+    """Return what one multiprocessor has of the smallest level of ``scope``; 0 without one. [B]"""
+    found = [level.room for level in chip.levels if level.scope is scope]
+    return min(found) / chip.compute.n_multiprocessors if found else 0.0
 
 
 def best_schedules(
-    chip: ChipHierarchy, m: Floats, k: Floats, n: Floats, rules: Roofline
+    chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, rules: Roofline
 ) -> Schedules:
     """Return the fastest candidate for every shape; of equal ones the largest tile.
 
     Parameters
     ----------
-    chip : ChipHierarchy
-        With bundles and a bandwidth at every level.
+    chip : Chip
+        With multiprocessors and a bandwidth at every level.
+    dtype : Dtype
+        Of the numbers.
     m, k, n : ndarray, shape (shapes,)
         Products of M x K by K x N. [1]
     rules : Roofline
@@ -138,16 +144,18 @@ def best_schedules(
 
     Notes
     -----
-    The busiest bundle makes ``ceil(tiles / bundles)`` tiles. Each takes the slowest of compute and
-    of the levels it moves data through; the bundles share the bandwidth of the chip's levels.
-    Nothing hides a tile's way in and out: the latency of main memory and the array's fill and
-    drain, which tiles that share a bundle wait for together, and the bytes of its first ``k_step``
-    of operands and of its results. A tile alone on its bundle also waits for the bundle's memory at
-    every ``k_step``. The kernel takes the longer of the busiest bundle and main memory. K is split
-    where whole tiles would leave bundles idle; the sums are then added up by a second kernel.
+    The busiest multiprocessor makes ``ceil(tiles / multiprocessors)`` tiles. Each takes the slowest
+    of compute and of the levels it moves data through; the multiprocessors share the bandwidth of
+    the chip's levels. Nothing hides a tile's way in and out: the latency of main memory and the
+    array's fill and drain, which tiles that share a multiprocessor wait for together, and the bytes
+    of its first ``k_step`` of operands and of its results. A tile alone on its multiprocessor also
+    waits for the multiprocessor's memory at every ``k_step``. The kernel takes the longer of the
+    busiest multiprocessor and main memory. K is split where whole tiles would leave multiprocessors
+    idle; the sums are then added up by a second kernel.
 
-    A product with a vector may also be cut into tiles one array wide, whose sums the last bundle
-    adds (``osama2023streamk``): it reads the matrix once, and little else takes time.
+    A product with a vector may also be cut into tiles one array wide, whose sums the last
+    multiprocessor adds (``osama2023streamk``): it reads the matrix once, and little else takes
+    time.
 
     What is stored by rows is its transpose stored by columns, so that a product and its transpose
     are the same work: the one with N > M is timed as the other.
@@ -156,15 +164,15 @@ def best_schedules(
     ----------
     ardalani2022deepflow, 6.1 and 6.2; thakkar2023cutlass; osama2023streamk
     """
-    cand = _candidates(chip, rules)
+    cand = _candidates(chip, dtype, rules)
     turned = n > m
     m, n = np.maximum(m, n), np.minimum(m, n)
     whole = np.ceil(m[:, None] / cand.tile_m) * np.ceil(n[:, None] / cand.tile_n)
-    idle = (whole < chip.compute.n_bundles) & (k[:, None] >= cand.split * rules.k_step)
+    idle = (whole < chip.compute.n_multiprocessors) & (k[:, None] >= cand.split * rules.k_step)
     useful = cand.for_all | (n[:, None] <= 1)
     shape, which = np.nonzero(((cand.split == 1) | idle) & useful)
     pairs = _picked_candidates(cand, which)
-    found = _timed(chip, m[shape], k[shape], n[shape], turned[shape], pairs, rules)
+    found = _timed(chip, dtype, m[shape], k[shape], n[shape], turned[shape], pairs, rules)
     starts = np.searchsorted(shape, np.arange(len(m)))
     least = np.minimum.reduceat(found.time, starts)
     equal = np.nonzero(found.time <= least[shape] * (1 + 1e-12))[0]
@@ -172,7 +180,7 @@ def best_schedules(
     picked = _picked(found, first)
     best = _picked_candidates(cand, which[first])
     reads, out = picked.operands
-    read = reads * share_of_a(chip, best, picked.order, picked.tiles, m, k, n, rules)
+    read = reads * share_of_a(chip, dtype, best, picked.order, picked.tiles, m, k, n, rules)
     operands = (read, reads - read, out)
     return _turned_back(replace(picked, operands=operands), turned)
 
@@ -203,10 +211,10 @@ def _picked(found: Schedules, rows: NDArray[np.intp]) -> Schedules:
 class _Work:
     """What pairs of a shape and a candidate have to do; arrays are (pairs,).
 
-    ``most`` tiles are made by the busiest bundle, ``busy`` bundles work on average. A tile reads
-    ``loaded`` and writes ``result``; all tiles make ``out``, by way of ``sums`` where K is split.
-    Past the edge of the matrices nothing is moved, but multiplied all the same. ``turned`` are
-    products whose transpose was asked for. [1], [B]
+    ``most`` tiles are made by the busiest multiprocessor, ``busy`` multiprocessors work on average.
+    A tile reads ``loaded`` and writes ``result``; all tiles make ``out``, by way of ``sums`` where
+    K is split. Past the edge of the matrices nothing is moved, but multiplied all the same.
+    ``turned`` are products whose transpose was asked for. [1], [B]
     """
 
     pairs: Candidates
@@ -227,7 +235,8 @@ class _Work:
 
 
 def _work(
-    chip: ChipHierarchy,
+    chip: Chip,
+    dtype: Dtype,
     m: Floats,
     k: Floats,
     n: Floats,
@@ -235,10 +244,11 @@ def _work(
     pairs: Candidates,
     rules: Roofline,
 ) -> _Work:
-    compute, word = chip.compute, chip.word
-    depth = np.ceil(k / pairs.split / compute.depth) * compute.depth
+    compute, size = chip.compute, dtype.size
+    deep = compute.elements_deep(dtype)
+    depth = np.ceil(k / pairs.split / deep) * deep
     n_tiles = np.ceil(m / pairs.tile_m) * np.ceil(n / pairs.tile_n) * pairs.split
-    most = np.ceil(n_tiles / compute.n_bundles)
+    most = np.ceil(n_tiles / compute.n_multiprocessors)
     split = pairs.split > 1
     real_m, real_n = np.minimum(pairs.tile_m, m), np.minimum(pairs.tile_n, n)
     return _Work(
@@ -252,16 +262,17 @@ def _work(
         most=most,
         busy=n_tiles / most,
         split=split,
-        loaded=(real_m + real_n) * depth * word,
-        first=(real_m + real_n) * np.minimum(depth, rules.k_step) * word,
-        result=real_m * real_n * np.where(split, rules.accumulator_word, word),
-        out=m * n * word,
+        loaded=(real_m + real_n) * depth * size,
+        first=(real_m + real_n) * np.minimum(depth, rules.k_step) * size,
+        result=real_m * real_n * np.where(split, rules.accumulator_word, size),
+        out=m * n * size,
         sums=np.where(split, m * n * rules.accumulator_word * pairs.split, 0.0),
     )
 
 
 def _timed(
-    chip: ChipHierarchy,
+    chip: Chip,
+    dtype: Dtype,
     m: Floats,
     k: Floats,
     n: Floats,
@@ -271,38 +282,38 @@ def _timed(
 ) -> Schedules:
     """Time every pair of a shape and a candidate; see `best_schedules`."""
     compute, memory = chip.compute, chip.main_memory
-    shared = [level for level in chip.levels[:-1] if level.scope is Scope.CHIP]
-    work = _work(chip, m, k, n, turned, pairs, rules)
+    shared = [level for level in chip.levels if level.scope is Scope.CHIP]
+    work = _work(chip, dtype, m, k, n, turned, pairs, rules)
     blocks, reads, order = shared_blocks(
-        shared, pairs, m, k, n, compute.n_bundles, chip.word, rules
+        shared, pairs, m, k, n, compute.n_multiprocessors, dtype.size, rules
     )
     reads = [work.loaded * work.n_tiles, *reads]  # A and B out of each shared level, main memory
-    traffic, passing, bandwidths, tiles = _on_chip(chip, shared, work, blocks, reads, rules)
+    traffic, passing, bandwidths, tiles = _on_chip(chip, dtype, shared, work, blocks, reads, rules)
     of_tile = [
         moved / work.n_tiles * work.busy / rate
         for moved, rate in zip(traffic, bandwidths, strict=True)
     ]
 
     # Partial sums that the outermost level on the chip cannot keep go to main memory and back.
-    spills = work.sums > (shared[-1].capacity if shared else 0.0)
+    spills = work.sums > (shared[-1].room if shared else 0.0)
     spilled = np.where(spills, 2 * work.sums, 0.0)
     traffic.append(reads[-1] + work.out + spilled)
     passing.append(np.zeros_like(m))
-    bandwidths.append(np.full_like(m, memory.bandwidth))
+    bandwidths.append(np.full_like(m, memory.speed))
     tiles.append(np.stack([m, k, n], axis=-1))
 
     feed = shared[0] if shared else memory
     multiplied = 2 * pairs.tile_m * pairs.tile_n * work.depth
-    each = multiplied / (compute.throughput / compute.n_bundles)
-    waiting = _waiting(chip, feed, work, rules)
-    adding = np.where(spills, memory.bandwidth, feed.bandwidth)
+    each = multiplied / (chip.throughput(dtype) / compute.n_multiprocessors)
+    waiting = _waiting(chip, dtype, feed, work, rules)
+    adding = np.where(spills, memory.speed, feed.speed)
     second = chip.launch_overhead + (work.sums + work.out) / adding
     at_once = pairs.one_wide & (n <= 1)
     last = np.where(spills, memory.latency, feed.latency)  # its bytes are in the traffic
     reduction = np.where(work.split, np.where(at_once, last, second), 0.0)
     busiest = waiting + work.most * np.maximum.reduce([each, *of_tile])
     return Schedules(
-        time=np.maximum(busiest, traffic[-1] / memory.bandwidth + memory.latency) + reduction,
+        time=np.maximum(busiest, traffic[-1] / memory.speed + memory.latency) + reduction,
         busiest_time=busiest,
         compute_time=work.most * each,
         waiting_time=waiting,
@@ -320,7 +331,8 @@ def _timed(
 
 
 def _on_chip(
-    chip: ChipHierarchy,
+    chip: Chip,
+    dtype: Dtype,
     shared: list[MemoryLevel],
     work: _Work,
     blocks: list[tuple[Floats, Floats]],
@@ -329,12 +341,13 @@ def _on_chip(
 ) -> tuple[list[Floats], list[Floats], list[Floats], list[Floats]]:
     """Return what the levels on the chip move, pass on, give, and the tile each serves.
 
-    They pass on between their parts, and give to the bundles that work. [B], [B], [B/s], [1]
+    They pass on between their parts, and give to the multiprocessors that work. [B], [B], [B/s],
+    [1]
     """
     compute, pairs, depth = chip.compute, work.pairs, work.depth
     unit_m, unit_n = pairs.tile_m / pairs.units_m, pairs.tile_n / pairs.units_n
     traffic, passing, bandwidths, tiles = (list[Floats]() for _ in range(4))
-    for place, level in enumerate(chip.levels[:-1]):
+    for place, level in enumerate(chip.levels):
         if level.scope is Scope.CHIP:
             i = shared.index(level)
             moved = reads[i] + work.out
@@ -343,40 +356,40 @@ def _on_chip(
             traffic.append(moved)
             far = 1 - 1 / level.partitions
             passing.append(far * (reads[i + 1] + work.result * work.n_tiles))
-            bandwidths.append(np.full_like(moved, level.bandwidth))
+            bandwidths.append(np.full_like(moved, level.speed))
             tiles.append(np.stack([blocks[i][0], depth, blocks[i][1]], axis=-1))
             continue
         if place == 0 and level.scope is Scope.UNIT:
-            reuse = _reuse(chip, work, unit_m, unit_n)
+            reuse = _reuse(chip, dtype, work, unit_m, unit_n)
             multiplied = 2 * pairs.tile_m * pairs.tile_n * depth
-            moved = register_accesses(multiplied, reuse, compute) * chip.word
-            tile = [unit_m, np.full_like(unit_m, compute.depth), unit_n]
+            moved = register_accesses(multiplied, reuse, compute, dtype) * dtype.size
+            tile = [unit_m, np.full_like(unit_m, compute.elements_deep(dtype)), unit_n]
         else:  # units read what they need; what comes in from outside and the results are written
             rows, columns = pairs.tile_m * pairs.units_n, pairs.tile_n * pairs.units_m
-            moved = (rows + columns) * depth * chip.word + work.loaded + work.result
+            moved = (rows + columns) * depth * dtype.size + work.loaded + work.result
             tile = [pairs.tile_m, np.minimum(depth, rules.k_step), pairs.tile_n]
         traffic.append(moved * work.n_tiles)
         passing.append(np.zeros_like(moved))
-        bandwidths.append(level.bandwidth * work.busy / compute.n_bundles)
+        bandwidths.append(level.speed * work.busy / compute.n_multiprocessors)
         tiles.append(np.stack(tile, axis=-1))
     return traffic, passing, bandwidths, tiles
 
 
-def _reuse(chip: ChipHierarchy, work: _Work, unit_m: Floats, unit_n: Floats) -> Floats:
+def _reuse(chip: Chip, dtype: Dtype, work: _Work, unit_m: Floats, unit_n: Floats) -> Floats:
     """Return the reuse of what stays; of a turned product the other operand is the weight."""
     compute, turned = chip.compute, work.turned
     rows, columns = np.where(turned, unit_n, unit_m), np.where(turned, unit_m, unit_n)
-    return reuse_of(compute, compute.dataflow, rows, work.depth, columns)
+    return reuse_of(compute, dtype, compute.dataflow, rows, work.depth, columns)
 
 
-def _waiting(chip: ChipHierarchy, feed: MemoryLevel, work: _Work, rules: Roofline) -> Floats:
-    """Time of the busiest bundle that nothing hides; operands come from ``feed``. [s]"""
+def _waiting(chip: Chip, dtype: Dtype, feed: MemoryLevel, work: _Work, rules: Roofline) -> Floats:
+    """Time of the busiest multiprocessor that nothing hides; operands come from ``feed``. [s]"""
     compute, resident = chip.compute, work.pairs.resident
-    array = fill_and_drain_cycles(compute) / compute.frequency
+    array = fill_and_drain_cycles(compute, dtype) / compute.frequency
     once = chip.main_memory.latency + array + feed.latency
-    moved = (work.first + work.result) / (feed.bandwidth / work.busy)
+    moved = (work.first + work.result) / (feed.speed / work.busy)
     waiting = np.ceil(work.most / resident) * once + work.most * moved
-    local = [level for level in chip.levels[:-1] if level.scope is not Scope.CHIP]
+    local = [level for level in chip.levels if level.scope is not Scope.CHIP]
     stall = np.ceil(work.depth / rules.k_step) * (local[-1].latency if local else 0.0)
     alone = np.minimum(resident, work.most) == 1
     return waiting + np.where(alone, work.most * stall, 0.0)

@@ -64,7 +64,7 @@ class Chips:
         if degree == 1:
             return 0.0
         link, times = self.links[dimension], self.times
-        size = times.word * rows * columns
+        size = times.element_size * rows * columns
         share, others = size / degree, degree - 1
         rounds = 1 if link.direct else others
         sent = rounds * (link.time(share) + link.latency)
@@ -132,5 +132,5 @@ class Chips:
         else:
             total = self.all_reduce(*held, DP)
         elements = held[0] * held[1]
-        clipped = times.elementwise(3 * elements, 4 * elements * times.word)
-        return total + clipped + times.elementwise(4 * elements, 3 * elements * times.word)
+        clipped = times.elementwise(3 * elements, 4 * elements * times.element_size)
+        return total + clipped + times.elementwise(4 * elements, 3 * elements * times.element_size)

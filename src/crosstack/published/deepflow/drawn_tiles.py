@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crosstack.errors import InputError, Problem
-from crosstack.machine.hierarchy import ChipHierarchy, Dataflow
+from crosstack.machine.chip import Chip
+from crosstack.machine.compute import Dataflow
 from crosstack.model.kernels.systolic import chosen_dataflow, reuse_of
+from crosstack.workload.dtype import Dtype
 
 __all__ = [
     "DrawnSchedules",
@@ -48,21 +50,21 @@ class DrawnSchedules:
 
 
 def roofline_time(
-    chip: ChipHierarchy, place: int, work: ArrayLike, traffic: ArrayLike
+    chip: Chip, dtype: Dtype, place: int, work: ArrayLike, traffic: ArrayLike
 ) -> NDArray[np.float64]:
     """Time of ``work`` on ``traffic`` bytes of one level: the latency counts where memory binds.
 
     ``traffic / bandwidth + latency`` where ``work / traffic`` is below throughput over bandwidth,
     ``work / throughput`` elsewhere. [s]
     """
-    level, rate = chip.levels[place], chip.compute.throughput
+    level, rate = chip.storage[place], chip.throughput(dtype)
     work, traffic = np.asarray(work, np.float64), np.asarray(traffic, np.float64)
-    bound = work * level.bandwidth < rate * traffic
-    return np.where(bound, traffic / level.bandwidth + level.latency, work / rate)
+    bound = work * level.speed < rate * traffic
+    return np.where(bound, traffic / level.speed + level.latency, work / rate)
 
 
 @lru_cache(maxsize=64)
-def drawn_tiles(chip: ChipHierarchy, place: int, count: int) -> Floats:
+def drawn_tiles(chip: Chip, dtype: Dtype, place: int, count: int) -> Floats:
     """Return ``count`` tiles (m, k, n) of the level at ``place``: two square ones, the rest drawn.
 
     Two sides are powers of two up to the elements the level holds; the third is the largest power
@@ -73,8 +75,8 @@ def drawn_tiles(chip: ChipHierarchy, place: int, count: int) -> Floats:
     InputError
         If the level is too small to have that many (the public tool never ends).
     """
-    level = chip.levels[place]
-    elements = chip.capacity_of_instance(level) / chip.word
+    level = chip.storage[place]
+    elements = chip.capacity_of_instance(level) / dtype.size
     if elements >= 2:
         side = int(np.ceil(2.0 ** np.floor(np.log2(np.sqrt(elements / 2)))))
         found = {(side, side, side), (side // 2, side, side * 2)}
@@ -91,14 +93,14 @@ def drawn_tiles(chip: ChipHierarchy, place: int, count: int) -> Floats:
     raise InputError(
         Problem(
             "levels",
-            f"{level.name} holds {elements:,.0f} words for each of its users, too few for "
+            f"{level.name} holds {elements:,.0f} numbers for each of its users, too few for "
             f"{count} different tiles; make it larger, or use the default rules.",
         )
     )
 
 
 def paired_schedules(
-    chip: ChipHierarchy, m: Floats, k: Floats, n: Floats, count: int
+    chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, count: int
 ) -> DrawnSchedules:
     """Return the choices of the release of 2025: tiles for L2 and L1, the innermost loop.
 
@@ -109,37 +111,37 @@ def paired_schedules(
     InputError
         If the chip has not exactly four levels.
     """
-    if len(chip.levels) != 4:
-        problem = f"{len(chip.levels)} memory levels; these rules know 4. Use the default rules."
+    if len(chip.storage) != 4:
+        problem = f"{len(chip.storage)} memory levels; these rules know 4. Use the default rules."
         raise InputError(Problem("levels", problem))
-    compute, word = chip.compute, chip.word
-    x, y = compute.rows, compute.depth
+    compute, size = chip.compute, dtype.size
+    x, y = compute.rows, compute.elements_deep(dtype)
     work = m * n * (2 * k - 1)
-    reuse = reuse_of(compute, compute.dataflow, m, k, n)
-    registers = (work * 2 * y / (x * (2 * y - 1)) + work / (reuse * (2 * y - 1))) * word
+    reuse = reuse_of(compute, dtype, compute.dataflow, m, k, n)
+    registers = (work * 2 * y / (x * (2 * y - 1)) + work / (reuse * (2 * y - 1))) * size
 
     sides = [side[:, None, None, None] for side in (m, k, n)]
-    drawn2 = drawn_tiles(chip, 2, count).T[:, :, None]
-    drawn1 = drawn_tiles(chip, 1, count).T[:, None, :]
+    drawn2 = drawn_tiles(chip, dtype, 2, count).T[:, :, None]
+    drawn1 = drawn_tiles(chip, dtype, 1, count).T[:, None, :]
     tile2 = [np.minimum(drawn, side) for drawn, side in zip(drawn2, sides, strict=True)]
     tile1 = [np.minimum(drawn, side) for drawn, side in zip(drawn1, tile2, strict=True)]
     (m2, k2, n2), (m1, k1, n1) = tile2, tile1
     outer = [np.ceil(side / tile) for side, tile in zip(sides, tile2, strict=True)]
     inner = [np.ceil(big / small) for big, small in zip(tile2, tile1, strict=True)]
     runs = outer[0] * outer[1] * outer[2]
-    active = np.minimum(compute.n_bundles, runs)
+    active = np.minimum(compute.n_multiprocessors, runs)
     operands = (m1 * k1 + k1 * n1) * inner[0] * inner[1] * inner[2]
-    shared = (operands + m1 * n1 * inner[0] * inner[2]) * word * runs / active
+    shared = (operands + m1 * n1 * inner[0] * inner[2]) * size * runs / active
 
-    a, b, c = m2 * k2 * word, k2 * n2 * word, m2 * n2 * word
+    a, b, c = m2 * k2 * size, k2 * n2 * size, m2 * n2 * size
     every_a, every_b = runs * a * inner[2], runs * b * inner[0]
     sums = 2 * runs * c * inner[1]
     whole_a, whole_b, whole_c = (
-        p * q * word for p, q in zip((sides[0], sides[1], sides[0]), (sides[1], sides[2], sides[2]),
+        p * q * size for p, q in zip((sides[0], sides[1], sides[0]), (sides[1], sides[2], sides[2]),
                                      strict=True)
     )  # fmt: skip
     again_a, again_b = (sides[2] // n2) * whole_a, (sides[0] // m2) * whole_b
-    held = (m * k + k * n + m * n) * word > chip.main_memory.capacity
+    held = (m * k + k * n + m * n) * size > chip.main_memory.room
     spilled = whole_c * held[:, None, None, None]
     l2 = np.concatenate(
         (
@@ -161,7 +163,9 @@ def paired_schedules(
     traffic = (registers[:, None, None, None], shared, l2, memory)
     of_all = work[:, None, None, None]
     time = np.maximum.reduce(
-        np.broadcast_arrays(*(roofline_time(chip, i, of_all, t) for i, t in enumerate(traffic)))
+        np.broadcast_arrays(
+            *(roofline_time(chip, dtype, i, of_all, t) for i, t in enumerate(traffic))
+        )
     )
     # Of equally fast choices the one that moves least through the outer two levels, then the first.
     ties = np.hypot(memory, l2)
@@ -175,7 +179,7 @@ def paired_schedules(
         operands=np.stack([np.broadcast_to(moved, time.shape)[at] for moved in operands], axis=-1),
         traffic=tuple(np.broadcast_to(moved, time.shape)[at] for moved in traffic),
         tiles=(unit, *_picked((tile1, tile2), time.shape, at), np.stack([m, k, n], axis=-1)),
-        dataflow=chosen_dataflow(compute, compute.dataflow, m, k, n),
+        dataflow=chosen_dataflow(compute, dtype, compute.dataflow, m, k, n),
     )
 
 
@@ -204,7 +208,7 @@ def largest_axis(m: float, k: float, n: float) -> Dataflow:
 
 
 def nested_schedules(
-    chip: ChipHierarchy, m: Floats, k: Floats, n: Floats, *, count: int, refills: bool
+    chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, *, count: int, refills: bool
 ) -> DrawnSchedules:
     """Return the choices of the releases of 2020 and 2021: a tile is the problem of the next level.
 
@@ -223,7 +227,7 @@ def nested_schedules(
     streamed = np.array([STREAMED[flow] for flow in flows])
     orders = np.array([ORDERS[flow] for flow in flows])
     first, second = (
-        _renamed(chip, sides, orders[:, i], streamed, count, refills) for i in range(2)
+        _renamed(chip, dtype, sides, orders[:, i], streamed, count, refills) for i in range(2)
     )
     faster = second.time < first.time
 
@@ -240,7 +244,8 @@ def nested_schedules(
 
 
 def _renamed(
-    chip: ChipHierarchy,
+    chip: Chip,
+    dtype: Dtype,
     sides: Floats,
     order: NDArray[np.intp],
     streamed: NDArray[np.intp],
@@ -248,7 +253,9 @@ def _renamed(
     refills: bool,
 ) -> DrawnSchedules:
     """Return the best tiles of one order of the axes, with the operands by their own names."""
-    found = _nested(chip, np.take_along_axis(sides, order.T, axis=0), streamed, count, refills)
+    found = _nested(
+        chip, dtype, np.take_along_axis(sides, order.T, axis=0), streamed, count, refills
+    )
     # An operand lacks one of M, K, N: A the last, B the first, the output the middle one.
     lacks = order[:, [2, 0, 1]]
     operands = np.empty_like(found.operands)
@@ -257,7 +264,12 @@ def _renamed(
 
 
 def _nested(
-    chip: ChipHierarchy, shape: Floats, streamed: NDArray[np.intp], count: int, refills: bool
+    chip: Chip,
+    dtype: Dtype,
+    shape: Floats,
+    streamed: NDArray[np.intp],
+    count: int,
+    refills: bool,
 ) -> DrawnSchedules:
     """Return the best tiles of one order; equation 5 with its stationary term over 2 reuse.
 
@@ -265,24 +277,24 @@ def _nested(
     of their tiles, innermost level first. All choices for the outer levels are timed; the innermost
     level is tried where they leave room for a time that is known to be reached.
     """
-    compute, word, n_tiled = chip.compute, chip.word, len(chip.levels) - 1
+    compute, size, n_tiled = chip.compute, dtype.size, len(chip.levels)
     all_work = shape[0] * shape[2] * (2 * shape[1] - 1)
     reuse = np.ceil(np.take_along_axis(shape, streamed[None], axis=0)[0] / compute.rows)
-    registers = all_work * (1 + 1 / (2 * reuse)) / compute.rows * word
-    bound = roofline_time(chip, 0, all_work, registers)
+    registers = all_work * (1 + 1 / (2 * reuse)) / compute.rows * size
+    bound = roofline_time(chip, dtype, 0, all_work, registers)
     owner, runs, sizes = np.arange(len(all_work)), np.ones_like(all_work), list(shape)
     levels: list[_Level] = []
 
     def level(outer: int, kept: NDArray[np.intp]) -> _Level:
         """Return a level with its tiles down, what is kept of the choices outside it across."""
-        drawn = [side[:, None] for side in drawn_tiles(chip, outer - 1, count).T]
+        drawn = [side[:, None] for side in drawn_tiles(chip, dtype, outer - 1, count).T]
         outside = [side[kept] for side in sizes]
         tile = _clipped(drawn, outside, outer, refills)
         c1, c2, c3 = (np.ceil(side / t) for side, t in zip(outside, tile, strict=True))
         moved = outside[0] * outside[1] * c3 + outside[1] * outside[2] * c1
         held = outside[0] * outside[2]
-        moved = runs[kept] * (moved + (held * c2 if outer <= 1 else held)) * word
-        roofline = roofline_time(chip, outer, all_work[owner[kept]], moved)
+        moved = runs[kept] * (moved + (held * c2 if outer <= 1 else held)) * size
+        roofline = roofline_time(chip, dtype, outer, all_work[owner[kept]], moved)
         time = np.maximum(roofline, bound[kept])
         return _Level(time=time, moved=moved, cuts=(c1, c2, c3), tile=tile, kept=kept)
 

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.errors import require, require_whole
-from crosstack.machine.hierarchy import ChipHierarchy, Dataflow
+from crosstack.machine.chip import Chip
+from crosstack.machine.compute import Dataflow
 from crosstack.model.kernels.clock import (
     COMPUTE,
     ChipTimes,
@@ -26,6 +27,7 @@ from crosstack.published.deepflow.drawn_tiles import (
     paired_schedules,
     roofline_time,
 )
+from crosstack.workload.dtype import Dtype
 
 __all__ = ["DrawnTiles", "TileSearch", "tiles_of_2020", "tiles_of_2021", "tiles_of_2025"]
 
@@ -87,21 +89,25 @@ class DrawnTiles:
         return SHAPES_AT_ONCE[self.search]
 
     def products(
-        self, chip: ChipHierarchy, m: Floats, k: Floats, n: Floats, batch: Floats
+        self, chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, batch: Floats
     ) -> KernelTime:
         """Return the times of products, arrays of one dimension."""
         m = batch * m
         if self.search is TileSearch.PAIRED:
-            found = paired_schedules(chip, m, k, n, self.n_drawn)
+            found = paired_schedules(chip, dtype, m, k, n, self.n_drawn)
         else:
-            found = nested_schedules(chip, m, k, n, count=self.n_drawn, refills=self.tiles_refill)
+            found = nested_schedules(
+                chip, dtype, m, k, n, count=self.n_drawn, refills=self.tiles_refill
+            )
         work = m * n * (2 * k - 1)
-        names = [level.name for level in chip.levels]
-        times = [roofline_time(chip, i, work, moved) for i, moved in enumerate(found.traffic)]
-        computing = work / chip.compute.throughput
+        names = [level.name for level in chip.storage]
+        times = [
+            roofline_time(chip, dtype, i, work, moved) for i, moved in enumerate(found.traffic)
+        ]
+        computing = work / chip.throughput(dtype)
         labels = np.array([COMPUTE, *names], object)
         time = found.time + chip.launch_overhead
-        rates = [np.full_like(m, level.bandwidth) for level in chip.levels]
+        rates = [np.full_like(m, level.speed) for level in chip.storage]
         moving = [moved / rate for moved, rate in zip(found.traffic, rates, strict=True)]
         return KernelTime(
             time=time,
@@ -121,36 +127,41 @@ class DrawnTiles:
             split=np.ones_like(m),
             n_tiles=np.ones_like(m),
             dataflow=found.dataflow,
-            utilization=2 * m * k * n / (chip.compute.throughput * time),
+            utilization=2 * m * k * n / (chip.throughput(dtype) * time),
         )
 
-    def elementwise(self, chip: ChipHierarchy, work: Floats, traffic: Floats) -> ElementwiseTime:
+    def elementwise(
+        self, chip: Chip, dtype: Dtype, work: Floats, traffic: Floats
+    ) -> ElementwiseTime:
         """Return the times of ``work`` [FLOP] on ``traffic`` bytes of the registers."""
-        registers = chip.levels[0]
-        limited = work * registers.bandwidth < chip.compute.throughput * traffic
+        registers = chip.storage[0]
+        limited = work * registers.speed < chip.throughput(dtype) * traffic
         return ElementwiseTime(
-            time=roofline_time(chip, 0, work, np.trunc(traffic)),
+            time=roofline_time(chip, dtype, 0, work, np.trunc(traffic)),
             bound=np.where(limited, registers.name, COMPUTE),
         )
 
-    def least(self, chip: ChipHierarchy, m: float, k: float, n: float, batch: float = 1.0) -> float:
+    def least(
+        self, chip: Chip, dtype: Dtype, m: float, k: float, n: float, batch: float = 1.0
+    ) -> float:
         """Launch, then the longer of compute and moving both factors once. [s]
 
         The releases count ``2 k - 1`` operations an element and need not write the output.
         """
         m = batch * m
-        moved = (m * k + k * n) * chip.word
-        computing = m * n * (2 * k - 1) / chip.compute.throughput
-        return chip.launch_overhead + max(computing, moved / chip.main_memory.bandwidth)
+        moved = (m * k + k * n) * dtype.size
+        computing = m * n * (2 * k - 1) / chip.throughput(dtype)
+        return chip.launch_overhead + max(computing, moved / chip.main_memory.speed)
 
     def check_fit(
-        self, chip: ChipHierarchy, m: Floats, k: Floats, n: Floats, batch: Floats
+        self, chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, batch: Floats
     ) -> None:
         """Refuse nothing: the releases time products that main memory does not hold."""
 
-    def times(self, chip: ChipHierarchy) -> ChipTimes:
+    def times(self, chip: Chip, dtype: Dtype = Dtype.BF16) -> ChipTimes:
         """Return the kernel times of one chip for whole steps."""
-        return _StepTimes(chip, self) if self.first_shape_sets_dataflow else ChipTimes(chip, self)
+        kind = _StepTimes if self.first_shape_sets_dataflow else ChipTimes
+        return kind(chip, self, dtype)
 
 
 class _StepTimes(ChipTimes):
@@ -161,7 +172,16 @@ class _StepTimes(ChipTimes):
     def _timed(self, m: Floats, k: Floats, n: Floats, batch: Floats) -> KernelTime:
         if self._dataflow is None and self.chip.compute.dataflow is Dataflow.BEST:
             self._dataflow = largest_axis(float(batch[0] * m[0]), float(k[0]), float(n[0]))
-        return product_time(self.clock, self.chip, m, k, n, batch=batch, dataflow=self._dataflow)
+        return product_time(
+            self.clock,
+            self.chip,
+            m,
+            k,
+            n,
+            batch=batch,
+            dtype=self.dtype,
+            dataflow=self._dataflow,
+        )
 
 
 def tiles_of_2025() -> DrawnTiles:

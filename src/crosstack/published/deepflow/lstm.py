@@ -65,7 +65,8 @@ def lstm_parts(model: LstmModel, chips: Chips) -> LstmParts:
     transfer = 0.0
     if s.lp > 1:
         transfer = (
-            chips.send(times.word * batch * d / (s.kp1 * s.kp2), LP) + chips.links[LP].latency
+            chips.send(times.element_size * batch * d / (s.kp1 * s.kp2), LP)
+            + chips.links[LP].latency
         )
     return LstmParts(
         **found,
@@ -91,7 +92,7 @@ def _products(
 
 def _whole(model: LstmModel, chips: Chips, b: int) -> dict[str, float]:
     """Parts without a kernel split."""
-    pointwise, p = chips.times.elementwise, chips.times.word
+    pointwise, p = chips.times.elementwise, chips.times.element_size
     launch = chips.times.launch_overhead
     d, v, n = model.width, model.vocabulary, model.gates * model.width
     look = pointwise(0, 2 * b * d * p) + launch
@@ -110,7 +111,7 @@ def _whole(model: LstmModel, chips: Chips, b: int) -> dict[str, float]:
 
 def _cr(model: LstmModel, chips: Chips, b: int) -> dict[str, float]:
     """Parts where each product is split along its sum."""
-    pointwise, p, a = chips.times.elementwise, chips.times.word, chips.strategy.kp1
+    pointwise, p, a = chips.times.elementwise, chips.times.element_size, chips.strategy.kp1
     launch = chips.times.launch_overhead
     d, v, n = model.width, model.vocabulary, model.gates * model.width
     look = pointwise(0, 2 * b * d * p) + launch + chips.all_gather(b, d, KP1)
@@ -131,7 +132,7 @@ def _cr(model: LstmModel, chips: Chips, b: int) -> dict[str, float]:
 
 def _rc(model: LstmModel, chips: Chips, batch: int) -> dict[str, float]:
     """Parts where each product is split into rows and columns."""
-    pointwise, p = chips.times.elementwise, chips.times.word
+    pointwise, p = chips.times.elementwise, chips.times.element_size
     launch, a, c = chips.times.launch_overhead, chips.strategy.kp1, chips.strategy.kp2
     d, v, n = model.width, model.vocabulary, model.gates * model.width
     b = batch / a

@@ -116,7 +116,7 @@ def _lstm(model: LstmModel, chips: Chips) -> Prediction:
         strategy=chips.strategy,
         time=time,
         parts=made_of(lstm_work(model, parts, most, lp), busy[most][1], passed, time),
-        footprint=lstm_memory(model, chips.strategy, chips.times.word),
+        footprint=lstm_memory(model, chips.strategy, chips.times.element_size),
         busy=busy,
         timelines=lambda: (forward, backward),
         scheduled=True,
@@ -140,7 +140,7 @@ def _run(model: TransformerTraining, chips: Chips) -> Prediction:
         strategy=chips.strategy,
         time=time,
         parts=made_of(work, busy[0][1], timeline.end_without("reduction"), time),
-        footprint=transformer_memory(model, chips.strategy, chips.times.word),
+        footprint=transformer_memory(model, chips.strategy, chips.times.element_size),
         busy=busy,
         timelines=lambda: (timeline,),
         run_time=time * model.steps if model.tokens else None,
@@ -163,7 +163,7 @@ def _estimated(model: TransformerTraining, chips: Chips) -> Prediction:
             for name, own in products
             for way, factor in (("forward", 1), ("backward", 2))
         ),
-        footprint=transformer_memory(model, chips.strategy, chips.times.word),
+        footprint=transformer_memory(model, chips.strategy, chips.times.element_size),
         busy=(),
         timelines=tuple,
         run_time=time * model.steps + model.communication if model.tokens else None,

@@ -85,7 +85,7 @@ def _sequences(model: TransformerTraining, chips: Chips) -> int:
 def _pointwise(chips: Chips, elements: float, work: float, words: float, launches: int) -> float:
     """``work`` operations and ``words`` words moved for each of the elements. [s]"""
     times = chips.times
-    moved = words * elements * times.word
+    moved = words * elements * times.element_size
     return times.elementwise(work * elements, moved) + launches * times.launch_overhead
 
 
@@ -137,7 +137,7 @@ def _layer(model: TransformerTraining, chips: Chips, batch: int) -> tuple[Operat
 def _embedding(model: TransformerTraining, chips: Chips, batch: int) -> Operation:
     """Copy vectors from the host and look them up, forward; backward look them up."""
     look = _pointwise(chips, batch * model.hidden, 0, 2, 1)
-    copied = 2 * batch * model.hidden * chips.times.word / HOST_BANDWIDTH
+    copied = 2 * batch * model.hidden * chips.times.element_size / HOST_BANDWIDTH
     words = chips.all_reduce(model.vocabulary, model.hidden, DP)
     positions = chips.all_reduce(model.sequence, model.hidden, DP)
     return Operation(
@@ -149,8 +149,8 @@ def _head(model: TransformerTraining, chips: Chips, batch: int) -> Operation:
     """Project to words and take the loss."""
     tokens, d, v = batch * model.sequence, model.hidden, model.vocabulary
     times, launches = chips.times, 4 * chips.times.launch_overhead
-    loss = times.elementwise(tokens * (3 * v - 1), 7 * tokens * v * times.word)
-    back = times.elementwise(5 * tokens * v, 11 * batch * v * times.word)
+    loss = times.elementwise(tokens * (3 * v - 1), 7 * tokens * v * times.element_size)
+    back = times.elementwise(5 * tokens * v, 11 * batch * v * times.element_size)
     return Operation(
         name="head and loss",
         forward=times.product(tokens, d, v) + loss + launches,

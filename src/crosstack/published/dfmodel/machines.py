@@ -10,11 +10,11 @@ import struct
 from collections.abc import Sequence
 from dataclasses import replace
 
-from crosstack.machine.chip import Chip, Overlap
+from crosstack.machine.chip import Chip, Overlap, flat_chip
+from crosstack.machine.memory import main_memory
 from crosstack.machine.system import (
     Dimension,
     DimensionKind,
-    Memory,
     Parallelism,
     Prices,
     System,
@@ -81,7 +81,7 @@ def chip(
 ) -> Chip:
     """Return a chip of the published setups."""
     cores, lanes, stages, gigahertz, capacity = _CHIPS[name]
-    return Chip(
+    return flat_chip(
         name=name,
         n_cores=cores,
         lanes=lanes,
@@ -125,13 +125,12 @@ def system(
         n_chips *= size
     bandwidth, capacity = memory
     powers = (link_power,) * len(dimensions) if isinstance(link_power, float) else link_power
+    memories = main_memory(
+        bandwidth=single(bandwidth) * GB, capacity=None if capacity is None else single(capacity)
+    )
     return System(
         name=f"{n_chips} {the_chip.name}",
-        chip=the_chip,
-        memory=Memory(
-            bandwidth=single(bandwidth) * GB,
-            capacity=None if capacity is None else single(capacity),
-        ),
+        chip=replace(the_chip, memories=memories),
         network=tuple(
             Dimension(
                 kind=kind,

@@ -23,7 +23,6 @@ from crosstack.model.rules import Rules
 from crosstack.model.traffic import Traffic
 from crosstack.published.dfmodel.parts import (
     ENGINE,
-    DFModelClock,
     DFModelDecisions,
     DFModelPipelining,
     DFModelTraffic,
@@ -57,7 +56,7 @@ def _readme() -> Rules:
         ),
         iteration=DFModelPipelining(),
         decisions=DFModelDecisions(),
-        clock=DFModelClock(),
+        clock=Clock(rates_by_dtype=False),
     )
 
 
@@ -98,7 +97,6 @@ def as_dfmodel(rules: Rules) -> Rules:
     made: dict[str, Any] = {}
     for name, part in rules.parts():
         kind = {
-            Clock: DFModelClock,
             Decisions: DFModelDecisions,
             Pipelining: DFModelPipelining,
             Traffic: DFModelTraffic,

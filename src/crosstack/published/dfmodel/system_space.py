@@ -138,7 +138,8 @@ def task_of(point: SpacePoint) -> Task:
         sram=167772160.0 if (point.workload, point.chip) == ("hpl", "h100") else None,
     )
     if (point.workload, point.chip, point.topology) == ("fft", "h100", "dragonfly"):
-        the_chip = replace(the_chip, n_cores=the_chip.n_cores // 2)
+        half = the_chip.compute.n_units // 2
+        the_chip = the_chip.with_compute(n_units=half, n_multiprocessors=half)
     speeds, powers = [speed] * len(kinds), [link_power] * len(kinds)
     uses: tuple[Parallelism | None, ...] = (None,) * len(kinds)
     if transformer:

@@ -14,7 +14,7 @@ from crosstack.evaluate.cluster import Cluster, nested_cluster
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.explore.design import DesignProblem
 from crosstack.io.chip_file import read_chip
-from crosstack.machine.hierarchy import ChipHierarchy, Link
+from crosstack.machine.chip import Chip, Link
 from crosstack.mapping.strategy import Strategy
 from crosstack.model.rules import rules_named
 from crosstack.workload.lstm import LstmModel
@@ -61,10 +61,10 @@ power: 300 W
 
 def cluster_builder(
     network: float, *, per_package: int = 1, intra_bandwidth: float = INTRA_BANDWIDTH
-) -> Callable[[ChipHierarchy, Strategy], Cluster]:
+) -> Callable[[Chip, Strategy], Cluster]:
     """Return what joins 512 chips by a network of this bandwidth between packages. [B/s]"""
 
-    def build(chip: ChipHierarchy, strategy: Strategy) -> Cluster:
+    def build(chip: Chip, strategy: Strategy) -> Cluster:
         inter = Link(n_links=1, bandwidth=network, latency=INTER_LATENCY)
         intra = Link(n_links=1, bandwidth=intra_bandwidth, latency=INTRA_LATENCY)
         joined = replace(chip, inter=inter, intra=intra if per_package > 1 else None)

@@ -61,8 +61,8 @@ def _published_mappings(progress: Progress, memory: float = 100.0) -> list[Answe
 
 def _at(task: Task, bandwidth: float) -> Task:
     """Return a task with another bandwidth of memory. [GB/s]"""
-    memory = replace(task.system.memory, bandwidth=bandwidth * GB)
-    return replace(task, system=replace(task.system, memory=memory))
+    chip = task.system.chip.with_memory(bandwidth=bandwidth * GB)
+    return replace(task, system=replace(task.system, chip=chip))
 
 
 def table_6(progress: Progress) -> Figure:
@@ -140,7 +140,7 @@ def _intensities(answer: Answer) -> tuple[float, float, float]:
     e, system = answer.evaluation, answer.task.system
     achieved = e.utilization * system.chip.peak_throughput
     work = achieved * e.layer_time
-    memory = math.fsum(p.memory_time for p in e.partitions) * system.memory.bandwidth
+    memory = math.fsum(p.memory_time for p in e.partitions) * system.chip.main_memory.speed
     network = math.fsum(p.network_time for p in e.partitions) * system.network[0].bandwidth
     return work / memory, work / network, achieved
 
@@ -163,7 +163,7 @@ def roofline(progress: Progress) -> Figure:
     low, high = 100.0, 100000.0
     roofs = []
     for name, bandwidth, colour in (
-        ("memory, 100 GB/s", system.memory.bandwidth, 4),
+        ("memory, 100 GB/s", system.chip.main_memory.speed, 4),
         ("links, 25 GB/s", system.network[0].bandwidth, 5),
     ):
         ridge = chip.peak_throughput / bandwidth

@@ -67,8 +67,8 @@ def memory_sweep_task(sram: int, memory: int, mode: str) -> Task:
         Of `MODES`.
     """
     task = given(sn10_torus(50.0, 8, sram * MIB), axes(FORWARD_SHARDING))
-    behind = replace(task.system.memory, bandwidth=memory * GB)
-    task = replace(task, system=replace(task.system, memory=behind))
+    chip = task.system.chip.with_memory(bandwidth=memory * GB)
+    task = replace(task, system=replace(task.system, chip=chip))
     if mode == "fused":
         return task
     alone = replace(task.constraints, kernel_by_kernel=True, max_partitions=None)

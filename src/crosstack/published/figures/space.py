@@ -21,7 +21,7 @@ def _free() -> Task:
     """Return the README's example with every decision open, cores among them."""
     task = readme_task()
     network = tuple(replace(d, size=None, parallelism=None) for d in task.system.network)
-    chip = replace(task.system.chip, utilization=None)
+    chip = task.system.chip.with_compute(utilization=None)
     system = replace(task.system, chip=chip, network=network)
     return replace(task, system=system, constraints=Constraints())
 
@@ -33,7 +33,7 @@ def _as_written(task: Task) -> float:
     """
     space = mapping_space(task, RULES)
     kernels = task.workload.graph.kernels
-    cores = len(kernels) * 2 * math.log10(task.system.chip.n_cores)
+    cores = len(kernels) * 2 * math.log10(task.system.chip.compute.n_units)
     return space.digits - _of(space, "cores") + cores
 
 

@@ -93,9 +93,10 @@ def stacked_memory_task(memory: str, compute: float, mode: str) -> Task:
     """
     base = given(gpt_100t(), axes(FORWARD_SHARDING))
     cores = round(UNITS * compute)
-    chip = replace(base.system.chip, n_cores=cores, sram_capacity=(UNITS - cores) * UNIT_SRAM)
-    behind = replace(base.system.memory, bandwidth=MEMORIES[memory] * GB)
-    task = replace(base, system=replace(base.system, chip=chip, memory=behind))
+    chip = base.system.chip.with_compute(n_units=cores, n_multiprocessors=cores)
+    chip = chip.with_level(0, capacity=(UNITS - cores) * UNIT_SRAM)
+    chip = chip.with_memory(bandwidth=MEMORIES[memory] * GB)
+    task = replace(base, system=replace(base.system, chip=chip))
     if mode == "kernel by kernel":
         return task
     return replace(task, constraints=replace(task.constraints, kernel_by_kernel=False))

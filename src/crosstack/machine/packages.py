@@ -1,41 +1,36 @@
-"""The system around a generated chip: its memory, its links and how many of it there are."""
+"""The system that packages of equal chips make, joined by the chips' own links."""
 
 from __future__ import annotations
 
 from typing import assert_never
 
 from crosstack.errors import InputError, Problem, require_whole
-from crosstack.machine.generate.generated import as_chip
-from crosstack.machine.hierarchy import ChipHierarchy, Link
-from crosstack.machine.system import Dimension, DimensionKind, Memory, Prices, System
+from crosstack.machine.chip import Chip, Link
+from crosstack.machine.system import Dimension, DimensionKind, Prices, System
 from crosstack.machine.topology import RING, SWITCH, NetworkLevel, Topology
 
-__all__ = ["generated_system"]
+__all__ = ["packaged_system"]
 
 
-def generated_system(
-    hierarchy: ChipHierarchy,
+def packaged_system(
+    chip: Chip,
     *,
     chips_per_package: int = 1,
     n_packages: int = 1,
     inside: NetworkLevel = RING,
     between: NetworkLevel = SWITCH,
-    power: float | None = None,
-    price: float | None = None,
 ) -> System:
     """Return ``n_packages`` packages of equal chips, joined by the chips' own links.
 
     Parameters
     ----------
-    hierarchy : ChipHierarchy
-        One chip.
+    chip : Chip
+        One chip; its power holds that of its memory and links.
     chips_per_package, n_packages : int
         How many. [1]
     inside, between : NetworkLevel
         How chips are joined inside a package, and between packages. A torus is a ring along each
         of its axes.
-    power, price : float or None
-        Of one chip with its memory and links; None where they are not given. [W], [USD]
 
     Raises
     ------
@@ -46,8 +41,8 @@ def generated_system(
     require_whole("chips_per_package", chips_per_package)
     require_whole("n_packages", n_packages)
     levels = (
-        ("intra", chips_per_package, hierarchy.intra, inside),
-        ("inter", n_packages, hierarchy.inter, between),
+        ("intra", chips_per_package, chip.intra, inside),
+        ("inter", n_packages, chip.inter, between),
     )
     network = [
         _dimension(name, extent, link, kind)
@@ -57,16 +52,14 @@ def generated_system(
     ]
     if not network:
         # A system has a network; that of one chip carries nothing, whatever its bandwidth.
-        alone = hierarchy.main_memory.bandwidth
+        alone = chip.main_memory.speed
         network = [Dimension(kind=DimensionKind.RING, size=1, bandwidth=alone)]
-    memory = hierarchy.main_memory
     return System(
-        chip=as_chip(hierarchy, power=power, price=price),
-        memory=Memory(bandwidth=memory.bandwidth, capacity=memory.capacity, name=memory.name),
+        chip=chip,
         network=tuple(network),
         n_chips=chips_per_package * n_packages,
         prices=Prices(memory_power=0.0),  # the chip's power holds it, and that of links
-        name=hierarchy.name,
+        name=chip.name,
     )
 
 

@@ -1,0 +1,112 @@
+"""What a chip computes with: units, in multiprocessors; what they multiply each cycle, how fast."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from crosstack.errors import require, require_quantity, require_whole
+from crosstack.records import require_types
+from crosstack.workload.dtype import Dtype
+
+__all__ = ["Compute", "Dataflow"]
+
+
+class Dataflow(StrEnum):
+    """Which operand stays in the registers of the systolic array; ``none`` keeps nothing there.
+
+    ``best`` is the one of weight, activation and output that needs the fewest register accesses.
+    """
+
+    BEST = "best"
+    WEIGHT = "weight"
+    ACTIVATION = "activation"
+    OUTPUT = "output"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compute:
+    """Compute units, in multiprocessors; a unit multiplies two small matrices every cycle.
+
+    A unit is what can be given to a kernel on its own: a tensor core, or a core of a spatial chip.
+    Source of the fields: ``ardalani2022deepflow``, section 4; ``ko2025dfmodel``, Table V.
+
+    Parameters
+    ----------
+    n_units : int
+        Compute units on the chip. [1]
+    n_multiprocessors : int
+        Units that share a memory; units that fill none compute all the same. [1]
+    rows, columns : int
+        A unit's array multiplies rows x depth by depth x columns: rows split M, columns N. [1]
+    depth : float or None
+        What its array takes of K in a cycle; None for one element of any type. [B]
+    work_per_cycle : float
+        Of one unit. [FLOP]
+    frequency : float
+        Clock. [Hz]
+    voltage : float
+        At that clock; 0 where the clock was given and the voltage is not known. [V]
+    utilization : float or None
+        Share of the peak that compute reaches, where it is given; None computes the cycles of
+        every kernel from its shape. [1]
+    dataflow : Dataflow
+        What stays in the array's registers.
+    power : float
+        Of all units at that clock. [W]
+    relative_rates : tuple of (Dtype, float)
+        Rate in numbers of each type over the peak, so that both follow units and clock; empty
+        where one peak holds for every type. [1]
+    """
+
+    n_units: int
+    n_multiprocessors: int
+    work_per_cycle: float
+    frequency: float
+    rows: int = 1
+    columns: int = 1
+    depth: float | None = None
+    voltage: float = 0.0
+    utilization: float | None = None
+    dataflow: Dataflow = Dataflow.BEST
+    power: float = 0.0
+    relative_rates: tuple[tuple[Dtype, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        require_types(self)
+        require_whole("n_units", self.n_units, minimum=0)
+        require_whole("n_multiprocessors", self.n_multiprocessors, minimum=0)
+        require_whole("rows", self.rows)
+        require_whole("columns", self.columns)
+        if self.depth is not None:
+            require_quantity("depth", self.depth, "B", above_zero=True)
+        units = {"work_per_cycle": "FLOP", "frequency": "Hz", "voltage": "V", "power": "W"}
+        for name, unit in units.items():
+            require_quantity(name, getattr(self, name), unit)
+        if self.utilization is not None:
+            require_quantity("utilization", self.utilization, "1", above_zero=True)
+            require(self.utilization <= 1, "utilization", self.utilization, "above 0, at most 1")
+        for dtype, share in self.relative_rates:
+            require_quantity(f"relative_rates.{dtype}", share, "1", above_zero=True)
+
+    @property
+    def peak_throughput(self) -> float:
+        """Peak rate: n_units work_per_cycle frequency. [FLOP/s]"""
+        return self.n_units * self.work_per_cycle * self.frequency
+
+    @property
+    def throughput(self) -> float:
+        """Rate that is reached: peak times utilization, where that is given. [FLOP/s]"""
+        return self.peak_throughput * (1.0 if self.utilization is None else self.utilization)
+
+    @property
+    def steps_per_cycle(self) -> float:
+        """Elements of K that the array takes in a cycle at the peak; 1 of a flat chip. [1]"""
+        return self.work_per_cycle / (2 * self.rows * self.columns)
+
+    def elements_deep(self, dtype: Dtype) -> int:
+        """Return how many numbers of a type the array takes of K in a cycle, at least 1. [1]"""
+        return 1 if self.depth is None else max(1, math.floor(self.depth / dtype.size))

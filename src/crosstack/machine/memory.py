@@ -1,0 +1,143 @@
+"""Levels of memory: on a chip, and beside it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from crosstack.errors import require, require_quantity, require_whole
+from crosstack.records import require_types
+from crosstack.units import format_quantity
+
+__all__ = ["MemoryLevel", "Scope", "main_memory"]
+
+
+class Scope(StrEnum):
+    """Who shares one instance of a level: a compute unit, a multiprocessor or the whole chip."""
+
+    UNIT = "unit"
+    MULTIPROCESSOR = "multiprocessor"
+    CHIP = "chip"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLevel:
+    """One level of memory, summed over the chip.
+
+    Source of the fields: ``ardalani2022deepflow``, section 4; banks: ``dfmodel_code``.
+
+    Parameters
+    ----------
+    name : str
+        E.g. ``"L2"``.
+    scope : Scope
+        Who shares one instance.
+    capacity : float or None
+        Of all instances; 0 where the level got nothing, None where it is not limited. [B]
+    bandwidth : float or None
+        Of all instances, after utilization; None where it is not given. [B/s]
+    latency : float
+        From the request to the first byte. [s]
+    energy_per_bit : float
+        To move one bit. [J]
+    static_power : float
+        Of all instances. [W]
+    line_size : float
+        Bytes that move together; 1 where traffic is not rounded up. [B]
+    partitions : int
+        Parts that each keep what the multiprocessors near them read: data that all of them read
+        lies in every part, and passes through two on its way to the far ones. [1]
+    banks : int or None
+        Where they are given a tensor takes whole banks, enough for its bytes and for the cores
+        that write it, instead of bytes of ``capacity``. [1]
+    bank_capacity : float or None
+        Of one bank; given with ``banks``. [B]
+    """
+
+    name: str
+    scope: Scope = Scope.CHIP
+    capacity: float | None = None
+    bandwidth: float | None = None
+    latency: float = 0.0
+    energy_per_bit: float = 0.0
+    static_power: float = 0.0
+    line_size: float = 1.0
+    partitions: int = 1
+    banks: int | None = None
+    bank_capacity: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        require_types(self)
+        units = {"capacity": "B", "bandwidth": "B/s", "latency": "s", "static_power": "W"}
+        for name, unit in units.items():
+            if getattr(self, name) is not None:
+                require_quantity(name, getattr(self, name), unit)
+        require_quantity("energy_per_bit", self.energy_per_bit, "J")
+        require_quantity("line_size", self.line_size, "B", above_zero=True)
+        require_whole("partitions", self.partitions)
+        if (self.banks, self.bank_capacity) != (None, None):
+            both = "given with banks and bank_capacity, or neither"
+            given = self.banks is not None and self.bank_capacity is not None
+            require(given, "bank_capacity", self.bank_capacity, both)
+            require_whole("banks", self.banks)
+            require_quantity("bank_capacity", self.bank_capacity, "B", above_zero=True)
+
+    @property
+    def room(self) -> float:
+        """Bytes that fit: those of all banks where there are banks; infinite where no limit. [B]"""
+        if self.banks is not None and self.bank_capacity is not None:
+            return self.banks * self.bank_capacity
+        return math.inf if self.capacity is None else self.capacity
+
+    @property
+    def speed(self) -> float:
+        """The bandwidth; infinite where it is not given. [B/s]"""
+        return math.inf if self.bandwidth is None else self.bandwidth
+
+
+def main_memory(
+    *,
+    bandwidth: float,
+    capacity: float | None = None,
+    second_bandwidth: float | None = None,
+    second_capacity: float | None = None,
+    name: str = "memory",
+) -> tuple[MemoryLevel, ...]:
+    """Return the memories of a chip: the main one, and a slower one behind it where one is given.
+
+    Parameters
+    ----------
+    bandwidth : float
+        Above 0. [B/s]
+    capacity : float or None
+        None: not limited. [B]
+    second_bandwidth, second_capacity : float or None
+        Of the memory that is used once the first is full; both or neither. [B/s], [B]
+    name : str
+        Of the first.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range, or the second memory is given in part or faster than the first.
+    """
+    require_quantity("bandwidth", bandwidth, "B/s", above_zero=True)
+    if capacity is not None:
+        require_quantity("capacity", capacity, "B", above_zero=True)
+    first = MemoryLevel(name=name, bandwidth=bandwidth, capacity=capacity)
+    if (second_bandwidth, second_capacity) == (None, None):
+        return (first,)
+    whole = None not in (second_bandwidth, second_capacity, capacity)
+    both = "second_bandwidth and second_capacity, and a capacity: all three or none"
+    require(whole, "second_capacity", second_capacity, both)
+    require_quantity("second_bandwidth", second_bandwidth, "B/s", above_zero=True)
+    require_quantity("second_capacity", second_capacity, "B", above_zero=True)
+    slower = second_bandwidth is not None and second_bandwidth <= bandwidth
+    most = f"at most that of the first memory, {format_quantity(bandwidth, 'B/s')}"
+    require(slower, "second_bandwidth", second_bandwidth, most)
+    second = MemoryLevel(
+        name=f"{name}, second", bandwidth=second_bandwidth, capacity=second_capacity
+    )
+    return first, second

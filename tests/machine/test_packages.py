@@ -1,0 +1,68 @@
+"""Claims about the system that packages of chips make."""
+
+from dataclasses import replace
+
+import pytest
+
+from crosstack.errors import InputError
+from crosstack.machine.chip import Chip, Link
+from crosstack.machine.compute import Compute
+from crosstack.machine.memory import MemoryLevel
+from crosstack.machine.packages import packaged_system
+from crosstack.machine.system import DimensionKind
+from crosstack.machine.topology import NetworkLevel, Topology
+
+CHIP = Chip(
+    compute=Compute(n_units=4, n_multiprocessors=2, work_per_cycle=32.0, frequency=1e9, rows=4),
+    levels=(MemoryLevel(name="L1", capacity=1e6, bandwidth=1e12),),
+    memories=(MemoryLevel(name="DRAM", capacity=1e9, bandwidth=1e11),),
+    intra=Link(n_links=8, bandwidth=2e10, latency=1e-7),
+    inter=Link(n_links=0, bandwidth=0.0, latency=1e-6),
+)
+
+
+def test_packages_and_chips_become_dimensions_with_the_chips_links():
+    system = packaged_system(CHIP, chips_per_package=4)
+    assert [(d.kind, d.size, d.bandwidth) for d in system.network] == [
+        (DimensionKind.RING, 4, 2e10)
+    ]
+    assert (system.n_chips, system.chip) == (4, CHIP)
+
+
+def test_one_chip_needs_no_links():
+    assert packaged_system(CHIP).n_chips == 1
+
+
+def test_chips_without_links_are_refused():
+    with pytest.raises(InputError, match="2 chips are to be joined, but the inter links have no"):
+        packaged_system(CHIP, n_packages=2)
+
+
+def test_a_torus_is_a_ring_along_each_axis():
+    torus = NetworkLevel(topology=Topology.TORUS, shape=(4, 2))
+    system = packaged_system(CHIP, chips_per_package=8, inside=torus)
+    ring = DimensionKind.RING
+    assert [(d.kind, d.size, d.bandwidth) for d in system.network] == [
+        (ring, 4, 2e10),
+        (ring, 2, 2e10),
+    ]
+
+
+def test_a_mesh_is_no_dimension_of_a_system():
+    mesh = NetworkLevel(topology=Topology.MESH)
+    with pytest.raises(InputError, match="intra.kind: got mesh.*Allowed: ring, torus, switch"):
+        packaged_system(CHIP, chips_per_package=8, inside=mesh)
+
+
+@pytest.mark.parametrize(
+    ("chip", "missing"),
+    [
+        (CHIP.with_compute(frequency=0.0), "it has no throughput"),
+        (CHIP.with_level(0, capacity=0.0), "it has no on-chip memory"),
+        (CHIP.with_memory(bandwidth=0.0), "bandwidth: got 0.*above 0"),
+        (replace(CHIP, memories=()), '"chip" has none'),
+    ],
+)
+def test_a_chip_that_runs_nothing_makes_no_system(chip, missing):
+    with pytest.raises(InputError, match=missing):
+        packaged_system(chip)
