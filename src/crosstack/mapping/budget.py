@@ -1,6 +1,6 @@
 """How long a search may go on: work that it counts, and a clock.
 
-Work is counted where it is done, in units of about a microsecond on the machines this was written
+Work is counted where it is done, in units of a few microseconds on the machines this was written
 on, so that a search that stops at a limit of work stops at the same place on any machine, however
 busy. The clock is a second limit; which of them came first is kept, to be said.
 """
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 from crosstack.mapping.mapping import Stop
 
-__all__ = ["CALL", "UNLIMITED", "Budget"]
+__all__ = ["CALL", "DEAL", "UNLIMITED", "Budget"]
 
 CALL = 60  # units of one round of array operations, however short the arrays
+DEAL = 250  # of dealing out cores and memory units together, for one partition
 
 
 @dataclass(slots=True)

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, nearest, require
 from crosstack.machine.chip import Overlap
-from crosstack.mapping.budget import CALL, UNLIMITED, Budget
+from crosstack.mapping.budget import CALL, DEAL, UNLIMITED, Budget
 from crosstack.mapping.ideals import (
     IdealTables,
     Order,
@@ -231,6 +231,7 @@ def _shortest_chain(
     limit = incumbent
     last = n_ideals - 1
     rest = steps.sums.rest
+    each = 1 if steps.load.unit is None else DEAL
     for j in range(n_ideals - 1):
         column = best[:, j]
         if valid is not None:
@@ -241,7 +242,7 @@ def _shortest_chain(
         if not least + rest[j] < limit:
             continue
         to, taken = steps.leave(j, limit - least)
-        if budget.spend(CALL + len(to)):
+        if budget.spend(CALL + len(to) * each):
             return None, False
         if not len(to):
             continue

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.boxes import BOUND, PROOF, Box, Boxes
-from crosstack.mapping.budget import CALL
+from crosstack.mapping.budget import CALL, DEAL
 from crosstack.mapping.found import Found, masks_of
 from crosstack.mapping.fusion import make_problem, quick_sequence, simple_bound
 from crosstack.mapping.parallelism import workload_uses
@@ -41,7 +41,7 @@ MOST_PLANS = 20_000  # of which mappings are made before anything is bounded
 MOST_FUSED = 24  # blocks fused of plans that share their tensor-parallel dimensions
 MOST_SPLIT = 8  # plans whose stages split the graph
 TWICE = 2.0  # a number of tiles over the one before, at least
-ALONE = 10  # units of work of pricing a partition
+ALONE = 10  # units of work of pricing a partition of a chip without memory units
 NEAR = 1.5  # times the best, above which a mapping is no start for a better one
 MOST_LANES = 4  # improved
 MOST_ROUNDS = 8  # of improving one
@@ -186,11 +186,16 @@ def _blocks(state: Boxes, plans: list[Plan], n_tiles: int) -> Iterator[_Block]:
             yield block
 
 
+def _alone(load: ChipLoad) -> int:
+    """Units of work of pricing a partition."""
+    return ALONE if load.unit is None else DEAL
+
+
 def _price_alone(state: Boxes, lanes: _Lanes, blocks: list[_Block]) -> None:
     """Offer kernels one by one."""
     for block in blocks:
         masks = tuple(1 << i for i in block.load.order)
-        state.budget.spend(ALONE * len(masks))
+        state.budget.spend(_alone(block.load) * len(masks))
         _price(state, lanes, block, masks, _sum(block.load, masks))
 
 
@@ -219,7 +224,7 @@ def _price(
             continue
         box = Box(plan, block.n_tiles, None)
         load = state.load(box, block.codes)
-        state.budget.spend(ALONE * len(masks))
+        state.budget.spend(_alone(load) * len(masks))
         here: tuple[int, ...] | None = masks
         if not state.rooms(load, masks):
             here = None if state.unfused else _quick(state, load)
@@ -316,7 +321,7 @@ def _better_choices(state: Boxes) -> None:
             other = codes.copy()
             other[i] = code
             load = state.load(box, other)
-            if state.budget.spend(ALONE * len(masks)):
+            if state.budget.spend(_alone(load) * len(masks)):
                 return
             if not state.rooms(load, masks):
                 continue

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from crosstack.mapping.budget import UNLIMITED, Budget
+from crosstack.mapping.budget import DEAL, UNLIMITED, Budget
 from crosstack.mapping.ideals import IdealTables, Order, make_order
 from crosstack.mapping.steps import Gates
 from crosstack.model.arrays import bits
@@ -293,13 +293,14 @@ def segment(
     best[0] = 0.0
     prefix = 0
     longest = max(SHORTEST_REACH, MOST_EXTENSIONS // n)
+    each = STEP if load.unit is None else DEAL
     exact = True
     for start in range(n):
         if best[start] < math.inf:
             growing = _Growing(load, area)
             for end in range(start + 1, min(n, start + longest) + 1):
                 growing.add(sequence[end - 1])
-                if budget.spend(STEP) and end > start + 1:
+                if budget.spend(each) and end > start + 1:
                     longest, exact = 1, False
                     break
                 if growing.sram > load.sram_capacity * (1 + 1e-12) and end > start + 1:
@@ -363,12 +364,13 @@ def improve(
     """
     masks = list(partitions)
     costs = [partition_cost(load, mask) for mask in masks]
+    each = STEP if load.unit is None else DEAL
     binds = sum(flow.held for flow in load.flows) > load.memory_limit
     moved = True
     while moved and not budget.over():
         moved = False
         for i in movable:
-            if budget.spend(len(masks) * STEP):
+            if budget.spend(len(masks) * each):
                 break
             here = next(p for p, mask in enumerate(masks) if mask >> i & 1)
             if masks[here] == 1 << i:
