@@ -177,7 +177,7 @@ def test_published_inputs_with_memory_units_are_mapped(setup):
     import crosstack
 
     task = crosstack.load(DATA / "setups" / f"{setup}.txt")
-    assert task.system.chip.memory_units == 1040
+    assert task.system.chip.levels[0].banks == 1040
     answer = crosstack.optimise(task)
     assert answer.certificate.status is crosstack.Status.OPTIMAL
     again = crosstack.evaluate(task, answer.mapping)

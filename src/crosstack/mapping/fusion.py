@@ -231,7 +231,7 @@ def _shortest_chain(
     limit = incumbent
     last = n_ideals - 1
     rest = steps.sums.rest
-    each = 1 if steps.load.unit is None else DEAL
+    each = 1 if steps.load.unit is None or steps.load.staircases is None else DEAL
     for j in range(n_ideals - 1):
         column = best[:, j]
         if valid is not None:

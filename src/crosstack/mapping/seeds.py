@@ -188,7 +188,7 @@ def _blocks(state: Boxes, plans: list[Plan], n_tiles: int) -> Iterator[_Block]:
 
 def _alone(load: ChipLoad) -> int:
     """Units of work of pricing a partition."""
-    return ALONE if load.unit is None else DEAL
+    return ALONE if load.unit is None or load.staircases is None else DEAL
 
 
 def _price_alone(state: Boxes, lanes: _Lanes, blocks: list[_Block]) -> None:

@@ -293,7 +293,7 @@ def segment(
     best[0] = 0.0
     prefix = 0
     longest = max(SHORTEST_REACH, MOST_EXTENSIONS // n)
-    each = STEP if load.unit is None else DEAL
+    each = STEP if load.unit is None or load.staircases is None else DEAL
     exact = True
     for start in range(n):
         if best[start] < math.inf:
@@ -364,7 +364,7 @@ def improve(
     """
     masks = list(partitions)
     costs = [partition_cost(load, mask) for mask in masks]
-    each = STEP if load.unit is None else DEAL
+    each = STEP if load.unit is None or load.staircases is None else DEAL
     binds = sum(flow.held for flow in load.flows) > load.memory_limit
     moved = True
     while moved and not budget.over():
