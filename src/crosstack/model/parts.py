@@ -12,8 +12,10 @@ from enum import StrEnum
 from typing import get_type_hints
 
 from crosstack.errors import nearest, require, require_quantity
+from crosstack.machine.chip import Chip
 from crosstack.model.kernels.clock import KernelClock
 from crosstack.model.kernels.roofline import Roofline
+from crosstack.workload.dtype import Dtype
 
 __all__ = [
     "Clock",
@@ -174,20 +176,21 @@ class MainMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """How long kernels take.
+    """How long kernels take, in the rate that a chip has for their type of number.
 
     Parameters
     ----------
-    rates_by_dtype : bool
-        Whether a chip has a rate for every type of number that its data sheet names, or one peak
-        whatever is computed (DFModel).
     kernels : KernelClock
         How the time of a kernel follows from the levels of a chip.
     """
 
-    rates_by_dtype: bool = True
     kernels: KernelClock = field(default_factory=Roofline)
 
-    def __post_init__(self) -> None:
-        """Check every field."""
-        check_fields(self)
+    @property
+    def knows_types(self) -> bool:
+        """Whether a rate depends on the type of number."""
+        return True
+
+    def peak_rate(self, chip: Chip, dtype: Dtype) -> float:
+        """Rate of a chip in numbers of a type: its one peak where the chip knows none. [FLOP/s]"""
+        return chip.rate(dtype)

@@ -27,7 +27,7 @@ def peak_rate(chip: Chip, dtype: Dtype, rules: Rules) -> float:
     InputError
         If the chip has rates, but none for ``dtype``.
     """
-    return chip.rate(dtype) if rules.clock.rates_by_dtype else chip.peak_throughput
+    return rules.clock.peak_rate(chip, dtype)
 
 
 def reached_rate(chip: Chip, dtype: Dtype, rules: Rules) -> float:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-import textwrap
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -20,11 +20,13 @@ _KEY = re.compile(r"``(\w+)``")
 
 
 def rule_rows(rules: Rules) -> Table:
-    """Return every field of a rule set: its name, its value, what it switches."""
+    """Return every part of a rule set and its fields: name, value, what it counts or switches."""
     rows = []
     for name, part in rules.parts():
         if name in MAPPED:
-            meaning = _meanings(type(part).__doc__ or "")
+            kinds = reversed(type(part).__mro__[:-1])
+            meaning = _meanings("\n".join(inspect.cleandoc(kind.__doc__ or "") for kind in kinds))
+            rows.append((name, "", _first_paragraph(type(part).__doc__ or "")))
             simple = (f.name for f in fields(part) if not is_dataclass(getattr(part, f.name)))
             rows += [(f, _value(getattr(part, f)), meaning.get(f, "")) for f in simple]
     return Table(
@@ -46,17 +48,24 @@ def _value(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(getattr(value, "value", value))
 
 
+def _first_paragraph(documentation: str) -> str:
+    return _KEY.sub(r"\1", " ".join(documentation.partition("\n\n")[0].split()))
+
+
 @cache
 def _meanings(documentation: str) -> dict[str, str]:
-    """Return what a part's own documentation says of each field."""
-    text = textwrap.dedent(documentation.partition("----------\n")[2])
+    """Return what the documentation of a part, and of those it comes from, says of each field."""
     found: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        head = re.match(r" {0,4}(\w+) : ", line)
+    field: str | None = None
+    for line in documentation.splitlines():
+        head = re.match(r"(\w+) : ", line)
         if head:
-            found[head[1]] = []
-        elif found and line.strip():
-            found[list(found)[-1]].append(line.strip())
+            field = head[1]
+            found[field] = []
+        elif field and line.startswith("    "):
+            found[field].append(line.strip())
+        elif line.strip():
+            field = None
     return {name: _KEY.sub(r"\1", " ".join(lines)) for name, lines in found.items()}
 
 

@@ -185,7 +185,7 @@ def _total(bill: Bill, words: str) -> str:
 
 
 def _of_rate(answer: Answer) -> str:
-    typed = answer.rules.clock.rates_by_dtype and answer.task.system.chip.compute.relative_rates
+    typed = answer.rules.clock.knows_types and answer.task.system.chip.compute.relative_rates
     return f" of {peak_words(answer.task, answer.rules)}" if typed else ""
 
 
@@ -193,7 +193,7 @@ def peak_words(task: Task, rules: Rules | None = None) -> str:
     """Return the peak of a chip in what the workload computes with, as the rules count it."""
     chip, dtype = task.system.chip, task.workload.graph.compute_dtype
     chosen = rules or rules_named(task.rules or "crosstack")
-    if not (chosen.clock.rates_by_dtype and chip.compute.relative_rates):
+    if not (chosen.clock.knows_types and chip.compute.relative_rates):
         return f"{format_quantity(chip.peak_throughput, 'FLOP/s')} in any type"
     known = dict(chip.compute.relative_rates)
     if dtype not in known:

@@ -16,18 +16,20 @@ import numpy as np
 from crosstack.model.arrays import Floats, GraphArrays, Ints
 from crosstack.model.decisions import Decisions
 from crosstack.model.iteration import Pipelining
-from crosstack.model.parts import check_fields
+from crosstack.model.parts import Clock, check_fields
 from crosstack.model.tiles import divisors
 from crosstack.model.traffic import Boundary, Sizes, Traffic
 from crosstack.workload.graph import Placement
 
 if TYPE_CHECKING:
-    from crosstack.machine.chip import Overlap
+    from crosstack.machine.chip import Chip, Overlap
     from crosstack.model.choices import Choices
     from crosstack.model.plan import Plan
+    from crosstack.workload.dtype import Dtype
 
 __all__ = [
     "ENGINE",
+    "DFModelClock",
     "DFModelDecisions",
     "DFModelPipelining",
     "DFModelTraffic",
@@ -67,6 +69,7 @@ ENGINE: dict[str, Any] = {
     "batch_in_sram": True,
     "stage_transfers": StageTransfers.MICROBATCH,
     "periodic_per_microbatch": False,
+    "rates_by_dtype": True,
     "tiles_divide": False,
     "bytes_first": False,
     "halves_of_slots": False,
@@ -306,3 +309,29 @@ class DFModelPipelining(Pipelining):
         if self.periodic_per_microbatch:
             return plan.n_microbatches
         return Pipelining.shares_of_gradients(self, plan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DFModelClock(Clock):
+    """One peak, whatever is computed.
+
+    Parameters
+    ----------
+    rates_by_dtype : bool
+        Whether a chip has a rate for every type of number that its data sheet names, or one peak.
+    """
+
+    rates_by_dtype: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        check_fields(self)
+
+    @property
+    def knows_types(self) -> bool:
+        """Whether there are rates."""
+        return self.rates_by_dtype
+
+    def peak_rate(self, chip: Chip, dtype: Dtype) -> float:
+        """The peak, or the rate of the type. [FLOP/s]"""
+        return Clock.peak_rate(self, chip, dtype) if self.rates_by_dtype else chip.peak_throughput

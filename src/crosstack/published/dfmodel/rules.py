@@ -23,6 +23,7 @@ from crosstack.model.rules import Rules
 from crosstack.model.traffic import Traffic
 from crosstack.published.dfmodel.parts import (
     ENGINE,
+    DFModelClock,
     DFModelDecisions,
     DFModelPipelining,
     DFModelTraffic,
@@ -56,7 +57,7 @@ def _readme() -> Rules:
         ),
         iteration=DFModelPipelining(),
         decisions=DFModelDecisions(),
-        clock=Clock(rates_by_dtype=False),
+        clock=DFModelClock(),
     )
 
 
@@ -97,6 +98,7 @@ def as_dfmodel(rules: Rules) -> Rules:
     made: dict[str, Any] = {}
     for name, part in rules.parts():
         kind = {
+            Clock: DFModelClock,
             Decisions: DFModelDecisions,
             Pipelining: DFModelPipelining,
             Traffic: DFModelTraffic,
