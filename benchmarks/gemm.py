@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from crosstack.evaluate.cluster import Cluster
+from crosstack.evaluate.cluster import Cluster, two_levels
 from crosstack.evaluate.distributed import own_shape
 from crosstack.evaluate.predict import predict
 from crosstack.machine.a100 import a100_pcie_80gb
@@ -62,7 +62,7 @@ def measure(name: str, run: Callable[[int], object], count: int) -> None:
 def predicted(seed: int) -> list[float]:
     """Return the times of 200 products under 10 strategies; their shares are timed together."""
     joined = replace(CHIP, intra=Link(n_links=12, bandwidth=3e11, latency=1e-6))
-    cluster = Cluster(chip=joined, chips_per_package=8)
+    cluster = Cluster(chip=joined, network=two_levels(joined, chips_per_package=8))
     strategies = [parse_strategy(text) for text in STRATEGIES]
     products = [Product(m=m, k=k, n=n) for m, k, n in shapes(200, seed).T.astype(int).tolist()]
     pairs = list(itertools.product(products, strategies))

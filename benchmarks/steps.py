@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from crosstack.evaluate.cluster import Cluster, ring_links
+from crosstack.evaluate.cluster import Cluster, peers_of, two_levels
 from crosstack.evaluate.distributed import Distributed
 from crosstack.evaluate.lstm_step import lstm_step
 from crosstack.evaluate.transformer_step import transformer_step
@@ -57,8 +57,8 @@ def report(name: str, run: Callable[[], object], times: int = 7) -> None:
 def chips(text: str) -> Distributed:
     """Return the chips of a strategy, in one package."""
     strategy = parse_strategy(text)
-    cluster = Cluster(chip=CHIP, chips_per_package=strategy.n_chips)
-    links = ring_links(strategy, cluster)
+    network = two_levels(CHIP, chips_per_package=strategy.n_chips)
+    links = peers_of(strategy, Cluster(chip=CHIP, network=network))
     return Distributed(strategy=strategy, times=Roofline().times(CHIP), links=links)
 
 

@@ -1,15 +1,18 @@
+from dataclasses import dataclass
+
 import pytest
 
 from crosstack.errors import InputError
 from crosstack.evaluate.cluster import (
+    NESTED,
     Cluster,
     named_cluster,
     nested_cluster,
+    peers_of,
     placed_cluster,
-    ring_links,
-    stage_links,
+    stage_peers,
+    two_levels,
 )
-from crosstack.evaluate.distributed import RingLink
 from crosstack.machine.a100 import a100_pcie_80gb, a100_sxm_80gb
 from crosstack.machine.chip import Chip, Link
 from crosstack.machine.compute import Compute
@@ -17,8 +20,37 @@ from crosstack.machine.memory import MemoryLevel
 from crosstack.machine.topology import RING, SWITCH, Grid, parse_levels
 from crosstack.mapping.placement import place
 from crosstack.mapping.strategy import ParallelDimension, Strategy, parse_strategy, strategies
+from crosstack.model.collectives import Joint
+from crosstack.model.collectives.group import axes_of
+from crosstack.workload.graph import Collective
 
 KP1, KP2, DP, LP = ParallelDimension
+
+
+@dataclass
+class Seen:
+    """Of the links that peers have: the slowest, and its latency."""
+
+    bandwidth: float
+    latency: float
+    name: str
+    joints: list
+
+
+def seen(peers):
+    axes = [axis for extent in peers.group.extents for axis in axes_of(extent)]
+    if not axes:
+        return None
+    return Seen(
+        bandwidth=min(axis.bandwidth for axis in axes),
+        latency=axes[-1].latency,
+        name=peers.name,
+        joints=[axis.joint for axis in axes],
+    )
+
+
+def links_of(strategy, cluster):
+    return {d: seen(peers) for d, peers in peers_of(strategy, cluster).items()}
 
 
 def chip(intra=0.0, inter=0.0):
@@ -31,30 +63,28 @@ def chip(intra=0.0, inter=0.0):
 
 
 def test_links_are_shared_by_edges_not_by_degree():
-    cluster = Cluster(chip=chip(intra=6e11), chips_per_package=8)
-    links = ring_links(Strategy(kp1=8), cluster)
-    assert links[KP1].bandwidth == 6e11
+    one = chip(intra=6e11)
+    cluster = Cluster(chip=one, network=two_levels(one, chips_per_package=8))
+    assert links_of(Strategy(kp1=8), cluster)[KP1].bandwidth == 6e11
 
 
 def test_a_network_without_power_is_no_link():
-    cluster = Cluster(chip=chip(inter=4.5e-5), packages=2, crossing=frozenset({KP1}))
-    assert ring_links(Strategy(kp1=2), cluster)[KP1].bandwidth == 0.0
-
-
-def test_sending_over_no_link_is_an_error_that_names_it():
-    with pytest.raises(InputError, match="kp1.*no bandwidth"):
-        RingLink(bandwidth=0.0, name="kp1: link").time(1e6)
+    one = chip(inter=4.5e-5)
+    cluster = Cluster(chip=one, network=two_levels(one, packages=2))
+    peers = peers_of(Strategy(kp1=2), cluster)[KP1]
+    with pytest.raises(InputError, match="kp1: link between packages: .* no bandwidth"):
+        peers.time(Collective.ALL_GATHER, 1e6)
 
 
 def test_more_chips_than_there_are_is_an_error():
     with pytest.raises(InputError, match="needs 4 chips; there are 2"):
-        ring_links(Strategy(kp1=4), Cluster(chip=chip(), packages=2))
+        peers_of(Strategy(kp1=4), Cluster(chip=CHIP, network=two_levels(CHIP, packages=2)))
 
 
 def test_a_placement_says_which_links_a_dimension_uses_and_shares():
     placement = place(parse_strategy("RC-4-2-d8-p1"), Grid(package=(4, 4), packages=(2, 2)))
     cluster = placed_cluster(chip(intra=9e11, inter=8e10), placement)
-    links = ring_links(placement.strategy, cluster)
+    links = links_of(placement.strategy, cluster)
     assert links[KP1].bandwidth == 9e11
     shared = placement.by_dimension[DP].between
     assert links[DP].bandwidth == 8e10 / shared
@@ -66,14 +96,14 @@ CHIP = chip(intra=8e11, inter=1e11)
 
 def nested(strategy, **machine):
     cluster = nested_cluster(CHIP, parse_strategy(strategy), **machine)
-    return ring_links(parse_strategy(strategy), cluster)
+    return links_of(parse_strategy(strategy), cluster)
 
 
 def test_packages_are_filled_from_the_innermost_dimension():
     # Eight chips a package: kp2 and kp1 stay inside, dp and lp leave.
     links = nested("RC-2-4-d4-p2", chips_per_package=8, packages=8)
-    inside = [dimension for dimension, link in links.items() if "inside" in link.name]
-    assert inside == [KP1, KP2]
+    inside = {dimension for dimension, link in links.items() if "inside" in link.name}
+    assert inside == {KP1, KP2}
 
 
 def test_neighbours_on_a_ring_share_what_lies_between_them():
@@ -154,10 +184,10 @@ def test_fully_connected_chips_send_to_all_others_at_once():
     full = joined("fully_connected")
     machine = {"chips_per_package": 4, "packages": 4, "inside": full, "between": full}
     links = nested("RC-1-4-d4-p1", **machine)
-    assert (links[KP2].direct, links[DP].direct) == (True, True)
-    # Four of a dimension in two packages each: no link from a chip to every other one.
-    assert not nested("RC-1-2-d8-p1", **machine)[DP].direct
-    assert not nested("RC-1-4-d4-p1", chips_per_package=4, packages=4)[KP2].direct
+    assert links[KP2].joints == links[DP].joints == [Joint.PAIRS]
+    # Two of a dimension in each of four packages: all at once in both, one level after the other.
+    assert nested("RC-1-2-d8-p1", **machine)[DP].joints == [Joint.PAIRS] * 2
+    assert nested("RC-1-4-d4-p1", chips_per_package=4, packages=4)[KP2].joints == [Joint.RING]
 
 
 def test_links_of_a_named_chip_are_shared_out_over_its_neighbours():
@@ -165,7 +195,7 @@ def test_links_of_a_named_chip_are_shared_out_over_its_neighbours():
     strategy = parse_strategy("RC-1-8-d1-p1")
     for text, neighbours in (("switch", 1), ("ring", 2), ("fully_connected", 7)):
         cluster = named_cluster(chip_, strategy, inside=joined(text))
-        link = ring_links(strategy, cluster)[KP2]
+        link = links_of(strategy, cluster)[KP2]
         assert link.bandwidth == pytest.approx(300e9 / neighbours)
 
 
@@ -185,8 +215,7 @@ def test_links_of_a_named_chip_are_shared_out_over_its_neighbours():
 def test_only_stages_at_the_border_of_a_server_hand_over_between_servers(strategy, order, leaving):
     chosen, chip_ = parse_strategy(strategy), a100_sxm_80gb()
     cluster = named_cluster(chip_, chosen, order=order)
-    pipeline = ring_links(chosen, cluster)[LP]
-    links = stage_links(chosen, cluster) or (pipeline,) * chosen.lp
+    links = [seen(peers) for peers in stage_peers(chosen, cluster)]
     assert {i for i, link in enumerate(links) if "between" in link.name} == leaving
     for i, link in enumerate(links):
         assert link.bandwidth == (chip_.inter if i in leaving else chip_.intra).bandwidth
@@ -195,14 +224,14 @@ def test_only_stages_at_the_border_of_a_server_hand_over_between_servers(strateg
 def test_a_placed_pipeline_leaves_packages_where_its_stages_do():
     strategy = parse_strategy("RC-1-1-d1-p4")
     placement = place(strategy, Grid(package=(2, 1), packages=(2, 1)))
-    links = stage_links(strategy, placed_cluster(CHIP, placement))
+    links = stage_peers(strategy, placed_cluster(CHIP, placement))
     # In a row: the second stage hands over, and the last to the first, all the way back.
     assert ["between" in link.name for link in links] == [False, True, False, True]
 
 
 def test_more_chips_than_can_be_listed_take_the_slowest_link_at_once():
     strategy = parse_strategy("RC-1-1-d99999999999-p16")
-    assert stage_links(strategy, named_cluster(a100_sxm_80gb(), strategy)) == ()
+    assert stage_peers(strategy, named_cluster(a100_sxm_80gb(), strategy)) == ()
 
 
 SMALL = [s for n_chips in range(1, 17) for s in strategies(n_chips)]
@@ -233,7 +262,7 @@ def groups_of(strategy, dimension):
 def test_a_dimension_leaves_the_server_where_a_group_of_it_does(strategy):
     chip_ = a100_sxm_80gb()
     cluster = named_cluster(chip_, strategy)
-    links = ring_links(strategy, cluster)
+    links = links_of(strategy, cluster)
     servers = servers_of_ranks(strategy)
     for dimension in ParallelDimension:
         if strategy.degree(dimension) == 1:
@@ -244,13 +273,15 @@ def test_a_dimension_leaves_the_server_where_a_group_of_it_does(strategy):
             own.bandwidth,
             own.latency,
         )
-    assert cluster.packages == servers[-1] + 1
+    assert cluster.sizes[1] == servers[-1] + 1
 
 
 @pytest.mark.parametrize("strategy", [s for s in SMALL if s.n_chips <= 8], ids=str)
 def test_up_to_eight_chips_stay_in_one_server(strategy):
     cluster = named_cluster(a100_sxm_80gb(), strategy)
-    assert (cluster.packages, cluster.crossing) == (1, frozenset())
+    assert cluster.sizes[1] == 1
+    names = {link.name for link in links_of(strategy, cluster).values() if link}
+    assert not any("between" in name for name in names)
 
 
 @pytest.mark.parametrize(
@@ -259,9 +290,23 @@ def test_up_to_eight_chips_stay_in_one_server(strategy):
 )
 def test_servers_of_a_chip_by_name_are_filled(strategy, packages, crossing):
     cluster = named_cluster(a100_sxm_80gb(), parse_strategy(strategy))
-    assert (cluster.chips_per_package, cluster.packages) == (8, packages)
-    assert {d.value for d in cluster.crossing} == crossing
+    assert cluster.sizes == (8, packages)
+    links = links_of(parse_strategy(strategy), cluster)
+    found = {d.value for d, link in links.items() if link and "between" in link.name}
+    assert found == crossing
 
 
 def test_a_chip_without_a_server_stands_alone():
     assert named_cluster(a100_pcie_80gb(), parse_strategy("RC-1-1-d1-p1")).n_chips == 1
+
+
+# Rails: of a group with several chips in each server, each has a port of its own out of it.
+@pytest.mark.parametrize("inside", [1, 2, 4, 8])
+def test_a_group_leaves_a_server_by_as_many_ports_as_it_has_chips_there(inside):
+    one = chip(intra=1e15, inter=1e10)
+    strategy = Strategy(kp1=8 // inside, dp=2 * inside)
+    cluster = nested_cluster(
+        one, strategy, chips_per_package=8, packages=2, inside=SWITCH, order=NESTED
+    )
+    time = peers_of(strategy, cluster)[DP].time(Collective.ALL_GATHER, 1e9)
+    assert time == pytest.approx(1e9 / 2 / inside / 1e10, rel=2e-2)

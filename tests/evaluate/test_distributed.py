@@ -1,9 +1,13 @@
 """Collectives of one chip among many, by hand."""
 
 import pytest
+from oracles.links import ring
 
-from crosstack.evaluate.distributed import Distributed, RingLink
+from crosstack.errors import InputError
+from crosstack.evaluate.distributed import Distributed
+from crosstack.machine.system import DimensionKind
 from crosstack.mapping.strategy import ParallelDimension, Strategy
+from crosstack.workload.graph import Collective
 
 MEMORY = 1e12  # bytes a second
 LAUNCH = 5e-6
@@ -19,21 +23,58 @@ class Chip:
         return traffic / MEMORY
 
 
-def four_chips(*, direct):
-    link = RingLink(bandwidth=1e9, latency=1e-6, direct=direct)
-    links = dict.fromkeys(ParallelDimension, link)
+def four_chips(kind):
+    links = dict.fromkeys(ParallelDimension, ring(4, 1e9, 1e-6, kind=kind))
     return Distributed(strategy=Strategy(kp1=4), times=Chip(), links=links)
 
 
 # 1000 x 4 words of two bytes on four chips: shares of 2000 B, 2 us on a link of 1 GB/s and 1 us on
-# the way. A share is read and written where it arrives; an all-gather copies 3 x 8000 B at the end,
-# a sum reads two shares and writes one and is launched, for each of three shares.
-@pytest.mark.parametrize(("direct", "rounds"), [(False, 3), (True, 1)])
-def test_direct_links_take_one_round_where_a_ring_takes_one_for_each_other_chip(direct, rounds):
-    chips, kp1 = four_chips(direct=direct), ParallelDimension.KP1
-    sent, written = rounds * 3e-6, 3 * 4000 / MEMORY
-    gathered = sent + written + 24_000 / MEMORY + LAUNCH
-    added = 3 * (6000 / MEMORY + LAUNCH)
-    assert chips.all_gather(1000, 4, kp1) == pytest.approx(gathered)
-    assert chips.reduce_scatter(1000, 4, kp1) == pytest.approx(sent + written + added)
-    assert chips.all_reduce(1000, 4, kp1) == pytest.approx(2 * (sent + written) + added)
+# the way. Every byte that arrives takes three accesses of main memory; a collective is launched
+# once.
+@pytest.mark.parametrize(
+    ("kind", "rounds"), [(DimensionKind.SWITCH, 3), (DimensionKind.FULLY_CONNECTED, 1)]
+)
+def test_direct_links_take_one_round_where_a_port_takes_one_for_each_other_chip(kind, rounds):
+    chips, kp1 = four_chips(kind), ParallelDimension.KP1
+    sent, placed = rounds * 3e-6, 3 * 6000 / MEMORY
+    assert chips.all_gather(1000, 4, kp1) == pytest.approx(sent + placed + LAUNCH)
+    assert chips.reduce_scatter(1000, 4, kp1) == pytest.approx(sent + placed + LAUNCH)
+
+
+def test_a_ring_scatters_its_sums_and_gathers_them():
+    chips, kp1 = four_chips(DimensionKind.SWITCH), ParallelDimension.KP1
+    sent, placed = 6 * 3e-6, 6 * 6000 / MEMORY
+    assert chips.all_reduce(1000, 4, kp1) == pytest.approx(sent + placed + LAUNCH)
+
+
+def test_links_both_ways_round_take_half_as_long():
+    kp1 = ParallelDimension.KP1
+    around, ports = (four_chips(k) for k in (DimensionKind.RING, DimensionKind.SWITCH))
+    gap = ports.all_gather(1000, 4, kp1) - around.all_gather(1000, 4, kp1)
+    assert gap == pytest.approx(9e-6 - (2e-6 + 3e-6))  # two steps, and half of 6 us of bytes
+
+
+def test_a_message_to_a_neighbour_is_put_in_place():
+    chips = four_chips(DimensionKind.SWITCH)
+    assert chips.send(2000, ParallelDimension.KP1) == pytest.approx(3e-6 + 6000 / MEMORY)
+
+
+class Adding(Chip):
+    """A chip of which a FLOP takes a nanosecond."""
+
+    def elementwise(self, work, traffic):
+        return max(work * 1e-9, traffic / MEMORY)
+
+
+def test_every_partial_sum_that_arrives_is_added_once():
+    links = dict.fromkeys(ParallelDimension, ring(4, 1e300))
+    chips = Distributed(strategy=Strategy(kp1=4), times=Adding(), links=links)
+    adds = 3000 * 1e-9
+    assert chips.all_reduce(1000, 4, ParallelDimension.KP1) == pytest.approx(adds + LAUNCH)
+    assert chips.reduce_scatter(1000, 4, ParallelDimension.KP1) == pytest.approx(adds + LAUNCH)
+    assert chips.all_gather(1000, 4, ParallelDimension.KP1) < adds + LAUNCH
+
+
+def test_sending_over_no_link_is_an_error_that_names_it():
+    with pytest.raises(InputError, match="kp1: link: .* no bandwidth"):
+        ring(2, 0.0, name="kp1: link").time(Collective.POINT_TO_POINT, 1e6)

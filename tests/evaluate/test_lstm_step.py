@@ -1,9 +1,10 @@
 import pytest
+from oracles.links import alike
 
 from crosstack.errors import InputError
-from crosstack.evaluate.distributed import Distributed, RingLink
+from crosstack.evaluate.distributed import Distributed
 from crosstack.evaluate.lstm_step import LstmParts, lstm_graph, lstm_step
-from crosstack.mapping.strategy import ParallelDimension, parse_strategy
+from crosstack.mapping.strategy import parse_strategy
 from crosstack.model.schedule.events import simulate
 from crosstack.workload.lstm import LstmModel
 
@@ -26,7 +27,7 @@ MODEL = LstmModel(batch=64, sequence=5, vocabulary=128, layers=4, width=32)
 
 def step(text, model=MODEL, bandwidth=1e9):
     strategy = parse_strategy(text)
-    links = {d: RingLink(bandwidth=bandwidth, latency=1e-6) for d in ParallelDimension}
+    links = alike(strategy, bandwidth, 1e-6)
     return lstm_step(model, Distributed(strategy=strategy, times=Plain(), links=links))
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from oracles.links import alike
 
 from crosstack.errors import InputError
-from crosstack.evaluate.distributed import Distributed, RingLink
+from crosstack.evaluate.distributed import Distributed
 from crosstack.evaluate.footprint import transformer_footprint
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.evaluate.transformer_step import transformer_step
-from crosstack.mapping.strategy import ParallelDimension, parse_strategy
+from crosstack.mapping.strategy import parse_strategy
 from crosstack.workload.named_steps import STEPS
 from crosstack.workload.transformer_training import Exchange, Recompute, TransformerTraining
 
@@ -49,9 +50,8 @@ class Moved(Sent):
 
 
 def step(times, exchange, degree=4, bandwidth=1.0, recompute=Recompute.NONE):
-    links = {d: RingLink(bandwidth=bandwidth) for d in ParallelDimension}
     strategy = parse_strategy(f"RC-1-{degree}-d1-p1")
-    chips = Distributed(strategy=strategy, times=times, links=links)
+    chips = Distributed(strategy=strategy, times=times, links=alike(strategy, bandwidth))
     model = replace(MODEL, exchange=exchange, recompute=recompute)
     (stage,) = transformer_step(model, chips).stages
     return stage
@@ -107,8 +107,8 @@ def test_layers_computed_again_exchange_again():
 
 @pytest.mark.parametrize("strategy", ["CR-2-d1-p1", "RC-2-1-d1-p1", "RC-2-2-d1-p1"])
 def test_rows_and_other_splits_are_not_paired(strategy):
-    links = {d: RingLink(bandwidth=1.0) for d in ParallelDimension}
-    chips = Distributed(strategy=parse_strategy(strategy), times=Sent(), links=links)
+    split = parse_strategy(strategy)
+    chips = Distributed(strategy=split, times=Sent(), links=alike(split, 1.0))
     with pytest.raises(InputError, match="exchange: got paired"):
         transformer_step(replace(MODEL, exchange=Exchange.PAIRED), chips)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from crosstack.errors import InfeasibleError, InputError
-from crosstack.evaluate.cluster import Cluster, nested_cluster
+from crosstack.evaluate.cluster import Cluster, nested_cluster, two_levels
 from crosstack.evaluate.predict import SUMMING, WAITING, predict
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.io.chip_file import read_chip
@@ -156,4 +156,4 @@ def test_a_step_of_too_many_tasks_is_refused_before_it_is_run(chip):
 def test_a_cluster_smaller_than_the_strategy_is_refused(chip):
     strategy = parse_strategy("RC-1-8-d1-p1")
     with pytest.raises(InputError, match="needs 8 chips; there are 1"):
-        predict(GPT, strategy, Cluster(chip=chip), Roofline().times(chip))
+        predict(GPT, strategy, Cluster(chip=chip, network=two_levels(chip)), Roofline().times(chip))

@@ -1,9 +1,10 @@
 from itertools import pairwise
 
 import pytest
+from oracles.links import ring
 from oracles.super_tasks import super_tasks
 
-from crosstack.evaluate.distributed import DP, LP, Distributed, RingLink
+from crosstack.evaluate.distributed import DP, LP, Distributed
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, parse_strategy
 from crosstack.mapping.transform import transform
 from crosstack.model.schedule.events import simulate
@@ -58,7 +59,7 @@ LATENCIES = {
 def test_the_transformed_graph_takes_what_the_closed_form_says(text):
     graph, strategy = chain((64, 128, 64, 32, 64, 128, 64)), parse_strategy(text)
     links = {
-        d: RingLink(bandwidth=b, latency=latency)
+        d: ring(strategy.degree(d), b, latency)
         for d, b, latency in zip(
             ParallelDimension, BANDWIDTHS, LATENCIES[strategy.split], strict=True
         )
@@ -95,7 +96,7 @@ def test_the_transformed_graph_takes_what_the_closed_form_says(text):
                     )
                     for k in held
                 ),
-                send=chips.send(size, LP, latency=True) if strategy.lp > 1 else 0.0,
+                send=chips.send(size, LP) if strategy.lp > 1 else 0.0,
             )
         )
     assert long_way.makespan == pytest.approx(pipeline_time(stages), rel=1e-12)

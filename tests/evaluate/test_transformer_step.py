@@ -3,9 +3,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles.links import alike, ring
 
 from crosstack.errors import InputError
-from crosstack.evaluate.distributed import Distributed, RingLink
+from crosstack.evaluate.distributed import Distributed
 from crosstack.evaluate.transformer_step import transformer_step
 from crosstack.mapping.strategy import ParallelDimension, parse_strategy, strategies
 from crosstack.workload.named_steps import STEPS
@@ -42,8 +43,9 @@ class Free(Plain):
 
 
 def step(text, model=MODEL, bandwidth=1e9, times=None):
-    links = {d: RingLink(bandwidth=bandwidth, latency=1e-6) for d in ParallelDimension}
-    chips = Distributed(strategy=parse_strategy(text), times=times or Plain(), links=links)
+    strategy = parse_strategy(text)
+    links = alike(strategy, bandwidth, 1e-6)
+    chips = Distributed(strategy=strategy, times=times or Plain(), links=links)
     return transformer_step(model, chips)
 
 
@@ -73,12 +75,11 @@ def test_the_closed_form_is_what_the_tasks_take(strategy, microbatches):
 
 def test_a_stage_hands_over_by_its_own_link():
     strategy = parse_strategy("RC-1-1-d1-p4")
-    base = RingLink(bandwidth=1.0)
-    own = tuple(RingLink(bandwidth=b * 1e9, latency=1.0) for b in (4, 1, 2, 8))
+    own = tuple(ring(4, b * 1e9, 1.0) for b in (4, 1, 2, 8))
     chips = Distributed(
         strategy=strategy,
         times=Free(),
-        links=dict.fromkeys(ParallelDimension, base),
+        links=alike(strategy, 1.0),
         stage_links=own,
     )
     found = transformer_step(MODEL, chips)
@@ -92,8 +93,8 @@ def test_a_stage_hands_over_by_its_own_link():
     "text", ["RC-4-1-d1-p1", "RC-1-4-d1-p1", "RC-2-2-d1-p1", "CR-4-d1-p1", "RC-1-1-d4-p1"]
 )
 def test_four_chips_with_free_links_take_a_quarter_of_the_products(text):
-    links = {d: RingLink(bandwidth=1e300) for d in ParallelDimension}
-    chips = Distributed(strategy=parse_strategy(text), times=Free(), links=links)
+    strategy = parse_strategy(text)
+    chips = Distributed(strategy=strategy, times=Free(), links=alike(strategy, 1e300))
     alone = step("RC-1-1-d1-p1", times=Free()).time
     assert transformer_step(MODEL, chips).time == pytest.approx(alone / 4)
 
@@ -162,8 +163,9 @@ def test_layers_computed_again_run_forward_once_more(text):
 def test_the_output_of_attention_is_not_gathered_again():
     gathers = {r: step("RC-1-4-d1-p1", model=replace(MODEL, recompute=r)) for r in Recompute}
     backward = {r: found.stages[0].backward for r, found in gathers.items()}
-    links = {d: RingLink(bandwidth=1e9, latency=1e-6) for d in ParallelDimension}
-    chips = Distributed(strategy=parse_strategy("RC-1-4-d1-p1"), times=Plain(), links=links)
+    strategy = parse_strategy("RC-1-4-d1-p1")
+    links = alike(strategy, 1e9, 1e-6)
+    chips = Distributed(strategy=strategy, times=Plain(), links=links)
     gather = chips.all_gather(MODEL.batch * MODEL.sequence, MODEL.hidden, ParallelDimension.KP2)
     core = [o for o in gathers[Recompute.NONE].stages[0].operations
             if o.name in ("scores", "softmax", "values")]  # fmt: skip

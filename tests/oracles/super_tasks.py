@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from crosstack.evaluate.distributed import DP, KP1, KP2, LP, RingLink
+from crosstack.evaluate.distributed import DP, KP1, KP2, LP, Peers
 from crosstack.mapping.strategy import ParallelDimension, Strategy
 from crosstack.mapping.transform import EdgeKind, SuperEdge, SuperGraph
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder
+from crosstack.workload.graph import Collective
 
 __all__ = ["super_tasks"]
 
@@ -23,7 +24,7 @@ def super_tasks(
     graph: SuperGraph,
     strategy: Strategy,
     kernel_time: Callable[[str, bool], float],
-    links: Mapping[ParallelDimension, RingLink],
+    links: Mapping[ParallelDimension, Peers],
 ) -> TaskGraph:
     """Return the tasks of one step without microbatches.
 
@@ -116,7 +117,7 @@ class _Sender:
         build: TaskGraphBuilder,
         graph: SuperGraph,
         strategy: Strategy,
-        links: Mapping[ParallelDimension, RingLink],
+        links: Mapping[ParallelDimension, Peers],
     ) -> None:
         self.build, self.graph, self.strategy, self.links = build, graph, strategy, links
 
@@ -127,7 +128,7 @@ class _Sender:
         chips = self.graph.nodes[one].chip, self.graph.nodes[other].chip
         return self.build.add(
             f"{edge.kind} {self.graph.nodes[one].kernel}",
-            link.latency + link.time(size),
+            link.time(Collective.POINT_TO_POINT, size),
             resource=f"{edge.kind} link {chips[0]} to {chips[1]}",
             after=after,
             kind="transfer",

@@ -45,9 +45,9 @@ def test_a_measured_step_is_predicted_within_its_tolerance(step, rows):
     assert rows[step.name].holds, f"{rows[step.name].error:+.3f}"
 
 
-def test_steps_are_within_twelve_percent_on_average_and_none_by_more_than_nineteen(rows):
+def test_steps_are_within_fourteen_percent_on_average_and_none_by_more_than_nineteen(rows):
     errors = [abs(row.error) for row in rows.values()]
-    assert fmean(errors) < 0.12
+    assert fmean(errors) < 0.14
     assert max(errors) < 0.19
 
 

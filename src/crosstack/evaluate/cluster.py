@@ -1,50 +1,50 @@
-"""Chips in packages, and the link that each parallel dimension of a strategy gets.
+"""Chips in packages, and whom every parallel dimension of a strategy communicates with.
 
-A dimension with an edge between packages uses the links between them, another one those inside.
-What shares a link divides its bandwidth (the *derate*). Source: ``ardalani2022deepflow``,
-section 5.2; ``deepflow_code``.
+Ranks are numbered along an order of the dimensions and fill packages
+(`crosstack.model.collectives.group`); or a placement, or a file, says which dimensions leave a
+package and how many of their edges share a link (`EdgeSharing`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import accumulate
-from operator import mul
-from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
-from crosstack.evaluate.distributed import RingLink
+from crosstack.errors import InputError, Problem, require, require_quantity
+from crosstack.evaluate.distributed import Peers
 from crosstack.machine.chip import Chip, Link
 from crosstack.machine.named_chips import SERVERS
-from crosstack.machine.topology import RING, SWITCH, Grid, NetworkLevel, Topology
-from crosstack.mapping.placement import Placement, place
+from crosstack.machine.system import AllReduceAlgorithm, Dimension, DimensionKind
+from crosstack.machine.topology import RING, SWITCH, NetworkLevel
+from crosstack.mapping.placement import Placement
 from crosstack.mapping.strategy import MappingOrder, ParallelDimension, Strategy, whole_order
+from crosstack.model.collectives import Extent, Group, group_of
+from crosstack.model.collectives.group import filled
 
 __all__ = [
+    "MISSING",
     "NESTED",
     "Cluster",
     "Derate",
+    "EdgeSharing",
     "check_chips",
-    "link_bandwidth",
     "named_cluster",
     "nested_cluster",
+    "peers_of",
     "placed_cluster",
-    "ring_links",
-    "stage_links",
+    "stage_peers",
+    "two_levels",
 ]
 
 KP1, KP2, DP, LP = ParallelDimension
 NESTED = (KP2, KP1, DP, LP)  # innermost first
 
 MOST_CHIPS = 2**20  # whose packages are told apart stage by stage
-SLOWEST = 1.0  # less than that many bytes a second is no link [B/s]
-BETWEEN, INSIDE = "link between packages", "link inside a package"
+MISSING = 1e-300  # stands for a link that is not there [B/s]
+WHERE = ("link inside a package", "link between packages")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,33 +61,86 @@ class Derate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """``packages`` of ``chips_per_package`` equal chips.
+class EdgeSharing:
+    """Which edges leave a package and which share a link, where no order says it.
 
-    ``crossing`` are the dimensions with edges between packages; ``derates`` say what shares the
-    links of a dimension; ``direct`` are those of which every two chips have a link of their own.
-    ``leaving`` are the stages that hand over to another package, the last to the first; None: all
-    of a pipeline that crosses.
+    ``crossing`` are the dimensions with edges between packages; ``derates`` say, dimension by
+    dimension, what shares a link. ``leaving`` are the stages that hand over to another package,
+    the last to the first; None: all of a pipeline that crosses.
     """
 
-    chip: Chip
-    chips_per_package: int = 1
-    packages: int = 1
     crossing: frozenset[ParallelDimension] = frozenset()
     derates: tuple[Derate, Derate, Derate, Derate] = (Derate(), Derate(), Derate(), Derate())
-    direct: frozenset[ParallelDimension] = frozenset()
     leaving: frozenset[int] | None = None
 
     def __post_init__(self) -> None:
-        """Check the numbers of chips."""
-        require_whole("chips_per_package", self.chips_per_package, what="chips")
-        require_whole("packages", self.packages, what="packages")
+        """Check that every dimension has a derate."""
         require(len(self.derates) == len(ParallelDimension), "derates", self.derates, "one each")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Equal chips, joined inside packages by the first level of ``network``, then by the others.
+
+    Every level has its size. Ranks are numbered along ``order``, the innermost dimension first, or
+    lie as ``sharing`` says.
+    """
+
+    chip: Chip
+    network: tuple[Dimension, ...]
+    order: MappingOrder = NESTED
+    sharing: EdgeSharing | None = None
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Chips, or blocks of the level below, that each level joins. [1]"""
+        return tuple(level.size or 1 for level in self.network)
 
     @property
     def n_chips(self) -> int:
         """All chips. [1]"""
-        return self.chips_per_package * self.packages
+        return math.prod(self.sizes)
+
+
+def two_levels(
+    chip: Chip,
+    *,
+    chips_per_package: int = 1,
+    packages: int = 1,
+    inside: NetworkLevel = RING,
+    between: NetworkLevel = SWITCH,
+) -> tuple[Dimension, ...]:
+    """Return the network of chips in packages, joined by the links that the chip has.
+
+    Parameters
+    ----------
+    chip : Chip
+        Every chip.
+    chips_per_package, packages : int
+        How many. [1]
+    inside, between : NetworkLevel
+        How the chips of a package are joined, and equal chips of all packages.
+
+    Raises
+    ------
+    InputError
+        If a level has the shape of another number of chips.
+    """
+    return (
+        _level(chip.intra, inside, "chips_per_package", chips_per_package),
+        _level(chip.inter, between, "packages", packages),
+    )
+
+
+def _level(link: Link | None, level: NetworkLevel, name: str, size: int) -> Dimension:
+    require(isinstance(size, int) and size >= 1, name, size, "a whole number, at least 1")
+    return Dimension(
+        kind=DimensionKind(level.topology.value),
+        size=size,
+        bandwidth=max(MISSING, link.bandwidth if link else 0.0),
+        latency=link.latency if link else None,
+        shape=level.shape,
+    )
 
 
 def placed_cluster(chip: Chip, placement: Placement) -> Cluster:
@@ -103,13 +156,15 @@ def placed_cluster(chip: Chip, placement: Placement) -> Cluster:
         )
         for d in ParallelDimension
     ]
+    packages = grid.n_packages
     return Cluster(
         chip=chip,
-        chips_per_package=grid.n_chips // grid.n_packages,
-        packages=grid.n_packages,
-        crossing=placement.crosses,
-        derates=(derates[0], derates[1], derates[2], derates[3]),
-        leaving=_leaving(np.moveaxis(placement.positions // np.array(grid.package), 3, 0)),
+        network=two_levels(chip, chips_per_package=grid.n_chips // packages, packages=packages),
+        sharing=EdgeSharing(
+            crossing=placement.crosses,
+            derates=(derates[0], derates[1], derates[2], derates[3]),
+            leaving=_leaving(np.moveaxis(placement.positions // np.array(grid.package), 3, 0)),
+        ),
     )
 
 
@@ -151,135 +206,18 @@ def nested_cluster(
     ------
     InputError
         If the order leaves out a dimension, or a level has the shape of another number of chips.
-
-    Notes
-    -----
-    The largest block of whole inner dimensions that fits into a package is not torn: a package
-    takes as many blocks as it holds and leaves the rest of its chips idle, unless there are too
-    few packages for that. A dimension crosses where one of its groups lies in two packages; as all
-    groups wait for the slowest hop, it then has the links between packages, and no more than those
-    inside where some of its neighbours share a package.
-
-    On a ring, a dimension shares a link with as many edges as shards, or packages, lie between two
-    neighbours; on a mesh or torus with those of its placement there, in this order
-    (`crosstack.mapping.placement.place`), each level on its own, or as on a ring where packages are
-    not filled evenly. A switch and a full connection share nothing; where a full connection is all
-    that a dimension uses, its chips send to all others at once.
     """
-    whole = whole_order(strategy, order)
-    filled = _filled(strategy, whole, chips_per_package, packages)
-    fill = _Fill(strategy=strategy, order=whole, filled=filled)
-    shared_inside = _sharing(inside, chips_per_package, fill, inner=True)
-    shared_between = _sharing(between, packages, fill, inner=False)
-    crossing = fill.crossing
-    derates, direct = {}, set()
-    for dimension, stride in fill.strides.items():
-        uses_inside = stride < filled
-        derates[dimension] = Derate(
-            inside=shared_inside[dimension] if uses_inside else 0,
-            between=shared_between[dimension],
-        )
-        crosses = dimension in crossing
-        alone = not crosses or stride % filled == 0  # equal chips of packages, or one package
-        level = between if crosses else inside
-        if level.topology is Topology.FULLY_CONNECTED and alone:
-            direct.add(dimension)
     return Cluster(
         chip=chip,
-        chips_per_package=chips_per_package,
-        packages=packages,
-        crossing=crossing,
-        derates=(derates[KP1], derates[KP2], derates[DP], derates[LP]),
-        direct=frozenset(direct),
-        leaving=fill.leaving,
+        network=two_levels(
+            chip,
+            chips_per_package=chips_per_package,
+            packages=packages,
+            inside=inside,
+            between=between,
+        ),
+        order=whole_order(strategy, order),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fill:
-    """Shards numbered along ``order``, ``filled`` of them in every package."""
-
-    strategy: Strategy
-    order: MappingOrder
-    filled: int
-
-    @property
-    def strides(self) -> dict[ParallelDimension, int]:
-        """Shards from one to the next along every dimension. [1]"""
-        degrees = [self.strategy.degree(d) for d in self.order]
-        return dict(zip(self.order, accumulate(degrees, mul, initial=1), strict=False))
-
-    @property
-    def leaving(self) -> frozenset[int] | None:
-        """Stages of which a shard hands over to another package; None: not told apart."""
-        if self.strategy.n_chips > MOST_CHIPS:
-            return None
-        degrees = [self.strategy.degree(d) for d in self.order]
-        packages = (np.arange(self.strategy.n_chips) // self.filled).reshape(degrees[::-1])
-        return _leaving(np.moveaxis(packages, self.order[::-1].index(LP), 0))
-
-    @property
-    def crossing(self) -> frozenset[ParallelDimension]:
-        """Dimensions of which a group lies in two packages."""
-        if self.strategy.n_chips <= self.filled:
-            return frozenset()
-        return frozenset(
-            d
-            for d, stride in self.strides.items()
-            if self.strategy.degree(d) > 1 and self.filled % (stride * self.strategy.degree(d))
-        )
-
-    def part(self, *, inner: bool) -> Strategy | None:
-        """Degrees inside packages, or between them; None where packages are not filled evenly."""
-        degrees = {d: self.strategy.degree(d) for d in self.order}
-        own = {d: min(degrees[d], max(1, self.filled // s)) for d, s in self.strides.items()}
-        if math.prod(own.values()) != min(self.filled, self.strategy.n_chips):
-            return None
-        if any(degrees[d] % own[d] for d in self.order):
-            return None
-        part = {d: own[d] if inner else degrees[d] // own[d] for d in self.order}
-        return Strategy(kp1=part[KP1], kp2=part[KP2], dp=part[DP], lp=part[LP])
-
-
-def _sharing(
-    level: NetworkLevel, size: int, fill: _Fill, *, inner: bool
-) -> Mapping[ParallelDimension, int]:
-    """Edges of every dimension that share a link of a level. [1]"""
-    match level.topology:
-        case Topology.SWITCH | Topology.FULLY_CONNECTED:
-            return dict.fromkeys(ParallelDimension, 1)
-        case Topology.MESH | Topology.TORUS:
-            grid = Grid(package=level.axes(size), torus=level.topology is Topology.TORUS)
-            part = fill.part(inner=inner)
-            if part is not None and part.n_chips <= size:
-                return _placed_sharing(part, grid, fill.order)
-        case Topology.RING:
-            pass
-        case _:
-            assert_never(level.topology)
-    reach = 1 if inner else fill.filled
-    return {d: math.ceil(stride / reach) for d, stride in fill.strides.items()}
-
-
-@lru_cache(maxsize=4096)  # searches ask for the same few again and again
-def _placed_sharing(
-    part: Strategy, grid: Grid, order: MappingOrder
-) -> Mapping[ParallelDimension, int]:
-    placement = place(part, grid, order=order)
-    return {d: max(1, shared.inside) for d, shared in placement.by_dimension.items()}
-
-
-def _whole_blocks(strategy: Strategy, order: MappingOrder, chips_per_package: int) -> int:
-    """Chips of a package that its whole blocks of inner dimensions take. [1]"""
-    spans = accumulate((strategy.degree(d) for d in order), mul, initial=1)
-    block = max(span for span in spans if span <= chips_per_package)
-    return chips_per_package // block * block
-
-
-def _filled(strategy: Strategy, order: MappingOrder, chips_per_package: int, packages: int) -> int:
-    """Chips of a package that are used: whole blocks where there are packages enough. [1]"""
-    whole = _whole_blocks(strategy, order, chips_per_package)
-    return whole if strategy.n_chips <= whole * packages else chips_per_package
 
 
 def named_cluster(
@@ -292,15 +230,15 @@ def named_cluster(
 ) -> Cluster:
     """Return as many servers of a chip that is known by name as a strategy fills.
 
-    What fits into one server stays in one, see `nested_cluster`; a chip without a server stands
-    alone. The links that the chip has to a switch are shared out over its neighbours where it is
-    joined otherwise.
+    What fits into one server stays in one; a chip without a server stands alone. The links that
+    the chip has to a switch are shared out over its neighbours where it is joined otherwise.
     """
     whole = whole_order(strategy, order)
     each = SERVERS.get(chip.name, 1)
     if each == 1:
-        return Cluster(chip=chip)
-    packages = math.ceil(strategy.n_chips / _whole_blocks(strategy, whole, each))
+        return Cluster(chip=chip, network=two_levels(chip), order=whole)
+    many = filled(_degrees(strategy, whole), (each, strategy.n_chips))
+    packages = math.ceil(strategy.n_chips / many[0])
     joined = replace(
         chip,
         intra=_shared_out(chip.intra, inside.neighbours(each)),
@@ -321,22 +259,11 @@ def _shared_out(link: Link | None, neighbours: int) -> Link | None:
     return link and replace(link, bandwidth=link.bandwidth / neighbours)
 
 
-def ring_links(strategy: Strategy, cluster: Cluster) -> dict[ParallelDimension, RingLink]:
-    """Return the link of every dimension.
+# ---------------------------------------------------------------- whom a dimension talks to
 
-    Raises
-    ------
-    InputError
-        If the strategy needs more chips than there are.
 
-    Notes
-    -----
-    Inside a package: bandwidth over derate. Between packages: the same, and no more than inside,
-    where a derate inside says that there is a network: the path to the edge of the package is
-    part of the way.
-    """
-    check_chips(strategy, cluster)
-    return {d: _link(cluster, d, crosses=d in cluster.crossing) for d in ParallelDimension}
+def _degrees(strategy: Strategy, order: MappingOrder) -> tuple[int, ...]:
+    return tuple(strategy.degree(d) for d in order)
 
 
 def check_chips(strategy: Strategy, cluster: Cluster) -> None:
@@ -346,36 +273,80 @@ def check_chips(strategy: Strategy, cluster: Cluster) -> None:
         raise InputError(Problem("strategy", message))
 
 
-def stage_links(strategy: Strategy, cluster: Cluster) -> tuple[RingLink, ...]:
-    """Return the link from every stage to the next, of the last to the first; empty: all alike."""
-    if cluster.leaving is None or LP not in cluster.crossing:
-        return ()
-    near, far = (_link(cluster, LP, crosses=crosses) for crosses in (False, True))
-    return tuple(far if stage in cluster.leaving else near for stage in range(strategy.lp))
+def peers_of(strategy: Strategy, cluster: Cluster) -> dict[ParallelDimension, Peers]:
+    """Return whom every dimension communicates with.
+
+    Raises
+    ------
+    InputError
+        If the strategy needs more chips than there are.
+    """
+    check_chips(strategy, cluster)
+    if cluster.sharing is not None:
+        edges = cluster.sharing
+        return {
+            d: _stated(strategy, cluster, d, crosses=d in edges.crossing) for d in ParallelDimension
+        }
+    degrees = _degrees(strategy, cluster.order)
+    return {
+        d: _named(d, cluster, group_of(cluster.network, cluster.sizes, degrees, number))
+        for number, d in enumerate(cluster.order)
+    }
 
 
-def _link(cluster: Cluster, dimension: ParallelDimension, *, crosses: bool) -> RingLink:
-    bandwidth = link_bandwidth(cluster, dimension, crosses=crosses)
-    own = cluster.chip.inter if crosses else cluster.chip.intra
-    return RingLink(
-        bandwidth=bandwidth if bandwidth >= SLOWEST else 0.0,
-        latency=own.latency if own else 0.0,
-        name=f"{dimension.value}: {BETWEEN if crosses else INSIDE}",
-        direct=dimension in cluster.direct,
+def _named(dimension: ParallelDimension, cluster: Cluster, group: Group) -> Peers:
+    leaves = any(e.dimension is not cluster.network[0] for e in group.extents)
+    return Peers(name=f"{dimension.value}: {WHERE[leaves]}", group=group)
+
+
+def _stated(
+    strategy: Strategy, cluster: Cluster, dimension: ParallelDimension, *, crosses: bool
+) -> Peers:
+    """Return peers on a ring of which each edge has its part of the links that it shares.
+
+    Inside a package: bandwidth over derate. Between packages: the same, and no more than inside,
+    where a derate inside says that there is a network: the path to the edge of the package is
+    part of the way.
+    """
+    inner, outer = cluster.network[0], cluster.network[-1]
+    edges = cluster.sharing or EdgeSharing()
+    derate = edges.derates[tuple(ParallelDimension).index(dimension)]
+    there = derate.inside and cluster.n_chips > 1
+    inside = inner.bandwidth / derate.inside if there else MISSING
+    bandwidth, level = inside, inner
+    if crosses:
+        there = derate.between and outer.size != 1
+        bandwidth, level = (outer.bandwidth / derate.between if there else MISSING), outer
+        if derate.inside and inner.size != 1:
+            bandwidth = min(bandwidth, inside)
+    degree = strategy.degree(dimension)
+    joined = replace(level, kind=DimensionKind.SWITCH, shape=(), size=degree, bandwidth=bandwidth)
+    return Peers(
+        name=f"{dimension.value}: {WHERE[crosses]}",
+        group=Group(extents=(Extent(dimension=joined, size=degree, members=degree),)),
+        all_reduce=AllReduceAlgorithm.RING,
     )
 
 
-def link_bandwidth(cluster: Cluster, dimension: ParallelDimension, *, crosses: bool) -> float:
-    """Return what a dimension has between neighbours; see `ring_links`. [B/s]"""
-    derate = cluster.derates[tuple(ParallelDimension).index(dimension)]
-    intra, inter = cluster.chip.intra, cluster.chip.inter
-    if cluster.n_chips == 1:
-        return 0.0
-    inside = intra.bandwidth / derate.inside if intra and derate.inside else 0.0
-    if not crosses:
-        return inside
-    if cluster.packages == 1 or inter is None or not derate.between:
-        return 0.0
-    between = inter.bandwidth / derate.between
-    has_network = cluster.chips_per_package > 1 and derate.inside > 0
-    return min(between, inside) if has_network else between
+def stage_peers(strategy: Strategy, cluster: Cluster) -> tuple[Peers, ...]:
+    """Return whom every stage hands over to, the last to the first; empty: all alike."""
+    near: Peers
+    far: Peers
+    if cluster.sharing is not None:
+        leaving = cluster.sharing.leaving if LP in cluster.sharing.crossing else None
+        if leaving is None:
+            return ()
+        near, far = (_stated(strategy, cluster, LP, crosses=crosses) for crosses in (False, True))
+    else:
+        degrees, number = _degrees(strategy, cluster.order), cluster.order.index(LP)
+        if strategy.n_chips > MOST_CHIPS:
+            return ()
+        each = filled(degrees, cluster.sizes)[0]
+        packages = (np.arange(strategy.n_chips) // each).reshape(degrees[::-1])
+        leaving = _leaving(np.moveaxis(packages, len(degrees) - 1 - number, 0))
+        group = group_of(cluster.network, cluster.sizes, degrees, number)
+        near, far = (
+            _named(LP, cluster, Group(extents=extents))
+            for extents in (group.extents[:1], group.extents[1:] or group.extents)
+        )
+    return tuple(far if stage in leaving else near for stage in range(strategy.lp))

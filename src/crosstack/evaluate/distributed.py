@@ -1,9 +1,9 @@
-"""Kernels and collectives of one chip among many: rings, and products split RC or CR.
+"""Kernels and collectives of one chip among many, and products split RC or CR.
 
-What a chip can do comes in as `KernelTimes`, what a parallel dimension's links can do as
-`RingLink`, so that this module is arithmetic only. A ring step sends a share to the next chip,
-writes what arrives and, in a reduction, adds it: ``thakur2005`` for the steps, ``deepflow_code``
-for charging the copies and additions to the chip.
+What a chip can do comes in as `KernelTimes`, whom it communicates with as `Peers`, so that this
+module is arithmetic only. A collective is one kernel, launched once. What arrives passes a buffer
+(``hu2025nccl``): the neighbour writes it there, it is read, and put where it belongs or sent on
+with what it is added to; none of these accesses of main memory hides behind the links.
 """
 
 from __future__ import annotations
@@ -12,19 +12,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from crosstack.errors import InputError, Problem, require_quantity
+from crosstack.errors import InputError, Problem
+from crosstack.machine.system import AllReduceAlgorithm
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy
+from crosstack.model.collectives import Group, collective_lines
 from crosstack.units import format_quantity
+from crosstack.workload.graph import Collective
 
 __all__ = [
     "Distributed",
     "KernelTimes",
-    "RingLink",
+    "Peers",
+    "no_link",
     "own_shape",
     "prepare",
 ]
 
 KP1, KP2, DP, LP = ParallelDimension
+SLOWEST = 1.0  # less than that many bytes a second is no link [B/s]
+ACCESSES = 3  # of main memory for every byte that arrives
 
 
 class KernelTimes(Protocol):
@@ -65,41 +71,37 @@ class _Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RingLink:
-    """What a parallel dimension has between neighbours: ``bandwidth`` [B/s], ``latency`` [s].
+class Peers:
+    """Chips of one parallel dimension that communicate, and the links between them.
 
-    A bandwidth of 0 says that there is no link; sending anything is an error. ``direct``: every two
-    chips have such a link, so that a chip sends to all others at once.
+    ``name`` is for messages; ``all_reduce`` how sums are made, None as is fastest.
     """
 
-    bandwidth: float
-    latency: float = 0.0
-    name: str = "link"
-    direct: bool = False
+    name: str
+    group: Group
+    all_reduce: AllReduceAlgorithm | None = None
 
-    def __post_init__(self) -> None:
-        """Check both."""
-        require_quantity("bandwidth", self.bandwidth, "B/s")
-        require_quantity("latency", self.latency, "s")
-
-    def time(self, size: float) -> float:
-        """Time of ``size`` bytes without the latency. [s]
+    def time(self, collective: Collective, size: float) -> float:
+        """Time of a collective over a tensor of ``size`` bytes. [s]
 
         Raises
         ------
         InputError
             If there is no link.
         """
-        if self.bandwidth <= 0:
-            raise InputError(
-                Problem(
-                    self.name,
-                    f"{format_quantity(size, 'B')} have to be sent over a link that has no "
-                    "bandwidth; give the network area, power and links, or use a strategy without "
-                    "this dimension.",
-                )
-            )
-        return size / self.bandwidth
+        if any(extent.dimension.bandwidth < SLOWEST for extent in self.group.extents):
+            raise no_link(self.name, size)
+        lines = collective_lines(collective, self.group, all_reduce=self.all_reduce)
+        return float(lines.time(size))
+
+
+def no_link(name: str, size: float) -> InputError:
+    """Return the error of sending ``size`` bytes over a link that is not there."""
+    message = (
+        f"{format_quantity(size, 'B')} have to be sent over a link that has no bandwidth; give the "
+        "network area, power and links, or use a strategy without this dimension."
+    )
+    return InputError(Problem(name, message))
 
 
 def _share(extent: int, degree: int) -> int:
@@ -125,62 +127,51 @@ class Distributed:
 
     strategy: Strategy
     times: KernelTimes
-    links: Mapping[ParallelDimension, RingLink]
-    stage_links: tuple[RingLink, ...] = ()
+    links: Mapping[ParallelDimension, Peers]
+    stage_links: tuple[Peers, ...] = ()
 
-    # ------------------------------------------------------------ rings
+    # ------------------------------------------------------------ collectives
 
-    def _ring(
-        self, rows: float, columns: float, dimension: ParallelDimension, *, adds: bool, halves: int
+    def _collective(
+        self, collective: Collective, rows: float, columns: float, dimension: ParallelDimension
     ) -> float:
-        """``halves`` (p - 1) steps that send 1/p; additions once, a copy where nothing is added.
-
-        Over direct links one step of each half sends to all others; what arrives is written as
-        before.
-        """
+        """Send, put in place what arrives, and add it up; one kernel, launched once."""
         degree = self.strategy.degree(dimension)
         if degree == 1:
             return 0.0
-        link, times = self.links[dimension], self.times
-        size = times.element_size * rows * columns
-        share = size / degree
-        sent, written = link.time(share) + link.latency, times.elementwise(0, 2 * share)
-        if link.direct:
-            total = (sent + written * (degree - 1)) * halves
-        else:
-            total = (sent + written) * halves * (degree - 1)
-        if not adds:
-            return total + times.elementwise(0, 3 * size) + times.launch_overhead
-        addition = times.elementwise(rows * columns / degree, 3 * share) + times.launch_overhead
-        return total + addition * (degree - 1)
+        size = self.times.element_size * rows * columns
+        arrives = size * (degree - 1) / degree
+        adds = 0.0 if collective is Collective.ALL_GATHER else arrives / self.times.element_size
+        if collective is Collective.ALL_REDUCE:
+            arrives *= 2
+        sent = self.links[dimension].time(collective, size)
+        placed = self.times.elementwise(adds, ACCESSES * arrives)
+        return sent + placed + self.times.launch_overhead
 
     def all_gather(self, rows: float, columns: float, dimension: ParallelDimension) -> float:
         """Gather ``rows`` x ``columns`` elements of which each chip has a share. [s]"""
-        return self._ring(rows, columns, dimension, adds=False, halves=1)
+        return self._collective(Collective.ALL_GATHER, rows, columns, dimension)
 
     def reduce_scatter(self, rows: float, columns: float, dimension: ParallelDimension) -> float:
         """Add ``rows`` x ``columns`` partial sums, a share for each chip. [s]"""
-        return self._ring(rows, columns, dimension, adds=True, halves=1)
+        return self._collective(Collective.REDUCE_SCATTER, rows, columns, dimension)
 
     def all_reduce(self, rows: float, columns: float, dimension: ParallelDimension) -> float:
         """Add ``rows`` x ``columns`` partial sums, all for every chip. [s]"""
-        return self._ring(rows, columns, dimension, adds=True, halves=2)
+        return self._collective(Collective.ALL_REDUCE, rows, columns, dimension)
 
-    def send(self, size: float, dimension: ParallelDimension, *, latency: bool = False) -> float:
-        """Send ``size`` bytes to a neighbour: read, sent, written. [s]"""
-        return self._sent(size, self.links[dimension], latency=latency)
+    def send(self, size: float, dimension: ParallelDimension) -> float:
+        """Send ``size`` bytes to a neighbour. [s]"""
+        return self._sent(size, self.links[dimension])
 
     def hand_over(self, size: float, stage: int) -> float:
         """Send ``size`` bytes from a stage to the next, that of the last being the first. [s]"""
         links = self.stage_links or (self.links[LP],)
-        return self._sent(size, links[stage % len(links)], latency=True)
+        return self._sent(size, links[stage % len(links)])
 
-    def _sent(self, size: float, link: RingLink, *, latency: bool) -> float:
-        return (
-            self.times.elementwise(0, 2 * size)
-            + link.time(size)
-            + (link.latency if latency else 0.0)
-        )
+    def _sent(self, size: float, link: Peers) -> float:
+        placed = self.times.elementwise(0, ACCESSES * size)
+        return link.time(Collective.POINT_TO_POINT, size) + placed
 
     # ------------------------------------------------------------ products
 

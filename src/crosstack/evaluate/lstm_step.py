@@ -126,7 +126,7 @@ def lstm_parts(model: LstmModel, chips: Distributed) -> LstmParts:
         found = _rc_parts(model, chips, batch)
     width, wide, words = model.width, model.gates * model.width, model.vocabulary
     size = chips.times.element_size * batch * width / (chips.strategy.kp1 * chips.strategy.kp2)
-    transfer = chips.send(size, LP, latency=True) if chips.strategy.lp > 1 else 0.0
+    transfer = chips.send(size, LP) if chips.strategy.lp > 1 else 0.0
     return LstmParts(
         **found,
         transfer_forward=transfer,

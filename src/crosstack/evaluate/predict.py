@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from crosstack.errors import InfeasibleError, InputError, Problem
-from crosstack.evaluate.cluster import Cluster, ring_links, stage_links
+from crosstack.evaluate.cluster import Cluster, peers_of, stage_peers
 from crosstack.evaluate.distributed import Distributed, KernelTimes, own_shape
 from crosstack.evaluate.footprint import (
     Footprint,
@@ -143,8 +143,8 @@ def predict(
     chips = Distributed(
         strategy=strategy,
         times=times,
-        links=ring_links(strategy, cluster),
-        stage_links=stage_links(strategy, cluster),
+        links=peers_of(strategy, cluster),
+        stage_links=stage_peers(strategy, cluster),
     )
     if isinstance(workload, Product):
         shape = workload.m, workload.k, workload.n

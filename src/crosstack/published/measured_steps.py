@@ -180,7 +180,7 @@ def measured_steps() -> list[MeasuredStep]:
     """Return every measured step."""
     both = (CLOCK, CLOCK)
     return [
-        *_one("gpt-22b", 1, 4, (1.42, 1.10), 0.6128, microbatches=1),
+        *_one("gpt-22b", 1, 4, (1.42, 1.10), 0.6128, microbatches=1, reasons=("", CLOCK)),
         *_one("gpt3-175b", 8, 64, (18.13, 13.75), 9.393, interleave=3, reasons=("", CLOCK)),
         *_one("gpt-530b", 35, 280, (49.05, 37.83), 28.23, interleave=3, reasons=both),
         *_one("gpt-1t", 64, 512, (94.42, 71.49), 53.59, reasons=both),

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crosstack.evaluate.distributed import RingLink
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy
-from crosstack.published.deepflow.chips import Chips
+from crosstack.published.deepflow.chips import Chips, RingLink
 from crosstack.published.deepflow.lstm import lstm_parts
 from crosstack.workload.lstm import LstmModel
 

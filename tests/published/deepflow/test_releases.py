@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.evaluate.cluster import Cluster, Derate, nested_cluster
+from crosstack.evaluate.cluster import (
+    Cluster,
+    Derate,
+    EdgeSharing,
+    nested_cluster,
+    two_levels,
+)
 from crosstack.evaluate.predict import SUMMING, WAITING, predict
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.machine.chip import Chip, Link
@@ -44,6 +50,12 @@ def chip(intra=6e11, inter=1e11, capacity=1e15):
     )
 
 
+def stated(one, crossing, derate, **sizes):
+    """Return a machine of which a file says what crosses packages and what is shared."""
+    sharing = EdgeSharing(crossing=frozenset(crossing), derates=(derate,) * 4)
+    return Cluster(chip=one, network=two_levels(one, **sizes), sharing=sharing)
+
+
 def predicted(name, workload, text, settings=None, **links):
     """Predict with kernels that take the same whatever the rules: steps alone are compared."""
     strategy, one = parse_strategy(text), chip(**links)
@@ -73,12 +85,7 @@ def test_unknown_rules_are_refused_with_the_nearest():
     ],
 )
 def test_links_are_shared_by_degree(inter, kp1, expected):
-    cluster = Cluster(
-        chip=chip(intra=0.0, inter=inter),
-        packages=kp1,
-        crossing=frozenset({KP1}),
-        derates=(Derate(inside=0, between=1),) * 4,
-    )
+    cluster = stated(chip(intra=0.0, inter=inter), {KP1}, Derate(inside=0), packages=kp1)
     links = links_of(parse_strategy(f"RC-{kp1}-1-d1-p1"), cluster, RELEASES["deepflow-2025"])
     assert links[KP1].bandwidth == expected
     assert (links[DP].bandwidth, links[DP].latency) == (0.0, 5e-6)
@@ -87,14 +94,14 @@ def test_links_are_shared_by_degree(inter, kp1, expected):
 
 
 def test_links_that_no_dimension_uses_are_halved_too():
-    derates = (Derate(inside=2, between=1),) * 4
-    cluster = Cluster(chip=chip(intra=892228256040.1199), chips_per_package=4, derates=derates)
+    one = chip(intra=892228256040.1199)
+    cluster = stated(one, set(), Derate(inside=2), chips_per_package=4)
     links = links_of(parse_strategy("RC-4-1-d1-p1"), cluster, RELEASES["deepflow-2025"])
     assert {link.bandwidth for link in links.values()} == {223057064010.02997}
 
 
 def test_a_network_without_power_is_a_link():
-    cluster = Cluster(chip=chip(inter=4.5e-5), packages=2, crossing=frozenset({KP1}))
+    cluster = stated(chip(inter=4.5e-5), {KP1}, Derate(), packages=2)
     links = links_of(parse_strategy("RC-2-1-d1-p1"), cluster, RELEASES["deepflow-2021"])
     assert links[KP1].bandwidth == 4.5e-5
 

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crosstack.evaluate.distributed import RingLink
 from crosstack.mapping.strategy import ParallelDimension, Strategy
-from crosstack.published.deepflow.chips import Chips
+from crosstack.published.deepflow.chips import Chips, RingLink
 from crosstack.published.deepflow.transformer import operations_of
 from crosstack.workload.transformer_training import TransformerTraining
 

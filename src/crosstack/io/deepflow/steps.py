@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crosstack.errors import InputError, Problem
-from crosstack.evaluate.cluster import Cluster, Derate
+from crosstack.evaluate.cluster import Cluster, Derate, EdgeSharing, two_levels
 from crosstack.evaluate.predict import Step
 from crosstack.io.deepflow.hardware import DeepflowHardware
 from crosstack.io.deepflow.schema import GemmFile, LstmFile, ModelFile
@@ -57,10 +57,13 @@ def cluster_of(hardware: DeepflowHardware, chip: Chip) -> Cluster:
     }
     return Cluster(
         chip=chip,
-        chips_per_package=system.num_devices_per_node,
-        packages=system.num_nodes,
-        crossing=frozenset(dimension for dimension, found in crosses.items() if found),
-        derates=(derate, derate, derate, derate),
+        network=two_levels(
+            chip, chips_per_package=system.num_devices_per_node, packages=system.num_nodes
+        ),
+        sharing=EdgeSharing(
+            crossing=frozenset(dimension for dimension, found in crosses.items() if found),
+            derates=(derate, derate, derate, derate),
+        ),
     )
 
 

@@ -242,14 +242,15 @@ def group_of(
     for dimension, size, held in zip(network, sizes, filled(degrees, sizes), strict=True):
         low, high = max(stride, below), min(last, held)
         even = even and all(_nest(held, length) for length in (stride, last))
-        if high > low:
-            one = Extent(
-                dimension=dimension,
-                size=size,
-                members=-(-high // low),
-                stride=max(1, low // below),
+        if last < below and below % last and size > 1:  # some group has chips in two blocks
+            extents.append(Extent(dimension=dimension, size=size, members=2))
+        elif high > low:
+            members = -(-high // low)
+            room = (size - 1) // max(1, members - 1)
+            stride_here = min(-(-low // below), max(1, room))
+            extents.append(
+                Extent(dimension=dimension, size=size, members=members, stride=stride_here)
             )
-            extents.append(one)
         below = held
     if even:
         return Group(extents=tuple(extents))

@@ -10,14 +10,49 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from crosstack.evaluate.cluster import Cluster, check_chips, link_bandwidth
-from crosstack.evaluate.distributed import KernelTimes, RingLink
+from crosstack.errors import require_quantity
+from crosstack.evaluate.cluster import Cluster, peers_of
+from crosstack.evaluate.distributed import KernelTimes, no_link
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy
+from crosstack.model.collectives import Joint
+from crosstack.model.collectives.group import axes_of
 from crosstack.published.deepflow.release import Release
 
-__all__ = ["DP", "KP1", "KP2", "LP", "Chips", "links_of"]
+__all__ = ["DP", "KP1", "KP2", "LP", "Chips", "RingLink", "links_of"]
 
 KP1, KP2, DP, LP = ParallelDimension
+NOTHING = 1e-200  # fewer bytes a second stand for no link at all [B/s]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingLink:
+    """What a parallel dimension has between neighbours: ``bandwidth`` [B/s], ``latency`` [s].
+
+    A bandwidth of 0 says that there is no link; sending anything is an error. ``direct``: every two
+    chips have such a link, so that a chip sends to all others at once.
+    """
+
+    bandwidth: float
+    latency: float = 0.0
+    name: str = "link"
+    direct: bool = False
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        require_quantity("bandwidth", self.bandwidth, "B/s")
+        require_quantity("latency", self.latency, "s")
+
+    def time(self, size: float) -> float:
+        """Time of ``size`` bytes without the latency. [s]
+
+        Raises
+        ------
+        InputError
+            If there is no link.
+        """
+        if self.bandwidth <= 0:
+            raise no_link(self.name, size)
+        return size / self.bandwidth
 
 
 def links_of(
@@ -30,22 +65,21 @@ def links_of(
     InputError
         If the strategy needs more chips than there are.
     """
-    check_chips(strategy, cluster)
     found = {}
-    for dimension in ParallelDimension:
-        crosses, degree = dimension in cluster.crossing, strategy.degree(dimension)
-        shared = 1.0
+    for dimension, peers in peers_of(strategy, cluster).items():
+        degree, shared = strategy.degree(dimension), 1.0
         if release.shares_links_by_degree:
             shared = 2.0 if degree <= 4 else 5.0 if degree <= 8 else 4.0
-        own = cluster.chip.inter if crosses else cluster.chip.intra
-        where = "between packages" if crosses else "inside a package"
+        levels = [extent.dimension for extent in peers.group.extents]
+        axes = [axis for extent in peers.group.extents for axis in axes_of(extent)]
+        bandwidth = min((link.bandwidth for link in axes or levels), default=0.0)
         found[dimension] = RingLink(
-            bandwidth=link_bandwidth(cluster, dimension, crosses=crosses) / shared,
-            latency=own.latency if own else 0.0,
-            name=f"{dimension.value}: link {where}",
-            direct=dimension in cluster.direct,
+            bandwidth=bandwidth / shared if bandwidth > NOTHING else 0.0,
+            latency=levels[-1].hop_latency if levels else 0.0,
+            name=peers.name,
+            direct=peers.group.torn is None and [a.joint for a in axes] == [Joint.PAIRS],
         )
-    return found
+    return {dimension: found[dimension] for dimension in ParallelDimension}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

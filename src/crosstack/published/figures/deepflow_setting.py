@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from crosstack.evaluate.cluster import Cluster, nested_cluster
+from crosstack.evaluate.cluster import Cluster, Derate, EdgeSharing, nested_cluster, peers_of
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.explore.design import DesignProblem
 from crosstack.io.chip_file import read_chip
 from crosstack.machine.chip import Chip, Link
-from crosstack.mapping.strategy import Strategy
+from crosstack.mapping.strategy import ParallelDimension, Strategy
 from crosstack.model.rules import rules_named
 from crosstack.workload.lstm import LstmModel
 
@@ -68,11 +68,26 @@ def cluster_builder(
         inter = Link(n_links=1, bandwidth=network, latency=INTER_LATENCY)
         intra = Link(n_links=1, bandwidth=intra_bandwidth, latency=INTRA_LATENCY)
         joined = replace(chip, inter=inter, intra=intra if per_package > 1 else None)
-        return nested_cluster(
+        nested = nested_cluster(
             joined, strategy, chips_per_package=per_package, packages=CHIPS // per_package
         )
+        return replace(nested, sharing=_as_in_the_paper(nested, strategy))
 
     return build
+
+
+def _as_in_the_paper(cluster: Cluster, strategy: Strategy) -> EdgeSharing:
+    """Return what section 5.2 says: one ring a dimension, which leaves a package by one link."""
+    crossing, derates = set(), []
+    for dimension in ParallelDimension:
+        extents = peers_of(strategy, cluster)[dimension].group.extents
+        inside = [e.stride for e in extents if e.dimension is cluster.network[0]]
+        if len(extents) > len(inside):
+            crossing.add(dimension)
+        derates.append(Derate(inside=inside[0] if inside else 0))
+    return EdgeSharing(
+        crossing=frozenset(crossing), derates=(derates[0], derates[1], derates[2], derates[3])
+    )
 
 
 def problem(
