@@ -19,7 +19,7 @@ from crosstack.io.chip_file import read_chip
 from crosstack.machine.generate.checks import feasible
 from crosstack.machine.generate.generated import generate
 from crosstack.machine.generate.generator import generate_chips
-from crosstack.machine.generate.rules import GENERATOR_RULES
+from crosstack.model.rules import rule_names, rules_named
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "chips" / "n5_hbm3.yaml"
 N = 100_000
@@ -52,8 +52,8 @@ def main() -> None:
         areas={name: area * rng.uniform(0.3, 1.0, N) for name, area in one.areas.items()},
         powers={name: power * rng.uniform(0.05, 1.0, N) for name, power in one.powers.items()},
     )
-    for name, rules in GENERATOR_RULES.items():
-        made = rules()
+    for name in rule_names(("chips",)):
+        made = rules_named(name).chips
         measure(f"{N:,} budgets, {name}", lambda: generate_chips(described.template, many, made), N)  # noqa: B023
     chips = generate_chips(described.template, many)
     measure(f"{N:,} budgets, checked", lambda: feasible(chips), N)

@@ -19,8 +19,8 @@ from crosstack.io.deepflow import (
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.machine.compute import Dataflow
 from crosstack.machine.generate.generated import generate
-from crosstack.machine.generate.rules import GeneratorRules
 from crosstack.machine.memory import Scope
+from crosstack.published.deepflow.generation import GENERATION_2025
 
 CONFIGS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "deepflow" / "configs"
 HARDWARE = [
@@ -107,7 +107,7 @@ class TestPublicFiles:
         hardware = read_hardware(text_of(f"2025/configs/hardware-config/{name}.yaml"), name)
         with pytest.raises(InfeasibleError, match=says):
             generate(hardware.template, hardware.budget)
-        made = generate(hardware.template, hardware.budget, GeneratorRules.deepflow_2025())
+        made = generate(hardware.template, hardware.budget, GENERATION_2025)
         assert made.chip.compute.throughput > 0
 
     @pytest.mark.parametrize(

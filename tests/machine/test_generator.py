@@ -12,13 +12,8 @@ from crosstack.machine.chip import Execution
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.checks import feasible
 from crosstack.machine.generate.generated import chip_at, generate
+from crosstack.machine.generate.generation import Generation
 from crosstack.machine.generate.generator import SizeBound, generate_chips
-from crosstack.machine.generate.rules import (
-    GENERATOR_RULES,
-    GeneratorRules,
-    UnpoweredSram,
-    generator_rules_named,
-)
 from crosstack.machine.generate.template import (
     ChipTemplate,
     ComputePart,
@@ -27,6 +22,8 @@ from crosstack.machine.generate.template import (
     SramPart,
 )
 from crosstack.machine.memory import Scope
+from crosstack.model.rules import rule_names, rules_named
+from crosstack.published.deepflow.generation import GENERATION_2021, GENERATION_2025, UnpoweredSram
 from crosstack.technology import (
     ComputeUnit,
     DramTechnology,
@@ -102,7 +99,7 @@ class TestCompute:
         assert (compute.n_units, compute.n_multiprocessors) == (496, 62)  # 502 units of 0.4 mm2 fit
 
     def test_in_the_releases_loose_units_compute(self):
-        chip = generate(TEMPLATE, BUDGET, GeneratorRules.deepflow_2021())
+        chip = generate(TEMPLATE, BUDGET, GENERATION_2021)
         assert (chip.chip.compute.n_units, chip.chip.compute.n_multiprocessors) == (502, 62)
 
     def test_throughput_is_equation_1(self):
@@ -110,9 +107,9 @@ class TestCompute:
         assert compute.peak_throughput == pytest.approx(496 * 128 * compute.frequency)
         assert compute.throughput == pytest.approx(0.8 * compute.peak_throughput)
 
-    @pytest.mark.parametrize("rules", GENERATOR_RULES)
+    @pytest.mark.parametrize("rules", rule_names(("chips",)))
     def test_compute_without_power_has_no_clock_and_draws_nothing(self, rules):
-        chips = generate_chips(TEMPLATE, with_power("compute", 0.0), generator_rules_named(rules))
+        chips = generate_chips(TEMPLATE, with_power("compute", 0.0), rules_named(rules).chips)
         assert (chips.compute.frequency, chips.compute.use.power) == (0.0, 0.0)
 
     def test_at_nominal_power_the_clock_is_nominal(self):
@@ -123,7 +120,7 @@ class TestCompute:
     def test_shedding_units_keeps_the_throughput_but_for_a_multiprocessor(self):
         budget = with_power("compute", 5.0)
         slow = generate(TEMPLATE, budget).chip.compute
-        few = generate(TEMPLATE, budget, GeneratorRules.deepflow_paper())
+        few = generate(TEMPLATE, budget, Generation(sheds_units=True))
         lost = 8 * 128 * few.chip.compute.frequency
         assert few.chip.compute.n_units < slow.n_units
         assert slow.peak_throughput - lost <= few.chip.compute.peak_throughput
@@ -158,7 +155,7 @@ class TestMemory:
         assert float(level.n_banks) == 20e-6 // (bank + 8 * 1e-9)
 
     def test_in_the_releases_it_has_one_for_each_multiprocessor(self):
-        level = generate_chips(TEMPLATE, BUDGET, GeneratorRules.deepflow_2025()).srams[0]
+        level = generate_chips(TEMPLATE, BUDGET, GENERATION_2025).srams[0]
         bank = 8 * 1e-13 * 2**15 / 0.8
         assert float(level.n_banks) == 20e-6 // (bank + 62 * 1e-9)
 
@@ -178,7 +175,7 @@ class TestMemory:
 
     def test_in_the_releases_the_edge_leaves_stacks_half_wired(self):
         budget = replace(BUDGET, edges={"HBM": 0.06})
-        dram = generate_chips(TEMPLATE, budget, GeneratorRules.deepflow_2021()).dram
+        dram = generate_chips(TEMPLATE, budget, GENERATION_2021).dram
         assert (float(dram.n_stacks), float(dram.n_wires)) == (4.0, 2351.0)
 
     def test_memory_on_the_board_takes_no_package(self):
@@ -255,8 +252,8 @@ class TestImpossible:
 
     def test_memory_without_power_is_kept_emptied_or_refused(self):
         budget = with_power("L2", 0.0)
-        kept = generate(TEMPLATE, budget, GeneratorRules.deepflow_2025()).chip.level("L2")
-        emptied = generate(TEMPLATE, budget, GeneratorRules.deepflow_2021()).chip.level("L2")
+        kept = generate(TEMPLATE, budget, GENERATION_2025).chip.level("L2")
+        emptied = generate(TEMPLATE, budget, GENERATION_2021).chip.level("L2")
         assert (kept.capacity > 0, kept.bandwidth) == (True, 0.0)
         assert (emptied.capacity, emptied.bandwidth) == (0.0, 0.0)
         with pytest.raises(InfeasibleError):
@@ -282,10 +279,10 @@ class TestMany:
             powers={k: v * rng.uniform(0.01, 1.0, n) for k, v in BUDGET.powers.items()},
         )
 
-    @pytest.mark.parametrize("rules", GENERATOR_RULES)
+    @pytest.mark.parametrize("rules", rule_names(("chips",)))
     def test_many_budgets_give_what_each_gives_alone(self, rules):
         budget = self.budgets(20)
-        rules = generator_rules_named(rules)
+        rules = rules_named(rules).chips
         many = generate_chips(TEMPLATE, budget, rules)
         for i in range(20):
             one = replace(
@@ -329,10 +326,12 @@ def same_numbers(a, b):
     st.sampled_from(sorted(AREAS)),
     st.floats(1.0, 1.2),
     st.sampled_from(["area", "power"]),
-    st.sampled_from(sorted(GENERATOR_RULES)),
+    st.sampled_from(rule_names(("chips",))),
 )
 def test_a_larger_share_never_makes_its_component_worse(name, more, kind, rules):
-    rules = replace(generator_rules_named(rules), refuses_over_maximum=False)
+    rules = rules_named(rules).chips
+    checked = rules.checks_budgets
+    rules = replace(rules.unchecked(), checks_budgets=checked)
     base = generate(TEMPLATE, BUDGET, rules).chip
     grown = (
         with_area(name, AREAS[name] * more)
@@ -373,19 +372,19 @@ class TestChip:
 class TestRules:
     def test_an_unknown_set_is_refused(self):
         with pytest.raises(InputError, match='Did you mean "deepflow-20'):
-            generator_rules_named("deepflow-2012")
+            rules_named("deepflow-2012", ("chips",))
 
     @pytest.mark.parametrize(
         "change", [{"loose_units": 1}, {"intra_neighbours": 9}, {"unpowered_sram": "gone"}]
     )
     def test_a_wrong_kind_is_refused(self, change):
         with pytest.raises(InputError):
-            replace(GeneratorRules.crosstack(), **change)
+            replace(GENERATION_2021, **change)
 
     def test_the_releases_differ_in_what_2025_changed(self):
-        old, new = GeneratorRules.deepflow_2021(), GeneratorRules.deepflow_2025()
+        old, new = GENERATION_2021, GENERATION_2025
         differ = {f.name for f in fields(old) if getattr(old, f.name) != getattr(new, f.name)}
-        assert differ == {"name", "clock_at_minimum", "refuses_over_maximum", "unpowered_sram"}
+        assert differ == {"clock_at_minimum", "refuses_over_maximum", "unpowered_sram"}
         assert new.unpowered_sram is UnpoweredSram.KEPT
 
 

@@ -14,7 +14,7 @@ import pytest
 from crosstack.io.deepflow import read_hardware
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.machine.generate.generator import generate_chips
-from crosstack.machine.generate.rules import generator_rules_named
+from crosstack.model.rules import rules_named
 
 CONFIGS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "deepflow" / "configs"
 CLOSE = {"rel": 1e-9, "abs": 0.0}
@@ -193,7 +193,7 @@ def test_a_changed_file_makes_the_chip_of_the_formulas(path, change):
     overrides = [f"{k}={'null' if v is None else v}" for k, v in change.items()]
     hardware = read_hardware(text, path, overrides)
     made = generate_chips(
-        hardware.template, hardware.budget, generator_rules_named(f"deepflow-{release}")
+        hardware.template, hardware.budget, rules_named(f"deepflow-{release}", ("chips",)).chips
     )
     assert (made.compute.n_units, made.compute.n_multiprocessors) == (
         expected["units"], expected["multiprocessors"]

@@ -18,7 +18,7 @@ from crosstack.errors import InfeasibleError, InputError
 from crosstack.io.deepflow import read_hardware
 from crosstack.machine.generate.generated import chip_at
 from crosstack.machine.generate.generator import Drams, GeneratedChips, Links, Srams, generate_chips
-from crosstack.machine.generate.rules import generator_rules_named
+from crosstack.model.rules import rules_named
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "deepflow"
 CLOSE = {"rel": 1e-9, "abs": 0.0}
@@ -52,7 +52,7 @@ def chips_of(row: dict[str, Any]) -> GeneratedChips:
     ]
     hardware = read_hardware(path.read_text(), path.name, changes)
     assert hardware.rules == rules
-    return generate_chips(hardware.template, hardware.budget, generator_rules_named(rules))
+    return generate_chips(hardware.template, hardware.budget, rules_named(rules, ("chips",)).chips)
 
 
 def check_compute(chips: GeneratedChips, core: dict[str, float]) -> None:

@@ -86,10 +86,10 @@ def generate_(
     if output is not None:
         check_suffix("--output", output, YAML_SUFFIXES)
     with options_named({"rules": "--rules"}):
-        chosen = rules_named(rules, ("chips",)).chips
+        chosen = rules_named(rules, ("chips",))
     machine = _machine(described(file, library, set_ or []))
     with in_file(file):
-        chip = generate(machine.template, machine.budget, chosen)
+        chip = generate(machine.template, machine.budget, chosen.chips)
     text = ""
     if output is not None:
         with in_file(file):
@@ -101,9 +101,10 @@ def generate_(
                 between=machine.between,
             )
         text = write_system(system)
-    show(chip_tables(chip_data(chip)))
+    data = chip_data(chip, chosen.name)
+    show(chip_tables(data))
     if json_out is not None:
-        write((json_out, json.dumps(chip_data(chip), indent=1, allow_nan=False) + "\n"))
+        write((json_out, json.dumps(data, indent=1, allow_nan=False) + "\n"))
     if output is not None:
         write((output, text), note="; it takes a workload, see crosstack generate --system")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crosstack.evaluate.predict import predict
-from crosstack.machine.generate.rules import GeneratorRules
+from crosstack.machine.generate.generation import Generation
 from crosstack.mapping.placement_rules import PlacementRules
 from crosstack.model.decisions import Decisions
 from crosstack.model.iteration import Pipelining
@@ -29,6 +29,6 @@ def crosstack() -> Rules:
         decisions=Decisions(),
         clock=Clock(),
         step=predict,
-        chips=GeneratorRules.crosstack(),
+        chips=Generation(),
         placement=PlacementRules(),
     )

@@ -87,7 +87,7 @@ def ideal_chip(problem: DesignProblem) -> Chip:
         },
         edges=shares["edge"],
     )
-    plain = replace(problem.rules.chips, checks_budgets=False, refuses_over_maximum=False)
+    plain = problem.rules.chips.unchecked()
     return chip_at(generate_chips(tight, budget, plain), ()).chip
 
 

@@ -40,7 +40,7 @@ from crosstack.explore.machines import (
     never_slower,
 )
 from crosstack.explore.pareto import pareto_rows
-from crosstack.machine.generate.rules import GeneratorRules
+from crosstack.machine.generate.generation import Generation
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.rates import reached_rate
@@ -79,7 +79,7 @@ class CodesignProblem:
         Technologies and numbers of chips.
     prices : UnitPrices
         Beside the dies.
-    chip_rules : GeneratorRules
+    chip_rules : Generation
         How chips are generated.
     rules : Rules
         How a mapping is counted.
@@ -94,7 +94,7 @@ class CodesignProblem:
     workload: Workload
     choices: tuple[MachineChoice, ...]
     prices: UnitPrices
-    chip_rules: GeneratorRules
+    chip_rules: Generation
     rules: Rules
     constraints: Constraints = field(default_factory=Constraints)
     limits: dict[str, float] = field(default_factory=dict)

@@ -166,9 +166,7 @@ class DesignProblem:
         chips = generate_chips(self.template, self.budget_space.budgets(points), rules)
         checks = [] if probes else checks_of(chips)
         # The checks are made here for all points at once, not again for each.
-        plain = replace(
-            chips, rules=replace(rules, checks_budgets=False, refuses_over_maximum=False)
-        )
+        plain = replace(chips, rules=rules.unchecked())
         values = []
         for i in range(len(points)):
             wrong = [check for check in checks if not check.holds[i]]

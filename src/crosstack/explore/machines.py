@@ -16,8 +16,8 @@ from crosstack.errors import InfeasibleError, InputError, require_quantity
 from crosstack.explore.budget_space import BudgetSpace
 from crosstack.machine.generate.checks import checks_of
 from crosstack.machine.generate.generated import chip_at
+from crosstack.machine.generate.generation import Generation
 from crosstack.machine.generate.generator import generate_chips
-from crosstack.machine.generate.rules import GeneratorRules
 from crosstack.machine.packages import packaged_system
 from crosstack.machine.prices import system_power, system_price
 from crosstack.machine.system import Prices, System
@@ -95,7 +95,7 @@ class Machine:
 
 
 def machines_at(
-    choice: MachineChoice, points: Floats, prices: UnitPrices, rules: GeneratorRules
+    choice: MachineChoice, points: Floats, prices: UnitPrices, rules: Generation
 ) -> list[Machine | str]:
     """Return the machine of every point, or why there is none.
 
@@ -104,7 +104,7 @@ def machines_at(
     chips = generate_chips(choice.space.template, choice.space.budgets(points), rules)
     checks = checks_of(chips)
     # The checks are made here for all points at once, not again for each.
-    plain = replace(chips, rules=replace(rules, checks_budgets=False, refuses_over_maximum=False))
+    plain = replace(chips, rules=rules.unchecked())
     found: list[Machine | str] = []
     for i in range(len(points)):
         wrong = [check for check in checks if not check.holds[i]]

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from crosstack.errors import InputError, Problem, require, unknown_name
-from crosstack.machine.generate.rules import GeneratorRules
+from crosstack.machine.generate.generation import Generation
 from crosstack.model.decisions import Decisions
 from crosstack.model.iteration import Pipelining
 from crosstack.model.parts import (
@@ -90,7 +90,7 @@ class Rules:
         How long kernels take.
     step : object
         How `predict` puts a step together; see `crosstack.evaluate.predict`.
-    chips : GeneratorRules
+    chips : Generation
         How chips are generated.
     placement : object
         How shards are placed and routed; see `crosstack.mapping.placement`.
@@ -104,7 +104,7 @@ class Rules:
     decisions: Decisions = field(default=_none("decisions"))
     clock: Clock = field(default=_none("clock"))
     step: Any = field(default=_none("step"))  # of layers above this one
-    chips: GeneratorRules = field(default=_none("chips"))
+    chips: Generation = field(default=_none("chips"))
     placement: Any = field(default=_none("placement"))
 
     def __post_init__(self) -> None:

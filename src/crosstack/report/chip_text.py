@@ -106,10 +106,11 @@ def left_pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     )
 
 
-def chip_data(chip: GeneratedChip) -> dict[str, Any]:
+def chip_data(chip: GeneratedChip, rules: str) -> dict[str, Any]:
     """Return a generated chip as JSON holds it, in SI units: hierarchy, components, what is left.
 
-    Fields are those of `Chip` and `Component`; the main memory is the last of the levels.
+    ``rules`` is the name of those it was made by. Fields are those of `Chip` and `Component`; the
+    main memory is the last of the levels.
     """
     parts = []
     for part in chip.components:
@@ -122,7 +123,7 @@ def chip_data(chip: GeneratedChip) -> dict[str, Any]:
         for level in made.storage
     ]
     return {
-        "rules": chip.rules,
+        "rules": rules,
         "hierarchy": {name: value for name, value in asdict(made).items() if name != "memories"}
         | {
             "levels": levels,

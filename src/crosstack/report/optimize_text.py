@@ -145,7 +145,7 @@ def optimum_data(found: CoResult, workload: Step, objective: Metric) -> dict[str
         "metrics": {m.value: metrics.value(m) for m in Metric},
         "given_shares": dict(zip(problem.space.names, problem.start.tolist(), strict=True)),
         "shares": dict(zip(problem.space.names, found.point, strict=True)),
-        "chip": chip_data(found.design.chip),
+        "chip": chip_data(found.design.chip, problem.rules.name),
         "evaluations": found.evaluations,
         "choices": [
             {

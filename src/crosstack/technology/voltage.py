@@ -21,6 +21,7 @@ __all__ = [
     "RateBound",
     "Supply",
     "operating_point",
+    "point_at",
     "relative_power",
     "relative_rate",
     "voltage_for_rate",
@@ -28,7 +29,6 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 STEPS = 60  # of Newton's method; it takes about 7
-REAL = 1e-10  # imaginary part up to which the 2025 release takes an eigenvalue for real
 
 
 class RateBound(IntEnum):
@@ -152,73 +152,35 @@ def voltage_for_rate(rate: ArrayLike, supply: Supply) -> Floats:
     return supply.threshold + r / 2 + np.sqrt(r * supply.threshold + r * r / 4)
 
 
-def _first_eigenvalue(power: Floats, supply: Supply) -> Floats:
-    """Voltage as the public tool finds it: the first real eigenvalue of the companion matrix.
-
-    Where the power is zero, the root is double and what comes out is rounding noise, which the
-    tool reports as a voltage; so does this.
-    """
-    threshold = supply.threshold
-    c = power * supply.nominal * (supply.nominal - threshold) ** 2
-    flat = np.ravel(c)
-    found = np.empty_like(flat)
-    quadratic = np.array([[2 * threshold, -(threshold**2)], [1.0, 0.0]])
-    powered = flat != 0
-    if not powered.all():
-        found[~powered] = _first_real(np.linalg.eigvals(quadratic)[None, :])
-    if powered.any():
-        cubic = np.zeros((int(powered.sum()), 3, 3))
-        cubic[:, 0, 0], cubic[:, 0, 1], cubic[:, 0, 2] = (
-            2 * threshold,
-            -(threshold**2),
-            flat[powered],
-        )
-        cubic[:, 1, 0] = cubic[:, 2, 1] = 1.0
-        found[powered] = _first_real(np.linalg.eigvals(cubic))
-    return found.reshape(c.shape)
-
-
-def _first_real(eigenvalues: NDArray[np.complexfloating | np.floating]) -> Floats:
-    real = np.abs(eigenvalues.imag) < REAL
-    first = np.argmax(real, axis=1)
-    values: Floats = eigenvalues.real[np.arange(len(eigenvalues)), first]
-    return values
-
-
-def operating_point(
-    power: ArrayLike,
-    supply: Supply,
-    *,
-    clock_at_minimum: bool = False,
-    eigenvalue: bool = False,
-) -> OperatingPoint:
-    """Find voltage and rate of a circuit that may draw ``power`` times its nominal power.
-
-    Parameters
-    ----------
-    power : array_like
-        Power budget over nominal power. [1]
-    supply : Supply
-        The voltages of the circuit.
-    clock_at_minimum : bool
-        Below the minimum voltage: scale the rate at the minimum voltage (DeepFlow 2025, which
-        overdraws the budget) instead of keeping the power, see Notes.
-    eigenvalue : bool
-        Solve (V1) as the public tool does, noise at zero power included.
+def operating_point(power: ArrayLike, supply: Supply) -> OperatingPoint:
+    """Find voltage and rate of a circuit that may draw ``power`` times its nominal power. [1]
 
     Notes
     -----
     Where (V1) asks for less than the minimum voltage, the circuit runs at the minimum and its
     clock is held back. ``P ~ f V^2`` then leaves ``f = f(V) (V / Vmin)^2``: the budget is spent
-    exactly. With ``clock_at_minimum`` it is ``f(Vmin) (V / Vmin)^2``. Above the maximum voltage
-    the circuit runs at the maximum and leaves power unused.
+    exactly. Above the maximum voltage the circuit runs at the maximum and leaves power unused.
     """
-    ratio = np.asarray(power, dtype=float)
-    free = _first_eigenvalue(ratio, supply) if eigenvalue else voltage_for_power(ratio, supply)
+    free = voltage_for_power(np.asarray(power, dtype=float), supply)
+    return point_at(free, supply, throttled=free)
+
+
+def point_at(free: Floats, supply: Supply, *, throttled: Floats) -> OperatingPoint:
+    """Find where a circuit runs that would run at the voltage ``free`` without limits.
+
+    Parameters
+    ----------
+    free : ndarray
+        The voltage. [V]
+    supply : Supply
+        The voltages of the circuit.
+    throttled : ndarray
+        The voltage whose rate is held back where the minimum voltage holds. [V]
+    """
     low = free < supply.minimum
     voltage = np.maximum(free, supply.minimum)
     throttle = np.where(low, (free / supply.minimum) ** 2, 1.0)
-    rate = throttle * relative_rate(voltage if clock_at_minimum else free, supply)
+    rate = throttle * relative_rate(throttled, supply)
     bound = np.where(low, int(RateBound.MINIMUM_VOLTAGE), int(RateBound.POWER))
     if supply.maximum is not None:
         high = free > supply.maximum

@@ -19,9 +19,10 @@ from crosstack.io.deepflow import read_hardware
 from crosstack.machine.chip import Chip
 from crosstack.machine.compute import Dataflow
 from crosstack.machine.generate.generated import generate
-from crosstack.machine.generate.rules import GeneratorRules
+from crosstack.machine.generate.generation import Generation
 from crosstack.model.kernels.clock import KernelTime
 from crosstack.model.kernels.roofline import gemm_time
+from crosstack.published.deepflow.generation import GENERATION_2021, GENERATION_2025
 from crosstack.published.deepflow.kernels import tiles_of_2021, tiles_of_2025
 
 DATA = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "deepflow"
@@ -38,7 +39,7 @@ def rows_with(wanted: Callable[[Row], bool]) -> list[Any]:
     return [pytest.param(row, id=row["id"]) for row in found if wanted(row)]
 
 
-def chip_of(path: Path, rules: GeneratorRules, row: Row) -> Chip:
+def chip_of(path: Path, rules: Generation, row: Row) -> Chip:
     changes = [
         f"{name}={json.dumps(value)}" for name, value in row.get("hardware_overrides", {}).items()
     ]
@@ -48,7 +49,7 @@ def chip_of(path: Path, rules: GeneratorRules, row: Row) -> Chip:
 
 def chip_of_2025(row: Row) -> Chip:
     path = DATA / "configs" / "2025" / row["hardware_config"]
-    return chip_of(path, GeneratorRules.deepflow_2025(), row)
+    return chip_of(path, GENERATION_2025, row)
 
 
 def traffic(found: KernelTime) -> list[float]:
@@ -98,7 +99,7 @@ def test_products_of_the_readme_of_2025(row):
 @pytest.mark.parametrize("row", rows_with(lambda row: row["id"].startswith("gemm2021")))
 def test_products_of_2021(row):
     path = DATA / "configs" / "2021" / row["config"]
-    chip = chip_of(path, GeneratorRules.deepflow_2021(), row)
+    chip = chip_of(path, GENERATION_2021, row)
     given = row["cli"]
     # Without a kernel split that release swaps K and N.
     m, k, n = given["m"], given["n"], given["k"]

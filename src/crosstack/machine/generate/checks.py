@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crosstack.machine.generate.generator import GeneratedChips, clients
+from crosstack.machine.generate.generator import GeneratedChips
 from crosstack.machine.generate.template import DramPart, SramPart
 from crosstack.technology.voltage import relative_power
 
 __all__ = ["Check", "checks_of", "feasible"]
 
 Floats = NDArray[np.float64]
-UNCHECKED = "rules that take the parts as they are (deepflow-2025, deepflow-2021)"
+UNCHECKED = "rules that take the parts as they are (checks_budgets: false)"
 ROUNDING = 1e-3  # relative: published breakdowns are rounded and may exceed the whole by so much
 
 
@@ -55,16 +55,7 @@ def checks_of(chips: GeneratedChips) -> list[Check]:
         for part in chips.template.srams:
             found += _sram(chips, part)
         found += _dram(chips, chips.template.dram)
-    maximum = chips.template.dram.technology.supply.maximum
-    if chips.rules.refuses_over_maximum and maximum is not None:
-        name = chips.template.dram.name
-        found.append(
-            _check(
-                "voltage", name, "V", chips.dram.point.free, maximum, chips,
-                f"less power for {name}", "rules that run it at its maximum voltage",
-            )
-        )  # fmt: skip
-    return found
+    return found + chips.rules.own_checks(chips)
 
 
 def _check(
@@ -145,7 +136,8 @@ def _sram(chips: GeneratedChips, part: SramPart) -> list[Check]:
     index = chips.template.srams.index(part)
     found = []
     if part.capacity is None:
-        ports = clients(part, chips.template, chips.rules, chips.compute.n_multiprocessors)
+        each = chips.template.compute.units_per_multiprocessor
+        ports = chips.rules.clients(part.scope, chips.compute.n_multiprocessors, each)
         found.append(
             _check(
                 "area", f"one bank of {part.name} with its crossbar", "mm2",
@@ -182,10 +174,11 @@ def _dram(chips: GeneratedChips, part: DramPart) -> list[Check]:
                 budget.area(part.name) * 1e6, chips, f"more area for {part.name}",
             ),
         ]  # fmt: skip
-        if chips.rules.stacks_need_edge:
+        per_stack = float(technology.wires_per_stack)
+        if np.isfinite(chips.rules.stacks_at_edge(chips.dram.edge_wires, per_stack)).all():
             found.append(
                 _check(
-                    "edge", stack, "wires", float(technology.wires_per_stack),
+                    "edge", stack, "wires", per_stack,
                     chips.dram.edge_wires, chips,
                     f"a larger share of the edge for {part.name}", "a finer substrate",
                 )

@@ -13,6 +13,7 @@ from crosstack.machine.chip import GPU_FUSIONS, Chip, Execution, Link
 from crosstack.machine.compute import Compute
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.checks import ROUNDING, checks_of
+from crosstack.machine.generate.generation import Generation
 from crosstack.machine.generate.generator import (
     GeneratedChips,
     Links,
@@ -20,7 +21,6 @@ from crosstack.machine.generate.generator import (
     Use,
     generate_chips,
 )
-from crosstack.machine.generate.rules import GeneratorRules
 from crosstack.machine.generate.template import ChipTemplate, LinkPart
 from crosstack.machine.memory import MemoryLevel
 from crosstack.technology.voltage import RateBound
@@ -73,7 +73,6 @@ class GeneratedChip:
     power: float
     stacks_area: float
     package_area: float
-    rules: str
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -107,7 +106,7 @@ def _left(total: float, taken: Sequence[float]) -> float:
 
 
 def generate(
-    template: ChipTemplate, budget: Budget, rules: GeneratorRules | None = None
+    template: ChipTemplate, budget: Budget, rules: Generation | None = None
 ) -> GeneratedChip:
     """Return the chip that a template and one budget make.
 
@@ -147,7 +146,6 @@ def chip_at(chips: GeneratedChips, index: tuple[int, ...]) -> GeneratedChip:
         stacks_area=n_stacks * chips.template.dram.technology.stack_area,
         package_area=max(0.0, package_area - chip_area),
         power=_at(np.asarray(budget.power), index),
-        rules=chips.rules.name,
     )
 
 

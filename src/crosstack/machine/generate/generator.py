@@ -19,23 +19,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.machine.generate.budget import Budget
-from crosstack.machine.generate.rules import GeneratorRules, UnpoweredSram
+from crosstack.machine.generate.generation import Generation
 from crosstack.machine.generate.template import ChipTemplate, DramPart, LinkPart, SramPart
-from crosstack.machine.memory import Scope
 from crosstack.technology.sram import whole
 from crosstack.technology.voltage import (
     OperatingPoint,
     RateBound,
-    operating_point,
     relative_power,
     relative_rate,
-    voltage_for_rate,
 )
 
 __all__ = [
@@ -145,7 +141,7 @@ class GeneratedChips:
 
     template: ChipTemplate
     budget: Budget
-    rules: GeneratorRules
+    rules: Generation
     compute: Computes
     srams: tuple[Srams, ...]
     dram: Drams
@@ -168,7 +164,7 @@ class GeneratedChips:
 
 
 def generate_chips(
-    template: ChipTemplate, budget: Budget, rules: GeneratorRules | None = None
+    template: ChipTemplate, budget: Budget, rules: Generation | None = None
 ) -> GeneratedChips:
     """Fill a template from budgets; every field that comes out has the shape of the budget.
 
@@ -178,8 +174,8 @@ def generate_chips(
         What the chip is made of.
     budget : Budget
         Areas, powers and edges; arrays for many chips.
-    rules : GeneratorRules or None
-        None: `GeneratorRules.crosstack`.
+    rules : Generation or None
+        None: the default.
 
     Notes
     -----
@@ -190,7 +186,7 @@ def generate_chips(
     ----------
     ardalani2022deepflow, section 4.4
     """
-    rules = rules or GeneratorRules.crosstack()
+    rules = rules or Generation()
     budget.check_components(template.components)
     compute = _compute(template, budget, rules)
     intra, inter = template.intra, template.inter
@@ -204,21 +200,6 @@ def generate_chips(
         intra=None if intra is None else _links("intra", intra, budget, rules),
         inter=None if inter is None else _links("inter", inter, budget, rules),
     )
-
-
-def clients(part: SramPart, template: ChipTemplate, rules: GeneratorRules, n: Floats) -> Floats:
-    """Ports of a bank of a level on a chip with ``n`` multiprocessors. [1]"""
-    if not rules.crossbar_by_scope:
-        return n
-    match part.scope:
-        case Scope.CHIP:
-            return n
-        case Scope.MULTIPROCESSOR:
-            return np.full_like(n, float(template.compute.units_per_multiprocessor))
-        case Scope.UNIT:
-            return np.ones_like(n)
-        case _:
-            assert_never(part.scope)
 
 
 def _ratio(part: Floats, of: Floats) -> Floats:
@@ -238,7 +219,7 @@ def _zeros(shape: tuple[int, ...]) -> Floats:
     return np.zeros(shape)
 
 
-def _compute(template: ChipTemplate, budget: Budget, rules: GeneratorRules) -> Computes:
+def _compute(template: ChipTemplate, budget: Budget, rules: Generation) -> Computes:
     part, shape = template.compute, budget.shape
     unit, per_multiprocessor = part.unit, part.units_per_multiprocessor
     area = np.broadcast_to(budget.area("compute"), shape)
@@ -246,28 +227,28 @@ def _compute(template: ChipTemplate, budget: Budget, rules: GeneratorRules) -> C
     if part.n_multiprocessors is None:
         n_units = whole(area / unit.area)
         n_multiprocessors = np.floor(n_units / per_multiprocessor)
-        n_units = n_units if rules.loose_units else n_multiprocessors * per_multiprocessor
+        n_units = rules.computing_units(n_units, per_multiprocessor)
         size_bound = np.full(shape, int(SizeBound.AREA))
     else:
         n_multiprocessors = np.full(shape, float(part.n_multiprocessors))
         n_units = n_multiprocessors * per_multiprocessor
         size_bound = np.full(shape, int(SizeBound.GIVEN))
     nominal_power = unit.power * n_units
-    point = operating_point(
-        _ratio(power, nominal_power),
-        unit.supply,
-        clock_at_minimum=rules.clock_at_minimum,
-        eigenvalue=rules.eigenvalue,
-    )
+    point = rules.point(_ratio(power, nominal_power), unit.supply)
     rate, voltage = point.rate, point.voltage
     used, rate_bound = point.power * nominal_power, point.bound
     if part.frequency is not None:
         frequency = np.full(shape, part.frequency)
         rate_bound = _all(RateBound.GIVEN, frequency)
         used = np.array(power)
-        if rules.given_clock_sets_voltage and unit.nominal_frequency is not None:
-            voltage = voltage_for_rate(frequency / unit.nominal_frequency, unit.supply)
-            used = nominal_power * relative_power(voltage, unit.supply)
+        if unit.nominal_frequency is not None:
+            voltage, used = rules.at_given_clock(
+                frequency / unit.nominal_frequency,
+                unit.supply,
+                free=point,
+                nominal_power=nominal_power,
+                power=used,
+            )
     else:
         assert unit.nominal_frequency is not None  # a template without both is refused
         if rules.sheds_units:
@@ -305,13 +286,14 @@ def _sram(
     part: SramPart,
     template: ChipTemplate,
     budget: Budget,
-    rules: GeneratorRules,
+    rules: Generation,
     compute: Computes,
 ) -> Srams:
     technology, shape = part.technology, budget.shape
     area = np.broadcast_to(budget.area(part.name), shape)
     power = np.broadcast_to(budget.power_of(part.name), shape)
-    ports = clients(part, template, rules, compute.n_multiprocessors)
+    each = template.compute.units_per_multiprocessor
+    ports = rules.clients(part.scope, compute.n_multiprocessors, each)
     if part.capacity is None:
         n_banks = technology.banks(area, ports)
         capacity = n_banks * technology.bank_capacity
@@ -329,8 +311,7 @@ def _sram(
         raw = np.full(shape, part.bandwidth)
         used = static + 8 * technology.energy_per_bit * raw
         rate_bound = RateBound.GIVEN
-    if rules.unpowered_sram is UnpoweredSram.EMPTY:
-        capacity = np.where(raw > 0, capacity, 0.0)
+    capacity = rules.powered_capacity(capacity, raw)
     use = Use(
         area=n_banks * technology.area_per_bank(ports),
         power=used,
@@ -358,7 +339,7 @@ class _Stacks:
     bound: Bounds
 
 
-def _stacks(part: DramPart, budget: Budget, rules: GeneratorRules) -> _Stacks:
+def _stacks(part: DramPart, budget: Budget, rules: Generation) -> _Stacks:
     """Equation 4, and the wires that leave the chip."""
     technology, shape = part.technology, budget.shape
     edge_wires = whole(budget.edge(part.name) * technology.wires_per_length)
@@ -380,10 +361,8 @@ def _stacks(part: DramPart, budget: Budget, rules: GeneratorRules) -> _Stacks:
                 (np.maximum(beside, 0.0), technology.stack_area),
             )
         ]
-        order = [SizeBound.AREA, SizeBound.PACKAGE]
-        if rules.stacks_need_edge:
-            limits.append(np.floor(edge_wires / per_stack))
-            order.append(SizeBound.EDGE)
+        limits.append(rules.stacks_at_edge(edge_wires, per_stack))
+        order = [SizeBound.AREA, SizeBound.PACKAGE, SizeBound.EDGE]
         stacked = np.stack([np.broadcast_to(limit, shape) for limit in limits])
         n = stacked.min(axis=0)
         bound = np.array([int(kind) for kind in order])[stacked.argmin(axis=0)]
@@ -394,7 +373,7 @@ def _stacks(part: DramPart, budget: Budget, rules: GeneratorRules) -> _Stacks:
     return _Stacks(n=n, wires=wires, edge_wires=edge_wires, capacity=capacity, bound=bound)
 
 
-def _dram(part: DramPart, budget: Budget, rules: GeneratorRules) -> Drams:
+def _dram(part: DramPart, budget: Budget, rules: Generation) -> Drams:
     technology, shape, stacks = part.technology, budget.shape, _stacks(part, budget, rules)
     static = 8 * technology.static_power_per_bit * stacks.capacity
     power = np.broadcast_to(budget.power_of(part.name), shape)
@@ -402,17 +381,11 @@ def _dram(part: DramPart, budget: Budget, rules: GeneratorRules) -> Drams:
     nominal = technology.nominal_rate if technology.nominal_rate is not None else part.rate
     assert nominal is not None  # a part without both is refused
     per_rate = technology.energy_per_bit * stacks.wires  # W per bit/s of a wire, at nominal voltage
-    point = operating_point(
-        _ratio(dynamic, per_rate * nominal),
-        technology.supply,
-        clock_at_minimum=rules.clock_at_minimum,
-        eigenvalue=rules.eigenvalue,
-    )
+    point = rules.point(_ratio(dynamic, per_rate * nominal), technology.supply)
     rate, voltage, bound = nominal * point.rate, point.voltage, point.bound
     if part.rate is not None:
         rate, bound = np.full(shape, part.rate), _all(RateBound.GIVEN, rate)
-        if rules.given_clock_sets_voltage:  # a data sheet's rate is what the interface is made for
-            voltage = np.full(shape, technology.supply.nominal)
+        voltage = rules.voltage_at_given_rate(voltage, technology.supply)
     raw = stacks.wires * rate / 8
     energy = technology.energy_per_bit * (voltage / technology.supply.nominal) ** 2
     if part.bandwidth is not None:
@@ -441,7 +414,7 @@ def _dram(part: DramPart, budget: Budget, rules: GeneratorRules) -> Drams:
     )
 
 
-def _links(name: str, part: LinkPart, budget: Budget, rules: GeneratorRules) -> Links:
+def _links(name: str, part: LinkPart, budget: Budget, rules: Generation) -> Links:
     technology, shape = part.technology, budget.shape
     by_area = budget.area(name) / technology.area_per_wire
     by_edge = budget.edge(name) * technology.wires_per_length
@@ -449,13 +422,9 @@ def _links(name: str, part: LinkPart, budget: Budget, rules: GeneratorRules) -> 
     size_bound = np.broadcast_to(by_area <= by_edge, shape)
     power = np.broadcast_to(budget.power_of(name), shape)
     nominal_power = technology.energy_per_bit * n * technology.nominal_rate
-    point = operating_point(
-        _ratio(power, nominal_power), technology.supply, eigenvalue=rules.eigenvalue
-    )
+    point = rules.link_point(_ratio(power, nominal_power), technology.supply)
     rate = np.where(n > 0, technology.nominal_rate * point.rate, 0.0)
-    neighbours = part.n_neighbours
-    if name == "intra" and rules.intra_neighbours:
-        neighbours = rules.intra_neighbours
+    neighbours = rules.neighbours(part.n_neighbours) if name == "intra" else part.n_neighbours
     use = Use(
         area=n * technology.area_per_wire,
         power=nominal_power * point.power,

@@ -7,9 +7,10 @@ Placement has not changed from 2020 to 2025.
 
 from __future__ import annotations
 
-from crosstack.machine.generate.rules import GeneratorRules
+from crosstack.machine.generate.generation import Generation
 from crosstack.model.parts import Clock
 from crosstack.model.rules import Rules
+from crosstack.published.deepflow.generation import GENERATION_2021, GENERATION_2025
 from crosstack.published.deepflow.kernels import tiles_of_2020, tiles_of_2021, tiles_of_2025
 from crosstack.published.deepflow.placement import BlockPlacement
 from crosstack.published.deepflow.release import RELEASES
@@ -18,11 +19,11 @@ from crosstack.published.deepflow.steps import ReleaseSteps
 __all__ = ["release"]
 
 _CHIPS = {
-    "deepflow-paper": GeneratorRules.deepflow_paper,
-    "deepflow-2025": GeneratorRules.deepflow_2025,
-    "deepflow-2025-graph": GeneratorRules.deepflow_2025,
-    "deepflow-2021": GeneratorRules.deepflow_2021,
-    "deepflow-2020": GeneratorRules.deepflow_2021,
+    "deepflow-paper": Generation(sheds_units=True),
+    "deepflow-2025": GENERATION_2025,
+    "deepflow-2025-graph": GENERATION_2025,
+    "deepflow-2021": GENERATION_2021,
+    "deepflow-2020": GENERATION_2021,
 }
 _KERNELS = {
     "deepflow-2025": tiles_of_2025,
@@ -35,11 +36,11 @@ _KERNELS = {
 def release(name: str) -> Rules:
     """Return the rule set of the paper or of a release."""
     if name not in RELEASES:
-        return Rules(name=name, chips=_CHIPS[name]())
+        return Rules(name=name, chips=_CHIPS[name])
     return Rules(
         name=name,
         clock=Clock(kernels=_KERNELS[name]()),
         step=ReleaseSteps(release=RELEASES[name]),
-        chips=_CHIPS[name](),
+        chips=_CHIPS[name],
         placement=BlockPlacement(),
     )
