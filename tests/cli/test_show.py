@@ -127,6 +127,24 @@ def test_a_changed_prediction_is_refused(run, prediction, change, message):
     assert message in shown.err
 
 
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        (lambda sizes: [*sizes, 1e9], "stages; allowed: as many in each"),
+        (lambda sizes: [2 * size for size in sizes], "memory.rows: add up to"),
+        (lambda sizes: [-1.0, *sizes[1:]], "memory.rows.weights[0]: got -1"),
+    ],
+)
+def test_memory_that_does_not_add_up_is_refused(run, prediction, row, says):
+    saved, _ = prediction(*STEP, "--batch", "2")
+    data = json.loads(saved.read_text())
+    data["memory"]["rows"]["weights"] = row(data["memory"]["rows"]["weights"])
+    saved.write_text(json.dumps(data))
+    shown = run("show", saved)
+    assert (shown.code, shown.out) == (2, "")
+    assert says in shown.err
+
+
 @pytest.mark.parametrize("command", ["show", "report"])
 @pytest.mark.parametrize("wrong", [0, "", "x", "1e9", "5 GB", None, [], {}, True, 1e308, -1])
 def test_no_number_of_a_prediction_may_be_zero_or_text(run, prediction, tmp_path, command, wrong):

@@ -9,7 +9,7 @@ from oracles.links import alike
 
 from crosstack.errors import InputError
 from crosstack.evaluate.distributed import Distributed
-from crosstack.evaluate.footprint import transformer_footprint
+from crosstack.evaluate.step_memory import transformer_memory
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.evaluate.transformer_step import transformer_step
 from crosstack.mapping.strategy import parse_strategy
@@ -130,7 +130,9 @@ def test_activations_of_a_layer_are_those_of_table_2(name, exchange, recompute, 
 
     def kept(layers):
         asked = replace(model, layers=layers)
-        return transformer_footprint(asked, parse_strategy("RC-1-8-d1-p1"), 2.0, StepSettings())
+        return transformer_memory(
+            asked, parse_strategy("RC-1-8-d1-p1"), 2.0, StepSettings()
+        ).stages[0]
 
     layer = kept(2).activations - kept(1).activations
     wide = model.sequence * model.batch * model.hidden

@@ -172,7 +172,7 @@ def test_a_predicted_point_is_what_predict_says(write):
         step = replace(step_named("gpt-22b"), batch=32, microbatches=4)
         found = rules.step(step, strategy, cluster, times)
         assert row["time"] == found.time
-        assert row["memory_used"] == found.footprint.total
+        assert row["memory_used"] == found.memory.peak
 
 
 def test_a_study_varies_the_topology_and_the_order(write):

@@ -128,8 +128,10 @@ def test_maps(name, run, golden, row, tmp_path):
 def prediction_values(found):
     """Return time, memory and what a single product takes."""
     values = {"time": found["time"], "run_time": found["run_time"], "chips": found["n_chips"]}
-    memory = found["memory"] or {}
-    values |= {f"memory {name}": memory[name] for name in memory if name != "parts"}
+    memory = found["memory"]
+    if memory is not None:
+        values["memory total"] = memory["total"]
+        values |= {f"memory {name}": max(sizes) for name, sizes in memory["rows"].items()}
     kernel = found.get("kernel") or {}
     for name in ("bound", "compute_time", "waiting_time", "reduction_time", "utilization"):
         if name in kernel:

@@ -9,17 +9,17 @@ from typing import Protocol
 from crosstack.errors import InfeasibleError, InputError, Problem
 from crosstack.evaluate.cluster import Cluster, peers_of, stage_peers
 from crosstack.evaluate.distributed import Distributed, KernelTimes, own_shape
-from crosstack.evaluate.footprint import (
-    Footprint,
-    check_capacity,
-    lstm_footprint,
-    scores_do_not_fit,
-    transformer_footprint,
-)
 from crosstack.evaluate.lstm_step import lstm_step
+from crosstack.evaluate.step_memory import (
+    check_capacity,
+    lstm_memory,
+    scores_do_not_fit,
+    transformer_memory,
+)
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.evaluate.transformer_step import transformer_step
 from crosstack.mapping.strategy import KernelSplit, Strategy
+from crosstack.model.memory import MemoryAccount
 from crosstack.model.schedule.events import TaskGraphBuilder, Timeline, simulate
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
@@ -58,7 +58,7 @@ class Prediction:
     strategy: Strategy
     time: float
     parts: tuple[tuple[str, float], ...]
-    footprint: Footprint | None
+    memory: MemoryAccount | None
     busy: tuple[tuple[str, float], ...]
     timelines: Callable[[], tuple[Timeline, ...]]
     run_time: float | None = None
@@ -155,10 +155,10 @@ def predict(
             own=lambda: chips.own_product(*shape),
             total=lambda: chips.forward(*shape),
         )
-    memory = cluster.chip.main_memory.room
+    capacity = cluster.chip.main_memory.room
     if isinstance(workload, LstmModel):
-        return _lstm(workload, chips, chosen, memory)
-    return _transformer(workload, chips, chosen, memory)
+        return _lstm(workload, chips, chosen, capacity)
+    return _transformer(workload, chips, chosen, capacity)
 
 
 def _where(model: LstmModel | TransformerTraining, chips: Distributed) -> str:
@@ -166,11 +166,11 @@ def _where(model: LstmModel | TransformerTraining, chips: Distributed) -> str:
 
 
 def _lstm(
-    model: LstmModel, chips: Distributed, settings: StepSettings, memory: float
+    model: LstmModel, chips: Distributed, settings: StepSettings, capacity: float
 ) -> Prediction:
-    footprint = lstm_footprint(model, chips.strategy, chips.times.element_size, settings)
+    account = lstm_memory(model, chips.strategy, chips.times.element_size, settings)
     if settings.enforces_capacity:
-        check_capacity(footprint, memory, _where(model, chips))
+        check_capacity(account, capacity, _where(model, chips))
     step = lstm_step(model, chips, settings)
     busy = busy_stages(step.forward, step.backward)
     most = busiest_of([time for _, time in busy])
@@ -180,7 +180,7 @@ def _lstm(
         strategy=chips.strategy,
         time=step.time,
         parts=made_of(work, busy[most][1], step.pass_time, step.time),
-        footprint=footprint,
+        memory=account,
         busy=busy,
         timelines=lambda: (step.forward, step.backward),
         scheduled=True,
@@ -188,26 +188,26 @@ def _lstm(
 
 
 def _transformer(
-    model: TransformerTraining, chips: Distributed, settings: StepSettings, memory: float
+    model: TransformerTraining, chips: Distributed, settings: StepSettings, capacity: float
 ) -> Prediction:
-    def footprint_of(other: TransformerTraining) -> Footprint:
-        return transformer_footprint(other, chips.strategy, chips.times.element_size, settings)
+    def memory_of(other: TransformerTraining) -> MemoryAccount:
+        return transformer_memory(other, chips.strategy, chips.times.element_size, settings)
 
-    def instead() -> dict[str, Footprint]:
+    def instead() -> dict[str, MemoryAccount]:
         ways = (
             replace(model, recompute=Recompute.ATTENTION),
             replace(model, recompute=Recompute.FULL),
             replace(model, schedule=Schedule.ONE_F_ONE_B),
         )
         names = ("recompute attention", "recompute full", "schedule 1f1b")
-        return {name: footprint_of(way) for name, way in zip(names, ways, strict=True)}
+        return {name: memory_of(way) for name, way in zip(names, ways, strict=True)}
 
-    scores = scores_do_not_fit(model, chips.strategy, chips.times.element_size, memory, settings)
+    scores = scores_do_not_fit(model, chips.strategy, chips.times.element_size, capacity, settings)
     if scores is not None and settings.enforces_capacity:
         raise scores
-    footprint = footprint_of(model)
+    account = memory_of(model)
     if settings.enforces_capacity:
-        check_capacity(footprint, memory, _where(model, chips), instead)
+        check_capacity(account, capacity, _where(model, chips), instead)
     try:
         trained = transformer_step(model, chips, settings)
     except InfeasibleError as error:  # some kernel rules refuse a product that does not fit
@@ -218,7 +218,7 @@ def _transformer(
         strategy=chips.strategy,
         time=trained.time,
         parts=made_of(trained.work(most), trained.busy[most], trained.pass_time, trained.time),
-        footprint=footprint,
+        memory=account,
         busy=tuple((f"stage {i}", time) for i, time in enumerate(trained.busy)),
         timelines=lambda: (trained.timeline(),),
         run_time=trained.time * model.steps if model.tokens else None,
@@ -275,7 +275,7 @@ def product_step(
         strategy=strategy,
         time=whole,
         parts=(("product", computed), ("collective", whole - computed)),
-        footprint=None,
+        memory=None,
         busy=busy_stages(timeline),
         timelines=lambda: (timeline,),
         share=share,

@@ -180,7 +180,7 @@ def _terms(found: Prediction, chip: Chip, dtype: Dtype, power: float) -> Terms:
         "idle_time": None if busy is None else max(0.0, found.time - busy),
         "throughput": None if batch is None else batch / found.time,
         "n_chips": float(chips),
-        "memory_used": None if found.footprint is None else found.footprint.total,
+        "memory_used": None if found.memory is None else found.memory.peak,
         "peak_throughput": chip.throughput(dtype),
         "memory.bandwidth": memory.speed,
         "memory.capacity": memory.room,

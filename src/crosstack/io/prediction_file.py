@@ -48,13 +48,10 @@ class SavedChip(FileModel):
 
 
 class SavedMemory(FileModel):
-    """See `crosstack.evaluate.footprint.Footprint`."""
+    """See `crosstack.model.memory.MemoryAccount`."""
 
     total: Bytes
-    weights: Bytes
-    activations: Bytes
-    scratch: Bytes
-    parts: dict[str, Bytes]
+    rows: dict[str, list[Bytes]]
 
 
 class SavedLevel(FileModel):
@@ -131,4 +128,19 @@ def check_prediction(data: dict[str, Any]) -> dict[str, Any]:
     if found.busiest not in (found.busy or [None]):
         allowed = ", ".join(list(found.busy)[:8]) or "null"
         raise InputError(Problem("busiest", f"got {shown(found.busiest)}; allowed: {allowed}."))
+    if found.memory is not None:
+        _check_memory(found.memory)
     return found.model_dump(exclude_unset=True)
+
+
+def _check_memory(memory: SavedMemory) -> None:
+    """Refuse rows of different numbers of stages, and a total that is not their peak."""
+    stages = sorted({len(sizes) for sizes in memory.rows.values()})
+    if len(stages) > 1:
+        message = f"got rows of {stages[0]} and {stages[-1]} stages; allowed: as many in each."
+        raise InputError(Problem("memory.rows", message))
+    peak = max((sum(sizes) for sizes in zip(*memory.rows.values(), strict=True)), default=0.0)
+    if not math.isclose(peak, memory.total, rel_tol=ROUNDING):
+        added, total = format_quantity(peak, "B"), format_quantity(memory.total, "B")
+        message = f"add up to {added}; allowed: rows of {total}, as predict saves them."
+        raise InputError(Problem("memory.rows", message))

@@ -15,13 +15,21 @@ from crosstack.report.html_parts import (
     scrolled,
 )
 from crosstack.report.kernel_text import kernel_pairs, level_rows, sides_words
-from crosstack.report.prediction_text import pieces_of, prediction_pairs, prediction_title
+from crosstack.report.prediction_text import (
+    memory_at_peak,
+    memory_of_stages,
+    pieces_of,
+    prediction_pairs,
+    prediction_title,
+)
 from crosstack.report.wording import percent, time_words
 from crosstack.units import format_quantity
 
 __all__ = ["prediction_html"]
 
 SHOWN = 14  # rows of bars; the rest is folded away
+
+MOST_STAGES = 32  # of which a bar is drawn
 
 
 def prediction_html(data: dict[str, Any]) -> str:
@@ -82,21 +90,23 @@ def _memory(data: dict[str, Any]) -> list[str]:
     if memory is None:
         return []
     capacity = data["chip"]["memory_capacity"]
-    kinds = {
-        "weights and their state": memory["weights"],
-        "activations": memory["activations"],
-        "scratch": memory["scratch"],
-    }
+    sizes = memory_of_stages(memory)
+    stages = [(f"stage {number}", size) for number, size in enumerate(sizes)]
     words = (
         f"{format_quantity(memory['total'], 'B', 4)} of {format_quantity(capacity, 'B', 4)} on the "
         f"fullest chip, {percent(memory['total'] / capacity)}."
     )
     found = ["<h2>Memory of a chip</h2>", f"<p>{attribute(words)}</p>"]
-    for label, shares in (("what it holds", kinds), ("where it belongs", memory["parts"])):
+    for label, shares in (
+        ("what it holds", memory_at_peak(memory)),
+        ("a chip of each stage", stages[:MOST_STAGES] if len(stages) > 1 else []),
+    ):
         rows = [
             (name, f"{format_quantity(value, 'B', 4)}, {percent(value / capacity)}", value)
-            for name, value in shares.items()
+            for name, value in shares
         ]
+        if not rows:
+            continue
         found.append(_bars(label, "size, share of the memory", rows, capacity, "memory"))
     return found
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from crosstack.evaluate.predict import Prediction
 from crosstack.machine.chip import Chip
+from crosstack.model.memory import MemoryAccount
 from crosstack.report.text import pairs_table, rows_table
 from crosstack.report.wording import Table, percent, time_words
 from crosstack.units import format_quantity
@@ -16,6 +17,8 @@ from crosstack.version import __version__
 from crosstack.workload.dtype import Dtype
 
 __all__ = [
+    "memory_at_peak",
+    "memory_of_stages",
     "pieces_of",
     "prediction_data",
     "prediction_pairs",
@@ -67,11 +70,11 @@ def prediction_pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
         found.append(("time of a training run", f"{time_words(run_time)}, {days}"))
     found.append(("chips", f"{data['n_chips']:,}"))
     if memory is not None:
-        found += [
-            ("memory of a chip", format_quantity(memory["total"], "B")),
-            ("weights and their state", format_quantity(memory["weights"], "B")),
-            ("activations", format_quantity(memory["activations"], "B")),
-        ]
+        stages = memory_of_stages(memory)
+        where = f" of stage {stages.index(max(stages))}, the fullest" if len(stages) > 1 else ""
+        found.append((f"memory of a chip{where}", format_quantity(memory["total"], "B")))
+        held = [(name, size) for name, size in memory_at_peak(memory) if size]
+        found += [(name, format_quantity(size, "B")) for name, size in held]
     busy = data["busy"]
     if len(busy) > MOST_STAGES:
         most, least = max(busy, key=lambda s: busy[s]), min(busy, key=lambda s: busy[s])
@@ -89,7 +92,6 @@ def prediction_data(
 
     ``inputs`` is what was asked, so that the number can be computed again.
     """
-    footprint = prediction.footprint
     return {
         "crosstack_version": __version__,
         "workload": prediction.workload.name,
@@ -108,13 +110,25 @@ def prediction_data(
         "parts": dict(prediction.parts),
         "busiest": prediction.busiest,
         "busy": dict(prediction.busy),
-        "memory": None
-        if footprint is None
-        else {
-            "total": footprint.total,
-            "weights": footprint.weights,
-            "activations": footprint.activations,
-            "scratch": footprint.scratch,
-            "parts": footprint.parts,
-        },
+        "memory": _memory_data(prediction.memory),
     }
+
+
+def _memory_data(account: MemoryAccount | None) -> dict[str, Any] | None:
+    """Return what a chip of every stage holds, by row, and the peak of the fullest. [B]"""
+    if account is None:
+        return None
+    rows = {name: list(sizes) for name, sizes in account.rows() if name != "total"}
+    return {"total": account.peak, "rows": rows}
+
+
+def memory_of_stages(memory: dict[str, Any]) -> list[float]:
+    """Return what a chip of every stage holds. [B]"""
+    return [sum(sizes) for sizes in zip(*memory["rows"].values(), strict=True)]
+
+
+def memory_at_peak(memory: dict[str, Any]) -> list[tuple[str, float]]:
+    """Return what a chip of the fullest stage holds, by row in words. [B]"""
+    stages = memory_of_stages(memory)
+    fullest = stages.index(max(stages)) if stages else 0
+    return [(name.replace("_", " "), sizes[fullest]) for name, sizes in memory["rows"].items()]

@@ -25,10 +25,11 @@ PREDICTION = {
     "busy": {f"stage {k}": 1.0 + k / 10 for k in range(8)},
     "memory": {
         "total": 8e10,
-        "weights": 4.5e10,
-        "activations": 3.4e10,
-        "scratch": 1e9,
-        "parts": {"layers": 7.8e10, "head": 2e9},
+        "rows": {
+            "weights": [4.5e10] * 8,
+            "activations": [3.4e10 - 1e9 * k for k in range(8)],
+            "logits": [1e9] + [0.0] * 7,
+        },
     },
 }
 

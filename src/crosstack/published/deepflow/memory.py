@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import math
 
-from crosstack.evaluate.footprint import Footprint
 from crosstack.mapping.strategy import KernelSplit, Strategy
+from crosstack.model.memory import MemoryAccount, StageMemory
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.transformer_training import TransformerTraining
 
-__all__ = ["lstm_memory", "transformer_memory"]
+__all__ = ["lstm_account", "lstm_parts_memory", "transformer_account"]
 
 
-def lstm_memory(model: LstmModel, strategy: Strategy, word: float) -> Footprint:
-    """Return what an LSTM language model keeps on the fullest chip.
-
-    With stages the softmax is left out, and with fewer than four everything is.
+def lstm_parts_memory(
+    model: LstmModel, strategy: Strategy, element_size: float
+) -> dict[str, StageMemory]:
+    """Return what each part of an LSTM language model takes of a chip.
 
     References
     ----------
@@ -31,7 +31,7 @@ def lstm_memory(model: LstmModel, strategy: Strategy, word: float) -> Footprint:
     held = model.layers if s.lp == 1 else math.ceil(model.layers / max(s.lp - 2, 1))
     gates, words = math.ceil(model.gates * d / columns), math.ceil(v / columns)
     own = math.ceil(d / columns)
-    # Each as activations, weights, what elementwise kernels keep; in words.
+    # Activations, weights and what elementwise kernels keep; in elements.
     parts = {
         "embedding": (b * length * own, math.ceil(v / inner) * own, 0.0),
         "cells": (
@@ -45,25 +45,38 @@ def lstm_memory(model: LstmModel, strategy: Strategy, word: float) -> Footprint:
             2 * b * length * words + b * length,
         ),
     }
-    totals = {name: float(sum(n * word for n in part)) for name, part in parts.items()}
-    piped = max(totals["embedding"], totals["cells"]) if s.lp > 3 else 0.0
-    activations, weights, scratch = (
-        float(sum(part[i] * word for part in parts.values())) for i in range(3)
-    )
-    return Footprint(
-        total=sum(totals.values()) if s.lp == 1 else piped,
-        weights=weights,
-        activations=activations,
-        scratch=scratch,
-        parts=totals,
-    )
+    return {
+        name: StageMemory(
+            activations=activations * element_size,
+            weights=weights * element_size,
+            buffers=buffers * element_size,
+        )
+        for name, (activations, weights, buffers) in parts.items()
+    }
 
 
-def transformer_memory(model: TransformerTraining, strategy: Strategy, word: float) -> Footprint:
-    """Return what a transformer keeps on the fullest chip.
+def lstm_account(model: LstmModel, strategy: Strategy, element_size: float) -> MemoryAccount:
+    """Return the parts as stages; of a pipeline without the softmax, of less than four none."""
+    parts = lstm_parts_memory(model, strategy, element_size)
+    if strategy.lp == 1:
+        whole = StageMemory(
+            weights=sum(part.weights for part in parts.values()),
+            activations=sum(part.activations for part in parts.values()),
+            buffers=sum(part.buffers for part in parts.values()),
+        )
+        return MemoryAccount(stages=(whole,))
+    if strategy.lp < 4:
+        return MemoryAccount(stages=(StageMemory(),))
+    return MemoryAccount(stages=(parts["embedding"], parts["cells"]))
+
+
+def transformer_account(
+    model: TransformerTraining, strategy: Strategy, element_size: float
+) -> MemoryAccount:
+    """Return what a transformer keeps on the first and the last stage.
 
     Activations are those of a layer with everything kept; see
-    `crosstack.evaluate.footprint.transformer_footprint`.
+    `crosstack.evaluate.step_memory.transformer_memory`.
 
     References
     ----------
@@ -73,22 +86,21 @@ def transformer_memory(model: TransformerTraining, strategy: Strategy, word: flo
     chips = s.kp1 * s.kp2
     weight_chips = s.kp1 if s.split is KernelSplit.CR else s.kp2
     tokens = math.ceil(model.batch / s.dp) * model.sequence
-    layer = model.layer_parameters / weight_chips * word
-    table = model.vocabulary * model.hidden / weight_chips * word
+    layer = model.layer_parameters / weight_chips * element_size
+    table = model.vocabulary * model.hidden / weight_chips * element_size
     kept = 17 + 2.5 * model.heads * model.sequence / model.hidden
-    each = kept * tokens * model.hidden * word / chips
-    loss = 2 * tokens * model.vocabulary * word / chips
+    each = kept * tokens * model.hidden * element_size / chips
+    loss = 2 * tokens * model.vocabulary * element_size / chips
     held = math.ceil(model.layers / s.lp)
-    # Layers, embeddings and heads of the stages that may be the fullest.
+    # Layers, embeddings and heads.
     stages = [(held, 1, 1)] if s.lp == 1 else [(held, 1, 0), (model.layers // s.lp, 0, 1)]
-    found = [
-        Footprint(
-            total=n * (layer + each) + (tables + heads) * table + heads * loss,
-            weights=n * layer + (tables + heads) * table,
-            activations=n * each,
-            scratch=heads * loss,
-            parts={"layers": held * (layer + each), "embedding": table, "head": table + loss},
+    return MemoryAccount(
+        stages=tuple(
+            StageMemory(
+                weights=n * layer + (tables + heads) * table,
+                activations=n * each,
+                logits=heads * loss,
+            )
+            for n, tables, heads in stages
         )
-        for n, tables, heads in stages
-    ]
-    return max(found, key=lambda footprint: footprint.total)
+    )

@@ -20,7 +20,7 @@ from crosstack.mapping.strategy import Strategy
 from crosstack.published.deepflow.chips import Chips, links_of
 from crosstack.published.deepflow.events import simulate
 from crosstack.published.deepflow.lstm import check_split, lstm_graph, lstm_parts, lstm_work
-from crosstack.published.deepflow.memory import lstm_memory, transformer_memory
+from crosstack.published.deepflow.memory import lstm_account, transformer_account
 from crosstack.published.deepflow.release import Release, Transformers
 from crosstack.published.deepflow.transformer import (
     operations_of,
@@ -116,7 +116,7 @@ def _lstm(model: LstmModel, chips: Chips) -> Prediction:
         strategy=chips.strategy,
         time=time,
         parts=made_of(lstm_work(model, parts, most, lp), busy[most][1], passed, time),
-        footprint=lstm_memory(model, chips.strategy, chips.times.element_size),
+        memory=lstm_account(model, chips.strategy, chips.times.element_size),
         busy=busy,
         timelines=lambda: (forward, backward),
         scheduled=True,
@@ -140,7 +140,7 @@ def _run(model: TransformerTraining, chips: Chips) -> Prediction:
         strategy=chips.strategy,
         time=time,
         parts=made_of(work, busy[0][1], timeline.end_without("reduction"), time),
-        footprint=transformer_memory(model, chips.strategy, chips.times.element_size),
+        memory=transformer_account(model, chips.strategy, chips.times.element_size),
         busy=busy,
         timelines=lambda: (timeline,),
         run_time=time * model.steps if model.tokens else None,
@@ -163,7 +163,7 @@ def _estimated(model: TransformerTraining, chips: Chips) -> Prediction:
             for name, own in products
             for way, factor in (("forward", 1), ("backward", 2))
         ),
-        footprint=transformer_memory(model, chips.strategy, chips.times.element_size),
+        memory=transformer_account(model, chips.strategy, chips.times.element_size),
         busy=(),
         timelines=tuple,
         run_time=time * model.steps + model.communication if model.tokens else None,

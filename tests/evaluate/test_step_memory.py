@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 
 from crosstack.errors import InfeasibleError
-from crosstack.evaluate.footprint import (
+from crosstack.evaluate.step_memory import (
     check_capacity,
     scores_do_not_fit,
-    transformer_footprint,
+    transformer_memory,
 )
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.mapping.strategy import Strategy, parse_strategy
@@ -21,38 +21,40 @@ GPT3 = TransformerTraining(
 
 def test_weights_and_adam_take_sixteen_bytes_each():
     # rajbhandari2020zero, section 3.1: 2 + 2 + 12 bytes a weight.
-    found = transformer_footprint(GPT3, Strategy(), 2, StepSettings())
-    assert found.weights == pytest.approx(16 * GPT3.parameters)
+    found = transformer_memory(GPT3, Strategy(), 2, StepSettings())
+    (stage,) = found.stages
+    state = stage.weights + stage.gradients + stage.optimizer_state
+    assert state == pytest.approx(16 * GPT3.parameters)
 
 
 def test_activations_are_those_of_the_source():
     # korthikanti2023reducing, equation 1: s b h (34 + 5 a s / h) bytes a layer.
     m = GPT3
-    found = transformer_footprint(m, Strategy(), 2, StepSettings())
+    found = transformer_memory(m, Strategy(), 2, StepSettings())
     layer = m.sequence * m.batch * m.hidden * (34 + 5 * m.heads * m.sequence / m.hidden)
-    assert found.activations == pytest.approx(96 * layer)
+    assert found.stages[0].activations == pytest.approx(96 * layer)
 
 
 @pytest.mark.parametrize("more", ["RC-1-8-d1-p1", "CR-8-d1-p1", "RC-1-1-d8-p1", "RC-1-1-d1-p8"])
 def test_more_chips_never_keep_more(more):
-    alone = transformer_footprint(GPT3, Strategy(), 2, StepSettings()).total
-    assert transformer_footprint(GPT3, parse_strategy(more), 2, StepSettings()).total < alone
+    alone = transformer_memory(GPT3, Strategy(), 2, StepSettings()).peak
+    assert transformer_memory(GPT3, parse_strategy(more), 2, StepSettings()).peak < alone
 
 
 def test_a_model_that_does_not_fit_is_infeasible_and_says_what_would_help():
-    found = transformer_footprint(GPT3, Strategy(), 2, StepSettings())
+    found = transformer_memory(GPT3, Strategy(), 2, StepSettings())
     with pytest.raises(InfeasibleError, match="main memory") as caught:
         check_capacity(found, 80e9, "GPT-3 on one chip")
-    assert caught.value.demand == found.total
+    assert caught.value.demand == found.peak
     assert len(caught.value.levers) == 3
 
 
 def test_the_last_stage_has_the_head_and_no_more_than_its_own_layers():
     model = replace(GPT3, layers=3, vocabulary=10**6)  # the head is larger than a layer
-    found = transformer_footprint(model, Strategy(lp=2), 2.0, StepSettings())
-    one_layer = transformer_footprint(replace(model, layers=1), Strategy(), 2.0, StepSettings())
+    found = transformer_memory(model, Strategy(lp=2), 2.0, StepSettings())
+    one_layer = transformer_memory(replace(model, layers=1), Strategy(), 2.0, StepSettings())
     table = 16 * model.vocabulary * model.hidden
-    assert found.total == pytest.approx(one_layer.total - table)
+    assert found.peak == pytest.approx(one_layer.peak - table)
 
 
 # korthikanti2023reducing, section 5: attention is 70 % and 65 % of a layer's activations.
@@ -61,7 +63,9 @@ def test_attention_computed_again_saves_what_the_source_says(name, saved):
     model = replace(STEPS[name], microbatches=STEPS[name].batch)
     strategy = Strategy(lp=model.layers)  # every stage has one layer
     kept, selective = (
-        transformer_footprint(replace(model, recompute=r), strategy, 2, StepSettings()).activations
+        transformer_memory(replace(model, recompute=r), strategy, 2, StepSettings())
+        .stages[0]
+        .activations
         for r in (Recompute.NONE, Recompute.ATTENTION)
     )
     # What is computed again is alive for one microbatch: that comes on top.
@@ -72,7 +76,7 @@ def test_attention_computed_again_saves_what_the_source_says(name, saved):
 def test_a_layer_computed_again_keeps_its_input():
     # korthikanti2023reducing, section 5: 2 s b h bytes a layer; and one layer's all, to compute it.
     m = replace(GPT3, recompute=Recompute.FULL)
-    found = transformer_footprint(m, Strategy(), 2, StepSettings()).activations
+    found = transformer_memory(m, Strategy(), 2, StepSettings()).stages[0].activations
     one = m.sequence * m.hidden * (34 + 5 * m.heads * m.sequence / m.hidden)
     assert found == pytest.approx(96 * 2 * m.sequence * m.batch * m.hidden + one)
 
@@ -80,18 +84,18 @@ def test_a_layer_computed_again_keeps_its_input():
 def test_taking_turns_keeps_as_many_microbatches_as_there_are_stages():
     # narayanan2021megatron, section 2.2: at most p in place of m.
     gpipe, turns = (
-        transformer_footprint(
-            replace(GPT3, schedule=schedule), Strategy(lp=8), 2, StepSettings()
-        ).activations
+        transformer_memory(replace(GPT3, schedule=schedule), Strategy(lp=8), 2, StepSettings())
+        .stages[0]
+        .activations
         for schedule in Schedule
     )
     assert turns == pytest.approx(gpipe * 8 / 64)
 
 
 def test_what_does_not_fit_says_which_ways_to_run_it_keep_less():
-    found = transformer_footprint(GPT3, Strategy(), 2, StepSettings())
+    found = transformer_memory(GPT3, Strategy(), 2, StepSettings())
     instead = {
-        "less": transformer_footprint(
+        "less": transformer_memory(
             replace(GPT3, recompute=Recompute.FULL), Strategy(), 2, StepSettings()
         ),
         "the same": found,
@@ -129,7 +133,7 @@ def test_kernels_that_run_at_once_keep_a_microbatch_each():
     assert error.demand == 2 * 32 * 65536**2 * 2
     model = replace(MPT, batch=64, sequence=2048, microbatches=4, schedule=Schedule.ONE_F_ONE_B)
     one_kept, two_kept = (
-        transformer_footprint(model, parse_strategy("RC-1-1-d8-p1"), 2.0, rules).activations
+        transformer_memory(model, parse_strategy("RC-1-1-d8-p1"), 2.0, rules).stages[0].activations
         for rules in (StepSettings(), two)
     )
     assert two_kept == pytest.approx(2 * one_kept)

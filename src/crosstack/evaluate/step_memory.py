@@ -1,0 +1,284 @@
+"""What a training step keeps in the main memory of a chip of every stage, and whether it fits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from crosstack.errors import InfeasibleError
+from crosstack.evaluate.step_settings import StepSettings
+from crosstack.mapping.strategy import KernelSplit, Strategy
+from crosstack.model.memory import (
+    ROWS,
+    MemoryAccount,
+    StageMemory,
+    in_flight,
+    training_account,
+)
+from crosstack.units import format_quantity
+from crosstack.workload.lstm import LstmModel
+from crosstack.workload.transformer_training import (
+    Exchange,
+    Recompute,
+    Schedule,
+    TransformerTraining,
+)
+
+__all__ = [
+    "check_capacity",
+    "lstm_memory",
+    "scores_do_not_fit",
+    "transformer_memory",
+]
+
+
+def check_capacity(
+    account: MemoryAccount,
+    capacity: float,
+    where: str,
+    instead: Callable[[], Mapping[str, MemoryAccount]] = dict,
+) -> None:
+    """Refuse a step that does not fit; ``instead`` names other ways to run it.
+
+    Raises
+    ------
+    InfeasibleError
+        Naming the memory, what is needed and what would make it fit.
+    """
+    if account.peak <= capacity:
+        return
+    fullest = account.stages[account.fullest]
+    kept = fullest.activations + fullest.logits + fullest.buffers
+    ways = tuple(
+        f"{name}, {format_quantity(other.peak, 'B', like=capacity)} a chip"
+        for name, other in instead().items()
+        if other.peak < account.peak
+    )
+    raise InfeasibleError(
+        resource="main memory",
+        demand=account.peak,
+        limit=capacity,
+        unit="B",
+        where=where,
+        levers=(
+            *ways,
+            f"{math.ceil(account.peak / capacity)} times the chips for kernel or pipeline "
+            "parallelism",
+            "more data-parallel chips or a smaller batch, for activations of "
+            + format_quantity(kept, "B", like=capacity),
+            f"memory of {format_quantity(account.peak, 'B', like=capacity)} a chip",
+        ),
+    )
+
+
+def scores_do_not_fit(
+    model: TransformerTraining,
+    strategy: Strategy,
+    element_size: float,
+    capacity: float,
+    settings: StepSettings | None = None,
+) -> InfeasibleError | None:
+    """Return the error of a step whose attention scores alone exceed a chip's memory, or None.
+
+    Notes
+    -----
+    The scores of one layer and microbatch, ``sequences heads s^2`` elements over the chips of a
+    kernel split, are written and read again; of as many microbatches as a chip works on at a time.
+    A kernel that keeps none of them (``dao2022flashattention``) is not modelled, so no step of such
+    a length can be timed.
+
+    References
+    ----------
+    dao2022flashattention
+    """
+    chips = strategy.kp1 * strategy.kp2
+    batch = max(1, math.ceil(model.batch / strategy.dp) // model.microbatches)
+    batch *= _at_once(model, settings or StepSettings())
+    each = model.heads * float(model.sequence) ** 2 * element_size / chips  # of one sequence
+    demand = batch * each
+    if demand <= capacity:
+        return None
+    levers = []
+    if each <= capacity:
+        levers.append(
+            f"more microbatches: at most {int(capacity / each)} of {batch} sequences at a time"
+        )
+    wider = chips * 2 ** math.ceil(math.log2(demand / capacity))
+    if model.heads % wider == 0:
+        levers.append(f"heads over {wider} chips, such as RC-1-{wider}-d1-p1")
+    shorter = math.isqrt(int(model.sequence**2 * capacity / demand))
+    held = format_quantity(demand, "B", like=capacity)
+    return InfeasibleError(
+        resource="main memory",
+        demand=demand,
+        limit=capacity,
+        unit="B",
+        where=f"keeping the attention scores of {model.name} under {strategy}, {batch} x "
+        f"{model.heads:,} heads x {model.sequence:,} x {model.sequence:,} tokens over {chips} "
+        f"chip{'s' * (chips > 1)} (fused attention, which keeps none, is not modelled),",
+        levers=(*levers, f"sequences of at most {shorter:,} tokens", f"memory of {held} a chip"),
+    )
+
+
+def lstm_memory(
+    model: LstmModel, strategy: Strategy, element_size: float, settings: StepSettings
+) -> MemoryAccount:
+    """Return what an LSTM language model keeps on a chip of every stage.
+
+    Parameters
+    ----------
+    model : LstmModel
+        What is trained.
+    strategy : Strategy
+        What spreads it.
+    element_size : float
+        Of weights, gradients and activations. [B]
+    settings : StepSettings
+        State of the optimizer.
+
+    Notes
+    -----
+    Embedding, cells and softmax keep their outputs (``B S D``, ``B S G D L``, ``B S V``), their
+    weights (``V D``, ``(2 D + 1) G D L``, ``(D + 1) V``) and what elementwise kernels make (4.5
+    elements a gate; ``2 B S V + B S``). RC splits the batch by kp1 and outputs by kp2, CR the rows
+    of weights by kp1. Stages hold the embedding, the layers evenly, and the softmax.
+
+    References
+    ----------
+    deepflow_code
+    """
+    s = strategy
+    b = math.ceil(model.batch / s.dp)
+    rows, columns, inner = 1, 1, 1
+    if s.split is KernelSplit.RC:
+        rows, columns = s.kp1, s.kp2
+    else:
+        inner = s.kp1
+    b = math.ceil(b / rows)
+    held = model.layers
+    if s.lp > 1:
+        held = math.ceil(model.layers / (s.lp - 2 if s.lp > 2 else 1))
+    d, g, v = model.width, model.gates, model.vocabulary
+    wide, words = math.ceil(g * d / columns), math.ceil(v / columns)
+    columns_d, length = math.ceil(d / columns), model.sequence
+
+    def part(weights: float, activations: float, buffers: float = 0.0) -> StageMemory:
+        return StageMemory(
+            **_state(weights, element_size, settings),
+            activations=activations * element_size,
+            buffers=buffers * element_size,
+        )
+
+    cells = part(
+        (math.ceil(2 * d / inner) + 1) * wide * held,
+        b * wide * length * held,
+        4.5 * b * wide * held * length,
+    )
+    softmax = part(
+        (math.ceil(d / inner) + 1) * words,
+        b * length * words,
+        2 * b * length * words + b * length,
+    )
+    embedding = part(math.ceil(v / inner) * columns_d, b * length * columns_d)
+    if s.lp == 1:
+        return MemoryAccount(stages=(_together(embedding, cells, softmax),))
+    if s.lp == 2:
+        return MemoryAccount(stages=(_together(embedding, cells), softmax))
+    return MemoryAccount(stages=(embedding, *(cells,) * (s.lp - 2), softmax))
+
+
+def _state(weights: float, element_size: float, settings: StepSettings) -> dict[str, float]:
+    """Return what a number of weights takes while they are trained. [B]"""
+    size = weights * element_size
+    return {
+        "weights": size,
+        "gradients": size,
+        "optimizer_state": weights * settings.optimizer_bytes,
+    }
+
+
+def _together(*parts: StageMemory) -> StageMemory:
+    """Return what one chip holds of all parts."""
+    return StageMemory(**{row: sum(getattr(part, row) for part in parts) for row in ROWS})
+
+
+def _at_once(model: TransformerTraining, settings: StepSettings) -> int:
+    """Return the microbatches that a chip works on at a time. [1]"""
+    return min(settings.kernels_at_once, model.microbatches)
+
+
+def transformer_memory(
+    model: TransformerTraining, strategy: Strategy, element_size: float, settings: StepSettings
+) -> MemoryAccount:
+    """Return what a transformer keeps on a chip of every stage.
+
+    Parameters
+    ----------
+    model : TransformerTraining
+        What is trained.
+    strategy : Strategy
+        What spreads it.
+    element_size : float
+        Of weights, gradients and activations. [B]
+    settings : StepSettings
+        State of the optimizer, and kernels at a time.
+
+    Notes
+    -----
+    A layer keeps ``s b h (17 + 2.5 a s / h)`` elements of a batch of b for its backward pass,
+    spread over the chips of a kernel split, but that every chip has 5 of the 17 where products are
+    paired and tokens are not spread; without those of attention, ``17 s b h``, or with its input
+    alone, ``s b h``, where the rest is computed again, one layer of one microbatch at a time (of as
+    many as a chip works on). `crosstack.model.memory.in_flight` says how many microbatches a stage
+    keeps. The head keeps its output and the loss's, two elements for each token of each position.
+    Embedding and head are on the first and the last stage.
+
+    References
+    ----------
+    korthikanti2023reducing, equations 1, 2 and 4
+    """
+    s, m = strategy, model.microbatches
+    chips = s.kp1 * s.kp2
+    tokens = math.ceil(model.batch / s.dp) * model.sequence / m  # of a microbatch
+    # Rows of RC hold every weight of their column.
+    weight_chips = s.kp1 if s.split is KernelSplit.CR else s.kp2
+    attention = 2.5 * model.heads * model.sequence / model.hidden
+    # Elements of a token and unit of width, times chips where every chip has them.
+    every = chips if model.exchange is Exchange.PAIRED else 1
+    others = 5 * every + 12
+    # What is kept, and what there is of one layer while it is computed again.
+    kept, anew = {
+        Recompute.NONE: (others + attention, 0.0),
+        Recompute.ATTENTION: (others, attention),
+        Recompute.FULL: (every, others + attention),
+    }[model.recompute]
+    wide = tokens * model.hidden * element_size / chips
+    at_once = _at_once(model, settings)
+    # The last stage turns every microbatch round as it comes, or keeps all.
+    turned = at_once if model.schedule is Schedule.ONE_F_ONE_B else m
+    logits = 2 * tokens * model.vocabulary * element_size / chips * turned
+    table = _state(model.vocabulary * model.hidden / weight_chips, element_size, settings)
+    ends = [StageMemory()] * s.lp
+    ends[0] = StageMemory(**table)
+    ends[-1] = _together(ends[-1], StageMemory(**table, logits=logits))
+    each, longer = divmod(model.layers, s.lp)
+    return training_account(
+        StageMemory(
+            **_state(model.layer_parameters / weight_chips, element_size, settings),
+            activations=kept * wide,
+        ),
+        layers=[each + (stage < longer) for stage in range(s.lp)],
+        flying=[
+            in_flight(
+                stage,
+                stages=s.lp,
+                microbatches=m,
+                schedule=model.schedule,
+                interleave=model.interleave,
+                at_once=at_once,
+            )
+            for stage in range(s.lp)
+        ],
+        again=anew * wide * at_once,
+        besides=ends,
+    )
