@@ -18,14 +18,17 @@ from crosstack.charts import Mark
 from crosstack.machine.chip import Overlap, flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.prices import link_amounts, switch_amounts
-from crosstack.machine.system import Dimension, DimensionKind, System
-from crosstack.model.collectives import Extent
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
+from crosstack.model.collectives import Extent, LeastTime, NetworkUse
 from crosstack.model.collectives.group import axes_of
-from crosstack.model.lines import latency_charged
 from crosstack.model.partition import combine, combine_arrays
-from crosstack.model.parts import LatencyRule
 from crosstack.model.placed import placed_use
-from crosstack.model.rules import Rules, rules_named
+from crosstack.model.rules import rules_named
+from crosstack.published.dfmodel.collectives import (
+    ExchangeRule,
+    LatencyRule,
+    ReleaseCollectives,
+)
 from crosstack.published.dfmodel.parts import DFModelTraffic, WeightCuts
 from crosstack.report.chart_figure import _mark
 from crosstack.report.drawing import Canvas
@@ -57,11 +60,12 @@ def system() -> System:
     )
 
 
-def with_latency(rule: LatencyRule) -> Rules:
-    """Return rules with a latency of their own, past the check of the record."""
-    part = replace(RULES.collectives)
-    object.__setattr__(part, "latency", rule)
-    return replace(RULES, collectives=part)
+def released(**changes: Any) -> ReleaseCollectives:
+    """Return what a release counts, past the check of the record."""
+    part = ReleaseCollectives()
+    for name, value in changes.items():
+        object.__setattr__(part, name, value)
+    return part
 
 
 def with_cuts(cuts: WeightCuts) -> DFModelTraffic:
@@ -80,12 +84,19 @@ def kernel(**changes: Any) -> Kernel:
 
 
 X = np.ones(1)
+USE = NetworkUse(
+    dimensions=(Dimension(kind=DimensionKind.RING, bandwidth=1e9),),
+    sizes=(2,),
+    parallelism=(Parallelism.TENSOR,),
+)
 CASES = {
     "links": lambda: link_amounts(system(), (2,)),
     "switch ports": lambda: switch_amounts(system(), (2,)),
     "axes": lambda: axes_of(Extent(dimension=system().network[0], size=2, members=2)),
     "icon": lambda: _wires(Canvas(), added(DimensionKind), [(0.0, 0.0)], (1.0, 1.0)),
-    "latency": lambda: latency_charged(with_latency(added(LatencyRule)), kernel=True),
+    "latency": lambda: released(latency=added(LatencyRule))._hops([]),
+    "exchange": lambda: released(exchange=added(ExchangeRule))._slowest_pair([]),
+    "placed": lambda: LeastTime().placed(USE, added(Placement)),
     "use": lambda: placed_use(added(Placement)),
     "streams": lambda: RULES.traffic.streams(added(Placement)),
     "pieces": lambda: with_cuts(added(WeightCuts)).read_again(1.0, 1.0),

@@ -79,6 +79,14 @@ def differences(row: Row, known: dict[str, Value]) -> Iterator[str]:
             yield f"{name}: was {before!r}, is {ours!r}{by}"
 
 
+def renewed(row: Row, known: dict[str, Value]) -> dict[str, Value]:
+    """Return the values to write: those that are known and the same as they were, others fresh."""
+    return {
+        name: known[name] if name in known and same(value, thawed(known[name])) else frozen(value)
+        for name, value in row.values.items()
+    }
+
+
 def rows_in(path: Path) -> list[dict[str, Any]]:
     return json.loads(path.read_text())["rows"] if path.exists() else []
 
@@ -110,23 +118,23 @@ class Golden:
         path = self.folder / f"{family}.json"
         ours = {(row.name, row.rules): row for row in rows}
         assert len(ours) == len(rows), "two rows have one name"
-        if self.update:
-            fresh = [
-                {
-                    "case": case,
-                    "name": row.name,
-                    "rules": row.rules,
-                    "values": {name: frozen(value) for name, value in row.values.items()},
-                }
-                for row in rows
-            ]
-            write(path, lambda old: [row for row in old if row["case"] != case] + fresh)
-            return
         known = {
             (row["name"], row["rules"]): row["values"]
             for row in rows_in(path)
             if row["case"] == case
         }
+        if self.update:  # values that are the same stay to the last bit
+            fresh = [
+                {
+                    "case": case,
+                    "name": row.name,
+                    "rules": row.rules,
+                    "values": renewed(row, known.get((row.name, row.rules), {})),
+                }
+                for row in rows
+            ]
+            write(path, lambda old: [row for row in old if row["case"] != case] + fresh)
+            return
         wrong = [
             f"{name} [{rules}]: {'new' if (name, rules) in ours else 'gone'}"
             for name, rules in sorted(ours.keys() ^ known.keys())

@@ -139,6 +139,7 @@ def _random_graph(
     return DataflowGraph(kernels=tuple(shuffled), tensors=tensors, word=WORD)
 
 
+# Kinds of dimension that every rule set knows.
 KINDS = (DimensionKind.RING, DimensionKind.SWITCH, DimensionKind.FULLY_CONNECTED)
 
 
@@ -159,6 +160,7 @@ def random_task() -> Callable[..., tuple[Workload, System]]:
         length: int = 8,
         tilings: Sequence[Axis] = ANY_TILING,
         star: bool = False,
+        kinds: Sequence[DimensionKind] = KINDS,
         **changes: Any,
     ) -> tuple[Workload, System]:
         rng = random.Random(seed)
@@ -190,7 +192,7 @@ def random_task() -> Callable[..., tuple[Workload, System]]:
         )
         network = tuple(
             Dimension(
-                kind=rng.choice(KINDS),
+                kind=rng.choice(list(kinds)),
                 bandwidth=rng.choice([2e6, 1e7, 1e8]),
                 latency=rng.choice([0.0, 1e-6, 1e-5]),
                 size=n_chips if dimensions == 1 else None,

@@ -149,9 +149,9 @@ class TestTables:
         assert bool(o.network_time[at(o, axis)] > 0) is pays
 
     def test_a_reduction_moves_the_whole_output(self, costs_of):
-        # both halves: 2 x 3/4 x 256 B over 25 GB/s (thakur2005)
+        # both halves: 2 x 3/4 x 256 B over two links of 25 GB/s (thakur2005)
         o = costs_of(product())
-        assert o.network_time[at(o, K)] == pytest.approx(2 * 3 / 4 * 256 / 25e9)
+        assert o.network_time[at(o, K)] == pytest.approx(2 * 3 / 4 * 256 / 50e9)
 
     def test_one_chip_communicates_nothing(self, costs_of):
         assert not costs_of(product(), chips=1).network_time.any()
@@ -159,7 +159,7 @@ class TestTables:
     def test_communication_of_a_kernel_comes_with_every_axis(self, costs_of):
         extra = Communication(collective=Collective.ALL_GATHER, size=100.0)
         o = costs_of(product(communications=(extra,)))
-        assert o.network_time[at(o, M)] == pytest.approx(3 / 4 * 100 / 25e9)
+        assert o.network_time[at(o, M)] == pytest.approx(3 / 4 * 100 / 50e9)
 
     def test_repeats_multiply_work(self, costs_of):
         three, one = costs_of(product(repeats=3)), costs_of(product())
@@ -230,7 +230,7 @@ def test_a_conversion_moves_the_shard_or_the_whole(a_system, a_dimension, of_sha
     o = make_choices(workload, graph_arrays(workload.graph), plan, 4, rules)
     moved = 256.0 / 4 if of_shard else 256.0
     entry = o.index.entries(np.array([at(o, M), at(o, NONE, 1)]))
-    assert o.edge_time[entry[0]] == pytest.approx(3 / 4 * moved / 25e9)
+    assert o.edge_time[entry[0]] == pytest.approx(3 / 4 * moved / 50e9)
 
 
 def test_an_axis_that_is_no_choice_is_minus_one_or_the_first():

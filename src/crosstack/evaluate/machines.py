@@ -5,9 +5,8 @@ memory, links, prices and powers. Work, traffic and messages then come from one 
 
 - compute scales with 1 / (clock x utilization): cores are dealt by cycles;
 - memory is traffic over bandwidth;
-- network is linear in each latency and in 1 / each bandwidth, as a collective is a line over the
-  bytes sent (`crosstack.model.lines`): each coefficient is read off by leaving one dimension's
-  link alone while the others take no time.
+- network depends on the links alone, and the algorithms that are fastest on them: it is evaluated
+  once for each set of links that differ.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
-NO_TIME = 1e60  # B/s: a link whose time vanishes beside any other
+MOST = 1e60  # of a number that a file may hold
 _LINK = re.compile(r"system\.network\[(\d)\]\.(bandwidth|latency)")
 _FIELDS = {
     "system.chip.frequency": ("frequency", "Hz"),
@@ -72,8 +71,8 @@ def in_range(arrays: Names[str, Floats]) -> NDArray[np.bool_]:
     """Return which machines have numbers that a file may hold, by their path in it."""
     good = np.ones(max((len(numbers) for numbers in arrays.values()), default=1), dtype=bool)
     for path, numbers in arrays.items():
-        least = 0.0 if path.endswith(("price", "power", "latency")) else 1.0 / NO_TIME
-        most = 1.0 if path == "system.chip.utilization" else NO_TIME
+        least = 0.0 if path.endswith(("price", "power", "latency")) else 1.0 / MOST
+        most = 1.0 if path == "system.chip.utilization" else MOST
         good &= (numbers >= least) & (numbers <= most)
     return good
 
@@ -137,10 +136,15 @@ class Machines:
         return cls(link_bandwidth=bandwidths, link_latency=latencies, **given)  # type: ignore[arg-type]
 
     @property
+    def links(self) -> tuple[Floats, ...]:
+        """Bandwidth of every dimension [B/s], then latency of each. [s]"""
+        return *self.link_bandwidth, *self.link_latency
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Of everything that comes out."""
         values = [self.frequency, self.chip_price, self.chip_power, self.memory_bandwidth]
-        values += [self.memory_capacity, *self.link_bandwidth, *self.link_latency]
+        values += [self.memory_capacity, *self.links]
         values += [] if self.utilization is None else [self.utilization]
         return np.broadcast_shapes(*(value.shape for value in values))
 
@@ -156,10 +160,10 @@ class MachineTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Network:
-    """Coefficients over latencies, inverse bandwidths and 1: shape (partitions or 1, 2d + 1)."""
+    """Times of the network on every machine: by partition first, of a transfer and a hop. [s]"""
 
-    network: Floats
-    data: Floats
+    kernels: Floats
+    gradients: Floats
     transfer: Floats
     hop: Floats
 
@@ -206,10 +210,9 @@ def machine_times(
     chosen = rules if isinstance(rules, Rules) else rules_named(rules or task.rules or "crosstack")
     endless = replace(task.system, chip=task.system.chip.with_memory(capacity=None))
     known = evaluate(task.workload, endless, mapping, chosen)
-    network = _coefficients(task, mapping, chosen, known)
+    network = _network_times(task, mapping, chosen, known, machines)
     plan = _plan(task, endless, mapping, chosen)
     overlap, shape = task.system.chip.overlap, machines.shape
-    lines = _lines(machines)
     speed = machines.frequency / task.system.chip.compute.frequency
     if machines.utilization is not None:
         assert task.system.chip.compute.utilization is not None  # both come from one chip
@@ -219,7 +222,7 @@ def machine_times(
     for p, partition in enumerate(known.partitions):
         compute = partition.compute_time / speed
         memory = partition.memory_traffic / machines.memory_bandwidth
-        kernels, gradients = _along(network.network[p], lines), _along(network.data[p], lines)
+        kernels, gradients = network.kernels[p], network.gradients[p]
         both = (
             np.maximum(kernels, gradients)
             if chosen.traffic.network_takes_maximum
@@ -229,12 +232,9 @@ def machine_times(
         for name, term in terms.items():
             totals[name] += term
         layer_time += combine_arrays(compute, memory, both, overlap)
-    time, transfer = _iteration(
-        plan, layer_time, _along(network.transfer[0], lines), overlap, chosen
-    )
-    hop = _along(network.hop[0], lines)
+    time, transfer = _iteration(plan, layer_time, network.transfer, overlap, chosen)
     copies = plan.pipeline * plan.layers_per_stage
-    latency = plan.microbatch_size * (copies * layer_time + (plan.pipeline - 1) * hop)
+    latency = plan.microbatch_size * (copies * layer_time + (plan.pipeline - 1) * network.hop)
     price, power = _bills(task.system, mapping.sizes, machines)
     rate = known.work / time
     fits = np.broadcast_to(known.memory_used <= machines.memory_capacity * (1 + 1e-12), shape)
@@ -282,54 +282,39 @@ def _plan(task: Task, system: System, mapping: Mapping, rules: Rules) -> Plan:
     return plan
 
 
-def _coefficients(task: Task, mapping: Mapping, rules: Rules, known: Evaluation) -> _Network:
-    """Read every coefficient of the network off loads in which one link alone takes time."""
+def _network_times(
+    task: Task, mapping: Mapping, rules: Rules, known: Evaluation, machines: Machines
+) -> _Network:
+    """Evaluate the network once for every set of links, and give each machine that of its own."""
+    links = [np.broadcast_to(a, machines.shape) for a in machines.links]
+    columns = np.stack([np.ravel(a) for a in links], axis=-1)
+    sets, which = np.unique(columns, axis=0, return_inverse=True)
     arrays = graph_arrays(task.workload.graph)
-    choices_of = choice_index(arrays, task.workload.placement)
+    index = choice_index(arrays, task.workload.placement)
     split = mapping.degree(Parallelism.TENSOR) > 1
-    codes = sharding_codes(choices_of, mapping.sharding, split=split)
-    index = task.workload.graph.index
-    members = [[index[name] for name in partition.kernels] for partition in known.partitions]
-    n = len(mapping.sizes)
-    columns: dict[str, list[list[float]]] = {k: [] for k in ("network", "data", "transfer", "hop")}
-    # One probe a latency (of 1 s), one a bandwidth (of 1 B/s), one of what depends on neither.
-    for probe in range(2 * n + 1):
-        links = tuple(
-            replace(
-                d,
-                latency=1.0 if probe == i else 0.0,
-                bandwidth=1.0 if probe == n + i else NO_TIME,
-            )
+    codes = sharding_codes(index, mapping.sharding, split=split)
+    place = task.workload.graph.index
+    members = [[place[name] for name in partition.kernels] for partition in known.partitions]
+    n, rows = len(mapping.sizes), []
+    for numbers in sets.tolist():
+        network = tuple(
+            replace(d, bandwidth=numbers[i], latency=numbers[n + i])
             for i, d in enumerate(task.system.network)
         )
-        system = replace(task.system, network=links)
+        system = replace(task.system, network=network)
         plan = _plan(task, system, mapping, rules)
         choices = make_choices(task.workload, arrays, plan, mapping.n_tiles, rules)
         load = make_load(task.workload, system, arrays, plan, choices, codes, rules)
-        columns["network"].append([sum(load.network[i] for i in inside) for inside in members])
-        columns["data"].append([sum(load.data[i] for i in inside) for inside in members])
-        columns["transfer"].append([rules.iteration.transfer(plan)])
-        columns["hop"].append([plan.hop])
-    found = {}
-    for name, values in columns.items():
-        table = np.array(values).T
-        table[:, :-1] -= table[:, -1:]  # what depends on no link is in every probe
-        found[name] = table
-    return _Network(**found)
-
-
-def _lines(machines: Machines) -> list[Floats]:
-    """What the coefficients go with: latencies, inverse bandwidths, and 1."""
-    inverse = [1.0 / bandwidth for bandwidth in machines.link_bandwidth]
-    return [*machines.link_latency, *inverse, np.asarray(1.0)]
-
-
-def _along(coefficients: Floats, lines: list[Floats]) -> Floats:
-    total: Floats = np.asarray(0.0)
-    for coefficient, line in zip(coefficients.tolist(), lines, strict=True):
-        if coefficient:
-            total = total + coefficient * line
-    return total
+        kernels = [sum(load.network[i] for i in inside) for inside in members]
+        gradients = [sum(load.data[i] for i in inside) for inside in members]
+        rows.append([*kernels, *gradients, rules.iteration.transfer(plan), plan.hop])
+    found = np.array(rows)[which.ravel()].T.reshape(-1, *machines.shape)
+    return _Network(
+        kernels=found[: len(members)],
+        gradients=found[len(members) : -2],
+        transfer=found[-2],
+        hop=found[-1],
+    )
 
 
 def _iteration(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from crosstack.evaluate.predict import predict
 from crosstack.machine.generate.generation import Generation
 from crosstack.mapping.placement_rules import PlacementRules
+from crosstack.model.collectives import LeastTime
 from crosstack.model.decisions import Decisions
 from crosstack.model.iteration import Pipelining
 from crosstack.model.parts import (
     Clock,
-    Collectives,
     MainMemory,
 )
 from crosstack.model.rules import Rules
@@ -22,7 +22,7 @@ def crosstack() -> Rules:
     """Return the default rules."""
     return Rules(
         name="crosstack",
-        collectives=Collectives(),
+        collectives=LeastTime(),
         traffic=Traffic(),
         memory=MainMemory(keeps_activations=False),
         iteration=Pipelining(),

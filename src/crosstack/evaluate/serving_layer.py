@@ -8,7 +8,7 @@ nothing to search: rows are contexts, columns kernels. Shapes, work, bytes and c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,7 @@ from crosstack.model.partition import (
     network_times,
     staircase,
 )
-from crosstack.model.parts import LatencyRule
-from crosstack.model.plan import Line, Plan
+from crosstack.model.plan import Plan
 from crosstack.model.rates import cycles_per_step, reached_rate
 from crosstack.model.rules import Rules
 from crosstack.workload.graph import Axis, Workload
@@ -191,7 +190,8 @@ def layer_costs(
     chip = system.chip
     arrays, shape = laid_out(graphs, contexts), (len(contexts), graphs.arrays.n)
     tiles = np.repeat(n_tiles, graphs.arrays.n)
-    choices = make_choices(graphs.workload, arrays, _without(plan, fixed=True), tiles, rules)
+    each = np.repeat(microbatch, graphs.arrays.n)
+    choices = make_choices(graphs.workload, arrays, plan, tiles, rules, each)
     codes = choices.index.codes(graphs.sharding * len(contexts))
 
     def pick(table: Any) -> Floats:
@@ -214,10 +214,6 @@ def layer_costs(
         memory = memory + weight / bandwidth / microbatch[:, None]
     compute = _compute(graphs, arrays, system, choices, rules, pick)
     network = network_times(arrays, choices, codes, rules).reshape(shape)
-    if any(line.fixed for line in plan.collectives.values()):
-        late = make_choices(graphs.workload, arrays, _without(plan, fixed=False), tiles, rules)
-        share = microbatch[:, None] if rules.collectives.latency is LatencyRule.ALL else 1
-        network = network + network_times(arrays, late, codes, rules).reshape(shape) / share
     none = np.zeros(arrays.n)
     held = copy_memory(
         graphs.workload,
@@ -241,15 +237,6 @@ def layer_costs(
         cached=cache.sum(axis=1),
         alive=(total @ graphs.lives.T).max(axis=1),
     )
-
-
-def _without(plan: Plan, *, fixed: bool) -> Plan:
-    """Return the plan with collectives that take no fixed time, or only that."""
-    lines = {
-        collective: Line(per_byte=line.per_byte) if fixed else Line(fixed=line.fixed)
-        for collective, line in plan.collectives.items()
-    }
-    return replace(plan, collectives=lines)
 
 
 def _weight_cuts(

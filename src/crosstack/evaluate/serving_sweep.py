@@ -21,7 +21,7 @@ from crosstack.evaluate.serving_layer import Family, LayerCosts, family, layer_c
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.arrays import Bools, Floats, Ints, graph_arrays
-from crosstack.model.collectives import point_to_point_time
+from crosstack.model.collectives import neighbour_link
 from crosstack.model.partition import ROUNDING
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import Rules, rules_named
@@ -465,12 +465,15 @@ def _iteration(
 ) -> tuple[Floats, Floats]:
     """Return the time of an iteration and the latency of a microbatch; ``boundary`` in [B]. [s]"""
     size, stages = points.microbatch, points.pipeline
-    link = machine_of(system, 1, 1).network[1]
+    joined, kinds = np.unique(stages, return_inverse=True)
+    dimension = machine_of(system, 1, 1).network[1]
+    links = np.array([neighbour_link(dimension, count) for count in joined.tolist()])
+    bandwidth, delay = links[kinds.ravel()].T
     work = layer_time * size * repeated
-    sent = point_to_point_time(boundary * size, bandwidth=link.bandwidth, latency=link.hop_latency)
+    sent = delay + boundary * size / bandwidth
     work = rules.iteration.stage(work, np.where(stages > 1, sent, 0.0), system.chip.overlap)
     n_microbatches = points.batch // size
     bubble = 1.0 + (stages - 1) / n_microbatches / np.maximum(repeated - 1, 1)
-    hop = boundary / points.tensor / link.bandwidth + link.hop_latency
+    hop = boundary / points.tensor / bandwidth + delay
     latency = size * (stages * repeated * layer_time + (stages - 1) * hop)
     return work * bubble * n_microbatches, latency

@@ -203,6 +203,9 @@ class System:
     time: time per iteration is divided by them, price and power are multiplied (``dfmodel_code``:
     ``num_copy``). For workloads that bring their placement; others have data parallelism. [1]
 
+    ``all_reduce`` is the algorithm that the chips' library sums with wherever a dimension can run
+    it; None: the fastest for every size.
+
     Raises
     ------
     InputError
@@ -216,6 +219,7 @@ class System:
     prices: Prices = Prices()
     domain_size: int | None = None
     copies: int = 1
+    all_reduce: AllReduceAlgorithm | None = None
     name: str = "system"
 
     __repr__ = brief

@@ -31,7 +31,7 @@ from crosstack.mapping.fusion import make_problem, quick_sequence, simple_bound
 from crosstack.mapping.parallelism import workload_uses
 from crosstack.mapping.sharding import with_given
 from crosstack.model.arrays import Ints
-from crosstack.model.lines import Line
+from crosstack.model.collectives import NOTHING
 from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.model.plan import Plan
 
@@ -141,7 +141,7 @@ def _ladder(tiles: list[int]) -> list[int]:
 def _shared(state: Boxes, plans: list[Plan]) -> Plan:
     """Return a plan that takes no longer than any of these for what they share."""
     largest = state.workload.global_batch_size
-    return replace(plans[0], microbatch_size=largest, n_microbatches=1, periodic=Line())
+    return replace(plans[0], microbatch_size=largest, n_microbatches=1, periodic=NOTHING)
 
 
 def _unburdened(load: ChipLoad) -> ChipLoad:

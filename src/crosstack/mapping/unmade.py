@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 
 from crosstack.mapping.boxes import Box, Boxes
 from crosstack.mapping.parallelism import Use, workload_uses
-from crosstack.model.plan import Line, Plan
+from crosstack.model.collectives import Line
+from crosstack.model.plan import Plan
 from crosstack.model.rates import reached_rate
 
 __all__ = ["ROOT", "Item", "Rest", "RestOfUse", "all_plans", "unrolled"]

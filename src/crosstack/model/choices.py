@@ -20,7 +20,6 @@ import numpy as np
 from crosstack.model.arrays import AXES, AXIS_CODE, Bools, Floats, GraphArrays, Ints
 from crosstack.model.boundary import Shares, boundary_traffic
 from crosstack.model.memory import activation_sizes
-from crosstack.model.parts import LatencyRule
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.model.traffic import Traffic
@@ -309,9 +308,22 @@ def _spread(arrays: GraphArrays, index: ChoiceIndex) -> _Spread:
 
 
 def make_choices(
-    workload: Workload, arrays: GraphArrays, plan: Plan, n_tiles: int | Ints, rules: Rules
+    workload: Workload,
+    arrays: GraphArrays,
+    plan: Plan,
+    n_tiles: int | Ints,
+    rules: Rules,
+    microbatch: Ints | None = None,
 ) -> Choices:
-    """Return the costs for ``n_tiles`` tiles a sequence, or so many a kernel, under ``plan``."""
+    """Return the costs under ``plan``.
+
+    Parameters
+    ----------
+    n_tiles : int or array
+        Tiles a sequence, of all kernels or each. [1]
+    microbatch : array or None
+        Sequences of a microbatch of each kernel, where they differ from the plan's. [1]
+    """
     chips = plan.tensor
     index = choice_index(arrays, workload.placement)
     row, known = index.kernel, _spread(arrays, index)
@@ -346,21 +358,24 @@ def make_choices(
     output_tile = (m * columns).astype(np.float64) * word
     # A kernel tiled along K adds its tiles up: its output leaves once.
     output_total = output_tile * np.where(known.tiles_depth, 1, tiles)
-    network = _node_network(workload, plan, index, known, output_total, rules)
+    together = np.asarray(plan.microbatch_size if microbatch is None else microbatch)
+    if not rules.collectives.once_a_microbatch:
+        together = np.ones_like(together)
+    network = _node_network(workload, plan, index, known, output_total, together)
     elements = (known.rows * known.width).astype(np.float64)
     # Heads are split among chips, but a head's past is not: more chips than heads keep copies.
     heads = (-(-arrays.outer // chips) / arrays.outer)[row]
     cached = np.where(known.outer, heads, shard / elements)
     spread = rules.iteration.shares_of_gradients(plan)
     periodic = known.periodic * (shard / elements) / spread
-    data_time = np.where(
-        periodic > 0, plan.periodic.fixed / spread + plan.periodic.per_byte * periodic, 0.0
-    )
+    data_time = plan.periodic.time(periodic, together=spread)
     kinds = conversion_kinds(arrays, index, rules)
     size = rules.traffic.converted_size(output_total, elements * word)
     size = np.where(known.elided, 0.0, size[index.before])
-    edge_time = _line_time(plan, Collective.ALL_GATHER, size, rules) * (kinds == 1)
-    edge_time = edge_time + _line_time(plan, Collective.ALL_TO_ALL, size, rules) * (kinds == 2)
+    sent = together[row[index.before]] if together.ndim else together
+    gathered = plan.collectives[Collective.ALL_GATHER].time(size, together=sent)
+    exchanged = plan.collectives[Collective.ALL_TO_ALL].time(size, together=sent)
+    edge_time = gathered * (kinds == 1) + exchanged * (kinds == 2)
     return Choices(
         index=index,
         m=m,
@@ -385,35 +400,28 @@ def make_choices(
     )
 
 
-def _line_time(plan: Plan, collective: Collective, size: Floats, rules: Rules) -> Floats:
-    line = plan.collectives[collective]
-    # Under the default rules a collective runs once a microbatch; published rules count latency
-    # for every sequence, which is the same while a microbatch is one sequence.
-    share = plan.microbatch_size if rules.collectives.latency is LatencyRule.ALL else 1
-    return np.where(size > 0, line.fixed / share + line.per_byte * size, 0.0)
-
-
 def _node_network(
     workload: Workload,
     plan: Plan,
     index: ChoiceIndex,
     known: _Spread,
     output_total: Floats,
-    rules: Rules,
+    together: Ints,
 ) -> Floats:
-    """Time of the communication inherent to each choice. [s]"""
+    """Time of the communication inherent to each choice; ``together``: sequences a message. [s]"""
     reduced = np.where(known.summed & (plan.tensor > 1), output_total, 0.0)
-    time = _line_time(plan, Collective.ALL_REDUCE, reduced, rules)
+    each = together[index.kernel] if together.ndim else together
+    time = plan.collectives[Collective.ALL_REDUCE].time(reduced, together=each)
     for i, kernel in enumerate(workload.graph.kernels):
-        own = [
-            float(_line_time(plan, communication.collective, np.array(communication.size), rules))
-            for communication in kernel.communications
-            if not communication.periodic
-        ]
-        if own:
+        messages = [c for c in kernel.communications if not c.periodic]
+        if messages:
+            own = [
+                float(plan.collectives[c.collective].time(c.size, together=together.flat[0]))
+                for c in messages
+            ]
             # On a grid of chips the panel goes along the rows while rows go along the columns.
-            together = workload.placement is Placement.GRID
-            time[index.start[i] : index.start[i + 1]] += max(own) if together else sum(own)
+            beside = workload.placement is Placement.GRID
+            time[index.start[i] : index.start[i + 1]] += max(own) if beside else sum(own)
     return time
 
 

@@ -19,41 +19,9 @@ from crosstack.workload.dtype import Dtype
 
 __all__ = [
     "Clock",
-    "Collectives",
-    "ExchangeRule",
-    "LatencyRule",
     "MainMemory",
     "check_fields",
 ]
-
-
-class LatencyRule(StrEnum):
-    """Which collectives pay link latency.
-
-    ``none``: nobody (DFModel E1 to E3). ``all_reduce``: 2 (p-1) hops for each all-reduce of a
-    kernel (E4). ``kernel``: halves x steps for each all-reduce of a kernel (E5). ``all``: every
-    collective its steps (``thakur2005``).
-    """
-
-    NONE = "none"
-    ALL_REDUCE = "all_reduce"
-    KERNEL = "kernel"
-    ALL = "all"
-
-
-class ExchangeRule(StrEnum):
-    """How an all-to-all among all chips of a workload that is not searched is counted.
-
-    ``dimensions``: dimension by dimension, as any other collective. The others take the slowest
-    cut of the network, see `crosstack.model.collectives.slowest_cut`: ``one_way`` with
-    one link a ring and n^2/4 pairs (DFModel E2), ``all_pairs`` with two links a ring and
-    n (n-1)/2 pairs (E3a to E4), ``two_way`` with two links a ring and n^2/4 pairs (E5).
-    """
-
-    DIMENSIONS = "dimensions"
-    ONE_WAY = "one_way"
-    ALL_PAIRS = "all_pairs"
-    TWO_WAY = "two_way"
 
 
 def check_fields(part: object, counts: Mapping[str, tuple[int, ...]] | None = None) -> None:
@@ -80,66 +48,6 @@ def check_fields(part: object, counts: Mapping[str, tuple[int, ...]] | None = No
             hint = f'; nearest: "{close[0]}"' if close else ""
             names = f"a {kind.__name__} ({', '.join(kind)}){hint}"
             require(isinstance(value, kind), name, value, names)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collectives:
-    """What a collective takes.
-
-    Parameters
-    ----------
-    ring_all_reduce_halves : int
-        2 counts reduce-scatter and all-gather on rings and switches (``thakur2005``; DFModel E2,
-        E3a, and E4 on with ``separate_rs_ag_for_ar``); 1 counts one (E3b, and E4 on without).
-    full_all_reduce_halves : int
-        The same on fully connected dimensions: 1 in DFModel up to E4.
-    latency : LatencyRule
-        Which collectives pay link latency.
-    all_to_all_pair_shares : bool
-        See `crosstack.model.collectives.all_to_all_time`; False in DFModel.
-    gradient_halves : int
-        Halves of the gradient all-reduce: 1 or 2 where they are counted otherwise than those of
-        any other all-reduce (one DFModel run compared with Megatron-LM), 0 where not. [1]
-    domain_halves : int
-        Halves of an all-reduce in and across high-bandwidth domains; 1 in DFModel whatever else
-        is asked for. [1]
-    domain_for_each : bool
-        Whether each parallelism has the whole of a high-bandwidth domain to itself (DFModel), or
-        the outer ones what the inner ones leave.
-    exchange : ExchangeRule
-        How all chips exchange everything with each other.
-    grid_by_place : bool
-        With placement ``grid``: whether a broadcast takes the bandwidth of the second dimension
-        and rows move at that of the first, each only if the other side has several chips
-        (DFModel), or each the dimensions it runs over.
-    gradient_bandwidth : float
-        With placement ``batch``: bandwidth of the gradient all-reduce; 0 is that of the network.
-        DFModel adds bytes to nanoseconds, which is 1e9 B/s and one half. [B/s]
-    """
-
-    ring_all_reduce_halves: int = 2
-    full_all_reduce_halves: int = 2
-    latency: LatencyRule = LatencyRule.ALL
-    all_to_all_pair_shares: bool = True
-    gradient_halves: int = 0
-    domain_halves: int = 2
-    domain_for_each: bool = False
-    exchange: ExchangeRule = ExchangeRule.DIMENSIONS
-    grid_by_place: bool = False
-    gradient_bandwidth: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Check every field."""
-        check_fields(
-            self,
-            {
-                "ring_all_reduce_halves": (1, 2),
-                "full_all_reduce_halves": (1, 2),
-                "domain_halves": (1, 2),
-                "gradient_halves": (0, 1, 2),
-            },
-        )
-        require_quantity("gradient_bandwidth", self.gradient_bandwidth, "B/s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,25 +6,15 @@ prices every collective once, as a fixed time and a time per byte.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from crosstack.machine.system import Parallelism, System
-from crosstack.model.collectives import point_to_point_time
-from crosstack.model.lines import (
-    Line,
-    all_reduce_cost,
-    all_reduce_halves,
-    domain_all_reduce,
-    latency_charged,
-    line_over,
-    tensor_collectives,
-)
+from crosstack.model.collectives import Line, Lines, NetworkUse, neighbour_link
 from crosstack.model.rules import Rules
 from crosstack.workload.graph import Collective, Workload
 from crosstack.workload.transformer_training import Recompute
 
-__all__ = ["Line", "Plan", "make_plan"]
+__all__ = ["Plan", "make_plan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +42,8 @@ class Plan:
     data: int
     n_microbatches: int
     layers_per_stage: int
-    collectives: dict[Collective, Line]
-    periodic: Line
+    collectives: dict[Collective, Lines]
+    periodic: Lines
     stage_transfer: Line
     transfers_per_iteration: float
     hop: float = 0.0
@@ -83,52 +73,28 @@ def make_plan(
     microbatch_size : int
         Sequences a chip works on at a time. [1]
     """
-    groups = {
-        use: [
-            (dimension, size)
-            for dimension, size, p in zip(system.network, sizes, parallelism, strict=True)
-            if p is use
-        ]
-        for use in Parallelism
-    }
-    degree = {use: math.prod(size for _, size in group) for use, group in groups.items()}
+    network = NetworkUse.of(system, sizes, parallelism)
+    degree = {use: network.degree(use) for use in Parallelism}
     data = degree[Parallelism.DATA]
     if workload.global_batch_size % (data * microbatch_size):
         return None
-    tensor_group = groups[Parallelism.TENSOR]
-    pipeline_group = groups[Parallelism.PIPELINE]
-    pipelined = rules.iteration.crosses(degree[Parallelism.PIPELINE], len(pipeline_group))
+    links = [neighbour_link(d, size) for d, size in network.used_for(Parallelism.PIPELINE)]
+    pipelined = rules.iteration.crosses(degree[Parallelism.PIPELINE], len(links))
     directions = rules.iteration.directions(workload.training)
     transfer = border = Line()
     if pipelined and directions:
-        slowest = min(d.bandwidth for d, _ in pipeline_group)
-        hop = max(d.hop_latency for d, _ in pipeline_group)
+        slowest = min(bandwidth for bandwidth, _ in links)
+        hop = max(latency for _, latency in links)
         size = workload.boundary_size * directions
-        transfer = Line(
-            fixed=directions * hop,
-            per_byte=float(point_to_point_time(size, bandwidth=slowest)),
-        )
-        border = Line(fixed=hop, per_byte=float(point_to_point_time(1.0, bandwidth=slowest)))
+        transfer = Line(fixed=directions * hop, per_byte=size / slowest)
+        border = Line(fixed=hop, per_byte=1.0 / slowest)
     copies, graph_stages = workload.graph_repetitions, 1
     if not workload.training:  # a backward kernel needs the weights of its forward kernel's stage
         graph_stages = min(max(degree[Parallelism.PIPELINE] // copies, 1), len(workload.graph))
     hop_time = 0.0
     if degree[Parallelism.PIPELINE] > 1:
         shard = workload.boundary_size / degree[Parallelism.TENSOR]
-        hop_time = max(shard / d.bandwidth + d.hop_latency for d, _ in pipeline_group)
-    collectives = tensor_collectives(tensor_group, rules)
-    halves = {
-        k: rules.collectives.gradient_halves or n for k, n in all_reduce_halves(rules).items()
-    }
-    latency = latency_charged(rules, kernel=False)
-    periodic = line_over(groups[Parallelism.DATA], all_reduce_cost(halves), latency)
-    if system.domain_size is not None:
-        uses = list(zip(system.network, sizes, parallelism, strict=True))
-        reduce = collectives[Collective.ALL_REDUCE]
-        collectives[Collective.ALL_REDUCE] = domain_all_reduce(
-            uses, Parallelism.TENSOR, system.domain_size, reduce, rules
-        )
-        periodic = domain_all_reduce(uses, Parallelism.DATA, system.domain_size, periodic, rules)
+        hop_time = max(shard / bandwidth + latency for bandwidth, latency in links)
     return Plan(
         sizes=sizes,
         parallelism=parallelism,
@@ -138,8 +104,8 @@ def make_plan(
         data=data,
         n_microbatches=workload.global_batch_size // (data * microbatch_size),
         layers_per_stage=-(-copies // degree[Parallelism.PIPELINE]),
-        collectives=collectives,
-        periodic=periodic,
+        collectives=rules.collectives.kernels(network),
+        periodic=rules.collectives.gradients(network),
         stage_transfer=transfer,
         transfers_per_iteration=float(workload.n_layers),
         hop=hop_time,

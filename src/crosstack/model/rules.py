@@ -14,11 +14,11 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem, require, unknown_name
 from crosstack.machine.generate.generation import Generation
+from crosstack.model.collectives import Collectives
 from crosstack.model.decisions import Decisions
 from crosstack.model.iteration import Pipelining
 from crosstack.model.parts import (
     Clock,
-    Collectives,
     MainMemory,
 )
 from crosstack.model.traffic import Traffic

@@ -342,6 +342,7 @@ def _machine_words(task: Task) -> tuple[tuple[str, str], ...]:
         ("memory", f"{memory}, {format_quantity(system.chip.main_memory.speed, 'B/s')}"),
         *((f"network {i}", words) for i, words in enumerate(dimension_words(system))),
         *([("domains", plural(system.domain_size, "chip"))] if system.domain_size else []),
+        *([("all-reduce", system.all_reduce.replace("_", " "))] if system.all_reduce else []),
         ("a chip", f"{usd(chip.price)}, {watts(chip.power)}"),
         (
             "prices",

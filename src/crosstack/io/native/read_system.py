@@ -79,6 +79,7 @@ class _Builder:
                 prices=prices,
                 domain_size=self.file.domain_size,
                 copies=self.file.copies,
+                all_reduce=self.file.all_reduce,
                 name=self.file.name or "system",
             )
         return None

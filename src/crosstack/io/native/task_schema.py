@@ -33,7 +33,7 @@ from crosstack.io.native.schema import (
 from crosstack.machine.chip import Execution, Fusion, Overlap
 from crosstack.machine.compute import Dataflow
 from crosstack.machine.memory import Scope
-from crosstack.machine.system import DimensionKind
+from crosstack.machine.system import AllReduceAlgorithm, DimensionKind
 
 __all__ = [
     "ChipFile",
@@ -181,6 +181,7 @@ class SystemFile(FileModel):
     prices: PricesFile | None = None
     domain_size: Count | None = None
     copies: Count = 1
+    all_reduce: Annotated[AllReduceAlgorithm, one_of(AllReduceAlgorithm)] | None = None
 
 
 class ConstraintsFile(FileModel):

@@ -187,6 +187,8 @@ def _system(system: System) -> list[str]:
     lines += _fields({"prices": prices}) if prices else []
     if system.domain_size is not None:
         lines += _fields({"domain_size": system.domain_size})
+    if system.all_reduce is not None:
+        lines += _fields({"all_reduce": system.all_reduce})
     return lines + (_fields({"copies": system.copies}) if system.copies > 1 else [])
 
 

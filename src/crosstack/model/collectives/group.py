@@ -19,7 +19,7 @@ from crosstack.errors import InputError, Problem, require, require_whole
 from crosstack.machine.system import Dimension, DimensionKind
 from crosstack.model.collectives.algorithms import Joint
 
-__all__ = ["Axis", "Extent", "Group", "axes_of", "filled", "group_of"]
+__all__ = ["Axis", "Extent", "Group", "axes_of", "filled", "group_of", "neighbour_link"]
 
 VALIANT = 2.0  # times that a message which keeps off the direct way crosses between groups
 
@@ -176,6 +176,13 @@ def _beside(extent: Extent, members: int, stride: int, *, closed: bool) -> Axis:
         bandwidth=dimension.bandwidth / stride,
         latency=dimension.hop_latency * stride,
     )
+
+
+def neighbour_link(dimension: Dimension, size: int) -> tuple[float, float]:
+    """Return bandwidth [B/s] and latency [s] from a chip of ``size`` to the next on one level."""
+    axes = axes_of(Extent(dimension=dimension, size=size, members=size))
+    bandwidths = [axis.bandwidth / axis.near_share for axis in axes] or [dimension.bandwidth]
+    return min(bandwidths), dimension.hop_latency
 
 
 # ---------------------------------------------------------------- groups of an order of ranks

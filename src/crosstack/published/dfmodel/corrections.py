@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from crosstack.errors import InfeasibleError
@@ -15,7 +15,7 @@ from crosstack.published.dfmodel.rules import as_dfmodel
 
 __all__ = ["Correction", "corrections", "corrections_markdown", "fields_markdown"]
 
-# Fields that only make sense together are one correction.
+# Fields, or parts of another kind, that only make sense together are one correction.
 TOGETHER = (
     ("weights_read",),
     ("weight_cuts",),
@@ -23,15 +23,11 @@ TOGETHER = (
     ("fan_out_copies",),
     ("operand_by_size",),
     ("stage_transfers",),
-    ("full_all_reduce_halves",),
-    ("latency",),
-    ("conversion_of_shard", "all_to_all_pair_shares"),
+    ("conversion_of_shard", "collectives"),
     ("gradient_bytes", "optimizer_bytes", "weights_held_once"),
     ("keeps_activations",),
     ("periodic_per_microbatch",),
     ("halves_of_slots", "full_count_unfused"),
-    ("domain_halves", "domain_for_each"),
-    ("exchange", "grid_by_place", "gradient_bandwidth"),
     ("rates_by_dtype",),
     ("bytes_first",),
 )
@@ -55,31 +51,58 @@ def corrections(
     target: Rules | str = "crosstack",
     progress: Callable[[Progress], None] | None = None,
 ) -> list[Correction]:
-    """Optimise ``task`` under ``base`` with each field of ``target`` put in place, one by one.
+    """Optimise ``task`` under ``base`` with what ``target`` has otherwise put in place, one by one.
 
-    The first row is ``base`` alone, the last ``target``.
+    The first row is ``base`` alone, the last ``target``. A part of another kind is put in place as
+    a whole, of one of the same kind each field.
     """
     base = as_dfmodel(rules_named(base) if isinstance(base, str) else base)
     target = rules_named(target) if isinstance(target, str) else target
-    wanted = _fields(as_dfmodel(target))
+    others = _others(base, as_dfmodel(target))
     named = {name for group in TOGETHER for name in group}
-    left = tuple((name,) for name in _fields(base) if name not in named)
+    left = tuple((name,) for name in others if name not in named)
     rows = [_row(task, base, base.name, "", progress)]
     for group in TOGETHER + left:
-        change = {name: wanted[name] for name in group}
-        if all(_fields(base)[name] == value for name, value in change.items()):
+        change = {name: others[name] for name in group if name in others}
+        if not change:
             continue
-        rules = base.changed(name=f"{base.name} + {group[0]}", **change)
-        shown = ", ".join(str(getattr(value, "value", value)) for value in change.values())
-        rows.append(_row(task, rules, " and ".join(group), shown, progress))
+        parts = {name: value for name, value in change.items() if name in MAPPED}
+        single = {name: value for name, value in change.items() if name not in MAPPED}
+        changed = base.changed(name=f"{base.name} + {next(iter(change))}", **single)
+        shown = ", ".join(_shown(value) for value in change.values())
+        rules = replace(changed, **parts)
+        rows.append(_row(task, rules, " and ".join(change), shown, progress))
     rows.append(_row(task, target, target.name, "all of them", progress))
     return rows
 
 
+def _others(base: Rules, target: Rules) -> dict[str, Any]:
+    """Return the parts of another kind, and the fields with other values, that ``target`` has."""
+    found: dict[str, Any] = {}
+    mine = dict(base.parts())
+    for name, part in target.parts():
+        if name not in MAPPED:
+            continue
+        if type(part) is not type(mine[name]):
+            found[name] = part
+            continue
+        values = {item.name: getattr(part, item.name) for item in fields(part)}
+        found |= {key: value for key, value in values.items() if getattr(mine[name], key) != value}
+    return found
+
+
+def _shown(value: Any) -> str:
+    """Return a value as text, of a part its kind."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value).__name__
+    return str(getattr(value, "value", value))
+
+
 def _fields(rules: Rules) -> dict[str, Any]:
-    """Return the fields of the parts that mapping reads, and their values."""
-    parts = [part for name, part in rules.parts() if name in MAPPED]
-    return {f.name: getattr(part, f.name) for part in parts for f in fields(part)}
+    """Return the parts that mapping reads, and their fields."""
+    parts = {name: part for name, part in rules.parts() if name in MAPPED}
+    found = {name: type(part).__name__ for name, part in parts.items()}
+    return found | {f.name: getattr(part, f.name) for part in parts.values() for f in fields(part)}
 
 
 def _row(
@@ -129,9 +152,8 @@ def fields_markdown() -> str:
     """Return a Markdown table of every field of every rule set that maps."""
     sets = {name: _fields(as_dfmodel(rules_named(name))) for name in rule_names(MAPPED)}
     lines = ["| field | " + " | ".join(sets) + " |", "|---|" + "---|" * len(sets)]
-    for field in sets["crosstack"]:
-        values = [known[field] for known in sets.values()]
-        if len(set(values)) > 1:
-            shown = [str(getattr(value, "value", value)) for value in values]
+    for field in {name: None for known in sets.values() for name in known}:
+        shown = [_shown(known.get(field, "-")) for known in sets.values()]
+        if len(set(shown)) > 1:
             lines.append(f"| {field} | " + " | ".join(shown) + " |")
     return "\n".join(lines) + "\n"

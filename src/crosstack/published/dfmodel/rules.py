@@ -14,13 +14,15 @@ from crosstack.model.decisions import Decisions
 from crosstack.model.iteration import Pipelining
 from crosstack.model.parts import (
     Clock,
-    Collectives,
-    ExchangeRule,
-    LatencyRule,
     MainMemory,
 )
 from crosstack.model.rules import Rules
 from crosstack.model.traffic import Traffic
+from crosstack.published.dfmodel.collectives import (
+    ExchangeRule,
+    LatencyRule,
+    ReleaseCollectives,
+)
 from crosstack.published.dfmodel.parts import (
     ENGINE,
     DFModelClock,
@@ -32,22 +34,11 @@ from crosstack.published.dfmodel.parts import (
 
 __all__ = ["as_dfmodel", "release"]
 
-COLLECTIVES = Collectives(
-    full_all_reduce_halves=1,
-    latency=LatencyRule.NONE,
-    all_to_all_pair_shares=False,
-    domain_halves=1,
-    domain_for_each=True,
-    exchange=ExchangeRule.ALL_PAIRS,
-    grid_by_place=True,
-    gradient_bandwidth=1e9,
-)
-
 
 def _readme() -> Rules:
     return Rules(
         name="dfmodel-readme",
-        collectives=COLLECTIVES,
+        collectives=ReleaseCollectives(),
         traffic=DFModelTraffic(),
         memory=MainMemory(
             gradient_bytes=0.0,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from crosstack.machine.system import DimensionKind
-from crosstack.model.collectives import all_to_all_time, slowest_cut
+from crosstack.machine.system import Dimension, DimensionKind
+from crosstack.model.collectives import Extent, Group, collective_lines
+from crosstack.published.dfmodel.collectives import slowest_cut
+from crosstack.workload.graph import Collective
 
 R, S, F = DimensionKind.RING, DimensionKind.SWITCH, DimensionKind.FULLY_CONNECTED
 x, y, z = 4, 8, 2
@@ -68,4 +70,6 @@ def test_one_chip_exchanges_nothing():
 @pytest.mark.parametrize("size", [2, 4, 16])
 def test_on_one_ring_two_links_and_a_quarter_are_the_physical_count(size):
     cut = slowest_cut((R,), (size,), (1.0,), ring_links=2, all_pairs=False) / size**2
-    assert cut == pytest.approx(float(all_to_all_time(R, 1.0, n_chips=size, bandwidth=1.0)))
+    ring = Extent(dimension=Dimension(kind=R, bandwidth=1.0), size=size, members=size)
+    (line,) = collective_lines(Collective.ALL_TO_ALL, Group(extents=(ring,))).members
+    assert cut == pytest.approx(line.per_byte)

@@ -1,0 +1,173 @@
+"""What a rule set says of collectives: the part `Collectives`, and the default, `LeastTime`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol, assert_never
+
+from crosstack.errors import require
+from crosstack.machine.system import AllReduceAlgorithm, Dimension, Parallelism, System
+from crosstack.model.collectives.compose import collective_lines, is_legal
+from crosstack.model.collectives.group import Extent, Group
+from crosstack.model.collectives.lines import NOTHING, Lines
+from crosstack.workload.graph import Collective, Placement
+
+__all__ = ["Collectives", "LeastTime", "NetworkUse"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkUse:
+    """How large the dimensions of a network are, and what each is used for, innermost first.
+
+    ``domain_size`` and ``all_reduce`` as in `crosstack.machine.system.System`.
+    """
+
+    dimensions: tuple[Dimension, ...]
+    sizes: tuple[int, ...]
+    parallelism: tuple[Parallelism, ...]
+    domain_size: int | None = None
+    all_reduce: AllReduceAlgorithm | None = None
+
+    @classmethod
+    def of(
+        cls, system: System, sizes: tuple[int, ...], parallelism: tuple[Parallelism, ...]
+    ) -> NetworkUse:
+        """Return how a system's network is used."""
+        return cls(
+            dimensions=system.network,
+            sizes=sizes,
+            parallelism=parallelism,
+            domain_size=system.domain_size,
+            all_reduce=system.all_reduce,
+        )
+
+    def used_for(self, use: Parallelism) -> list[tuple[Dimension, int]]:
+        """Return the dimensions of one parallelism, and their sizes."""
+        joined = zip(self.dimensions, self.sizes, self.parallelism, strict=True)
+        return [(dimension, size) for dimension, size, p in joined if p is use]
+
+    def degree(self, use: Parallelism) -> int:
+        """Chips of one parallelism. [1]"""
+        return math.prod(size for _, size in self.used_for(use))
+
+
+class Collectives(Protocol):
+    """What a collective takes."""
+
+    @property
+    def once_a_microbatch(self) -> bool:
+        """Whether what is fixed of a collective is paid once a microbatch, or every sequence."""
+        ...
+
+    def kernels(self, network: NetworkUse) -> dict[Collective, Lines]:
+        """Return what collectives among the tensor-parallel chips take, over a tensor's bytes."""
+        ...
+
+    def gradients(self, network: NetworkUse) -> Lines:
+        """Return what summing gradients among the data-parallel chips takes, over their bytes."""
+        ...
+
+    def placed(
+        self, network: NetworkUse, placement: Placement
+    ) -> tuple[dict[Collective, Lines], Lines]:
+        """Return the same of a workload that brings its placement, over `Communication.size`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LeastTime:
+    """The fastest algorithm for every size, or the one that the system asks for.
+
+    See `crosstack.model.collectives.compose`.
+    """
+
+    @property
+    def once_a_microbatch(self) -> bool:
+        """Sequences of a microbatch are sent together."""
+        return True
+
+    def kernels(self, network: NetworkUse) -> dict[Collective, Lines]:
+        """Return the least times among the tensor-parallel chips.
+
+        Raises
+        ------
+        InputError
+            If the system asks for an algorithm that no dimension can run.
+        """
+        _check_legal(network.dimensions, network.all_reduce)
+        return _lines(network, _group(network, Parallelism.TENSOR))
+
+    def gradients(self, network: NetworkUse) -> Lines:
+        """Return the least time of an all-reduce among the data-parallel chips."""
+        group = _group(network, Parallelism.DATA)
+        return collective_lines(Collective.ALL_REDUCE, group, all_reduce=network.all_reduce)
+
+    def placed(
+        self, network: NetworkUse, placement: Placement
+    ) -> tuple[dict[Collective, Lines], Lines]:
+        """Return the least times among all chips, or the rows and columns of a grid.
+
+        A pair of n chips exchanges 1/n^2 of a whole tensor, 1/n of what one chip takes part with.
+        On a grid each of its rows broadcasts its share of a panel among the chips of the row, the
+        last dimension; each column sends its share of the rows to the next chip of the column
+        (``dongarra2003linpack``).
+        """
+        chips = list(zip(network.dimensions, network.sizes, strict=True))
+        found = _lines(network, _whole(chips))
+        match placement:
+            case Placement.BATCH:
+                share = math.prod(network.sizes)
+                exchange = found[Collective.ALL_TO_ALL].of_share(share)
+                return found | {Collective.ALL_TO_ALL: exchange}, found[Collective.ALL_REDUCE]
+            case Placement.GRID:
+                columns, rows = network.sizes[-1], math.prod(network.sizes[:-1])
+                along = collective_lines(Collective.BROADCAST, _whole(chips[-1:]))
+                down = collective_lines(Collective.POINT_TO_POINT, _whole(chips[:-1]))
+                grid = {
+                    Collective.BROADCAST: along.of_share(1 / rows),
+                    Collective.POINT_TO_POINT: down.of_share(1 / columns),
+                }
+                return found | grid, NOTHING
+            case Placement.COLUMNS | Placement.SEARCHED:
+                return found, NOTHING
+            case _:
+                assert_never(placement)
+
+
+@lru_cache(maxsize=256)
+def _check_legal(dimensions: tuple[Dimension, ...], given: AllReduceAlgorithm | None) -> None:
+    able = [a for a in AllReduceAlgorithm if any(is_legal(a, _whole([(d, 2)])) for d in dimensions)]
+    require(given is None or given in able, "system.all_reduce", str(given or ""), ", ".join(able))
+
+
+def _lines(network: NetworkUse, group: Group) -> dict[Collective, Lines]:
+    return {
+        collective: collective_lines(collective, group, all_reduce=network.all_reduce)
+        for collective in Collective
+    }
+
+
+def _whole(chips: list[tuple[Dimension, int]]) -> Group:
+    extents = [Extent(dimension=d, size=size, members=size) for d, size in chips]
+    return Group(extents=tuple(extents))
+
+
+def _group(network: NetworkUse, use: Parallelism) -> Group:
+    """Return the chips of one parallelism; those of a high-bandwidth domain have its links.
+
+    A domain holds its chips once: what inner parallelisms leave of it is shared. Chips of one
+    domain reach each other over dimension 0, others over the use's own dimension, or the next
+    where that is dimension 0 (``wang2023railonly``).
+    """
+    chips = network.used_for(use)
+    if network.domain_size is None or network.degree(use) == 1:
+        return _whole(chips)
+    places = [i for i, p in enumerate(network.parallelism) if p is use]
+    members = network.degree(use)
+    inside = math.prod(network.sizes[: places[0]])
+    shared = min(max(network.domain_size // inside, 1), members)
+    last = min(max(places[-1], 1), len(network.dimensions) - 1)
+    fast, slow = network.dimensions[0], network.dimensions[last]
+    return _whole([(fast, shared), (slow, -(-members // shared))])

@@ -1,0 +1,344 @@
+"""Collectives as the releases of DFModel count them, dimension by dimension.
+
+Every time is a line over the bytes of the whole tensor. They depart from `LeastTime`
+(`crosstack.model.collectives`): some releases count one half of an all-reduce, an all-to-all sends
+the whole tensor between each pair, and nothing but an all-reduce pays latency, if that does. Rings
+use the links of one direction. Of an all-reduce in high-bandwidth domains, each parallelism has a
+whole domain to itself and one half is counted; gradients of recommendation models are bytes added
+to nanoseconds; panels of a factorisation go at the bandwidth of the second dimension and rows at
+that of the first, each only if the other side of the grid has several chips.
+
+Sources: ``dfmodel_code``, ``ko2025dfmodel``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
+
+from crosstack.errors import InputError, Problem, require
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism
+from crosstack.model.collectives import NOTHING, Line, Lines, NetworkUse
+from crosstack.model.parts import check_fields
+from crosstack.workload.graph import Collective, Placement
+
+__all__ = ["ExchangeRule", "LatencyRule", "ReleaseCollectives", "slowest_cut"]
+
+NANOSECOND_RATE = 1e9  # bytes that are counted as nanoseconds [B/s]
+Chips = Sequence[tuple[Dimension, int]]
+
+
+class LatencyRule(StrEnum):
+    """Which collectives pay link latency.
+
+    ``none``: nobody (releases E1 to E3). ``all_reduce``: 2 (p-1) hops for each all-reduce of a
+    kernel (E4). ``kernel``: halves x steps for each all-reduce of a kernel (E5).
+    """
+
+    NONE = "none"
+    ALL_REDUCE = "all_reduce"
+    KERNEL = "kernel"
+
+
+class ExchangeRule(StrEnum):
+    """How an all-to-all among all chips of a workload that is not searched is counted.
+
+    The slowest cut of the network, see `slowest_cut`: ``one_way`` with one link a ring and n^2/4
+    pairs (E2), ``all_pairs`` with two links a ring and n (n-1)/2 pairs (E3a to E4), ``two_way``
+    with two links a ring and n^2/4 pairs (E5).
+    """
+
+    ONE_WAY = "one_way"
+    ALL_PAIRS = "all_pairs"
+    TWO_WAY = "two_way"
+
+
+_HALVES = {
+    "ring_all_reduce_halves": (1, 2),
+    "full_all_reduce_halves": (1, 2),
+    "gradient_halves": (0, 1, 2),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseCollectives:
+    """What a release counts; the defaults are those of E3a, the README's.
+
+    Parameters
+    ----------
+    ring_all_reduce_halves : int
+        2 counts reduce-scatter and all-gather on rings and switches (E2, E3a, and E4 on with
+        ``separate_rs_ag_for_ar``); 1 counts one (E3b, and E4 on without). [1]
+    full_all_reduce_halves : int
+        The same on fully connected dimensions: 1 up to E4. [1]
+    latency : LatencyRule
+        Which collectives pay link latency.
+    gradient_halves : int
+        Halves of the gradient all-reduce: 1 or 2 where they are counted otherwise than those of
+        any other all-reduce (one run compared with Megatron-LM), 0 where not. [1]
+    exchange : ExchangeRule
+        How all chips exchange everything with each other.
+    """
+
+    ring_all_reduce_halves: int = 2
+    full_all_reduce_halves: int = 1
+    latency: LatencyRule = LatencyRule.NONE
+    gradient_halves: int = 0
+    exchange: ExchangeRule = ExchangeRule.ALL_PAIRS
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        check_fields(self, _HALVES)
+
+    @property
+    def once_a_microbatch(self) -> bool:
+        """Every sequence pays for latency."""
+        return False
+
+    def kernels(self, network: NetworkUse) -> dict[Collective, Lines]:
+        """Return what collectives among the tensor-parallel chips take."""
+        given = network.all_reduce
+        require(given is None, "system.all_reduce", str(given or ""), "none under these rules")
+        found = self._among(network.used_for(Parallelism.TENSOR))
+        reduce = found[Collective.ALL_REDUCE]
+        if network.domain_size is not None:
+            reduce = _in_domains(network, Parallelism.TENSOR, network.domain_size, reduce)
+        found[Collective.ALL_REDUCE] = reduce
+        return {collective: Lines((line,)) for collective, line in found.items()}
+
+    def gradients(self, network: NetworkUse) -> Lines:
+        """Return what summing gradients among the data-parallel chips takes."""
+        line = self._all_reduce(network.used_for(Parallelism.DATA), self.gradient_halves)
+        if network.domain_size is not None:
+            line = _in_domains(network, Parallelism.DATA, network.domain_size, line)
+        return Lines((line,))
+
+    def placed(
+        self, network: NetworkUse, placement: Placement
+    ) -> tuple[dict[Collective, Lines], Lines]:
+        """Return the same of a workload that brings its placement; domains are not looked at."""
+        chips = list(zip(network.dimensions, network.sizes, strict=True))
+        n_chips = math.prod(network.sizes)
+        found = self._among(chips)
+        # A pair of n chips exchanges 1/n^2 of a whole tensor, 1/n of what one chip takes part with.
+        each = placement is Placement.BATCH
+        pair = self._slowest_pair(chips) / (n_chips if each else n_chips**2)
+        found[Collective.ALL_TO_ALL] = Line(per_byte=pair)
+        gradients = NOTHING
+        if placement is Placement.BATCH and n_chips > 1:
+            gradients = Lines((Line(per_byte=self.ring_all_reduce_halves / NANOSECOND_RATE),))
+        if placement is Placement.GRID:
+            found |= _grid(chips)
+        return {collective: Lines((line,)) for collective, line in found.items()}, gradients
+
+    def _halves(self, kind: DimensionKind) -> int:
+        match kind:
+            case DimensionKind.FULLY_CONNECTED:
+                return self.full_all_reduce_halves
+            case DimensionKind.RING | DimensionKind.SWITCH:
+                return self.ring_all_reduce_halves
+            case _:
+                raise _unknown(kind)
+
+    def _all_reduce(self, chips: Chips, halves: int = 0) -> Line:
+        """All-reduce without latency; ``halves`` on every dimension, 0: as each kind has."""
+
+        def cost(d: Dimension, p: int) -> float:
+            return (halves or self._halves(d.kind)) * _gathered(d, p)
+
+        return Line(per_byte=_over(chips, cost, shrinks=True))
+
+    def _hops(self, chips: Chips) -> float:
+        """Latency of an all-reduce of a kernel. [s]"""
+        match self.latency:
+            case LatencyRule.NONE:
+                return 0.0
+            case LatencyRule.ALL_REDUCE:
+                return sum(2 * (p - 1) * d.hop_latency for d, p in chips)
+            case LatencyRule.KERNEL:
+                return sum(
+                    self._halves(d.kind) * _steps(d.kind, p) * d.hop_latency for d, p in chips
+                )
+            case _:
+                assert_never(self.latency)
+
+    def _among(self, chips: Chips) -> dict[Collective, Line]:
+        """Return what every collective among some chips takes."""
+        reduce = Line(fixed=self._hops(chips), per_byte=self._all_reduce(chips).per_byte)
+        gathered = Line(per_byte=_over(chips, _gathered, shrinks=True))
+        whole = Line(per_byte=_over(chips, _sent, shrinks=False))
+        return {
+            Collective.ALL_REDUCE: reduce,
+            Collective.ALL_GATHER: gathered,
+            Collective.REDUCE_SCATTER: gathered,
+            Collective.ALL_TO_ALL: Line(per_byte=_over(chips, _exchanged, shrinks=False)),
+            Collective.BROADCAST: whole,
+            Collective.POINT_TO_POINT: whole,
+        }
+
+    def _slowest_pair(self, chips: Chips) -> float:
+        match self.exchange:
+            case ExchangeRule.ONE_WAY:
+                ring_links, all_pairs = 1, False
+            case ExchangeRule.ALL_PAIRS:
+                ring_links, all_pairs = 2, True
+            case ExchangeRule.TWO_WAY:
+                ring_links, all_pairs = 2, False
+            case _:
+                assert_never(self.exchange)
+        return slowest_cut(
+            [d.kind for d, _ in chips],
+            [size for _, size in chips],
+            [d.bandwidth for d, _ in chips],
+            ring_links=ring_links,
+            all_pairs=all_pairs,
+        )
+
+
+# ---------------------------------------------------------------- a byte on one dimension [s/B]
+
+
+def _unknown(kind: DimensionKind) -> InputError:
+    """Return the error for a kind of dimension that the releases do not know."""
+    known = f"{DimensionKind.RING}, {DimensionKind.SWITCH} or {DimensionKind.FULLY_CONNECTED}"
+    return InputError(Problem("network.kind", f"got {kind}; allowed under these rules: {known}."))
+
+
+def _steps(kind: DimensionKind, chips: int) -> int:
+    """Hops of a reduce-scatter or all-gather: p - 1, or 1 where all meet. [1]"""
+    match kind:
+        case DimensionKind.FULLY_CONNECTED:
+            return min(chips - 1, 1)
+        case DimensionKind.RING | DimensionKind.SWITCH:
+            return chips - 1
+        case _:
+            raise _unknown(kind)
+
+
+def _gathered(dimension: Dimension, chips: int) -> float:
+    return _steps(dimension.kind, chips) * (1.0 / chips / dimension.bandwidth)
+
+
+def _exchanged(dimension: Dimension, chips: int) -> float:
+    """The whole tensor for each pair across the middle."""
+    if chips == 1:
+        return 0.0
+    match dimension.kind:
+        case DimensionKind.RING:
+            load = chips**2 / 8
+        case DimensionKind.SWITCH:
+            load = chips / 4
+        case DimensionKind.FULLY_CONNECTED:
+            load = 1.0
+        case _:
+            raise _unknown(dimension.kind)
+    return load / dimension.bandwidth
+
+
+def _sent(dimension: Dimension, chips: int) -> float:
+    """To all others along a chain, or to one."""
+    return 0.0 if chips == 1 else 1.0 / dimension.bandwidth
+
+
+def _over(chips: Chips, cost: Callable[[Dimension, int], float], *, shrinks: bool) -> float:
+    """Time of a byte over all dimensions; where it ``shrinks``, outer ones move 1/p of it."""
+    total, share = 0.0, 1.0
+    for dimension, size in chips:
+        total += cost(dimension, size) * share
+        if shrinks:
+            share /= size
+    return total
+
+
+# ---------------------------------------------------------------- over several dimensions
+
+
+def _in_domains(network: NetworkUse, use: Parallelism, domain: int, within: Line) -> Line:
+    """All-reduce in high-bandwidth domains, then across them; latency as ``within``.
+
+    Of p chips, d share a domain: ``(d-1) / (d b0) + (p/d - 1) / (p b)`` a byte, with ``b0`` the
+    bandwidth of dimension 0 and ``b`` that of the use's own dimension, or of the next where that
+    is dimension 0.
+    """
+    chips = network.degree(use)
+    if chips == 1:
+        return within
+    last = max(i for i, p in enumerate(network.parallelism) if p is use)
+    shared = min(max(domain, 1), chips)
+    fast = network.dimensions[0]
+    slow = network.dimensions[min(max(last, 1), len(network.dimensions) - 1)]
+    per_byte = (shared - 1) / (shared * fast.bandwidth)
+    per_byte += (chips / shared - 1) / (chips * slow.bandwidth)
+    return Line(fixed=within.fixed, per_byte=per_byte)
+
+
+def _grid(chips: Chips) -> dict[Collective, Line]:
+    """Panel broadcast and row exchange, each if the other side of the grid has several chips."""
+    rows, columns = math.prod(size for _, size in chips[:-1]), chips[-1][1]
+    second = chips[min(1, len(chips) - 1)][0].bandwidth
+    spread = 1 / rows / second if rows > 1 else 0.0
+    send = 1 / columns / chips[0][0].bandwidth if columns > 1 else 0.0
+    return {
+        Collective.BROADCAST: Line(per_byte=spread),
+        Collective.POINT_TO_POINT: Line(per_byte=send),
+    }
+
+
+def slowest_cut(
+    kinds: Sequence[DimensionKind],
+    sizes: Sequence[int],
+    bandwidths: Sequence[float],
+    *,
+    ring_links: int,
+    all_pairs: bool,
+) -> float:
+    """Time for each pair of chips to exchange one byte, as the published tool counts it. [s/B]
+
+    Parameters
+    ----------
+    kinds, sizes, bandwidths : sequence
+        Of every dimension, innermost first. [1], [B/s]
+    ring_links : int
+        Links of a ring that a cut goes through: 1 or 2. [1]
+    all_pairs : bool
+        Whether n (n-1)/2 messages cross the cut of n chips, or n^2/4.
+
+    Notes
+    -----
+    The largest over the dimensions j of ``pairs / (beta_j links_j)``. A switch of s chips counts
+    s links, a fully connected group s^2/4, a ring ``ring_links``; ``pairs`` are those of the chips
+    up to and including dimension j. Where all dimensions are rings, pairs are those of all n chips
+    and dimension j of d counts ``ring_links n / s_(d-1-j)`` links: the tool pairs the bandwidth of
+    a dimension with the cut of its mirror image, which is the same on equal sides.
+
+    References
+    ----------
+    dfmodel_code; the physical count is in `crosstack.model.collectives.algorithms`
+    """
+    n_chips = math.prod(sizes)
+    torus = all(kind is DimensionKind.RING for kind in kinds)
+    slowest = 0.0
+    for j, (kind, size, bandwidth) in enumerate(zip(kinds, sizes, bandwidths, strict=True)):
+        reached = n_chips if torus else math.prod(sizes[: j + 1])
+        pairs = reached * (reached - 1) / 2 if all_pairs else reached**2 / 4
+        if torus:
+            links = float(ring_links * n_chips // sizes[len(sizes) - 1 - j])
+        else:
+            links = _links_cut(kind, size, ring_links)
+        slowest = max(slowest, pairs / (bandwidth * links))
+    return slowest if n_chips > 1 else 0.0
+
+
+def _links_cut(kind: DimensionKind, size: int, ring_links: int) -> float:
+    match kind:
+        case DimensionKind.RING:
+            return float(ring_links)
+        case DimensionKind.SWITCH:
+            return float(size)
+        case DimensionKind.FULLY_CONNECTED:
+            return size**2 / 4
+        case _:
+            raise _unknown(kind)
