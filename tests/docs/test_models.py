@@ -8,26 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from crosstack.machine.system import DimensionKind
-from crosstack.model import collectives
+from crosstack.model.collectives.algorithms import CHUNKS, Joint, algorithms
 from crosstack.model.iteration import bubble_factor
+from crosstack.workload.graph import Collective
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted((DOCS / "models").glob("*.md"))
 SECTIONS = ["The model", "Assumptions", "Range", "Errors seen"]
 LINK = re.compile(r"\]\((?P<page>[^)#]+\.md)[^)]*\)")
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?(?![\w.]*\.md)")
-KINDS = {
-    "ring": DimensionKind.RING,
-    "switch": DimensionKind.SWITCH,
-    "fully connected": DimensionKind.FULLY_CONNECTED,
+COLLECTIVES = {
+    "all-gather": Collective.ALL_GATHER,
+    "reduce-scatter": Collective.REDUCE_SCATTER,
+    "all-reduce": Collective.ALL_REDUCE,
+    "broadcast": Collective.BROADCAST,
+    "all-to-all": Collective.ALL_TO_ALL,
 }
-FUNCTIONS = {
-    "all-gather": collectives.all_gather_time,
-    "reduce-scatter": collectives.reduce_scatter_time,
-    "all-reduce": collectives.all_reduce_time,
-    "broadcast": collectives.broadcast_time,
-}
+ADDS = "port that adds"
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
@@ -62,34 +59,38 @@ def test_an_error_is_the_number_on_the_page_that_it_names(page, claim):
     assert [number for number in numbers if number not in known] == []
 
 
-def formulas() -> list[tuple[str, str, str]]:
-    """Return the formulas of the page on collectives: function, kind of dimension, formula."""
+def known(chips: int) -> set[tuple[object, ...]]:
+    """Return every row of the table of algorithms, for a number of chips."""
+    rows = set()
+    for joint in Joint:
+        for collective in COLLECTIVES.values():
+            plain = algorithms(collective, joint, reduces=False)
+            for row in algorithms(collective, joint, reduces=True):
+                where = joint.value if row in plain else ADDS
+                numbers = round(row.steps(chips), 9), round(row.load(chips), 9)
+                rows.add((where, collective, row.name.replace("_", " "), *numbers))
+    return rows
+
+
+def written(chips: int) -> set[tuple[object, ...]]:
+    """Return every row of the page on collectives, for a number of chips."""
     text = (DOCS / "models" / "collectives.md").read_text()
-    found = []
+    rows = set()
     for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if cells[0] in KINDS:
-            found.append(("all-to-all", cells[0], cells[1].strip("`")))
-        for name in cells[0].split(", "):
-            if name in FUNCTIONS:
-                found += [(name, kind, cells[1].strip("`")) for kind in ("ring", "switch")]
-                found.append((name, "fully connected", cells[2].strip("`")))
-    return found
+        cells = [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+        if cells[0] not in (*Joint, ADDS):
+            continue
+        where, names, algorithm, *formulas = cells
+        for k in CHUNKS:
+            values = {"p": chips, "k": k, "floor": math.floor, "ceil": math.ceil, "log2": math.log2}
+            numbers = [round(eval(formula, values), 9) for formula in formulas]
+            rows |= {(where, COLLECTIVES[n], algorithm, *numbers) for n in names.split(", ")}
+    return rows
 
 
-def test_the_page_has_a_formula_for_every_collective_and_kind():
-    known = {(name, kind) for name in [*FUNCTIONS, "all-to-all"] for kind in KINDS}
-    assert {(name, kind) for name, kind, _ in formulas()} == known
-
-
-@pytest.mark.parametrize("p", [2, 5, 8])
-@pytest.mark.parametrize(("name", "kind", "formula"), formulas())
-def test_a_formula_is_what_the_function_returns(name, kind, formula, p):
-    n, b, a = 3e6, 25e9, 150e-9
-    time = FUNCTIONS.get(name, collectives.all_to_all_time)
-    ours = time(KINDS[kind], n, n_chips=p, bandwidth=b, latency=a)
-    values = {"p": p, "n": n, "a": a, "b": b, "floor": math.floor}
-    assert eval(formula, values) == pytest.approx(float(ours), rel=1e-12)
+@pytest.mark.parametrize("chips", [2, 5, 8])
+def test_the_table_of_the_page_is_that_of_the_model(chips):
+    assert written(chips) == known(chips)
 
 
 @pytest.mark.parametrize(("stages", "layers", "microbatches"), [(8, 16, 32), (128, 1, 3072)])

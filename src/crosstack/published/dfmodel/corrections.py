@@ -13,7 +13,7 @@ from crosstack.mapping.search import Progress
 from crosstack.model.rules import MAPPED, Rules, rule_names, rules_named
 from crosstack.published.dfmodel.rules import as_dfmodel
 
-__all__ = ["Correction", "corrections", "corrections_markdown", "fields_markdown"]
+__all__ = ["Correction", "corrections", "corrections_markdown", "differing", "fields_markdown"]
 
 # Fields, or parts of another kind, that only make sense together are one correction.
 TOGETHER = (
@@ -58,7 +58,7 @@ def corrections(
     """
     base = as_dfmodel(rules_named(base) if isinstance(base, str) else base)
     target = rules_named(target) if isinstance(target, str) else target
-    others = _others(base, as_dfmodel(target))
+    others = differing(base, as_dfmodel(target))
     named = {name for group in TOGETHER for name in group}
     left = tuple((name,) for name in others if name not in named)
     rows = [_row(task, base, base.name, "", progress)]
@@ -76,7 +76,7 @@ def corrections(
     return rows
 
 
-def _others(base: Rules, target: Rules) -> dict[str, Any]:
+def differing(base: Rules, target: Rules) -> dict[str, Any]:
     """Return the parts of another kind, and the fields with other values, that ``target`` has."""
     found: dict[str, Any] = {}
     mine = dict(base.parts())
