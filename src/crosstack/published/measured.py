@@ -338,7 +338,7 @@ def _dlrm() -> list[Measured]:
             "between nodes (DFModel's input joins 16 nodes by 25 GB/s for each pair of chips)",
             reason="the exchange is 93 % of the time: DFModel's graph sends every row that is "
             "looked up, 15 a table, where the system measured adds them up first (ours would then "
-            "be 4.4 times DFModel's); DFModel's input has 15 times the links between nodes",
+            "be 4.6 times DFModel's); DFModel's input has 15 times the links between nodes",
         ),
     ]
 
@@ -368,7 +368,7 @@ def _sn10() -> list[Measured]:
             mapping=mapping(task, VENDOR_PARTITIONS, 8, axes(FORWARD_SHARDING), cores),
             note="the measured number is not printed, only that DFModel's, 1,231.5 s in its log, "
             "is within 3 % of it; memory of 200 GB/s as in the text, the input has 100, with which "
-            "ours takes 2.1 times as long as DFModel's",
+            "ours takes 1.6 times as long as DFModel's",
             reason="ours reads the weights of every partition from memory, DFModel none; without "
             "them ours takes as long as DFModel's",
         ),
