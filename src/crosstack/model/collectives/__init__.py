@@ -1,5 +1,6 @@
 """What collective communication takes, on any level of a network and over several."""
 
+from crosstack.model.collectives.algorithms import Joint
 from crosstack.model.collectives.compose import FREE, Adding, collective_lines, is_legal
 from crosstack.model.collectives.group import Extent, Group, group_of, neighbour_link
 from crosstack.model.collectives.lines import NOTHING, Line, Lines, least
@@ -12,6 +13,7 @@ __all__ = [
     "Collectives",
     "Extent",
     "Group",
+    "Joint",
     "LeastTime",
     "Line",
     "Lines",
