@@ -126,7 +126,7 @@ def test_a_field_of_the_rules_can_be_an_axis(write):
             'weights_reed: .*Did you mean "weights_read"',
         ),
         ("[true]", "[maybe]", "options.rules.weights_read: got 'maybe'"),
-        ("dfmodel-e2", "dfmodel-e22", 'options.rules.base: .*Did you mean "dfmodel-e2"'),
+        ("dfmodel-e2", "dfmodel-e22", 'options.rules: .*Did you mean "dfmodel-e2"'),
         ("dfmodel-e2", "none.yaml", "options.rules.*no such file"),
         ("dfmodel-e2", "{base: crosstack, wait: 1}", "options.rules.wait: unknown field"),
     ],
@@ -226,3 +226,13 @@ def test_the_busiest_stage_of_a_prediction_works_and_waits(tmp_path):
     by_parts = dict(zip(table["options.microbatches"], shares, strict=True))
     for parts in (1, 2, 4):
         assert by_parts[parts] == pytest.approx(3 / (parts + 3), abs=0.06)
+
+
+@pytest.mark.parametrize("evaluator", ["predict", "chip"])
+def test_rules_of_a_study_of_chips_may_be_a_set_with_fields_changed(write, evaluator):
+    step = ", gemm: [64, 64, 64]" if evaluator == "predict" else ""
+    text = f"base: chip.yaml\nevaluate: {evaluator}\noptions: {{rules: deepflow-2021{step}}}\n"
+    text += "axes:\n  at: {path: options.rules.clock_at_minimum, values: [true, false]}\n"
+    little = CHIP.replace("power: 500 W", "power: 60 W")
+    rows = swept(write, text, chip=little)
+    assert len({row["peak_throughput"] for row in rows}) == 2

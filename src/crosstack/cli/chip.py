@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crosstack.cli.inputs import check_outputs, in_file, options_named
+from crosstack.cli.inputs import check_outputs, in_file, rules_asked
 from crosstack.cli.outputs import YAML_SUFFIXES, check_suffix, show, write
 from crosstack.errors import InputError, Problem
 
@@ -47,8 +47,9 @@ def generate_(
         str,
         typer.Option(
             "--rules",
-            metavar="NAME",
-            help="crosstack (default), deepflow-paper, deepflow-2025 or deepflow-2021.",
+            metavar="NAME|FILE",
+            help="What is counted: crosstack (default), deepflow-paper, deepflow-2025, "
+            "deepflow-2021, or a YAML file of rules.",
         ),
     ] = "crosstack",
     library: Library = None,
@@ -79,14 +80,12 @@ def generate_(
     from crosstack.io.native import write_system
     from crosstack.machine.generate.generated import generate
     from crosstack.machine.packages import packaged_system
-    from crosstack.model.rules import rules_named
     from crosstack.report.chip_text import chip_data, chip_tables
 
     check_outputs(file, {"--output": output, "--json": json_out})
     if output is not None:
         check_suffix("--output", output, YAML_SUFFIXES)
-    with options_named({"rules": "--rules"}):
-        chosen = rules_named(rules, ("chips",))
+    chosen = rules_asked(rules, ("chips",))
     machine = _machine(described(file, library, set_ or []))
     with in_file(file):
         chip = generate(machine.template, machine.budget, chosen.chips)

@@ -71,7 +71,7 @@ def explain(
     """
     import crosstack
     from crosstack.explore.explain import explain as run
-    from crosstack.model.rules import rules_named
+    from crosstack.model.rules import MAPPED, chosen_rules
     from crosstack.report.explain_text import (
         explanation_data,
         explanation_svg,
@@ -94,7 +94,7 @@ def explain(
         answer = None
         given = rules_given(rules)
         task = crosstack.load(file, set_ or ())
-        chosen = rules_named(task.rules or "crosstack") if given is None else given
+        chosen = chosen_rules(given, MAPPED, otherwise=task.rules)
     with Searching(lambda words: f"mapping: {words}") as update, in_file(file):
         found = run(
             task,

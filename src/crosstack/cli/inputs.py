@@ -31,6 +31,7 @@ __all__ = [
     "read_result",
     "result_answer",
     "result_rules",
+    "rules_asked",
     "rules_given",
     "saved_kind",
 ]
@@ -88,19 +89,26 @@ def options_named(names: dict[str, str]) -> Iterator[None]:
         ) from None
 
 
-def rules_given(name: str | None) -> Rules | None:
-    """Return the rules that ``--rules`` says: a name or a YAML file; None where it is left out."""
+def rules_given(name: str | None, parts: tuple[str, ...] | None = None) -> Rules | None:
+    """Return the rules that ``--rules`` says: a name or a YAML file; None where it is left out.
+
+    Parameters
+    ----------
+    parts : tuple of str, optional
+        What the command needs of them; what mapping needs where left out.
+    """
     if name is None:
         return None
-    from crosstack.model.rules import MAPPED, is_known, rules_named
+    return rules_asked(name, parts)
 
-    looks_like_file = os.sep in name or name.lower().endswith((".yaml", ".yml"))
-    if not is_known(name) and (looks_like_file or os.path.exists(name)):
-        from crosstack.io.rules import read_rules
 
-        return read_rules(name)
+def rules_asked(name: str, parts: tuple[str, ...] | None = None) -> Rules:
+    """Return the rules that ``--rules`` says, as `rules_given`."""
+    from crosstack.io.rules import rules_at
+    from crosstack.model.rules import MAPPED
+
     with options_named({"rules": "--rules"}):
-        return rules_named(name, MAPPED)
+        return rules_at(name, MAPPED if parts is None else parts)
 
 
 def result_rules(name: str | None, result: Path, data: dict[str, Any], task: Task) -> Rules:
@@ -108,18 +116,16 @@ def result_rules(name: str | None, result: Path, data: dict[str, Any], task: Tas
 
     A result without rules is priced under those of the file, as by `crosstack.optimise`.
     """
-    from crosstack.model.rules import rules_named
+    from crosstack.model.rules import MAPPED, chosen_rules, rules_named
 
     given = rules_given(name)
-    if given is not None:
-        return given
     saved = data.get("rules")
-    if saved is None:
-        return rules_named(task.rules or "crosstack")
+    if given is not None or saved is None:
+        return chosen_rules(given, MAPPED, otherwise=task.rules)
     try:
         if not isinstance(saved, str):
             raise InputError(Problem("rules", "not a name; allowed: the name of a rule set."))
-        return rules_named(saved)
+        return rules_named(saved, MAPPED)
     except InputError as error:
         hint = " Rules that are not built in are given with --rules FILE."
         raise InputError(

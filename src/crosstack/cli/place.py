@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosstack.cli.inputs import check_outputs, options_named
+from crosstack.cli.inputs import check_outputs, options_named, rules_asked
 from crosstack.cli.outputs import show, write
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ def place(
     order: Order = None,
     rules: Annotated[
         str,
-        typer.Option("--rules", metavar="NAME", help="crosstack, or a release: deepflow-2025."),
+        typer.Option(
+            "--rules", metavar="NAME|FILE", help="What is counted, such as deepflow-2025."
+        ),
     ] = "crosstack",
     every: Annotated[
         bool, typer.Option("--all", help="List the best placement of every order.")
@@ -69,15 +71,14 @@ def place(
     """
     from crosstack.mapping.placement import placements
     from crosstack.mapping.strategy import parse_order, parse_strategy
-    from crosstack.model.rules import rules_named
     from crosstack.report.placement_figure import placement_svg
     from crosstack.report.placement_text import placement_table
 
     check_outputs(None, {"--json": json_out, "--svg": svg_out})
     chosen = parse_strategy(strategy)
     grid = grid_of(package, packages, torus=torus)
-    with options_named({"order": "--order", "rules": "--rules"}):
-        counted = rules_named(rules, ("placement",))
+    counted = rules_asked(rules, ("placement",))
+    with options_named({"order": "--order"}):
         wanted = None if order is None else parse_order(order)
         found = placements(chosen, grid, counted.placement, order=wanted)
     best = min(found, key=lambda p: p.derates)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crosstack.cli.chip import Library, described
-from crosstack.cli.inputs import check_outputs, in_file, options_named
+from crosstack.cli.inputs import check_outputs, in_file, options_named, rules_asked
 from crosstack.cli.outputs import show, write
 from crosstack.cli.place import grid_of
 from crosstack.errors import InputError, Problem, nearest
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from crosstack.io.deepflow import DeepflowHardware
     from crosstack.machine.topology import NetworkLevel
     from crosstack.mapping.strategy import Strategy
+    from crosstack.model.rules import Rules as CountedRules
 
 
 __all__ = ["predict", "trace"]
@@ -161,9 +162,9 @@ Rules = Annotated[
     str,
     typer.Option(
         "--rules",
-        metavar="NAME",
-        help="What is counted: crosstack, deepflow-2025, deepflow-2025-graph, deepflow-2021 or "
-        "deepflow-2020.",
+        metavar="NAME|FILE",
+        help="What is counted: crosstack, deepflow-2025, deepflow-2025-graph, deepflow-2021, "
+        "deepflow-2020, or a YAML file of rules.",
     ),
 ]
 Set = Annotated[
@@ -207,7 +208,7 @@ def predict(
     --parallel RC-1-8-d8-p8 --microbatches 8`
     """
     from crosstack.model.kernels.roofline import gemm_time
-    from crosstack.model.rules import rules_named
+    from crosstack.model.rules import PREDICTED
     from crosstack.report.kernel_text import kernel_data, kernel_tables
     from crosstack.report.prediction_text import prediction_data, prediction_tables
     from crosstack.workload.named_steps import CHANGES
@@ -219,8 +220,9 @@ def predict(
     changes = dict(zip(CHANGES, changed, strict=True))
     workload = _workload(file, hardware, gemm, model, changes)
     where = _Where(package, packages, torus, order, topology)
+    counted = rules_asked(rules, PREDICTED)
     found, typed = _predicted(
-        file, hardware, workload, parallel, where, rules, optimizer_bytes, kernels_at_once
+        file, hardware, workload, parallel, where, counted, optimizer_bytes, kernels_at_once
     )
     alone = isinstance(workload, Product) and found.strategy.n_chips == 1
     inputs = {
@@ -238,12 +240,10 @@ def predict(
         "library": None if library is None else str(library),
         "set": set_ or [],
     }
-    data = prediction_data(found, typed.chip, typed.dtype, rules, inputs)
+    data = prediction_data(found, typed.chip, typed.dtype, counted.name, inputs)
     shown = [prediction_tables(data, parts=not alone)]
     if found.share is not None:
-        kernel = gemm_time(
-            typed.chip, *found.share, dtype=typed.dtype, clock=rules_named(rules).clock.kernels
-        )
+        kernel = gemm_time(typed.chip, *found.share, dtype=typed.dtype, clock=counted.clock.kernels)
         data["kernel"] = kernel_data(kernel, found.share)
         shown.append(kernel_tables(data["kernel"]))
     show(*shown)
@@ -286,6 +286,7 @@ def trace(
     Example: `crosstack trace examples/chips/n5_hbm3.yaml --model lstm-lm-40k --parallel
     RC-1-1-d1-p4 -o trace.json --svg chart.svg`
     """
+    from crosstack.model.rules import PREDICTED
     from crosstack.report.prediction_text import prediction_data, prediction_tables
     from crosstack.report.timeline_figure import gantt_svg, trace_json
     from crosstack.workload.named_steps import CHANGES
@@ -298,12 +299,13 @@ def trace(
     changes = dict(zip(CHANGES, changed, strict=True))
     workload = _workload(file, hardware, gemm, model, changes)
     where = _Where(package, packages, torus, order, topology)
+    counted = rules_asked(rules, PREDICTED)
     found, typed = _predicted(
-        file, hardware, workload, parallel, where, rules, optimizer_bytes, kernels_at_once
+        file, hardware, workload, parallel, where, counted, optimizer_bytes, kernels_at_once
     )
     timelines = found.timelines()
     if not timelines:
-        message = f"{rules} estimates a transformer without events; try deepflow-2025-graph."
+        message = f"{counted.name} estimates a transformer without events; try deepflow-2025-graph."
         raise InputError(Problem("--rules", message))
     texts = []
     if output is not None:
@@ -311,7 +313,11 @@ def trace(
     if svg_out is not None:
         title = f"{workload.name} under {found.strategy} on {typed.chip.name}"
         texts.append((svg_out, gantt_svg(timelines, title)))
-    show(prediction_tables(prediction_data(found, typed.chip, typed.dtype, rules, {}), parts=False))
+    show(
+        prediction_tables(
+            prediction_data(found, typed.chip, typed.dtype, counted.name, {}), parts=False
+        )
+    )
     write(*texts)
 
 
@@ -426,21 +432,19 @@ def _predicted(
     workload: Step,
     parallel: str | None,
     where: _Where,
-    rules: str,
+    counted: CountedRules,
     optimizer_bytes: str | None,
     kernels_at_once: int,
 ) -> tuple[Prediction, TypedChip]:
     """Return the prediction, and the chip with what it computed in."""
     from crosstack.evaluate.step_settings import StepSettings
     from crosstack.machine.generate.generated import generate
-    from crosstack.model.rules import PREDICTED, rules_named
     from crosstack.workload.transformer_training import CHOICES
 
-    options = {"strategy": "--parallel", "rules": "--rules", "order": "--order"}
+    options = {"strategy": "--parallel", "order": "--order"}
     options |= dict.fromkeys(("topology", "shape", "package"), "--topology")
     options |= {f: f"--{f.replace('_', '-')}" for f in StepSettings.__dataclass_fields__}
     with options_named(options | {name: f"--{name}" for name in (*CHOICES, "interleave")}):
-        chosen = rules_named(rules, PREDICTED)
         settings = StepSettings(kernels_at_once=kernels_at_once)
         if optimizer_bytes is not None:
             with options_named({"": "--optimizer-bytes"}):
@@ -452,11 +456,11 @@ def _predicted(
             if isinstance(hardware, TypedChip):
                 typed = hardware
             else:
-                made = generate(hardware.template, hardware.budget, chosen.chips)
+                made = generate(hardware.template, hardware.budget, counted.chips)
                 typed = TypedChip(made.chip, hardware.template.dtype)
-            times = chosen.clock.kernels.times(typed.chip, typed.dtype)
+            times = counted.clock.kernels.times(typed.chip, typed.dtype)
         cluster = _cluster(hardware, typed.chip, strategy, where)
-        return chosen.step(workload, strategy, cluster, times, settings), typed
+        return counted.step(workload, strategy, cluster, times, settings), typed
 
 
 def _strategy(

@@ -26,7 +26,7 @@ from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
 from crosstack.model.energy import Energy
 from crosstack.model.objective import Objective, Weights, value_of
-from crosstack.model.rules import MAPPED, Rules, require_parts, rules_named
+from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.records import brief, require_type
 from crosstack.units import format_quantity
 from crosstack.version import __version__
@@ -301,9 +301,7 @@ def _task(task: Task | Workload, system: System | None, constraints: Constraints
 
 def _rules(rules: Rules | str | None, task: Task) -> Rules:
     require_type("rules", rules, Rules | str | None)
-    if isinstance(rules, Rules):
-        return require_parts(rules, MAPPED)
-    return rules_named(rules or task.rules or "crosstack", MAPPED)
+    return chosen_rules(rules, MAPPED, otherwise=task.rules)
 
 
 def optimise(

@@ -34,7 +34,7 @@ from crosstack.model.partition import combine_arrays, make_load
 from crosstack.model.placed import plan_of
 from crosstack.model.plan import Plan
 from crosstack.model.rates import peak_rate
-from crosstack.model.rules import Rules, rules_named
+from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.units import format_quantity
 from crosstack.workload.graph import Placement
 
@@ -207,7 +207,7 @@ def machine_times(
     Equal to `crosstack.evaluate.time.evaluate` of every machine to rounding.
     """
     require(can_be_arrays(task, mapping), "mapping", "another", "one that can_be_arrays")
-    chosen = rules if isinstance(rules, Rules) else rules_named(rules or task.rules or "crosstack")
+    chosen = chosen_rules(rules, MAPPED, otherwise=task.rules)
     endless = replace(task.system, chip=task.system.chip.with_memory(capacity=None))
     known = evaluate(task.workload, endless, mapping, chosen)
     network = _network_times(task, mapping, chosen, known, machines)

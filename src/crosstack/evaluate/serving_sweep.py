@@ -24,7 +24,7 @@ from crosstack.model.arrays import Bools, Floats, Ints, graph_arrays
 from crosstack.model.collectives import neighbour_link
 from crosstack.model.partition import ROUNDING
 from crosstack.model.plan import make_plan
-from crosstack.model.rules import Rules, rules_named
+from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.model.tiles import divisors
 from crosstack.workload.graph import Workload
 from crosstack.workload.serving import Transformer, decode, prefill
@@ -177,7 +177,7 @@ def serving_sweep(
     ----------
     ko2025dfmodel (section VIII.A, Fig. 20), dfmodel_code
     """
-    chosen = rules_named(rules) if isinstance(rules, str) else rules or rules_named("crosstack")
+    chosen = chosen_rules(rules, MAPPED)
     if system.chip.levels[0].bank_capacity is not None:
         raise InputError(Problem("system.chip", "got memory units; allowed here: one SRAM."))
     points = _points(model, tensor, pipeline, batch, context, microbatch)

@@ -30,7 +30,7 @@ from crosstack.model.partition import (
 from crosstack.model.placed import placed_use, plan_of
 from crosstack.model.plan import Plan
 from crosstack.model.rates import peak_rate
-from crosstack.model.rules import Rules, rules_named
+from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.workload.graph import Axis, Collective, Placement, Workload
 
 __all__ = ["evaluate"]
@@ -58,7 +58,7 @@ def evaluate(
     ----------
     ko2025dfmodel; the formulas are in `crosstack.model`
     """
-    rules = rules or rules_named("crosstack")
+    rules = chosen_rules(rules, MAPPED)
     arrays = graph_arrays(workload.graph)
     plan = _checked_plan(workload, system, mapping, rules, arrays)
     choices = make_choices(workload, arrays, plan, mapping.n_tiles, rules)

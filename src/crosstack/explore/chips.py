@@ -19,11 +19,11 @@ from crosstack.explore.evaluators import (
     Many,
     Outcome,
     assignments_as_text,
-    check_options,
     known_options,
     sorted_out,
     split_options,
 )
+from crosstack.explore.rules import check_rule_options, rules_of, with_rules
 from crosstack.io.chip_file import ChipDescription, read_chip
 from crosstack.io.native.overrides import override_freely
 from crosstack.io.study_file import Goal
@@ -35,6 +35,7 @@ from crosstack.model.rules import rules_named
 
 __all__ = ["Chips"]
 
+PARTS = ("chips",)
 _SHARE = re.compile(r"shares\.(area|power|edge)\.(.+)")
 
 
@@ -49,7 +50,7 @@ class Chips:
     def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Return the options: ``rules`` of the generator."""
         known_options(given, self.allowed)
-        return given
+        return with_rules(given, folder, PARTS)
 
     def columns(self, base: Base) -> tuple[Column, ...]:
         """Return totals, and what becomes of each component of the base."""
@@ -76,8 +77,9 @@ class Chips:
 
     def check(self, base: Base, assignments: Sequence[Assignment]) -> None:
         """Raise `InputError` if a path leads nowhere."""
-        check_options(assignments, self.allowed)
-        fields, _ = split_options(base, assignments)
+        check_rule_options(assignments, self.allowed)
+        fields, options = split_options(base, assignments)
+        rules_of(options, PARTS)
         override_freely(self.tree(base), assignments_as_text(fields))
         read_chip(base.text, base.source, assignments_as_text(fields))
 
@@ -107,7 +109,7 @@ class Chips:
         # One budget of them stands in the file while it is read.
         first = [(path, float(numbers[0])) for path, numbers in arrays.items()]
         described = read_chip(base.text, base.source, assignments_as_text([*fields, *first]))
-        rules = rules_named(options.get("rules", "crosstack"), ("chips",)).chips
+        rules = (rules_of(options, PARTS) or rules_named("crosstack")).chips
         chips = generate_chips(described.template, _budgets(described, arrays, count), rules)
         fits, reason = _reasons(chips, count)
         terms = {

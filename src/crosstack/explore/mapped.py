@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -30,22 +30,21 @@ from crosstack.explore.evaluators import (
     Outcome,
     Terms,
     assignments_as_text,
-    check_options,
     known_options,
     one_by_one,
     sorted_out,
     split_options,
 )
 from crosstack.explore.flat import term_at
+from crosstack.explore.rules import check_rule_options, rules_of, with_rules
 from crosstack.io.files import read_text
 from crosstack.io.load import task_in
 from crosstack.io.native import override
-from crosstack.io.rules import rules_in
 from crosstack.io.study_file import Goal
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Task
-from crosstack.model.rules import Rules
+from crosstack.model.rules import MAPPED
 
 __all__ = ["ANSWER_UNITS", "GivenMapping", "Mapped", "answer_terms", "kept_terms"]
 
@@ -84,7 +83,6 @@ DECISIONS: dict[str, str | None] = {
 }
 ANSWER_UNITS = UNITS | DECISIONS
 NATIVE = (".yaml", ".yml")
-RULE = "rules."
 
 
 @lru_cache(maxsize=8)
@@ -98,39 +96,11 @@ def _task(base: Base, assignments: Sequence[Assignment]) -> tuple[Task, dict[str
     return task_in(base.text, base.source, assignments_as_text(fields)), options
 
 
-def _rules_of(options: Mapping[str, Any]) -> Rules | str | None:
-    """Return the rules that options say: a set, or one with fields changed."""
-    given = options.get("rules")
-    changed = {k.removeprefix(RULE): v for k, v in options.items() if k.startswith(RULE)}
-    if not changed and not isinstance(given, dict):
-        return None if given is None else str(given)
-    tree = given if isinstance(given, dict) else {} if given is None else {"base": given}
-    try:
-        return rules_in({**tree, **changed}, "study")
-    except InputError as error:
-        raise error.under("options.rules") from None
-
-
-def _with_rules(given: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return options with a file of rules read, and check them."""
-    rules = given.get("rules")
-    if isinstance(rules, str) and rules.lower().endswith(NATIVE):
-        try:
-            tree = parse_yaml(read_text(folder / rules))
-        except InputError as error:
-            raise error.under("options.rules") from None
-        name = Path(rules).stem
-        given = {**given, "rules": {"name": name, **tree} if isinstance(tree, dict) else tree}
-    _rules_of(given)
-    return given
-
-
 def _check(base: Base, assignments: Sequence[Assignment], allowed: Sequence[str]) -> None:
-    whole = [(path, v) for path, v in assignments if not path.startswith(f"options.{RULE}")]
-    check_options(whole, allowed)
+    check_rule_options(assignments, allowed)
     tree = _tree(base.text, base.source)
     fields, options = split_options(base, assignments)
-    _rules_of(options)
+    rules_of(options, MAPPED)
     if isinstance(tree, dict):
         override(tree, assignments_as_text(fields))
 
@@ -199,7 +169,7 @@ class Mapped:
     def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Return the options of every search: ``rules``, limits [1], [s] and ``gap`` [1]."""
         known_options(given, self.allowed)
-        given = _with_rules(given, folder)
+        given = with_rules(given, folder, MAPPED)
         for name in ("work_limit", "time_limit", "gap"):
             value = given.get(name)
             good = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
@@ -227,7 +197,7 @@ class Mapped:
         try:
             answer = optimise(
                 task,
-                rules=_rules_of(options),
+                rules=rules_of(options, MAPPED),
                 work_limit=options.get("work_limit"),
                 time_limit=math.inf if limit is None else limit,
                 gap=gap,
@@ -249,7 +219,7 @@ class GivenMapping:
     def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Return the options: ``mapping``, a result saved with ``--json``, and ``rules``."""
         known_options(given, self.allowed)
-        given = _with_rules(given, folder)
+        given = with_rules(given, folder, MAPPED)
         name = given.get("mapping")
         if not isinstance(name, str):
             message = "required: a result saved with crosstack map --json."
@@ -283,7 +253,7 @@ class GivenMapping:
         """Price one point."""
         task, options = _task(base, assignments)
         mapping = mapping_from_dict(json.loads(options["mapping"]), task)
-        answer = given_answer(task, mapping, _rules_of(options))
+        answer = given_answer(task, mapping, rules_of(options, MAPPED))
         return Outcome(status="feasible", terms=_common(answer) | kept_terms(answer, keep))
 
     def array_fields(self, base: Base, fields: Sequence[str]) -> dict[str, str]:
@@ -300,7 +270,7 @@ class GivenMapping:
         if not can_be_arrays(task, mapping):
             return one_by_one(self, base, assignments, arrays)
         machines = Machines.of(task.system, arrays)
-        found = machine_times(task, mapping, _rules_of(options), machines)
+        found = machine_times(task, mapping, rules_of(options, MAPPED), machines)
         return Many(
             status=np.where(found.fits, "feasible", "infeasible"),
             reason=np.array([None, found.reason], dtype=object)[(~found.fits).astype(int)],

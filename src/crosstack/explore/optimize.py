@@ -22,12 +22,13 @@ from crosstack.io.deepflow.steps import cluster_of, strategy_of, workload_of
 from crosstack.io.files import in_file, read_text
 from crosstack.io.native.problems import collecting
 from crosstack.io.optimize_file import OptimizeFile, optimize_file
+from crosstack.io.rules import rules_at
 from crosstack.io.technology import TechnologyLibrary
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.machine.chip import Chip
 from crosstack.machine.topology import RING, SWITCH
 from crosstack.mapping.strategy import Strategy, parse_strategy, strategies
-from crosstack.model.rules import PREDICTED, rules_named
+from crosstack.model.rules import PREDICTED
 from crosstack.units import parse_quantity
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.named_steps import CHANGES, changed_step, step_named
@@ -95,7 +96,7 @@ def read_optimization(
     try:
         problems: list[Problem] = []
         with collecting(problems, ""):
-            rules = rules_named(file.rules, PREDICTED)
+            rules = rules_at(file.rules, PREDICTED, path.parent)
         descent = _descent(file, problems)
         with collecting(problems, ""):
             objective = _metric("objective", file.objective)

@@ -17,11 +17,11 @@ from crosstack.explore.evaluators import (
     Outcome,
     Terms,
     assignments_as_text,
-    check_options,
     known_options,
     split_options,
 )
 from crosstack.explore.flat import term_at
+from crosstack.explore.rules import check_rule_options, rules_of, with_rules
 from crosstack.io import deepflow
 from crosstack.io.chip_file import ChipDescription, read_chip
 from crosstack.io.deepflow.steps import cluster_of, strategy_of, workload_of
@@ -69,7 +69,7 @@ class Predicted:
     def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Return the options, those of ``crosstack predict``; ``gemm`` is a list M, K, N."""
         known_options(given, self.allowed)
-        return given
+        return with_rules(given, folder, PREDICTED)
 
     def columns(self, base: Base) -> tuple[Column, ...]:
         """Return the terms of a prediction."""
@@ -81,8 +81,9 @@ class Predicted:
 
     def check(self, base: Base, assignments: Sequence[Assignment]) -> None:
         """Raise `InputError` if a path leads nowhere."""
-        check_options(assignments, self.allowed)
-        fields, _ = split_options(base, assignments)
+        check_rule_options(assignments, self.allowed)
+        fields, options = split_options(base, assignments)
+        rules_of(options, PREDICTED)
         tree = self.tree(base)
         override_freely(tree, assignments_as_text(fields))
         if not deepflow.looks_like(tree):
@@ -92,7 +93,7 @@ class Predicted:
         """Predict one step."""
         fields, options = split_options(base, assignments)
         texts = assignments_as_text(fields)
-        rules = rules_named(options.get("rules", "crosstack"), PREDICTED)
+        rules = rules_of(options, PREDICTED) or rules_named("crosstack")
         machine = _joined(_machine(base, texts), options)
         workload = _workload(machine, options)
         chip = generate(machine.template, machine.budget, rules.chips)

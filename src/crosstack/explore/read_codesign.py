@@ -20,9 +20,10 @@ from crosstack.io.chip_file import ChipDescription, read_chip
 from crosstack.io.codesign_file import CodesignFile, PricesFile, codesign_file
 from crosstack.io.files import in_file, read_text
 from crosstack.io.native.problems import collecting
+from crosstack.io.rules import rules_at
 from crosstack.io.technology import TechnologyLibrary
 from crosstack.io.yaml_tree import parse_yaml
-from crosstack.model.rules import MAPPED, rules_named
+from crosstack.model.rules import MAPPED
 from crosstack.technology.wafers import Wafer
 
 __all__ = ["Codesign", "read_codesign"]
@@ -76,9 +77,9 @@ def read_codesign(
     try:
         problems: list[Problem] = []
         with collecting(problems, ""):
-            rules = rules_named(file.rules, MAPPED)
+            rules = rules_at(file.rules, MAPPED, path.parent)
         try:
-            chip_rules = rules_named(file.chip_rules, ("chips",)).chips
+            chip_rules = rules_at(file.chip_rules, ("chips",), path.parent).chips
         except InputError as error:  # it calls its argument rules
             problems += [Problem("chip_rules", problem.message) for problem in error.problems]
         with collecting(problems, ""):

@@ -6,8 +6,10 @@ weights read from main memory. ``base`` is ``crosstack`` unless given; ``name`` 
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -19,13 +21,15 @@ from crosstack.io.kinds import FileKind, refuse_other_kinds
 from crosstack.io.native.problems import collecting, validate
 from crosstack.io.native.schema import Bytes, FileModel, Flag, Index, Text, one_of
 from crosstack.io.yaml_tree import Tree, parse_yaml
-from crosstack.model.rules import Rules, is_known, rule_names, rules_named
+from crosstack.model.rules import Rules, is_known, require_parts, rule_names, rules_named
 
-__all__ = ["read_rules", "rules_file", "rules_in"]
+__all__ = ["read_rules", "rules_at", "rules_file", "rules_in"]
 
+FILES = (".yaml", ".yml")
 _KINDS: dict[type, Any] = {bool: Flag, int: Index, float: Bytes, str: Text}
 
 
+@cache
 def rules_file(base: Rules) -> type[FileModel]:
     """Return the shape of a rules file: the fields of the parts of ``base``, each optional."""
     shape: dict[str, Any] = {"base": (Text, "crosstack"), "name": (Text, None)}
@@ -61,6 +65,25 @@ def read_rules(path: str | Path) -> Rules:
         return rules_in(parse_yaml(text), Path(path).stem)
     except InputError as error:
         raise in_file(error, str(path)) from None
+
+
+def rules_at(given: str, parts: tuple[str, ...] = (), folder: Path = Path()) -> Rules:
+    """Return the rules that a name or the path of a YAML file says; they have ``parts``.
+
+    Raises
+    ------
+    InputError
+        If there are none, or they lack a part.
+    """
+    path = folder / given
+    like_file = path.suffix.lower() in FILES or os.sep in given or path.exists()
+    if given and like_file and not is_known(given):
+        found = read_rules(path)
+        try:
+            return require_parts(found, parts)
+        except InputError as error:
+            raise in_file(error, str(path)) from None
+    return rules_named(given, parts)
 
 
 def _own_fields(tree: Tree, shape: type[FileModel], problems: list[Problem]) -> Tree:

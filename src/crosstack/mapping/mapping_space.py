@@ -20,7 +20,7 @@ from crosstack.mapping.parallelism import workload_uses
 from crosstack.mapping.sharding import given_choices
 from crosstack.model.arrays import Floats, GraphArrays, Ints, graph_arrays
 from crosstack.model.choices import choice_index
-from crosstack.model.rules import Rules, rules_named
+from crosstack.model.rules import MAPPED, Rules, chosen_rules
 
 __all__ = ["Factor", "MappingSpace", "mapping_space"]
 
@@ -82,7 +82,7 @@ def mapping_space(task: Task, rules: Rules | str | None = None) -> MappingSpace:
 
     Rules that have the fewest bytes decide the sharding first choose among the same number.
     """
-    chosen = rules if isinstance(rules, Rules) else rules_named(rules or task.rules or "crosstack")
+    chosen = chosen_rules(rules, MAPPED, otherwise=task.rules)
     arrays = graph_arrays(task.workload.graph)
     factors = (
         _network(task),

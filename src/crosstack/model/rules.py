@@ -28,6 +28,7 @@ __all__ = [
     "PREDICTED",
     "Lacking",
     "Rules",
+    "chosen_rules",
     "is_known",
     "register",
     "require_parts",
@@ -161,6 +162,26 @@ def require_parts(rules: Rules, parts: tuple[str, ...]) -> Rules:
     if missing:
         raise lacks(f'rules "{rules.name}"', missing)
     return rules
+
+
+def chosen_rules(
+    rules: Rules | str | None, parts: tuple[str, ...], *, otherwise: str | None = None
+) -> Rules:
+    """Return rules that are given as such or by name, which have ``parts``.
+
+    Parameters
+    ----------
+    otherwise : str, optional
+        The name where none are given; the default set where that is not given, either.
+
+    Raises
+    ------
+    InputError
+        If there are none of a name, or they lack a part.
+    """
+    if isinstance(rules, Rules):
+        return require_parts(rules, parts)
+    return rules_named(rules or otherwise or "crosstack", parts)
 
 
 _LOADERS: dict[str, Callable[[], Rules]] = {}
