@@ -3,6 +3,7 @@
 from crosstack.model.collectives.algorithms import Joint
 from crosstack.model.collectives.compose import FREE, Adding, collective_lines, is_legal
 from crosstack.model.collectives.group import Extent, Group, group_of, neighbour_link
+from crosstack.model.collectives.layouts import Layout, LayoutChange, layout_change
 from crosstack.model.collectives.lines import NOTHING, Line, Lines, least
 from crosstack.model.collectives.part import Collectives, LeastTime, NetworkUse
 
@@ -14,6 +15,8 @@ __all__ = [
     "Extent",
     "Group",
     "Joint",
+    "Layout",
+    "LayoutChange",
     "LeastTime",
     "Line",
     "Lines",
@@ -21,6 +24,7 @@ __all__ = [
     "collective_lines",
     "group_of",
     "is_legal",
+    "layout_change",
     "least",
     "neighbour_link",
 ]
