@@ -34,8 +34,8 @@ CHIP = Chip(
         MemoryLevel(name="registers", scope=Scope.MULTIPROCESSOR, capacity=28e6, bandwidth=1.3e14),
         MemoryLevel(name="L1", scope=Scope.MULTIPROCESSOR, capacity=21e6, bandwidth=1.9e13),
         MemoryLevel(name="L2", scope=Scope.CHIP, capacity=4e7, bandwidth=7e12),
-        MemoryLevel(name="DRAM", scope=Scope.CHIP, capacity=80e9, bandwidth=2e12),
     ),
+    memories=(MemoryLevel(name="DRAM", scope=Scope.CHIP, capacity=80e9, bandwidth=2e12),),
     intra=Link(n_links=12, bandwidth=3e11, latency=1e-6),
     launch_overhead=5e-6,
 )

@@ -22,7 +22,7 @@ from crosstack.workload.named_steps import changed_step, step_named
 N_CHIPS = 64
 file = Path("examples/chips/n5_hbm3.yaml")
 description = read_chip(file.read_text(), file.name, [f"packages={N_CHIPS}"])
-chip = generate(description.template, description.budget).hierarchy
+chip = generate(description.template, description.budget).chip
 times = Roofline().times(chip)
 model = changed_step(step_named("gpt-22b"), {"batch": 64, "microbatches": 8})
 
@@ -52,7 +52,7 @@ for kind, count in refused.items():
 # %%
 print("strategy            step s  memory GB")
 for prediction in [*found[:6], *found[-3:]]:
-    memory = prediction.footprint.total / 1e9
+    memory = prediction.memory.peak / 1e9
     print(f"{prediction.strategy!s:18}  {prediction.time:6.3f}  {memory:9.1f}")
 
 # %%

@@ -26,7 +26,7 @@ def described(*changes):
 
 description = described("packages=512")
 made = generate(description.template, description.budget)
-chip = made.hierarchy
+chip = made.chip
 print(f"peak   {chip.compute.peak_throughput / 1e12:10.1f} TFLOP/s")
 print(f"clock  {chip.compute.frequency / 1e9:10.2f} GHz")
 for level in chip.levels:
@@ -47,7 +47,7 @@ model = changed_step(step_named("gpt3-175b"), {"microbatches": 8})
 
 def step(description):
     """Return one training step on the machine of a description."""
-    chip = generate(description.template, description.budget).hierarchy
+    chip = generate(description.template, description.budget).chip
     cluster = nested_cluster(
         chip,
         STRATEGY,
@@ -62,7 +62,7 @@ def step(description):
 found = step(description)
 print(f"one step    {found.time:.2f} s")
 print(
-    f"one chip    {found.footprint.total / 1e9:.1f} GB of {chip.main_memory.capacity / 1e9:.1f} GB"
+    f"one chip    {found.memory.peak / 1e9:.1f} GB of {chip.main_memory.capacity / 1e9:.1f} GB"
 )
 for stage, busy in found.busy[:2]:
     print(f"{stage:10}  computes {busy:.2f} s")
@@ -76,7 +76,7 @@ for stage, busy in found.busy[:2]:
 print("node  peak TFLOP/s  step s")
 for node in ("N12", "N7", "N5", "N3", "N2"):
     changed = described("packages=512", f"node={node}")
-    peak = generate(changed.template, changed.budget).hierarchy.compute.peak_throughput
+    peak = generate(changed.template, changed.budget).chip.compute.peak_throughput
     print(f"{node:4}  {peak / 1e12:12.1f}  {step(changed).time:6.2f}")
 
 # %% [markdown]
