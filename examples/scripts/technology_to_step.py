@@ -61,9 +61,7 @@ def step(description):
 
 found = step(description)
 print(f"one step    {found.time:.2f} s")
-print(
-    f"one chip    {found.memory.peak / 1e9:.1f} GB of {chip.main_memory.capacity / 1e9:.1f} GB"
-)
+print(f"one chip    {found.memory.peak / 1e9:.1f} GB of {chip.main_memory.capacity / 1e9:.1f} GB")
 for stage, busy in found.busy[:2]:
     print(f"{stage:10}  computes {busy:.2f} s")
 
