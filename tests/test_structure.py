@@ -19,6 +19,17 @@ HEAVY = ["google.protobuf", "highspy", "pydantic", "rich", "typer"]
 FORBIDDEN_NAMES = {"utils", "util", "common", "core", "misc", "helpers", "manager"}
 
 
+# What a published tool does is above, in `published`.
+ENGINE = [
+    path
+    for path in FILES
+    if path.relative_to(SOURCE).parts[0]
+    in ("workload", "technology", "machine", "model", "mapping", "evaluate")
+]
+RELEASE = re.compile("dfmodel|deepflow|crossflow", re.IGNORECASE)
+CITED = re.compile(r"\b(ko2025dfmodel|dfmodel_code|ardalani2022deepflow|deepflow_code)\b")
+
+
 def name_of(path: Path) -> str:
     return path.relative_to(SOURCE).as_posix()
 
@@ -83,6 +94,29 @@ def test_a_file_says_what_it_is(path):
 @every_file
 def test_a_name_says_what_is_in_the_file(path):
     assert not {*path.relative_to(SOURCE).parent.parts, path.stem} & FORBIDDEN_NAMES
+
+
+def docstrings(tree: ast.Module) -> list[ast.Constant]:
+    """Return the docstrings of a module, its classes and its functions, as nodes."""
+    owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    bodies = [node.body for node in ast.walk(tree) if isinstance(node, owners) and node.body]
+    first = [body[0].value for body in bodies if isinstance(body[0], ast.Expr)]
+    return [
+        node for node in first if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+
+
+@pytest.mark.parametrize("path", ENGINE, ids=name_of)
+def test_no_file_of_the_engine_names_a_release(path):
+    lines = path.read_text().splitlines()
+    said = []
+    for node in docstrings(ast.parse(path.read_text())):  # where sources may be cited
+        said.append(CITED.sub("", node.value))
+        for number in range(node.lineno - 1, node.end_lineno or node.lineno):
+            lines[number] = ""
+    assert [
+        line for text in (*said, *lines) for line in text.splitlines() if RELEASE.search(line)
+    ] == []
 
 
 def test_the_package_is_marked_as_typed():

@@ -1,6 +1,6 @@
 """Price and power of a system: chips, memory, links and switches.
 
-The amounts of links and switch ports per dimension follow DFModel (``dfmodel_code``), where
+The amounts of links and switch ports per dimension follow ``dfmodel_code``, where
 they are written out topology by topology; here one rule gives all of them. Torus dimensions pay
 for switch ports too, as published.
 """

@@ -1,6 +1,6 @@
 """The machine: equal chips, joined by a network of one to four dimensions.
 
-Source of the fields: DFModel's system (``ko2025dfmodel``, section IV.C; ``dfmodel_code``); a
+Source of the fields: the system of ``ko2025dfmodel`` (section IV.C; ``dfmodel_code``); a
 network is composed of one-dimensional topologies as in ``rashidi2020astrasim``.
 """
 

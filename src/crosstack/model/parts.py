@@ -58,16 +58,17 @@ class MainMemory:
     ----------
     gradient_bytes : float
         Bytes of gradients per parameter that training keeps in main memory; 2 for mixed-precision
-        Adam (``rajbhandari2020zero``); 0 in DFModel. [B]
+        Adam (``rajbhandari2020zero``); 0 in ``dfmodel_code``. [B]
     optimizer_bytes : float
-        The same of the optimizer's state: 12, a master copy and two moments; 0 in DFModel. [B]
+        The same of the optimizer's state: 12, a master copy and two moments; 0 in
+        ``dfmodel_code``. [B]
     weights_held_once : bool
         Whether the weight that a forward and a backward kernel share takes main memory once, or
-        once for each kernel (DFModel).
+        once for each kernel (``dfmodel_code``).
     keeps_activations : bool
         Whether what the backward pass reads is kept for all layers of a stage and all microbatches
         in flight (`crosstack.model.memory`), or only tensors of the layer and microbatch that
-        runs are counted (DFModel).
+        runs are counted (``dfmodel_code``).
     """
 
     gradient_bytes: float = 2.0

@@ -41,8 +41,8 @@ class Traffic:
     ----------
     weights_read : bool
         Whether weights are read from main memory once per partition and microbatch unless they
-        stay resident (the only partition of the only layer of its stage); never in DFModel
-        (``dfmodel_code``).
+        stay resident (the only partition of the only layer of its stage); never in
+        ``dfmodel_code``.
     boundary : Boundary
         What moving the operands and results of a graph takes.
     unfused_depth : int

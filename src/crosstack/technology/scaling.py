@@ -1,7 +1,7 @@
 """From one logic node to the next: smaller and less power at the same speed.
 
-Two sets of steps: ``paper`` is DeepFlow's case study (1.8x in area and 1.3x in power at the same
-speed for every node, SRAM as logic; ``ardalani2022deepflow``, section 9); ``foundry`` is what was
+Two sets of steps: ``paper`` is the case study of ``ardalani2022deepflow``, section 9 (1.8x in area
+and 1.3x in power at the same speed for every node, SRAM as logic); ``foundry`` is what was
 published node by node, with SRAM following its bit cell instead of the logic.
 """
 

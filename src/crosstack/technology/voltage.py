@@ -1,7 +1,7 @@
 """Voltage, frequency and power of a circuit that is run faster or slower than designed for.
 
-Rate and power follow the alpha-power law with alpha = 2 (``sakurai1990alpha``), as in DeepFlow
-(``ardalani2022deepflow``, 4.4.1): ``f ~ (V - Vt)^2 / V`` and ``P ~ f V^2``, so that
+Rate and power follow the alpha-power law with alpha = 2 (``sakurai1990alpha``), as in
+``ardalani2022deepflow`` (4.4.1): ``f ~ (V - Vt)^2 / V`` and ``P ~ f V^2``, so that
 
     P / Pn = V (V - Vt)^2 / (Vn (Vn - Vt)^2).                                        (V1)
 """

@@ -1,6 +1,6 @@
 """Recommendation models as dataflow graphs: multilayer perceptrons around embedding tables.
 
-The kernels, edges and sizes are those of DFModel's generator (``ko2025dfmodel``; public tool
+The kernels, edges and sizes are those of the public generator (``ko2025dfmodel``,
 ``dfmodel_code``) for the model of ``naumov2019dlrm``. The tables are spread over all chips; each
 chip runs the perceptrons on a batch of its own and gets the rows it looks up from the others.
 """

@@ -1,6 +1,6 @@
 """A Fourier transform of very many points as a dataflow graph.
 
-The kernels and sizes are those of DFModel's generator (``ko2025dfmodel``; public tool
+The kernels and sizes are those of the public generator (``ko2025dfmodel``,
 ``dfmodel_code``): the points form a square; all columns are transformed, the square is transposed
 by an all-to-all, and all rows are transformed (``bailey1990fft``).
 """

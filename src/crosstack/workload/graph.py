@@ -4,7 +4,7 @@ A *kernel* is a node: a matrix product (``outer`` times an M x K by K x N produc
 elementwise operation on ``outer`` x M x N elements. A *tensor* is what one kernel makes and
 one or more kernels read. All sizes are bytes of the whole, unsharded tensor of one sequence.
 
-Source of the record: DFModel's dataflow graph (``ko2025dfmodel``, section III.B); here a tensor
+Source of the record: the dataflow graph of ``ko2025dfmodel`` (section III.B); here a tensor
 with several readers is one tensor, where the source keeps one copy a reader.
 """
 
@@ -171,7 +171,7 @@ class Kernel:
     """One kernel of the graph, whole (unsharded), for one sequence.
 
     Sizes in bytes say which tensors belong together and are checked against one another; what is
-    held and moved follows from the extents and the graph's ``word``, as in DFModel.
+    held and moved follows from the extents and the graph's ``word`` (``ko2025dfmodel``).
 
     Parameters
     ----------

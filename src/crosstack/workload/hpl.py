@@ -1,6 +1,6 @@
 """The factorisation of a dense matrix, panel by panel, as a dataflow graph.
 
-The kernels and sizes are those of DFModel's generator (``ko2025dfmodel``; public tool
+The kernels and sizes are those of the public generator (``ko2025dfmodel``,
 ``dfmodel_code``), which keeps of high-performance LINPACK (``dongarra2003linpack``) the update of
 the trailing matrix, the broadcast of the panel and the exchange of rows.
 """

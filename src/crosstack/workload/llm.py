@@ -1,6 +1,6 @@
 """Transformer layers as dataflow graphs: forward, forward and backward, and several layers.
 
-The kernels, edges and sizes are those of DFModel's generators (``ko2025dfmodel``; public tool
+The kernels, edges and sizes are those of the public generators (``ko2025dfmodel``,
 ``dfmodel_code``), quirks included, so that published results can be reproduced: no backward
 pass of the first layer norm, no residual-gradient additions, and the value projection's backward
 kernel is not split by heads.

@@ -1,4 +1,8 @@
-"""Models whose training step can be predicted by name."""
+"""Models whose training step can be predicted by name.
+
+The LSTMs are the language model of ``ardalani2022deepflow``, as ``deepflow_code`` configures it,
+and the smaller one of its recorded runs.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +36,7 @@ def _gpt(layers: int, hidden: int, heads: int, batch: int, name: str) -> Transfo
 
 # Transformers: korthikanti2023reducing, table 3, and its sequence and vocabulary, that of 310B
 # narayanan2021megatron, table 1; one sequence a
-# replica and microbatch is the batch of its measurements over the pipeline. The LSTM:
-# ardalani2022deepflow's language model as configured in deepflow_code,
-# and the smaller one of its recorded runs.
+# replica and microbatch is the batch of its measurements over the pipeline. The LSTMs: see above.
 STEPS: dict[str, LstmModel | TransformerTraining] = {
     "gpt-22b": _gpt(48, 6144, 64, 4, "GPT 22B"),
     "gpt3-175b": _gpt(96, 12288, 96, 64, "GPT-3 175B"),

@@ -1,6 +1,6 @@
 """Transformers that answer requests: reading a prompt, and writing one token after another.
 
-The decoding graph is that of DFModel's serving runs (``ko2025dfmodel``, section VIII;
+The decoding graph is that of published serving runs (``ko2025dfmodel``, section VIII;
 ``dfmodel_code``), with what those leave out as options: keys and values shared by several heads
 (``ainslie2023gqa``) and a gated feed-forward network (``shazeer2020glu``). Embeddings and the last
 projection to words are left out, as there.
@@ -265,10 +265,10 @@ def decode(
     word : int
         Bytes of one element. [B]
     chips : int, optional
-        Tensor-parallel chips, as DFModel writes it down: the weights, keys and values that each
-        of them reads become `Kernel.memory_traffic`, and its part of the cache lies on the chip
-        and in main memory. For rules that do not count reading weights. Left out, the cache is
-        `Kernel.cache_size`, split as the mapping splits the heads.
+        Tensor-parallel chips, as ``dfmodel_code`` writes it down: the weights, keys and values
+        that each of them reads become `Kernel.memory_traffic`, and its part of the cache lies on
+        the chip and in main memory. For rules that do not count reading weights. Left out, the
+        cache is `Kernel.cache_size`, split as the mapping splits the heads.
 
     Notes
     -----
@@ -320,7 +320,8 @@ def _cache(
 ) -> Kernel:
     """Return the kernel that adds new keys or values to those that are ``kept``. [B]
 
-    It works on what is new; written down as DFModel does, on all of them, in the systolic array.
+    It works on what is new; written down as ``dfmodel_code`` does, on all of them, in the
+    systolic array.
     """
     heads, width = model.n_kv_heads, model.head_size
     size = float(heads * width * word)
