@@ -1,12 +1,18 @@
-"""Collectives of one chip among many, by hand."""
+"""Collectives of one chip among many, by hand and measured."""
+
+import json
+from pathlib import Path
 
 import pytest
 from oracles.links import ring
 
 from crosstack.errors import InputError
+from crosstack.evaluate.cluster import named_cluster, peers_of
 from crosstack.evaluate.distributed import Distributed
+from crosstack.machine.a100 import a100_sxm_80gb
 from crosstack.machine.system import DimensionKind
 from crosstack.mapping.strategy import ParallelDimension, Strategy
+from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.graph import Collective
 
 MEMORY = 1e12  # bytes a second
@@ -78,3 +84,32 @@ def test_every_partial_sum_that_arrives_is_added_once():
 def test_sending_over_no_link_is_an_error_that_names_it():
     with pytest.raises(InputError, match="kp1: link: .* no bandwidth"):
         ring(2, 0.0, name="kp1: link").time(Collective.POINT_TO_POINT, 1e6)
+
+
+MEASURED = Path(__file__).resolve().parents[3] / "shared/data/measured/collectives.jsonl"
+LARGE = 2**26  # bytes
+
+
+def measured():
+    """NCCL on servers of A100; two chips gather at half of what two chips sum up, so not those."""
+    if not MEASURED.exists():
+        return [pytest.param(None, marks=pytest.mark.skip("the measured collectives are absent"))]
+    rows = [json.loads(line) for line in MEASURED.read_text().splitlines()]
+    return [
+        pytest.param(row, id=row["id"])
+        for row in rows
+        if row["gpu"].startswith("A100")
+        and row["kernel"] == "NCCL"
+        and row["bytes"] >= LARGE
+        and row["op"] != "all_to_all"
+        and (row["op"], row["ranks"]) != ("all_gather", 2)
+    ]
+
+
+@pytest.mark.parametrize("row", measured())
+def test_large_collectives_take_what_was_measured(row):
+    strategy, chip = Strategy(kp1=row["ranks"]), a100_sxm_80gb()
+    links = peers_of(strategy, named_cluster(chip, strategy))
+    chips = Distributed(strategy=strategy, times=Roofline().times(chip), links=links)
+    time = getattr(chips, row["op"])(row["bytes"] / 2, 1, ParallelDimension.KP1)
+    assert time == pytest.approx(row["time_s"], rel=0.16)
