@@ -182,3 +182,11 @@ def test_a_weighted_sum_prices_something():
 def test_the_least_corner_is_where_the_product_is_least():
     cuts = [Cut(1.0, 0.0, 1.0), Cut(0.0, 1.0, 1.0), Cut(1.0, 1.0, 3.0)]
     assert math.prod(least_corner(cuts)) == pytest.approx(2.0)
+
+
+def test_the_readmes_case_is_proved_with_few_search_nodes():
+    done = []
+    task = ct.load(EXAMPLE)
+    answer = optimise(task, progress=lambda at: done.append(at.boxes_done))
+    assert answer.certificate.status is Status.OPTIMAL
+    assert max(done) < 40

@@ -59,6 +59,8 @@ from crosstack.workload.graph import Workload
 __all__ = ["PROOF", "Box", "Boxes"]
 
 SMALL_GRAPH = 80  # kernels up to which every box is bounded with its layouts
+# Of compute and memory beside the network, in sums that first shardings are the best for.
+REST_WEIGHTS = (1e-6, 0.3, 1.0, 3.0, 10.0)
 PROOF = 1e-9  # relative gap that counts as none
 TABLE, LOAD, BOUND = 6, 3, 10  # units of work a kernel, see `crosstack.mapping.budget`
 Domains = tuple[tuple[int, ...], ...]
@@ -426,7 +428,7 @@ class Boxes:
         moved = choices.output_total + choices.entering + choices.leaving
         rest = choices.work / peak + moved / self.system.chip.main_memory.speed
         found: dict[bytes, Ints] = {}
-        for weight in (1e-6, 1.0, 10.0) if not self.rules.decisions.before_time else (1e-6,):
+        for weight in REST_WEIGHTS if not self.rules.decisions.before_time else REST_WEIGHTS[:1]:
             nodes = choices.network_time + weight * rest
             cost = choices.edge_time
             if self.rules.decisions.before_time and self.fewest_bytes:
