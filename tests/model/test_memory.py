@@ -27,6 +27,7 @@ from crosstack.model.memory import (
 )
 from crosstack.model.plan import Plan, make_plan
 from crosstack.model.rules import Rules, rules_named
+from crosstack.published.dfmodel.rules import as_dfmodel
 from crosstack.workload.graph import (
     Axis,
     ComputeUnit,
@@ -369,7 +370,7 @@ def test_weights_state_and_extra_of_every_layer_are_held():
     weight, none = np.array([10.0, 0, 0, 10.0, 0]), np.zeros(5)
     held = {}
     for once, gradients, optimizer in ((False, 0.0, 0.0), (True, 0.0, 0.0), (True, 2.0, 12.0)):
-        rules = RULES.changed(
+        rules = as_dfmodel(RULES).changed(
             weights_held_once=once, gradient_bytes=gradients, optimizer_bytes=optimizer
         )
         memory = copy_memory(

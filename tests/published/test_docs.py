@@ -66,3 +66,16 @@ def test_the_rules_page_names_every_field_the_default_changes():
     changed = differing(base, default)
     assert "collectives" in changed
     assert [name for name in changed if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("column", "name"),
+    [(2, "crosstack"), (3, "dfmodel-e4"), (4, "deepflow-2021"), (5, "deepflow-paper")],
+)
+def test_the_rules_page_says_which_set_has_which_part(column, name):
+    page = (DOCS / "rules.md").read_text().partition("## Parts\n")[2].partition("\n\n`map`")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines()[3:]]
+    said = {row[0].strip("`"): row[column].partition(",")[0].strip("`") for row in rows}
+    held = dict(rules_named(name).parts())
+    kinds = {part: getattr(value, "__name__", type(value).__name__) for part, value in held.items()}
+    assert {part: kind for part, kind in said.items() if kind} == kinds

@@ -316,7 +316,7 @@ def copy_memory(
     forward = np.where(arrays.backward, 0.0, weight)
     parameters = forward / workload.graph.word if workload.training else np.zeros(arrays.n)
     return CopyMemory(
-        weights=forward if rules.memory.weights_held_once else weight,
+        weights=rules.memory.weights(weight, forward),
         gradients=rules.memory.gradient_bytes * parameters,
         optimizer_state=rules.memory.optimizer_bytes * parameters,
         caches=cache * -(-workload.global_batch_size // plan.data),

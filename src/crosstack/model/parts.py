@@ -13,6 +13,7 @@ from typing import get_type_hints
 
 from crosstack.errors import nearest, require, require_quantity
 from crosstack.machine.chip import Chip
+from crosstack.model.arrays import Floats
 from crosstack.model.kernels.clock import KernelClock
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.dtype import Dtype
@@ -52,7 +53,7 @@ def check_fields(part: object, counts: Mapping[str, tuple[int, ...]] | None = No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MainMemory:
-    """What a chip keeps in its main memory.
+    """What a chip keeps in its main memory: everything once.
 
     Parameters
     ----------
@@ -62,9 +63,6 @@ class MainMemory:
     optimizer_bytes : float
         The same of the optimizer's state: 12, a master copy and two moments; 0 in
         ``dfmodel_code``. [B]
-    weights_held_once : bool
-        Whether the weight that a forward and a backward kernel share takes main memory once, or
-        once for each kernel (``dfmodel_code``).
     keeps_activations : bool
         Whether what the backward pass reads is kept for all layers of a stage and all microbatches
         in flight (`crosstack.model.memory`), or only tensors of the layer and microbatch that
@@ -73,7 +71,6 @@ class MainMemory:
 
     gradient_bytes: float = 2.0
     optimizer_bytes: float = 12.0
-    weights_held_once: bool = True
     keeps_activations: bool = True
 
     def __post_init__(self) -> None:
@@ -81,6 +78,13 @@ class MainMemory:
         check_fields(self)
         require_quantity("gradient_bytes", self.gradient_bytes, "B")
         require_quantity("optimizer_bytes", self.optimizer_bytes, "B")
+
+    def weights(self, weight: Floats, forward: Floats) -> Floats:
+        """Bytes of weights, of those that each kernel uses and those of forward kernels. [B]
+
+        A forward and a backward kernel share theirs.
+        """
+        return forward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

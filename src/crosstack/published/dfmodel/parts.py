@@ -16,7 +16,7 @@ import numpy as np
 from crosstack.model.arrays import Floats, GraphArrays, Ints
 from crosstack.model.decisions import Decisions
 from crosstack.model.iteration import Pipelining
-from crosstack.model.parts import Clock, check_fields
+from crosstack.model.parts import Clock, MainMemory, check_fields
 from crosstack.model.tiles import divisors
 from crosstack.model.traffic import Boundary, Sizes, Traffic
 from crosstack.workload.graph import Placement
@@ -31,6 +31,7 @@ __all__ = [
     "ENGINE",
     "DFModelClock",
     "DFModelDecisions",
+    "DFModelMemory",
     "DFModelPipelining",
     "DFModelTraffic",
     "StageTransfers",
@@ -70,6 +71,7 @@ ENGINE: dict[str, Any] = {
     "stage_transfers": StageTransfers.MICROBATCH,
     "periodic_per_microbatch": False,
     "rates_by_dtype": True,
+    "weights_held_once": True,
     "tiles_divide": False,
     "bytes_first": False,
     "halves_of_slots": False,
@@ -335,3 +337,24 @@ class DFModelClock(Clock):
     def peak_rate(self, chip: Chip, dtype: Dtype) -> float:
         """The peak, or the rate of the type. [FLOP/s]"""
         return Clock.peak_rate(self, chip, dtype) if self.rates_by_dtype else chip.peak_throughput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DFModelMemory(MainMemory):
+    """Weights, no training state, and the tensors of the layer and microbatch that run.
+
+    Parameters
+    ----------
+    weights_held_once : bool
+        Whether the weight that a forward and a backward kernel share takes main memory once, or
+        once for each kernel.
+    """
+
+    gradient_bytes: float = 0.0
+    optimizer_bytes: float = 0.0
+    keeps_activations: bool = False
+    weights_held_once: bool = False
+
+    def weights(self, weight: Floats, forward: Floats) -> Floats:
+        """One for each kernel, or for each forward kernel. [B]"""
+        return forward if self.weights_held_once else weight

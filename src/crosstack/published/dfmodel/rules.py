@@ -27,6 +27,7 @@ from crosstack.published.dfmodel.parts import (
     ENGINE,
     DFModelClock,
     DFModelDecisions,
+    DFModelMemory,
     DFModelPipelining,
     DFModelTraffic,
     WeightCuts,
@@ -40,12 +41,7 @@ def _readme() -> Rules:
         name="dfmodel-readme",
         collectives=ReleaseCollectives(),
         traffic=DFModelTraffic(),
-        memory=MainMemory(
-            gradient_bytes=0.0,
-            optimizer_bytes=0.0,
-            weights_held_once=False,
-            keeps_activations=False,
-        ),
+        memory=DFModelMemory(),
         iteration=DFModelPipelining(),
         decisions=DFModelDecisions(),
         clock=DFModelClock(),
@@ -91,6 +87,7 @@ def as_dfmodel(rules: Rules) -> Rules:
         kind = {
             Clock: DFModelClock,
             Decisions: DFModelDecisions,
+            MainMemory: DFModelMemory,
             Pipelining: DFModelPipelining,
             Traffic: DFModelTraffic,
         }.get(type(part))
