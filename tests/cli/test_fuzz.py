@@ -30,6 +30,7 @@ NAMES = [
     "utilization", "overlap", "parallelism", "library", "latency", "size", "microbatch_size",
     "n_tiles", "tile_size", "max_partitions", "kernel_by_kernel", "separate_directions",
     "partitions", "sharding", "constraints", "rules", "topology", "prices", "tensors", "llm", "x",
+    "saved", "recompute",
 ]  # fmt: skip
 
 

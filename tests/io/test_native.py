@@ -52,6 +52,7 @@ from crosstack.workload.graph import (
     Workload,
 )
 from crosstack.workload.llm import llm
+from crosstack.workload.transformer_training import Recompute
 
 EXAMPLES = [
     path
@@ -496,6 +497,7 @@ def tasks(draw):
         **given_counts,
         kernel_by_kernel=draw(st.booleans()),
         separate_directions=draw(st.booleans()),
+        recompute=draw(st.none() | st.sampled_from(Recompute)),
         partitions=tuple(draw(st.dictionaries(in_graph, st.integers(0, 9))).items()),
         sharding=tuple(draw(st.dictionaries(in_graph, st.sampled_from(Axis))).items()),
     )

@@ -276,6 +276,7 @@ def a_ladder(load: ChipLoad, layers: int) -> ChipLoad:
         weight=each(1.0),
         kept=each(1.0),
         memory_static=float(n),
+        activations=0.0,
         cycle_time=each(1.0),
         flows=flows,
         flows_of=tuple(touching),

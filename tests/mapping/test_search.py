@@ -37,6 +37,7 @@ from crosstack.workload.graph import (
     Tensor,
     Workload,
 )
+from crosstack.workload.transformer_training import Recompute
 
 RULES = ["crosstack", "dfmodel-readme", "dfmodel-e4", "dfmodel-e5"]
 # Kernels tiled along the sequence or not at all, as in every published graph.
@@ -72,6 +73,8 @@ def every_plan(workload: Workload, system: System, rules: Rules) -> list[Plan]:
             for microbatch in range(1, workload.global_batch_size + 1):
                 plan = make_plan(workload, system, sizes, uses, microbatch, rules)
                 found += [] if plan is None else [plan]
+    if workload.training and rules.memory.keeps_activations:
+        return [replace(plan, recompute=again) for plan in found for again in Recompute]
     return found
 
 

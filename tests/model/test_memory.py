@@ -43,7 +43,7 @@ from crosstack.workload.graph import (
 from crosstack.workload.llm import llm, llm_forward, llm_training
 from crosstack.workload.transformer_training import Recompute, Schedule
 
-RULES = rules_named("crosstack").changed(keeps_activations=True)
+RULES = rules_named("crosstack")
 H, S, A = 64, 16, 4  # hidden, sequence, heads
 GPT = {"hidden": H, "sequence_length": S, "n_heads": A, "head_size": H // A}
 WIDE, SCORES = float(S * H), float(A * S * S)  # elements of an activation, of the scores

@@ -25,6 +25,7 @@ from crosstack.evaluate.time import evaluate
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
 from crosstack.model.energy import Energy
+from crosstack.model.memory import ROWS
 from crosstack.model.objective import Objective, Weights, value_of
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.records import brief, require_type
@@ -118,6 +119,7 @@ class Answer:
             ],
             "microbatch_size": m.microbatch_size,
             "n_microbatches": e.n_microbatches,
+            "recompute": m.recompute.value,
             "n_tiles": m.n_tiles,
             "tile_size": -(-self.task.workload.sequence_length // m.n_tiles),
             "layers_per_stage": e.layers_per_stage,
@@ -126,6 +128,10 @@ class Answer:
             "stage_transfer_time_s": e.stage_transfer_time,
             "memory_used_b": e.memory_used,
             "memory_capacity_b": _finite(e.memory_capacity),
+            "memory": [
+                {f"{row}_b": getattr(stage, row) for row in ROWS} | {"total_b": stage.total}
+                for stage in e.memory.stages
+            ],
             "memory_intensity_flop_per_b": _finite(e.memory_intensity),
             "network_intensity_flop_per_b": _finite(e.network_intensity),
             "pipeline_stages": [

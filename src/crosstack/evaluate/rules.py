@@ -24,7 +24,7 @@ def crosstack() -> Rules:
         name="crosstack",
         collectives=LeastTime(),
         traffic=Traffic(),
-        memory=MainMemory(keeps_activations=False),
+        memory=MainMemory(),
         iteration=Pipelining(),
         decisions=Decisions(),
         clock=Clock(),

@@ -9,6 +9,7 @@ from crosstack.errors import InputError, Problem, nearest
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.workload.graph import Axis
+from crosstack.workload.transformer_training import Recompute
 
 __all__ = ["mapping_from_dict"]
 
@@ -38,6 +39,7 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
         if "partition" not in row:
             problems.append(Problem(f"kernels[{i}].partition", "missing from the result."))
     stages = _given_stages(rows, problems)
+    again = _choice(data.get("recompute", Recompute.NONE), Recompute, "recompute", problems)
     if problems:
         raise InputError(problems)
     return Mapping(
@@ -49,6 +51,7 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
         partitions=tuple(row["partition"] for row in rows),
         cores=_given_cores(rows, task),
         stages=stages,
+        recompute=again or Recompute.NONE,
     )
 
 

@@ -17,7 +17,13 @@ from crosstack.model.arrays import GraphArrays, Ints, bits, graph_arrays
 from crosstack.model.choices import CONVERSIONS, Choices, make_choices, sharding_codes
 from crosstack.model.energy import iteration_energy
 from crosstack.model.iteration import iteration, latency, split_iteration
-from crosstack.model.memory import MemoryAccount, copy_memory, memory_levers, pipeline_account
+from crosstack.model.memory import (
+    MemoryAccount,
+    copy_memory,
+    memory_levers,
+    pipeline_account,
+    recomputations,
+)
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
@@ -82,7 +88,7 @@ def evaluate(
     ]
     capacity = system.chip.memory_room(spilled=plan.spilled)
     account = _account(workload, arrays, plan, choices, codes, rules, load, masks, stages)
-    _check_fit(capacity, load, partitions, costs, account)
+    _check_fit(capacity, load, partitions, costs, account, plan)
     layer_time = sum(cost.time for cost in costs)
     total = iteration(plan, layer_time, system.chip.overlap, rules)
     split: tuple[StageTerms, ...] = ()
@@ -191,7 +197,14 @@ def _checked_plan(
         f"a divisor of the batch ({workload.global_batch_size}) over the data-parallel degree",
     )
     assert plan is not None
-    return plan
+    allowed = recomputations(arrays, rules)
+    require(
+        mapping.recompute in allowed,
+        "mapping.recompute",
+        mapping.recompute.value,
+        ", ".join(allowed),
+    )
+    return replace(plan, recompute=mapping.recompute)
 
 
 def _checked_codes(
@@ -302,6 +315,7 @@ def _check_fit(
     partitions: list[PartitionTerms],
     costs: list[PartitionCost],
     account: MemoryAccount,
+    plan: Plan,
 ) -> None:
     levers = ("more, smaller partitions", "more tensor parallelism", "shorter tiles", "more SRAM")
     for partition, cost in zip(partitions, costs, strict=True):
@@ -332,7 +346,7 @@ def _check_fit(
                 limit=capacity,
                 unit="B",
                 where=f"partition {partition.number}, most of it {account.kind},",
-                levers=memory_levers(account),
+                levers=memory_levers(account, plan.recompute),
             )
 
 

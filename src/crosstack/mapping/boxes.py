@@ -30,9 +30,10 @@ from crosstack.mapping.pipeline import (
     split,
 )
 from crosstack.mapping.pricing import Pricing
+from crosstack.mapping.room import Demand, Room
 from crosstack.mapping.sharding import Elimination, dominated, eliminate, with_given
 from crosstack.mapping.spans import on_one_chip
-from crosstack.model.arrays import Floats, GraphArrays, Ints, bits
+from crosstack.model.arrays import GraphArrays, Ints, bits
 from crosstack.model.choices import (
     ChoiceIndex,
     Choices,
@@ -40,7 +41,7 @@ from crosstack.model.choices import (
     make_choices,
     sharding_codes,
 )
-from crosstack.model.memory import copy_memory, static_size
+from crosstack.model.memory import computed_again
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
@@ -55,6 +56,7 @@ from crosstack.model.plan import Plan
 from crosstack.model.rates import reached_rate
 from crosstack.model.rules import Rules
 from crosstack.workload.graph import Workload
+from crosstack.workload.transformer_training import Recompute
 
 __all__ = ["PROOF", "Box", "Boxes"]
 
@@ -93,6 +95,8 @@ class Boxes:
     slots: Slots | None
     separate: bool
     unfused: bool
+    work_again: dict[Recompute, float] = field(init=False)
+    room: Room = field(init=False)
     budget: Budget = field(default_factory=Budget)
     found: Found = field(default_factory=Found)
     tables: dict[object, IdealTables | None] = field(default_factory=dict)
@@ -100,7 +104,19 @@ class Boxes:
     useful_tiles: dict[int, list[int]] = field(default_factory=dict)
     kept_choices: dict[object, Domains] = field(default_factory=dict)
     fewest_bytes: float | None = None
-    least_held: dict[object, list[Floats]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Count the work of what may be computed again [FLOP], and the main memory."""
+        work = np.array([kernel.work for kernel in self.workload.graph.kernels])
+        self.work_again = {r: float(work[computed_again(self.arrays, r)].sum()) for r in Recompute}
+        self.room = Room(
+            workload=self.workload,
+            system=self.system,
+            arrays=self.arrays,
+            rules=self.rules,
+            table=self.table,
+            free=self.index.inside(with_given(self.index, self.given)),
+        )
 
     @property
     def index(self) -> ChoiceIndex:
@@ -132,12 +148,16 @@ class Boxes:
         load = one_by_one(load, self.rules) if self.unfused else load
         return self.pricing.priced(load, box.plan, choices, codes)
 
-    def plans(self, use: Use, microbatch: int) -> list[Plan]:
-        """Return the plans of a use of the network; stages are split for time alone."""
+    def plans(self, use: Use, microbatch: int, recompute: Recompute | None = None) -> list[Plan]:
+        """Return the plans of a use of the network, the fastest first.
+
+        Stages are split for time alone. ``recompute``: what is computed again; None: what is given,
+        or else all that may help.
+        """
         plans = use.plans(microbatch, self.workload, self.system, self.rules)
-        if self.pricing.weights.only_time:
-            return plans
-        return [replace(plan, graph_stages=1) for plan in plans]
+        if not self.pricing.weights.only_time:
+            plans = [replace(plan, graph_stages=1) for plan in plans]
+        return self.room.variants(plans, recompute or self.constraints.recompute)
 
     def total(self, plan: Plan, layer: float) -> float:
         """Return the objective for a layer's cost; see `Pricing.total`."""
@@ -252,7 +272,7 @@ class Boxes:
                 self._offer_stage(box, least)
                 return False
         elif load.memory_static > capacity:
-            self._offer_static(plan, load.memory_static, capacity)
+            self._offer_static(plan, Demand(total=load.memory_static, activations=load.activations))
             return False
         good = True
         for i in range(load.n):
@@ -264,19 +284,10 @@ class Boxes:
                 good = False
         return good
 
-    def _offer_static(self, plan: Plan, demand: float, capacity: float) -> None:
-        self.found.lack.offer(
-            "main memory",
-            demand,
-            capacity,
-            f"a chip at tensor {plan.tensor} x pipeline {plan.pipeline} x data {plan.data}, "
-            f"{plan.layers_per_stage} layers a stage,",
-            (
-                "more tensor or pipeline parallelism (fewer layers a stage)",
-                "more memory a chip",
-                "more chips",
-            ),
-        )
+    def _offer_static(self, plan: Plan, demand: Demand) -> None:
+        where, levers = self.room.lack(plan, demand)
+        capacity = self.room.capacity(plan)
+        self.found.lack.offer("main memory", demand.total, capacity, where, levers)
 
     def _offer_stage(self, box: Box, demand: float) -> None:
         plan = box.plan
@@ -410,6 +421,7 @@ class Boxes:
             sharding=self.index.sharding(codes),
             partitions=tuple(numbers),
             stages=stages,
+            recompute=box.plan.recompute,
         )
         self.found.keep(total, mapping)
 
@@ -456,7 +468,7 @@ class Boxes:
             If the batch does not divide into its microbatches.
         """
         use = Use(mapping.sizes, mapping.parallelism, (mapping.microbatch_size,))
-        plans = self.plans(use, mapping.microbatch_size)
+        plans = self.plans(use, mapping.microbatch_size, mapping.recompute)
         require(
             bool(plans),
             "microbatch_size",
@@ -471,27 +483,12 @@ class Boxes:
 
     def too_heavy(self, plan: Plan) -> bool:
         """Whether what stays in the main memory exceeds it, however the plan is filled in."""
-        capacity = self.system.chip.memory_room(spilled=plan.spilled)
-        if math.isinf(capacity):
+        if math.isinf(self.room.capacity(plan)):
             return False
-        key = (plan.tensor, plan.split, plan.recompute)
-        if key not in self.least_held:
-            choices = self.table(plan, 1)
-            free = choices.index.inside(with_given(self.index, self.given))
-            columns = (choices.weight, choices.cache, choices.kept, choices.again)
-            self.least_held[key] = [choices.index.least(column, free) for column in columns]
-        weight, cache, kept, again = self.least_held[key]
-        memory = copy_memory(
-            self.workload, self.arrays, plan, self.rules,
-            weight=weight, cache=cache, kept=kept, again=again,
-        )  # fmt: skip
-        demand = static_size(self.workload, plan, memory)
-        if plan.graph_stages > 1:  # the fullest stage holds at least its share
-            held = float(memory.resident.sum())
-            demand += held / plan.graph_stages - held
-        if demand <= capacity:
+        demand = self.room.least(plan)
+        if demand.total <= self.room.capacity(plan):
             return False
-        self._offer_static(plan, demand, capacity)
+        self._offer_static(plan, demand)
         return True
 
     def fuse_box(self, box: Box, *, root: bool = True) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.arrays import AXIS_CODE
+from crosstack.workload.transformer_training import Recompute
 
 __all__ = ["Found", "Lack", "masks_of"]
 
@@ -27,6 +28,7 @@ def mapping_order(mapping: Mapping) -> tuple[object, ...]:
         mapping.sizes,
         tuple(list(Parallelism).index(use) for use in mapping.parallelism),
         mapping.microbatch_size,
+        list(Recompute).index(mapping.recompute),
         mapping.n_tiles,
         mapping.partitions,
         tuple(AXIS_CODE[axis] for axis in mapping.sharding),

@@ -10,6 +10,7 @@ from crosstack.machine.system import Parallelism, System
 from crosstack.model.objective import Objective
 from crosstack.records import brief, require_types
 from crosstack.workload.graph import Axis, Workload
+from crosstack.workload.transformer_training import Recompute
 
 __all__ = ["Certificate", "Constraints", "Mapping", "Status", "Stop", "Task"]
 
@@ -59,6 +60,8 @@ class Constraints:
         Every kernel its own partition.
     separate_directions : bool
         Forward and backward kernels never share a partition, forward first.
+    recompute : Recompute or None
+        What the backward pass computes again instead of keeping it.
     partitions : tuple of (kernel name, int)
         Pinned kernels: the number of their partition, from 0.
     sharding : tuple of (kernel name, Axis)
@@ -71,6 +74,7 @@ class Constraints:
     max_partitions: int | None = None
     kernel_by_kernel: bool = False
     separate_directions: bool = False
+    recompute: Recompute | None = None
     partitions: tuple[tuple[str, int], ...] = ()
     sharding: tuple[tuple[str, Axis], ...] = ()
 
@@ -142,6 +146,8 @@ class Mapping:
     stages : tuple of int, or None
         The pipeline stage of every kernel within one copy of the graph, from 0; None where stages
         hold whole copies. [1]
+    recompute : Recompute
+        What the backward pass computes again instead of keeping it.
     """
 
     sizes: tuple[int, ...]
@@ -152,6 +158,7 @@ class Mapping:
     partitions: tuple[int, ...]
     cores: tuple[tuple[int, int], ...] | None = None
     stages: tuple[int, ...] | None = None
+    recompute: Recompute = Recompute.NONE
 
     __repr__ = brief
 

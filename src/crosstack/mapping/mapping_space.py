@@ -20,6 +20,7 @@ from crosstack.mapping.parallelism import workload_uses
 from crosstack.mapping.sharding import given_choices
 from crosstack.model.arrays import Floats, GraphArrays, Ints, graph_arrays
 from crosstack.model.choices import choice_index
+from crosstack.model.memory import recomputations
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 
 __all__ = ["Factor", "MappingSpace", "mapping_space"]
@@ -78,7 +79,8 @@ def mapping_space(task: Task, rules: Rules | str | None = None) -> MappingSpace:
       where C is not given) without pins; in order: the chains of C order ideals from the empty
       one to the whole graph;
     - cores: pairs (lanes, stages) of each kernel with a product of at most the chip's cores;
-      elementwise kernels have one stage. No decision where the chip's utilization is given.
+      elementwise kernels have one stage. No decision where the chip's utilization is given;
+    - recomputation: nothing, attention alone or the whole graph, where there is a backward pass.
 
     Rules that have the fewest bytes decide the sharding first choose among the same number.
     """
@@ -90,8 +92,18 @@ def mapping_space(task: Task, rules: Rules | str | None = None) -> MappingSpace:
         _sharding(task, arrays),
         _partitions(task, arrays, chosen),
         _cores(task, arrays),
+        *_recomputation(task, arrays, chosen),
     )
     return MappingSpace(factors=factors, ordered=_ordered(task, arrays, chosen))
+
+
+def _recomputation(task: Task, arrays: GraphArrays, rules: Rules) -> tuple[Factor, ...]:
+    kinds = recomputations(arrays, rules)
+    if len(kinds) == 1:
+        return ()
+    if task.constraints.recompute is not None:
+        return (_factor("recomputation", 0.0, "given"),)
+    return (_factor("recomputation", math.log10(len(kinds)), ", ".join(kinds)),)
 
 
 def _factor(decision: str, digits: float, choices: str) -> Factor:

@@ -43,6 +43,7 @@ from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.unmade import ROOT, Item, all_plans, unrolled
 from crosstack.model.arrays import Floats, GraphArrays, bits, graph_arrays
 from crosstack.model.choices import choice_index, make_choices
+from crosstack.model.memory import recomputations
 from crosstack.model.objective import Objective, Weights
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
@@ -177,6 +178,7 @@ def search(
     """
     started = time.perf_counter()
     _check_tiles(workload, constraints, rules)
+    _check_recompute(workload, constraints, rules)
     weights = Weights.of(objective) if weights is None else weights
     state = _state(workload, system, constraints, rules, gap, weights)
     state.budget = Budget(work=work_limit, deadline=started + time_limit)
@@ -204,14 +206,16 @@ def search(
     splits = may_split(workload, system) and weights.only_time
     placed = workload.placement is not Placement.SEARCHED
     free, given = _covered(system, constraints, splits=splits, placed=placed)
+    if len(recomputations(state.arrays, rules)) > 1:
+        (free if constraints.recompute is None else given).append("recomputation")
     certificate = Certificate(
         status=status,
         metric=objective,
         objective=found.best,
         bound=found.best if proved else bound,
         method=_method(rules, splits=splits),
-        free=free,
-        given=given,
+        free=tuple(free),
+        given=tuple(given),
         runtime=time.perf_counter() - started,
         stopped=(state.budget.cut or Stop.METHOD) if status is Status.LIMIT else None,
     )
@@ -251,6 +255,7 @@ def _offer_start(state: Boxes, start: Mapping, time_taken: float) -> None:
         "n_tiles": given.n_tiles in (None, start.n_tiles),
         "tile_size": given.n_tiles is not None or length <= (given.tile_size or length),
         "kernel_by_kernel": not state.unfused or len(directions) == state.arrays.n,
+        "recompute": given.recompute in (None, start.recompute),
         "separate_directions": not state.separate
         or (all(len(found) == 1 for found in directions) and order == sorted(order)),
         "partitions": slots is None
@@ -273,6 +278,17 @@ def _offer_start(state: Boxes, start: Mapping, time_taken: float) -> None:
         if not state.moves_fewest_bytes(domains, state.table(plan, start.n_tiles), plan):
             return
     state.found.keep(time_taken, start)
+
+
+def _check_recompute(workload: Workload, constraints: Constraints, rules: Rules) -> None:
+    allowed = recomputations(graph_arrays(workload.graph), rules)
+    given = constraints.recompute
+    require(
+        given is None or given in allowed,
+        "constraints.recompute",
+        given and given.value,
+        f"{', '.join(allowed)} for {workload.name} by rules {rules.name}",
+    )
 
 
 def _check_tiles(workload: Workload, constraints: Constraints, rules: Rules) -> None:
@@ -504,7 +520,7 @@ def _work(item: Item, bound: float, depth: int, best: float, left: float, second
 
 def _covered(
     system: System, constraints: Constraints, *, splits: bool, placed: bool
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+) -> tuple[list[str], list[str]]:
     """Name the decisions that were free and those that were given."""
     decided = {
         "dimension sizes": all(d.size is not None for d in system.network),
@@ -525,7 +541,7 @@ def _covered(
         given.append(f"at most {constraints.max_partitions} partitions")
     if constraints.separate_directions:
         given.append("forward and backward in separate partitions")
-    return tuple(free), tuple(given)
+    return free, given
 
 
 def _method(rules: Rules, *, splits: bool) -> str:

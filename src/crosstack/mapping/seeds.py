@@ -82,7 +82,7 @@ def plant(state: Boxes, tiles: Callable[[Plan], list[int]], tell: Callable[[], N
     groups: dict[object, list[Plan]] = {}
     for plan in _plans(state):
         lines = tuple(plan.collectives.items())
-        key = plan.tensor, plan.split, plan.spilled, lines, plan.graph_stages > 1
+        key = plan.tensor, plan.split, plan.spilled, plan.recompute, lines, plan.graph_stages > 1
         groups.setdefault(key, []).append(plan)
     lanes: _Lanes = {}
     split: list[tuple[float, int, Plan]] = []

@@ -63,16 +63,16 @@ class Spans:
         member = tables.member.astype(float)
         self.weights = member @ np.array(load.weight_time)
         self.held = member @ np.array(load.kept)
-        self.total = np.array([flow.total for flow in load.flows])
-        self.alive = tables.live @ self.total
+        self.size = np.array([flow.held for flow in load.flows])  # in main memory
+        self.alive = tables.live @ self.size
         self.cut = np.array([cost.cuts > 1 for cost in self.steps.alone])
         self.microbatch = problem.plan.microbatch_size
-        self.binds = self.held[-1] + self.microbatch * self.total.sum() > problem.room
+        self.binds = self.held[-1] + self.microbatch * self.size.sum() > problem.room
         slots = problem.fusion.slots
         self.labels = 1 if slots is None else slots.count + 1
         valid = np.ones((1, len(tables.masks)), dtype=np.bool_)
         self.valid: Bools = valid if slots is None else valid_ideals(slots, tables)
-        out = border_time(problem.plan, self.alive)
+        out = border_time(problem.plan, tables.live @ np.array([f.total for f in load.flows]))
         out[-1] = problem.last_transfer
         self.out = out
         self.leaving: dict[int, _Leaving] = {}
@@ -120,7 +120,7 @@ class Spans:
         kept = np.where(stays, kept, read)
         alive = np.zeros(len(to))
         if self.binds:
-            alive = self.microbatch * ((tables.live[to] | tables.live[j]) @ self.total)
+            alive = self.microbatch * ((tables.live[to] | tables.live[j]) @ self.size)
             fits = self.held[to] - self.held[j] + alive <= self.problem.room
             to, read, kept, alive = to[fits], read[fits], kept[fits], alive[fits]
         return _Leaving(to, read, kept, alive)

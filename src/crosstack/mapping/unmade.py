@@ -48,9 +48,9 @@ def _floor(state: Boxes, plan: Plan) -> float:
     """Time of an iteration from compute alone. [s]"""
     chip, workload = state.system.chip, state.workload
     rate = reached_rate(chip, workload.graph.compute_dtype, state.rules)
-    layer = workload.graph.work / plan.tensor / math.prod(plan.split) / rate
-    work = workload.graph.work / plan.tensor / math.prod(plan.split)
-    return state.total(plan, layer + work * state.pricing.of(plan).work)
+    work = workload.graph.work + state.work_again[plan.recompute]
+    each = work / plan.tensor / math.prod(plan.split)
+    return state.total(plan, each / rate + each * state.pricing.of(plan).work)
 
 
 def _least_floor(state: Boxes) -> float:
@@ -99,7 +99,7 @@ def unrolled(
             if not state.too_heavy(plan):
                 light = True
                 yield _above(bound, _floor(state, plan)), _PLAN, Box(plan, 1, None)
-        if not light:  # whatever the microbatch, the same stays in the main memory
+        if not light and rest.next == 1:  # a larger microbatch keeps no less in the main memory
             return
         left = _rest_of_use(state, rest.use, rest.next)
         if left is not None:

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from crosstack.model.arrays import AXES, AXIS_CODE, Bools, Floats, GraphArrays, Ints
 from crosstack.model.boundary import Shares, boundary_traffic
-from crosstack.model.memory import activation_sizes
+from crosstack.model.memory import activation_sizes, computed_again
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.model.traffic import Traffic
@@ -159,7 +159,8 @@ class Choices:
     writes of operands and results of the graph; ``kept`` and ``again`` [B] what stays of it for
     the backward pass (`crosstack.model.memory.activation_sizes`);
     ``data_time`` [s] is the gradient all-reduce; ``bytes_moved`` and ``edge_bytes`` [B] count whole
-    tensors, as the published byte objective does. ``edge_kind`` is a place in `CONVERSIONS`.
+    tensors, as the published byte objective does. What the backward pass computes again is counted
+    twice. ``edge_kind`` is a place in `CONVERSIONS`.
     """
 
     index: ChoiceIndex
@@ -376,7 +377,7 @@ def make_choices(
     gathered = plan.collectives[Collective.ALL_GATHER].time(size, together=sent)
     exchanged = plan.collectives[Collective.ALL_TO_ALL].time(size, together=sent)
     edge_time = gathered * (kinds == 1) + exchanged * (kinds == 2)
-    return Choices(
+    choices = Choices(
         index=index,
         m=m,
         k=k,
@@ -397,6 +398,26 @@ def make_choices(
         edge_kind=kinds,
         edge_time=edge_time,
         edge_bytes=known.edge_bytes * (kinds > 0),
+    )
+    twice = computed_again(arrays, plan.recompute)
+    return _run_twice(choices, twice) if twice.any() else choices
+
+
+def _run_twice(choices: Choices, again: Bools) -> Choices:
+    """Return the costs where some kernels run twice, the second time in the backward pass.
+
+    So does the conversion of what they read. A result that leaves the graph is there already.
+    """
+    index = choices.index
+    times, reads = 1 + again[index.kernel], 1 + again[index.target][index.edge]
+    return replace(
+        choices,
+        work=choices.work * times,
+        entering=choices.entering * times,
+        network_time=choices.network_time * times,
+        bytes_moved=choices.bytes_moved * times,
+        edge_time=choices.edge_time * reads,
+        edge_bytes=choices.edge_bytes * reads,
     )
 
 

@@ -44,6 +44,7 @@ __all__ = [
     "StageMemory",
     "activation_size",
     "activation_sizes",
+    "activations_held",
     "attention_core",
     "computed_again",
     "copy_memory",
@@ -51,6 +52,7 @@ __all__ = [
     "kept_tensors",
     "memory_levers",
     "pipeline_account",
+    "recomputations",
     "static_size",
     "training_account",
 ]
@@ -126,13 +128,14 @@ class MemoryAccount:
         return (*named, ("total", tuple(stage.total for stage in self.stages)))
 
 
-def memory_levers(account: MemoryAccount) -> tuple[str, ...]:
+def memory_levers(account: MemoryAccount, recompute: Recompute) -> tuple[str, ...]:
     """Return what would make a mapping fit, by what takes most of its peak."""
     stage = account.stages[account.fullest]
     state = stage.weights + stage.gradients + stage.optimizer_state
     first: tuple[str, ...]
     if stage.activations > max(state, stage.caches, stage.buffers):
-        first = ("smaller microbatches", "more tensor parallelism", "more data parallelism")
+        more = () if recompute is Recompute.FULL else ("recomputation",)
+        first = (*more, "smaller microbatches", "more tensor parallelism")
     elif stage.caches > max(state, stage.buffers):
         first = ("fewer sequences at a time", "more tensor parallelism")
     elif stage.buffers > state:
@@ -190,6 +193,15 @@ def computed_again(arrays: GraphArrays, recompute: Recompute) -> Bools:
     if recompute is Recompute.NONE or not arrays.backward.any():
         return none
     return ~arrays.backward if recompute is Recompute.FULL else attention_core(arrays)
+
+
+def recomputations(arrays: GraphArrays, rules: Rules) -> tuple[Recompute, ...]:
+    """Return the kinds of recomputation that differ for a graph, least first."""
+    if not (rules.memory.keeps_activations and arrays.backward.any()):
+        return (Recompute.NONE,)
+    core = attention_core(arrays)
+    some = (Recompute.ATTENTION,) if core.any() and (core != ~arrays.backward).any() else ()
+    return (Recompute.NONE, *some, Recompute.FULL)
 
 
 @lru_cache(maxsize=64)

@@ -17,7 +17,7 @@ For a set S of kernels, one layer, one sequence (``ko2025dfmodel`` V.B; ``dfmode
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, assert_never
@@ -30,7 +30,13 @@ from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints, bits
 from crosstack.model.boundary import streams_memory
 from crosstack.model.choices import Choices
 from crosstack.model.cores import Staircase, deal_cores, staircase
-from crosstack.model.memory import copy_memory, kept_tensors, static_size
+from crosstack.model.memory import (
+    activations_held,
+    computed_again,
+    copy_memory,
+    kept_tensors,
+    static_size,
+)
 from crosstack.model.memory_units import deal_on_units
 from crosstack.model.plan import Plan
 from crosstack.model.rates import cycles_per_step, peak_rate
@@ -91,8 +97,8 @@ class ChipLoad:
     ``leaving`` are the bytes of it that enter and leave the graph.
     ``shapes`` are the extents of a tile: m, k, n, systolic. ``memory_limit`` is what
     tensors of one sequence may occupy of the main memory, ``memory_static`` what is there whatever
-    runs, ``kept`` what each kernel of one copy of the graph keeps of that besides activations. A
-    partition lies inside each mask of ``unmixed``, or outside. ``memory_price`` and
+    runs, ``activations`` those of it, ``kept`` what each kernel of one copy of the graph keeps of
+    the rest. A partition lies inside each mask of ``unmixed``, or outside. ``memory_price`` and
     ``network_price`` are what the objective adds for each second of main memory and of the network,
     besides the time of the partition. [1] ``extra`` is what it adds for all kernels, whatever the
     partitions. [s]
@@ -126,6 +132,7 @@ class ChipLoad:
     sram_capacity: float
     memory_limit: float
     memory_static: float
+    activations: float
     kept: tuple[float, ...]
     overlap: Overlap
     traffic: Traffic
@@ -247,7 +254,8 @@ def _assemble(
     weight, tiles = pick(choices.weight), pick(choices.n_tiles)
     stairs: tuple[Staircase, ...] | None = None
     steps = cycles_per_step(chip, dtype, rules)
-    cycle_time = tiles * arrays.repeats / chip.compute.frequency
+    again = computed_again(arrays, plan.recompute)
+    cycle_time = tiles * arrays.repeats * (1 + again) / chip.compute.frequency
     cycle_time = cycle_time * np.where(arrays.systolic, steps.systolic, steps.simd)
     shapes = tuple(
         zip(
@@ -267,11 +275,9 @@ def _assemble(
     streams = rules.traffic.streams(workload.placement)
     # Tensors that pass main memory in any case cross no partition's border.
     passes = streams_memory(workload.placement, rules)
+    made = pick(choices.output_total) * (not passes)
     flows, flows_of = _flows(
-        arrays,
-        (pick(choices.output_tile) * (not streams)).tolist(),
-        (pick(choices.output_total) * (not passes)).tolist(),
-        rules,
+        arrays, (pick(choices.output_tile) * (not streams)).tolist(), made.tolist(), again, rules
     )
     cache = pick(choices.cache)
     entering, leaving = pick(choices.entering), pick(choices.leaving)
@@ -289,11 +295,12 @@ def _assemble(
     capacity = system.chip.memory_room(spilled=plan.spilled)
     bandwidth = system.chip.memory_speed(spilled=plan.spilled)
     read = (
-        weight / bandwidth / plan.microbatch_size
+        weight * (1 + again) / bandwidth / plan.microbatch_size
         if rules.traffic.weights_read
         else np.zeros(arrays.n)
     )
-    own = arrays.memory_traffic + cache + entering + leaving
+    own = (arrays.memory_traffic + cache) * (1 + again) + entering + leaving
+    own += _read_anew(arrays, again, made)
     sram = (weight + arrays.sram_extra) * (not streams)
     # A whole graph whose weights exceed the SRAM is in no single partition; a stage's may be.
     may_stay = plan.graph_stages > 1 or float(sram.sum()) <= chip.on_chip_capacity * (1 + ROUNDING)
@@ -327,6 +334,7 @@ def _assemble(
         unit=chip.levels[0].bank_capacity,
         memory_limit=(capacity - static) / plan.microbatch_size,
         memory_static=static,
+        activations=activations_held(plan, memory),
         kept=tuple(memory.resident.tolist()),
         overlap=chip.overlap,
         traffic=rules.traffic,
@@ -335,14 +343,26 @@ def _assemble(
     )
 
 
+def _read_anew(arrays: GraphArrays, again: Bools, made: Floats) -> Floats:
+    """Bytes that kernels computed again read of what is not, each operand on its own. [B]"""
+    read = np.zeros(arrays.n)
+    if again.any():
+        kept = again[arrays.target] & ~again[arrays.source] & ~arrays.elided
+        np.add.at(read, arrays.target[kept], made[arrays.source[kept]])
+    return read
+
+
 def _mask(flags: Bools) -> int:
     return sum(1 << i for i in np.nonzero(flags)[0].tolist())
+
+
+_Shapes = tuple[tuple[int, tuple[tuple[int, int], ...], int], ...]
 
 
 @lru_cache(maxsize=64)
 def flow_shapes(
     graph: GraphArrays, traffic: Traffic
-) -> tuple[tuple[tuple[int, tuple[tuple[int, int], ...], int], ...], tuple[tuple[int, ...], ...]]:
+) -> tuple[_Shapes, tuple[tuple[int, ...], ...]]:
     """Producer, readers and reader mask of every flow, and the flows that touch each kernel."""
     groups: dict[int, list[tuple[int, int, int]]] = {}
     edges = zip(
@@ -357,28 +377,48 @@ def flow_shapes(
         if not elided:
             groups.setdefault(flow, []).append((source, target, depth))
     shapes = []
-    touching: list[list[int]] = [[] for _ in range(graph.n)]
-    for f, members in enumerate(groups.values()):
-        source = members[0][0]
+    for members in groups.values():
         depths: dict[int, int] = {}
         for _, target, depth in members:  # both operands of one kernel share the buffer
             depths[target] = max(depth, depths.get(target, 0))
-        shapes.append((source, tuple(depths.items()), sum(1 << target for target in depths)))
-        for kernel in {source, *depths}:
+        mask = sum(1 << target for target in depths)
+        shapes.append((members[0][0], tuple(depths.items()), mask))
+    return tuple(shapes), _touching(graph.n, shapes)
+
+
+def _touching(n: int, shapes: Iterable[Any]) -> tuple[tuple[int, ...], ...]:
+    """Return the flows, as producer, readers and mask, that touch each of ``n`` kernels."""
+    touching: list[list[int]] = [[] for _ in range(n)]
+    for f, (source, readers, _) in enumerate(shapes):
+        for kernel in {source, *dict(readers)}:
             touching[kernel].append(f)
-    return tuple(shapes), tuple(tuple(f) for f in touching)
+    return tuple(tuple(f) for f in touching)
 
 
 def _flows(
-    arrays: GraphArrays, tile: list[float], total: list[float], rules: Rules
+    arrays: GraphArrays, tile: list[float], total: list[float], again: Bools, rules: Rules
 ) -> tuple[tuple[Flow, ...], tuple[tuple[int, ...], ...]]:
+    """Return the tensors, and those that touch each kernel.
+
+    What is computed again moves again where its readers are, too: as a tensor of its own that is in
+    the same buffer. A partition that reads it runs twice then, and one that makes it writes it
+    twice where such a reader is elsewhere.
+    """
     shapes, touching = flow_shapes(arrays, rules.traffic)
     kept = (kept_tensors(arrays).output & rules.memory.keeps_activations).tolist()
-    flows = tuple(
+    flows = [
         Flow(source, readers, tile[source], total[source], mask, kept[source])
         for source, readers, mask in shapes
-    )
-    return flows, touching
+    ]
+    if not again.any():
+        return tuple(flows), touching
+    for source, readers, _ in shapes:
+        second = tuple((reader, depth) for reader, depth in readers if again[reader])
+        if again[source] and second:
+            mask = sum(1 << reader for reader, _ in second)
+            flows.append(Flow(source, second, 0.0, total[source], mask, kept=True))
+    parts = [(flow.producer, flow.readers, flow.mask) for flow in flows]
+    return tuple(flows), _touching(arrays.n, parts)
 
 
 def combine(compute: float, memory: float, network: float, overlap: Overlap) -> float:

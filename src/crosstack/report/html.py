@@ -33,6 +33,7 @@ from crosstack.report.wording import (
     headline,
     kernel_rows,
     key_numbers,
+    memory_rows,
     network_rows,
     partition_rows,
     splits,
@@ -73,7 +74,8 @@ def _body(answer: Answer) -> str:
         '<div class="xs-columns">',
         f"<section><h2>Time of every partition</h2>{scrolled(bars_svg(answer), 'times')}</section>",
         *_roofline(answer),
-        f"<section><h2>Memory of a chip</h2>{scrolled(memory_svg(answer), 'memory')}</section>",
+        f"<section><h2>Memory of a chip</h2>{scrolled(memory_svg(answer), 'memory')}"
+        f"{html_table(memory_rows(answer))}</section>",
         f"<section><h2>Price and power</h2>{html_table(bills(answer))}</section>",
         f"<section><h2>Machine</h2>{scrolled(machine_svg(answer), 'machine')}</section>",
         "</div>",

@@ -25,6 +25,7 @@ from crosstack.mapping.search import Progress
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
 from crosstack.report.wording import (
     NOT_GIVEN,
+    RECOMPUTATION,
     Table,
     bills,
     dimension_words,
@@ -32,6 +33,7 @@ from crosstack.report.wording import (
     kernel_rows,
     key_numbers,
     many,
+    memory_rows,
     network_rows,
     one,
     partition_rows,
@@ -91,6 +93,7 @@ def answer_tables(answer: Answer) -> Group:
         Text("How it is split", style="bold"),
         pairs_table(splits(answer)),
         rows_table(network_rows(answer)),
+        *_memory(answer),
         Text("Totals", style="bold"),
         pairs_table(key_numbers(answer)),
         rows_table(bills(answer)),
@@ -172,6 +175,12 @@ def _stages(answer: Answer) -> list[RenderableType]:
     rows = stage_rows(answer)
     title = Text("Pipeline stages, for one microbatch", style="bold")
     return [title, rows_table(rows)] if rows.rows else []
+
+
+def _memory(answer: Answer) -> list[RenderableType]:
+    """Return what the main memory is used for, where it is for more than one thing."""
+    rows = memory_rows(answer)
+    return [rows_table(rows)] if len(rows.rows) > 2 else []
 
 
 class FittedTable:
@@ -366,6 +375,8 @@ def _given_words(task: Task) -> tuple[tuple[str, str], ...]:
         pairs.append(("kernel by kernel", "yes"))
     if c.separate_directions:
         pairs.append(("forward and backward", "in separate partitions"))
+    if c.recompute is not None:
+        pairs.append(("computed again", RECOMPUTATION[c.recompute]))
     if c.partitions:
         pairs.append(("partitions", ", ".join(f"{name} in {p}" for name, p in c.partitions)))
     if c.sharding:

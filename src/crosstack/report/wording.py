@@ -14,14 +14,18 @@ from crosstack.evaluate.evaluation import KernelTerms
 from crosstack.machine.prices import Bill
 from crosstack.machine.system import Dimension, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
+from crosstack.model.arrays import graph_arrays
 from crosstack.model.energy import Energy
+from crosstack.model.memory import recomputations
 from crosstack.model.objective import Objective
 from crosstack.model.rules import Rules, rules_named
 from crosstack.units import format_quantity
 from crosstack.workload.graph import Axis, Workload
+from crosstack.workload.transformer_training import Recompute
 
 __all__ = [
     "NOT_GIVEN",
+    "RECOMPUTATION",
     "Table",
     "bills",
     "common_scale",
@@ -32,6 +36,7 @@ __all__ = [
     "key_numbers",
     "latency_words",
     "many",
+    "memory_rows",
     "network_rows",
     "one",
     "partition_rows",
@@ -227,9 +232,39 @@ def splits(answer: Answer) -> tuple[tuple[str, str], ...]:
             f"{e.n_microbatches:,} x {m.microbatch_size}",
         ),
         (f"tiles of {one(workload.item)}", f"{m.n_tiles:,}"),
+        *_computed_again(answer),
         ("stage time, one microbatch", time_words(e.stage_time)),
         ("bubble factor", f"{e.bubble_factor:.4g}"),
     )
+
+
+RECOMPUTATION = {
+    Recompute.NONE: "nothing",
+    Recompute.ATTENTION: "attention",
+    Recompute.FULL: "the whole forward pass of a layer",
+}
+
+
+def _computed_again(answer: Answer) -> tuple[tuple[str, str], ...]:
+    kinds = recomputations(graph_arrays(answer.task.workload.graph), answer.rules)
+    if len(kinds) == 1:
+        return ()
+    return (("computed again in the backward pass", RECOMPUTATION[answer.mapping.recompute]),)
+
+
+def memory_rows(answer: Answer) -> Table:
+    """Return what the main memory of a chip is used for, in the fullest stage and the last."""
+    account = answer.evaluation.memory
+    fullest, last = account.fullest, len(account.stages) - 1
+    shown = dict.fromkeys((fullest, last))
+    rows = []
+    for row, sizes in account.rows():
+        share = sizes[fullest] / account.peak if account.peak else 0.0
+        cells = (format_quantity(sizes[stage], "B") for stage in shown)
+        rows.append((row.replace("_", " "), *cells, percent(share)))
+    names = ["a chip"] if last == 0 else [f"stage {stage}" for stage in shown]
+    header = ("main memory", *names, "share" if len(names) == 1 else f"of stage {fullest}")
+    return Table(header=header, numeric=(False, *[True] * (len(names) + 1)), rows=tuple(rows))
 
 
 def _pipeline(answer: Answer) -> str:

@@ -19,6 +19,7 @@ from crosstack.workload.graph import (
     Workload,
 )
 from crosstack.workload.llm import saved_of
+from crosstack.workload.transformer_training import Recompute
 
 __all__ = [
     "RELEASES",
@@ -135,6 +136,7 @@ def _constraints(task: Task) -> Iterator[Problem]:
         ("tile_size", given.tile_size if placed else None, "none for this workload"),
         ("n_tiles", given.n_tiles, "tile_size instead"),
         ("separate_directions", given.separate_directions, "false"),
+        ("recompute", given.recompute not in (None, Recompute.NONE), "none"),
         ("sharding", given.sharding, "none; DFModel chooses it"),
     ):
         if value:

@@ -93,6 +93,7 @@ def write_answer(answer: Answer) -> str:
         tile_size=tile_size,
         max_partitions=limit,
         separate_directions=False,
+        recompute=answer.mapping.recompute,
         partitions=(),
         sharding=(),
     )

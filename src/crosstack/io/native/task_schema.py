@@ -34,6 +34,7 @@ from crosstack.machine.chip import Execution, Fusion, Overlap
 from crosstack.machine.compute import Dataflow
 from crosstack.machine.memory import Scope
 from crosstack.machine.system import AllReduceAlgorithm, DimensionKind
+from crosstack.workload.transformer_training import Recompute
 
 __all__ = [
     "ChipFile",
@@ -193,6 +194,7 @@ class ConstraintsFile(FileModel):
     max_partitions: Count | None = None
     kernel_by_kernel: Flag = False
     separate_directions: Flag = False
+    recompute: Annotated[Recompute, one_of(Recompute)] | None = None
     partitions: dict[str, Index] | None = None
     sharding: dict[str, AxisName] | None = None
 

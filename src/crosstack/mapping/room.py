@@ -1,0 +1,125 @@
+"""Main memory of the plans of a search: which cannot fit, which always do, which variants to try.
+
+What a plan keeps follows from the choices of its kernels, so the least and the most of each say
+what is sure before anything is decided. A plan that always fits has nothing to gain by computing
+again; others are there once for each `Recompute`, the least first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from crosstack.machine.system import System
+from crosstack.model.arrays import Bools, Floats, GraphArrays
+from crosstack.model.choices import Choices
+from crosstack.model.memory import (
+    CopyMemory,
+    activations_held,
+    copy_memory,
+    kept_tensors,
+    recomputations,
+    static_size,
+)
+from crosstack.model.plan import Plan
+from crosstack.model.rules import Rules
+from crosstack.workload.graph import Workload
+from crosstack.workload.transformer_training import Recompute
+
+__all__ = ["Demand", "Room"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What a plan needs of the main memory of a chip, ``activations`` among it. [B]"""
+
+    total: float
+    activations: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Room:
+    """The main memory of one problem; ``table`` prices the choices of a plan, ``free`` are left."""
+
+    workload: Workload
+    system: System
+    arrays: GraphArrays
+    rules: Rules
+    table: Callable[[Plan, int], Choices]
+    free: Bools
+    held: dict[object, list[Floats]] = field(default_factory=dict)
+    moving: dict[object, float] = field(default_factory=dict)
+
+    def capacity(self, plan: Plan) -> float:
+        """Main memory of a chip under a plan. [B]"""
+        return self.system.chip.memory_room(spilled=plan.spilled)
+
+    def least(self, plan: Plan) -> Demand:
+        """Return what stays in the fullest chip's memory, however the plan is filled in."""
+        memory = self._memory(plan, most=False)
+        total = static_size(self.workload, plan, memory)
+        if plan.graph_stages > 1:  # the fullest stage holds at least its share
+            held = float(memory.resident.sum())
+            total += held / plan.graph_stages - held
+        return Demand(total=total, activations=activations_held(plan, memory))
+
+    def always_fits(self, plan: Plan) -> bool:
+        """Whether a plan fits, however it is filled in."""
+        if math.isinf(self.capacity(plan)):
+            return True
+        moving = self._most_moving(plan) * plan.microbatch_size
+        most = static_size(self.workload, plan, self._memory(plan, most=True))
+        return most + moving <= self.capacity(plan)
+
+    def variants(self, plans: Sequence[Plan], given: Recompute | None) -> list[Plan]:
+        """Return plans with what may be computed again, the least first."""
+        if given is not None:
+            return [replace(plan, recompute=given) for plan in plans]
+        kinds = recomputations(self.arrays, self.rules)
+        found = []
+        for plan in plans:
+            tried = kinds[:1] if len(kinds) == 1 or self.always_fits(plan) else kinds
+            found += [replace(plan, recompute=kind) for kind in tried]
+        return found
+
+    def lack(self, plan: Plan, demand: Demand) -> tuple[str, tuple[str, ...]]:
+        """Return where a plan does not fit, with what takes most, and what would help."""
+        kind = "weights and optimizer state" if self.workload.training else "weights and caches"
+        levers = ["more tensor or pipeline parallelism (fewer layers a stage)"]
+        if demand.activations > demand.total / 2:
+            kind, levers = "activations", ["more tensor parallelism"]
+            if plan.microbatch_size > 1:
+                levers.append("smaller microbatches")
+            if plan.recompute is not recomputations(self.arrays, self.rules)[-1]:
+                levers.insert(0, "recompute: full")
+        again = f", recomputation {plan.recompute}" if self.workload.training else ""
+        where = (
+            f"a chip at tensor {plan.tensor} x pipeline {plan.pipeline} x data {plan.data}, "
+            f"{plan.layers_per_stage} layers a stage{again}, most of it {kind},"
+        )
+        return where, (*levers, "more memory a chip", "more chips")
+
+    def _memory(self, plan: Plan, *, most: bool) -> CopyMemory:
+        """Return the least that a copy of the graph takes, or the most, choice by choice."""
+        key = (plan.tensor, plan.split, plan.recompute, most)
+        if key not in self.held:
+            choices, sign = self.table(plan, 1), -1 if most else 1
+            columns = (choices.weight, choices.cache, choices.kept, choices.again)
+            self.held[key] = [sign * choices.index.least(sign * c, self.free) for c in columns]
+        weight, cache, kept, again = self.held[key]
+        return copy_memory(
+            self.workload, self.arrays, plan, self.rules,
+            weight=weight, cache=cache, kept=kept, again=again,
+        )  # fmt: skip
+
+    def _most_moving(self, plan: Plan) -> float:
+        """Bytes that the tensors of one sequence take at most, but for those kept anyway. [B]"""
+        key = (plan.tensor, plan.split)
+        if key not in self.moving:
+            # A ragged last tile adds less than the length of a sequence to an extent.
+            tables = [self.table(plan, n) for n in (1, self.workload.sequence_length)]
+            loose = ~kept_tensors(self.arrays).output
+            made = [-t.index.least(-t.output_total, self.free)[loose].sum() for t in tables]
+            self.moving[key] = float(sum(made))
+        return self.moving[key]

@@ -1,0 +1,286 @@
+"""Recomputation as a decision: what it costs by hand, and the best of all mappings."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+
+from crosstack.errors import InfeasibleError, InputError
+from crosstack.evaluate.time import evaluate
+from crosstack.machine.chip import Chip, Overlap
+from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
+from crosstack.mapping.mapping import Constraints, Mapping
+from crosstack.mapping.search import search
+from crosstack.model.rules import rules_named
+from crosstack.workload.graph import (
+    Axis,
+    ComputeUnit,
+    Consumer,
+    DataflowGraph,
+    Direction,
+    Kernel,
+    KernelKind,
+    Saved,
+    Tensor,
+    Workload,
+)
+from crosstack.workload.llm import llm
+from crosstack.workload.transformer_training import Recompute
+
+RULES = rules_named("crosstack")
+KINDS = list(Recompute)
+BACK = Direction.BACKWARD
+
+
+def layer() -> DataflowGraph:
+    """A product and a function of it, forward and backward; 64 B a tensor, 32 B of weight."""
+
+    def kernel(name: str, **changes: object) -> Kernel:
+        fields: dict[str, object] = {
+            "kind": KernelKind.ELEMENTWISE, "m": 4, "n": 8, "output_size": 64.0,
+            "input_sizes": (64.0,), "unit": ComputeUnit.SIMD, "tiling": Axis.NONE,
+        }  # fmt: skip
+        return Kernel(name=name, **(fields | changes))  # type: ignore[arg-type]
+
+    weight = {
+        "kind": KernelKind.GEMM_WEIGHT, "k": 4, "weight_size": 32.0, "unit": ComputeUnit.SYSTOLIC,
+    }  # fmt: skip
+    update = {
+        "kind": KernelKind.GEMM, "k": 8, "n": 4, "output_size": 32.0,
+        "input_sizes": (64.0, 64.0), "unit": ComputeUnit.SYSTOLIC,
+    }  # fmt: skip
+    kernels = (
+        kernel("product", **weight),
+        kernel("function", saved=Saved.INPUT),
+        kernel("function_back", direction=BACK),
+        kernel("product_back", direction=BACK, **weight),
+        kernel("update", direction=BACK, **update),
+    )
+    readers = {
+        "product": [("function", 0)],
+        "function": [("update", 1)],
+        "function_back": [("product_back", 0), ("update", 0)],
+    }
+    tensors = tuple(
+        Tensor(producer=p, consumers=tuple(Consumer(kernel=c, operand=o) for c, o in to), size=64.0)
+        for p, to in readers.items()
+    )
+    return DataflowGraph(kernels=kernels, tensors=tensors, word=2)
+
+
+def machine(capacity: float | None, dimensions: int = 2, overlap: Overlap = Overlap.NONE) -> System:
+    return System(
+        chip=Chip(
+            n_cores=4, lanes=2, stages=2, frequency=1e3, sram_capacity=1e4, utilization=0.5,
+            overlap=overlap,
+        ),
+        memory=Memory(bandwidth=1e5, capacity=capacity),
+        network=tuple(
+            Dimension(kind=DimensionKind.RING, bandwidth=1e5, size=2) for _ in range(dimensions)
+        ),
+        n_chips=2**dimensions,
+    )  # fmt: skip
+
+
+WORKLOAD = Workload(graph=layer(), n_layers=8, global_batch_size=8, boundary_size=64.0)
+
+
+def mapped(recompute: Recompute, partitions: tuple[int, ...] = (0, 1, 2, 3, 4)) -> Mapping:
+    return Mapping(
+        sizes=(2, 1), parallelism=(Parallelism.DATA, Parallelism.DATA), microbatch_size=1,
+        n_tiles=1, sharding=(Axis.M, Axis.NONE, Axis.NONE, Axis.M, Axis.NONE),
+        partitions=partitions, recompute=recompute,
+    )  # fmt: skip
+
+
+def priced(recompute: Recompute, partitions: tuple[int, ...] = (0, 1, 2, 3, 4)):
+    system = replace(
+        machine(None),
+        network=tuple(
+            Dimension(kind=DimensionKind.RING, bandwidth=1e5, size=s) for s in (2, 1)
+        ),
+        n_chips=2,
+    )  # fmt: skip
+    return evaluate(WORKLOAD, system, mapped(recompute, partitions), RULES)
+
+
+class TestByHand:
+    def test_forward_kernels_run_twice(self):
+        once, twice = priced(Recompute.NONE), priced(Recompute.FULL)
+        ratio = [
+            b.compute_time / a.compute_time
+            for a, b in zip(once.kernels, twice.kernels, strict=True)
+        ]
+        assert ratio == [2, 2, 1, 1, 1]
+        assert twice.work == once.work  # of the model; what is executed is in the kernels
+
+    def test_what_they_move_moves_twice_but_results_that_leave(self):
+        # In, weight, out; in, out; gradient, out; weight, in, result; both operands, result.
+        none = [64 + 32 + 64, 64 + 64, 64 + 64, 32 + 64 + 64, 64 + 64 + 32]
+        full = [2 * none[0], 2 * 64 + 64, *none[2:]]
+        for recompute, sizes in ((Recompute.NONE, none), (Recompute.FULL, full)):
+            found = [p.memory_traffic for p in priced(recompute).partitions]
+            assert found == pytest.approx(sizes)
+
+    def test_a_tensor_inside_a_partition_never_leaves_it(self):
+        found = priced(Recompute.FULL, (0, 0, 1, 2, 3)).partitions[0]
+        assert found.memory_traffic == pytest.approx(2 * (64 + 32) + 64)
+
+    def test_less_is_kept(self):
+        # In and out of `function`, or the operand of `product`: of 8 layers, one computed again.
+        kept = [priced(k).memory.stages[0].activations for k in (Recompute.NONE, Recompute.FULL)]
+        assert kept == [8 * 128, 8 * 64 + 64]
+
+
+# ---------------------------------------------------------------- against everything
+
+
+def orders(n: int, preds: dict[int, set[int]]) -> list[tuple[int, ...]]:
+    """Return every numbering of partitions in which none runs before what it reads."""
+    return [
+        numbers
+        for numbers in itertools.product(range(n), repeat=n)
+        if set(numbers) == set(range(max(numbers) + 1))
+        and all(numbers[j] <= numbers[i] for i, before in preds.items() for j in before)
+    ]
+
+
+PARTITIONS = orders(5, {1: {0}, 3: {2}, 4: {1, 2}})
+GIVEN = Constraints(n_tiles=1)
+
+
+def every_time(system: System, workload: Workload = WORKLOAD) -> dict[Recompute, float]:
+    """Return the least time with every kind of recomputation, by trying every mapping. [s]"""
+    least = dict.fromkeys(KINDS, math.inf)
+    uses = itertools.product((Parallelism.PIPELINE, Parallelism.DATA), repeat=len(system.network))
+    for use, recompute in itertools.product(uses, (Recompute.NONE, Recompute.FULL)):
+        data = math.prod(2 for u in use if u is Parallelism.DATA)
+        for size in (1, 2, 4, 8):
+            if workload.global_batch_size % (data * size):
+                continue
+            for partitions in PARTITIONS:
+                mapping = replace(
+                    mapped(recompute, partitions),
+                    sizes=(2,) * len(system.network),
+                    parallelism=use,
+                    microbatch_size=size,
+                )
+                try:
+                    time = evaluate(workload, system, mapping, RULES).time
+                except InfeasibleError:
+                    continue
+                least[recompute] = min(least[recompute], time)
+    return least
+
+
+def without_tensor(system: System) -> list[System]:
+    """Return the system with every use of its dimensions that splits no kernel."""
+    uses = itertools.product((Parallelism.PIPELINE, Parallelism.DATA), repeat=len(system.network))
+    return [
+        replace(
+            system,
+            network=tuple(
+                replace(d, parallelism=u) for d, u in zip(system.network, use, strict=True)
+            ),
+        )
+        for use in uses
+    ]
+
+
+def found(system: System, recompute: Recompute | None = None) -> tuple[float, set[Recompute]]:
+    """Return the least time that the search finds without tensor parallelism, and how. [s]"""
+    least, kinds = math.inf, set()
+    for given in without_tensor(system):
+        try:
+            mapping, certificate = search(
+                WORKLOAD, given, replace(GIVEN, recompute=recompute), RULES
+            )
+        except InfeasibleError:
+            continue
+        evaluation = evaluate(WORKLOAD, given, mapping, RULES)
+        assert evaluation.time == pytest.approx(certificate.objective, rel=1e-9)
+        assert evaluation.memory_used <= (given.memory.capacity or math.inf) * (1 + 1e-9)
+        if evaluation.time < least:
+            least, kinds = evaluation.time, {mapping.recompute}
+    return least, kinds
+
+
+@pytest.mark.parametrize("overlap", list(Overlap))
+@pytest.mark.parametrize("capacity", [1700.0, 2100.0, 2400.0, 2900.0, 4000.0, 1e6])
+def test_the_search_finds_the_best_of_all_mappings(capacity, overlap):
+    system = machine(capacity, overlap=overlap)
+    slow = every_time(system)
+    for given in (None, Recompute.NONE, Recompute.FULL):
+        best = min(slow.values()) if given is None else slow[given]
+        assert found(system, given)[0] == pytest.approx(best, rel=1e-9), given
+
+
+def test_what_is_free_is_never_worse_and_more_memory_neither():
+    before, kinds = math.inf, set()
+    for capacity in (1500.0, 1700.0, 2100.0, 2600.0, 4000.0, 1e6):
+        free, how = found(machine(capacity))
+        for given in (Recompute.NONE, Recompute.FULL):
+            assert free <= found(machine(capacity), given)[0] * (1 + 1e-9)
+        assert free <= before * (1 + 1e-9)
+        before, kinds = free, kinds | how
+    assert kinds == {Recompute.NONE, Recompute.FULL}  # both are best somewhere
+
+
+# ---------------------------------------------------------------- what is said
+
+
+def gpt(**given: object):
+    workload = llm(
+        hidden=512, sequence_length=1024, n_heads=8, head_size=64, n_layers=8, global_batch_size=8
+    )
+    chip = Chip(n_cores=64, lanes=32, stages=8, frequency=1e9, sram_capacity=1e8, utilization=0.9)
+    system = System(
+        chip=chip,
+        memory=Memory(bandwidth=1e11, capacity=given.pop("capacity", None)),
+        network=(
+            Dimension(
+                kind=DimensionKind.RING, bandwidth=1e10, size=2, parallelism=Parallelism.PIPELINE
+            ),
+        ),
+        n_chips=2,
+    )
+    constraints = Constraints(
+        microbatch_size=1, n_tiles=1, separate_directions=True, max_partitions=6, **given
+    )
+    return search(workload, system, constraints, RULES, work_limit=1e5, gap=0.5)
+
+
+def test_the_certificate_says_whether_recomputation_was_free():
+    assert "recomputation" in gpt()[1].free
+    mapping, certificate = gpt(recompute=Recompute.ATTENTION)
+    assert "recomputation" in certificate.given
+    assert mapping.recompute is Recompute.ATTENTION
+
+
+def test_what_does_not_fit_names_the_kind_and_what_helps():
+    with pytest.raises(InfeasibleError) as caught:
+        gpt(capacity=4e8, recompute=Recompute.NONE)
+    assert "most of it activations" in caught.value.where
+    assert caught.value.levers[0] == "recompute: full"
+    with pytest.raises(InfeasibleError) as caught:
+        gpt(capacity=1e8)
+    assert "most of it weights and optimizer state" in caught.value.where
+    assert gpt(capacity=4e8)[0].recompute is not Recompute.NONE
+
+
+def test_recomputation_needs_a_backward_pass_and_rules_that_keep_activations():
+    forward = llm(
+        hidden=64, sequence_length=16, n_heads=4, head_size=16, n_layers=1, global_batch_size=1,
+        training=False,
+    )  # fmt: skip
+    full = Constraints(recompute=Recompute.FULL)
+    with pytest.raises(InputError, match="constraints.recompute: got 'full'; allowed: none for"):
+        search(forward, machine(None), full, RULES)
+    with pytest.raises(InputError, match="constraints.recompute: got 'full'; allowed: none for"):
+        search(WORKLOAD, machine(None), full, rules_named("dfmodel-readme"))
+    # No attention, so computing it again is no choice.
+    with pytest.raises(InputError, match="got 'attention'; allowed: none, full for"):
+        search(WORKLOAD, machine(None), Constraints(recompute=Recompute.ATTENTION), RULES)
