@@ -10,8 +10,9 @@ import pytest
 
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.time import evaluate
-from crosstack.machine.chip import Chip, Overlap
-from crosstack.machine.system import Dimension, DimensionKind, Memory, Parallelism, System
+from crosstack.machine.chip import Overlap, flat_chip
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.mapping.search import search
 from crosstack.model.rules import rules_named
@@ -73,11 +74,10 @@ def layer() -> DataflowGraph:
 
 def machine(capacity: float | None, dimensions: int = 2, overlap: Overlap = Overlap.NONE) -> System:
     return System(
-        chip=Chip(
+        chip=flat_chip(
             n_cores=4, lanes=2, stages=2, frequency=1e3, sram_capacity=1e4, utilization=0.5,
-            overlap=overlap,
+            overlap=overlap, memories=main_memory(bandwidth=1e5, capacity=capacity),
         ),
-        memory=Memory(bandwidth=1e5, capacity=capacity),
         network=tuple(
             Dimension(kind=DimensionKind.RING, bandwidth=1e5, size=2) for _ in range(dimensions)
         ),
@@ -202,7 +202,7 @@ def found(system: System, recompute: Recompute | None = None) -> tuple[float, se
             continue
         evaluation = evaluate(WORKLOAD, given, mapping, RULES)
         assert evaluation.time == pytest.approx(certificate.objective, rel=1e-9)
-        assert evaluation.memory_used <= (given.memory.capacity or math.inf) * (1 + 1e-9)
+        assert evaluation.memory_used <= given.chip.memory_room(spilled=False) * (1 + 1e-9)
         if evaluation.time < least:
             least, kinds = evaluation.time, {mapping.recompute}
     return least, kinds
@@ -236,10 +236,12 @@ def gpt(**given: object):
     workload = llm(
         hidden=512, sequence_length=1024, n_heads=8, head_size=64, n_layers=8, global_batch_size=8
     )
-    chip = Chip(n_cores=64, lanes=32, stages=8, frequency=1e9, sram_capacity=1e8, utilization=0.9)
+    chip = flat_chip(
+        n_cores=64, lanes=32, stages=8, frequency=1e9, sram_capacity=1e8, utilization=0.9,
+        memories=main_memory(bandwidth=1e11, capacity=given.pop("capacity", None)),
+    )  # fmt: skip
     system = System(
         chip=chip,
-        memory=Memory(bandwidth=1e11, capacity=given.pop("capacity", None)),
         network=(
             Dimension(
                 kind=DimensionKind.RING, bandwidth=1e10, size=2, parallelism=Parallelism.PIPELINE
