@@ -18,7 +18,7 @@ import numpy as np
 import crosstack
 from crosstack import Constraints, Task
 from crosstack.evaluate.serving_sweep import serving_sweep
-from crosstack.machine.a100 import a100_pcie_80gb
+from crosstack.io import library
 from crosstack.mapping.mapping import Status
 from crosstack.model.kernels.roofline import gemm_time
 from crosstack.published.dfmodel.cases import dfmodel_cases, readme_task
@@ -131,7 +131,10 @@ def main() -> None:
     for phase in ("decode", "prefill"):
         one = median(lambda phase=phase: serve(phase), times)
         report(f"serving at 1,000 points of (TP, PP, batch, context), {phase}", one, "s", 2.0)
-    gpu, sides = a100_pcie_80gb(), np.random.default_rng(1).integers(1, 16384, (3, 1000))
+    gpu, sides = (
+        library.chip("a100-pcie-80gb"),
+        np.random.default_rng(1).integers(1, 16384, (3, 1000)),
+    )
     gemm_time(gpu, 8, 8, 8)
     one = median(lambda: gemm_time(gpu, *sides), times)
     report("time of a product, all tiles searched, 1,000 at once, each", one, "ms", 0.2)

@@ -19,14 +19,14 @@ import numpy as np
 from crosstack.evaluate.cluster import Cluster, two_levels
 from crosstack.evaluate.distributed import own_shape
 from crosstack.evaluate.predict import predict
-from crosstack.machine.a100 import a100_pcie_80gb
+from crosstack.io import library
 from crosstack.machine.chip import Link
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.model.kernels.roofline import Roofline, gemm_time
 from crosstack.published.deepflow.kernels import tiles_of_2020, tiles_of_2021, tiles_of_2025
 from crosstack.workload.product import Product
 
-CHIP = a100_pcie_80gb()
+CHIP = library.chip("a100-pcie-80gb")
 N = 1000
 CLOCKS = {
     "crosstack": (Roofline(), N),

@@ -97,6 +97,7 @@ __all__ = [
     "save",
     "speculate",
     "sweep",
+    "system_on",
 ]
 
 
@@ -117,6 +118,15 @@ def _describe(answer: Answer) -> str:
 
 Answer.renderer = _draw
 Answer.describer = _describe
+
+
+def system_on(
+    name: str, *, chips: int | None = None, fabric: str | None = None, port: str | None = None
+) -> System:
+    """Return a machine of the library; see `crosstack.io.library.system_on`."""
+    from crosstack.io import library
+
+    return library.system_on(name, chips=chips, fabric=fabric, port=port)
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Task:

@@ -11,6 +11,7 @@ from crosstack.units import parse_quantity
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/chips/n5_hbm3.yaml"
 CONFIGS = Path(__file__).resolve().parents[3] / "shared/data/deepflow/configs/2025/configs"
 HARDWARE = CONFIGS / "hardware-config/a100_80GB.yaml"
+DGX, CARD = ("--on", "a100-dgx-80gb"), ("--on", "a100-pcie-80gb")
 ONE = ("--set", "system_hierarchy.num_devices_per_node=1")
 public = pytest.mark.skipif(not HARDWARE.exists(), reason="the configurations are absent")
 PLACED = ("--package", "1", "--packages", "4")
@@ -55,7 +56,7 @@ def test_a_step_has_parts_and_memory(run, tmp_path):
 
 
 def test_a_sequence_whose_scores_do_not_fit_says_so(run):
-    outcome = run("predict", "a100-sxm", "--model", "gpt-22b", "--sequence", "65536", "--batch", 8,
+    outcome = run("predict", *DGX, "--model", "gpt-22b", "--sequence", "65536", "--batch", 8,
                   "--parallel", "RC-1-1-d8-p1", "--recompute", "full")  # fmt: skip
     assert (outcome.code, outcome.out) == (3, "")
     for words in ("attention scores", "65,536 x 65,536 tokens", "549.8 GB a chip", "RC-1-8-d1-p1"):
@@ -65,7 +66,7 @@ def test_a_sequence_whose_scores_do_not_fit_says_so(run):
 @pytest.mark.parametrize("sides", ["8192,8192,8192", "1024,4096,1", "64,65536,64", "777,555,333"])
 @pytest.mark.parametrize("rules", ["crosstack", "deepflow-2025"])
 def test_printed_traffic_over_printed_bandwidth_is_the_printed_time(run, sides, rules):
-    outcome = run("predict", "a100-sxm", "--gemm", sides, "--rules", rules)
+    outcome = run("predict", *DGX, "--gemm", sides, "--rules", rules)
     rows = re.findall(r"^ \S+ +(\S+ \S*B) +(\S+ \S*B/s) +(\S+ \S*s) ", outcome.out, re.MULTILINE)
     assert len(rows) == 4
     for traffic, bandwidth, takes in rows:
@@ -222,7 +223,7 @@ def test_more_chips_than_there_are_is_refused(run):
     assert "needs 16 chips; there are 8" in outcome.err
 
 
-SERVER = ("a100-sxm", "--gemm", "8192,8192,8192", "--parallel", "RC-1-8-d1-p1")
+SERVER = (*DGX, "--gemm", "8192,8192,8192", "--parallel", "RC-1-8-d1-p1")
 
 
 def collective(run, out, *arguments):
@@ -238,9 +239,9 @@ def test_chips_of_a_server_are_joined_as_the_option_says(run, tmp_path):
     switch = collective(run, out)
     assert collective(run, out, "--topology", "switch,switch") == switch
     ring = collective(run, out, "--topology", "ring")
-    assert switch - ring == pytest.approx(3 * 500e-9)
+    assert switch - ring == pytest.approx(3 * 600e-9)
     full = collective(run, out, "--topology", "fully_connected")
-    assert switch - full == pytest.approx(6 * 500e-9)
+    assert switch - full == pytest.approx(6 * 600e-9)
 
 
 def test_the_order_says_which_dimension_leaves_the_servers(run, tmp_path):
@@ -249,7 +250,7 @@ def test_the_order_says_which_dimension_leaves_the_servers(run, tmp_path):
     times = {}
     for order in ("kp2,dp", "dp,kp2", None):
         given = () if order is None else ("--order", order)
-        outcome = run("predict", "a100-sxm", *asked, *given, "--json", out)
+        outcome = run("predict", *DGX, *asked, *given, "--json", out)
         assert (outcome.code, outcome.err) == (0, "")
         times[order] = json.loads(out.read_text())["time"]
     assert times["kp2,dp"] == times[None] < times["dp,kp2"]
@@ -300,9 +301,17 @@ def test_a_training_run_is_estimated_as_recorded_in_2025(run, tmp_path):
 
 def test_a_chip_by_name_shows_every_term_of_a_product(run, tmp_path):
     out = tmp_path / "gemm.json"
-    outcome = run("predict", "a100", "--gemm", "16384,4096,12288", "--json", out)
+    outcome = run("predict", *CARD, "--gemm", "16384,4096,12288", "--json", out)
     assert (outcome.code, outcome.err) == (0, "")
-    for word in ("A100", "bound by", "waiting", "dataflow", "utilization", "HBM2e", "tile"):
+    for word in (
+        "a100-pcie-80gb",
+        "bound by",
+        "waiting",
+        "dataflow",
+        "utilization",
+        "HBM2e",
+        "tile",
+    ):
         assert word in outcome.out
     found = json.loads(out.read_text())
     kernel = found["kernel"]
@@ -318,7 +327,7 @@ def test_a_clock_is_set_on_a_chip_by_name(run, tmp_path):
     out = tmp_path / "gemm.json"
     times = []
     for clock in ("1.41 GHz", "1.05 GHz"):
-        run("predict", "a100", "--gemm", "8192,8192,8192", "--set", f"frequency={clock}",
+        run("predict", *CARD, "--gemm", "8192,8192,8192", "--set", f"frequency={clock}",
             "--json", out)  # fmt: skip
         times.append(json.loads(out.read_text())["time"])
     assert times[1] / times[0] == pytest.approx(1.41 / 1.05, rel=0.01)
@@ -333,15 +342,27 @@ def test_a_product_on_a_chip_file_needs_no_strategy(run):
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("a101", "--gemm", "8,8,8"), 2, 'Did you mean "a100"'),
-        (("a100",), 2, "--gemm M,K,N"),
-        (("a100", "--gemm", "8,8,8", "--set", "clock=1"), 2, "frequency, launch_overhead, word"),
-        (("a100", "--gemm", "8,8,8", "--set", "frequency=fast"), 2, "--set frequency: got 'fast'"),
-        (("a100", "--gemm", "8,8,8", "--set", "word=3"), 2, "--set word: got 3.0"),
-        (("a100", "--gemm", "8,8,8", "--library", "x.yaml"), 2, "--library"),
-        (("a100", "--gemm", "8,8,8", "--parallel", "RC-2-1-d1-p1"), 2, "needs 2 chips"),
-        (("a100", "--gemm", "1000000,1000000,1000000"), 3, "HBM2e"),
-        (("a100", "--gemm", "8,8,8", "--rules", "deepflow"), 2, "--rules"),
+        (("a100-pcie-80gb", "--gemm", "8,8,8"), 2, "did you mean --on a100-pcie-80gb?"),
+        (("--on", "a100-pcie-80gbb", "--gemm", "8,8,8"), 2, 'Did you mean "a100-pcie-80gb"'),
+        ((), 2, "FILE: required, or --on"),
+        ((EXAMPLE, *CARD), 2, "--on: given with FILE"),
+        ((EXAMPLE, "--chips", 8), 2, "--chips: allowed with --on"),
+        ((*DGX, "--chips", 12, "--gemm", "8,8,8"), 2, "--chips: got 12"),
+        ((*CARD, "--chips", 2, "--gemm", "8,8,8"), 2, "--chips: got 2; allowed: 1"),
+        (
+            (*DGX, "--fabric", "rails", "--gemm", "8,8,8"),
+            2,
+            '--fabric: no fabric is called "rails"',
+        ),
+        (CARD, 2, "--gemm M,K,N"),
+        ((*CARD, "--gemm", "8,8,8", "--set", "clock=1"), 2, "frequency, launch_overhead, dtype"),
+        ((*CARD, "--gemm", "8,8,8", "--set", "frequency=fast"), 2, "--set frequency: got 'fast'"),
+        ((*CARD, "--gemm", "8,8,8", "--set", "dtype=fp9"), 2, 'called "fp9". Did you mean "fp'),
+        ((*CARD, "--gemm", "8,8,8", "--set", "dtype=fp4"), 2, "has no rate for fp4; it has fp64"),
+        ((*CARD, "--gemm", "8,8,8", "--library", "x.yaml"), 2, "--library"),
+        ((*CARD, "--gemm", "8,8,8", "--parallel", "RC-2-1-d1-p1"), 2, "needs 2 chips"),
+        ((*CARD, "--gemm", "1000000,1000000,1000000"), 3, "HBM2e"),
+        ((*CARD, "--gemm", "8,8,8", "--rules", "deepflow"), 2, "--rules"),
     ],
 )
 def test_what_a_chip_by_name_cannot_do_is_one_line(run, arguments, code, says):

@@ -45,10 +45,10 @@ report prediction.json -o out.html
 serve-sweep small.yaml --model llama3-8b --tp 1,2 --pp 1,2 --batch 1,4 --context 64 --csv out.csv
 speculate small.yaml --draft llama-68m --target llama-68m --context 64 --window 2 --acceptance 0.8
 chip generate chip.yaml --set node=N3 -o out.yaml --json out.json
-predict a100 --gemm 64,64,64 --json out.json
+predict --on a100-pcie-80gb --gemm 64,64,64 --json out.json
 predict chip.yaml --model lstm-lm-40k --parallel RC-1-1-d1-p1 --batch 64 --json out.json
-predict a100-sxm --model gpt-22b --parallel RC-1-8-d1-p1 --microbatches 4 --recompute full
-predict a100-sxm --model gpt-22b --parallel RC-1-8-d2-p1 --package 4x4 --torus
+predict --on a100-dgx-80gb --model gpt-22b --parallel RC-1-8-d1-p1 --microbatches 4 --recompute full
+predict --on a100-dgx-80gb --model gpt-22b --parallel RC-1-8-d2-p1 --package 4x4 --torus
 trace chip.yaml --model lstm-lm-40k --parallel RC-1-1-d1-p2 -o out.json --svg out.svg
 place RC-4-2-d8-p1 --package 4x4 --packages 2x2 --all --json out.json --svg out.svg
 sweep study.yaml --jobs 1 --store new.store --resume
@@ -108,7 +108,9 @@ def folder(run, small_text, dfmodel_text, small_result, tmp_path_factory):
         (place / name).write_text(text)
     (place / "directory").mkdir()
     with contextlib.chdir(place):
-        saved = run("predict", "a100", "--gemm", "64,64,64", "--json", "prediction.json")
+        saved = run(
+            "predict", "--on", "a100-pcie-80gb", "--gemm", "64,64,64", "--json", "prediction.json"
+        )
         swept = run("sweep", "study.yaml", "--jobs", 1, "--store", "study.store")
     assert (saved.code, swept.code) == (0, 0), saved.err + swept.err
     return place

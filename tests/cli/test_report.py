@@ -37,7 +37,7 @@ def result(small_result, tmp_path):
 def prediction(run, tmp_path):
     path = tmp_path / "step.json"
     asked = ("--gemm", "512,512,512", "--json", path)
-    assert run("predict", "a100", *asked).code == 0
+    assert run("predict", "--on", "a100-pcie-80gb", *asked).code == 0
     return path
 
 

@@ -85,7 +85,7 @@ STEP = (CHIP, "--set", "packages=16", "--model", "gpt-22b", "--parallel", "RC-1-
     "asked",
     [
         (*STEP, "--batch", "2"),
-        ("a100", "--gemm", "512,512,512"),
+        ("--on", "a100-pcie-80gb", "--gemm", "512,512,512"),
         (CHIP, "--gemm", "512,512,512", "--parallel", "CR-2-d1-p1", "--set", "packages=2"),
     ],
     ids=["step", "product", "product of two chips"],
@@ -97,9 +97,11 @@ def test_a_saved_prediction_is_shown_as_it_was_printed(run, prediction, asked):
 
 
 def test_a_saved_prediction_says_what_was_asked(prediction):
-    saved, _ = prediction("a100", "--gemm", "512,256,128", "--set", "frequency=1GHz")
+    saved, _ = prediction(
+        "--on", "a100-pcie-80gb", "--gemm", "512,256,128", "--set", "frequency=1GHz"
+    )
     inputs = json.loads(saved.read_text())["inputs"]
-    assert (inputs["file"], inputs["gemm"]) == ("a100", "512,256,128")
+    assert (inputs["on"], inputs["gemm"]) == ("a100-pcie-80gb", "512,256,128")
     assert inputs["set"] == ["frequency=1GHz"]
 
 
@@ -120,7 +122,7 @@ def test_a_saved_prediction_says_what_was_asked(prediction):
     ],
 )
 def test_a_changed_prediction_is_refused(run, prediction, change, message):
-    saved, _ = prediction("a100", "--gemm", "512,512,512")
+    saved, _ = prediction("--on", "a100-pcie-80gb", "--gemm", "512,512,512")
     saved.write_text(json.dumps(json.loads(saved.read_text()) | change))
     shown = run("show", saved)
     assert (shown.code, shown.out) == (2, "")
@@ -164,5 +166,5 @@ def test_no_number_of_a_prediction_may_be_zero_or_text(run, prediction, tmp_path
 
 
 def test_options_of_a_task_are_refused_with_a_result(run, prediction):
-    saved, _ = prediction("a100", "--gemm", "512,512,512")
+    saved, _ = prediction("--on", "a100-pcie-80gb", "--gemm", "512,512,512")
     assert run("show", saved, "--svg", saved.with_suffix(".svg")).code == 2

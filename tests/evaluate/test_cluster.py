@@ -6,14 +6,14 @@ from crosstack.errors import InputError
 from crosstack.evaluate.cluster import (
     NESTED,
     Cluster,
-    named_cluster,
     nested_cluster,
+    node_cluster,
     peers_of,
     placed_cluster,
     stage_peers,
     two_levels,
 )
-from crosstack.machine.a100 import a100_pcie_80gb, a100_sxm_80gb
+from crosstack.io import library
 from crosstack.machine.chip import Chip, Link
 from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel
@@ -25,6 +25,8 @@ from crosstack.model.collectives.group import axes_of
 from crosstack.workload.graph import Collective
 
 KP1, KP2, DP, LP = ParallelDimension
+DGX = library.node("a100-dgx-80gb")
+JOINED = dict(zip(("fabric", "port"), library.joined_by(DGX), strict=True))
 
 
 @dataclass
@@ -191,10 +193,9 @@ def test_fully_connected_chips_send_to_all_others_at_once():
 
 
 def test_links_of_a_named_chip_are_shared_out_over_its_neighbours():
-    chip_ = a100_sxm_80gb()
     strategy = parse_strategy("RC-1-8-d1-p1")
     for text, neighbours in (("switch", 1), ("ring", 2), ("fully_connected", 7)):
-        cluster = named_cluster(chip_, strategy, inside=joined(text))
+        cluster = node_cluster(DGX, strategy, inside=joined(text))
         link = links_of(strategy, cluster)[KP2]
         assert link.bandwidth == pytest.approx(300e9 / neighbours)
 
@@ -213,8 +214,8 @@ def test_links_of_a_named_chip_are_shared_out_over_its_neighbours():
     ],
 )
 def test_only_stages_at_the_border_of_a_server_hand_over_between_servers(strategy, order, leaving):
-    chosen, chip_ = parse_strategy(strategy), a100_sxm_80gb()
-    cluster = named_cluster(chip_, chosen, order=order)
+    chosen, chip_ = parse_strategy(strategy), DGX.chip
+    cluster = node_cluster(DGX, chosen, **JOINED, order=order)
     links = [seen(peers) for peers in stage_peers(chosen, cluster)]
     assert {i for i, link in enumerate(links) if "between" in link.name} == leaving
     for i, link in enumerate(links):
@@ -231,7 +232,7 @@ def test_a_placed_pipeline_leaves_packages_where_its_stages_do():
 
 def test_more_chips_than_can_be_listed_take_the_slowest_link_at_once():
     strategy = parse_strategy("RC-1-1-d99999999999-p16")
-    assert stage_peers(strategy, named_cluster(a100_sxm_80gb(), strategy)) == ()
+    assert stage_peers(strategy, node_cluster(DGX, strategy, **JOINED)) == ()
 
 
 SMALL = [s for n_chips in range(1, 17) for s in strategies(n_chips)]
@@ -260,8 +261,8 @@ def groups_of(strategy, dimension):
 
 @pytest.mark.parametrize("strategy", SMALL, ids=str)
 def test_a_dimension_leaves_the_server_where_a_group_of_it_does(strategy):
-    chip_ = a100_sxm_80gb()
-    cluster = named_cluster(chip_, strategy)
+    chip_ = DGX.chip
+    cluster = node_cluster(DGX, strategy, **JOINED)
     links = links_of(strategy, cluster)
     servers = servers_of_ranks(strategy)
     for dimension in ParallelDimension:
@@ -273,13 +274,13 @@ def test_a_dimension_leaves_the_server_where_a_group_of_it_does(strategy):
             own.bandwidth,
             own.latency,
         )
-    assert cluster.sizes[1] == servers[-1] + 1
+    assert cluster.sizes == (8, servers[-1] + 1)[: 1 + (servers[-1] > 0)]
 
 
 @pytest.mark.parametrize("strategy", [s for s in SMALL if s.n_chips <= 8], ids=str)
 def test_up_to_eight_chips_stay_in_one_server(strategy):
-    cluster = named_cluster(a100_sxm_80gb(), strategy)
-    assert cluster.sizes[1] == 1
+    cluster = node_cluster(DGX, strategy, **JOINED)
+    assert cluster.sizes == (8,)
     names = {link.name for link in links_of(strategy, cluster).values() if link}
     assert not any("between" in name for name in names)
 
@@ -289,15 +290,19 @@ def test_up_to_eight_chips_stay_in_one_server(strategy):
     [("RC-1-8-d1-p1", 1, set()), ("RC-1-4-d1-p1", 1, set()), ("RC-1-8-d2-p4", 8, {"dp", "lp"})],
 )
 def test_servers_of_a_chip_by_name_are_filled(strategy, packages, crossing):
-    cluster = named_cluster(a100_sxm_80gb(), parse_strategy(strategy))
-    assert cluster.sizes == (8, packages)
+    cluster = node_cluster(DGX, parse_strategy(strategy), **JOINED)
+    assert cluster.sizes == ((8, packages) if packages > 1 else (8,))
     links = links_of(parse_strategy(strategy), cluster)
     found = {d.value for d, link in links.items() if link and "between" in link.name}
     assert found == crossing
 
 
-def test_a_chip_without_a_server_stands_alone():
-    assert named_cluster(a100_pcie_80gb(), parse_strategy("RC-1-1-d1-p1")).n_chips == 1
+def test_more_chips_than_are_given_are_refused():
+    with pytest.raises(InputError, match="needs 16 chips; there are 8"):
+        peers_of(
+            parse_strategy("RC-1-8-d2-p1"),
+            node_cluster(DGX, parse_strategy("RC-1-8-d2-p1"), n_chips=8),
+        )
 
 
 # Rails: of a group with several chips in each server, each has a port of its own out of it.

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from crosstack.machine.a100 import a100_sxm_80gb
 from oracles.links import ring
 
 from crosstack.errors import InputError
 from crosstack.evaluate.cluster import named_cluster, peers_of
 from crosstack.evaluate.distributed import Distributed
-from crosstack.machine.a100 import a100_sxm_80gb
 from crosstack.machine.system import DimensionKind
 from crosstack.mapping.strategy import ParallelDimension, Strategy
 from crosstack.model.kernels.roofline import Roofline

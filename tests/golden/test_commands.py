@@ -39,6 +39,7 @@ MAP_NAMES = (
     "workload_flop", "memory_intensity_flop_per_b", "network_intensity_flop_per_b",
 )  # fmt: skip
 
+DGX, CARD = ("--on", "a100-dgx-80gb"), ("--on", "a100-pcie-80gb")
 GPT3 = ("--model", "gpt3-175b")
 LSTM = ("--model", "lstm-lm-40k")
 MEGATRON = ("--schedule", "1f1b", "--exchange", "paired", "--recompute", "full")
@@ -48,29 +49,29 @@ PREDICTED = [
     (N5, *LSTM, "--parallel", "RC-1-1-d1-p4"),
     (N5, *LSTM, "--parallel", "CR-4-d2-p1"),
     (N5, "--gemm", "4096,4096,4096"),
-    ("a100-sxm", *GPT3, "--parallel", "RC-1-8-d1-p8", "--microbatches", 64, "--interleave", 3,
+    (*DGX, *GPT3, "--parallel", "RC-1-8-d1-p8", "--microbatches", 64, "--interleave", 3,
      *MEGATRON),
-    ("a100-sxm", *GPT3, "--parallel", "RC-1-8-d1-p8", "--microbatches", 16, "--exchange",
+    (*DGX, *GPT3, "--parallel", "RC-1-8-d1-p8", "--microbatches", 16, "--exchange",
      "sequence", "--recompute", "full"),
-    ("a100-sxm", "--model", "gpt-22b", "--parallel", "RC-1-8-d1-p1", "--recompute", "attention"),
-    ("a100-sxm", "--model", "gpt-22b", "--parallel", "RC-1-8-d1-p1"),  # does not fit
-    ("a100-sxm", "--model", "gpt-22b", "--parallel", "RC-4-2-d1-p4", "--recompute", "full",
+    (*DGX, "--model", "gpt-22b", "--parallel", "RC-1-8-d1-p1", "--recompute", "attention"),
+    (*DGX, "--model", "gpt-22b", "--parallel", "RC-1-8-d1-p1"),  # does not fit
+    (*DGX, "--model", "gpt-22b", "--parallel", "RC-4-2-d1-p4", "--recompute", "full",
      "--package", "4x8", "--torus"),
-    ("a100-sxm", "--model", "gpt-22b", "--batch", 32, "--parallel", "RC-1-8-d4-p1",
+    (*DGX, "--model", "gpt-22b", "--batch", 32, "--parallel", "RC-1-8-d4-p1",
      "--recompute", "full", "--topology", "switch"),
-    ("a100-sxm", *LSTM, "--batch", 128, "--parallel", "RC-1-4-d4-p1", "--order", "kp2,dp",
+    (*DGX, *LSTM, "--batch", 128, "--parallel", "RC-1-4-d4-p1", "--order", "kp2,dp",
      "--topology", "torus:4x2,switch"),
-    ("a100-sxm", *LSTM, "--parallel", "RC-4-2-d8-p1", "--package", "4x4", "--packages", "2x2"),
-    ("a100-sxm", "--gemm", "8192,8192,8192", "--parallel", "RC-1-8-d1-p1"),
+    (*DGX, *LSTM, "--parallel", "RC-4-2-d8-p1", "--package", "4x4", "--packages", "2x2"),
+    (*DGX, "--gemm", "8192,8192,8192", "--parallel", "RC-1-8-d1-p1"),
     *(
-        ("a100", "--gemm", sides)
+        (*CARD, "--gemm", sides)
         for sides in (
             "16384,4096,12288", "8192,8192,8192", "4096,1,4096", "128,128,128", "1,16384,16384",
             "1000,3000,77", "65536,64,65536", "64,65536,64",
         )
     ),
-    ("a100", "--gemm", "16384,4096,12288", "--set", "frequency=1.05GHz"),
-    ("a100", "--gemm", "2048,2048,2048", "--kernels-at-once", 4),
+    (*CARD, "--gemm", "16384,4096,12288", "--set", "frequency=1.05GHz"),
+    (*CARD, "--gemm", "2048,2048,2048", "--kernels-at-once", 4),
 ]  # fmt: skip
 
 SERVED = ("serve-sweep", EXAMPLES / "llama3_8b_sn40l.yaml", "--model", "llama3-8b")

@@ -10,7 +10,7 @@ import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "roofline.md"
 FAMILY = "products"
-CASE = "a100 at 1.05 GHz"
+CASE = "a100-pcie-80gb at 1.05 GHz"
 
 
 @pytest.mark.slow
@@ -21,7 +21,17 @@ def test_products_take_what_they_did(run, golden, row, tmp_path):
     rows = []
     for shape in dict.fromkeys(lines):  # some were measured twice
         sides = ",".join(shape)
-        run("predict", "a100", "--gemm", sides, "--set", "frequency=1.05GHz", "--json", out)
+        run(
+            "predict",
+            "--on",
+            "a100-pcie-80gb",
+            "--gemm",
+            sides,
+            "--set",
+            "frequency=1.05GHz",
+            "--json",
+            out,
+        )
         kernel = json.loads(out.read_text())["kernel"]
         values = {"time": kernel["time"], "bound": kernel["bound"]}
         for name, level in kernel["levels"].items():

@@ -46,7 +46,9 @@ OWN_NODES = _read(LIBRARY / "nodes.yaml")
 NETWORKS = _read(LIBRARY / "networks.yaml")
 CHIPS = {name: _whole(OWN_CHIPS, name) for name in OWN_CHIPS}
 NODES = {name: _whole(OWN_NODES, name) for name in OWN_NODES}
-LINKS, FABRICS = NETWORKS["links"], NETWORKS["fabrics"]
+OWN_LINKS, FABRICS = NETWORKS["links"], NETWORKS["fabrics"]
+LINKS = {name: _whole(OWN_LINKS, name) for name in OWN_LINKS}
+OTHERS = {**_read(LIBRARY / "memories.yaml"), **NETWORKS["topologies"]}
 WORKING = [n for n, c in CHIPS.items() if "work_per_cycle" in c.get("units", {}).get("matrix", {})]
 
 
@@ -55,14 +57,16 @@ def _scale_up(node: dict[str, Any]) -> Any:
 
 
 LINKED = [n for n, node in NODES.items() if "inside" in node and _scale_up(node)]
-ENTRIES = {**CHIPS, **NODES, **LINKS, **FABRICS}
-OWN = {**OWN_CHIPS, **OWN_NODES, **LINKS, **FABRICS}
+# A chip and a memory may have one name, so may a fabric and a topology.
+OTHERS = {f"{name}, a part": other for name, other in OTHERS.items()}
+ENTRIES = {**CHIPS, **NODES, **LINKS, **FABRICS, **OTHERS}
+OWN = {**OWN_CHIPS, **OWN_NODES, **OWN_LINKS, **FABRICS, **OTHERS}
 
 
 def _is_number(value: object) -> bool:
     if isinstance(value, bool):
         return False
-    return isinstance(value, int | float) or bool(re.match(r"[\d.]+ [A-Za-z/]+$", str(value)))
+    return isinstance(value, int | float) or bool(re.match(r"[\d.]+ [A-Za-z/()]+$", str(value)))
 
 
 def _numbers(tree: dict[str, Any], path: str = "") -> dict[str, Any]:
@@ -104,11 +108,11 @@ def test_sources_are_in_the_bibliography_and_name_fields_that_exist(name):
         assert set(source) == {"source", "where", "kind", "fields"}
         assert source["source"] in KEYS
         assert source["kind"] in KINDS
-        paths = _numbers(ENTRIES[name])
+        paths = {**_numbers(ENTRIES[name]), "kinds": ENTRIES[name].get("kinds")}
         assert [f for f in source["fields"] if not any(_covers(f, p) for p in paths)] == []
 
 
-def _unit_of(path: str) -> str | None:
+def _unit_of(path: str, *, part: bool) -> str | None:
     """Return the unit of a field that carries one; none of a count, a share or cycles."""
     last = path.rsplit(".", 1)[-1]
     if path.split(".", maxsplit=1)[0] in ("rates", "vector_rates"):
@@ -116,20 +120,26 @@ def _unit_of(path: str) -> str | None:
     if path.startswith("frequency"):
         return "Hz"
     if path.startswith("power"):
-        return "W"
+        return "W/(B/s)" if part else "W"
+    if last == "price":
+        return "USD/(B/s)" if part else "USD"
     return {
         "capacity": "B",
         "bandwidth": "B/s",
         "bandwidth_per_link": "B/s",
         "latency": "s",
         "latency_per_switch": "s",
+        "launch_overhead": "s",
+        "link_power": "W/(B/s)",
+        "switch_power": "W/(B/s)",
+        "switch_price": "USD/(B/s)",
     }.get(last)
 
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_quantities_have_units_and_are_above_zero(name):
     for path, value in _numbers(ENTRIES[name]).items():
-        unit = _unit_of(path)
+        unit = _unit_of(path, part=name in LINKS or name in OTHERS)
         if unit is None:
             assert isinstance(value, int | float), path
         elif unit != "B":

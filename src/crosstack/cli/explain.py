@@ -9,12 +9,17 @@ from typing import Annotated
 import typer
 
 from crosstack.cli.inputs import (
+    Chips,
+    Fabric,
+    On,
     WorkLimit,
     check_jobs,
     check_number,
     check_outputs,
     check_work,
     in_file,
+    loaded_task,
+    machine_given,
     read_result,
     result_answer,
     rules_given,
@@ -54,6 +59,9 @@ def explain(
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Change a field first; may be repeated."),
     ] = None,
+    on: On = None,
+    chips: Chips = None,
+    fabric: Fabric = None,
     json_out: Annotated[
         Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
     ] = None,
@@ -69,7 +77,6 @@ def explain(
 
     Example: `crosstack explain examples/my_graph.yaml --svg worth.svg`
     """
-    import crosstack
     from crosstack.explore.explain import explain as run
     from crosstack.model.rules import MAPPED, chosen_rules
     from crosstack.report.explain_text import (
@@ -88,12 +95,14 @@ def explain(
     if file.suffix.lower() == ".json":
         if set_:
             raise InputError(Problem("--set", "allowed with a task; a saved result is as it is."))
+        if machine_given(on, chips, fabric):
+            raise InputError(Problem("--on", "allowed with a task; a saved result is as it is."))
         saved = result_answer(file, read_result(file), None, rules)
         task, chosen, answer = saved.task, saved.rules, saved
     else:
         answer = None
         given = rules_given(rules)
-        task = crosstack.load(file, set_ or ())
+        task = loaded_task(file, set_, on, chips, fabric)
         chosen = chosen_rules(given, MAPPED, otherwise=task.rules)
     with Searching(lambda words: f"mapping: {words}") as update, in_file(file):
         found = run(

@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import crosstack
-from crosstack.cli.inputs import check_outputs, in_file, options_named, rules_given
+from crosstack.cli.inputs import (
+    Chips,
+    Fabric,
+    On,
+    check_outputs,
+    in_file,
+    loaded_task,
+    options_named,
+    rules_given,
+)
 from crosstack.cli.outputs import Searching, check_suffix, printable, show, write
 from crosstack.errors import InputError, Problem
 
@@ -131,6 +139,9 @@ def space(
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Change a field; may be repeated."),
     ] = None,
+    on: On = None,
+    chips: Chips = None,
+    fabric: Fabric = None,
 ) -> None:
     """Count the mappings that a file leaves to choose from, decision by decision.
 
@@ -139,7 +150,7 @@ def space(
     from crosstack.mapping.mapping_space import mapping_space
     from crosstack.report.space_text import space_table
 
-    task = crosstack.load(file, set_ or ())
+    task = loaded_task(file, set_, on, chips, fabric)
     with in_file(file):
         found = mapping_space(task, rules_given(rules))
     show(space_table(found))

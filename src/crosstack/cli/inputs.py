@@ -16,10 +16,14 @@ from crosstack.errors import InputError, Problem, require_jobs
 
 if TYPE_CHECKING:
     from crosstack.evaluate.answer import Answer
+    from crosstack.machine.system import System
     from crosstack.mapping.mapping import Task
     from crosstack.model.rules import Rules
 
 __all__ = [
+    "Chips",
+    "Fabric",
+    "On",
     "Saved",
     "WorkLimit",
     "check_jobs",
@@ -27,6 +31,10 @@ __all__ = [
     "check_outputs",
     "check_work",
     "in_file",
+    "library_system",
+    "loaded_task",
+    "machine_given",
+    "machine_of",
     "options_named",
     "read_result",
     "result_answer",
@@ -47,6 +55,96 @@ WorkLimit = Annotated[
         "none with --time-limit.",
     ),
 ]
+
+
+On = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="NAME",
+        help="A node or chip of the library in place of the file's machine, such as h100-dgx; see "
+        "`crosstack show library`.",
+    ),
+]
+Chips = Annotated[
+    int | None,
+    typer.Option("--chips", metavar="N", help="With --on: how many chips; one node if left out."),
+]
+Fabric = Annotated[
+    str | None,
+    typer.Option(
+        "--fabric",
+        metavar="NAME",
+        help="With --on: what joins the nodes; rail-optimised where every chip has a port, else "
+        "fat-tree.",
+    ),
+]
+_MACHINE = {"on": "--on", "n_chips": "--chips", "fabric": "--fabric", "link": "--on"}
+
+
+def machine_given(on: str | None, chips: int | None, fabric: str | None) -> dict[str, Any]:
+    """Return what the options say of a machine of the library; empty where they say nothing."""
+    if on is None:
+        for option, value in (("--chips", chips), ("--fabric", fabric)):
+            if value is not None:
+                raise InputError(Problem(option, "allowed with --on, a machine of the library."))
+        return {}
+    if chips is not None:
+        check_number("--chips", chips, chips >= 1, "a whole number, at least 1")
+    given = {"on": on, "n_chips": chips, "fabric": fabric}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def library_system(on: str | None, chips: int | None, fabric: str | None) -> System | None:
+    """Return the machine of the library that the options name; None where they name none."""
+    if not machine_given(on, chips, fabric):
+        return None
+    from crosstack.io.library import system_on
+
+    assert on is not None
+    with options_named(_MACHINE):
+        return system_on(on, chips=chips, fabric=fabric)
+
+
+def loaded_task(
+    file: Path,
+    set_: list[str] | None,
+    on: str | None = None,
+    chips: int | None = None,
+    fabric: str | None = None,
+) -> Task:
+    """Return the task of a file, on a machine of the library where the options name one."""
+    import crosstack
+
+    given = machine_given(on, chips, fabric)
+    if not given:
+        return crosstack.load(file, set_ or ())
+    if file.suffix.lower() not in (".yaml", ".yml"):
+        raise InputError(Problem("--on", f"allowed with a native YAML file; {file} is none."))
+    library_system(on, chips, fabric)  # its errors in the words of the options
+    return crosstack.load(file, [f"system={json.dumps(given)}", *(set_ or ())])
+
+
+def machine_of(
+    file: Path | None,
+    set_: list[str] | None,
+    on: str | None,
+    chips: int | None,
+    fabric: str | None,
+) -> tuple[System, str | None]:
+    """Return a machine of the library or that of a file, and the rules that the file names."""
+    import crosstack
+
+    named = library_system(on, chips, fabric)
+    if named is not None:
+        for option, given in (("FILE", file), ("--set", set_)):
+            if given:
+                raise InputError(Problem(option, "allowed without --on, which gives the machine."))
+        return named, None
+    if file is None:
+        raise InputError(Problem("FILE", "required, or --on with a machine of the library."))
+    task = crosstack.load(file, set_ or ())
+    return task.system, task.rules
 
 
 def check_work(limit: float | None) -> None:

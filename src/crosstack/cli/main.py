@@ -20,6 +20,9 @@ from crosstack.cli.explain import explain
 from crosstack.cli.figure import figure, space
 from crosstack.cli.generate import generate_app
 from crosstack.cli.inputs import (
+    Chips,
+    Fabric,
+    On,
     Saved,
     WorkLimit,
     check_jobs,
@@ -27,6 +30,7 @@ from crosstack.cli.inputs import (
     check_outputs,
     check_work,
     in_file,
+    loaded_task,
     options_named,
     read_result,
     result_answer,
@@ -211,6 +215,9 @@ def map_(
         ),
     ] = Objective.TIME,
     set_: Set = None,
+    on: On = None,
+    chips: Chips = None,
+    fabric: Fabric = None,
     json_out: JsonOut = None,
     html_out: HtmlOut = None,
     svg_out: SvgOut = None,
@@ -218,7 +225,8 @@ def map_(
 ) -> None:
     """Find the best mapping, prove it, and print what bounds it.
 
-    Examples: `crosstack map examples/gpt3_1t_sn30.yaml --html map.html` and
+    Examples: `crosstack map examples/gpt3_1t_sn30.yaml --html map.html`,
+    `crosstack map examples/llama3_8b_sn40l.yaml --on h100-dgx --chips 64` and
     `crosstack map setup.txt --rules dfmodel-readme --set system.r_r.link_bw_x=450`
     """
     limit = float("inf") if time_limit is None else time_limit
@@ -228,7 +236,7 @@ def map_(
     check_jobs(jobs)
     check_outputs(file, {"--json": json_out, "--html": html_out, "--svg": svg_out})
     chosen = rules_given(rules)
-    task = crosstack.load(file, set_ or ())
+    task = loaded_task(file, set_, on, chips, fabric)
     first = None
     if start is not None:
         from crosstack.evaluate.saved import mapping_from_dict
@@ -263,6 +271,9 @@ def evaluate(
     ],
     rules: Rules = None,
     set_: Set = None,
+    on: On = None,
+    chips: Chips = None,
+    fabric: Fabric = None,
     json_out: JsonOut = None,
     html_out: HtmlOut = None,
     svg_out: SvgOut = None,
@@ -275,7 +286,7 @@ def evaluate(
     Example: `crosstack evaluate examples/gpt3_1t_sn30.yaml --mapping map.json`
     """
     check_outputs(file, {"--json": json_out, "--html": html_out, "--svg": svg_out})
-    answer = _given_answer(crosstack.load(file, set_ or ()), mapping, rules)
+    answer = _given_answer(loaded_task(file, set_, on, chips, fabric), mapping, rules)
     try:
         show_answer(answer, kernels=kernels)
     finally:
@@ -287,15 +298,22 @@ def show_(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE|RESULT|technology",
+            metavar="FILE|RESULT|library|technology",
             help="Native YAML, DFModel text, or what a command saved with --json.",
         ),
     ],
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="With `technology`: which one; all if left out."),
+        typer.Argument(
+            metavar="NAME",
+            help="With `technology`: which one; all if left out. With `library`: chips, nodes, "
+            "networks, memories, technology, or one of them.",
+        ),
     ] = None,
     set_: Set = None,
+    on: On = None,
+    chips: Chips = None,
+    fabric: Fabric = None,
     svg_out: SvgOut = None,
     library: Library = None,
     parallel: Annotated[
@@ -310,15 +328,22 @@ def show_(
     """Describe the workload and the machine of a file, or a saved result, in words.
 
     `crosstack show technology` lists technologies, `crosstack show technology hbm3` shows the
-    numbers of one with their sources, and what follows from them.
+    numbers of one with their sources, and what follows from them. `crosstack show library` lists
+    machines, `crosstack show library chips` one kind of them, `crosstack show library h100-sxm`
+    shows every number of one with its source.
 
     Example: `crosstack show examples/my_graph.yaml --parallel RC-2-2-d2-p2 --svg graph.svg`
     """
+    if str(file) == "library":
+        _show_library(name, library, {"--set": set_, "--svg": svg_out, "--parallel": parallel})
+        return
     if str(file) == "technology":
         _show_technology(name, library, {"--set": set_, "--svg": svg_out, "--parallel": parallel})
         return
     if name is not None:
-        raise InputError(Problem("NAME", f'got "{name}"; allowed: a name after technology alone.'))
+        raise InputError(
+            Problem("NAME", f'got "{name}"; allowed: a name after library or technology.')
+        )
     if library is not None:
         raise InputError(Problem("--library", "allowed: with technology alone."))
     if file.suffix.lower() == ".json":
@@ -328,7 +353,7 @@ def show_(
     from crosstack.report.text import task_text
 
     check_outputs(file, {"--svg": svg_out})
-    task = crosstack.load(file, set_ or ())
+    task = loaded_task(file, set_, on, chips, fabric)
     if parallel is not None:
         _show_transformed(task, parallel, svg_out)
         return
@@ -380,6 +405,20 @@ def _show_transformed(task: Task, parallel: str, svg_out: Path | None) -> None:
     show(transform_table(steps, title))
     if svg_out is not None:
         write((svg_out, transform_svg(steps, title)))
+
+
+def _show_library(name: str | None, library: Path | None, of_files: dict[str, object]) -> None:
+    """Print the machines of the library, those of one kind, or one with its sources."""
+    from crosstack.report.library_text import LISTS, library_list, library_tables
+
+    if name == "technology":
+        _show_technology(None, library, of_files)
+        return
+    for option, given in (of_files | {"--library": library}).items():
+        if given:
+            raise InputError(Problem(option, "allowed: with a file alone."))
+    listed = name is None or name in LISTS
+    show(library_list(name) if listed else library_tables(str(name)))
 
 
 def _show_technology(name: str | None, library: Path | None, of_files: dict[str, object]) -> None:

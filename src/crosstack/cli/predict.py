@@ -9,20 +9,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosstack.cli.chip import Library, described
-from crosstack.cli.inputs import check_outputs, in_file, options_named, rules_asked
+from crosstack.cli.chip import Library
+from crosstack.cli.hardware import LibraryMachine, hardware_of, source_of
+from crosstack.cli.inputs import (
+    Chips,
+    Fabric,
+    On,
+    check_outputs,
+    in_file,
+    options_named,
+    rules_asked,
+)
 from crosstack.cli.outputs import show, write
 from crosstack.cli.place import grid_of
-from crosstack.errors import InputError, Problem, nearest
+from crosstack.errors import InputError, Problem
 from crosstack.machine.chip import Chip
 from crosstack.units import parse_quantity
-from crosstack.workload.dtype import Dtype, dtype_of_size
+from crosstack.workload.dtype import Dtype
 
 if TYPE_CHECKING:
+    from crosstack.cli.hardware import Machine
     from crosstack.evaluate.cluster import Cluster
     from crosstack.evaluate.predict import Prediction, Step
-    from crosstack.io.chip_file import ChipDescription
-    from crosstack.io.deepflow import DeepflowHardware
     from crosstack.machine.topology import NetworkLevel
     from crosstack.mapping.strategy import Strategy
     from crosstack.model.rules import Rules as CountedRules
@@ -39,13 +47,10 @@ class TypedChip:
     dtype: Dtype
 
 
-if TYPE_CHECKING:
-    Machine = ChipDescription | DeepflowHardware | TypedChip
-
 Hardware = Annotated[
-    Path,
+    Path | None,
     typer.Argument(
-        metavar="FILE", help="A chip file, DeepFlow hardware YAML, or a name: a100, a100-sxm."
+        metavar="FILE", help="A chip file, or DeepFlow hardware YAML. Left out with --on."
     ),
 ]
 Gemm = Annotated[
@@ -179,7 +184,7 @@ JsonOut = Annotated[
 
 
 def predict(
-    file: Hardware,
+    file: Hardware = None,
     gemm: Gemm = None,
     model: Model = None,
     parallel: Parallel = None,
@@ -198,14 +203,18 @@ def predict(
     order: Sequential = None,
     topology: Levels = None,
     rules: Rules = "crosstack",
+    on: On = None,
+    chips: Chips = None,
+    fabric: Fabric = None,
     library: Library = None,
     set_: Set = None,
     json_out: JsonOut = None,
 ) -> None:
     """Predict the time of a training step, or of one product, under a given strategy.
 
-    Example: `crosstack predict examples/chips/n5_hbm3.yaml --set packages=512 --model gpt3-175b
-    --parallel RC-1-8-d8-p8 --microbatches 8`
+    Examples: `crosstack predict --on h100-dgx --model gpt3-175b --parallel RC-1-8-d2-p8
+    --microbatches 8` and `crosstack predict examples/chips/n5_hbm3.yaml --set packages=512
+    --model gpt3-175b --parallel RC-1-8-d8-p8 --microbatches 8`
     """
     from crosstack.model.kernels.roofline import gemm_time
     from crosstack.model.rules import PREDICTED
@@ -215,18 +224,22 @@ def predict(
     from crosstack.workload.product import Product
 
     check_outputs(file, {"--json": json_out})
-    hardware = _machine(file, library, set_ or [])
+    source = source_of(file, on)
+    hardware = hardware_of(file, on, chips, fabric, library, set_ or [])
     changed = batch, sequence, microbatches, exchange, recompute, schedule, interleave
     changes = dict(zip(CHANGES, changed, strict=True))
-    workload = _workload(file, hardware, gemm, model, changes)
+    workload = _workload(source, hardware, gemm, model, changes)
     where = _Where(package, packages, torus, order, topology)
     counted = rules_asked(rules, PREDICTED)
     found, typed = _predicted(
-        file, hardware, workload, parallel, where, counted, optimizer_bytes, kernels_at_once
+        source, hardware, workload, parallel, where, counted, optimizer_bytes, kernels_at_once
     )
     alone = isinstance(workload, Product) and found.strategy.n_chips == 1
     inputs = {
-        "file": str(file),
+        "file": None if file is None else str(file),
+        "on": on,
+        "chips": chips,
+        "fabric": fabric,
         "model": model,
         "gemm": gemm,
         **changes,
@@ -252,7 +265,7 @@ def predict(
 
 
 def trace(
-    file: Hardware,
+    file: Hardware = None,
     gemm: Gemm = None,
     model: Model = None,
     parallel: Parallel = None,
@@ -271,6 +284,9 @@ def trace(
     order: Sequential = None,
     topology: Levels = None,
     rules: Rules = "crosstack",
+    on: On = None,
+    chips: Chips = None,
+    fabric: Fabric = None,
     library: Library = None,
     set_: Set = None,
     output: Annotated[
@@ -294,14 +310,15 @@ def trace(
     check_outputs(file, {"--output": output, "--svg": svg_out})
     if output is None and svg_out is None:
         raise InputError(Problem("--output", "nothing to save; give --output OUT or --svg OUT."))
-    hardware = _machine(file, library, set_ or [])
+    source = source_of(file, on)
+    hardware = hardware_of(file, on, chips, fabric, library, set_ or [])
     changed = batch, sequence, microbatches, exchange, recompute, schedule, interleave
     changes = dict(zip(CHANGES, changed, strict=True))
-    workload = _workload(file, hardware, gemm, model, changes)
+    workload = _workload(source, hardware, gemm, model, changes)
     where = _Where(package, packages, torus, order, topology)
     counted = rules_asked(rules, PREDICTED)
     found, typed = _predicted(
-        file, hardware, workload, parallel, where, counted, optimizer_bytes, kernels_at_once
+        source, hardware, workload, parallel, where, counted, optimizer_bytes, kernels_at_once
     )
     timelines = found.timelines()
     if not timelines:
@@ -359,38 +376,6 @@ def _workload(
         return changed_step(found, changes)
 
 
-def _machine(file: Path, library: Path | None, set_: list[str]) -> Machine:
-    """Return the chip that FILE names, or what the file describes."""
-    from crosstack.machine.named_chips import NAMED_CHIPS
-
-    name = str(file)
-    if name not in NAMED_CHIPS or file.exists():
-        close = nearest(name, NAMED_CHIPS, 1)
-        if close and not file.exists():
-            message = f'no such file, and no chip of that name. Did you mean "{close[0]}"?'
-            raise InputError(Problem(name, message))
-        return described(file, library, set_)
-    if library is not None:
-        raise InputError(Problem("--library", f"allowed with a chip file; {name} is a chip."))
-    units = {"frequency": "Hz", "launch_overhead": "s", "word": "B"}
-    given = {}
-    for change in set_:
-        field, _, value = change.partition("=")
-        if field not in units:
-            message = f"got {change[:60]!r}; {name} takes {', '.join(units)}, as word=1."
-            raise InputError(Problem("--set", message))
-        with options_named({"": f"--set {field}"}):
-            given[field] = parse_quantity(value, units[field])
-    with options_named({field: f"--set {field}" for field in units}):
-        size = given.pop("word", 2.0)
-        chip = NAMED_CHIPS[name](**given)
-        known = (dtype for dtype, _ in chip.compute.relative_rates)
-        try:
-            return TypedChip(chip, dtype_of_size(size, known))
-        except InputError as error:
-            raise error.under("word") from None
-
-
 def _product(text: str) -> Step:
     from crosstack.workload.product import Product
 
@@ -412,7 +397,7 @@ def _model(file: Path, hardware: Machine, model: str | None) -> Step:
     from crosstack.workload.named_steps import step_named
 
     if model is None:
-        held = None if isinstance(hardware, ChipDescription | TypedChip) else hardware.model
+        held = None if isinstance(hardware, ChipDescription | LibraryMachine) else hardware.model
         if held is None:
             message = f"{file} holds no model; give --gemm M,K,N or --model NAME|FILE."
             raise InputError(Problem("--model", message))
@@ -453,8 +438,8 @@ def _predicted(
         strategy = _strategy(file, hardware, workload, parallel, placed=where.package is not None)
         hardware = _joined(file, hardware, where)
         with in_file(file):
-            if isinstance(hardware, TypedChip):
-                typed = hardware
+            if isinstance(hardware, LibraryMachine):
+                typed = TypedChip(hardware.chip, hardware.dtype)
             else:
                 made = generate(hardware.template, hardware.budget, counted.chips)
                 typed = TypedChip(made.chip, hardware.template.dtype)
@@ -480,7 +465,7 @@ def _strategy(
 
     if parallel is not None:
         return parse_strategy(parallel)
-    if isinstance(hardware, TypedChip):
+    if isinstance(hardware, LibraryMachine):
         return Strategy()
     if isinstance(hardware, ChipDescription):
         if isinstance(workload, Product):
@@ -503,10 +488,9 @@ def _cluster(
     where: _Where,
 ) -> Cluster:
     """Return the machine: placed on a grid that the options give, else as the file says."""
-    from crosstack.evaluate.cluster import NESTED, named_cluster, nested_cluster, placed_cluster
+    from crosstack.evaluate.cluster import NESTED, nested_cluster, placed_cluster
     from crosstack.io.chip_file import ChipDescription
     from crosstack.io.deepflow.steps import cluster_of
-    from crosstack.machine.topology import SWITCH
     from crosstack.mapping.placement import place
     from crosstack.mapping.strategy import parse_order
 
@@ -516,11 +500,8 @@ def _cluster(
         return placed_cluster(chip, place(strategy, grid, order=order))
     if where.packages is not None or where.torus:
         raise InputError(Problem("--package", "required with --packages or --torus."))
-    if isinstance(hardware, TypedChip):
-        inside, between = where.levels or (SWITCH, None)
-        return named_cluster(
-            chip, strategy, inside=inside, between=between or SWITCH, order=order or NESTED
-        )
+    if isinstance(hardware, LibraryMachine):
+        return hardware.cluster(strategy, where.levels, order or NESTED)
     if isinstance(hardware, ChipDescription):
         return nested_cluster(
             chip,
@@ -532,7 +513,7 @@ def _cluster(
             order=order or NESTED,
         )
     if order is not None:
-        message = "allowed with --package, a chip file or a chip by name; FILE says what crosses."
+        message = "allowed with --package, a chip file or --on; FILE says what crosses."
         raise InputError(Problem("--order", message))
     return cluster_of(hardware, chip)
 
@@ -546,10 +527,10 @@ def _joined(file: Path, hardware: Machine, where: _Where) -> Machine:
     if where.package is not None:
         message = "allowed without --package, which places on a mesh or torus of its own."
         raise InputError(Problem("--topology", message))
-    if isinstance(hardware, TypedChip):
+    if isinstance(hardware, LibraryMachine):
         return hardware
     if not isinstance(hardware, ChipDescription):
-        message = f"allowed with a chip file or a chip by name; {file} says what shares its links."
+        message = f"allowed with a chip file or --on; {file} says what shares its links."
         raise InputError(Problem("--topology", message))
     inside, between = where.levels
     return hardware.joined(inside, between or hardware.between)

@@ -9,8 +9,16 @@ from typing import Annotated
 
 import typer
 
-import crosstack
-from crosstack.cli.inputs import check_number, check_outputs, options_named, rules_given
+from crosstack.cli.inputs import (
+    Chips,
+    Fabric,
+    On,
+    check_number,
+    check_outputs,
+    machine_of,
+    options_named,
+    rules_given,
+)
 from crosstack.cli.outputs import show, write
 from crosstack.errors import InputError, Problem
 
@@ -20,9 +28,6 @@ MOST_LETTERS = 10_000  # of a list of numbers
 
 
 def serve_sweep(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A machine; its workload is not used.")
-    ],
     model: Annotated[
         str,
         typer.Option(metavar="NAME", help="llama3-8b, llama3-70b, llama3-405b or llama-68m."),
@@ -34,6 +39,12 @@ def serve_sweep(
             help="Tokens kept of each sequence (decode) or of a prompt (prefill).",
         ),
     ],
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="A machine; its workload is not used. Left out with --on."
+        ),
+    ] = None,
     phase: Annotated[
         str, typer.Option(metavar="NAME", help="decode: write tokens; prefill: read a prompt.")
     ] = "decode",
@@ -76,6 +87,9 @@ def serve_sweep(
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Change a field of the file first."),
     ] = None,
+    on: On = None,
+    chips: Chips = None,
+    fabric: Fabric = None,
     top: Annotated[int, typer.Option(metavar="N", help="Points to print, best first.")] = 20,
     csv_out: Annotated[
         Path | None, typer.Option("--csv", metavar="OUT", help="Save every point as CSV.")
@@ -91,8 +105,9 @@ def serve_sweep(
     file gives chip, memory and links: its first network dimension joins the tensor-parallel chips,
     the next one the pipeline stages; how many of its chips are used is what is swept.
 
-    Example: `crosstack serve-sweep examples/llama3_8b_sn40l.yaml --model llama3-8b --tp 1,2,4,8,16
-    --pp 1,2,4 --batch 1,16,256 --context 1024,4096,16384 --csv points.csv`
+    Examples: `crosstack serve-sweep --on h100-dgx --model llama3-70b --context 4096 --tp 4,8
+    --batch 1,64` and `crosstack serve-sweep examples/llama3_8b_sn40l.yaml --model llama3-8b
+    --tp 1,2,4,8,16 --pp 1,2,4 --batch 1,16,256 --context 1024,4096,16384 --csv points.csv`
     """
     import numpy as np
 
@@ -112,12 +127,12 @@ def serve_sweep(
         chosen = transformer_named(model)
     count = math.prod(len(axis) for axis in swept)
     check_number(_OPTIONS["points"], count, count <= MOST_POINTS, f"at most {MOST_POINTS:,} points")
-    task = crosstack.load(file, set_ or ())
+    system, usual = machine_of(file, set_, on, chips, fabric)
     grid = [axis.ravel() for axis in np.meshgrid(*swept, indexing="ij")]
     with options_named(_OPTIONS):
         sweep = serving_sweep(
             chosen,
-            task.system,
+            system,
             tensor=grid[0],
             pipeline=grid[1],
             batch=grid[2],
@@ -126,7 +141,7 @@ def serve_sweep(
             tokens=tokens,
             microbatch=microbatch,
             word=word,
-            rules=rules_given(rules) or task.rules,
+            rules=rules_given(rules) or usual,
         )
     show(sweep_tables(sweep, top))
     texts = []

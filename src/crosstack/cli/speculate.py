@@ -10,17 +10,23 @@ from typing import Annotated
 import typer
 
 import crosstack
-from crosstack.cli.inputs import check_outputs, options_named, rules_given
+from crosstack.cli.inputs import (
+    Chips,
+    Fabric,
+    On,
+    check_outputs,
+    machine_of,
+    options_named,
+    rules_given,
+)
 from crosstack.cli.outputs import write
+from crosstack.mapping.mapping import Constraints
 from crosstack.units import format_quantity
 
 __all__ = ["speculate"]
 
 
 def speculate(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Machine and constraints; any workload.")
-    ],
     draft: Annotated[str, typer.Option(metavar="NAME", help="The model that drafts.")],
     target: Annotated[str, typer.Option(metavar="NAME", help="The model that checks.")],
     context: Annotated[int, typer.Option(metavar="N", help="Tokens kept of each sequence.")],
@@ -28,6 +34,12 @@ def speculate(
     acceptance: Annotated[
         float, typer.Option(metavar="A", help="Probability that one is accepted, 0 to 1.")
     ],
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="Machine and constraints; any workload. Left out with --on."
+        ),
+    ] = None,
     branches: Annotated[
         int,
         typer.Option(metavar="N", help="Tokens drafted for each place: 1 a sequence, 2 a tree."),
@@ -36,6 +48,9 @@ def speculate(
     rules: Annotated[
         str | None, typer.Option("--rules", metavar="NAME|FILE", help="What is counted.")
     ] = None,
+    on: On = None,
+    chips: Chips = None,
+    fabric: Fabric = None,
     json_out: Annotated[
         Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
     ] = None,
@@ -55,21 +70,24 @@ def speculate(
     for option, name in (("--draft", draft), ("--target", target)):
         with options_named({"model": option}):
             models.append(transformer_named(name))
-    task = crosstack.load(file)
+    constraints = Constraints()
+    if file is not None and on is None:
+        constraints = crosstack.load(file).constraints
+    system, usual = machine_of(file, None, on, chips, fabric)
     names = ("context", "window", "acceptance", "branches")
     given = {name: f"--{name}" for name in names} | {"global_batch_size": "--batch"}
     with options_named(given):
         found = run(
             models[0],
             models[1],
-            task.system,
-            task.constraints,
+            system,
+            constraints,
             context=context,
             window=window,
             acceptance=acceptance,
             branches=branches,
             batch=batch,
-            rules=rules_given(rules) or task.rules,
+            rules=rules_given(rules) or usual,
         )
     typer.echo(
         f"{draft} drafts for {target}: {found.rate:.6g} tokens/s a sequence, "

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from crosstack.errors import InputError, Problem, require, require_quantity
 from crosstack.evaluate.distributed import Peers
 from crosstack.machine.chip import Chip, Link
-from crosstack.machine.named_chips import SERVERS
+from crosstack.machine.node import Fabric, NetworkPort, Node, system_of_nodes
 from crosstack.machine.system import AllReduceAlgorithm, Dimension, DimensionKind
 from crosstack.machine.topology import RING, SWITCH, NetworkLevel
 from crosstack.mapping.placement import Placement
@@ -31,8 +31,8 @@ __all__ = [
     "Derate",
     "EdgeSharing",
     "check_chips",
-    "named_cluster",
     "nested_cluster",
+    "node_cluster",
     "peers_of",
     "placed_cluster",
     "stage_peers",
@@ -220,43 +220,65 @@ def nested_cluster(
     )
 
 
-def named_cluster(
-    chip: Chip,
+def node_cluster(
+    node: Node,
     strategy: Strategy,
     *,
-    inside: NetworkLevel = SWITCH,
-    between: NetworkLevel = SWITCH,
+    n_chips: int | None = None,
+    fabric: Fabric | None = None,
+    port: NetworkPort | None = None,
+    inside: NetworkLevel | None = None,
+    between: NetworkLevel | None = None,
     order: MappingOrder = NESTED,
 ) -> Cluster:
-    """Return as many servers of a chip that is known by name as a strategy fills.
+    """Return nodes that a strategy runs on; what fits into one node stays in one.
 
-    What fits into one server stays in one; a chip without a server stands alone. The links that
-    the chip has to a switch are shared out over its neighbours where it is joined otherwise.
+    Parameters
+    ----------
+    node : Node
+        Every node.
+    strategy : Strategy
+        What is numbered.
+    n_chips : int, optional
+        Of all nodes; left out, as many nodes as the strategy fills. [1]
+    fabric, port
+        What joins nodes, as of `crosstack.machine.node.system_of_nodes`.
+    inside, between : NetworkLevel, optional
+        How chips and nodes are joined instead: the links that a chip has are shared out over its
+        neighbours.
+    order : tuple of ParallelDimension
+        The dimensions, innermost first.
+
+    Raises
+    ------
+    InputError
+        If ``n_chips`` are no whole nodes, or nodes have to be joined that have no ports.
     """
     whole = whole_order(strategy, order)
-    each = SERVERS.get(chip.name, 1)
-    if each == 1:
-        return Cluster(chip=chip, network=two_levels(chip), order=whole)
-    many = filled(_degrees(strategy, whole), (each, strategy.n_chips))
-    packages = math.ceil(strategy.n_chips / many[0])
-    joined = replace(
-        chip,
-        intra=_shared_out(chip.intra, inside.neighbours(each)),
-        inter=_shared_out(chip.inter, between.neighbours(packages)),
-    )
-    return nested_cluster(
-        joined,
-        strategy,
-        chips_per_package=each,
-        packages=packages,
-        inside=inside,
-        between=between,
-        order=whole,
-    )
+    if n_chips is None:
+        each = filled(_degrees(strategy, whole), (node.n_chips, strategy.n_chips))[0]
+        n_chips = math.ceil(strategy.n_chips / each) * node.n_chips
+    network = system_of_nodes(node, n_chips, fabric=fabric, port=port).network
+    joined = n_chips // node.n_chips
+    outer = network[-1] if joined > 1 else None
+    if inside is not None:
+        network = (_joined_inside(node, inside), *([outer] if outer else []))
+    if between is not None and outer is not None:
+        ends = Link(
+            n_links=node.n_ports,
+            bandwidth=node.bandwidth_out / between.neighbours(joined),
+            latency=outer.hop_latency,
+        )
+        network = (*network[:-1], _level(ends, between, "n_chips", joined))
+    return Cluster(chip=node.chip, network=network, order=whole)
 
 
-def _shared_out(link: Link | None, neighbours: int) -> Link | None:
-    return link and replace(link, bandwidth=link.bandwidth / neighbours)
+def _joined_inside(node: Node, inside: NetworkLevel) -> Dimension:
+    own = node.chip.intra or Link(n_links=0, bandwidth=0.0, latency=0.0)
+    neighbours = inside.neighbours(node.n_chips)
+    latency = node.network[0].hop_latency if node.network else 0.0
+    shared = replace(own, bandwidth=own.bandwidth / neighbours, latency=latency)
+    return _level(shared, inside, "n_chips", node.n_chips)
 
 
 # ---------------------------------------------------------------- whom a dimension talks to

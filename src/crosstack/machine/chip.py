@@ -59,7 +59,7 @@ class Fusion(StrEnum):
 
     ELEMENTWISE = "elementwise"
     EPILOGUE = "epilogue"
-    NORMALIZATION = "normalization"
+    NORMALISATION = "normalisation"
     ATTENTION = "attention"
 
 

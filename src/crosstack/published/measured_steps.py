@@ -1,7 +1,7 @@
 """Training steps that were measured on clusters of A100, beside what we predict.
 
-The chip is `crosstack.machine.a100.a100_sxm_80gb`, a server holds eight, and nothing is fitted: the
-clock is the one of the data sheet, links carry what the data sheet says. Model, batch, strategy,
+The machine is ``a100-dgx-80gb`` of the library, and nothing is fitted: the clock is the one of the
+data sheet, links carry what the data sheet says. Model, batch, strategy,
 what is computed again and what is exchanged are those of the sources.
 
 ``korthikanti2023reducing``: table 5, one replica; 175B and 530B interleave three stages a chip. The
@@ -23,9 +23,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from crosstack.evaluate.cluster import named_cluster
+from crosstack.evaluate.cluster import node_cluster
 from crosstack.evaluate.predict import Prediction, predict
-from crosstack.machine.a100 import BOOST_CLOCK, a100_sxm_80gb
+from crosstack.io import library
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.published.case import Progress, Row, inside, silent
@@ -46,6 +46,7 @@ __all__ = [
     "step_rows",
 ]
 
+NODE = "a100-dgx-80gb"
 TOLERANCE = 0.10
 ONE = "korthikanti2023reducing: table 5"
 MANY = "narayanan2021megatron: table 1 and equation 3"
@@ -106,10 +107,12 @@ class MeasuredStep:
             exchange=Exchange.PAIRED if self.full else Exchange.SEQUENCE,
         )
 
-    def predicted(self, *, frequency: float = BOOST_CLOCK) -> Prediction:
+    def predicted(self, *, frequency: float | None = None) -> Prediction:
         """Return our prediction at a clock. [Hz]"""
-        chip, strategy = a100_sxm_80gb(frequency=frequency), parse_strategy(self.strategy)
-        cluster = named_cluster(chip, strategy)
+        node, strategy = library.node(NODE), parse_strategy(self.strategy)
+        fabric, port = library.joined_by(node)
+        chip = replace(library.chip(node.chip.name, frequency=frequency), inter=node.chip.inter)
+        cluster = node_cluster(replace(node, chip=chip), strategy, fabric=fabric, port=port)
         return predict(self.workload, strategy, cluster, Roofline().times(chip))
 
 

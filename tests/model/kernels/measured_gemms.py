@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.machine.a100 import a100_pcie_80gb
+from crosstack.io import library
 from crosstack.model.kernels.roofline import KernelTime, gemm_time
 
 DATA = Path(__file__).resolve().parents[3].parent / "shared/data/deepflow/gemm_a100_measured.csv"
@@ -51,14 +51,17 @@ def counted(found: KernelTime, level: str) -> Floats:
 
 def predicted(m: Floats, k: Floats, n: Floats) -> KernelTime:
     """Return the prediction at the clock of the measurements."""
-    return gemm_time(a100_pcie_80gb(frequency=CLOCK), m, k, n)
+    return gemm_time(library.chip("a100-pcie-80gb", frequency=CLOCK), m, k, n)
 
 
 def at_own_clock(data: dict[str, Floats]) -> Floats:
     """Return the time of every row at the clock that was read while it ran. [s]"""
     rows = zip(data["clock"], data["m"], data["k"], data["n"], strict=True)
     return np.array(
-        [float(gemm_time(a100_pcie_80gb(frequency=float(f)), m, k, n).time) for f, m, k, n in rows]
+        [
+            float(gemm_time(library.chip("a100-pcie-80gb", frequency=float(f)), m, k, n).time)
+            for f, m, k, n in rows
+        ]
     )
 
 

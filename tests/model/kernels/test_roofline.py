@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstack.errors import InfeasibleError, InputError
-from crosstack.machine.a100 import a100_pcie_80gb, a100_sxm_80gb
+from crosstack.io import library
 from crosstack.machine.chip import Chip
 from crosstack.machine.compute import Compute, Dataflow
 from crosstack.machine.memory import MemoryLevel, Scope
@@ -21,7 +21,7 @@ from crosstack.workload.dtype import Dtype, dtype_of_size
 
 BF16 = Dtype.BF16
 
-A100 = a100_pcie_80gb()
+A100 = library.chip("a100-pcie-80gb")
 SHAPES = np.floor(2.0 ** np.random.default_rng(7).uniform(0, 16.6, (3, 400)))  # 1 to 99,334
 CLOCKS = (Roofline(), tiles_of_2025(), tiles_of_2021(), tiles_of_2020())
 extents = st.integers(1, 100_000)
@@ -249,7 +249,7 @@ VECTORS = [(4096, 1024, 10.58), (8192, 2560, 31.03), (4096, 7168, 45.71), (4096,
 
 @pytest.mark.parametrize(("k", "n", "measured"), VECTORS)
 def test_a_measured_vector_product_is_within_a_quarter_at_the_usual_launch(k, n, measured):
-    found = float(gemm_time(a100_sxm_80gb(), 1, k, n).time)
+    found = float(gemm_time(library.chip("a100-sxm-80gb"), 1, k, n).time)
     assert found * 1e6 == pytest.approx(measured, rel=0.25)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crosstack.machine.a100 import a100_pcie_80gb
+from crosstack.io import library
 from crosstack.machine.chip import Chip
 from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel, Scope
@@ -22,7 +22,7 @@ from crosstack.workload.dtype import Dtype
 BF16 = Dtype.BF16
 
 RULES = Roofline()
-A100 = a100_pcie_80gb()
+A100 = library.chip("a100-pcie-80gb")
 # Two multiprocessors of four units, and so little memory that neither operands nor sums fit in it.
 SMALL = Chip(
     compute=Compute(

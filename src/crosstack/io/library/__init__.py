@@ -1,29 +1,37 @@
-"""The machine library: chips, memories, links and topologies by name, with sources."""
+"""The machine library: chips, nodes, networks and memories by name, with sources."""
 
-from crosstack.io.library.library import (
-    Entry,
-    Figure,
-    Link,
-    Origin,
+from crosstack.io.library.entries import SECTIONS, Entry, Figure, Origin, entry, names, references
+from crosstack.io.library.machines import (
+    NetworkLink,
     chip,
-    entry,
+    chip_names,
+    fabric,
+    joined_by,
     link,
     memory,
-    names,
-    references,
+    node,
+    port,
+    system_on,
     topology,
 )
 
 __all__ = [
+    "SECTIONS",
     "Entry",
     "Figure",
-    "Link",
+    "NetworkLink",
     "Origin",
     "chip",
+    "chip_names",
     "entry",
+    "fabric",
+    "joined_by",
     "link",
     "memory",
     "names",
+    "node",
+    "port",
     "references",
+    "system_on",
     "topology",
 ]

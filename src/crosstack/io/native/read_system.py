@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from crosstack.errors import Problem
-from crosstack.io.library import Link, entry, link, topology
+from crosstack.io.library import NetworkLink, entry, link, system_on, topology
+from crosstack.io.library import chip as library_chip
 from crosstack.io.native.problems import collecting
-from crosstack.io.native.schema import LibraryModel
+from crosstack.io.native.read_chip import (
+    FLAT,
+    LEVELLED,
+    NULLABLE,
+    REQUIRED,
+    changed_chip,
+    flat_of,
+    read_levels,
+    whole_chip,
+)
+from crosstack.io.native.schema import FileModel, LibraryModel
 from crosstack.io.native.task_schema import (
+    ChipFile,
     DimensionFile,
-    LevelFile,
+    MemoryFile,
     SystemFile,
     TopologyFile,
 )
-from crosstack.machine.chip import Chip, flat_chip, relative_rates
-from crosstack.machine.chip import Link as ChipLink
-from crosstack.machine.compute import Compute
+from crosstack.machine.chip import Chip
 from crosstack.machine.memory import MemoryLevel, main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Prices, System
 from crosstack.units import format_quantity
-from crosstack.workload.dtype import Dtype
 
 __all__ = ["read_system"]
 
-Record = TypeVar("Record", Chip, tuple[MemoryLevel, ...])
-
-_CHIP_REQUIRED = ("n_cores", "lanes", "stages", "frequency", "sram_capacity")
-_FLAT = (*_CHIP_REQUIRED, "utilization", "memory_units", "memory_unit_capacity", "rates",
-         "relative_rates")  # fmt: skip
-_LEVELLED = ("levels", "intra", "inter")
 _LINK_PRICES = {"link": "price", "switch": "switch_price", "switch_power": "switch_power"}
 
 
@@ -63,13 +66,17 @@ class _Builder:
 
     def system(self) -> System | None:
         before = len(self.problems)
-        chip, memories = self._chip(), self._memories()
+        if self.file.on is not None:
+            return self._on_library(self.file.on)
+        self._refuse(("fabric", "link"), "system", self.file, "allowed with system.on")
+        chip = self._chip(self.file.chip, None)
+        memories = self._memories(chip)
         network = self._network()
         n_chips = self._n_chips(network)
-        prices = self._prices()
-        if len(self.problems) > before or not (
-            chip and memories and network and n_chips and prices
-        ):
+        prices = self._prices(Prices())
+        if len(self.problems) > before or not (chip and memories and network):
+            return None
+        if not (n_chips and prices):
             return None
         with collecting(self.problems, "system"):
             return System(
@@ -84,97 +91,125 @@ class _Builder:
             )
         return None
 
-    def _chip(self) -> Chip | None:
-        """Return the chip, without memories: flat, or as its record is where it has compute."""
-        file, path = self.file.chip, "system.chip"
-        if file.compute is None:
-            self._refuse(_LEVELLED, "allowed with system.chip.compute")
-            return self._record(flat_chip, "chips", file, path, _CHIP_REQUIRED)
-        self._refuse(("library", *_FLAT), "allowed without system.chip.compute, which says it")
-        compute = file.compute.given()
-        rates = compute.pop("relative_rates", None) or {}
-        given = {name: value for name, value in file.given().items() if value is not None}
-        given = {name: value for name, value in given.items() if name in Chip.__slots__}
-        with collecting(self.problems, path):
-            given["compute"] = Compute(
-                **compute, relative_rates=tuple((d, rates[d]) for d in Dtype if d in rates)
-            )
-            given["fusions"] = tuple(given.get("fusions", ()))
-            given["levels"], given["memories"] = _levels(file.levels), ()
-            for name in ("intra", "inter"):
-                if name in given:
-                    given[name] = ChipLink(**given[name].given())
-            return Chip(**given)
-        return None
-
-    def _memories(self) -> tuple[MemoryLevel, ...] | None:
-        beside, file = self.file.chip.memories, self.file.memory
-        if (beside is None) == (file is None):
-            found = "missing" if file is None else "not allowed beside system.chip.memories"
-            self.problems.append(Problem("system.memory", f"required, but {found}."))
+    def _on_library(self, name: str) -> System | None:
+        """Return a machine of the library, changed where the file says so."""
+        before, file = len(self.problems), self.file
+        self._refuse(("network", "topology"), "system", file, "allowed without system.on")
+        found: System | None = None
+        with collecting(self.problems, "system"):
+            found = system_on(name, chips=file.n_chips, fabric=file.fabric, port=file.link)
+        if found is None:
             return None
-        if file is not None:
-            return self._record(main_memory, "memories", file, "system.memory", ("bandwidth",))
-        with collecting(self.problems, "system.chip.memories"):
-            return _levels(beside)
+        chip = found.chip if file.chip is None else self._chip(file.chip, found.chip)
+        memories = self._memories(chip)
+        prices = self._prices(found.prices)
+        if len(self.problems) > before or not (chip and memories and prices):
+            return None
+        with collecting(self.problems, "system"):
+            return replace(
+                found,
+                chip=replace(chip, memories=memories),
+                prices=prices,
+                domain_size=file.domain_size,
+                copies=file.copies,
+                all_reduce=file.all_reduce,
+                name=file.name or found.name,
+            )
         return None
 
-    def _refuse(self, names: Iterable[str], allowed: str) -> None:
-        given = self.file.chip.given()
-        self.problems += [Problem(f"system.chip.{n}", f"{allowed}.") for n in names if n in given]
-
-    def _record(
-        self,
-        make: Callable[..., Record],
-        section: str,
-        file: LibraryModel,
-        path: str,
-        required: Iterable[str],
-    ) -> Record | None:
-        """Return a chip or memory: the library's values, then the file's over them."""
-        values: dict[str, Any] = {}
+    def _chip(self, file: ChipFile | None, base: Chip | None) -> Chip | None:
+        """Return the chip: as its record is where it has compute, of the library, or flat."""
+        path = "system.chip"
+        if file is None:
+            self.problems.append(Problem(path, "required, but missing."))
+            return None
+        if file.compute is not None:
+            others = ("library", *FLAT)
+            self._refuse(others, path, file, "allowed without system.chip.compute, which says it")
+            with collecting(self.problems, path):
+                return whole_chip(file)
+            return None
+        self._refuse(LEVELLED, path, file, "allowed with system.chip.compute")
+        given = {k: v for k, v in file.given().items() if v is not None or k in NULLABLE}
+        for name in ("library", "memories", *LEVELLED):
+            given.pop(name, None)
+        if base is None and file.library is None:
+            self._require(given, REQUIRED, path, named=False)
+            if any(name not in given for name in REQUIRED):
+                return None
         if file.library is not None:
-            where = path if _named_alone(file) else f"{path}.library"
+            with collecting(self.problems, path if _named_alone(file) else f"{path}.library"):
+                base = library_chip(file.library)
+            if base is None or base.name != file.library:
+                return None
+        if {"rates", "relative_rates"} <= given.keys():
+            message = "not allowed beside rates, which says the same in FLOP/s."
+            self.problems.append(Problem(f"{path}.relative_rates", message))
+        with collecting(self.problems, path):
+            return flat_of(given) if base is None else changed_chip(base, given)
+        return None
+
+    def _memories(self, chip: Chip | None) -> tuple[MemoryLevel, ...] | None:
+        """Return what the file says of memory, else what the chip brings."""
+        file, path = self.file.memory, "system.memory"
+        beside = self.file.chip.memories if self.file.chip is not None else None
+        if beside is not None and file is not None:
+            message = "required, but not allowed beside system.chip.memories."
+            self.problems.append(Problem(path, message))
+        elif beside is not None:
+            with collecting(self.problems, "system.chip.memories"):
+                return read_levels(beside)
+        elif file is not None:
+            return self._memory(file, path, chip)
+        elif chip is not None and chip.memories:
+            return chip.memories
+        elif chip is not None or self.file.chip is None:
+            self.problems.append(Problem(path, "required, but missing."))
+        return None
+
+    def _memory(
+        self, file: MemoryFile, path: str, chip: Chip | None
+    ) -> tuple[MemoryLevel, ...] | None:
+        """Return the library's memory, or the chip's, with the file's values over them."""
+        values: dict[str, Any] = {}
+        given = {k: v for k, v in file.given().items() if v is not None or k == "capacity"}
+        given.pop("library", None)
+        if file.library is not None:
             before = len(self.problems)
-            with collecting(self.problems, where):
-                values = {**entry(section, file.library).values, "name": file.library}
+            with collecting(self.problems, path if _named_alone(file) else f"{path}.library"):
+                values = {**entry("memories", file.library).values, "name": file.library}
             if len(self.problems) > before:
                 return None
-        if section == "memories":
             for price, name in (("price", "memory"), ("power", "memory_power")):
                 if price in values:
                     self.unit_prices[name] = values.pop(price)
-        nullable = {"capacity", "utilization", "rates"}
-        given = {f: v for f, v in file.given().items() if v is not None or f in nullable}
-        given.pop("library", None)
-        given.pop("memories", None)  # of a chip: see `_memories`
-        given.pop("memories", None)  # of a chip: see `_memories`
-        rates = {name: given.pop(name) for name in ("rates", "relative_rates") if name in given}
+        elif chip is not None and chip.memories and "bandwidth" not in given:
+            return self._changed_memories(chip, given, path)
         values |= given
-        self._require(values, required, path, named=file.library is not None)
-        if any(name not in values for name in required):
+        self._require(values, ("bandwidth",), path, named=file.library is not None)
+        if "bandwidth" not in values:
             return None
-        if rates:
-            values["relative_rates"] = self._rates(rates, values, path)
-        if "fusions" in values:
-            values["fusions"] = tuple(values["fusions"])
         with collecting(self.problems, path):
-            return make(**values)
+            return main_memory(**values)
         return None
 
-    def _rates(
-        self, given: dict[str, Any], values: dict[str, Any], path: str
-    ) -> tuple[tuple[Dtype, float], ...]:
-        """Return the library's rates, the file's over them; none where the file says null."""
-        if len(given) > 1:
-            message = "not allowed beside rates, which says the same in FLOP/s."
-            self.problems.append(Problem(f"{path}.relative_rates", message))
-        if given.get("rates", {}) is None:
-            return ()
-        found = dict(values.get("relative_rates", ()))
-        found |= given.get("relative_rates", {})
-        found |= relative_rates(given.get("rates", {}), values)
-        return tuple((dtype, found[dtype]) for dtype in Dtype if dtype in found)
+    def _changed_memories(
+        self, chip: Chip, given: dict[str, Any], path: str
+    ) -> tuple[MemoryLevel, ...] | None:
+        """Return the memories of a chip of the library, with the file's values over them."""
+        first, *others = chip.memories
+        values: dict[str, Any] = {"bandwidth": first.speed, "capacity": first.capacity}
+        for second in others:
+            values |= {"second_bandwidth": second.speed, "second_capacity": second.capacity}
+        with collecting(self.problems, path):
+            main, *rest = main_memory(**values | given)
+            same = {"name": main.name, "bandwidth": main.bandwidth, "capacity": main.capacity}
+            return (replace(first, **same | {"name": given.get("name", first.name)}), *rest)
+        return None
+
+    def _refuse(self, names: Iterable[str], path: str, file: FileModel, allowed: str) -> None:
+        given = file.given()
+        self.problems += [Problem(f"{path}.{n}", f"{allowed}.") for n in names if n in given]
 
     def _require(
         self, values: dict[str, Any], required: Iterable[str], path: str, *, named: bool
@@ -247,7 +282,7 @@ class _Builder:
             for kind, size, use, one in zip(kinds, sizes, uses, found, strict=True)
         ]
 
-    def _link(self, name: str, path: str) -> Link | None:
+    def _link(self, name: str, path: str) -> NetworkLink | None:
         """Return the library's link, its unit prices noted."""
         with collecting(self.problems, path):
             found = link(name)
@@ -278,19 +313,15 @@ class _Builder:
             return None
         return math.prod(sizes)
 
-    def _prices(self) -> Prices | None:
+    def _prices(self, usual: Prices) -> Prices | None:
         given = self.file.prices.given() if self.file.prices is not None else {}
         prices = self.unit_prices | {f: v for f, v in given.items() if v is not None}
         with collecting(self.problems, "system.prices"):
-            return Prices(**prices)
+            return replace(usual, **prices)
         return None
 
 
-def _levels(files: list[LevelFile] | None) -> tuple[MemoryLevel, ...]:
-    return tuple(MemoryLevel(**level.given()) for level in files or ())
-
-
-def _link_values(found: Link) -> dict[str, Any]:
+def _link_values(found: NetworkLink) -> dict[str, Any]:
     return {
         "bandwidth": found.bandwidth,
         "latency": found.latency,

@@ -171,10 +171,13 @@ class PricesFile(FileModel):
 
 
 class SystemFile(FileModel):
-    """See `crosstack.machine.system.System`."""
+    """See `crosstack.machine.system.System`; ``on``, ``fabric`` and ``link`` are names.
+
+    They are those of the library, see `crosstack.io.library.system_on`.
+    """
 
     name: Text | None = None
-    chip: ChipFile
+    chip: ChipFile | None = None
     memory: MemoryFile | None = None
     n_chips: Count | None = None
     network: list[DimensionFile] | None = None
@@ -183,6 +186,9 @@ class SystemFile(FileModel):
     domain_size: Count | None = None
     copies: Count = 1
     all_reduce: Annotated[AllReduceAlgorithm, one_of(AllReduceAlgorithm)] | None = None
+    on: Text | None = None
+    fabric: Text | None = None
+    link: Text | None = None
 
 
 class ConstraintsFile(FileModel):

@@ -1,0 +1,213 @@
+"""Servers, racks and pods as they are sold, and the system that several of them make."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+
+from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
+from crosstack.machine.chip import Chip
+from crosstack.machine.system import Dimension, DimensionKind, Prices, System
+from crosstack.records import require_types
+
+__all__ = ["Fabric", "NetworkPort", "Node", "system_of_chip", "system_of_nodes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkPort:
+    """A port of a network technology: ``bandwidth`` one way [B/s], ``latency`` of a message. [s]
+
+    ``latency_per_switch`` is that of every switch past the first. [s]
+    """
+
+    bandwidth: float
+    latency: float = 0.0
+    latency_per_switch: float = 0.0
+    name: str = "port"
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        require_types(self)
+        require_quantity("bandwidth", self.bandwidth, "B/s", above_zero=True)
+        require_quantity("latency", self.latency, "s")
+        require_quantity("latency_per_switch", self.latency_per_switch, "s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """What joins nodes: ``kind`` and ``oversubscription`` as of `Dimension`.
+
+    ``pod_size`` nodes are below one leaf, None where that is not said. [1]
+    """
+
+    kind: DimensionKind
+    oversubscription: float = 1.0
+    pod_size: int | None = None
+    name: str = "fabric"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """Chips that are joined by a network of their own, with ports out of it.
+
+    Parameters
+    ----------
+    chip : Chip
+        Every chip.
+    network : tuple of Dimension
+        What joins the chips, innermost first, every size given; empty of a single chip.
+    n_ports : int
+        Out of the node; 0 where it has none. [1]
+    port_bandwidth : float
+        Of one port, one way. [B/s]
+    chips_per_host : int or None
+        Where a node has several hosts. [1]
+    power : float or None
+        Of the whole node at most. [W]
+    name : str
+        For people.
+    """
+
+    chip: Chip
+    network: tuple[Dimension, ...]
+    n_ports: int = 0
+    port_bandwidth: float = 0.0
+    chips_per_host: int | None = None
+    power: float | None = None
+    name: str = "node"
+
+    def __post_init__(self) -> None:
+        """Check that the network says how many chips there are."""
+        require_types(self)
+        for i, dimension in enumerate(self.network):
+            require(dimension.size is not None, f"network[{i}].size", None, "a number of chips")
+        require_whole("n_ports", self.n_ports, minimum=0)
+        require_quantity("port_bandwidth", self.port_bandwidth, "B/s")
+
+    @property
+    def n_chips(self) -> int:
+        """Chips of the node. [1]"""
+        return math.prod(dimension.size or 1 for dimension in self.network)
+
+    @property
+    def bandwidth_out(self) -> float:
+        """Of the node's ports, a chip's share, one way. [B/s]"""
+        return self.n_ports * self.port_bandwidth / self.n_chips
+
+    @property
+    def has_rails(self) -> bool:
+        """Whether every chip has ports of its own."""
+        return self.n_ports >= self.n_chips and self.n_ports % self.n_chips == 0
+
+
+def system_of_chip(chip: Chip) -> System:
+    """Return the system of one chip alone; its network carries nothing."""
+    alone = Dimension(kind=DimensionKind.RING, size=1, bandwidth=chip.main_memory.speed)
+    return System(chip=chip, network=(alone,), n_chips=1, prices=_PRICES, name=chip.name)
+
+
+def system_of_nodes(
+    node: Node, n_chips: int, *, fabric: Fabric | None = None, port: NetworkPort | None = None
+) -> System:
+    """Return the system of so many chips: a part of a node, or whole nodes joined by a fabric.
+
+    Parameters
+    ----------
+    node : Node
+        Every node.
+    n_chips : int
+        Of all nodes. [1]
+    fabric : Fabric, optional
+        What joins several nodes.
+    port : NetworkPort, optional
+        Whose latency the ports of the nodes have; none if left out.
+
+    Raises
+    ------
+    InputError
+        If ``n_chips`` are neither a part of one node nor whole nodes, or nodes have to be joined
+        that have no ports.
+
+    Notes
+    -----
+    A part of a node keeps its switches; of a ring that is not whole, what is left is a mesh. The
+    power of a chip that is bought is that of its package: memory and links are in it.
+    """
+    require_whole("n_chips", n_chips, what="chips")
+    if n_chips <= node.n_chips:
+        network = _part_of(node, n_chips)
+        return System(
+            chip=node.chip, network=network, n_chips=n_chips, prices=_PRICES, name=node.name
+        )
+    if n_chips % node.n_chips:
+        allowed = f"up to {node.n_chips}, or a multiple of it: whole nodes of {node.name}"
+        raise InputError(Problem("n_chips", f"got {n_chips}; allowed: {allowed}."))
+    if not node.n_ports or fabric is None:
+        why = "has no ports out" if not node.n_ports else "needs a fabric to the next"
+        message = f"got {n_chips}; {node.name} {why}; allowed: up to {node.n_chips}."
+        raise InputError(Problem("n_chips", message))
+    inside = tuple(d for d in node.network if d.size != 1)
+    pods = fabric.pod_size
+    between = Dimension(
+        kind=fabric.kind,
+        size=n_chips // node.n_chips,
+        bandwidth=node.bandwidth_out,
+        latency=port.latency if port else None,
+        link_power=0.0,
+        oversubscription=fabric.oversubscription,
+        pod_size=pods,
+    )
+    return System(
+        chip=node.chip,
+        network=(*inside, between),
+        n_chips=n_chips,
+        prices=_PRICES,
+        name=f"{n_chips // node.n_chips} x {node.name}",
+    )
+
+
+# What a chip draws holds its memory; the maker of a server gives no price of its parts.
+_PRICES = Prices(memory_power=0.0)
+
+
+def _part_of(node: Node, n_chips: int) -> tuple[Dimension, ...]:
+    """Return the network of ``n_chips`` of a node: near to equal parts of every dimension."""
+    if n_chips == node.n_chips and node.network:
+        return node.network
+    if n_chips == 1:
+        return system_of_chip(node.chip).network
+    sizes = tuple(d.size or 1 for d in node.network)
+    fits = list(_extents(sizes, n_chips))
+    if not fits:
+        shape = " x ".join(map(str, sizes))
+        message = f"got {n_chips}; {node.name} is {shape} chips, and no part of it has so many."
+        raise InputError(Problem("n_chips", message))
+
+    def worth(found: tuple[int, ...]) -> tuple[int, int, int]:
+        torn = sum(1 < extent < size for extent, size in zip(found, sizes, strict=True))
+        return max(found), torn, -found[0]
+
+    extents = min(fits, key=worth)
+    parts = (
+        _cut(dimension, extent)
+        for dimension, extent in zip(node.network, extents, strict=True)
+        if extent > 1
+    )
+    return tuple(parts)
+
+
+def _extents(sizes: tuple[int, ...], n_chips: int) -> Iterator[tuple[int, ...]]:
+    """Yield what divides the sizes and makes so many chips."""
+    dividers = [[e for e in range(1, size + 1) if n_chips % e == 0] for size in sizes]
+    for *inner, _ in product(*dividers[:-1], [0]):
+        last, rest = divmod(n_chips, math.prod(inner))
+        if not rest and last <= sizes[-1]:
+            yield (*inner, last)
+
+
+def _cut(dimension: Dimension, extent: int) -> Dimension:
+    if dimension.kind is DimensionKind.RING and 2 < extent < (dimension.size or 1):
+        return replace(dimension, kind=DimensionKind.MESH, size=extent, shape=(extent,))
+    return replace(dimension, size=extent)

@@ -1,0 +1,154 @@
+"""Machines of the library by name: ``--on``, ``system.on``, ``crosstack show library``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import crosstack
+
+WORKLOAD = """
+workload:
+  llm: {hidden: 1024, n_heads: 8, head_size: 128, sequence_length: 128, n_layers: 2,
+        global_batch_size: 8}
+"""
+
+
+@pytest.fixture
+def workload(tmp_path):
+    path = tmp_path / "workload.yaml"
+    path.write_text(WORKLOAD)
+    return path
+
+
+def test_a_workload_needs_no_machine_of_its_own(run, workload):
+    out = workload.with_suffix(".json")
+    given = ("--on", "a100-dgx-80gb", "--chips", 2, "--work-limit", "1e4")
+    outcome = run("map", workload, *given, "--json", out)
+    assert (outcome.code in (0, 4), outcome.err) == (True, "")
+    assert "2 x a100-sxm-80gb" in " ".join(run("show", workload, "--on", "a100-dgx-80gb",
+                                               "--chips", 2).out.split())  # fmt: skip
+    text = json.loads(out.read_text())["task"]
+    workload.write_text(text)  # the machine spelled out is the one by name
+    spelled = crosstack.load(workload).system
+    assert spelled == crosstack.system_on("a100-dgx-80gb", chips=2)
+
+
+def test_the_machine_of_a_file_is_left_aside(run, small):
+    assert "h100-sxm" in run("show", small, "--on", "h100-dgx").out
+    assert "h100-sxm" not in run("show", small).out
+
+
+def test_a_field_of_a_machine_by_name_may_be_changed(run, workload):
+    given = ("--on", "h100-dgx", "--set", "system.chip.utilization=0.5")
+    shown = " ".join(run("show", workload, *given).out.split())
+    assert "utilization of compute 50 %" in shown
+
+
+def test_levels_follow_a_clock_that_is_set(workload):
+    slow = crosstack.load(workload, ["system={on: h100-dgx}", "system.chip.frequency=1 GHz"])
+    fast = crosstack.system_on("h100-dgx").chip
+    assert slow.system.chip.level("L2").bandwidth == fast.level("L2").bandwidth / 1.98
+    assert slow.system.chip.main_memory.bandwidth == fast.main_memory.bandwidth
+
+
+def test_memory_of_a_machine_by_name_may_be_changed(workload):
+    loaded = crosstack.load(workload, ["system={on: h100-dgx}", "system.memory.capacity=1 TB"])
+    chip = crosstack.system_on("h100-dgx").chip
+    assert loaded.system.chip == chip.with_memory(capacity=1e12)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ("system={on: h100-dgx, network: []}", "system.network: allowed without system.on."),
+        ("system={on: h100-dgx, chip: {lanes: 4}}", "system.chip.lanes: h100-sxm has levels"),
+        ("system={on: h100-dg}", 'system.on: no node or chip is called "h100-dg". Did you mean'),
+        ("system={on: h100-dgx, n_chips: 9}", "system.n_chips: got 9; allowed: up to 8"),
+        ("system={on: h100-dgx, fabric: mesh}", 'system.fabric: no fabric is called "mesh".'),
+        ("system={fabric: fat-tree}", "system.fabric: allowed with system.on."),
+    ],
+)
+def test_what_makes_no_machine_is_named_by_its_path(workload, change, line):
+    with pytest.raises(crosstack.InputError) as caught:
+        crosstack.load(workload, [change])
+    assert any(line in str(problem) for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--on", "h100-dgxx"), '--on: no node or chip is called "h100-dgxx"'),
+        (("--on", "h100-dgx", "--chips", 12), "--chips: got 12"),
+        (("--on", "h100-dgx", "--chips", 0), "--chips: got 0"),
+        (("--chips", 8), "--chips: allowed with --on"),
+        (("--fabric", "fat-tree"), "--fabric: allowed with --on"),
+        (("--on", "h100-dgx", "--fabric", "tree"), '--fabric: no fabric is called "tree"'),
+    ],
+)
+def test_options_that_name_no_machine_are_one_line(run, small, arguments, says):
+    for command in ("map", "show", "space", "explain"):
+        outcome = run(command, small, *arguments)
+        assert (outcome.code, len(outcome.problems)) == (2, 1)
+        assert says in outcome.err
+
+
+def test_dfmodel_text_has_a_machine_of_its_own(run, dfmodel_file):
+    outcome = run("map", dfmodel_file, "--on", "h100-dgx")
+    assert (outcome.code, outcome.problems[0][:5]) == (2, "--on:")
+
+
+def test_a_model_is_served_on_a_machine_by_name(run, small):
+    asked = ("--model", "llama3-8b", "--context", "1024", "--tp", "1,8")
+    outcome = run("serve-sweep", "--on", "h100-dgx", *asked)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "on h100-dgx" in outcome.out
+    both = run("serve-sweep", small, "--on", "h100-dgx", *asked)
+    neither = run("serve-sweep", *asked)
+    assert (both.problems[0][:4], neither.problems[0][:4]) == ("FILE", "FILE")
+
+
+def test_the_machine_of_a_study_may_vary(run, workload):
+    study = workload.with_name("study.yaml")
+    study.write_text(
+        "base: workload.yaml\nevaluate: map\naxes:\n"
+        "  system.on: [a100-dgx-80gb, h100-dgx]\noptions: {work_limit: 1000}\n"
+    )
+    workload.write_text(WORKLOAD + "system: {on: a100-dgx-40gb, n_chips: 2}\n")
+    outcome = run("sweep", study, "--store", workload.with_name("store"), "--jobs", 1)
+    assert (outcome.code, outcome.err) == (0, "")
+
+
+@pytest.mark.parametrize("which", ["chips", "nodes", "networks", "memories", "technology", None])
+def test_the_library_is_listed(run, which):
+    outcome = run("show", "library", *([which] if which else []))
+    assert (outcome.code, outcome.err) == (0, "")
+    shown = {
+        "chips": ["h100-sxm", "989.4 TFLOP/s"], "nodes": ["gb200-nvl72", "switch of 72"],
+        "networks": ["rail-only", "infiniband-ndr", "torus_3d"], "memories": ["ddr4"],
+        "technology": ["hbm3"], None: ["h100-sxm", "gb200-nvl72", "rail-only", "ddr4"],
+    }[which]  # fmt: skip
+    for words in shown:
+        assert words in outcome.out
+
+
+def test_every_number_of_an_entry_has_its_source(run):
+    outcome = run("show", "library", "h100-sxm")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "nvidia_hopper_whitepaper" in outcome.out
+    assert "measured" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("library", "h100sxm"), 'Did you mean "h100-sxm"'),
+        (("library", "chips", "--library", "x.yaml"), "--library: allowed"),
+        (("library", "--set", "a=1"), "--set: allowed"),
+    ],
+)
+def test_what_the_library_cannot_show_is_one_line(run, arguments, says):
+    outcome = run("show", *arguments)
+    assert (outcome.code, len(outcome.problems)) == (2, 1)
+    assert says in outcome.err
