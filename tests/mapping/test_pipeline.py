@@ -47,7 +47,7 @@ def a_plan(n_stages: int, **changes) -> Plan:
         "collectives": {},
         "periodic": Line(),
         "stage_transfer": Line(),
-        "transfers_per_iteration": 1.0,
+        "n_layers": 1,
         "graph_stages": n_stages,
         "border": Line(fixed=1e-7, per_byte=1e-8),
     }

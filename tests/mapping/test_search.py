@@ -96,7 +96,7 @@ def brute_search(workload, system, rules, brute_fuse, brute_split) -> float:
     arrays, least = graph_arrays(workload.graph), math.inf
     separate = rules.decisions.parts_directions([workload.training], None)
     tiles = range(1, workload.sequence_length + 1)
-    if rules.name == "dfmodel-e4" or rules.name == "dfmodel-e5":
+    if getattr(rules.decisions, "tiles_divide", False):
         tiles = divisors(workload.sequence_length)
     for plan, n_tiles in itertools.product(every_plan(workload, system, rules), tiles):
         choices = make_choices(workload, arrays, plan, n_tiles, rules)

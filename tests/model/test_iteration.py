@@ -41,7 +41,7 @@ def a_plan(**changes) -> Plan:
         "collectives": {},
         "periodic": Line(),
         "stage_transfer": Line(fixed=0.5, per_byte=1.0),
-        "transfers_per_iteration": 12.0,
+        "n_layers": 12,
     }
     return Plan(**{**values, **changes})
 

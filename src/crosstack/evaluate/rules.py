@@ -8,10 +8,7 @@ from crosstack.mapping.placement_rules import PlacementRules
 from crosstack.model.collectives import LeastTime
 from crosstack.model.decisions import Decisions
 from crosstack.model.iteration import Pipelining
-from crosstack.model.parts import (
-    Clock,
-    MainMemory,
-)
+from crosstack.model.parts import Clock, MainMemory
 from crosstack.model.rules import Rules
 from crosstack.model.traffic import Traffic
 

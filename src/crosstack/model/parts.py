@@ -15,7 +15,6 @@ from crosstack.errors import nearest, require, require_quantity
 from crosstack.machine.chip import Chip
 from crosstack.model.arrays import Floats
 from crosstack.model.kernels.clock import KernelClock
-from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.dtype import Dtype
 
 __all__ = [
@@ -87,6 +86,12 @@ class MainMemory:
         return forward
 
 
+def _roofline() -> KernelClock:
+    from crosstack.model.kernels.roofline import Roofline  # only where kernels are timed
+
+    return Roofline()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
     """How long kernels take, in the rate that a chip has for their type of number.
@@ -97,7 +102,7 @@ class Clock:
         How the time of a kernel follows from the levels of a chip.
     """
 
-    kernels: KernelClock = field(default_factory=Roofline)
+    kernels: KernelClock = field(default_factory=_roofline)
 
     @property
     def knows_types(self) -> bool:

@@ -80,7 +80,7 @@ def plan_of(
         collectives=collectives,
         periodic=gradients,
         stage_transfer=Line(),
-        transfers_per_iteration=0.0,
+        n_layers=workload.n_layers,
         split=split,
         copies=system.copies,
     )

@@ -24,14 +24,14 @@ class Plan:
     ``tensor``, ``pipeline`` and ``data`` are chips per parallelism; ``layers_per_stage`` counts
     repetitions of the graph. ``graph_stages`` is how many stages one copy of the graph may be
     split over, 1 where stages hold whole copies (`crosstack.mapping.pipeline`), and
-    ``graph_repetitions`` how many copies there are. [1] ``border`` is what it takes to send a
-    chip's bytes over the border between two of them. ``stage_transfer`` is the time that passing
-    one sequence's activations to the next stage takes, before sharding. [s] ``hop`` is that time
-    for one direction with the activations split over the tensor-parallel chips. [s] ``split`` is
-    how many chips M, K and N are split over whatever the sharding (`crosstack.model.placed`). [1]
-    ``spilled``: whether data lies in the second memory, too. ``recompute``: what the backward pass
-    computes again. ``copies`` of the system run
-    iterations at the same time. [1]
+    ``graph_repetitions`` how many copies there are, ``n_layers`` what they are together. [1]
+    ``border`` is what it takes to send a chip's bytes over the border between two of them.
+    ``stage_transfer`` is the time that passing one sequence's activations to the next stage
+    takes, before sharding. [s] ``hop`` is that time for one direction with the activations split
+    over the tensor-parallel chips. [s] ``split`` is how many chips M, K and N are split over
+    whatever the sharding (`crosstack.model.placed`). [1] ``spilled``: whether data lies in the
+    second memory, too. ``recompute``: what the backward pass computes again. ``copies`` of the
+    system run iterations at the same time. [1]
     """
 
     sizes: tuple[int, ...]
@@ -45,7 +45,7 @@ class Plan:
     collectives: dict[Collective, Lines]
     periodic: Lines
     stage_transfer: Line
-    transfers_per_iteration: float
+    n_layers: int
     hop: float = 0.0
     graph_stages: int = 1
     graph_repetitions: int = 1
@@ -107,7 +107,7 @@ def make_plan(
         collectives=rules.collectives.kernels(network),
         periodic=rules.collectives.gradients(network),
         stage_transfer=transfer,
-        transfers_per_iteration=float(workload.n_layers),
+        n_layers=workload.n_layers,
         hop=hop_time,
         graph_stages=graph_stages,
         graph_repetitions=copies,

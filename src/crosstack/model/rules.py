@@ -10,18 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crosstack.errors import InputError, Problem, require, unknown_name
-from crosstack.machine.generate.generation import Generation
 from crosstack.model.collectives import Collectives
 from crosstack.model.decisions import Decisions
 from crosstack.model.iteration import Pipelining
-from crosstack.model.parts import (
-    Clock,
-    MainMemory,
-)
+from crosstack.model.parts import Clock, MainMemory
 from crosstack.model.traffic import Traffic
+
+if TYPE_CHECKING:
+    from crosstack.machine.generate.generation import Generation
 
 __all__ = [
     "MAPPED",

@@ -291,7 +291,7 @@ class DFModelPipelining(Pipelining):
     def transfer(self, plan: Plan) -> float:
         """Time of every layer's activations, without latency. [s]"""
         if self._once:
-            return plan.stage_transfer.per_byte * plan.transfers_per_iteration
+            return plan.stage_transfer.per_byte * plan.n_layers
         return Pipelining.transfer(self, plan)
 
     def stage(self, work: Floats, transfer: Floats, overlap: Overlap) -> Floats:

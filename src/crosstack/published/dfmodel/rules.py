@@ -12,10 +12,7 @@ from typing import Any
 
 from crosstack.model.decisions import Decisions
 from crosstack.model.iteration import Pipelining
-from crosstack.model.parts import (
-    Clock,
-    MainMemory,
-)
+from crosstack.model.parts import Clock, MainMemory
 from crosstack.model.rules import Rules
 from crosstack.model.traffic import Traffic
 from crosstack.published.dfmodel.collectives import (
