@@ -62,21 +62,24 @@ class MainMemory:
     optimizer_bytes : float
         The same of the optimizer's state: 12, a master copy and two moments; 0 in
         ``dfmodel_code``. [B]
-    keeps_activations : bool
-        Whether what the backward pass reads is kept for all layers of a stage and all microbatches
-        in flight (`crosstack.model.memory`), or only tensors of the layer and microbatch that
-        runs are counted (``dfmodel_code``).
     """
 
     gradient_bytes: float = 2.0
     optimizer_bytes: float = 12.0
-    keeps_activations: bool = True
 
     def __post_init__(self) -> None:
         """Check every field."""
         check_fields(self)
         require_quantity("gradient_bytes", self.gradient_bytes, "B")
         require_quantity("optimizer_bytes", self.optimizer_bytes, "B")
+
+    @property
+    def keeps_activations(self) -> bool:
+        """Whether what the backward pass reads is kept until it does.
+
+        For all layers of a stage and all microbatches in flight (`crosstack.model.memory`).
+        """
+        return True
 
     def weights(self, weight: Floats, forward: Floats) -> Floats:
         """Bytes of weights, of those that each kernel uses and those of forward kernels. [B]

@@ -72,6 +72,7 @@ ENGINE: dict[str, Any] = {
     "periodic_per_microbatch": False,
     "rates_by_dtype": True,
     "weights_held_once": True,
+    "keeps_activations": True,
     "tiles_divide": False,
     "bytes_first": False,
     "halves_of_slots": False,
@@ -345,6 +346,9 @@ class DFModelMemory(MainMemory):
 
     Parameters
     ----------
+    keeps_activations : bool
+        Whether what the backward pass reads is kept for all layers of a stage and all microbatches
+        in flight, or only tensors of the layer and microbatch that runs are counted.
     weights_held_once : bool
         Whether the weight that a forward and a backward kernel share takes main memory once, or
         once for each kernel.
