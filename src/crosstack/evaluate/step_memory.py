@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from crosstack.errors import InfeasibleError
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.mapping.strategy import KernelSplit, Strategy
@@ -47,7 +49,7 @@ def check_capacity(
     """
     if account.peak <= capacity:
         return
-    fullest = account.stages[account.fullest]
+    fullest = account.stage(account.fullest)
     kept = fullest.activations + fullest.logits + fullest.buffers
     ways = tuple(
         f"{name}, {format_quantity(other.peak, 'B', like=capacity)} a chip"
@@ -181,10 +183,10 @@ def lstm_memory(
     )
     embedding = part(math.ceil(v / inner) * columns_d, b * length * columns_d)
     if s.lp == 1:
-        return MemoryAccount(stages=(_together(embedding, cells, softmax),))
+        return MemoryAccount.of((_together(embedding, cells, softmax),))
     if s.lp == 2:
-        return MemoryAccount(stages=(_together(embedding, cells), softmax))
-    return MemoryAccount(stages=(embedding, *(cells,) * (s.lp - 2), softmax))
+        return MemoryAccount.of((_together(embedding, cells), softmax))
+    return MemoryAccount.of((embedding, *(cells,) * (s.lp - 2), softmax))
 
 
 def _state(weights: float, element_size: float, settings: StepSettings) -> dict[str, float]:
@@ -268,17 +270,14 @@ def transformer_memory(
             activations=kept * wide,
         ),
         layers=[each + (stage < longer) for stage in range(s.lp)],
-        flying=[
-            in_flight(
-                stage,
-                stages=s.lp,
-                microbatches=m,
-                schedule=model.schedule,
-                interleave=model.interleave,
-                at_once=at_once,
-            )
-            for stage in range(s.lp)
-        ],
+        flying=in_flight(
+            np.arange(s.lp),
+            stages=s.lp,
+            microbatches=m,
+            schedule=model.schedule,
+            interleave=model.interleave,
+            at_once=at_once,
+        ).tolist(),
         again=anew * wide * at_once,
         besides=ends,
     )

@@ -22,10 +22,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from crosstack.errors import require, require_quantity, require_whole
 from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints
@@ -96,41 +97,74 @@ MemoryRow = tuple[str, tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryAccount:
-    """Main memory of a chip of every stage, each at its peak."""
+    """Main memory of a chip of every stage, each at its peak.
 
-    stages: tuple[StageMemory, ...]
+    Parameters
+    ----------
+    sizes : tuple of tuple of float
+        Of every row of `ROWS`, its bytes by stage. [B]
+    """
+
+    sizes: tuple[tuple[float, ...], ...]
 
     def __post_init__(self) -> None:
-        """Check that there is a stage."""
-        require(len(self.stages) > 0, "stages", len(self.stages), "at least one stage")
+        """Check that every row has a size a stage, and there is a stage."""
+        require(len(self.sizes) == len(ROWS), "sizes", len(self.sizes), f"{len(ROWS)} rows")
+        count = len(self.sizes[0])
+        require(count > 0, "stages", count, "at least one stage")
+        for row, sizes in zip(ROWS, self.sizes, strict=True):
+            require(len(sizes) == count, row, len(sizes), f"one size a stage ({count})")
+            require_quantity(row, min(sizes), "B")
+            require_quantity(row, max(sizes), "B")
+
+    @classmethod
+    def of(cls, stages: Sequence[StageMemory]) -> MemoryAccount:
+        """Return the account of some stages."""
+        require(len(stages) > 0, "stages", len(stages), "at least one stage")
+        return cls(sizes=tuple(tuple(float(getattr(s, row)) for s in stages) for row in ROWS))
+
+    @property
+    def totals(self) -> tuple[float, ...]:
+        """Bytes of all rows by stage. [B]"""
+        return tuple(map(math.fsum, zip(*self.sizes, strict=True)))
 
     @property
     def fullest(self) -> int:
         """The stage whose chips hold the most, of equal ones the first. [1]"""
-        totals = [stage.total for stage in self.stages]
+        totals = self.totals
         return totals.index(max(totals))
 
     @property
     def peak(self) -> float:
         """What a chip of the fullest stage holds. [B]"""
-        return self.stages[self.fullest].total
+        return max(self.totals)
 
     @property
     def kind(self) -> str:
         """Name of the row that takes most of the peak, in words."""
-        stage = self.stages[self.fullest]
-        return max(ROWS, key=lambda row: float(getattr(stage, row))).replace("_", " ")
+        stage = self.fullest
+        most = max(range(len(ROWS)), key=lambda row: self.sizes[row][stage])
+        return ROWS[most].replace("_", " ")
+
+    def stage(self, number: int) -> StageMemory:
+        """Return what a chip of a stage holds."""
+        here = (sizes[number] for sizes in self.sizes)
+        return StageMemory(**dict(zip(ROWS, here, strict=True)))
+
+    @property
+    def stages(self) -> tuple[StageMemory, ...]:
+        """What a chip of every stage holds."""
+        return tuple(map(self.stage, range(len(self.sizes[0]))))
 
     def rows(self) -> tuple[MemoryRow, ...]:
         """Return (name, bytes by stage) of every row that is not empty, and of the total. [B]"""
-        found = [(row, tuple(float(getattr(s, row)) for s in self.stages)) for row in ROWS]
-        named = [(row, sizes) for row, sizes in found if any(sizes)]
-        return (*named, ("total", tuple(stage.total for stage in self.stages)))
+        named = [(row, sizes) for row, sizes in zip(ROWS, self.sizes, strict=True) if any(sizes)]
+        return (*named, ("total", self.totals))
 
 
 def memory_levers(account: MemoryAccount, recompute: Recompute) -> tuple[str, ...]:
     """Return what would make a mapping fit, by what takes most of its peak."""
-    stage = account.stages[account.fullest]
+    stage = account.stage(account.fullest)
     state = stage.weights + stage.gradients + stage.optimizer_state
     first: tuple[str, ...]
     if stage.activations > max(state, stage.caches, stage.buffers):
@@ -358,7 +392,8 @@ def activations_held(
     if not copies or (kept == 0 and again == 0):
         return 0.0
     flying = in_flight(stage, stages=plan.pipeline, microbatches=plan.n_microbatches)
-    return plan.microbatch_size * activation_size(kept, again, copies=copies, microbatches=flying)
+    held = activation_size(kept, again, copies=copies, microbatches=flying)
+    return plan.microbatch_size * float(held)
 
 
 def pipeline_account(
@@ -379,55 +414,62 @@ def pipeline_account(
         The kernels of each stage that holds part of a copy; left out, stages hold whole copies, as
         even as can be, the longer ones first.
     """
-    everywhere = data_size(workload, plan)
-    if kernels is not None:
-        parts = zip(kernels, working, strict=True)
-        stages = [_column(memory, list(inside), 1, 0.0, moving) for inside, moving in parts]
-    else:
-        each, longer = divmod(plan.graph_repetitions, plan.pipeline)
-        whole = list(range(len(memory.weights)))
-        stages = []
-        for stage in range(plan.pipeline):
-            count = plan.layers_per_stage if stage == 0 else each + (stage < longer)
-            activations = activations_held(plan, memory, stage=stage, copies=count)
-            stages.append(_column(memory, whole, count, activations, working[0] if count else 0.0))
-    return MemoryAccount(stages=tuple(replace(s, weights=s.weights + everywhere) for s in stages))
+    count = np.ones(len(working)) if kernels is not None else _copies(plan)
+    moving = np.asarray(working, float) if kernels is not None else working[0] * (count > 0)
+    activations = np.zeros(len(count))
+    if kernels is None:
+        kept, again = float(memory.kept.sum()), float(memory.again.sum())
+        flying = in_flight(
+            np.arange(plan.pipeline), stages=plan.pipeline, microbatches=plan.n_microbatches
+        )
+        held = activation_size(kept, again, copies=count, microbatches=flying)
+        activations = plan.microbatch_size * np.where(count > 0, held, 0.0)
+
+    def of(sizes: Floats) -> Floats:
+        if kernels is None:
+            return count * float(sizes.sum())
+        return np.array([sizes[list(inside)].sum() for inside in kernels])
+
+    nothing = np.zeros(len(count))
+    table = {
+        "weights": of(memory.weights) + data_size(workload, plan),
+        "gradients": of(memory.gradients),
+        "optimizer_state": of(memory.optimizer_state),
+        "activations": activations,
+        "caches": of(memory.caches),
+        "buffers": of(memory.buffers) + moving,
+    }
+    return MemoryAccount(sizes=tuple(tuple(table.get(row, nothing).tolist()) for row in ROWS))
 
 
-def _column(
-    memory: CopyMemory, inside: list[int], copies: int, activations: float, working: float
-) -> StageMemory:
-    def held(sizes: Floats) -> float:
-        return float(sizes[inside].sum()) * copies
-
-    return StageMemory(
-        weights=held(memory.weights),
-        gradients=held(memory.gradients),
-        optimizer_state=held(memory.optimizer_state),
-        activations=activations,
-        caches=held(memory.caches),
-        buffers=held(memory.buffers) + working,
-    )
+def _copies(plan: Plan) -> Floats:
+    """Copies of the graph that each stage holds. [1]"""
+    each, longer = divmod(plan.graph_repetitions, plan.pipeline)
+    count = each + (np.arange(plan.pipeline) < longer).astype(float)
+    count[0] = plan.layers_per_stage
+    return np.asarray(count)
 
 
 # ---------------------------------------------------------------- what a stage keeps
 
 
 def in_flight(
-    stage: int,
+    stage: ArrayLike,
     *,
     stages: int,
     microbatches: int,
     schedule: Schedule = Schedule.ONE_F_ONE_B,
     interleave: int = 1,
     at_once: int = 1,
-) -> float:
+) -> Floats:
     """Microbatches whose activations a stage keeps at most, each of all layers it holds. [1]
 
     Parameters
     ----------
-    stage, stages : int
-        Number of the stage on its chip, from 0, and of the chips of the pipeline. [1]
+    stage : array_like of int
+        Numbers of stages on their chip, from 0. [1]
+    stages : int
+        Chips of the pipeline. [1]
     microbatches : int
         Of one iteration. [1]
     schedule : Schedule
@@ -445,17 +487,21 @@ def in_flight(
     """
     for name, count in (("stages", stages), ("microbatches", microbatches)):
         require_whole(name, count)
-    require(0 <= stage < stages, "stage", stage, f"0 to {stages - 1}")
+    at = np.asarray(stage)
+    inside = bool(((at >= 0) & (at < stages)).all())
+    require(inside, "stage", stage, f"0 to {stages - 1}")
     if schedule is Schedule.GPIPE:
-        return float(microbatches)
-    last = stages - stage  # stages from this one to the last
+        return np.full(at.shape, float(microbatches))
+    last = stages - at  # stages from this one to the last
     if interleave == 1:
-        return float(min(last + at_once - 1, microbatches))
+        return np.asarray(np.minimum(last + at_once - 1, microbatches), dtype=float)
     pieces = 2 * last - 1 + (interleave - 1) * stages + at_once - 1
-    return min(pieces, interleave * microbatches) / interleave
+    return np.asarray(np.minimum(pieces, interleave * microbatches) / interleave)
 
 
-def activation_size(kept: float, again: float, *, copies: float, microbatches: float) -> float:
+def activation_size(
+    kept: float, again: float, *, copies: ArrayLike, microbatches: ArrayLike
+) -> Floats:
     """Bytes that a stage keeps for its backward passes. [B]
 
     Parameters
@@ -464,10 +510,10 @@ def activation_size(kept: float, again: float, *, copies: float, microbatches: f
         Of one copy of the graph (a layer) and one microbatch. [B]
     again : float
         What one copy and microbatch has besides while it is computed again. [B]
-    copies, microbatches : float
+    copies, microbatches : array_like
         That the stage holds, and has in flight. [1]
     """
-    return kept * copies * microbatches + again
+    return np.asarray(kept * np.asarray(copies) * np.asarray(microbatches) + again)
 
 
 def training_account(
@@ -496,10 +542,7 @@ def training_account(
     columns = []
     for count, microbatches, other in zip(layers, flying, others, strict=True):
         sizes = {row: count * getattr(layer, row) + getattr(other, row) for row in ROWS}
-        sizes["activations"] = other.activations + (
-            activation_size(layer.activations, again, copies=count, microbatches=microbatches)
-            if count
-            else 0.0
-        )
+        held = activation_size(layer.activations, again, copies=count, microbatches=microbatches)
+        sizes["activations"] = other.activations + (float(held) if count else 0.0)
         columns.append(StageMemory(**sizes))
-    return MemoryAccount(stages=tuple(columns))
+    return MemoryAccount.of(columns)

@@ -64,10 +64,10 @@ def lstm_account(model: LstmModel, strategy: Strategy, element_size: float) -> M
             activations=sum(part.activations for part in parts.values()),
             buffers=sum(part.buffers for part in parts.values()),
         )
-        return MemoryAccount(stages=(whole,))
+        return MemoryAccount.of((whole,))
     if strategy.lp < 4:
-        return MemoryAccount(stages=(StageMemory(),))
-    return MemoryAccount(stages=(parts["embedding"], parts["cells"]))
+        return MemoryAccount.of((StageMemory(),))
+    return MemoryAccount.of((parts["embedding"], parts["cells"]))
 
 
 def transformer_account(
@@ -94,8 +94,8 @@ def transformer_account(
     held = math.ceil(model.layers / s.lp)
     # Layers, embeddings and heads.
     stages = [(held, 1, 1)] if s.lp == 1 else [(held, 1, 0), (model.layers // s.lp, 0, 1)]
-    return MemoryAccount(
-        stages=tuple(
+    return MemoryAccount.of(
+        tuple(
             StageMemory(
                 weights=n * layer + (tables + heads) * table,
                 activations=n * each,
