@@ -8,7 +8,7 @@ from crosstack.errors import InputError
 from crosstack.io.chip_file import read_chip
 from crosstack.io.technology import read_library, shipped
 from crosstack.machine.generate.generated import generate
-from crosstack.machine.topology import RING, SWITCH, NetworkLevel, Topology
+from crosstack.machine.topology import RING, SWITCH, DimensionKind, NetworkLevel
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "chips" / "n5_hbm3.yaml"
 SHORT = "memory: hbm3\nchip_area: 800 mm^2\npower: 500 W\n"
@@ -102,16 +102,16 @@ JOINED = SHORT + "intra: {link: on_package, kind: torus, shape: 4x2}\nchips_per_
 
 def test_a_level_of_the_network_has_a_kind_and_a_shape():
     found = read_chip(JOINED, "mine.yaml")
-    assert found.inside == NetworkLevel(topology=Topology.TORUS, shape=(4, 2))
+    assert found.inside == NetworkLevel(kind=DimensionKind.TORUS, shape=(4, 2))
     assert found.between == SWITCH
 
 
 def test_wires_are_shared_out_over_the_neighbours_of_a_kind_that_is_given():
-    # A torus of 4 x 2: two neighbours along one axis, one along the other.
+    # A torus of 4 x 2: a link each way round both axes.
     def neighbours(*overrides):
         return read_chip(JOINED, "mine.yaml", overrides).template.intra.n_neighbours
 
-    assert neighbours() == 3
+    assert neighbours() == 4
     assert neighbours("intra.neighbours=2") == 2
     assert neighbours("intra={link: on_package, kind: fully_connected}") == 7
     assert neighbours("intra=on_package") == 1

@@ -9,8 +9,7 @@ from crosstack.machine.chip import Chip, Link
 from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel
 from crosstack.machine.packages import packaged_system
-from crosstack.machine.system import DimensionKind
-from crosstack.machine.topology import NetworkLevel, Topology
+from crosstack.machine.topology import DimensionKind, NetworkLevel
 
 CHIP = Chip(
     compute=Compute(n_units=4, n_multiprocessors=2, work_per_cycle=32.0, frequency=1e9, rows=4),
@@ -39,7 +38,7 @@ def test_chips_without_links_are_refused():
 
 
 def test_a_torus_is_a_ring_along_each_axis():
-    torus = NetworkLevel(topology=Topology.TORUS, shape=(4, 2))
+    torus = NetworkLevel(kind=DimensionKind.TORUS, shape=(4, 2))
     system = packaged_system(CHIP, chips_per_package=8, inside=torus)
     ring = DimensionKind.RING
     assert [(d.kind, d.size, d.bandwidth) for d in system.network] == [
@@ -48,10 +47,17 @@ def test_a_torus_is_a_ring_along_each_axis():
     ]
 
 
-def test_a_mesh_is_no_dimension_of_a_system():
-    mesh = NetworkLevel(topology=Topology.MESH)
-    with pytest.raises(InputError, match="intra.kind: got mesh.*Allowed: ring, torus, switch"):
-        packaged_system(CHIP, chips_per_package=8, inside=mesh)
+def test_a_mesh_is_a_line_along_each_of_its_axes():
+    mesh = NetworkLevel(kind=DimensionKind.MESH, shape=(4, 2))
+    network = packaged_system(CHIP, chips_per_package=8, inside=mesh).network
+    assert [(d.kind, d.size, d.shape) for d in network] == [("mesh", 4, (4,)), ("mesh", 2, (2,))]
+
+
+def test_packages_may_be_joined_by_a_fat_tree():
+    tree = NetworkLevel(kind=DimensionKind.FAT_TREE, oversubscription=2.0, pod_size=4)
+    joined = replace(CHIP, inter=CHIP.intra)
+    (outer,) = packaged_system(joined, n_packages=8, between=tree).network
+    assert outer.level == tree
 
 
 @pytest.mark.parametrize(

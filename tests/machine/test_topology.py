@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstack.errors import InputError
-from crosstack.machine.topology import Grid, NetworkLevel, Topology, link_loads, parse_levels
+from crosstack.machine.topology import DimensionKind, Grid, NetworkLevel, link_loads, parse_levels
 
 
 def loads(grid, *edges):
@@ -94,21 +94,31 @@ def level(text):
     return parse_levels(text)[0]
 
 
-# By hand: links of a corner or any chip of eight.
+# By hand: links of any chip of eight; a ring of two has one each way round.
 @pytest.mark.parametrize(
-    ("text", "neighbours"),
+    ("text", "links"),
     [
         ("ring", 2),
         ("switch", 1),
         ("fully_connected", 7),
         ("mesh:8", 2),
-        ("torus:4x2", 3),
-        ("torus:2x2x2", 3),
+        ("mesh:4x2", 3),
+        ("torus:4x2", 4),
+        ("torus:2x2x2", 6),
+        ("fat_tree:2", 1),
+        ("rail_only", 1),
     ],
 )
-def test_a_chip_has_links_to_the_neighbours_of_its_topology(text, neighbours):
-    assert level(text).neighbours(8) == neighbours
-    assert level(text.partition(":")[0]).neighbours(1) == 1
+def test_a_chip_has_the_links_of_its_topology(text, links):
+    assert level(text).links(8) == links
+    assert level(text.partition(":")[0]).links(1) == 1
+
+
+def test_an_oversubscription_stands_behind_the_kind():
+    found = level("fat_tree:2.5")
+    assert (found.kind, found.oversubscription) == (DimensionKind.FAT_TREE, 2.5)
+    with pytest.raises(InputError, match="oversubscription: got 'half'; allowed: a number"):
+        level("dragonfly:half")
 
 
 @pytest.mark.parametrize(("size", "axes"), [(8, (4, 2)), (16, (4, 4)), (7, (7, 1)), (12, (4, 3))])
@@ -118,8 +128,8 @@ def test_without_a_shape_a_mesh_is_as_near_to_a_square_as_it_can_be(size, axes):
 
 def test_two_levels_are_read():
     assert parse_levels("torus:4x4,switch") == (
-        NetworkLevel(topology=Topology.TORUS, shape=(4, 4)),
-        NetworkLevel(topology=Topology.SWITCH),
+        NetworkLevel(kind=DimensionKind.TORUS, shape=(4, 4)),
+        NetworkLevel(kind=DimensionKind.SWITCH),
     )
     assert parse_levels("mesh")[1] is None
 

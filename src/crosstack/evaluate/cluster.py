@@ -135,11 +135,14 @@ def two_levels(
 def _level(link: Link | None, level: NetworkLevel, name: str, size: int) -> Dimension:
     require(isinstance(size, int) and size >= 1, name, size, "a whole number, at least 1")
     return Dimension(
-        kind=DimensionKind(level.topology.value),
+        kind=level.kind,
         size=size,
         bandwidth=max(MISSING, link.bandwidth if link else 0.0),
         latency=link.latency if link else None,
         shape=level.shape,
+        oversubscription=level.oversubscription,
+        pod_size=level.pod_size,
+        reduces=level.reduces,
     )
 
 
@@ -266,7 +269,7 @@ def node_cluster(
     if between is not None and outer is not None:
         ends = Link(
             n_links=node.n_ports,
-            bandwidth=node.bandwidth_out / between.neighbours(joined),
+            bandwidth=node.bandwidth_out / between.links(joined),
             latency=outer.hop_latency,
         )
         network = (*network[:-1], _level(ends, between, "n_chips", joined))
@@ -275,7 +278,7 @@ def node_cluster(
 
 def _joined_inside(node: Node, inside: NetworkLevel) -> Dimension:
     own = node.chip.intra or Link(n_links=0, bandwidth=0.0, latency=0.0)
-    neighbours = inside.neighbours(node.n_chips)
+    neighbours = inside.links(node.n_chips)
     latency = node.network[0].hop_latency if node.network else 0.0
     shared = replace(own, bandwidth=own.bandwidth / neighbours, latency=latency)
     return _level(shared, inside, "n_chips", node.n_chips)

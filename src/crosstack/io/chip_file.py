@@ -25,6 +25,7 @@ from crosstack.io.native.schema import (
     BytesAboveZero,
     Count,
     FileModel,
+    Flag,
     Frequency,
     Seconds,
     Share,
@@ -44,7 +45,7 @@ from crosstack.machine.generate.template import (
     SramPart,
 )
 from crosstack.machine.memory import Scope
-from crosstack.machine.topology import RING, SWITCH, NetworkLevel, Topology, parse_shape
+from crosstack.machine.topology import RING, SWITCH, DimensionKind, NetworkLevel, parse_shape
 from crosstack.technology.scaling import LogicNode, Scaling, scaled_sram, scaled_unit, steps_between
 from crosstack.workload.dtype import Dtype, dtype_of_size
 
@@ -90,15 +91,19 @@ class MemoryFile(_NamedModel):
 class LinkFile(_NamedModel):
     """Links; see `crosstack.machine.generate.template.LinkPart`. ``kind`` is the network they make.
 
-    ``shape`` is that of a mesh or torus, as ``4x4``. ``neighbours`` is left to the kind where that
-    is given, else 1.
+    ``shape`` is that of a mesh or torus, as ``4x4``; ``oversubscription``, ``pod_size`` and
+    ``reduces`` as in `crosstack.machine.topology.NetworkLevel`. ``neighbours`` is left to the kind
+    where that is given, else 1.
     """
 
     link: Text
     neighbours: Count | None = None
     utilization: Share = 1.0
-    kind: Annotated[Topology, one_of(Topology)] | None = None
+    kind: Annotated[DimensionKind, one_of(DimensionKind)] | None = None
     shape: Text | None = None
+    oversubscription: Share = 1.0
+    pod_size: Count | None = None
+    reduces: Flag = False
 
 
 class SharesFile(FileModel):
@@ -171,8 +176,8 @@ class ChipDescription:
         """Return the same chips joined otherwise, their wires shared out over the neighbours."""
         template = replace(
             self.template,
-            intra=_among(self.template.intra, inside.neighbours(self.chips_per_package)),
-            inter=_among(self.template.inter, between.neighbours(self.n_packages)),
+            intra=_among(self.template.intra, inside.links(self.chips_per_package)),
+            inter=_among(self.template.inter, between.links(self.n_packages)),
         )
         return replace(self, template=template, inside=inside, between=between)
 
@@ -220,8 +225,8 @@ def _describe(file: ChipFile, library: TechnologyLibrary, name: str) -> ChipDesc
     inside = _level("intra", file.intra, RING, file.chips_per_package, problems)
     between = _level("inter", file.inter, SWITCH, file.packages, problems)
     neighbours = {
-        "intra": inside.neighbours(file.chips_per_package),
-        "inter": between.neighbours(file.packages),
+        "intra": inside.links(file.chips_per_package),
+        "inter": between.links(file.packages),
     }
     parts = _parts(file, library, neighbours, problems)
     dtype = Dtype.BF16
@@ -262,12 +267,15 @@ def _level(
     name: str, file: LinkFile | None, usual: NetworkLevel, size: int, problems: list[Problem]
 ) -> NetworkLevel:
     """Return how ``size`` chips or packages are joined; problems grow."""
-    if file is None or (file.kind is None and file.shape is None):
+    if file is None:
         return usual
     with collecting(problems, name):
         level = NetworkLevel(
-            topology=file.kind or usual.topology,
+            kind=file.kind or usual.kind,
             shape=() if file.shape is None else parse_shape(file.shape),
+            oversubscription=file.oversubscription,
+            pod_size=file.pod_size,
+            reduces=file.reduces,
         )
         if level.shape:
             level.axes(size)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from dataclasses import replace
 
 from crosstack.errors import InputError, Problem, require_whole
 from crosstack.machine.chip import Chip, Link
 from crosstack.machine.system import Dimension, DimensionKind, Prices, System
-from crosstack.machine.topology import RING, SWITCH, NetworkLevel, Topology
+from crosstack.machine.topology import RING, SWITCH, NetworkLevel
 
 __all__ = ["packaged_system"]
 
@@ -30,13 +30,12 @@ def packaged_system(
         How many. [1]
     inside, between : NetworkLevel
         How chips are joined inside a package, and between packages. A torus is a ring along each
-        of its axes.
+        of its axes, a mesh a line.
 
     Raises
     ------
     InputError
-        If several chips are to be joined by links without bandwidth: says what to give them. If
-        they are joined as a mesh, which no dimension of a system is.
+        If several chips are to be joined by links without bandwidth: says what to give them.
     """
     require_whole("chips_per_package", chips_per_package)
     require_whole("n_packages", n_packages)
@@ -45,9 +44,9 @@ def packaged_system(
         ("inter", n_packages, chip.inter, between),
     )
     network = [
-        _dimension(name, extent, link, kind)
+        _dimension(name, extent, link, one)
         for name, size, link, level in levels
-        for kind, extent in _dimensions(name, size, level)
+        for one, extent in _dimensions(level, size)
         if extent > 1
     ]
     if not network:
@@ -63,26 +62,18 @@ def packaged_system(
     )
 
 
-def _dimensions(name: str, size: int, level: NetworkLevel) -> list[tuple[DimensionKind, int]]:
+def _dimensions(level: NetworkLevel, size: int) -> list[tuple[NetworkLevel, int]]:
     """Return the one-dimensional networks that a level is composed of, with their sizes."""
-    match level.topology:
-        case Topology.RING:
-            return [(DimensionKind.RING, size)]
-        case Topology.SWITCH:
-            return [(DimensionKind.SWITCH, size)]
-        case Topology.FULLY_CONNECTED:
-            return [(DimensionKind.FULLY_CONNECTED, size)]
-        case Topology.TORUS:
-            return [(DimensionKind.RING, extent) for extent in level.axes(size)]
-        case Topology.MESH:
-            allowed = ", ".join(kind for kind in Topology if kind is not Topology.MESH)
-            message = f"got mesh; a system that is mapped has none. Allowed: {allowed}."
-            raise InputError(Problem(f"{name}.kind", message))
+    match level.kind:
+        case DimensionKind.TORUS:
+            return [(RING, extent) for extent in level.axes(size)]
+        case DimensionKind.MESH:
+            return [(replace(level, shape=(extent,)), extent) for extent in level.axes(size)]
         case _:
-            assert_never(level.topology)
+            return [(level, size)]
 
 
-def _dimension(name: str, size: int, link: Link | None, kind: DimensionKind) -> Dimension:
+def _dimension(name: str, size: int, link: Link | None, level: NetworkLevel) -> Dimension:
     if link is None or link.bandwidth <= 0:
         message = (
             f"{size} chips are to be joined, but the {name} links have no bandwidth; give {name} "
@@ -90,9 +81,13 @@ def _dimension(name: str, size: int, link: Link | None, kind: DimensionKind) -> 
         )
         raise InputError(Problem(name, message))
     return Dimension(
-        kind=kind,
+        kind=level.kind,
         size=size,
         bandwidth=link.bandwidth,
         latency=link.latency,
         link_power=0.0,
+        shape=level.shape,
+        oversubscription=level.oversubscription,
+        pod_size=level.pod_size,
+        reduces=level.reduces,
     )

@@ -18,6 +18,7 @@ from crosstack.errors import (
     require_whole,
 )
 from crosstack.machine.chip import Chip
+from crosstack.machine.topology import GRIDS, DimensionKind, NetworkLevel
 from crosstack.records import brief, require_types
 
 __all__ = [
@@ -30,29 +31,6 @@ __all__ = [
 ]
 
 MAX_DIMENSIONS = 4
-MAX_AXES = 3  # of a mesh or torus
-
-
-class DimensionKind(StrEnum):
-    """How the chips of one dimension, or equal chips of what the inner ones join, are joined.
-
-    By links to neighbours or to all: ``ring``, ``mesh``, ``torus``, ``fully_connected``. By a port
-    of every chip to switches: ``switch``, one without limits of its own; ``fat_tree``
-    (``leiserson1985``) and ``dragonfly`` (``kim2008dragonfly``), see `Dimension.oversubscription`;
-    ``rail_only`` (``wang2023railonly``), a switch for the chips of one place in every server,
-    and no way from one rail to another but inside the servers; ``rail_optimised``, the same rails
-    joined by a second tier.
-    """
-
-    RING = "ring"
-    SWITCH = "switch"
-    FULLY_CONNECTED = "fully_connected"
-    MESH = "mesh"
-    TORUS = "torus"
-    FAT_TREE = "fat_tree"
-    DRAGONFLY = "dragonfly"
-    RAIL_ONLY = "rail_only"
-    RAIL_OPTIMISED = "rail_optimised"
 
 
 class AllReduceAlgorithm(StrEnum):
@@ -86,13 +64,8 @@ class Dimension:
     ``latency`` is that of one hop. [s] ``link_power`` is per bandwidth. [W/(B/s)] Either is None
     where it is not given; a hop then takes no time.
 
-    ``shape`` has the chips along every axis of a mesh or torus; empty is two axes, as near to a
-    square as the number of chips allows. [1] ``oversubscription`` is how many times as much the
-    members of a pod can send as its links to other pods carry, ``pod_size`` how many members a
-    pod has [1]: of a fat tree below one leaf switch, of a rail-optimised network below one switch
-    of a rail, of a dragonfly in one group. A dragonfly is plain at 1, tapered above. Where
-    ``pod_size`` is None, all messages of a fat tree or dragonfly leave their pod, none of a rail.
-    ``reduces``: whether the switches add what passes through them, and copy it.
+    ``shape``, ``oversubscription``, ``pod_size`` and ``reduces`` are those of
+    `crosstack.machine.topology.NetworkLevel`.
     """
 
     kind: DimensionKind
@@ -111,62 +84,34 @@ class Dimension:
         require_types(self)
         if self.size is not None:
             require_whole("size", self.size, what="chips")
-        self._check_kind()
+        level = self.level  # which checks what its kind may have
+        if self.shape and self.size is not None:
+            level.axes(self.size)
         require_quantity("bandwidth", self.bandwidth, "B/s", above_zero=True)
         if self.latency is not None:
             require_quantity("latency", self.latency, "s")
         if self.link_power is not None:
             require_quantity("link_power", self.link_power, "W/(B/s)")
 
-    def _check_kind(self) -> None:
-        """Check that nothing is said of other kinds of dimension."""
-        given = "x".join(map(str, self.shape))
-        grid = self.kind in _GRIDS
-        require(grid or not given, "shape", given, f"that of a mesh or torus, not of {self.kind}")
-        require(len(self.shape) <= MAX_AXES, "shape", given, f"1 to {MAX_AXES} axes")
-        for extent in self.shape:
-            require_whole("shape", extent, what="chips")
-        if self.shape and self.size is not None:
-            self.axes(self.size)
-        require_quantity("oversubscription", self.oversubscription, "1")
-        over, pods = self.oversubscription, self.kind in _WITH_PODS
-        require(over >= 1, "oversubscription", over, "1 or more")
-        none = f"that of a fat tree, dragonfly or rail-optimised network, not of {self.kind}"
-        require(pods or over == 1, "oversubscription", over, none)
-        require(pods or self.pod_size is None, "pod_size", self.pod_size, none)
-        if self.pod_size is not None:
-            require_whole("pod_size", self.pod_size, what="members")
-        switched = self.kind in _SWITCHED
-        where = f"false where there is no switch, as of {self.kind}"
-        require(switched or not self.reduces, "reduces", self.reduces, where)
-
     @property
     def hop_latency(self) -> float:
         """Latency of one hop: none where it is not given. [s]"""
         return 0.0 if self.latency is None else self.latency
 
+    @property
+    def level(self) -> NetworkLevel:
+        """How the chips are joined, whatever the links."""
+        return NetworkLevel(
+            kind=self.kind,
+            shape=self.shape,
+            oversubscription=self.oversubscription,
+            pod_size=self.pod_size,
+            reduces=self.reduces,
+        )
+
     def axes(self, size: int) -> tuple[int, ...]:
-        """Return the chips along every axis of ``size`` chips: one, but of a mesh or torus. [1]
-
-        Raises
-        ------
-        InputError
-            If the shape is that of another number of chips.
-        """
-        if self.kind not in _GRIDS:
-            return (size,)
-        if not self.shape:
-            side = next(a for a in range(math.isqrt(size), 0, -1) if size % a == 0)
-            return size // side, side
-        if math.prod(self.shape) != size:
-            message = f"got {'x'.join(map(str, self.shape))}; allowed: a shape of {size} chips."
-            raise InputError(Problem("shape", message))
-        return self.shape
-
-
-_GRIDS = (DimensionKind.MESH, DimensionKind.TORUS)
-_WITH_PODS = (DimensionKind.FAT_TREE, DimensionKind.DRAGONFLY, DimensionKind.RAIL_OPTIMISED)
-_SWITCHED = (DimensionKind.SWITCH, DimensionKind.RAIL_ONLY, *_WITH_PODS)
+        """Return the chips along every axis of ``size`` chips; see `NetworkLevel.axes`. [1]"""
+        return self.level.axes(size) if self.shape or self.kind in GRIDS else (size,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
