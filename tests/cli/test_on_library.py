@@ -152,3 +152,43 @@ def test_what_the_library_cannot_show_is_one_line(run, arguments, says):
     outcome = run("show", *arguments)
     assert (outcome.code, len(outcome.problems)) == (2, 1)
     assert says in outcome.err
+
+
+PREDICT = "base: none\nevaluate: predict\n"
+
+
+def test_a_step_is_predicted_on_one_machine_after_another(run, tmp_path):
+    study = tmp_path / "steps.yaml"
+    study.write_text(
+        f"{PREDICT}axes:\n  options.on: [a100-dgx-80gb, h100-dgx, b200-dgx]\n"
+        "options: {model: gpt-22b, parallel: RC-1-8-d1-p1, recompute: full}\n"
+    )
+    out, csv = tmp_path / "one.json", tmp_path / "rows.csv"
+    store = tmp_path / "store"
+    outcome = run("sweep", study, "--store", store, "--jobs", 1)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert run("study", "export", store, "-o", csv).code == 0
+    header, *rows = [line.split(",") for line in csv.read_text().splitlines()]
+    times = [float(row[header.index("time")]) for row in rows]
+    assert times == sorted(times, reverse=True)
+    asked = ("--model", "gpt-22b", "--parallel", "RC-1-8-d1-p1", "--recompute", "full")
+    assert run("predict", "--on", "h100-dgx", *asked, "--json", out).code == 0
+    assert json.loads(out.read_text())["time"] == times[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("options: {gemm: [8, 8, 8], on: h100-dgxx}", "options.on: no node or chip is called"),
+        ("options: {gemm: [8, 8, 8], on: h100-dgx, dtype: fp9}", "options.dtype: no type of"),
+        ("options: {gemm: [8, 8, 8], on: h100-dgx, dtype: fp4}", "options.dtype: "),
+        ("options: {gemm: [8, 8, 8], on: h100-sxm, chips: 2}", "options.chips: got 2"),
+        ("options: {gemm: [8, 8, 8], on: h100-dgx, chips: many}", "options.chips: got 'many'"),
+        ("options: {gemm: [8, 8, 8], chips: 8}", "options.chips: allowed with options.on"),
+    ],
+)
+def test_a_study_of_no_machine_is_one_line(run, tmp_path, text, says):
+    study = tmp_path / "steps.yaml"
+    study.write_text(f"{PREDICT}axes:\n  options.rules: [crosstack]\n{text}\n")
+    outcome = run("sweep", study, "--store", tmp_path / "store", "--jobs", 1)
+    assert says in outcome.err + outcome.out

@@ -308,7 +308,7 @@ COMPUTES = st.builds(
     Compute, n_units=COUNTS, n_multiprocessors=COUNTS, rows=COUNTS, columns=COUNTS,
     depth=st.none() | SOME, work_per_cycle=SOME, frequency=SOME, voltage=SIZES,
     utilization=st.none() | st.floats(1e-6, 1), dataflow=st.sampled_from(Dataflow), power=SIZES,
-    relative_rates=RATES,
+    relative_rates=RATES, relative_vector_rates=RATES,
 )  # fmt: skip
 LEVELS = st.builds(
     MemoryLevel, name=NAMES, scope=st.sampled_from(Scope), capacity=SOME,
@@ -335,7 +335,7 @@ COMPUTES = st.builds(
     Compute, n_units=COUNTS, n_multiprocessors=COUNTS, rows=COUNTS, columns=COUNTS,
     depth=st.none() | SOME, work_per_cycle=SOME, frequency=SOME, voltage=SIZES,
     utilization=st.none() | st.floats(1e-6, 1), dataflow=st.sampled_from(Dataflow), power=SIZES,
-    relative_rates=RATES,
+    relative_rates=RATES, relative_vector_rates=RATES,
 )  # fmt: skip
 LEVELS = st.builds(
     MemoryLevel, name=NAMES, scope=st.sampled_from(Scope), capacity=SOME,

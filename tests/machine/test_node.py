@@ -10,6 +10,7 @@ from crosstack.machine.chip import flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.node import Fabric, NetworkPort, Node, system_of_chip, system_of_nodes
 from crosstack.machine.system import Dimension, DimensionKind
+from crosstack.workload.dtype import Dtype
 
 CHIP = flat_chip(
     n_cores=4, lanes=4, stages=4, frequency=1e9, sram_capacity=1e6,
@@ -129,3 +130,11 @@ def test_a_slower_clock_is_nowhere_faster(name):
         assert after.speed <= before.speed
         assert after.latency >= before.latency
         assert after.capacity == before.capacity
+
+
+def test_elementwise_work_runs_beside_the_tensor_cores():
+    chip = library.chip("a100-sxm-80gb")
+    assert chip.vector_throughput(Dtype.BF16) == pytest.approx(39e12)
+    assert chip.vector_throughput(Dtype.INT8) == pytest.approx(19.5e12)  # as single precision
+    plain = chip.with_compute(relative_vector_rates=(), utilization=0.5)
+    assert plain.vector_throughput(Dtype.BF16) == plain.throughput(Dtype.BF16)

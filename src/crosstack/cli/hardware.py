@@ -2,72 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crosstack.cli.chip import described
-from crosstack.cli.inputs import check_number, library_system, machine_given, options_named
+from crosstack.cli.inputs import MACHINE, machine_given, options_named
 from crosstack.errors import InputError, Problem, unknown_name
-from crosstack.machine.chip import Chip
-from crosstack.machine.node import Fabric, NetworkPort, Node
 from crosstack.units import parse_quantity
 from crosstack.workload.dtype import Dtype
 
-if TYPE_CHECKING:
-    from crosstack.evaluate.cluster import Cluster
-    from crosstack.io.chip_file import ChipDescription
-    from crosstack.io.deepflow import DeepflowHardware
-    from crosstack.machine.topology import NetworkLevel
-    from crosstack.mapping.strategy import MappingOrder, Strategy
-
-__all__ = ["LibraryMachine", "hardware_of", "source_of"]
+__all__ = ["hardware_of", "source_of"]
 
 _FIELDS = {"frequency": "Hz", "launch_overhead": "s"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LibraryMachine:
-    """A chip of the library, alone or in nodes, and the type of number that it computes with.
-
-    ``n_chips`` None: as many nodes as a strategy fills. [1]
-    """
-
-    chip: Chip
-    dtype: Dtype
-    node: Node | None = None
-    n_chips: int | None = None
-    fabric: Fabric | None = None
-    port: NetworkPort | None = None
-
-    def cluster(
-        self,
-        strategy: Strategy,
-        levels: tuple[NetworkLevel, NetworkLevel | None] | None,
-        order: MappingOrder,
-    ) -> Cluster:
-        """Return the machine that a strategy runs on, its chips joined as ``levels`` say."""
-        from crosstack.evaluate.cluster import Cluster, node_cluster, two_levels
-        from crosstack.mapping.strategy import whole_order
-
-        if self.node is None:
-            whole = whole_order(strategy, order)
-            return Cluster(chip=self.chip, network=two_levels(self.chip), order=whole)
-        inside, between = levels or (None, None)
-        with options_named({"n_chips": "--chips"}):
-            return node_cluster(
-                self.node,
-                strategy,
-                n_chips=self.n_chips,
-                fabric=self.fabric,
-                port=self.port,
-                inside=inside,
-                between=between,
-                order=order,
-            )
-
-
 if TYPE_CHECKING:
+    from crosstack.io.chip_file import ChipDescription
+    from crosstack.io.deepflow import DeepflowHardware
+    from crosstack.io.library.cluster import LibraryMachine
+
     Machine = ChipDescription | DeepflowHardware | LibraryMachine
 
 
@@ -117,36 +70,12 @@ def hardware_of(
 
 
 def _of_library(on: str, chips: int | None, fabric: str | None, set_: list[str]) -> LibraryMachine:
-    from crosstack.io import library as machines
+    from crosstack.io.library.cluster import library_machine
 
     numbers, dtype = _changes(on, set_)
-    found = library_system(on, None, fabric)
-    assert found is not None  # it is named
-    with options_named({"frequency": "--set frequency"}):
-        chip = machines.chip(found.chip.name, frequency=numbers.get("frequency"))
-    with options_named({"launch_overhead": "--set launch_overhead"}):
-        chip = replace(chip, launch_overhead=numbers.get("launch_overhead", chip.launch_overhead))
-    if on in machines.names("chips"):
-        if chips is not None:
-            check_number("--chips", chips, chips == 1, f"1: {on} is one chip")
-        return LibraryMachine(chip=chip, dtype=dtype or _usual(chip))
-    node = machines.node(on)
-    joined, port = machines.joined_by(node, fabric)
-    chip = replace(chip, intra=node.chip.intra, inter=node.chip.inter)
-    return LibraryMachine(
-        chip=chip,
-        dtype=dtype or _usual(chip),
-        node=replace(node, chip=chip),
-        n_chips=chips,
-        fabric=joined,
-        port=port,
-    )
-
-
-def _usual(chip: Chip) -> Dtype:
-    """Return what a chip computes with where nothing is said: 16 bits if it has a rate for them."""
-    known = [dtype for dtype, _ in chip.compute.relative_rates]
-    return next((d for d in (Dtype.BF16, Dtype.FP16) if d in known), known[0])
+    given = MACHINE | {field: f"--set {field}" for field in numbers}
+    with options_named(given | {"system.chip.rates": "--set dtype"}):
+        return library_machine(on, chips=chips, fabric=fabric, dtype=dtype, **numbers)
 
 
 def _changes(on: str, set_: list[str]) -> tuple[dict[str, float], Dtype | None]:

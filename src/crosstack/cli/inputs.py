@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from crosstack.model.rules import Rules
 
 __all__ = [
+    "MACHINE",
     "Chips",
     "Fabric",
     "On",
@@ -79,7 +80,7 @@ Fabric = Annotated[
         "fat-tree.",
     ),
 ]
-_MACHINE = {"on": "--on", "n_chips": "--chips", "fabric": "--fabric", "link": "--on"}
+MACHINE = {"on": "--on", "n_chips": "--chips", "fabric": "--fabric", "link": "--on"}
 
 
 def machine_given(on: str | None, chips: int | None, fabric: str | None) -> dict[str, Any]:
@@ -102,7 +103,7 @@ def library_system(on: str | None, chips: int | None, fabric: str | None) -> Sys
     from crosstack.io.library import system_on
 
     assert on is not None
-    with options_named(_MACHINE):
+    with options_named(MACHINE):
         return system_on(on, chips=chips, fabric=fabric)
 
 

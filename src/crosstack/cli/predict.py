@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crosstack.cli.chip import Library
-from crosstack.cli.hardware import LibraryMachine, hardware_of, source_of
+from crosstack.cli.hardware import hardware_of, source_of
 from crosstack.cli.inputs import (
     Chips,
     Fabric,
@@ -394,6 +394,7 @@ def _model(file: Path, hardware: Machine, model: str | None) -> Step:
     from crosstack.io.deepflow import read_model
     from crosstack.io.deepflow.steps import workload_of
     from crosstack.io.files import read_text
+    from crosstack.io.library.cluster import LibraryMachine
     from crosstack.workload.named_steps import step_named
 
     if model is None:
@@ -423,6 +424,7 @@ def _predicted(
 ) -> tuple[Prediction, TypedChip]:
     """Return the prediction, and the chip with what it computed in."""
     from crosstack.evaluate.step_settings import StepSettings
+    from crosstack.io.library.cluster import LibraryMachine
     from crosstack.machine.generate.generated import generate
     from crosstack.workload.transformer_training import CHOICES
 
@@ -460,6 +462,7 @@ def _strategy(
     from crosstack.io.chip_file import ChipDescription
     from crosstack.io.deepflow import check_devices
     from crosstack.io.deepflow.steps import strategy_of
+    from crosstack.io.library.cluster import LibraryMachine
     from crosstack.mapping.strategy import Strategy, parse_strategy
     from crosstack.workload.product import Product
 
@@ -491,6 +494,7 @@ def _cluster(
     from crosstack.evaluate.cluster import NESTED, nested_cluster, placed_cluster
     from crosstack.io.chip_file import ChipDescription
     from crosstack.io.deepflow.steps import cluster_of
+    from crosstack.io.library.cluster import LibraryMachine
     from crosstack.mapping.placement import place
     from crosstack.mapping.strategy import parse_order
 
@@ -501,7 +505,8 @@ def _cluster(
     if where.packages is not None or where.torus:
         raise InputError(Problem("--package", "required with --packages or --torus."))
     if isinstance(hardware, LibraryMachine):
-        return hardware.cluster(strategy, where.levels, order or NESTED)
+        with options_named({"n_chips": "--chips"}):
+            return hardware.cluster(strategy, where.levels, order or NESTED)
     if isinstance(hardware, ChipDescription):
         return nested_cluster(
             chip,
@@ -521,6 +526,7 @@ def _cluster(
 def _joined(file: Path, hardware: Machine, where: _Where) -> Machine:
     """Return a chip file's machine joined as ``--topology`` says, or what came."""
     from crosstack.io.chip_file import ChipDescription
+    from crosstack.io.library.cluster import LibraryMachine
 
     if where.levels is None:
         return hardware

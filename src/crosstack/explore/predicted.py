@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crosstack.errors import InputError, Problem
+from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.evaluate.cluster import NESTED, Cluster, nested_cluster
 from crosstack.evaluate.predict import Prediction, Step
 from crosstack.explore.axes import Assignment
@@ -25,6 +25,7 @@ from crosstack.explore.rules import check_rule_options, rules_of, with_rules
 from crosstack.io import deepflow
 from crosstack.io.chip_file import ChipDescription, read_chip
 from crosstack.io.deepflow.steps import cluster_of, strategy_of, workload_of
+from crosstack.io.library.cluster import LibraryMachine, library_machine
 from crosstack.io.native.overrides import override_freely
 from crosstack.io.study_file import Goal
 from crosstack.io.yaml_tree import parse_yaml
@@ -53,7 +54,8 @@ TERMS = {
     "energy": "J",
 }
 
-Machine = ChipDescription | deepflow.DeepflowHardware
+Machine = ChipDescription | deepflow.DeepflowHardware | LibraryMachine
+LIBRARY = ("on", "chips", "fabric", "dtype")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Predicted:
     name: str = "predict"
     objectives: tuple[tuple[str, Goal], ...] = (("time", Goal.MINIMUM),)
     allowed: tuple[str, ...] = (
-        "model", "gemm", "parallel", "rules", "order", "topology", *CHANGES,
+        "model", "gemm", "parallel", "rules", "order", "topology", *LIBRARY, *CHANGES,
     )  # fmt: skip
 
     def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -84,6 +86,8 @@ class Predicted:
         check_rule_options(assignments, self.allowed)
         fields, options = split_options(base, assignments)
         rules_of(options, PREDICTED)
+        if _on_library(base, options, fields):
+            return
         tree = self.tree(base)
         override_freely(tree, assignments_as_text(fields))
         if not deepflow.looks_like(tree):
@@ -94,20 +98,61 @@ class Predicted:
         fields, options = split_options(base, assignments)
         texts = assignments_as_text(fields)
         rules = rules_of(options, PREDICTED) or rules_named("crosstack")
-        machine = _joined(_machine(base, texts), options)
+        machine: Machine
+        if _on_library(base, options, fields):
+            machine = _of_library(options)
+            chip, dtype, power = machine.chip, machine.dtype, machine.chip.power
+        else:
+            machine = _joined(_machine(base, texts), options)
+            made = generate(machine.template, machine.budget, rules.chips)
+            chip, dtype, power = made.chip, machine.template.dtype, made.power
         workload = _workload(machine, options)
-        chip = generate(machine.template, machine.budget, rules.chips)
         strategy = _strategy(machine, workload, options)
-        times = rules.clock.kernels.times(chip.chip, machine.template.dtype)
-        cluster = _cluster(machine, chip.chip, strategy, options)
+        times = rules.clock.kernels.times(chip, dtype)
+        cluster = _cluster(machine, chip, strategy, options)
         found = rules.step(workload, strategy, cluster, times)
-        terms = _terms(found, chip.chip, machine.template.dtype, chip.power)
+        terms = _terms(found, chip, dtype, power)
         parts = {"parts": dict(found.parts), "busy": dict(found.busy), "run_time": found.run_time}
         kept: Terms = {path: term_at(parts, path) for path in keep}
         return Outcome(status="feasible", terms=terms | kept)
 
 
-def _machine(base: Base, changes: list[str]) -> Machine:
+def _on_library(base: Base, options: dict[str, Any], fields: Sequence[Assignment]) -> bool:
+    """Whether the machine is one of the library, which then stands in place of a base."""
+    if options.get("on") is None:
+        given = [name for name in LIBRARY[1:] if options.get(name) is not None]
+        if given:
+            raise InputError(Problem(f"options.{given[0]}", "allowed with options.on."))
+        return False
+    if base.source != "none":
+        raise InputError(Problem("options.on", "allowed with base: none, and in place of it."))
+    if fields:
+        raise InputError(Problem(fields[0][0], "no such field: base is none; see options.on."))
+    return True
+
+
+def _of_library(options: dict[str, Any]) -> LibraryMachine:
+    chips, dtype = options.get("chips"), options.get("dtype")
+    if chips is not None and (not isinstance(chips, int) or chips < 1):
+        message = f"got {chips!r}; allowed: a whole number, at least 1."
+        raise InputError(Problem("options.chips", message))
+    if dtype is not None and dtype not in list(Dtype):
+        raise unknown_name("options.dtype", "type of number is", dtype, Dtype)
+    try:
+        return library_machine(
+            str(options["on"]),
+            chips=chips,
+            fabric=None if options.get("fabric") is None else str(options["fabric"]),
+            dtype=None if dtype is None else Dtype(dtype),
+        )
+    except InputError as error:
+        named = {"n_chips": "chips", "system.chip.rates": "dtype"}
+        raise InputError(
+            p.at(f"options.{named.get(p.path, p.path)}") for p in error.problems
+        ) from None
+
+
+def _machine(base: Base, changes: list[str]) -> ChipDescription | deepflow.DeepflowHardware:
     if deepflow.looks_like(parse_yaml(base.text)):
         return deepflow.read_hardware(base.text, base.source, changes)
     return read_chip(base.text, base.source, changes)
@@ -125,7 +170,7 @@ def _workload(machine: Machine, options: dict[str, Any]) -> Step:
         return Product(m=m, k=k, n=n)
     if model is not None:
         return changed_step(step_named(str(model)), changes)
-    if isinstance(machine, ChipDescription) or machine.model is None:
+    if isinstance(machine, ChipDescription | LibraryMachine) or machine.model is None:
         raise InputError(Problem("options.model", "required, or gemm: the base holds none."))
     return changed_step(workload_of(machine.model), changes)
 
@@ -134,15 +179,17 @@ def _strategy(machine: Machine, workload: Step, options: dict[str, Any]) -> Stra
     given = options.get("parallel")
     if given is not None:
         return parse_strategy(str(given))
-    if not isinstance(machine, ChipDescription):
+    if isinstance(workload, Product) and not isinstance(machine, deepflow.DeepflowHardware):
+        return Strategy()
+    if isinstance(machine, deepflow.DeepflowHardware):
         deepflow.check_devices(machine)
         return strategy_of(machine)
-    if isinstance(workload, Product):
-        return Strategy()
     raise InputError(Problem("options.parallel", "required: a strategy such as RC-1-8-d4-p2."))
 
 
-def _joined(machine: Machine, options: dict[str, Any]) -> Machine:
+def _joined(
+    machine: ChipDescription | deepflow.DeepflowHardware, options: dict[str, Any]
+) -> ChipDescription | deepflow.DeepflowHardware:
     """Return the machine, its chips joined as the options say."""
     for name in ("order", "topology"):
         if options.get(name) is not None and not isinstance(machine, ChipDescription):
@@ -155,9 +202,15 @@ def _joined(machine: Machine, options: dict[str, Any]) -> Machine:
 
 
 def _cluster(machine: Machine, chip: Chip, strategy: Strategy, options: dict[str, Any]) -> Cluster:
-    if not isinstance(machine, ChipDescription):
+    if isinstance(machine, deepflow.DeepflowHardware):
         return cluster_of(machine, chip)
     order = options.get("order")
+    if isinstance(machine, LibraryMachine):
+        topology = options.get("topology")
+        levels = None if topology is None else parse_levels(str(topology))
+        return machine.cluster(
+            strategy, levels, NESTED if order is None else parse_order(str(order))
+        )
     return nested_cluster(
         chip,
         strategy,
@@ -169,7 +222,7 @@ def _cluster(machine: Machine, chip: Chip, strategy: Strategy, options: dict[str
     )
 
 
-def _terms(found: Prediction, chip: Chip, dtype: Dtype, power: float) -> Terms:
+def _terms(found: Prediction, chip: Chip, dtype: Dtype, power: float | None) -> Terms:
     batch = getattr(found.workload, "batch", None)
     chips = found.strategy.n_chips
     memory = chip.main_memory
@@ -185,6 +238,6 @@ def _terms(found: Prediction, chip: Chip, dtype: Dtype, power: float) -> Terms:
         "peak_throughput": chip.throughput(dtype),
         "memory.bandwidth": memory.speed,
         "memory.capacity": memory.room,
-        "power": power * chips,
-        "energy": power * chips * found.time,
+        "power": None if power is None else power * chips,
+        "energy": None if power is None else power * chips * found.time,
     }

@@ -218,6 +218,19 @@ class Chip:
         share = self.compute.utilization
         return self.rate(dtype) * (1.0 if share is None else share)
 
+    def vector_throughput(self, dtype: Dtype) -> float:
+        """Return the rate that elementwise work in numbers of a type reaches. [FLOP/s]
+
+        That of the units beside the arrays, in single precision where they have no rate of the
+        type; of a chip that has none of these, what the arrays reach.
+        """
+        shares = dict(self.compute.relative_vector_rates)
+        share = shares.get(dtype, shares.get(Dtype.FP32))
+        if share is None:
+            return self.throughput(dtype)
+        reached = self.compute.utilization
+        return share * self.peak_throughput * (1.0 if reached is None else reached)
+
     def n_instances(self, level: MemoryLevel) -> int:
         """Return how many instances of ``level`` the chip has, by its scope. [1]"""
         counts = {

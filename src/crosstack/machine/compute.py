@@ -59,6 +59,9 @@ class Compute:
     relative_rates : tuple of (Dtype, float)
         Rate in numbers of each type over the peak, so that both follow units and clock; empty
         where one peak holds for every type. [1]
+    relative_vector_rates : tuple of (Dtype, float)
+        The same of what is beside the arrays, for elementwise work; empty where the arrays do it.
+        [1]
     """
 
     n_units: int
@@ -73,6 +76,7 @@ class Compute:
     dataflow: Dataflow = Dataflow.BEST
     power: float = 0.0
     relative_rates: tuple[tuple[Dtype, float], ...] = ()
+    relative_vector_rates: tuple[tuple[Dtype, float], ...] = ()
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -89,8 +93,9 @@ class Compute:
         if self.utilization is not None:
             require_quantity("utilization", self.utilization, "1", above_zero=True)
             require(self.utilization <= 1, "utilization", self.utilization, "above 0, at most 1")
-        for dtype, share in self.relative_rates:
-            require_quantity(f"relative_rates.{dtype}", share, "1", above_zero=True)
+        for name in ("relative_rates", "relative_vector_rates"):
+            for dtype, share in getattr(self, name):
+                require_quantity(f"{name}.{dtype}", share, "1", above_zero=True)
 
     @property
     def peak_throughput(self) -> float:

@@ -10,7 +10,14 @@ from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.rules import Rules
 from crosstack.report.drawing import Canvas
 from crosstack.report.graph_figure import Figure
-from crosstack.report.wording import dimension_words, latency_words, peak_words, percent, plural
+from crosstack.report.wording import (
+    dimension_words,
+    latency_words,
+    peak_words,
+    percent,
+    plural,
+    units_words,
+)
 from crosstack.units import format_quantity
 
 __all__ = ["machine_figure"]
@@ -52,9 +59,7 @@ def _chip(canvas: Canvas, system: System, peak: str, y: float) -> None:
     columns = min(shown, 12)
     for k in range(shown):
         canvas.box(13 + k % columns * 17.8, y + 12 + k // columns * 15, 14, 11, "xs-fs", 2)
-    compute = chip.compute
-    cells = f"{plural(compute.n_units, 'core')} of {compute.rows} x {compute.columns} cells"
-    canvas.text(13, y + 72, cells, cls="xs-ink xs-strong", width=214)
+    canvas.text(13, y + 72, units_words(chip.compute), cls="xs-ink xs-strong", width=214)
     clock = format_quantity(chip.compute.frequency, "Hz")
     canvas.text(13, y + 87, f"{peak} at {clock}", size=9.5, cls="xs-muted", width=214)
     if chip.compute.utilization is None:

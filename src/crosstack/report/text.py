@@ -42,6 +42,7 @@ from crosstack.report.wording import (
     plural,
     splits,
     stage_rows,
+    units_words,
     usd,
     watts,
 )
@@ -329,9 +330,8 @@ def _copies(system: System) -> str:
 
 def _machine_words(task: Task) -> tuple[tuple[str, str], ...]:
     system, chip = task.system, task.system.chip
-    compute = chip.compute
-    cores = f"{plural(compute.n_units, 'core')} of {compute.rows} x {compute.columns} cells"
-    share = compute.utilization
+    cores = units_words(chip.compute)
+    share = chip.compute.utilization
     reach = "computed per kernel" if share is None else percent(share)
     capacity = chip.main_memory.capacity
     memory = "unlimited" if capacity is None else format_quantity(capacity, "B")

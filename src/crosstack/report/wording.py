@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import KernelTerms
+from crosstack.machine.compute import Compute
 from crosstack.machine.prices import Bill
 from crosstack.machine.system import Dimension, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
@@ -49,6 +50,7 @@ __all__ = [
     "stage_rows",
     "throughput_words",
     "time_words",
+    "units_words",
     "usd",
     "watts",
 ]
@@ -192,6 +194,14 @@ def _total(bill: Bill, words: str) -> str:
 def _of_rate(answer: Answer) -> str:
     typed = answer.rules.clock.knows_types and answer.task.system.chip.compute.relative_rates
     return f" of {peak_words(answer.task, answer.rules)}" if typed else ""
+
+
+def units_words(compute: Compute) -> str:
+    """Return how many units there are and what one multiplies in a cycle."""
+    if compute.n_multiprocessors == compute.n_units:
+        return f"{plural(compute.n_units, 'core')} of {compute.rows} x {compute.columns} cells"
+    groups = plural(compute.n_multiprocessors, "multiprocessor")
+    return f"{plural(compute.n_units, 'unit')} of {compute.rows} x {compute.columns} in {groups}"
 
 
 def peak_words(task: Task, rules: Rules | None = None) -> str:

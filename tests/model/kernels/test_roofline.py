@@ -257,7 +257,7 @@ def test_elementwise_kernels_are_bound_by_main_memory_or_compute():
     memory = A100.main_memory
     found = elementwise_time(Roofline(), A100, [1e6, 1e15, 0], [1e9, 1e6, 0])
     assert found.time[0] == pytest.approx(1e9 / memory.bandwidth + memory.latency)
-    assert found.time[1] == pytest.approx(1e15 / A100.compute.throughput)
+    assert found.time[1] == pytest.approx(1e15 / A100.vector_throughput(BF16))
     assert found.time[2] == 0
     assert found.bound.tolist() == ["HBM2e", "compute", "compute"]
 

@@ -111,6 +111,7 @@ def _compute(found: Entry, frequency: float | None) -> Compute:
     values, matrix = found.values, found.under("units.matrix")
     rates = {Dtype(each): rate for each, rate in found.under("rates").items()}
     work = {Dtype(each): flop for each, flop in found.under("units.matrix.work_per_cycle").items()}
+    vector = {Dtype(each): rate for each, rate in found.under("vector_rates").items()}
     base = next(dtype for dtype in (*_BASE, *rates) if dtype in rates)
     rows, columns = matrix.get("rows", 1), matrix.get("columns", 1)
     depth = matrix.get("depth_bytes")
@@ -131,6 +132,7 @@ def _compute(found: Entry, frequency: float | None) -> Compute:
         work_per_cycle=each,
         frequency=frequency or clock,
         relative_rates=tuple((dtype, shares[dtype]) for dtype in Dtype if dtype in shares),
+        relative_vector_rates=tuple((d, vector[d] / peak) for d in Dtype if d in vector),
     )
 
 

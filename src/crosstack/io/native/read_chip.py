@@ -38,9 +38,10 @@ def whole_chip(file: ChipFile) -> Chip:
     """Return a chip that the file describes as its record is, without memories."""
     assert file.compute is not None  # the caller asked
     compute = file.compute.given()
-    rates = compute.pop("relative_rates", None) or {}
+    for name in ("relative_rates", "relative_vector_rates"):
+        compute[name] = _in_order(compute.get(name) or {})
     given = {k: v for k, v in file.given().items() if v is not None and k in Chip.__slots__}
-    given["compute"] = Compute(**compute, relative_rates=_in_order(rates))
+    given["compute"] = Compute(**compute)
     given["fusions"] = tuple(given.get("fusions", ()))
     given["levels"], given["memories"] = read_levels(file.levels or ()), ()
     for name in ("intra", "inter"):

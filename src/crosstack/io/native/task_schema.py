@@ -67,6 +67,7 @@ class ComputeFile(FileModel):
     dataflow: Annotated[Dataflow, one_of(Dataflow)] = Dataflow.BEST
     power: Watts = 0.0
     relative_rates: dict[DtypeName, Share] | None = None
+    relative_vector_rates: dict[DtypeName, Share] | None = None
 
 
 class LevelFile(FileModel):

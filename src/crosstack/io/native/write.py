@@ -196,8 +196,10 @@ def _chip(chip: Chip) -> dict[str, Any]:
     flat = flat_fields(chip)
     if flat is None:
         fields = _changed(chip)
-        rates = dict(chip.compute.relative_rates)
-        fields["compute"] = _changed(chip.compute) | ({"relative_rates": rates} if rates else {})
+        rates = ("relative_rates", "relative_vector_rates")
+        compute = _changed(chip.compute)
+        compute |= {name: dict(compute[name]) for name in rates if name in compute}
+        fields["compute"] = compute
     else:
         usual = {name: p.default for name, p in signature(flat_chip).parameters.items()}
         fields = {name: value for name, value in flat.items() if value != usual[name]}

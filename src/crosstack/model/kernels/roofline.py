@@ -158,7 +158,7 @@ class Roofline:
         williams2009roofline
         """
         memory = chip.main_memory
-        computing = work / chip.throughput(dtype)
+        computing = work / chip.vector_throughput(dtype)
         moving = np.where(traffic > 0, traffic / memory.speed + memory.latency, 0.0)
         bound = np.where(moving > computing, memory.name, COMPUTE)
         return ElementwiseTime(time=np.asarray(np.maximum(computing, moving)), bound=bound)
