@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from crosstack.machine.a100 import a100_sxm_80gb
 from oracles.links import ring
 
 from crosstack.errors import InputError
-from crosstack.evaluate.cluster import named_cluster, peers_of
+from crosstack.evaluate.cluster import node_cluster, peers_of
 from crosstack.evaluate.distributed import Distributed
+from crosstack.io import library
 from crosstack.machine.system import DimensionKind
 from crosstack.mapping.strategy import ParallelDimension, Strategy
 from crosstack.model.kernels.roofline import Roofline
@@ -108,8 +108,8 @@ def measured():
 
 @pytest.mark.parametrize("row", measured())
 def test_large_collectives_take_what_was_measured(row):
-    strategy, chip = Strategy(kp1=row["ranks"]), a100_sxm_80gb()
-    links = peers_of(strategy, named_cluster(chip, strategy))
-    chips = Distributed(strategy=strategy, times=Roofline().times(chip), links=links)
+    strategy, node = Strategy(kp1=row["ranks"]), library.node("a100-dgx-80gb")
+    links = peers_of(strategy, node_cluster(node, strategy))
+    chips = Distributed(strategy=strategy, times=Roofline().times(node.chip), links=links)
     time = getattr(chips, row["op"])(row["bytes"] / 2, 1, ParallelDimension.KP1)
     assert time == pytest.approx(row["time_s"], rel=0.16)
