@@ -7,7 +7,8 @@ import pytest
 
 from crosstack import Constraints, Task, llm, optimise
 from crosstack.errors import InputError
-from crosstack.model.rules import MAPPED, PREDICTED, Rules, rule_names, rules_named
+from crosstack.model import rules as rules_module
+from crosstack.model.rules import MAPPED, PREDICTED, Rules, register, rule_names, rules_named
 from crosstack.published.dfmodel.collectives import ExchangeRule, LatencyRule
 from crosstack.published.dfmodel.parts import StageTransfers, WeightCuts
 
@@ -253,3 +254,10 @@ def test_kernels_one_by_one_hold_as_many_tiles_as_the_release_says(a_system, a_c
 def test_new_numbers_are_checked(field, value):
     with pytest.raises(InputError, match=field):
         OURS.changed(**{field: value})
+
+
+def test_a_set_of_your_own_is_found_by_its_name(monkeypatch):
+    monkeypatch.setattr(rules_module, "_LOADERS", dict(rules_module._LOADERS))
+    register("own", lambda: OURS.changed(name="own", weights_read=False))
+    assert "own" in rule_names()
+    assert rules_named("own", MAPPED).traffic.weights_read is False
