@@ -27,8 +27,8 @@ OUTSIDE = {
 SCRIPT = re.compile(r"\((?:\.\./)*examples/scripts/(?P<name>\w+)\.py\)")  # a link to one
 WIDE = {"validation.md", "figures.md", "roofline.md"}  # tables of many columns
 PACKAGES = (
-    "workload", "technology", "chip", "system", "model", "mapping", "evaluate", "explore", "io",
-    "report", "validation",
+    "workload", "technology", "machine", "model", "mapping", "evaluate", "explore", "io",
+    "published", "report",
 )  # fmt: skip
 
 
