@@ -139,11 +139,11 @@ def placement_rows(command, row, run, tmp_path):
     for placed in run["output"]:
         order = ",".join(name for name in placed["order"] if given[name] > 1)
         command("place", strategy, "--package", side, "--packages", f"{given['num_wafer']}x1",
-                "--order", order, "--rules", "deepflow", "--json", out)  # fmt: skip
+                "--order", order, "--rules", "deepflow-2025", "--json", out)  # fmt: skip
         found = json.loads(out.read_text())
         values = dict(found["edges_on_busiest_link"])
         values["crosses"] = " ".join(name for name in names if name in found["crosses_packages"])
-        yield row(name=order, rules="deepflow", values=values)
+        yield row(name=order, rules="deepflow-2025", values=values)
 
 
 @pytest.mark.slow
