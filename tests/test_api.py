@@ -23,7 +23,7 @@ MAPPING = Mapping(
     partitions=(0,) * len(GRAPH),
 )
 LLAMA = transformer_named("llama3-8b")
-SYSTEM_FIELDS = {name: getattr(SYSTEM, name) for name in ("chip", "memory", "network", "n_chips")}
+SYSTEM_FIELDS = {name: getattr(SYSTEM, name) for name in ("chip", "network", "n_chips")}
 MAPPING_FIELDS = {
     name: getattr(MAPPING, name)
     for name in ("sizes", "parallelism", "microbatch_size", "n_tiles", "sharding", "partitions")
