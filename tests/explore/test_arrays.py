@@ -44,6 +44,26 @@ axes:
   use: {path: system.chip.utilization, values: [0.5, 0.9]}
   rules: {path: options.rules, values: [RULES]}
 """
+GRAPH = """\
+workload:
+  word: 2
+  n_layers: 4
+  global_batch_size: 64
+  kernels:
+    - {name: a, kind: gemm_weight, m: 256, k: 128, n: 512}
+    - name: b
+      kind: gemm_weight
+      m: 128
+      k: 256
+      n: 512
+      inputs: [a]
+      communications:
+        - {collective: all_gather, size: 3 kB}
+        - {collective: all_gather, size: 50 MB}
+        - {collective: all_reduce, size: 1 MB}
+        - {collective: all_to_all, size: 20 kB}
+    - {name: c, kind: elementwise, m: 128, n: 512, inputs: [b]}
+""" + TASK[TASK.index("system:") :]
 RULES = ("crosstack", "dfmodel-readme", "dfmodel-e2", "dfmodel-e3b", "dfmodel-e5")
 
 
@@ -78,6 +98,32 @@ def test_a_given_mapping_on_many_machines_is_that_on_each(write, rules, use):
     table = sweep(study, jobs=1, table="arrow")
     assert set(table["status"].to_pylist()) == {"feasible", "infeasible"}
     picked = np.random.default_rng(0).integers(0, table.num_rows, 40)
+    assert worst_difference(study, table, picked) < 1e-12
+
+
+@pytest.mark.parametrize("use", ["data", "tensor"])
+@pytest.mark.parametrize(
+    ("inside", "outside"),
+    [
+        ("switch", "rail_optimised, oversubscription: 4, pod_size: 2"),
+        ("torus, shape: [2, 2]", "dragonfly, oversubscription: 2"),
+        ("mesh", "fully_connected"),
+        ("switch, reduces: true", "fat_tree, reduces: true"),
+    ],
+)
+def test_the_fastest_algorithm_of_each_machine_counts(write, use, inside, outside):
+    task = TASK.replace("kind: switch", f"kind: {outside}").replace("kind: ring", f"kind: {inside}")
+    study = study_with(write, "crosstack", use, task)
+    table = sweep(study, jobs=1, table="arrow")
+    picked = np.random.default_rng(1).integers(0, table.num_rows, 40)
+    assert worst_difference(study, table, picked) < 1e-12
+
+
+def test_what_a_kernel_sends_of_its_own_is_counted_beside_conversions(write):
+    task = GRAPH.replace("USE", "tensor")
+    study = study_with(write, "crosstack", "tensor", task)
+    table = sweep(study, jobs=1, table="arrow")
+    picked = np.random.default_rng(2).integers(0, table.num_rows, 40)
     assert worst_difference(study, table, picked) < 1e-12
 
 

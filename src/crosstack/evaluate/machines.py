@@ -5,8 +5,8 @@ memory, links, prices and powers. Work, traffic and messages then come from one 
 
 - compute scales with 1 / (clock x utilization): cores are dealt by cycles;
 - memory is traffic over bandwidth;
-- network depends on the links alone, and the algorithms that are fastest on them: it is evaluated
-  once for each set of links that differ.
+- network is the time of every message, whose bytes one evaluation tells, by whichever algorithm is
+  fastest on a machine's links.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping as Names
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +26,11 @@ from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.time import evaluate
 from crosstack.machine.chip import Overlap
 from crosstack.machine.prices import cost, link_amounts, switch_amounts, system_power, system_price
-from crosstack.machine.system import Parallelism, System
+from crosstack.machine.system import DimensionArrays, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import choice_index, make_choices, sharding_codes
+from crosstack.model.collectives import NOTHING, Line, Lines
 from crosstack.model.iteration import bubble_factor
 from crosstack.model.partition import combine_arrays, make_load
 from crosstack.model.placed import plan_of
@@ -36,7 +38,7 @@ from crosstack.model.plan import Plan
 from crosstack.model.rates import peak_rate
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.units import format_quantity
-from crosstack.workload.graph import Placement
+from crosstack.workload.graph import Collective, Placement
 
 __all__ = [
     "MachineTimes",
@@ -282,39 +284,88 @@ def _plan(task: Task, system: System, mapping: Mapping, rules: Rules) -> Plan:
     return plan
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Message:
+    """Bytes that a kernel sends for one sequence, in a collective; None: to sum gradients.
+
+    ``together`` such messages share what is fixed. [1]
+    """
+
+    collective: Collective | None
+    size: float
+    together: float
+
+
 def _network_times(
     task: Task, mapping: Mapping, rules: Rules, known: Evaluation, machines: Machines
 ) -> _Network:
-    """Evaluate the network once for every set of links, and give each machine that of its own."""
-    links = [np.broadcast_to(a, machines.shape) for a in machines.links]
-    columns = np.stack([np.ravel(a) for a in links], axis=-1)
-    sets, which = np.unique(columns, axis=0, return_inverse=True)
-    arrays = graph_arrays(task.workload.graph)
-    index = choice_index(arrays, task.workload.placement)
-    split = mapping.degree(Parallelism.TENSOR) > 1
-    codes = sharding_codes(index, mapping.sharding, split=split)
-    place = task.workload.graph.index
-    members = [[place[name] for name in partition.kernels] for partition in known.partitions]
-    n, rows = len(mapping.sizes), []
-    for numbers in sets.tolist():
-        network = tuple(
-            replace(d, bandwidth=numbers[i], latency=numbers[n + i])
-            for i, d in enumerate(task.system.network)
+    """Return the network's times on every machine, from the messages that the mapping sends."""
+    links = zip(task.system.network, machines.link_bandwidth, machines.link_latency, strict=True)
+    network = tuple(DimensionArrays.of(*one) for one in links)
+    plan = _plan(task, replace(task.system, network=network), mapping, rules)
+    sent = _messages(task, mapping, rules)
+
+    @cache  # kernels send the same again and again
+    def time(message: _Message) -> Floats:
+        lines = (
+            plan.periodic if message.collective is None else plan.collectives[message.collective]
         )
-        system = replace(task.system, network=network)
-        plan = _plan(task, system, mapping, rules)
-        choices = make_choices(task.workload, arrays, plan, mapping.n_tiles, rules)
-        load = make_load(task.workload, system, arrays, plan, choices, codes, rules)
-        kernels = [sum(load.network[i] for i in inside) for inside in members]
-        gradients = [sum(load.data[i] for i in inside) for inside in members]
-        rows.append([*kernels, *gradients, rules.iteration.transfer(plan), plan.hop])
-    found = np.array(rows)[which.ravel()].T.reshape(-1, *machines.shape)
+        return lines.time(message.size, together=message.together)
+
+    place = task.workload.graph.index
+    kernels, gradients = np.zeros((2, len(known.partitions), *machines.shape))
+    for p, partition in enumerate(known.partitions):
+        for name in partition.kernels:
+            for message in sent[place[name]]:
+                total = gradients if message.collective is None else kernels
+                total[p] += time(message)
     return _Network(
-        kernels=found[: len(members)],
-        gradients=found[len(members) : -2],
-        transfer=found[-2],
-        hop=found[-1],
+        kernels=kernels,
+        gradients=gradients,
+        transfer=np.asarray(rules.iteration.transfer(plan)),
+        hop=np.asarray(plan.hop),
     )
+
+
+def _messages(task: Task, mapping: Mapping, rules: Rules) -> list[list[_Message]]:
+    """Return what each kernel sends, read off loads in which one collective alone takes time.
+
+    Where a byte takes a second, the time is the bytes of all messages; where a message does, it is
+    their number, over those that share it. What a kernel sends of its own is in the graph; what is
+    left are equal messages, one layout converted for one reader or several.
+    """
+    workload, system = task.workload, task.system
+    arrays, plan = graph_arrays(workload.graph), _plan(task, task.system, mapping, rules)
+    index = choice_index(arrays, workload.placement)
+    codes = sharding_codes(index, mapping.sharding, split=mapping.degree(Parallelism.TENSOR) > 1)
+    together = float(plan.microbatch_size if rules.collectives.once_a_microbatch else 1)
+
+    def probed(collective: Collective | None, line: Line) -> tuple[float, ...]:
+        lines = {c: Lines((line,)) if c is collective else NOTHING for c in Collective}
+        summed = Lines((line,)) if collective is None else NOTHING
+        only = replace(plan, collectives=lines, periodic=summed)
+        choices = make_choices(workload, arrays, only, mapping.n_tiles, rules)
+        load = make_load(workload, system, arrays, only, choices, codes, rules)
+        return load.data if collective is None else load.network
+
+    sent: list[list[_Message]] = [[] for _ in range(arrays.n)]
+    for collective in (None, *Collective):
+        sizes = probed(collective, Line(per_byte=1.0))
+        numbers = probed(collective, Line(fixed=1.0))
+        for i, kernel in enumerate(workload.graph.kernels):
+            own = [
+                c.size
+                for c in kernel.communications
+                if c.collective is collective and not c.periodic and c.size > 0
+            ]
+            sent[i] += [
+                _Message(collective=collective, size=size, together=together) for size in own
+            ]
+            left = numbers[i] - len(own) / together
+            if left > (0.5 / together if collective else 0.0):  # but for rounding
+                rest = sizes[i] - sum(own)
+                sent[i].append(_Message(collective=collective, size=rest, together=1 / left))
+    return sent
 
 
 def _iteration(

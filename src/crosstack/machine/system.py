@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from typing import Any
 
 from crosstack.errors import (
     InputError,
@@ -24,6 +25,7 @@ from crosstack.records import brief, require_types
 __all__ = [
     "AllReduceAlgorithm",
     "Dimension",
+    "DimensionArrays",
     "DimensionKind",
     "Parallelism",
     "Prices",
@@ -112,6 +114,20 @@ class Dimension:
     def axes(self, size: int) -> tuple[int, ...]:
         """Return the chips along every axis of ``size`` chips; see `NetworkLevel.axes`. [1]"""
         return self.level.axes(size) if self.shape or self.kind in GRIDS else (size,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DimensionArrays(Dimension):
+    """A dimension of many machines at once: ``bandwidth`` [B/s] and ``latency`` [s] are arrays."""
+
+    def __post_init__(self) -> None:
+        """Leave the arrays to who made them."""
+
+    @classmethod
+    def of(cls, one: Dimension, bandwidth: Any, latency: Any) -> DimensionArrays:
+        """Return a dimension with the links of many."""
+        values = {item.name: getattr(one, item.name) for item in fields(one)}
+        return cls(**(values | {"bandwidth": bandwidth, "latency": latency}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import assert_never
+
+import numpy as np
 
 from crosstack.machine.system import AllReduceAlgorithm
 from crosstack.model.collectives.algorithms import Algorithm, Joint, algorithms
@@ -44,7 +46,6 @@ FREE = Adding()
 Level = tuple[Axis, ...]
 
 
-@lru_cache(maxsize=4096)
 def collective_lines(
     collective: Collective,
     group: Group,
@@ -71,6 +72,13 @@ def collective_lines(
     Links are full duplex. Of levels one after the other, times add up; in an all-to-all every
     level has its own share of the messages at the same time, so the slowest counts.
     """
+    found = _lines if group.many else _known
+    return found(collective, group, adding, all_reduce)
+
+
+def _lines(
+    collective: Collective, group: Group, adding: Adding, all_reduce: AllReduceAlgorithm | None
+) -> Lines:
     levels = _levels(group)
     if not levels:
         return NOTHING
@@ -86,6 +94,9 @@ def collective_lines(
             return over.send(levels)
         case _:
             assert_never(collective)
+
+
+_known = lru_cache(maxsize=4096)(_lines)
 
 
 def is_legal(algorithm: AllReduceAlgorithm, group: Group) -> bool:
@@ -156,12 +167,14 @@ class _Levels:
         found = [self.rows(EXCHANGE, axis).of_share(axis.members / chips) for axis in axes]
         lines = [line for lines in found for line in lines.members]  # one each
         fixed = sum(line.fixed for line in lines)
-        return Lines((Line(fixed=fixed, per_byte=max(line.per_byte for line in lines)),))
+        slowest = reduce(_larger, (line.per_byte for line in lines))
+        return Lines((Line(fixed=fixed, per_byte=slowest),))
 
     def send(self, levels: tuple[Level, ...]) -> Lines:
         """Send to the next in the order: all wait for those whose way is the slowest."""
         found = [self.rows(SEND, axis).members[0] for level in levels for axis in level]
-        fixed, per_byte = max(one.fixed for one in found), max(one.per_byte for one in found)
+        fixed = reduce(_larger, (one.fixed for one in found))
+        per_byte = reduce(_larger, (one.per_byte for one in found))
         return Lines((Line(fixed=fixed, per_byte=per_byte),))
 
     def _level(self, collective: Collective, level: Level, adding: Adding | None = None) -> Lines:
@@ -192,7 +205,7 @@ class _Levels:
         chips, inside, fixed, slowest = _members(axes), 1, 0.0, 0.0
         for axis in axes:
             fixed += chips / inside * (1 - 1 / axis.members) * axis.latency
-            slowest = max(slowest, axis.near_share / axis.bandwidth / inside)
+            slowest = _larger(slowest, axis.near_share / axis.bandwidth / inside)
             inside *= axis.members
         around = (chips - 1) / chips
         halves = 2 if collective is REDUCE else 1
@@ -222,4 +235,12 @@ def _at_once(level: Level) -> float:
 
     With d parts, each beginning with another axis, every axis always works on one of them.
     """
-    return 1 / len(level) if len(set(level)) == 1 else 1.0
+    kinds = {(axis.joint, axis.members, axis.stride) for axis in level}
+    return 1 / len(level) if len(kinds) == 1 else 1.0
+
+
+def _larger(one: float, other: float) -> float:
+    """Return the larger of two numbers, or of each pair where they are arrays."""
+    if isinstance(other, np.ndarray) or isinstance(one, np.ndarray):
+        return np.maximum(one, other)
+    return max(one, other)

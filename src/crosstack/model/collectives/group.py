@@ -16,7 +16,7 @@ from operator import mul
 from typing import assert_never
 
 from crosstack.errors import InputError, Problem, require, require_whole
-from crosstack.machine.system import Dimension, DimensionKind
+from crosstack.machine.system import Dimension, DimensionArrays, DimensionKind
 from crosstack.model.collectives.algorithms import Joint
 
 __all__ = ["Axis", "Extent", "Group", "axes_of", "filled", "group_of", "neighbour_link"]
@@ -54,6 +54,11 @@ class Group:
     torn: int | None = None
 
     @property
+    def many(self) -> bool:
+        """Whether links are arrays, of many machines."""
+        return any(isinstance(extent.dimension, DimensionArrays) for extent in self.extents)
+
+    @property
     def members(self) -> int:
         """All chips of the group. [1]"""
         return self.torn or math.prod(extent.members for extent in self.extents)
@@ -65,12 +70,14 @@ class Axis:
 
     ``near_share`` and ``far_share`` are how many times as much as a message of its own a link, or
     port, carries: where messages go to a neighbour in the order, and where they go anywhere.
-    ``reduces``: whether a switch adds them. ``latency`` is that of a message. [s]
+    ``reduces``: whether a switch adds them. ``latency`` is that of a message [s], and both are for
+    members ``stride`` apart on a grid. [1] They are arrays where the dimension's links are.
     """
 
     joint: Joint
     members: int
     bandwidth: float
+    stride: int = 1
     latency: float = 0.0
     near_share: float = 1.0
     far_share: float = 1.0
@@ -174,6 +181,7 @@ def _beside(extent: Extent, members: int, stride: int, *, closed: bool) -> Axis:
         joint=Joint.RING if closed else Joint.LINE,
         members=members,
         bandwidth=dimension.bandwidth / stride,
+        stride=stride,
         latency=dimension.hop_latency * stride,
     )
 
@@ -181,8 +189,8 @@ def _beside(extent: Extent, members: int, stride: int, *, closed: bool) -> Axis:
 def neighbour_link(dimension: Dimension, size: int) -> tuple[float, float]:
     """Return bandwidth [B/s] and latency [s] from a chip of ``size`` to the next on one level."""
     axes = axes_of(Extent(dimension=dimension, size=size, members=size))
-    bandwidths = [axis.bandwidth / axis.near_share for axis in axes] or [dimension.bandwidth]
-    return min(bandwidths), dimension.hop_latency
+    share = max((axis.near_share for axis in axes), default=1.0)
+    return dimension.bandwidth / share, dimension.hop_latency
 
 
 # ---------------------------------------------------------------- groups of an order of ranks

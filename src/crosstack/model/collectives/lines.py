@@ -22,10 +22,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A time that grows with the bytes moved: ``fixed`` [s] + ``per_byte`` [s/B] x bytes."""
+    """A time that grows with the bytes moved: ``fixed`` [s] + ``per_byte`` [s/B] x bytes.
+
+    Both are arrays where they are those of many machines.
+    """
 
     fixed: float = 0.0
     per_byte: float = 0.0
+
+    @property
+    def many(self) -> bool:
+        """Whether this is the line of many machines."""
+        return isinstance(self.fixed, np.ndarray) or isinstance(self.per_byte, np.ndarray)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +96,12 @@ def least(lines: Iterable[Line]) -> Lines:
     Notes
     -----
     The lower envelope, by a sweep from the steepest line to the flattest: a line is left out
-    where its neighbours cross below it.
+    where its neighbours cross below it. Of many machines every line is kept, as each may be the
+    least for one.
     """
-    kept: list[Line] = []
+    lines, kept = tuple(lines), list[Line]()
+    if any(line.many for line in lines):
+        return Lines(lines)
     for line in sorted(lines, key=lambda line: (-line.per_byte, line.fixed)):
         if kept and line.per_byte == kept[-1].per_byte:
             continue

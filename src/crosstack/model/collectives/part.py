@@ -9,6 +9,7 @@ from typing import Protocol, assert_never
 
 from crosstack.errors import require
 from crosstack.machine.system import AllReduceAlgorithm, Dimension, Parallelism, System
+from crosstack.machine.topology import NetworkLevel
 from crosstack.model.collectives.compose import collective_lines, is_legal
 from crosstack.model.collectives.group import Extent, Group
 from crosstack.model.collectives.lines import NOTHING, Lines
@@ -96,7 +97,7 @@ class LeastTime:
         InputError
             If the system asks for an algorithm that no dimension can run.
         """
-        _check_legal(network.dimensions, network.all_reduce)
+        _check_legal(tuple(d.level for d in network.dimensions), network.all_reduce)
         return _lines(network, _group(network, Parallelism.TENSOR))
 
     def gradients(self, network: NetworkUse) -> Lines:
@@ -137,9 +138,11 @@ class LeastTime:
 
 
 @lru_cache(maxsize=256)
-def _check_legal(dimensions: tuple[Dimension, ...], given: AllReduceAlgorithm | None) -> None:
-    able = [a for a in AllReduceAlgorithm if any(is_legal(a, _whole([(d, 2)])) for d in dimensions)]
-    require(given is None or given in able, "system.all_reduce", str(given or ""), ", ".join(able))
+def _check_legal(levels: tuple[NetworkLevel, ...], given: AllReduceAlgorithm | None) -> None:
+    joined = [Dimension(kind=one.kind, bandwidth=1.0, reduces=one.reduces) for one in levels]
+    able = [a for a in AllReduceAlgorithm if any(is_legal(a, _whole([(d, 2)])) for d in joined)]
+    legal = given is None or given in able
+    require(legal, "system.all_reduce", str(given or ""), ", ".join(able))
 
 
 def _lines(network: NetworkUse, group: Group) -> dict[Collective, Lines]:
