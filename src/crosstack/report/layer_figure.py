@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Sequence
 
 from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import PartitionTerms
-from crosstack.machine.chip import Overlap
+from crosstack.model.schedule.events import simulate
+from crosstack.model.schedule.layer import TERMS, PartitionTimes, layer_graph
 from crosstack.report.drawing import Canvas, attribute, text_width
 from crosstack.report.graph_figure import Figure
 from crosstack.report.scales import round_scale
@@ -15,7 +16,6 @@ from crosstack.report.wording import common_scale, time_words
 __all__ = ["layer_figure", "layer_sentence"]
 
 NAMES, WIDTH, ROW, HEAD = 76.0, 820.0, 30.0, 40.0
-TERMS = ("compute", "memory", "network")
 NARROWEST = 0.5  # pixels; a thinner bar is not seen
 
 
@@ -36,9 +36,18 @@ def layer_figure(answer: Answer) -> Figure:
     canvas.text(NAMES + WIDTH + 12, bottom + 17, unit, size=9.5, cls="xs-muted")
     for row, term in enumerate(TERMS):
         canvas.text(0, HEAD + row * ROW + 19, term, width=NAMES - 6)
+    times = [
+        PartitionTimes(compute=p.compute_time, memory=p.memory_time, network=p.network_time)
+        for p in partitions
+    ]
+    graph = layer_graph(times, overlap)
+    ran = simulate(graph)
+    begins = [dict[str, float]() for _ in partitions]
+    for task, kind in enumerate(graph.kinds):
+        begins[task // (len(TERMS) + 1)][kind] = float(ran.start[task])
     at = 0.0
-    for p in partitions:
-        _partition(canvas, p, at, scale, overlap)
+    for p, begin in zip(partitions, begins, strict=True):
+        _partition(canvas, p, at, [begin[term] for term in TERMS], scale)
         at += p.time
     end = NAMES + WIDTH
     canvas.line(((end, HEAD - 8), (end, bottom)), "xs-wire")
@@ -64,7 +73,7 @@ def layer_sentence(answer: Answer) -> str:
 
 
 def _partition(
-    canvas: Canvas, p: PartitionTerms, start: float, scale: float, overlap: Overlap
+    canvas: Canvas, p: PartitionTerms, start: float, begins: Sequence[float], scale: float
 ) -> None:
     left, width = NAMES + start * scale, p.time * scale
     canvas.line(((left, HEAD - 8), (left, HEAD + 3 * ROW)), "xs-wire")
@@ -74,27 +83,11 @@ def _partition(
     if text_width(label, 10) <= width - 6:
         canvas.text(left + 4, HEAD - 10, label, size=10)
     times = (p.compute_time, p.memory_time, p.network_time)
-    for row, (term, time, begin) in enumerate(
-        zip(TERMS, times, _starts(times, overlap), strict=True)
-    ):
+    for row, (term, time, begin) in enumerate(zip(TERMS, times, begins, strict=True)):
         if time * scale < NARROWEST:
             continue
         tip = f"partition {p.number}, {term}: {time_words(time, 3)} of {time_words(p.time, 3)}"
         canvas.add(f'<g data-lane="{term}" data-of="{p.number}"><title>{attribute(tip)}</title>')
-        x = left + begin * scale
+        x = NAMES + begin * scale
         canvas.box(x, HEAD + row * ROW + 5, time * scale, ROW - 10, f"xs-{term}")
         canvas.add("</g>")
-
-
-def _starts(times: tuple[float, float, float], overlap: Overlap) -> tuple[float, float, float]:
-    """Return when each term begins within its partition; see `crosstack.machine.chip.Overlap`."""
-    compute, memory, _ = times
-    match overlap:
-        case Overlap.ALL:
-            return 0.0, 0.0, 0.0
-        case Overlap.NONE:
-            return memory, 0.0, memory + compute
-        case Overlap.COMPUTE_MEMORY:
-            return 0.0, 0.0, max(compute, memory)
-        case _:
-            assert_never(overlap)

@@ -22,6 +22,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from crosstack.errors import require, require_quantity, require_whole
+from crosstack.model.schedule.closed import longest, pass_time, training_ways, uneven_time
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, check_tasks
 from crosstack.workload.transformer_training import Schedule
 
@@ -114,11 +115,12 @@ def pipeline_ends(
     Notes
     -----
     GPipe, in closed form: stages and the links between them are machines that m equal jobs pass one
-    after the other, so a pass takes ``sum p_k + (m - 1) max p_k``. Stage s is through with the
+    after the other (`crosstack.model.schedule.closed`). Stage s is through with the
     backward pass after the same sum and maximum over the machines from the last to its own. Its
     gradients are ready at times R_j before that, so the last of them is summed at
-    ``max_j (R_j + sum_(i >= j) r_i)``. One forward, one backward: what a chip does next begins once
-    the chip and what it waits for are through, in the order of `turns`.
+    ``max_j (R_j + sum_(i >= j) r_i)``. One forward, one backward: in closed form where one holds;
+    otherwise what a chip does next begins once the chip and what it waits for are through, in the
+    order of `turns`.
 
     Raises
     ------
@@ -131,13 +133,15 @@ def pipeline_ends(
     """
     _check_pipeline(len(stages), microbatches, schedule, interleave)
     if schedule is Schedule.ONE_F_ONE_B:
+        known = _known_time(stages, microbatches, interleave)
+        if known is not None:
+            return PipelineEnds(through=known, summed=known)
         ends, _ = _dispatched(stages, microbatches, schedule, interleave, 1)
         chips = len(stages) // interleave
         summed = [_reduced(stages[chip::chips], ends[chip::chips]) for chip in range(chips)]
         return PipelineEnds(through=max(ends), summed=max(summed))
     sends = [stage.send for stage in stages[:-1]]
-    machines = [stage.forward for stage in stages] + sends
-    turn = sum(machines) + (microbatches - 1) * max(machines)
+    turn = pass_time([stage.forward for stage in stages], sends, microbatches)
     passed = slowest = last = end = 0.0
     for stage, send in zip(reversed(stages), [0.0, *reversed(sends)], strict=True):
         backward = stage.backward
@@ -146,6 +150,23 @@ def pipeline_ends(
         through = passed + (microbatches - 1) * slowest
         last, end = max(last, through), max(end, _reduced([stage], [through]))
     return PipelineEnds(through=turn + last, summed=turn + end)
+
+
+def _known_time(stages: Sequence[Stage], microbatches: int, interleave: int) -> float | None:
+    """Time of one forward, one backward in closed form; None where none holds. [s]"""
+    if any(operation.reduce for stage in stages for operation in stage.operations):
+        return None  # sums begin as every stage is through
+    chips = len(stages) // interleave
+    forward, backward = [s.forward for s in stages], [s.backward for s in stages]
+    sends = [s.send for s in stages[:-1]] if chips > 1 else []
+    alike = all(len(set(times)) <= 1 for times in (forward, backward, sends))
+    send = max(sends, default=0.0)
+    if alike and (interleave == 1 or send <= min(forward[0], backward[0])):
+        work = interleave * (forward[0] + backward[0])
+        return float(longest(training_ways(chips, microbatches, interleave), work, send))
+    if interleave == 1 and not any(sends):
+        return uneven_time(forward, backward, microbatches)
+    return None
 
 
 def _check_pipeline(stages: int, microbatches: int, schedule: Schedule, interleave: int) -> None:

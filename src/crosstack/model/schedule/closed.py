@@ -1,0 +1,165 @@
+"""Time of a pass through a pipeline in closed form, and where that holds.
+
+Events define what a schedule takes (`crosstack.model.schedule.events`): stages that do one thing at
+a time, links that send one microbatch at a time each way. The longest way through them is known
+for the schedules here; the tests hold every form against the events. Where none holds, events or
+`crosstack.model.schedule.pipeline` tell.
+
+Stages that are all alike take ``a W + k x`` along a way: ``a`` times the work W of a stage for one
+microbatch, forward and backward, and ``k`` sends of x from one stage to the next. The time is the
+most of a few ways, whatever W and x are.
+
+* GPipe: stages and links are machines that all microbatches pass one after the other
+  (``huang2019gpipe``); holds for any stages, see `pass_time`.
+* One forward, one backward (``narayanan2021megatron``): stage s of p begins p - s microbatches
+  before the first comes back. A microbatch that has gone down and come up again lets the next p
+  begin, so what is sent is waited for ``p + m - 2 - ceil((m - 1) / p)`` times each way. Holds for
+  stages that are alike (`training_ways`), and for any stages where sends take no time
+  (`uneven_time`).
+* Interleaved, v pieces a stage, m a multiple of p: pieces begin early enough for sends to hide but
+  while the pipeline fills. Holds where a send takes no longer than the forward and than the
+  backward pass of a piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crosstack.errors import require, require_whole
+
+__all__ = ["Way", "forward_ways", "longest", "pass_time", "training_ways", "uneven_time"]
+
+Floats = NDArray[np.float64]
+Way = tuple[Floats | float, Floats | float]  # how often the work of a stage, and how many sends
+
+
+def longest(ways: Sequence[Way], work: Floats | float, send: Floats | float) -> Floats:
+    """Time along the longest way. [s]
+
+    Parameters
+    ----------
+    work, send : array_like
+        Work of a stage for one microbatch, and one send. [s]
+    """
+    return np.asarray(np.maximum.reduce([np.asarray(a * work + k * send) for a, k in ways]))
+
+
+def training_ways(
+    stages: int, microbatches: int, interleave: int = 1, *, beside: bool = True
+) -> tuple[Way, ...]:
+    """Ways through forward and backward passes of stages that are alike, one forward, one backward.
+
+    Parameters
+    ----------
+    stages, microbatches : int
+        Of the pipeline, of one iteration. [1]
+    interleave : int
+        Pieces of every stage, spread over the model. [1]
+    beside : bool
+        Whether sends run beside the work of a stage, on links of their own, or take its time.
+
+    Raises
+    ------
+    InputError
+        If microbatches cannot be interleaved so, or pieces where stages send by themselves.
+
+    Notes
+    -----
+    With ``p`` stages and ``m`` microbatches, ``(m + p - 1) W + 2 x (p + m - 2 - ceil((m - 1)/p))``;
+    where ``m - 1 = q p + 1`` a link may be waited for once instead of a stage. Sent by the stages
+    themselves all but the first and the last send twice: ``x (2 (p - 1) + 2 m - 3)``. Interleaved,
+    ``(m v + p - 1) W / v + 2 x (p v - 1)``.
+
+    References
+    ----------
+    narayanan2021megatron, sections 2.2.1 and 2.2.2
+    """
+    p, m, v = stages, microbatches, interleave
+    for name, count in (("stages", p), ("microbatches", m), ("interleave", v)):
+        require_whole(name, count)
+    if p == 1:
+        return ((float(m), 0.0),)
+    if v > 1:
+        require(m % p == 0, "microbatches", m, f"a multiple of {p} stages, to interleave")
+        require(beside, "interleave", v, "1 where stages send by themselves")
+        return (((m * v + p - 1) / v, 2.0 * (p * v - 1)),)
+    if not beside:
+        inner = 2 * m - 3 if p > 2 and m > 1 else m - 1
+        return ((float(m + p - 1), float(2 * (p - 1) + inner)),)
+    sends = 2.0 * (p + m - 2 - -(-(m - 1) // p))
+    way = (float(m + p - 1), sends)
+    return (way, (m + p - 2.0, sends + 1)) if (m - 1) % p == 1 else (way,)
+
+
+def forward_ways(
+    stages: NDArray[np.int64] | int, microbatches: NDArray[np.int64] | int, *, beside: bool = True
+) -> tuple[Way, ...]:
+    """Ways through the forward pass alone of stages that are alike; parameters may be arrays.
+
+    As `training_ways`; the slower of a stage and a link is passed by every microbatch.
+    """
+    p, m = np.asarray(stages, dtype=float), np.asarray(microbatches, dtype=float)
+    links = np.where(p > 1, p + m - 2, 0.0)
+    if not beside:
+        return ((p + m - 1, links),)
+    return ((p + m - 1, p - 1), (np.where(p > 1, p, p + m - 1), links))
+
+
+def pass_time(stages: Sequence[float], sends: Sequence[float], microbatches: int) -> float:
+    """Time until all microbatches have passed any stages one way, links between them. [s]
+
+    Parameters
+    ----------
+    stages : sequence of float
+        Work of every stage for one microbatch. [s]
+    sends : sequence of float
+        Of every link between them, one less. [s]
+
+    References
+    ----------
+    huang2019gpipe
+    """
+    machines = [*stages, *sends[: len(stages) - 1]]
+    return sum(machines) + (microbatches - 1) * max(machines)
+
+
+def uneven_time(forward: Sequence[float], backward: Sequence[float], microbatches: int) -> float:
+    """Time of one forward, one backward through any stages that send in no time. [s]
+
+    Parameters
+    ----------
+    forward, backward : sequence of float
+        Of every stage, for one microbatch. [s]
+
+    Notes
+    -----
+    The longest way goes down to some stage j, ``w_j = p - 1 - j`` microbatches begun at the slowest
+    stage above it, comes up to a stage k that alternates until its last forward, goes down and up
+    again; or it turns at once into backward passes of the slowest stage. With w held below m:
+    ``max_k (down_k + (m - 1 - w_k) (f_k + b_k) + up_k)``, and the same without what alternates.
+
+    References
+    ----------
+    narayanan2021megatron, section 2.2.1
+    """
+    p, m = len(forward), microbatches
+    most = 0.0
+    for k in range(p):
+        down = _lead(forward, backward, k, m)
+        most = max(most, down + sum(backward[: k + 1]) + (m - 1) * max(backward[: k + 1]))
+        if p - 1 - k < m:
+            turns = (m - p + k) * (forward[k] + backward[k])
+            most = max(most, down + turns + _lead(backward, forward, k, m))
+    return most
+
+
+def _lead(there: Sequence[float], back: Sequence[float], k: int, m: int) -> float:
+    """Longest way from the first stage ``there`` to where ``back`` of stage k begins. [s]"""
+    p = len(there)
+    return max(
+        sum(there[: j + 1]) + sum(back[k + 1 : j + 1]) + min(p - 1 - j, m - 1) * max(there[: j + 1])
+        for j in range(k, p)
+    )

@@ -1,0 +1,147 @@
+"""Closed forms against events, for random pipelines."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from crosstack.errors import InputError
+from crosstack.model.schedule.closed import (
+    forward_ways,
+    longest,
+    pass_time,
+    training_ways,
+    uneven_time,
+)
+from crosstack.model.schedule.events import TaskGraphBuilder, simulate
+from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_graph, pipeline_time
+from crosstack.workload.transformer_training import Schedule
+
+PRECISION = 1e-12
+ONE = Schedule.ONE_F_ONE_B
+
+
+def events(forward, backward, sends, microbatches, schedule=ONE, interleave=1) -> float:
+    """Time of the same pipeline, task by task. [s]"""
+    stages = [
+        Stage(operations=(Operation(name="stage", forward=f, backward=b),), send=x)
+        for f, b, x in zip(forward, backward, [*sends, 0.0], strict=True)
+    ]
+    graph = pipeline_graph(stages, microbatches, schedule, interleave=interleave)
+    ran = simulate(graph).makespan
+    # The recurrence that predictions use is the same.
+    found = pipeline_time(stages, microbatches, schedule, interleave=interleave)
+    assert found == pytest.approx(ran, rel=PRECISION)
+    return ran
+
+
+def times(rng: random.Random, count: int) -> list[float]:
+    return [rng.choice([0.0, rng.random(), 4 * rng.random() ** 3]) for _ in range(count)]
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_stages_alike(seed):
+    rng = random.Random(seed)
+    p, m = rng.randint(1, 6), rng.randint(1, 14)
+    f, b, x = rng.random(), 2 * rng.random(), rng.choice([0.0, rng.random(), 8 * rng.random()])
+    found = float(longest(training_ways(p, m), f + b, x))
+    assert found == pytest.approx(events([f] * p, [b] * p, [x] * (p - 1), m), rel=PRECISION)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_stages_alike_that_send_by_themselves(seed):
+    rng = random.Random(seed)
+    p, m = rng.randint(1, 6), rng.randint(1, 14)
+    f, b, x = rng.random(), 2 * rng.random(), rng.random()
+    forward = [f + x * (s < p - 1) for s in range(p)]
+    backward = [b + x * (s > 0) for s in range(p)]
+    found = float(longest(training_ways(p, m, beside=False), f + b, x))
+    assert found == pytest.approx(events(forward, backward, [0.0] * (p - 1), m), rel=PRECISION)
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_interleaved_stages_alike(seed):
+    rng = random.Random(seed)
+    p, v = rng.randint(2, 4), rng.randint(2, 4)
+    m = p * rng.randint(1, 4)
+    f, b = 0.1 + rng.random(), 0.1 + 2 * rng.random()
+    x = rng.choice([0.0, rng.random(), 1.0]) * min(f, b)  # no longer than a piece's passes
+    n = p * v
+    found = float(longest(training_ways(p, m, v), v * (f + b), x))
+    ran = events([f] * n, [b] * n, [x] * (n - 1), m, interleave=v)
+    assert found == pytest.approx(ran, rel=PRECISION)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_any_stages_that_send_in_no_time(seed):
+    rng = random.Random(seed)
+    p, m = rng.randint(1, 6), rng.randint(1, 14)
+    forward, backward = times(rng, p), times(rng, p)
+    ran = events(forward, backward, [0.0] * (p - 1), m)
+    assert uneven_time(forward, backward, m) == pytest.approx(ran, rel=PRECISION, abs=1e-15)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_gpipe_with_any_stages_and_links(seed):
+    rng = random.Random(seed)
+    p, m = rng.randint(1, 6), rng.randint(1, 14)
+    forward, backward, sends = times(rng, p), times(rng, p), times(rng, p - 1)
+    there = pass_time(forward, sends, m)
+    back = pass_time(backward[::-1], sends[::-1], m)
+    ran = events(forward, backward, sends, m, Schedule.GPIPE)
+    assert there + back == pytest.approx(ran, rel=PRECISION, abs=1e-15)
+
+
+@pytest.mark.parametrize("beside", [True, False])
+@pytest.mark.parametrize("seed", range(40))
+def test_a_forward_pass_alone(seed, beside):
+    rng = random.Random(seed)
+    p, m = rng.randint(1, 6), rng.randint(1, 14)
+    work, x = rng.random(), 3 * rng.random()
+    build = TaskGraphBuilder()
+    for _ in range(m):
+        after: list[int] = []
+        for s in range(p):
+            after = [build.add("work", work, resource=f"stage {s}", after=after)]
+            if s < p - 1:
+                where = f"link {s}" if beside else f"stage {s}"
+                after = [build.add("send", x, resource=where, after=after)]
+    ran = simulate(build.build()).makespan
+    if beside:  # a stage that sends takes what is ready first, which events leave open
+        assert pass_time([work] * p, [x] * (p - 1), m) == pytest.approx(ran, rel=PRECISION)
+        found = float(longest(forward_ways(p, m), work, x))
+        assert found == pytest.approx(ran, rel=PRECISION)
+        return
+    sending = [work + x * (s < p - 1) for s in range(p)]
+    found = float(longest(forward_ways(p, m, beside=False), work, x))
+    assert found == pytest.approx(pass_time(sending, [0.0] * (p - 1), m), rel=PRECISION)
+
+
+def test_ways_are_of_arrays_too():
+    p, m = np.array([1, 2, 4]), np.array([3, 1, 6])
+    work, x = np.array([1.0, 2.0, 0.5]), 0.75
+    together = longest(forward_ways(p, m), work, x)
+    alone = [
+        float(longest(forward_ways(int(i), int(j)), w, x))
+        for i, j, w in zip(p, m, work, strict=True)
+    ]
+    assert together.tolist() == alone
+
+
+def test_one_stage_takes_its_work_alone():
+    assert float(longest(training_ways(1, 5), 2.0, 9.0)) == 10.0
+    assert float(longest(forward_ways(1, 5), 2.0, 9.0)) == 10.0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"microbatches": 5}, "microbatches: got 5; allowed: a multiple of 2 stages"),
+        ({"beside": False}, "interleave: got 2; allowed: 1 where stages send by themselves"),
+    ],
+)
+def test_what_cannot_be_interleaved_is_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        training_ways(2, options.pop("microbatches", 4), 2, **options)

@@ -1,0 +1,39 @@
+"""A layer as tasks takes what its partitions take."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from crosstack.errors import InputError
+from crosstack.machine.chip import Overlap
+from crosstack.model.partition import combine
+from crosstack.model.schedule.events import simulate
+from crosstack.model.schedule.layer import PartitionTimes, layer_graph
+
+
+def drawn(rng: random.Random) -> PartitionTimes:
+    names = ("compute", "memory", "network")
+    return PartitionTimes(**{name: rng.choice([0.0, rng.random()]) for name in names})
+
+
+@pytest.mark.parametrize("overlap", list(Overlap))
+@pytest.mark.parametrize("seed", range(20))
+def test_overlap_is_what_resources_allow(seed, overlap):
+    rng = random.Random(seed)
+    partitions = [drawn(rng) for _ in range(rng.randint(1, 8))]
+    whole = sum(combine(p.compute, p.memory, p.network, overlap) for p in partitions)
+    ran = simulate(layer_graph(partitions, overlap))
+    assert ran.makespan == pytest.approx(whole, rel=1e-12)
+
+
+def test_each_resource_is_busy_for_its_own_terms():
+    partitions = [PartitionTimes(compute=2.0, memory=1.0, network=3.0)] * 2
+    busy = simulate(layer_graph(partitions, Overlap.ALL)).busy()
+    assert busy == {"memory": 2.0, "units": 4.0, "links": 6.0}
+
+
+def test_no_time_is_negative():
+    with pytest.raises(InputError, match="^memory: got -1"):
+        PartitionTimes(compute=0.0, memory=-1.0, network=0.0)
