@@ -24,6 +24,7 @@ from crosstack.model.collectives.group import axes_of
 from crosstack.model.partition import combine, combine_arrays
 from crosstack.model.placed import placed_use
 from crosstack.model.rules import rules_named
+from crosstack.model.schedule.layer import PartitionTimes, layer_graph
 from crosstack.published.dfmodel.collectives import (
     ExchangeRule,
     LatencyRule,
@@ -32,7 +33,6 @@ from crosstack.published.dfmodel.collectives import (
 from crosstack.published.dfmodel.parts import DFModelTraffic, WeightCuts
 from crosstack.report.chart_figure import _mark
 from crosstack.report.drawing import Canvas
-from crosstack.report.layer_figure import _starts
 from crosstack.report.machine_figure import _wires
 from crosstack.technology.wafers import YieldModel, die_yield
 from crosstack.workload.graph import ComputeUnit, Kernel, KernelKind, Placement
@@ -84,6 +84,7 @@ def kernel(**changes: Any) -> Kernel:
 
 
 X = np.ones(1)
+TIMES = PartitionTimes(compute=1.0, memory=1.0, network=1.0)
 USE = NetworkUse(
     dimensions=(Dimension(kind=DimensionKind.RING, bandwidth=1e9),),
     sizes=(2,),
@@ -102,7 +103,7 @@ CASES = {
     "pieces": lambda: with_cuts(added(WeightCuts)).read_again(1.0, 1.0),
     "overlap": lambda: combine(1.0, 1.0, 1.0, added(Overlap)),
     "overlap of arrays": lambda: combine_arrays(X, X, X, added(Overlap)),
-    "lanes of time": lambda: _starts((1.0, 1.0, 1.0), added(Overlap)),
+    "lanes of time": lambda: layer_graph([TIMES], added(Overlap)),
     "operands": lambda: added(KernelKind).n_inputs,
     "product": lambda: added(KernelKind).is_gemm,
     "work": lambda: kernel(unit=added(ComputeUnit)).work,
