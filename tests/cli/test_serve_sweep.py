@@ -5,30 +5,19 @@ import io
 import json
 
 import pytest
+from builders.command_line import give_machine, options
 
 ARGUMENTS = {"--model": "llama3-8b", "--context": "128,4096", "--tp": "1,2", "--batch": "1,8"}
-
-
-def with_changes(**changes):
-    given = {**ARGUMENTS, **{f"--{name}": value for name, value in changes.items()}}
-    return [part for pair in given.items() for part in pair]
 
 
 @pytest.fixture
 def machine(small):
     """Return a file of a machine that an 8B model fits on two chips, not on one."""
-    text = small.read_text()
-    small.write_text(
-        text[: text.index("system:")] + "system:\n  name: rdu\n"
-        "  chip: {n_cores: 1040, lanes: 32, stages: 6, frequency: 1.6GHz, sram_capacity: 520MB}\n"
-        "  memory: {bandwidth: 1638GB/s, capacity: 10GB}\n"
-        "  network: [{kind: ring, size: 4, bandwidth: 50GB/s, parallelism: tensor}]\n"
-    )
-    return small
+    return give_machine(small, "10GB")
 
 
 def test_it_prints_the_best_points_and_says_what_does_not_fit(run, machine):
-    outcome = run("serve-sweep", machine, *with_changes())
+    outcome = run("serve-sweep", machine, *options(ARGUMENTS))
     assert (outcome.code, outcome.err) == (0, "")
     said = " ".join(outcome.out.split())
     assert "Llama-3 8B decode on rdu, kernel by kernel, rules crosstack: 8 points, 4 fit" in said
@@ -38,7 +27,7 @@ def test_it_prints_the_best_points_and_says_what_does_not_fit(run, machine):
 def test_the_tables_hold_every_point(run, machine, tmp_path):
     written = tmp_path / "points.csv", tmp_path / "points.json"
     outcome = run(
-        "serve-sweep", machine, *with_changes(), "--csv", written[0], "--json", written[1]
+        "serve-sweep", machine, *options(ARGUMENTS), "--csv", written[0], "--json", written[1]
     )
     assert outcome.code == 0
     lines = list(csv.DictReader(io.StringIO(written[0].read_text())))
@@ -50,7 +39,9 @@ def test_the_tables_hold_every_point(run, machine, tmp_path):
 
 def test_a_point_of_more_chips_than_the_network_is_a_row(run, machine, tmp_path):
     out = tmp_path / "points.json"
-    outcome = run("serve-sweep", machine, *with_changes(tp="2,4", pp="2", batch="8"), "--json", out)
+    outcome = run(
+        "serve-sweep", machine, *options(ARGUMENTS, tp="2,4", pp="2", batch="8"), "--json", out
+    )
     assert (outcome.code, outcome.err) == (0, "")
     assert "2 have more chips than the network" in " ".join(outcome.out.split())
     points = json.loads(out.read_text())["points"]
@@ -58,7 +49,7 @@ def test_a_point_of_more_chips_than_the_network_is_a_row(run, machine, tmp_path)
 
 
 def test_a_prompt_is_read(run, machine):
-    outcome = run("serve-sweep", machine, *with_changes(phase="prefill", tp="4"))
+    outcome = run("serve-sweep", machine, *options(ARGUMENTS, phase="prefill", tp="4"))
     assert outcome.code == 0
     assert "to first token" in outcome.out
 
@@ -84,6 +75,6 @@ def test_a_prompt_is_read(run, machine):
     ],
 )
 def test_what_makes_no_sense_is_refused(run, machine, changes, says):
-    outcome = run("serve-sweep", machine, *with_changes(**changes))
+    outcome = run("serve-sweep", machine, *options(ARGUMENTS, **changes))
     assert outcome.code == 2
     assert says in outcome.problems[0]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from builders.command_line import give_machine, options
 
 ARGUMENTS = {
     "--draft": "llama-68m", "--target": "llama3-8b", "--context": 128, "--window": 2,
@@ -10,27 +11,15 @@ ARGUMENTS = {
 }  # fmt: skip
 
 
-def with_changes(**changes):
-    given = {**ARGUMENTS, **{f"--{name}": value for name, value in changes.items()}}
-    return [part for pair in given.items() for part in pair]
-
-
 @pytest.fixture
 def machine(small):
     """Return a file of a machine that an 8B model fits."""
-    text = small.read_text()
-    small.write_text(
-        text[: text.index("system:")] + "system:\n"
-        "  chip: {n_cores: 1040, lanes: 32, stages: 6, frequency: 1.6GHz, sram_capacity: 520MB}\n"
-        "  memory: {bandwidth: 1638GB/s, capacity: 64GB}\n"
-        "  network: [{kind: ring, size: 4, bandwidth: 50GB/s, parallelism: tensor}]\n"
-    )
-    return small
+    return give_machine(small, "64GB")
 
 
 def test_it_compares_with_the_target_alone(run, machine, tmp_path):
     out = tmp_path / "speculation.json"
-    outcome = run("speculate", machine, *with_changes(), "--json", out)
+    outcome = run("speculate", machine, *options(ARGUMENTS), "--json", out)
     assert (outcome.code, outcome.err) == (0, "")
     found = json.loads(out.read_text())
     assert found["tokens"] == pytest.approx(1 + 0.7 + 0.49)
@@ -48,6 +37,6 @@ def test_it_compares_with_the_target_alone(run, machine, tmp_path):
     ],
 )
 def test_what_makes_no_sense_is_refused(run, machine, changes, says):
-    outcome = run("speculate", machine, *with_changes(**changes))
+    outcome = run("speculate", machine, *options(ARGUMENTS, **changes))
     assert outcome.code == 2
     assert says in outcome.problems[0]

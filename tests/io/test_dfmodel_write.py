@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from builders.dfmodel_text import LLM_SETUPS, OTHER_SETUPS, SETUPS, published, small
 
 from crosstack.errors import InputError
 from crosstack.evaluate.answer import Answer
@@ -33,41 +33,6 @@ from crosstack.workload.graph import (
 )
 from crosstack.workload.hpl import hpl
 from crosstack.workload.llm import llm, llm_forward
-
-SETUPS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "dfmodel" / "setups"
-published = pytest.mark.skipif(
-    not SETUPS.is_dir(), reason="published setups are not in ../shared/data"
-)
-LLM_SETUPS = {
-    # file: kernels, edges, rules, partitions (None: kernel by kernel), pinned kernels
-    "readme_gpt3_1t_sn30.txt": (41, 53, "dfmodel-readme", 6, 0),
-    "llm_fwdbwd_gpt3_1t_calculon_fix_TP_8_16_32.txt": (41, 53, "dfmodel-e4+separate", None, 0),
-    "llm_fwd_gpt3_175b_sn10_kbk_8x1.txt": (18, 21, "dfmodel-e4", None, 0),
-    "llm_fwd_gpt3_175b_sn10_dfmodel_8x1.txt": (18, 21, "dfmodel-e4", 4, 8),
-    "llm_fwd_gpt3_175b_sn10_vendor_8x1.txt": (18, 21, "dfmodel-e4", 4, 8),
-    "llm_decode_llama3_8b_sn40l_tp16_pp1.txt": (20, 23, "dfmodel-e5+separate", 1, 0),
-}
-SMALL = Path(__file__).with_name("dfmodel_small.txt").read_text()
-
-
-def changed(*pairs: tuple[str, str], text: str = SMALL) -> str:
-    for old, new in pairs:
-        assert old in text
-        text = text.replace(old, new, 1)
-    return text
-
-
-def small(*pairs: tuple[str, str], overrides: tuple[str, ...] = ()) -> Task:
-    return read_task(changed(*pairs), "small.txt", overrides)
-
-
-OTHER_SETUPS = (
-    "dlrm_damsim_0.4T.txt",
-    "fft_compare_fp32_1024_a100.txt",
-    "fft_dse_h100_3d_torus_hbm_nvlink.txt",
-    "hpl_damsim_16x16.txt",
-    "hpl_dse_h100_3d_torus_hbm_nvlink.txt",
-)
 
 
 @published

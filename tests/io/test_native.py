@@ -326,33 +326,6 @@ CHIPS = st.builds(
     overlap=st.sampled_from(Overlap), launch_overhead=SIZES, price=st.none() | SIZES,
     power=st.none() | SIZES, idle_power=st.none() | SIZES, name=NAMES,
 )  # fmt: skip
-FUSIONS = st.lists(st.sampled_from(Fusion), unique=True).map(tuple)
-SOME = st.floats(1e-6, 1e15)
-RATES = st.dictionaries(st.sampled_from(Dtype), SOME).map(
-    lambda rates: tuple((dtype, rates[dtype]) for dtype in Dtype if dtype in rates)
-)
-COMPUTES = st.builds(
-    Compute, n_units=COUNTS, n_multiprocessors=COUNTS, rows=COUNTS, columns=COUNTS,
-    depth=st.none() | SOME, work_per_cycle=SOME, frequency=SOME, voltage=SIZES,
-    utilization=st.none() | st.floats(1e-6, 1), dataflow=st.sampled_from(Dataflow), power=SIZES,
-    relative_rates=RATES, relative_vector_rates=RATES,
-)  # fmt: skip
-LEVELS = st.builds(
-    MemoryLevel, name=NAMES, scope=st.sampled_from(Scope), capacity=SOME,
-    bandwidth=st.none() | SIZES, latency=SIZES, energy_per_bit=SIZES, static_power=SIZES,
-    line_size=POSITIVE, partitions=COUNTS,
-)  # fmt: skip
-LINKS = st.none() | st.builds(
-    Link, n_links=COUNTS, bandwidth=SIZES, latency=SIZES, frequency=SIZES, voltage=SIZES,
-    power=SIZES,
-)  # fmt: skip
-CHIPS = st.builds(
-    Chip, compute=COMPUTES,
-    levels=st.lists(LEVELS, min_size=1, max_size=3, unique_by=lambda level: level.name).map(tuple),
-    intra=LINKS, inter=LINKS, execution=st.sampled_from(Execution), fusions=FUSIONS,
-    overlap=st.sampled_from(Overlap), launch_overhead=SIZES, price=st.none() | SIZES,
-    power=st.none() | SIZES, idle_power=st.none() | SIZES, name=NAMES,
-)  # fmt: skip
 
 
 @st.composite

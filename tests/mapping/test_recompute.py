@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from builders.graphs import product_and_function
 
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.time import evaluate
@@ -18,14 +19,7 @@ from crosstack.mapping.search import search
 from crosstack.model.rules import rules_named
 from crosstack.workload.graph import (
     Axis,
-    ComputeUnit,
-    Consumer,
-    DataflowGraph,
-    Direction,
-    Kernel,
-    KernelKind,
     Saved,
-    Tensor,
     Workload,
 )
 from crosstack.workload.llm import llm
@@ -33,43 +27,15 @@ from crosstack.workload.transformer_training import Recompute
 
 RULES = rules_named("crosstack")
 KINDS = list(Recompute)
-BACK = Direction.BACKWARD
-
-
-def layer() -> DataflowGraph:
-    """A product and a function of it, forward and backward; 64 B a tensor, 32 B of weight."""
-
-    def kernel(name: str, **changes: object) -> Kernel:
-        fields: dict[str, object] = {
-            "kind": KernelKind.ELEMENTWISE, "m": 4, "n": 8, "output_size": 64.0,
-            "input_sizes": (64.0,), "unit": ComputeUnit.SIMD, "tiling": Axis.NONE,
-        }  # fmt: skip
-        return Kernel(name=name, **(fields | changes))  # type: ignore[arg-type]
-
-    weight = {
-        "kind": KernelKind.GEMM_WEIGHT, "k": 4, "weight_size": 32.0, "unit": ComputeUnit.SYSTOLIC,
-    }  # fmt: skip
-    update = {
-        "kind": KernelKind.GEMM, "k": 8, "n": 4, "output_size": 32.0,
-        "input_sizes": (64.0, 64.0), "unit": ComputeUnit.SYSTOLIC,
-    }  # fmt: skip
-    kernels = (
-        kernel("product", **weight),
-        kernel("function", saved=Saved.INPUT),
-        kernel("function_back", direction=BACK),
-        kernel("product_back", direction=BACK, **weight),
-        kernel("update", direction=BACK, **update),
-    )
-    readers = {
+LAYER = product_and_function(
+    {
         "product": [("function", 0)],
         "function": [("update", 1)],
         "function_back": [("product_back", 0), ("update", 0)],
-    }
-    tensors = tuple(
-        Tensor(producer=p, consumers=tuple(Consumer(kernel=c, operand=o) for c, o in to), size=64.0)
-        for p, to in readers.items()
-    )
-    return DataflowGraph(kernels=kernels, tensors=tensors, word=2)
+    },
+    saved=Saved.INPUT,
+    tiling=Axis.NONE,
+)
 
 
 def machine(capacity: float | None, dimensions: int = 2, overlap: Overlap = Overlap.NONE) -> System:
@@ -85,7 +51,7 @@ def machine(capacity: float | None, dimensions: int = 2, overlap: Overlap = Over
     )  # fmt: skip
 
 
-WORKLOAD = Workload(graph=layer(), n_layers=8, global_batch_size=8, boundary_size=64.0)
+WORKLOAD = Workload(graph=LAYER, n_layers=8, global_batch_size=8, boundary_size=64.0)
 
 
 def mapped(recompute: Recompute, partitions: tuple[int, ...] = (0, 1, 2, 3, 4)) -> Mapping:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from builders.graphs import product_and_function
 
 from crosstack.errors import InputError
 from crosstack.machine.chip import flat_chip
@@ -30,12 +31,7 @@ from crosstack.model.rules import Rules, rules_named
 from crosstack.published.dfmodel.rules import as_dfmodel
 from crosstack.workload.graph import (
     Axis,
-    ComputeUnit,
-    Consumer,
     DataflowGraph,
-    Direction,
-    Kernel,
-    KernelKind,
     Saved,
     Tensor,
     Workload,
@@ -176,46 +172,14 @@ def kept_size(graph: DataflowGraph, recompute: Recompute = Recompute.NONE) -> fl
 
 # ---------------------------------------------------------------- by hand
 
-BACK = Direction.BACKWARD
-
 
 def small(*, saved: Saved = Saved.NOTHING) -> DataflowGraph:
     """x (from outside) -> product -> function -> result; its gradients from outside and back."""
-
-    def one(name: str, **changes: object) -> Kernel:
-        fields: dict[str, object] = {
-            "kind": KernelKind.ELEMENTWISE, "m": 4, "n": 8, "output_size": 64.0,
-            "input_sizes": (64.0,), "unit": ComputeUnit.SIMD,
-        }  # fmt: skip
-        return Kernel(name=name, **(fields | changes))  # type: ignore[arg-type]
-
-    weight = {
-        "kind": KernelKind.GEMM_WEIGHT,
-        "k": 4,
-        "weight_size": 32.0,
-        "unit": ComputeUnit.SYSTOLIC,
+    readers = {
+        "product": [("function", 0)],
+        "function_back": [("product_back", 0), ("update", 0)],
     }
-    update = {
-        "kind": KernelKind.GEMM, "m": 4, "k": 8, "n": 4, "output_size": 32.0,
-        "input_sizes": (64.0, 64.0), "unit": ComputeUnit.SYSTOLIC,
-    }  # fmt: skip
-    kernels = (
-        one("product", **weight),
-        one("function", saved=saved),
-        one("function_back", direction=BACK),
-        one("product_back", direction=BACK, **weight),
-        one("update", direction=BACK, **update),
-    )
-    edges = [
-        ("product", "function"),
-        ("function_back", "product_back"),
-        ("function_back", "update"),
-    ]
-    readers: dict[str, list[Consumer]] = {}
-    for producer, consumer in edges:
-        readers.setdefault(producer, []).append(Consumer(kernel=consumer))
-    tensors = tuple(Tensor(producer=p, consumers=tuple(c), size=64.0) for p, c in readers.items())
-    return DataflowGraph(kernels=kernels, tensors=tensors, word=2)
+    return product_and_function(readers, saved=saved)
 
 
 def test_an_operand_from_outside_beside_a_gradient_is_kept():

@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
+from builders.misses import with_known_misses
 
 from crosstack.io.library import references
 from crosstack.mapping.strategy import parse_strategy
@@ -32,14 +33,7 @@ def rows():
 
 @pytest.mark.parametrize(
     "step",
-    [
-        pytest.param(
-            step,
-            id=step.name,
-            marks=[pytest.mark.xfail(strict=True, reason=step.reason)] if step.reason else [],
-        )
-        for step in STEPS
-    ],
+    with_known_misses(STEPS),
 )
 def test_a_measured_step_is_predicted_within_its_tolerance(step, rows):
     assert rows[step.name].holds, f"{rows[step.name].error:+.3f}"

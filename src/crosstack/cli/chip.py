@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from crosstack.cli.inputs import check_outputs, in_file, rules_asked
-from crosstack.cli.outputs import YAML_SUFFIXES, check_suffix, show, write
+from crosstack.cli.outputs import YAML_SUFFIXES, check_suffix, json_text, show, write
 from crosstack.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def generate_(
     data = chip_data(chip, chosen.name)
     show(chip_tables(data))
     if json_out is not None:
-        write((json_out, json.dumps(data, indent=1, allow_nan=False) + "\n"))
+        write((json_out, json_text(data)))
     if output is not None:
         write((output, text), note="; it takes a workload, see crosstack generate --system")
 

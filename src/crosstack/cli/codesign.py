@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from crosstack.cli.chip import Library, library_given
-from crosstack.cli.inputs import check_jobs, check_outputs
-from crosstack.cli.outputs import Searching, show_and_write
+from crosstack.cli.inputs import JsonOut, SearchSet, check_jobs, check_outputs
+from crosstack.cli.outputs import Searching, asked_files, json_text, show_and_write
 
 __all__ = ["codesign"]
 
@@ -19,14 +18,7 @@ def codesign(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="Workload, chip, choices and prices, as YAML.")
     ],
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="PATH=VALUE",
-            help="Change a field first, e.g. `search.evaluations=1000`. May be repeated.",
-        ),
-    ] = None,
+    set_: SearchSet = None,
     library: Library = None,
     jobs: Annotated[
         int, typer.Option("--jobs", metavar="N", help="Processes that map; the answer is the same.")
@@ -39,9 +31,7 @@ def codesign(
             help="Save every mapping here while it runs; go on from what is there.",
         ),
     ] = None,
-    json_out: Annotated[
-        Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
-    ] = None,
+    json_out: JsonOut = None,
     html_out: Annotated[
         Path | None, typer.Option("--html", metavar="OUT", help="Save a page to explore.")
     ] = None,
@@ -58,6 +48,7 @@ def codesign(
     """
     from crosstack.explore.read_codesign import read_codesign
     from crosstack.report.front_text import front_data, front_line, front_svg, front_tables
+    from crosstack.report.pages.front_page import front_html
 
     check_jobs(jobs)
     check_outputs(
@@ -67,13 +58,9 @@ def codesign(
     with Searching(front_line) as update:
         found = asked.run(jobs=jobs, history=history, progress=update)
     data = front_data(found)
-    texts = []
-    if json_out is not None:
-        texts.append((json_out, json.dumps(data, indent=1, allow_nan=False) + "\n"))
-    if html_out is not None:
-        from crosstack.report.pages.front_page import front_html
-
-        texts.append((html_out, front_html(data)))
-    if svg_out is not None:
-        texts.append((svg_out, front_svg(data)))
+    texts = asked_files(
+        (json_out, lambda: json_text(data)),
+        (html_out, lambda: front_html(data)),
+        (svg_out, lambda: front_svg(data)),
+    )
     show_and_write(front_tables(data, reused=found.reused), texts)

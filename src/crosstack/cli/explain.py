@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from crosstack.cli.inputs import (
     Chips,
     Fabric,
+    JsonOut,
     On,
     WorkLimit,
     check_jobs,
@@ -24,7 +24,7 @@ from crosstack.cli.inputs import (
     result_answer,
     rules_given,
 )
-from crosstack.cli.outputs import Searching, show_and_write
+from crosstack.cli.outputs import Searching, asked_files, json_text, show_and_write
 from crosstack.errors import InputError, Problem
 
 __all__ = ["explain"]
@@ -62,9 +62,7 @@ def explain(
     on: On = None,
     chips: Chips = None,
     fabric: Fabric = None,
-    json_out: Annotated[
-        Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
-    ] = None,
+    json_out: JsonOut = None,
     svg_out: Annotated[
         Path | None, typer.Option("--svg", metavar="OUT", help="Save a tornado chart.")
     ] = None,
@@ -116,10 +114,8 @@ def explain(
             jobs=jobs,
             progress=update,
         )
-    texts = []
-    if json_out is not None:
-        data = explanation_data(found)
-        texts.append((json_out, json.dumps(data, indent=1, allow_nan=False) + "\n"))
-    if svg_out is not None:
-        texts.append((svg_out, explanation_svg(found)))
+    texts = asked_files(
+        (json_out, lambda: json_text(explanation_data(found))),
+        (svg_out, lambda: explanation_svg(found)),
+    )
     show_and_write(explanation_tables(found), texts)

@@ -24,8 +24,10 @@ __all__ = [
     "MACHINE",
     "Chips",
     "Fabric",
+    "JsonOut",
     "On",
     "Saved",
+    "SearchSet",
     "WorkLimit",
     "check_jobs",
     "check_number",
@@ -54,6 +56,19 @@ WorkLimit = Annotated[
         help="Stop a search after UNITS of work, of a few microseconds each, with the best mapping "
         "found and its bound: the same mapping on any machine. inf: no limit. 3e6 if left out, or "
         "none with --time-limit.",
+    ),
+]
+
+
+JsonOut = Annotated[
+    Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
+]
+SearchSet = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Change a field first, e.g. `search.evaluations=1000`. May be repeated.",
     ),
 ]
 

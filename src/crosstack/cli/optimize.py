@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from crosstack.cli.chip import Library, library_given
-from crosstack.cli.inputs import check_outputs
-from crosstack.cli.outputs import Searching, show_and_write
+from crosstack.cli.inputs import JsonOut, SearchSet, check_outputs
+from crosstack.cli.outputs import Searching, asked_files, json_text, show_and_write
 from crosstack.errors import InputError, Problem
 
 __all__ = ["optimize"]
@@ -20,14 +19,7 @@ def optimize(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="What is given and what is free, as YAML.")
     ],
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="PATH=VALUE",
-            help="Change a field first, e.g. `search.evaluations=1000`. May be repeated.",
-        ),
-    ] = None,
+    set_: SearchSet = None,
     library: Library = None,
     history: Annotated[
         Path | None,
@@ -37,9 +29,7 @@ def optimize(
             help="Save every evaluation here while it runs; go on from what is there.",
         ),
     ] = None,
-    json_out: Annotated[
-        Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
-    ] = None,
+    json_out: JsonOut = None,
     html_out: Annotated[
         Path | None, typer.Option("--html", metavar="OUT", help="Save a page of the design.")
     ] = None,
@@ -58,6 +48,7 @@ def optimize(
         optimum_svg,
         optimum_tables,
     )
+    from crosstack.report.optimum_page import optimum_html
 
     check_outputs(
         file, {"--history": history, "--json": json_out, "--html": html_out, "--svg": svg_out}
@@ -69,13 +60,9 @@ def optimize(
     with Searching(optimum_line) as update:
         found = asked.run(history=history, progress=update)
     data = optimum_data(found, asked.workload, asked.objective)
-    texts = []
-    if json_out is not None:
-        texts.append((json_out, json.dumps(data, indent=1, allow_nan=False) + "\n"))
-    if html_out is not None:
-        from crosstack.report.optimum_page import optimum_html
-
-        texts.append((html_out, optimum_html(data)))
-    if svg_out is not None:
-        texts.append((svg_out, optimum_svg(data)))
+    texts = asked_files(
+        (json_out, lambda: json_text(data)),
+        (html_out, lambda: optimum_html(data)),
+        (svg_out, lambda: optimum_svg(data)),
+    )
     show_and_write(optimum_tables(data), texts)

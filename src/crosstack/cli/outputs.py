@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from dataclasses import replace
@@ -27,8 +28,10 @@ __all__ = [
     "EVERY",
     "YAML_SUFFIXES",
     "Searching",
+    "asked_files",
     "check_suffix",
     "converted_text",
+    "json_text",
     "printable",
     "save",
     "show",
@@ -89,28 +92,33 @@ def write(*texts: tuple[Path, str], note: str = "") -> None:
         typer.echo(f"wrote {printable(str(path))}{note}")
 
 
+def asked_files(*asked: tuple[Path | None, Callable[[], str]]) -> list[tuple[Path, str]]:
+    """Return the files that were asked for with their texts, none made for another."""
+    return [(path, text()) for path, text in asked if path is not None]
+
+
+def json_text(data: Any) -> str:
+    """Return what a command saves with ``--json``."""
+    return json.dumps(data, indent=1, allow_nan=False) + "\n"
+
+
 def save(
     answer: Answer, json_out: Path | None, html_out: Path | None, svg_out: Path | None
 ) -> None:
     """Write what is asked for; everything is made before the first file is touched."""
-    texts: list[tuple[Path, str]] = []
-    if json_out is not None:
-        texts.append((json_out, _saved_text(answer)))
-    if html_out is not None:
-        from crosstack.report.html import answer_html
+    from crosstack.report.html import answer_html
+    from crosstack.report.svg import answer_svg
 
-        texts.append((html_out, answer_html(answer)))
-    if svg_out is not None:
-        from crosstack.report.svg import answer_svg
-
-        texts.append((svg_out, answer_svg(answer)))
+    texts = asked_files(
+        (json_out, lambda: _saved_text(answer)),
+        (html_out, lambda: answer_html(answer)),
+        (svg_out, lambda: answer_svg(answer)),
+    )
     write(*texts)
 
 
 def _saved_text(answer: Answer) -> str:
     """Return an answer as JSON, with what was mapped, so that a report needs nothing else."""
-    import json
-
     from crosstack.io import native
 
     data = answer.to_dict() | {"task": native.write_task(answer.task)}

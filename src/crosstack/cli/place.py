@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosstack.cli.inputs import check_outputs, options_named, rules_asked
-from crosstack.cli.outputs import show, write
+from crosstack.cli.inputs import JsonOut, check_outputs, options_named, rules_asked
+from crosstack.cli.outputs import asked_files, json_text, show, write
 
 if TYPE_CHECKING:
     from crosstack.machine.topology import Grid
@@ -55,9 +54,7 @@ def place(
     every: Annotated[
         bool, typer.Option("--all", help="List the best placement of every order.")
     ] = False,
-    json_out: Annotated[
-        Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
-    ] = None,
+    json_out: JsonOut = None,
     svg_out: Annotated[
         Path | None,
         typer.Option("--svg", metavar="OUT", help="Save a picture: chips, edges, link loads."),
@@ -84,11 +81,9 @@ def place(
     best = min(found, key=lambda p: p.derates)
     ranked = sorted(found, key=lambda p: p.derates) if every else [best]
     show(placement_table(ranked))
-    texts = []
-    if json_out is not None:
-        texts.append((json_out, json.dumps(_data(best), indent=1) + "\n"))
-    if svg_out is not None:
-        texts.append((svg_out, placement_svg(best)))
+    texts = asked_files(
+        (json_out, lambda: json_text(_data(best))), (svg_out, lambda: placement_svg(best))
+    )
     write(*texts)
 
 

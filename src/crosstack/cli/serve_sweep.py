@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,8 +18,11 @@ from crosstack.cli.inputs import (
     options_named,
     rules_given,
 )
-from crosstack.cli.outputs import show, write
+from crosstack.cli.outputs import asked_files, json_text, show, write
 from crosstack.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from crosstack.evaluate.serving_sweep import ServingSweep
 
 __all__ = ["serve_sweep"]
 
@@ -112,7 +114,7 @@ def serve_sweep(
     import numpy as np
 
     from crosstack.evaluate.serving_sweep import MOST_POINTS, serving_sweep
-    from crosstack.report.serving_text import sweep_csv, sweep_rows, sweep_tables
+    from crosstack.report.serving_text import sweep_csv, sweep_tables
     from crosstack.workload.serving import transformer_named
 
     check_outputs(file, {"--csv": csv_out, "--json": json_out})
@@ -144,19 +146,23 @@ def serve_sweep(
             rules=rules_given(rules) or usual,
         )
     show(sweep_tables(sweep, top))
-    texts = []
-    if csv_out is not None:
-        texts.append((csv_out, sweep_csv(sweep)))
-    if json_out is not None:
-        data = {
-            "model": sweep.model.name,
-            "phase": sweep.phase.value,
-            "system": sweep.system.name,
-            "rules": sweep.rules.name,
-            "points": sweep_rows(sweep),
-        }
-        texts.append((json_out, json.dumps(data, indent=1) + "\n"))
+    texts = asked_files(
+        (csv_out, lambda: sweep_csv(sweep)), (json_out, lambda: json_text(_data(sweep)))
+    )
     write(*texts)
+
+
+def _data(sweep: ServingSweep) -> dict[str, Any]:
+    """Return a sweep as JSON holds it."""
+    from crosstack.report.serving_text import sweep_rows
+
+    return {
+        "model": sweep.model.name,
+        "phase": sweep.phase.value,
+        "system": sweep.system.name,
+        "rules": sweep.rules.name,
+        "points": sweep_rows(sweep),
+    }
 
 
 _OPTIONS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -13,13 +12,14 @@ import crosstack
 from crosstack.cli.inputs import (
     Chips,
     Fabric,
+    JsonOut,
     On,
     check_outputs,
     machine_of,
     options_named,
     rules_given,
 )
-from crosstack.cli.outputs import write
+from crosstack.cli.outputs import json_text, write
 from crosstack.mapping.mapping import Constraints
 from crosstack.units import format_quantity
 
@@ -51,9 +51,7 @@ def speculate(
     on: On = None,
     chips: Chips = None,
     fabric: Fabric = None,
-    json_out: Annotated[
-        Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
-    ] = None,
+    json_out: JsonOut = None,
 ) -> None:
     """Compare speculative decoding with the target model on its own.
 
@@ -98,4 +96,4 @@ def speculate(
     )
     if json_out is not None:
         values = {**asdict(found), "rate": found.rate, "speedup": found.speedup}
-        write((json_out, json.dumps(values, indent=2) + "\n"))
+        write((json_out, json_text(values)))

@@ -1,0 +1,1 @@
+"""What several files of tests start from: small texts, graphs and lists of parameters."""
