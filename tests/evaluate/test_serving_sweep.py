@@ -11,6 +11,7 @@ from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.serving_layer import family, laid_out, layer_costs
 from crosstack.evaluate.serving_sweep import Phase, machine_of, serving_sweep
 from crosstack.evaluate.time import evaluate
+from crosstack.io import library
 from crosstack.machine.chip import Overlap
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Parallelism
@@ -45,6 +46,13 @@ def machine(utilization=0.9, overlap=Overlap.NONE, **memory):
     return replace(made, chip=replace(made.chip, memories=main_memory(**usual | memory)))
 
 
+def gpus(overlap):
+    """The same network of temporal chips with levels."""
+    made = machine()
+    levelled = replace(library.chip("a100-sxm-80gb"), overlap=overlap, intra=None, inter=None)
+    return replace(made, chip=levelled)
+
+
 def sweep(the_machine, **changes):
     given = dict(zip(("tensor", "pipeline", "batch", "context"), GRID, strict=True))
     return serving_sweep(LLAMA, the_machine, **(given | changes))
@@ -73,8 +81,22 @@ def compare(points, rows):
 @pytest.mark.parametrize("phase", Phase)
 @pytest.mark.parametrize(
     "the_machine",
-    [machine(), machine(None, Overlap.ALL), machine(0.9, Overlap.COMPUTE_MEMORY)],
-    ids=["no overlap", "cycles", "compute and memory overlap"],
+    [
+        machine(),
+        machine(None, Overlap.ALL),
+        machine(0.9, Overlap.COMPUTE_MEMORY),
+        gpus(Overlap.ALL),
+        gpus(Overlap.COMPUTE_MEMORY),
+        gpus(Overlap.NONE),
+    ],
+    ids=[
+        "no overlap",
+        "cycles",
+        "compute and memory overlap",
+        "a GPU",
+        "its network apart",
+        "nothing hides",
+    ],
 )
 def test_a_point_is_what_the_one_point_path_says(the_machine, phase, rules):
     points = sweep(the_machine, phase=phase, rules=rules)

@@ -102,12 +102,12 @@ def test_a_layer_takes_the_same_within_what_elementwise_kernels_differ(hidden, h
     assert sum(stepped(hidden, heads)) == pytest.approx(sum(mapped(hidden, heads)), rel=within)
 
 
-# A generated chip: the step's roofline sees every level of memory and whole waves of tiles, the
-# mapping sees compute and main memory. Launches, which the mapping has none of, are left out.
-@pytest.mark.parametrize(("hidden", "heads", "within"), [(12288, 96, 0.06), (4096, 32, 0.2)])
-def test_products_of_a_generated_chip_take_little_more_as_a_step(hidden, heads, within):
+# A generated chip, timed by the same clock on both paths. The mapping has queries, keys and values
+# as three products each way, and adds up gradients from one microbatch to the next.
+@pytest.mark.parametrize(("hidden", "heads"), [(12288, 96), (4096, 32)])
+def test_products_of_a_generated_chip_take_the_same_but_for_how_they_are_cut(hidden, heads):
     described = read_chip(EXAMPLE.read_text(), EXAMPLE.name)
-    chip = replace(generate(described.template, described.budget).chip, launch_overhead=0.0)
+    chip = generate(described.template, described.budget).chip
     step = stepped(hidden, heads, Roofline().times(chip))[0]
     mapping = mapped(hidden, heads, packaged_system(chip))[0]
-    assert mapping <= step <= (1 + within) * mapping
+    assert mapping == pytest.approx(step, rel=0.04)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from crosstack.explore.front_history import FrontHistory
 from crosstack.explore.machines import machines_at, never_slower
 from crosstack.explore.pareto import pareto_rows
 from crosstack.explore.read_codesign import read_codesign
+from crosstack.machine.chip import Execution
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/codesign/llama3_decode.yaml"
 SMALL = (
@@ -84,8 +86,11 @@ def test_no_mapping_beats_the_least_time(problem, found):
         )
 
 
-def test_a_machine_with_no_less_of_anything_is_never_slower(problem):
-    for system in [machine.system for machine in drawn(problem, 1)]:
+@pytest.mark.parametrize("execution", Execution)
+def test_a_machine_with_no_less_of_anything_is_never_slower(problem, execution):
+    for machine in drawn(problem, 1):
+        as_said = replace(machine.system.chip, execution=execution)
+        system = replace(machine.system, chip=as_said)
         time = crosstack.optimise(problem.workload, system).evaluation.time
         chip = system.chip.with_compute(
             n_units=system.chip.compute.n_units + 3,
@@ -96,8 +101,10 @@ def test_a_machine_with_no_less_of_anything_is_never_slower(problem):
             resource.scaled(system, resource.value * (0.7 if resource.cost else 1.3))
             for resource in resources_of(system)
         ]
-        assert never_slower(system, better).all()
-        for other in better:
+        said = never_slower(system, better)
+        # More units may cut a product in another way; more of the network changes no kernel.
+        assert said.all() if execution is Execution.SPATIAL else said.any()
+        for other in itertools.compress(better, said):
             answer = crosstack.optimise(problem.workload, other)
             assert answer.evaluation.time <= time * (1 + 1e-12)
 

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crosstack.machine.chip import Overlap, flat_chip
+from crosstack.machine.chip import Execution, Fusion, Overlap, flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.pipeline import StageProblem
 from crosstack.mapping.wide import Slots
 from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import make_choices
+from crosstack.model.legality import Legality
 from crosstack.model.partition import ChipLoad, make_load
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
@@ -56,6 +57,7 @@ def _random_kernel(
     backward: bool,
     length: int,
     tilings: Sequence[Axis],
+    alike: bool,
 ) -> Kernel:
     if len(inputs) < 2:
         kinds = [KernelKind.GEMM_WEIGHT, KernelKind.GEMM_WEIGHT, KernelKind.ELEMENTWISE]
@@ -65,6 +67,10 @@ def _random_kernel(
     m, k = rng.choice([1, 2, 3, 5, 8, 12]), rng.choice([1, 2, 4, 6])
     outer = rng.choice([1, 1, 1, 2, 4])
     gemm = kind.is_gemm
+    row_wise = False
+    if alike:  # as many elements each, so that what one makes another may take
+        m, outer = 4, 2
+        row_wise = not gemm and rng.random() < 0.3
     tiling = rng.choice([axis for axis in tilings if gemm or axis is not Axis.K])
     communications = []
     if rng.random() < 0.2:
@@ -90,6 +96,7 @@ def _random_kernel(
         sram_extra=rng.choice([0.0, 0.0, 0.0, 24.0]),
         memory_extra=rng.choice([0.0, 0.0, 100.0]),
         communications=tuple(communications),
+        row_wise=row_wise,
     )
 
 
@@ -103,6 +110,7 @@ def _random_graph(
     length: int,
     tilings: Sequence[Axis],
     star: bool,
+    alike: bool,
 ) -> DataflowGraph:
     kernels: list[Kernel] = []
     feeds: list[tuple[int, int, int]] = []  # source, target, operand
@@ -119,7 +127,7 @@ def _random_graph(
         count = min(i, rng.choice([0, 1, 1, 1, 2, 2]))
         sources = [0] if star and i else rng.sample(range(i), count)
         sizes = [kernels[s].output_size for s in sources]
-        kernels.append(_random_kernel(rng, f"k{i}", sizes, backward, length, tilings))
+        kernels.append(_random_kernel(rng, f"k{i}", sizes, backward, length, tilings, alike))
         feeds += [(s, i, o) for o, s in enumerate(sources)]
     if counted:
         kernels = [
@@ -161,6 +169,7 @@ def random_task() -> Callable[..., tuple[Workload, System]]:
         tilings: Sequence[Axis] = ANY_TILING,
         star: bool = False,
         kinds: Sequence[DimensionKind] = KINDS,
+        temporal: bool = False,
         **changes: Any,
     ) -> tuple[Workload, System]:
         rng = random.Random(seed)
@@ -173,6 +182,7 @@ def random_task() -> Callable[..., tuple[Workload, System]]:
             length=length,
             tilings=tilings,
             star=star,
+            alike=temporal,
         )
         workload = Workload(
             graph=graph,
@@ -190,6 +200,12 @@ def random_task() -> Callable[..., tuple[Workload, System]]:
             utilization=rng.choice([0.5, 0.9]) if utilization else None,
             overlap=rng.choice(list(Overlap)),
         )
+        if temporal:
+            fusions = tuple(fusion for fusion in Fusion if rng.random() < 0.8)
+            launch = rng.choice([0.0, 1e-6, 1e-5])
+            chip = replace(
+                chip, execution=Execution.TEMPORAL, fusions=fusions, launch_overhead=launch
+            )
         network = tuple(
             Dimension(
                 kind=rng.choice(list(kinds)),
@@ -199,8 +215,12 @@ def random_task() -> Callable[..., tuple[Workload, System]]:
             )
             for _ in range(dimensions)
         )
+        memories = main_memory(bandwidth=rng.choice([5e6, 2e7, 1e8]))
+        if temporal:
+            latency = rng.choice([0.0, 1e-6, 1e-5])
+            memories = tuple(replace(memory, latency=latency) for memory in memories)
         system = System(
-            chip=replace(chip, memories=main_memory(bandwidth=rng.choice([5e6, 2e7, 1e8]))),
+            chip=replace(chip, memories=memories),
             network=network,
             n_chips=n_chips,
         )
@@ -233,10 +253,13 @@ def random_load(
             network_takes_maximum=rng.random() < 0.3,
         )
         workload, system = random_task(seed, n, **how)
+        overlap = changes.get("overlap", system.chip.overlap)
+        system = replace(system, chip=replace(system.chip, overlap=overlap))
         arrays = graph_arrays(workload.graph)
         plan = make_plan(workload, system, (4,), (Parallelism.TENSOR,), 1, rules)
         assert plan is not None
-        choices = make_choices(workload, arrays, plan, rng.choice([2, 4, 8]), rules)
+        tiles = 1 if how.get("temporal") else rng.choice([2, 4, 8])
+        choices = make_choices(workload, arrays, plan, tiles, rules, system.chip)
         codes = [rng.choice(domain) for domain in choices.index.domains()]
         load = make_load(workload, system, arrays, plan, choices, np.array(codes), rules)
         load = replace(load, **changes)
@@ -319,6 +342,8 @@ def _mixes(members: set[int], group: int) -> bool:
 
 def slow_step(load: ChipLoad, members: set[int]) -> Step:
     """Time of a partition and whether it fits, from the definition. [s]"""
+    if load.temporal is not None:
+        return _slow_temporal_step(load, members)
     into, out, sram_in, sram_out = _streams(load, members)
     traffic = into + out
     held = sum(load.sram[i] for i in members)
@@ -346,6 +371,51 @@ def slow_step(load: ChipLoad, members: set[int]) -> Step:
     if load.overlap is Overlap.NONE:
         return compute + memory + network + priced, fits
     return max(compute, memory) + network + priced, fits
+
+
+def _slow_temporal_step(load: ChipLoad, members: set[int]) -> Step:
+    """The same of a chip that runs the kernels one after the other. [s]"""
+    t = load.temporal
+    assert t is not None
+    device = memory = 0.0
+    for run in t.runs:
+        here = members & _members(run.members)
+        device += t.launch if here else 0.0
+        for i in here:
+            moved = run.own[i]
+            moved += sum(time for mask, time in run.moves[i] if not _members(mask) <= members)
+            wait = moved + t.latency if moved > 0 else 0.0
+            hides = load.overlap is not Overlap.NONE
+            device += t.after[i] + (max(t.work[i], wait) if hides else t.work[i] + wait)
+            memory += moved
+    tensor = sum(load.network[i] for i in members)
+    data = sum(load.data[i] for i in members)
+    network = max(tensor, data) if load.network_takes_maximum else tensor + data
+    time = max(device, network) if load.overlap is Overlap.ALL else device + network
+    mixed = any(_mixes(members, group) for group in load.unmixed)
+    priced = load.memory_price * memory + load.network_price * network
+    return time + priced, slow_legal(t.legality, members) and not mixed
+
+
+def slow_legal(rules: Legality, members: set[int]) -> bool:
+    """Whether kernels may be one on a temporal chip, from the definition."""
+    if len(members) == 1:
+        return True
+    pairs = list(itertools.permutations(members, 2))
+    if any(j in _members(rules.cut[i]) for i, j in pairs):
+        return False
+    products = members & _members(rules.products)
+    attention = len(products) > 1 and any(
+        _members(first) <= members <= _members(held) for first, held in rules.attentions
+    )
+    rows = products and members & _members(rules.row_wise)
+    barred = any(j in _members(rules.barred[i]) for i, j in pairs)
+    if not attention and (len(products) > 1 or rows or barred):
+        return False
+    reached = {min(members)}
+    for _ in members:
+        reached |= {j for i, j in pairs if i in reached and j in _members(rules.joined[i])}
+    return reached == members
 
 
 def _alive(load: ChipLoad, done: set[int], members: set[int]) -> float:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from crosstack.machine.chip import Overlap, flat_chip
+from crosstack.machine.chip import GPU_FUSIONS, Execution, Overlap, flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.mapping.fusion import Slots, fuse, make_problem
 from crosstack.mapping.ideals import make_order
@@ -61,6 +61,12 @@ class TestAgainstEverySequence:
             {"memory_price": 1.5, "memory": 0.5},
             {"n": 6},
             {"n": 6, "utilization": False},
+            {"temporal": True},
+            {"temporal": True, "n": 6, "overlap": Overlap.ALL},
+            {"temporal": True, "n": 6, "overlap": Overlap.COMPUTE_MEMORY},
+            {"temporal": True, "n": 6, "overlap": Overlap.NONE, "twins": True},
+            {"temporal": True, "memory_price": 0.6, "network_price": 0.4},
+            {"temporal": True, "memory": 0.6, "elided": True},
         ],
         ids=str,
     )
@@ -291,6 +297,10 @@ class TestGraphsWithTooManyIdeals:
             {"star": True, "utilization": False, "overlap": Overlap.NONE},
             {"star": True, "memory_price": 0.4, "network_price": 0.2},
             {"star": True, "memory_price": 2.0, "overlap": Overlap.COMPUTE_MEMORY},
+            {"temporal": True},
+            {"temporal": True, "star": True},
+            {"temporal": True, "overlap": Overlap.NONE},
+            {"temporal": True, "overlap": Overlap.COMPUTE_MEMORY, "memory_price": 0.5},
         ],
         ids=str,
     )
@@ -336,12 +346,13 @@ def test_what_hides_behind_what(overlap, time):
     assert combine(5.0, 2.0, 3.0, overlap) == time
 
 
+@pytest.mark.parametrize("execution", Execution)
 @pytest.mark.parametrize("utilization", [0.9, None])
-def test_a_long_chain_cut_into_segments_is_the_exact_optimum(monkeypatch, utilization):
+def test_a_long_chain_cut_into_segments_is_the_exact_optimum(monkeypatch, utilization, execution):
     # One topological order: cutting it into segments is all there is to decide.
     from crosstack.mapping import fusion
 
-    load = chain_load(60, utilization)
+    load = chain_load(60, utilization, execution)
     by_ideals = fusion.fuse(fusion.make_problem(load))
     monkeypatch.setattr(fusion, "LONG_GRAPH", 10)
     by_segments = fusion.fuse(fusion.make_problem(load))
@@ -349,7 +360,7 @@ def test_a_long_chain_cut_into_segments_is_the_exact_optimum(monkeypatch, utiliz
     assert by_segments.time == pytest.approx(by_ideals.time, rel=1e-12)
 
 
-def chain_load(n: int, utilization: float | None):
+def chain_load(n: int, utilization: float | None, execution: Execution):
     """Return the load of one chip for a chain of kernels, every third with a weight."""
     from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
     from crosstack.model.arrays import graph_arrays
@@ -395,6 +406,8 @@ def chain_load(n: int, utilization: float | None):
         frequency=1e9,
         sram_capacity=50e3,
         utilization=utilization,
+        execution=execution,
+        fusions=GPU_FUSIONS,
     )
     dimension = Dimension(kind=DimensionKind.RING, size=1, bandwidth=1e9)
     system = System(
@@ -403,6 +416,7 @@ def chain_load(n: int, utilization: float | None):
     rules = rules_named("crosstack")
     plan = make_plan(workload, system, (1,), (Parallelism.DATA,), 1, rules)
     arrays = graph_arrays(workload.graph)
-    choices = make_choices(workload, arrays, plan, 64, rules)
+    tiles = 64 if execution is Execution.SPATIAL else 1
+    choices = make_choices(workload, arrays, plan, tiles, rules, system.chip)
     codes = choices.index.start[:-1]
     return make_load(workload, system, arrays, plan, choices, codes, rules)

@@ -44,7 +44,8 @@ def case(random_task):
         arrays = graph_arrays(workload.graph)
         plan = make_plan(workload, system, (4,), (Parallelism.TENSOR,), 1, rules)
         assert plan is not None
-        costs = make_choices(workload, arrays, plan, 4, rules)
+        tiles = 1 if how.get("temporal") else 4
+        costs = make_choices(workload, arrays, plan, tiles, rules, system.chip)
         domains = costs.index.domains()
         domains = [tuple(sorted(rng.sample(d, rng.randint(1, min(3, len(d)))))) for d in domains]
         sram = rng.choice([200.0, 400.0, 800.0, 1e6])
@@ -103,6 +104,9 @@ def left_out(load) -> int:
         {"rules": RULES.changed(weights_read=False)},
         {"price": 0.5},
         {"price": 2.0, "star": True},
+        {"temporal": True},
+        {"temporal": True, "n": 6, "price": 0.5},
+        {"temporal": True, "star": True},
     ],
     ids=named,
 )

@@ -23,7 +23,8 @@ from crosstack.mapping.pipeline import (
 )
 from crosstack.mapping.spans import on_one_chip
 from crosstack.mapping.wide import Slots
-from crosstack.model.partition import ChipLoad, Flow, partition_cost
+from crosstack.model.flows import Flow
+from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.model.plan import Line, Plan
 from crosstack.published.dfmodel.parts import WeightCuts
 
@@ -66,7 +67,7 @@ def random_stages(random_load):
         everywhere = rng.choice([0.0, 0.0, 300.0])
         load = replace(
             load,
-            resident_alone=rng.random() < 0.7,
+            resident_alone=rng.random() < 0.7 and load.temporal is None,
             memory_static=everywhere + sum(load.kept),
         )
         slots = None
@@ -115,6 +116,12 @@ class TestAgainstEverything:
     @pytest.mark.parametrize("seed", range(80))
     def test_best_stages(self, random_stages, brute_split, seed):
         problem = random_stages(seed, 4 + seed % 2)
+        best = brute_split(problem)
+        assert time_of(problem) == pytest.approx(best, rel=1e-9)
+
+    @pytest.mark.parametrize("seed", range(40))
+    def test_best_stages_of_temporal_chips(self, random_stages, brute_split, seed):
+        problem = random_stages(seed, 4 + seed % 2, temporal=True)
         best = brute_split(problem)
         assert time_of(problem) == pytest.approx(best, rel=1e-9)
 

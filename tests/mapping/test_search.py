@@ -12,7 +12,7 @@ import pytest
 
 from crosstack.errors import InfeasibleError, InputError, LimitError
 from crosstack.evaluate.time import evaluate
-from crosstack.machine.chip import Overlap, flat_chip
+from crosstack.machine.chip import Execution, Overlap, flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.fusion import fuse, make_problem, make_slots
@@ -98,8 +98,10 @@ def brute_search(workload, system, rules, brute_fuse, brute_split) -> float:
     tiles = range(1, workload.sequence_length + 1)
     if getattr(rules.decisions, "tiles_divide", False):
         tiles = divisors(workload.sequence_length)
+    if system.chip.execution is Execution.TEMPORAL:
+        tiles = [1]
     for plan, n_tiles in itertools.product(every_plan(workload, system, rules), tiles):
-        choices = make_choices(workload, arrays, plan, n_tiles, rules)
+        choices = make_choices(workload, arrays, plan, n_tiles, rules, system.chip)
         for codes in every_sharding(choices, plan, rules):
             load = make_load(workload, system, arrays, plan, choices, codes, rules)
             if plan.graph_stages > 1:
@@ -153,7 +155,9 @@ def least_time(workload, system, rules, constraints=NOTHING_GIVEN) -> float:
 class TestAgainstEverything:
     @pytest.mark.parametrize("name", RULES)
     @pytest.mark.parametrize(
-        "how", [{}, {"utilization": False}, {"memory": 800.0}, {"counted": True}], ids=str
+        "how",
+        [{}, {"utilization": False}, {"memory": 800.0}, {"counted": True}, {"temporal": True}],
+        ids=str,
     )
     def test_search_finds_the_best_mapping(self, tiny_task, brute_fuse, brute_split, name, how):
         rules = rules_named(name)
@@ -176,7 +180,15 @@ class TestAgainstEverything:
     @pytest.mark.parametrize("name", RULES)
     @pytest.mark.parametrize(
         "how",
-        [{}, {"utilization": False}, {"memory": 800.0}, {"n": 4, "star": True}, {"twins": True}],
+        [
+            {},
+            {"utilization": False},
+            {"memory": 800.0},
+            {"n": 4, "star": True},
+            {"twins": True},
+            {"temporal": True, "n": 4},
+            {"temporal": True, "utilization": False, "twins": True},
+        ],
         ids=str,
     )
     def test_search_finds_the_best_of_many(self, tiny_task, brute_fuse, brute_split, name, how):

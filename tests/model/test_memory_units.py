@@ -12,8 +12,8 @@ from crosstack import Constraints, Task, evaluate, optimise
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.machine.chip import flat_chip
 from crosstack.mapping.mapping import Status
+from crosstack.model.flows import Flow
 from crosstack.model.memory_units import deal_on_units, units_for
-from crosstack.model.partition import Flow
 from crosstack.workload.dlrm import dlrm
 
 LANES, STAGES, UNIT = 2, 2, 16.0

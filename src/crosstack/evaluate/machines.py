@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from crosstack.errors import InputError, Problem, require
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.time import evaluate
-from crosstack.machine.chip import Overlap
+from crosstack.machine.chip import Execution, Overlap
 from crosstack.machine.prices import cost, link_amounts, switch_amounts, system_power, system_price
 from crosstack.machine.system import DimensionArrays, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
@@ -174,13 +174,14 @@ def can_be_arrays(task: Task, mapping: Mapping) -> bool:
     """Return whether `machine_times` covers a mapping; otherwise links are no line, or memory two.
 
     It does where the mapping is searched, its stages hold whole copies, at most one dimension is
-    a pipeline, and there is no second memory.
+    a pipeline, the chip is spatial, and there is no second memory.
     """
     pipelines = sum(use is Parallelism.PIPELINE for use in mapping.parallelism)
     return (
         task.workload.placement is Placement.SEARCHED
         and mapping.stages is None
         and pipelines <= 1
+        and task.system.chip.execution is Execution.SPATIAL
         and not task.system.chip.has_second_memory
     )
 

@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crosstack.machine.chip import Chip, Overlap
 from crosstack.machine.system import System
 from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints, graph_arrays
 from crosstack.model.choices import Choices, choice_index, make_choices
+from crosstack.model.flows import flow_shapes
 from crosstack.model.memory import copy_memory
 from crosstack.model.partition import (
     ROUNDING,
     combine_arrays,
-    flow_shapes,
     network_times,
     staircase,
 )
@@ -191,7 +192,7 @@ def layer_costs(
     arrays, shape = laid_out(graphs, contexts), (len(contexts), graphs.arrays.n)
     tiles = np.repeat(n_tiles, graphs.arrays.n)
     each = np.repeat(microbatch, graphs.arrays.n)
-    choices = make_choices(graphs.workload, arrays, plan, tiles, rules, each)
+    choices = make_choices(graphs.workload, arrays, plan, tiles, rules, chip, each)
     codes = choices.index.codes(graphs.sharding * len(contexts))
 
     def pick(table: Any) -> Floats:
@@ -226,8 +227,15 @@ def layer_costs(
         again=none,
     )
     kept = held.resident.reshape(shape)
+    time = combine_arrays(compute, memory, network, chip.overlap)
+    if choices.clocked is not None:
+        taken = _one_after_the_other(graphs, arrays, each, chip, choices, spilled=spilled)
+        device, compute, memory = (terms[codes].reshape(shape) for terms in taken)
+        hidden = chip.overlap is Overlap.ALL
+        time = np.maximum(device, network) if hidden else device + network
+        fits, cuts = np.ones(shape, dtype=np.bool_), np.ones(shape)
     return LayerCosts(
-        time=combine_arrays(compute, memory, network, chip.overlap).sum(axis=1),
+        time=time.sum(axis=1),
         compute=compute.sum(axis=1),
         memory=memory.sum(axis=1),
         network=network.sum(axis=1),
@@ -237,6 +245,34 @@ def layer_costs(
         cached=cache.sum(axis=1),
         alive=(total @ graphs.lives.T).max(axis=1),
     )
+
+
+def _one_after_the_other(
+    graphs: Family,
+    arrays: GraphArrays,
+    microbatch: Ints,
+    chip: Chip,
+    choices: Choices,
+    *,
+    spilled: bool,
+) -> tuple[Floats, Floats, Floats]:
+    """Time of each choice alone on a temporal chip: of the device, compute alone, memory. [s]
+
+    As `crosstack.model.temporal.TemporalLoad.terms` of one kernel.
+    """
+    row, columns = choices.index.kernel, choices.clocked
+    assert columns is not None
+    fed, edges = np.zeros((arrays.n, 2)), ~arrays.elided
+    fed[arrays.target[edges], arrays.operand[edges]] = 1.0
+    made = np.tile(graphs.makes.sum(axis=1), arrays.n // graphs.arrays.n)
+    moved = fed[row, 0] * columns.first + fed[row, 1] * columns.second + made[row] * columns.result
+    memory = (columns.own + columns.leaving + moved) / chip.memory_speed(spilled=spilled)
+    waited = np.where(memory > 0, memory + chip.main_memory.latency / microbatch[row], 0.0)
+    compute = columns.work + columns.after + chip.launch_overhead / microbatch[row]
+    alone = columns.work + waited
+    if chip.overlap is not Overlap.NONE:
+        alone = np.maximum(columns.work, waited)
+    return alone + compute - columns.work, compute, memory
 
 
 def _weight_cuts(

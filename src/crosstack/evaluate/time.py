@@ -10,6 +10,7 @@ import numpy as np
 from crosstack.errors import InfeasibleError, InputError, Problem, require
 from crosstack.evaluate.evaluation import Evaluation, KernelTerms, PartitionTerms, StageTerms
 from crosstack.evaluate.stages import stage_masks, stage_memory, stage_terms, stages_latency
+from crosstack.machine.chip import Execution
 from crosstack.machine.prices import system_power, system_price
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Mapping
@@ -67,7 +68,10 @@ def evaluate(
     rules = chosen_rules(rules, MAPPED)
     arrays = graph_arrays(workload.graph)
     plan = _checked_plan(workload, system, mapping, rules, arrays)
-    choices = make_choices(workload, arrays, plan, mapping.n_tiles, rules)
+    if system.chip.execution is Execution.TEMPORAL:
+        allowed = "1: a kernel has a temporal chip to itself, and tiles of its own"
+        require(mapping.n_tiles == 1, "mapping.n_tiles", mapping.n_tiles, allowed)
+    choices = make_choices(workload, arrays, plan, mapping.n_tiles, rules, system.chip)
     codes = _checked_codes(workload, arrays, choices, mapping, plan)
     load = make_load(workload, system, arrays, plan, choices, codes, rules)
     numbers, masks = _partition_masks(arrays, mapping)
@@ -319,6 +323,15 @@ def _check_fit(
 ) -> None:
     levers = ("more, smaller partitions", "more tensor parallelism", "shorter tiles", "more SRAM")
     for partition, cost in zip(partitions, costs, strict=True):
+        if not cost.fits and load.temporal is not None:
+            inside = sum(1 << load.names.index(name) for name in partition.kernels)
+            raise InputError(
+                Problem(
+                    f"mapping.partitions[{partition.number}]",
+                    f"got {', '.join(partition.kernels)}; the chip runs no such kernels as one: "
+                    f"{load.temporal.legality.why(inside)}.",
+                )
+            )
         if not cost.fits:
             used = partition.cores_used or len(partition.kernels)
             if used > load.n_cores:
@@ -404,6 +417,8 @@ def _kernels(
 
 
 def _compute_time(load: ChipLoad, i: int, lanes: int | None, stages: int | None) -> float:
+    if load.temporal is not None:
+        return load.temporal.computing(i)
     if load.staircases is None or lanes is None or stages is None:
         return load.compute[i]
     return cycles(load, i, lanes, stages) * load.cycle_time[i]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from crosstack.errors import InfeasibleError, InputError, require_quantity
 from crosstack.explore.budget_space import BudgetSpace
+from crosstack.machine.chip import Execution
 from crosstack.machine.generate.checks import checks_of
 from crosstack.machine.generate.generated import chip_at
 from crosstack.machine.generate.generation import Generation
@@ -158,7 +159,8 @@ def never_slower(one: System, others: Sequence[System]) -> NDArray[np.bool_]:
     """Return which of ``others`` run every mapping that ``one`` can hold, at least as fast.
 
     They have the same shape and no less of anything: then the proved best time on such a machine
-    bounds that on ``one``.
+    bounds that on ``one``. The shape of a temporal chip is all that its clock knows: a little more
+    of something may cut a product in another way, with less left to hide.
     """
     shape, least = _shape(one), np.array(_resources(one))
     return np.array(
@@ -172,6 +174,10 @@ def _shape(system: System) -> tuple[object, ...]:
     joined = tuple(
         (d.kind, d.size, d.shape, d.oversubscription, d.pod_size, d.reduces) for d in system.network
     )
+    if chip.execution is Execution.TEMPORAL:
+        memories = tuple(replace(memory, capacity=None) for memory in chip.memories)
+        clocked = replace(chip, memories=memories, price=None, power=None, idle_power=None, name="")
+        return system.n_chips, clocked, joined
     return (
         system.n_chips,
         (compute.rows, compute.columns, compute.depth, compute.work_per_cycle),

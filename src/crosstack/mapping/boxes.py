@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from crosstack.errors import require
+from crosstack.machine.chip import Execution, Overlap
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.budget import Budget
+from crosstack.mapping.following import following_bound
 from crosstack.mapping.found import Found, masks_of
 from crosstack.mapping.fusion import Fusion, Slots, fuse, make_problem, simple_bound
 from crosstack.mapping.ideals import IdealTables
@@ -44,7 +46,6 @@ from crosstack.model.choices import (
 from crosstack.model.memory import computed_again
 from crosstack.model.partition import (
     ChipLoad,
-    PartitionCost,
     alone_sram,
     live_sizes,
     make_load,
@@ -119,6 +120,11 @@ class Boxes:
         )
 
     @property
+    def temporal(self) -> bool:
+        """Whether the chip runs kernels one after the other."""
+        return self.system.chip.execution is Execution.TEMPORAL
+
+    @property
     def index(self) -> ChoiceIndex:
         """The choices of every kernel."""
         return choice_index(self.arrays, self.workload.placement)
@@ -128,14 +134,16 @@ class Boxes:
     def table(self, plan: Plan, n_tiles: int) -> Choices:
         """Return the costs of all choices under a plan and a number of tiles, kept for a while."""
         key = (
-            plan.sizes, plan.parallelism, plan.microbatch_size, plan.spilled, plan.recompute,
-            n_tiles,
+            plan.sizes, plan.parallelism, plan.microbatch_size, plan.n_microbatches, plan.periodic,
+            plan.spilled, plan.recompute, n_tiles,
         )  # fmt: skip
         if key not in self.choices:
             self.budget.spend(TABLE * self.arrays.n)
             if len(self.choices) > 512:
                 self.choices.clear()
-            self.choices[key] = make_choices(self.workload, self.arrays, plan, n_tiles, self.rules)
+            self.choices[key] = make_choices(
+                self.workload, self.arrays, plan, n_tiles, self.rules, self.system.chip
+            )
         return self.choices[key]
 
     def load(self, box: Box, codes: Ints) -> ChipLoad:
@@ -228,21 +236,17 @@ class Boxes:
         if not self._fits(load, box):
             return math.inf
         network = max(self.network_bound(box.domains, choices), sum(load.network))
-        return self.total(box.plan, simple_bound(load, network) + load.extra)
+        sharers = self.rules.traffic.sharers(self.arrays)
+        layer = simple_bound(load, network)
+        layer = max(layer, following_bound(choices, box.domains, load, sharers))
+        return self.total(box.plan, layer + load.extra)
 
     def relaxed(self, box: Box) -> ChipLoad:
         """Return a load no heavier than that of any sharding of a box."""
         assert box.domains is not None
         choices = self.table(box.plan, box.n_tiles)
-        load = relaxed_load(
-            self.workload,
-            self.system,
-            self.arrays,
-            box.plan,
-            choices,
-            box.domains,
-            self.rules,
-        )
+        given = (self.workload, self.system, self.arrays, box.plan, choices)
+        load = relaxed_load(*given, box.domains, self.rules)
         load = one_by_one(load, self.rules) if self.unfused else load
         return self.pricing.priced_least(load, box.plan, choices, box.domains)
 
@@ -280,7 +284,7 @@ class Boxes:
                 continue
             cost = partition_cost(load, 1 << i)
             if not cost.fits:
-                self._offer_alone(load, i, cost)
+                self.found.lack.alone(load.names[i], cost.sram, load.sram_capacity)
                 good = False
         return good
 
@@ -299,16 +303,6 @@ class Boxes:
             f"{plan.tensor} x pipeline {plan.pipeline} x data {plan.data},",
             ("more pipeline stages", "more tensor parallelism", "more memory a chip"),
         )
-
-    def _offer_alone(self, load: ChipLoad, i: int, cost: PartitionCost) -> None:
-        if cost.sram > load.sram_capacity:
-            self.found.lack.offer(
-                "SRAM",
-                cost.sram,
-                load.sram_capacity,
-                f'kernel "{load.names[i]}" alone in a partition',
-                ("more SRAM", "more tensor parallelism", "shorter tiles (more of them)"),
-            )
 
     # ------------------------------------------------------------ fusing
 
@@ -439,6 +433,7 @@ class Boxes:
         peak = reached_rate(self.system.chip, self.workload.graph.compute_dtype, self.rules)
         moved = choices.output_total + choices.entering + choices.leaving
         rest = choices.work / peak + moved / self.system.chip.main_memory.speed
+        rest = rest if choices.clocked is None else choices.clocked.least
         found: dict[bytes, Ints] = {}
         for weight in REST_WEIGHTS if not self.rules.decisions.before_time else REST_WEIGHTS[:1]:
             nodes = choices.network_time + weight * rest
@@ -508,10 +503,11 @@ class Boxes:
                 return math.inf
             bound, load = spread.bound, on_one_chip(load)
         else:
-            found = self.fused(load, limit, bound_only=True)
+            more = self._agreed(box, load)
+            found = self.fused(load, limit - more, bound_only=True)
             if found is None:
                 return math.inf
-            bound = self.total(box.plan, found.bound)
+            bound = self.total(box.plan, found.bound + more)
         if root or self.arrays.n <= SMALL_GRAPH:
             joint = self._joint(box, load, limit, with_codes=root)
             if math.isinf(joint.bound):
@@ -520,6 +516,14 @@ class Boxes:
             if root and joint.codes:
                 self._try(box, joint.codes)
         return bound
+
+    def _agreed(self, box: Box, load: ChipLoad) -> float:
+        """What layouts that agree send more than kernels on their own, where it adds up. [s]"""
+        hides = load.overlap is Overlap.ALL or load.network_takes_maximum
+        if hides or load.temporal is None or box.domains is None:
+            return 0.0
+        least = self.network_bound(box.domains, self.table(box.plan, box.n_tiles))
+        return max(least - sum(load.network), 0.0)
 
     def _joint(self, box: Box, load: ChipLoad, limit: float, *, with_codes: bool) -> Joint:
         """Bound the layer time of a box by a path that knows which layouts agree."""
@@ -578,6 +582,8 @@ class Boxes:
             choices.entering, choices.leaving, choices.kept, choices.again,
             choices.network_time, choices.data_time,
         ]  # fmt: skip
+        if choices.clocked is not None:
+            terms += choices.clocked.columns()
         # Readers of one tensor may share a conversion, so each kind counts on its own.
         edge_terms = [choices.edge_time * (choices.edge_kind == kind) for kind in (1, 2)]
         if self.rules.decisions.before_time:

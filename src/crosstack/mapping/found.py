@@ -54,6 +54,13 @@ class Lack:
             self.resource, self.demand, self.limit = resource, demand, limit
             self.where, self.levers = where, levers
 
+    def alone(self, name: str, demand: float, limit: float) -> None:
+        """Keep that a kernel does not fit the SRAM, if that is why it does not fit. [B]"""
+        if demand > limit:
+            where = f'kernel "{name}" alone in a partition'
+            levers = ("more SRAM", "more tensor parallelism", "shorter tiles (more of them)")
+            self.offer("SRAM", demand, limit, where, levers)
+
     def join(self, other: Lack) -> None:
         """Keep what is closest to fitting of two."""
         self.offer(other.resource, other.demand, other.limit, other.where, other.levers)

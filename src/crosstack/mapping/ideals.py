@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.model.arrays import bits
-from crosstack.model.partition import STREAM_DEPTH, ChipLoad, Flow
+from crosstack.model.flows import Flow
+from crosstack.model.partition import STREAM_DEPTH, ChipLoad
 
 __all__ = ["IdealTables", "Order", "enumerate_ideals", "make_tables", "topological_chains"]
 
@@ -211,9 +212,10 @@ def collapse_twins(load: ChipLoad, preds: Sequence[int], keep_apart: Sequence[ob
             load.kept[i],
         )
         flows = [load.flows[f] for f in load.flows_of[i]]
-        sizes = tuple(sorted((f.tile, f.total) for f in flows if f.producer == i))
+        sizes = tuple(sorted((f.tile, f.total, f.moved) for f in flows if f.producer == i))
         unmixed = tuple(group >> i & 1 for group in load.unmixed)
-        key = (mates, load.succs[i], unmixed, shape, sizes, keep_apart[i])
+        takes = None if load.temporal is None else load.temporal.label(i)
+        key = (mates, load.succs[i], unmixed, shape, sizes, takes, keep_apart[i])
         if key in last:
             grown[i] |= 1 << last[key]
         last[key] = i

@@ -118,6 +118,10 @@ def make_layout_choices(
     chosen: list[list[tuple[int, frozenset[int]]]] = []
     network, memory, own = [], [], []
     in_any = (choices.entering + choices.leaving + choices.cache) / load.bandwidth
+    made = choices.output_total / load.bandwidth
+    if choices.clocked is not None:  # a tensor is bounded by its least write or read
+        in_any = (choices.clocked.own + choices.clocked.leaving) / load.bandwidth
+        made = np.zeros_like(made)
     for i, domain in enumerate(domains):
         pairs: list[tuple[int, frozenset[int]]] = []
         cost: list[float] = []
@@ -136,7 +140,7 @@ def make_layout_choices(
             return None
         chosen.append(pairs)
         network.append(np.array(cost))
-        moved = choices.output_total[[code for code, _ in pairs]] / load.bandwidth
+        moved = made[[code for code, _ in pairs]]
         memory.append(moved - moved.min())
         moved = in_any[[code for code, _ in pairs]]
         own.append(moved - moved.min())

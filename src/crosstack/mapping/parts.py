@@ -103,6 +103,8 @@ def parts_bound(
     mixed = 0 < load.backward < load.everything and load.backward not in load.unmixed
     if not mixed or load.staircases is not None or load.network_takes_maximum:
         return None
+    if load.temporal is not None:  # partitions are no sums of those of each direction
+        return None
     if load.resident_alone:
         if sum(load.sram) <= load.sram_capacity:
             return None  # all in one partition would keep its weights
@@ -203,7 +205,7 @@ def _tensors_across(
                 read=sum(1 << place[r] for r in there if r in place),
                 late=late,
                 never=bool(gone) and apart,
-                time=flow.total / load.bandwidth,
+                time=flow.moved / load.bandwidth,
             )
         )
     return found

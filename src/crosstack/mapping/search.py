@@ -30,6 +30,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from crosstack.errors import InfeasibleError, InputError, LimitError, Problem, require
+from crosstack.machine.chip import Execution
 from crosstack.machine.system import System
 from crosstack.mapping.boxes import PROOF, Box, Boxes
 from crosstack.mapping.budget import CALL, Budget
@@ -81,6 +82,8 @@ def tile_choices(state: Boxes, n_chips: int) -> list[int]:
     """
     workload, constraints = state.workload, state.constraints
     length = workload.sequence_length
+    if state.temporal:  # a kernel has the whole chip, and tiles of its own
+        return [1]
     if constraints.n_tiles is not None:
         return [constraints.n_tiles]
     decisions = state.rules.decisions
@@ -177,7 +180,7 @@ def search(
         If constraints name unknown kernels or contradict the rules.
     """
     started = time.perf_counter()
-    _check_tiles(workload, constraints, rules)
+    _check_tiles(workload, system, constraints, rules)
     _check_recompute(workload, constraints, rules)
     weights = Weights.of(objective) if weights is None else weights
     state = _state(workload, system, constraints, rules, gap, weights)
@@ -291,9 +294,16 @@ def _check_recompute(workload: Workload, constraints: Constraints, rules: Rules)
     )
 
 
-def _check_tiles(workload: Workload, constraints: Constraints, rules: Rules) -> None:
+def _check_tiles(
+    workload: Workload, system: System, constraints: Constraints, rules: Rules
+) -> None:
     length, n_tiles = workload.sequence_length, constraints.n_tiles
     size = constraints.tile_size
+    if system.chip.execution is Execution.TEMPORAL:
+        whole = "as a kernel has a temporal chip to itself, and tiles of its own"
+        require(n_tiles in (None, 1), "constraints.n_tiles", n_tiles, f"1, {whole}")
+        short = size is not None and size < length
+        require(not short, "constraints.tile_size", size, f"at least {length}, {whole}")
     allowed = "" if size is None else rules.decisions.tile_sizes(length, size)
     require(not allowed, "constraints.tile_size", size, f"{allowed} by rules {rules.name}")
     if n_tiles is None:
@@ -526,7 +536,8 @@ def _covered(
         "dimension sizes": all(d.size is not None for d in system.network),
         "parallelism": placed or all(d.parallelism is not None for d in system.network),
         "microbatch size": constraints.microbatch_size is not None,
-        "number of tiles": constraints.n_tiles is not None,
+        "number of tiles": constraints.n_tiles is not None
+        or system.chip.execution is Execution.TEMPORAL,
         "sharding": placed,
         "partitions": constraints.kernel_by_kernel,
     }

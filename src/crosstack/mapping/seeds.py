@@ -82,7 +82,10 @@ def plant(state: Boxes, tiles: Callable[[Plan], list[int]], tell: Callable[[], N
     groups: dict[object, list[Plan]] = {}
     for plan in _plans(state):
         lines = tuple(plan.collectives.items())
-        key = plan.tensor, plan.split, plan.spilled, plan.recompute, lines, plan.graph_stages > 1
+        # A temporal chip takes other times for a sequence of a larger microbatch.
+        size = plan.microbatch_size if state.temporal else None
+        splits = plan.graph_stages > 1
+        key = plan.tensor, plan.split, plan.spilled, plan.recompute, lines, splits, size
         groups.setdefault(key, []).append(plan)
     lanes: _Lanes = {}
     split: list[tuple[float, int, Plan]] = []
@@ -140,7 +143,7 @@ def _ladder(tiles: list[int]) -> list[int]:
 
 def _shared(state: Boxes, plans: list[Plan]) -> Plan:
     """Return a plan that takes no longer than any of these for what they share."""
-    largest = state.workload.global_batch_size
+    largest = plans[0].microbatch_size if state.temporal else state.workload.global_batch_size
     return replace(plans[0], microbatch_size=largest, n_microbatches=1, periodic=NOTHING)
 
 

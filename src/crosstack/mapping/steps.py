@@ -18,6 +18,7 @@ from crosstack.machine.chip import Overlap
 from crosstack.mapping.ideals import IdealTables
 from crosstack.model.arrays import bits
 from crosstack.model.partition import STREAM_DEPTH, ChipLoad, combine_arrays, partition_cost
+from crosstack.model.temporal import TemporalLoad
 
 __all__ = ["TOLERANCE", "Filling", "Steps", "least_compute", "least_memory_time", "scarcest"]
 
@@ -71,7 +72,7 @@ def scarcest(load: ChipLoad, left_out: Sequence[int]) -> tuple[float, float]:
 
 def _sums(load: ChipLoad, tables: IdealTables) -> Sums:
     member, flows = tables.member.astype(float), load.flows
-    total = np.array([flow.total for flow in flows]) / load.bandwidth
+    total = np.array([flow.moved for flow in flows]) / load.bandwidth
     tile = np.array([flow.tile for flow in flows])
     most = np.array([max((d for _, d in flow.readers), default=0) for flow in flows], dtype=float)
     live = tables.live.astype(float)
@@ -164,6 +165,9 @@ class Filling:
     memory_price: float
 
 
+_OneByOne = tuple[float, ...]  # of the device, compute, memory, and of the launch unshared [s]
+
+
 class Steps:
     """Prices every step that leaves an ideal, all at once.
 
@@ -182,7 +186,7 @@ class Steps:
         gates: Gates | None = None,
     ) -> None:
         self.load, self.tables, self.sums = load, tables, _sums(load, tables)
-        self.total = np.array([flow.total for flow in load.flows]) / load.bandwidth
+        self.total = np.array([flow.moved for flow in load.flows]) / load.bandwidth
         self.tile = np.array([flow.tile for flow in load.flows])
         self.shared = np.array([flow.mask.bit_count() > 1 for flow in load.flows], dtype=np.bool_)
         self.alone = [partition_cost(load, 1 << i) for i in range(load.n)]
@@ -198,6 +202,10 @@ class Steps:
             s.rest = (1 - x - y) * s.rest + x * (s.compute[-1] - s.compute)
             s.rest = s.rest + y * (memory.sum() - tables.member @ memory + s.out)
             self.least_share = 1 - y
+        self.products = None  # in each ideal, where a partition has only so many
+        if load.temporal is not None:
+            self.products = tables.member[:, bits(load.temporal.legality.products)].sum(axis=1)
+        self.known: dict[int, _OneByOne | None] = {}
         self.ends = np.searchsorted(tables.count, np.arange(load.n + 2))
 
     def leave(self, j: int, limit: float) -> tuple[Ints, Floats]:
@@ -217,6 +225,9 @@ class Steps:
         near = s.sram[start:] <= s.sram[j] + load.sram_capacity * (1 + TOLERANCE)
         near[: int(self.ends[tables.count[j] + 2]) - start] = True  # a kernel alone may be cut
         near &= self.least_share * (s.compute[start:] - s.compute[j]) + s.rest[start:] < limit
+        if load.temporal is not None and self.products is not None:
+            most = max(load.temporal.legality.largest, 1)
+            near &= self.products[start:] <= self.products[j] + most
         to = np.nonzero(near)[0] + start
         for w in range(words.shape[1]):
             to = to[(words[to, w] & words[j, w]) == words[j, w]]
@@ -230,6 +241,8 @@ class Steps:
         to, compute, network = to[keep], compute[keep], network[keep]
         if not len(to):
             return StepTerms(to, compute, compute, compute, compute, compute)
+        if load.temporal is not None:
+            return self._one_by_one(load.temporal, to, network, j, limit)
         live = np.nonzero(tables.live[j])[0]
         alive_total, alive_sram = s.live_total[np.ix_(to, live)], s.live_sram[np.ix_(to, live)]
         reads, read_sram = self._reads(to, live, alive_total, j)
@@ -275,6 +288,46 @@ class Steps:
             to, compute, memory = to[fits], compute[fits], memory[fits]
             network, sram = network[fits], sram[fits]
         return StepTerms(to, time, compute, memory, network, sram)
+
+    def _one_by_one(
+        self, temporal: TemporalLoad, to: Ints, network: Floats, j: int, limit: float
+    ) -> StepTerms:
+        """Return the steps from ``j`` that a temporal chip can take, with what it takes."""
+        load, masks = self.load, self.tables.masks
+        if self.held is not None:
+            live = np.nonzero(self.tables.live[j])[0]
+            alive = self.held[j].sum() + self.held[to].sum(axis=1)
+            alive -= self.held[np.ix_(to, live)].sum(axis=1)
+            room = alive <= load.memory_limit * (1 + TOLERANCE)
+            to, network = to[room], network[room]
+        kept, found = [], []
+        for position, ideal in enumerate(to.tolist()):
+            inside = masks[ideal] ^ masks[j]
+            if inside not in self.known:
+                legal = temporal.legality.allows(inside)
+                if not legal or any(inside & group not in (0, inside) for group in load.unmixed):
+                    self.known[inside] = None
+                else:
+                    terms = (*temporal.terms(inside), temporal.unshared(inside))
+                    self.known[inside] = terms
+            one = self.known[inside]
+            if one is not None:
+                kept.append(position)
+                found.append(one)
+        device, _, memory, unshared = np.array(found, dtype=np.float64).reshape(-1, 4).T
+        to, network = to[kept], network[kept]
+        # What the device takes already holds what main memory does, unless nothing hides.
+        busy = device if temporal.hides else device - memory
+        if self.gates is not None:
+            memory = memory + self.gates.leaving(j, to)
+        time = combine_arrays(busy, memory, network, load.overlap)
+        time = time + load.memory_price * memory + load.network_price * network
+        compute = busy - unshared  # as kernels left out are counted, launches by their shares
+        steps = StepTerms(to, time, compute, memory, network, np.zeros(len(to)))
+        keep = self.priced(time, steps, j) + self.sums.rest[to] < limit
+        return StepTerms(
+            to[keep], time[keep], compute[keep], memory[keep], network[keep], steps.sram[keep]
+        )
 
     def priced(self, time: Floats, terms: StepTerms, j: int) -> Floats:
         """Time of steps from ``j`` less the price of what kernels left out add for nothing. [s]"""

@@ -26,10 +26,10 @@ from crosstack.mapping.budget import DEAL, UNLIMITED, Budget
 from crosstack.mapping.ideals import IdealTables, Order, make_order
 from crosstack.mapping.steps import Gates
 from crosstack.model.arrays import bits
+from crosstack.model.flows import Flow
 from crosstack.model.partition import (
     STREAM_DEPTH,
     ChipLoad,
-    Flow,
     combine,
     live_size,
     live_sizes,
@@ -113,7 +113,7 @@ def sub_load(load: ChipLoad, order: Order, kernels: tuple[int, ...]) -> tuple[Ch
             continue
         mask = sum(1 << r for r, _ in readers)
         producer = number[flow.producer]
-        flows.append(Flow(producer, readers, flow.tile, flow.total, mask, flow.kept))
+        flows.append(replace(flow, producer=producer, readers=readers, mask=mask, least=flow.moved))
         for kernel in {producer, *(r for r, _ in readers)}:
             touching[kernel].append(len(flows) - 1)
 
@@ -145,6 +145,7 @@ def sub_load(load: ChipLoad, order: Order, kernels: tuple[int, ...]) -> tuple[Ch
         flows_of=tuple(tuple(f) for f in touching),
         backward=shrink(load.backward),
         unmixed=tuple(shrink(group) for group in load.unmixed),
+        temporal=None if load.temporal is None else load.temporal.of(kernels),
     )
     return small, make_order(tuple(shrink(order.preds[i]) for i in kernels))
 
@@ -191,7 +192,7 @@ def make_gates(
             done &= ~tables.member[:, [number[k] for k in bits(needs)]].all(axis=1)
         made.append(has)
         waits.append(done)
-        times.append(flow.total / load.bandwidth)
+        times.append(flow.moved / load.bandwidth)
     shape = (len(tables.masks), len(times))
     return Gates(
         made=np.array(made, dtype=np.bool_).reshape(shape[::-1]).T,
@@ -244,7 +245,7 @@ class _Growing:
             flow = load.flows[f]
             if flow.producer == i:
                 self.made[f] = (0, STREAM_DEPTH)
-                self.moved += flow.total
+                self.moved += flow.moved
                 self.streams += STREAM_DEPTH * flow.tile
             elif f in self.made:
                 inside, deepest = self.made[f]
@@ -254,10 +255,10 @@ class _Growing:
                 self.streams += (now - deepest) * flow.tile
                 self.made[f] = (inside + 1, now)
                 if not left:
-                    self.moved -= flow.total
+                    self.moved -= flow.moved
             elif f not in self.into:
                 self.into[f] = None
-                self.moved += flow.total
+                self.moved += flow.moved
                 self.streams += STREAM_DEPTH * flow.tile
 
     @property
@@ -282,11 +283,11 @@ def segment(
 
     Also returns whether every cut was tried, so that the best is exact for this order.
 
-    Stops growing a partition when its SRAM is full, as buffers only grow, and on long orders after
-    `MOST_EXTENSIONS` / n kernels.
+    Stops growing a partition when its SRAM is full, as buffers only grow, when the chip runs
+    nothing that holds it as one, and on long orders after `MOST_EXTENSIONS` / n kernels.
     """
     n = len(sequence)
-    area = _areas(load)
+    area, temporal = _areas(load), load.temporal
     binds = sum(flow.held for flow in load.flows) > load.memory_limit
     best = [math.inf] * (n + 1)
     before: list[tuple[int, int]] = [(0, 0)] * (n + 1)
@@ -304,6 +305,8 @@ def segment(
                     longest, exact = 1, False
                     break
                 if growing.sram > load.sram_capacity * (1 + 1e-12) and end > start + 1:
+                    break
+                if temporal is not None and not temporal.legality.may_grow(growing.mask):
                     break
                 exact = exact and (end < start + longest or end == n)
                 if best[start] + growing.time() >= best[end]:
@@ -338,7 +341,8 @@ def _areas(load: ChipLoad) -> list[float]:
 
 
 def _exact(load: ChipLoad, growing: _Growing, size: int) -> float | None:
-    if load.staircases is None and size > 1 and not load.unmixed:
+    plain = load.staircases is None and load.temporal is None
+    if plain and size > 1 and not load.unmixed:
         return growing.time()
     cost = partition_cost(load, growing.mask)
     return cost.cost if cost.fits else None

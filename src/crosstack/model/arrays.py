@@ -52,6 +52,7 @@ class GraphArrays:
     backward: Bools
     repeats: Floats
     counted_inputs: Bools
+    row_wise: Bools
     memory_traffic: Floats
     cache_size: Floats
     sram_extra: Floats
@@ -154,6 +155,7 @@ def _build(graph: DataflowGraph) -> GraphArrays:
         backward=np.array([x.direction is Direction.BACKWARD for x in kernels]),
         repeats=reals([float((x.repeats or 1) * x.operations) for x in kernels]),
         counted_inputs=np.array([x.repeats is not None for x in kernels]),
+        row_wise=np.array([x.row_wise for x in kernels]),
         memory_traffic=reals([x.memory_traffic for x in kernels]),
         cache_size=reals([x.cache_size for x in kernels]),
         sram_extra=reals([x.sram_extra for x in kernels]),

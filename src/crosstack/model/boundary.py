@@ -35,7 +35,7 @@ from crosstack.model.rules import Rules
 from crosstack.model.traffic import Boundary
 from crosstack.workload.graph import Axis, Placement, Workload
 
-__all__ = ["Shares", "boundary_traffic", "operand_share", "streams_memory"]
+__all__ = ["Shares", "boundary_traffic", "factor_order", "operand_share", "streams_memory"]
 
 OUTER = AXIS_CODE[Axis.OUTER]
 ROUNDING = 1e-6  # relative: published files round sizes to about eight digits
@@ -89,15 +89,10 @@ def _operands(
     arrays: GraphArrays, word: float, sizes: Floats, matrix: Floats | None = None
 ) -> _Operands:
     """Lay out operands of ``sizes``, shape (n, 2); ``matrix`` is an M x K factor put in. [B]"""
-    batch, inner = arrays.outer.astype(float), (arrays.k * arrays.columns).astype(float)
-    kn, mk = batch * inner * word, arrays.rows.astype(float) * arrays.k * word
-    whole = arrays.input_sizes
-    # The first operand of a product is its K x N factor unless its bytes say otherwise.
-    apart = abs(whole[:, 0] - kn) + abs(whole[:, 1] - mk)
-    swapped = arrays.two_inputs & (abs(whole[:, 0] - mk) + abs(whole[:, 1] - kn) < apart)
-    swapped &= matrix is None
+    swapped, _ = factor_order(arrays, word)
+    swapped = swapped & (matrix is None)
     first, second = np.where(swapped[:, None], sizes[:, ::-1], sizes).T
-    shared = arrays.gemm & (first <= inner * word * (1 + ROUNDING))
+    shared = _is_shared(arrays, word, first)
     if matrix is not None:
         second = np.where(matrix > 0, matrix, second)
 
@@ -110,6 +105,25 @@ def _operands(
         kn=factor(np.where(shared, 0.0, first)),
         shared=factor(np.where(shared, first, 0.0)),
     )
+
+
+@lru_cache(maxsize=64)
+def factor_order(arrays: GraphArrays, word: float) -> tuple[Bools, Bools]:
+    """Which kernels have their M x K factor first, and of which all of outer share the K x N one.
+
+    The first operand of a product is its K x N factor unless its bytes say otherwise.
+    """
+    kn = arrays.outer.astype(float) * arrays.k * arrays.columns * word
+    mk = arrays.rows.astype(float) * arrays.k * word
+    sizes = arrays.input_sizes
+    apart = abs(sizes[:, 0] - kn) + abs(sizes[:, 1] - mk)
+    swapped = arrays.two_inputs & (abs(sizes[:, 0] - mk) + abs(sizes[:, 1] - kn) < apart)
+    return swapped, _is_shared(arrays, word, np.where(swapped, sizes[:, 1], sizes[:, 0]))
+
+
+def _is_shared(arrays: GraphArrays, word: float, factor: Floats) -> Bools:
+    inner = (arrays.k * arrays.columns).astype(float)
+    return np.asarray(arrays.gemm & (factor <= inner * word * (1 + ROUNDING)))
 
 
 def operand_share(

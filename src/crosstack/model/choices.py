@@ -17,11 +17,13 @@ from functools import lru_cache
 
 import numpy as np
 
+from crosstack.machine.chip import Chip
 from crosstack.model.arrays import AXES, AXIS_CODE, Bools, Floats, GraphArrays, Ints
 from crosstack.model.boundary import Shares, boundary_traffic
 from crosstack.model.memory import activation_sizes, computed_again
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
+from crosstack.model.temporal import Clocked, clocked
 from crosstack.model.traffic import Traffic
 from crosstack.workload.graph import Axis, Collective, Placement, Workload
 
@@ -160,7 +162,7 @@ class Choices:
     the backward pass (`crosstack.model.memory.activation_sizes`);
     ``data_time`` [s] is the gradient all-reduce; ``bytes_moved`` and ``edge_bytes`` [B] count whole
     tensors, as the published byte objective does. What the backward pass computes again is counted
-    twice. ``edge_kind`` is a place in `CONVERSIONS`.
+    twice. ``edge_kind`` is a place in `CONVERSIONS`. ``clocked`` is what a temporal chip takes.
     """
 
     index: ChoiceIndex
@@ -183,6 +185,7 @@ class Choices:
     edge_kind: Ints
     edge_time: Floats
     edge_bytes: Floats
+    clocked: Clocked | None = None
 
 
 def _allowed(arrays: GraphArrays, placement: Placement) -> Bools:
@@ -314,6 +317,7 @@ def make_choices(
     plan: Plan,
     n_tiles: int | Ints,
     rules: Rules,
+    chip: Chip | None = None,
     microbatch: Ints | None = None,
 ) -> Choices:
     """Return the costs under ``plan``.
@@ -322,6 +326,8 @@ def make_choices(
     ----------
     n_tiles : int or array
         Tiles a sequence, of all kernels or each. [1]
+    chip : Chip or None
+        What times the kernels, where it runs them one after the other.
     microbatch : array or None
         Sequences of a microbatch of each kernel, where they differ from the plan's. [1]
     """
@@ -398,6 +404,20 @@ def make_choices(
         edge_kind=kinds,
         edge_time=edge_time,
         edge_bytes=known.edge_bytes * (kinds > 0),
+        clocked=None
+        if chip is None
+        else clocked(
+            workload,
+            arrays,
+            plan,
+            chip,
+            rules,
+            choices=(row, index.axis),
+            extents=(m, k, columns),
+            work=work,
+            cache=known.cache * cached,
+            microbatch=microbatch,
+        ),
     )
     twice = computed_again(arrays, plan.recompute)
     return _run_twice(choices, twice) if twice.any() else choices
@@ -410,6 +430,8 @@ def _run_twice(choices: Choices, again: Bools) -> Choices:
     """
     index = choices.index
     times, reads = 1 + again[index.kernel], 1 + again[index.target][index.edge]
+    clock = choices.clocked
+    least = 0.0 if clock is None else clock.work + clock.after
     return replace(
         choices,
         work=choices.work * times,
@@ -418,6 +440,7 @@ def _run_twice(choices: Choices, again: Bools) -> Choices:
         bytes_moved=choices.bytes_moved * times,
         edge_time=choices.edge_time * reads,
         edge_bytes=choices.edge_bytes * reads,
+        clocked=None if clock is None else replace(clock, least=clock.least + (times - 1) * least),
     )
 
 

@@ -17,19 +17,20 @@ For a set S of kernels, one layer, one sequence (``ko2025dfmodel`` V.B; ``dfmode
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, assert_never
 
 import numpy as np
 
-from crosstack.machine.chip import Overlap
+from crosstack.machine.chip import Chip, Overlap
 from crosstack.machine.system import System
 from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints, bits
 from crosstack.model.boundary import streams_memory
 from crosstack.model.choices import Choices
 from crosstack.model.cores import Staircase, deal_cores, staircase
+from crosstack.model.flows import Flow, fed_operands, flow_shapes, touching_flows
+from crosstack.model.legality import make_legality
 from crosstack.model.memory import (
     activations_held,
     computed_again,
@@ -41,18 +42,17 @@ from crosstack.model.memory_units import deal_on_units
 from crosstack.model.plan import Plan
 from crosstack.model.rates import cycles_per_step, peak_rate
 from crosstack.model.rules import Rules
+from crosstack.model.temporal import Clocked, TemporalLoad, temporal_load
 from crosstack.model.traffic import Traffic
 from crosstack.workload.graph import Workload
 
 __all__ = [
     "ChipLoad",
-    "Flow",
     "PartitionCost",
     "Staircase",
     "alone_sram",
     "combine",
     "deal_cores",
-    "flow_shapes",
     "live_size",
     "live_sizes",
     "make_load",
@@ -65,26 +65,6 @@ __all__ = [
 
 ROUNDING = 1e-12  # relative, of sums of bytes against a capacity
 STREAM_DEPTH = 2  # tiles of a tensor that enters or leaves: one moves while one is used
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """A tensor on one chip: who makes it, who reads it (kernel, depth), its bytes.
-
-    ``kept``: whether it is in main memory for the backward pass in any case.
-    """
-
-    producer: int
-    readers: tuple[tuple[int, int], ...]
-    tile: float
-    total: float
-    mask: int
-    kept: bool = False
-
-    @property
-    def held(self) -> float:
-        """Bytes of main memory that it takes from its first partition to its last. [B]"""
-        return 0.0 if self.kept else self.total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +81,8 @@ class ChipLoad:
     the rest. A partition lies inside each mask of ``unmixed``, or outside. ``memory_price`` and
     ``network_price`` are what the objective adds for each second of main memory and of the network,
     besides the time of the partition. [1] ``extra`` is what it adds for all kernels, whatever the
-    partitions. [s]
+    partitions. [s] ``temporal`` is what kernels take of a chip that runs them one after the other;
+    ``compute`` and ``own_memory`` are then what each adds to any partition at least.
     """
 
     n: int
@@ -143,6 +124,7 @@ class ChipLoad:
     memory_price: float = 0.0
     network_price: float = 0.0
     extra: float = 0.0
+    temporal: TemporalLoad | None = None
 
     @property
     def everything(self) -> int:
@@ -304,7 +286,7 @@ def _assemble(
     sram = (weight + arrays.sram_extra) * (not streams)
     # A whole graph whose weights exceed the SRAM is in no single partition; a stage's may be.
     may_stay = plan.graph_stages > 1 or float(sram.sum()) <= chip.on_chip_capacity * (1 + ROUNDING)
-    return ChipLoad(
+    load = ChipLoad(
         n=arrays.n,
         names=arrays.names,
         preds=arrays.preds,
@@ -331,7 +313,7 @@ def _assemble(
         unmixed=tuple(m for m in (_mask(arrays.counted_inputs),) if m),
         bandwidth=bandwidth,
         sram_capacity=chip.on_chip_capacity,
-        unit=chip.levels[0].bank_capacity,
+        unit=chip.levels[0].bank_capacity if chip.levels else None,
         memory_limit=(capacity - static) / plan.microbatch_size,
         memory_static=static,
         activations=activations_held(plan, memory),
@@ -340,6 +322,43 @@ def _assemble(
         traffic=rules.traffic,
         network_takes_maximum=rules.traffic.network_takes_maximum,
         resident_alone=rules.traffic.weights_read and plan.layers_per_stage == 1 and may_stay,
+    )
+    if choices.clocked is None:
+        return load
+    columns = Clocked(**{name: pick(getattr(choices.clocked, name)) for name in Clocked.__slots__})
+    return _one_after_the_other(load, arrays, chip, plan, columns, rules, passes=passes)
+
+
+def _one_after_the_other(
+    load: ChipLoad,
+    arrays: GraphArrays,
+    chip: Chip,
+    plan: Plan,
+    columns: Clocked,
+    rules: Rules,
+    *,
+    passes: bool,
+) -> ChipLoad:
+    """Return the load of a temporal chip: nothing has to fit beside anything on the chip."""
+    legality = make_legality(arrays, chip.fusions, np.array(load.network))
+    fed = fed_operands(arrays, rules.traffic)
+    again = _mask(computed_again(arrays, plan.recompute))
+    temporal, least = temporal_load(chip, plan, columns, fed, legality, again=again, passes=passes)
+    none = (0.0,) * load.n
+    return replace(
+        load,
+        compute=temporal.least(),
+        staircases=None,
+        own_memory=temporal.own,
+        weight_time=none,
+        sram=none,
+        flows=tuple(
+            replace(flow, tile=0.0, least=moved)
+            for flow, moved in zip(load.flows, least, strict=True)
+        ),
+        unit=None,
+        resident_alone=False,
+        temporal=temporal,
     )
 
 
@@ -354,45 +373,6 @@ def _read_anew(arrays: GraphArrays, again: Bools, made: Floats) -> Floats:
 
 def _mask(flags: Bools) -> int:
     return sum(1 << i for i in np.nonzero(flags)[0].tolist())
-
-
-_Shapes = tuple[tuple[int, tuple[tuple[int, int], ...], int], ...]
-
-
-@lru_cache(maxsize=64)
-def flow_shapes(
-    graph: GraphArrays, traffic: Traffic
-) -> tuple[_Shapes, tuple[tuple[int, ...], ...]]:
-    """Producer, readers and reader mask of every flow, and the flows that touch each kernel."""
-    groups: dict[int, list[tuple[int, int, int]]] = {}
-    edges = zip(
-        graph.source.tolist(),
-        graph.target.tolist(),
-        graph.depth.tolist(),
-        traffic.flows(graph).tolist(),
-        graph.elided.tolist(),
-        strict=True,
-    )
-    for source, target, depth, flow, elided in edges:
-        if not elided:
-            groups.setdefault(flow, []).append((source, target, depth))
-    shapes = []
-    for members in groups.values():
-        depths: dict[int, int] = {}
-        for _, target, depth in members:  # both operands of one kernel share the buffer
-            depths[target] = max(depth, depths.get(target, 0))
-        mask = sum(1 << target for target in depths)
-        shapes.append((members[0][0], tuple(depths.items()), mask))
-    return tuple(shapes), _touching(graph.n, shapes)
-
-
-def _touching(n: int, shapes: Iterable[Any]) -> tuple[tuple[int, ...], ...]:
-    """Return the flows, as producer, readers and mask, that touch each of ``n`` kernels."""
-    touching: list[list[int]] = [[] for _ in range(n)]
-    for f, (source, readers, _) in enumerate(shapes):
-        for kernel in {source, *dict(readers)}:
-            touching[kernel].append(f)
-    return tuple(tuple(f) for f in touching)
 
 
 def _flows(
@@ -418,7 +398,7 @@ def _flows(
             mask = sum(1 << reader for reader, _ in second)
             flows.append(Flow(source, second, 0.0, total[source], mask, kept=True))
     parts = [(flow.producer, flow.readers, flow.mask) for flow in flows]
-    return tuple(flows), _touching(arrays.n, parts)
+    return tuple(flows), touching_flows(arrays.n, parts)
 
 
 def combine(compute: float, memory: float, network: float, overlap: Overlap) -> float:
@@ -493,6 +473,8 @@ def partition_cost(
     ``cores`` gives lanes and stages per kernel instead of the best deal; ``stage`` is the mask of
     all kernels that the chip holds, where that is not the whole graph.
     """
+    if load.temporal is not None:
+        return _temporal_cost(load, load.temporal, inside)
     members = bits(inside)
     touched = {f for i in members for f in load.flows_of[i]}
     into = out = 0.0
@@ -554,6 +536,22 @@ def partition_cost(
     cost = time + load.memory_price * memory + load.network_price * network
     return PartitionCost(
         compute, memory, network, time, cost, memory * load.bandwidth, sram, cuts, fits, dealt
+    )
+
+
+def _temporal_cost(load: ChipLoad, temporal: TemporalLoad, inside: int) -> PartitionCost:
+    """`partition_cost` of a chip that runs the kernels one after the other."""
+    device, compute, memory = temporal.terms(inside)
+    members = bits(inside)
+    network, data = sum(load.network[i] for i in members), sum(load.data[i] for i in members)
+    network = max(network, data) if load.network_takes_maximum else network + data
+    time = max(device, network) if load.overlap is Overlap.ALL else device + network
+    cost = time + load.memory_price * memory + load.network_price * network
+    fits = temporal.legality.allows(inside) and not any(
+        inside & group not in (0, inside) for group in load.unmixed
+    )
+    return PartitionCost(
+        compute, memory, network, time, cost, memory * load.bandwidth, 0.0, 1, fits, None
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from crosstack.machine.chip import Chip
+from crosstack.machine.chip import Chip, Execution
 from crosstack.model.rules import Rules
 from crosstack.workload.dtype import Dtype
 
@@ -31,8 +31,14 @@ def peak_rate(chip: Chip, dtype: Dtype, rules: Rules) -> float:
 
 
 def reached_rate(chip: Chip, dtype: Dtype, rules: Rules) -> float:
-    """Rate that compute reaches: `peak_rate` times the utilization, if that is given. [FLOP/s]"""
-    return peak_rate(chip, dtype, rules) * (chip.compute.utilization or 1.0)
+    """Rate that no kernel beats: `peak_rate` times the utilization, if that is given. [FLOP/s]
+
+    On a temporal chip kernels may also run on vector units.
+    """
+    reached = peak_rate(chip, dtype, rules) * (chip.compute.utilization or 1.0)
+    if chip.execution is Execution.TEMPORAL:
+        return max(reached, chip.throughput(dtype), chip.vector_throughput(dtype))
+    return reached
 
 
 def cycles_per_step(chip: Chip, dtype: Dtype, rules: Rules) -> CyclesPerStep:

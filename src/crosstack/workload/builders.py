@@ -32,6 +32,7 @@ def elementwise(
     word: int,
     inputs: int = 1,
     direction: Direction = Direction.FORWARD,
+    row_wise: bool = False,
 ) -> Kernel:
     """Return an elementwise kernel on ``outer`` x M x N elements of ``word`` bytes."""
     size = float(outer * m * n * word)
@@ -45,6 +46,7 @@ def elementwise(
         output_size=size,
         unit=ComputeUnit.SIMD,
         direction=direction,
+        row_wise=row_wise,
     )
 
 

@@ -212,6 +212,9 @@ class Kernel:
     saved : Saved
         What the backward pass needs of a forward kernel, besides what edges name; without a
         backward pass nothing is kept.
+    row_wise : bool
+        Whether a result needs a whole row of an operand (a norm, a softmax, a scan), so that no
+        tile of it can be finished alone; of elementwise kernels.
     """
 
     name: str
@@ -234,6 +237,7 @@ class Kernel:
     sram_extra: float = 0.0
     memory_extra: float = 0.0
     saved: Saved = Saved.NOTHING
+    row_wise: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check every field; see `InputError`."""
@@ -267,6 +271,8 @@ class Kernel:
         require(single, "operations", self.operations, "1: a product counts its own")
         forward = self.saved is Saved.NOTHING or self.direction is Direction.FORWARD
         require(forward, "saved", self.saved, "nothing, in the backward pass")
+        rows = not (self.kind.is_gemm and self.row_wise)
+        require(rows, "row_wise", self.row_wise, "false: a product adds up over K")
 
     @property
     def work(self) -> float:

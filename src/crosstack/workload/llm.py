@@ -16,7 +16,7 @@ from crosstack.records import require_type
 from crosstack.workload.builders import elementwise, join, product_of
 from crosstack.workload.graph import DataflowGraph, Direction, Kernel, Saved, Workload
 
-__all__ = ["llm", "llm_forward", "llm_training", "saved_of"]
+__all__ = ["is_row_wise", "llm", "llm_forward", "llm_training", "saved_of"]
 
 # What the backward pass needs of a kernel besides what edges name: its backward kernel reads the
 # gradient alone.
@@ -50,6 +50,11 @@ def saved_of(name: str) -> Saved:
     return _SAVED.get(name.partition("_layer_")[0], Saved.NOTHING)
 
 
+def is_row_wise(name: str) -> bool:
+    """Return whether the kernel ``name`` of a layer, in any layer, needs whole rows."""
+    return name.startswith(("LayerNorm", "SOFTMAX"))
+
+
 def _forward_kernels(hidden: int, seq: int, heads: int, head: int, word: int) -> list[Kernel]:
     a = float(hidden * seq * word)
     q = float(seq * seq * heads * word)
@@ -57,10 +62,12 @@ def _forward_kernels(hidden: int, seq: int, heads: int, head: int, word: int) ->
     projection = {"word": word, "input_sizes": (a,), "weight_size": w}
 
     def norm(name: str, inputs: int = 1) -> Kernel:
-        return elementwise(name, hidden, seq, word=word, inputs=inputs)
+        rows = is_row_wise(name)
+        return elementwise(name, hidden, seq, word=word, inputs=inputs, row_wise=rows)
 
     def attention(name: str) -> Kernel:
-        return elementwise(name, seq, seq, outer=heads, word=word)
+        rows = is_row_wise(name)
+        return elementwise(name, seq, seq, outer=heads, word=word, row_wise=rows)
 
     return [
         norm("Add_Prev_Layer"),
@@ -96,10 +103,12 @@ def _backward_kernels(hidden: int, seq: int, heads: int, head: int, word: int) -
     back = Direction.BACKWARD
 
     def norm(name: str) -> Kernel:
-        return elementwise(name, hidden, seq, word=word, direction=back)
+        rows = is_row_wise(name)
+        return elementwise(name, hidden, seq, word=word, direction=back, row_wise=rows)
 
     def attention(name: str) -> Kernel:
-        return elementwise(name, seq, seq, outer=heads, word=word, direction=back)
+        rows = is_row_wise(name)
+        return elementwise(name, seq, seq, outer=heads, word=word, direction=back, row_wise=rows)
 
     def product(
         name: str, shape: tuple[int, int, int, int], inputs: tuple[float, ...], weight: float = 0.0

@@ -20,6 +20,7 @@ from crosstack.workload.graph import (
     Kernel,
     Workload,
 )
+from crosstack.workload.llm import is_row_wise
 
 __all__ = ["MODELS", "Transformer", "decode", "prefill", "transformer_named"]
 
@@ -144,8 +145,9 @@ class _Layer:
 
     def pointwise(self, name: str, width: int, *reads: str) -> None:
         """Add an elementwise kernel on ``width`` numbers a token."""
-        inputs = max(len(reads), 1)
-        self.add(elementwise(name, width, self.tokens, word=self.word, inputs=inputs), *reads)
+        inputs, rows = max(len(reads), 1), is_row_wise(name)
+        kernel = elementwise(name, width, self.tokens, word=self.word, inputs=inputs, row_wise=rows)
+        self.add(kernel, *reads)
 
     def project(self, name: str, shape: tuple[int, int, int], read: str) -> None:
         """Add a projection of ``shape`` (outer, M, K) with a weight."""
@@ -166,8 +168,9 @@ class _Layer:
 
     def scores(self, name: str, rows: int, columns: int, read: str) -> None:
         """Add an elementwise kernel on the attention of each head."""
-        heads = self.model.n_kv_heads
-        self.add(elementwise(name, rows, columns, outer=heads, word=self.word), read)
+        heads, whole = self.model.n_kv_heads, is_row_wise(name)
+        kernel = elementwise(name, rows, columns, outer=heads, word=self.word, row_wise=whole)
+        self.add(kernel, read)
 
     def start(self) -> None:
         """Add what comes before attention, and the projections to queries, keys and values."""

@@ -78,7 +78,8 @@ class _Chain:
         """
         kernel = elementwise(name, width, length, word=self.word, inputs=max(len(reads), 1))
         tiling = Axis.NONE if whole else Axis.N
-        self.add(replace(kernel, operations=each, tiling=tiling), *reads)
+        rows = whole or name == "Norm"
+        self.add(replace(kernel, operations=each, tiling=tiling, row_wise=rows), *reads)
 
     def project(self, name: str, rows: int, columns: int, length: int, read: str) -> None:
         """Add a projection from ``columns`` to ``rows`` numbers a token."""

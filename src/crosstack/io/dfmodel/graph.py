@@ -29,7 +29,7 @@ from crosstack.workload.graph import (
     Placement,
     Tensor,
 )
-from crosstack.workload.llm import saved_of
+from crosstack.workload.llm import is_row_wise, saved_of
 
 __all__ = ["read_graph"]
 
@@ -93,6 +93,10 @@ def read_graph(
             else kernel
             for kernel in kernels
         ]
+    kernels = [
+        replace(kernel, row_wise=not kernel.kind.is_gemm and is_row_wise(kernel.name))
+        for kernel in kernels
+    ]
     edges = _edges(message)
     if not by_bytes:
         kernels = _fed(kernels, edges)

@@ -344,6 +344,7 @@ class _Builder:
             sram_extra=file.sram_extra or 0.0,
             memory_extra=file.memory_extra or 0.0,
             saved=file.saved,
+            row_wise=file.row_wise,
         )
 
     def _graph(

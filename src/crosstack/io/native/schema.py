@@ -238,6 +238,7 @@ class KernelFile(FileModel):
     sram_extra: Bytes | None = None
     memory_extra: Bytes | None = None
     saved: Annotated[Saved, one_of(Saved)] = Saved.NOTHING
+    row_wise: bool = False
 
 
 class ConsumerFile(FileModel):

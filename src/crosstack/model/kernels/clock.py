@@ -27,6 +27,7 @@ __all__ = [
     "KernelTime",
     "elementwise_time",
     "product_time",
+    "work_or_memory",
 ]
 
 Floats = NDArray[np.float64]
@@ -110,6 +111,10 @@ class KernelClock(Protocol):
     A product is ``batch`` products of M x K by K x N, each with factors of its own; sides are 1 or
     more and need not be whole (a share of a product). [1]
     """
+
+    def __hash__(self) -> int:
+        """Equal clocks are told apart by nothing: what they found is kept for both."""
+        ...
 
     @property
     def shapes_at_once(self) -> int:
@@ -237,6 +242,15 @@ def elementwise_time(
     given = {"work": work, "traffic": traffic}
     arrays = _arrays(given, "at least 0, below 1e300", lambda value: value >= 0, 1e300)
     return clock.elementwise(chip, dtype, *arrays)
+
+
+def work_or_memory(chip: Chip, dtype: Dtype, work: Floats, traffic: Floats) -> ElementwiseTime:
+    """Time of ``work`` [FLOP] or of ``traffic`` bytes of main memory, whichever takes longer."""
+    memory = chip.main_memory
+    computing = work / chip.vector_throughput(dtype)
+    moving = np.where(traffic > 0, traffic / memory.speed + memory.latency, 0.0)
+    bound = np.where(moving > computing, memory.name, COMPUTE)
+    return ElementwiseTime(time=np.asarray(np.maximum(computing, moving)), bound=bound)
 
 
 def check_chip(chip: Chip) -> None:

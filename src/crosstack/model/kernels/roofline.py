@@ -21,6 +21,7 @@ from crosstack.model.kernels.clock import (
     KernelClock,
     KernelTime,
     product_time,
+    work_or_memory,
 )
 from crosstack.model.kernels.systolic import chosen_dataflow
 from crosstack.model.kernels.waves import best_schedules
@@ -157,11 +158,7 @@ class Roofline:
         ----------
         williams2009roofline
         """
-        memory = chip.main_memory
-        computing = work / chip.vector_throughput(dtype)
-        moving = np.where(traffic > 0, traffic / memory.speed + memory.latency, 0.0)
-        bound = np.where(moving > computing, memory.name, COMPUTE)
-        return ElementwiseTime(time=np.asarray(np.maximum(computing, moving)), bound=bound)
+        return work_or_memory(chip, dtype, work, traffic)
 
     def least(
         self, chip: Chip, dtype: Dtype, m: float, k: float, n: float, batch: float = 1.0

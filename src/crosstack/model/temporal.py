@@ -1,0 +1,453 @@
+"""What kernels take of a temporal chip, which runs the kernels of a partition one after the other.
+
+Each kernel has the whole chip. It takes what the clock says of the device (`KernelTime.work_time`)
+or what it moves of main memory, whichever is longer, and a partition is launched once:
+
+    D(S) = launch + sum over i in S of ( after_i + max(work_i, bytes_i(S) / bandwidth + latency) )
+
+``bytes_i(S)`` are those of its operands that no kernel of S makes and of its result if some kernel
+outside reads it; what S makes and reads is on the chip already. Nothing moved takes no latency.
+``after_i`` is what follows alone: the sums of a split K. The network hides behind D, or not, as the
+chip's `Overlap` says; where nothing hides, the two terms of the maximum add up.
+
+A microbatch of b sequences is one launch of each kernel: weights multiply b times as many columns,
+gradients of weights add up over b times as many rows, other products are b times as many. The
+clock's answer is shared out over the sequences. Kernels that the backward pass computes again run
+twice, those of a partition behind one another with a launch of their own.
+
+**Bounds.** D only grows with S: another kernel adds a term, and takes main memory off the others by
+no more than it had to move itself. So for parts of S
+
+    D(S) >= sum over i in S of least_i,   least_i = share_i launch + after_i + max(work_i, m_i)
+
+with ``m_i`` the bytes that i moves in every legal partition (`Legality.may_meet`) and ``share_i``
+one over the most products that a partition with product i has, 0 for other kernels: the shares of a
+legal partition add up to 1 at most. The bytes of each tensor alone, at least those of its write or
+of any read of it, bound the memory of a partition in the same way. The search therefore adds up
+``least`` and those bytes as it adds up compute and memory of a spatial chip, and prices only the
+partitions that remain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crosstack.machine.chip import Chip, Execution, Fusion, Overlap
+from crosstack.model.arrays import AXIS_CODE, Floats, GraphArrays, Ints, bits
+from crosstack.model.boundary import factor_order, streams_memory
+from crosstack.model.flows import fed_operands
+from crosstack.model.legality import Legality, make_legality
+from crosstack.model.plan import Plan
+from crosstack.model.rules import Rules
+from crosstack.model.traffic import Boundary, Traffic
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.graph import Axis, Workload
+
+if TYPE_CHECKING:
+    from crosstack.model.kernels.clock import KernelClock
+
+__all__ = ["Clocked", "TemporalLoad", "clocked", "kernel_clock", "temporal_load"]
+
+M = AXIS_CODE[Axis.M]
+MOST_KNOWN = 200_000  # products whose times are kept for a chip
+
+
+def kernel_clock(chip: Chip, rules: Rules) -> KernelClock:
+    """Return what times kernels on a chip: the rules' clock where every level says what it gives.
+
+    A chip without such levels reaches a share of its peak, or what its cells do in their cycles.
+    """
+    from crosstack.model.kernels.flat import ConstantShare, SystolicCells
+
+    if chip.levels and all(level.bandwidth for level in chip.storage):
+        return rules.clock.kernels
+    return SystolicCells() if chip.compute.utilization is None else ConstantShare()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Clocked:
+    """What each choice of each kernel takes of a temporal chip, for one sequence; (choices,).
+
+    ``work`` is the device's without main memory, ``after`` what follows it, ``least`` what it adds
+    to any partition [s]; ``own`` moves in any partition, ``leaving`` as well, but once where the
+    kernel runs twice; ``first`` and ``second`` move if the operand's maker is in another,
+    ``result`` if a reader is. [B]
+    """
+
+    work: Floats
+    after: Floats
+    least: Floats
+    own: Floats
+    leaving: Floats
+    first: Floats
+    second: Floats
+    result: Floats
+
+    def columns(self) -> list[Floats]:
+        """Return all of them."""
+        return [getattr(self, name) for name in self.__slots__]
+
+
+def clocked(
+    workload: Workload,
+    arrays: GraphArrays,
+    plan: Plan,
+    chip: Chip,
+    rules: Rules,
+    *,
+    choices: tuple[Ints, Ints],
+    extents: tuple[Ints, Ints, Ints],
+    work: Floats,
+    cache: Floats,
+    microbatch: Ints | None = None,
+) -> Clocked | None:
+    """Return what choices take of a temporal chip; None of a spatial one.
+
+    Parameters
+    ----------
+    choices : tuple of array, shape (choices,)
+        Kernel and axis of each.
+    extents : tuple of array, shape (choices,)
+        Outer x M, K and N that one chip works on. [1]
+    work : array, shape (choices,)
+        Of one sequence. [FLOP]
+    cache : array, shape (choices,)
+        What a sequence reads of its own past. [B]
+    microbatch : array, shape (n,), optional
+        Sequences that each kernel works on at a time, instead of the plan's. [1]
+    """
+    if chip.execution is Execution.SPATIAL:
+        return None
+    row, axis = choices
+    rows, depth, columns = (extent.astype(np.float64) for extent in extents)
+    sequences = np.full(row.shape, float(plan.microbatch_size))
+    if microbatch is not None:
+        sequences = microbatch[row].astype(np.float64)
+    word, dtype = float(workload.graph.word), workload.graph.compute_dtype
+    swapped, shared = factor_order(arrays, word)
+    product = (arrays.gemm & arrays.systolic)[row]
+    held, summed = arrays.has_weight[row], (arrays.periodic_size > 0)[row]
+    alone = shared[row] | (axis == M)
+    batch = np.where(alone, 1.0, np.maximum(rows / arrays.m[row], 1.0))
+    many = ~held & ~summed
+    shapes = np.stack(
+        [
+            rows / batch,
+            np.where(summed, sequences, 1.0) * depth,
+            np.where(held, sequences, 1.0) * columns,
+            np.where(many, sequences, 1.0) * batch,
+        ],
+        axis=-1,
+    )
+    table = np.zeros((len(row), 5))
+    table[product] = product_terms(kernel_clock(chip, rules), chip, dtype, shapes[product])
+    table /= sequences[:, None]
+    size = word / dtype.size
+    tall, wide, made = table[:, 2] * size, table[:, 3] * size, table[:, 4] * size
+    share = rows / arrays.rows[row] * (columns / arrays.columns[row])
+    inputs = arrays.input_sizes[row] * share[:, None]
+    turned = swapped[row]
+    first = np.where(product, np.where(turned, tall, wide), inputs[:, 0])
+    second = np.where(product, np.where(turned, wide, tall), inputs[:, 1])
+    second = np.where(arrays.two_inputs[row], second, 0.0)
+    result = np.where(product, made, rows * columns * word)
+    rate = np.where(arrays.systolic, chip.throughput(dtype), chip.vector_throughput(dtype))[row]
+    repeats = np.where(product, arrays.repeats[row], 1.0)
+    own, leaving = arrays.memory_traffic[row] + cache, np.zeros(len(row))
+    if rules.traffic.weights_read:
+        own = own + np.where(held, tall, 0.0)
+    if rules.traffic.boundary is Boundary.MEMORY:
+        streams = streams_memory(workload.placement, rules)
+        opens, closes = arrays.open_inputs[row] | streams, arrays.open_output[row] | streams
+        own = own + opens[:, 0] * first + opens[:, 1] * second
+        # Each microbatch but the first adds to the gradients that are there.
+        leaving = closes * result * (1 + summed * (1 - 1 / plan.n_microbatches))
+    work = np.where(product, table[:, 0] * repeats, work / rate)
+    after = table[:, 1] * repeats
+    # The least of `TemporalLoad`, of tensors that join no kernels of one partition.
+    apart, launches = _always(arrays, chip.fusions, rules.traffic)
+    always = own + leaving
+    if not streams_memory(workload.placement, rules):
+        always = always + apart[row, 0] * first + apart[row, 1] * second + apart[row, 2] * result
+    memory = always / chip.memory_speed(spilled=plan.spilled)
+    memory = np.where(memory > 0, memory + chip.main_memory.latency / sequences, 0.0)
+    busy = work + memory if chip.overlap is Overlap.NONE else np.maximum(work, memory)
+    return Clocked(
+        work=work,
+        after=after,
+        least=after + busy + chip.launch_overhead / sequences * launches[row],
+        own=own,
+        leaving=leaving,
+        first=first,
+        second=second,
+        result=result,
+    )
+
+
+@lru_cache(maxsize=64)
+def _always(
+    arrays: GraphArrays, fusions: tuple[Fusion, ...], traffic: Traffic
+) -> tuple[Floats, Floats]:
+    """Which operands and results of each kernel no partition keeps, (n, 3); shares of a launch.
+
+    1 where a tensor of another kernel is one, and where some reader of the result is never in the
+    same partition; 0 where not.
+    """
+    legality, apart = make_legality(arrays, fusions), np.zeros((arrays.n, 3))
+    for producer, readers, _ in fed_operands(arrays, traffic):
+        for reader, places in readers:
+            if not legality.may_meet(producer, reader):
+                apart[reader, list(places)] = 1.0
+                apart[producer, 2] = 1.0
+    return apart, np.array([legality.launch_share(i) for i in range(arrays.n)])
+
+
+def product_terms(clock: KernelClock, chip: Chip, dtype: Dtype, shapes: Floats) -> Floats:
+    """Return work and what follows [s], bytes of A, B and C of products; shape (products, 5).
+
+    Parameters
+    ----------
+    shapes : array, shape (products, 4)
+        M, K, N and batch. [1]
+    """
+    known, keys = _known(clock, chip, dtype), list(map(tuple, shapes.tolist()))
+    new = [key for key in dict.fromkeys(keys) if key not in known]
+    if len(known) + len(new) > MOST_KNOWN:
+        known.clear()
+        new = list(dict.fromkeys(keys))
+    for start in range(0, len(new), clock.shapes_at_once):
+        part = new[start : start + clock.shapes_at_once]
+        found = clock.products(chip, dtype, *np.array(part, dtype=np.float64).T)
+        terms = np.column_stack([found.work_time, found.reduction_time, found.operands])
+        known.update(zip(part, map(tuple, terms.tolist()), strict=True))
+    return np.array([known[key] for key in keys], dtype=np.float64).reshape(-1, 5)
+
+
+@lru_cache(maxsize=64)
+def _known(
+    clock: KernelClock, chip: Chip, dtype: Dtype
+) -> dict[tuple[float, ...], tuple[float, ...]]:
+    """Terms of the products of a chip that were timed before."""
+    return {}
+
+
+# ---------------------------------------------------------------- one chip
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One time that kernels run: those of mask ``members``.
+
+    ``own`` is what each moves of main memory in any partition; ``moves`` are pairs of a mask and a
+    time: what it also moves where one of those kernels is in another partition. [s]
+    """
+
+    members: int
+    own: tuple[float, ...]
+    moves: tuple[tuple[tuple[int, float], ...], ...]
+
+    def moved(self, i: int, inside: int) -> float:
+        """Main memory of kernel ``i`` in partition ``inside``, without its latency. [s]"""
+        moved, outside = self.own[i], ~inside
+        for mask, time in self.moves[i]:
+            if mask & outside:
+                moved += time
+        return moved
+
+    def of(self, kernels: Sequence[int]) -> Run:
+        """Return the same of some of the kernels, numbered anew; the others are left out."""
+        number = {kernel: i for i, kernel in enumerate(kernels)}
+
+        def shrink(mask: int) -> int:
+            return sum(1 << number[i] for i in bits(mask) if i in number)
+
+        moves = (((shrink(mask), time) for mask, time in self.moves[i]) for i in kernels)
+        return Run(
+            shrink(self.members),
+            tuple(self.own[i] for i in kernels),
+            tuple(tuple(move for move in each if move[0]) for each in moves),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemporalLoad:
+    """What the kernels of a load take one after the other, for one sequence. [s]
+
+    ``launch`` of a partition, each time that it runs, ``latency`` of main memory; by kernel
+    ``work`` and ``after``, each time. ``runs`` are the times that kernels run; all run in the
+    first. ``shares`` of a launch are those that each kernel brings to any partition at least.
+    ``hides``: whether work and memory hide.
+    """
+
+    launch: float
+    latency: float
+    work: tuple[float, ...]
+    after: tuple[float, ...]
+    runs: tuple[Run, ...]
+    shares: tuple[float, ...]
+    hides: bool
+    legality: Legality
+
+    def busy(self, i: int, moved: float) -> float:
+        """Time of a kernel that has so much of main memory to move. [s]"""
+        memory = moved + self.latency if moved > 0 else 0.0
+        work = self.work[i]
+        return self.after[i] + (max(work, memory) if self.hides else work + memory)
+
+    def computing(self, i: int) -> float:
+        """Time of a kernel without main memory, of all times that it runs. [s]"""
+        times = sum(run.members >> i & 1 for run in self.runs)
+        return times * (self.work[i] + self.after[i])
+
+    def terms(self, inside: int) -> tuple[float, float, float]:
+        """Time on the device, of compute alone and of main memory alone of a partition. [s]"""
+        device = compute = memory = 0.0
+        for run in self.runs:
+            members = inside & run.members
+            if not members:
+                continue
+            device, compute = device + self.launch, compute + self.launch
+            for i in bits(members):
+                moved = run.moved(i, inside)
+                device += self.busy(i, moved)
+                compute += self.work[i] + self.after[i]
+                memory += moved
+        return device, compute, memory
+
+    @property
+    def own(self) -> tuple[float, ...]:
+        """Main memory that each kernel moves in any partition. [s]"""
+        return tuple(sum(each) for each in zip(*(run.own for run in self.runs), strict=True))
+
+    def least(self) -> tuple[float, ...]:
+        """Time that each kernel adds to the device at least, whatever partition it is in. [s]"""
+        found = [self.launch * share for share in self.shares]
+        for run in self.runs:
+            for i in bits(run.members):
+                always = run.own[i]
+                for mask, time in run.moves[i]:
+                    if not all(self.legality.may_meet(i, j) for j in bits(mask)):
+                        always += time
+                # Where nothing hides, main memory is bounded on its own.
+                found[i] += self.busy(i, always) - (0.0 if self.hides else always)
+        return tuple(found)
+
+    def unshared(self, inside: int) -> float:
+        """What is left of a partition's launches for kernels that may be in it besides. [s]"""
+        times = sum(inside & run.members != 0 for run in self.runs)
+        return self.launch * (times - sum(self.shares[i] for i in bits(inside)))
+
+    def label(self, i: int) -> object:
+        """Equal for kernels between the same others that may swap places in a sequence."""
+        runs = tuple(
+            (run.members >> i & 1, run.own[i], tuple(sorted(run.moves[i]))) for run in self.runs
+        )
+        return self.work[i], self.after[i], runs, self.legality.label(i)
+
+    def of(self, kernels: Sequence[int]) -> TemporalLoad:
+        """Return what some of the kernels take, numbered anew; the others are left out."""
+        return replace(
+            self,
+            work=tuple(self.work[i] for i in kernels),
+            after=tuple(self.after[i] for i in kernels),
+            runs=tuple(run.of(kernels) for run in self.runs),
+            shares=tuple(self.shares[i] for i in kernels),
+            legality=self.legality.of(kernels),
+        )
+
+
+Fed = Sequence[tuple[int, tuple[tuple[int, tuple[int, ...]], ...], int]]
+"""Of each tensor its maker, its readers with the operands it is of theirs, and their mask."""
+
+
+def temporal_load(
+    chip: Chip,
+    plan: Plan,
+    columns: Clocked,
+    flows: Fed,
+    legality: Legality,
+    *,
+    again: int = 0,
+    passes: bool,
+) -> tuple[TemporalLoad, tuple[float, ...]]:
+    """Return the load of a chip, and the bytes that each tensor moves at least if it moves. [B]
+
+    Parameters
+    ----------
+    columns : Clocked
+        One choice a kernel.
+    flows : sequence
+        See `Fed`.
+    again : int
+        Mask of the kernels that run twice. Tensors between them come twice, too.
+    passes : bool
+        Whether all tensors pass main memory in any case, so that nothing depends on partitions.
+    """
+    bandwidth = chip.memory_speed(spilled=plan.spilled)
+    first = _run(columns, () if passes else flows, bandwidth, legality.everything)
+    first = replace(first, own=tuple(np.add(first.own, columns.leaving / bandwidth).tolist()))
+    runs, tensors = [first], list(flows)
+    if again:
+        between, anew = _second(flows, again)
+        own = columns.own / bandwidth
+        for reader, time in _reads(columns, anew):
+            own[reader] += time / bandwidth
+        second = _run(columns, () if passes else between, bandwidth, again)
+        runs.append(replace(second, own=tuple(own.tolist())))
+        tensors += between
+    result = columns.result.tolist()
+    least = [
+        0.0 if passes else min(result[one[0]], *(size for _, size in _reads(columns, [one])))
+        for one in tensors
+    ]
+    load = TemporalLoad(
+        launch=chip.launch_overhead / plan.microbatch_size,
+        latency=chip.main_memory.latency / plan.microbatch_size,
+        work=tuple(columns.work.tolist()),
+        after=tuple(columns.after.tolist()),
+        runs=tuple(runs),
+        shares=tuple(legality.launch_share(i) for i in range(len(result))),
+        hides=chip.overlap is not Overlap.NONE,
+        legality=legality,
+    )
+    return load, tuple(least)
+
+
+def _reads(columns: Clocked, flows: Fed) -> list[tuple[int, float]]:
+    """Return each reader of some tensors, and the bytes that it reads of them. [B]"""
+    operands = columns.first.tolist(), columns.second.tolist()
+    return [
+        (reader, sum(operands[o][reader] for o in places))
+        for _, readers, _ in flows
+        for reader, places in readers
+    ]
+
+
+def _run(columns: Clocked, flows: Fed, bandwidth: float, members: int) -> Run:
+    """Return a run of some kernels, whose tensors are ``flows``."""
+    moves: list[list[tuple[int, float]]] = [[] for _ in columns.own]
+    result = columns.result.tolist()
+    for flow in flows:
+        producer, _, mask = flow
+        moves[producer].append((mask, result[producer] / bandwidth))
+        for reader, size in _reads(columns, [flow]):
+            moves[reader].append((1 << producer, size / bandwidth))
+    own = tuple((columns.own / bandwidth).tolist())
+    return Run(members, own, tuple(tuple(each) for each in moves))
+
+
+def _second(flows: Fed, again: int) -> tuple[list[Any], list[Any]]:
+    """Return the tensors between kernels that run again, and those that they read anew."""
+    between: list[Any] = []
+    anew: list[Any] = []
+    for producer, readers, _ in flows:
+        kept = tuple((reader, places) for reader, places in readers if again >> reader & 1)
+        if kept:
+            mask = sum(1 << reader for reader, _ in kept)
+            (between if again >> producer & 1 else anew).append((producer, kept, mask))
+    return between, anew

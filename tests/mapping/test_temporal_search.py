@@ -1,0 +1,117 @@
+"""Claims about the search where chips run kernels one after the other."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from crosstack.errors import InfeasibleError, InputError
+from crosstack.evaluate.time import evaluate
+from crosstack.machine.system import Parallelism
+from crosstack.mapping.mapping import Constraints, Mapping, Status
+from crosstack.mapping.search import search
+from crosstack.model.arrays import bits, graph_arrays
+from crosstack.model.choices import make_choices
+from crosstack.model.partition import make_load
+from crosstack.model.plan import make_plan
+from crosstack.model.rules import rules_named
+from crosstack.workload.graph import Axis
+
+RULES = rules_named("crosstack")
+ROUNDING = 1 + 1e-9
+SEQUENCE_TILED = (Axis.N, Axis.NONE, Axis.NONE)
+
+
+@pytest.fixture(scope="session")
+def task(random_task):
+    """Return a builder of a random problem on four temporal chips."""
+
+    def build(seed: int, n: int = 7):
+        workload, system = random_task(
+            seed, n, temporal=True, dimensions=2, length=4, tilings=SEQUENCE_TILED
+        )
+        return replace(workload, global_batch_size=4), system
+
+    return build
+
+
+def random_mapping(workload, system, rng: random.Random) -> Mapping | None:
+    """Return a random mapping whose partitions are legal; None where its batch does not divide."""
+    arrays = graph_arrays(workload.graph)
+    sizes = rng.choice([(1, 4), (2, 2), (4, 1)])
+    uses = tuple(rng.choice(list(Parallelism)) for _ in sizes)
+    plan = make_plan(workload, system, sizes, uses, rng.choice([1, 2, 4]), RULES)
+    if plan is None:
+        return None
+    choices = make_choices(workload, arrays, plan, 1, RULES, system.chip)
+    codes = np.array([rng.choice(domain) for domain in choices.index.domains()])
+    load = make_load(workload, system, arrays, plan, choices, codes, RULES)
+    done, partitions = 0, []
+    while done != load.everything:
+        inside = 0
+        for _ in range(rng.randint(1, 5)):
+            ready = [
+                i
+                for i in range(load.n)
+                if not (done | inside) >> i & 1 and not load.preds[i] & ~(done | inside)
+            ]
+            legal = [i for i in ready if load.temporal.legality.allows(inside | 1 << i)]
+            inside |= 1 << rng.choice(legal) if legal else 0
+        partitions.append(inside)
+        done |= inside
+    numbers = [0] * load.n
+    for number, inside in enumerate(partitions):
+        for i in bits(inside):
+            numbers[i] = number
+    return Mapping(
+        sizes=plan.sizes,
+        parallelism=plan.parallelism,
+        microbatch_size=plan.microbatch_size,
+        n_tiles=1,
+        sharding=choices.index.sharding(codes),
+        partitions=tuple(numbers),
+    )
+
+
+def test_no_random_mapping_beats_a_proof(task):
+    fused = 0
+    for seed in range(12):
+        workload, system = task(seed)
+        mapping, certificate = search(workload, system, Constraints(), RULES)
+        assert certificate.status is Status.OPTIMAL
+        best = evaluate(workload, system, mapping, RULES).time
+        assert best == pytest.approx(certificate.objective, rel=1e-9)
+        rng = random.Random(seed)
+        for other in [random_mapping(workload, system, rng) for _ in range(60)]:
+            if other is None:
+                continue
+            fused += len(set(other.partitions)) < len(other.partitions)
+            try:
+                time = evaluate(workload, system, other, RULES).time
+            except InfeasibleError:
+                continue
+            assert certificate.objective <= time * ROUNDING, seed
+    assert fused > 50
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_a_chip_does_not_fuse_is_refused(task, seed):
+    workload, system = task(seed)
+    mapping, _ = search(workload, system, Constraints(), RULES)
+    together = replace(mapping, partitions=(0,) * len(mapping.partitions))
+    with pytest.raises(InputError, match="the chip runs no such kernels as one"):
+        evaluate(workload, system, together, RULES)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_more_fusions_are_never_slower(task, seed):
+    workload, system = task(seed)
+    times = []
+    for fusions in (system.chip.fusions[:1], system.chip.fusions):
+        chip = replace(system.chip, fusions=fusions)
+        _, certificate = search(workload, replace(system, chip=chip), Constraints(), RULES)
+        times.append(certificate.objective)
+    assert times[1] <= times[0] * ROUNDING

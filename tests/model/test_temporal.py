@@ -1,0 +1,273 @@
+"""Claims about kernels that follow one another on a temporal chip, beside what `predict` counts."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import crosstack
+from crosstack import Constraints, Dimension, DimensionKind, Parallelism, System, Task
+from crosstack.io import library
+from crosstack.machine.chip import GPU_FUSIONS, Execution, Overlap, flat_chip
+from crosstack.machine.memory import main_memory
+from crosstack.model.arrays import bits, graph_arrays
+from crosstack.model.choices import make_choices
+from crosstack.model.kernels.flat import ConstantShare, SystolicCells
+from crosstack.model.kernels.roofline import Roofline
+from crosstack.model.partition import make_load, partition_cost
+from crosstack.model.plan import make_plan
+from crosstack.model.rules import rules_named
+from crosstack.model.temporal import kernel_clock
+from crosstack.workload.graph import Direction, KernelKind
+from crosstack.workload.transformer_training import Recompute
+
+A100 = library.chip("a100-sxm-80gb").with_memory(capacity=None)
+CLOSE = {"rel": 1e-9, "abs": 0.0}
+RULES = rules_named("crosstack")
+
+
+def gpt(batch=1, hidden=12288, heads=96, sequence=2048):
+    """A layer of GPT-3 (Brown 2020, table 2.1), forward and backward."""
+    return crosstack.llm(
+        hidden=hidden, sequence_length=sequence, n_heads=heads, head_size=hidden // heads,
+        n_layers=1, global_batch_size=batch,
+    )  # fmt: skip
+
+
+def one_chip(chip=A100, size=1):
+    ring = Dimension(
+        kind=DimensionKind.RING, size=size, bandwidth=1e11, parallelism=Parallelism.TENSOR
+    )
+    return System(chip=chip, network=(ring,), n_chips=size)
+
+
+def mapped(workload, chip=A100, **given):
+    task = Task(workload=workload, system=one_chip(chip), constraints=Constraints(**given))
+    return crosstack.optimise(task)
+
+
+def load_of(workload, chip=A100, microbatch=1, tensor=1):
+    system = one_chip(chip, tensor)
+    arrays = graph_arrays(workload.graph)
+    plan = make_plan(workload, system, (tensor,), (Parallelism.TENSOR,), microbatch, RULES)
+    choices = make_choices(workload, arrays, plan, 1, RULES, chip)
+    codes = choices.index.start[:-1]
+    return make_load(workload, system, arrays, plan, choices, codes, RULES)
+
+
+def predicted(kernel, times, batch=1):
+    """Time of a kernel of one microbatch as a step counts it, from its definition alone."""
+    if not kernel.kind.is_gemm:
+        moved = sum(kernel.input_sizes) + kernel.output_size
+        return times.elementwise(batch * kernel.work, batch * moved) + times.launch_overhead
+    if kernel.kind is KernelKind.GEMM_WEIGHT:  # all heads share the activations
+        return times.product(kernel.outer * kernel.m, kernel.k, batch * kernel.n)
+    if kernel.communications:  # the gradient of a weight adds up over tokens
+        return times.product(kernel.m, batch * kernel.k, kernel.n)
+    return times.product(kernel.m, kernel.k, kernel.n, batch * kernel.outer)
+
+
+# ---------------------------------------------------------------- map beside predict
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_kernels_of_a_training_step_take_what_a_prediction_counts(batch):
+    workload, times = gpt(batch), Roofline().times(A100)
+    answer = mapped(workload, kernel_by_kernel=True, microbatch_size=batch)
+    kernels = {kernel.name: kernel for kernel in workload.graph.kernels}
+    assert len(answer.evaluation.partitions) == len(kernels) == 41
+    for partition in answer.evaluation.partitions:
+        (name,) = partition.kernels
+        taken = partition.time * batch
+        assert taken == pytest.approx(predicted(kernels[name], times, batch), **CLOSE), name
+    whole = sum(predicted(kernel, times, batch) for kernel in kernels.values())
+    assert answer.certificate.objective == pytest.approx(whole, **CLOSE)
+    assert answer.certificate.status == "optimal"
+
+
+def test_kernels_of_a_decoding_step_take_what_a_prediction_counts():
+    model = crosstack.workload.serving.transformer_named("llama3-8b")
+    workload, times = crosstack.decode(model, context=4096, global_batch_size=16), None
+    times = Roofline().times(A100)
+    answer = mapped(workload, kernel_by_kernel=True, microbatch_size=16)
+    kernels = {kernel.name: kernel for kernel in workload.graph.kernels}
+    for partition in answer.evaluation.partitions:
+        kernel = kernels[partition.kernels[0]]
+        # The products of attention read a cache, which is charged to the kernel that keeps it.
+        if kernel.kind is KernelKind.GEMM_WEIGHT:
+            found = partition.time * 16
+            assert found == pytest.approx(predicted(kernel, times, 16), **CLOSE), kernel.name
+
+
+def test_the_best_fusions_are_those_that_libraries_have():
+    answer = mapped(gpt())
+    fused = {p.kernels for p in answer.evaluation.partitions}
+    assert ("MHA_GEMM_1", "SOFTMAX", "DropOut_1", "MHA_GEMM_2") in fused
+    assert {"FFN0", "GeLU"} in map(set, fused)
+    assert {"FFN1", "DropOut_3", "Add_2"} in map(set, fused)
+    assert answer.certificate.status == "optimal"
+    assert answer.evaluation.time == pytest.approx(answer.certificate.objective, **CLOSE)
+    alone = mapped(gpt(), kernel_by_kernel=True)
+    assert answer.certificate.objective < alone.certificate.objective
+
+
+def test_a_mapping_of_two_fused_products_is_refused_by_name():
+    answer = mapped(gpt())
+    names = [kernel.name for kernel in answer.task.workload.graph.kernels]
+    numbers = list(answer.mapping.partitions)
+    numbers[names.index("FFN1")] = numbers[names.index("FFN0")]
+    last = {names.index(name): max(numbers) + 1 for name in ("DropOut_3", "Add_2")}
+    numbers = [last.get(i, number) for i, number in enumerate(numbers)]
+    mapping = replace(answer.mapping, partitions=tuple(numbers))
+    with pytest.raises(crosstack.InputError, match="FFN0.*several products"):
+        crosstack.evaluate(answer.task, mapping)
+
+
+def test_tiles_are_the_kernels_own():
+    with pytest.raises(crosstack.InputError, match="n_tiles: got 4; allowed: 1"):
+        mapped(gpt(hidden=256, heads=4, sequence=64), n_tiles=4)
+
+
+# ---------------------------------------------------------------- partitions
+
+
+def partitions_of(load, most=3):
+    """Return partitions that are legal, grown kernel by kernel."""
+    legality = load.temporal.legality
+    found = {1 << i for i in range(load.n)}
+    for _ in range(most):
+        grown = {part | 1 << i for part in found for i in range(load.n)}
+        found |= {part for part in grown if legality.allows(part)}
+    attention = {held for _, held in legality.attentions}
+    return [*found, *(held for held in attention if legality.allows(held))]
+
+
+OVERLAPS = pytest.mark.parametrize("overlap", Overlap)
+
+
+@OVERLAPS
+@pytest.mark.parametrize("tensor", [1, 8])
+def test_a_partition_never_takes_longer_than_its_kernels_one_by_one(overlap, tensor):
+    load = load_of(gpt(), replace(A100, overlap=overlap), tensor=tensor)
+    alone = [partition_cost(load, 1 << i) for i in range(load.n)]
+    several = [part for part in partitions_of(load) if part.bit_count() > 1]
+    assert len(several) > 30
+    for part in several:
+        cost = partition_cost(load, part)
+        assert cost.fits
+        assert cost.time < sum(alone[i].time for i in bits(part)) * (1 + 1e-12)
+        assert cost.traffic <= sum(alone[i].traffic for i in bits(part)) * (1 + 1e-12)
+
+
+@OVERLAPS
+def test_no_partition_beats_what_its_kernels_add_at_least(overlap):
+    load = load_of(gpt(), replace(A100, overlap=overlap), tensor=8)
+    temporal = load.temporal
+    for part in partitions_of(load):
+        device, _, memory = temporal.terms(part)
+        least = sum(load.compute[i] for i in bits(part))
+        moved = sum(load.own_memory[i] for i in bits(part))
+        for flow in load.flows:
+            made, read = part >> flow.producer & 1, part & flow.mask
+            crosses = flow.mask & ~part if made else read
+            moved += flow.moved / load.bandwidth if crosses else 0.0
+        assert memory >= moved * (1 - 1e-12)
+        hidden = memory if overlap is Overlap.NONE else 0.0
+        assert device >= (least + hidden) * (1 - 1e-12)
+
+
+@OVERLAPS
+def test_parts_add_up_to_no_more_than_the_whole(overlap):
+    """What a bound on a graph without some kernels relies on."""
+    load = load_of(gpt(), replace(A100, overlap=overlap))
+    for part in partitions_of(load):
+        members = bits(part)
+        for size in range(1, len(members)):
+            for kept in itertools.combinations(members, size):
+                small = load.temporal.of(kept)
+                rest = sum(load.compute[i] for i in members if i not in kept)
+                inside = (1 << len(kept)) - 1
+                device, _, moved = small.terms(inside)
+                whole, _, memory = load.temporal.terms(part)
+                hidden = memory - moved if overlap is Overlap.NONE else 0.0
+                added = device - small.unshared(inside) + rest + hidden
+                assert whole >= max(device, added) * (1 - 1e-12)
+                assert memory >= moved * (1 - 1e-12)
+
+
+def test_a_larger_microbatch_shares_launches_and_weights():
+    small, large = (load_of(gpt(8, 1024, 16), microbatch=size) for size in (1, 8))
+    for i in range(small.n):
+        one, many = (partition_cost(load, 1 << i) for load in (small, large))
+        assert many.time < one.time
+
+
+def test_elementwise_kernels_run_on_vector_units():
+    slow = A100.with_compute(relative_vector_rates=((crosstack.Dtype.BF16, 1e-3),))
+    load, plain = load_of(gpt(), slow), load_of(gpt(), A100.with_compute(relative_vector_rates=()))
+    for i, kernel in enumerate(gpt().graph.kernels):
+        ratio = load.temporal.work[i] / plain.temporal.work[i]
+        assert ratio == pytest.approx(1.0 if kernel.kind.is_gemm else 1e3)
+
+
+# ---------------------------------------------------------------- clocks
+
+
+CELLS = {"n_cores": 100, "lanes": 32, "stages": 32, "frequency": 1e9, "sram_capacity": 1e6,
+         "memories": main_memory(bandwidth=2e12), "execution": Execution.TEMPORAL,
+         "fusions": GPU_FUSIONS}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("chip", "clock"),
+    [
+        (A100, Roofline()),
+        (flat_chip(**CELLS, utilization=0.5), ConstantShare()),
+        (flat_chip(**CELLS), SystolicCells()),
+    ],
+    ids=["levels", "a share", "cells"],
+)
+def test_the_clock_is_what_the_chip_says_enough_for(chip, clock):
+    assert kernel_clock(chip, RULES) == clock
+    times, small = (
+        clock.products(chip, crosstack.Dtype.BF16, *np.full((4, 3), 64.0)),
+        gpt(1, 256, 4),
+    )
+    assert np.all(times.time > 0)
+    answer = mapped(small, chip)
+    assert answer.certificate.status == "optimal"
+    assert answer.evaluation.time == pytest.approx(answer.certificate.objective, **CLOSE)
+
+
+def test_a_share_and_cells_take_what_they_say():
+    sides = [np.array([float(side)]) for side in (96, 640, 4096, 10)]
+    share = flat_chip(**CELLS, utilization=0.5)
+    peak = 2 * 32 * 32 * 100 * 1e9
+    found = ConstantShare().products(share, crosstack.Dtype.BF16, *sides)
+    assert found.work_time == pytest.approx(2 * 960 * 640 * 4096 / (0.5 * peak))
+    assert found.operands[0] == pytest.approx([960 * 640 * 2, 6400 * 4096 * 2, 960 * 4096 * 2])
+    found = SystolicCells().products(flat_chip(**CELLS), crosstack.Dtype.BF16, *sides)
+    # 30 x 128 blocks of 32 x 32 on 100 cores, 10 x 10: 3 x 13 rounds of 640 steps.
+    assert found.work_time == pytest.approx(3 * 13 * 640 / 1e9)
+
+
+def test_what_is_computed_again_takes_its_time_again():
+    found = {}
+    for again in Recompute:
+        evaluation = mapped(gpt(), kernel_by_kernel=True, recompute=again).evaluation
+        found[again] = {p.kernels[0]: p.time for p in evaluation.partitions}
+    forward = {k.name for k in gpt().graph.kernels if k.direction is Direction.FORWARD}
+    core = {"MHA_GEMM_1", "SOFTMAX", "DropOut_1", "MHA_GEMM_2"}
+    for again, names, last in (
+        (Recompute.FULL, forward, "Add_2"),
+        (Recompute.ATTENTION, core, "MHA_GEMM_2"),
+    ):
+        for name, once in found[Recompute.NONE].items():
+            twice = found[again][name]
+            if name == last:  # nobody reads its result again
+                assert once < twice < 2 * once
+            else:
+                assert twice == pytest.approx(once * (2 if name in names else 1))
