@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from dataclasses import replace
+from html import unescape
 
 import pytest
 
@@ -13,16 +14,23 @@ import crosstack as ct
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.answer import optimise
 from crosstack.evaluate.time import evaluate
+from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Parallelism
-from crosstack.mapping.mapping import Mapping, Status
+from crosstack.mapping.mapping import Constraints, Mapping, Status
 from crosstack.mapping.parallelism import workload_uses
 from crosstack.mapping.product import Cut, least_corner
+from crosstack.mapping.search import search
 from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import choice_index
+from crosstack.model.energy import Basis
+from crosstack.model.memory import recomputations
 from crosstack.model.objective import YEAR, YEARS, Objective, Weights
 from crosstack.model.rules import rules_named
+from crosstack.report.html import answer_html
+from crosstack.report.text import answer_tables, plain_text
 
 RULES = rules_named("crosstack")
+BY = {n: rules_named(n) for n in ("crosstack", "dfmodel-e5")}
 SEEDS = range(6)
 EXAMPLE = "examples/gpt3_1t_sn30.yaml"
 
@@ -126,6 +134,34 @@ def test_the_answer_is_the_best_of_every_mapping(tiny, seed):
         assert c.objective == pytest.approx(product, rel=1e-9)
 
 
+@pytest.mark.parametrize("rules", BY)
+def test_what_the_search_minimises_is_the_energy_of_the_mapping(random_task, rules):
+    """With tensors, stages and the batch split, data in two memories, anything computed again."""
+    seen = set()
+    for seed in range(24):
+        rng = random.Random(seed)
+        workload, system = random_task(seed, 4, dimensions=2, length=4)
+        system = powered(system, rng)
+        given = Constraints()
+        if rules == "crosstack":
+            allowed = recomputations(graph_arrays(workload.graph), BY[rules])
+            given = Constraints(recompute=rng.choice(allowed))
+        least = evaluate(workload, system, search(workload, system, given, BY[rules])[0], BY[rules])
+        first = least.memory_used * rng.choice([0.9, 2.0])
+        memories = main_memory(
+            bandwidth=1e7, capacity=first, second_bandwidth=2e6, second_capacity=1e6
+        )
+        system = replace(system, chip=replace(system.chip, memories=memories))
+        mapping, certificate = search(
+            workload, system, given, BY[rules], objective=Objective.ENERGY
+        )
+        found = evaluate(workload, system, mapping, BY[rules])
+        assert found.energy.total == pytest.approx(certificate.objective, rel=1e-9), seed
+        seen |= {u for u, s in zip(mapping.parallelism, mapping.sizes, strict=True) if s > 1}
+        seen |= {mapping.recompute, found.memory_capacity > first}
+    assert {Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA, True, False} <= seen
+
+
 def test_with_everything_busy_energy_is_the_budget_times_the_time():
     task = ct.load(EXAMPLE)
     answer = optimise(task, objective="energy")
@@ -155,6 +191,18 @@ def test_idle_power_leaves_less_to_save_by_being_fast():
     partly = optimise(replace(task, system=idle), objective="energy").evaluation.energy
     assert partly.total < always.total
     assert always.compute == 0 < partly.compute
+    assert (always.basis, partly.basis) == (Basis.WHOLE, Basis.IDLE)
+
+
+@pytest.mark.parametrize("idle", [None, 100.0])
+def test_every_answer_says_what_its_chips_draw_always(idle):
+    task = ct.load(EXAMPLE)
+    chip = replace(task.system.chip, idle_power=idle)
+    answer = optimise(replace(task, system=replace(task.system, chip=chip)))
+    says = "a chip's idle power" if idle else "a chip's whole power, no idle power given"
+    assert answer.to_dict()["energy_j"]["basis"] == says
+    for text in (plain_text(answer_tables(answer)), unescape(answer_html(answer))):
+        assert says in text
 
 
 @pytest.mark.parametrize(

@@ -278,13 +278,14 @@ def _bill(bill: Any) -> dict[str, float]:
     }
 
 
-def _energy(energy: Energy) -> dict[str, float]:
+def _energy(energy: Energy) -> dict[str, float | str]:
     return {
         "static": energy.static,
         "compute": energy.compute,
         "memory": energy.memory,
         "network": energy.network,
         "total": energy.total,
+        "basis": energy.basis.value,
     }
 
 

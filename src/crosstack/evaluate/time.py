@@ -16,7 +16,7 @@ from crosstack.machine.system import System
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.arrays import GraphArrays, Ints, bits, graph_arrays
 from crosstack.model.choices import CONVERSIONS, Choices, make_choices, sharding_codes
-from crosstack.model.energy import iteration_energy
+from crosstack.model.energy import Energy, energy_rates
 from crosstack.model.iteration import iteration, latency, split_iteration
 from crosstack.model.memory import (
     MemoryAccount,
@@ -105,15 +105,7 @@ def evaluate(
     moved = _network_bytes(workload, arrays, choices, codes)
     chip_work = float(choices.work[codes].sum())
     peak = peak_rate(system.chip, workload.graph.compute_dtype, rules)
-    energy = iteration_energy(
-        system,
-        plan,
-        time=total.time,
-        compute=chip_work / peak,
-        memory=sum(cost.memory for cost in costs),
-        tensor=sum(load.network),
-        data=sum(load.data),
-    )
+    energy = _energy(system, plan, load, costs, time=total.time, compute=chip_work / peak)
     return Evaluation(
         kernels=_kernels(workload, arrays, choices, codes, load, mapping, masks, costs),
         partitions=tuple(partitions),
@@ -138,6 +130,29 @@ def evaluate(
         memory_intensity=chip_work / traffic if traffic else math.inf,
         network_intensity=chip_work / moved if moved else math.inf,
         stages=split,
+    )
+
+
+def _energy(
+    system: System,
+    plan: Plan,
+    load: ChipLoad,
+    costs: list[PartitionCost],
+    *,
+    time: float,
+    compute: float,
+) -> Energy | None:
+    """Return the energy of an iteration; None where a power that it needs is not given."""
+    try:
+        rates = energy_rates(system, plan)
+    except InputError:
+        return None
+    return rates.energy(
+        time=time,
+        compute=compute,
+        memory=sum(cost.memory for cost in costs),
+        tensor=sum(load.network),
+        data=sum(load.data),
     )
 
 

@@ -35,7 +35,9 @@ class Pricing:
         """Return the prices under a plan."""
         if self.weights.only_time:
             return TIME
-        key = plan.sizes, plan.parallelism, plan.microbatch_size, plan.stage_transfer
+        key = (
+            plan.sizes, plan.parallelism, plan.microbatch_size, plan.stage_transfer, plan.spilled,
+        )  # fmt: skip
         if key not in self.known:
             peak = peak_rate(self.system.chip, self.workload.graph.compute_dtype, self.rules)
             self.known[key] = layer_prices(self.weights, self.system, plan, peak)
@@ -69,7 +71,7 @@ class Pricing:
         """Return a load of one sharding with what the objective adds."""
         if self.weights.only_time:
             return load
-        return self._with(load, plan, float(self._tolls(choices, plan)[codes].sum()))
+        return self._with(load, plan, float(self._tolls(load, choices, plan)[codes].sum()))
 
     def priced_least(
         self, load: ChipLoad, plan: Plan, choices: Choices, domains: tuple[tuple[int, ...], ...]
@@ -78,14 +80,23 @@ class Pricing:
         if self.weights.only_time:
             return load
         index = choices.index
-        tolls = index.least(self._tolls(choices, plan), index.inside(domains))
+        tolls = index.least(self._tolls(load, choices, plan), index.inside(domains))
         return self._with(load, plan, float(tolls.sum()))
 
     def _with(self, load: ChipLoad, plan: Plan, extra: float) -> ChipLoad:
+        """Add prices to a load, and ``extra`` whatever its partitions.
+
+        Where the longer of two networks is what a partition waits for, both are paid: by kernel,
+        as neither depends on the partitions.
+        """
         price = self.of(plan)
+        if load.network_takes_maximum:
+            extra += price.network * sum(load.network)
+            return replace(load, memory_price=price.memory, extra=extra)
         return replace(load, memory_price=price.memory, network_price=price.network, extra=extra)
 
-    def _tolls(self, choices: Choices, plan: Plan) -> Floats:
+    def _tolls(self, load: ChipLoad, choices: Choices, plan: Plan) -> Floats:
         """What every choice adds whatever the partitions. [s]"""
         price = self.of(plan)
-        return np.asarray(price.work * choices.work + price.data * choices.data_time)
+        data = price.data if load.network_takes_maximum else price.data - price.network
+        return np.asarray(price.work * choices.work + data * choices.data_time)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from crosstack.mapping.boxes import Box, Boxes
 from crosstack.mapping.parallelism import Use, workload_uses
 from crosstack.model.collectives import Line
+from crosstack.model.energy import static_power
 from crosstack.model.plan import Plan
 from crosstack.model.rates import reached_rate
 
@@ -61,9 +62,7 @@ def _least_floor(state: Boxes) -> float:
     time, weights = workload.work / rate, state.pricing.weights
     if not weights.only_time:
         # What a plan adds is not known yet: static power alone.
-        always = chip.power if chip.idle_power is None else chip.idle_power
-        static = state.system.copies * state.system.n_chips * (always or 0.0)
-        time *= weights.time + weights.energy * static
+        time *= weights.time + weights.energy * n_chips * (static_power(chip)[0] or 0.0)
     # Rounded down: a plan's own floor is not to be above what holds for all.
     return time * (1 - ROUNDING)
 

@@ -4,24 +4,34 @@
 chip over the iteration, a share of the chip's power while it computes at its peak, the power of
 main memory while it moves bytes at its bandwidth, that of links and switch ports while something
 is sent over them. With everything busy all the time this is the power budget of
-`crosstack.machine.prices` times the time.
+`crosstack.machine.prices` times the time. `energy_rates` is the one place where a plan's rates are
+made: the search prices with them what the evaluation counts.
 
 What a bought chip draws while it idles is rarely known apart from what it draws at most. Where no
 idle power is given, the chip draws its whole power always; where it is given, computing at the
-peak rate adds the rest.
+peak rate adds the rest. `Basis` says which, and every energy carries it.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 from crosstack.errors import InputError, Problem
+from crosstack.machine.chip import Chip
 from crosstack.machine.prices import link_amounts, switch_amounts
 from crosstack.machine.system import Parallelism, System
 from crosstack.model.plan import Plan
 
-__all__ = ["Energy", "Powers", "group_power", "iteration_energy", "powers_of"]
+__all__ = ["Basis", "Energy", "EnergyRates", "Powers", "energy_rates", "powers_of", "static_power"]
+
+
+class Basis(StrEnum):
+    """What a chip draws always; the rest of its power it draws at its peak rate."""
+
+    WHOLE = "a chip's whole power, no idle power given"
+    IDLE = "a chip's idle power"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +45,10 @@ class Powers:
     compute : float
         Of one chip at its peak rate, besides ``static``. [W]
     memory : float
-        Of its main memory at its bandwidth. [W]
+        Of its main memory, for each byte a second. [W/(B/s)]
     links : tuple of float
         Of its share of the links and ports of every dimension of the network. [W]
-    basis : str
+    basis : Basis
         Where ``static`` and ``compute`` come from.
     """
 
@@ -46,17 +56,21 @@ class Powers:
     compute: float
     memory: float
     links: tuple[float, ...]
-    basis: str
+    basis: Basis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """Energy of an iteration of the whole machine, by what takes it. [J]"""
+    """Energy of an iteration of the whole machine, by what takes it [J]; ``basis`` of the chips'.
+
+    What hosts, fans and power supplies draw is not in it.
+    """
 
     static: float
     compute: float
     memory: float
     network: float
+    basis: Basis
 
     @property
     def total(self) -> float:
@@ -64,8 +78,54 @@ class Energy:
         return self.static + self.compute + self.memory + self.network
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyRates:
+    """What the machine draws under one plan: its energy is linear in times of one copy's sequence.
+
+    Parameters
+    ----------
+    static : float
+        All chips, over the time of an iteration. [W]
+    compute, memory, tensor, data : float
+        All that runs in an iteration, for each second that one chip computes at its peak rate, its
+        main memory moves bytes, and its links to tensor-parallel and data-parallel chips are busy,
+        for one copy of the graph and one sequence. [W]
+    between_stages : float
+        What stages send to each other in an iteration. [J]
+    basis : Basis
+        Where the power of a chip comes from.
+    """
+
+    static: float
+    compute: float
+    memory: float
+    tensor: float
+    data: float
+    between_stages: float
+    basis: Basis
+
+    def energy(
+        self, *, time: float, compute: float, memory: float, tensor: float, data: float
+    ) -> Energy:
+        """Return the energy of an iteration that takes ``time`` [s]; the others as the rates'."""
+        return Energy(
+            static=self.static * time,
+            compute=self.compute * compute,
+            memory=self.memory * memory,
+            network=self.tensor * tensor + self.data * data + self.between_stages,
+            basis=self.basis,
+        )
+
+
+def static_power(chip: Chip) -> tuple[float | None, Basis]:
+    """Return what a chip draws always, None where it is not given [W], and on what basis."""
+    if chip.idle_power is None:
+        return chip.power, Basis.WHOLE
+    return chip.idle_power, Basis.IDLE
+
+
 def powers_of(system: System, sizes: tuple[int, ...]) -> Powers:
-    """Return what a chip of a system draws; [W].
+    """Return what one chip of a system draws, and the links of its share.
 
     Parameters
     ----------
@@ -87,7 +147,7 @@ def powers_of(system: System, sizes: tuple[int, ...]) -> Powers:
 
     chip = system.chip
     whole = given("system.chip.power", chip.power)
-    idle = whole if chip.idle_power is None else chip.idle_power
+    static, basis = static_power(chip)
     memory = given("system.prices.memory_power", system.prices.memory_power)
     n_chips = math.prod(sizes)
     ports, links = switch_amounts(system, sizes), []
@@ -101,19 +161,11 @@ def powers_of(system: System, sizes: tuple[int, ...]) -> Powers:
         links.append(draw / n_chips)
     if problems:
         raise InputError(problems)
-    basis = "its power always, as no idle power is given"
-    if chip.idle_power is not None:
-        basis = "its idle power always, the rest of its power at the peak rate"
-    return Powers(
-        static=idle,
-        compute=whole - idle,
-        memory=memory * system.chip.main_memory.speed,
-        links=tuple(links),
-        basis=basis,
-    )
+    idle = static or 0.0
+    return Powers(static=idle, compute=whole - idle, memory=memory, links=tuple(links), basis=basis)
 
 
-def group_power(system: System, plan: Plan, powers: Powers, use: Parallelism) -> float:
+def _group_power(system: System, plan: Plan, powers: Powers, use: Parallelism) -> float:
     """Power of one chip while its links of one parallelism are busy. [W]
 
     Notes
@@ -133,43 +185,25 @@ def group_power(system: System, plan: Plan, powers: Powers, use: Parallelism) ->
     return busy / total if total else 0.0
 
 
-def iteration_energy(
-    system: System,
-    plan: Plan,
-    *,
-    time: float,
-    compute: float,
-    memory: float,
-    tensor: float,
-    data: float,
-) -> Energy | None:
-    """Return the energy of an iteration; None where a power that it needs is not given.
+def energy_rates(system: System, plan: Plan) -> EnergyRates:
+    """Return what a machine draws under a plan.
 
-    Parameters
-    ----------
-    time : float
-        Of the iteration. [s]
-    compute, memory, tensor, data : float
-        How long one chip computes at its peak rate, its main memory moves bytes, and its links to
-        tensor-parallel and data-parallel chips are busy, for one copy of the graph and one
-        sequence. [s]
-
+    Raises
+    ------
+    InputError
+        For every power that is not given.
     """
-    try:
-        powers = powers_of(system, plan.sizes)
-    except InputError:
-        return None
-    n_chips = system.copies * system.n_chips
-    sequences = plan.n_microbatches * plan.microbatch_size * plan.graph_repetitions
-    passes = sequences * plan.tensor * plan.data * math.prod(plan.split)
-    network = tensor * group_power(system, plan, powers, Parallelism.TENSOR)
-    network += data * group_power(system, plan, powers, Parallelism.DATA)
-    line = plan.stage_transfer
-    sent = plan.n_microbatches * line.per_byte * plan.microbatch_size
-    sent *= (plan.pipeline - 1) * plan.tensor * plan.data
-    return Energy(
-        static=n_chips * powers.static * time,
-        compute=passes * compute * powers.compute,
-        memory=passes * memory * powers.memory,
-        network=passes * network + sent * group_power(system, plan, powers, Parallelism.PIPELINE),
+    powers = powers_of(system, plan.sizes)
+    group = {use: _group_power(system, plan, powers, use) for use in Parallelism}
+    sequences = plan.n_microbatches * plan.microbatch_size
+    passes = sequences * plan.graph_repetitions * plan.tensor * plan.data * math.prod(plan.split)
+    sent = sequences * plan.stage_transfer.per_byte * (plan.pipeline - 1) * plan.tensor * plan.data
+    return EnergyRates(
+        static=system.copies * system.n_chips * powers.static,
+        compute=passes * powers.compute,
+        memory=passes * powers.memory * system.chip.memory_speed(spilled=plan.spilled),
+        tensor=passes * group[Parallelism.TENSOR],
+        data=passes * group[Parallelism.DATA],
+        between_stages=sent * group[Parallelism.PIPELINE],
+        basis=powers.basis,
     )

@@ -13,8 +13,8 @@ from enum import StrEnum
 
 from crosstack.errors import InputError, Problem, require
 from crosstack.machine.prices import system_price
-from crosstack.machine.system import Parallelism, System
-from crosstack.model.energy import group_power, powers_of
+from crosstack.machine.system import System
+from crosstack.model.energy import energy_rates
 from crosstack.model.iteration import bubble_factor
 from crosstack.model.plan import Plan
 
@@ -140,10 +140,9 @@ class LayerPrices:
     ----------
     second : float
         What a second of the iteration costs, static power included.
-    memory, network : float
-        What a second of main memory, and of the network, adds to a second of a layer. [1]
-    data : float
-        What a second of the gradient all-reduce adds beyond that of the network. [1]
+    memory, network, data : float
+        What a second of main memory, of the network, and of the gradient all-reduce adds to a
+        second of a layer. [1]
     work : float
         What an operation adds. [s/FLOP]
     fixed : float
@@ -180,27 +179,20 @@ def layer_prices(weights: Weights, system: System, plan: Plan, peak: float) -> L
     second = weights.of_time(system, plan.sizes)
     if not weights.energy:
         return LayerPrices(second=second)
-    powers = powers_of(system, plan.sizes)
-    second += weights.energy * system.copies * system.n_chips * powers.static
+    rates = energy_rates(system, plan)
+    second += weights.energy * rates.static
     if second <= 0:
         message = "got 0 W always drawn, so time costs nothing; allowed: more than that."
         raise InputError(Problem("system.chip.power", message))
     per_layer = bubble_factor(plan) * plan.n_microbatches * plan.microbatch_size
     per_layer *= plan.layers_per_stage / plan.copies
-    sequences = plan.n_microbatches * plan.microbatch_size * plan.graph_repetitions
-    passes = sequences * plan.tensor * plan.data * math.prod(plan.split)
-    each = weights.energy * passes / (second * per_layer)
-    tensor = group_power(system, plan, powers, Parallelism.TENSOR)
-    data = group_power(system, plan, powers, Parallelism.DATA)
-    sent = plan.n_microbatches * plan.stage_transfer.per_byte * plan.microbatch_size
-    sent *= (plan.pipeline - 1) * plan.tensor * plan.data
-    between = group_power(system, plan, powers, Parallelism.PIPELINE)
+    each = weights.energy / (second * per_layer)
     return LayerPrices(
         second=second,
-        memory=each * powers.memory,
-        network=each * tensor,
-        data=each * (data - tensor),
-        work=each * powers.compute / peak,
-        fixed=weights.energy * sent * between,
+        memory=each * rates.memory,
+        network=each * rates.tensor,
+        data=each * rates.data,
+        work=each * rates.compute / peak,
+        fixed=weights.energy * rates.between_stages,
         per_layer=per_layer,
     )

@@ -175,16 +175,17 @@ def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
         ("FLOP per byte of collectives", _intensity(e.network_intensity)),
         ("price", _total(e.price, usd(e.price.total))),
         ("power", _total(e.power, watts(e.power.total))),
-        *((("energy of an iteration", _energy(e.energy)),) if e.energy else ()),
+        *(_energy(e.energy) if e.energy else ()),
     )
 
 
-def _energy(energy: Energy) -> str:
-    """Return an energy with the share that is drawn always."""
+def _energy(energy: Energy) -> tuple[tuple[str, str], ...]:
+    """Return an energy with the share that is drawn always, and what that is."""
     total = format_quantity(energy.total, "J")
     if not energy.total:
-        return total
-    return f"{total}, {percent(energy.static / energy.total)} of it always drawn"
+        return (("energy of an iteration", total),)
+    always = f"{percent(energy.static / energy.total)} of it always drawn"
+    return ("energy of an iteration", f"{total}, {always}"), ("always drawn", energy.basis.value)
 
 
 def _total(bill: Bill, words: str) -> str:
