@@ -5,15 +5,11 @@ Usage: python3 benchmarks/chips.py. The budgets are made outside the timed part;
 
 from __future__ import annotations
 
-import platform
-import statistics
-import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from timing import measure, print_machine
 
 from crosstack.io.chip_file import read_chip
 from crosstack.machine.generate.checks import feasible
@@ -23,27 +19,11 @@ from crosstack.model.rules import rule_names, rules_named
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "chips" / "n5_hbm3.yaml"
 N = 100_000
-TIMES = 7
-
-
-def measure(name: str, run: Callable[[], object], count: int) -> None:
-    """Print median, fastest and slowest of ``run``, which makes ``count`` chips."""
-    run()
-    taken = []
-    for _ in range(TIMES):
-        start = time.perf_counter()
-        run()
-        taken.append(time.perf_counter() - start)
-    middle = statistics.median(taken)
-    print(
-        f"{name:<44} median {middle:8.4f} s, fastest {min(taken):8.4f} s, slowest "
-        f"{max(taken):8.4f} s, {TIMES} times; {count / middle:,.0f} chips/s"
-    )
 
 
 def main() -> None:
     """Measure and print."""
-    print(platform.processor() or platform.machine(), sys.version.split()[0], np.__version__)
+    print_machine()
     described = read_chip(EXAMPLE.read_text(), EXAMPLE.name)
     rng = np.random.default_rng(1)
     one = described.budget
@@ -54,10 +34,15 @@ def main() -> None:
     )
     for name in rule_names(("chips",)):
         made = rules_named(name).chips
-        measure(f"{N:,} budgets, {name}", lambda: generate_chips(described.template, many, made), N)  # noqa: B023
+        measure(
+            f"{N:,} budgets, {name}",
+            lambda made=made: generate_chips(described.template, many, made),
+            count=N,
+            unit="chips",
+        )
     chips = generate_chips(described.template, many)
-    measure(f"{N:,} budgets, checked", lambda: feasible(chips), N)
-    measure("one chip, with checks", lambda: generate(described.template, one), 1)
+    measure(f"{N:,} budgets, checked", lambda: feasible(chips), count=N, unit="chips")
+    measure("one chip, with checks", lambda: generate(described.template, one))
 
 
 if __name__ == "__main__":

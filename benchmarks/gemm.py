@@ -7,14 +7,11 @@ and the tiles of a chip are drawn or listed once, before.
 from __future__ import annotations
 
 import itertools
-import platform
-import statistics
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from timing import measure, print_machine
 
 from crosstack.evaluate.cluster import Cluster, two_levels
 from crosstack.evaluate.distributed import own_shape
@@ -44,19 +41,10 @@ def shapes(count: int, seed: int) -> np.ndarray:
     return np.floor(2.0 ** np.random.default_rng(seed).uniform(6, 14, (3, count)))
 
 
-def measure(name: str, run: Callable[[int], object], count: int) -> None:
-    """Print median, fastest and slowest of ``run``, which is given the repetition."""
-    run(TIMES)
-    taken = []
-    for i in range(TIMES):
-        start = time.perf_counter()
-        run(i)
-        taken.append(time.perf_counter() - start)
-    middle = statistics.median(taken)
-    print(
-        f"{name:<46} median {middle:8.4f} s, fastest {min(taken):8.4f} s, slowest "
-        f"{max(taken):8.4f} s, {TIMES} times; {1e3 * middle / count:.4f} ms each"
-    )
+def anew(run: Callable[[int], object]) -> Callable[[], object]:
+    """Return what is given another seed every time that it runs."""
+    seeds = itertools.count()
+    return lambda: run(next(seeds))
 
 
 def predicted(seed: int) -> list[float]:
@@ -78,15 +66,13 @@ def predicted(seed: int) -> list[float]:
 
 def main() -> None:
     """Measure and print."""
-    print(platform.processor() or platform.machine(), sys.version.split()[0], np.__version__)
+    print_machine()
     for name, (clock, count) in CLOCKS.items():
-        measure(
-            f"{count:,} products at once, {name}",
-            lambda i: gemm_time(CHIP, *shapes(count, i), clock=clock),  # noqa: B023
-            count,
-        )
-        measure(f"one product, {name}", lambda i: gemm_time(CHIP, *shapes(1, i), clock=clock), 1)  # noqa: B023
-    measure("200 products under 10 strategies", predicted, 2000)
+        one = anew(lambda i: gemm_time(CHIP, *shapes(1, i), clock=clock))  # noqa: B023
+        many = anew(lambda i: gemm_time(CHIP, *shapes(count, i), clock=clock))  # noqa: B023
+        measure(f"{count:,} products at once, {name}", many, count=count, unit="products")
+        measure(f"one product, {name}", one)
+    measure("200 products under 10 strategies", anew(predicted), count=2000, unit="products")
 
 
 if __name__ == "__main__":

@@ -8,13 +8,10 @@ Usage: python benchmarks/serving.py
 
 from __future__ import annotations
 
-import platform
-import statistics
-import time
-from collections.abc import Callable
 from itertools import product
 
 import numpy as np
+from timing import measure, print_machine
 
 from crosstack.evaluate.serving_sweep import serving_sweep
 from crosstack.published.dfmodel.machines import RING, TENSOR, chip, system
@@ -40,26 +37,9 @@ def machine(utilization: float | None):
     )
 
 
-def report(name: str, run: Callable[[], object], times: int = 5) -> None:
-    """Print median, fastest and slowest of ``times`` runs; one before them does not count."""
-    run()
-    taken = []
-    for _ in range(times):
-        start = time.perf_counter()
-        run()
-        taken.append(time.perf_counter() - start)
-    middle = statistics.median(taken)
-    verdict = "holds" if middle <= LIMIT else "MISSES"
-    print(
-        f"{name:<52} {middle:7.3f} s  ({min(taken):.3f} to {max(taken):.3f}, {times} times)  "
-        f"{1000 / middle:8.0f} points/s  limit {LIMIT:g} s, {verdict}"
-    )
-
-
 def main() -> None:
     """Measure and print."""
-    print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, "
-          f"numpy {np.__version__}")  # fmt: skip
+    print_machine()
     model = MODELS["llama3-8b"]
     names = ("tensor", "pipeline", "batch", "context")
     given = dict(zip(names, GRID, strict=True))
@@ -67,9 +47,11 @@ def main() -> None:
         for utilization in (0.9, None):
             counted = "cycles" if utilization is None else "utilization given"
             made = machine(utilization)
-            report(
+            measure(
                 f"1,000 points, {phase}, {counted}",
                 lambda phase=phase, made=made: serving_sweep(model, made, phase=phase, **given),
+                count=1000,
+                limit=LIMIT,
             )
     draw = np.random.default_rng(0)
     spread = {
@@ -79,9 +61,11 @@ def main() -> None:
         "context": draw.permutation(32768)[:1000] + 1,
     }
     for phase in ("decode", "prefill"):
-        report(
+        measure(
             f"1,000 points, {phase}, every context another",
             lambda phase=phase: serving_sweep(model, machine(0.9), phase=phase, **spread),
+            count=1000,
+            limit=LIMIT,
         )
 
 

@@ -7,12 +7,7 @@ Usage: python benchmarks/steps.py
 
 from __future__ import annotations
 
-import platform
-import statistics
-import time
-from collections.abc import Callable
-
-import numpy as np
+from timing import measure, print_machine
 
 from crosstack.evaluate.cluster import Cluster, peers_of, two_levels
 from crosstack.evaluate.distributed import Distributed
@@ -41,19 +36,6 @@ CHIP = Chip(
 )
 
 
-def report(name: str, run: Callable[[], object], times: int = 7) -> None:
-    """Print median, fastest and slowest of ``times`` runs; one before them does not count."""
-    run()
-    taken = []
-    for _ in range(times):
-        start = time.perf_counter()
-        run()
-        taken.append(time.perf_counter() - start)
-    middle = statistics.median(taken) * 1e3
-    low, high = min(taken) * 1e3, max(taken) * 1e3
-    print(f"{name:<58} {middle:9.3f} ms  ({low:.3f} to {high:.3f}, {times} times)")
-
-
 def chips(text: str) -> Distributed:
     """Return the chips of a strategy, in one package."""
     strategy = parse_strategy(text)
@@ -73,16 +55,15 @@ def chain(tasks: int) -> TaskGraph:
 
 def main() -> None:
     """Measure and print."""
-    print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, "
-          f"numpy {np.__version__}")  # fmt: skip
+    print_machine()
     lstm, gpt = step_named("lstm-lm-40k"), step_named("gpt3-175b")
-    report("LSTM step, RC-2-2-d2-p4", lambda: lstm_step(lstm, chips("RC-2-2-d2-p4")))
-    report("transformer step, GPT-3 175B, RC-1-8-d1-p8",
+    measure("LSTM step, RC-2-2-d2-p4", lambda: lstm_step(lstm, chips("RC-2-2-d2-p4")))
+    measure("transformer step, GPT-3 175B, RC-1-8-d1-p8",
            lambda: transformer_step(gpt, chips("RC-1-8-d1-p8")))  # fmt: skip
     step = transformer_step(gpt, chips("RC-1-8-d1-p8"))
-    report("its timeline, every operation", step.timeline)
+    measure("its timeline, every operation", step.timeline)
     graph = chain(100_000)
-    report("timeline of 100,000 tasks", lambda: simulate(graph), 5)
+    measure("timeline of 100,000 tasks", lambda: simulate(graph), 5)
     for text, grid in (
         ("RC-4-2-d8-p1", Grid(package=(8, 8))),
         ("RC-8-4-d8-p2", Grid(package=(8, 8, 8), torus=True)),
@@ -90,7 +71,7 @@ def main() -> None:
     ):
         strategy = parse_strategy(text)
         name = f"placement of {text} on {'x'.join(str(s) for s in grid.shape)}, all orders"
-        report(name, lambda s=strategy, g=grid: place(s, g), 5)  # type: ignore[misc]
+        measure(name, lambda s=strategy, g=grid: place(s, g), 5)  # type: ignore[misc]
 
 
 if __name__ == "__main__":

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import json
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from timing import measure
 
 import crosstack
 from crosstack.explore.evaluators import EVALUATORS, Base
@@ -40,21 +38,6 @@ system:
     - {library: pcie4_setup, kind: ring, size: 128}
 constraints: {microbatch_size: 1, separate_directions: true}
 """
-
-
-def measure(name: str, run: Callable[[], object], count: int, times: int = TIMES) -> None:
-    """Print median, fastest and slowest of ``run``, which answers ``count`` points."""
-    run()
-    taken = []
-    for _ in range(times):
-        start = time.perf_counter()
-        run()
-        taken.append(time.perf_counter() - start)
-    middle = statistics.median(taken)
-    print(
-        f"{name:<52} median {middle:8.3f} s, fastest {min(taken):8.3f} s, slowest "
-        f"{max(taken):8.3f} s, {times} times; {count / middle:,.0f} points/s"
-    )
 
 
 def command() -> None:
@@ -87,7 +70,8 @@ def main() -> None:
     measure(
         f"a mapping on {CHUNK:,} machines, one process",
         lambda: EVALUATORS["mapping"].run_many(priced, (), machines),
-        CHUNK,
+        TIMES,
+        count=CHUNK,
     )
     chip = EXAMPLES / "chips/n5_hbm3.yaml"
     budgets = {
@@ -99,7 +83,8 @@ def main() -> None:
     measure(
         f"{CHUNK:,} chips, one process",
         lambda: EVALUATORS["chip"].run_many(made, (), budgets),
-        CHUNK,
+        TIMES,
+        count=CHUNK,
     )
     study = read_study(EXAMPLES / "studies/million_chips.yaml")
     for count in (1, 2):
@@ -109,8 +94,8 @@ def main() -> None:
                 store = Store.create(folder, layout_of(study))
                 run_study(study, store, Processes(count))
 
-        measure(f"a million chips into a store, {count} processes", swept, 1_000_000, times=3)
-    measure("crosstack sweep million_chips.yaml --jobs 2", command, 1_000_000, times=3)
+        measure(f"a million chips into a store, {count} processes", swept, 3, count=1_000_000)
+    measure("crosstack sweep million_chips.yaml --jobs 2", command, 3, count=1_000_000)
 
 
 if __name__ == "__main__":
