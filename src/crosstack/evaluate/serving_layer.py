@@ -2,7 +2,7 @@
 
 The array form of `crosstack.model.partition` where every partition is one kernel, which leaves
 nothing to search: rows are contexts, columns kernels. Shapes, work, bytes and collectives come from
-`crosstack.model.options`, called once for the graphs of all contexts laid end to end.
+`crosstack.model.choices`, called once for the graphs of all contexts laid end to end.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def matching_operands(
     Notes
     -----
     The published tool gives every edge of two equal operands to the first; here the second edge
-    takes the second. `crosstack.model.rules.Rules.operand_by_size` decides what is counted.
+    takes the second. A rule set says which is counted (`operand_by_size`).
     """
     taken: set[tuple[int, int]] = set()
     operands: list[int | None] = []
