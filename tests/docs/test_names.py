@@ -27,8 +27,9 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 NO_PARTS = {"crosstack.dfmodel", "crosstack.exe"}
 # Files of the tools that are re-created; units.
 OTHERS = {
-    "a100_sxm/gemm", "ai-dynamo/aiconfigurator", "evaluations/s", "gkarfakis19/DeepFlow", "mappings/s",
-    "run_perf.py", "user_input/setup.txt", "validation_scripts/ncu_metrics_results.csv",
+    "a100_sxm/gemm", "ai-dynamo/aiconfigurator", "evaluations/s", "gkarfakis19/DeepFlow",
+    "mappings/s", "run_perf.py", "user_input/setup.txt",
+    "validation_scripts/ncu_metrics_results.csv",
 }  # fmt: skip
 # Options of Dask's programs.
 FOREIGN = {"--nthreads", "--nworkers"}
