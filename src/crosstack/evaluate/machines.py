@@ -31,7 +31,7 @@ from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import choice_index, make_choices, sharding_codes
 from crosstack.model.collectives import NOTHING, Line, Lines
-from crosstack.model.iteration import bubble_factor
+from crosstack.model.iteration import iteration_time, pipeline_of
 from crosstack.model.partition import combine_arrays, make_load
 from crosstack.model.placed import plan_of
 from crosstack.model.plan import Plan
@@ -51,6 +51,7 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 MOST = 1e60  # of a number that a file may hold
+TERMS = ("compute", "memory", "network")
 _LINK = re.compile(r"system\.network\[(\d)\]\.(bandwidth|latency)")
 _FIELDS = {
     "system.chip.frequency": ("frequency", "Hz"),
@@ -215,54 +216,75 @@ def machine_times(
     known = evaluate(task.workload, endless, mapping, chosen)
     network = _network_times(task, mapping, chosen, known, machines)
     plan = _plan(task, endless, mapping, chosen)
-    overlap, shape = task.system.chip.overlap, machines.shape
+    overlap, repeated = task.system.chip.overlap, plan.layers_per_stage
     speed = machines.frequency / task.system.chip.compute.frequency
     if machines.utilization is not None:
         assert task.system.chip.compute.utilization is not None  # both come from one chip
         speed = speed * (machines.utilization / task.system.chip.compute.utilization)
-    totals = {name: np.zeros(shape) for name in ("compute", "memory", "network")}
-    layer_time = np.zeros(shape)
+    terms, layer_time = _partition_times(known, network, machines, speed, overlap, chosen)
+    pipeline = replace(pipeline_of(plan, overlap, chosen), transfer=network.transfer)
+    time = iteration_time(pipeline, layer_time * plan.microbatch_size * repeated, chosen)
+    copies = plan.pipeline * repeated
+    terms |= {
+        "time": time / plan.copies,
+        "latency": plan.microbatch_size * (copies * layer_time + (plan.pipeline - 1) * network.hop),
+        "stage_transfer_time": network.transfer,
+        "bubble_factor": np.asarray(known.bubble_factor),
+    }
+    return _fitting(task, mapping, chosen, known, machines, terms)
+
+
+def _partition_times(
+    known: Evaluation,
+    network: _Network,
+    machines: Machines,
+    speed: Floats,
+    overlap: Overlap,
+    rules: Rules,
+) -> tuple[dict[str, Floats], Floats]:
+    """Return the terms of all partitions by name, and the time of a layer. [s]"""
+    totals = {f"{name}_time": np.zeros(machines.shape) for name in TERMS}
+    layer_time = np.zeros(machines.shape)
     for p, partition in enumerate(known.partitions):
+        kernels, gradients = network.kernels[p], network.gradients[p]
+        if rules.traffic.network_takes_maximum:
+            both = np.maximum(kernels, gradients)
+        else:
+            both = kernels + gradients
         compute = partition.compute_time / speed
         memory = partition.memory_traffic / machines.memory_bandwidth
-        kernels, gradients = network.kernels[p], network.gradients[p]
-        both = (
-            np.maximum(kernels, gradients)
-            if chosen.traffic.network_takes_maximum
-            else kernels + gradients
-        )
-        terms = {"compute": compute, "memory": memory, "network": both}
-        for name, term in terms.items():
-            totals[name] += term
+        for name, term in zip(TERMS, (compute, memory, both), strict=True):
+            totals[f"{name}_time"] += term
         layer_time += combine_arrays(compute, memory, both, overlap)
-    time, transfer = _iteration(plan, layer_time, network.transfer, overlap, chosen)
-    copies = plan.pipeline * plan.layers_per_stage
-    latency = plan.microbatch_size * (copies * layer_time + (plan.pipeline - 1) * network.hop)
-    price, power = _bills(task.system, mapping.sizes, machines)
+    return totals, layer_time
+
+
+def _fitting(
+    task: Task,
+    mapping: Mapping,
+    rules: Rules,
+    known: Evaluation,
+    machines: Machines,
+    times: dict[str, Floats],
+) -> MachineTimes:
+    """Return all terms, of the machines whose main memory holds what there is, from ``times``."""
+    shape, system, time = machines.shape, task.system, times["time"]
+    price, power = _bills(system, mapping.sizes, machines)
     rate = known.work / time
-    fits = np.broadcast_to(known.memory_used <= machines.memory_capacity * (1 + 1e-12), shape)
-    rate_of_chip = peak_rate(task.system.chip, task.workload.graph.compute_dtype, chosen)
-    peak = task.system.n_chips * rate_of_chip * machines.frequency
-    peak = peak / task.system.chip.compute.frequency
+    peak = system.n_chips * peak_rate(system.chip, task.workload.graph.compute_dtype, rules)
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = {
-            "time": time,
-            "latency": latency,
+        found = times | {
             "throughput": task.workload.global_batch_size / time,
-            "utilization": rate / peak,
-            "work": known.work,
-            "n_chips": float(task.system.n_chips),
+            "utilization": rate / (peak * machines.frequency / system.chip.compute.frequency),
+            "work": np.asarray(known.work),
+            "n_chips": np.asarray(system.n_chips),
             "price": price,
             "power": power,
             "energy": power * time,
             "cost_efficiency": np.where(price > 0, rate / price, np.nan),
             "power_efficiency": np.where(power > 0, rate / power, np.nan),
-            "compute_time": totals["compute"],
-            "memory_time": totals["memory"],
-            "network_time": totals["network"],
-            "stage_transfer_time": transfer,
-            "bubble_factor": known.bubble_factor,
         }
+    fits = np.broadcast_to(known.memory_used <= machines.memory_capacity * (1 + 1e-12), shape)
     terms = {
         name: np.where(fits, np.broadcast_to(np.asarray(value, dtype=float), shape), np.nan)
         for name, value in found.items()
@@ -367,16 +389,6 @@ def _messages(task: Task, mapping: Mapping, rules: Rules) -> list[list[_Message]
                 rest = sizes[i] - sum(own)
                 sent[i].append(_Message(collective=collective, size=rest, together=1 / left))
     return sent
-
-
-def _iteration(
-    plan: Plan, layer_time: Floats, transfer: Floats, overlap: Overlap, rules: Rules
-) -> tuple[Floats, Floats]:
-    """As `crosstack.model.iteration.iteration`, of arrays: time and transfer. [s]"""
-    work = layer_time * plan.microbatch_size * plan.layers_per_stage
-    slots = bubble_factor(plan) * plan.n_microbatches
-    stage = rules.iteration.stage(work, transfer, overlap)
-    return stage * slots + rules.iteration.beside(transfer), transfer
 
 
 def _cost(amount: float, unit: float | None) -> float:

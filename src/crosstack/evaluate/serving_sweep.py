@@ -22,6 +22,7 @@ from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.arrays import Bools, Floats, Ints, graph_arrays
 from crosstack.model.collectives import neighbour_link
+from crosstack.model.iteration import Pipeline, iteration_time
 from crosstack.model.partition import ROUNDING
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
@@ -167,11 +168,12 @@ def serving_sweep(
     Notes
     -----
     With L layer time, s = ceil(layers / stages) layers a stage, q microbatches of b sequences and
-    p stages: a stage takes ``w = b s L`` (and the transfer to the next one, by `Rules`), an
-    iteration ``w q (1 + (p - 1) / q / max(s - 1, 1))``, the latency is ``b (p s L + (p - 1) hop)``
-    (`crosstack.model.iteration`). Tiles are tried over the divisors of the sequence, the fastest
-    that fit are taken. Points that do not fit are marked and priced all the same, also those of
-    more chips than the one dimension of a network has, where each degree by itself would fit.
+    p stages: a stage takes ``w = b s L``, an iteration ``(p + q - 1) w + (p - 1) x`` where x, what
+    it sends to the next one, takes no longer, the latency is ``b (p s L + (p - 1) hop)``
+    (`crosstack.model.iteration`; by `Rules`). Tiles are tried over the divisors of the sequence,
+    the fastest that fit are taken. Points that do not fit are marked and priced all the same, also
+    those of more chips than the one dimension of a network has, where each degree by itself would
+    fit.
 
     References
     ----------
@@ -182,38 +184,49 @@ def serving_sweep(
         raise InputError(Problem("system.chip", "got memory units; allowed here: one SRAM."))
     points = _points(model, tensor, pipeline, batch, context, microbatch)
     _check_degrees(model, system, points)
-    stage, repeated = _phase(phase), -(-model.n_layers // points.pipeline)
-    _check_longest(model, stage, int(points.context.max()), tokens, word)
-    graphs = family(lambda length: _workload(model, stage, length, 1, tokens, word), chosen)
-    new = points.context if stage is Phase.PREFILL else np.full_like(points.context, tokens)
-    cost = _layers(graphs, new, points, system, chosen, spilled=False)
-    used = _memory_used(cost, points, repeated)
-    capacity = np.full(len(used), system.chip.memory_room(spilled=False))
-    over = np.nonzero(used > capacity * (1 + ROUNDING))[0]
-    if system.chip.has_second_memory and len(over):
-        rest = _layers(graphs, new[over], points.at(over), system, chosen, spilled=True)
-        for name, values in rest.items():
-            cost[name][over] = values
-        used = _memory_used(cost, points, repeated)
-        capacity[over] = system.chip.memory_room(spilled=True)
-    boundary = np.asarray(model.hidden * word * new, dtype=np.float64)
-    time, latency = _iteration(system, points, repeated, cost["time"], boundary, chosen)
-    limit = np.where(used > capacity * (1 + ROUNDING), "main memory", "")
-    limit = np.where(cost["fits"] > 0, limit, "SRAM")
-    limit = np.where(_too_many_chips(system, points), "network", limit)
-    largest = np.stack([cost[name] for name in TERMS]).argmax(axis=0)
-    return ServingSweep(
+    job = _Job(
         model=model,
-        phase=stage,
+        phase=_phase(phase),
         system=system,
         rules=chosen,
         tokens=tokens,
         word=word,
-        tensor=points.tensor,
-        pipeline=points.pipeline,
-        batch=points.batch,
-        context=points.context,
-        microbatch=points.microbatch,
+    )
+    _check_longest(job, int(points.context.max()))
+    return _swept(job, points)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """What all points have in common."""
+
+    model: Transformer
+    phase: Phase
+    system: System
+    rules: Rules
+    tokens: int
+    word: int
+
+    def workload(self, context: int, batch: int = 1) -> Workload:
+        """Return the graph of a point."""
+        return _workload(self.model, self.phase, context, batch, self.tokens, self.word)
+
+
+def _swept(job: _Job, points: _Points) -> ServingSweep:
+    """Price every point."""
+    new = points.context
+    if job.phase is Phase.DECODE:
+        new = np.full_like(points.context, job.tokens)
+    cost, used, capacity = _fitted(job, points, new)
+    boundary = np.asarray(job.model.hidden * job.word * new, dtype=np.float64)
+    time, latency = _iteration(job, points, cost["time"], boundary)
+    limit = np.where(used > capacity * (1 + ROUNDING), "main memory", "")
+    limit = np.where(cost["fits"] > 0, limit, "SRAM")
+    limit = np.where(_too_many_chips(job.system, points), "network", limit)
+    largest = np.stack([cost[name] for name in TERMS]).argmax(axis=0)
+    return ServingSweep(
+        **{f.name: getattr(job, f.name) for f in fields(job)},
+        **{f.name: getattr(points, f.name) for f in fields(points)},
         n_tiles=cost["n_tiles"].astype(np.int64),
         layer_time=cost["time"],
         time=time,
@@ -224,6 +237,28 @@ def serving_sweep(
         bound_by=tuple(TERMS[i] for i in largest.tolist()),
         limit=tuple(limit.tolist()),
     )
+
+
+def _fitted(job: _Job, points: _Points, new: Ints) -> tuple[dict[str, Floats], Floats, Floats]:
+    """Return the costs of a layer, memory used and capacity; what spills is priced so. [B]"""
+    chip, repeated = job.system.chip, _repeated(job, points)
+    graphs = family(job.workload, job.rules)
+    cost = _layers(graphs, new, points, job.system, job.rules, spilled=False)
+    used = _memory_used(cost, points, repeated)
+    capacity = np.full(len(used), chip.memory_room(spilled=False))
+    over = np.nonzero(used > capacity * (1 + ROUNDING))[0]
+    if chip.has_second_memory and len(over):
+        rest = _layers(graphs, new[over], points.at(over), job.system, job.rules, spilled=True)
+        for name, values in rest.items():
+            cost[name][over] = values
+        used = _memory_used(cost, points, repeated)
+        capacity[over] = chip.memory_room(spilled=True)
+    return cost, used, capacity
+
+
+def _repeated(job: _Job, points: _Points) -> Ints:
+    """Return the layers of the longest stage. [1]"""
+    return np.asarray(-(-job.model.n_layers // points.pipeline))
 
 
 # ---------------------------------------------------------------- points
@@ -361,10 +396,10 @@ def _workload(
     return decode(model, context=context, tokens=tokens, global_batch_size=batch, word=word)
 
 
-def _check_longest(model: Transformer, phase: Phase, context: int, tokens: int, word: int) -> None:
+def _check_longest(job: _Job, context: int) -> None:
     """Refuse what makes no graph; extents grow with the context, so the longest says it."""
     try:
-        _workload(model, phase, context, 1, tokens, word)
+        job.workload(context)
     except InputError as error:
         if any(problem.path in ("tokens", "word") for problem in error.problems):
             raise
@@ -456,24 +491,23 @@ def _memory_used(cost: dict[str, Floats], points: _Points, repeated: Ints) -> Fl
 
 
 def _iteration(
-    system: System,
-    points: _Points,
-    repeated: Ints,
-    layer_time: Floats,
-    boundary: Floats,
-    rules: Rules,
+    job: _Job, points: _Points, layer_time: Floats, boundary: Floats
 ) -> tuple[Floats, Floats]:
     """Return the time of an iteration and the latency of a microbatch; ``boundary`` in [B]. [s]"""
-    size, stages = points.microbatch, points.pipeline
+    size, stages, repeated = points.microbatch, points.pipeline, _repeated(job, points)
     joined, kinds = np.unique(stages, return_inverse=True)
-    dimension = machine_of(system, 1, 1).network[1]
+    dimension = machine_of(job.system, 1, 1).network[1]
     links = np.array([neighbour_link(dimension, count) for count in joined.tolist()])
     bandwidth, delay = links[kinds.ravel()].T
-    work = layer_time * size * repeated
-    sent = delay + boundary * size / bandwidth
-    work = rules.iteration.stage(work, np.where(stages > 1, sent, 0.0), system.chip.overlap)
-    n_microbatches = points.batch // size
-    bubble = 1.0 + (stages - 1) / n_microbatches / np.maximum(repeated - 1, 1)
+    sent = (delay + boundary * size / bandwidth) * job.rules.iteration.directions(training=False)
+    pipeline = Pipeline(
+        stages=stages,
+        microbatches=points.batch // size,
+        layers=repeated,
+        transfer=np.where(stages > 1, sent, 0.0),
+        overlap=job.system.chip.overlap,
+        training=False,
+    )
+    time = iteration_time(pipeline, layer_time * size * repeated, job.rules)
     hop = boundary / points.tensor / bandwidth + delay
-    latency = size * (stages * repeated * layer_time + (stages - 1) * hop)
-    return work * bubble * n_microbatches, latency
+    return time, size * (stages * repeated * layer_time + (stages - 1) * hop)

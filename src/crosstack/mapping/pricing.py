@@ -40,7 +40,7 @@ class Pricing:
         )  # fmt: skip
         if key not in self.known:
             peak = peak_rate(self.system.chip, self.workload.graph.compute_dtype, self.rules)
-            self.known[key] = layer_prices(self.weights, self.system, plan, peak)
+            self.known[key] = layer_prices(self.weights, self.system, plan, peak, self.rules)
         return self.known[key]
 
     def total(self, plan: Plan, layer: float) -> float:

@@ -1,7 +1,9 @@
 """From the time of one layer to the time of one iteration: stages, bubble, transfers.
 
-Sources: ``dfmodel_code`` for the published form; the bubble is that of an interleaved 1F1B
-schedule with one layer a virtual stage (``narayanan2021megatron``).
+The part of a rule set that says how stages and microbatches follow one another gives the *paths*
+through an iteration: each passes the work of a stage so many times, and takes some time beside
+it. An iteration takes as long as its longest path. The default has the paths of the closed forms
+of `crosstack.model.schedule.closed`, which are what events take.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.machine.chip import Overlap
+from crosstack.model.schedule.closed import forward_ways, training_ways
 
 if TYPE_CHECKING:
     from crosstack.model.plan import Plan
@@ -21,18 +24,25 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Iteration",
+    "Path",
+    "Pipeline",
     "Pipelining",
     "border_time",
     "iteration",
+    "iteration_time",
     "latency",
     "layer_time_below",
     "least_time",
+    "pipeline_of",
     "split_iteration",
     "split_slots",
     "stage_time",
+    "steepest",
 ]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Path = tuple[Floats | float, Floats | float]  # how often the work of a stage [1], and beside it [s]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +56,28 @@ class Iteration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """Stages that are alike, and what passes through them; numbers, or arrays of many pipelines.
+
+    ``layers`` are copies of the graph a stage holds [1]; ``transfer`` is that of `Pipelining` [s];
+    ``training``: whether gradients come back.
+    """
+
+    stages: Ints | int
+    microbatches: Ints | int
+    layers: Ints | int
+    transfer: Floats | float
+    overlap: Overlap
+    training: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pipelining:
     """How stages and microbatches follow one another: the part of a rule set that says so.
 
     The default: every microbatch crosses every border between stages, behind the stage's work
-    where everything overlaps (``ko2025dfmodel`` eq. 7); gradients are summed once an iteration.
+    where everything overlaps (``ko2025dfmodel`` eq. 7), one forward, one backward
+    (``narayanan2021megatron``); gradients are summed once an iteration.
     """
 
     def crosses(self, n_stages: int, n_dimensions: int) -> bool:
@@ -70,25 +97,49 @@ class Pipelining:
         """Time of a stage, of one microbatch. [s]"""
         return stage_time(work, transfer, overlap)
 
-    def stage_below(self, time: float, transfer: float, overlap: Overlap) -> float:
-        """Return the work with which a stage takes ``time``; 0 or less: none. [s]"""
-        if overlap is Overlap.ALL:
-            return time if transfer < time else 0.0
-        return time - transfer
+    def paths(self, pipeline: Pipeline) -> tuple[Path, ...]:
+        """Return the paths through an iteration, the one through most work first."""
+        beside = pipeline.overlap is Overlap.ALL
+        if not pipeline.training:
+            ways = forward_ways(pipeline.stages, pipeline.microbatches, beside=beside)
+            return tuple((work, sends * pipeline.transfer) for work, sends in ways)
+        stages, microbatches = int(pipeline.stages), int(pipeline.microbatches)
+        ways = training_ways(stages, microbatches, beside=beside)
+        send = pipeline.transfer / self.directions(training=True)
+        return tuple((work, sends * send) for work, sends in ways)
 
-    def beside(self, transfer: Floats) -> Floats:
-        """Time of transfers that an iteration pays once, beside its stages. [s]"""
-        return np.zeros_like(transfer)
+    def bubble_factor(self, pipeline: Pipeline) -> Floats:
+        """1 + the share of time that stages idle, but for sends that are waited for. [1]"""
+        return np.asarray(1.0 + (pipeline.stages - 1) / pipeline.microbatches)
 
     def shares_of_gradients(self, plan: Plan) -> int:
         """Return the sequences that one summation of gradients is spread over. [1]"""
         return plan.n_microbatches * plan.microbatch_size
 
 
-def bubble_factor(plan: Plan) -> float:
-    """1 + (stages - 1) / microbatches / (virtual stages), at least one virtual stage. [1]"""
-    virtual = max(plan.layers_per_stage - 1, 1)
-    return 1.0 + (plan.pipeline - 1) / plan.n_microbatches / virtual
+def pipeline_of(plan: Plan, overlap: Overlap, rules: Rules) -> Pipeline:
+    """Return the pipeline of a plan whose stages hold whole copies of the graph."""
+    return Pipeline(
+        stages=plan.pipeline,
+        microbatches=plan.n_microbatches,
+        layers=plan.layers_per_stage,
+        transfer=rules.iteration.transfer(plan),
+        overlap=overlap,
+        training=plan.training,
+    )
+
+
+def iteration_time(pipeline: Pipeline, work: Floats | float, rules: Rules) -> Floats:
+    """Time of an iteration whose stages work so long on a microbatch: its longest path. [s]"""
+    found = [times * work + beside for times, beside in rules.iteration.paths(pipeline)]
+    return np.asarray(np.maximum.reduce([np.asarray(time) for time in found]))
+
+
+def steepest(plan: Plan, overlap: Overlap, rules: Rules) -> float:
+    """Seconds that an iteration takes longer at most for each second of a layer. [1]"""
+    pipeline = pipeline_of(plan, overlap, rules)
+    times = max(float(times) for times, _ in rules.iteration.paths(pipeline))
+    return times * plan.microbatch_size * plan.layers_per_stage / plan.copies
 
 
 def iteration(plan: Plan, layer_time: float, overlap: Overlap, rules: Rules) -> Iteration:
@@ -96,17 +147,18 @@ def iteration(plan: Plan, layer_time: float, overlap: Overlap, rules: Rules) -> 
 
     Notes
     -----
-    A microbatch keeps a stage busy for ``layer_time x microbatch x layers``, with the transfer as
-    `Pipelining` says: the maximum where everything overlaps, their sum otherwise. Iterations take
-    ``microbatches x bubble factor`` such slots; copies of the system run as many at the same time.
+    A microbatch keeps a stage busy for ``layer_time x microbatch x layers``; how long all take is
+    what `Pipelining.paths` says. Copies of the system run as many iterations at the same time.
     """
-    factor = bubble_factor(plan)
     work = layer_time * plan.microbatch_size * plan.layers_per_stage
-    transfer = rules.iteration.transfer(plan)
-    stage = float(rules.iteration.stage(np.asarray(work), np.asarray(transfer), overlap))
-    once = float(rules.iteration.beside(np.asarray(transfer)))
-    time = (stage * factor * plan.n_microbatches + once) / plan.copies
-    return Iteration(stage_time=stage, bubble_factor=factor, transfer=transfer, time=time)
+    pipeline = pipeline_of(plan, overlap, rules)
+    transfer = np.asarray(pipeline.transfer)
+    return Iteration(
+        stage_time=float(rules.iteration.stage(np.asarray(work), transfer, overlap)),
+        bubble_factor=float(rules.iteration.bubble_factor(pipeline)),
+        transfer=float(transfer),
+        time=float(iteration_time(pipeline, work, rules)) / plan.copies,
+    )
 
 
 def latency(plan: Plan, layer_time: float) -> float:
@@ -137,11 +189,15 @@ def layer_time_below(plan: Plan, time: float, overlap: Overlap, rules: Rules) ->
         even = time / split_slots(plan, plan.graph_stages)
         return even * plan.graph_stages / plan.microbatch_size
     time *= plan.copies
-    slots = bubble_factor(plan) * plan.n_microbatches
     per_layer = plan.microbatch_size * plan.layers_per_stage
-    transfer = rules.iteration.transfer(plan)
-    stage = (time - float(rules.iteration.beside(np.asarray(transfer)))) / slots
-    return rules.iteration.stage_below(stage, transfer, overlap) / per_layer
+    least = math.inf
+    for times, beside in rules.iteration.paths(pipeline_of(plan, overlap, rules)):
+        left = time - float(beside)
+        if times:
+            least = min(least, left / float(times) / per_layer)
+        elif left <= 0:
+            return 0.0
+    return least
 
 
 # ---------------------------------------------------------------- stages that split the graph

@@ -15,8 +15,9 @@ from crosstack.errors import InputError, Problem, require
 from crosstack.machine.prices import system_price
 from crosstack.machine.system import System
 from crosstack.model.energy import energy_rates
-from crosstack.model.iteration import bubble_factor
+from crosstack.model.iteration import steepest
 from crosstack.model.plan import Plan
+from crosstack.model.rules import Rules
 
 __all__ = ["YEARS", "LayerPrices", "Objective", "Weights", "layer_prices", "value_of"]
 
@@ -148,7 +149,7 @@ class LayerPrices:
     fixed : float
         What stages send to each other adds to an iteration.
     per_layer : float
-        Seconds of an iteration for each second of a layer. [1]
+        Seconds of an iteration for each second of a layer, at most. [1]
     """
 
     second: float = 1.0
@@ -163,7 +164,9 @@ class LayerPrices:
 TIME = LayerPrices()
 
 
-def layer_prices(weights: Weights, system: System, plan: Plan, peak: float) -> LayerPrices:
+def layer_prices(
+    weights: Weights, system: System, plan: Plan, peak: float, rules: Rules
+) -> LayerPrices:
     """Return the prices under a plan.
 
     Parameters
@@ -184,8 +187,7 @@ def layer_prices(weights: Weights, system: System, plan: Plan, peak: float) -> L
     if second <= 0:
         message = "got 0 W always drawn, so time costs nothing; allowed: more than that."
         raise InputError(Problem("system.chip.power", message))
-    per_layer = bubble_factor(plan) * plan.n_microbatches * plan.microbatch_size
-    per_layer *= plan.layers_per_stage / plan.copies
+    per_layer = steepest(plan, system.chip.overlap, rules)
     each = weights.energy / (second * per_layer)
     return LayerPrices(
         second=second,

@@ -30,8 +30,9 @@ class Plan:
     takes, before sharding. [s] ``hop`` is that time for one direction with the activations split
     over the tensor-parallel chips. [s] ``split`` is how many chips M, K and N are split over
     whatever the sharding (`crosstack.model.placed`). [1] ``spilled``: whether data lies in the
-    second memory, too. ``recompute``: what the backward pass computes again. ``copies`` of the
-    system run iterations at the same time. [1]
+    second memory, too. ``training``: whether gradients come back through the stages.
+    ``recompute``: what the backward pass computes again. ``copies`` of the system run iterations
+    at the same time. [1]
     """
 
     sizes: tuple[int, ...]
@@ -53,6 +54,7 @@ class Plan:
     split: tuple[int, int, int] = (1, 1, 1)
     spilled: bool = False
     copies: int = 1
+    training: bool = False
     recompute: Recompute = Recompute.NONE
 
 
@@ -112,4 +114,5 @@ def make_plan(
         graph_stages=graph_stages,
         graph_repetitions=copies,
         border=border,
+        training=workload.training,
     )

@@ -15,7 +15,7 @@ import numpy as np
 
 from crosstack.model.arrays import Floats, GraphArrays, Ints
 from crosstack.model.decisions import Decisions
-from crosstack.model.iteration import Pipelining
+from crosstack.model.iteration import Path, Pipeline, Pipelining
 from crosstack.model.parts import Clock, MainMemory, check_fields
 from crosstack.model.tiles import divisors
 from crosstack.model.traffic import Boundary, Sizes, Traffic
@@ -299,13 +299,18 @@ class DFModelPipelining(Pipelining):
         """Work alone. [s]"""
         return work if self._once else Pipelining.stage(self, work, transfer, overlap)
 
-    def stage_below(self, time: float, transfer: float, overlap: Overlap) -> float:
-        """All of the time is work. [s]"""
-        return time if self._once else Pipelining.stage_below(self, time, transfer, overlap)
+    def paths(self, pipeline: Pipeline) -> tuple[Path, ...]:
+        """One, as many microbatches as the bubble makes of them, then what is sent."""
+        if not self._once:
+            return Pipelining.paths(self, pipeline)
+        return ((self.bubble_factor(pipeline) * pipeline.microbatches, pipeline.transfer),)
 
-    def beside(self, transfer: Floats) -> Floats:
-        """All of it. [s]"""
-        return transfer if self._once else Pipelining.beside(self, transfer)
+    def bubble_factor(self, pipeline: Pipeline) -> Floats:
+        """That of interleaved stages of one layer, one less of them. [1]"""
+        if not self._once:
+            return Pipelining.bubble_factor(self, pipeline)
+        virtual = np.maximum(np.asarray(pipeline.layers) - 1, 1)
+        return np.asarray(1.0 + (pipeline.stages - 1) / pipeline.microbatches / virtual)
 
     def shares_of_gradients(self, plan: Plan) -> int:
         """Microbatches. [1]"""
