@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crosstack.model.collectives.algorithms import CHUNKS, Joint, algorithms
-from crosstack.model.iteration import bubble_factor
+from crosstack.model.schedule.closed import forward_ways, longest, training_ways
 from crosstack.workload.graph import Collective
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -93,19 +93,13 @@ def test_the_table_of_the_page_is_that_of_the_model(chips):
     assert written(chips) == known(chips)
 
 
-@pytest.mark.parametrize(("stages", "layers", "microbatches"), [(8, 16, 32), (128, 1, 3072)])
-def test_the_bubble_is_that_of_the_page(stages, layers, microbatches):
+@pytest.mark.parametrize("schedule", ["a forward graph", "1f1b"])
+@pytest.mark.parametrize(("stages", "microbatches"), [(8, 32), (4, 1), (2, 7)])
+def test_the_time_of_a_pipeline_is_that_of_the_page(schedule, stages, microbatches):
     text = (DOCS / "models" / "pipeline.md").read_text()
-    line = re.search(r"slot x m x \((?P<factor>.+)\), +v = (?P<virtual>.+)\n", text)
-    assert line
-
-    class Plan:
-        pipeline = stages
-        layers_per_stage = layers
-        n_microbatches = microbatches
-
-    virtual = eval(line["virtual"], {"l": layers, "max": max})
-    ours = bubble_factor(Plan())  # type: ignore[arg-type]
-    assert eval(line["factor"], {"p": stages, "m": microbatches, "v": virtual}) == pytest.approx(
-        ours
-    )
+    formula = re.search(rf"^\| {schedule} \| `(?P<time>[^`]+)`", text, re.MULTILINE)
+    assert formula
+    ways = {"a forward graph": forward_ways, "1f1b": training_ways}[schedule]
+    work, send = 2.0, 0.5
+    values = {"p": stages, "m": microbatches, "W": work, "x": send, "ceil": math.ceil}
+    assert eval(formula["time"], values) == longest(ways(stages, microbatches), work, send)

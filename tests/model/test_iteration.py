@@ -12,13 +12,14 @@ from crosstack.machine.chip import Overlap
 from crosstack.machine.system import Parallelism
 from crosstack.model.iteration import (
     border_time,
-    bubble_factor,
     iteration,
     layer_time_below,
     least_time,
+    pipeline_of,
     split_iteration,
     split_slots,
     stage_time,
+    steepest,
 )
 from crosstack.model.plan import Line, Plan
 from crosstack.model.rules import rules_named
@@ -46,15 +47,23 @@ def a_plan(**changes) -> Plan:
     return Plan(**{**values, **changes})
 
 
-class TestBubble:
-    def test_one_stage_has_none(self):
-        assert bubble_factor(a_plan(pipeline=1)) == 1
+def bubble(plan: Plan, rules=ONCE) -> float:
+    return float(rules.iteration.bubble_factor(pipeline_of(plan, Overlap.ALL, rules)))
 
-    def test_it_shrinks_with_microbatches_and_virtual_stages(self):
-        assert bubble_factor(a_plan()) == 1 + 3 / 5 / 2
+
+class TestBubble:
+    @pytest.mark.parametrize("rules", [ONCE, EACH])
+    def test_one_stage_has_none(self, rules):
+        assert bubble(a_plan(pipeline=1), rules) == 1
+
+    def test_it_shrinks_with_microbatches(self):
+        assert bubble(a_plan(), EACH) == 1 + 3 / 5
+
+    def test_a_release_has_virtual_stages(self):
+        assert bubble(a_plan()) == 1 + 3 / 5 / 2
 
     def test_a_stage_of_one_layer_has_one_virtual_stage(self):
-        assert bubble_factor(a_plan(layers_per_stage=1)) == 1 + 3 / 5
+        assert bubble(a_plan(layers_per_stage=1)) == 1 + 3 / 5
 
 
 class TestIteration:
@@ -62,19 +71,25 @@ class TestIteration:
         found = iteration(a_plan(), 10.0, Overlap.ALL, ONCE)
         assert found.time == pytest.approx(10 * 2 * 3 * 1.3 * 5 + 12 * 1.0)
 
-    def test_a_transfer_hides_behind_a_longer_stage(self):
-        # 60 s of work against 0.5 + 2 s of transfer
+    def test_a_forward_pipeline_is_filled_once(self):
+        # 60 s of work, 0.5 + 2 s to the next stage: behind the work but for the first microbatch
         found = iteration(a_plan(), 10.0, Overlap.ALL, EACH)
-        assert found.time == pytest.approx(60 * 1.3 * 5)
+        assert found.time == 60 * (5 + 3) + 3 * 2.5
 
     def test_a_stage_hides_behind_a_longer_transfer(self):
+        # four stages for the first, then links that send one after the other
         found = iteration(a_plan(), 0.1, Overlap.ALL, EACH)
-        assert found.time == pytest.approx(2.5 * 1.3 * 5)
+        assert found.time == pytest.approx(0.6 * 4 + 2.5 * (3 + 4))
 
     @pytest.mark.parametrize("overlap", [Overlap.NONE, Overlap.COMPUTE_MEMORY])
     def test_without_overlap_a_transfer_adds_up(self, overlap):
         found = iteration(a_plan(), 10.0, overlap, EACH)
-        assert found.time == pytest.approx(62.5 * 1.3 * 5)
+        assert found.time == pytest.approx(62.5 * (5 + 2) + 60)  # the last stage sends nothing
+
+    def test_gradients_come_back(self):
+        # both ways 2.5 s; four stages, five microbatches: 3 + 4 - 1 sends are waited for each way
+        found = iteration(a_plan(training=True), 10.0, Overlap.ALL, EACH)
+        assert found.time == 60 * (5 + 3) + 2 * (3 + 4 - 1) * 1.25
 
     def test_one_chip_takes_layers_times_sequences(self):
         plan = a_plan(pipeline=1, stage_transfer=Line(), n_microbatches=1, microbatch_size=1)
@@ -88,6 +103,7 @@ plans = st.builds(
     layers_per_stage=st.integers(1, 9),
     microbatch_size=st.integers(1, 4),
     stage_transfer=st.builds(Line, fixed=st.floats(0, 1), per_byte=st.floats(0, 10)),
+    training=st.booleans(),
 )
 every_case = (
     plans,
@@ -114,6 +130,12 @@ class TestLayerTimeBelow:
     def test_a_longer_layer_never_makes_a_shorter_iteration(self, plan, layer, overlap, rules):
         short = iteration(plan, layer, overlap, rules).time
         assert iteration(plan, layer * 1.5, overlap, rules).time >= short
+
+    @given(*every_case)
+    def test_an_iteration_is_never_steeper_than_said(self, plan, layer, overlap, rules):
+        short = iteration(plan, layer, overlap, rules).time
+        most = short + steepest(plan, overlap, rules) * layer
+        assert iteration(plan, 2 * layer, overlap, rules).time <= most * (1 + 1e-12)
 
     def test_no_limit_is_no_limit(self):
         assert layer_time_below(a_plan(), math.inf, Overlap.ALL, EACH) == math.inf
