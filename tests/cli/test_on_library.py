@@ -182,6 +182,10 @@ def test_a_step_is_predicted_on_one_machine_after_another(run, tmp_path):
         ("options: {gemm: [8, 8, 8], on: h100-dgxx}", "options.on: no node or chip is called"),
         ("options: {gemm: [8, 8, 8], on: h100-dgx, dtype: fp9}", "options.dtype: no type of"),
         ("options: {gemm: [8, 8, 8], on: h100-dgx, dtype: fp4}", "options.dtype: "),
+        (
+            "options: {gemm: [8, 8, 8], on: h100-dgx, accumulator: fp16}",
+            "options.accumulator: ",
+        ),
         ("options: {gemm: [8, 8, 8], on: h100-sxm, chips: 2}", "options.chips: got 2"),
         ("options: {gemm: [8, 8, 8], on: h100-dgx, chips: many}", "options.chips: got 'many'"),
         ("options: {gemm: [8, 8, 8], chips: 8}", "options.chips: allowed with options.on"),

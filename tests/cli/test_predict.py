@@ -359,6 +359,11 @@ def test_a_product_on_a_chip_file_needs_no_strategy(run):
         ((*CARD, "--gemm", "8,8,8", "--set", "frequency=fast"), 2, "--set frequency: got 'fast'"),
         ((*CARD, "--gemm", "8,8,8", "--set", "dtype=fp9"), 2, 'called "fp9". Did you mean "fp'),
         ((*CARD, "--gemm", "8,8,8", "--set", "dtype=fp4"), 2, "has no rate for fp4; it has fp64"),
+        (
+            (*CARD, "--gemm", "8,8,8", "--set", "accumulator=fp16"),
+            2,
+            '--set accumulator: "a100-pcie-80gb" has no rate for bf16 added up in fp16',
+        ),
         ((*CARD, "--gemm", "8,8,8", "--library", "x.yaml"), 2, "--library"),
         ((*CARD, "--gemm", "8,8,8", "--parallel", "RC-2-1-d1-p1"), 2, "needs 2 chips"),
         ((*CARD, "--gemm", "1000000,1000000,1000000"), 3, "HBM2e"),

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from crosstack.errors import InputError
+from crosstack.io import library
+from crosstack.io.native import read_task, write_task
 from crosstack.machine.chip import Overlap
+from crosstack.model.kernels.clock import product_time
+from crosstack.model.rules import rules_named
+from crosstack.workload.dtype import Dtype
 
 
 @pytest.mark.parametrize(
@@ -59,3 +65,53 @@ def test_a_share_of_the_peak_is_at_most_one(a_chip, utilization):
 def test_a_wrong_field_is_named(a_chip, field, value):
     with pytest.raises(InputError, match=f"^{field}: got"):
         a_chip(**{field: value})
+
+
+# ---------------------------------------------------------------- what products are added up in
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "faster"),
+    [
+        # nvidia_ampere_whitepaper, nvidia_hopper_whitepaper, nvidia_ada_whitepaper
+        ("v100-sxm-16gb", Dtype.FP16, 1.0),
+        ("a100-sxm-80gb", Dtype.FP16, 1.0),
+        ("h100-sxm", Dtype.FP8, 1.0),
+        ("rtx-4090", Dtype.FP16, 2.0),
+        ("rtx-4090", Dtype.FP8, 2.0),
+    ],
+)
+def test_a_rate_depends_on_what_products_are_added_up_in(name, dtype, faster):
+    usual = library.chip(name)
+    narrow = usual.adding_in(Dtype.FP16, dtype)
+    assert narrow.rate(dtype) == pytest.approx(faster * usual.rate(dtype), rel=1e-3)
+    assert usual.adding_in(Dtype.FP32, dtype) == usual
+    clock = rules_named("crosstack").clock.kernels
+    times = [
+        float(product_time(clock, chip, 8192, 8192, 8192, dtype=dtype).compute_time)
+        for chip in (usual, narrow)
+    ]
+    assert times[0] == pytest.approx(faster * times[1], rel=0.02)
+
+
+def test_a_sum_without_a_rate_names_what_there_is(a_chip):
+    with pytest.raises(InputError, match='"h100-sxm" has no rate for bf16 added up in fp16; allow'):
+        library.chip("h100-sxm").adding_in(Dtype.FP16, Dtype.BF16)
+    with pytest.raises(InputError, match="accumulator_rates.fp16.fp32: got 0.5; allowed: left out"):
+        replace(a_chip().compute, accumulator_rates=((Dtype.FP16, Dtype.FP32, 0.5),))
+    one_peak = a_chip()  # for any type, and any sum
+    assert one_peak.adding_in(Dtype.FP16, Dtype.BF16) == one_peak
+
+
+def read(text):
+    return read_task(text, "test.yaml")
+
+
+def test_what_a_job_adds_up_in_is_a_field_of_the_workload_and_is_written_again():
+    kernel = "{name: A, kind: gemm_weight, m: 4096, k: 4096, n: 4096}"
+    text = f"workload: {{word: 2, dtype: fp16, accumulator: fp16, kernels: [{kernel}]}}\n"
+    task = read(f"{text}system: {{on: rtx-4090}}\n")
+    assert task.system.chip.compute.accumulator is Dtype.FP16
+    assert read(write_task(task)).system.chip.compute == task.system.chip.compute
+    with pytest.raises(InputError, match="workload.accumulator: .*no rate for fp16 added up in"):
+        read(text.replace("accumulator: fp16", "accumulator: bf16") + "system: {on: rtx-4090}\n")

@@ -14,7 +14,7 @@ from crosstack.units import parse_quantity
 DATA = Path(__file__).resolve().parents[2] / "src" / "crosstack" / "data"
 LIBRARY = DATA / "library"
 KEYS = set(re.findall(r"@\w+\{(\w+),", (DATA / "references.bib").read_text()))
-KINDS = {"measured", "datasheet", "paper", "assumed"}
+KINDS = {"measured", "datasheet", "paper", "market", "assumed"}
 BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "fp4": 0.5}
 FUSIONS = {"epilogue", "elementwise", "normalisation", "attention", "any"}
 SCOPES = {"unit", "multiprocessor", "chip"}
@@ -115,7 +115,7 @@ def test_sources_are_in_the_bibliography_and_name_fields_that_exist(name):
 def _unit_of(path: str, *, part: bool) -> str | None:
     """Return the unit of a field that carries one; none of a count, a share or cycles."""
     last = path.rsplit(".", 1)[-1]
-    if path.split(".", maxsplit=1)[0] in ("rates", "vector_rates"):
+    if path.split(".", maxsplit=1)[0] in ("rates", "vector_rates", "accumulator_rates"):
         return "FLOP/s"
     if path.startswith("frequency"):
         return "Hz"

@@ -14,6 +14,7 @@ from crosstack.workload.dtype import Dtype
 __all__ = ["hardware_of", "source_of"]
 
 _FIELDS = {"frequency": "Hz", "launch_overhead": "s"}
+_TYPES = ("dtype", "accumulator")
 
 
 if TYPE_CHECKING:
@@ -72,26 +73,36 @@ def hardware_of(
 def _of_library(on: str, chips: int | None, fabric: str | None, set_: list[str]) -> LibraryMachine:
     from crosstack.io.library.cluster import library_machine
 
-    numbers, dtype = _changes(on, set_)
+    numbers, types = _changes(on, set_)
     given = MACHINE | {field: f"--set {field}" for field in numbers}
-    with options_named(given | {"system.chip.rates": "--set dtype"}):
-        return library_machine(on, chips=chips, fabric=fabric, dtype=dtype, **numbers)
+    named = {"system.chip.rates": "--set dtype", "workload.accumulator": "--set accumulator"}
+    with options_named(given | named):
+        return library_machine(
+            on,
+            chips=chips,
+            fabric=fabric,
+            frequency=numbers.get("frequency"),
+            launch_overhead=numbers.get("launch_overhead"),
+            dtype=types.get("dtype"),
+            accumulator=types.get("accumulator"),
+        )
 
 
-def _changes(on: str, set_: list[str]) -> tuple[dict[str, float], Dtype | None]:
-    """Return the numbers, and the type, that ``--set`` gives a chip of the library."""
+def _changes(on: str, set_: list[str]) -> tuple[dict[str, float], dict[str, Dtype]]:
+    """Return the numbers, and the types, that ``--set`` gives a chip of the library."""
     numbers: dict[str, float] = {}
-    dtype = None
+    types: dict[str, Dtype] = {}
     for change in set_:
         field, _, value = change.partition("=")
-        if field == "dtype":
+        if field in _TYPES:
             if value not in list(Dtype):
-                raise unknown_name("--set dtype", "type of number is", value, Dtype)
-            dtype = Dtype(value)
+                raise unknown_name(f"--set {field}", "type of number is", value, Dtype)
+            types[field] = Dtype(value)
             continue
         if field not in _FIELDS:
-            message = f"got {change[:60]!r}; {on} takes {', '.join(_FIELDS)}, dtype, as dtype=int8."
+            takes = ", ".join((*_FIELDS, *_TYPES))
+            message = f"got {change[:60]!r}; {on} takes {takes}, as dtype=int8."
             raise InputError(Problem("--set", message))
         with options_named({"": f"--set {field}"}):
             numbers[field] = parse_quantity(value, _FIELDS[field])
-    return numbers, dtype
+    return numbers, types

@@ -181,7 +181,7 @@ def _shape(system: System) -> tuple[object, ...]:
     return (
         system.n_chips,
         (compute.rows, compute.columns, compute.depth, compute.work_per_cycle),
-        compute.relative_rates,
+        (compute.relative_rates, compute.accumulator_rates, compute.accumulator),
         chip.overlap,
         joined,
     )

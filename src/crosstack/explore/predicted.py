@@ -55,7 +55,7 @@ TERMS = {
 }
 
 Machine = ChipDescription | deepflow.DeepflowHardware | LibraryMachine
-LIBRARY = ("on", "chips", "fabric", "dtype")
+LIBRARY = ("on", "chips", "fabric", "dtype", "accumulator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,21 +132,27 @@ def _on_library(base: Base, options: dict[str, Any], fields: Sequence[Assignment
 
 
 def _of_library(options: dict[str, Any]) -> LibraryMachine:
-    chips, dtype = options.get("chips"), options.get("dtype")
+    chips = options.get("chips")
     if chips is not None and (not isinstance(chips, int) or chips < 1):
         message = f"got {chips!r}; allowed: a whole number, at least 1."
         raise InputError(Problem("options.chips", message))
-    if dtype is not None and dtype not in list(Dtype):
-        raise unknown_name("options.dtype", "type of number is", dtype, Dtype)
+    types: dict[str, Dtype] = {}
+    for name in ("dtype", "accumulator"):
+        value = options.get(name)
+        if value is not None and value not in list(Dtype):
+            raise unknown_name(f"options.{name}", "type of number is", value, Dtype)
+        types |= {} if value is None else {name: Dtype(value)}
     try:
         return library_machine(
             str(options["on"]),
             chips=chips,
             fabric=None if options.get("fabric") is None else str(options["fabric"]),
-            dtype=None if dtype is None else Dtype(dtype),
+            dtype=types.get("dtype"),
+            accumulator=types.get("accumulator"),
         )
     except InputError as error:
         named = {"n_chips": "chips", "system.chip.rates": "dtype"}
+        named["workload.accumulator"] = "accumulator"
         raise InputError(
             p.at(f"options.{named.get(p.path, p.path)}") for p in error.problems
         ) from None

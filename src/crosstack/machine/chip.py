@@ -201,17 +201,42 @@ class Chip:
         InputError
             If the chip has rates, but none for ``dtype``: names those it has.
         """
-        shares = dict(self.compute.relative_rates)
-        if not shares:
+        if not self.compute.relative_rates:
             return self.peak_throughput
-        if dtype not in shares:
-            known = ", ".join(shares)
+        share = self.compute.relative_rate(dtype)
+        if share is None:
+            raise InputError(self._no_rate(dtype))
+        return share * self.peak_throughput
+
+    def adding_in(self, accumulator: Dtype, dtype: Dtype) -> Chip:
+        """Return the chip as a job runs it that adds up products of a type in another.
+
+        Raises
+        ------
+        InputError
+            If it has rates by type, but none for that; names what it adds up in.
+        """
+        if not self.compute.relative_rates or accumulator is dtype.accumulator:
+            return self
+        made = self.with_compute(accumulator=accumulator)
+        made.rate(dtype)  # has it one?
+        return made
+
+    def _no_rate(self, dtype: Dtype) -> Problem:
+        shares, sums = dict(self.compute.relative_rates), self.compute.accumulator
+        if dtype in shares and sums is not None:
+            known = [of for to, of, _ in self.compute.accumulator_rates if to is dtype]
+            usual = () if dtype.accumulator is None else (dtype.accumulator,)
             message = (
-                f'"{self.name}" has no rate for {dtype}; it has {known}. Give it one as '
-                f"system.chip.rates.{dtype}, or another workload.dtype."
+                f'"{self.name}" has no rate for {dtype} added up in {sums}; allowed: '
+                f"{', '.join((*usual, *known)) or 'nothing, as usual'}."
             )
-            raise InputError(Problem("system.chip.rates", message))
-        return shares[dtype] * self.peak_throughput
+            return Problem("workload.accumulator", message)
+        message = (
+            f'"{self.name}" has no rate for {dtype}; it has {", ".join(shares)}. Give it one as '
+            f"system.chip.rates.{dtype}, or another workload.dtype."
+        )
+        return Problem("system.chip.rates", message)
 
     def throughput(self, dtype: Dtype) -> float:
         """Return the rate that is reached in numbers of a type; raises as `rate`. [FLOP/s]"""

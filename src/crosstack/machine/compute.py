@@ -57,11 +57,16 @@ class Compute:
     power : float
         Of all units at that clock. [W]
     relative_rates : tuple of (Dtype, float)
-        Rate in numbers of each type over the peak, so that both follow units and clock; empty
-        where one peak holds for every type. [1]
+        Rate in numbers of each type over the peak, so that both follow units and clock, products
+        added up as usual (`Dtype.accumulator`); empty where one peak holds for every type. [1]
     relative_vector_rates : tuple of (Dtype, float)
         The same of what is beside the arrays, for elementwise work; empty where the arrays do it.
         [1]
+    accumulator_rates : tuple of (Dtype, Dtype, float)
+        Rate in numbers of the first type where products are added up in the second, another one
+        than usual, over the peak. [1]
+    accumulator : Dtype or None
+        What the job adds up in; None as usual.
     """
 
     n_units: int
@@ -77,6 +82,8 @@ class Compute:
     power: float = 0.0
     relative_rates: tuple[tuple[Dtype, float], ...] = ()
     relative_vector_rates: tuple[tuple[Dtype, float], ...] = ()
+    accumulator_rates: tuple[tuple[Dtype, Dtype, float], ...] = ()
+    accumulator: Dtype | None = None
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -96,6 +103,10 @@ class Compute:
         for name in ("relative_rates", "relative_vector_rates"):
             for dtype, share in getattr(self, name):
                 require_quantity(f"{name}.{dtype}", share, "1", above_zero=True)
+        for dtype, sums, share in self.accumulator_rates:
+            path = f"accumulator_rates.{dtype}.{sums}"
+            require_quantity(path, share, "1", above_zero=True)
+            require(sums is not dtype.accumulator, path, share, "left out: that is the usual rate")
 
     @property
     def peak_throughput(self) -> float:
@@ -106,6 +117,13 @@ class Compute:
     def throughput(self) -> float:
         """Rate that is reached: peak times utilization, where that is given. [FLOP/s]"""
         return self.peak_throughput * (1.0 if self.utilization is None else self.utilization)
+
+    def relative_rate(self, dtype: Dtype) -> float | None:
+        """Return the rate in numbers of a type over the peak, as the job adds up; None without."""
+        if self.accumulator is None or self.accumulator is dtype.accumulator:
+            return dict(self.relative_rates).get(dtype)
+        others = {(of, sums): share for of, sums, share in self.accumulator_rates}
+        return others.get((dtype, self.accumulator))
 
     @property
     def steps_per_cycle(self) -> float:

@@ -214,7 +214,9 @@ def peak_words(task: Task, rules: Rules | None = None) -> str:
     known = dict(chip.compute.relative_rates)
     if dtype not in known:
         return f"none in {dtype}; known: {', '.join(known)}"
-    return f"{format_quantity(chip.rate(dtype), 'FLOP/s')} in {dtype}"
+    sums = chip.compute.accumulator
+    added = "" if sums is None else f" added up in {sums}"
+    return f"{format_quantity(chip.rate(dtype), 'FLOP/s')} in {dtype}{added}"
 
 
 def _intensity(value: float) -> str:

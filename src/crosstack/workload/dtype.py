@@ -27,6 +27,13 @@ class Dtype(StrEnum):
         """Bytes of one element. [B]"""
         return _SIZES[self]
 
+    @property
+    def accumulator(self) -> Dtype | None:
+        """What products are usually added up in; None of integers, as 32-bit ones are no type."""
+        if self is Dtype.INT8:
+            return None
+        return Dtype.FP64 if self is Dtype.FP64 else Dtype.FP32
+
 
 _SIZES = {
     Dtype.FP64: 8.0,

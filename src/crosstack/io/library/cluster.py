@@ -62,6 +62,7 @@ def library_machine(
     frequency: float | None = None,
     launch_overhead: float | None = None,
     dtype: Dtype | None = None,
+    accumulator: Dtype | None = None,
 ) -> LibraryMachine:
     """Return a machine of the library by name, for a step of training.
 
@@ -75,6 +76,8 @@ def library_machine(
         Another time before a kernel starts. [s]
     dtype : Dtype, optional
         What is computed in; 16 bits if the chip has a rate for them.
+    accumulator : Dtype, optional
+        What products are added up in; as usual if left out.
 
     Raises
     ------
@@ -92,6 +95,8 @@ def library_machine(
         made = replace(made, launch_overhead=launch_overhead)
     computed = dtype or _usual(made)
     made.rate(computed)  # has it one?
+    if accumulator is not None:
+        made = made.adding_in(accumulator, computed)
     if of is None:
         return LibraryMachine(chip=made, dtype=computed)
     joined, port = joined_by(of, fabric)

@@ -47,11 +47,12 @@ _ABOUT = ("name", "based_on", "sources")
 
 
 class Origin(StrEnum):
-    """What kind of evidence a number rests on."""
+    """What kind of evidence a number rests on; ``market``: a price as asked or paid at a date."""
 
     MEASURED = "measured"
     DATASHEET = "datasheet"
     PAPER = "paper"
+    MARKET = "market"
     ASSUMED = "assumed"
 
 
@@ -182,7 +183,7 @@ def _source_of(path: str, sources: Iterable[Mapping[str, Any]]) -> Mapping[str, 
 
 def _unit_of(section: str, path: str) -> str | None:
     root, last = path.split(".", maxsplit=1)[0], path.rsplit(".", maxsplit=1)[-1]
-    if root in ("rates", "vector_rates"):
+    if root in ("rates", "vector_rates", "accumulator_rates"):
         return "FLOP/s"
     if root == "frequency":
         return "Hz"

@@ -112,6 +112,7 @@ def _compute(found: Entry, frequency: float | None) -> Compute:
     rates = {Dtype(each): rate for each, rate in found.under("rates").items()}
     work = {Dtype(each): flop for each, flop in found.under("units.matrix.work_per_cycle").items()}
     vector = {Dtype(each): rate for each, rate in found.under("vector_rates").items()}
+    others = found.under("accumulator_rates").items()
     base = next(dtype for dtype in (*_BASE, *rates) if dtype in rates)
     rows, columns = matrix.get("rows", 1), matrix.get("columns", 1)
     depth = matrix.get("depth_bytes")
@@ -133,7 +134,16 @@ def _compute(found: Entry, frequency: float | None) -> Compute:
         frequency=frequency or clock,
         relative_rates=tuple((dtype, shares[dtype]) for dtype in Dtype if dtype in shares),
         relative_vector_rates=tuple((d, vector[d] / peak) for d in Dtype if d in vector),
+        accumulator_rates=tuple(_accumulating(path, rate, rates, shares) for path, rate in others),
     )
+
+
+def _accumulating(
+    path: str, rate: float, rates: dict[Dtype, float], shares: dict[Dtype, float]
+) -> tuple[Dtype, Dtype, float]:
+    """Return a type, what its products are added up in, and the rate over the peak."""
+    dtype, sums = map(Dtype, path.split("."))
+    return dtype, sums, rate / rates[dtype] * shares[dtype]
 
 
 def _levels(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from crosstack.errors import MOST_SHOWN, InputError, Problem, nearest
@@ -92,8 +93,13 @@ def task_of(tree: dict[str, Any]) -> Task:
             problems.append(Problem(name, "required, but missing."))
     file = sections.get("workload")
     workload = file and read_workload(file, head.name if head else None, problems)
+    sums = file and file.accumulator
     file = sections.get("system")
     system = file and read_system(file, problems)
+    if sums and workload and system:
+        with collecting(problems, ""):
+            chip = system.chip.adding_in(sums, workload.graph.compute_dtype)
+            system = replace(system, chip=chip)
     constraints = _constraints(sections.get("constraints"), workload, problems)
     rules = head.rules if head else None
     if rules is not None:

@@ -40,6 +40,10 @@ def whole_chip(file: ChipFile) -> Chip:
     compute = file.compute.given()
     for name in ("relative_rates", "relative_vector_rates"):
         compute[name] = _in_order(compute.get(name) or {})
+    others = compute.pop("accumulator_rates", None) or {}
+    compute["accumulator_rates"] = tuple(
+        (dtype, sums, share) for dtype, shares in others.items() for sums, share in shares.items()
+    )
     given = {k: v for k, v in file.given().items() if v is not None and k in Chip.__slots__}
     given["compute"] = Compute(**compute)
     given["fusions"] = tuple(given.get("fusions", ()))

@@ -187,7 +187,7 @@ def read_workload(file: WorkloadFile, name: str | None, problems: list[Problem])
         section = getattr(file, generator)
         if section is None:
             continue
-        for other in sorted(file.model_fields_set - {"name", "dtype", generator}):
+        for other in sorted(file.model_fields_set - {"name", "dtype", "accumulator", generator}):
             either = f"allowed: either {generator} or kernels"
             message = f"not allowed beside {generator}, which gives it; {either}."
             problems.append(Problem(f"workload.{other}", message))

@@ -377,6 +377,7 @@ class WorkloadFile(FileModel):
     hyena: HyenaFile | None = None
     word: Count | None = None
     dtype: DtypeName | None = None
+    accumulator: DtypeName | None = None
     n_layers: Count | None = None
     layers_in_graph: Count | None = None
     global_batch_size: Count | None = None

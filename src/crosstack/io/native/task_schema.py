@@ -68,6 +68,8 @@ class ComputeFile(FileModel):
     power: Watts = 0.0
     relative_rates: dict[DtypeName, Share] | None = None
     relative_vector_rates: dict[DtypeName, Share] | None = None
+    accumulator_rates: dict[DtypeName, dict[DtypeName, Share]] | None = None
+    accumulator: DtypeName | None = None
 
 
 class LevelFile(FileModel):

@@ -199,7 +199,10 @@ def _chip(chip: Chip) -> dict[str, Any]:
         rates = ("relative_rates", "relative_vector_rates")
         compute = _changed(chip.compute)
         compute |= {name: dict(compute[name]) for name in rates if name in compute}
-        fields["compute"] = compute
+        others: dict[str, dict[str, float]] = {}
+        for dtype, sums, share in compute.pop("accumulator_rates", ()):
+            others.setdefault(dtype, {})[sums] = share
+        fields["compute"] = compute | ({"accumulator_rates": others} if others else {})
     else:
         usual = {name: p.default for name, p in signature(flat_chip).parameters.items()}
         fields = {name: value for name, value in flat.items() if value != usual[name]}
