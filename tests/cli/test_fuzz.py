@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from builders.examples import fewer
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
@@ -133,7 +134,7 @@ workload:
 
 @pytest.mark.parametrize("name", ["graph", "llm"])
 @given(data=st.data())
-@settings(max_examples=40)
+@fewer(0.25)
 def test_a_file_with_random_changes_is_never_a_bug(run, trees, name, data):
     check(run, data.draw(mutations(trees[name])))
 
@@ -147,7 +148,7 @@ def test_a_file_with_many_random_changes_is_never_a_bug(run, trees, name, data):
 
 
 @given(data=st.data())
-@settings(max_examples=40, phases=[Phase.explicit, Phase.generate])
+@settings(fewer(0.25), phases=[Phase.explicit, Phase.generate])
 def test_a_result_with_random_changes_is_never_a_bug(run, small_text, small_result, data):
     result = json.loads(small_result)
     decisions = ("rules", "network", "microbatch_size", "n_tiles", "kernels")
@@ -164,7 +165,7 @@ def test_a_result_with_random_changes_is_never_a_bug(run, small_text, small_resu
 @given(text=st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 @example(text=b"\xef\xbb\xbf")
 @example(text=b"workload: \xf0\x9f\x98\x80\nsystem: {")
-@settings(max_examples=25)
+@fewer(0.2)
 def test_random_bytes_are_never_a_bug(run, text):
     for suffix in (".yaml", ".txt"):
         with tempfile.TemporaryDirectory() as folder:
@@ -178,7 +179,7 @@ LETTERS = st.sampled_from(["{", "}", ":", '"', "-1", "nan", "7", "x", "\n", "FWD
 
 
 @given(data=st.data())
-@settings(max_examples=30)
+@fewer(0.2)
 def test_dfmodel_text_with_random_changes_is_never_a_bug(run, dfmodel_text, data):
     tokens = dfmodel_text.split(" ")
     for _ in range(data.draw(st.integers(1, 3))):

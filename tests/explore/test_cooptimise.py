@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from builders.examples import fewer
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstack.errors import InfeasibleError, InputError
@@ -70,7 +71,7 @@ def task_graphs(draw):
 
 
 @given(task_graphs())
-@settings(max_examples=60)
+@fewer(0.25)
 def test_no_schedule_beats_the_shortest_makespan(graph):
     assert simulate(graph).makespan >= shortest_makespan(graph) * (1 - 1e-12)
 

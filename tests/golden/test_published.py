@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from builders.suites import rows_of
 
-from crosstack.published.runner import SUITES, run_suite
+from crosstack.published.runner import SUITES
 
 FAMILY = "published"
 # The figures have a file of their own.
@@ -22,7 +23,7 @@ def test_published_rows_are_what_they_were(suite, golden, row):
                 rules=found.rules,
                 values={"ours": found.ours, "status": found.status},
             )
-            for found in run_suite(suite)
+            for found in rows_of(suite)
         ],
     )
 

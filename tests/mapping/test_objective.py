@@ -146,14 +146,15 @@ def test_what_the_search_minimises_is_the_energy_of_the_mapping(random_task, rul
         if rules == "crosstack":
             allowed = recomputations(graph_arrays(workload.graph), BY[rules])
             given = Constraints(recompute=rng.choice(allowed))
-        least = evaluate(workload, system, search(workload, system, given, BY[rules])[0], BY[rules])
+        mapping, _ = search(workload, system, given, BY[rules], work_limit=1e4)
+        least = evaluate(workload, system, mapping, BY[rules])
         first = least.memory_used * rng.choice([0.9, 2.0])
         memories = main_memory(
             bandwidth=1e7, capacity=first, second_bandwidth=2e6, second_capacity=1e6
         )
         system = replace(system, chip=replace(system.chip, memories=memories))
         mapping, certificate = search(
-            workload, system, given, BY[rules], objective=Objective.ENERGY
+            workload, system, given, BY[rules], work_limit=5e4, objective=Objective.ENERGY
         )
         found = evaluate(workload, system, mapping, BY[rules])
         assert found.energy.total == pytest.approx(certificate.objective, rel=1e-9), seed
@@ -172,7 +173,7 @@ def test_with_everything_busy_energy_is_the_budget_times_the_time():
 
 def test_no_other_objective_has_a_better_answer(tiny):
     differ = 0
-    for seed in range(40):
+    for seed in range(20):
         problem = tiny(seed)
         answers = {o: optimise(*problem, objective=o) for o in ("time", "energy", "energy-delay")}
         time = {o: a.evaluation.time for o, a in answers.items()}
@@ -181,7 +182,7 @@ def test_no_other_objective_has_a_better_answer(tiny):
         for values, own in ((time, "time"), (energy, "energy"), (product, "energy-delay")):
             assert values[own] <= min(values.values()) * (1 + 1e-9), (seed, own)
         differ += time["energy"] > time["time"] * (1 + 1e-6)
-    assert differ > 3
+    assert differ > 1
 
 
 def test_idle_power_leaves_less_to_save_by_being_fast():

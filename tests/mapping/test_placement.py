@@ -2,6 +2,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from builders.examples import fewer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,6 +74,7 @@ cases = st.tuples(
 
 
 @given(cases)
+@fewer(0.25)
 def test_every_shard_has_a_chip_of_its_own(case):
     strategy, package, count, torus = case
     grid = Grid(package=package, packages=(count, *(1 for _ in package[1:])), torus=torus)
@@ -90,6 +92,7 @@ def test_every_shard_has_a_chip_of_its_own(case):
 
 
 @given(cases)
+@fewer(0.25)
 def test_hops_are_the_distances_of_all_edges(case):
     strategy, package, count, _ = case
     grid = Grid(package=package, packages=(count, *(1 for _ in package[1:])))

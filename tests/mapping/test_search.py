@@ -161,7 +161,7 @@ class TestAgainstEverything:
     )
     def test_search_finds_the_best_mapping(self, tiny_task, brute_fuse, brute_split, name, how):
         rules = rules_named(name)
-        for seed in range(6):
+        for seed in range(6 if name == "crosstack" else 3):
             workload, system = tiny_task(seed, **how)
             least = brute_search(workload, system, rules, brute_fuse, brute_split)
             assert least_time(workload, system, rules) == pytest.approx(least, rel=1e-9), seed
@@ -184,6 +184,7 @@ class TestAgainstEverything:
             {},
             {"utilization": False},
             {"memory": 800.0},
+            {"counted": True},
             {"n": 4, "star": True},
             {"twins": True},
             {"temporal": True, "n": 4},
@@ -193,7 +194,7 @@ class TestAgainstEverything:
     )
     def test_search_finds_the_best_of_many(self, tiny_task, brute_fuse, brute_split, name, how):
         rules = rules_named(name)
-        for seed in range(100, 140):
+        for seed in (*range(6), *range(100, 140)):
             workload, system = tiny_task(seed, **how)
             least = brute_search(workload, system, rules, brute_fuse, brute_split)
             assert least_time(workload, system, rules) == pytest.approx(least, rel=1e-9), seed
@@ -243,7 +244,7 @@ class TestStages:
     @pytest.mark.parametrize("name", ["crosstack", "dfmodel-readme"])
     def test_together_with_sharding(self, forward_task, brute_fuse, brute_split, name):
         rules = rules_named(name)
-        for seed in range(6):
+        for seed in range(6 if name == "crosstack" else 3):
             workload, system = forward_task(seed, 3, tensor=2)
             least = brute_search(workload, system, rules, brute_fuse, brute_split)
             assert least_time(workload, system, rules) == pytest.approx(least, rel=1e-9), seed
@@ -661,7 +662,7 @@ class TestManyPlans:
 
     def test_they_are_made_as_they_are_needed(self, huge):
         seen: list[Progress] = []
-        search(*huge, Constraints(), rules_named("crosstack"), work_limit=1e6, progress=seen.append)
+        search(*huge, Constraints(), rules_named("crosstack"), work_limit=2e5, progress=seen.append)
         assert max(p.boxes_waiting for p in seen) < 100_000
 
     def test_a_limit_holds_while_they_are_made(self, huge):

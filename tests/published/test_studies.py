@@ -11,7 +11,7 @@ pytest.importorskip("pyarrow", reason="needs crosstack[explore]")
 
 from crosstack.errors import InputError
 from crosstack.explore.axes import axis_of_values
-from crosstack.explore.executors import Processes
+from crosstack.explore.executors import Serial
 from crosstack.explore.points import expand
 from crosstack.explore.run import layout_of, run_study, sweep
 from crosstack.explore.store import Store
@@ -41,9 +41,9 @@ def recommendation(tmp_path_factory):
     """Return the rows of the recommendation model's 80 points, and what a resumed sweep did."""
     study = _only(STUDIES["dfmodel-dse"].make(), workload=("dlrm",))
     store = Store.create(tmp_path_factory.mktemp("space") / "store", layout_of(study))
-    run_study(_only(study, memory=("ddr",)), store, Processes(2))
+    run_study(_only(study, memory=("ddr",)), store, Serial())
     seen = []
-    points = run_study(study, store, Processes(2), progress=seen.append)
+    points = run_study(study, store, Serial(), progress=seen.append)
     return store.table(points.keys).to_pylist(), seen
 
 
