@@ -13,11 +13,11 @@ from dataclasses import replace
 import numpy as np
 from timing import measure, print_machine
 
-from crosstack.evaluate.cluster import Cluster, two_levels
 from crosstack.evaluate.distributed import own_shape
 from crosstack.evaluate.predict import predict
 from crosstack.io import library
 from crosstack.machine.chip import Link
+from crosstack.machine.packages import system_of_packages
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.model.kernels.roofline import Roofline, gemm_time
 from crosstack.published.deepflow.kernels import tiles_of_2020, tiles_of_2021, tiles_of_2025
@@ -50,7 +50,7 @@ def anew(run: Callable[[int], object]) -> Callable[[], object]:
 def predicted(seed: int) -> list[float]:
     """Return the times of 200 products under 10 strategies; their shares are timed together."""
     joined = replace(CHIP, intra=Link(n_links=12, bandwidth=3e11, latency=1e-6))
-    cluster = Cluster(chip=joined, network=two_levels(joined, chips_per_package=8))
+    system = system_of_packages(joined, chips_per_package=8)
     strategies = [parse_strategy(text) for text in STRATEGIES]
     products = [Product(m=m, k=k, n=n) for m, k, n in shapes(200, seed).T.astype(int).tolist()]
     pairs = list(itertools.product(products, strategies))
@@ -61,7 +61,7 @@ def predicted(seed: int) -> list[float]:
             for product, strategy in pairs
         ]
     )
-    return [predict(product, strategy, cluster, times).time for product, strategy in pairs]
+    return [predict(product, strategy, system, times).time for product, strategy in pairs]
 
 
 def main() -> None:

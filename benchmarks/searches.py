@@ -24,7 +24,7 @@ from crosstack.explore.methods import METHODS
 from crosstack.explore.optimize import read_optimization
 from crosstack.explore.search import minimise
 from crosstack.io.deepflow import read_hardware
-from crosstack.io.deepflow.steps import cluster_of, strategy_of, workload_of
+from crosstack.io.deepflow.steps import program_of, strategy_of, system_of, workload_of
 
 ROOT = Path(__file__).resolve().parents[1]
 V100 = ROOT.parent / "shared/data/deepflow/configs/2021/configs/v100.yaml"
@@ -37,13 +37,14 @@ def public_setting(rules: str, *, free: bool) -> DesignProblem:
     hardware = read_hardware(V100.read_text(), "v100.yaml", [])
     area = 1130e-6  # what one stack leaves of the package
     areas = {name: a / 815e-6 * area for name, a in hardware.budget.areas.items()}
+    counted = rules_named(rules)
     return DesignProblem(
         template=hardware.template,
         budget=replace(hardware.budget, chip_area=area, areas=areas),
         workload=replace(workload_of(hardware.model), batch=256, width=4096),
         strategy=strategy_of(hardware),
-        cluster=lambda chip, _: cluster_of(hardware, chip),
-        rules=rules_named(rules),
+        system=lambda chip: system_of(hardware, chip),
+        rules=replace(counted, step=program_of(counted.step, hardware)),
         held=("intra", "inter"),
         chip_area=AreaRange(low=400e-6, high=area) if free else None,
     )

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from timing import measure, print_machine
 
-from crosstack.evaluate.cluster import Cluster, peers_of, two_levels
 from crosstack.evaluate.distributed import Distributed
 from crosstack.evaluate.lstm_step import lstm_step
+from crosstack.evaluate.ranks import peers_of
 from crosstack.evaluate.transformer_step import transformer_step
 from crosstack.machine.chip import Chip, Link
 from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel, Scope
+from crosstack.machine.packages import system_of_packages
 from crosstack.machine.topology import Grid
 from crosstack.mapping.placement import place
-from crosstack.mapping.strategy import parse_strategy
+from crosstack.mapping.strategy import NESTED, parse_strategy
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, simulate
 from crosstack.workload.named_steps import step_named
@@ -39,8 +40,8 @@ CHIP = Chip(
 def chips(text: str) -> Distributed:
     """Return the chips of a strategy, in one package."""
     strategy = parse_strategy(text)
-    network = two_levels(CHIP, chips_per_package=strategy.n_chips)
-    links = peers_of(strategy, Cluster(chip=CHIP, network=network))
+    system = system_of_packages(CHIP, chips_per_package=strategy.n_chips)
+    links = peers_of(strategy, system, NESTED)
     return Distributed(strategy=strategy, times=Roofline().times(CHIP), links=links)
 
 

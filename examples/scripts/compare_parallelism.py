@@ -10,10 +10,10 @@ from pathlib import Path
 
 from crosstack.charts import BarChart, Bars, Measure
 from crosstack.errors import CrosstackError
-from crosstack.evaluate.cluster import nested_cluster
 from crosstack.evaluate.predict import predict
 from crosstack.io.chip_file import read_chip
 from crosstack.machine.generate.generated import generate
+from crosstack.machine.packages import system_of_packages
 from crosstack.mapping.strategy import strategies
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.report.chart_figure import chart_svg
@@ -26,16 +26,11 @@ chip = generate(description.template, description.budget).chip
 times = Roofline().times(chip)
 model = changed_step(step_named("gpt-22b"), {"batch": 64, "microbatches": 8})
 
+system = system_of_packages(chip, n_packages=N_CHIPS, between=description.between)
 found, refused = [], Counter()
 for strategy in strategies(N_CHIPS, max_lp=model.layers):
-    cluster = nested_cluster(
-        chip,
-        strategy,
-        packages=description.n_packages,
-        between=description.between,
-    )
     try:
-        found.append(predict(model, strategy, cluster, times))
+        found.append(predict(model, strategy, system, times))
     except CrosstackError as error:
         refused[type(error).__name__] += 1
 found.sort(key=lambda prediction: prediction.time)

@@ -7,10 +7,10 @@
 # %%
 from pathlib import Path
 
-from crosstack.evaluate.cluster import nested_cluster
 from crosstack.evaluate.predict import predict
 from crosstack.io.chip_file import read_chip
 from crosstack.machine.generate.generated import generate
+from crosstack.machine.packages import system_of_packages
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.report.timeline_figure import gantt_svg
@@ -48,15 +48,14 @@ model = changed_step(step_named("gpt3-175b"), {"microbatches": 8})
 def step(description):
     """Return one training step on the machine of a description."""
     chip = generate(description.template, description.budget).chip
-    cluster = nested_cluster(
+    system = system_of_packages(
         chip,
-        STRATEGY,
         chips_per_package=description.chips_per_package,
-        packages=description.n_packages,
+        n_packages=description.n_packages,
         inside=description.inside,
         between=description.between,
     )
-    return predict(model, STRATEGY, cluster, Roofline().times(chip))
+    return predict(model, STRATEGY, system, Roofline().times(chip))
 
 
 found = step(description)

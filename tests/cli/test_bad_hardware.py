@@ -11,7 +11,7 @@ from crosstack.cli.chip import described
 from crosstack.errors import CrosstackError, InputError
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.machine.generate.generated import generate
-from crosstack.machine.packages import packaged_system
+from crosstack.machine.packages import divided_system, system_of_packages
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT.parent / "shared/data/deepflow/configs"
@@ -84,7 +84,7 @@ def outcome(path, text):
     try:
         found = described(path, None, [])
         chip = generate(found.template, found.budget)
-        packaged_system(chip.chip)
+        divided_system(system_of_packages(chip.chip))
     except CrosstackError as error:
         return error
     return None

@@ -7,11 +7,12 @@ import pytest
 from oracles.links import ring
 
 from crosstack.errors import InputError
-from crosstack.evaluate.cluster import node_cluster, peers_of
 from crosstack.evaluate.distributed import Distributed
+from crosstack.evaluate.ranks import peers_of
 from crosstack.io import library
+from crosstack.machine.node import system_of_nodes
 from crosstack.machine.system import DimensionKind
-from crosstack.mapping.strategy import ParallelDimension, Strategy
+from crosstack.mapping.strategy import NESTED, ParallelDimension, Strategy
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.graph import Collective
 
@@ -109,7 +110,7 @@ def measured():
 @pytest.mark.parametrize("row", measured())
 def test_large_collectives_take_what_was_measured(row):
     strategy, node = Strategy(kp1=row["ranks"]), library.node("a100-dgx-80gb")
-    links = peers_of(strategy, node_cluster(node, strategy))
+    links = peers_of(strategy, system_of_nodes(node, node.n_chips), NESTED)
     chips = Distributed(strategy=strategy, times=Roofline().times(node.chip), links=links)
     time = getattr(chips, row["op"])(row["bytes"] / 2, 1, ParallelDimension.KP1)
     assert time == pytest.approx(row["time_s"], rel=0.16)

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from crosstack.errors import InfeasibleError, InputError
-from crosstack.evaluate.cluster import Cluster, nested_cluster, two_levels
 from crosstack.evaluate.predict import SUMMING, WAITING, predict
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.io.chip_file import read_chip
 from crosstack.machine.generate.generated import generate
+from crosstack.machine.packages import system_of_packages
 from crosstack.mapping.strategy import parse_strategy, strategies
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.lstm import LstmModel
@@ -32,8 +32,8 @@ def chip():
 
 def predicted(workload, text, chip, settings=UNBOUNDED):
     strategy = parse_strategy(text) if isinstance(text, str) else text
-    cluster = nested_cluster(chip, strategy, packages=strategy.n_chips)
-    return predict(workload, strategy, cluster, Roofline().times(chip), settings)
+    system = system_of_packages(chip, n_packages=strategy.n_chips)
+    return predict(workload, strategy, system, Roofline().times(chip), settings)
 
 
 def work_of(model):
@@ -153,7 +153,7 @@ def test_a_step_of_too_many_tasks_is_refused_before_it_is_run(chip):
         predicted(replace(GPT, layers=10**6), "RC-1-8-d1-p1", chip)
 
 
-def test_a_cluster_smaller_than_the_strategy_is_refused(chip):
+def test_a_machine_smaller_than_the_strategy_is_refused(chip):
     strategy = parse_strategy("RC-1-8-d1-p1")
     with pytest.raises(InputError, match="needs 8 chips; there are 1"):
-        predict(GPT, strategy, Cluster(chip=chip, network=two_levels(chip)), Roofline().times(chip))
+        predict(GPT, strategy, system_of_packages(chip), Roofline().times(chip))

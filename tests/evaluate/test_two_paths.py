@@ -20,7 +20,7 @@ from crosstack.io.chip_file import read_chip
 from crosstack.machine.chip import flat_chip
 from crosstack.machine.generate.generated import generate
 from crosstack.machine.memory import main_memory
-from crosstack.machine.packages import packaged_system
+from crosstack.machine.packages import divided_system, system_of_packages
 from crosstack.mapping.strategy import Strategy
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.transformer_training import TransformerTraining
@@ -109,5 +109,5 @@ def test_products_of_a_generated_chip_take_the_same_but_for_how_they_are_cut(hid
     described = read_chip(EXAMPLE.read_text(), EXAMPLE.name)
     chip = generate(described.template, described.budget).chip
     step = stepped(hidden, heads, Roofline().times(chip))[0]
-    mapping = mapped(hidden, heads, packaged_system(chip))[0]
+    mapping = mapped(hidden, heads, divided_system(system_of_packages(chip)))[0]
     assert mapping == pytest.approx(step, rel=0.04)

@@ -9,10 +9,10 @@ from test_arrays import CHIP
 from test_study import STUDY, TASK
 
 import crosstack
-from crosstack.evaluate.cluster import nested_cluster
 from crosstack.explore.run import sweep
 from crosstack.io.chip_file import read_chip
 from crosstack.machine.generate.generated import generate
+from crosstack.machine.packages import system_of_packages
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.model.rules import rules_named
 from crosstack.workload.named_steps import step_named
@@ -160,17 +160,12 @@ def test_a_predicted_point_is_what_predict_says(write):
         machine = read_chip(chip, "chip.yaml", [f"node={row['node']}", "packages=64"])
         strategy = parse_strategy(row["strategy"])
         made = generate(machine.template, machine.budget, rules.chips)
-        cluster = nested_cluster(
-            made.chip,
-            strategy,
-            chips_per_package=1,
-            packages=64,
-            inside=machine.inside,
-            between=machine.between,
+        system = system_of_packages(
+            made.chip, n_packages=64, inside=machine.inside, between=machine.between
         )
         times = rules.clock.kernels.times(made.chip)
         step = replace(step_named("gpt-22b"), batch=32, microbatches=4)
-        found = rules.step(step, strategy, cluster, times)
+        found = rules.step(step, strategy, system, times)
         assert row["time"] == found.time
         assert row["memory_used"] == found.memory.peak
 

@@ -17,7 +17,7 @@ from crosstack.explore.methods import METHODS, Descent, DescentForm
 from crosstack.explore.search import PENALTY, Value, minimise
 from crosstack.explore.simplex import Group, SimplexSpace
 from crosstack.io.deepflow import read_hardware
-from crosstack.io.deepflow.steps import cluster_of, strategy_of, workload_of
+from crosstack.io.deepflow.steps import program_of, strategy_of, system_of, workload_of
 from crosstack.model.rules import rules_named
 
 SHARED = Path(__file__).resolve().parents[3] / "shared/data/deepflow"
@@ -259,13 +259,14 @@ def recorded_search():
     hardware = read_hardware(V100.read_text(), "v100.yaml", [])
     area, names = 1130e-6, ("compute", "DRAM", "L2", "L1", "registers")
     areas = {n: a / 815e-6 * area for n, a in hardware.budget.areas.items()}
+    rules = rules_named("deepflow-2021")
     problem = DesignProblem(
         template=hardware.template,
         budget=replace(hardware.budget, chip_area=area, areas=areas),
         workload=replace(workload_of(hardware.model), batch=256, width=4096),
         strategy=strategy_of(hardware),
-        cluster=lambda chip, _: cluster_of(hardware, chip),
-        rules=rules_named("deepflow-2021"),
+        system=lambda chip: system_of(hardware, chip),
+        rules=replace(rules, step=program_of(rules.step, hardware)),
         held=("intra", "inter"),
     )
     drawn = random.Random(40)

@@ -8,7 +8,7 @@ from crosstack.errors import InputError
 from crosstack.machine.chip import Chip, Link
 from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel
-from crosstack.machine.packages import packaged_system
+from crosstack.machine.packages import divided_system, system_of_packages
 from crosstack.machine.topology import DimensionKind, NetworkLevel
 
 CHIP = Chip(
@@ -21,7 +21,7 @@ CHIP = Chip(
 
 
 def test_packages_and_chips_become_dimensions_with_the_chips_links():
-    system = packaged_system(CHIP, chips_per_package=4)
+    system = divided_system(system_of_packages(CHIP, chips_per_package=4))
     assert [(d.kind, d.size, d.bandwidth) for d in system.network] == [
         (DimensionKind.RING, 4, 2e10)
     ]
@@ -29,17 +29,17 @@ def test_packages_and_chips_become_dimensions_with_the_chips_links():
 
 
 def test_one_chip_needs_no_links():
-    assert packaged_system(CHIP).n_chips == 1
+    assert divided_system(system_of_packages(CHIP)).n_chips == 1
 
 
 def test_chips_without_links_are_refused():
     with pytest.raises(InputError, match="2 chips are to be joined, but the inter links have no"):
-        packaged_system(CHIP, n_packages=2)
+        divided_system(system_of_packages(CHIP, n_packages=2))
 
 
 def test_a_torus_is_a_ring_along_each_axis():
     torus = NetworkLevel(kind=DimensionKind.TORUS, shape=(4, 2))
-    system = packaged_system(CHIP, chips_per_package=8, inside=torus)
+    system = divided_system(system_of_packages(CHIP, chips_per_package=8, inside=torus))
     ring = DimensionKind.RING
     assert [(d.kind, d.size, d.bandwidth) for d in system.network] == [
         (ring, 4, 2e10),
@@ -49,14 +49,14 @@ def test_a_torus_is_a_ring_along_each_axis():
 
 def test_a_mesh_is_a_line_along_each_of_its_axes():
     mesh = NetworkLevel(kind=DimensionKind.MESH, shape=(4, 2))
-    network = packaged_system(CHIP, chips_per_package=8, inside=mesh).network
+    network = divided_system(system_of_packages(CHIP, chips_per_package=8, inside=mesh)).network
     assert [(d.kind, d.size, d.shape) for d in network] == [("mesh", 4, (4,)), ("mesh", 2, (2,))]
 
 
 def test_packages_may_be_joined_by_a_fat_tree():
     tree = NetworkLevel(kind=DimensionKind.FAT_TREE, oversubscription=2.0, pod_size=4)
     joined = replace(CHIP, inter=CHIP.intra)
-    (outer,) = packaged_system(joined, n_packages=8, between=tree).network
+    (outer,) = divided_system(system_of_packages(joined, n_packages=8, between=tree)).network
     assert outer.level == tree
 
 
@@ -71,4 +71,4 @@ def test_packages_may_be_joined_by_a_fat_tree():
 )
 def test_a_chip_that_runs_nothing_makes_no_system(chip, missing):
     with pytest.raises(InputError, match=missing):
-        packaged_system(chip)
+        divided_system(system_of_packages(chip))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from crosstack.evaluate.cluster import MISSING
 from crosstack.evaluate.distributed import Peers
+from crosstack.machine.packages import ABSENT
 from crosstack.machine.system import AllReduceAlgorithm, Dimension, DimensionKind
 from crosstack.mapping.strategy import ParallelDimension, Strategy
 from crosstack.model.collectives import Extent, Group
@@ -20,7 +20,7 @@ def ring(
     kind: DimensionKind = DimensionKind.SWITCH,
 ) -> Peers:
     """Return chips that send from port to port, round after round; no bandwidth is no link."""
-    level = Dimension(kind=kind, size=members, bandwidth=max(bandwidth, MISSING), latency=latency)
+    level = Dimension(kind=kind, size=members, bandwidth=max(bandwidth, ABSENT), latency=latency)
     extent = Extent(dimension=level, size=members, members=members)
     return Peers(name=name, group=Group(extents=(extent,)), all_reduce=AllReduceAlgorithm.RING)
 

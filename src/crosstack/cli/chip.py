@@ -78,7 +78,7 @@ def generate_(
     """
     from crosstack.io.native import write_system
     from crosstack.machine.generate.generated import generate
-    from crosstack.machine.packages import packaged_system
+    from crosstack.machine.packages import divided_system, system_of_packages
     from crosstack.report.chip_text import chip_data, chip_tables
 
     check_outputs(file, {"--output": output, "--json": json_out})
@@ -91,14 +91,14 @@ def generate_(
     text = ""
     if output is not None:
         with in_file(file):
-            system = packaged_system(
+            system = system_of_packages(
                 chip.chip,
                 chips_per_package=machine.chips_per_package,
                 n_packages=machine.n_packages,
                 inside=machine.inside,
                 between=machine.between,
             )
-        text = write_system(system)
+            text = write_system(divided_system(system))
     data = chip_data(chip, chosen.name)
     show(chip_tables(data))
     if json_out is not None:

@@ -20,7 +20,7 @@ _TYPES = ("dtype", "accumulator")
 if TYPE_CHECKING:
     from crosstack.io.chip_file import ChipDescription
     from crosstack.io.deepflow import DeepflowHardware
-    from crosstack.io.library.cluster import LibraryMachine
+    from crosstack.io.library.named import LibraryMachine
 
     Machine = ChipDescription | DeepflowHardware | LibraryMachine
 
@@ -71,7 +71,7 @@ def hardware_of(
 
 
 def _of_library(on: str, chips: int | None, fabric: str | None, set_: list[str]) -> LibraryMachine:
-    from crosstack.io.library.cluster import library_machine
+    from crosstack.io.library.named import library_machine
 
     numbers, types = _changes(on, set_)
     given = MACHINE | {field: f"--set {field}" for field in numbers}

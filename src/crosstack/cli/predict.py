@@ -29,10 +29,10 @@ from crosstack.workload.dtype import Dtype
 
 if TYPE_CHECKING:
     from crosstack.cli.hardware import Machine
-    from crosstack.evaluate.cluster import Cluster
-    from crosstack.evaluate.predict import Prediction, Step
+    from crosstack.evaluate.predict import Prediction, Program, Step
+    from crosstack.machine.system import System
     from crosstack.machine.topology import NetworkLevel
-    from crosstack.mapping.strategy import Strategy
+    from crosstack.mapping.strategy import MappingOrder, Strategy
     from crosstack.model.rules import Rules as CountedRules
 
 
@@ -394,7 +394,7 @@ def _model(file: Path, hardware: Machine, model: str | None) -> Step:
     from crosstack.io.deepflow import read_model
     from crosstack.io.deepflow.steps import workload_of
     from crosstack.io.files import read_text
-    from crosstack.io.library.cluster import LibraryMachine
+    from crosstack.io.library.named import LibraryMachine
     from crosstack.workload.named_steps import step_named
 
     if model is None:
@@ -424,7 +424,7 @@ def _predicted(
 ) -> tuple[Prediction, TypedChip]:
     """Return the prediction, and the chip with what it computed in."""
     from crosstack.evaluate.step_settings import StepSettings
-    from crosstack.io.library.cluster import LibraryMachine
+    from crosstack.io.library.named import LibraryMachine
     from crosstack.machine.generate.generated import generate
     from crosstack.workload.transformer_training import CHOICES
 
@@ -446,8 +446,8 @@ def _predicted(
                 made = generate(hardware.template, hardware.budget, counted.chips)
                 typed = TypedChip(made.chip, hardware.template.dtype)
             times = counted.clock.kernels.times(typed.chip, typed.dtype)
-        cluster = _cluster(hardware, typed.chip, strategy, where)
-        return counted.step(workload, strategy, cluster, times, settings), typed
+        system, order, step = _ranked(hardware, typed.chip, strategy, where, counted.step)
+        return step(workload, strategy, system, times, settings, order=order), typed
 
 
 def _strategy(
@@ -462,7 +462,7 @@ def _strategy(
     from crosstack.io.chip_file import ChipDescription
     from crosstack.io.deepflow import check_devices
     from crosstack.io.deepflow.steps import strategy_of
-    from crosstack.io.library.cluster import LibraryMachine
+    from crosstack.io.library.named import LibraryMachine
     from crosstack.mapping.strategy import Strategy, parse_strategy
     from crosstack.workload.product import Product
 
@@ -484,49 +484,64 @@ def _strategy(
         return strategy_of(hardware)
 
 
-def _cluster(
-    hardware: Machine,
-    chip: Chip,
-    strategy: Strategy,
-    where: _Where,
-) -> Cluster:
-    """Return the machine: placed on a grid that the options give, else as the file says."""
-    from crosstack.evaluate.cluster import NESTED, nested_cluster, placed_cluster
+def _ranked(
+    hardware: Machine, chip: Chip, strategy: Strategy, where: _Where, step: Program
+) -> tuple[System, MappingOrder, Program]:
+    """Return the machine, the order of ranks on its network, and what predicts a step on it."""
     from crosstack.io.chip_file import ChipDescription
-    from crosstack.io.deepflow.steps import cluster_of
-    from crosstack.io.library.cluster import LibraryMachine
-    from crosstack.mapping.placement import place
-    from crosstack.mapping.strategy import parse_order
+    from crosstack.io.deepflow.steps import order_of, program_of, system_of
+    from crosstack.io.library.named import LibraryMachine
+    from crosstack.machine.packages import system_of_packages
+    from crosstack.mapping.strategy import NESTED, parse_order
 
     order = None if where.order is None else parse_order(where.order)
     if where.package is not None:
-        grid = grid_of(where.package, where.packages, torus=where.torus)
-        return placed_cluster(chip, place(strategy, grid, order=order))
+        return _placed(chip, strategy, where, order, step)
     if where.packages is not None or where.torus:
         raise InputError(Problem("--package", "required with --packages or --torus."))
     if isinstance(hardware, LibraryMachine):
         with options_named({"n_chips": "--chips"}):
-            return hardware.cluster(strategy, where.levels, order or NESTED)
+            found = hardware.system(strategy, where.levels, order or NESTED)
+        return found, order or NESTED, step
     if isinstance(hardware, ChipDescription):
-        return nested_cluster(
+        found = system_of_packages(
             chip,
-            strategy,
             chips_per_package=hardware.chips_per_package,
-            packages=hardware.n_packages,
+            n_packages=hardware.n_packages,
             inside=hardware.inside,
             between=hardware.between,
-            order=order or NESTED,
         )
+        return found, order or NESTED, step
     if order is not None:
         message = "allowed with --package, a chip file or --on; FILE says what crosses."
         raise InputError(Problem("--order", message))
-    return cluster_of(hardware, chip)
+    return system_of(hardware, chip), order_of(hardware), program_of(step, hardware)
+
+
+def _placed(
+    chip: Chip, strategy: Strategy, where: _Where, order: MappingOrder | None, step: Program
+) -> tuple[System, MappingOrder, Program]:
+    """Return chips on a grid, in the order that shares links least; a release has its rings."""
+    from crosstack.machine.packages import system_of_grid, system_of_packages
+    from crosstack.mapping.placement import place
+    from crosstack.published.deepflow.edges import edges_of_placement
+    from crosstack.published.deepflow.steps import ReleaseSteps, over_edges
+
+    assert where.package is not None
+    grid = grid_of(where.package, where.packages, torus=where.torus)
+    placement = place(strategy, grid, order=order)
+    if not isinstance(step, ReleaseSteps):
+        return system_of_grid(chip, grid), placement.order, step
+    system = system_of_packages(
+        chip, chips_per_package=grid.n_chips // grid.n_packages, n_packages=grid.n_packages
+    )
+    return system, placement.order, over_edges(step, edges_of_placement(placement))
 
 
 def _joined(file: Path, hardware: Machine, where: _Where) -> Machine:
     """Return a chip file's machine joined as ``--topology`` says, or what came."""
     from crosstack.io.chip_file import ChipDescription
-    from crosstack.io.library.cluster import LibraryMachine
+    from crosstack.io.library.named import LibraryMachine
 
     if where.levels is None:
         return hardware

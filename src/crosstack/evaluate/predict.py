@@ -1,4 +1,4 @@
-"""The time of a workload under a given strategy on a cluster, with everything it is made of."""
+"""The time of a workload under a given strategy on a machine, with everything it is made of."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from crosstack.errors import InfeasibleError, InputError, Problem
-from crosstack.evaluate.cluster import Cluster, peers_of, stage_peers
 from crosstack.evaluate.distributed import Distributed, KernelTimes, own_shape
 from crosstack.evaluate.lstm_step import lstm_step
+from crosstack.evaluate.ranks import peers_of, stage_peers
 from crosstack.evaluate.step_memory import (
     check_capacity,
     lstm_memory,
@@ -18,7 +18,8 @@ from crosstack.evaluate.step_memory import (
 )
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.evaluate.transformer_step import transformer_step
-from crosstack.mapping.strategy import KernelSplit, Strategy
+from crosstack.machine.system import System
+from crosstack.mapping.strategy import NESTED, KernelSplit, MappingOrder, Strategy
 from crosstack.model.memory import MemoryAccount
 from crosstack.model.schedule.events import TaskGraphBuilder, Timeline, simulate
 from crosstack.workload.lstm import LstmModel
@@ -36,6 +37,7 @@ __all__ = [
     "made_of",
     "predict",
     "product_step",
+    "step_of",
 ]
 
 Step = Product | LstmModel | TransformerTraining
@@ -83,9 +85,11 @@ class Program(Protocol):
         self,
         workload: Step,
         strategy: Strategy,
-        cluster: Cluster,
+        system: System,
         times: KernelTimes,
         settings: StepSettings | None = None,
+        *,
+        order: MappingOrder = NESTED,
     ) -> Prediction:
         """Time one step; see `predict`."""
         ...
@@ -113,9 +117,11 @@ def busiest_of(busy: Sequence[float]) -> int:
 def predict(
     workload: Step,
     strategy: Strategy,
-    cluster: Cluster,
+    system: System,
     times: KernelTimes,
     settings: StepSettings | None = None,
+    *,
+    order: MappingOrder = NESTED,
 ) -> Prediction:
     """Time one step of a workload.
 
@@ -125,12 +131,14 @@ def predict(
         What is computed.
     strategy : Strategy
         How it is spread over chips.
-    cluster : Cluster
+    system : System
         The machine.
     times : KernelTimes
         What one of its chips takes for a kernel.
     settings : StepSettings or None
         Of optimizer and chip; None: the usual ones.
+    order : tuple of ParallelDimension
+        Of ranks on the network, the dimension whose chips are the nearest first.
 
     Raises
     ------
@@ -139,13 +147,37 @@ def predict(
     InfeasibleError
         If the step does not fit the main memory of a chip.
     """
-    chosen = settings or StepSettings()
     chips = Distributed(
         strategy=strategy,
         times=times,
-        links=peers_of(strategy, cluster),
-        stage_links=stage_peers(strategy, cluster),
+        links=peers_of(strategy, system, order),
+        stage_links=stage_peers(strategy, system, order),
     )
+    return step_of(workload, chips, settings or StepSettings(), system.chip.main_memory.room)
+
+
+def step_of(
+    workload: Step, chips: Distributed, settings: StepSettings, capacity: float
+) -> Prediction:
+    """Time one step on chips that know whom they communicate with.
+
+    Parameters
+    ----------
+    workload : Step
+        What is computed.
+    chips : Distributed
+        How it is spread, what a kernel takes, and over which links data goes.
+    settings : StepSettings
+        Of optimizer and chip.
+    capacity : float
+        Of a chip's main memory. [B]
+
+    Raises
+    ------
+    InputError, InfeasibleError
+        As `predict`.
+    """
+    strategy = chips.strategy
     if isinstance(workload, Product):
         shape = workload.m, workload.k, workload.n
         return product_step(
@@ -155,10 +187,9 @@ def predict(
             own=lambda: chips.own_product(*shape),
             total=lambda: chips.forward(*shape),
         )
-    capacity = cluster.chip.main_memory.room
     if isinstance(workload, LstmModel):
-        return _lstm(workload, chips, chosen, capacity)
-    return _transformer(workload, chips, chosen, capacity)
+        return _lstm(workload, chips, settings, capacity)
+    return _transformer(workload, chips, settings, capacity)
 
 
 def _where(model: LstmModel | TransformerTraining, chips: Distributed) -> str:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from crosstack.evaluate.predict import Program
 from crosstack.explore.budget_space import CLASSES
 from crosstack.explore.design import DesignProblem
 from crosstack.machine.chip import Chip
@@ -109,9 +108,7 @@ def time_bound(problem: DesignProblem, chip: Chip | None = None) -> float:
     chip = chip or ideal_chip(problem)
     clock, dtype = problem.rules.clock.kernels, problem.template.dtype
     times = IdealTimes(chip=chip, clock=clock, dtype=dtype)
-    cluster = problem.cluster(chip, problem.strategy)
-    step: Program = problem.rules.step
-    found = step(problem.workload, problem.strategy, cluster, times, problem.settings)
+    found = problem.step(problem.system(chip), times)
     if not found.scheduled:  # sums and maxima of times, in an order that does not change
         return found.time
     # A list schedule may end later though every task is shorter, so its makespan bounds nothing.

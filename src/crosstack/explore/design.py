@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.errors import InfeasibleError, InputError
-from crosstack.evaluate.cluster import Cluster
-from crosstack.evaluate.predict import Prediction, Step
+from crosstack.evaluate.distributed import KernelTimes
+from crosstack.evaluate.predict import Prediction, Program, Step
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.explore.budget_space import AreaRange, BudgetSpace
 from crosstack.explore.search import Value
@@ -28,7 +28,8 @@ from crosstack.machine.generate.checks import checks_of
 from crosstack.machine.generate.generated import GeneratedChip, chip_at, generate
 from crosstack.machine.generate.generator import GeneratedChips, generate_chips
 from crosstack.machine.generate.template import ChipTemplate
-from crosstack.mapping.strategy import Strategy
+from crosstack.machine.system import System
+from crosstack.mapping.strategy import NESTED, MappingOrder, Strategy
 from crosstack.model.rules import Rules
 from crosstack.quantities import compared
 
@@ -76,10 +77,10 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """A chip, the step on a cluster of it, and what that comes to."""
+    """A chip, the step on a system of it, and what that comes to."""
 
     chip: GeneratedChip
-    cluster: Cluster
+    system: System
     prediction: Prediction
     metrics: Metrics
 
@@ -98,8 +99,8 @@ class DesignProblem:
         What is timed.
     strategy : Strategy
         How it is spread over chips.
-    cluster : callable
-        The machine that chips of a kind make under the strategy.
+    system : callable
+        The machine that chips of a kind make.
     rules : Rules
         How it is counted.
     objective : Metric
@@ -112,19 +113,22 @@ class DesignProblem:
         Components whose shares are as in the budget.
     settings : StepSettings
         What the step is run with.
+    order : tuple of ParallelDimension
+        Of ranks on the network, innermost first.
     """
 
     template: ChipTemplate
     budget: Budget
     workload: Step
     strategy: Strategy
-    cluster: Callable[[Chip, Strategy], Cluster]
+    system: Callable[[Chip], System]
     rules: Rules
     objective: Metric = Metric.TIME
     limits: Mapping[Metric, float] = field(default_factory=dict)
     chip_area: AreaRange | None = None
     held: tuple[str, ...] = ()
     settings: StepSettings = field(default_factory=StepSettings)
+    order: MappingOrder = NESTED
 
     def __post_init__(self) -> None:
         """Check that there is one budget, and that every held component exists."""
@@ -220,10 +224,21 @@ class DesignProblem:
         chips = generate_chips(self.template, budgets, self.rules.chips)
         return self._design(chip_at(chips, (0,)))
 
+    def step(self, system: System, times: KernelTimes) -> Prediction:
+        """Return the step on a machine whose chips take ``times`` for kernels.
+
+        Raises
+        ------
+        InfeasibleError, InputError
+            As `design`.
+        """
+        program: Program = self.rules.step
+        return program(self.workload, self.strategy, system, times, self.settings, order=self.order)
+
     def _design(self, chip: GeneratedChip) -> Design:
-        cluster = self.cluster(chip.chip, self.strategy)
+        system = self.system(chip.chip)
         times = self.rules.clock.kernels.times(chip.chip, self.template.dtype)
-        found = self.rules.step(self.workload, self.strategy, cluster, times, self.settings)
+        found = self.step(system, times)
         power = sum(part.power for part in chip.components) * self.strategy.n_chips
         metrics = Metrics(time=found.time, power=power, area=chip.area)
-        return Design(chip=chip, cluster=cluster, prediction=found, metrics=metrics)
+        return Design(chip=chip, system=system, prediction=found, metrics=metrics)

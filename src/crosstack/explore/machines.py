@@ -19,7 +19,7 @@ from crosstack.machine.generate.checks import checks_of
 from crosstack.machine.generate.generated import chip_at
 from crosstack.machine.generate.generation import Generation
 from crosstack.machine.generate.generator import generate_chips
-from crosstack.machine.packages import packaged_system
+from crosstack.machine.packages import divided_system, system_of_packages
 from crosstack.machine.prices import system_power, system_price
 from crosstack.machine.system import Prices, System
 from crosstack.machine.topology import RING, SWITCH, NetworkLevel
@@ -115,13 +115,14 @@ def machines_at(
         try:
             chip = chip_at(plain, (i,))
             die = float(choice.wafer.die_price(chip.area))
-            system = packaged_system(
+            whole = system_of_packages(
                 replace(chip.chip, price=die + prices.package),
                 chips_per_package=choice.chips_per_package,
                 n_packages=choice.n_packages,
                 inside=choice.inside,
                 between=choice.between,
             )
+            system = divided_system(whole)
         except InfeasibleError as error:
             found.append(f"{error.resource} of {error.where}")
             continue

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from crosstack.errors import InputError, Problem, nearest, unknown_name
-from crosstack.evaluate.cluster import Cluster, nested_cluster
 from crosstack.evaluate.predict import Step
 from crosstack.explore.budget_space import AreaRange
 from crosstack.explore.cooptimise import Choice, ChoiceProgress, CoResult, co_optimise
@@ -18,7 +17,7 @@ from crosstack.explore.history import HistoryFile
 from crosstack.explore.methods import Descent, DescentForm, method_named
 from crosstack.io import deepflow
 from crosstack.io.chip_file import ChipDescription, read_chip
-from crosstack.io.deepflow.steps import cluster_of, strategy_of, workload_of
+from crosstack.io.deepflow.steps import order_of, program_of, strategy_of, system_of, workload_of
 from crosstack.io.files import in_file, read_text
 from crosstack.io.native.problems import collecting
 from crosstack.io.optimize_file import OptimizeFile, optimize_file
@@ -26,18 +25,26 @@ from crosstack.io.rules import rules_at
 from crosstack.io.technology import TechnologyLibrary
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.machine.chip import Chip
+from crosstack.machine.packages import system_of_packages
+from crosstack.machine.system import System
 from crosstack.machine.topology import RING, SWITCH
-from crosstack.mapping.strategy import Strategy, parse_strategy, strategies
-from crosstack.model.rules import PREDICTED
+from crosstack.mapping.strategy import (
+    NESTED,
+    MappingOrder,
+    Strategy,
+    parse_strategy,
+    strategies,
+)
+from crosstack.model.rules import PREDICTED, Rules
 from crosstack.units import parse_quantity
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.named_steps import CHANGES, changed_step, step_named
 from crosstack.workload.product import Product
 
-__all__ = ["MOST_CHOICES", "Optimization", "choice_text", "nested_builder", "read_optimization"]
+__all__ = ["MOST_CHOICES", "Optimization", "choice_text", "package_builder", "read_optimization"]
 
 MOST_CHOICES = 20_000
-Builder = Callable[[Chip, Strategy], Cluster]
+Builder = Callable[[Chip], System]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,25 +115,25 @@ def read_optimization(
         machines = _machines(file, chip_text, str(chip_path), library)
         choices = []
         for labels, hardware in machines:
-            for strategy, builder, several in _strategies(file, hardware, workload):
+            for run in _runs(file, hardware, workload, rules):
                 held = set(file.hold)
-                if not several:  # one chip sends nothing
+                if not run.several:  # one chip sends nothing
                     held |= {n for n in ("intra", "inter") if n in hardware.template.components}
                 problem = DesignProblem(
                     template=hardware.template,
                     budget=hardware.budget,
                     workload=workload,
-                    strategy=strategy,
-                    cluster=builder,
-                    rules=rules,
+                    strategy=run.strategy,
+                    system=run.system,
+                    rules=run.rules,
+                    order=run.order,
                     objective=objective,
                     limits=limits,
                     chip_area=area or None,
                     held=tuple(sorted(held)),
                 )
-                choices.append(
-                    Choice(labels=(*labels, ("strategy", str(strategy))), problem=problem)
-                )
+                named = (*labels, ("strategy", str(run.strategy)))
+                choices.append(Choice(labels=named, problem=problem))
     except InputError as error:
         raise in_file(error, str(path)) from None
     return Optimization(
@@ -240,10 +247,19 @@ def choice_text(value: Any) -> str:
     return str(value)
 
 
-def _strategies(
-    file: OptimizeFile, hardware: Hardware, workload: Step
-) -> list[tuple[Strategy, Builder, bool]]:
-    """Return the strategies to try, each with its machine and whether that has several chips."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """A strategy to try, the machine it runs on, and the rules that count it."""
+
+    strategy: Strategy
+    system: Builder
+    several: bool  # chips
+    rules: Rules
+    order: MappingOrder = NESTED
+
+
+def _runs(file: OptimizeFile, hardware: Hardware, workload: Step, rules: Rules) -> list[_Run]:
+    """Return the strategies to try, each with its machine."""
     asked: list[Strategy] | None = None
     if file.strategies is not None and file.strategies != ["all"]:
         asked = []
@@ -254,12 +270,15 @@ def _strategies(
         if problems:
             raise InputError(problems)
     if not isinstance(hardware, ChipDescription) and file.chips is None and asked is None:
-
-        def as_in_file(chip: Chip, _: Strategy) -> Cluster:
-            return cluster_of(hardware, chip)
-
         own = strategy_of(hardware)
-        return [(own, as_in_file, own.n_chips > 1)]
+        as_in_file = _Run(
+            strategy=own,
+            system=lambda chip: system_of(hardware, chip),
+            several=own.n_chips > 1,
+            rules=replace(rules, step=program_of(rules.step, hardware)),
+            order=order_of(hardware),
+        )
+        return [as_in_file]
     if isinstance(hardware, ChipDescription):
         per_package, packages = hardware.chips_per_package, hardware.n_packages
     else:
@@ -277,8 +296,11 @@ def _strategies(
     if len(asked) > MOST_CHOICES:
         message = f"{len(asked):,} of them; allowed: up to {MOST_CHOICES:,}. Name some."
         raise InputError(Problem("strategies", message))
-    builder = nested_builder(hardware, per_package, n_chips // per_package)
-    return [(strategy, builder, n_chips > 1) for strategy in asked]
+    builder = package_builder(hardware, per_package, n_chips // per_package)
+    return [
+        _Run(strategy=strategy, system=builder, several=n_chips > 1, rules=rules)
+        for strategy in asked
+    ]
 
 
 def _most_stages(workload: Step) -> int:
@@ -287,18 +309,17 @@ def _most_stages(workload: Step) -> int:
     return workload.layers + 2 if isinstance(workload, LstmModel) else workload.layers
 
 
-def nested_builder(hardware: Hardware, per_package: int, packages: int) -> Builder:
+def package_builder(hardware: Hardware, per_package: int, packages: int) -> Builder:
     """Return what makes a machine of ``packages`` out of a chip, joined as the hardware says."""
     inside, between = RING, SWITCH
     if isinstance(hardware, ChipDescription):
         inside, between = hardware.inside, hardware.between
 
-    def build(chip: Chip, strategy: Strategy) -> Cluster:
-        return nested_cluster(
+    def build(chip: Chip) -> System:
+        return system_of_packages(
             chip,
-            strategy,
             chips_per_package=per_package,
-            packages=packages,
+            n_packages=packages,
             inside=inside,
             between=between,
         )

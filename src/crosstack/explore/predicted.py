@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from crosstack.errors import InputError, Problem, unknown_name
-from crosstack.evaluate.cluster import NESTED, Cluster, nested_cluster
 from crosstack.evaluate.predict import Prediction, Step
 from crosstack.explore.axes import Assignment
 from crosstack.explore.evaluators import (
@@ -24,15 +23,29 @@ from crosstack.explore.flat import term_at
 from crosstack.explore.rules import check_rule_options, rules_of, with_rules
 from crosstack.io import deepflow
 from crosstack.io.chip_file import ChipDescription, read_chip
-from crosstack.io.deepflow.steps import cluster_of, strategy_of, workload_of
-from crosstack.io.library.cluster import LibraryMachine, library_machine
+from crosstack.io.deepflow.steps import (
+    order_of,
+    program_of,
+    strategy_of,
+    system_of,
+    workload_of,
+)
+from crosstack.io.library.named import LibraryMachine, library_machine
 from crosstack.io.native.overrides import override_freely
 from crosstack.io.study_file import Goal
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.machine.chip import Chip
 from crosstack.machine.generate.generated import generate
+from crosstack.machine.packages import system_of_packages
+from crosstack.machine.system import System
 from crosstack.machine.topology import parse_levels
-from crosstack.mapping.strategy import Strategy, parse_order, parse_strategy
+from crosstack.mapping.strategy import (
+    NESTED,
+    MappingOrder,
+    Strategy,
+    parse_order,
+    parse_strategy,
+)
 from crosstack.model.rules import PREDICTED, rules_named
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.named_steps import CHANGES, changed_step, step_named
@@ -109,8 +122,12 @@ class Predicted:
         workload = _workload(machine, options)
         strategy = _strategy(machine, workload, options)
         times = rules.clock.kernels.times(chip, dtype)
-        cluster = _cluster(machine, chip, strategy, options)
-        found = rules.step(workload, strategy, cluster, times)
+        order = _order(machine, options)
+        system = _system(machine, chip, strategy, options, order)
+        step = rules.step
+        if isinstance(machine, deepflow.DeepflowHardware):
+            step = program_of(step, machine)
+        found = step(workload, strategy, system, times, order=order)
         terms = _terms(found, chip, dtype, power)
         parts = {"parts": dict(found.parts), "busy": dict(found.busy), "run_time": found.run_time}
         kept: Terms = {path: term_at(parts, path) for path in keep}
@@ -207,24 +224,28 @@ def _joined(
     return machine.joined(inside, between or machine.between)
 
 
-def _cluster(machine: Machine, chip: Chip, strategy: Strategy, options: dict[str, Any]) -> Cluster:
+def _order(machine: Machine, options: dict[str, Any]) -> MappingOrder:
+    """Return the order of ranks on the network."""
+    if options.get("order") is not None:
+        return parse_order(str(options["order"]))
+    return order_of(machine) if isinstance(machine, deepflow.DeepflowHardware) else NESTED
+
+
+def _system(
+    machine: Machine, chip: Chip, strategy: Strategy, options: dict[str, Any], order: MappingOrder
+) -> System:
     if isinstance(machine, deepflow.DeepflowHardware):
-        return cluster_of(machine, chip)
-    order = options.get("order")
+        return system_of(machine, chip)
     if isinstance(machine, LibraryMachine):
         topology = options.get("topology")
         levels = None if topology is None else parse_levels(str(topology))
-        return machine.cluster(
-            strategy, levels, NESTED if order is None else parse_order(str(order))
-        )
-    return nested_cluster(
+        return machine.system(strategy, levels, order)
+    return system_of_packages(
         chip,
-        strategy,
         chips_per_package=machine.chips_per_package,
-        packages=machine.n_packages,
+        n_packages=machine.n_packages,
         inside=machine.inside,
         between=machine.between,
-        order=NESTED if order is None else parse_order(str(order)),
     )
 
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
-from crosstack.machine.chip import Chip
+from crosstack.machine.chip import Chip, Link
+from crosstack.machine.packages import dimension_of
 from crosstack.machine.system import Dimension, DimensionKind, Prices, System
+from crosstack.machine.topology import NetworkLevel
 from crosstack.records import require_types
 
 __all__ = ["Fabric", "NetworkPort", "Node", "system_of_chip", "system_of_nodes"]
@@ -109,7 +111,13 @@ def system_of_chip(chip: Chip) -> System:
 
 
 def system_of_nodes(
-    node: Node, n_chips: int, *, fabric: Fabric | None = None, port: NetworkPort | None = None
+    node: Node,
+    n_chips: int,
+    *,
+    fabric: Fabric | None = None,
+    port: NetworkPort | None = None,
+    inside: NetworkLevel | None = None,
+    between: NetworkLevel | None = None,
 ) -> System:
     """Return the system of so many chips: a part of a node, or whole nodes joined by a fabric.
 
@@ -123,6 +131,9 @@ def system_of_nodes(
         What joins several nodes.
     port : NetworkPort, optional
         Whose latency the ports of the nodes have; none if left out.
+    inside, between : NetworkLevel, optional
+        How chips and nodes are joined instead: the links and ports that a chip has are shared out
+        over its neighbours.
 
     Raises
     ------
@@ -137,7 +148,7 @@ def system_of_nodes(
     """
     require_whole("n_chips", n_chips, what="chips")
     if n_chips <= node.n_chips:
-        network = _part_of(node, n_chips)
+        network = (_joined(node, inside, n_chips),) if inside else _part_of(node, n_chips)
         return System(
             chip=node.chip, network=network, n_chips=n_chips, prices=_PRICES, name=node.name
         )
@@ -148,23 +159,43 @@ def system_of_nodes(
         why = "has no ports out" if not node.n_ports else "needs a fabric to the next"
         message = f"got {n_chips}; {node.name} {why}; allowed: up to {node.n_chips}."
         raise InputError(Problem("n_chips", message))
-    inside = tuple(d for d in node.network if d.size != 1)
-    pods = fabric.pod_size
-    between = Dimension(
-        kind=fabric.kind,
-        size=n_chips // node.n_chips,
-        bandwidth=node.bandwidth_out,
-        latency=port.latency if port else None,
-        link_power=0.0,
-        oversubscription=fabric.oversubscription,
-        pod_size=pods,
-    )
+    joined = n_chips // node.n_chips
+    own = tuple(d for d in node.network if d.size != 1)
+    if inside is not None:
+        own = (_joined(node, inside, node.n_chips),)
     return System(
         chip=node.chip,
-        network=(*inside, between),
+        network=(*own, _outside(node, joined, fabric, port, between)),
         n_chips=n_chips,
         prices=_PRICES,
-        name=f"{n_chips // node.n_chips} x {node.name}",
+        name=f"{joined} x {node.name}",
+    )
+
+
+def _joined(node: Node, inside: NetworkLevel, n_chips: int) -> Dimension:
+    """Return chips of a node joined another way: a chip's bandwidth is that of all its links."""
+    own = node.chip.intra or Link(n_links=0, bandwidth=0.0, latency=0.0)
+    latency = node.network[0].hop_latency if node.network else 0.0
+    bandwidth = own.bandwidth / inside.links(n_chips)
+    return dimension_of(replace(own, bandwidth=bandwidth, latency=latency), inside, n_chips)
+
+
+def _outside(
+    node: Node, joined: int, fabric: Fabric, port: NetworkPort | None, between: NetworkLevel | None
+) -> Dimension:
+    latency = port.latency if port else None
+    if between is not None:
+        bandwidth = node.bandwidth_out / between.links(joined)
+        ends = Link(n_links=node.n_ports, bandwidth=bandwidth, latency=latency or 0.0)
+        return dimension_of(ends, between, joined)
+    return Dimension(
+        kind=fabric.kind,
+        size=joined,
+        bandwidth=node.bandwidth_out,
+        latency=latency,
+        link_power=0.0,
+        oversubscription=fabric.oversubscription,
+        pod_size=fabric.pod_size,
     )
 
 

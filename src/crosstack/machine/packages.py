@@ -7,12 +7,36 @@ from dataclasses import replace
 from crosstack.errors import InputError, Problem, require_whole
 from crosstack.machine.chip import Chip, Link
 from crosstack.machine.system import Dimension, DimensionKind, Prices, System
-from crosstack.machine.topology import RING, SWITCH, NetworkLevel
+from crosstack.machine.topology import RING, SWITCH, Grid, NetworkLevel
 
-__all__ = ["packaged_system"]
+__all__ = [
+    "ABSENT",
+    "dimension_of",
+    "divided_system",
+    "system_of_grid",
+    "system_of_packages",
+]
+
+ABSENT = 1e-300  # stands for the bandwidth of a link that is not there [B/s]
+_PRICES = Prices(memory_power=0.0)  # the chip's power holds it, and that of links
 
 
-def packaged_system(
+def dimension_of(link: Link | None, level: NetworkLevel, size: int) -> Dimension:
+    """Return ``size`` chips, or blocks of chips, joined as ``level`` says by links of a chip."""
+    return Dimension(
+        kind=level.kind,
+        size=size,
+        bandwidth=max(ABSENT, link.bandwidth if link else 0.0),
+        latency=link.latency if link else None,
+        link_power=0.0,
+        shape=level.shape,
+        oversubscription=level.oversubscription,
+        pod_size=level.pod_size,
+        reduces=level.reduces,
+    )
+
+
+def system_of_packages(
     chip: Chip,
     *,
     chips_per_package: int = 1,
@@ -20,7 +44,9 @@ def packaged_system(
     inside: NetworkLevel = RING,
     between: NetworkLevel = SWITCH,
 ) -> System:
-    """Return ``n_packages`` packages of equal chips, joined by the chips' own links.
+    """Return ``n_packages`` packages of equal chips: one network level in them, one between.
+
+    A link that the chip has not is no error: nothing may have to be sent over it.
 
     Parameters
     ----------
@@ -29,65 +55,94 @@ def packaged_system(
     chips_per_package, n_packages : int
         How many. [1]
     inside, between : NetworkLevel
-        How chips are joined inside a package, and between packages. A torus is a ring along each
-        of its axes, a mesh a line.
+        How chips are joined inside a package, and equal chips of all packages.
+
+    Raises
+    ------
+    InputError
+        If a level has the shape of another number of chips.
+    """
+    require_whole("chips_per_package", chips_per_package)
+    require_whole("n_packages", n_packages)
+    network = (
+        dimension_of(chip.intra, inside, chips_per_package),
+        dimension_of(chip.inter, between, n_packages),
+    )
+    return System(
+        chip=chip,
+        network=network,
+        n_chips=chips_per_package * n_packages,
+        prices=_PRICES,
+        name=chip.name,
+    )
+
+
+def divided_system(system: System) -> System:
+    """Return packages of chips with every axis of a grid as a dimension of its own.
+
+    Each can then be given to a parallelism. A torus is a ring along each of its axes, a mesh a
+    line; levels of one chip are left out.
 
     Raises
     ------
     InputError
         If several chips are to be joined by links without bandwidth: says what to give them.
     """
-    require_whole("chips_per_package", chips_per_package)
-    require_whole("n_packages", n_packages)
-    levels = (
-        ("intra", chips_per_package, chip.intra, inside),
-        ("inter", n_packages, chip.inter, between),
-    )
-    network = [
-        _dimension(name, extent, link, one)
-        for name, size, link, level in levels
-        for one, extent in _dimensions(level, size)
-        if extent > 1
-    ]
+    network = []
+    for name, level in zip(("intra", "inter"), system.network, strict=True):
+        size = level.size or 1
+        if size > 1 and level.bandwidth <= ABSENT:
+            message = (
+                f"{size} chips are to be joined, but the {name} links have no bandwidth; give "
+                f"{name} area, power and a share of the edge."
+            )
+            raise InputError(Problem(name, message))
+        network += [axis for axis in _axes(level, size) if axis.size != 1]
     if not network:
         # A system has a network; that of one chip carries nothing, whatever its bandwidth.
-        alone = chip.main_memory.speed
+        alone = system.chip.main_memory.speed
         network = [Dimension(kind=DimensionKind.RING, size=1, bandwidth=alone)]
+    return replace(system, network=tuple(network))
+
+
+def _axes(level: Dimension, size: int) -> list[Dimension]:
+    """Return the one-dimensional networks that a level is composed of."""
+    if level.kind is DimensionKind.TORUS:
+        ring = replace(level, kind=DimensionKind.RING, shape=(), size=None)
+        return [replace(ring, size=extent) for extent in level.axes(size)]
+    if level.kind is DimensionKind.MESH:
+        return [replace(level, shape=(extent,), size=extent) for extent in level.axes(size)]
+    return [level]
+
+
+def system_of_grid(chip: Chip, grid: Grid) -> System:
+    """Return chips on a mesh or torus that is cut into packages.
+
+    Of a package that has c chips along an axis only the last reaches the next package, so the
+    links between packages are those of its chips by c: a chip's share of what crosses. Packages
+    along each axis are a level of their own. The way that closes a torus of several packages leads
+    from the last to the first, so that a package by itself is a mesh.
+
+    Raises
+    ------
+    InputError
+        If the grid has more levels than a network.
+    """
+    whole = grid.n_packages == 1
+    kind = DimensionKind.TORUS if grid.torus and whole else DimensionKind.MESH
+    inside = dimension_of(
+        chip.intra, NetworkLevel(kind=kind, shape=grid.package), grid.n_chips // grid.n_packages
+    )
+    between = []
+    for chips, packages in zip(grid.package, grid.packages, strict=True):
+        if packages > 1:
+            line = NetworkLevel(kind=DimensionKind.MESH, shape=(packages,))
+            one = dimension_of(chip.inter, RING if grid.torus else line, packages)
+            between.append(replace(one, bandwidth=one.bandwidth / chips))
     return System(
         chip=chip,
-        network=tuple(network),
-        n_chips=chips_per_package * n_packages,
-        prices=Prices(memory_power=0.0),  # the chip's power holds it, and that of links
+        network=(inside, *between),
+        n_chips=grid.n_chips,
+        prices=_PRICES,
         name=chip.name,
-    )
-
-
-def _dimensions(level: NetworkLevel, size: int) -> list[tuple[NetworkLevel, int]]:
-    """Return the one-dimensional networks that a level is composed of, with their sizes."""
-    match level.kind:
-        case DimensionKind.TORUS:
-            return [(RING, extent) for extent in level.axes(size)]
-        case DimensionKind.MESH:
-            return [(replace(level, shape=(extent,)), extent) for extent in level.axes(size)]
-        case _:
-            return [(level, size)]
-
-
-def _dimension(name: str, size: int, link: Link | None, level: NetworkLevel) -> Dimension:
-    if link is None or link.bandwidth <= 0:
-        message = (
-            f"{size} chips are to be joined, but the {name} links have no bandwidth; give {name} "
-            "area, power and a share of the edge."
-        )
-        raise InputError(Problem(name, message))
-    return Dimension(
-        kind=level.kind,
-        size=size,
-        bandwidth=link.bandwidth,
-        latency=link.latency,
-        link_power=0.0,
-        shape=level.shape,
-        oversubscription=level.oversubscription,
-        pod_size=level.pod_size,
-        reduces=level.reduces,
     )

@@ -16,6 +16,7 @@ from enum import StrEnum
 from crosstack.errors import InputError, Problem, nearest, require, require_whole, unknown_name
 
 __all__ = [
+    "NESTED",
     "KernelSplit",
     "MappingOrder",
     "ParallelDimension",
@@ -47,6 +48,12 @@ class ParallelDimension(StrEnum):
 
 
 MappingOrder = tuple[ParallelDimension, ...]  # innermost first: its chips are the nearest
+NESTED: MappingOrder = (
+    ParallelDimension.KP2,
+    ParallelDimension.KP1,
+    ParallelDimension.DP,
+    ParallelDimension.LP,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

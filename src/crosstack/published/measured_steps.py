@@ -23,10 +23,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from crosstack.evaluate.cluster import node_cluster
 from crosstack.evaluate.predict import Prediction, predict
+from crosstack.evaluate.ranks import chips_of_nodes
 from crosstack.io import library
-from crosstack.mapping.strategy import parse_strategy
+from crosstack.machine.node import system_of_nodes
+from crosstack.mapping.strategy import NESTED, parse_strategy
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.published.case import Progress, Row, inside, silent
 from crosstack.workload.named_steps import step_named
@@ -112,8 +113,9 @@ class MeasuredStep:
         node, strategy = library.node(NODE), parse_strategy(self.strategy)
         fabric, port = library.joined_by(node)
         chip = replace(library.chip(node.chip.name, frequency=frequency), inter=node.chip.inter)
-        cluster = node_cluster(replace(node, chip=chip), strategy, fabric=fabric, port=port)
-        return predict(self.workload, strategy, cluster, Roofline().times(chip))
+        n_chips = chips_of_nodes(strategy, node, NESTED)
+        system = system_of_nodes(replace(node, chip=chip), n_chips, fabric=fabric, port=port)
+        return predict(self.workload, strategy, system, Roofline().times(chip))
 
 
 def _one(

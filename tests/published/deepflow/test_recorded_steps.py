@@ -11,11 +11,12 @@ from crosstack.errors import InputError
 from crosstack.evaluate.predict import predict
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.io.deepflow import read_hardware, read_model
-from crosstack.io.deepflow.steps import cluster_of, strategy_of, workload_of
+from crosstack.io.deepflow.steps import order_of, strategy_of, system_of, workload_of
 from crosstack.machine.generate.generated import generate
 from crosstack.mapping.strategy import KernelSplit, Strategy
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.published.deepflow.chips import Chips, links_of
+from crosstack.published.deepflow.edges import edges_of_file, stated_peers
 from crosstack.published.deepflow.lstm import lstm_parts
 from crosstack.published.deepflow.memory import lstm_account, lstm_parts_memory
 from crosstack.published.deepflow.release import RELEASES
@@ -62,7 +63,7 @@ def overrides(given):
 
 @pytest.fixture
 def master(release):
-    """Return workload, strategy, cluster and kernel times of a recorded run of 2025."""
+    """Return workload, strategy, machine and kernel times of a recorded run of 2025."""
 
     def make(row):
         changes = overrides(row["hardware_overrides"])
@@ -70,20 +71,32 @@ def master(release):
         text = (DATA / "configs/2025" / row["model_config"]).read_text()
         model = {f"model_param.{k}": v for k, v in row["model_overrides"].items()}
         workload = workload_of(read_model(text, "model", overrides(model)))
-        return workload, strategy_of(hardware), cluster_of(hardware, chip), times
+        machine = hardware, system_of(hardware, chip)
+        return workload, strategy_of(hardware), machine, times
 
     return make
 
 
-def chips_of(strategy, cluster, times):
-    return Chips(strategy=strategy, times=times, links=links_of(strategy, cluster, MASTER))
+def run(version, workload, strategy, machine, times):
+    """Predict a step over the links that the file of a machine states."""
+    hardware, system = machine
+    return STEPS[version].on(hardware)(workload, strategy, system, times)
+
+
+def links_on(strategy, machine):
+    hardware, system = machine
+    return links_of(strategy, stated_peers(strategy, system, edges_of_file(hardware)), MASTER)
+
+
+def chips_of(strategy, machine, times):
+    return Chips(strategy=strategy, times=times, links=links_on(strategy, machine))
 
 
 @pytest.mark.parametrize("row", recorded("GEMM-dist", version="master"))
 def test_distributed_products_of_2025(row, master):
-    workload, strategy, cluster, times = master(row)
-    found = STEPS["deepflow-2025"](workload, strategy, cluster, times)
-    links = links_of(strategy, cluster, MASTER)
+    workload, strategy, machine, times = master(row)
+    found = run("deepflow-2025", workload, strategy, machine, times)
+    links = links_on(strategy, machine)
     names = ("IBK1", "IBK2", "IBD", "IBL")
     for name, link in zip(names, links.values(), strict=True):
         assert link.bandwidth == close(row["output"]["links"][name])
@@ -92,15 +105,15 @@ def test_distributed_products_of_2025(row, master):
 
 @pytest.mark.parametrize("row", recorded("LSTM", version="master"))
 def test_language_model_steps_of_2025(row, master):
-    workload, strategy, cluster, times = master(row)
+    workload, strategy, machine, times = master(row)
     if "error" in row["output"]:
         with pytest.raises(InputError):
-            STEPS["deepflow-2025"](workload, strategy, cluster, times)
+            run("deepflow-2025", workload, strategy, machine, times)
         return
-    parts = lstm_parts(workload, chips_of(strategy, cluster, times))
+    parts = lstm_parts(workload, chips_of(strategy, machine, times))
     for short, name in PARTS.items():
         assert getattr(parts, name) == close(row["output"]["components"][short]), name
-    found = STEPS["deepflow-2025"](workload, strategy, cluster, times)
+    found = run("deepflow-2025", workload, strategy, machine, times)
     forward, backward = found.timelines()
     assert forward.makespan == close(row["output"]["fwd_s"])
     assert backward.makespan == close(row["output"]["bwd_s"])
@@ -110,8 +123,8 @@ def test_language_model_steps_of_2025(row, master):
 
 @pytest.mark.parametrize("row", recorded("LLM(", version="master"))
 def test_products_of_transformers_of_2025(row, master):
-    workload, strategy, cluster, times = master(row)
-    found = dict(products_time(workload, chips_of(strategy, cluster, times)))
+    workload, strategy, machine, times = master(row)
+    found = dict(products_time(workload, chips_of(strategy, machine, times)))
     # The recorded files are named after the layer, by number.
     by_layer = {
         name.rsplit("layer", 1)[1].removesuffix(".txt"): time
@@ -121,19 +134,19 @@ def test_products_of_transformers_of_2025(row, master):
         assert time == close(by_layer[str(i)])
     layer = 3 * sum(found.values())
     assert layer == close(row["output"]["layer_fw_bw_s"])
-    whole = STEPS["deepflow-2025"](workload, strategy, cluster, times)
+    whole = run("deepflow-2025", workload, strategy, machine, times)
     assert whole.run_time == close(row["output"]["total_s"])
 
 
 @pytest.mark.parametrize("row", recorded("LLM-graph", version="master"))
 def test_transformer_steps_of_2025(row, master):
-    workload, strategy, cluster, times = master(row)
-    run = STEPS["deepflow-2025-graph"]
+    workload, strategy, machine, times = master(row)
+    version = "deepflow-2025-graph"
     if "error" in row["output"]:
         with pytest.raises(InputError, match="no pipeline"):
-            run(workload, strategy, cluster, times)
+            run(version, workload, strategy, machine, times)
         return
-    operations = operations_of(workload, chips_of(strategy, cluster, times))
+    operations = operations_of(workload, chips_of(strategy, machine, times))
     parts = row["output"]["components"]
     for operation, name in zip(operations, OPERATIONS, strict=False):
         assert operation.forward == close(parts[f"T_{name}_f"]), name
@@ -144,7 +157,7 @@ def test_transformer_steps_of_2025(row, master):
     layers = [1, *[workload.layers] * (len(operations) - 2), 1]
     forward = sum(n * o.forward for n, o in zip(layers, operations, strict=True))
     assert forward == close(row["output"]["fwd_s"])
-    assert run(workload, strategy, cluster, times).time == close(row["output"]["total_s"])
+    assert run(version, workload, strategy, machine, times).time == close(row["output"]["total_s"])
 
 
 @pytest.mark.parametrize(
@@ -158,7 +171,7 @@ def test_transformer_steps_of_2025(row, master):
 def test_links_of_every_dimension_are_as_recorded_in_2025(row, release):
     changes = overrides(row["hardware_overrides"])
     hardware, chip, _ = release("2025", f"2025/{row['hardware_config']}", changes)
-    links = links_of(strategy_of(hardware), cluster_of(hardware, chip), MASTER)
+    links = links_on(strategy_of(hardware), (hardware, system_of(hardware, chip)))
     for i, link in enumerate(links.values()):
         name = ("K1", "K2", "D", "L")[i]
         assert link.bandwidth == close(row["output"]["links"][f"IB{name}"])
@@ -169,7 +182,7 @@ def test_links_of_every_dimension_are_as_recorded_in_2025(row, release):
 def test_language_model_steps_of_2021(row, release):
     hardware, chip, times = release("2021", f"2021/{row['config']}")
     workload, strategy = workload_of(hardware.model), strategy_of(hardware)
-    found = STEPS["deepflow-2021"](workload, strategy, cluster_of(hardware, chip), times)
+    found = run("deepflow-2021", workload, strategy, (hardware, system_of(hardware, chip)), times)
     assert found.time == close(row["output"]["time_s"])
     assert workload.parameters == row["output"]["params"]
 
@@ -186,7 +199,7 @@ def test_language_model_steps_of_2020(row, release):
         batch=cli["batch_size"], sequence=cli["seq_len"], vocabulary=cli["vocab_size"],
         layers=cli["num_layer"], width=cli["hidden_dim"],
     )  # fmt: skip
-    found = STEPS["deepflow-2020"](model, strategy, cluster_of(hardware, chip), times)
+    found = run("deepflow-2020", model, strategy, (hardware, system_of(hardware, chip)), times)
     assert round(found.time, 8) == row["output"]["time_s"]
 
 
@@ -199,15 +212,16 @@ def test_the_example_of_the_readme_is_refused_by_default(row, release):
     mode = row["id"].removeprefix("readme_")
     text = (DATA / f"configs/2025/configs/model-config/{mode}.yaml").read_text()
     workload, strategy = workload_of(read_model(text, mode)), strategy_of(hardware)
-    cluster = cluster_of(hardware, chip)
+    system = system_of(hardware, chip)
+    machine = hardware, system
     right = StepSettings(enforces_capacity=False)
     if mode == "LSTM":
-        found = STEPS["deepflow-2025"](workload, strategy, cluster, times)
+        found = run("deepflow-2025", workload, strategy, machine, times)
         assert found.time == close(row["output"]["time_s"])
         with pytest.raises(InputError, match=r"no bandwidth|remainder"):
-            predict(workload, strategy, cluster, times, right)
+            predict(workload, strategy, system, times, right, order=order_of(hardware))
     else:
-        found = STEPS["deepflow-2025"](workload, strategy, cluster, times)
+        found = run("deepflow-2025", workload, strategy, machine, times)
         assert found.time == close(row["output"]["layer_fw_bw_s"] * workload.layers)
         assert found.run_time == close(row["output"]["total_s"])
 
@@ -228,7 +242,7 @@ def test_replicas_inside_a_node_without_links_are_refused_there_and_here(row, re
     hardware, chip, times = release("2025", f"2025/{row['hardware_config']}", changes)
     model = LstmModel(batch=64, sequence=2, vocabulary=64, layers=1, width=64)
     with pytest.raises(InputError, match="inside a package: .* no bandwidth"):
-        predict(model, strategy_of(hardware), cluster_of(hardware, chip), times)
+        predict(model, strategy_of(hardware), system_of(hardware, chip), times)
 
 
 @pytest.mark.parametrize("row", edge("edge_three_levels"))
@@ -239,8 +253,8 @@ def test_three_levels_of_memory_fail_in_the_release_alone(row):
     chip = generate(hardware.template, hardware.budget).chip
     assert [level.name for level in chip.storage] == ["registers", "L1", "DRAM"]
     product = Product(m=512, k=512, n=512)
-    cluster = cluster_of(hardware, chip)
-    found = predict(product, strategy_of(hardware), cluster, Roofline().times(chip))
+    system = system_of(hardware, chip)
+    found = predict(product, strategy_of(hardware), system, Roofline().times(chip))
     assert found.time > 2 * 512**3 / chip.compute.throughput
 
 

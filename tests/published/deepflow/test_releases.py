@@ -7,24 +7,19 @@ from pathlib import Path
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.evaluate.cluster import (
-    Cluster,
-    Derate,
-    EdgeSharing,
-    nested_cluster,
-    two_levels,
-)
 from crosstack.evaluate.predict import SUMMING, WAITING, predict
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.machine.chip import Chip, Link
 from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel, Scope
+from crosstack.machine.packages import system_of_packages
 from crosstack.mapping.strategy import ParallelDimension, parse_strategy
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.model.rules import PREDICTED, rule_names, rules_named
 from crosstack.model.schedule.events import TaskGraphBuilder
 from crosstack.model.schedule.events import simulate as by_default
 from crosstack.published.deepflow.chips import links_of
+from crosstack.published.deepflow.edges import Derate, EdgeSharing, stated_peers
 from crosstack.published.deepflow.events import simulate
 from crosstack.published.deepflow.lstm import LstmParts, lstm_graph
 from crosstack.published.deepflow.release import RELEASES
@@ -50,18 +45,22 @@ def chip(intra=6e11, inter=1e11, capacity=1e15):
     )
 
 
-def stated(one, crossing, derate, **sizes):
-    """Return a machine of which a file says what crosses packages and what is shared."""
-    sharing = EdgeSharing(crossing=frozenset(crossing), derates=(derate,) * 4)
-    return Cluster(chip=one, network=two_levels(one, **sizes), sharing=sharing)
+def stated(text, one, crossing, derate, release, **sizes):
+    """Return the links where a file says what crosses packages and what is shared."""
+    strategy, edges = (
+        parse_strategy(text),
+        EdgeSharing(crossing=frozenset(crossing), derates=(derate,) * 4),
+    )
+    peers = stated_peers(strategy, system_of_packages(one, **sizes), edges)
+    return links_of(strategy, peers, RELEASES[release])
 
 
 def predicted(name, workload, text, settings=None, **links):
     """Predict with kernels that take the same whatever the rules: steps alone are compared."""
     strategy, one = parse_strategy(text), chip(**links)
-    cluster = nested_cluster(one, strategy, packages=strategy.n_chips)
+    system = system_of_packages(one, n_packages=strategy.n_chips)
     step = rules_named(name).step
-    return step(workload, strategy, cluster, Roofline().times(one), settings)
+    return step(workload, strategy, system, Roofline().times(one), settings)
 
 
 @pytest.mark.parametrize("name", rule_names(PREDICTED))
@@ -85,24 +84,24 @@ def test_unknown_rules_are_refused_with_the_nearest():
     ],
 )
 def test_links_are_shared_by_degree(inter, kp1, expected):
-    cluster = stated(chip(intra=0.0, inter=inter), {KP1}, Derate(inside=0), packages=kp1)
-    links = links_of(parse_strategy(f"RC-{kp1}-1-d1-p1"), cluster, RELEASES["deepflow-2025"])
+    machine = chip(intra=0.0, inter=inter), {KP1}, Derate(inside=0)
+    links = stated(f"RC-{kp1}-1-d1-p1", *machine, "deepflow-2025", n_packages=kp1)
     assert links[KP1].bandwidth == expected
     assert (links[DP].bandwidth, links[DP].latency) == (0.0, 5e-6)
-    apart = links_of(parse_strategy(f"RC-{kp1}-1-d1-p1"), cluster, RELEASES["deepflow-2021"])
+    apart = stated(f"RC-{kp1}-1-d1-p1", *machine, "deepflow-2021", n_packages=kp1)
     assert apart[KP1].bandwidth == inter
 
 
 def test_links_that_no_dimension_uses_are_halved_too():
     one = chip(intra=892228256040.1199)
-    cluster = stated(one, set(), Derate(inside=2), chips_per_package=4)
-    links = links_of(parse_strategy("RC-4-1-d1-p1"), cluster, RELEASES["deepflow-2025"])
+    half = Derate(inside=2)
+    links = stated("RC-4-1-d1-p1", one, set(), half, "deepflow-2025", chips_per_package=4)
     assert {link.bandwidth for link in links.values()} == {223057064010.02997}
 
 
 def test_a_network_without_power_is_a_link():
-    cluster = stated(chip(inter=4.5e-5), {KP1}, Derate(), packages=2)
-    links = links_of(parse_strategy("RC-2-1-d1-p1"), cluster, RELEASES["deepflow-2021"])
+    one = chip(inter=4.5e-5)
+    links = stated("RC-2-1-d1-p1", one, {KP1}, Derate(), "deepflow-2021", n_packages=2)
     assert links[KP1].bandwidth == 4.5e-5
 
 

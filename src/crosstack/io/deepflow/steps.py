@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 from crosstack.errors import InputError, Problem
-from crosstack.evaluate.cluster import Cluster, Derate, EdgeSharing, two_levels
-from crosstack.evaluate.predict import Step
+from crosstack.evaluate.predict import Program, Step
 from crosstack.io.deepflow.hardware import DeepflowHardware
 from crosstack.io.deepflow.schema import GemmFile, LstmFile, ModelFile
 from crosstack.machine.chip import Chip
-from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy
+from crosstack.machine.packages import system_of_packages
+from crosstack.machine.system import System
+from crosstack.mapping.strategy import (
+    NESTED,
+    KernelSplit,
+    MappingOrder,
+    ParallelDimension,
+    Strategy,
+)
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
 from crosstack.workload.transformer_training import TransformerTraining
 
-__all__ = ["cluster_of", "strategy_of", "workload_of"]
+__all__ = [
+    "crossing_of",
+    "order_of",
+    "program_of",
+    "strategy_of",
+    "system_of",
+    "workload_of",
+]
 
 _LLM_FIELDS = {"feed_forward": "ffn_dim", "heads": "num_heads"}  # fields that can be refused
 CR_TYPE = 1  # of kp_hidden_type; 2 is RC, -1 none
@@ -42,29 +58,47 @@ def strategy_of(hardware: DeepflowHardware) -> Strategy:
     )
 
 
-def cluster_of(hardware: DeepflowHardware, chip: Chip) -> Cluster:
-    """Return the machine of a hardware file around its generated chip.
-
-    Derates and what crosses nodes are those the file states, not those of a placement.
-    """
+def system_of(hardware: DeepflowHardware, chip: Chip) -> System:
+    """Return the machine of a hardware file around its generated chip."""
     system = hardware.system
-    derate = Derate(inside=system.intra_derate, between=system.inter_derate)
+    return system_of_packages(
+        chip, chips_per_package=system.num_devices_per_node, n_packages=system.num_nodes
+    )
+
+
+def crossing_of(hardware: DeepflowHardware) -> frozenset[ParallelDimension]:
+    """Return the parallel dimensions that leave a node, as a hardware file states it."""
+    system = hardware.system
     crosses = {
         ParallelDimension.KP1: system.kp1_inter,
         ParallelDimension.KP2: system.kp2_inter,
         ParallelDimension.DP: system.dp_inter,
         ParallelDimension.LP: system.lp_inter,
     }
-    return Cluster(
-        chip=chip,
-        network=two_levels(
-            chip, chips_per_package=system.num_devices_per_node, packages=system.num_nodes
-        ),
-        sharing=EdgeSharing(
-            crossing=frozenset(dimension for dimension, found in crosses.items() if found),
-            derates=(derate, derate, derate, derate),
-        ),
+    return frozenset(dimension for dimension, found in crosses.items() if found)
+
+
+def order_of(hardware: DeepflowHardware) -> MappingOrder:
+    """Return an order of ranks with those dimensions outermost that a file has leave a node."""
+    crossing = crossing_of(hardware)
+    return (
+        *(d for d in NESTED if d not in crossing),
+        *(d for d in NESTED if d in crossing),
     )
+
+
+@runtime_checkable
+class OfFiles(Protocol):
+    """A program that knows what else a hardware file states, such as what shares its links."""
+
+    def on(self, hardware: DeepflowHardware) -> Program:
+        """Return the program for what a file states."""
+        ...
+
+
+def program_of(step: Program, hardware: DeepflowHardware) -> Program:
+    """Return what predicts a step on the machine of a hardware file."""
+    return step.on(hardware) if isinstance(step, OfFiles) else step
 
 
 def workload_of(model: ModelFile) -> Step:

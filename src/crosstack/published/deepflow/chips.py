@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from crosstack.errors import require_quantity
-from crosstack.evaluate.cluster import Cluster, peers_of
-from crosstack.evaluate.distributed import KernelTimes, no_link
+from crosstack.evaluate.distributed import KernelTimes, Peers, no_link
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy
 from crosstack.model.collectives import Joint
 from crosstack.model.collectives.group import axes_of
@@ -56,17 +55,11 @@ class RingLink:
 
 
 def links_of(
-    strategy: Strategy, cluster: Cluster, release: Release
+    strategy: Strategy, joined: Mapping[ParallelDimension, Peers], release: Release
 ) -> dict[ParallelDimension, RingLink]:
-    """Return the link of every dimension.
-
-    Raises
-    ------
-    InputError
-        If the strategy needs more chips than there are.
-    """
+    """Return the link of every dimension, from whom it communicates with."""
     found = {}
-    for dimension, peers in peers_of(strategy, cluster).items():
+    for dimension, peers in joined.items():
         degree, shared = strategy.degree(dimension), 1.0
         if release.shares_links_by_degree:
             shared = 2.0 if degree <= 4 else 5.0 if degree <= 8 else 4.0

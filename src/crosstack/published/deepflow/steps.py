@@ -5,19 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem, require
-from crosstack.evaluate.cluster import Cluster
 from crosstack.evaluate.distributed import KernelTimes, prepare
 from crosstack.evaluate.predict import (
     Prediction,
+    Program,
     Step,
     busiest_of,
     busy_stages,
     made_of,
     product_step,
 )
+from crosstack.evaluate.ranks import peers_of
 from crosstack.evaluate.step_settings import StepSettings
-from crosstack.mapping.strategy import Strategy
+from crosstack.io.deepflow.hardware import DeepflowHardware
+from crosstack.machine.system import System
+from crosstack.mapping.strategy import NESTED, MappingOrder, Strategy
 from crosstack.published.deepflow.chips import Chips, links_of
+from crosstack.published.deepflow.edges import Edges, StatedSteps, edges_of_file, stated_peers
 from crosstack.published.deepflow.events import simulate
 from crosstack.published.deepflow.lstm import check_split, lstm_graph, lstm_parts, lstm_work
 from crosstack.published.deepflow.memory import lstm_account, transformer_account
@@ -31,22 +35,32 @@ from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
 from crosstack.workload.transformer_training import CHOICES, TransformerTraining
 
-__all__ = ["ReleaseSteps"]
+__all__ = ["ReleaseSteps", "over_edges"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseSteps:
-    """The program of a ``release``."""
+    """The program of a ``release``.
+
+    ``edges`` state which links a strategy's rings have; None: those of the order of ranks.
+    """
 
     release: Release
+    edges: Edges | None = None
+
+    def on(self, hardware: DeepflowHardware) -> ReleaseSteps:
+        """Return the program for the links that a hardware file states."""
+        return replace(self, edges=edges_of_file(hardware))
 
     def __call__(
         self,
         workload: Step,
         strategy: Strategy,
-        cluster: Cluster,
+        system: System,
         times: KernelTimes,
         settings: StepSettings | None = None,
+        *,
+        order: MappingOrder = NESTED,
     ) -> Prediction:
         """Time one step.
 
@@ -57,9 +71,12 @@ class ReleaseSteps:
             something is asked for that the release has no word for.
         """
         _check_settings(settings or StepSettings())
-        chips = Chips(
-            strategy=strategy, times=times, links=links_of(strategy, cluster, self.release)
-        )
+        if self.edges is None:
+            peers = peers_of(strategy, system, order)
+        else:
+            peers = stated_peers(strategy, system, self.edges(strategy, system))
+        links = links_of(strategy, peers, self.release)
+        chips = Chips(strategy=strategy, times=times, links=links)
         if isinstance(workload, Product):
             shape = workload.m, workload.k, workload.n
             return product_step(
@@ -86,6 +103,13 @@ class ReleaseSteps:
         if self.release.transformers is Transformers.ESTIMATED:
             return _estimated(model, chips)
         return _run(model, chips)
+
+
+def over_edges(step: Program, edges: Edges) -> Program:
+    """Return a program, that of a release or another, over links as ``edges`` state them."""
+    return (
+        replace(step, edges=edges) if isinstance(step, ReleaseSteps) else StatedSteps(edges=edges)
+    )
 
 
 def _check_settings(settings: StepSettings) -> None:

@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from crosstack.evaluate.cluster import Cluster, Derate, EdgeSharing, nested_cluster, peers_of
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.explore.design import DesignProblem
 from crosstack.io.chip_file import read_chip
 from crosstack.machine.chip import Chip, Link
-from crosstack.mapping.strategy import ParallelDimension, Strategy
-from crosstack.model.rules import rules_named
+from crosstack.machine.packages import system_of_packages
+from crosstack.machine.system import System
+from crosstack.mapping.strategy import Strategy
+from crosstack.model.rules import Rules, rules_named
+from crosstack.published.deepflow.edges import edges_of_paper
+from crosstack.published.deepflow.steps import over_edges
 from crosstack.workload.lstm import LstmModel
 
 __all__ = [
@@ -26,8 +29,9 @@ __all__ = [
     "MODEL",
     "NETWORKS",
     "NODES",
-    "cluster_builder",
     "problem",
+    "rules_of_paper",
+    "system_builder",
 ]
 
 CHIPS = 512
@@ -59,35 +63,26 @@ power: 300 W
 """
 
 
-def cluster_builder(
+def system_builder(
     network: float, *, per_package: int = 1, intra_bandwidth: float = INTRA_BANDWIDTH
-) -> Callable[[Chip, Strategy], Cluster]:
+) -> Callable[[Chip], System]:
     """Return what joins 512 chips by a network of this bandwidth between packages. [B/s]"""
 
-    def build(chip: Chip, strategy: Strategy) -> Cluster:
+    def build(chip: Chip) -> System:
         inter = Link(n_links=1, bandwidth=network, latency=INTER_LATENCY)
         intra = Link(n_links=1, bandwidth=intra_bandwidth, latency=INTRA_LATENCY)
         joined = replace(chip, inter=inter, intra=intra if per_package > 1 else None)
-        nested = nested_cluster(
-            joined, strategy, chips_per_package=per_package, packages=CHIPS // per_package
+        return system_of_packages(
+            joined, chips_per_package=per_package, n_packages=CHIPS // per_package
         )
-        return replace(nested, sharing=_as_in_the_paper(nested, strategy))
 
     return build
 
 
-def _as_in_the_paper(cluster: Cluster, strategy: Strategy) -> EdgeSharing:
-    """Return what section 5.2 says: one ring a dimension, which leaves a package by one link."""
-    crossing, derates = set(), []
-    for dimension in ParallelDimension:
-        extents = peers_of(strategy, cluster)[dimension].group.extents
-        inside = [e.stride for e in extents if e.dimension is cluster.network[0]]
-        if len(extents) > len(inside):
-            crossing.add(dimension)
-        derates.append(Derate(inside=inside[0] if inside else 0))
-    return EdgeSharing(
-        crossing=frozenset(crossing), derates=(derates[0], derates[1], derates[2], derates[3])
-    )
+def rules_of_paper(name: str) -> Rules:
+    """Return rules of a name over the links of the paper's rings."""
+    rules = rules_named(name)
+    return replace(rules, step=over_edges(rules.step, edges_of_paper))
 
 
 def problem(
@@ -111,8 +106,8 @@ def problem(
         budget=chip.budget,
         workload=model,
         strategy=strategy,
-        cluster=cluster_builder(NETWORKS[network], per_package=per_package),
-        rules=rules_named(rules),
+        system=system_builder(NETWORKS[network], per_package=per_package),
+        rules=rules_of_paper(rules),
         settings=SETTINGS,
         held=("DRAM", "inter"),
     )

@@ -118,7 +118,7 @@ def _saturation(times: list[float]) -> int:
 def _bound_by_l2(rules: str) -> int:
     """Return how many of the six products of a step L2 binds at N12, with HBM4. [1]"""
     case = problem("N12", "HBM4", "GDR-x8", rules=rules)
-    chip = case.given().cluster.chip
+    chip = case.given().system.chip
     b, d = MODEL.batch // CHIPS, MODEL.width
     n, v = MODEL.gates * d, MODEL.vocabulary
     shapes = [(b, 2 * d, n), (b, n, 2 * d), (2 * d, b, n), (b, d, v), (b, v, d), (d, b, v)]

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem, require_quantity
-from crosstack.evaluate.cluster import NESTED, Cluster, node_cluster, two_levels
+from crosstack.evaluate.ranks import chips_of_nodes
 from crosstack.io.library.entries import names
 from crosstack.io.library.machines import chip, joined_by, node, system_on
 from crosstack.machine.chip import Chip
-from crosstack.machine.node import Fabric, NetworkPort, Node
+from crosstack.machine.node import Fabric, NetworkPort, Node, system_of_nodes
+from crosstack.machine.packages import system_of_packages
+from crosstack.machine.system import System
 from crosstack.machine.topology import NetworkLevel
-from crosstack.mapping.strategy import MappingOrder, Strategy, whole_order
+from crosstack.mapping.strategy import NESTED, MappingOrder, Strategy
 from crosstack.workload.dtype import Dtype
 
 __all__ = ["LibraryMachine", "library_machine"]
@@ -31,26 +33,23 @@ class LibraryMachine:
     fabric: Fabric | None = None
     port: NetworkPort | None = None
 
-    def cluster(
+    def system(
         self,
         strategy: Strategy,
         levels: tuple[NetworkLevel, NetworkLevel | None] | None = None,
         order: MappingOrder = NESTED,
-    ) -> Cluster:
+    ) -> System:
         """Return the machine that a strategy runs on, its chips joined as ``levels`` say."""
         if self.node is None:
-            whole = whole_order(strategy, order)
-            return Cluster(chip=self.chip, network=two_levels(self.chip), order=whole)
+            return system_of_packages(self.chip)
         inside, between = levels or (None, None)
-        return node_cluster(
+        return system_of_nodes(
             self.node,
-            strategy,
-            n_chips=self.n_chips,
+            self.n_chips or chips_of_nodes(strategy, self.node, order),
             fabric=self.fabric,
             port=self.port,
             inside=inside,
             between=between,
-            order=order,
         )
 
 

@@ -3,23 +3,21 @@ from dataclasses import dataclass
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.evaluate.cluster import (
-    NESTED,
-    Cluster,
-    nested_cluster,
-    node_cluster,
-    peers_of,
-    placed_cluster,
-    stage_peers,
-    two_levels,
-)
+from crosstack.evaluate.ranks import chips_of_nodes, peers_of, stage_peers
 from crosstack.io import library
 from crosstack.machine.chip import Chip, Link
 from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel
+from crosstack.machine.node import system_of_nodes
+from crosstack.machine.packages import system_of_grid, system_of_packages
 from crosstack.machine.topology import RING, SWITCH, Grid, parse_levels
-from crosstack.mapping.placement import place
-from crosstack.mapping.strategy import ParallelDimension, Strategy, parse_strategy, strategies
+from crosstack.mapping.strategy import (
+    NESTED,
+    ParallelDimension,
+    Strategy,
+    parse_strategy,
+    strategies,
+)
 from crosstack.model.collectives import Joint
 from crosstack.model.collectives.group import axes_of
 from crosstack.workload.graph import Collective
@@ -51,13 +49,19 @@ def seen(peers):
     )
 
 
-def links_of(strategy, cluster):
-    return {d: seen(peers) for d, peers in peers_of(strategy, cluster).items()}
+def links_of(strategy, system, order=NESTED):
+    return {d: seen(peers) for d, peers in peers_of(strategy, system, order).items()}
+
+
+def servers(strategy, order=NESTED, **joined):
+    """Return as many servers as a strategy fills."""
+    return system_of_nodes(DGX, chips_of_nodes(strategy, DGX, order), **JOINED, **joined)
 
 
 def chip(intra=0.0, inter=0.0):
     return Chip(
         compute=Compute(n_units=1, n_multiprocessors=1, work_per_cycle=1, frequency=1e9),
+        levels=(MemoryLevel(name="L1", capacity=1e6, bandwidth=1e13),),
         memories=(MemoryLevel(name="DRAM", capacity=1e9, bandwidth=1e12),),
         intra=Link(n_links=1, bandwidth=intra, latency=5e-6),
         inter=Link(n_links=1, bandwidth=inter, latency=5e-6),
@@ -66,44 +70,52 @@ def chip(intra=0.0, inter=0.0):
 
 def test_links_are_shared_by_edges_not_by_degree():
     one = chip(intra=6e11)
-    cluster = Cluster(chip=one, network=two_levels(one, chips_per_package=8))
-    assert links_of(Strategy(kp1=8), cluster)[KP1].bandwidth == 6e11
+    system = system_of_packages(one, chips_per_package=8)
+    assert links_of(Strategy(kp1=8), system)[KP1].bandwidth == 6e11
 
 
 def test_a_network_without_power_is_no_link():
     one = chip(inter=4.5e-5)
-    cluster = Cluster(chip=one, network=two_levels(one, packages=2))
-    peers = peers_of(Strategy(kp1=2), cluster)[KP1]
+    system = system_of_packages(one, n_packages=2)
+    peers = peers_of(Strategy(kp1=2), system, NESTED)[KP1]
     with pytest.raises(InputError, match="kp1: link between packages: .* no bandwidth"):
         peers.time(Collective.ALL_GATHER, 1e6)
 
 
 def test_more_chips_than_there_are_is_an_error():
     with pytest.raises(InputError, match="needs 4 chips; there are 2"):
-        peers_of(Strategy(kp1=4), Cluster(chip=CHIP, network=two_levels(CHIP, packages=2)))
+        peers_of(Strategy(kp1=4), system_of_packages(CHIP, n_packages=2), NESTED)
 
 
-def test_a_placement_says_which_links_a_dimension_uses_and_shares():
-    placement = place(parse_strategy("RC-4-2-d8-p1"), Grid(package=(4, 4), packages=(2, 2)))
-    cluster = placed_cluster(chip(intra=9e11, inter=8e10), placement)
-    links = links_of(placement.strategy, cluster)
-    assert links[KP1].bandwidth == 9e11
-    shared = placement.by_dimension[DP].between
-    assert links[DP].bandwidth == 8e10 / shared
-    assert cluster.n_chips == 64
+# A grid of packages of 4 x 4 chips: of the four in a row one reaches the next package.
+def test_a_chip_has_its_share_of_the_links_that_leave_a_package():
+    system = system_of_grid(chip(intra=9e11, inter=8e10), Grid(package=(4, 4), packages=(2, 2)))
+    assert [level.size for level in system.network] == [16, 2, 2]
+    assert [level.bandwidth for level in system.network] == [9e11, 2e10, 2e10]
+    links = links_of(parse_strategy("RC-4-4-d2-p2"), system)
+    assert [links[d].bandwidth for d in (KP2, KP1, DP, LP)] == [9e11, 9e11, 2e10, 2e10]
+
+
+@pytest.mark.parametrize(("torus", "joints"), [(True, [Joint.RING] * 2), (False, [Joint.LINE] * 2)])
+def test_only_a_torus_of_one_package_closes_the_rings_inside_it(torus, joints):
+    one = system_of_grid(CHIP, Grid(package=(4, 4), torus=torus))
+    assert links_of(Strategy(kp2=16), one)[KP2].joints == joints
+    two = system_of_grid(CHIP, Grid(package=(4, 4), packages=(4, 1), torus=torus))
+    links = links_of(Strategy(kp2=16, dp=4), two)
+    assert links[KP2].joints == [Joint.LINE] * 2
+    assert links[DP].joints == joints[:1]
 
 
 CHIP = chip(intra=8e11, inter=1e11)
 
 
-def nested(strategy, **machine):
-    cluster = nested_cluster(CHIP, parse_strategy(strategy), **machine)
-    return links_of(parse_strategy(strategy), cluster)
+def nested(strategy, order=NESTED, **machine):
+    return links_of(parse_strategy(strategy), system_of_packages(CHIP, **machine), order)
 
 
 def test_packages_are_filled_from_the_innermost_dimension():
     # Eight chips a package: kp2 and kp1 stay inside, dp and lp leave.
-    links = nested("RC-2-4-d4-p2", chips_per_package=8, packages=8)
+    links = nested("RC-2-4-d4-p2", chips_per_package=8, n_packages=8)
     inside = {dimension for dimension, link in links.items() if "inside" in link.name}
     assert inside == {KP1, KP2}
 
@@ -118,28 +130,28 @@ def test_neighbours_on_a_ring_share_what_lies_between_them():
 
 def test_every_chip_has_links_of_its_own_to_a_switch_between_packages():
     for strategy in ("RC-1-1-d512-p1", "RC-1-8-d8-p8"):
-        links = nested(strategy, packages=512)
+        links = nested(strategy, n_packages=512)
         for dimension, link in links.items():
             if parse_strategy(strategy).degree(dimension) > 1:
                 assert link.bandwidth == CHIP.inter.bandwidth
 
 
 def test_a_ring_of_packages_is_shared_by_those_between():
-    links = nested("RC-1-8-d4-p2", packages=64, between=RING)
+    links = nested("RC-1-8-d4-p2", n_packages=64, between=RING)
     assert links[DP].bandwidth == CHIP.inter.bandwidth / 8
     assert links[LP].bandwidth == CHIP.inter.bandwidth / 32
 
 
 def test_blocks_that_fit_into_a_package_are_not_torn_where_there_are_packages_enough():
     # Four groups of three on two packages of eight: two in each, and two chips idle.
-    links = nested("RC-1-3-d4-p1", chips_per_package=8, packages=2)
+    links = nested("RC-1-3-d4-p1", chips_per_package=8, n_packages=2)
     assert links[KP2].bandwidth == CHIP.intra.bandwidth
     assert links[DP].bandwidth == min(CHIP.intra.bandwidth, CHIP.inter.bandwidth)
 
 
 def test_a_dimension_with_a_group_across_the_border_of_a_package_uses_both_links():
     # Five groups of three on two packages of eight fill both: the third lies in two packages.
-    links = nested("RC-1-3-d5-p1", chips_per_package=8, packages=2)
+    links = nested("RC-1-3-d5-p1", chips_per_package=8, n_packages=2)
     assert links[KP2].bandwidth == min(CHIP.intra.bandwidth, CHIP.inter.bandwidth)
 
 
@@ -164,7 +176,7 @@ def test_what_shares_a_link_follows_from_the_topology_of_a_level(inside, kp2, kp
     ("between", "dp", "lp"), [("switch", 1, 1), ("ring", 1, 4), ("torus:4x2", 1, 1), ("mesh", 1, 1)]
 )
 def test_levels_have_topologies_of_their_own(between, dp, lp):
-    machine = {"chips_per_package": 4, "packages": 8, "between": joined(between)}
+    machine = {"chips_per_package": 4, "n_packages": 8, "between": joined(between)}
     links = nested("RC-1-4-d4-p2", inside=joined("mesh:4"), **machine)
     assert links[KP2].bandwidth == CHIP.intra.bandwidth
     assert links[DP].bandwidth == CHIP.inter.bandwidth / dp
@@ -173,30 +185,29 @@ def test_levels_have_topologies_of_their_own(between, dp, lp):
 
 @pytest.mark.parametrize("order", [(DP, KP2), (KP2, DP)])
 def test_the_order_says_what_stays_inside(order):
-    links = nested("RC-1-4-d4-p1", chips_per_package=4, packages=4, order=order)
+    links = nested("RC-1-4-d4-p1", chips_per_package=4, n_packages=4, order=order)
     assert [d for d in (DP, KP2) if "inside" in links[d].name] == [order[0]]
 
 
 def test_an_order_has_every_dimension_of_several_shards():
     with pytest.raises(InputError, match="leaves out dp"):
-        nested("RC-1-4-d4-p1", chips_per_package=4, packages=4, order=(KP2,))
+        nested("RC-1-4-d4-p1", chips_per_package=4, n_packages=4, order=(KP2,))
 
 
 def test_fully_connected_chips_send_to_all_others_at_once():
     full = joined("fully_connected")
-    machine = {"chips_per_package": 4, "packages": 4, "inside": full, "between": full}
+    machine = {"chips_per_package": 4, "n_packages": 4, "inside": full, "between": full}
     links = nested("RC-1-4-d4-p1", **machine)
     assert links[KP2].joints == links[DP].joints == [Joint.PAIRS]
     # Two of a dimension in each of four packages: all at once in both, one level after the other.
     assert nested("RC-1-2-d8-p1", **machine)[DP].joints == [Joint.PAIRS] * 2
-    assert nested("RC-1-4-d4-p1", chips_per_package=4, packages=4)[KP2].joints == [Joint.RING]
+    assert nested("RC-1-4-d4-p1", chips_per_package=4, n_packages=4)[KP2].joints == [Joint.RING]
 
 
 def test_links_of_a_named_chip_are_shared_out_over_its_neighbours():
     strategy = parse_strategy("RC-1-8-d1-p1")
     for text, neighbours in (("switch", 1), ("ring", 2), ("fully_connected", 7)):
-        cluster = node_cluster(DGX, strategy, inside=joined(text))
-        link = links_of(strategy, cluster)[KP2]
+        link = links_of(strategy, servers(strategy, inside=joined(text)))[KP2]
         assert link.bandwidth == pytest.approx(300e9 / neighbours)
 
 
@@ -215,24 +226,19 @@ def test_links_of_a_named_chip_are_shared_out_over_its_neighbours():
 )
 def test_only_stages_at_the_border_of_a_server_hand_over_between_servers(strategy, order, leaving):
     chosen, chip_ = parse_strategy(strategy), DGX.chip
-    cluster = node_cluster(DGX, chosen, **JOINED, order=order)
-    links = [seen(peers) for peers in stage_peers(chosen, cluster)]
+    links = [seen(peers) for peers in stage_peers(chosen, servers(chosen, order), order)]
     assert {i for i, link in enumerate(links) if "between" in link.name} == leaving
     for i, link in enumerate(links):
         assert link.bandwidth == (chip_.inter if i in leaving else chip_.intra).bandwidth
 
 
-def test_a_placed_pipeline_leaves_packages_where_its_stages_do():
-    strategy = parse_strategy("RC-1-1-d1-p4")
-    placement = place(strategy, Grid(package=(2, 1), packages=(2, 1)))
-    links = stage_peers(strategy, placed_cluster(CHIP, placement))
-    # In a row: the second stage hands over, and the last to the first, all the way back.
-    assert ["between" in link.name for link in links] == [False, True, False, True]
-
-
 def test_more_chips_than_can_be_listed_take_the_slowest_link_at_once():
     strategy = parse_strategy("RC-1-1-d99999999999-p16")
-    assert stage_peers(strategy, node_cluster(DGX, strategy, **JOINED)) == ()
+    assert stage_peers(strategy, servers(strategy), NESTED) == ()
+
+
+def sizes(system):
+    return tuple(level.size for level in system.network)
 
 
 SMALL = [s for n_chips in range(1, 17) for s in strategies(n_chips)]
@@ -262,26 +268,26 @@ def groups_of(strategy, dimension):
 @pytest.mark.parametrize("strategy", SMALL, ids=str)
 def test_a_dimension_leaves_the_server_where_a_group_of_it_does(strategy):
     chip_ = DGX.chip
-    cluster = node_cluster(DGX, strategy, **JOINED)
-    links = links_of(strategy, cluster)
-    servers = servers_of_ranks(strategy)
+    system = servers(strategy)
+    links = links_of(strategy, system)
+    servers_ = servers_of_ranks(strategy)
     for dimension in ParallelDimension:
         if strategy.degree(dimension) == 1:
             continue
-        torn = any(len({servers[r] for r in g}) > 1 for g in groups_of(strategy, dimension))
+        torn = any(len({servers_[r] for r in g}) > 1 for g in groups_of(strategy, dimension))
         own = chip_.inter if torn else chip_.intra
         assert (links[dimension].bandwidth, links[dimension].latency) == (
             own.bandwidth,
             own.latency,
         )
-    assert cluster.sizes == (8, servers[-1] + 1)[: 1 + (servers[-1] > 0)]
+    assert sizes(system) == (8, servers_[-1] + 1)[: 1 + (servers_[-1] > 0)]
 
 
 @pytest.mark.parametrize("strategy", [s for s in SMALL if s.n_chips <= 8], ids=str)
 def test_up_to_eight_chips_stay_in_one_server(strategy):
-    cluster = node_cluster(DGX, strategy, **JOINED)
-    assert cluster.sizes == (8,)
-    names = {link.name for link in links_of(strategy, cluster).values() if link}
+    system = servers(strategy)
+    assert sizes(system) == (8,)
+    names = {link.name for link in links_of(strategy, system).values() if link}
     assert not any("between" in name for name in names)
 
 
@@ -290,19 +296,16 @@ def test_up_to_eight_chips_stay_in_one_server(strategy):
     [("RC-1-8-d1-p1", 1, set()), ("RC-1-4-d1-p1", 1, set()), ("RC-1-8-d2-p4", 8, {"dp", "lp"})],
 )
 def test_servers_of_a_chip_by_name_are_filled(strategy, packages, crossing):
-    cluster = node_cluster(DGX, parse_strategy(strategy), **JOINED)
-    assert cluster.sizes == ((8, packages) if packages > 1 else (8,))
-    links = links_of(parse_strategy(strategy), cluster)
+    system = servers(parse_strategy(strategy))
+    assert sizes(system) == ((8, packages) if packages > 1 else (8,))
+    links = links_of(parse_strategy(strategy), system)
     found = {d.value for d, link in links.items() if link and "between" in link.name}
     assert found == crossing
 
 
 def test_more_chips_than_are_given_are_refused():
     with pytest.raises(InputError, match="needs 16 chips; there are 8"):
-        peers_of(
-            parse_strategy("RC-1-8-d2-p1"),
-            node_cluster(DGX, parse_strategy("RC-1-8-d2-p1"), n_chips=8),
-        )
+        peers_of(parse_strategy("RC-1-8-d2-p1"), system_of_nodes(DGX, 8), NESTED)
 
 
 # Rails: of a group with several chips in each server, each has a port of its own out of it.
@@ -310,8 +313,6 @@ def test_more_chips_than_are_given_are_refused():
 def test_a_group_leaves_a_server_by_as_many_ports_as_it_has_chips_there(inside):
     one = chip(intra=1e15, inter=1e10)
     strategy = Strategy(kp1=8 // inside, dp=2 * inside)
-    cluster = nested_cluster(
-        one, strategy, chips_per_package=8, packages=2, inside=SWITCH, order=NESTED
-    )
-    time = peers_of(strategy, cluster)[DP].time(Collective.ALL_GATHER, 1e9)
+    system = system_of_packages(one, chips_per_package=8, n_packages=2, inside=SWITCH)
+    time = peers_of(strategy, system, NESTED)[DP].time(Collective.ALL_GATHER, 1e9)
     assert time == pytest.approx(1e9 / 2 / inside / 1e10, rel=2e-2)

@@ -1,0 +1,128 @@
+"""Whom every parallel dimension of a strategy communicates with on the network of a system.
+
+Ranks are numbered along an order of the dimensions, the innermost first, and fill the innermost
+level of the network first (`crosstack.model.collectives.group`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crosstack.errors import InputError, Problem
+from crosstack.evaluate.distributed import Peers
+from crosstack.machine.node import Node
+from crosstack.machine.system import System
+from crosstack.mapping.strategy import MappingOrder, ParallelDimension, Strategy, whole_order
+from crosstack.model.collectives import Group, group_of
+from crosstack.model.collectives.group import filled
+
+__all__ = ["WHERE", "check_chips", "chips_of_nodes", "leaving_of", "peers_of", "stage_peers"]
+
+LP = ParallelDimension.LP
+MOST_CHIPS = 2**20  # whose packages are told apart stage by stage
+WHERE = ("link inside a package", "link between packages")
+
+
+def sizes_of(system: System) -> tuple[int, ...]:
+    """Return how many chips, or blocks of the level below, each level joins. [1]
+
+    Raises
+    ------
+    InputError
+        If a level leaves that free.
+    """
+    free = [f"system.network[{i}].size" for i, d in enumerate(system.network) if d.size is None]
+    if free:
+        raise InputError(Problem(free[0], "required: an order of ranks fills levels of a size."))
+    return tuple(level.size or 1 for level in system.network)
+
+
+def chips_of_nodes(strategy: Strategy, node: Node, order: MappingOrder) -> int:
+    """Return the chips of as many nodes as a strategy fills: what fits into one stays in one. [1]
+
+    Raises
+    ------
+    InputError
+        If the order leaves out a dimension.
+    """
+    degrees = _degrees(strategy, whole_order(strategy, order))
+    each = filled(degrees, (node.n_chips, strategy.n_chips))[0]
+    return math.ceil(strategy.n_chips / each) * node.n_chips
+
+
+def _degrees(strategy: Strategy, order: MappingOrder) -> tuple[int, ...]:
+    return tuple(strategy.degree(d) for d in order)
+
+
+def check_chips(strategy: Strategy, system: System) -> None:
+    """Raise `InputError` if the strategy needs more chips than there are."""
+    if strategy.n_chips > system.n_chips:
+        message = f"{strategy} needs {strategy.n_chips} chips; there are {system.n_chips}."
+        raise InputError(Problem("strategy", message))
+
+
+def peers_of(
+    strategy: Strategy, system: System, order: MappingOrder
+) -> dict[ParallelDimension, Peers]:
+    """Return whom every dimension communicates with.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        What is numbered.
+    system : System
+        The machine.
+    order : tuple of ParallelDimension
+        The dimensions, innermost first.
+
+    Raises
+    ------
+    InputError
+        If the strategy needs more chips than there are, or the order leaves out a dimension.
+    """
+    check_chips(strategy, system)
+    whole, sizes = whole_order(strategy, order), sizes_of(system)
+    degrees = _degrees(strategy, whole)
+    return {
+        d: _named(d, system, group_of(system.network, sizes, degrees, number))
+        for number, d in enumerate(whole)
+    }
+
+
+def _named(dimension: ParallelDimension, system: System, group: Group) -> Peers:
+    leaves = any(extent.dimension is not system.network[0] for extent in group.extents)
+    return Peers(
+        name=f"{dimension.value}: {WHERE[leaves]}", group=group, all_reduce=system.all_reduce
+    )
+
+
+def stage_peers(strategy: Strategy, system: System, order: MappingOrder) -> tuple[Peers, ...]:
+    """Return whom every stage hands over to, the last to the first; empty: all alike.
+
+    Parameters as `peers_of`.
+    """
+    if strategy.n_chips > MOST_CHIPS:
+        return ()
+    whole, sizes = whole_order(strategy, order), sizes_of(system)
+    degrees, number = _degrees(strategy, whole), whole.index(LP)
+    each = filled(degrees, sizes)[0]
+    packages = (np.arange(strategy.n_chips) // each).reshape(degrees[::-1])
+    leaving = leaving_of(np.moveaxis(packages, len(degrees) - 1 - number, 0))
+    group = group_of(system.network, sizes, degrees, number)
+    near, far = (
+        _named(LP, system, Group(extents=extents))
+        for extents in (group.extents[:1], group.extents[1:] or group.extents)
+    )
+    return tuple(far if stage in leaving else near for stage in range(strategy.lp))
+
+
+def leaving_of(packages: NDArray[np.int64]) -> frozenset[int]:
+    """Return the stages of which a shard hands over to another package.
+
+    ``packages`` says where every shard is, by stage first.
+    """
+    following = np.roll(packages, -1, axis=0)
+    return frozenset(i for i in range(len(packages)) if (packages[i] != following[i]).any())

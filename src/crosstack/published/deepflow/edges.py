@@ -1,0 +1,199 @@
+"""Links as files, placements and the paper of DeepFlow state them: rings whose edges share links.
+
+Instead of an order of ranks on a network, they say which parallel dimensions leave a package, and
+how many logical edges share a link there and inside (``ardalani2022deepflow``, section 5.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from crosstack.errors import require, require_quantity
+from crosstack.evaluate.distributed import Distributed, KernelTimes, Peers
+from crosstack.evaluate.predict import Prediction, Step, step_of
+from crosstack.evaluate.ranks import WHERE, check_chips, leaving_of, peers_of
+from crosstack.evaluate.step_settings import StepSettings
+from crosstack.io.deepflow.hardware import DeepflowHardware
+from crosstack.io.deepflow.steps import crossing_of
+from crosstack.machine.packages import ABSENT
+from crosstack.machine.system import AllReduceAlgorithm, DimensionKind, System
+from crosstack.mapping.placement import Placement
+from crosstack.mapping.strategy import NESTED, MappingOrder, ParallelDimension, Strategy
+from crosstack.model.collectives import Extent, Group
+
+__all__ = [
+    "Derate",
+    "EdgeSharing",
+    "Edges",
+    "StatedSteps",
+    "edges_of_file",
+    "edges_of_paper",
+    "edges_of_placement",
+    "stated_peers",
+]
+
+KP1, KP2, DP, LP = ParallelDimension
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derate:
+    """Edges that share a link ``inside`` a package and ``between`` packages; 0: there is none."""
+
+    inside: float = 1.0
+    between: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        require_quantity("inside", self.inside, "1")
+        require_quantity("between", self.between, "1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeSharing:
+    """Which edges leave a package and which share a link.
+
+    ``crossing`` are the dimensions with edges between packages; ``derates`` say, dimension by
+    dimension, what shares a link. ``leaving`` are the stages that hand over to another package,
+    the last to the first; None: all of a pipeline that crosses.
+    """
+
+    crossing: frozenset[ParallelDimension] = frozenset()
+    derates: tuple[Derate, Derate, Derate, Derate] = (Derate(), Derate(), Derate(), Derate())
+    leaving: frozenset[int] | None = None
+
+    def __post_init__(self) -> None:
+        """Check that every dimension has a derate."""
+        require(len(self.derates) == len(ParallelDimension), "derates", self.derates, "one each")
+
+    def __call__(self, strategy: Strategy, system: System) -> EdgeSharing:
+        """Return the same whatever the strategy."""
+        return self
+
+
+Edges = Callable[[Strategy, System], EdgeSharing]
+
+
+def edges_of_file(hardware: DeepflowHardware) -> EdgeSharing:
+    """Return what a hardware file states: derates and crossings, not those of a placement."""
+    system = hardware.system
+    derate = Derate(inside=system.intra_derate, between=system.inter_derate)
+    return EdgeSharing(crossing=crossing_of(hardware), derates=(derate, derate, derate, derate))
+
+
+def edges_of_placement(placement: Placement) -> EdgeSharing:
+    """Return the edges of a placement.
+
+    Dimensions communicate at different times, so only the edges of one share a link.
+    """
+    kp1, kp2, dp, lp = (
+        Derate(
+            inside=max(1, placement.by_dimension[d].inside),
+            between=max(1, placement.by_dimension[d].between),
+        )
+        for d in ParallelDimension
+    )
+    packages = np.moveaxis(placement.positions // np.array(placement.grid.package), 3, 0)
+    return EdgeSharing(
+        crossing=placement.crosses, derates=(kp1, kp2, dp, lp), leaving=leaving_of(packages)
+    )
+
+
+def edges_of_paper(strategy: Strategy, system: System) -> EdgeSharing:
+    """Return what section 5.2 says: one ring a dimension, which leaves a package by one link."""
+    crossing, derates, peers = set(), [], peers_of(strategy, system, NESTED)
+    for dimension in ParallelDimension:
+        extents = peers[dimension].group.extents
+        inside = [e.stride for e in extents if e.dimension is system.network[0]]
+        if len(extents) > len(inside):
+            crossing.add(dimension)
+        derates.append(Derate(inside=inside[0] if inside else 0))
+    kp1, kp2, dp, lp = derates
+    return EdgeSharing(crossing=frozenset(crossing), derates=(kp1, kp2, dp, lp))
+
+
+def stated_peers(
+    strategy: Strategy, system: System, edges: EdgeSharing
+) -> dict[ParallelDimension, Peers]:
+    """Return whom every dimension communicates with.
+
+    Raises
+    ------
+    InputError
+        If the strategy needs more chips than there are.
+    """
+    check_chips(strategy, system)
+    return {
+        d: _ring(strategy, system, edges, d, crosses=d in edges.crossing) for d in ParallelDimension
+    }
+
+
+def _ring(
+    strategy: Strategy,
+    system: System,
+    edges: EdgeSharing,
+    dimension: ParallelDimension,
+    *,
+    crosses: bool,
+) -> Peers:
+    """Return peers on a ring of which each edge has its part of the links that it shares.
+
+    Inside a package: bandwidth over derate. Between packages: the same, and no more than inside,
+    where a derate inside says that there is a network: the path to the edge of the package is
+    part of the way.
+    """
+    inner, outer = system.network[0], system.network[-1]
+    derate = edges.derates[tuple(ParallelDimension).index(dimension)]
+    there = derate.inside and system.n_chips > 1
+    inside = inner.bandwidth / derate.inside if there else ABSENT
+    bandwidth, level = inside, inner
+    if crosses:
+        there = derate.between and outer.size != 1
+        bandwidth, level = (outer.bandwidth / derate.between if there else ABSENT), outer
+        if derate.inside and inner.size != 1:
+            bandwidth = min(bandwidth, inside)
+    degree = strategy.degree(dimension)
+    joined = replace(level, kind=DimensionKind.SWITCH, shape=(), size=degree, bandwidth=bandwidth)
+    return Peers(
+        name=f"{dimension.value}: {WHERE[crosses]}",
+        group=Group(extents=(Extent(dimension=joined, size=degree, members=degree),)),
+        all_reduce=AllReduceAlgorithm.RING,
+    )
+
+
+def _stage_peers(strategy: Strategy, system: System, edges: EdgeSharing) -> tuple[Peers, ...]:
+    """Return whom every stage hands over to, the last to the first; empty: all alike."""
+    leaving = edges.leaving if LP in edges.crossing else None
+    if leaving is None:
+        return ()
+    near, far = (_ring(strategy, system, edges, LP, crosses=leaves) for leaves in (False, True))
+    return tuple(far if stage in leaving else near for stage in range(strategy.lp))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatedSteps:
+    """Steps as crosstack counts them, over the links that ``edges`` states of a strategy."""
+
+    edges: Edges
+
+    def __call__(
+        self,
+        workload: Step,
+        strategy: Strategy,
+        system: System,
+        times: KernelTimes,
+        settings: StepSettings | None = None,
+        *,
+        order: MappingOrder = NESTED,
+    ) -> Prediction:
+        """Time one step; see `crosstack.evaluate.predict.predict`."""
+        edges = self.edges(strategy, system)
+        chips = Distributed(
+            strategy=strategy,
+            times=times,
+            links=stated_peers(strategy, system, edges),
+            stage_links=_stage_peers(strategy, system, edges),
+        )
+        return step_of(workload, chips, settings or StepSettings(), system.chip.main_memory.room)
