@@ -1,4 +1,5 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import permutations
 
 import pytest
 
@@ -10,6 +11,7 @@ from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel
 from crosstack.machine.node import system_of_nodes
 from crosstack.machine.packages import system_of_grid, system_of_packages
+from crosstack.machine.system import DimensionKind, Parallelism
 from crosstack.machine.topology import RING, SWITCH, Grid, parse_levels
 from crosstack.mapping.strategy import (
     NESTED,
@@ -18,8 +20,9 @@ from crosstack.mapping.strategy import (
     parse_strategy,
     strategies,
 )
-from crosstack.model.collectives import Joint
+from crosstack.model.collectives import Joint, LeastTime, NetworkUse, neighbour_link
 from crosstack.model.collectives.group import axes_of
+from crosstack.model.collectives.part import _group
 from crosstack.workload.graph import Collective
 
 KP1, KP2, DP, LP = ParallelDimension
@@ -316,3 +319,52 @@ def test_a_group_leaves_a_server_by_as_many_ports_as_it_has_chips_there(inside):
     system = system_of_packages(one, chips_per_package=8, n_packages=2, inside=SWITCH)
     time = peers_of(strategy, system, NESTED)[DP].time(Collective.ALL_GATHER, 1e9)
     assert time == pytest.approx(1e9 / 2 / inside / 1e10, rel=2e-2)
+
+
+# ---------------------------------------------------------------- as a mapping has them
+
+
+TORUS = library.system_on("tpu-v4-cube", chips=64)
+RAILS = library.system_on("h100-dgx", chips=512)
+MACHINES = {
+    "h100-dgx": library.system_on("h100-dgx", chips=64),
+    "h100-dgx, two pods of rails": RAILS,
+    "a100-dgx-80gb": library.system_on("a100-dgx-80gb", chips=32),
+    "tpu-v4-cube": TORUS,
+    "one torus": replace(
+        TORUS,
+        network=(
+            replace(TORUS.network[0], kind=DimensionKind.TORUS, shape=(4, 4), size=16),
+            replace(TORUS.network[-1], size=4),
+        ),
+    ),
+    "a domain of 32": replace(RAILS, domain_size=32),
+}
+DIMENSIONS = {Parallelism.TENSOR: KP2, Parallelism.DATA: DP, Parallelism.PIPELINE: LP}
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_mapping_and_a_step_talk_to_the_same_chips_and_take_as_long(name):
+    system = MACHINES[name]
+    degrees = sizes(system)
+    for uses in permutations(Parallelism, len(degrees)):
+        network = NetworkUse.of(system, degrees, uses)
+        given = dict(zip((DIMENSIONS[use].value for use in uses), degrees, strict=True))
+        order = tuple(DIMENSIONS[use] for use in uses)
+        peers = peers_of(Strategy(**given), system, order)
+        for use in uses:
+            found = peers[DIMENSIONS[use]]
+            assert found.group == _group(network, use)
+            for size in (1e3, 1e6, 1e9):
+                summed = found.time(Collective.ALL_REDUCE, size)
+                if use is Parallelism.DATA:
+                    assert summed == LeastTime().gradients(network).time(size)
+                if use is Parallelism.TENSOR:
+                    kernels = LeastTime().kernels(network)
+                    for collective, lines in kernels.items():
+                        assert found.time(collective, size) == lines.time(size)
+                if use is Parallelism.PIPELINE and system.domain_size is None:
+                    ((level, joined),) = network.used_for(use)
+                    bandwidth, latency = neighbour_link(level, joined)
+                    sent = found.time(Collective.POINT_TO_POINT, size)
+                    assert sent == latency + size * (1 / bandwidth)

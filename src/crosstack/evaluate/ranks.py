@@ -17,7 +17,7 @@ from crosstack.machine.node import Node
 from crosstack.machine.system import System
 from crosstack.mapping.strategy import MappingOrder, ParallelDimension, Strategy, whole_order
 from crosstack.model.collectives import Group, group_of
-from crosstack.model.collectives.group import filled
+from crosstack.model.collectives.group import domain_group, filled
 
 __all__ = ["WHERE", "check_chips", "chips_of_nodes", "leaving_of", "peers_of", "stage_peers"]
 
@@ -87,9 +87,19 @@ def peers_of(
     whole, sizes = whole_order(strategy, order), sizes_of(system)
     degrees = _degrees(strategy, whole)
     return {
-        d: _named(d, system, group_of(system.network, sizes, degrees, number))
+        d: _named(d, system, _group(system, sizes, degrees, number))
         for number, d in enumerate(whole)
     }
+
+
+def _group(system: System, sizes: tuple[int, ...], degrees: tuple[int, ...], number: int) -> Group:
+    found = group_of(system.network, sizes, degrees, number)
+    if system.domain_size is None or degrees[number] == 1:
+        return found
+    levels = [extent.dimension for extent in found.extents]
+    last = max(i for i, level in enumerate(system.network) if any(level is d for d in levels))
+    inside = math.prod(degrees[:number])
+    return domain_group(system.network, system.domain_size, inside, degrees[number], last=last)
 
 
 def _named(dimension: ParallelDimension, system: System, group: Group) -> Peers:
@@ -111,7 +121,7 @@ def stage_peers(strategy: Strategy, system: System, order: MappingOrder) -> tupl
     each = filled(degrees, sizes)[0]
     packages = (np.arange(strategy.n_chips) // each).reshape(degrees[::-1])
     leaving = leaving_of(np.moveaxis(packages, len(degrees) - 1 - number, 0))
-    group = group_of(system.network, sizes, degrees, number)
+    group = _group(system, sizes, degrees, number)
     near, far = (
         _named(LP, system, Group(extents=extents))
         for extents in (group.extents[:1], group.extents[1:] or group.extents)

@@ -19,7 +19,16 @@ from crosstack.errors import InputError, Problem, require, require_whole
 from crosstack.machine.system import Dimension, DimensionArrays, DimensionKind
 from crosstack.model.collectives.algorithms import Joint
 
-__all__ = ["Axis", "Extent", "Group", "axes_of", "filled", "group_of", "neighbour_link"]
+__all__ = [
+    "Axis",
+    "Extent",
+    "Group",
+    "axes_of",
+    "domain_group",
+    "filled",
+    "group_of",
+    "neighbour_link",
+]
 
 VALIANT = 2.0  # times that a message which keeps off the direct way crosses between groups
 
@@ -270,6 +279,40 @@ def group_of(
     if even:
         return Group(extents=tuple(extents))
     return Group(extents=tuple(extents), torn=degrees[number])
+
+
+def domain_group(
+    network: Sequence[Dimension], domain_size: int, inside: int, members: int, *, last: int
+) -> Group:
+    """Return the group of one parallelism where a domain reaches over the innermost links.
+
+    Chips of one domain reach each other over level 0, others over the level that the parallelism
+    ends on, or the next where that is level 0. A domain holds its chips once: what inner
+    parallelisms leave of it is shared.
+
+    Parameters
+    ----------
+    network : sequence of Dimension
+        The levels, innermost first.
+    domain_size : int
+        Chips of a high-bandwidth domain. [1]
+    inside : int
+        Ranks of all inner parallelisms. [1]
+    members : int
+        Of the group. [1]
+    last : int
+        The outermost level that the parallelism lies on.
+
+    References
+    ----------
+    wang2023railonly
+    """
+    shared = min(max(domain_size // inside, 1), members)
+    slow = network[min(max(last, 1), len(network) - 1)]
+    reached = (network[0], shared), (slow, -(-members // shared))
+    return Group(
+        extents=tuple(Extent(dimension=d, size=count, members=count) for d, count in reached)
+    )
 
 
 def _nest(a: int, b: int) -> bool:

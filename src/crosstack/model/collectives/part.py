@@ -11,7 +11,7 @@ from crosstack.errors import require
 from crosstack.machine.system import AllReduceAlgorithm, Dimension, Parallelism, System
 from crosstack.machine.topology import NetworkLevel
 from crosstack.model.collectives.compose import collective_lines, is_legal
-from crosstack.model.collectives.group import Extent, Group
+from crosstack.model.collectives.group import Extent, Group, domain_group, group_of
 from crosstack.model.collectives.lines import NOTHING, Lines
 from crosstack.workload.graph import Collective, Placement
 
@@ -158,19 +158,12 @@ def _whole(chips: list[tuple[Dimension, int]]) -> Group:
 
 
 def _group(network: NetworkUse, use: Parallelism) -> Group:
-    """Return the chips of one parallelism; those of a high-bandwidth domain have its links.
-
-    A domain holds its chips once: what inner parallelisms leave of it is shared. Chips of one
-    domain reach each other over dimension 0, others over the use's own dimension, or the next
-    where that is dimension 0 (``wang2023railonly``).
-    """
-    chips = network.used_for(use)
-    if network.domain_size is None or network.degree(use) == 1:
-        return _whole(chips)
+    """Return the chips of one parallelism: every level is filled by the degree that it is given."""
     places = [i for i, p in enumerate(network.parallelism) if p is use]
-    members = network.degree(use)
-    inside = math.prod(network.sizes[: places[0]])
-    shared = min(max(network.domain_size // inside, 1), members)
-    last = min(max(places[-1], 1), len(network.dimensions) - 1)
-    fast, slow = network.dimensions[0], network.dimensions[last]
-    return _whole([(fast, shared), (slow, -(-members // shared))])
+    if network.domain_size is not None and network.degree(use) > 1:
+        inside = math.prod(network.sizes[: places[0]])
+        found = network.dimensions, network.domain_size, inside, network.degree(use)
+        return domain_group(*found, last=places[-1])
+    sizes = network.sizes
+    levels = (group_of(network.dimensions, sizes, sizes, place) for place in places)
+    return Group(extents=tuple(extent for level in levels for extent in level.extents))
