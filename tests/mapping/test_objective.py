@@ -212,7 +212,7 @@ def test_every_answer_says_what_its_chips_draw_always(idle):
     ("objective", "says"),
     [
         ("energy", "system.chip.power: not given"),
-        ("price", "the price of chips is not given"),
+        ("price", "system.chip.price: not given, but the price needs it; give it in USD"),
         ("tine", 'no objective is called "tine"'),
     ],
 )

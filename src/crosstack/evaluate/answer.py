@@ -398,7 +398,9 @@ def optimise(
         task=whole,
         rules=chosen,
         mapping=mapping,
-        certificate=_as_evaluated(certificate, _value(certificate.metric, evaluation)),
+        certificate=_as_evaluated(
+            certificate, _value(certificate.metric, whole.system, mapping, evaluation)
+        ),
         evaluation=evaluation,
     )
 
@@ -410,10 +412,9 @@ def _objective(objective: Objective | str) -> Objective:
     return Objective(objective)
 
 
-def _value(metric: Objective, found: Evaluation) -> float:
+def _value(metric: Objective, system: System, mapping: Mapping, found: Evaluation) -> float:
     """Value of the objective for an evaluated mapping."""
-    energy = None if found.energy is None else found.energy.total
-    return value_of(metric, found.time, energy, found.price.total)
+    return value_of(metric, system, mapping.sizes, time=found.time, energy=found.energy)
 
 
 def _least_product(
@@ -434,7 +435,7 @@ def _least_product(
             *problem, **limits, objective=metric, weights=weights, progress=progress
         )
         found = evaluate(workload, system, mapping, rules)
-        energy = _value(Objective.ENERGY, found)
+        energy = _value(Objective.ENERGY, system, mapping, found)
         return Point(found.time, energy, mapping), certificate
 
     return least_product(find, gap)
@@ -447,7 +448,8 @@ def _started(
     if start is None:
         return None
     try:
-        return start, _value(metric, evaluate(task.workload, task.system, start, rules))
+        found = evaluate(task.workload, task.system, start, rules)
+        return start, _value(metric, task.system, start, found)
     except InfeasibleError:
         return None
 
@@ -551,7 +553,7 @@ def saved_answer(data: dict[str, Any], task: Task, rules: Rules | str | None = N
     except (KeyError, TypeError, ValueError) as error:
         message = f"is none: {type(error).__name__}: {error}."
         raise InputError(Problem("certificate", message)) from None
-    value = _value(kept.metric, answer.evaluation)
+    value = _value(kept.metric, answer.task.system, answer.mapping, answer.evaluation)
     if math.isclose(kept.objective, value, rel_tol=SAME):
         return replace(answer, certificate=replace(kept, objective=value))
     before = format_quantity(kept.objective, kept.metric.unit, 6)

@@ -25,7 +25,15 @@ from crosstack.errors import InputError, Problem, require
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.time import evaluate
 from crosstack.machine.chip import Execution, Overlap
-from crosstack.machine.prices import cost, link_amounts, switch_amounts, system_power, system_price
+from crosstack.machine.prices import (
+    cost,
+    link_amounts,
+    switch_amounts,
+    system_power,
+    system_price,
+    unit_powers,
+    unit_prices,
+)
 from crosstack.machine.system import DimensionArrays, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.arrays import graph_arrays
@@ -404,27 +412,25 @@ def _bills(system: System, sizes: tuple[int, ...], machines: Machines) -> tuple[
     found = []
     unit = replace(system, network=tuple(replace(d, bandwidth=1.0) for d in system.network))
     links, ports = link_amounts(unit, sizes), switch_amounts(unit, sizes)
-    for bill, chip, memory, of_links, of_ports in (
+    for bill, chip, memory, units in (
         (
             system_price(system, sizes),
             machines.chip_price,
             system.prices.memory,
-            [system.prices.link] * len(sizes),
-            system.prices.switch,
+            unit_prices(system),
         ),
         (
             system_power(system, sizes),
             machines.chip_power,
             system.prices.memory_power,
-            [d.link_power for d in system.network],
-            system.prices.switch_power,
+            unit_powers(system),
         ),
     ):
         total = system.n_chips * (chip + machines.memory_bandwidth * _cost(1.0, memory))
         for i, bandwidth in enumerate(machines.link_bandwidth):
             # Below some number of chips neither is charged, whatever the bandwidth.
-            each = 0.0 if bill.links == 0 else _cost(links[i], of_links[i])
-            each += 0.0 if bill.switches == 0 else _cost(ports[i], of_ports)
+            each = 0.0 if bill.links == 0 else _cost(links[i], units[i].link)
+            each += 0.0 if bill.switches == 0 else _cost(ports[i], units[i].switch)
             total = total + each * bandwidth
         found.append(total)
     return found[0], found[1]

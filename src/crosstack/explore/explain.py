@@ -190,6 +190,12 @@ def _resources(system: System) -> Iterator[Resource]:
             yield Resource(path=f"system.network[{i}].{field}", name=name,
                            value=getattr(dimension, field) or 0.0, unit=unit, cost=cost,
                            scaled=of_link(i, field))  # fmt: skip
+        for field, name in (("link_price", "links"), ("switch_price", "switches")):
+            own = getattr(dimension, field)
+            if own:  # else the system's
+                yield Resource(path=f"system.network[{i}].{field}", name=f"price of {name}",
+                               value=own, unit="USD/(B/s)", scaled=of_link(i, field),
+                               cost=True)  # fmt: skip
     yield Resource(path="system.chip.price", name="price of a chip", value=chip.price or 0.0,
                    unit="USD", scaled=priced, cost=True)  # fmt: skip
     for field, name in (

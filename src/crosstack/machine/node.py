@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
-from crosstack.machine.chip import Chip, Link
+from crosstack.machine.chip import Chip, Execution, Link
 from crosstack.machine.packages import dimension_of
 from crosstack.machine.system import Dimension, DimensionKind, Prices, System
 from crosstack.machine.topology import NetworkLevel
@@ -21,12 +21,17 @@ __all__ = ["Fabric", "NetworkPort", "Node", "system_of_chip", "system_of_nodes"]
 class NetworkPort:
     """A port of a network technology: ``bandwidth`` one way [B/s], ``latency`` of a message. [s]
 
-    ``latency_per_switch`` is that of every switch past the first. [s]
+    ``latency_per_switch`` is that of every switch past the first [s], ``price`` that of the cable
+    or fibre of a port, ``switch_price`` and ``switch_power`` those of what it plugs into, cables
+    included; None where no source gives one. [USD/(B/s)], [W/(B/s)]
     """
 
     bandwidth: float
     latency: float = 0.0
     latency_per_switch: float = 0.0
+    price: float | None = None
+    switch_price: float | None = None
+    switch_power: float | None = None
     name: str = "port"
 
     def __post_init__(self) -> None:
@@ -66,8 +71,8 @@ class Node:
         Of one port, one way. [B/s]
     chips_per_host : int or None
         Where a node has several hosts. [1]
-    power : float or None
-        Of the whole node at most. [W]
+    power, price : float or None
+        Of the whole node, at most; its price with all that is in it. [W], [USD]
     name : str
         For people.
     """
@@ -78,6 +83,7 @@ class Node:
     port_bandwidth: float = 0.0
     chips_per_host: int | None = None
     power: float | None = None
+    price: float | None = None
     name: str = "node"
 
     def __post_init__(self) -> None:
@@ -107,7 +113,7 @@ class Node:
 def system_of_chip(chip: Chip) -> System:
     """Return the system of one chip alone; its network carries nothing."""
     alone = Dimension(kind=DimensionKind.RING, size=1, bandwidth=chip.main_memory.speed)
-    return System(chip=chip, network=(alone,), n_chips=1, prices=_PRICES, name=chip.name)
+    return System(chip=chip, network=(alone,), n_chips=1, prices=_prices(chip), name=chip.name)
 
 
 def system_of_nodes(
@@ -144,13 +150,20 @@ def system_of_nodes(
     Notes
     -----
     A part of a node keeps its switches; of a ring that is not whole, what is left is a mesh. The
-    power of a chip that is bought is that of its package: memory and links are in it.
+    power of a chip that is bought is that of its package: memory and links are in it, and so is a
+    share of all that the node has where that has a price. What its adapters to the network draw is
+    part of its hosts.
     """
     require_whole("n_chips", n_chips, what="chips")
+    node = _priced(node)
     if n_chips <= node.n_chips:
         network = (_joined(node, inside, n_chips),) if inside else _part_of(node, n_chips)
         return System(
-            chip=node.chip, network=network, n_chips=n_chips, prices=_PRICES, name=node.name
+            chip=node.chip,
+            network=network,
+            n_chips=n_chips,
+            prices=_prices(node.chip),
+            name=node.name,
         )
     if n_chips % node.n_chips:
         allowed = f"up to {node.n_chips}, or a multiple of it: whole nodes of {node.name}"
@@ -167,7 +180,7 @@ def system_of_nodes(
         chip=node.chip,
         network=(*own, _outside(node, joined, fabric, port, between)),
         n_chips=n_chips,
-        prices=_PRICES,
+        prices=_prices(node.chip),
         name=f"{joined} x {node.name}",
     )
 
@@ -177,7 +190,8 @@ def _joined(node: Node, inside: NetworkLevel, n_chips: int) -> Dimension:
     own = node.chip.intra or Link(n_links=0, bandwidth=0.0, latency=0.0)
     latency = node.network[0].hop_latency if node.network else 0.0
     bandwidth = own.bandwidth / inside.links(n_chips)
-    return dimension_of(replace(own, bandwidth=bandwidth, latency=latency), inside, n_chips)
+    made = dimension_of(replace(own, bandwidth=bandwidth, latency=latency), inside, n_chips)
+    return made if node.price is None else replace(made, link_price=0.0, switch_price=0.0)
 
 
 def _outside(
@@ -187,20 +201,41 @@ def _outside(
     if between is not None:
         bandwidth = node.bandwidth_out / between.links(joined)
         ends = Link(n_links=node.n_ports, bandwidth=bandwidth, latency=latency or 0.0)
-        return dimension_of(ends, between, joined)
-    return Dimension(
-        kind=fabric.kind,
-        size=joined,
-        bandwidth=node.bandwidth_out,
-        latency=latency,
-        link_power=0.0,
-        oversubscription=fabric.oversubscription,
-        pod_size=fabric.pod_size,
+        made = dimension_of(ends, between, joined)
+    else:
+        made = Dimension(
+            kind=fabric.kind,
+            size=joined,
+            bandwidth=node.bandwidth_out,
+            latency=latency,
+            link_power=0.0,
+            oversubscription=fabric.oversubscription,
+            pod_size=fabric.pod_size,
+        )
+    return replace(
+        made,
+        link_price=port.price if port else None,
+        switch_price=port.switch_price if port else None,
+        switch_power=port.switch_power if port else None,
     )
 
 
-# What a chip draws holds its memory; the maker of a server gives no price of its parts.
-_PRICES = Prices(memory_power=0.0)
+def _prices(chip: Chip) -> Prices:
+    """Return prices of what is beside a chip: what it draws, and is sold for, has its memory.
+
+    Spatial chips are priced without, as they are described.
+    """
+    bought = chip.execution is Execution.TEMPORAL
+    return Prices(memory=0.0 if bought else None, memory_power=0.0)
+
+
+def _priced(node: Node) -> Node:
+    """Return a node whose chips cost their share of it, and what joins them nothing more."""
+    if node.price is None:
+        return node
+    network = tuple(replace(d, link_price=0.0, switch_price=0.0) for d in node.network)
+    chip = replace(node.chip, price=node.price / node.n_chips)
+    return replace(node, network=network, chip=chip)
 
 
 def _part_of(node: Node, n_chips: int) -> tuple[Dimension, ...]:

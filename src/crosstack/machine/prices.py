@@ -12,9 +12,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import assert_never
 
+from crosstack.errors import Problem
 from crosstack.machine.system import Dimension, DimensionKind, System
 
-__all__ = ["Bill", "cost", "link_amounts", "switch_amounts", "system_power", "system_price"]
+__all__ = [
+    "Bill",
+    "UnitCosts",
+    "cost",
+    "link_amounts",
+    "missing_costs",
+    "not_given",
+    "switch_amounts",
+    "system_power",
+    "system_price",
+    "unit_powers",
+    "unit_prices",
+]
 
 # Below this many chips the published accounting charges no switch.
 FEWEST_CHIPS_WITH_SWITCHES = 5
@@ -38,6 +51,81 @@ class Bill:
     def total(self) -> float | None:
         """Sum of the parts; None where one of them is not given."""
         return _sum(getattr(self, item.name) for item in fields(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitCosts:
+    """What a link and a switch port of one dimension cost for each byte a second they carry.
+
+    In USD/(B/s) or W/(B/s); None where it is not given, at the paths ``fields`` of a system.
+    """
+
+    link: float | None
+    switch: float | None
+    fields: tuple[str, str]
+
+
+def unit_prices(system: System) -> tuple[UnitCosts, ...]:
+    """Return the prices of links and ports of every dimension: its own, or the system's."""
+    fields = ("system.prices.link", "system.prices.switch")
+    return tuple(
+        UnitCosts(
+            link=_first(d.link_price, system.prices.link),
+            switch=_first(d.switch_price, system.prices.switch),
+            fields=fields,
+        )
+        for d in system.network
+    )
+
+
+def unit_powers(system: System) -> tuple[UnitCosts, ...]:
+    """Return the powers of links and ports of every dimension: its own, or the system's."""
+    return tuple(
+        UnitCosts(
+            link=d.link_power,
+            switch=_first(d.switch_power, system.prices.switch_power),
+            fields=(f"system.network[{i}].link_power", "system.prices.switch_power"),
+        )
+        for i, d in enumerate(system.network)
+    )
+
+
+def not_given(field: str, what: str) -> Problem:
+    """Return what to say of a field that ``what`` needs and that is not given, with its unit."""
+    last = field.rsplit(".", maxsplit=1)[-1]
+    unit = {"price": "USD", "power": "W"}.get(last)
+    if unit is None:
+        unit = "W/(GB/s)" if last.endswith("power") else "USD/(GB/s)"
+    message = f"not given, but {what} needs it; give it in {unit}, in the file or with --set."
+    return Problem(field, message)
+
+
+def _first(own: float | None, others: float | None) -> float | None:
+    return others if own is None else own
+
+
+def missing_costs(
+    system: System, sizes: tuple[int, ...], units: tuple[UnitCosts, ...]
+) -> tuple[str, ...]:
+    """Return the fields of links and ports that are needed and not given; of several chips.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Chips of each dimension. [1]
+    units : tuple of UnitCosts
+        Of each dimension.
+    """
+    links, ports = link_amounts(system, sizes), switch_amounts(system, sizes)
+    missing: list[str] = []
+    for link, port, unit in zip(links, ports, units, strict=True):
+        needed = ((link, unit.link), (port, unit.switch))
+        missing += [
+            field
+            for field, (amount, given) in zip(unit.fields, needed, strict=True)
+            if amount and given is None
+        ]
+    return tuple(dict.fromkeys(missing))
 
 
 def link_amounts(system: System, sizes: tuple[int, ...]) -> tuple[float, ...]:
@@ -157,13 +245,10 @@ def _ports(dimension: Dimension, sizes: tuple[int, ...], i: int) -> float:
 def _network(
     system: System, sizes: tuple[int, ...], *, power: bool
 ) -> tuple[float | None, float | None]:
+    units = unit_powers(system) if power else unit_prices(system)
     links, switches = link_amounts(system, sizes), switch_amounts(system, sizes)
-    prices = system.prices
-    if power:
-        link = _sum(cost(a, d.link_power) for a, d in zip(links, system.network, strict=True))
-        switch = cost(sum(switches), prices.switch_power)
-    else:
-        link, switch = cost(sum(links), prices.link), cost(sum(switches), prices.switch)
+    link = _sum(cost(a, unit.link) for a, unit in zip(links, units, strict=True))
+    switch = _sum(cost(a, unit.switch) for a, unit in zip(switches, units, strict=True))
     n_chips = math.prod(sizes)
     return (
         cost(system.copies, link) if n_chips > 1 else 0.0,

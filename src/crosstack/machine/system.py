@@ -33,6 +33,12 @@ __all__ = [
 ]
 
 MAX_DIMENSIONS = 4
+_PER_BANDWIDTH = {
+    "link_power": "W/(B/s)",
+    "link_price": "USD/(B/s)",
+    "switch_price": "USD/(B/s)",
+    "switch_power": "W/(B/s)",
+}
 
 
 class AllReduceAlgorithm(StrEnum):
@@ -64,7 +70,8 @@ class Dimension:
     ``size`` None leaves the degree to the optimiser; so does ``parallelism`` None with what the
     dimension is used for. ``bandwidth`` is that of one link, or of a chip's port to a switch.
     ``latency`` is that of one hop. [s] ``link_power`` is per bandwidth. [W/(B/s)] Either is None
-    where it is not given; a hop then takes no time.
+    where it is not given; a hop then takes no time. ``link_price`` and ``switch_price`` [USD/(B/s)]
+    and ``switch_power`` [W/(B/s)] are those of this dimension; None: of the system's `Prices`.
 
     ``shape``, ``oversubscription``, ``pod_size`` and ``reduces`` are those of
     `crosstack.machine.topology.NetworkLevel`.
@@ -76,6 +83,9 @@ class Dimension:
     latency: float | None = None
     parallelism: Parallelism | None = None
     link_power: float | None = None
+    link_price: float | None = None
+    switch_price: float | None = None
+    switch_power: float | None = None
     shape: tuple[int, ...] = ()
     oversubscription: float = 1.0
     pod_size: int | None = None
@@ -92,8 +102,9 @@ class Dimension:
         require_quantity("bandwidth", self.bandwidth, "B/s", above_zero=True)
         if self.latency is not None:
             require_quantity("latency", self.latency, "s")
-        if self.link_power is not None:
-            require_quantity("link_power", self.link_power, "W/(B/s)")
+        for name, unit in _PER_BANDWIDTH.items():
+            if getattr(self, name) is not None:
+                require_quantity(name, getattr(self, name), unit)
 
     @property
     def hop_latency(self) -> float:

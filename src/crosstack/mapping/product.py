@@ -97,8 +97,8 @@ def least_product(
         points.append(point)
         cuts.append(Cut(weights.time, weights.energy, last.bound))
 
+    search(Weights(energy=1.0))  # first, as it may lack a power
     search(Weights(time=1.0))
-    search(Weights(energy=1.0))
     tried: set[tuple[float, float]] = set()
     best, bound = points[0], 0.0
     for _ in range(MOST_SEARCHES):

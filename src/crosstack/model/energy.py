@@ -18,9 +18,15 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from crosstack.errors import InputError, Problem
+from crosstack.errors import InputError
 from crosstack.machine.chip import Chip
-from crosstack.machine.prices import link_amounts, switch_amounts
+from crosstack.machine.prices import (
+    link_amounts,
+    missing_costs,
+    not_given,
+    switch_amounts,
+    unit_powers,
+)
 from crosstack.machine.system import Parallelism, System
 from crosstack.model.plan import Plan
 
@@ -141,7 +147,7 @@ def powers_of(system: System, sizes: tuple[int, ...]) -> Powers:
 
     def given(path: str, value: float | None) -> float:
         if value is None:
-            problems.append(Problem(path, "not given, but energy needs it."))
+            problems.append(not_given(path, "energy"))
             return 0.0
         return value
 
@@ -150,15 +156,16 @@ def powers_of(system: System, sizes: tuple[int, ...]) -> Powers:
     static, basis = static_power(chip)
     memory = given("system.prices.memory_power", system.prices.memory_power)
     n_chips = math.prod(sizes)
-    ports, links = switch_amounts(system, sizes), []
-    for i, amount in enumerate(link_amounts(system, sizes)):
-        if n_chips == 1:
-            links.append(0.0)
-            continue
-        draw = amount * given(f"system.network[{i}].link_power", system.network[i].link_power)
-        if ports[i]:
-            draw += ports[i] * given("system.prices.switch_power", system.prices.switch_power)
-        links.append(draw / n_chips)
+    amounts = zip(link_amounts(system, sizes), switch_amounts(system, sizes), strict=True)
+    links = [0.0] * len(sizes)
+    if n_chips > 1:
+        units = unit_powers(system)
+        for field in missing_costs(system, sizes, units):
+            given(field, None)
+        links = [
+            (link * (unit.link or 0.0) + port * (unit.switch or 0.0)) / n_chips
+            for (link, port), unit in zip(amounts, units, strict=True)
+        ]
     if problems:
         raise InputError(problems)
     idle = static or 0.0

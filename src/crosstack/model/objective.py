@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from crosstack.errors import InputError, Problem, require
-from crosstack.machine.prices import system_price
+from crosstack.machine.prices import missing_costs, not_given, system_price, unit_prices
 from crosstack.machine.system import System
-from crosstack.model.energy import energy_rates
+from crosstack.model.energy import Energy, energy_rates, powers_of
 from crosstack.model.iteration import steepest
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
@@ -92,45 +92,61 @@ class Weights:
         """
         if not self.owned:
             return self.time
-        bill = system_price(system, sizes)
-        if bill.total is None:
-            missing = ", ".join(bill.missing)
-            message = f"the price of {missing} is not given, but the objective needs it."
-            raise InputError(Problem("system.prices", message))
-        return self.time + bill.total / (YEARS * YEAR)
+        return self.time + price_of(system, sizes) / (YEARS * YEAR)
 
 
-def value_of(objective: Objective, time: float, energy: float | None, price: float | None) -> float:
-    """Return the value of an objective for one iteration.
-
-    Parameters
-    ----------
-    time : float
-        Of the iteration. [s]
-    energy : float or None
-        Of the iteration, None where it is not known. [J]
-    price : float or None
-        Of the machine, None where it is not known. [USD]
+def price_of(system: System, sizes: tuple[int, ...]) -> float:
+    """Price of a system with the given dimension sizes. [USD]
 
     Raises
     ------
     InputError
-        If what the objective needs is not known.
+        For every part of it whose price is needed and not given.
     """
-    if objective is Objective.TIME:
-        return time
-    needed = price if objective is Objective.PRICE else energy
-    if needed is None:
-        what = "a price" if objective is Objective.PRICE else "a power"
-        message = f"got {objective}, but {what} of the system is not given."
-        raise InputError(Problem("objective", message))
+    bill = system_price(system, sizes)
+    if bill.total is not None:
+        return bill.total
+    missing = ["system.chip.price"] if bill.chips is None else []
+    missing += ["system.prices.memory"] if bill.memory is None else []
+    bare = {"system.prices.link": bill.links, "system.prices.switch": bill.switches}
+    fields = missing_costs(system, sizes, unit_prices(system))
+    missing += [field for field in fields if bare[field] is None]
+    raise InputError([not_given(field, "the price") for field in missing])
+
+
+def value_of(
+    objective: Objective,
+    system: System,
+    sizes: tuple[int, ...],
+    *,
+    time: float,
+    energy: Energy | None,
+) -> float:
+    """Return the value of an objective for one iteration.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Chips of each dimension of the system's network. [1]
+    time : float
+        Of the iteration. [s]
+    energy : Energy or None
+        Of the iteration, None where a power is not given.
+
+    Raises
+    ------
+    InputError
+        For every power or price that the objective needs and that is not given.
+    """
     match objective:
+        case Objective.TIME:
+            return time
         case Objective.PRICE:
-            return needed * time / (YEARS * YEAR)
-        case Objective.ENERGY_DELAY:
-            return needed * time
-        case _:
-            return needed
+            return price_of(system, sizes) * time / (YEARS * YEAR)
+    if energy is None:
+        powers_of(system, sizes)  # which names what is missing
+    assert energy is not None
+    return energy.total * (time if objective is Objective.ENERGY_DELAY else 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -162,7 +162,7 @@ def _leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]
         here = f"{path}.{key}" if path else str(key)
         if isinstance(value, dict):
             yield from _leaves(value, here)
-        else:
+        elif value is not None:  # null: what the entry it is based on says is not so here
             yield here, value
 
 
@@ -190,7 +190,7 @@ def _unit_of(section: str, path: str) -> str | None:
     if root == "power":
         return "W/(B/s)" if section == "memories" else "W"
     if last == "price":
-        return "USD" if section == "chips" else "USD/(B/s)"
+        return "USD" if section in ("chips", "nodes") else "USD/(B/s)"
     return _UNITS.get(last)
 
 

@@ -216,6 +216,9 @@ def port(name: str) -> NetworkPort:
         bandwidth=found.bandwidth,
         latency=found.latency or 0.0,
         latency_per_switch=found.latency_per_switch or 0.0,
+        price=found.price,
+        switch_price=found.switch_price,
+        switch_power=found.switch_power,
     )
 
 
@@ -254,6 +257,7 @@ def node(name: str) -> Node:
         port_bandwidth=values.get("ports.bandwidth", 0.0),
         chips_per_host=values.get("host.chips"),
         power=values.get("power"),
+        price=values.get("price"),
     )
     if not made.n_ports:
         return made
@@ -268,6 +272,7 @@ def node(name: str) -> Node:
 def _dimension(given: dict[str, Any]) -> Dimension:
     """Return a level of a node's network; its links are those of one chip, of a ring two."""
     kind, size, links = DimensionKind(given["kind"]), given["size"], given["links"]
+    switched = kind is DimensionKind.SWITCH  # else chips have what they need to pass on
     ways = {DimensionKind.RING: 2, DimensionKind.FULLY_CONNECTED: size - 1}.get(kind, 1)
     return Dimension(
         kind=kind,
@@ -275,6 +280,8 @@ def _dimension(given: dict[str, Any]) -> Dimension:
         bandwidth=links / ways * given["bandwidth_per_link"],
         latency=given["latency"],
         link_power=0.0,  # in the chip's
+        switch_price=None if switched else 0.0,
+        switch_power=given.get("switch_power") if switched else 0.0,
         reduces=given.get("reduces", False),
     )
 

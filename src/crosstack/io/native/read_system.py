@@ -36,6 +36,7 @@ from crosstack.units import format_quantity
 
 __all__ = ["read_system"]
 
+_OWN_PRICES = {"link": "link_price", "switch": "switch_price", "switch_power": "switch_power"}
 _LINK_PRICES = {"link": "price", "switch": "switch_price", "switch_power": "switch_power"}
 
 
@@ -109,6 +110,7 @@ class _Builder:
             return replace(
                 found,
                 chip=replace(chip, memories=memories),
+                network=self._without_own(found.network),
                 prices=prices,
                 domain_size=file.domain_size,
                 copies=file.copies,
@@ -312,6 +314,14 @@ class _Builder:
             self.problems.append(Problem("system.n_chips", message))
             return None
         return math.prod(sizes)
+
+    def _without_own(self, network: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
+        """Return a network that costs what the file says, where it does."""
+        given = self.file.prices.given() if self.file.prices is not None else {}
+        own: dict[str, Any] = {
+            _OWN_PRICES[f]: None for f, v in given.items() if f in _OWN_PRICES and v is not None
+        }
+        return tuple(replace(d, **own) for d in network)
 
     def _prices(self, usual: Prices) -> Prices | None:
         given = self.file.prices.given() if self.file.prices is not None else {}

@@ -149,6 +149,9 @@ class DimensionFile(LibraryModel):
     latency: Seconds | None = None
     parallelism: ParallelismName | None = None
     link_power: UnitPower | None = None
+    link_price: UnitPrice | None = None
+    switch_price: UnitPrice | None = None
+    switch_power: UnitPower | None = None
     shape: list[Count] | None = None
     oversubscription: Share | None = None
     pod_size: Count | None = None

@@ -1,0 +1,103 @@
+"""Energy of an iteration from the powers of what is sold, by hand, and what is missing for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import crosstack as ct
+from crosstack.errors import InputError
+from crosstack.evaluate.answer import optimise
+from crosstack.io import library
+from crosstack.io.native import read_task
+from crosstack.machine.prices import system_price
+from crosstack.model.energy import Basis, powers_of
+from crosstack.model.objective import YEAR, YEARS, price_of
+
+LLAMA = Path(__file__).resolve().parents[2] / "examples" / "llama3_8b_sn40l.yaml"
+LAYERS, SEQUENCES, CHIPS = 32, 16, 8
+
+
+@pytest.fixture(scope="module")
+def on_dgx():
+    """One token of Llama 3 8B for 16 sequences on a DGX H100."""
+    task = replace(ct.load(LLAMA), system=library.system_on("h100-dgx"))
+    answer = optimise(task, objective="energy", work_limit=1e5)
+    assert answer.mapping.degree(ct.Parallelism.TENSOR) == CHIPS
+    return answer
+
+
+def test_a_token_on_a_dgx_h100_takes_what_its_data_sheets_say(on_dgx):
+    """140 W idle and 700 W at 989.4 TFLOP/s a module; 5.5 W of an NVSwitch a port of 25 GB/s."""
+    e = on_dgx.evaluation
+    times = SEQUENCES * LAYERS * CHIPS  # how often a chip runs each kernel
+    static = CHIPS * 140.0 * e.time
+    compute = (700.0 - 140.0) * times * sum(k.work for k in e.kernels) / 989.4e12
+    switches = 0.22 * 450.0 * times * sum(k.network_time for k in e.kernels)
+    assert e.energy.static == pytest.approx(static)
+    assert e.energy.compute == pytest.approx(compute, rel=1e-4)
+    assert e.energy.network == pytest.approx(switches)
+    assert e.energy.memory == 0  # in the module's power
+    assert e.energy.total == pytest.approx(static + compute + switches, rel=1e-4)
+    assert e.energy.basis is Basis.IDLE
+
+
+def test_the_price_is_that_of_the_node_over_four_years(on_dgx):
+    task = on_dgx.task
+    assert price_of(task.system, (CHIPS,)) == 310_000.0
+    answer = optimise(task, objective="price", work_limit=1e5)
+    share = 310_000.0 * answer.evaluation.time / (YEARS * YEAR)
+    assert answer.certificate.objective == pytest.approx(share)
+
+
+def test_two_nodes_pay_for_cables_and_switches_between_them():
+    system = library.system_on("h100-dgx", chips=16, fabric="rail-only")
+    bill = system_price(system, (8, 2))
+    assert bill.chips == 620_000.0
+    # 16 ports of 50 GB/s, each with a cable and a port of a switch.
+    assert (bill.links, bill.switches) == pytest.approx((16 * 1320.0, 16 * 36_000.0 / 64))
+    powers = powers_of(system, (8, 2))
+    assert powers.links == pytest.approx((0.22 * 450.0, 1720.0 / 64))
+
+
+@pytest.mark.parametrize(
+    ("name", "objective", "fields"),
+    [
+        ("b200-dgx", "energy", ["prices.switch_power"]),
+        ("b200-dgx", "energy-delay", ["prices.switch_power"]),
+        ("tpu-v5e-pod", "energy", ["chip.power"]),
+        ("a100-dgx-80gb", "price", ["chip.price", "prices.link", "prices.switch"]),
+        ("mi300x-8", "price", ["chip.price", "prices.link"]),
+    ],
+)
+def test_what_is_not_published_is_named_field_by_field(name, objective, fields):
+    task = replace(ct.load(LLAMA), system=library.system_on(name, chips=8))
+    with pytest.raises(InputError) as caught:
+        optimise(task, objective=objective, work_limit=1e4)
+    assert [p.path for p in caught.value.problems] == [f"system.{field}" for field in fields]
+    assert all("give it in " in p.message for p in caught.value.problems)
+
+
+def test_a_price_of_the_file_stands_in_place_of_the_librarys():
+    text = LLAMA.read_text().partition("system:")[0]
+    system = "system: {on: h100-dgx, prices: {switch_power: 1 W/(GB/s)}}\n"
+    task = read_task(text + system, "test.yaml")
+    assert powers_of(task.system, (8,)).links == pytest.approx((450.0,))
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("v100-dgx-2", "fp16"),
+        ("a100-dgx-40gb", "bf16"),
+        ("mi300x-8", "bf16"),
+        ("tpu-v4-cube", "bf16"),
+    ],
+)
+def test_energy_is_answered_where_everything_is_published(name, dtype):
+    system = library.system_on(name, chips=8)
+    task = replace(ct.load(LLAMA, [f"workload.dtype={dtype}"]), system=system)
+    answer = optimise(task, objective="energy", work_limit=2e4)
+    assert answer.evaluation.energy.total == pytest.approx(answer.certificate.objective)
