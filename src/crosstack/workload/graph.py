@@ -237,7 +237,7 @@ class Kernel:
     sram_extra: float = 0.0
     memory_extra: float = 0.0
     saved: Saved = Saved.NOTHING
-    row_wise: bool = field(default=False, compare=False)
+    row_wise: bool = False
 
     def __post_init__(self) -> None:
         """Check every field; see `InputError`."""

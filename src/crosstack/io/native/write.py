@@ -20,7 +20,7 @@ from crosstack.machine.chip import Chip, flat_chip, flat_fields
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Task
-from crosstack.workload.graph import Axis, Direction, Kernel, Placement, Saved, Tensor, Workload
+from crosstack.workload.graph import Kernel, Placement, Tensor, Workload
 
 __all__ = ["write_system", "write_task", "write_workload"]
 
@@ -140,21 +140,14 @@ def _kernel(
     expected = default_input_sizes(kernel.kind, extents, word, made)
     if inputs is None or kernel.input_sizes != expected:
         fields["input_sizes"] = kernel.input_sizes
-    defaults = {
+    defaults: dict[str, Any] = {
         "weight_size": default_weight_size(kernel.kind, kernel.outer, kernel.m, kernel.k, word),
         "output_size": default_output_size(kernel.outer, kernel.m, kernel.n, word),
         "unit": default_unit(kernel.kind),
-        "tiling": Axis.N,
-        "direction": Direction.FORWARD,
-        "memory_traffic": 0.0,
-        "communications": (),
-        "repeats": None,
-        "operations": 1,
-        "cache_size": 0.0,
-        "sram_extra": 0.0,
-        "memory_extra": 0.0,
-        "saved": Saved.NOTHING,
     }
+    for field in dataclasses.fields(Kernel):
+        if field.default is not dataclasses.MISSING and field.name not in fields:
+            defaults.setdefault(field.name, field.default)
     for name, default in defaults.items():
         if getattr(kernel, name) != default:
             fields[name] = getattr(kernel, name)
