@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,7 +28,9 @@ from crosstack.workload.transformer_training import (
 )
 
 __all__ = [
+    "Elements",
     "check_capacity",
+    "lstm_elements",
     "lstm_memory",
     "scores_do_not_fit",
     "transformer_memory",
@@ -140,53 +143,68 @@ def lstm_memory(
 
     Notes
     -----
-    Embedding, cells and softmax keep their outputs (``B S D``, ``B S G D L``, ``B S V``), their
-    weights (``V D``, ``(2 D + 1) G D L``, ``(D + 1) V``) and what elementwise kernels make (4.5
-    elements a gate; ``2 B S V + B S``). RC splits the batch by kp1 and outputs by kp2, CR the rows
-    of weights by kp1. Stages hold the embedding, the layers evenly, and the softmax.
+    `lstm_elements` counts them.
+    """
+    parts = {
+        name: StageMemory(
+            **_state(count.weights, element_size, settings),
+            activations=count.activations * element_size,
+            buffers=count.buffers * element_size,
+        )
+        for name, count in lstm_elements(model, strategy).items()
+    }
+    embedding, cells, softmax = (parts[name] for name in ("embedding", "cells", "softmax"))
+    match strategy.lp:
+        case 1:
+            return MemoryAccount.of((_together(embedding, cells, softmax),))
+        case 2:
+            return MemoryAccount.of((_together(embedding, cells), softmax))
+        case stages:
+            return MemoryAccount.of((embedding, *(cells,) * (stages - 2), softmax))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elements:
+    """Numbers that a part of a model keeps: of weights, outputs and elementwise kernels. [1]"""
+
+    weights: float
+    activations: float
+    buffers: float = 0.0
+
+
+def lstm_elements(model: LstmModel, strategy: Strategy) -> dict[str, Elements]:
+    """Return what embedding, cells and softmax of an LSTM keep on a chip of their stage.
+
+    Notes
+    -----
+    Outputs are ``B S D``, ``B S G D L``, ``B S V``, weights ``V D``, ``(2 D + 1) G D L``,
+    ``(D + 1) V``, and what elementwise kernels make 4.5 elements a gate; ``2 B S V + B S``. RC
+    splits the batch by kp1 and outputs by kp2, CR the rows of weights by kp1. Stages hold the
+    embedding, the layers evenly, and the softmax.
 
     References
     ----------
     deepflow_code
     """
-    s = strategy
-    b = math.ceil(model.batch / s.dp)
-    rows, columns, inner = 1, 1, 1
-    if s.split is KernelSplit.RC:
-        rows, columns = s.kp1, s.kp2
-    else:
-        inner = s.kp1
-    b = math.ceil(b / rows)
-    held = model.layers
-    if s.lp > 1:
-        held = math.ceil(model.layers / (s.lp - 2 if s.lp > 2 else 1))
-    d, g, v = model.width, model.gates, model.vocabulary
-    wide, words = math.ceil(g * d / columns), math.ceil(v / columns)
-    columns_d, length = math.ceil(d / columns), model.sequence
-
-    def part(weights: float, activations: float, buffers: float = 0.0) -> StageMemory:
-        return StageMemory(
-            **_state(weights, element_size, settings),
-            activations=activations * element_size,
-            buffers=buffers * element_size,
-        )
-
-    cells = part(
-        (math.ceil(2 * d / inner) + 1) * wide * held,
-        b * wide * length * held,
-        4.5 * b * wide * held * length,
-    )
-    softmax = part(
-        (math.ceil(d / inner) + 1) * words,
-        b * length * words,
-        2 * b * length * words + b * length,
-    )
-    embedding = part(math.ceil(v / inner) * columns_d, b * length * columns_d)
-    if s.lp == 1:
-        return MemoryAccount.of((_together(embedding, cells, softmax),))
-    if s.lp == 2:
-        return MemoryAccount.of((_together(embedding, cells), softmax))
-    return MemoryAccount.of((embedding, *(cells,) * (s.lp - 2), softmax))
+    s, d, v, words = strategy, model.width, model.vocabulary, model.sequence
+    rows, columns, inner = (1, 1, s.kp1) if s.split is KernelSplit.CR else (s.kp1, s.kp2, 1)
+    b = math.ceil(math.ceil(model.batch / s.dp) / rows)
+    held = model.layers if s.lp == 1 else math.ceil(model.layers / max(s.lp - 2, 1))
+    gates, spoken = math.ceil(model.gates * d / columns), math.ceil(v / columns)
+    own = math.ceil(d / columns)
+    return {
+        "embedding": Elements(weights=math.ceil(v / inner) * own, activations=b * words * own),
+        "cells": Elements(
+            weights=(math.ceil(2 * d / inner) + 1) * gates * held,
+            activations=b * gates * words * held,
+            buffers=4.5 * b * gates * held * words,
+        ),
+        "softmax": Elements(
+            weights=(math.ceil(d / inner) + 1) * spoken,
+            activations=b * words * spoken,
+            buffers=2 * b * words * spoken + b * words,
+        ),
+    }
 
 
 def _state(weights: float, element_size: float, settings: StepSettings) -> dict[str, float]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from crosstack.evaluate.step_memory import lstm_elements
 from crosstack.mapping.strategy import KernelSplit, Strategy
 from crosstack.model.memory import MemoryAccount, StageMemory
 from crosstack.workload.lstm import LstmModel
@@ -24,34 +25,13 @@ def lstm_parts_memory(
     ----------
     deepflow_code
     """
-    s, d, v, length = strategy, model.width, model.vocabulary, model.sequence
-    cr = s.split is KernelSplit.CR
-    rows, columns, inner = (1, 1, s.kp1) if cr else (s.kp1, s.kp2, 1)
-    b = math.ceil(math.ceil(model.batch / s.dp) / rows)
-    held = model.layers if s.lp == 1 else math.ceil(model.layers / max(s.lp - 2, 1))
-    gates, words = math.ceil(model.gates * d / columns), math.ceil(v / columns)
-    own = math.ceil(d / columns)
-    # Activations, weights and what elementwise kernels keep; in elements.
-    parts = {
-        "embedding": (b * length * own, math.ceil(v / inner) * own, 0.0),
-        "cells": (
-            b * gates * length * held,
-            (math.ceil(2 * d / inner) + 1) * gates * held,
-            4.5 * b * gates * held * length,
-        ),
-        "softmax": (
-            b * length * words,
-            (math.ceil(d / inner) + 1) * words,
-            2 * b * length * words + b * length,
-        ),
-    }
     return {
         name: StageMemory(
-            activations=activations * element_size,
-            weights=weights * element_size,
-            buffers=buffers * element_size,
+            activations=count.activations * element_size,
+            weights=count.weights * element_size,
+            buffers=count.buffers * element_size,
         )
-        for name, (activations, weights, buffers) in parts.items()
+        for name, count in lstm_elements(model, strategy).items()
     }
 
 
