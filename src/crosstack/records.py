@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 import reprlib
 import types
 import typing
@@ -13,7 +14,7 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem
 
-__all__ = ["brief", "require_type", "require_types"]
+__all__ = ["brief", "plain", "require_type", "require_types"]
 
 LONGEST = 800  # letters of a record in which the records inside are spelled out: ten lines
 
@@ -157,3 +158,37 @@ def brief(value: object) -> str:
     """Return any value in a few lines, a record by those of its fields that are not as usual."""
     whole = _BRIEF.repr(value)
     return whole if len(whole) <= LONGEST else _BRIEF.repr1(value, 1)
+
+
+# ---------------------------------------------------------------- as plain data
+
+
+def plain(value: Any) -> Any:
+    """Return a record as what JSON holds; numbers that are not finite are None.
+
+    A field is called by its name and its ``unit``, where its metadata have one, or by their
+    ``key``; a key of None leaves it out. ``DERIVED`` of a record are properties that follow its
+    fields.
+    """
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if not dataclasses.is_dataclass(value):
+        return value
+    record: Any = type(value)  # mypy takes a type for something without a hash
+    return {key: plain(getattr(value, name)) for name, key in _keys_of(record)}
+
+
+@cache
+def _keys_of(record: Any) -> tuple[tuple[str, str], ...]:
+    """Return every field that is said, and what it is called."""
+    found = []
+    for item in dataclasses.fields(record):
+        unit = item.metadata.get("unit")
+        key = item.metadata.get("key", f"{item.name}_{unit}" if unit else item.name)
+        if key is not None:
+            found.append((item.name, key))
+    return (*found, *((name, name) for name in getattr(record, "DERIVED", ())))

@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from oracles.answer_data import answer_data
 
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.answer import given_answer, mapping_from_dict, optimise
@@ -243,6 +244,9 @@ class TestSaved:
         assert read.stages == answer.mapping.stages
         again = evaluate(answer.task.workload, answer.task.system, read)
         assert again.time == pytest.approx(answer.certificate.objective, rel=1e-12)
+
+    def test_the_stages_are_saved_as_promised(self, answer):
+        assert answer.to_dict() == answer_data(answer)
 
     def test_a_kernel_without_a_stage_is_named(self, answer):
         data = answer.to_dict()

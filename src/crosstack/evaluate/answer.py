@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,23 +12,21 @@ from crosstack.errors import (
     InfeasibleError,
     InputError,
     Problem,
-    nearest,
     require,
     require_jobs,
     require_quantity,
-    require_whole,
     unknown_name,
 )
-from crosstack.evaluate.evaluation import Evaluation, KernelTerms
+from crosstack.evaluate.evaluation import Evaluation
+from crosstack.evaluate.explanation import explained
 from crosstack.evaluate.saved import mapping_from_dict
 from crosstack.evaluate.time import evaluate
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
-from crosstack.model.energy import Energy
 from crosstack.model.memory import ROWS
 from crosstack.model.objective import Objective, Weights, value_of
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
-from crosstack.records import brief, require_type
+from crosstack.records import brief, plain, require_type
 from crosstack.units import format_quantity
 from crosstack.version import __version__
 from crosstack.workload.graph import Workload
@@ -71,43 +69,26 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the layout of `to_json`; see ``docs/result.md``."""
-        e, m, c = self.evaluation, self.mapping, self.certificate
+        m, c, task = self.mapping, self.certificate, self.task
+        priced = plain(self.evaluation)
+        stages = m.stages or (None,) * len(priced["kernels"])
+        for kernel, stage in zip(priced["kernels"], stages, strict=True):
+            kernel["pipeline_stage"] = stage
         return {
             "crosstack_version": __version__,
-            "workload": self.task.workload.name,
-            "system": self.task.system.name,
+            "workload": task.workload.name,
+            "system": task.system.name,
             "rules": self.rules.name,
             "status": c.status.value,
-            "time_s": e.time,
             "bound_s": c.bound if c.metric is Objective.TIME else None,
             "gap": c.gap,
             "runtime_s": c.runtime,
-            "certificate": {
-                "status": c.status.value,
-                "metric": c.metric.value,
-                "unit": c.metric.unit,
-                "objective": c.objective,
-                "bound": c.bound,
-                "gap": c.gap,
-                "method": c.method,
-                "free": list(c.free),
-                "given": list(c.given),
-                "runtime_s": c.runtime,
-                "stopped": None if c.stopped is None else c.stopped.value,
-            },
-            "utilization": e.utilization,
-            "throughput": e.throughput,
-            "item": self.task.workload.item,
-            "workload_flop": e.work,
-            "n_chips": self.task.system.n_chips,
-            "system_price_usd": e.price.total,
-            "system_power_w": e.power.total,
-            "price_usd": _bill(e.price),
-            "power_w": _bill(e.power),
-            "energy_j": None if e.energy is None else _energy(e.energy),
-            "layer_time_s": e.layer_time,
-            "latency_s": e.latency,
-            "partition_times_s": [p.time for p in e.partitions],
+            "certificate": plain(c),
+            "item": task.workload.item,
+            "n_chips": task.system.n_chips,
+            "system_price_usd": priced["price_usd"]["total"],
+            "system_power_w": priced["power_w"]["total"],
+            "partition_times_s": [p.time for p in self.evaluation.partitions],
             "parallelism": {
                 "tp": m.degree(Parallelism.TENSOR),
                 "pp": m.degree(Parallelism.PIPELINE),
@@ -118,76 +99,13 @@ class Answer:
                 for size, use in zip(m.sizes, m.parallelism, strict=True)
             ],
             "microbatch_size": m.microbatch_size,
-            "n_microbatches": e.n_microbatches,
             "recompute": m.recompute.value,
             "n_tiles": m.n_tiles,
-            "tile_size": -(-self.task.workload.sequence_length // m.n_tiles),
-            "layers_per_stage": e.layers_per_stage,
-            "stage_time_s": e.stage_time,
-            "bubble_factor": e.bubble_factor,
-            "stage_transfer_time_s": e.stage_transfer_time,
-            "memory_used_b": e.memory_used,
-            "memory_capacity_b": _finite(e.memory_capacity),
+            "tile_size": -(-task.workload.sequence_length // m.n_tiles),
+            **priced,
             "memory": [
-                {f"{row}_b": getattr(stage, row) for row in ROWS} | {"total_b": stage.total}
-                for stage in e.memory.stages
-            ],
-            "memory_intensity_flop_per_b": _finite(e.memory_intensity),
-            "network_intensity_flop_per_b": _finite(e.network_intensity),
-            "pipeline_stages": [
-                {
-                    "number": s.number,
-                    "kernels": list(s.kernels),
-                    "partitions": list(s.partitions),
-                    "time_s": s.time,
-                    "work_time_s": s.work_time,
-                    "transfer_time_s": s.transfer_time,
-                    "bound_by": s.bound_by,
-                    "memory_used_b": s.memory_used,
-                }
-                for s in e.stages
-            ],
-            "partitions": [
-                {
-                    "number": p.number,
-                    "pipeline_stage": p.stage,
-                    "kernels": list(p.kernels),
-                    "time_s": p.time,
-                    "compute_time_s": p.compute_time,
-                    "memory_time_s": p.memory_time,
-                    "network_time_s": p.network_time,
-                    "bound_by": p.bound_by,
-                    "memory_traffic_b": p.memory_traffic,
-                    "boundary_traffic_b": p.boundary_traffic,
-                    "sram_used_b": p.sram_used,
-                    "sram_capacity_b": p.sram_capacity,
-                    "memory_used_b": p.memory_used,
-                    "cores_used": p.cores_used,
-                }
-                for p in e.partitions
-            ],
-            "kernels": [
-                {
-                    "name": k.name,
-                    "partition": k.partition,
-                    "pipeline_stage": None if m.stages is None else m.stages[i],
-                    "sharding": k.sharding.value,
-                    "m": k.m,
-                    "k": k.k,
-                    "n": k.n,
-                    "work_flop": k.work,
-                    "compute_time_s": k.compute_time,
-                    "network_time_s": k.network_time,
-                    "collective": k.collective,
-                    "weight_size_b": k.weight_size,
-                    "output_tile_b": k.output_size,
-                    "lanes": k.lanes,
-                    "stages": k.stages,
-                    "weight_cuts": k.weight_cuts,
-                    "entering_b": k.entering,
-                    "leaving_b": k.leaving,
-                }
-                for i, k in enumerate(e.kernels)
+                {f"{row}_b": getattr(stage, row) for row in (*ROWS, "total")}
+                for stage in self.evaluation.memory.stages
             ],
         }
 
@@ -196,97 +114,12 @@ class Answer:
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False) + "\n"
 
     def explain(self, partition: int, term: str = "time") -> str:
-        """Say where a partition's number comes from, in a sentence.
-
-        Parameters
-        ----------
-        term : str
-            ``time``, ``compute``, ``memory``, ``network`` or ``sram``.
-
-        Raises
-        ------
-        InputError
-            For a partition or a term there is not.
-        """
-        require_whole("partition", partition, minimum=0)
-        require_type("term", term, str)
-        known = {p.number: p for p in self.evaluation.partitions}
-        if partition not in known:
-            allowed = ", ".join(map(str, known))
-            raise InputError(Problem("partition", f"got {partition}; allowed: {allowed}."))
-        p = known[partition]
-        members = [k for k in self.evaluation.kernels if k.partition == partition]
-        says: dict[str, str] = {
-            "time": f"{_time(p.time)}, bound by {p.bound_by}: compute {_time(p.compute_time)}, "
-            f"memory {_time(p.memory_time)}, network {_time(p.network_time)}",
-            "compute": f"{_time(p.compute_time)}: "
-            + ", ".join(f"{k.name} {_time(k.compute_time)}" for k in members),
-            "memory": f"{_time(p.memory_time)}: {_bytes(p.memory_traffic)} at "
-            f"{format_quantity(self.task.system.chip.main_memory.speed, 'B/s', 6)}"
-            + (f"; {crossing}" if (crossing := _crossing(members)) else ""),
-            "network": f"{_time(p.network_time)}: "
-            + (
-                ", ".join(
-                    f"{k.name} {k.collective} {_time(k.network_time)}"
-                    for k in members
-                    if k.network_time > 0
-                )
-                or "no communication"
-            ),
-            "sram": f"{_bytes(p.sram_used)} of {_bytes(p.sram_capacity)}, weights "
-            f"{_bytes(sum(k.weight_size for k in members))} among them",
-        }
-        if term not in says:
-            close = nearest(term, says, 1)
-            hint = f' Did you mean "{close[0]}"?' if close else ""
-            raise InputError(Problem("term", f'got "{term}".{hint} Allowed: {", ".join(says)}.'))
-        return f"partition {partition}, {term}: {says[term]}."
+        """Say where a number comes from; see `crosstack.evaluate.explanation.explained`."""
+        return explained(self.evaluation, self.task.system, partition, term)
 
     def _repr_html_(self) -> str | None:
         """Show the answer in a notebook."""
         return None if Answer.renderer is None else Answer.renderer(self)
-
-
-def _time(value: float) -> str:
-    return format_quantity(value, "s", 6)
-
-
-def _bytes(value: float) -> str:
-    return format_quantity(value, "B", 6)
-
-
-def _crossing(kernels: Sequence[KernelTerms]) -> str:
-    """Say what enters and leaves the graph, by kernel."""
-    enters = [f"{k.name} {_bytes(k.entering)}" for k in kernels if k.entering]
-    leaves = [f"{k.name} {_bytes(k.leaving)}" for k in kernels if k.leaving]
-    said = [f"enters the graph: {', '.join(enters)}"] if enters else []
-    said += [f"leaves it: {', '.join(leaves)}"] if leaves else []
-    return "; ".join(said)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _bill(bill: Any) -> dict[str, float]:
-    return {
-        "chips": bill.chips,
-        "memory": bill.memory,
-        "links": bill.links,
-        "switches": bill.switches,
-        "total": bill.total,
-    }
-
-
-def _energy(energy: Energy) -> dict[str, float | str]:
-    return {
-        "static": energy.static,
-        "compute": energy.compute,
-        "memory": energy.memory,
-        "network": energy.network,
-        "total": energy.total,
-        "basis": energy.basis.value,
-    }
 
 
 def _task(task: Task | Workload, system: System | None, constraints: Constraints | None) -> Task:

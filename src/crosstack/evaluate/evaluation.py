@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from crosstack.machine.prices import Bill
 from crosstack.model.energy import Energy
@@ -11,6 +11,15 @@ from crosstack.records import brief
 from crosstack.workload.graph import Axis
 
 __all__ = ["Evaluation", "KernelTerms", "PartitionTerms", "StageTerms"]
+
+# How a saved answer calls a field (`crosstack.records.plain`): by its name with its unit, but for
+# a few.
+S, B, FLOP = ({"unit": unit} for unit in ("s", "b", "flop"))
+USD, W, J, INTENSITY = ({"unit": unit} for unit in ("usd", "w", "j", "flop_per_b"))
+
+
+def _called(key: str | None) -> dict[str, str | None]:
+    return {"key": key}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,17 +40,17 @@ class KernelTerms:
     m: int
     k: int
     n: int
-    work: float
-    compute_time: float
-    network_time: float
+    work: float = field(metadata=FLOP)
+    compute_time: float = field(metadata=S)
+    network_time: float = field(metadata=S)
     collective: str
-    weight_size: float
-    output_size: float
+    weight_size: float = field(metadata=B)
+    output_size: float = field(metadata=_called("output_tile_b"))
     lanes: int | None
     stages: int | None
     weight_cuts: int
-    entering: float = 0.0
-    leaving: float = 0.0
+    entering: float = field(default=0.0, metadata=B)
+    leaving: float = field(default=0.0, metadata=B)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,19 +64,19 @@ class PartitionTerms:
     """
 
     number: int
+    stage: int | None = field(default=None, metadata=_called("pipeline_stage"))
     kernels: tuple[str, ...]
-    compute_time: float
-    memory_time: float
-    network_time: float
-    time: float
+    time: float = field(metadata=S)
+    compute_time: float = field(metadata=S)
+    memory_time: float = field(metadata=S)
+    network_time: float = field(metadata=S)
     bound_by: str
-    memory_traffic: float
-    sram_used: float
-    sram_capacity: float
-    memory_used: float
+    memory_traffic: float = field(metadata=B)
+    boundary_traffic: float = field(default=0.0, metadata=B)
+    sram_used: float = field(metadata=B)
+    sram_capacity: float = field(metadata=B)
+    memory_used: float = field(metadata=B)
     cores_used: int | None
-    stage: int | None = None
-    boundary_traffic: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +91,11 @@ class StageTerms:
     number: int
     kernels: tuple[str, ...]
     partitions: tuple[int, ...]
-    work_time: float
-    transfer_time: float
-    time: float
+    time: float = field(metadata=S)
+    work_time: float = field(metadata=S)
+    transfer_time: float = field(metadata=S)
     bound_by: str
-    memory_used: float
+    memory_used: float = field(metadata=B)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,26 +144,26 @@ class Evaluation:
 
     kernels: tuple[KernelTerms, ...]
     partitions: tuple[PartitionTerms, ...]
-    layer_time: float
+    layer_time: float = field(metadata=S)
     layers_per_stage: int
-    n_stages: int
+    n_stages: int = field(metadata=_called(None))
     n_microbatches: int
-    stage_time: float
+    stage_time: float = field(metadata=S)
     bubble_factor: float
-    stage_transfer_time: float
-    time: float
-    latency: float
-    work: float
+    stage_transfer_time: float = field(metadata=S)
+    time: float = field(metadata=S)
+    latency: float = field(metadata=S)
+    work: float = field(metadata=_called("workload_flop"))
     utilization: float
     throughput: float
-    memory_used: float
-    memory_capacity: float
+    memory_used: float = field(metadata=B)
+    memory_capacity: float = field(metadata=B)
     memory: MemoryAccount
-    price: Bill
-    power: Bill
-    energy: Energy | None
-    memory_intensity: float
-    network_intensity: float
-    stages: tuple[StageTerms, ...] = ()
+    price: Bill = field(metadata=USD)
+    power: Bill = field(metadata=W)
+    energy: Energy | None = field(metadata=J)
+    memory_intensity: float = field(metadata=INTENSITY)
+    network_intensity: float = field(metadata=INTENSITY)
+    stages: tuple[StageTerms, ...] = field(default=(), metadata=_called("pipeline_stages"))
 
     __repr__ = brief

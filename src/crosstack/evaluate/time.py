@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -159,51 +160,7 @@ def _energy(
 def _checked_plan(
     workload: Workload, system: System, mapping: Mapping, rules: Rules, arrays: GraphArrays
 ) -> Plan:
-    problems = []
-    if len(mapping.sharding) != arrays.n:
-        problems.append(
-            Problem(
-                "mapping.kernels",
-                f"got {len(mapping.sharding)} kernels; the workload has {arrays.n}.",
-            )
-        )
-    if len(mapping.sizes) != len(system.network):
-        problems.append(
-            Problem(
-                "mapping.sizes",
-                f"got {len(mapping.sizes)} dimensions; the network has {len(system.network)}.",
-            )
-        )
-    elif math.prod(mapping.sizes) != system.n_chips:
-        problems.append(
-            Problem(
-                "mapping.sizes",
-                f"got {' x '.join(map(str, mapping.sizes))} chips; the system has "
-                f"{system.n_chips}.",
-            )
-        )
-    else:
-        for i, (size, dimension) in enumerate(zip(mapping.sizes, system.network, strict=True)):
-            if dimension.size not in (None, size):
-                problems.append(
-                    Problem(f"mapping.sizes[{i}]", f"got {size}; the network has {dimension.size}.")
-                )
-            use = mapping.parallelism[i]
-            placed = placed_use(workload.placement)
-            if dimension.parallelism not in (None, use):
-                problems.append(
-                    Problem(
-                        f"mapping.parallelism[{i}]",
-                        f"got {use.value}; the network gives {dimension.parallelism}.",
-                    )
-                )
-            elif placed not in (None, use):
-                problems.append(
-                    Problem(
-                        f"mapping.parallelism[{i}]",
-                        f"got {use.value}; allowed for placement {workload.placement}: {placed}.",
-                    )
-                )
+    problems = list(_problems(workload, system, mapping, arrays))
     if problems:
         raise InputError(problems)
     plan = plan_of(
@@ -224,6 +181,35 @@ def _checked_plan(
         ", ".join(allowed),
     )
     return replace(plan, recompute=mapping.recompute)
+
+
+def _problems(
+    workload: Workload, system: System, mapping: Mapping, arrays: GraphArrays
+) -> Iterator[Problem]:
+    """Yield what of a mapping does not belong to the workload or the system."""
+    if len(mapping.sharding) != arrays.n:
+        message = f"got {len(mapping.sharding)} kernels; the workload has {arrays.n}."
+        yield Problem("mapping.kernels", message)
+    if len(mapping.sizes) != len(system.network):
+        message = f"got {len(mapping.sizes)} dimensions; the network has {len(system.network)}."
+        yield Problem("mapping.sizes", message)
+        return
+    if math.prod(mapping.sizes) != system.n_chips:
+        chips = " x ".join(map(str, mapping.sizes))
+        yield Problem("mapping.sizes", f"got {chips} chips; the system has {system.n_chips}.")
+        return
+    placed = placed_use(workload.placement)
+    joined = zip(mapping.sizes, mapping.parallelism, system.network, strict=True)
+    for i, (size, use, dimension) in enumerate(joined):
+        if dimension.size not in (None, size):
+            message = f"got {size}; the network has {dimension.size}."
+            yield Problem(f"mapping.sizes[{i}]", message)
+        if dimension.parallelism not in (None, use):
+            message = f"got {use.value}; the network gives {dimension.parallelism}."
+            yield Problem(f"mapping.parallelism[{i}]", message)
+        elif placed not in (None, use):
+            message = f"got {use.value}; allowed for placement {workload.placement}: {placed}."
+            yield Problem(f"mapping.parallelism[{i}]", message)
 
 
 def _checked_codes(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 from crosstack.errors import Problem
 from crosstack.machine.system import Dimension, DimensionKind, System
@@ -41,6 +41,7 @@ class Bill:
     memory: float | None
     links: float | None
     switches: float | None
+    DERIVED: ClassVar[tuple[str, ...]] = ("total",)
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import ClassVar
 
 from crosstack.errors import InputError, require, require_quantity, require_whole
 from crosstack.machine.system import Parallelism, System
@@ -259,8 +260,9 @@ class Certificate:
     method: str
     free: tuple[str, ...]
     given: tuple[str, ...]
-    runtime: float
+    runtime: float = field(metadata={"unit": "s"})
     stopped: Stop | None = None
+    DERIVED: ClassVar[tuple[str, ...]] = ("gap", "unit")
 
     def __post_init__(self) -> None:
         """Check the numbers, that a proof is one, and that it was not stopped."""
@@ -277,6 +279,11 @@ class Certificate:
     def searched(self) -> bool:
         """Whether there was a search; a given mapping is priced only, and nothing is proved."""
         return bool(self.free) or self.bound > 0
+
+    @property
+    def unit(self) -> str:
+        """Of objective and bound."""
+        return self.metric.unit
 
     @property
     def gap(self) -> float:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 from crosstack.errors import InputError
 from crosstack.machine.chip import Chip
@@ -77,6 +78,7 @@ class Energy:
     memory: float
     network: float
     basis: Basis
+    DERIVED: ClassVar[tuple[str, ...]] = ("total",)
 
     @property
     def total(self) -> float:
