@@ -107,12 +107,14 @@ def divided_system(system: System) -> System:
 
 def _axes(level: Dimension, size: int) -> list[Dimension]:
     """Return the one-dimensional networks that a level is composed of."""
-    if level.kind is DimensionKind.TORUS:
-        ring = replace(level, kind=DimensionKind.RING, shape=(), size=None)
-        return [replace(ring, size=extent) for extent in level.axes(size)]
-    if level.kind is DimensionKind.MESH:
-        return [replace(level, shape=(extent,), size=extent) for extent in level.axes(size)]
-    return [level]
+    match level.kind:
+        case DimensionKind.TORUS:
+            ring = replace(level, kind=DimensionKind.RING, shape=(), size=None)
+            return [replace(ring, size=extent) for extent in level.axes(size)]
+        case DimensionKind.MESH:
+            return [replace(level, shape=(extent,), size=extent) for extent in level.axes(size)]
+        case _:  # of one piece
+            return [level]
 
 
 def system_of_grid(chip: Chip, grid: Grid) -> System:
