@@ -38,6 +38,16 @@ def found(problem):
     return search_front(problem, evaluations=40)
 
 
+FEW = 16
+
+
+@pytest.fixture(scope="module")
+def few(problem, tmp_path_factory):
+    """Return a short search, and the text of its history."""
+    path = tmp_path_factory.mktemp("front") / "history.json"
+    return search_front(problem, evaluations=FEW, history=FrontHistory(path)), path.read_text()
+
+
 def drawn(problem, count=6):
     """Return some machines of every choice."""
     random = np.random.default_rng(3)
@@ -137,24 +147,25 @@ def test_a_price_is_dies_packages_memory_and_links(problem):
             assert machine.price > parts
 
 
-def test_the_same_seed_finds_the_same_with_any_number_of_jobs(problem, found):
-    again = search_front(problem, evaluations=40, jobs=2)
+def test_the_same_seed_finds_the_same_with_any_number_of_jobs(problem, few):
+    found, _ = few
+    again = search_front(problem, evaluations=FEW, jobs=2)
     assert [c.point for c in again.candidates] == [c.point for c in found.candidates]
     assert [c.mapped for c in again.candidates] == [c.mapped for c in found.candidates]
-    other = search_front(problem, evaluations=40, seed=1)
+    other = search_front(problem, evaluations=FEW, seed=1)
     assert [c.point for c in other.candidates] != [c.point for c in found.candidates]
 
 
-def test_a_search_goes_on_from_its_history(problem, found, tmp_path):
+def test_a_search_goes_on_from_its_history(problem, few, tmp_path):
     path = tmp_path / "history.json"
-    whole = search_front(problem, evaluations=40, history=FrontHistory(path))
-    data = json.loads(path.read_text())
-    assert len(data["answers"]) == len([c for c in whole.candidates if c.mapped or c.machine]) - (
-        whole.skipped
+    found, text = few
+    data = json.loads(text)
+    assert len(data["answers"]) == len([c for c in found.candidates if c.mapped or c.machine]) - (
+        found.skipped
     )
     half = dict(list(data["answers"].items())[:10])
     path.write_text(json.dumps(data | {"answers": half}))
-    again = search_front(problem, evaluations=40, history=FrontHistory(path))
+    again = search_front(problem, evaluations=FEW, history=FrontHistory(path))
     assert again.reused == 10
     assert [c.mapped for c in again.candidates] == [c.mapped for c in found.candidates]
 
@@ -170,12 +181,11 @@ def test_a_search_goes_on_from_its_history(problem, found, tmp_path):
         lambda data: data | {"answers": {"0": data["answers"]["0"] | {"tensor": None}}},
     ],
 )
-def test_a_history_that_is_not_its_own_is_refused(problem, tmp_path, change):
+def test_a_history_that_is_not_its_own_is_refused(problem, few, tmp_path, change):
     path = tmp_path / "history.json"
-    search_front(problem, evaluations=8, history=FrontHistory(path))
-    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    path.write_text(json.dumps(change(json.loads(few[1]))))
     with pytest.raises(InputError):
-        search_front(problem, evaluations=8, history=FrontHistory(path))
+        search_front(problem, evaluations=FEW, history=FrontHistory(path))
 
 
 def test_limits_hold_on_the_front(problem, found):

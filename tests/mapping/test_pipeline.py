@@ -299,7 +299,9 @@ def a_ladder(load: ChipLoad, layers: int) -> ChipLoad:
 
 
 class TestAgainstTheProgram:
-    @pytest.mark.parametrize("seed", range(12))
+    @pytest.mark.parametrize(
+        "seed", [pytest.param(s, marks=pytest.mark.slow if s in (3, 5) else ()) for s in range(12)]
+    )
     def test_seven_kernels_on_three_stages(self, random_stages, seed):
         problem = slowest_only(random_stages(seed, 7, cuts=WeightCuts.FREE))
         alone = [partition_cost(problem.load, 1 << i) for i in range(7)]
