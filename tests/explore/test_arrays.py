@@ -25,7 +25,8 @@ system:
   network:
     - {library: pcie4_setup, kind: ring, size: 4, latency: 100 ns, parallelism: tensor}
     - {library: pcie4_setup, kind: switch, size: 4, latency: 200 ns, parallelism: USE}
-  prices: {link: 2 USD/(GB/s), switch: 24 USD/(GB/s), memory: 1 USD/(GB/s)}
+  prices: {link: 2 USD/(GB/s), switch: 24 USD/(GB/s), memory: 1 USD/(GB/s),
+           memory_power: 0.1 W/(GB/s)}
 constraints: {microbatch_size: 2, kernel_by_kernel: true}
 """
 AXES = """\
@@ -42,6 +43,7 @@ axes:
   overlap: {path: system.chip.overlap, values: [all, none, compute_memory]}
   clock: {zip: {system.chip.frequency: [1 GHz, 2 GHz], system.chip.power: [300 W, 500 W]}}
   use: {path: system.chip.utilization, values: [0.5, 0.9]}
+  idle: {path: system.chip.idle_power, values: [40 W]}
   rules: {path: options.rules, values: [RULES]}
 """
 GRAPH = """\
@@ -72,6 +74,8 @@ def study_with(write, rules: str, use: str = "pipeline", task: str = TASK, text:
     path = write("task.yaml", task)
     answer = crosstack.optimise(crosstack.load(path), gap=0.5, time_limit=20)
     write("mapping.json", json.dumps(answer.to_dict()))
+    if use == "data":  # draws its whole power always
+        text = "".join(line for line in text.splitlines(True) if "idle" not in line)
     return read_study(write("study.yaml", text.replace("RULES", rules)))
 
 
@@ -97,6 +101,7 @@ def test_a_given_mapping_on_many_machines_is_that_on_each(write, rules, use):
     study = study_with(write, rules, use)
     table = sweep(study, jobs=1, table="arrow")
     assert set(table["status"].to_pylist()) == {"feasible", "infeasible"}
+    assert table["energy"].null_count == table["time"].null_count
     picked = np.random.default_rng(0).integers(0, table.num_rows, 40)
     assert worst_difference(study, table, picked) < 1e-12
 

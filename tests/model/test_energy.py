@@ -13,10 +13,13 @@ from crosstack.evaluate.answer import optimise
 from crosstack.io import library
 from crosstack.io.native import read_task
 from crosstack.machine.prices import system_price
+from crosstack.mapping.search import search
 from crosstack.model.energy import Basis, powers_of
-from crosstack.model.objective import YEAR, YEARS, price_of
+from crosstack.model.objective import YEAR, YEARS, Objective, price_of
+from crosstack.model.rules import rules_named
 
 LLAMA = Path(__file__).resolve().parents[2] / "examples" / "llama3_8b_sn40l.yaml"
+RULES = rules_named("crosstack")
 LAYERS, SEQUENCES, CHIPS = 32, 16, 8
 
 
@@ -98,6 +101,10 @@ def test_a_price_of_the_file_stands_in_place_of_the_librarys():
 )
 def test_energy_is_answered_where_everything_is_published(name, dtype):
     system = library.system_on(name, chips=8)
-    task = replace(ct.load(LLAMA, [f"workload.dtype={dtype}"]), system=system)
-    answer = optimise(task, objective="energy", work_limit=2e4)
-    assert answer.evaluation.energy.total == pytest.approx(answer.certificate.objective)
+    task = ct.load(LLAMA, [f"workload.dtype={dtype}"])
+    problem = (task.workload, system, task.constraints, RULES)
+    mapping, certificate = search(*problem, objective=Objective.ENERGY, work_limit=2e4)
+    found = ct.evaluate(task.workload, system, mapping)
+    assert found.energy.total == pytest.approx(certificate.objective, rel=1e-9)
+    faster, _ = search(*problem, work_limit=2e4)
+    assert ct.evaluate(task.workload, system, faster).time <= found.time * (1 + 1e-9)

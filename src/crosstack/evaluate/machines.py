@@ -39,6 +39,7 @@ from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import choice_index, make_choices, sharding_codes
 from crosstack.model.collectives import NOTHING, Line, Lines
+from crosstack.model.energy import energy_rates
 from crosstack.model.iteration import iteration_time, pipeline_of
 from crosstack.model.partition import combine_arrays, make_load
 from crosstack.model.placed import plan_of
@@ -171,12 +172,17 @@ class MachineTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Network:
-    """Times of the network on every machine: by partition first, of a transfer and a hop. [s]"""
+    """Times of the network on every machine: by partition first, of a transfer and a hop. [s]
+
+    ``system`` has all their links, ``plan`` what a byte takes on them.
+    """
 
     kernels: Floats
     gradients: Floats
     transfer: Floats
     hop: Floats
+    system: System
+    plan: Plan
 
 
 def can_be_arrays(task: Task, mapping: Mapping) -> bool:
@@ -239,6 +245,7 @@ def machine_times(
         "stage_transfer_time": network.transfer,
         "bubble_factor": np.asarray(known.bubble_factor),
     }
+    terms["energy"] = _energy(task, chosen, known, network, machines, terms["time"])
     return _fitting(task, mapping, chosen, known, machines, terms)
 
 
@@ -288,7 +295,6 @@ def _fitting(
             "n_chips": np.asarray(system.n_chips),
             "price": price,
             "power": power,
-            "energy": power * time,
             "cost_efficiency": np.where(price > 0, rate / price, np.nan),
             "power_efficiency": np.where(power > 0, rate / power, np.nan),
         }
@@ -305,6 +311,36 @@ def _fitting(
         "What would make it fit: more memory a chip, another mapping."
     )
     return MachineTimes(fits=fits, reason=reason, terms=terms)
+
+
+def _energy(
+    task: Task,
+    rules: Rules,
+    known: Evaluation,
+    network: _Network,
+    machines: Machines,
+    time: Floats,
+) -> Floats:
+    """Return the energy of an iteration on every machine, NaN where a power is not given. [J]"""
+    system, chip = network.system, network.system.chip
+    idle = chip.idle_power or 0.0
+    busy = machines.chip_power - idle  # times the energy of a chip that draws 1 W besides
+    try:
+        rates = energy_rates(replace(system, chip=replace(chip, power=1.0 + idle)), network.plan)
+    except InputError:
+        return np.full(machines.shape, math.nan)
+    peak = peak_rate(chip, task.workload.graph.compute_dtype, rules)
+    computing = sum(kernel.work for kernel in known.kernels) / peak
+    traffic = sum(partition.memory_traffic for partition in known.partitions)
+    always = time if chip.idle_power is not None else time * busy
+    energy = rates.energy(
+        time=always,
+        compute=computing * chip.compute.frequency / machines.frequency * busy,
+        memory=traffic / chip.memory_speed(spilled=False),
+        tensor=network.kernels.sum(axis=0),
+        data=network.gradients.sum(axis=0),
+    )
+    return np.broadcast_to(np.asarray(energy.total), machines.shape)
 
 
 def _plan(task: Task, system: System, mapping: Mapping, rules: Rules) -> Plan:
@@ -333,7 +369,8 @@ def _network_times(
     """Return the network's times on every machine, from the messages that the mapping sends."""
     links = zip(task.system.network, machines.link_bandwidth, machines.link_latency, strict=True)
     network = tuple(DimensionArrays.of(*one) for one in links)
-    plan = _plan(task, replace(task.system, network=network), mapping, rules)
+    system = replace(task.system, network=network)
+    plan = _plan(task, system, mapping, rules)
     sent = _messages(task, mapping, rules)
 
     @cache  # kernels send the same again and again
@@ -355,6 +392,8 @@ def _network_times(
         gradients=gradients,
         transfer=np.asarray(rules.iteration.transfer(plan)),
         hop=np.asarray(plan.hop),
+        system=system,
+        plan=plan,
     )
 
 

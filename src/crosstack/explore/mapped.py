@@ -69,7 +69,7 @@ UNITS: dict[str, str | None] = {
     "memory_capacity": "B",
 }
 """Terms that a mapping and a machine have, and their units. ``energy`` is that of one iteration
-with everything running; the three times of partitions are sums over one layer of one item."""
+(`crosstack.model.energy`); the three times of partitions are sums over one layer of one item."""
 
 DECISIONS: dict[str, str | None] = {
     "tensor": "1",
@@ -118,7 +118,7 @@ def _common(answer: Answer) -> Terms:
         "n_chips": float(answer.task.system.n_chips),
         "price": price,
         "power": power,
-        "energy": None if power is None else power * e.time,
+        "energy": None if e.energy is None else e.energy.total,
         "cost_efficiency": rate / price if price else None,
         "power_efficiency": rate / power if power else None,
         "compute_time": math.fsum(p.compute_time for p in e.partitions),

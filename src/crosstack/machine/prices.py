@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import ClassVar, assert_never
 
+import numpy as np
+
 from crosstack.errors import Problem
 from crosstack.machine.system import Dimension, DimensionKind, System
 
@@ -124,7 +126,7 @@ def missing_costs(
         missing += [
             field
             for field, (amount, given) in zip(unit.fields, needed, strict=True)
-            if amount and given is None
+            if np.any(amount) and given is None
         ]
     return tuple(dict.fromkeys(missing))
 

@@ -17,7 +17,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from crosstack.errors import InputError
 from crosstack.machine.chip import Chip
@@ -112,10 +114,11 @@ class EnergyRates:
     between_stages: float
     basis: Basis
 
-    def energy(
-        self, *, time: float, compute: float, memory: float, tensor: float, data: float
-    ) -> Energy:
-        """Return the energy of an iteration that takes ``time`` [s]; the others as the rates'."""
+    def energy(self, *, time: Any, compute: Any, memory: Any, tensor: Any, data: Any) -> Energy:
+        """Return the energy of an iteration that takes ``time`` [s]; the others as the rates'.
+
+        Of arrays of times it has arrays.
+        """
         return Energy(
             static=self.static * time,
             compute=self.compute * compute,
@@ -191,11 +194,11 @@ def _group_power(system: System, plan: Plan, powers: Powers, use: Parallelism) -
         taken = share * (size - 1) / size / dimension.bandwidth
         busy, total = busy + taken * power, total + taken
         share /= size
-    return busy / total if total else 0.0
+    return busy / total if np.any(total) else 0.0
 
 
 def energy_rates(system: System, plan: Plan) -> EnergyRates:
-    """Return what a machine draws under a plan.
+    """Return what a machine draws under a plan; links may have arrays of bandwidths.
 
     Raises
     ------
