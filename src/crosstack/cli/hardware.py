@@ -18,11 +18,8 @@ _TYPES = ("dtype", "accumulator")
 
 
 if TYPE_CHECKING:
-    from crosstack.io.chip_file import ChipDescription
-    from crosstack.io.deepflow import DeepflowHardware
+    from crosstack.explore.step_machines import Machine
     from crosstack.io.library.named import LibraryMachine
-
-    Machine = ChipDescription | DeepflowHardware | LibraryMachine
 
 
 def source_of(file: Path | None, on: str | None) -> Path:

@@ -22,165 +22,42 @@ from crosstack.cli.inputs import (
 )
 from crosstack.cli.outputs import show, write
 from crosstack.cli.place import grid_of
+from crosstack.cli.predict_options import (
+    Again,
+    AtOnce,
+    Batch,
+    Between,
+    Gemm,
+    Hardware,
+    Interleave,
+    JsonOut,
+    Levels,
+    Microbatches,
+    Model,
+    OptimizerBytes,
+    Order,
+    Package,
+    Packages,
+    Parallel,
+    Rules,
+    Sequence,
+    Sequential,
+    Set,
+    Torus,
+)
 from crosstack.errors import InputError, Problem
-from crosstack.machine.chip import Chip
 from crosstack.units import parse_quantity
-from crosstack.workload.dtype import Dtype
 
 if TYPE_CHECKING:
-    from crosstack.cli.hardware import Machine
     from crosstack.evaluate.predict import Prediction, Program, Step
-    from crosstack.machine.system import System
+    from crosstack.explore.step_machines import Machine, Ranked, TypedChip
+    from crosstack.machine.chip import Chip
     from crosstack.machine.topology import NetworkLevel
     from crosstack.mapping.strategy import MappingOrder, Strategy
     from crosstack.model.rules import Rules as CountedRules
 
 
 __all__ = ["predict", "trace"]
-
-
-@dataclass(frozen=True, slots=True)
-class TypedChip:
-    """A chip, and the type of number that it computes with."""
-
-    chip: Chip
-    dtype: Dtype
-
-
-Hardware = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="FILE", help="A chip file, or DeepFlow hardware YAML. Left out with --on."
-    ),
-]
-Gemm = Annotated[
-    str | None, typer.Option("--gemm", metavar="M,K,N", help="One matrix product, M x K by K x N.")
-]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="NAME|FILE",
-        help="gpt-22b, gpt3-175b, gpt-310b, gpt-530b, gpt-1t, lstm-lm, lstm-lm-40k, or a model in "
-        "DeepFlow's YAML.",
-    ),
-]
-Parallel = Annotated[
-    str | None,
-    typer.Option("--parallel", metavar="STRATEGY", help="RC-4-2-d8-p1 or CR-4-d8-p1."),
-]
-Batch = Annotated[int | None, typer.Option("--batch", metavar="N", help="Sequences of a step.")]
-Sequence = Annotated[
-    int | None, typer.Option("--sequence", metavar="N", help="Words of a sequence.")
-]
-Microbatches = Annotated[
-    int | None,
-    typer.Option("--microbatches", metavar="N", help="Parts of a replica's batch (transformers)."),
-]
-Again = Annotated[
-    str | None,
-    typer.Option(
-        "--recompute",
-        metavar="WHAT",
-        help="What the backward pass computes again instead of keeping it: none, attention or "
-        "full (transformers).",
-    ),
-]
-Between = Annotated[
-    str | None,
-    typer.Option(
-        "--exchange",
-        metavar="HOW",
-        help="What the chips of a kernel split send: gathered, every output; paired, sums of "
-        "pairs of products, as Megatron; or sequence, these, a share for each (transformers).",
-    ),
-]
-Order = Annotated[
-    str | None,
-    typer.Option(
-        "--schedule",
-        metavar="ORDER",
-        help="Of microbatches: gpipe, or 1f1b, which keeps fewer of them (transformers).",
-    ),
-]
-Interleave = Annotated[
-    int | None,
-    typer.Option(
-        "--interleave",
-        metavar="N",
-        help="Stages on every chip, spread over the model; above 1 with --schedule 1f1b.",
-    ),
-]
-OptimizerBytes = Annotated[
-    str | None,
-    typer.Option(
-        "--optimizer-bytes",
-        metavar="SIZE",
-        help="State of the optimizer for each weight; 12 B by default, as Adam in single "
-        "precision keeps.",
-    ),
-]
-AtOnce = Annotated[
-    int,
-    typer.Option(
-        "--kernels-at-once",
-        metavar="K",
-        help="Kernels that a chip runs at a time, each as fast as alone: for kernels that leave "
-        "most of a chip idle.",
-    ),
-]
-Package = Annotated[
-    str | None,
-    typer.Option(
-        "--package",
-        metavar="XxYxZ",
-        help="Place the shards on a mesh, in packages of so many chips; otherwise FILE says how "
-        "chips are joined.",
-    ),
-]
-Packages = Annotated[
-    str | None, typer.Option("--packages", metavar="XxYxZ", help="Packages along each axis.")
-]
-Torus = Annotated[
-    bool, typer.Option("--torus", help="Join the last chip of every axis to the first.")
-]
-Sequential = Annotated[
-    str | None,
-    typer.Option(
-        "--order",
-        metavar="A,B,..",
-        help="Mapping order, the dimension whose chips are nearest first, such as kp1,kp2,dp,lp; "
-        "otherwise kp2,kp1,dp,lp, or with --package the best.",
-    ),
-]
-Levels = Annotated[
-    str | None,
-    typer.Option(
-        "--topology",
-        metavar="INSIDE[,BETWEEN]",
-        help="How the chips of a package are joined, and the packages: ring, mesh, torus, switch "
-        "or fully_connected, a mesh or torus with a shape, such as torus:4x4,switch; otherwise "
-        "FILE says it.",
-    ),
-]
-Rules = Annotated[
-    str,
-    typer.Option(
-        "--rules",
-        metavar="NAME|FILE",
-        help="What is counted: crosstack, deepflow-2025, deepflow-2025-graph, deepflow-2021, "
-        "deepflow-2020, or a YAML file of rules.",
-    ),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="PATH=VALUE", help="Change a field of FILE first; may be repeated."
-    ),
-]
-JsonOut = Annotated[
-    Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
-]
 
 
 def predict(
@@ -424,8 +301,7 @@ def _predicted(
 ) -> tuple[Prediction, TypedChip]:
     """Return the prediction, and the chip with what it computed in."""
     from crosstack.evaluate.step_settings import StepSettings
-    from crosstack.io.library.named import LibraryMachine
-    from crosstack.machine.generate.generated import generate
+    from crosstack.explore.step_machines import joined, typed_chip
     from crosstack.workload.transformer_training import CHOICES
 
     options = {"strategy": "--parallel", "order": "--order"}
@@ -438,16 +314,15 @@ def _predicted(
                 state = parse_quantity(optimizer_bytes, "B")
             settings = replace(settings, optimizer_bytes=state)
         strategy = _strategy(file, hardware, workload, parallel, placed=where.package is not None)
-        hardware = _joined(file, hardware, where)
+        if where.levels is not None and where.package is not None:
+            message = "allowed without --package, which places on a mesh or torus of its own."
+            raise InputError(Problem("--topology", message))
+        hardware = joined(hardware, where.levels)
         with in_file(file):
-            if isinstance(hardware, LibraryMachine):
-                typed = TypedChip(hardware.chip, hardware.dtype)
-            else:
-                made = generate(hardware.template, hardware.budget, counted.chips)
-                typed = TypedChip(made.chip, hardware.template.dtype)
+            typed = typed_chip(hardware, counted.chips)
             times = counted.clock.kernels.times(typed.chip, typed.dtype)
-        system, order, step = _ranked(hardware, typed.chip, strategy, where, counted.step)
-        return step(workload, strategy, system, times, settings, order=order), typed
+        on = _ranked(hardware, typed.chip, strategy, where, counted.step)
+        return on.step(workload, strategy, on.system, times, settings, order=on.order), typed
 
 
 def _strategy(
@@ -486,42 +361,25 @@ def _strategy(
 
 def _ranked(
     hardware: Machine, chip: Chip, strategy: Strategy, where: _Where, step: Program
-) -> tuple[System, MappingOrder, Program]:
-    """Return the machine, the order of ranks on its network, and what predicts a step on it."""
-    from crosstack.io.chip_file import ChipDescription
-    from crosstack.io.deepflow.steps import order_of, program_of, system_of
-    from crosstack.io.library.named import LibraryMachine
-    from crosstack.machine.packages import system_of_packages
-    from crosstack.mapping.strategy import NESTED, parse_order
+) -> Ranked:
+    """Return what a strategy runs on: as the machine has it, or placed on a grid."""
+    from crosstack.explore.step_machines import ranked
+    from crosstack.mapping.strategy import parse_order
 
     order = None if where.order is None else parse_order(where.order)
     if where.package is not None:
         return _placed(chip, strategy, where, order, step)
     if where.packages is not None or where.torus:
         raise InputError(Problem("--package", "required with --packages or --torus."))
-    if isinstance(hardware, LibraryMachine):
-        with options_named({"n_chips": "--chips"}):
-            found = hardware.system(strategy, where.levels, order or NESTED)
-        return found, order or NESTED, step
-    if isinstance(hardware, ChipDescription):
-        found = system_of_packages(
-            chip,
-            chips_per_package=hardware.chips_per_package,
-            n_packages=hardware.n_packages,
-            inside=hardware.inside,
-            between=hardware.between,
-        )
-        return found, order or NESTED, step
-    if order is not None:
-        message = "allowed with --package, a chip file or --on; FILE says what crosses."
-        raise InputError(Problem("--order", message))
-    return system_of(hardware, chip), order_of(hardware), program_of(step, hardware)
+    with options_named({"n_chips": "--chips"}):
+        return ranked(hardware, chip, strategy, step, levels=where.levels, order=order)
 
 
 def _placed(
     chip: Chip, strategy: Strategy, where: _Where, order: MappingOrder | None, step: Program
-) -> tuple[System, MappingOrder, Program]:
+) -> Ranked:
     """Return chips on a grid, in the order that shares links least; a release has its rings."""
+    from crosstack.explore.step_machines import Ranked
     from crosstack.machine.packages import system_of_grid, system_of_packages
     from crosstack.mapping.placement import place
     from crosstack.published.deepflow.edges import edges_of_placement
@@ -531,27 +389,9 @@ def _placed(
     grid = grid_of(where.package, where.packages, torus=where.torus)
     placement = place(strategy, grid, order=order)
     if not isinstance(step, ReleaseSteps):
-        return system_of_grid(chip, grid), placement.order, step
+        return Ranked(system=system_of_grid(chip, grid), order=placement.order, step=step)
     system = system_of_packages(
         chip, chips_per_package=grid.n_chips // grid.n_packages, n_packages=grid.n_packages
     )
-    return system, placement.order, over_edges(step, edges_of_placement(placement))
-
-
-def _joined(file: Path, hardware: Machine, where: _Where) -> Machine:
-    """Return a chip file's machine joined as ``--topology`` says, or what came."""
-    from crosstack.io.chip_file import ChipDescription
-    from crosstack.io.library.named import LibraryMachine
-
-    if where.levels is None:
-        return hardware
-    if where.package is not None:
-        message = "allowed without --package, which places on a mesh or torus of its own."
-        raise InputError(Problem("--topology", message))
-    if isinstance(hardware, LibraryMachine):
-        return hardware
-    if not isinstance(hardware, ChipDescription):
-        message = f"allowed with a chip file or --on; {file} says what shares its links."
-        raise InputError(Problem("--topology", message))
-    inside, between = where.levels
-    return hardware.joined(inside, between or hardware.between)
+    over = over_edges(step, edges_of_placement(placement))
+    return Ranked(system=system, order=placement.order, step=over)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,31 +22,23 @@ from crosstack.explore.evaluators import (
 )
 from crosstack.explore.flat import term_at
 from crosstack.explore.rules import check_rule_options, rules_of, with_rules
+from crosstack.explore.step_machines import (
+    Levels,
+    Machine,
+    TypedChip,
+    joined,
+    ranked,
+    typed_chip,
+)
 from crosstack.io import deepflow
 from crosstack.io.chip_file import ChipDescription, read_chip
-from crosstack.io.deepflow.steps import (
-    order_of,
-    program_of,
-    strategy_of,
-    system_of,
-    workload_of,
-)
+from crosstack.io.deepflow.steps import strategy_of, workload_of
 from crosstack.io.library.named import LibraryMachine, library_machine
 from crosstack.io.native.overrides import override_freely
 from crosstack.io.study_file import Goal
 from crosstack.io.yaml_tree import parse_yaml
-from crosstack.machine.chip import Chip
-from crosstack.machine.generate.generated import generate
-from crosstack.machine.packages import system_of_packages
-from crosstack.machine.system import System
 from crosstack.machine.topology import parse_levels
-from crosstack.mapping.strategy import (
-    NESTED,
-    MappingOrder,
-    Strategy,
-    parse_order,
-    parse_strategy,
-)
+from crosstack.mapping.strategy import MappingOrder, Strategy, parse_order, parse_strategy
 from crosstack.model.rules import PREDICTED, rules_named
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.named_steps import CHANGES, changed_step, step_named
@@ -67,7 +60,6 @@ TERMS = {
     "energy": "J",
 }
 
-Machine = ChipDescription | deepflow.DeepflowHardware | LibraryMachine
 LIBRARY = ("on", "chips", "fabric", "dtype", "accumulator")
 
 
@@ -114,21 +106,19 @@ class Predicted:
         machine: Machine
         if _on_library(base, options, fields):
             machine = _of_library(options)
-            chip, dtype, power = machine.chip, machine.dtype, machine.chip.power
         else:
-            machine = _joined(_machine(base, texts), options)
-            made = generate(machine.template, machine.budget, rules.chips)
-            chip, dtype, power = made.chip, machine.template.dtype, made.power
+            machine = _machine(base, texts)
+        levels, order = _levels(options), _order(options)
+        with _of_options():
+            machine = joined(machine, levels)
+        typed = typed_chip(machine, rules.chips)
         workload = _workload(machine, options)
         strategy = _strategy(machine, workload, options)
-        times = rules.clock.kernels.times(chip, dtype)
-        order = _order(machine, options)
-        system = _system(machine, chip, strategy, options, order)
-        step = rules.step
-        if isinstance(machine, deepflow.DeepflowHardware):
-            step = program_of(step, machine)
-        found = step(workload, strategy, system, times, order=order)
-        terms = _terms(found, chip, dtype, power)
+        with _of_options():
+            on = ranked(machine, typed.chip, strategy, rules.step, levels=levels, order=order)
+        times = rules.clock.kernels.times(typed.chip, typed.dtype)
+        found = on.step(workload, strategy, on.system, times, order=on.order)
+        terms = _terms(found, typed)
         parts = {"parts": dict(found.parts), "busy": dict(found.busy), "run_time": found.run_time}
         kept: Terms = {path: term_at(parts, path) for path in keep}
         return Outcome(status="feasible", terms=terms | kept)
@@ -210,48 +200,32 @@ def _strategy(machine: Machine, workload: Step, options: dict[str, Any]) -> Stra
     raise InputError(Problem("options.parallel", "required: a strategy such as RC-1-8-d4-p2."))
 
 
-def _joined(
-    machine: ChipDescription | deepflow.DeepflowHardware, options: dict[str, Any]
-) -> ChipDescription | deepflow.DeepflowHardware:
-    """Return the machine, its chips joined as the options say."""
-    for name in ("order", "topology"):
-        if options.get(name) is not None and not isinstance(machine, ChipDescription):
-            message = "allowed with a chip file; the base says what crosses and what is shared."
-            raise InputError(Problem(f"options.{name}", message))
-    if options.get("topology") is None or not isinstance(machine, ChipDescription):
-        return machine
-    inside, between = parse_levels(str(options["topology"]))
-    return machine.joined(inside, between or machine.between)
+@contextmanager
+def _of_options() -> Iterator[None]:
+    """Say what is wrong with the order of ranks, or with the topology, by its option."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(
+            p.at(f"options.{p.path}") if p.path in ("order", "topology") else p
+            for p in error.problems
+        ) from None
 
 
-def _order(machine: Machine, options: dict[str, Any]) -> MappingOrder:
-    """Return the order of ranks on the network."""
-    if options.get("order") is not None:
-        return parse_order(str(options["order"]))
-    return order_of(machine) if isinstance(machine, deepflow.DeepflowHardware) else NESTED
+def _levels(options: dict[str, Any]) -> Levels | None:
+    topology = options.get("topology")
+    return None if topology is None else parse_levels(str(topology))
 
 
-def _system(
-    machine: Machine, chip: Chip, strategy: Strategy, options: dict[str, Any], order: MappingOrder
-) -> System:
-    if isinstance(machine, deepflow.DeepflowHardware):
-        return system_of(machine, chip)
-    if isinstance(machine, LibraryMachine):
-        topology = options.get("topology")
-        levels = None if topology is None else parse_levels(str(topology))
-        return machine.system(strategy, levels, order)
-    return system_of_packages(
-        chip,
-        chips_per_package=machine.chips_per_package,
-        n_packages=machine.n_packages,
-        inside=machine.inside,
-        between=machine.between,
-    )
+def _order(options: dict[str, Any]) -> MappingOrder | None:
+    order = options.get("order")
+    return None if order is None else parse_order(str(order))
 
 
-def _terms(found: Prediction, chip: Chip, dtype: Dtype, power: float | None) -> Terms:
+def _terms(found: Prediction, typed: TypedChip) -> Terms:
     batch = getattr(found.workload, "batch", None)
     chips = found.strategy.n_chips
+    chip, power = typed.chip, typed.power
     memory = chip.main_memory
     busy = max((time for _, time in found.busy), default=None)
     return {
@@ -262,7 +236,7 @@ def _terms(found: Prediction, chip: Chip, dtype: Dtype, power: float | None) -> 
         "throughput": None if batch is None else batch / found.time,
         "n_chips": float(chips),
         "memory_used": None if found.memory is None else found.memory.peak,
-        "peak_throughput": chip.throughput(dtype),
+        "peak_throughput": chip.throughput(typed.dtype),
         "memory.bandwidth": memory.speed,
         "memory.capacity": memory.room,
         "power": None if power is None else power * chips,

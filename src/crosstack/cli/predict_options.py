@@ -1,0 +1,167 @@
+"""The options that ``predict`` and ``trace`` share: what is timed, how it is spread, and where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "Again",
+    "AtOnce",
+    "Batch",
+    "Between",
+    "Gemm",
+    "Hardware",
+    "Interleave",
+    "JsonOut",
+    "Levels",
+    "Microbatches",
+    "Model",
+    "OptimizerBytes",
+    "Order",
+    "Package",
+    "Packages",
+    "Parallel",
+    "Rules",
+    "Sequence",
+    "Sequential",
+    "Set",
+    "Torus",
+]
+
+Hardware = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="FILE", help="A chip file, or DeepFlow hardware YAML. Left out with --on."
+    ),
+]
+Gemm = Annotated[
+    str | None, typer.Option("--gemm", metavar="M,K,N", help="One matrix product, M x K by K x N.")
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NAME|FILE",
+        help="gpt-22b, gpt3-175b, gpt-310b, gpt-530b, gpt-1t, lstm-lm, lstm-lm-40k, or a model in "
+        "DeepFlow's YAML.",
+    ),
+]
+Parallel = Annotated[
+    str | None,
+    typer.Option("--parallel", metavar="STRATEGY", help="RC-4-2-d8-p1 or CR-4-d8-p1."),
+]
+Batch = Annotated[int | None, typer.Option("--batch", metavar="N", help="Sequences of a step.")]
+Sequence = Annotated[
+    int | None, typer.Option("--sequence", metavar="N", help="Words of a sequence.")
+]
+Microbatches = Annotated[
+    int | None,
+    typer.Option("--microbatches", metavar="N", help="Parts of a replica's batch (transformers)."),
+]
+Again = Annotated[
+    str | None,
+    typer.Option(
+        "--recompute",
+        metavar="WHAT",
+        help="What the backward pass computes again instead of keeping it: none, attention or "
+        "full (transformers).",
+    ),
+]
+Between = Annotated[
+    str | None,
+    typer.Option(
+        "--exchange",
+        metavar="HOW",
+        help="What the chips of a kernel split send: gathered, every output; paired, sums of "
+        "pairs of products, as Megatron; or sequence, these, a share for each (transformers).",
+    ),
+]
+Order = Annotated[
+    str | None,
+    typer.Option(
+        "--schedule",
+        metavar="ORDER",
+        help="Of microbatches: gpipe, or 1f1b, which keeps fewer of them (transformers).",
+    ),
+]
+Interleave = Annotated[
+    int | None,
+    typer.Option(
+        "--interleave",
+        metavar="N",
+        help="Stages on every chip, spread over the model; above 1 with --schedule 1f1b.",
+    ),
+]
+OptimizerBytes = Annotated[
+    str | None,
+    typer.Option(
+        "--optimizer-bytes",
+        metavar="SIZE",
+        help="State of the optimizer for each weight; 12 B by default, as Adam in single "
+        "precision keeps.",
+    ),
+]
+AtOnce = Annotated[
+    int,
+    typer.Option(
+        "--kernels-at-once",
+        metavar="K",
+        help="Kernels that a chip runs at a time, each as fast as alone: for kernels that leave "
+        "most of a chip idle.",
+    ),
+]
+Package = Annotated[
+    str | None,
+    typer.Option(
+        "--package",
+        metavar="XxYxZ",
+        help="Place the shards on a mesh, in packages of so many chips; otherwise FILE says how "
+        "chips are joined.",
+    ),
+]
+Packages = Annotated[
+    str | None, typer.Option("--packages", metavar="XxYxZ", help="Packages along each axis.")
+]
+Torus = Annotated[
+    bool, typer.Option("--torus", help="Join the last chip of every axis to the first.")
+]
+Sequential = Annotated[
+    str | None,
+    typer.Option(
+        "--order",
+        metavar="A,B,..",
+        help="Mapping order, the dimension whose chips are nearest first, such as kp1,kp2,dp,lp; "
+        "otherwise kp2,kp1,dp,lp, or with --package the best.",
+    ),
+]
+Levels = Annotated[
+    str | None,
+    typer.Option(
+        "--topology",
+        metavar="INSIDE[,BETWEEN]",
+        help="How the chips of a package are joined, and the packages: ring, mesh, torus, switch "
+        "or fully_connected, a mesh or torus with a shape, such as torus:4x4,switch; otherwise "
+        "FILE says it.",
+    ),
+]
+Rules = Annotated[
+    str,
+    typer.Option(
+        "--rules",
+        metavar="NAME|FILE",
+        help="What is counted: crosstack, deepflow-2025, deepflow-2025-graph, deepflow-2021, "
+        "deepflow-2020, or a YAML file of rules.",
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="PATH=VALUE", help="Change a field of FILE first; may be repeated."
+    ),
+]
+JsonOut = Annotated[
+    Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
+]

@@ -1,0 +1,125 @@
+"""The machine that a step is predicted on: its chip, its network, the order of ranks on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crosstack.errors import InputError, Problem
+from crosstack.evaluate.predict import Program
+from crosstack.io.chip_file import ChipDescription
+from crosstack.io.deepflow import DeepflowHardware
+from crosstack.io.deepflow.steps import order_of, program_of, system_of
+from crosstack.io.library.named import LibraryMachine
+from crosstack.machine.chip import Chip
+from crosstack.machine.generate.generated import generate
+from crosstack.machine.generate.generation import Generation
+from crosstack.machine.packages import system_of_packages
+from crosstack.machine.system import System
+from crosstack.machine.topology import NetworkLevel
+from crosstack.mapping.strategy import NESTED, MappingOrder, Strategy
+from crosstack.workload.dtype import Dtype
+
+__all__ = ["Levels", "Machine", "Ranked", "TypedChip", "joined", "ranked", "typed_chip"]
+
+Machine = ChipDescription | DeepflowHardware | LibraryMachine
+Levels = tuple[NetworkLevel, NetworkLevel | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedChip:
+    """A chip, the type of number that it computes with, and what it draws [W] if that is known."""
+
+    chip: Chip
+    dtype: Dtype
+    power: float | None
+
+
+def typed_chip(machine: Machine, rules: Generation) -> TypedChip:
+    """Return the chip of a machine, generated where only its technology and budget are given.
+
+    Raises
+    ------
+    InfeasibleError, InputError
+        If no chip comes of them.
+    """
+    if isinstance(machine, LibraryMachine):
+        return TypedChip(chip=machine.chip, dtype=machine.dtype, power=machine.chip.power)
+    made = generate(machine.template, machine.budget, rules)
+    return TypedChip(chip=made.chip, dtype=machine.template.dtype, power=made.power)
+
+
+def joined(machine: Machine, levels: Levels | None) -> Machine:
+    """Return a machine whose chips, and packages where that is said, are joined as ``levels`` say.
+
+    Raises
+    ------
+    InputError
+        If a file says itself what shares its links.
+    """
+    if levels is None or isinstance(machine, LibraryMachine):  # joined when its size is known
+        return machine
+    if not isinstance(machine, ChipDescription):
+        message = "allowed with a chip file, or a machine of the library; this file says what "
+        raise InputError(Problem("topology", message + "shares its links."))
+    inside, between = levels
+    return machine.joined(inside, between or machine.between)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """A machine, the order of ranks on its network, and what predicts a step on it."""
+
+    system: System
+    order: MappingOrder
+    step: Program
+
+
+def ranked(
+    machine: Machine,
+    chip: Chip,
+    strategy: Strategy,
+    step: Program,
+    *,
+    levels: Levels | None = None,
+    order: MappingOrder | None = None,
+) -> Ranked:
+    """Return what a strategy runs on.
+
+    Parameters
+    ----------
+    machine : Machine
+        As `joined` returns it.
+    chip : Chip
+        As `typed_chip` returns it.
+    strategy : Strategy
+        Which fills as many nodes of a machine of the library as it needs.
+    step : Program
+        What predicts a step; that of a release knows what else its files state.
+    levels : tuple of NetworkLevel, optional
+        How chips and nodes of the library are joined.
+    order : tuple of ParallelDimension, optional
+        The dimensions, innermost first; left out, the usual one or that of a file.
+
+    Raises
+    ------
+    InputError
+        If the order leaves out a dimension, a file says it itself, or there are too few chips.
+    """
+    if isinstance(machine, LibraryMachine):
+        system = machine.system(strategy, levels, order or NESTED)
+        return Ranked(system=system, order=order or NESTED, step=step)
+    if isinstance(machine, ChipDescription):
+        system = system_of_packages(
+            chip,
+            chips_per_package=machine.chips_per_package,
+            n_packages=machine.n_packages,
+            inside=machine.inside,
+            between=machine.between,
+        )
+        return Ranked(system=system, order=order or NESTED, step=step)
+    if order is not None:
+        message = "allowed with a chip file, or a machine of the library; this file says what "
+        raise InputError(Problem("order", message + "crosses."))
+    return Ranked(
+        system=system_of(machine, chip), order=order_of(machine), step=program_of(step, machine)
+    )
