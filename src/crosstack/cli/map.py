@@ -1,0 +1,195 @@
+"""``crosstack map``, ``evaluate`` and ``convert``: a mapping found, priced, and written out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import crosstack
+from crosstack.cli.inputs import (
+    Chips,
+    Fabric,
+    On,
+    WorkLimit,
+    check_jobs,
+    check_number,
+    check_outputs,
+    check_work,
+    in_file,
+    loaded_task,
+    read_result,
+    result_rules,
+    rules_given,
+)
+from crosstack.cli.outputs import (
+    DFMODEL_SUFFIXES,
+    YAML_SUFFIXES,
+    Searching,
+    check_suffix,
+    converted_text,
+    save,
+    show_answer,
+    write,
+)
+from crosstack.cli.task_options import File, HtmlOut, JsonOut, Kernels, Rules, Set, SvgOut
+from crosstack.model.objective import Objective
+
+__all__ = ["convert", "evaluate", "map_"]
+
+LIMIT_EXIT = 4
+
+
+def map_(
+    file: File,
+    rules: Rules = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--start",
+            metavar="RESULT",
+            help="Start from the mapping of a result saved with --json; the answer is no slower.",
+        ),
+    ] = None,
+    work_limit: WorkLimit = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            "--time-limit",
+            metavar="S",
+            help="Stop after S seconds with the best mapping found, its bound and exit code 4. "
+            "What a clock cuts off depends on how busy the machine is; a limit on work does not.",
+        ),
+    ] = None,
+    gap: Annotated[
+        float, typer.Option("--gap", metavar="G", help="Stop at this relative gap (0: prove).")
+    ] = 0.0,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs", metavar="N", help="Processes that search together; the answer is the same."
+        ),
+    ] = 1,
+    objective: Annotated[
+        Objective,
+        typer.Option(
+            "--objective",
+            help="What is least: the time of an iteration, its energy, its share of the purchase "
+            "price (over four years), or energy times time.",
+        ),
+    ] = Objective.TIME,
+    set_: Set = None,
+    on: On = None,
+    chips: Chips = None,
+    fabric: Fabric = None,
+    json_out: JsonOut = None,
+    html_out: HtmlOut = None,
+    svg_out: SvgOut = None,
+    kernels: Kernels = False,
+) -> None:
+    """Find the best mapping, prove it, and print what bounds it.
+
+    Examples: `crosstack map examples/gpt3_1t_sn30.yaml --html map.html`,
+    `crosstack map examples/llama3_8b_sn40l.yaml --on h100-dgx --chips 64` and
+    `crosstack map setup.txt --rules dfmodel-readme --set system.r_r.link_bw_x=450`
+    """
+    limit = float("inf") if time_limit is None else time_limit
+    check_number("--time-limit", limit, limit > 0, "a number of seconds above 0")
+    check_work(work_limit)
+    check_number("--gap", gap, 0 <= gap < 1, "0 to below 1, such as 0.01 for one percent")
+    check_jobs(jobs)
+    check_outputs(file, {"--json": json_out, "--html": html_out, "--svg": svg_out})
+    chosen = rules_given(rules)
+    task = loaded_task(file, set_, on, chips, fabric)
+    first = None
+    if start is not None:
+        from crosstack.evaluate.saved import mapping_from_dict
+
+        with in_file(start):
+            first = mapping_from_dict(read_result(start), task)
+    with Searching() as update, in_file(file):
+        answer = crosstack.optimise(
+            task,
+            rules=chosen,
+            work_limit=work_limit,
+            time_limit=limit,
+            gap=gap,
+            jobs=jobs,
+            start=first,
+            objective=objective,
+            progress=update,
+        )
+    try:
+        show_answer(answer, kernels=kernels)
+    finally:  # the reader of the tables may be gone; the result is not lost with him
+        save(answer, json_out, html_out, svg_out)
+    if answer.certificate.status is crosstack.Status.LIMIT:
+        raise typer.Exit(LIMIT_EXIT)
+
+
+def evaluate(
+    file: File,
+    mapping: Annotated[
+        Path, typer.Option("--mapping", metavar="RESULT", help="A result saved with --json.")
+    ],
+    rules: Rules = None,
+    set_: Set = None,
+    on: On = None,
+    chips: Chips = None,
+    fabric: Fabric = None,
+    json_out: JsonOut = None,
+    html_out: HtmlOut = None,
+    svg_out: SvgOut = None,
+    kernels: Kernels = False,
+) -> None:
+    """Price a mapping that was saved before, perhaps under other rules or on another machine.
+
+    The result's own rules are used unless others are given.
+
+    Example: `crosstack evaluate examples/gpt3_1t_sn30.yaml --mapping map.json`
+    """
+    check_outputs(file, {"--json": json_out, "--html": html_out, "--svg": svg_out})
+    answer = _given_answer(loaded_task(file, set_, on, chips, fabric), mapping, rules)
+    try:
+        show_answer(answer, kernels=kernels)
+    finally:
+        save(answer, json_out, html_out, svg_out)
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="A", help="Native YAML or DFModel text.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="B", help="A .yaml file, or .txt/.pbtxt for DFModel text.")
+    ],
+    result: Annotated[
+        Path | None,
+        typer.Option(
+            "--result",
+            metavar="RESULT",
+            help="A result saved with --json; DFModel text then has the mapping filled in.",
+        ),
+    ] = None,
+    set_: Set = None,
+) -> None:
+    """Convert between native YAML and DFModel text.
+
+    Example: `crosstack convert setup.txt setup.yaml`
+    """
+    check_suffix("B", target, (*YAML_SUFFIXES, *DFMODEL_SUFFIXES))
+    check_outputs(source, {"B": target})
+    if result is not None:
+        check_suffix("--result", target, DFMODEL_SUFFIXES, "; YAML holds no mapping")
+    task = crosstack.load(source, set_ or ())
+    answer = None if result is None else _given_answer(task, result, None)
+    write((target, converted_text(task, answer, source, set_ or (), target)))
+
+
+def _given_answer(task: crosstack.Task, result: Path, rules: str | None) -> crosstack.Answer:
+    """Return the answer of a saved mapping, its problems under the name of the result."""
+    from crosstack.evaluate.answer import given_answer, mapping_from_dict
+
+    data = read_result(result)
+    chosen = result_rules(rules, result, data, task)
+    with in_file(result):
+        return given_answer(task, mapping_from_dict(data, task), rules=chosen)
