@@ -26,7 +26,7 @@ from crosstack.workload.graph import (
     Workload,
 )
 from crosstack.workload.llm import llm
-from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.transformer_training import Recompute, Schedule
 
 RULES = rules_named("crosstack")
 KINDS = list(Recompute)
@@ -130,15 +130,25 @@ def value(evaluation: Evaluation, objective: Objective) -> float:
     return evaluation.time if objective is Objective.TIME else evaluation.energy.total
 
 
+ORDERS = [(Schedule.GPIPE, 1), *((Schedule.ONE_F_ONE_B, pieces) for pieces in (1, 2, 4, 8))]
+Decided = tuple[Recompute, Schedule, int]
+
+
 @cache
-def every_evaluation(system: System) -> list[tuple[Recompute, Evaluation]]:
-    """Return what every mapping that fits costs, with its kind of recomputation."""
+def every_evaluation(system: System) -> list[tuple[Decided, Evaluation]]:
+    """Return what every mapping that fits costs, with what it decides beside partitions."""
     found = []
     uses = itertools.product((Parallelism.PIPELINE, Parallelism.DATA), repeat=len(system.network))
-    for use, recompute in itertools.product(uses, (Recompute.NONE, Recompute.FULL)):
+    kinds = (Recompute.NONE, Recompute.FULL)
+    for use, recompute, (schedule, pieces) in itertools.product(uses, kinds, ORDERS):
         data = math.prod(2 for u in use if u is Parallelism.DATA)
+        stages = 2 ** len(use) // data
         for size in (1, 2, 4, 8):
             if WORKLOAD.global_batch_size % (data * size):
+                continue
+            whole = WORKLOAD.global_batch_size // (data * size) % stages == 0
+            may = stages > 1 and whole and WORKLOAD.n_layers % (stages * pieces) == 0
+            if pieces > 1 and not (may and system.chip.overlap is Overlap.ALL):
                 continue
             for partitions in PARTITIONS:
                 mapping = replace(
@@ -146,22 +156,26 @@ def every_evaluation(system: System) -> list[tuple[Recompute, Evaluation]]:
                     sizes=(2,) * len(system.network),
                     parallelism=use,
                     microbatch_size=size,
+                    schedule=schedule,
+                    interleave=pieces,
                 )
                 try:
-                    found.append((recompute, evaluate(WORKLOAD, system, mapping, RULES)))
+                    evaluation = evaluate(WORKLOAD, system, mapping, RULES)
                 except InfeasibleError:
                     continue
+                found.append(((recompute, schedule, pieces), evaluation))
     return found
 
 
 def least_of_all(
     system: System, objective: Objective, room: float = math.inf
-) -> dict[Recompute, float]:
-    """Return the least with every kind of recomputation, of what takes such memory. [s], [J]"""
-    least = dict.fromkeys(KINDS, math.inf)
-    for recompute, made in every_evaluation(system):
+) -> dict[Decided, float]:
+    """Return the least of each decision, of what takes such memory. [s], [J]"""
+    orders = [(kind, *order) for kind in KINDS for order in ORDERS]
+    least = dict.fromkeys(orders, math.inf)
+    for decided, made in every_evaluation(system):
         if made.memory_used <= room:
-            least[recompute] = min(least[recompute], value(made, objective))
+            least[decided] = min(least[decided], value(made, objective))
     return least
 
 
@@ -180,16 +194,18 @@ def without_tensor(system: System) -> list[System]:
 
 
 def found(
-    system: System, recompute: Recompute | None = None, objective: Objective = Objective.TIME
-) -> tuple[float, set[Recompute]]:
+    system: System, objective: Objective = Objective.TIME, **given_decisions: object
+) -> tuple[float, Decided | None]:
     """Return the least that the search finds without tensor parallelism, and how. [s], [J]"""
-    least, kinds = math.inf, set()
+    least, how = math.inf, None
     for given in without_tensor(system):
         try:
-            mapping, certificate = search(
-                WORKLOAD, given, replace(GIVEN, recompute=recompute), RULES, objective=objective
-            )
+            constraints = replace(GIVEN, **given_decisions)
+            mapping, certificate = search(WORKLOAD, given, constraints, RULES, objective=objective)
         except InfeasibleError:
+            continue
+        except InputError as error:
+            assert "pieces of as many layers" in str(error)
             continue
         evaluation = evaluate(WORKLOAD, given, mapping, RULES)
         reached = value(evaluation, objective)
@@ -197,8 +213,8 @@ def found(
         room = given.chip.memory_room(spilled=given.chip.has_second_memory)
         assert evaluation.memory_used <= room * (1 + 1e-9)
         if reached < least:
-            least, kinds = reached, {mapping.recompute}
-    return least, kinds
+            least, how = reached, (mapping.recompute, mapping.schedule, mapping.interleave)
+    return least, how
 
 
 @pytest.mark.parametrize("overlap", list(Overlap))
@@ -218,21 +234,35 @@ def test_the_search_finds_the_best_of_all_mappings_of_data_in_two_memories(objec
     is_best(system, objective, least_of_all(system, objective))
 
 
-def is_best(system: System, objective: Objective, slow: dict[Recompute, float]) -> None:
-    for given in (None, Recompute.NONE, Recompute.FULL):
-        best = min(slow.values()) if given is None else slow[given]
-        assert found(system, given, objective)[0] == pytest.approx(best, rel=1e-9), given
+def is_best(system: System, objective: Objective, every: dict[Decided, float]) -> None:
+    """Whether the search finds the best with what is given, or nothing."""
+    one = Schedule.ONE_F_ONE_B
+    for kind in (None, Recompute.NONE, Recompute.FULL):
+        best = [v for (k, order, _), v in every.items() if kind in (None, k) and order is one]
+        reached, _ = found(system, objective, recompute=kind)
+        assert reached == pytest.approx(min(best), rel=1e-9), kind
+    for order, pieces in ORDERS:
+        best = [v for (_, *decided), v in every.items() if decided == [order, pieces]]
+        reached, _ = found(system, objective, schedule=order, interleave=pieces)
+        assert reached == pytest.approx(min(best), rel=1e-9), (order, pieces)
 
 
 def test_what_is_free_is_never_worse_and_more_memory_neither():
-    before, kinds = math.inf, set()
+    before, kinds, pieces = math.inf, set(), set()
     for capacity in (1500.0, 1700.0, 2100.0, 2600.0, 4000.0, 1e6):
-        free, how = found(machine(capacity))
+        system = machine(capacity, overlap=Overlap.ALL)
+        free, how = found(system)
         for given in (Recompute.NONE, Recompute.FULL):
-            assert free <= found(machine(capacity), given)[0] * (1 + 1e-9)
+            assert free <= found(system, recompute=given)[0] * (1 + 1e-9)
+        for count in (1, 2, 4):
+            assert free <= found(system, interleave=count)[0] * (1 + 1e-9)
         assert free <= before * (1 + 1e-9)
-        before, kinds = free, kinds | how
+        before = free
+        if how is not None:
+            kinds.add(how[0])
+            pieces.add(how[2] > 1)
     assert kinds == {Recompute.NONE, Recompute.FULL}  # both are best somewhere
+    assert True in pieces
 
 
 # ---------------------------------------------------------------- what is said

@@ -74,7 +74,16 @@ def every_plan(workload: Workload, system: System, rules: Rules) -> list[Plan]:
                 plan = make_plan(workload, system, sizes, uses, microbatch, rules)
                 found += [] if plan is None else [plan]
     if workload.training and rules.memory.keeps_activations:
-        return [replace(plan, recompute=again) for plan in found for again in Recompute]
+        found = [replace(plan, recompute=again) for plan in found for again in Recompute]
+    if workload.training and rules.iteration.has_schedules and system.chip.overlap is Overlap.ALL:
+        found += [
+            replace(plan, interleave=pieces)
+            for plan in found
+            for pieces in range(2, workload.n_layers + 1)
+            if plan.pipeline > 1
+            and plan.n_microbatches % plan.pipeline == 0
+            and workload.graph_repetitions % (plan.pipeline * pieces) == 0
+        ]
     return found
 
 

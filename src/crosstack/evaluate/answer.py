@@ -100,6 +100,8 @@ class Answer:
             ],
             "microbatch_size": m.microbatch_size,
             "recompute": m.recompute.value,
+            "schedule": m.schedule.value,
+            "interleave": m.interleave,
             "n_tiles": m.n_tiles,
             "tile_size": -(-task.workload.sequence_length // m.n_tiles),
             **priced,

@@ -241,7 +241,7 @@ def machine_times(
     copies = plan.pipeline * repeated
     terms |= {
         "time": time / plan.copies,
-        "latency": plan.microbatch_size * (copies * layer_time + (plan.pipeline - 1) * network.hop),
+        "latency": plan.microbatch_size * (copies * layer_time + plan.borders * network.hop),
         "stage_transfer_time": network.transfer,
         "bubble_factor": np.asarray(known.bubble_factor),
     }

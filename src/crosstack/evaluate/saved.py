@@ -9,7 +9,7 @@ from crosstack.errors import InputError, Problem, nearest
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.workload.graph import Axis
-from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.transformer_training import Recompute, Schedule
 
 __all__ = ["mapping_from_dict"]
 
@@ -40,6 +40,8 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
             problems.append(Problem(f"kernels[{i}].partition", "missing from the result."))
     stages = _given_stages(rows, problems)
     again = _choice(data.get("recompute", Recompute.NONE), Recompute, "recompute", problems)
+    one = Schedule.ONE_F_ONE_B
+    order = _choice(data.get("schedule", one), Schedule, "schedule", problems)
     if problems:
         raise InputError(problems)
     return Mapping(
@@ -52,6 +54,8 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
         cores=_given_cores(rows, task),
         stages=stages,
         recompute=again or Recompute.NONE,
+        schedule=order or one,
+        interleave=data.get("interleave", 1),
     )
 
 

@@ -39,6 +39,7 @@ from crosstack.model.placed import placed_use, plan_of
 from crosstack.model.plan import Plan
 from crosstack.model.rates import peak_rate
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
+from crosstack.model.schedule.allowed import interleavings, schedules, with_recompute
 from crosstack.workload.graph import Axis, Collective, Placement, Workload
 
 __all__ = ["evaluate"]
@@ -173,14 +174,31 @@ def _checked_plan(
         f"a divisor of the batch ({workload.global_batch_size}) over the data-parallel degree",
     )
     assert plan is not None
-    allowed = recomputations(arrays, rules)
-    require(
-        mapping.recompute in allowed,
-        "mapping.recompute",
-        mapping.recompute.value,
-        ", ".join(allowed),
+    return _decided(workload, system, mapping, rules, arrays, plan)
+
+
+def _decided(
+    workload: Workload,
+    system: System,
+    mapping: Mapping,
+    rules: Rules,
+    arrays: GraphArrays,
+    plan: Plan,
+) -> Plan:
+    """Return the plan by the schedule and with the recomputation of a mapping."""
+    where = f"for {workload.name} by rules {rules.name}"
+    kinds, orders = recomputations(arrays, rules), schedules(plan, rules)
+    again, order, pieces = mapping.recompute, mapping.schedule, mapping.interleave
+    require(again in kinds, "mapping.recompute", again.value, f"{', '.join(kinds)} {where}")
+    require(order in orders, "mapping.schedule", order.value, f"{', '.join(orders)} {where}")
+    plan = replace(plan, schedule=order)
+    counts = interleavings(plan, system.chip.overlap, rules)
+    listed = (
+        f"{', '.join(map(str, counts))} with {order}, {plan.pipeline} stages of "
+        f"{plan.layers_per_stage} layers and {plan.n_microbatches} microbatches"
     )
-    return replace(plan, recompute=mapping.recompute)
+    require(pieces in counts, "mapping.interleave", pieces, listed)
+    return with_recompute(replace(plan, interleave=pieces), arrays, again)
 
 
 def _problems(

@@ -43,7 +43,6 @@ from crosstack.model.choices import (
     make_choices,
     sharding_codes,
 )
-from crosstack.model.memory import computed_again
 from crosstack.model.partition import (
     ChipLoad,
     alone_sram,
@@ -57,7 +56,6 @@ from crosstack.model.plan import Plan
 from crosstack.model.rates import reached_rate
 from crosstack.model.rules import Rules
 from crosstack.workload.graph import Workload
-from crosstack.workload.transformer_training import Recompute
 
 __all__ = ["PROOF", "Box", "Boxes"]
 
@@ -96,7 +94,6 @@ class Boxes:
     slots: Slots | None
     separate: bool
     unfused: bool
-    work_again: dict[Recompute, float] = field(init=False)
     room: Room = field(init=False)
     budget: Budget = field(default_factory=Budget)
     found: Found = field(default_factory=Found)
@@ -107,9 +104,7 @@ class Boxes:
     fewest_bytes: float | None = None
 
     def __post_init__(self) -> None:
-        """Count the work of what may be computed again [FLOP], and the main memory."""
-        work = np.array([kernel.work for kernel in self.workload.graph.kernels])
-        self.work_again = {r: float(work[computed_again(self.arrays, r)].sum()) for r in Recompute}
+        """Look at the main memory."""
         self.room = Room(
             workload=self.workload,
             system=self.system,
@@ -156,16 +151,19 @@ class Boxes:
         load = one_by_one(load, self.rules) if self.unfused else load
         return self.pricing.priced(load, box.plan, choices, codes)
 
-    def plans(self, use: Use, microbatch: int, recompute: Recompute | None = None) -> list[Plan]:
+    def plans(self, use: Use, microbatch: int, like: Mapping | None = None) -> list[Plan]:
         """Return the plans of a use of the network, the fastest first.
 
-        Stages are split for time alone. ``recompute``: what is computed again; None: what is given,
-        or else all that may help.
+        Stages are split for time alone. ``like``: a mapping whose decisions on schedule and
+        recomputation are taken; None: those given, or else all that may help.
         """
+        time = self.pricing.weights.only_time
         plans = use.plans(microbatch, self.workload, self.system, self.rules)
-        if not self.pricing.weights.only_time:
+        if not time:
             plans = [replace(plan, graph_stages=1) for plan in plans]
-        return self.room.variants(plans, recompute or self.constraints.recompute)
+        given = self.constraints if like is None else like
+        kind = given.recompute, given.schedule, given.interleave
+        return self.room.variants(plans, *kind, only_time=time)
 
     def total(self, plan: Plan, layer: float) -> float:
         """Return the objective for a layer's cost; see `Pricing.total`."""
@@ -416,6 +414,8 @@ class Boxes:
             partitions=tuple(numbers),
             stages=stages,
             recompute=box.plan.recompute,
+            schedule=box.plan.schedule,
+            interleave=box.plan.interleave,
         )
         self.found.keep(total, mapping)
 
@@ -463,7 +463,7 @@ class Boxes:
             If the batch does not divide into its microbatches.
         """
         use = Use(mapping.sizes, mapping.parallelism, (mapping.microbatch_size,))
-        plans = self.plans(use, mapping.microbatch_size, mapping.recompute)
+        plans = self.plans(use, mapping.microbatch_size, mapping)
         require(
             bool(plans),
             "microbatch_size",

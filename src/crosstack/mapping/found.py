@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.arrays import AXIS_CODE
-from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.transformer_training import Recompute, Schedule
 
 __all__ = ["Found", "Lack", "masks_of"]
 
@@ -29,6 +29,8 @@ def mapping_order(mapping: Mapping) -> tuple[object, ...]:
         tuple(list(Parallelism).index(use) for use in mapping.parallelism),
         mapping.microbatch_size,
         list(Recompute).index(mapping.recompute),
+        list(Schedule).index(mapping.schedule),
+        mapping.interleave,
         mapping.n_tiles,
         mapping.partitions,
         tuple(AXIS_CODE[axis] for axis in mapping.sharding),

@@ -11,7 +11,7 @@ from crosstack.machine.system import Parallelism, System
 from crosstack.model.objective import Objective
 from crosstack.records import brief, require_types
 from crosstack.workload.graph import Axis, Workload
-from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.transformer_training import Recompute, Schedule
 
 __all__ = ["Certificate", "Constraints", "Mapping", "Status", "Stop", "Task"]
 
@@ -63,6 +63,10 @@ class Constraints:
         Forward and backward kernels never share a partition, forward first.
     recompute : Recompute or None
         What the backward pass computes again instead of keeping it.
+    schedule : Schedule
+        In which order a stage takes its microbatches.
+    interleave : int or None
+        Pieces of every stage, spread over the model; above 1 with one forward, one backward. [1]
     partitions : tuple of (kernel name, int)
         Pinned kernels: the number of their partition, from 0.
     sharding : tuple of (kernel name, Axis)
@@ -76,6 +80,8 @@ class Constraints:
     kernel_by_kernel: bool = False
     separate_directions: bool = False
     recompute: Recompute | None = None
+    schedule: Schedule = Schedule.ONE_F_ONE_B
+    interleave: int | None = None
     partitions: tuple[tuple[str, int], ...] = ()
     sharding: tuple[tuple[str, Axis], ...] = ()
 
@@ -84,7 +90,7 @@ class Constraints:
     def __post_init__(self) -> None:
         """Check the numbers."""
         require_types(self)
-        for name in ("microbatch_size", "n_tiles", "tile_size", "max_partitions"):
+        for name in ("microbatch_size", "n_tiles", "tile_size", "max_partitions", "interleave"):
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name))
         for kernel, partition in self.partitions:
@@ -149,6 +155,8 @@ class Mapping:
         hold whole copies. [1]
     recompute : Recompute
         What the backward pass computes again instead of keeping it.
+    schedule, interleave
+        See `Constraints`.
     """
 
     sizes: tuple[int, ...]
@@ -160,6 +168,8 @@ class Mapping:
     cores: tuple[tuple[int, int], ...] | None = None
     stages: tuple[int, ...] | None = None
     recompute: Recompute = Recompute.NONE
+    schedule: Schedule = Schedule.ONE_F_ONE_B
+    interleave: int = 1
 
     __repr__ = brief
 
@@ -194,6 +204,7 @@ class Mapping:
             )
         require_whole("microbatch_size", self.microbatch_size)
         require_whole("n_tiles", self.n_tiles)
+        require_whole("interleave", self.interleave)
         if self.stages is not None:
             self._check_stages(self.stages)
 

@@ -10,7 +10,7 @@ import numpy as np
 from crosstack.machine.system import System
 from crosstack.model.arrays import Floats, Ints
 from crosstack.model.choices import Choices
-from crosstack.model.iteration import layer_time_below, least_time
+from crosstack.model.iteration import layer_time_below, least_time, unsent_time
 from crosstack.model.objective import TIME, LayerPrices, Weights, layer_prices
 from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.model.plan import Plan
@@ -37,6 +37,7 @@ class Pricing:
             return TIME
         key = (
             plan.sizes, plan.parallelism, plan.microbatch_size, plan.stage_transfer, plan.spilled,
+            plan.schedule, plan.interleave,
         )  # fmt: skip
         if key not in self.known:
             peak = peak_rate(self.system.chip, self.workload.graph.compute_dtype, self.rules)
@@ -51,6 +52,12 @@ class Pricing:
         price = self.of(plan)
         whole = least_time(plan, layer, self.system.chip.overlap, self.rules)
         return price.second * whole + price.fixed
+
+    def unsent(self, plan: Plan, layer: float, pieces: int) -> float:
+        """Return the least for a layer's cost [s] of stages in so many pieces that send at once."""
+        price, overlap = self.of(plan), self.system.chip.overlap
+        cut = replace(plan, interleave=pieces)
+        return price.second * unsent_time(cut, layer, overlap, self.rules)
 
     def layer_below(self, plan: Plan, total: float) -> float:
         """Return the layer's cost below which the objective is less than ``total``. [s]"""

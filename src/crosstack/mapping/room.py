@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from crosstack.machine.system import System
 from crosstack.model.arrays import Bools, Floats, GraphArrays
@@ -17,15 +17,18 @@ from crosstack.model.choices import Choices
 from crosstack.model.memory import (
     CopyMemory,
     activations_held,
+    computed_again,
     copy_memory,
     kept_tensors,
     recomputations,
     static_size,
 )
 from crosstack.model.plan import Plan
+from crosstack.model.rates import reached_rate
 from crosstack.model.rules import Rules
+from crosstack.model.schedule.allowed import by_schedule, never_slower, with_recompute
 from crosstack.workload.graph import Workload
-from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.transformer_training import Recompute, Schedule
 
 __all__ = ["Demand", "Room"]
 
@@ -50,6 +53,7 @@ class Room:
     free: Bools
     held: dict[object, list[Floats]] = field(default_factory=dict)
     moving: dict[object, float] = field(default_factory=dict)
+    work: dict[Recompute, float] = field(default_factory=dict)
 
     def capacity(self, plan: Plan) -> float:
         """Main memory of a chip under a plan. [B]"""
@@ -72,16 +76,54 @@ class Room:
         most = static_size(self.workload, plan, self._memory(plan, most=True))
         return most + moving <= self.capacity(plan)
 
-    def variants(self, plans: Sequence[Plan], given: Recompute | None) -> list[Plan]:
-        """Return plans with what may be computed again, the least first."""
-        if given is not None:
-            return [replace(plan, recompute=given) for plan in plans]
-        kinds = recomputations(self.arrays, self.rules)
+    def variants(
+        self,
+        plans: Sequence[Plan],
+        recompute: Recompute | None,
+        schedule: Schedule,
+        interleave: int | None,
+        *,
+        only_time: bool,
+    ) -> list[Plan]:
+        """Return plans with what may be computed again, the least first, and their pieces.
+
+        Parameters
+        ----------
+        recompute, schedule, interleave
+            Given; None: all that may help.
+        only_time : bool
+            Whether a plan that another is never slower than is of no use.
+        """
+        overlap, kinds = self.system.chip.overlap, recomputations(self.arrays, self.rules)
+        kinds = kinds if recompute is None else (recompute,)
         found = []
         for plan in plans:
-            tried = kinds[:1] if len(kinds) == 1 or self.always_fits(plan) else kinds
-            found += [replace(plan, recompute=kind) for kind in tried]
+            ordered = by_schedule(plan, schedule, interleave, overlap, self.rules)
+            several = len(kinds) > 1 or len(ordered) > 1
+            roomy = [several and self.always_fits(one) for one in ordered]
+            for number, kind in enumerate(kinds):
+                tried = [
+                    with_recompute(one, self.arrays, kind)
+                    for one, fits in zip(ordered, roomy, strict=True)
+                    if not (number and fits)
+                ]
+                if only_time and len(tried) > 1:
+                    least = self._least_layer(tried[0])
+                    tried = never_slower(tried, least, overlap, self.rules, roomy=all(roomy))
+                found += tried
         return found
+
+    def least_work(self, plan: Plan) -> float:
+        """Operations of a layer for one sequence on one chip, at least. [FLOP]"""
+        if plan.recompute not in self.work:
+            again = computed_again(self.arrays, plan.recompute)
+            self.work[plan.recompute] = float((self.arrays.work * (1 + again)).sum())
+        return self.work[plan.recompute] / plan.tensor / math.prod(plan.split)
+
+    def _least_layer(self, plan: Plan) -> float:
+        """Time that a layer takes at least for one sequence. [s]"""
+        rate = reached_rate(self.system.chip, self.workload.graph.compute_dtype, self.rules)
+        return self.least_work(plan) / rate
 
     def lack(self, plan: Plan, demand: Demand) -> tuple[str, tuple[str, ...]]:
         """Return where a plan does not fit, with what takes most, and what would help."""

@@ -29,11 +29,12 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from crosstack.errors import InfeasibleError, InputError, LimitError, Problem, require
+from crosstack.errors import InfeasibleError, InputError, LimitError, Problem
 from crosstack.machine.chip import Execution
 from crosstack.machine.system import System
 from crosstack.mapping.boxes import PROOF, Box, Boxes
 from crosstack.mapping.budget import CALL, Budget
+from crosstack.mapping.checks import check_given
 from crosstack.mapping.found import Found, Lack, masks_of
 from crosstack.mapping.fusion import make_slots
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop
@@ -180,8 +181,7 @@ def search(
         If constraints name unknown kernels or contradict the rules.
     """
     started = time.perf_counter()
-    _check_tiles(workload, system, constraints, rules)
-    _check_recompute(workload, constraints, rules)
+    check_given(workload, system, constraints, rules)
     weights = Weights.of(objective) if weights is None else weights
     state = _state(workload, system, constraints, rules, gap, weights)
     state.budget = Budget(work=work_limit, deadline=started + time_limit)
@@ -211,6 +211,9 @@ def search(
     free, given = _covered(system, constraints, splits=splits, placed=placed)
     if len(recomputations(state.arrays, rules)) > 1:
         (free if constraints.recompute is None else given).append("recomputation")
+    if rules.iteration.has_schedules and workload.training:
+        given.append("schedule")
+        (free if constraints.interleave is None else given).append("interleaving")
     certificate = Certificate(
         status=status,
         metric=objective,
@@ -259,6 +262,8 @@ def _offer_start(state: Boxes, start: Mapping, time_taken: float) -> None:
         "tile_size": given.n_tiles is not None or length <= (given.tile_size or length),
         "kernel_by_kernel": not state.unfused or len(directions) == state.arrays.n,
         "recompute": given.recompute in (None, start.recompute),
+        "schedule": given.schedule is start.schedule,
+        "interleave": given.interleave in (None, start.interleave),
         "separate_directions": not state.separate
         or (all(len(found) == 1 for found in directions) and order == sorted(order)),
         "partitions": slots is None
@@ -281,40 +286,6 @@ def _offer_start(state: Boxes, start: Mapping, time_taken: float) -> None:
         if not state.moves_fewest_bytes(domains, state.table(plan, start.n_tiles), plan):
             return
     state.found.keep(time_taken, start)
-
-
-def _check_recompute(workload: Workload, constraints: Constraints, rules: Rules) -> None:
-    allowed = recomputations(graph_arrays(workload.graph), rules)
-    given = constraints.recompute
-    require(
-        given is None or given in allowed,
-        "constraints.recompute",
-        given and given.value,
-        f"{', '.join(allowed)} for {workload.name} by rules {rules.name}",
-    )
-
-
-def _check_tiles(
-    workload: Workload, system: System, constraints: Constraints, rules: Rules
-) -> None:
-    length, n_tiles = workload.sequence_length, constraints.n_tiles
-    size = constraints.tile_size
-    if system.chip.execution is Execution.TEMPORAL:
-        whole = "as a kernel has a temporal chip to itself, and tiles of its own"
-        require(n_tiles in (None, 1), "constraints.n_tiles", n_tiles, f"1, {whole}")
-        short = size is not None and size < length
-        require(not short, "constraints.tile_size", size, f"at least {length}, {whole}")
-    allowed = "" if size is None else rules.decisions.tile_sizes(length, size)
-    require(not allowed, "constraints.tile_size", size, f"{allowed} by rules {rules.name}")
-    if n_tiles is None:
-        return
-    require(n_tiles <= length, "constraints.n_tiles", n_tiles, f"1 to sequence_length, {length}")
-    require(
-        size is None or n_tiles * size >= length,
-        "constraints.tile_size",
-        size,
-        f"at least {-(-length // n_tiles)}, so that {n_tiles} tiles cover the sequence of {length}",
-    )
 
 
 def _state(
@@ -568,8 +539,18 @@ def _no_plan(workload: Workload, system: System, constraints: Constraints) -> In
             "workload.global_batch_size",
             f"got {workload.global_batch_size}; allowed: a multiple of the data-parallel degree "
             f"and the microbatch size ({constraints.microbatch_size or 'free'}) that some use of "
-            f"the {system.n_chips} chips has.",
+            f"the {system.n_chips} chips has{_whole_rounds(constraints)}.",
         )
+    )
+
+
+def _whole_rounds(constraints: Constraints) -> str:
+    pieces = constraints.interleave
+    if pieces in (None, 1):
+        return ""
+    return (
+        f", with a multiple of the pipeline stages as microbatches and {pieces} pieces of as many "
+        "layers in every stage"
     )
 
 

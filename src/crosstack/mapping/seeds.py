@@ -144,7 +144,9 @@ def _ladder(tiles: list[int]) -> list[int]:
 def _shared(state: Boxes, plans: list[Plan]) -> Plan:
     """Return a plan that takes no longer than any of these for what they share."""
     largest = plans[0].microbatch_size if state.temporal else state.workload.global_batch_size
-    return replace(plans[0], microbatch_size=largest, n_microbatches=1, periodic=NOTHING)
+    return replace(
+        plans[0], microbatch_size=largest, n_microbatches=1, interleave=1, periodic=NOTHING
+    )
 
 
 def _unburdened(load: ChipLoad) -> ChipLoad:

@@ -8,7 +8,6 @@ or, for one use of the network, the compute of its smallest microbatch that is l
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -18,6 +17,7 @@ from crosstack.model.collectives import Line
 from crosstack.model.energy import static_power
 from crosstack.model.plan import Plan
 from crosstack.model.rates import reached_rate
+from crosstack.model.schedule.allowed import most_pieces
 
 __all__ = ["ROOT", "Item", "Rest", "RestOfUse", "all_plans", "unrolled"]
 
@@ -45,13 +45,27 @@ Item = Box | Rest | RestOfUse
 _REST, _REST_OF_USE, _PLAN, ROOT = 3, 2, 1, 0  # depth; parts of a root are below 0
 
 
-def _floor(state: Boxes, plan: Plan) -> float:
-    """Time of an iteration from compute alone. [s]"""
+def _least_layer(state: Boxes, plan: Plan) -> float:
+    """Cost of a layer from compute alone. [s]"""
     chip, workload = state.system.chip, state.workload
     rate = reached_rate(chip, workload.graph.compute_dtype, state.rules)
-    work = workload.graph.work + state.work_again[plan.recompute]
-    each = work / plan.tensor / math.prod(plan.split)
-    return state.total(plan, each / rate + each * state.pricing.of(plan).work)
+    each = state.room.least_work(plan)
+    return each / rate + each * state.pricing.of(plan).work
+
+
+def _floor(state: Boxes, plan: Plan) -> float:
+    """Time of an iteration from compute alone. [s]"""
+    return state.total(plan, _least_layer(state, plan))
+
+
+def _floor_of_use(state: Boxes, plan: Plan) -> float:
+    """Time from compute alone of any schedule of a use, from this microbatch on. [s]"""
+    pieces, overlap = state.constraints.interleave, state.system.chip.overlap
+    if pieces is None:
+        pieces = most_pieces(plan, overlap, state.rules)
+    if plan.graph_stages > 1 or pieces == 1:
+        return _floor(state, replace(plan, stage_transfer=Line()))
+    return state.pricing.unsent(plan, _least_layer(state, plan), pieces)
 
 
 def _least_floor(state: Boxes) -> float:
@@ -70,13 +84,13 @@ def _least_floor(state: Boxes) -> float:
 def _rest_of_use(state: Boxes, use: Use, first: int) -> tuple[float, RestOfUse] | None:
     """Return what is left of a use from microbatch size number ``first``, with a bound. [s]
 
-    Without transfers, which larger microbatches may shorten, a larger microbatch is never faster:
-    it only makes the bubble longer.
+    Without transfers, which larger microbatches may shorten, and with the most pieces a stage may
+    have, a larger microbatch is never faster: it only makes the bubble longer.
     """
     for i in range(first, len(use.microbatches)):
         made = state.plans(use, use.microbatches[i])
         if made:
-            floor = _floor(state, replace(made[0], stage_transfer=Line()))
+            floor = _floor_of_use(state, made[0])
             # The second and the third size are no bound on smaller ones that follow.
             return 0.0 if i in (1, 2) else floor, RestOfUse(use, i + 1, made)
     return None

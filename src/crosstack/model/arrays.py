@@ -74,6 +74,12 @@ class GraphArrays:
     order: tuple[int, ...]
     names: tuple[str, ...]
 
+    @property
+    def work(self) -> Floats:
+        """Operations of each kernel for one sequence, as `Kernel.work`. [FLOP]"""
+        elements = self.rows * self.columns * self.repeats
+        return np.asarray(elements * np.where(self.systolic, 2.0 * self.k, 1.0))
+
 
 def bits(mask: int) -> list[int]:
     """Return the positions of the bits of ``mask``, ascending."""

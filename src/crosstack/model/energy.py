@@ -209,7 +209,7 @@ def energy_rates(system: System, plan: Plan) -> EnergyRates:
     group = {use: _group_power(system, plan, powers, use) for use in Parallelism}
     sequences = plan.n_microbatches * plan.microbatch_size
     passes = sequences * plan.graph_repetitions * plan.tensor * plan.data * math.prod(plan.split)
-    sent = sequences * plan.stage_transfer.per_byte * (plan.pipeline - 1) * plan.tensor * plan.data
+    sent = sequences * plan.stage_transfer.per_byte * plan.borders * plan.tensor * plan.data
     return EnergyRates(
         static=system.copies * system.n_chips * powers.static,
         compute=passes * powers.compute,

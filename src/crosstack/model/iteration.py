@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.machine.chip import Overlap
-from crosstack.model.schedule.closed import forward_ways, training_ways
+from crosstack.model.schedule.closed import forward_ways, gpipe_ways, training_ways
+from crosstack.workload.transformer_training import Schedule
 
 if TYPE_CHECKING:
     from crosstack.model.plan import Plan
@@ -38,6 +39,7 @@ __all__ = [
     "split_slots",
     "stage_time",
     "steepest",
+    "unsent_time",
 ]
 
 Floats = NDArray[np.float64]
@@ -60,7 +62,8 @@ class Pipeline:
     """Stages that are alike, and what passes through them; numbers, or arrays of many pipelines.
 
     ``layers`` are copies of the graph a stage holds [1]; ``transfer`` is that of `Pipelining` [s];
-    ``training``: whether gradients come back.
+    ``training``: whether gradients come back, by a ``schedule`` with ``interleave`` pieces a stage
+    [1]; ``forward`` is the share of the forward pass in the work. [1]
     """
 
     stages: Ints | int
@@ -69,6 +72,9 @@ class Pipeline:
     transfer: Floats | float
     overlap: Overlap
     training: bool
+    schedule: Schedule = Schedule.ONE_F_ONE_B
+    interleave: int = 1
+    forward: float = 1 / 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +82,14 @@ class Pipelining:
     """How stages and microbatches follow one another: the part of a rule set that says so.
 
     The default: every microbatch crosses every border between stages, behind the stage's work
-    where everything overlaps (``ko2025dfmodel`` eq. 7), one forward, one backward
-    (``narayanan2021megatron``); gradients are summed once an iteration.
+    where everything overlaps (``ko2025dfmodel`` eq. 7), in the order of its schedule; gradients
+    are summed once an iteration.
     """
+
+    @property
+    def has_schedules(self) -> bool:
+        """Whether an iteration depends on the schedule."""
+        return True
 
     def crosses(self, n_stages: int, n_dimensions: int) -> bool:
         """Whether anything is sent on, by ``n_stages`` over so many network dimensions."""
@@ -104,13 +115,22 @@ class Pipelining:
             ways = forward_ways(pipeline.stages, pipeline.microbatches, beside=beside)
             return tuple((work, sends * pipeline.transfer) for work, sends in ways)
         stages, microbatches = int(pipeline.stages), int(pipeline.microbatches)
-        ways = training_ways(stages, microbatches, beside=beside)
+        share = pipeline.forward
+        match pipeline.schedule:
+            case Schedule.GPIPE:
+                ways = gpipe_ways(stages, microbatches, beside=beside, forward=share)
+            case Schedule.ONE_F_ONE_B:
+                pieces = pipeline.interleave
+                ways = training_ways(stages, microbatches, pieces, beside=beside, forward=share)
+            case _:
+                assert_never(pipeline.schedule)
         send = pipeline.transfer / self.directions(training=True)
         return tuple((work, sends * send) for work, sends in ways)
 
     def bubble_factor(self, pipeline: Pipeline) -> Floats:
         """1 + the share of time that stages idle, but for sends that are waited for. [1]"""
-        return np.asarray(1.0 + (pipeline.stages - 1) / pipeline.microbatches)
+        idle = (pipeline.stages - 1) / pipeline.microbatches / pipeline.interleave
+        return np.asarray(1.0 + idle)
 
     def shares_of_gradients(self, plan: Plan) -> int:
         """Return the sequences that one summation of gradients is spread over. [1]"""
@@ -126,6 +146,9 @@ def pipeline_of(plan: Plan, overlap: Overlap, rules: Rules) -> Pipeline:
         transfer=rules.iteration.transfer(plan),
         overlap=overlap,
         training=plan.training,
+        schedule=plan.schedule,
+        interleave=plan.interleave,
+        forward=plan.forward,
     )
 
 
@@ -167,7 +190,7 @@ def latency(plan: Plan, layer_time: float) -> float:
     Notes
     -----
     All stages one after the other, and between two of them the activations sent on:
-    ``microbatch (stages x layers a stage x layer time + (stages - 1) x hop)``.
+    ``microbatch (stages x layers a stage x layer time + (stages x pieces - 1) x hop)``.
 
     References
     ----------
@@ -175,7 +198,14 @@ def latency(plan: Plan, layer_time: float) -> float:
     """
     stages = plan.pipeline
     copies = plan.graph_repetitions if plan.graph_stages > 1 else stages * plan.layers_per_stage
-    return plan.microbatch_size * (copies * layer_time + (stages - 1) * plan.hop)
+    return plan.microbatch_size * (copies * layer_time + plan.borders * plan.hop)
+
+
+def unsent_time(plan: Plan, layer_time: float, overlap: Overlap, rules: Rules) -> float:
+    """Time of an iteration whose stages send in no time: work and bubble. [s]"""
+    pipeline = pipeline_of(plan, overlap, rules)
+    slots = float(rules.iteration.bubble_factor(pipeline)) * plan.n_microbatches
+    return slots * layer_time * plan.microbatch_size * plan.layers_per_stage / plan.copies
 
 
 def layer_time_below(plan: Plan, time: float, overlap: Overlap, rules: Rules) -> float:

@@ -52,6 +52,7 @@ __all__ = [
     "in_flight",
     "kept_tensors",
     "memory_levers",
+    "microbatches_kept",
     "pipeline_account",
     "recomputations",
     "static_size",
@@ -391,7 +392,7 @@ def activations_held(
     copies = plan.layers_per_stage if copies is None else copies
     if not copies or (kept == 0 and again == 0):
         return 0.0
-    flying = in_flight(stage, stages=plan.pipeline, microbatches=plan.n_microbatches)
+    flying = microbatches_kept(plan, stage)
     held = activation_size(kept, again, copies=copies, microbatches=flying)
     return plan.microbatch_size * float(held)
 
@@ -419,9 +420,7 @@ def pipeline_account(
     activations = np.zeros(len(count))
     if kernels is None:
         kept, again = float(memory.kept.sum()), float(memory.again.sum())
-        flying = in_flight(
-            np.arange(plan.pipeline), stages=plan.pipeline, microbatches=plan.n_microbatches
-        )
+        flying = microbatches_kept(plan, np.arange(plan.pipeline))
         held = activation_size(kept, again, copies=count, microbatches=flying)
         activations = plan.microbatch_size * np.where(count > 0, held, 0.0)
 
@@ -440,6 +439,17 @@ def pipeline_account(
         "buffers": of(memory.buffers) + moving,
     }
     return MemoryAccount(sizes=tuple(tuple(table.get(row, nothing).tolist()) for row in ROWS))
+
+
+def microbatches_kept(plan: Plan, stage: ArrayLike) -> Floats:
+    """Microbatches whose activations stages of a plan keep at most, see `in_flight`. [1]"""
+    return in_flight(
+        stage,
+        stages=plan.pipeline,
+        microbatches=plan.n_microbatches,
+        schedule=plan.schedule,
+        interleave=plan.interleave,
+    )
 
 
 def _copies(plan: Plan) -> Floats:

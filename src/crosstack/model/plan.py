@@ -12,7 +12,7 @@ from crosstack.machine.system import Parallelism, System
 from crosstack.model.collectives import Line, Lines, NetworkUse, neighbour_link
 from crosstack.model.rules import Rules
 from crosstack.workload.graph import Collective, Workload
-from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.transformer_training import Recompute, Schedule
 
 __all__ = ["Plan", "make_plan"]
 
@@ -30,9 +30,10 @@ class Plan:
     takes, before sharding. [s] ``hop`` is that time for one direction with the activations split
     over the tensor-parallel chips. [s] ``split`` is how many chips M, K and N are split over
     whatever the sharding (`crosstack.model.placed`). [1] ``spilled``: whether data lies in the
-    second memory, too. ``training``: whether gradients come back through the stages.
-    ``recompute``: what the backward pass computes again. ``copies`` of the system run iterations
-    at the same time. [1]
+    second memory, too. ``training``: whether gradients come back through the stages, microbatches
+    by ``schedule`` with ``interleave`` pieces a stage [1]; ``forward``: share of the forward pass
+    in the work of a copy [1]. ``recompute``: what the backward pass computes again. ``copies`` of
+    the system run iterations at the same time. [1]
     """
 
     sizes: tuple[int, ...]
@@ -56,6 +57,14 @@ class Plan:
     copies: int = 1
     training: bool = False
     recompute: Recompute = Recompute.NONE
+    schedule: Schedule = Schedule.ONE_F_ONE_B
+    interleave: int = 1
+    forward: float = 1 / 3
+
+    @property
+    def borders(self) -> int:
+        """Borders that a microbatch crosses one way, between pieces of stages. [1]"""
+        return self.pipeline * self.interleave - 1
 
 
 def make_plan(

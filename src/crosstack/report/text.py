@@ -48,6 +48,7 @@ from crosstack.report.wording import (
 )
 from crosstack.units import format_quantity
 from crosstack.workload.graph import ComputeUnit, Direction, KernelKind, Placement, Workload
+from crosstack.workload.transformer_training import Schedule
 
 __all__ = [
     "answer_summary",
@@ -377,6 +378,10 @@ def _given_words(task: Task) -> tuple[tuple[str, str], ...]:
         pairs.append(("forward and backward", "in separate partitions"))
     if c.recompute is not None:
         pairs.append(("computed again", RECOMPUTATION[c.recompute]))
+    if c.schedule is not Schedule.ONE_F_ONE_B:
+        pairs.append(("schedule", c.schedule.value))
+    if c.interleave is not None:
+        pairs.append(("pieces a stage", f"{c.interleave:,}"))
     if c.partitions:
         pairs.append(("partitions", ", ".join(f"{name} in {p}" for name, p in c.partitions)))
     if c.sharding:

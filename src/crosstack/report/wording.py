@@ -22,7 +22,7 @@ from crosstack.model.objective import Objective
 from crosstack.model.rules import Rules, rules_named
 from crosstack.units import format_quantity
 from crosstack.workload.graph import Axis, Workload
-from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.transformer_training import Recompute, Schedule
 
 __all__ = [
     "NOT_GIVEN",
@@ -284,12 +284,20 @@ def _pipeline(answer: Answer) -> str:
     e = answer.evaluation
     stages = plural(e.n_stages, "stage")
     if not e.stages:
-        return f"{stages}, {plural(e.layers_per_stage, 'layer')} each"
+        return f"{stages}, {plural(e.layers_per_stage, 'layer')} each{_order(answer)}"
     copies = answer.task.workload.graph_repetitions
     used = f"{len(e.stages)} hold" + ("s" if len(e.stages) == 1 else "")
     if copies == 1:
         return f"{stages}, {used} the graph"
     return f"{stages}, {used} each of {copies:,} copies of the graph"
+
+
+def _order(answer: Answer) -> str:
+    """Return what is to say of the schedule."""
+    mapping = answer.mapping
+    if mapping.schedule is not Schedule.ONE_F_ONE_B:
+        return f", {mapping.schedule}"
+    return f" in {mapping.interleave:,} pieces" if mapping.interleave > 1 else ""
 
 
 def stage_rows(answer: Answer) -> Table:

@@ -19,7 +19,7 @@ from crosstack.workload.graph import (
     Workload,
 )
 from crosstack.workload.llm import saved_of
-from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.transformer_training import Recompute, Schedule
 
 __all__ = [
     "RELEASES",
@@ -137,6 +137,8 @@ def _constraints(task: Task) -> Iterator[Problem]:
         ("n_tiles", given.n_tiles, "tile_size instead"),
         ("separate_directions", given.separate_directions, "false"),
         ("recompute", given.recompute not in (None, Recompute.NONE), "none"),
+        ("interleave", given.interleave not in (None, 1), "1"),
+        ("schedule", given.schedule is not Schedule.ONE_F_ONE_B, "1f1b"),
         ("sharding", given.sharding, "none; DFModel chooses it"),
     ):
         if value:

@@ -94,6 +94,8 @@ def write_answer(answer: Answer) -> str:
         max_partitions=limit,
         separate_directions=False,
         recompute=answer.mapping.recompute,
+        schedule=answer.mapping.schedule,
+        interleave=answer.mapping.interleave,
         partitions=(),
         sharding=(),
     )

@@ -34,7 +34,7 @@ from crosstack.machine.chip import Execution, Fusion, Overlap
 from crosstack.machine.compute import Dataflow
 from crosstack.machine.memory import Scope
 from crosstack.machine.system import AllReduceAlgorithm, DimensionKind
-from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.transformer_training import Recompute, Schedule
 
 __all__ = [
     "ChipFile",
@@ -207,6 +207,8 @@ class ConstraintsFile(FileModel):
     kernel_by_kernel: Flag = False
     separate_directions: Flag = False
     recompute: Annotated[Recompute, one_of(Recompute)] | None = None
+    schedule: Annotated[Schedule, one_of(Schedule)] = Schedule.ONE_F_ONE_B
+    interleave: Count | None = None
     partitions: dict[str, Index] | None = None
     sharding: dict[str, AxisName] | None = None
 

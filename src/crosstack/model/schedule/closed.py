@@ -18,7 +18,7 @@ most of a few ways, whatever W and x are.
   (`uneven_time`).
 * Interleaved, v pieces a stage, m a multiple of p: pieces begin early enough for sends to hide but
   while the pipeline fills. Holds where a send takes no longer than the forward and than the
-  backward pass of a piece.
+  backward pass of a piece; elsewhere it is the time of a stage that waits until its link is free.
 """
 
 from __future__ import annotations
@@ -30,7 +30,15 @@ from numpy.typing import NDArray
 
 from crosstack.errors import require, require_whole
 
-__all__ = ["Way", "forward_ways", "longest", "pass_time", "training_ways", "uneven_time"]
+__all__ = [
+    "Way",
+    "forward_ways",
+    "gpipe_ways",
+    "longest",
+    "pass_time",
+    "training_ways",
+    "uneven_time",
+]
 
 Floats = NDArray[np.float64]
 Way = tuple[Floats | float, Floats | float]  # how often the work of a stage, and how many sends
@@ -48,7 +56,12 @@ def longest(ways: Sequence[Way], work: Floats | float, send: Floats | float) -> 
 
 
 def training_ways(
-    stages: int, microbatches: int, interleave: int = 1, *, beside: bool = True
+    stages: int,
+    microbatches: int,
+    interleave: int = 1,
+    *,
+    beside: bool = True,
+    forward: float = 1 / 3,
 ) -> tuple[Way, ...]:
     """Ways through forward and backward passes of stages that are alike, one forward, one backward.
 
@@ -60,6 +73,9 @@ def training_ways(
         Pieces of every stage, spread over the model. [1]
     beside : bool
         Whether sends run beside the work of a stage, on links of their own, or take its time.
+    forward : float
+        Share of the work that is the forward pass; only sends longer than the pass of a piece
+        depend on it. [1]
 
     Raises
     ------
@@ -71,7 +87,7 @@ def training_ways(
     With ``p`` stages and ``m`` microbatches, ``(m + p - 1) W + 2 x (p + m - 2 - ceil((m - 1)/p))``;
     where ``m - 1 = q p + 1`` a link may be waited for once instead of a stage. Sent by the stages
     themselves all but the first and the last send twice: ``x (2 (p - 1) + 2 m - 3)``. Interleaved,
-    ``(m v + p - 1) W / v + 2 x (p v - 1)``.
+    ``(m v + p - 1) W / v + 2 x (p v - 1)``, where a pass of a piece takes at least x.
 
     References
     ----------
@@ -85,7 +101,13 @@ def training_ways(
     if v > 1:
         require(m % p == 0, "microbatches", m, f"a multiple of {p} stages, to interleave")
         require(beside, "interleave", v, "1 where stages send by themselves")
-        return (((m * v + p - 1) / v, 2.0 * (p * v - 1)),)
+        passes, sends = float(m * v + p - 1), 2.0 * (p * v - 1)
+        longer = max(forward, 1 - forward)
+        return (
+            (passes / v, sends),
+            (passes / v * longer, sends + passes),
+            (0.0, sends + 2 * passes),
+        )
     if not beside:
         inner = 2 * m - 3 if p > 2 and m > 1 else m - 1
         return ((float(m + p - 1), float(2 * (p - 1) + inner)),)
@@ -106,6 +128,25 @@ def forward_ways(
     if not beside:
         return ((p + m - 1, links),)
     return ((p + m - 1, p - 1), (np.where(p > 1, p, p + m - 1), links))
+
+
+def gpipe_ways(
+    stages: int, microbatches: int, *, beside: bool = True, forward: float = 1 / 3
+) -> tuple[Way, ...]:
+    """Ways through all forward, then all backward passes of stages that are alike.
+
+    Parameters as in `training_ways`.
+
+    References
+    ----------
+    huang2019gpipe
+    """
+    ways = forward_ways(stages, microbatches, beside=beside)
+    return tuple(
+        (forward * there + (1 - forward) * back, sent + returned)
+        for there, sent in ways
+        for back, returned in ways
+    )
 
 
 def pass_time(stages: Sequence[float], sends: Sequence[float], microbatches: int) -> float:

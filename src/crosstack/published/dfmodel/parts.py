@@ -281,6 +281,11 @@ class DFModelPipelining(Pipelining):
     def _once(self) -> bool:
         return self.stage_transfers is StageTransfers.ONCE
 
+    @property
+    def has_schedules(self) -> bool:
+        """Not where transfers are paid once: one bubble for all."""
+        return not self._once
+
     def crosses(self, n_stages: int, n_dimensions: int) -> bool:
         """Also for one stage on a dimension of its own."""
         return n_dimensions > 0 if self._once else Pipelining.crosses(self, n_stages, n_dimensions)

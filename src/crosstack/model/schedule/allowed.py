@@ -1,0 +1,129 @@
+"""Which schedules the microbatches of a plan may follow, and the plan with one of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from crosstack.machine.chip import Overlap
+from crosstack.model.arrays import GraphArrays
+from crosstack.model.iteration import iteration_time, pipeline_of
+from crosstack.model.memory import computed_again, microbatches_kept
+from crosstack.model.plan import Plan
+from crosstack.model.rules import Rules
+from crosstack.model.tiles import divisors
+from crosstack.workload.transformer_training import Recompute, Schedule
+
+__all__ = [
+    "by_schedule",
+    "interleavings",
+    "most_pieces",
+    "never_slower",
+    "schedules",
+    "with_recompute",
+]
+
+
+def schedules(plan: Plan, rules: Rules) -> tuple[Schedule, ...]:
+    """Return the schedules of a plan, one forward, one backward first."""
+    if not (rules.iteration.has_schedules and plan.training):
+        return (Schedule.ONE_F_ONE_B,)
+    return (Schedule.ONE_F_ONE_B, Schedule.GPIPE)
+
+
+def most_pieces(plan: Plan, overlap: Overlap, rules: Rules) -> int:
+    """Return the most pieces that a stage may be cut into, whatever the microbatches. [1]
+
+    Stages hold as many layers, and links send beside their work: a stage that sends by itself is
+    not left in time.
+    """
+    even = plan.graph_repetitions == plan.layers_per_stage * plan.pipeline
+    cut = rules.iteration.has_schedules and plan.training and plan.pipeline > 1
+    cut = cut and even and overlap is Overlap.ALL
+    return plan.layers_per_stage if cut and plan.schedule is Schedule.ONE_F_ONE_B else 1
+
+
+def interleavings(plan: Plan, overlap: Overlap, rules: Rules) -> tuple[int, ...]:
+    """Return how many pieces of as many layers the stages of a plan may have, 1 first. [1]
+
+    References
+    ----------
+    narayanan2021megatron, section 2.2.2: microbatches are a multiple of the stages
+    """
+    most = most_pieces(plan, overlap, rules)
+    return tuple(divisors(most)) if plan.n_microbatches % plan.pipeline == 0 else (1,)
+
+
+@lru_cache(maxsize=256)
+def _forward_share(arrays: GraphArrays, recompute: Recompute) -> float:
+    """Share of the forward pass in the work of a copy. [1]"""
+    again = arrays.work[computed_again(arrays, recompute)].sum()
+    total = float(arrays.work.sum() + again)
+    return float(arrays.work[~arrays.backward].sum()) / total if total else 1.0
+
+
+def with_recompute(plan: Plan, arrays: GraphArrays, recompute: Recompute) -> Plan:
+    """Return a plan that computes something again."""
+    return replace(plan, recompute=recompute, forward=_forward_share(arrays, recompute))
+
+
+def by_schedule(
+    plan: Plan, schedule: Schedule, interleave: int | None, overlap: Overlap, rules: Rules
+) -> list[Plan]:
+    """Return a plan by every schedule that it may follow.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        Given.
+    interleave : int or None
+        Pieces of every stage, where given; otherwise all that a plan may have. [1]
+    """
+    if schedule not in schedules(plan, rules):
+        return []
+    plan = replace(plan, schedule=schedule)
+    pieces = interleavings(plan, overlap, rules)
+    if interleave is not None:
+        pieces = (interleave,) if interleave in pieces else ()
+    return [replace(plan, interleave=count) for count in pieces]
+
+
+def never_slower(
+    plans: Sequence[Plan], least_layer: float, overlap: Overlap, rules: Rules, *, roomy: bool
+) -> list[Plan]:
+    """Drop plans that another is never slower than, keeping no more activations.
+
+    Parameters
+    ----------
+    plans : sequence of Plan
+        Of one use of the network, by their schedules.
+    least_layer : float
+        Time that a layer takes at least. [s]
+    roomy : bool
+        Whether all of them fit whatever they keep.
+
+    Notes
+    -----
+    Iterations are piecewise linear in the time of a layer, so it is enough to compare them at the
+    least, where paths cross, and far beyond.
+    """
+    pipelines = [pipeline_of(plan, overlap, rules) for plan in plans]
+    paths = [rules.iteration.paths(pipeline) for pipeline in pipelines]
+    least = least_layer * plans[0].microbatch_size * plans[0].layers_per_stage
+    lines = [(float(a), float(b)) for own in paths for a, b in own]
+    crossings = [(d - b) / (a - c) for (a, b), (c, d) in itertools.combinations(lines, 2) if a != c]
+    points = sorted({least, *(w for w in crossings if w > least)})
+    points.append(2 * points[-1] + 1.0)
+    times = [[float(iteration_time(p, w, rules)) for w in points] for p in pipelines]
+    held = [0.0 if roomy else float(microbatches_kept(plan, 0)) for plan in plans]
+    kept: list[int] = []
+    for i in sorted(range(len(plans)), key=lambda i: (times[i], held[i], i)):
+        beaten = any(
+            held[k] <= held[i] and all(a <= b for a, b in zip(times[k], times[i], strict=True))
+            for k in kept
+        )
+        if not beaten:
+            kept.append(i)
+    return [plans[i] for i in sorted(kept)]
