@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from crosstack.model.collectives.algorithms import CHUNKS, Joint, algorithms
-from crosstack.model.schedule.closed import forward_ways, longest, training_ways
+from crosstack.model.schedule.closed import forward_ways, gpipe_ways, longest, training_ways
 from crosstack.workload.graph import Collective
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -93,13 +94,21 @@ def test_the_table_of_the_page_is_that_of_the_model(chips):
     assert written(chips) == known(chips)
 
 
-@pytest.mark.parametrize("schedule", ["a forward graph", "1f1b"])
-@pytest.mark.parametrize(("stages", "microbatches"), [(8, 32), (4, 1), (2, 7)])
-def test_the_time_of_a_pipeline_is_that_of_the_page(schedule, stages, microbatches):
+@pytest.mark.parametrize(
+    ("schedule", "ways"),
+    [
+        ("a forward graph", forward_ways),
+        ("1f1b", training_ways),
+        ("1f1b in v pieces", partial(training_ways, interleave=3)),
+        ("gpipe", gpipe_ways),
+    ],
+)
+@pytest.mark.parametrize(("stages", "microbatches"), [(8, 32), (4, 4), (2, 8)])
+def test_the_time_of_a_pipeline_is_that_of_the_page(schedule, ways, stages, microbatches):
     text = (DOCS / "models" / "pipeline.md").read_text()
     formula = re.search(rf"^\| {schedule} \| `(?P<time>[^`]+)`", text, re.MULTILINE)
     assert formula
-    ways = {"a forward graph": forward_ways, "1f1b": training_ways}[schedule]
-    work, send = 2.0, 0.5
-    values = {"p": stages, "m": microbatches, "W": work, "x": send, "ceil": math.ceil}
-    assert eval(formula["time"], values) == longest(ways(stages, microbatches), work, send)
+    work, send = 9.0, 0.5
+    values = {"p": stages, "m": microbatches, "W": work, "x": send, "v": 3, "ceil": math.ceil}
+    found = longest(ways(stages, microbatches), work, send)
+    assert eval(formula["time"], values) == pytest.approx(float(found), rel=1e-12)

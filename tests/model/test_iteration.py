@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -21,9 +22,14 @@ from crosstack.model.iteration import (
     stage_time,
     steepest,
 )
+from crosstack.model.memory import microbatches_kept
 from crosstack.model.plan import Line, Plan
 from crosstack.model.rules import rules_named
+from crosstack.model.schedule.allowed import by_schedule, interleavings, never_slower
+from crosstack.model.schedule.events import simulate
+from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_graph, pipeline_time
 from crosstack.model.tiles import divisors, tile_counts
+from crosstack.workload.transformer_training import Schedule
 
 ONCE, EACH = rules_named("dfmodel-readme"), rules_named("crosstack")
 
@@ -96,6 +102,33 @@ class TestIteration:
         assert iteration(plan, 10.0, Overlap.ALL, EACH).time == 30
 
 
+class TestAsPredicted:
+    """`predict` and `map` of the same stages: the same iteration."""
+
+    @pytest.mark.parametrize("seed", range(60))
+    def test_the_iteration_is_that_of_the_events_of_a_prediction(self, seed):
+        rng = random.Random(seed)
+        p, m, v = rng.randint(1, 6), rng.randint(1, 12), 1
+        schedule = rng.choice(list(Schedule))
+        if seed % 3 == 0 and p > 1:
+            m, v, schedule = p * rng.randint(1, 4), rng.randint(1, 4), Schedule.ONE_F_ONE_B
+        forward, backward = rng.random(), 1 + rng.random()
+        send = rng.random() * forward / v  # of a piece, both ways it hides
+        plan = a_plan(
+            pipeline=p, n_microbatches=m, interleave=v, schedule=schedule, training=True,
+            forward=forward / (forward + backward),
+            stage_transfer=Line(fixed=2 * send if p > 1 else 0.0),
+        )  # fmt: skip
+        layer = (forward + backward) / plan.microbatch_size / plan.layers_per_stage
+        found = iteration(plan, layer, Overlap.ALL, EACH).time
+        piece = Operation(name="piece", forward=forward / v, backward=backward / v)
+        stages = [Stage(operations=(piece,), send=send)] * (p * v)
+        predicted = pipeline_time(stages, m, schedule, interleave=v)
+        assert found == pytest.approx(predicted, rel=1e-12)
+        ran = simulate(pipeline_graph(stages, m, schedule, interleave=v)).makespan
+        assert found == pytest.approx(ran, rel=1e-12)
+
+
 plans = st.builds(
     a_plan,
     pipeline=st.integers(1, 8),
@@ -143,6 +176,60 @@ class TestLayerTimeBelow:
     def test_a_transfer_that_takes_too_long_leaves_nothing(self):
         slow = replace(a_plan(), stage_transfer=Line(fixed=100.0))
         assert layer_time_below(slow, 10.0, Overlap.ALL, EACH) <= 0
+
+
+class TestSchedules:
+    """Twelve layers a stage on four stages, eight microbatches."""
+
+    PLAN = a_plan(layers_per_stage=12, graph_repetitions=48, n_microbatches=8, training=True)
+
+    def pieces(self, overlap=Overlap.ALL, rules=EACH, **changes) -> tuple[int, ...]:
+        return interleavings(replace(self.PLAN, **changes), overlap, rules)
+
+    def test_pieces_divide_the_layers_of_a_stage(self):
+        assert self.pieces() == (1, 2, 3, 4, 6, 12)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"n_microbatches": 6},
+            {"graph_repetitions": 47},
+            {"training": False},
+            {"pipeline": 1, "graph_repetitions": 12},
+            {"schedule": Schedule.GPIPE},
+            {"overlap": Overlap.COMPUTE_MEMORY},
+            {"rules": ONCE},
+        ],
+        ids=str,
+    )
+    def test_otherwise_there_is_one(self, changes):
+        assert self.pieces(**changes) == (1,)
+
+    @pytest.mark.parametrize("roomy", [True, False])
+    @given(
+        send=st.floats(0, 5), layer=st.floats(1e-3, 2), floor=st.floats(0, 1), share=st.floats(0, 1)
+    )
+    def test_what_is_dropped_is_never_faster(self, send, layer, floor, share, roomy):
+        line = Line(fixed=2 * send)
+        plan = replace(self.PLAN, stage_transfer=line, forward=share)
+        every = by_schedule(plan, Schedule.ONE_F_ONE_B, None, Overlap.ALL, EACH)
+        kept = never_slower(every, floor * layer, Overlap.ALL, EACH, roomy=roomy)
+        for one in every:
+            time = iteration(one, layer, Overlap.ALL, EACH).time
+            least = min(
+                iteration(other, layer, Overlap.ALL, EACH).time
+                for other in kept
+                if roomy or microbatches_kept(other, 0) <= microbatches_kept(one, 0)
+            )
+            assert least <= time * (1 + 1e-12)
+
+    def test_short_sends_keep_the_most_pieces_alone_and_memory_keeps_one(self):
+        every = by_schedule(self.PLAN, Schedule.ONE_F_ONE_B, None, Overlap.ALL, EACH)
+        roomy, scarce = (
+            never_slower(every, 10.0, Overlap.ALL, EACH, roomy=roomy) for roomy in (True, False)
+        )
+        assert [plan.interleave for plan in roomy] == [12]
+        assert [plan.interleave for plan in scarce] == [1, 12]
 
 
 splits = st.builds(

@@ -10,6 +10,7 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.model.schedule.closed import (
     forward_ways,
+    gpipe_ways,
     longest,
     pass_time,
     training_ways,
@@ -69,8 +70,33 @@ def test_interleaved_stages_alike(seed):
     f, b = 0.1 + rng.random(), 0.1 + 2 * rng.random()
     x = rng.choice([0.0, rng.random(), 1.0]) * min(f, b)  # no longer than a piece's passes
     n = p * v
-    found = float(longest(training_ways(p, m, v), v * (f + b), x))
+    found = float(longest(training_ways(p, m, v, forward=f / (f + b)), v * (f + b), x))
     ran = events([f] * n, [b] * n, [x] * (n - 1), m, interleave=v)
+    assert found == pytest.approx(ran, rel=PRECISION)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_interleaved_stages_wait_for_sends_that_take_longer(seed):
+    rng = random.Random(seed)
+    p, v = rng.randint(2, 4), rng.randint(2, 4)
+    m = p * rng.randint(1, 4)
+    f, b, x = 0.1 + rng.random(), 0.1 + 2 * rng.random(), 3 * rng.random()
+    n = p * v
+    ways = training_ways(p, m, v, forward=f / (f + b))
+    found = float(longest(ways, v * (f + b), x))
+    waiting = [[max(f, x)] * n, [max(b, x)] * n]
+    ran = events(*waiting, [x] * (n - 1), m, interleave=v)
+    assert found == pytest.approx(ran, rel=PRECISION)
+    assert events([f] * n, [b] * n, [x] * (n - 1), m, interleave=v) <= found * (1 + PRECISION)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_gpipe_with_stages_alike(seed):
+    rng = random.Random(seed)
+    p, m = rng.randint(1, 6), rng.randint(1, 14)
+    f, b, x = rng.random(), 2 * rng.random(), 3 * rng.random()
+    found = float(longest(gpipe_ways(p, m, forward=f / (f + b)), f + b, x))
+    ran = events([f] * p, [b] * p, [x] * (p - 1), m, Schedule.GPIPE)
     assert found == pytest.approx(ran, rel=PRECISION)
 
 

@@ -163,7 +163,9 @@ def _known_time(stages: Sequence[Stage], microbatches: int, interleave: int) -> 
     send = max(sends, default=0.0)
     if alike and (interleave == 1 or send <= min(forward[0], backward[0])):
         work = interleave * (forward[0] + backward[0])
-        return float(longest(training_ways(chips, microbatches, interleave), work, send))
+        share = interleave * forward[0] / work if work else 1.0
+        ways = training_ways(chips, microbatches, interleave, forward=share)
+        return float(longest(ways, work, send))
     if interleave == 1 and not any(sends):
         return uneven_time(forward, backward, microbatches)
     return None
