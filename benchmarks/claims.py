@@ -20,7 +20,8 @@ from crosstack import Constraints, Task
 from crosstack.evaluate.serving_sweep import serving_sweep
 from crosstack.io import library
 from crosstack.mapping.mapping import Status
-from crosstack.model.kernels.roofline import gemm_time
+from crosstack.model.kernels.clock import product_time
+from crosstack.model.kernels.roofline import Roofline
 from crosstack.published.dfmodel.cases import dfmodel_cases, readme_task
 from crosstack.published.dfmodel.machines import PIPELINE, RING, TENSOR, chip, system
 from crosstack.published.dfmodel.placed import dlrm_a, hpl_selene
@@ -135,10 +136,10 @@ def main() -> None:
         library.chip("a100-pcie-80gb"),
         np.random.default_rng(1).integers(1, 16384, (3, 1000)),
     )
-    gemm_time(gpu, 8, 8, 8)
-    one = median(lambda: gemm_time(gpu, *sides), times)
+    product_time(Roofline(), gpu, 8, 8, 8)
+    one = median(lambda: product_time(Roofline(), gpu, *sides), times)
     report("time of a product, all tiles searched, 1,000 at once, each", one, "ms", 0.2)
-    one = median(lambda: gemm_time(gpu, *sides[:, 0]), times)
+    one = median(lambda: product_time(Roofline(), gpu, *sides[:, 0]), times)
     report("  one alone", one * 1e3, "ms", 2.0)
     start = time.perf_counter()
     certificates = [crosstack.optimise(c.task, rules=c.rules).certificate for c in dfmodel_cases()]

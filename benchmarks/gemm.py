@@ -19,7 +19,8 @@ from crosstack.io import library
 from crosstack.machine.chip import Link
 from crosstack.machine.packages import system_of_packages
 from crosstack.mapping.strategy import parse_strategy
-from crosstack.model.kernels.roofline import Roofline, gemm_time
+from crosstack.model.kernels.clock import product_time
+from crosstack.model.kernels.roofline import Roofline
 from crosstack.published.deepflow.kernels import tiles_of_2020, tiles_of_2021, tiles_of_2025
 from crosstack.workload.product import Product
 
@@ -68,8 +69,8 @@ def main() -> None:
     """Measure and print."""
     print_machine()
     for name, (clock, count) in CLOCKS.items():
-        one = anew(lambda i: gemm_time(CHIP, *shapes(1, i), clock=clock))  # noqa: B023
-        many = anew(lambda i: gemm_time(CHIP, *shapes(count, i), clock=clock))  # noqa: B023
+        one = anew(lambda i: product_time(clock, CHIP, *shapes(1, i)))  # noqa: B023
+        many = anew(lambda i: product_time(clock, CHIP, *shapes(count, i)))  # noqa: B023
         measure(f"{count:,} products at once, {name}", many, count=count, unit="products")
         measure(f"one product, {name}", one)
     measure("200 products under 10 strategies", anew(predicted), count=2000, unit="products")

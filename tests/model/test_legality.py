@@ -10,7 +10,8 @@ import pytest
 import crosstack
 from crosstack.machine.chip import GPU_FUSIONS, Fusion
 from crosstack.model.arrays import bits, graph_arrays
-from crosstack.model.legality import attentions, make_legality
+from crosstack.model.attention import attentions
+from crosstack.model.legality import make_legality
 from crosstack.workload.graph import KernelKind
 
 GPT = crosstack.llm(

@@ -13,11 +13,11 @@ from crosstack.machine.chip import flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.model.arrays import graph_arrays
+from crosstack.model.attention import attention_core
 from crosstack.model.choices import make_choices
 from crosstack.model.memory import (
     MemoryAccount,
     StageMemory,
-    attention_core,
     computed_again,
     copy_memory,
     in_flight,

@@ -167,7 +167,7 @@ def test_no_partition_beats_what_its_kernels_add_at_least(overlap):
     load = load_of(gpt(), replace(A100, overlap=overlap), tensor=8)
     temporal = load.temporal
     for part in partitions_of(load):
-        device, _, memory = temporal.terms(part)
+        device, _, memory, _ = temporal.terms(part)
         least = sum(load.compute[i] for i in bits(part))
         moved = sum(load.own_memory[i] for i in bits(part))
         for flow in load.flows:
@@ -190,8 +190,8 @@ def test_parts_add_up_to_no_more_than_the_whole(overlap):
                 small = load.temporal.of(kept)
                 rest = sum(load.compute[i] for i in members if i not in kept)
                 inside = (1 << len(kept)) - 1
-                device, _, moved = small.terms(inside)
-                whole, _, memory = load.temporal.terms(part)
+                device, _, moved, _ = small.terms(inside)
+                whole, _, memory, _ = load.temporal.terms(part)
                 hidden = memory - moved if overlap is Overlap.NONE else 0.0
                 added = device - small.unshared(inside) + rest + hidden
                 assert whole >= max(device, added) * (1 - 1e-12)
@@ -271,3 +271,13 @@ def test_what_is_computed_again_takes_its_time_again():
                 assert once < twice < 2 * once
             else:
                 assert twice == pytest.approx(once * (2 if name in names else 1))
+
+
+def test_small_kernels_are_bound_by_their_launch():
+    small = mapped(gpt(1, 64, 4, 32))
+    assert {p.bound_by for p in small.evaluation.partitions} == {"launch"}
+    large = mapped(gpt())
+    assert "launch" not in {p.bound_by for p in large.evaluation.partitions}
+    for p in (*small.evaluation.partitions, *large.evaluation.partitions):
+        assert p.launch_time == A100.launch_overhead
+        assert p.terms[p.bound_by] == max(p.terms.values())

@@ -93,7 +93,7 @@ def predict(
     --microbatches 8` and `crosstack predict examples/chips/n5_hbm3.yaml --set packages=512
     --model gpt3-175b --parallel RC-1-8-d8-p8 --microbatches 8`
     """
-    from crosstack.model.kernels.roofline import gemm_time
+    from crosstack.model.kernels.clock import product_time
     from crosstack.model.rules import PREDICTED
     from crosstack.report.kernel_text import kernel_data, kernel_tables
     from crosstack.report.prediction_text import prediction_data, prediction_tables
@@ -133,7 +133,7 @@ def predict(
     data = prediction_data(found, typed.chip, typed.dtype, counted.name, inputs)
     shown = [prediction_tables(data, parts=not alone)]
     if found.share is not None:
-        kernel = gemm_time(typed.chip, *found.share, dtype=typed.dtype, clock=counted.clock.kernels)
+        kernel = product_time(counted.clock.kernels, typed.chip, *found.share, dtype=typed.dtype)
         data["kernel"] = kernel_data(kernel, found.share)
         shown.append(kernel_tables(data["kernel"]))
     show(*shown)

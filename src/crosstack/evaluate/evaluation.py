@@ -59,8 +59,9 @@ class PartitionTerms:
 
     Times in [s]; ``memory_traffic`` is of one chip, one sequence, ``boundary_traffic`` what of it
     enters or leaves the graph [B]; ``sram_used`` and ``memory_used`` are the demand while it
-    runs. [B] ``bound_by`` is ``compute``, ``memory`` or
-    ``network``; ``stage`` the pipeline stage, None where stages hold whole copies of the graph.
+    runs. [B] ``launch_time`` is what a temporal chip takes before its kernels start. ``bound_by``
+    is the longest of ``compute``, ``memory``, ``network`` and ``launch``; ``stage`` the pipeline
+    stage, None where stages hold whole copies of the graph.
     """
 
     number: int
@@ -70,6 +71,7 @@ class PartitionTerms:
     compute_time: float = field(metadata=S)
     memory_time: float = field(metadata=S)
     network_time: float = field(metadata=S)
+    launch_time: float = field(default=0.0, metadata=S)
     bound_by: str
     memory_traffic: float = field(metadata=B)
     boundary_traffic: float = field(default=0.0, metadata=B)
@@ -77,6 +79,16 @@ class PartitionTerms:
     sram_capacity: float = field(metadata=B)
     memory_used: float = field(metadata=B)
     cores_used: int | None
+
+    @property
+    def terms(self) -> dict[str, float]:
+        """The times it is made of, by name. [s]"""
+        return {
+            "compute": self.compute_time,
+            "memory": self.memory_time,
+            "network": self.network_time,
+            "launch": self.launch_time,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,8 @@ def explained(evaluation: Evaluation, system: System, partition: int, term: str)
     members = [k for k in evaluation.kernels if k.partition == partition]
     says: dict[str, str] = {
         "time": f"{_time(p.time)}, bound by {p.bound_by}: compute {_time(p.compute_time)}, "
-        f"memory {_time(p.memory_time)}, network {_time(p.network_time)}",
+        f"memory {_time(p.memory_time)}, network {_time(p.network_time)}"
+        + (f", launch {_time(p.launch_time)}" if p.launch_time else ""),
         "compute": f"{_time(p.compute_time)}: "
         + ", ".join(f"{k.name} {_time(k.compute_time)}" for k in members),
         "memory": f"{_time(p.memory_time)}: {_bytes(p.memory_traffic)} at "

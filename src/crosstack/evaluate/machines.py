@@ -243,6 +243,7 @@ def machine_times(
         "time": time / plan.copies,
         "latency": plan.microbatch_size * (copies * layer_time + plan.borders * network.hop),
         "stage_transfer_time": network.transfer,
+        "launch_time": np.zeros(machines.shape),  # of spatial chips alone
         "bubble_factor": np.asarray(known.bubble_factor),
     }
     terms["energy"] = _energy(task, chosen, known, network, machines, terms["time"])

@@ -75,6 +75,7 @@ class LayerCosts:
     compute: Floats
     memory: Floats
     network: Floats
+    launch: Floats
     fits: Bools
     whole: Bools
     kept: Floats
@@ -227,18 +228,20 @@ def layer_costs(
         again=none,
     )
     kept = held.resident.reshape(shape)
-    time = combine_arrays(compute, memory, network, chip.overlap)
+    time, launch = combine_arrays(compute, memory, network, chip.overlap), np.zeros(shape)
     if choices.clocked is not None:
         taken = _one_after_the_other(graphs, arrays, each, chip, choices, spilled=spilled)
         device, compute, memory = (terms[codes].reshape(shape) for terms in taken)
         hidden = chip.overlap is Overlap.ALL
         time = np.maximum(device, network) if hidden else device + network
         fits, cuts = np.ones(shape, dtype=np.bool_), np.ones(shape)
+        launch = np.broadcast_to(chip.launch_overhead / microbatch[:, None], shape)
     return LayerCosts(
         time=time.sum(axis=1),
         compute=compute.sum(axis=1),
         memory=memory.sum(axis=1),
         network=network.sum(axis=1),
+        launch=launch.sum(axis=1),
         fits=np.asarray(fits.all(axis=1)),
         whole=np.asarray((fits & (cuts == 1)).all(axis=1)),
         kept=kept.sum(axis=1),
@@ -268,11 +271,11 @@ def _one_after_the_other(
     moved = fed[row, 0] * columns.first + fed[row, 1] * columns.second + made[row] * columns.result
     memory = (columns.own + columns.leaving + moved) / chip.memory_speed(spilled=spilled)
     waited = np.where(memory > 0, memory + chip.main_memory.latency / microbatch[row], 0.0)
-    compute = columns.work + columns.after + chip.launch_overhead / microbatch[row]
     alone = columns.work + waited
     if chip.overlap is not Overlap.NONE:
         alone = np.maximum(columns.work, waited)
-    return alone + compute - columns.work, compute, memory
+    launch = chip.launch_overhead / microbatch[row]
+    return launch + columns.after + alone, columns.work + columns.after, memory
 
 
 def _weight_cuts(

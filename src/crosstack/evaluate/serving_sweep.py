@@ -33,7 +33,7 @@ from crosstack.workload.serving import Transformer, decode, prefill
 __all__ = ["MOST_POINTS", "Phase", "ServingSweep", "machine_of", "serving_sweep"]
 
 MOST_POINTS = 1_000_000
-TERMS = ("compute", "memory", "network")
+TERMS = ("compute", "memory", "network", "launch")
 
 
 class Phase(StrEnum):

@@ -271,7 +271,12 @@ def _partition_masks(arrays: GraphArrays, mapping: Mapping) -> tuple[list[int], 
 def _partition(
     load: ChipLoad, number: int, mask: int, cost: PartitionCost, memory: float, stage: int | None
 ) -> PartitionTerms:
-    terms = {"compute": cost.compute, "memory": cost.memory, "network": cost.network}
+    terms = {
+        "compute": cost.compute,
+        "memory": cost.memory,
+        "network": cost.network,
+        "launch": cost.launch,
+    }
     return PartitionTerms(
         number=number,
         kernels=tuple(load.names[i] for i in bits(mask)),
@@ -287,6 +292,7 @@ def _partition(
         cores_used=None if cost.cores is None else sum(a * b for _, a, b in cost.cores),
         stage=stage,
         boundary_traffic=sum(load.entering[i] + load.leaving[i] for i in bits(mask)),
+        launch_time=cost.launch,
     )
 
 

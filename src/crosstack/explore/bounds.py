@@ -7,7 +7,7 @@ it buys, so no design is faster.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,39 +17,18 @@ from crosstack.machine.chip import Chip
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.generated import chip_at
 from crosstack.machine.generate.generator import generate_chips
-from crosstack.model.kernels.clock import KernelClock, elementwise_time
+from crosstack.model.kernels.clock import OneChip
 from crosstack.model.schedule.events import TaskGraph
-from crosstack.workload.dtype import Dtype
 
 __all__ = ["IdealTimes", "ideal_chip", "shortest_makespan", "time_bound"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdealTimes:
-    """Kernel times that no tiling on ``chip`` beats; see `KernelTimes`."""
-
-    chip: Chip
-    clock: KernelClock
-    dtype: Dtype = Dtype.BF16
-
-    @property
-    def element_size(self) -> float:
-        """Bytes of an element. [B]"""
-        return self.dtype.size
-
-    @property
-    def launch_overhead(self) -> float:
-        """Of one kernel. [s]"""
-        return self.chip.launch_overhead
+class IdealTimes(OneChip):
+    """Kernel times that no tiling on a chip beats; see `KernelTimes`."""
 
     def product(self, m: float, k: float, n: float, batch: float = 1.0) -> float:
         """Time that no tiling beats. [s]"""
         return self.clock.least(self.chip, self.dtype, m, k, n, batch)
-
-    def elementwise(self, work: float, traffic: float) -> float:
-        """As on any chip. [s]"""
-        found = elementwise_time(self.clock, self.chip, work, traffic, dtype=self.dtype)
-        return float(found.time)
 
 
 def ideal_chip(problem: DesignProblem) -> Chip:
@@ -107,7 +86,7 @@ def time_bound(problem: DesignProblem, chip: Chip | None = None) -> float:
     """
     chip = chip or ideal_chip(problem)
     clock, dtype = problem.rules.clock.kernels, problem.template.dtype
-    times = IdealTimes(chip=chip, clock=clock, dtype=dtype)
+    times = IdealTimes(chip, clock, dtype)
     found = problem.step(problem.system(chip), times)
     if not found.scheduled:  # sums and maxima of times, in an order that does not change
         return found.time

@@ -63,13 +63,14 @@ UNITS: dict[str, str | None] = {
     "compute_time": "s",
     "memory_time": "s",
     "network_time": "s",
+    "launch_time": "s",
     "stage_transfer_time": "s",
     "bubble_factor": "1",
     "memory_used": "B",
     "memory_capacity": "B",
 }
 """Terms that a mapping and a machine have, and their units. ``energy`` is that of one iteration
-(`crosstack.model.energy`); the three times of partitions are sums over one layer of one item."""
+(`crosstack.model.energy`); the times of partitions are sums over one layer of one item."""
 
 DECISIONS: dict[str, str | None] = {
     "tensor": "1",
@@ -124,6 +125,7 @@ def _common(answer: Answer) -> Terms:
         "compute_time": math.fsum(p.compute_time for p in e.partitions),
         "memory_time": math.fsum(p.memory_time for p in e.partitions),
         "network_time": math.fsum(p.network_time for p in e.partitions),
+        "launch_time": math.fsum(p.launch_time for p in e.partitions),
         "stage_transfer_time": e.stage_transfer_time,
         "bubble_factor": e.bubble_factor,
         "memory_used": e.memory_used,

@@ -122,7 +122,8 @@ class Chip:
     fusions : tuple of Fusion
         What a temporal chip may fuse.
     overlap : Overlap
-        What hides behind what.
+        What hides behind what. Of chips of the library and generated ones, the network hides
+        behind nothing where kernels run one by one: a collective waits for the kernel before it.
     launch_overhead : float
         Before a kernel starts. [s]
     price, power, idle_power : float or None

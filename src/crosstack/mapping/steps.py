@@ -165,7 +165,7 @@ class Filling:
     memory_price: float
 
 
-_OneByOne = tuple[float, ...]  # of the device, compute, memory, and of the launch unshared [s]
+_OneByOne = tuple[float, ...]  # of the device, of memory, and of the launch unshared [s]
 
 
 class Steps:
@@ -308,13 +308,13 @@ class Steps:
                 if not legal or any(inside & group not in (0, inside) for group in load.unmixed):
                     self.known[inside] = None
                 else:
-                    terms = (*temporal.terms(inside), temporal.unshared(inside))
-                    self.known[inside] = terms
+                    whole, _, moved, _ = temporal.terms(inside)
+                    self.known[inside] = whole, moved, temporal.unshared(inside)
             one = self.known[inside]
             if one is not None:
                 kept.append(position)
                 found.append(one)
-        device, _, memory, unshared = np.array(found, dtype=np.float64).reshape(-1, 4).T
+        device, memory, unshared = np.array(found, dtype=np.float64).reshape(-1, 3).T
         to, network = to[kept], network[kept]
         # What the device takes already holds what main memory does, unless nothing hides.
         busy = device if temporal.hides else device - memory

@@ -27,9 +27,10 @@ from functools import lru_cache
 import numpy as np
 
 from crosstack.machine.chip import Fusion
-from crosstack.model.arrays import Bools, Floats, GraphArrays, bits
+from crosstack.model.arrays import Floats, GraphArrays, bits
+from crosstack.model.attention import attentions
 
-__all__ = ["Legality", "attentions", "make_legality"]
+__all__ = ["Legality", "make_legality"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,53 +252,3 @@ def _kind(arrays: GraphArrays, i: int, j: int) -> Fusion | None:
 
 def _mask(kernels: Sequence[int]) -> int:
     return sum(1 << i for i in kernels)
-
-
-@lru_cache(maxsize=64)
-def attentions(arrays: GraphArrays) -> tuple[tuple[int, int], ...]:
-    """Return the attentions of a graph, each as masks of its first product and of all its kernels.
-
-    One is a product of two tensors, elementwise kernels of as many elements of which one needs
-    whole rows, and the products of as many heads and of the same direction that read what comes
-    behind that one. Kernels between that no such product needs do not count.
-
-    References
-    ----------
-    dao2022flashattention
-    """
-    elements = arrays.rows * arrays.columns
-    after: list[list[int]] = [[] for _ in range(arrays.n)]
-    for i, j, elided in zip(arrays.source, arrays.target, arrays.elided, strict=True):
-        if not elided:
-            after[int(i)].append(int(j))
-    pairs = arrays.gemm & arrays.two_inputs & (arrays.periodic_size == 0)
-    found = []
-    for first in np.nonzero(pairs)[0].tolist():
-        alike = arrays.backward == arrays.backward[first]
-        between = alike & ~arrays.gemm & (elements == elements[first])
-        last = alike & pairs & (arrays.outer == arrays.outer[first])
-        chain = _reached(after, [first], between)
-        normed = [i for i in chain if arrays.row_wise[i]]
-        behind = {*normed, *_reached(after, normed, between)}
-        ends = {j for j in _read(after, behind) if last[j] and j != first}
-        needed = [i for i in chain if ends & _read(after, {i, *_reached(after, [i], between)})]
-        if ends:
-            found.append((1 << first, _mask([first, *needed, *ends])))
-    return tuple(found)
-
-
-def _read(after: list[list[int]], kernels: set[int]) -> set[int]:
-    """Return the kernels that read what some of ``kernels`` make."""
-    return {j for i in kernels for j in after[i]}
-
-
-def _reached(after: list[list[int]], starts: Sequence[int], through: Bools) -> set[int]:
-    """Return the kernels that ``starts`` lead to, by way of kernels that ``through`` allows."""
-    found: set[int] = set()
-    waiting = list(starts)
-    while waiting:
-        for j in after[waiting.pop()]:
-            if through[j] and j not in found:
-                found.add(j)
-                waiting.append(j)
-    return found

@@ -30,6 +30,7 @@ from numpy.typing import ArrayLike
 
 from crosstack.errors import require, require_quantity, require_whole
 from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints
+from crosstack.model.attention import attention_core
 from crosstack.model.boundary import Shares, operand_share
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
@@ -46,7 +47,6 @@ __all__ = [
     "activation_size",
     "activation_sizes",
     "activations_held",
-    "attention_core",
     "computed_again",
     "copy_memory",
     "in_flight",
@@ -194,31 +194,6 @@ class KeptTensors:
     output: Bools
     mask: Bools
     operands: Bools
-
-
-@lru_cache(maxsize=64)
-def attention_core(arrays: GraphArrays) -> Bools:
-    """Forward kernels of attention proper: from one product of two activations to another.
-
-    Scores, what is done to them, and weighted values: what selective recomputation
-    (``korthikanti2023reducing``) computes again. No product with a weight is on the way.
-    Shape (n,).
-    """
-    forward = ~arrays.backward
-    ends = arrays.gemm & arrays.two_inputs & forward
-    inside = forward & (ends | ~arrays.gemm)
-    after, before = np.zeros(arrays.n, dtype=np.bool_), np.zeros(arrays.n, dtype=np.bool_)
-    place = {i: p for p, i in enumerate(arrays.order)}
-    edges = [
-        (i, j)
-        for i, j in zip(arrays.source.tolist(), arrays.target.tolist(), strict=True)
-        if inside[i] and inside[j]
-    ]
-    for i, j in sorted(edges, key=lambda edge: place[edge[0]]):
-        after[j] |= after[i] | ends[i]
-    for i, j in sorted(edges, key=lambda edge: -place[edge[1]]):
-        before[i] |= before[j] | ends[j]
-    return np.asarray(inside & (after | ends) & (before | ends) & (after | before))
 
 
 @lru_cache(maxsize=64)

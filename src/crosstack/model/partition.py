@@ -137,6 +137,7 @@ class PartitionCost:
     """Terms of one partition; ``fits`` tells whether the SRAM and the cores suffice.
 
     ``cost`` is what the objective counts: the time, and what it adds for memory and network. [s]
+    ``launch`` is what a temporal chip takes before the kernels start. [s]
     """
 
     compute: float
@@ -149,6 +150,7 @@ class PartitionCost:
     cuts: int
     fits: bool
     cores: tuple[tuple[int, int, int], ...] | None  # (kernel, lanes, stages)
+    launch: float = 0.0
 
 
 def make_load(
@@ -541,7 +543,7 @@ def partition_cost(
 
 def _temporal_cost(load: ChipLoad, temporal: TemporalLoad, inside: int) -> PartitionCost:
     """`partition_cost` of a chip that runs the kernels one after the other."""
-    device, compute, memory = temporal.terms(inside)
+    device, compute, memory, launch = temporal.terms(inside)
     members = bits(inside)
     network, data = sum(load.network[i] for i in members), sum(load.data[i] for i in members)
     network = max(network, data) if load.network_takes_maximum else network + data
@@ -551,7 +553,7 @@ def _temporal_cost(load: ChipLoad, temporal: TemporalLoad, inside: int) -> Parti
         inside & group not in (0, inside) for group in load.unmixed
     )
     return PartitionCost(
-        compute, memory, network, time, cost, memory * load.bandwidth, 0.0, 1, fits, None
+        compute, memory, network, time, cost, memory * load.bandwidth, 0.0, 1, fits, None, launch
     )
 
 

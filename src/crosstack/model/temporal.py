@@ -304,20 +304,20 @@ class TemporalLoad:
         times = sum(run.members >> i & 1 for run in self.runs)
         return times * (self.work[i] + self.after[i])
 
-    def terms(self, inside: int) -> tuple[float, float, float]:
-        """Time on the device, of compute alone and of main memory alone of a partition. [s]"""
-        device = compute = memory = 0.0
+    def terms(self, inside: int) -> tuple[float, float, float, float]:
+        """Time on the device, of compute, main memory and launches alone of a partition. [s]"""
+        device = compute = memory = launch = 0.0
         for run in self.runs:
             members = inside & run.members
             if not members:
                 continue
-            device, compute = device + self.launch, compute + self.launch
+            launch += self.launch
             for i in bits(members):
                 moved = run.moved(i, inside)
                 device += self.busy(i, moved)
                 compute += self.work[i] + self.after[i]
                 memory += moved
-        return device, compute, memory
+        return device + launch, compute, memory, launch
 
     @property
     def own(self) -> tuple[float, ...]:

@@ -1,33 +1,36 @@
-"""Bars: what compute, memory and network take in every partition, and the time it runs."""
+"""Bars: what every partition takes to compute, to move data and to launch, and the time it runs."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import PartitionTerms
 from crosstack.report.drawing import Canvas, text_width
 from crosstack.report.graph_figure import Figure
 from crosstack.report.scales import round_scale
-from crosstack.report.wording import common_scale, scaled
+from crosstack.report.wording import common_scale, scaled, shown_terms
 
 __all__ = ["answer_bars"]
 
 LABEL, CHART, VALUE = 88.0, 250.0, 62.0
-BAR, ROW = 10.0, 44.0
+BAR, GAP, SPACE = 10.0, 1.5, 9.5  # of a bar, between bars, between partitions
 MOST_LABELLED = 60
-TERMS = ("compute", "memory", "network")
 
 
 def answer_bars(answer: Answer) -> Figure:
-    """Return three bars a partition on one axis of time, with its legend."""
+    """Return a bar for every term of a partition on one axis of time, with its legend."""
     partitions = answer.evaluation.partitions
-    times = [t for p in partitions for t in (*_terms(p), p.time)]
+    shown = shown_terms(partitions)
+    times = [t for p in partitions for t in (*(p.terms[term] for term in shown), p.time)]
     unit, worth, decimals = common_scale(times)
     axis = round_scale(max(times) / worth)
     scale = CHART / (axis.high * worth)
     roomy = len(partitions) <= MOST_LABELLED
-    bar, row = (BAR, ROW) if roomy else (2.0, 8.0)
+    bar, gap = (BAR, GAP) if roomy else (2.0, 0.0)
+    row = len(shown) * (bar + gap) + (SPACE if roomy else 2.0)
     canvas = Canvas()
-    _legend(canvas)
+    _legend(canvas, shown)
     top = 44.0
     bottom = top + row * len(partitions)
     for tick in axis.ticks:
@@ -37,31 +40,28 @@ def answer_bars(answer: Answer) -> Figure:
             canvas.text(x, y, f"{tick:g}", size=9.5, cls="xs-muted", anchor="middle")
     canvas.text(LABEL + CHART + 14, bottom + 16, unit, size=9.5, cls="xs-muted")
     for k, p in enumerate(partitions):
-        _row(canvas, p, top + k * row, bar, scale, roomy)
+        _row(canvas, p, shown, top + k * row, bar, scale)
         if roomy:
             y = top + k * row + 5
-            for i, time in enumerate(_terms(p)):
+            for i, time in enumerate(p.terms[term] for term in shown):
                 value = scaled(time, worth, decimals)
                 at, mark = LABEL + time * scale + 4, LABEL + p.time * scale
                 if at - 4.5 < mark < at + text_width(value, 9):  # beside the mark, not on it
                     at = mark + 5
-                canvas.text(at, y + i * (BAR + 1.5) + 8.5, value, size=9, cls="xs-muted")
+                canvas.text(at, y + i * (BAR + GAP) + 8.5, value, size=9, cls="xs-muted")
     return Figure(canvas, LABEL + CHART + VALUE, bottom + 24)
 
 
-def _terms(p: PartitionTerms) -> tuple[float, float, float]:
-    return p.compute_time, p.memory_time, p.network_time
-
-
 def _row(
-    canvas: Canvas, p: PartitionTerms, y: float, bar: float, scale: float, roomy: bool
+    canvas: Canvas, p: PartitionTerms, shown: Sequence[str], y: float, bar: float, scale: float
 ) -> None:
-    gap = 1.5 if roomy else 0.0
+    roomy = bar == BAR
+    gap = GAP if roomy else 0.0
     top = y + (5 if roomy else 1)
-    height = 3 * bar + 2 * gap
-    for i, (term, time) in enumerate(zip(TERMS, _terms(p), strict=True)):
+    height = len(shown) * (bar + gap) - gap
+    for i, term in enumerate(shown):
         canvas.add(f'<g data-bar="{term}" data-of="{p.number}">')
-        canvas.box(LABEL, top + i * (bar + gap), time * scale, bar, f"xs-{term}")
+        canvas.box(LABEL, top + i * (bar + gap), p.terms[term] * scale, bar, f"xs-{term}")
         canvas.add("</g>")
     x = LABEL + p.time * scale
     canvas.line(((x, top - 2), (x, top + height + 2)), "xs-mark")
@@ -78,9 +78,9 @@ def _row(
         canvas.text(LABEL - 8, top + height / 2 + 3, str(p.number), size=8, anchor="end")
 
 
-def _legend(canvas: Canvas) -> None:
+def _legend(canvas: Canvas, shown: Sequence[str]) -> None:
     x = 0.0
-    for term in TERMS:
+    for term in shown:
         canvas.box(x, 3, 12, 10, f"xs-{term}", 2)
         canvas.text(x + 17, 12, term)
         x += 82

@@ -43,6 +43,7 @@ LIGHT = {
     "compute": "#4f5bd5",
     "memory": "#0f9488",
     "network": "#cf2f6d",
+    "launch": "#b8912a",
     "on-network": "#ffffff",
     "series-0": "#3f74d1",
     "series-1": "#cd6a22",
@@ -71,6 +72,7 @@ DARK = {
     "compute": "#8089f0",
     "memory": "#2cb5a7",
     "network": "#ea5b93",
+    "launch": "#d9b44a",
     "on-network": "#14181f",
     "series-0": "#6f9df0",
     "series-1": "#e8924f",
@@ -102,6 +104,7 @@ _RULES = """
 .xs-compute {{ fill: {compute}; }}
 .xs-memory {{ fill: {memory}; }}
 .xs-network {{ fill: {network}; }}
+.xs-launch {{ fill: {launch}; }}
 .xs-on-network {{ fill: {on-network}; }}
 .xs-kp1 {{ stroke: {compute}; fill: none; }}
 .xs-kp2 {{ stroke: {memory}; fill: none; }}

@@ -59,14 +59,13 @@ def answer_html(answer: Answer, *, whole_page: bool = True) -> str:
 def _body(answer: Answer) -> str:
     partitions = len(answer.evaluation.partitions)
     fold = len(answer.evaluation.kernels) > 60
+    rows = partition_rows(answer, name_width=160)
     parts = [
         f"<h1>{attribute(headline(answer))}</h1>",
         _certificate(answer),
         number_cards(key_numbers(answer), "xs-numbers"),
         "<h2>Partitions, in the order they run</h2>",
-        folded(
-            html_table(partition_rows(answer, name_width=160), bound=6, wrap=1), partitions > 60
-        ),
+        folded(html_table(rows, bound=rows.header.index("bound by"), wrap=1), partitions > 60),
         *_stages(answer),
         "<h2>Timeline of one layer</h2>",
         f"<p>{attribute(layer_sentence(answer))}</p>",

@@ -29,6 +29,7 @@ _CSS = """
 .xs-answer .xs-by-compute::before {{ background: {compute}; }}
 .xs-answer .xs-by-memory::before {{ background: {memory}; }}
 .xs-answer .xs-by-network::before {{ background: {network}; }}
+.xs-answer .xs-by-launch::before {{ background: {launch}; }}
 .xs-answer .xs-bar-compute {{ background: {compute}; }}
 .xs-answer .xs-bar-memory {{ background: {memory}; }}
 .xs-answer :focus-visible {{ outline: 3px solid {fs-line}; outline-offset: 2px; }}
@@ -83,7 +84,7 @@ _SHAPES = """
   .xs-answer tr, .xs-answer .xs-number, .xs-answer svg { break-inside: avoid; }
   .xs-answer h2 { break-after: avoid; }
   .xs-answer .xs-by-compute::before, .xs-answer .xs-by-memory::before,
-  .xs-answer .xs-by-network::before, .xs-answer .xs-bar,
+  .xs-answer .xs-by-network::before, .xs-answer .xs-by-launch::before, .xs-answer .xs-bar,
   .xs-answer svg { print-color-adjust: exact; }
 }
 """

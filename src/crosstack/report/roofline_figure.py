@@ -15,6 +15,7 @@ from crosstack.model.rates import peak_rate
 from crosstack.report.drawing import Canvas, attribute, text_width
 from crosstack.report.graph_figure import Figure
 from crosstack.report.scales import Scale, log_scale
+from crosstack.report.wording import shown_terms
 from crosstack.units import format_quantity
 
 __all__ = ["roofline_figure"]
@@ -64,7 +65,7 @@ def roofline_figure(answer: Answer) -> Figure | None:
     if len(spots) <= MOST_NAMED:
         _names(canvas, [str(s.number) for s in spots], places)
     x = LEFT
-    for term in ("compute", "memory", "network"):
+    for term in shown_terms(answer.evaluation.partitions):
         _mark(canvas, x + 6, TOP + HEIGHT + 56, term)
         canvas.text(x + 17, TOP + HEIGHT + 60, f"by {term}", cls="xs-muted")
         x += 92
@@ -162,6 +163,10 @@ def _mark(canvas: Canvas, x: float, y: float, term: str) -> None:
         canvas.box(x - r, y - r, 2 * r, 2 * r, "xs-compute")
     elif term == "memory":
         canvas.box(x - r, y - r, 2 * r, 2 * r, "xs-memory", r)
-    else:
+    elif term == "network":
         tip = f"M{x:.1f} {y - r * 1.3:.1f} l{r * 1.2:.1f} {r * 2.2:.1f} h{-r * 2.4:.1f} z"
         canvas.path(tip, f"xs-{term}")
+    else:
+        d = r * 1.4
+        sides = f"l{d:.1f} {d:.1f} l{-d:.1f} {d:.1f} l{-d:.1f} {-d:.1f} z"
+        canvas.path(f"M{x:.1f} {y - d:.1f} {sides}", "xs-launch")

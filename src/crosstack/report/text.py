@@ -62,7 +62,12 @@ __all__ = [
     "task_text",
 ]
 
-COLOURS = {"compute": "bold blue", "memory": "bold cyan", "network": "bold magenta"}
+COLOURS = {
+    "compute": "bold blue",
+    "memory": "bold cyan",
+    "network": "bold magenta",
+    "launch": "bold yellow",
+}
 KINDS = {
     KernelKind.GEMM_WEIGHT: "GEMM with a weight",
     KernelKind.GEMM: "GEMM of two tensors",
@@ -157,17 +162,17 @@ def progress_line(progress: Progress) -> str:
 def _partitions(answer: Answer) -> FittedTable:
     rows = partition_rows(answer)
     table = FittedTable(rows, wraps=1)
-    terms = {"compute": 2, "memory": 3, "network": 4}
+    last = rows.header.index("bound by")
     for i, row in enumerate(rows.rows):
         if i == MOST_ROWS:
             left = plural(len(rows.rows) - MOST_ROWS, "more partition")
-            table.add_row("", Text(f"… {left}"), *[""] * 6)
+            table.add_row("", Text(f"… {left}"), *[""] * (len(row) - 2))
             break
         cells = [Text(cell) for cell in row]
-        bound_by = row[6]
-        for column in (terms[bound_by], 6):
+        bound_by = row[last]
+        for column in (rows.header.index(bound_by), last):
             cells[column].stylize(COLOURS[bound_by])
-        cells[5].stylize("bold")
+        cells[last - 1].stylize("bold")
         table.add_row(*cells)
     return table
 

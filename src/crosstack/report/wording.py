@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from crosstack.evaluate.answer import Answer
-from crosstack.evaluate.evaluation import KernelTerms
+from crosstack.evaluate.evaluation import KernelTerms, PartitionTerms
 from crosstack.machine.compute import Compute
 from crosstack.machine.prices import Bill
 from crosstack.machine.system import Dimension, Parallelism, System
@@ -46,6 +46,7 @@ __all__ = [
     "plural",
     "scaled",
     "sharding_words",
+    "shown_terms",
     "splits",
     "stage_rows",
     "throughput_words",
@@ -401,26 +402,28 @@ def elided_names(names: Sequence[str], width: int) -> str:
 def partition_rows(answer: Answer, *, name_width: int = 48) -> Table:
     """Return the partitions in the order they run."""
     partitions = answer.evaluation.partitions
-    unit, worth, decimals = common_scale(
-        t for p in partitions for t in (p.compute_time, p.memory_time, p.network_time, p.time)
-    )
+    shown = shown_terms(partitions)
+    times = [[*(p.terms[term] for term in shown), p.time] for p in partitions]
+    unit, worth, decimals = common_scale(t for row in times for t in row)
     rows = tuple(
         (
             str(p.number),
             elided_names(p.kernels, name_width),
-            *(
-                scaled(t, worth, decimals)
-                for t in (p.compute_time, p.memory_time, p.network_time, p.time)
-            ),
+            *(scaled(t, worth, decimals) for t in row),
             p.bound_by,
             f"{100 * p.sram_used / p.sram_capacity:.1f} %",
         )
-        for p in partitions
+        for p, row in zip(partitions, times, strict=True)
     )
-    header = ("#", "kernels", "compute", "memory", "network", f"time [{unit}]", "bound by", "SRAM")
-    return Table(
-        header=header, numeric=(True, False, True, True, True, True, False, True), rows=rows
-    )
+    header = ("#", "kernels", *shown, f"time [{unit}]", "bound by", "SRAM")
+    numeric = (True, False, *(True for _ in shown), True, False, True)
+    return Table(header=header, numeric=numeric, rows=rows)
+
+
+def shown_terms(partitions: Sequence[PartitionTerms]) -> tuple[str, ...]:
+    """Return the terms that partitions are made of; launches where a chip has them."""
+    launches = any(p.launch_time for p in partitions)
+    return ("compute", "memory", "network", *(["launch"] if launches else []))
 
 
 def sharding_words(axis: Axis) -> str:

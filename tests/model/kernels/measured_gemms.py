@@ -10,10 +10,11 @@ import csv
 from pathlib import Path
 
 import numpy as np
+from builders.products import gemm_time
 from numpy.typing import NDArray
 
 from crosstack.io import library
-from crosstack.model.kernels.roofline import KernelTime, gemm_time
+from crosstack.model.kernels.clock import KernelTime
 
 DATA = Path(__file__).resolve().parents[3].parent / "shared/data/deepflow/gemm_a100_measured.csv"
 CLOCK = 1.05e9

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from builders.products import gemm_time
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from crosstack.machine.chip import Chip
 from crosstack.machine.compute import Compute, Dataflow
 from crosstack.machine.memory import MemoryLevel, Scope
 from crosstack.model.kernels.clock import KernelTime, elementwise_time
-from crosstack.model.kernels.roofline import Roofline, gemm_time
+from crosstack.model.kernels.roofline import Roofline
 from crosstack.published.deepflow.kernels import tiles_of_2020, tiles_of_2021, tiles_of_2025
 from crosstack.workload.dtype import Dtype, dtype_of_size
 

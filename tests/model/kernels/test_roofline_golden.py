@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.products import gemm_time
 
 from crosstack.io.deepflow import read_hardware
 from crosstack.machine.chip import Chip
@@ -21,7 +22,6 @@ from crosstack.machine.compute import Dataflow
 from crosstack.machine.generate.generated import generate
 from crosstack.machine.generate.generation import Generation
 from crosstack.model.kernels.clock import KernelTime
-from crosstack.model.kernels.roofline import gemm_time
 from crosstack.published.deepflow.generation import GENERATION_2021, GENERATION_2025
 from crosstack.published.deepflow.kernels import tiles_of_2021, tiles_of_2025
 

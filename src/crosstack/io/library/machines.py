@@ -10,7 +10,7 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem, require_quantity, unknown_name
 from crosstack.io.library.entries import Entry, entry, names
-from crosstack.machine.chip import Chip, Execution, Fusion, Link
+from crosstack.machine.chip import Chip, Execution, Fusion, Link, Overlap
 from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel, Scope, main_memory
 from crosstack.machine.node import (
@@ -91,6 +91,8 @@ def chip(name: str, *, frequency: float | None = None) -> Chip:
     compute = _compute(found, frequency)
     boost = values.get("frequency.boost", values.get("frequency.matrix", compute.frequency))
     levels, memories = _levels(found, compute, boost, frequency or boost)
+    execution = Execution(values["execution"])
+    one_by_one = execution is Execution.TEMPORAL
     return Chip(
         name=name,
         compute=compute,
@@ -98,7 +100,8 @@ def chip(name: str, *, frequency: float | None = None) -> Chip:
         memories=memories,
         intra=_link(values, "scale_up"),
         inter=_link(values, "scale_out"),
-        execution=Execution(values["execution"]),
+        execution=execution,
+        overlap=Overlap.COMPUTE_MEMORY if one_by_one else Overlap.ALL,
         fusions=tuple(Fusion(each) for each in values["fusions"] if each != "any"),
         launch_overhead=values.get("launch_overhead", 0.0),
         price=values.get("price"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from crosstack.errors import InfeasibleError, require
-from crosstack.machine.chip import GPU_FUSIONS, Chip, Execution, Link
+from crosstack.machine.chip import GPU_FUSIONS, Chip, Execution, Link, Overlap
 from crosstack.machine.compute import Compute
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.checks import ROUNDING, checks_of
@@ -218,6 +218,7 @@ def _chip(chips: GeneratedChips, index: tuple[int, ...], *, power: float) -> Chi
         inter=_link(chips.inter, template.inter, index),
         launch_overhead=template.launch_overhead,
         execution=Execution.TEMPORAL,
+        overlap=Overlap.COMPUTE_MEMORY,
         fusions=GPU_FUSIONS,
         power=power,
         name=template.name,

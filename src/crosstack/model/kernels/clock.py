@@ -25,6 +25,7 @@ __all__ = [
     "ElementwiseTime",
     "KernelClock",
     "KernelTime",
+    "OneChip",
     "elementwise_time",
     "product_time",
     "work_or_memory",
@@ -322,8 +323,8 @@ Shape = tuple[float, float, float, float]
 """M, K, N and batch of a product. [1]"""
 
 
-class ChipTimes:
-    """Kernel times of one chip for whole steps; equal products are timed once.
+class OneChip:
+    """What a clock says of one chip and one type of numbers, beside products.
 
     Parameters
     ----------
@@ -338,7 +339,6 @@ class ChipTimes:
     def __init__(self, chip: Chip, clock: KernelClock, dtype: Dtype = Dtype.BF16) -> None:
         check_chip(chip)
         self.chip, self.clock, self.dtype = chip, clock, dtype
-        self._products: dict[Shape, float] = {}
 
     @property
     def element_size(self) -> float:
@@ -349,6 +349,19 @@ class ChipTimes:
     def launch_overhead(self) -> float:
         """Of one kernel. [s]"""
         return self.chip.launch_overhead
+
+    def elementwise(self, work: float, traffic: float) -> float:
+        """Time of ``work`` [FLOP] on ``traffic`` bytes without a launch. [s]"""
+        found = elementwise_time(self.clock, self.chip, work, traffic, dtype=self.dtype)
+        return float(found.time)
+
+
+class ChipTimes(OneChip):
+    """Kernel times of one chip for whole steps; equal products are timed once."""
+
+    def __init__(self, chip: Chip, clock: KernelClock, dtype: Dtype = Dtype.BF16) -> None:
+        super().__init__(chip, clock, dtype)
+        self._products: dict[Shape, float] = {}
 
     def product(self, m: float, k: float, n: float, batch: float = 1.0) -> float:
         """Time of ``batch`` products of M x K by K x N, one kernel with its launch. [s]"""
@@ -367,8 +380,3 @@ class ChipTimes:
 
     def _timed(self, m: Floats, k: Floats, n: Floats, batch: Floats) -> KernelTime:
         return product_time(self.clock, self.chip, m, k, n, batch=batch, dtype=self.dtype)
-
-    def elementwise(self, work: float, traffic: float) -> float:
-        """Time of ``work`` [FLOP] on ``traffic`` bytes without a launch. [s]"""
-        found = elementwise_time(self.clock, self.chip, work, traffic, dtype=self.dtype)
-        return float(found.time)

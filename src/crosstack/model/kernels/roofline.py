@@ -1,7 +1,6 @@
 """Time of a kernel on a chip: the hierarchical roofline, over any number of memory levels.
 
-`Roofline` is the clock; `gemm_time` takes numbers or arrays, and every term of the answer has a
-name.
+`Roofline` is the clock; `crosstack.model.kernels.clock.product_time` asks it for numbers or arrays.
 """
 
 from __future__ import annotations
@@ -9,18 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from crosstack.errors import InfeasibleError, require, require_quantity, require_whole
 from crosstack.machine.chip import Chip
-from crosstack.machine.compute import Dataflow
 from crosstack.model.kernels.clock import (
     COMPUTE,
     ChipTimes,
     ElementwiseTime,
-    KernelClock,
     KernelTime,
-    product_time,
     work_or_memory,
 )
 from crosstack.model.kernels.systolic import chosen_dataflow
@@ -28,7 +24,7 @@ from crosstack.model.kernels.waves import best_schedules
 from crosstack.units import format_quantity
 from crosstack.workload.dtype import Dtype
 
-__all__ = ["Roofline", "gemm_time"]
+__all__ = ["Roofline"]
 
 Floats = NDArray[np.float64]
 WAITING = "waiting"
@@ -199,22 +195,3 @@ class Roofline:
     def times(self, chip: Chip, dtype: Dtype = Dtype.BF16) -> ChipTimes:
         """Return the kernel times of one chip for whole steps."""
         return ChipTimes(chip, self, dtype)
-
-
-def gemm_time(
-    chip: Chip,
-    m: ArrayLike,
-    k: ArrayLike,
-    n: ArrayLike,
-    *,
-    batch: ArrayLike = 1.0,
-    dtype: Dtype = Dtype.BF16,
-    clock: KernelClock | None = None,
-    dataflow: Dataflow | None = None,
-) -> KernelTime:
-    """Time of ``batch`` products of M x K by K x N under the `Roofline`, or another ``clock``.
-
-    Parameters, result and errors as `crosstack.model.kernels.clock.product_time`.
-    """
-    counted = Roofline() if clock is None else clock
-    return product_time(counted, chip, m, k, n, batch=batch, dtype=dtype, dataflow=dataflow)

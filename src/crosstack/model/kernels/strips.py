@@ -20,7 +20,7 @@ from crosstack.workload.dtype import Dtype
 if TYPE_CHECKING:
     from crosstack.model.kernels.roofline import Roofline
 
-__all__ = ["Candidates", "share_of_a", "shared_blocks"]
+__all__ = ["Candidates", "Tiled", "share_of_a", "shared_blocks"]
 
 Floats = NDArray[np.float64]
 
@@ -46,27 +46,42 @@ class Candidates:
     for_all: NDArray[np.bool_]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tiled:
+    """Products of M x K by K x N and the candidate of each; arrays are (pairs,). [1]
+
+    ``turned`` are products whose transpose was asked for.
+    """
+
+    chip: Chip
+    dtype: Dtype
+    clock: Roofline
+    pairs: Candidates
+    m: Floats
+    k: Floats
+    n: Floats
+    turned: NDArray[np.bool_]
+
+    @property
+    def shared(self) -> list[MemoryLevel]:
+        """Levels that all multiprocessors share, innermost first."""
+        return [level for level in self.chip.levels if level.scope is Scope.CHIP]
+
+
 def shared_blocks(
-    shared: list[MemoryLevel],
-    pairs: Candidates,
-    m: Floats,
-    k: Floats,
-    n: Floats,
-    n_multiprocessors: int,
-    size: float,
-    rules: Roofline,
+    tiled: Tiled,
 ) -> tuple[list[tuple[Floats, Floats]], list[Floats], NDArray[np.intp]]:
     """Return the block of C that each shared level serves, what it reads of A and B, the order.
 
     The innermost serves a wave (`_waves`), in one of the `_orders`. A level outside it serves the
     largest block whose rows of A and columns of B fit in one of its parts. [1], [B], [1]
     """
+    shared, size = tiled.shared, tiled.dtype.size
+    m, k, n = tiled.m, tiled.k, tiled.n
     if not shared:
         return [], [], np.zeros(len(m), np.intp)
     a, b = m * k * size, n * k * size
-    block_m, block_n, moved, order = _waves(
-        shared[0], pairs, m, k, n, n_multiprocessors, size, rules
-    )
+    block_m, block_n, moved, order = _waves(shared[0], tiled)
     found, reads = [(block_m, block_n)], [moved]
     for level in shared[1:]:
         part = level.room / level.partitions
@@ -96,16 +111,7 @@ def _orders(longest: int) -> list[tuple[bool, bool, float]]:
     return list(itertools.product((True, False), (True, False), widths))
 
 
-def _waves(
-    level: MemoryLevel,
-    pairs: Candidates,
-    m: Floats,
-    k: Floats,
-    n: Floats,
-    n_multiprocessors: int,
-    size: float,
-    rules: Roofline,
-) -> tuple[Floats, Floats, Floats, NDArray[np.intp]]:
+def _waves(level: MemoryLevel, tiled: Tiled) -> tuple[Floats, Floats, Floats, NDArray[np.intp]]:
     """Return the sides of a wave, what ``level`` reads of A and B from outside, and the order.
 
     Tiles are taken in strips, up to `Roofline.longest_strip` across, along either axis. A wave is
@@ -115,16 +121,18 @@ def _waves(
     of the level holds, the strip's own operand stays until the next wave; where A and B are no
     more, each is read once. [1], [1], [B], [1]
     """
+    pairs, m, n = tiled.pairs, tiled.m, tiled.n
+    n_multiprocessors = tiled.chip.compute.n_multiprocessors
     best, block_m, block_n = np.full_like(m, np.inf), m, n
     order = np.zeros(len(m), np.intp)
     part = level.room / level.partitions
-    sides = _sides(pairs.tile_m, pairs.tile_n, m, k, n, size)
+    sides = _sides(tiled)
     ways = {True: sides, False: sides.turned()}
     at_once = {
         True: np.maximum(n_multiprocessors * pairs.resident / pairs.split, 1),
         False: np.maximum(n_multiprocessors / pairs.split, 1),
     }
-    for number, (resident, along_n, width) in enumerate(_orders(rules.longest_strip)):
+    for number, (resident, along_n, width) in enumerate(_orders(tiled.clock.longest_strip)):
         wave = _strip(ways[along_n], part, at_once[resident], width)
         moved = wave.moved
         if resident:
@@ -169,9 +177,10 @@ class _Sides:
         )
 
 
-def _sides(tile_m: Floats, tile_n: Floats, m: Floats, k: Floats, n: Floats, size: float) -> _Sides:
+def _sides(tiled: Tiled) -> _Sides:
     """Return the sides of strips along N."""
-    rows, columns, deep = np.ceil(m / tile_m), np.ceil(n / tile_n), k * size
+    m, n, tile_m, tile_n = tiled.m, tiled.n, tiled.pairs.tile_m, tiled.pairs.tile_n
+    rows, columns, deep = np.ceil(m / tile_m), np.ceil(n / tile_n), tiled.k * tiled.dtype.size
     return _Sides(
         across=m,
         along=n,
@@ -216,17 +225,7 @@ def _strip(s: _Sides, part: float, at_once: Floats, width: ArrayLike) -> _Wave:
     return _Wave(side, end, read, moved, once, n_waves)
 
 
-def share_of_a(
-    chip: Chip,
-    dtype: Dtype,
-    pairs: Candidates,
-    order: NDArray[np.intp],
-    tiles: tuple[Floats, ...],
-    m: Floats,
-    k: Floats,
-    n: Floats,
-    rules: Roofline,
-) -> Floats:
+def share_of_a(tiled: Tiled, order: NDArray[np.intp], tiles: tuple[Floats, ...]) -> Floats:
     """Return the share of A in what chosen schedules read of A and B from main memory. [1]
 
     Of what passes a level in waves each side of a wave has the share of its length; where one
@@ -234,25 +233,23 @@ def share_of_a(
 
     Parameters
     ----------
-    pairs : Candidates
-        The candidate of every shape.
+    tiled : Tiled
+        Every product with the candidate that was chosen.
     order : ndarray, shape (shapes,)
         As `shared_blocks` returns it.
     tiles : tuple of ndarray, shape (shapes, 3)
         What each level serves.
-    m, k, n : ndarray, shape (shapes,)
-        The products. [1]
     """
-    shared = [level for level in chip.levels if level.scope is Scope.CHIP]
-    size = dtype.size
+    chip, pairs, shared = tiled.chip, tiled.pairs, tiled.shared
+    m, n = tiled.m, tiled.n
     if not shared:
         side_m, side_n = np.minimum(pairs.tile_m, m), np.minimum(pairs.tile_n, n)
         return np.asarray(side_m / (side_m + side_n))
     resident, along_n, width = (
-        np.array(column)[order] for column in zip(*_orders(rules.longest_strip), strict=True)
+        np.array(column)[order] for column in zip(*_orders(tiled.clock.longest_strip), strict=True)
     )
     part = shared[0].room / shared[0].partitions
-    sides = _sides(pairs.tile_m, pairs.tile_n, m, k, n, size)
+    sides = _sides(tiled)
     other = sides.turned()
     s = _Sides(
         **{

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from crosstack.machine.chip import Chip
 from crosstack.machine.memory import MemoryLevel, Scope
-from crosstack.model.kernels.strips import Candidates, share_of_a, shared_blocks
+from crosstack.model.kernels.strips import Candidates, Tiled, share_of_a, shared_blocks
 from crosstack.model.kernels.systolic import fill_and_drain_cycles, register_accesses, reuse_of
 from crosstack.workload.dtype import Dtype
 
@@ -62,7 +62,7 @@ class Schedules:
 
 
 @lru_cache(maxsize=64)
-def _candidates(chip: Chip, dtype: Dtype, rules: Roofline) -> Candidates:
+def _candidates(chip: Chip, dtype: Dtype, clock: Roofline) -> Candidates:
     """Return every tile whose partial sums and operands fit, with every split of K.
 
     Partial sums take ``tile_m tile_n accumulator_word`` of the registers' share; two steps of the
@@ -83,13 +83,13 @@ def _candidates(chip: Chip, dtype: Dtype, rules: Roofline) -> Candidates:
     registers, room = (
         _of_multiprocessor(chip, scope) for scope in (Scope.UNIT, Scope.MULTIPROCESSOR)
     )
-    sums = (registers or room) * rules.accumulator_share
-    resident = np.floor(sums / (m * n * rules.accumulator_word))
+    sums = (registers or room) * clock.accumulator_share
+    resident = np.floor(sums / (m * n * clock.accumulator_word))
     if room:
-        resident = np.minimum(resident, np.floor(room / (2 * (m + n) * rules.k_step * dtype.size)))
+        resident = np.minimum(resident, np.floor(room / (2 * (m + n) * clock.k_step * dtype.size)))
     fits = resident >= 1
     least = np.minimum(m / units_m, n / units_n)
-    for_all = fits & (least >= rules.smallest_unit_tile)
+    for_all = fits & (least >= clock.smallest_unit_tile)
     if not for_all.any():
         for_all = fits & (least >= np.max(least[fits], initial=0.0))
     one_wide = fits & (n == powers[0]) & (units_n == 1)
@@ -122,7 +122,7 @@ def _of_multiprocessor(chip: Chip, scope: Scope) -> float:
 
 
 def best_schedules(
-    chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, rules: Roofline
+    chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, clock: Roofline
 ) -> Schedules:
     """Return the fastest candidate for every shape; of equal ones the largest tile.
 
@@ -134,7 +134,7 @@ def best_schedules(
         Of the numbers.
     m, k, n : ndarray, shape (shapes,)
         Products of M x K by K x N. [1]
-    rules : Roofline
+    clock : Roofline
         How it is counted.
 
     Returns
@@ -164,23 +164,33 @@ def best_schedules(
     ----------
     ardalani2022deepflow, 6.1 and 6.2; thakkar2023cutlass; osama2023streamk
     """
-    cand = _candidates(chip, dtype, rules)
+    cand = _candidates(chip, dtype, clock)
     turned = n > m
     m, n = np.maximum(m, n), np.minimum(m, n)
     whole = np.ceil(m[:, None] / cand.tile_m) * np.ceil(n[:, None] / cand.tile_n)
-    idle = (whole < chip.compute.n_multiprocessors) & (k[:, None] >= cand.split * rules.k_step)
+    idle = (whole < chip.compute.n_multiprocessors) & (k[:, None] >= cand.split * clock.k_step)
     useful = cand.for_all | (n[:, None] <= 1)
     shape, which = np.nonzero(((cand.split == 1) | idle) & useful)
-    pairs = _picked_candidates(cand, which)
-    found = _timed(chip, dtype, m[shape], k[shape], n[shape], turned[shape], pairs, rules)
+    tiled = Tiled(
+        chip=chip,
+        dtype=dtype,
+        clock=clock,
+        pairs=_picked_candidates(cand, which),
+        m=m[shape],
+        k=k[shape],
+        n=n[shape],
+        turned=turned[shape],
+    )
+    found = _timed(tiled)
     starts = np.searchsorted(shape, np.arange(len(m)))
     least = np.minimum.reduceat(found.time, starts)
     equal = np.nonzero(found.time <= least[shape] * (1 + 1e-12))[0]
     first = equal[np.searchsorted(shape[equal], np.arange(len(m)))]
     picked = _picked(found, first)
     best = _picked_candidates(cand, which[first])
+    chosen = replace(tiled, pairs=best, m=m, k=k, n=n, turned=turned)
     reads, out = picked.operands
-    read = reads * share_of_a(chip, dtype, best, picked.order, picked.tiles, m, k, n, rules)
+    read = reads * share_of_a(chosen, picked.order, picked.tiles)
     operands = (read, reads - read, out)
     return _turned_back(replace(picked, operands=operands), turned)
 
@@ -209,19 +219,14 @@ def _picked(found: Schedules, rows: NDArray[np.intp]) -> Schedules:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Work:
-    """What pairs of a shape and a candidate have to do; arrays are (pairs,).
+    """What products with their tiles have to do; arrays are (pairs,).
 
     ``most`` tiles are made by the busiest multiprocessor, ``busy`` multiprocessors work on average.
     A tile reads ``loaded`` and writes ``result``; all tiles make ``out``, by way of ``sums`` where
     K is split. Past the edge of the matrices nothing is moved, but multiplied all the same.
-    ``turned`` are products whose transpose was asked for. [1], [B]
+    [1], [B]
     """
 
-    pairs: Candidates
-    m: Floats
-    k: Floats
-    n: Floats
-    turned: NDArray[np.bool_]
     depth: Floats
     n_tiles: Floats
     most: Floats
@@ -234,61 +239,37 @@ class _Work:
     sums: Floats
 
 
-def _work(
-    chip: Chip,
-    dtype: Dtype,
-    m: Floats,
-    k: Floats,
-    n: Floats,
-    turned: NDArray[np.bool_],
-    pairs: Candidates,
-    rules: Roofline,
-) -> _Work:
-    compute, size = chip.compute, dtype.size
-    deep = compute.elements_deep(dtype)
+def _work(tiled: Tiled) -> _Work:
+    compute, size, clock = tiled.chip.compute, tiled.dtype.size, tiled.clock
+    pairs, m, k, n = tiled.pairs, tiled.m, tiled.k, tiled.n
+    deep = compute.elements_deep(tiled.dtype)
     depth = np.ceil(k / pairs.split / deep) * deep
     n_tiles = np.ceil(m / pairs.tile_m) * np.ceil(n / pairs.tile_n) * pairs.split
     most = np.ceil(n_tiles / compute.n_multiprocessors)
     split = pairs.split > 1
     real_m, real_n = np.minimum(pairs.tile_m, m), np.minimum(pairs.tile_n, n)
     return _Work(
-        pairs=pairs,
-        m=m,
-        k=k,
-        n=n,
-        turned=turned,
         depth=depth,
         n_tiles=n_tiles,
         most=most,
         busy=n_tiles / most,
         split=split,
         loaded=(real_m + real_n) * depth * size,
-        first=(real_m + real_n) * np.minimum(depth, rules.k_step) * size,
-        result=real_m * real_n * np.where(split, rules.accumulator_word, size),
+        first=(real_m + real_n) * np.minimum(depth, clock.k_step) * size,
+        result=real_m * real_n * np.where(split, clock.accumulator_word, size),
         out=m * n * size,
-        sums=np.where(split, m * n * rules.accumulator_word * pairs.split, 0.0),
+        sums=np.where(split, m * n * clock.accumulator_word * pairs.split, 0.0),
     )
 
 
-def _timed(
-    chip: Chip,
-    dtype: Dtype,
-    m: Floats,
-    k: Floats,
-    n: Floats,
-    turned: NDArray[np.bool_],
-    pairs: Candidates,
-    rules: Roofline,
-) -> Schedules:
+def _timed(tiled: Tiled) -> Schedules:
     """Time every pair of a shape and a candidate; see `best_schedules`."""
-    compute, memory = chip.compute, chip.main_memory
-    shared = [level for level in chip.levels if level.scope is Scope.CHIP]
-    work = _work(chip, dtype, m, k, n, turned, pairs, rules)
-    blocks, reads, order = shared_blocks(
-        shared, pairs, m, k, n, compute.n_multiprocessors, dtype.size, rules
-    )
+    chip, pairs, m, k, n = tiled.chip, tiled.pairs, tiled.m, tiled.k, tiled.n
+    compute, memory, shared = chip.compute, chip.main_memory, tiled.shared
+    work = _work(tiled)
+    blocks, reads, order = shared_blocks(tiled)
     reads = [work.loaded * work.n_tiles, *reads]  # A and B out of each shared level, main memory
-    traffic, passing, bandwidths, tiles = _on_chip(chip, dtype, shared, work, blocks, reads, rules)
+    traffic, passing, bandwidths, tiles = _on_chip(tiled, work, blocks, reads)
     of_tile = [
         moved / work.n_tiles * work.busy / rate
         for moved, rate in zip(traffic, bandwidths, strict=True)
@@ -304,8 +285,8 @@ def _timed(
 
     feed = shared[0] if shared else memory
     multiplied = 2 * pairs.tile_m * pairs.tile_n * work.depth
-    each = multiplied / (chip.throughput(dtype) / compute.n_multiprocessors)
-    waiting = _waiting(chip, dtype, feed, work, rules)
+    each = multiplied / (chip.throughput(tiled.dtype) / compute.n_multiprocessors)
+    waiting = _waiting(tiled, feed, work)
     adding = np.where(spills, memory.speed, feed.speed)
     second = chip.launch_overhead + (work.sums + work.out) / adding
     at_once = pairs.one_wide & (n <= 1)
@@ -331,20 +312,15 @@ def _timed(
 
 
 def _on_chip(
-    chip: Chip,
-    dtype: Dtype,
-    shared: list[MemoryLevel],
-    work: _Work,
-    blocks: list[tuple[Floats, Floats]],
-    reads: list[Floats],
-    rules: Roofline,
+    tiled: Tiled, work: _Work, blocks: list[tuple[Floats, Floats]], reads: list[Floats]
 ) -> tuple[list[Floats], list[Floats], list[Floats], list[Floats]]:
     """Return what the levels on the chip move, pass on, give, and the tile each serves.
 
     They pass on between their parts, and give to the multiprocessors that work. [B], [B], [B/s],
     [1]
     """
-    compute, pairs, depth = chip.compute, work.pairs, work.depth
+    chip, dtype, shared = tiled.chip, tiled.dtype, tiled.shared
+    compute, pairs, depth = chip.compute, tiled.pairs, work.depth
     unit_m, unit_n = pairs.tile_m / pairs.units_m, pairs.tile_n / pairs.units_n
     traffic, passing, bandwidths, tiles = (list[Floats]() for _ in range(4))
     for place, level in enumerate(chip.levels):
@@ -360,14 +336,14 @@ def _on_chip(
             tiles.append(np.stack([blocks[i][0], depth, blocks[i][1]], axis=-1))
             continue
         if place == 0 and level.scope is Scope.UNIT:
-            reuse = _reuse(chip, dtype, work, unit_m, unit_n)
+            reuse = _reuse(tiled, work, unit_m, unit_n)
             multiplied = 2 * pairs.tile_m * pairs.tile_n * depth
             moved = register_accesses(multiplied, reuse, compute, dtype) * dtype.size
             tile = [unit_m, np.full_like(unit_m, compute.elements_deep(dtype)), unit_n]
         else:  # units read what they need; what comes in from outside and the results are written
             rows, columns = pairs.tile_m * pairs.units_n, pairs.tile_n * pairs.units_m
             moved = (rows + columns) * depth * dtype.size + work.loaded + work.result
-            tile = [pairs.tile_m, np.minimum(depth, rules.k_step), pairs.tile_n]
+            tile = [pairs.tile_m, np.minimum(depth, tiled.clock.k_step), pairs.tile_n]
         traffic.append(moved * work.n_tiles)
         passing.append(np.zeros_like(moved))
         bandwidths.append(level.speed * work.busy / compute.n_multiprocessors)
@@ -375,21 +351,22 @@ def _on_chip(
     return traffic, passing, bandwidths, tiles
 
 
-def _reuse(chip: Chip, dtype: Dtype, work: _Work, unit_m: Floats, unit_n: Floats) -> Floats:
+def _reuse(tiled: Tiled, work: _Work, unit_m: Floats, unit_n: Floats) -> Floats:
     """Return the reuse of what stays; of a turned product the other operand is the weight."""
-    compute, turned = chip.compute, work.turned
+    compute, turned = tiled.chip.compute, tiled.turned
     rows, columns = np.where(turned, unit_n, unit_m), np.where(turned, unit_m, unit_n)
-    return reuse_of(compute, dtype, compute.dataflow, rows, work.depth, columns)
+    return reuse_of(compute, tiled.dtype, compute.dataflow, rows, work.depth, columns)
 
 
-def _waiting(chip: Chip, dtype: Dtype, feed: MemoryLevel, work: _Work, rules: Roofline) -> Floats:
+def _waiting(tiled: Tiled, feed: MemoryLevel, work: _Work) -> Floats:
     """Time of the busiest multiprocessor that nothing hides; operands come from ``feed``. [s]"""
-    compute, resident = chip.compute, work.pairs.resident
-    array = fill_and_drain_cycles(compute, dtype) / compute.frequency
+    chip, resident = tiled.chip, tiled.pairs.resident
+    compute = chip.compute
+    array = fill_and_drain_cycles(compute, tiled.dtype) / compute.frequency
     once = chip.main_memory.latency + array + feed.latency
     moved = (work.first + work.result) / (feed.speed / work.busy)
     waiting = np.ceil(work.most / resident) * once + work.most * moved
     local = [level for level in chip.levels if level.scope is not Scope.CHIP]
-    stall = np.ceil(work.depth / rules.k_step) * (local[-1].latency if local else 0.0)
+    stall = np.ceil(work.depth / tiled.clock.k_step) * (local[-1].latency if local else 0.0)
     alone = np.minimum(resident, work.most) == 1
     return waiting + np.where(alone, work.most * stall, 0.0)

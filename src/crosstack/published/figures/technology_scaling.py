@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from crosstack.charts import LineChart, Measure, Series
-from crosstack.model.kernels.roofline import gemm_time
+from crosstack.model.kernels.clock import product_time
 from crosstack.published.case import Row
 from crosstack.published.figures.deepflow_setting import (
     CHIPS,
@@ -123,4 +123,4 @@ def _bound_by_l2(rules: str) -> int:
     n, v = MODEL.gates * d, MODEL.vocabulary
     shapes = [(b, 2 * d, n), (b, n, 2 * d), (2 * d, b, n), (b, d, v), (b, v, d), (d, b, v)]
     m, k, n_ = np.array(shapes, dtype=float).T
-    return int(np.sum(gemm_time(chip, m, k, n_, clock=case.rules.clock.kernels).bound == "L2"))
+    return int(np.sum(product_time(case.rules.clock.kernels, chip, m, k, n_).bound == "L2"))

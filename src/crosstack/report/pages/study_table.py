@@ -52,7 +52,7 @@ _MORE_IS_BETTER = (
 _BREAKDOWNS = (
     (
         "Where the time goes, one layer of one item",
-        ("compute_time", "memory_time", "network_time"),
+        ("compute_time", "memory_time", "network_time", "launch_time"),
     ),
     ("A step of the busiest stage", ("busy_time", "idle_time")),
     ("Degrees of parallelism", ("tensor", "pipeline", "data")),

@@ -1,0 +1,75 @@
+"""Attention in a graph, found by its structure: what is fused there and what is computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from crosstack.model.arrays import Bools, GraphArrays
+
+__all__ = ["attention_core", "attentions"]
+
+
+@lru_cache(maxsize=64)
+def attention_core(arrays: GraphArrays) -> Bools:
+    """Forward kernels of attention proper, shape (n,): those of all `attentions`.
+
+    Scores, what is done to them, and weighted values: what selective recomputation
+    (``korthikanti2023reducing``) computes again.
+    """
+    inside = np.zeros(arrays.n, dtype=np.bool_)
+    for _, held in attentions(arrays):
+        inside |= np.array([held >> i & 1 for i in range(arrays.n)], dtype=np.bool_)
+    return np.asarray(inside & ~arrays.backward)
+
+
+@lru_cache(maxsize=64)
+def attentions(arrays: GraphArrays) -> tuple[tuple[int, int], ...]:
+    """Return the attentions of a graph, each as masks of its first product and of all its kernels.
+
+    One is a product of two tensors, elementwise kernels of as many elements of which one needs
+    whole rows, and the products of as many heads and of the same direction that read what comes
+    behind that one. Kernels between that no such product needs do not count.
+
+    References
+    ----------
+    dao2022flashattention
+    """
+    elements = arrays.rows * arrays.columns
+    after: list[list[int]] = [[] for _ in range(arrays.n)]
+    for i, j, elided in zip(arrays.source, arrays.target, arrays.elided, strict=True):
+        if not elided:
+            after[int(i)].append(int(j))
+    pairs = arrays.gemm & arrays.two_inputs & (arrays.periodic_size == 0)
+    found = []
+    for first in np.nonzero(pairs)[0].tolist():
+        alike = arrays.backward == arrays.backward[first]
+        between = alike & ~arrays.gemm & (elements == elements[first])
+        last = alike & pairs & (arrays.outer == arrays.outer[first])
+        chain = _reached(after, [first], between)
+        normed = [i for i in chain if arrays.row_wise[i]]
+        behind = {*normed, *_reached(after, normed, between)}
+        ends = {j for j in _read(after, behind) if last[j] and j != first}
+        needed = [i for i in chain if ends & _read(after, {i, *_reached(after, [i], between)})]
+        if ends:
+            found.append((1 << first, sum(1 << i for i in {first, *needed, *ends})))
+    return tuple(found)
+
+
+def _read(after: list[list[int]], kernels: set[int]) -> set[int]:
+    """Return the kernels that read what some of ``kernels`` make."""
+    return {j for i in kernels for j in after[i]}
+
+
+def _reached(after: list[list[int]], starts: Sequence[int], through: Bools) -> set[int]:
+    """Return the kernels that ``starts`` lead to, by way of kernels that ``through`` allows."""
+    found: set[int] = set()
+    waiting = list(starts)
+    while waiting:
+        for j in after[waiting.pop()]:
+            if through[j] and j not in found:
+                found.add(j)
+                waiting.append(j)
+    return found
