@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crosstack.machine.chip import Chip, Execution, Fusion, Overlap
-from crosstack.model.arrays import AXIS_CODE, Floats, GraphArrays, Ints, bits
+from crosstack.model.arrays import AXIS_CODE, Bools, Floats, GraphArrays, Ints, bits
 from crosstack.model.boundary import factor_order, streams_memory
 from crosstack.model.flows import fed_operands
 from crosstack.model.legality import Legality, make_legality
@@ -158,7 +158,10 @@ def clocked(
     result = np.where(product, made, rows * columns * word)
     rate = np.where(arrays.systolic, chip.throughput(dtype), chip.vector_throughput(dtype))[row]
     repeats = np.where(product, arrays.repeats[row], 1.0)
-    own, leaving = arrays.memory_traffic[row] + cache, np.zeros(len(row))
+    keeps, read = _caches(arrays)
+    own = arrays.memory_traffic[row] + np.where(keeps[row], result, cache)
+    own = own + read[row, 0] * first + read[row, 1] * second
+    leaving = np.zeros(len(row))
     if rules.traffic.weights_read:
         own = own + np.where(held, tall, 0.0)
     if rules.traffic.boundary is Boundary.MEMORY:
@@ -187,6 +190,19 @@ def clocked(
         second=second,
         result=result,
     )
+
+
+@lru_cache(maxsize=64)
+def _caches(arrays: GraphArrays) -> tuple[Bools, Floats]:
+    """Which kernels add to a cache that others read, (n,), and operands that are one, (n, 2).
+
+    The kernel that adds to it writes what is new; whoever reads it reads all of it.
+    """
+    kept = arrays.elided & (arrays.cache_size > 0)[arrays.source]
+    keeps, read = np.zeros(arrays.n, dtype=np.bool_), np.zeros((arrays.n, 2))
+    keeps[arrays.source[kept]] = True
+    read[arrays.target[kept], arrays.operand[kept]] = 1.0
+    return keeps, read
 
 
 @lru_cache(maxsize=64)

@@ -230,8 +230,7 @@ def prefill(
     layer.multiply("MHA_GEMM_1", (heads, rows, model.head_size, tokens), "Q", "K")
     layer.scores("SOFTMAX", rows, tokens, "MHA_GEMM_1")
     layer.scores("DropOut_1", rows, tokens, "SOFTMAX")
-    layer.multiply("MHA_GEMM_2", (heads, model.group * model.head_size, tokens, tokens),
-                   "V", "DropOut_1")  # fmt: skip
+    layer.multiply("MHA_GEMM_2", (heads, model.head_size, tokens, rows), "V", "DropOut_1")
     layer.finish()
     return Workload(
         graph=layer.graph(),

@@ -1,0 +1,182 @@
+"""The kernels of one step on one temporal chip take the same mapped and predicted, to 1e-9.
+
+Mapped kernel by kernel, each is compared with what the kernel clock of a prediction says of its
+definition, split as the mapping splits it; operations of a predicted training step with the
+kernels of the mapped graph that they are made of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+import crosstack
+from crosstack import Constraints, Dtype, Task
+from crosstack.evaluate.distributed import Distributed
+from crosstack.evaluate.transformer_step import transformer_stages
+from crosstack.io.library import system_on
+from crosstack.machine.chip import Overlap
+from crosstack.machine.system import Parallelism
+from crosstack.mapping.strategy import Strategy
+from crosstack.model.kernels.roofline import Roofline
+from crosstack.workload.graph import Axis, KernelKind
+from crosstack.workload.serving import Transformer
+from crosstack.workload.transformer_training import TransformerTraining
+
+CLOSE = {"rel": 1e-9, "abs": 0.0}
+CHIPS = ["a100-sxm-80gb", "h100-sxm", "mi300x", "b200", "a100-pcie-40gb", "v100-sxm-32gb",
+         "h100-pcie", "h200-sxm", "gaudi3", "tpu-v5p"]  # fmt: skip
+NODES = ["a100-dgx-80gb", "h100-dgx", "h200-dgx", "b200-dgx", "mi300x-8"]
+# Hidden width, heads, tokens (``brown2020language``, table 2.1; ``touvron2023llama``, table 2).
+GPT = {"gpt3-175b": (12288, 96, 2048), "gpt3-13b": (5120, 40, 2048), "llama-7b": (4096, 32, 1024)}
+
+
+@cache
+def workload(kind, name, batch, tokens=2048):
+    """Return a layer: the training of a GPT, or a Llama that reads prompts or writes tokens."""
+    if kind == "training":
+        hidden, heads, tokens = GPT[name]
+        return crosstack.llm(
+            hidden=hidden, sequence_length=tokens, n_heads=heads, head_size=hidden // heads,
+            n_layers=1, global_batch_size=batch,
+        )  # fmt: skip
+    model: Transformer = crosstack.workload.serving.transformer_named(name)
+    if kind == "prefill":
+        return crosstack.prefill(model, tokens=tokens, global_batch_size=batch)
+    return crosstack.decode(model, context=tokens, global_batch_size=batch)
+
+
+def alone(name):
+    """Return a system of one chip, with memory for any layer."""
+    system = system_on(name)
+    return replace(system, chip=system.chip.with_memory(capacity=None))
+
+
+def together(name):
+    """Return a node all of whose chips share every kernel."""
+    system = system_on(name)
+    network = tuple(replace(d, parallelism=Parallelism.TENSOR) for d in system.network)
+    return replace(system, network=network, chip=system.chip.with_memory(capacity=None))
+
+
+def mapped(work, system):
+    """Return a mapping kernel by kernel, of all sequences at a time; the first that is found."""
+    given = Constraints(kernel_by_kernel=True, microbatch_size=work.global_batch_size)
+    task = Task(workload=work, system=system, constraints=given)
+    return crosstack.optimise(task, work_limit=1e4)
+
+
+def own_extents(kernel, axis, degree):
+    """Return outer, M, K and N of what one of ``degree`` chips has of a kernel."""
+    extents = dict(zip((Axis.OUTER, Axis.M, Axis.K, Axis.N),
+                       (kernel.outer, kernel.m, kernel.k, kernel.n), strict=True))  # fmt: skip
+    if axis is not Axis.NONE:
+        assert extents[axis] % degree == 0
+        extents[axis] //= degree
+    return extents.values()
+
+
+def predicted(kernel, axis, degree, times, batch):
+    """Time of a kernel of ``batch`` sequences as a step counts it, from its definition alone."""
+    outer, m, k, n = own_extents(kernel, axis, degree)
+    if not kernel.kind.is_gemm:
+        share = outer * m * n / (kernel.outer * kernel.m * kernel.n)
+        made = outer * m * n * times.element_size
+        moved = made + sum(kernel.input_sizes) * share
+        work = kernel.work * share
+        return times.elementwise(batch * work, batch * moved) + times.launch_overhead
+    if kernel.kind is KernelKind.GEMM_WEIGHT:  # all heads share the activations
+        return times.product(outer * m, k, batch * n)
+    if kernel.communications:  # the gradient of a weight adds up over tokens
+        return times.product(m, batch * k, n)
+    return times.product(m, k, n, batch * outer)
+
+
+def check(work, system, degree):
+    rates = dict(system.chip.compute.relative_rates)
+    if work.graph.compute_dtype not in rates:  # of as many bytes
+        work = replace(work, graph=replace(work.graph, dtype=Dtype.FP16))
+    answer = mapped(work, system)
+    times = Roofline().times(system.chip, work.graph.compute_dtype)
+    kernels = {kernel.name: kernel for kernel in work.graph.kernels}
+    batch = work.global_batch_size
+    axes = dict(zip(kernels, answer.mapping.sharding, strict=True))
+    assert len(answer.evaluation.partitions) == len(kernels)
+    for partition in answer.evaluation.partitions:
+        (name,) = partition.kernels
+        expected = predicted(kernels[name], axes[name], degree, times, batch)
+        device = (partition.time - partition.network_time) * batch
+        assert device == pytest.approx(expected, **CLOSE), name
+    return answer
+
+
+TRAINED = [("training", name, batch) for name in GPT for batch in (1, 4)]
+SERVED = [
+    (kind, name, batch)
+    for kind in ("prefill", "decode")
+    for name in ("llama3-8b", "llama3-70b", "llama-68m")
+    for batch in (1, 16)
+]
+
+
+SOME = [TRAINED[3], *SERVED[3::4]]
+PAIRS = [(chip, case) for chip in CHIPS for case in SOME]
+PAIRS += [(chip, case) for chip in CHIPS[:3] for case in TRAINED + SERVED if case not in SOME]
+
+
+@pytest.mark.parametrize(("chip", "case"), PAIRS, ids=str)
+def test_every_kernel_takes_what_a_prediction_counts(chip, case):
+    check(workload(*case), alone(chip), 1)
+
+
+@pytest.mark.parametrize("case", [TRAINED[0], TRAINED[3], *SERVED[::3]], ids=str)
+@pytest.mark.parametrize("node", NODES)
+def test_every_kernel_split_over_a_node_takes_what_a_prediction_counts(node, case):
+    system = together(node)
+    answer = check(workload(*case), system, system.n_chips)
+    assert system.chip.overlap is Overlap.COMPUTE_MEMORY
+    assert any(p.network_time > 0 for p in answer.evaluation.partitions)
+
+
+# ---------------------------------------------------------------- operations of a step
+
+# What a step names, and the kernels of the mapped graph that do the same, each way. Queries, keys
+# and values are one product in a step and three kernels in the graph, the rest counts other bytes.
+OPERATIONS = {
+    "scores": (("MHA_GEMM_1",), ("MHA_GEMM_1_bwd1", "MHA_GEMM_1_bwd2")),
+    "values": (("MHA_GEMM_2",), ("MHA_GEMM_2_bwd1", "MHA_GEMM_2_bwd2")),
+    "output": (("PROJ_GEMM",), ("PROJ_GEMM_bwd", "PROJ_GEMM_bwd_weight_update")),
+    "feed-forward 1": (("FFN0",), ("FFN0_bwd", "FFN0_bwd_weight_update")),
+    "feed-forward 2": (("FFN1",), ("FFN1_bwd", "FFN1_bwd_weight_update")),
+}
+
+
+def stepped(name, batch, chip):
+    """Return each operation of a layer of a step on one chip, forward and backward. [s]"""
+    hidden, heads, tokens = GPT[name]
+    model = TransformerTraining(
+        batch=batch, sequence=tokens, layers=1, hidden=hidden, heads=heads, feed_forward=4 * hidden,
+        vocabulary=1, microbatches=1,
+    )  # fmt: skip
+    times = Roofline().times(chip)
+    chips = Distributed(strategy=Strategy(), times=times, links={})
+    (stage,) = transformer_stages(model, chips)
+    return {
+        words.removeprefix("layer 0 "): (operation.forward, operation.backward)
+        for operation, words in zip(stage.operations, stage.names, strict=True)
+    }
+
+
+@pytest.mark.parametrize("name", GPT)
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("chip", ["a100-sxm-80gb", "h100-sxm", "b200", "mi300x"])
+def test_operations_of_a_step_take_what_their_kernels_do(chip, name, batch):
+    system = alone(chip)
+    answer = mapped(workload("training", name, batch), system)
+    taken = {p.kernels[0]: p.time * batch for p in answer.evaluation.partitions}
+    steps = stepped(name, batch, system.chip)
+    for operation, ways in OPERATIONS.items():
+        for time, kernels in zip(steps[operation], ways, strict=True):
+            assert sum(taken[kernel] for kernel in kernels) == pytest.approx(time, **CLOSE)
