@@ -102,6 +102,7 @@ def answer_data(answer: Answer) -> dict[str, Any]:
                 "compute_time_s": p.compute_time,
                 "memory_time_s": p.memory_time,
                 "network_time_s": p.network_time,
+                "launch_time_s": p.launch_time,
                 "bound_by": p.bound_by,
                 "memory_traffic_b": p.memory_traffic,
                 "boundary_traffic_b": p.boundary_traffic,
