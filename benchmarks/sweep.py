@@ -18,7 +18,7 @@ import numpy as np
 from timing import measure
 
 import crosstack
-from crosstack.explore.evaluators import EVALUATORS, Base
+from crosstack.explore.evaluators import EVALUATORS, BaseProblem
 from crosstack.explore.executors import Processes, n_processors
 from crosstack.explore.pieces import CHUNK
 from crosstack.explore.run import layout_of, run_study
@@ -66,7 +66,7 @@ def main() -> None:
         "system.network[0].bandwidth": draw.uniform(1e10, 1e12, CHUNK),
         "system.network[1].bandwidth": draw.uniform(1e10, 1e12, CHUNK),
     }
-    priced = Base(text=TASK, source="task.yaml", options={"mapping": mapping})
+    priced = BaseProblem(text=TASK, source="task.yaml", options={"mapping": mapping})
     measure(
         f"a mapping on {CHUNK:,} machines, one process",
         lambda: EVALUATORS["mapping"].run_many(priced, (), machines),
@@ -79,7 +79,7 @@ def main() -> None:
         "power": draw.uniform(150, 1000, CHUNK),
         "shares.area.compute": draw.uniform(0.1, 0.5, CHUNK),
     }
-    made = Base(text=chip.read_text(), source=chip.name)
+    made = BaseProblem(text=chip.read_text(), source=chip.name)
     measure(
         f"{CHUNK:,} chips, one process",
         lambda: EVALUATORS["chip"].run_many(made, (), budgets),

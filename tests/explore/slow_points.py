@@ -14,7 +14,7 @@ from crosstack.errors import InfeasibleError, InputError, Problem
 from crosstack.explore import points as points_module
 from crosstack.explore import session as session_module
 from crosstack.explore.axes import Axis, Span
-from crosstack.explore.evaluators import Base, Column, Outcome
+from crosstack.explore.evaluators import BaseProblem, Column, PointAnswer
 from crosstack.explore.run import sweep
 from crosstack.explore.study import Study
 from crosstack.io.study_file import Goal
@@ -33,18 +33,18 @@ class SlowPoints:
     def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
         return given
 
-    def columns(self, base: Base) -> tuple[Column, ...]:
+    def columns(self, base: BaseProblem) -> tuple[Column, ...]:
         return (Column(name="square", unit="1"),)
 
-    def tree(self, base: Base) -> Any:
+    def tree(self, base: BaseProblem) -> Any:
         return {"x": 0}
 
-    def check(self, base: Base, assignments: Sequence[tuple[str, Any]]) -> None:
+    def check(self, base: BaseProblem, assignments: Sequence[tuple[str, Any]]) -> None:
         pass
 
     def run(
-        self, base: Base, assignments: Sequence[tuple[str, Any]], keep: Sequence[str]
-    ) -> Outcome:
+        self, base: BaseProblem, assignments: Sequence[tuple[str, Any]], keep: Sequence[str]
+    ) -> PointAnswer:
         x = dict(assignments)["x"]
         if self.log:
             with open(self.log, "ab", buffering=0) as file:
@@ -60,7 +60,7 @@ class SlowPoints:
             raise InputError(Problem("x", "is 4."))
         if x % 10 == 5:
             raise ZeroDivisionError("by five")
-        return Outcome(status="feasible", terms={"square": float(x) ** 2 / 3.0})
+        return PointAnswer(status="feasible", terms={"square": float(x) ** 2 / 3.0})
 
 
 def one_version() -> str:
@@ -73,7 +73,7 @@ def study_of(count: int, **changes: Any) -> Study:
     span = Span(low=0.0, high=count - 1.0, count=count, whole=True)
     return Study(
         name="slow",
-        base=Base(text="", source="none"),
+        base=BaseProblem(text="", source="none"),
         evaluator=SlowPoints(**changes),
         axes=(Axis(name="number", paths=("x",), span=span),),
     )

@@ -86,10 +86,10 @@ def test_pruning_does_not_change_the_best(choices):
 
 def test_every_choice_has_a_status(choices):
     found = co_optimise(choices, evaluations=20, searches=1)
-    statuses = [o.status for o in found.looked]
+    statuses = [o.status for o in found.results]
     assert statuses.count(ChoiceStatus.SEARCHED) == 1
-    assert [o.choice for o in found.looked] == list(choices)
-    for o in found.looked:
+    assert [o.choice for o in found.results] == list(choices)
+    for o in found.results:
         if o.status is ChoiceStatus.PRUNED:
             assert o.bound >= found.best.best
 
@@ -98,8 +98,8 @@ def test_an_impossible_choice_is_a_row_with_its_reason(choices):
     odd = replace(choices[0].problem.workload, width=4094)
     wrong = Choice(labels=(("strategy", "odd"),), problem=replace(choices[1].problem, workload=odd))
     found = co_optimise([choices[0], wrong], evaluations=2)
-    assert found.looked[1].status is ChoiceStatus.IMPOSSIBLE
-    assert "4094" in found.looked[1].reason
+    assert found.results[1].status is ChoiceStatus.IMPOSSIBLE
+    assert "4094" in found.results[1].reason
 
 
 def test_what_fits_nowhere_is_infeasible(choices):

@@ -13,7 +13,7 @@ from crosstack.charts import HeatMap, LineChart
 from crosstack.errors import InputError
 from crosstack.explore.pictures import heat_map, line_chart
 from crosstack.explore.study import Bound, Goal
-from crosstack.explore.views import Asked, best, pareto, within, write_table
+from crosstack.explore.views import StudyQuestion, best, pareto, within, write_table
 from crosstack.report.chart_figure import chart_figure
 from crosstack.report.study_text import results_tables
 from crosstack.report.text import plain_text
@@ -33,8 +33,8 @@ def table_of(**columns):
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def asked(*axes: str, bounds=(), **objectives: Goal) -> Asked:
-    return Asked(
+def asked(*axes: str, bounds=(), **objectives: Goal) -> StudyQuestion:
+    return StudyQuestion(
         name="study",
         evaluator="map",
         base="base.yaml",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from crosstack.charts import HeatMap, LineChart
     from crosstack.explore.study import Study
-    from crosstack.explore.views import Asked
+    from crosstack.explore.views import StudyQuestion
 
 __all__ = ["study_app"]
 
@@ -329,16 +329,16 @@ def _searched(result: Path) -> pyarrow.Table:
 
 def _results(
     path: Path, study: Path | None, *, everything: bool = False
-) -> tuple[pyarrow.Table, Asked]:
+) -> tuple[pyarrow.Table, StudyQuestion]:
     """Return the rows of a store and what was asked of them; ``everything``: old versions', too."""
     from crosstack.explore.points import expand
     from crosstack.explore.store import Store
     from crosstack.explore.study import read_study
-    from crosstack.explore.views import asked_in, asked_of, current
+    from crosstack.explore.views import current, question_in, question_of
 
     store = Store.open(path)
     if study is None:
-        asked = asked_in(store)
+        asked = question_in(store)
         table = store.table()
         tell_damage(store)
         kept = table if everything else current(table, asked)
@@ -351,4 +351,4 @@ def _results(
     with in_file(study):
         table = store.table(expand(chosen).keys)
     tell_damage(store)
-    return table, asked_of(chosen)
+    return table, question_of(chosen)

@@ -81,7 +81,7 @@ def run_and_show(
     ``source``: where it is from, which its problems are said under.
     """
     from crosstack.explore.run import executor_for, open_for, run_study
-    from crosstack.explore.views import asked_of
+    from crosstack.explore.views import question_of
     from crosstack.report.study_text import progress_words, results_tables
 
     with options_named({"jobs": "--jobs", "timeout": "--timeout", "dask": "--dask"}):
@@ -98,7 +98,7 @@ def run_and_show(
             raise typer.Exit(INTERRUPTED_EXIT) from None
     table = kept.table(points.keys)
     tell_damage(kept)
-    show(results_tables(table, asked_of(study), 3))
+    show(results_tables(table, question_of(study), 3))
     typer.echo(f"{table.num_rows:,} points are in {printable(str(place))}")
     if "failed" in table.column("status").to_pylist():
         raise typer.Exit(1)

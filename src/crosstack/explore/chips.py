@@ -14,13 +14,13 @@ from crosstack.errors import InfeasibleError
 from crosstack.explore.axes import Assignment
 from crosstack.explore.evaluators import (
     Arrays,
-    Base,
+    BaseProblem,
     Column,
-    Many,
-    Outcome,
+    PointAnswer,
+    PointAnswers,
+    answered_many,
     assignments_as_text,
     known_options,
-    sorted_out,
     split_options,
 )
 from crosstack.explore.rules import check_rule_options, rules_of, with_rules
@@ -52,7 +52,7 @@ class Chips:
         known_options(given, self.allowed)
         return with_rules(given, folder, PARTS)
 
-    def columns(self, base: Base) -> tuple[Column, ...]:
+    def columns(self, base: BaseProblem) -> tuple[Column, ...]:
         """Return totals, and what becomes of each component of the base."""
         described = read_chip(base.text, base.source)
         found = {
@@ -71,11 +71,11 @@ class Chips:
                 found[f"{link}.bandwidth"] = "B/s"
         return tuple(Column(name=name, unit=unit) for name, unit in found.items())
 
-    def tree(self, base: Base) -> Any:
+    def tree(self, base: BaseProblem) -> Any:
         """Return the chip file."""
         return parse_yaml(base.text)
 
-    def check(self, base: Base, assignments: Sequence[Assignment]) -> None:
+    def check(self, base: BaseProblem, assignments: Sequence[Assignment]) -> None:
         """Raise `InputError` if a path leads nowhere."""
         check_rule_options(assignments, self.allowed)
         fields, options = split_options(base, assignments)
@@ -83,27 +83,31 @@ class Chips:
         override_freely(self.tree(base), assignments_as_text(fields))
         read_chip(base.text, base.source, assignments_as_text(fields))
 
-    def run(self, base: Base, assignments: Sequence[Assignment], keep: Sequence[str]) -> Outcome:
+    def run(
+        self, base: BaseProblem, assignments: Sequence[Assignment], keep: Sequence[str]
+    ) -> PointAnswer:
         """Make one chip."""
         found = self.run_many(base, assignments, {})
         if found.status[0] == "infeasible":
-            return Outcome(status="infeasible", reason=found.reason[0])
+            return PointAnswer(status="infeasible", reason=found.reason[0])
         terms = {name: float(values[0]) for name, values in found.terms.items()}
-        return Outcome(status=str(found.status[0]), terms={**terms})
+        return PointAnswer(status=str(found.status[0]), terms={**terms})
 
-    def array_fields(self, base: Base, fields: Sequence[str]) -> dict[str, str]:
+    def array_fields(self, base: BaseProblem, fields: Sequence[str]) -> dict[str, str]:
         """Return the budget's numbers: the generator takes them as arrays."""
         totals = {"chip_area": "m^2", "power": "W"}
         shares = {field: "1" for field in fields if _SHARE.fullmatch(field)}
         return shares | {field: totals[field] for field in fields if field in totals}
 
-    def run_many(self, base: Base, assignments: Sequence[Assignment], arrays: Arrays) -> Many:
+    def run_many(
+        self, base: BaseProblem, assignments: Sequence[Assignment], arrays: Arrays
+    ) -> PointAnswers:
         """Make many chips from one technology."""
         good = np.ones(max((len(numbers) for numbers in arrays.values()), default=1), dtype=bool)
         for numbers in arrays.values():
             good &= np.isfinite(numbers) & (numbers > 0)
         if not good.all():
-            return sorted_out(self, base, assignments, arrays, good)
+            return answered_many(self, base, assignments, arrays, good)
         fields, options = split_options(base, assignments)
         count = max((len(numbers) for numbers in arrays.values()), default=1)
         # One budget of them stands in the file while it is read.
@@ -117,7 +121,7 @@ class Chips:
             for name, values in _terms(chips).items()
         }
         status = np.where(fits, "feasible", "infeasible")
-        return Many(status=status, reason=reason, terms=terms)
+        return PointAnswers(status=status, reason=reason, terms=terms)
 
 
 def _budgets(described: ChipDescription, arrays: Arrays, count: int) -> Budget:

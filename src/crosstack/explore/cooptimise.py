@@ -27,7 +27,7 @@ from crosstack.explore.search import (
 )
 from crosstack.machine.chip import Chip
 
-__all__ = ["Choice", "ChoiceProgress", "ChoiceStatus", "CoResult", "Looked", "co_optimise"]
+__all__ = ["Choice", "ChoiceProgress", "ChoiceResult", "ChoiceStatus", "CoResult", "co_optimise"]
 
 
 class ChoiceStatus(StrEnum):
@@ -58,7 +58,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class ChoiceResult:
     """A choice and what is known of it.
 
     ``bound`` is what no design of it beats, 0 where there is none; ``first`` the better of the
@@ -78,8 +78,8 @@ class Looked:
 class CoResult:
     """All choices in the order given, and the best of them."""
 
-    looked: tuple[Looked, ...]
-    best: Looked
+    results: tuple[ChoiceResult, ...]
+    best: ChoiceResult
     design: Design
     point: tuple[float, ...]
     evaluations: int
@@ -87,7 +87,7 @@ class CoResult:
     @property
     def proved(self) -> float:
         """What no design of any choice beats: the smallest bound. [unit of the objective]"""
-        possible = [o.bound for o in self.looked if o.status is not ChoiceStatus.IMPOSSIBLE]
+        possible = [o.bound for o in self.results if o.status is not ChoiceStatus.IMPOSSIBLE]
         return min(possible)
 
 
@@ -121,9 +121,9 @@ class _Candidate:
         values = [self.first, None if self.result is None else self.result.value]
         return min((v for v in values if v is not None), default=None)
 
-    def looked(self) -> Looked:
+    def reported(self) -> ChoiceResult:
         """Return what is reported."""
-        return Looked(
+        return ChoiceResult(
             choice=self.choice,
             status=self.status,
             bound=self.bound,
@@ -228,7 +228,7 @@ def co_optimise(
             found = candidate.first is not None
             candidate.status = ChoiceStatus.SEARCHED if found else ChoiceStatus.IMPOSSIBLE
         best = _least(best, candidate.best)
-    return _best([c.looked() for c in every], [c.point for c in every], problems, spent)
+    return _best([c.reported() for c in every], [c.point for c in every], problems, spent)
 
 
 def _least(one: float | None, other: float | None) -> float | None:
@@ -275,12 +275,12 @@ def _look(candidate: _Candidate, *, even: bool) -> int:
 
 
 def _best(
-    looked: Sequence[Looked],
+    results: Sequence[ChoiceResult],
     points: Sequence[tuple[float, ...]],
     problems: Sequence[CrosstackError],
     evaluations: int,
 ) -> CoResult:
-    designs = [(o.best, i) for i, o in enumerate(looked) if o.best is not None]
+    designs = [(o.best, i) for i, o in enumerate(results) if o.best is not None]
     if not designs:
         infeasible = [p for p in problems if isinstance(p, InfeasibleError)]
         if infeasible:
@@ -296,12 +296,12 @@ def _best(
             levers=("more evaluations", "other shares to start from", "more area or power"),
         )
     value, number = min(designs)
-    winner = looked[number]
+    winner = results[number]
     point = points[number]
     if winner.result is not None and winner.result.value <= value:
         point = winner.result.point
     return CoResult(
-        looked=tuple(looked),
+        results=tuple(results),
         best=winner,
         design=winner.choice.problem.design(point),
         point=point,

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 __all__ = [
     "EVALUATORS",
     "ArrayEvaluator",
-    "Base",
+    "BaseProblem",
     "Column",
     "Evaluator",
-    "Many",
-    "Outcome",
+    "PointAnswer",
+    "PointAnswers",
     "Terms",
     "answered",
+    "answered_many",
     "assignments_as_text",
     "check_options",
     "known_options",
     "one_by_one",
-    "sorted_out",
     "split_options",
 ]
 
@@ -45,7 +45,7 @@ OPTIONS = "options."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Base:
+class BaseProblem:
     """The problem that a study varies: the text of a file, and options of the evaluator."""
 
     text: str
@@ -62,7 +62,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class PointAnswer:
     """What came of one point: ``status`` says how sure it is, ``reason`` why there is no more.
 
     ``status`` is one of `crosstack.mapping.mapping.Status`, or ``invalid`` (the point contradicts
@@ -75,7 +75,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Many:
+class PointAnswers:
     """What came of many points: arrays of one length; a term of a point without one is NaN."""
 
     status: NDArray[np.str_]
@@ -97,29 +97,33 @@ class Evaluator(Protocol):
     def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Return the study's options, checked, with what they name read from ``folder``."""
 
-    def columns(self, base: Base) -> tuple[Column, ...]:
+    def columns(self, base: BaseProblem) -> tuple[Column, ...]:
         """Return the terms it gives."""
 
-    def tree(self, base: Base) -> Any:
+    def tree(self, base: BaseProblem) -> Any:
         """Return the base as nested mappings and lists, for paths and keys."""
 
-    def check(self, base: Base, assignments: Sequence[Assignment]) -> None:
+    def check(self, base: BaseProblem, assignments: Sequence[Assignment]) -> None:
         """Raise `InputError` if an assignment leads nowhere, whatever its value."""
 
-    def run(self, base: Base, assignments: Sequence[Assignment], keep: Sequence[str]) -> Outcome:
+    def run(
+        self, base: BaseProblem, assignments: Sequence[Assignment], keep: Sequence[str]
+    ) -> PointAnswer:
         """Answer the base with fields changed; errors of crosstack are the caller's to note."""
 
 
 class ArrayEvaluator(Evaluator, Protocol):
     """Answers points that differ in numbers alone all at once."""
 
-    def array_fields(self, base: Base, fields: Sequence[str]) -> Mapping[str, str]:
+    def array_fields(self, base: BaseProblem, fields: Sequence[str]) -> Mapping[str, str]:
         """Return those of ``fields`` whose numbers may be arrays, with their units.
 
         The others are what each group of points has in common.
         """
 
-    def run_many(self, base: Base, assignments: Sequence[Assignment], arrays: Arrays) -> Many:
+    def run_many(
+        self, base: BaseProblem, assignments: Sequence[Assignment], arrays: Arrays
+    ) -> PointAnswers:
         """Answer the base with fields changed, once for each entry of the arrays.
 
         An error of crosstack's is one of all points: what is wrong with one is its status.
@@ -134,7 +138,7 @@ def assignments_as_text(assignments: Sequence[Assignment]) -> list[str]:
 
 
 def split_options(
-    base: Base, assignments: Sequence[Assignment]
+    base: BaseProblem, assignments: Sequence[Assignment]
 ) -> tuple[list[Assignment], dict[str, Any]]:
     """Return what changes the base itself, and the options with what the others change."""
     fields = [(path, value) for path, value in assignments if not path.startswith(OPTIONS)]
@@ -164,24 +168,24 @@ def check_options(assignments: Sequence[Assignment], allowed: Sequence[str]) -> 
 
 
 def answered(
-    evaluator: Evaluator, base: Base, assignments: Sequence[Assignment], keep: Sequence[str]
-) -> Outcome:
+    evaluator: Evaluator, base: BaseProblem, assignments: Sequence[Assignment], keep: Sequence[str]
+) -> PointAnswer:
     """Return what comes of a point, an error of crosstack's included."""
     try:
         return evaluator.run(base, assignments, keep)
     except InfeasibleError as error:
-        return Outcome(status="infeasible", reason=str(error))
+        return PointAnswer(status="infeasible", reason=str(error))
     except CrosstackError as error:
-        return Outcome(status="invalid", reason="; ".join(str(error).splitlines()))
+        return PointAnswer(status="invalid", reason="; ".join(str(error).splitlines()))
 
 
-def sorted_out(
+def answered_many(
     evaluator: ArrayEvaluator,
-    base: Base,
+    base: BaseProblem,
     assignments: Sequence[Assignment],
     arrays: Arrays,
     good: NDArray[np.bool_],
-) -> Many:
+) -> PointAnswers:
     """Answer ``good`` points as arrays and the others, which are invalid somehow, one by one."""
     if good.all():
         return evaluator.run_many(base, assignments, arrays)
@@ -196,19 +200,19 @@ def sorted_out(
     terms = {name: np.empty(len(good)) for name in fine.terms}
     for name, values in terms.items():
         values[good], values[~good] = fine.terms[name], bad.terms[name]
-    return Many(status=status, reason=reason, terms=terms)
+    return PointAnswers(status=status, reason=reason, terms=terms)
 
 
 def one_by_one(
-    evaluator: Evaluator, base: Base, assignments: Sequence[Assignment], arrays: Arrays
-) -> Many:
+    evaluator: Evaluator, base: BaseProblem, assignments: Sequence[Assignment], arrays: Arrays
+) -> PointAnswers:
     """Answer many points as `ArrayEvaluator.run_many`, one after the other."""
     count = max((len(numbers) for numbers in arrays.values()), default=1)
     found = []
     for i in range(count):
         numbers = [(path, float(values[i])) for path, values in arrays.items()]
         found.append(answered(evaluator, base, [*assignments, *numbers], ()))
-    return Many(
+    return PointAnswers(
         status=np.array([item.status for item in found]),
         reason=np.array([item.reason for item in found], dtype=object),
         terms={

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 from crosstack.errors import InputError, Problem
-from crosstack.explore.evaluators import Outcome
+from crosstack.explore.evaluators import PointAnswer
 from crosstack.explore.pieces import Job, Piece, Result, answer
 
 __all__ = ["Dask", "Done", "Executor", "Processes", "Serial", "n_processors"]
@@ -191,7 +191,7 @@ class Processes:
 
 def failed(piece: Piece, status: str, reason: str, runtime: float = 0.0) -> Result:
     """Return the result of a piece that nothing came of."""
-    return Result(outcome=Outcome(status=status, reason=reason), runtime=runtime)
+    return Result(outcome=PointAnswer(status=status, reason=reason), runtime=runtime)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 from crosstack.errors import LimitError, unknown_name
 from crosstack.evaluate.answer import Answer, optimise
 from crosstack.explore.axes import Assignment
-from crosstack.explore.evaluators import Base, Column, Outcome, Terms, known_options
+from crosstack.explore.evaluators import BaseProblem, Column, PointAnswer, Terms, known_options
 from crosstack.explore.mapped import ANSWER_UNITS, answer_terms, kept_terms
 from crosstack.io.study_file import Goal
 from crosstack.mapping.mapping import Task
@@ -59,29 +59,31 @@ class MadeTasks:
         known_options(given, ())
         return given
 
-    def columns(self, base: Base) -> tuple[Column, ...]:
+    def columns(self, base: BaseProblem) -> tuple[Column, ...]:
         """Return the terms of an answer."""
         units = {**ANSWER_UNITS, **self.other}
         return tuple(Column(name=name, unit=unit) for name, unit in units.items())
 
-    def tree(self, base: Base) -> Any:
+    def tree(self, base: BaseProblem) -> Any:
         """Return the values, without any, and what tells apart the function."""
         return {"version": self.version, **dict.fromkeys(self.values)}
 
-    def check(self, base: Base, assignments: Sequence[Assignment]) -> None:
+    def check(self, base: BaseProblem, assignments: Sequence[Assignment]) -> None:
         """Raise `InputError` for a value that the function does not take."""
         for path, _ in assignments:
             if path not in self.values:
                 raise unknown_name("path", "value is", path, self.values)
 
-    def run(self, base: Base, assignments: Sequence[Assignment], keep: Sequence[str]) -> Outcome:
+    def run(
+        self, base: BaseProblem, assignments: Sequence[Assignment], keep: Sequence[str]
+    ) -> PointAnswer:
         """Map one point."""
         values = dict(assignments)
         try:
             answer = optimise(self.make(values), rules=self.rules, time_limit=self.time_limit)
         except LimitError as error:
-            return Outcome(status="limit", reason=str(error))
+            return PointAnswer(status="limit", reason=str(error))
         terms = answer_terms(answer) | kept_terms(answer, keep)
         if self.revise is not None:
             terms |= self.revise(answer, values)
-        return Outcome(status=answer.certificate.status.value, terms=terms)
+        return PointAnswer(status=answer.certificate.status.value, terms=terms)

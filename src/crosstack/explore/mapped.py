@@ -24,15 +24,15 @@ from crosstack.evaluate.machines import (
 from crosstack.explore.axes import Assignment
 from crosstack.explore.evaluators import (
     Arrays,
-    Base,
+    BaseProblem,
     Column,
-    Many,
-    Outcome,
+    PointAnswer,
+    PointAnswers,
     Terms,
+    answered_many,
     assignments_as_text,
     known_options,
     one_by_one,
-    sorted_out,
     split_options,
 )
 from crosstack.explore.flat import term_at
@@ -92,12 +92,12 @@ def _tree(base_text: str, source: str) -> Any:
     return parse_yaml(base_text) if Path(source).suffix.lower() in NATIVE else base_text
 
 
-def _task(base: Base, assignments: Sequence[Assignment]) -> tuple[Task, dict[str, Any]]:
+def _task(base: BaseProblem, assignments: Sequence[Assignment]) -> tuple[Task, dict[str, Any]]:
     fields, options = split_options(base, assignments)
     return task_in(base.text, base.source, assignments_as_text(fields)), options
 
 
-def _check(base: Base, assignments: Sequence[Assignment], allowed: Sequence[str]) -> None:
+def _check(base: BaseProblem, assignments: Sequence[Assignment], allowed: Sequence[str]) -> None:
     check_rule_options(assignments, allowed)
     tree = _tree(base.text, base.source)
     fields, options = split_options(base, assignments)
@@ -180,19 +180,21 @@ class Mapped:
                 raise InputError(Problem(f"options.{name}", message))
         return given
 
-    def columns(self, base: Base) -> tuple[Column, ...]:
+    def columns(self, base: BaseProblem) -> tuple[Column, ...]:
         """Return the terms of an answer."""
         return tuple(Column(name=n, unit=u) for n, u in ANSWER_UNITS.items())
 
-    def tree(self, base: Base) -> Any:
+    def tree(self, base: BaseProblem) -> Any:
         """Return the task's file."""
         return _tree(base.text, base.source)
 
-    def check(self, base: Base, assignments: Sequence[Assignment]) -> None:
+    def check(self, base: BaseProblem, assignments: Sequence[Assignment]) -> None:
         """Raise `InputError` if a path leads nowhere."""
         _check(base, assignments, self.allowed)
 
-    def run(self, base: Base, assignments: Sequence[Assignment], keep: Sequence[str]) -> Outcome:
+    def run(
+        self, base: BaseProblem, assignments: Sequence[Assignment], keep: Sequence[str]
+    ) -> PointAnswer:
         """Map one point."""
         task, options = _task(base, assignments)
         limit, gap = options.get("time_limit"), options.get("gap", 0.0)
@@ -205,9 +207,9 @@ class Mapped:
                 gap=gap,
             )
         except LimitError as error:
-            return Outcome(status="limit", reason=str(error))
+            return PointAnswer(status="limit", reason=str(error))
         status = answer.certificate.status.value
-        return Outcome(status=status, terms=answer_terms(answer) | kept_terms(answer, keep))
+        return PointAnswer(status=status, terms=answer_terms(answer) | kept_terms(answer, keep))
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,41 +241,45 @@ class GivenMapping:
         rules = given.get("rules", data.get("rules"))
         return {"mapping": json.dumps(kept)} | ({} if rules is None else {"rules": rules})
 
-    def columns(self, base: Base) -> tuple[Column, ...]:
+    def columns(self, base: BaseProblem) -> tuple[Column, ...]:
         """Return the terms of an evaluation."""
         return tuple(Column(name=n, unit=u) for n, u in UNITS.items())
 
-    def tree(self, base: Base) -> Any:
+    def tree(self, base: BaseProblem) -> Any:
         """Return the task's file."""
         return _tree(base.text, base.source)
 
-    def check(self, base: Base, assignments: Sequence[Assignment]) -> None:
+    def check(self, base: BaseProblem, assignments: Sequence[Assignment]) -> None:
         """Raise `InputError` if a path leads nowhere."""
         _check(base, assignments, self.allowed)
 
-    def run(self, base: Base, assignments: Sequence[Assignment], keep: Sequence[str]) -> Outcome:
+    def run(
+        self, base: BaseProblem, assignments: Sequence[Assignment], keep: Sequence[str]
+    ) -> PointAnswer:
         """Price one point."""
         task, options = _task(base, assignments)
         mapping = mapping_from_dict(json.loads(options["mapping"]), task)
         answer = given_answer(task, mapping, rules_of(options, MAPPED))
-        return Outcome(status="feasible", terms=_common(answer) | kept_terms(answer, keep))
+        return PointAnswer(status="feasible", terms=_common(answer) | kept_terms(answer, keep))
 
-    def array_fields(self, base: Base, fields: Sequence[str]) -> dict[str, str]:
+    def array_fields(self, base: BaseProblem, fields: Sequence[str]) -> dict[str, str]:
         """Return the numbers of the machine that the formulas take as arrays."""
         return machine_fields(fields)
 
-    def run_many(self, base: Base, assignments: Sequence[Assignment], arrays: Arrays) -> Many:
+    def run_many(
+        self, base: BaseProblem, assignments: Sequence[Assignment], arrays: Arrays
+    ) -> PointAnswers:
         """Price many machines at once."""
         good = in_range(arrays)
         if not good.all():
-            return sorted_out(self, base, assignments, arrays, good)
+            return answered_many(self, base, assignments, arrays, good)
         task, options = _task(base, assignments)
         mapping = mapping_from_dict(json.loads(options["mapping"]), task)
         if not can_be_arrays(task, mapping):
             return one_by_one(self, base, assignments, arrays)
         machines = Machines.of(task.system, arrays)
         found = machine_times(task, mapping, rules_of(options, MAPPED), machines)
-        return Many(
+        return PointAnswers(
             status=np.where(found.fits, "feasible", "infeasible"),
             reason=np.array([None, found.reason], dtype=object)[(~found.fits).astype(int)],
             terms=found.terms,

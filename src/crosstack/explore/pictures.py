@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crosstack.charts import HeatMap, LineChart, Mark, Measure, Series
 from crosstack.errors import InputError, Problem, nearest
-from crosstack.explore.views import Asked, number_column, pareto, within
+from crosstack.explore.views import StudyQuestion, number_column, pareto, within
 from crosstack.io.study_file import Goal
 from crosstack.units import UNITS, format_quantity
 
@@ -24,7 +24,13 @@ LOG_SPAN = 50.0  # a scale is logarithmic where the largest value is so many tim
 
 
 def line_chart(
-    table: pyarrow.Table, asked: Asked, *, x: str, y: str, by: str | None, front: bool = False
+    table: pyarrow.Table,
+    asked: StudyQuestion,
+    *,
+    x: str,
+    y: str,
+    by: str | None,
+    front: bool = False,
 ) -> LineChart:
     """Return ``y`` over ``x``, a series for each value of ``by``; rows that meet constraints alone.
 
@@ -81,7 +87,7 @@ def line_chart(
     )
 
 
-def heat_map(table: pyarrow.Table, asked: Asked, *, x: str, y: str, value: str) -> HeatMap:
+def heat_map(table: pyarrow.Table, asked: StudyQuestion, *, x: str, y: str, value: str) -> HeatMap:
     """Return the best ``value`` for each pair of values of two axes.
 
     The best is the largest, or the smallest where the study's objectives say so; over all else
@@ -119,7 +125,7 @@ def heat_map(table: pyarrow.Table, asked: Asked, *, x: str, y: str, value: str) 
 
 
 def _front_rows(
-    table: pyarrow.Table, asked: Asked, x: str, y: str, rows: NDArray[np.int64]
+    table: pyarrow.Table, asked: StudyQuestion, x: str, y: str, rows: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return which of some rows are the front of two objectives."""
     goals = dict(asked.objectives)
@@ -135,7 +141,7 @@ def _front_rows(
 
 def _front(
     table: pyarrow.Table,
-    asked: Asked,
+    asked: StudyQuestion,
     x: str,
     y: str,
     found: NDArray[np.int64],

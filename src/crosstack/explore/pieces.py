@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from crosstack.errors import CrosstackError, InfeasibleError
 from crosstack.explore.axes import Assignment, Axis, quantity_in
-from crosstack.explore.evaluators import Base, Evaluator, Many, Outcome, answered
+from crosstack.explore.evaluators import BaseProblem, Evaluator, PointAnswer, PointAnswers, answered
 from crosstack.explore.points import Points
 
 __all__ = ["CHUNK", "Arrayed", "Group", "Job", "Piece", "Result", "answer", "arrayed", "cut"]
@@ -31,7 +31,7 @@ class Job:
     """What all pieces of a sweep have in common; goes to every process once."""
 
     evaluator: Evaluator
-    base: Base
+    base: BaseProblem
     keep: tuple[str, ...]
 
 
@@ -57,8 +57,8 @@ class Piece:
 class Result:
     """What came of a piece: one outcome, or many; and how long it took. [s]"""
 
-    outcome: Outcome | None = None
-    many: Many | None = None
+    outcome: PointAnswer | None = None
+    many: PointAnswers | None = None
     runtime: float = 0.0
 
 
@@ -73,11 +73,11 @@ def answer(job: Job, piece: Piece) -> Result:
     except Exception as error:  # one point's bug must not end the sweep
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{where.name}, line {where.lineno}"
-        outcome = Outcome(status="failed", reason=f"{type(error).__name__}: {error} ({place})")
+        outcome = PointAnswer(status="failed", reason=f"{type(error).__name__}: {error} ({place})")
     return Result(outcome=outcome, runtime=time.perf_counter() - started)
 
 
-def _answer_groups(job: Job, piece: Piece) -> Many:
+def _answer_groups(job: Job, piece: Piece) -> PointAnswers:
     n = len(piece.points)
     columns = [c.name for c in job.evaluator.columns(job.base) if c.unit is not None]
     status = np.full(n, "failed", dtype="U16")
@@ -101,7 +101,7 @@ def _answer_groups(job: Job, piece: Piece) -> Many:
         status[group.places], reason[group.places] = found.status, found.reason
         for name in columns:
             terms[name][group.places] = found.terms[name]
-    return Many(status=status, reason=reason, terms=terms)
+    return PointAnswers(status=status, reason=reason, terms=terms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,9 @@ from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.evaluate.predict import Prediction, Step
 from crosstack.explore.axes import Assignment
 from crosstack.explore.evaluators import (
-    Base,
+    BaseProblem,
     Column,
-    Outcome,
+    PointAnswer,
     Terms,
     assignments_as_text,
     known_options,
@@ -78,15 +78,15 @@ class Predicted:
         known_options(given, self.allowed)
         return with_rules(given, folder, PREDICTED)
 
-    def columns(self, base: Base) -> tuple[Column, ...]:
+    def columns(self, base: BaseProblem) -> tuple[Column, ...]:
         """Return the terms of a prediction."""
         return tuple(Column(name=name, unit=unit) for name, unit in TERMS.items())
 
-    def tree(self, base: Base) -> Any:
+    def tree(self, base: BaseProblem) -> Any:
         """Return the chip file."""
         return parse_yaml(base.text)
 
-    def check(self, base: Base, assignments: Sequence[Assignment]) -> None:
+    def check(self, base: BaseProblem, assignments: Sequence[Assignment]) -> None:
         """Raise `InputError` if a path leads nowhere."""
         check_rule_options(assignments, self.allowed)
         fields, options = split_options(base, assignments)
@@ -98,7 +98,9 @@ class Predicted:
         if not deepflow.looks_like(tree):
             read_chip(base.text, base.source, assignments_as_text(fields))
 
-    def run(self, base: Base, assignments: Sequence[Assignment], keep: Sequence[str]) -> Outcome:
+    def run(
+        self, base: BaseProblem, assignments: Sequence[Assignment], keep: Sequence[str]
+    ) -> PointAnswer:
         """Predict one step."""
         fields, options = split_options(base, assignments)
         texts = assignments_as_text(fields)
@@ -121,10 +123,10 @@ class Predicted:
         terms = _terms(found, typed)
         parts = {"parts": dict(found.parts), "busy": dict(found.busy), "run_time": found.run_time}
         kept: Terms = {path: term_at(parts, path) for path in keep}
-        return Outcome(status="feasible", terms=terms | kept)
+        return PointAnswer(status="feasible", terms=terms | kept)
 
 
-def _on_library(base: Base, options: dict[str, Any], fields: Sequence[Assignment]) -> bool:
+def _on_library(base: BaseProblem, options: dict[str, Any], fields: Sequence[Assignment]) -> bool:
     """Whether the machine is one of the library, which then stands in place of a base."""
     if options.get("on") is None:
         given = [name for name in LIBRARY[1:] if options.get(name) is not None]
@@ -165,7 +167,7 @@ def _of_library(options: dict[str, Any]) -> LibraryMachine:
         ) from None
 
 
-def _machine(base: Base, changes: list[str]) -> ChipDescription | deepflow.DeepflowHardware:
+def _machine(base: BaseProblem, changes: list[str]) -> ChipDescription | deepflow.DeepflowHardware:
     if deepflow.looks_like(parse_yaml(base.text)):
         return deepflow.read_hardware(base.text, base.source, changes)
     return read_chip(base.text, base.source, changes)

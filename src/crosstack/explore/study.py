@@ -11,7 +11,7 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem, nearest, require_whole
 from crosstack.explore.axes import Axis, Span, axis_of_values, in_bits, quantity_in
-from crosstack.explore.evaluators import EVALUATORS, Base, Evaluator
+from crosstack.explore.evaluators import EVALUATORS, BaseProblem, Evaluator
 from crosstack.io.files import in_file, read_text
 from crosstack.io.native.schema import shown
 from crosstack.io.study_file import AxisFile, Goal, RangeFile, Sampling, StudyFile, study_file
@@ -60,7 +60,7 @@ class Study:
 
     Parameters
     ----------
-    base : Base
+    base : BaseProblem
         The problem that the axes vary, and what an evaluator is told besides.
     evaluator : Evaluator
         What is done with every point.
@@ -77,7 +77,7 @@ class Study:
     """
 
     name: str
-    base: Base
+    base: BaseProblem
     evaluator: Evaluator
     axes: tuple[Axis, ...]
     sample: Sample | None = None
@@ -198,7 +198,7 @@ def _study(file: StudyFile, path: Path, overrides: dict[str, Any], evaluator: An
             problems.append(Problem("base", f"{file.base}: {message}"))
     if problems:
         raise InputError(problems)
-    base = Base(text=text, source=file.base, options=evaluator.options(options, path.parent))
+    base = BaseProblem(text=text, source=file.base, options=evaluator.options(options, path.parent))
     return Study(
         name=file.name or _name_of(path),
         base=base,

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     import pyarrow
 
 __all__ = [
-    "Asked",
+    "StudyQuestion",
     "as_frame",
-    "asked_in",
-    "asked_of",
     "best",
     "current",
     "describe",
     "number_column",
     "pareto",
+    "question_in",
+    "question_of",
     "within",
     "write_table",
 ]
@@ -144,7 +144,7 @@ def pareto(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class StudyQuestion:
     """What a study asked, as its store remembers it; ``model``: which answered, "" for any."""
 
     name: str
@@ -156,9 +156,9 @@ class Asked:
     model: str = ""
 
 
-def asked_of(study: Study) -> Asked:
+def question_of(study: Study) -> StudyQuestion:
     """Return what a study asks, without the problem itself."""
-    return Asked(
+    return StudyQuestion(
         name=study.name,
         evaluator=study.evaluator.name,
         base=study.base.source,
@@ -170,7 +170,7 @@ def asked_of(study: Study) -> Asked:
 
 
 def describe(study: Study) -> dict[str, Any]:
-    """Return what a study asks as plain data: what a store keeps of it; see `asked_in`."""
+    """Return what a study asks as plain data: what a store keeps of it; see `question_in`."""
     return {
         "name": study.name,
         "evaluator": study.evaluator.name,
@@ -182,7 +182,7 @@ def describe(study: Study) -> dict[str, Any]:
     }
 
 
-def asked_in(store: Store) -> Asked:
+def question_in(store: Store) -> StudyQuestion:
     """Return what the last study asked whose sweep used a store.
 
     What is damaged is passed over; a store that has nothing else knows its axes still.
@@ -200,7 +200,7 @@ def asked_in(store: Store) -> Asked:
         store.note(path, "is damaged, so that it is not known what was asked")
     if not known:
         store.note(folder, "nothing is known of what was asked")
-    return Asked(
+    return StudyQuestion(
         name=store.path.stem,
         evaluator="",
         base="",
@@ -210,10 +210,10 @@ def asked_in(store: Store) -> Asked:
     )
 
 
-def _asked(data: dict[str, Any], layout: Layout) -> Asked | None:
+def _asked(data: dict[str, Any], layout: Layout) -> StudyQuestion | None:
     """Return what `describe` wrote; None for anything else."""
     try:
-        found = Asked(
+        found = StudyQuestion(
             name=data["name"],
             evaluator=data["evaluator"],
             base=data["base"],
@@ -240,7 +240,7 @@ def _asked(data: dict[str, Any], layout: Layout) -> Asked | None:
     return found if good else None
 
 
-def current(table: pyarrow.Table, asked: Asked) -> pyarrow.Table:
+def current(table: pyarrow.Table, asked: StudyQuestion) -> pyarrow.Table:
     """Return the rows that the model of the last sweep answered.
 
     Those of another version of crosstack, on the same points, stay in the store beside them.

@@ -10,7 +10,7 @@ from typing import Any
 from crosstack.errors import unknown_name
 from crosstack.evaluate.answer import Answer
 from crosstack.explore.axes import Axis, axis_of_values
-from crosstack.explore.evaluators import Base, Terms
+from crosstack.explore.evaluators import BaseProblem, Terms
 from crosstack.explore.keys import source_hash
 from crosstack.explore.made import MadeTasks
 from crosstack.explore.mapped import answer_terms
@@ -21,7 +21,7 @@ from crosstack.published.dfmodel.machines import GB
 from crosstack.published.dfmodel.system_claims import result_in
 from crosstack.published.dfmodel.system_space import AXES, RULES, WORKLOADS, SpacePoint, task_of
 from crosstack.published.figures import memory_sweep, stacked_memory
-from crosstack.published.figures.figure import Figure, Found
+from crosstack.published.figures.figure import Figure, MappedPoint
 from crosstack.published.figures.systems import systems_figure
 from crosstack.published.figures.text import figure_claims
 
@@ -82,7 +82,7 @@ def _study(
         time_limit=TIME_LIMIT,
         **more,
     )
-    base = Base(text="", source=f"DFModel, {place}")
+    base = BaseProblem(text="", source=f"DFModel, {place}")
     return Study(
         name=name, base=base, evaluator=evaluator, axes=axes, objectives=evaluator.objectives
     )
@@ -140,8 +140,8 @@ def _space_figures(rows: Sequence[Row]) -> list[Figure]:
 # ---------------------------------------------------------------- Figures 19 and 22
 
 
-def _found(row: Row) -> Found:
-    return Found(utilization=row["utilization"], status=row["status"])
+def _found(row: Row) -> MappedPoint:
+    return MappedPoint(utilization=row["utilization"], status=row["status"])
 
 
 def _memory_task(values: Values) -> Task:

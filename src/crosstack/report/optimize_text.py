@@ -11,7 +11,7 @@ from rich.text import Text
 
 from crosstack.charts import LineChart, Mark, Measure, Series
 from crosstack.evaluate.predict import Step
-from crosstack.explore.cooptimise import ChoiceProgress, ChoiceStatus, CoResult, Looked
+from crosstack.explore.cooptimise import ChoiceProgress, ChoiceResult, ChoiceStatus, CoResult
 from crosstack.explore.design import Metric
 from crosstack.report.charts_page import charts_svg
 from crosstack.report.chip_text import chip_data, chip_tables
@@ -157,16 +157,16 @@ def optimum_data(found: CoResult, workload: Step, objective: Metric) -> dict[str
                 "reason": o.reason or None,
                 "history": _finite(o),
             }
-            for o in found.looked
+            for o in found.results
         ],
     }
 
 
-def _finite(looked: Looked) -> list[float | None] | None:
+def _finite(one: ChoiceResult) -> list[float | None] | None:
     """Return the best value after every evaluation; None before the first design."""
-    if looked.result is None:
+    if one.result is None:
         return None
-    return [v if math.isfinite(v) else None for v in looked.result.history.best_values]
+    return [v if math.isfinite(v) else None for v in one.result.history.best_values]
 
 
 def optimum_chart(data: dict[str, Any]) -> LineChart | None:

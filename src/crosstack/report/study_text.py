@@ -12,7 +12,7 @@ from rich.text import Text
 from crosstack.explore.points import Points
 from crosstack.explore.run import Progress
 from crosstack.explore.study import Study
-from crosstack.explore.views import Asked, best, pareto, within
+from crosstack.explore.views import StudyQuestion, best, pareto, within
 from crosstack.report.text import pairs_table, reason_lines, rows_table
 from crosstack.report.wording import Table, time_words
 from crosstack.units import UNITS, format_quantity
@@ -69,7 +69,7 @@ def study_tables(study: Study, points: Points) -> Group:
     )
 
 
-def results_tables(table: pyarrow.Table, asked: Asked, top: int) -> Group:
+def results_tables(table: pyarrow.Table, asked: StudyQuestion, top: int) -> Group:
     """Return how many points came out how, the best by each objective, and the Pareto front."""
     counts = Counter(table.column("status").to_pylist())
     good = within(table, asked.bounds)
@@ -102,7 +102,7 @@ def results_tables(table: pyarrow.Table, asked: Asked, top: int) -> Group:
 
 def _rows(
     table: pyarrow.Table,
-    asked: Asked,
+    asked: StudyQuestion,
     rows: np.ndarray[tuple[int], np.dtype[np.int64]],
     needed: list[str],
 ) -> RenderableType:

@@ -16,7 +16,7 @@ __all__ = [
     "SUITE",
     "Cell",
     "Figure",
-    "Found",
+    "MappedPoint",
     "Progress",
     "claim",
     "found",
@@ -62,7 +62,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class MappedPoint:
     """What a figure needs of a mapped point: ``utilization`` [1], and how sure it is."""
 
     utilization: float
@@ -151,9 +151,9 @@ def status(answer: Answer, *, given: bool = False) -> str:
     return "given" if given else answer.certificate.status.value
 
 
-def found(answer: Answer) -> Found:
+def found(answer: Answer) -> MappedPoint:
     """Return what a figure needs of an answer."""
-    return Found(utilization=answer.evaluation.utilization, status=status(answer))
+    return MappedPoint(utilization=answer.evaluation.utilization, status=status(answer))
 
 
 def mapped(task: Task, rules: str | Rules, mapping: Mapping | None = None) -> Answer:

@@ -13,7 +13,7 @@ from crosstack.published.dfmodel.cases import sn10_torus
 from crosstack.published.dfmodel.machines import FORWARD_SHARDING, GB, axes, given
 from crosstack.published.figures.figure import (
     Figure,
-    Found,
+    MappedPoint,
     Progress,
     claim,
     found,
@@ -84,7 +84,7 @@ def memory_sweep(progress: Progress) -> Figure:
     return memory_sweep_figure(known)
 
 
-def memory_sweep_figure(known: Mapping[tuple[int, int, str], Found]) -> Figure:
+def memory_sweep_figure(known: Mapping[tuple[int, int, str], MappedPoint]) -> Figure:
     """Return Figure 19 from what came of every point: SRAM [MiB], memory [GB/s], mode."""
     points = {mode: [[known[s, m, mode] for m in MEMORY] for s in SRAM] for mode in MODES}
     fused, unfused = (

@@ -13,7 +13,7 @@ from crosstack.published.dfmodel.machines import FORWARD_SHARDING, GB, axes, giv
 from crosstack.published.dfmodel.unfused import gpt_100t
 from crosstack.published.figures.figure import (
     Figure,
-    Found,
+    MappedPoint,
     Progress,
     claim,
     found,
@@ -59,8 +59,8 @@ class _Point:
     source: str
     compute: float
     peak: float
-    alone: Found
-    fused: Found
+    alone: MappedPoint
+    fused: MappedPoint
     log: float | None
 
     @property
@@ -102,7 +102,7 @@ def stacked_memory_task(memory: str, compute: float, mode: str) -> Task:
     return replace(task, constraints=replace(task.constraints, kernel_by_kernel=False))
 
 
-def _points(known: Mapping[tuple[str, float, str], Found]) -> list[list[_Point]]:
+def _points(known: Mapping[tuple[str, float, str], MappedPoint]) -> list[list[_Point]]:
     """Return the points, memory by memory."""
     return [
         [
@@ -132,7 +132,7 @@ def stacked_memory(progress: Progress) -> Figure:
     return stacked_memory_figure(known)
 
 
-def stacked_memory_figure(known: Mapping[tuple[str, float, str], Found]) -> Figure:
+def stacked_memory_figure(known: Mapping[tuple[str, float, str], MappedPoint]) -> Figure:
     """Return Figure 22 from what came of every point: memory, share of compute, mode."""
     sweeps = _points(known)
     points = [point for sweep in sweeps for point in sweep]

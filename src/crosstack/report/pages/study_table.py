@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from crosstack.explore.store import Store
-    from crosstack.explore.views import Asked
+    from crosstack.explore.views import StudyQuestion
 
 __all__ = [
     "ANSWERED",
@@ -249,10 +249,10 @@ def store_table(place: Store | str | Path, most: int = MOST_ON_PAGE) -> StudyTab
         If there is no store.
     """
     from crosstack.explore.store import Store
-    from crosstack.explore.views import asked_in, current
+    from crosstack.explore.views import current, question_in
 
     store = place if isinstance(place, Store) else Store.open(place)
-    asked = asked_in(store)
+    asked = question_in(store)
     table = current(store.table(), asked)
     total = table.num_rows
     units = {name: unit for name, unit in store.layout.columns if unit is not None}
@@ -279,7 +279,9 @@ def store_table(place: Store | str | Path, most: int = MOST_ON_PAGE) -> StudyTab
     )
 
 
-def _columns(table: pyarrow.Table, asked: Asked, names: Sequence[str]) -> dict[str, Sequence[Cell]]:
+def _columns(
+    table: pyarrow.Table, asked: StudyQuestion, names: Sequence[str]
+) -> dict[str, Sequence[Cell]]:
     """Return columns, and whether the constraints are met where there are some."""
     columns: dict[str, Sequence[Cell]] = {name: _cells(table.column(name)) for name in names}
     if asked.bounds:
