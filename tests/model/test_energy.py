@@ -13,10 +13,14 @@ from crosstack.evaluate.answer import optimise
 from crosstack.io import library
 from crosstack.io.native import read_task
 from crosstack.machine.prices import system_price
+from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.search import search
 from crosstack.model.energy import Basis, powers_of
+from crosstack.model.kernels.clock import product_time
 from crosstack.model.objective import YEAR, YEARS, Objective, price_of
 from crosstack.model.rules import rules_named
+from crosstack.workload.llm import llm
+from crosstack.workload.transformer_training import Recompute
 
 LLAMA = Path(__file__).resolve().parents[2] / "examples" / "llama3_8b_sn40l.yaml"
 RULES = rules_named("crosstack")
@@ -108,3 +112,50 @@ def test_energy_is_answered_where_everything_is_published(name, dtype):
     assert found.energy.total == pytest.approx(certificate.objective, rel=1e-9)
     faster, _ = search(*problem, work_limit=2e4)
     assert ct.evaluate(task.workload, system, faster).time <= found.time * (1 + 1e-9)
+
+
+# ---------------------------------------------------------------- chips described by their parts
+
+
+def with_parts(name: str):
+    """Return a chip whose units and memories say what they draw."""
+    chip = library.chip(name).with_compute(power=300.0)
+    for i in range(len(chip.levels)):
+        chip = chip.with_level(i, energy_per_bit=(i + 1) * 1e-14, static_power=1.0 + i)
+    return chip.with_memory(energy_per_bit=4e-12, static_power=10.0)
+
+
+def test_a_product_takes_what_its_work_and_bytes_take_by_unit_and_level():
+    chip = with_parts("h100-sxm")
+    kernel = "{name: A, kind: gemm_weight, m: 4096, k: 8192, n: 2048}"
+    text = f"workload: {{word: 2, sequence_length: 2048, kernels: [{kernel}]}}\n"
+    task = read_task(text + "system: {on: h100-sxm}\n", "test.yaml")
+    system = replace(task.system, chip=chip)
+    e = optimise(replace(task, system=system), objective="energy").evaluation
+    product = product_time(RULES.clock.kernels, chip, 4096, 8192, 2048)
+    on_chip = sum(
+        8e-14 * (i + 1) * float(product.traffic[level.name]) for i, level in enumerate(chip.levels)
+    )
+    main = float(product.operands.sum())
+    assert e.energy.basis is Basis.PARTS
+    assert e.energy.static == pytest.approx((1 + 2 + 3 + 10) * e.time)
+    assert e.energy.compute == pytest.approx(300 * 2 * 4096 * 8192 * 2048 / chip.peak_throughput)
+    assert e.energy.on_chip == pytest.approx(on_chip)
+    assert e.energy.memory == pytest.approx(8 * 4e-12 * main)
+
+
+@pytest.mark.parametrize("recompute", list(Recompute))
+def test_what_the_search_minimises_is_the_energy_of_a_generated_chip(recompute):
+    workload = llm(
+        hidden=1024, sequence_length=512, n_heads=8, head_size=128, n_layers=4, global_batch_size=4
+    )
+    system = library.system_on("a100-dgx-80gb", chips=4)
+    system = replace(system, chip=with_parts("a100-sxm-80gb"))
+    given = Constraints(recompute=recompute)
+    mapping, certificate = search(
+        workload, system, given, RULES, objective=Objective.ENERGY, work_limit=2e4
+    )
+    found = ct.evaluate(workload, system, mapping)
+    assert mapping.recompute is recompute
+    assert found.energy.on_chip > 0
+    assert found.energy.total == pytest.approx(certificate.objective, rel=1e-9)

@@ -337,6 +337,7 @@ def _energy(
     energy = rates.energy(
         time=always,
         compute=computing * chip.compute.frequency / machines.frequency * busy,
+        on_chip=0.0,  # of temporal chips alone
         memory=traffic / chip.memory_speed(spilled=False),
         tensor=network.kernels.sum(axis=0),
         data=network.gradients.sum(axis=0),

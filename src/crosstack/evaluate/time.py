@@ -107,7 +107,9 @@ def evaluate(
     moved = _network_bytes(workload, arrays, choices, codes)
     chip_work = float(choices.work[codes].sum())
     peak = peak_rate(system.chip, workload.graph.compute_dtype, rules)
-    energy = _energy(system, plan, load, costs, time=total.time, compute=chip_work / peak)
+    joules = 0.0 if choices.clocked is None else float(choices.clocked.joules[codes].sum())
+    busy = {"compute": chip_work / peak, "on_chip": joules}
+    energy = _energy(system, plan, load, costs, time=total.time, **busy)
     return Evaluation(
         kernels=_kernels(workload, arrays, choices, codes, load, mapping, masks, costs),
         partitions=tuple(partitions),
@@ -143,6 +145,7 @@ def _energy(
     *,
     time: float,
     compute: float,
+    on_chip: float,
 ) -> Energy | None:
     """Return the energy of an iteration; None where a power that it needs is not given."""
     try:
@@ -152,6 +155,7 @@ def _energy(
     return rates.energy(
         time=time,
         compute=compute,
+        on_chip=on_chip,
         memory=sum(cost.memory for cost in costs),
         tensor=sum(load.network),
         data=sum(load.data),

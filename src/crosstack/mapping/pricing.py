@@ -36,8 +36,8 @@ class Pricing:
         if self.weights.only_time:
             return TIME
         key = (
-            plan.sizes, plan.parallelism, plan.microbatch_size, plan.stage_transfer, plan.spilled,
-            plan.schedule, plan.interleave,
+            plan.sizes, plan.parallelism, plan.microbatch_size, plan.n_microbatches,
+            plan.stage_transfer, plan.spilled, plan.schedule, plan.interleave,
         )  # fmt: skip
         if key not in self.known:
             peak = peak_rate(self.system.chip, self.workload.graph.compute_dtype, self.rules)
@@ -106,4 +106,7 @@ class Pricing:
         """What every choice adds whatever the partitions. [s]"""
         price = self.of(plan)
         data = price.data if load.network_takes_maximum else price.data - price.network
-        return np.asarray(price.work * choices.work + data * choices.data_time)
+        tolls = price.work * choices.work + data * choices.data_time
+        if choices.clocked is not None:
+            tolls = tolls + price.on_chip * choices.clocked.joules
+        return np.asarray(tolls)

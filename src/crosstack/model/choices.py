@@ -440,7 +440,8 @@ def _run_twice(choices: Choices, again: Bools) -> Choices:
         bytes_moved=choices.bytes_moved * times,
         edge_time=choices.edge_time * reads,
         edge_bytes=choices.edge_bytes * reads,
-        clocked=None if clock is None else replace(clock, least=clock.least + (times - 1) * least),
+        clocked=clock
+        and replace(clock, least=clock.least + (times - 1) * least, joules=clock.joules * times),
     )
 
 

@@ -7,6 +7,9 @@ is sent over them. With everything busy all the time this is the power budget of
 `crosstack.machine.prices` times the time. `energy_rates` is the one place where a plan's rates are
 made: the search prices with them what the evaluation counts.
 
+Of a chip that is described by its parts, as a generated one is, the parts say it: what memories and
+links draw always, what the units draw at their peak, and what a byte takes of every memory.
+
 What a bought chip draws while it idles is rarely known apart from what it draws at most. Where no
 idle power is given, the chip draws its whole power always; where it is given, computing at the
 peak rate adds the rest. `Basis` says which, and every energy carries it.
@@ -39,6 +42,7 @@ __all__ = ["Basis", "Energy", "EnergyRates", "Powers", "energy_rates", "powers_o
 class Basis(StrEnum):
     """What a chip draws always; the rest of its power it draws at its peak rate."""
 
+    PARTS = "a chip's memories at rest, and its links"
     WHOLE = "a chip's whole power, no idle power given"
     IDLE = "a chip's idle power"
 
@@ -77,6 +81,7 @@ class Energy:
 
     static: float
     compute: float
+    on_chip: float
     memory: float
     network: float
     basis: Basis
@@ -85,7 +90,7 @@ class Energy:
     @property
     def total(self) -> float:
         """All of it. [J]"""
-        return self.static + self.compute + self.memory + self.network
+        return self.static + self.compute + self.on_chip + self.memory + self.network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +105,8 @@ class EnergyRates:
         All that runs in an iteration, for each second that one chip computes at its peak rate, its
         main memory moves bytes, and its links to tensor-parallel and data-parallel chips are busy,
         for one copy of the graph and one sequence. [W]
+    on_chip : float
+        For each joule of memories on the chip, of one copy of the graph and one sequence. [1]
     between_stages : float
         What stages send to each other in an iteration. [J]
     basis : Basis
@@ -111,10 +118,13 @@ class EnergyRates:
     memory: float
     tensor: float
     data: float
+    on_chip: float
     between_stages: float
     basis: Basis
 
-    def energy(self, *, time: Any, compute: Any, memory: Any, tensor: Any, data: Any) -> Energy:
+    def energy(
+        self, *, time: Any, compute: Any, on_chip: Any, memory: Any, tensor: Any, data: Any
+    ) -> Energy:
         """Return the energy of an iteration that takes ``time`` [s]; the others as the rates'.
 
         Of arrays of times it has arrays.
@@ -122,6 +132,7 @@ class EnergyRates:
         return Energy(
             static=self.static * time,
             compute=self.compute * compute,
+            on_chip=self.on_chip * on_chip,
             memory=self.memory * memory,
             network=self.tensor * tensor + self.data * data + self.between_stages,
             basis=self.basis,
@@ -130,9 +141,17 @@ class EnergyRates:
 
 def static_power(chip: Chip) -> tuple[float | None, Basis]:
     """Return what a chip draws always, None where it is not given [W], and on what basis."""
+    if _has_parts(chip):
+        links = sum(link.power for link in (chip.intra, chip.inter) if link)
+        return links + sum(level.static_power for level in chip.storage), Basis.PARTS
     if chip.idle_power is None:
         return chip.power, Basis.WHOLE
     return chip.idle_power, Basis.IDLE
+
+
+def _has_parts(chip: Chip) -> bool:
+    """Whether the chip says what its units draw, and a bit of its memories."""
+    return chip.compute.power > 0 and any(level.energy_per_bit for level in chip.storage)
 
 
 def powers_of(system: System, sizes: tuple[int, ...]) -> Powers:
@@ -157,9 +176,13 @@ def powers_of(system: System, sizes: tuple[int, ...]) -> Powers:
         return value
 
     chip = system.chip
-    whole = given("system.chip.power", chip.power)
     static, basis = static_power(chip)
-    memory = given("system.prices.memory_power", system.prices.memory_power)
+    if basis is Basis.PARTS:
+        compute = chip.compute.power
+        memory = (system.prices.memory_power or 0.0) + 8 * chip.main_memory.energy_per_bit
+    else:
+        compute = given("system.chip.power", chip.power) - (static or 0.0)
+        memory = given("system.prices.memory_power", system.prices.memory_power)
     n_chips = math.prod(sizes)
     amounts = zip(link_amounts(system, sizes), switch_amounts(system, sizes), strict=True)
     links = [0.0] * len(sizes)
@@ -173,8 +196,9 @@ def powers_of(system: System, sizes: tuple[int, ...]) -> Powers:
         ]
     if problems:
         raise InputError(problems)
-    idle = static or 0.0
-    return Powers(static=idle, compute=whole - idle, memory=memory, links=tuple(links), basis=basis)
+    return Powers(
+        static=static or 0.0, compute=compute, memory=memory, links=tuple(links), basis=basis
+    )
 
 
 def _group_power(system: System, plan: Plan, powers: Powers, use: Parallelism) -> float:
@@ -216,6 +240,7 @@ def energy_rates(system: System, plan: Plan) -> EnergyRates:
         memory=passes * powers.memory * system.chip.memory_speed(spilled=plan.spilled),
         tensor=passes * group[Parallelism.TENSOR],
         data=passes * group[Parallelism.DATA],
+        on_chip=passes,
         between_stages=sent * group[Parallelism.PIPELINE],
         basis=powers.basis,
     )

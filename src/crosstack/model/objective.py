@@ -162,6 +162,8 @@ class LayerPrices:
         second of a layer. [1]
     work : float
         What an operation adds. [s/FLOP]
+    on_chip : float
+        What a joule of memories on the chip adds. [s/J]
     fixed : float
         What stages send to each other adds to an iteration.
     per_layer : float
@@ -173,6 +175,7 @@ class LayerPrices:
     network: float = 0.0
     data: float = 0.0
     work: float = 0.0
+    on_chip: float = 0.0
     fixed: float = 0.0
     per_layer: float = 1.0
 
@@ -211,6 +214,7 @@ def layer_prices(
         network=each * rates.tensor,
         data=each * rates.data,
         work=each * rates.compute / peak,
+        on_chip=each * rates.on_chip,
         fixed=weights.energy * rates.between_stages,
         per_layer=per_layer,
     )

@@ -74,7 +74,8 @@ class Clocked:
     """What each choice of each kernel takes of a temporal chip, for one sequence; (choices,).
 
     ``work`` is the device's without main memory, ``after`` what follows it, ``least`` what it adds
-    to any partition [s]; ``own`` moves in any partition, ``leaving`` as well, but once where the
+    to any partition [s]; ``joules`` is what the memories on the chip take of all times that it runs
+    [J]; ``own`` moves in any partition, ``leaving`` as well, but once where the
     kernel runs twice; ``first`` and ``second`` move if the operand's maker is in another,
     ``result`` if a reader is. [B]
     """
@@ -87,6 +88,7 @@ class Clocked:
     first: Floats
     second: Floats
     result: Floats
+    joules: Floats
 
     def columns(self) -> list[Floats]:
         """Return all of them."""
@@ -144,7 +146,7 @@ def clocked(
         ],
         axis=-1,
     )
-    table = np.zeros((len(row), 5))
+    table = np.zeros((len(row), 6))
     table[product] = product_terms(kernel_clock(chip, rules), chip, dtype, shapes[product])
     table /= sequences[:, None]
     size = word / dtype.size
@@ -189,7 +191,14 @@ def clocked(
         first=first,
         second=second,
         result=result,
+        joules=np.where(product, table[:, 5], (first + second + result) * _per_byte(chip).sum())
+        * repeats,
     )
+
+
+def _per_byte(chip: Chip) -> Floats:
+    """Return what a byte takes of every level on a chip. [J/B]"""
+    return np.array([8 * level.energy_per_bit for level in chip.levels])
 
 
 @lru_cache(maxsize=64)
@@ -224,7 +233,9 @@ def _always(
 
 
 def product_terms(clock: KernelClock, chip: Chip, dtype: Dtype, shapes: Floats) -> Floats:
-    """Return work and what follows [s], bytes of A, B and C of products; shape (products, 5).
+    """Return work and what follows [s], bytes of A, B and C, joules on the chip of products.
+
+    Shape (products, 6).
 
     Parameters
     ----------
@@ -239,9 +250,12 @@ def product_terms(clock: KernelClock, chip: Chip, dtype: Dtype, shapes: Floats) 
     for start in range(0, len(new), clock.shapes_at_once):
         part = new[start : start + clock.shapes_at_once]
         found = clock.products(chip, dtype, *np.array(part, dtype=np.float64).T)
-        terms = np.column_stack([found.work_time, found.reduction_time, found.operands])
+        nothing = np.zeros_like(found.work_time)
+        through = [found.traffic.get(level.name, nothing) for level in chip.levels]
+        joules = np.stack(through, axis=-1) @ _per_byte(chip) if through else nothing
+        terms = np.column_stack([found.work_time, found.reduction_time, found.operands, joules])
         known.update(zip(part, map(tuple, terms.tolist()), strict=True))
-    return np.array([known[key] for key in keys], dtype=np.float64).reshape(-1, 5)
+    return np.array([known[key] for key in keys], dtype=np.float64).reshape(-1, 6)
 
 
 @lru_cache(maxsize=64)
