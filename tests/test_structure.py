@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import subprocess
 import sys
@@ -35,6 +36,11 @@ def name_of(path: Path) -> str:
 
 
 every_file = pytest.mark.parametrize("path", FILES, ids=name_of)
+MODULES = {
+    ".".join(("crosstack", *path.relative_to(SOURCE).with_suffix("").parts)): path
+    for path in FILES
+    if path.name != "__init__.py"
+}
 
 
 def imported(path: Path) -> set[str]:
@@ -57,6 +63,26 @@ def test_a_package_imports_only_from_packages_below_it(monkeypatch):
     monkeypatch.chdir(ROOT)
     status = cli.lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True)
     assert status == 0, "run `lint-imports` to see which import breaks which contract"
+
+
+def imported_when_loaded(path: Path) -> set[str]:
+    """Return the files that a file of the package imports as it is loaded, by module."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            parts = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= (parts & MODULES.keys()) or {node.module}
+    return found & MODULES.keys()
+
+
+def test_no_file_imports_itself_over_others():
+    order = graphlib.TopologicalSorter(
+        {module: imported_when_loaded(path) for module, path in MODULES.items()}
+    )
+    try:
+        order.prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(f"imported in a circle: {error.args[1]}")
 
 
 @every_file
