@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
-from crosstack.charts import HeatMap, LineChart, Measure, Series
+from crosstack.charts import Chart, HeatMap, LineChart, Measure, Series
 from crosstack.evaluate.speculation import drafted_tokens, expected_tokens
+from crosstack.published.case import Row
 from crosstack.published.dfmodel.machines import RING, TENSOR
 from crosstack.published.dfmodel.serving import sn40l
 from crosstack.published.figures.figure import Figure, Progress, claim, mapped, statement
@@ -23,6 +24,7 @@ RATES = (0.5, 0.6, 0.7, 0.8, 0.9)
 # model has eight layers there, two in miao2024specinfer.
 DRAFTS = ("68M", "8B", "70B")
 TARGET = "405B"
+Rates = dict[str, list[list[float]]]
 # Latency of one run in the logs (LLM_Serving/llama3_*_SN40L_seq*, commit f9cda5e3), by model and
 # new tokens; the 68M's follows from the time of its batch over 1.001 x 16,384. [s]
 LOGS = (
@@ -82,55 +84,66 @@ def log_rate(target: str, window: int, acceptance: float) -> float:
     return _counted(logs["8B", 1], logs[target, window + 1], window, acceptance)
 
 
-def speculative_decoding(progress: Progress) -> Figure:
-    """Return Figure 21: tokens per second over window and acceptance, sequence and tree."""
-    progress("runs of four models")
-    plain = 1.0 / _step(TARGET, 1)
-    sequence = {d: [[_rate(d, k, a, 1) for k in WINDOWS] for a in RATES] for d in DRAFTS}
-    counted = {d: [[counted_rate(d, k, a) for k in WINDOWS] for a in RATES] for d in DRAFTS}
-    progress("trees")
-    tree = {d: [[_rate(d, k, a, 2) for k in WINDOWS] for a in RATES] for d in DRAFTS}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decoded:
+    """Rates by draft, acceptance and window, and that of the target alone. [1/s]"""
 
-    def best(of: dict[str, list[list[float]]], draft: str) -> float:
-        return max(rate for row in of[draft] for rate in row)
+    plain: float
+    sequence: Rates
+    counted: Rates  # as the public tool counts
+    tree: Rates
 
-    def windows(of: dict[str, list[list[float]]], draft: str) -> list[int]:
-        return [WINDOWS[row.index(max(row))] for row in of[draft]]
 
-    def rising(of: dict[str, list[list[float]]]) -> list[bool]:
-        return [
-            later >= earlier
-            for d in ("68M", "8B") for row in of[d]
-            for earlier, later in itertools.pairwise(row)
-        ]  # fmt: skip
+def _best(of: Rates, draft: str) -> float:
+    return max(rate for row in of[draft] for rate in row)
 
+
+def _best_windows(of: Rates, draft: str) -> list[int]:
+    return [WINDOWS[row.index(max(row))] for row in of[draft]]
+
+
+def _rising(of: Rates) -> list[bool]:
+    """Return whether each longer window of the small drafts is as fast as the one before it."""
+    rows = [row for d in ("68M", "8B") for row in of[d]]
+    return [later >= earlier for row in rows for earlier, later in itertools.pairwise(row)]
+
+
+def _claims(found: _Decoded) -> tuple[Row, ...]:
+    sequence, tree = found.sequence, found.tree
     kept = [
         sequence[d][i + 1][k] >= sequence[d][i][k]
         for d in DRAFTS for i in range(len(RATES) - 1) for k in range(len(WINDOWS))
     ]  # fmt: skip
-    claims = (
+    return (
         statement("Fig. 21", "tree: 68M beats the other drafts",
                   [max(tree["68M"][i]) > max(tree[d][i]) for i in range(len(RATES))
                    for d in ("8B", "70B")], rules=RULES),
         statement("Fig. 21", "tree: a short window is best for 68M",
-                  [window < max(WINDOWS) for window in windows(tree, "68M")], rules=RULES),
+                  [window < max(WINDOWS) for window in _best_windows(tree, "68M")], rules=RULES),
         statement("Fig. 21", "sequence: 68M and 8B beat 70B",
-                  [best(sequence, d) > best(sequence, "70B") for d in ("68M", "8B")], rules=RULES),
+                  [_best(sequence, d) > _best(sequence, "70B") for d in ("68M", "8B")],
+                  rules=RULES),
         statement("Fig. 21", "sequence: more acceptance is faster", kept, rules=RULES),
         statement("Fig. 21", "sequence: a longer window is faster, as counted there",
-                  rising(counted), rules=RULES),
+                  _rising(found.counted), rules=RULES),
         statement("Fig. 21", "sequence: a longer window is faster, ours",
-                  rising(sequence), rules=RULES,
+                  _rising(sequence), rules=RULES,
                   reason="a token counts only if all before it were accepted, so that long windows "
                   "add little at low acceptance; the public tool counts every accepted token"),
     )  # fmt: skip
-    points = tuple(
+
+
+def _points() -> tuple[Row, ...]:
+    return tuple(
         claim("Fig. 21", f"{name}, {tokens} new tokens", log, _step(name, tokens), unit="s",
               quantity="latency", tolerance=2e-3, rules=RULES,
               source=f"LLM_Serving/{folder}",
               note="" if tokens == 1 else "5 tokens attend to 4,101 others here, 4,096 there")
         for name, tokens, log, folder in LOGS
     )  # fmt: skip
+
+
+def _charts(found: _Decoded) -> tuple[Chart, ...]:
     lines = [
         LineChart(
             title=title,
@@ -142,12 +155,12 @@ def speculative_decoding(progress: Progress) -> Figure:
                            colour=c)
                     for c, d in enumerate(DRAFTS)
                 ),
-                Series(name="405B alone", x=(1.0, 8.0), y=(plain, plain), colour=4),
+                Series(name="405B alone", x=(1.0, 8.0), y=(found.plain, found.plain), colour=4),
             ),
         )
         for title, of in (
-            ("Sequence, acceptance 0.8", sequence),
-            ("Tree of 2^K, acceptance 0.8", tree),
+            ("Sequence, acceptance 0.8", found.sequence),
+            ("Tree of 2^K, acceptance 0.8", found.tree),
         )
     ]  # fmt: skip
     heat = [
@@ -161,10 +174,22 @@ def speculative_decoding(progress: Progress) -> Figure:
             values=tuple(map(tuple, of)),
         )
         for title, of in (
-            ("Sequence, draft 8B", sequence["8B"]),
-            ("Tree, draft 68M", tree["68M"]),
+            ("Sequence, draft 8B", found.sequence["8B"]),
+            ("Tree, draft 68M", found.tree["68M"]),
         )
     ]
+    return (*lines, *heat)
+
+
+def speculative_decoding(progress: Progress) -> Figure:
+    """Return Figure 21: tokens per second over window and acceptance, sequence and tree."""
+    progress("runs of four models")
+    plain = 1.0 / _step(TARGET, 1)
+    sequence = {d: [[_rate(d, k, a, 1) for k in WINDOWS] for a in RATES] for d in DRAFTS}
+    counted = {d: [[counted_rate(d, k, a) for k in WINDOWS] for a in RATES] for d in DRAFTS}
+    progress("trees")
+    tree = {d: [[_rate(d, k, a, 2) for k in WINDOWS] for a in RATES] for d in DRAFTS}
+    found = _Decoded(plain=plain, sequence=sequence, counted=counted, tree=tree)
     return Figure(
         name="speculation",
         title="Figure 21: speculative decoding of Llama-3 405B on 16 SN40L",
@@ -175,9 +200,9 @@ def speculative_decoding(progress: Progress) -> Figure:
             (d, a, float(k), sequence[d][i][j], counted[d][i][j], tree[d][i][j])
             for d in DRAFTS for i, a in enumerate(RATES) for j, k in enumerate(WINDOWS)
         ),
-        claims=claims,
-        points=points,
-        charts=(*lines, *heat),
+        claims=_claims(found),
+        points=_points(),
+        charts=_charts(found),
         notes=(
             f"Without a draft the target writes {plain:.1f} tokens/s. The paper's bars have no "
             "numbers in the text, and neither acceptance nor window of its comparison with "
