@@ -255,17 +255,9 @@ def _zipped(name: str, columns: dict[str, list[Tree]]) -> Axis:
 
 
 def _span(file: RangeFile, *, log: bool, whole: bool) -> tuple[Span, str]:
+    """Return the values of a range, and their unit."""
     ends = {"from": file.start, "to": file.to} | ({} if file.step is None else {"step": file.step})
-    found = {}
-    for where, value in ends.items():
-        number = quantity_in(value)
-        if in_bits(value):
-            allowed = "GB/s for a bandwidth, or a plain number [bit/s] for the rate of a wire"
-            raise InputError(Problem(where, f"got {shown(value)}; allowed in a range: {allowed}."))
-        if number is None or not math.isfinite(number[0]):
-            message = f"got {shown(value)}; allowed: a finite number, with a unit."
-            raise InputError(Problem(where, message))
-        found[where] = number
+    found = {where: _end(where, value) for where, value in ends.items()}
     low, unit = found["from"]
     high, other = found["to"]
     if unit != other:
@@ -284,16 +276,33 @@ def _span(file: RangeFile, *, log: bool, whole: bool) -> tuple[Span, str]:
     if file.count is not None:
         count = file.count
     else:
-        step, step_unit = found["step"]
-        # The step of a logarithmic range is a factor.
-        good = step > 1 and not step_unit if log else step > 0 and step_unit == unit
-        if not good:
-            allowed = "a factor above 1" if log else "a step above 0, in the unit of the ends"
-            raise InputError(Problem("step", f"got {shown(file.step)}; allowed: {allowed}."))
+        step = _step_of(file, found["step"], unit, log=log)
         count, high = _steps(low, high, step, log=log)
     integers = all(isinstance(value, int) for value in ends.values())
     whole = whole or (integers and file.step is not None)
     return Span(low=low, high=high, count=count, log=log, whole=whole), unit
+
+
+def _end(where: str, value: Any) -> tuple[float, str]:
+    """Return one end of a range, or its step, with its unit."""
+    number = quantity_in(value)
+    if in_bits(value):
+        allowed = "GB/s for a bandwidth, or a plain number [bit/s] for the rate of a wire"
+        raise InputError(Problem(where, f"got {shown(value)}; allowed in a range: {allowed}."))
+    if number is None or not math.isfinite(number[0]):
+        message = f"got {shown(value)}; allowed: a finite number, with a unit."
+        raise InputError(Problem(where, message))
+    return number
+
+
+def _step_of(file: RangeFile, given: tuple[float, str], unit: str, *, log: bool) -> float:
+    """Return the step of a range, which is a factor where it is logarithmic."""
+    step, step_unit = given
+    good = step > 1 and not step_unit if log else step > 0 and step_unit == unit
+    if not good:
+        allowed = "a factor above 1" if log else "a step above 0, in the unit of the ends"
+        raise InputError(Problem("step", f"got {shown(file.step)}; allowed: {allowed}."))
+    return step
 
 
 def _steps(low: float, high: float, step: float, *, log: bool) -> tuple[int, float]:

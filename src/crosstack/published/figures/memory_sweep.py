@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from crosstack.charts import BarChart, Bars, Measure
 from crosstack.mapping.mapping import Task
+from crosstack.published.case import Row
 from crosstack.published.dfmodel.cases import sn10_torus
 from crosstack.published.dfmodel.machines import FORWARD_SHARDING, GB, axes, given
 from crosstack.published.figures.figure import (
@@ -84,26 +85,72 @@ def memory_sweep(progress: Progress) -> Figure:
     return memory_sweep_figure(known)
 
 
-def memory_sweep_figure(known: Mapping[tuple[int, int, str], MappedPoint]) -> Figure:
-    """Return Figure 19 from what came of every point: SRAM [MiB], memory [GB/s], mode."""
-    points = {mode: [[known[s, m, mode] for m in MEMORY] for s in SRAM] for mode in MODES}
-    fused, unfused = (
-        [[point.utilization for point in row] for row in points[mode]] for mode in MODES
-    )
-    fused_states, unfused_states = (
-        [point.status for row in points[mode] for point in row] for mode in MODES
-    )
-    cells = [(i, j) for i in range(len(SRAM)) for j in range(len(MEMORY))]
-    gains = [fused[i][j] / unfused[i][j] for i, j in cells]
-    logged = [FUSED_LOGS[i][j] / UNFUSED_LOGS[i][j] for i, j in cells]
-    names = tuple(f"{SRAM[i]} MiB, {MEMORY[j]} GB/s" for i, j in cells)
-    claims = (
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cell:
+    """A memory system mapped both ways; a row of each is (how, folder, log [1], ours)."""
+
+    sram: int
+    memory: int
+    place: str
+    modes: tuple[tuple[str, str, float, MappedPoint], ...]
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return f"{self.sram} MiB, {self.memory} GB/s"
+
+    @property
+    def logged(self) -> tuple[float, ...]:
+        """Utilization in the logs, fused and kernel by kernel. [1]"""
+        return tuple(log for _, _, log, _ in self.modes)
+
+    @property
+    def ours(self) -> tuple[float, ...]:
+        """Utilization of ours, fused and kernel by kernel. [1]"""
+        return tuple(point.utilization for _, _, _, point in self.modes)
+
+
+def _cells(known: Mapping[tuple[int, int, str], MappedPoint]) -> list[_Cell]:
+    return [
+        _Cell(
+            sram=sram,
+            memory=memory,
+            place=f"{'sml'[i]}_sram_{'sml'[j]}_dram",
+            modes=tuple(
+                (mode, folder, logs[i][j], known[sram, memory, mode])
+                for mode, folder, logs in zip(
+                    MODES, ("DF", "KBK"), (FUSED_LOGS, UNFUSED_LOGS), strict=True
+                )
+            ),
+        )
+        for i, sram in enumerate(SRAM)
+        for j, memory in enumerate(MEMORY)
+    ]
+
+
+def _gain(utilizations: tuple[float, ...]) -> float:
+    fused, alone = utilizations
+    return fused / alone
+
+
+def _claims(cells: list[_Cell]) -> tuple[Row, ...]:
+    ours = {(cell.sram, cell.memory): cell.ours for cell in cells}
+    more_sram = [
+        ours[more, memory][0] >= ours[less, memory][0] * (1 - 1e-9)
+        for less, more in itertools.pairwise(SRAM)
+        for memory in MEMORY
+    ]
+    more_bandwidth = [
+        ours[sram, more][1] > ours[sram, less][1]
+        for sram in SRAM
+        for less, more in itertools.pairwise(MEMORY)
+    ]
+    gains = [_gain(cell.ours) for cell in cells]
+    logged = [_gain(cell.logged) for cell in cells]
+    return (
         statement("Fig. 19", "fused is never slower", [gain >= 1 for gain in gains], rules=RULES),
-        statement("Fig. 19", "more SRAM never slows fused mappings",
-                  [fused[i + 1][j] >= fused[i][j] * (1 - 1e-9) for i in (0, 1) for j in range(3)],
-                  rules=RULES),
-        statement("Fig. 19", "more bandwidth speeds up kernel by kernel",
-                  [unfused[i][j + 1] > unfused[i][j] for i in range(3) for j in (0, 1)],
+        statement("Fig. 19", "more SRAM never slows fused mappings", more_sram, rules=RULES),
+        statement("Fig. 19", "more bandwidth speeds up kernel by kernel", more_bandwidth,
                   rules=RULES),
         claim("Fig. 19", "fused over kernel by kernel, published runs, geometric mean",
               PAPER_GAIN, _mean(logged), rules=RULES, state="published"),
@@ -113,16 +160,26 @@ def memory_sweep_figure(known: Mapping[tuple[int, int, str], MappedPoint]) -> Fi
               "and of their mappings only the utilization is stored; ours are proved best, and up "
               "to twice as fast; kernel by kernel gains 1 % to 5 %"),
     )  # fmt: skip
-    runs = tuple(
-        claim("Fig. 19", f"{name}, {how}", logs[i][j], ours[i][j], quantity="utilization",
-              sense="at least", tolerance=1e-6, rules=RULES, state=state,
-              source=f"LLM/sram_dram/{folder}/{'sml'[i]}_sram_{'sml'[j]}_dram")
-        for how, folder, logs, ours, states in (
-            ("fused", "DF", FUSED_LOGS, fused, fused_states),
-            ("kernel by kernel", "KBK", UNFUSED_LOGS, unfused, unfused_states),
-        )
-        for name, (i, j), state in zip(names, cells, states, strict=True)
+
+
+def _chart(cells: list[_Cell], title: str, mode: int) -> BarChart:
+    return BarChart(
+        title=title,
+        y=Measure(label="utilization", unit="%", worth=0.01),
+        groups=tuple(f"{cell.sram} MiB {cell.memory} GB/s" for cell in cells),
+        bars=(
+            Bars(name="published log", values=tuple(cell.logged[mode] for cell in cells),
+                 colour=mode, published=True),
+            Bars(name="ours, proved best", values=tuple(cell.ours[mode] for cell in cells),
+                 colour=mode),
+        ),
     )  # fmt: skip
+
+
+def memory_sweep_figure(known: Mapping[tuple[int, int, str], MappedPoint]) -> Figure:
+    """Return Figure 19 from what came of every point: SRAM [MiB], memory [GB/s], mode."""
+    cells = _cells(known)
+    runs = [(cell, *cell.modes[mode]) for mode in range(len(MODES)) for cell in cells]
     return Figure(
         name="memory-sweep",
         title="Figure 19: SRAM and memory bandwidth, fused against kernel by kernel",
@@ -130,27 +187,20 @@ def memory_sweep_figure(known: Mapping[tuple[int, int, str], MappedPoint]) -> Fi
         header=("SRAM, memory", "fused, logs", "fused, ours", "alone, logs", "alone, ours",
                 "gain, logs [x]", "gain, ours [x]"),
         rows=tuple(
-            (name, FUSED_LOGS[i][j], fused[i][j], UNFUSED_LOGS[i][j], unfused[i][j], log, gain)
-            for name, (i, j), log, gain in zip(names, cells, logged, gains, strict=True)
+            (cell.name, cell.logged[0], cell.ours[0], cell.logged[1], cell.ours[1],
+             _gain(cell.logged), _gain(cell.ours))
+            for cell in cells
         ),
-        claims=claims,
-        points=runs,
-        charts=tuple(
-            BarChart(
-                title=title,
-                y=Measure(label="utilization", unit="%", worth=0.01),
-                groups=tuple(f"{s} MiB {m} GB/s" for s in SRAM for m in MEMORY),
-                bars=(
-                    Bars(name="published log", values=tuple(logs[i][j] for i, j in cells),
-                         colour=colour, published=True),
-                    Bars(name="ours, proved best", values=tuple(ours[i][j] for i, j in cells),
-                         colour=colour),
-                ),
-            )
-            for title, logs, ours, colour in (
-                ("Fused: as many partitions as serve", FUSED_LOGS, fused, 0),
-                ("Kernel by kernel", UNFUSED_LOGS, unfused, 1),
-            )
+        claims=_claims(cells),
+        points=tuple(
+            claim("Fig. 19", f"{cell.name}, {how}", log, point.utilization,
+                  quantity="utilization", sense="at least", tolerance=1e-6, rules=RULES,
+                  state=point.status, source=f"LLM/sram_dram/{folder}/{cell.place}")
+            for cell, how, folder, log, point in runs
+        ),
+        charts=(
+            _chart(cells, "Fused: as many partitions as serve", 0),
+            _chart(cells, "Kernel by kernel", 1),
         ),
         notes=(
             "GPT-3 175B on 4 x 2 SN10. The setups have 150, 300 and 500 MiB, links of 50 GB/s and "
