@@ -114,8 +114,12 @@ def _chip_row(chip: Chip) -> tuple[str, ...]:
         "".join(format_quantity(memory.room, "B", 3) for memory in beside),
         "".join(format_quantity(memory.speed, "B/s", 3) for memory in beside if memory.bandwidth),
         "" if chip.intra is None else format_quantity(chip.intra.bandwidth, "B/s", 3),
-        "" if chip.power is None else f"{chip.power:,.0f}",
+        _whole(chip.power),
     )
+
+
+def _whole(number: float | None) -> str:
+    return "" if number is None else f"{number:,.0f}"
 
 
 def _rate(chip: Chip, share: float | None) -> str:
@@ -125,8 +129,8 @@ def _rate(chip: Chip, share: float | None) -> str:
 def node_table() -> Table:
     """Return the nodes: their chips, what joins these, and what leads out."""
     rows = tuple(_node_row(library.node(name)) for name in library.names("nodes"))
-    header = ("node", "chips", "of", "joined by", "out of it, a chip", "W")
-    return Table(header=header, numeric=(False, True, False, False, True, True), rows=rows)
+    header = ("node", "chips", "of", "joined by", "out of it, a chip", "W", "USD")
+    return Table(header=header, numeric=(False, True, False, False, True, True, True), rows=rows)
 
 
 def _node_row(node: Node) -> tuple[str, ...]:
@@ -141,7 +145,7 @@ def _node_row(node: Node) -> tuple[str, ...]:
         node.chip.name,
         f"{len(joined)} times {joined[0]}" if same else "; ".join(joined),
         format_quantity(node.bandwidth_out, "B/s", 3) if node.n_ports else "",
-        "" if node.power is None else f"{node.power:,.0f}",
+        *map(_whole, (node.power, node.price)),
     )
 
 
