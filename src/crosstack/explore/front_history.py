@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
-import time
 from pathlib import Path
 from typing import Any
 
-from crosstack.errors import InputError, Problem
-from crosstack.explore.history import SAVE_EVERY, key_of
-from crosstack.io.files import read_text, write_atomically
+from crosstack.explore.history import SavedFile, key_of
 from crosstack.version import __version__
 
 __all__ = ["FrontHistory"]
@@ -34,23 +30,16 @@ class FrontHistory:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.reused = 0
-        self._saved = time.monotonic()
         self._key = ""
-        self._found = ""
-        self._answers: dict[str, Any] = {}
-        if path is not None and path.exists():
-            try:
-                data = json.loads(read_text(path))
-                if data["version"] != VERSION:
-                    raise ValueError
-                self._found, self._answers = str(data["key"]), dict(data["answers"])
-            except InputError:
-                raise
-            except (ValueError, KeyError, TypeError, RecursionError):
-                raise self._refusal("no history of a front; allowed: one saved before.") from None
+        self._file = SavedFile(path, VERSION, "a front")
+        data, self._answers = self._file.read("answers")
+        self._found = self._key_in(data)
 
-    def _refusal(self, message: str) -> InputError:
-        return InputError(Problem(str(self.path), message))
+    def _key_in(self, data: dict[str, Any]) -> str:
+        """Return whose answers a file holds; empty where it is not there."""
+        if data and "key" not in data:
+            raise self._file.refusal("no history of a front; allowed: one saved before.")
+        return str(data.get("key", ""))
 
     def open(self, key: object) -> None:
         """Say whose answers these are.
@@ -62,7 +51,7 @@ class FrontHistory:
         """
         self._key = key_of({"version": __version__, "problem": key})
         if self._found and self._found != self._key:
-            raise self._refusal(
+            raise self._file.refusal(
                 "the history is that of another search: what is asked, its settings or the "
                 "version of crosstack differ. Save to another place, or remove it."
             )
@@ -94,7 +83,7 @@ class FrontHistory:
             if not good:
                 raise ValueError
         except (ValueError, KeyError, TypeError):
-            raise self._refusal(f"the answer of candidate {number} is broken.") from None
+            raise self._file.refusal(f"the answer of candidate {number} is broken.") from None
         self.reused += 1
         return entry
 
@@ -105,8 +94,4 @@ class FrontHistory:
 
     def save(self, *, now: bool = True) -> None:
         """Write the file ``now``, or if it was not written for 2 s."""
-        if self.path is None or not (now or time.monotonic() - self._saved > SAVE_EVERY):
-            return
-        data = {"version": VERSION, "key": self._key, "answers": self._answers}
-        write_atomically(self.path, json.dumps(data, allow_nan=False) + "\n")
-        self._saved = time.monotonic()
+        self._file.write({"key": self._key, "answers": self._answers}, now=now)

@@ -14,7 +14,7 @@ from typing import Any
 from crosstack.errors import InputError, Problem
 from crosstack.io.files import read_text, write_atomically
 
-__all__ = ["Evaluated", "History", "HistoryFile", "key_of"]
+__all__ = ["Evaluated", "History", "HistoryFile", "SavedFile", "key_of"]
 
 VERSION = 1
 SAVE_EVERY = 2.0  # [s]
@@ -61,6 +61,57 @@ def key_of(problem: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+class SavedFile:
+    """What a search saves in one JSON file; a path of None saves nothing.
+
+    Parameters
+    ----------
+    path : Path or None
+        A reader sees an old file or a new one, never a part.
+    version : int
+        Of what is in it.
+    of : str
+        Whose history it is, in words.
+    """
+
+    def __init__(self, path: Path | None, version: int, of: str) -> None:
+        self.path = path
+        self.version = version
+        self.of = of
+        self._saved = time.monotonic()
+
+    def read(self, entries: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what the file holds and its ``entries`` by name; empty where it is not there.
+
+        Raises
+        ------
+        InputError
+            If the file holds something else.
+        """
+        if self.path is None or not self.path.exists():
+            return {}, {}
+        try:
+            data = json.loads(read_text(self.path))
+            if data["version"] != self.version:
+                raise ValueError
+            return data, dict(data[entries])
+        except InputError:
+            raise
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise self.refusal(f"no history of {self.of}; allowed: one saved before.") from None
+
+    def refusal(self, message: str) -> InputError:
+        """Return what is wrong with the file."""
+        return InputError(Problem(str(self.path), message))
+
+    def write(self, data: dict[str, Any], *, now: bool) -> None:
+        """Write the file ``now``, or if it was not written for 2 s."""
+        if self.path is not None and (now or time.monotonic() - self._saved > SAVE_EVERY):
+            text = json.dumps({"version": self.version} | data, allow_nan=False)
+            write_atomically(self.path, text + "\n")
+            self._saved = time.monotonic()
+
+
 class HistoryFile:
     """The histories of searches by name, in one JSON file; a path of None saves nothing.
 
@@ -77,21 +128,8 @@ class HistoryFile:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self._saved = time.monotonic()
-        self._entries: dict[str, dict[str, Any]] = {}
-        if path is not None and path.exists():
-            try:
-                data = json.loads(read_text(path))
-                if data["version"] != VERSION:
-                    raise ValueError
-                self._entries = dict(data["searches"])
-            except InputError:
-                raise
-            except (ValueError, KeyError, TypeError, RecursionError):
-                raise self._refusal("no history of a search; allowed: one saved before.") from None
-
-    def _refusal(self, message: str) -> InputError:
-        return InputError(Problem(str(self.path), message))
+        self._file = SavedFile(path, VERSION, "a search")
+        self._entries: dict[str, dict[str, Any]] = self._file.read("searches")[1]
 
     def history(self, name: str, key: str, names: tuple[str, ...]) -> History:
         """Return the history of a search, an empty one where there is none.
@@ -118,9 +156,9 @@ class HistoryFile:
                     raise ValueError
                 found.evaluated.append(e)
         except (ValueError, KeyError, TypeError):
-            raise self._refusal(f'the history of "{name}" is broken.') from None
+            raise self._file.refusal(f'the history of "{name}" is broken.') from None
         if not same:
-            raise self._refusal(
+            raise self._file.refusal(
                 f'the history of "{name}" is that of another search: what is asked, its settings '
                 "or the version of crosstack differ. Save to another place, or remove it."
             )
@@ -137,7 +175,4 @@ class HistoryFile:
                 [list(e.point), e.value, int(e.feasible), int(e.probe)] for e in history.evaluated
             ],
         }
-        if now or time.monotonic() - self._saved > SAVE_EVERY:
-            data = {"version": VERSION, "searches": self._entries}
-            write_atomically(self.path, json.dumps(data, allow_nan=False) + "\n")
-            self._saved = time.monotonic()
+        self._file.write({"searches": self._entries}, now=now)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -97,15 +97,6 @@ def _task(base: BaseProblem, assignments: Sequence[Assignment]) -> tuple[Task, d
     return task_in(base.text, base.source, assignments_as_text(fields)), options
 
 
-def _check(base: BaseProblem, assignments: Sequence[Assignment], allowed: Sequence[str]) -> None:
-    check_rule_options(assignments, allowed)
-    tree = _tree(base.text, base.source)
-    fields, options = split_options(base, assignments)
-    rules_of(options, MAPPED)
-    if isinstance(tree, dict):
-        override(tree, assignments_as_text(fields))
-
-
 def _common(answer: Answer) -> Terms:
     e = answer.evaluation
     price, power = e.price.total, e.power.total
@@ -161,12 +152,39 @@ def kept_terms(answer: Answer, keep: Sequence[str]) -> Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped:
+class _OfTasks:
+    """What evaluators of tasks have in common: ``units`` of the terms they give."""
+
+    name: str
+    allowed: tuple[str, ...]
+    units: Mapping[str, str | None]
+    objectives: tuple[tuple[str, Goal], ...] = (("time", Goal.MINIMUM),)
+
+    def columns(self, base: BaseProblem) -> tuple[Column, ...]:
+        """Return the terms it gives."""
+        return tuple(Column(name=n, unit=u) for n, u in self.units.items())
+
+    def tree(self, base: BaseProblem) -> Any:
+        """Return the task's file."""
+        return _tree(base.text, base.source)
+
+    def check(self, base: BaseProblem, assignments: Sequence[Assignment]) -> None:
+        """Raise `InputError` if a path leads nowhere."""
+        check_rule_options(assignments, self.allowed)
+        tree = self.tree(base)
+        fields, options = split_options(base, assignments)
+        rules_of(options, MAPPED)
+        if isinstance(tree, dict):
+            override(tree, assignments_as_text(fields))
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped(_OfTasks):
     """``map``: the fastest mapping of every point, with its certificate."""
 
     name: str = "map"
-    objectives: tuple[tuple[str, Goal], ...] = (("time", Goal.MINIMUM),)
     allowed: tuple[str, ...] = ("rules", "work_limit", "time_limit", "gap")
+    units: Mapping[str, str | None] = field(default_factory=lambda: ANSWER_UNITS)
 
     def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Return the options of every search: ``rules``, limits [1], [s] and ``gap`` [1]."""
@@ -179,18 +197,6 @@ class Mapped:
                 message = f"got {value!r}; allowed: a number, at least 0."
                 raise InputError(Problem(f"options.{name}", message))
         return given
-
-    def columns(self, base: BaseProblem) -> tuple[Column, ...]:
-        """Return the terms of an answer."""
-        return tuple(Column(name=n, unit=u) for n, u in ANSWER_UNITS.items())
-
-    def tree(self, base: BaseProblem) -> Any:
-        """Return the task's file."""
-        return _tree(base.text, base.source)
-
-    def check(self, base: BaseProblem, assignments: Sequence[Assignment]) -> None:
-        """Raise `InputError` if a path leads nowhere."""
-        _check(base, assignments, self.allowed)
 
     def run(
         self, base: BaseProblem, assignments: Sequence[Assignment], keep: Sequence[str]
@@ -213,12 +219,12 @@ class Mapped:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenMapping:
+class GivenMapping(_OfTasks):
     """``mapping``: every point under one mapping; points that differ in numbers all at once."""
 
     name: str = "mapping"
-    objectives: tuple[tuple[str, Goal], ...] = (("time", Goal.MINIMUM),)
     allowed: tuple[str, ...] = ("rules", "mapping")
+    units: Mapping[str, str | None] = field(default_factory=lambda: UNITS)
 
     def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Return the options: ``mapping``, a result saved with ``--json``, and ``rules``."""
@@ -240,18 +246,6 @@ class GivenMapping:
         kept = {k: data.get(k) for k in ("network", "microbatch_size", "n_tiles", "kernels")}
         rules = given.get("rules", data.get("rules"))
         return {"mapping": json.dumps(kept)} | ({} if rules is None else {"rules": rules})
-
-    def columns(self, base: BaseProblem) -> tuple[Column, ...]:
-        """Return the terms of an evaluation."""
-        return tuple(Column(name=n, unit=u) for n, u in UNITS.items())
-
-    def tree(self, base: BaseProblem) -> Any:
-        """Return the task's file."""
-        return _tree(base.text, base.source)
-
-    def check(self, base: BaseProblem, assignments: Sequence[Assignment]) -> None:
-        """Raise `InputError` if a path leads nowhere."""
-        _check(base, assignments, self.allowed)
 
     def run(
         self, base: BaseProblem, assignments: Sequence[Assignment], keep: Sequence[str]

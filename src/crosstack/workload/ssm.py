@@ -15,7 +15,6 @@ from crosstack.workload.builders import elementwise, join, product_of
 from crosstack.workload.graph import (
     Axis,
     ComputeUnit,
-    DataflowGraph,
     Kernel,
     KernelKind,
     Workload,
@@ -92,13 +91,26 @@ class _Chain:
         )
         self.add(kernel, read)
 
-    def graph(self) -> DataflowGraph:
-        return join(self.kernels, self.edges, self.word)
+    def workload(self, hidden: int, length: int, layers: int, batch: int, name: str) -> Workload:
+        """Return ``layers`` of what was added, which pass on ``hidden`` x ``length`` numbers."""
+        return Workload(
+            graph=join(self.kernels, self.edges, self.word),
+            n_layers=layers,
+            global_batch_size=batch,
+            sequence_length=length,
+            boundary_size=float(hidden * length * self.word),
+            name=name,
+            item="sequence",
+            item_part="token",
+        )
 
 
-def _whole(**values: int) -> None:
+def _check(**values: int) -> None:
+    """Raise `InputError` for what is no whole number, or a filter longer than the sequence."""
     for name, value in values.items():
         require_whole(name, value)
+    length, taps = values["sequence_length"], values["filter_size"]
+    require(taps <= length, "filter_size", taps, f"at most the sequence of {length}")
 
 
 def mamba(
@@ -149,16 +161,10 @@ def mamba(
     gu2023mamba, blelloch1990prefix
     """
     rank = -(-hidden // 16) if step_rank is None else step_rank
-    _whole(
+    _check(
         hidden=hidden, sequence_length=sequence_length, state_size=state_size,
         expansion=expansion, filter_size=filter_size, step_rank=rank, word=word,
     )  # fmt: skip
-    require(
-        filter_size <= sequence_length,
-        "filter_size",
-        filter_size,
-        f"at most the sequence of {sequence_length}",
-    )
     length, inner, kept = sequence_length, expansion * hidden, expansion * hidden * state_size
     c = _Chain(word)
     c.point("Add_Prev_Layer", hidden, length)
@@ -177,16 +183,7 @@ def mamba(
     c.point("SiLU_z", inner, length, "In_Proj_z", each=2)
     c.point("Gate", inner, length, "Read_Out", "SiLU_z")
     c.project("Out_Proj", hidden, inner, length, "Gate")
-    return Workload(
-        graph=c.graph(),
-        n_layers=n_layers,
-        global_batch_size=global_batch_size,
-        sequence_length=length,
-        boundary_size=float(hidden * length * word),
-        name=name,
-        item="sequence",
-        item_part="token",
-    )
+    return c.workload(hidden, length, n_layers, global_batch_size, name)
 
 
 def hyena(
@@ -231,16 +228,10 @@ def hyena(
     ----------
     poli2023hyena, bailey1990fft, massaroli2023laughing
     """
-    _whole(
+    _check(
         hidden=hidden, sequence_length=sequence_length, state_size=state_size,
         filter_size=filter_size, word=word,
     )  # fmt: skip
-    require(
-        filter_size <= sequence_length,
-        "filter_size",
-        filter_size,
-        f"at most the sequence of {sequence_length}",
-    )
     length = sequence_length
     c = _Chain(word)
     c.point("Add_Prev_Layer", hidden, length)
@@ -254,16 +245,7 @@ def hyena(
         c.point(f"Gate_{order}", hidden, length, last, f"Conv_x{order}")
         last = f"Gate_{order}"
     c.project("Out_Proj", hidden, hidden, length, last)
-    return Workload(
-        graph=c.graph(),
-        n_layers=n_layers,
-        global_batch_size=global_batch_size,
-        sequence_length=length,
-        boundary_size=float(hidden * length * word),
-        name=name,
-        item="sequence",
-        item_part="token",
-    )
+    return c.workload(hidden, length, n_layers, global_batch_size, name)
 
 
 def _long_convolution(

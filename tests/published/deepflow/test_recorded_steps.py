@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from builders.recorded import recorded_runs
 
 from crosstack.errors import InputError
 from crosstack.evaluate.predict import predict
@@ -42,15 +43,10 @@ OPERATIONS = (
 
 
 def recorded(*kinds, version):
-    golden = DATA / "golden.jsonl"
-    if not golden.exists():
-        return [pytest.param(None, marks=pytest.mark.skip("the recorded runs are absent"))]
-    rows = [json.loads(line) for line in golden.read_text().splitlines()]
-    return [
-        pytest.param(r, id=r["id"])
-        for r in rows
-        if r["kind"].startswith(kinds) and version in r["version"]
-    ]
+    return recorded_runs(
+        DATA / "golden.jsonl",
+        lambda run: run["kind"].startswith(kinds) and version in run["version"],
+    )
 
 
 def close(value):

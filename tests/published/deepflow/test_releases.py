@@ -1,10 +1,10 @@
 """What the releases do that is not done by default."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders.recorded import recorded_runs
 
 from crosstack.errors import InputError
 from crosstack.evaluate.predict import SUMMING, WAITING, predict
@@ -122,15 +122,9 @@ def test_a_free_task_sets_a_busy_link_free():
 
 
 def recorded():
-    golden = DATA / "golden.jsonl"
-    if not golden.exists():
-        return [pytest.param(None, marks=pytest.mark.skip("the recorded runs are absent"))]
-    rows = [json.loads(line) for line in golden.read_text().splitlines()]
-    return [
-        pytest.param(r, id=r["id"])
-        for r in rows
-        if r["kind"] == "LSTM" and "components" in r["output"]
-    ]
+    return recorded_runs(
+        DATA / "golden.jsonl", lambda run: run["kind"] == "LSTM" and "components" in run["output"]
+    )
 
 
 @pytest.mark.parametrize("row", recorded())
