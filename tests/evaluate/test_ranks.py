@@ -4,6 +4,7 @@ from itertools import permutations
 import pytest
 
 from crosstack.errors import InputError
+from crosstack.evaluate.distributed import Distributed
 from crosstack.evaluate.ranks import chips_of_nodes, peers_of, stage_peers
 from crosstack.io import library
 from crosstack.machine.chip import Chip, Link
@@ -20,9 +21,11 @@ from crosstack.mapping.strategy import (
     parse_strategy,
     strategies,
 )
-from crosstack.model.collectives import Joint, LeastTime, NetworkUse, neighbour_link
+from crosstack.model.collectives import Joint, LeastTime, NetworkUse, collective_lines
 from crosstack.model.collectives.group import axes_of
 from crosstack.model.collectives.part import _group
+from crosstack.model.kernels.roofline import Roofline
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph import Collective
 
 KP1, KP2, DP, LP = ParallelDimension
@@ -324,13 +327,13 @@ def test_a_group_leaves_a_server_by_as_many_ports_as_it_has_chips_there(inside):
 # ---------------------------------------------------------------- as a mapping has them
 
 
-TORUS = library.system_on("tpu-v4-cube", chips=64)
 RAILS = library.system_on("h100-dgx", chips=512)
+TORUS = replace(library.system_on("tpu-v4-cube", chips=64), chip=RAILS.chip)
 MACHINES = {
     "h100-dgx": library.system_on("h100-dgx", chips=64),
     "h100-dgx, two pods of rails": RAILS,
     "a100-dgx-80gb": library.system_on("a100-dgx-80gb", chips=32),
-    "tpu-v4-cube": TORUS,
+    "three rings": TORUS,
     "one torus": replace(
         TORUS,
         network=(
@@ -346,25 +349,35 @@ DIMENSIONS = {Parallelism.TENSOR: KP2, Parallelism.DATA: DP, Parallelism.PIPELIN
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_mapping_and_a_step_talk_to_the_same_chips_and_take_as_long(name):
     system = MACHINES[name]
-    degrees = sizes(system)
+    degrees, dtype = sizes(system), Dtype.BF16
+    times = Roofline().times(system.chip, dtype)
     for uses in permutations(Parallelism, len(degrees)):
-        network = NetworkUse.of(system, degrees, uses)
+        network = NetworkUse.of(system, degrees, uses, dtype)
         given = dict(zip((DIMENSIONS[use].value for use in uses), degrees, strict=True))
-        order = tuple(DIMENSIONS[use] for use in uses)
-        peers = peers_of(Strategy(**given), system, order)
+        strategy, order = Strategy(**given), tuple(DIMENSIONS[use] for use in uses)
+        peers = peers_of(strategy, system, order)
+        step = Distributed(strategy=strategy, times=times, links=peers)
         for use in uses:
-            found = peers[DIMENSIONS[use]]
-            assert found.group == _group(network, use)
-            for size in (1e3, 1e6, 1e9):
-                summed = found.time(Collective.ALL_REDUCE, size)
-                if use is Parallelism.DATA:
-                    assert summed == LeastTime().gradients(network).time(size)
-                if use is Parallelism.TENSOR:
-                    kernels = LeastTime().kernels(network)
-                    for collective, lines in kernels.items():
-                        assert found.time(collective, size) == lines.time(size)
-                if use is Parallelism.PIPELINE and system.domain_size is None:
-                    ((level, joined),) = network.used_for(use)
-                    bandwidth, latency = neighbour_link(level, joined)
-                    sent = found.time(Collective.POINT_TO_POINT, size)
-                    assert sent == latency + size * (1 / bandwidth)
+            assert peers[DIMENSIONS[use]].group == _group(network, use)
+        for size in (1e3, 1e6, 1e9):
+            elements = size / dtype.size
+            if Parallelism.TENSOR in uses:
+                kernels = LeastTime().kernels(network)
+                for collective in Collective:
+                    sent = peers[KP2].time(collective, size)
+                    after = network.arrival.after(
+                        collective, strategy.kp2, collective_lines(collective, peers[KP2].group)
+                    )
+                    assert after.time(size) == kernels[collective].time(size) > sent
+                found = step.all_gather(elements, 1, KP2)
+                assert found == pytest.approx(kernels[Collective.ALL_GATHER].time(size), rel=1e-12)
+                found = step.reduce_scatter(elements, 1, KP2)
+                scattered = kernels[Collective.REDUCE_SCATTER].time(size)
+                assert found == pytest.approx(scattered, rel=1e-12)
+            if Parallelism.DATA in uses:
+                found = step.all_reduce(elements, 1, DP)
+                assert found == pytest.approx(LeastTime().gradients(network).time(size), rel=1e-12)
+            if Parallelism.PIPELINE in uses and system.domain_size is None:
+                ((bandwidth, latency),) = LeastTime().neighbours(network)
+                found = step.send(size, LP)
+                assert found == pytest.approx(latency + size / bandwidth, rel=1e-12)

@@ -66,6 +66,8 @@ def answer_data(answer: Answer) -> dict[str, Any]:
         "microbatch_size": m.microbatch_size,
         "n_microbatches": e.n_microbatches,
         "recompute": m.recompute.value,
+        "schedule": m.schedule.value,
+        "interleave": m.interleave,
         "n_tiles": m.n_tiles,
         "tile_size": -(-answer.task.workload.sequence_length // m.n_tiles),
         "layers_per_stage": e.layers_per_stage,

@@ -1,9 +1,8 @@
 """Kernels and collectives of one chip among many, and products split RC or CR.
 
 What a chip can do comes in as `KernelTimes`, whom it communicates with as `Peers`, so that this
-module is arithmetic only. A collective is one kernel, launched once. What arrives passes a buffer
-(``hu2025nccl``): the neighbour writes it there, it is read, and put where it belongs or sent on
-with what it is added to; none of these accesses of main memory hides behind the links.
+module is arithmetic only. A collective is one kernel, launched once
+(`crosstack.model.collectives.arrival`).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Protocol
 from crosstack.errors import InputError, Problem
 from crosstack.machine.system import AllReduceAlgorithm
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy
-from crosstack.model.collectives import Group, collective_lines
+from crosstack.model.collectives import ACCESSES, Group, arriving, collective_lines
 from crosstack.units import format_quantity
 from crosstack.workload.graph import Collective
 
@@ -30,7 +29,6 @@ __all__ = [
 
 KP1, KP2, DP, LP = ParallelDimension
 SLOWEST = 1.0  # less than that many bytes a second is no link [B/s]
-ACCESSES = 3  # of main memory for every byte that arrives
 
 
 class KernelTimes(Protocol):
@@ -140,12 +138,10 @@ class Distributed:
         if degree == 1:
             return 0.0
         size = self.times.element_size * rows * columns
-        arrives = size * (degree - 1) / degree
-        adds = 0.0 if collective is Collective.ALL_GATHER else arrives / self.times.element_size
-        if collective is Collective.ALL_REDUCE:
-            arrives *= 2
         sent = self.links[dimension].time(collective, size)
-        placed = self.times.elementwise(adds, ACCESSES * arrives)
+        arrives, added = arriving(collective, degree)
+        additions = added * size / self.times.element_size
+        placed = self.times.elementwise(additions, ACCESSES * arrives * size)
         return sent + placed + self.times.launch_overhead
 
     def all_gather(self, rows: float, columns: float, dimension: ParallelDimension) -> float:

@@ -21,7 +21,7 @@ from crosstack.evaluate.serving_layer import Family, LayerCosts, family, layer_c
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.arrays import Bools, Floats, Ints, graph_arrays
-from crosstack.model.collectives import neighbour_link
+from crosstack.model.collectives import NetworkUse
 from crosstack.model.iteration import Pipeline, iteration_time
 from crosstack.model.partition import ROUNDING
 from crosstack.model.plan import make_plan
@@ -496,8 +496,7 @@ def _iteration(
     """Return the time of an iteration and the latency of a microbatch; ``boundary`` in [B]. [s]"""
     size, stages, repeated = points.microbatch, points.pipeline, _repeated(job, points)
     joined, kinds = np.unique(stages, return_inverse=True)
-    dimension = machine_of(job.system, 1, 1).network[1]
-    links = np.array([neighbour_link(dimension, count) for count in joined.tolist()])
+    links = np.array([_neighbour(job, count) for count in joined.tolist()])
     bandwidth, delay = links[kinds.ravel()].T
     sent = (delay + boundary * size / bandwidth) * job.rules.iteration.directions(training=False)
     pipeline = Pipeline(
@@ -511,3 +510,11 @@ def _iteration(
     time = iteration_time(pipeline, layer_time * size * repeated, job.rules)
     hop = boundary / points.tensor / bandwidth + delay
     return time, size * (stages * repeated * layer_time + (stages - 1) * hop)
+
+
+def _neighbour(job: _Job, stages: int) -> tuple[float, float]:
+    """Return bandwidth [B/s] and latency [s] from one of so many stages to the next."""
+    machine, uses = machine_of(job.system, 1, stages), (Parallelism.TENSOR, Parallelism.PIPELINE)
+    dtype = job.workload(1).graph.compute_dtype
+    network = NetworkUse.of(machine, (1, stages), uses, dtype)
+    return job.rules.collectives.neighbours(network)[0]

@@ -57,7 +57,7 @@ def plan_of(
     data = n_chips if placed_use(workload.placement) is Parallelism.DATA else 1
     if workload.global_batch_size % (data * microbatch_size):
         return None
-    network = NetworkUse.of(system, sizes, parallelism)
+    network = NetworkUse.of(system, sizes, parallelism, workload.graph.compute_dtype)
     collectives, gradients = rules.collectives.placed(network, workload.placement)
     match workload.placement:
         case Placement.BATCH:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from crosstack.machine.system import Parallelism, System
-from crosstack.model.collectives import Line, Lines, NetworkUse, neighbour_link
+from crosstack.model.collectives import Line, Lines, NetworkUse
 from crosstack.model.rules import Rules
 from crosstack.workload.graph import Collective, Workload
 from crosstack.workload.transformer_training import Recompute, Schedule
@@ -84,12 +84,12 @@ def make_plan(
     microbatch_size : int
         Sequences a chip works on at a time. [1]
     """
-    network = NetworkUse.of(system, sizes, parallelism)
+    network = NetworkUse.of(system, sizes, parallelism, workload.graph.compute_dtype)
     degree = {use: network.degree(use) for use in Parallelism}
     data = degree[Parallelism.DATA]
     if workload.global_batch_size % (data * microbatch_size):
         return None
-    links = [neighbour_link(d, size) for d, size in network.used_for(Parallelism.PIPELINE)]
+    links = rules.collectives.neighbours(network)
     pipelined = rules.iteration.crosses(degree[Parallelism.PIPELINE], len(links))
     directions = rules.iteration.directions(workload.training)
     transfer = border = Line()

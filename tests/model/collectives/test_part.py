@@ -18,6 +18,7 @@ from crosstack.machine.system import (
 from crosstack.model.collectives import LeastTime, Line, Lines, NetworkUse
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph import Collective
 from crosstack.workload.llm import llm
 
@@ -41,7 +42,9 @@ def rail(a_system):
 
 def rates(system):
     """Return seconds a byte of large all-reduces of tensors and of gradients."""
-    use = NetworkUse.of(system, tuple(d.size for d in system.network), (TENSOR, PIPELINE, DATA))
+    use = NetworkUse.of(
+        system, tuple(d.size for d in system.network), (TENSOR, PIPELINE, DATA), Dtype.BF16
+    )
     part = LeastTime()
     found = part.kernels(use)[Collective.ALL_REDUCE], part.gradients(use)
     return [lines.members[-1].per_byte for lines in found]
@@ -67,7 +70,7 @@ class TestGivenAlgorithm:
         times = {}
         for given in (None, AllReduceAlgorithm.RING, AllReduceAlgorithm.TREE):
             system = replace(rail, domain_size=None, all_reduce=given)
-            use = NetworkUse.of(system, (8, 2, 1024), (TENSOR, PIPELINE, DATA))
+            use = NetworkUse.of(system, (8, 2, 1024), (TENSOR, PIPELINE, DATA), Dtype.BF16)
             times[given] = [float(LeastTime().gradients(use).time(s)) for s in (1e3, 1e11)]
         ring, tree = times[AllReduceAlgorithm.RING], times[AllReduceAlgorithm.TREE]
         assert tree[0] < ring[0]

@@ -1,6 +1,7 @@
 """What collective communication takes, on any level of a network and over several."""
 
 from crosstack.model.collectives.algorithms import Joint
+from crosstack.model.collectives.arrival import ACCESSES, Arrival, arriving
 from crosstack.model.collectives.compose import FREE, Adding, collective_lines, is_legal
 from crosstack.model.collectives.group import Extent, Group, group_of, neighbour_link
 from crosstack.model.collectives.layouts import Layout, LayoutChange, layout_change
@@ -8,9 +9,11 @@ from crosstack.model.collectives.lines import NOTHING, Line, Lines, least
 from crosstack.model.collectives.part import Collectives, LeastTime, NetworkUse
 
 __all__ = [
+    "ACCESSES",
     "FREE",
     "NOTHING",
     "Adding",
+    "Arrival",
     "Collectives",
     "Extent",
     "Group",
@@ -21,6 +24,7 @@ __all__ = [
     "Line",
     "Lines",
     "NetworkUse",
+    "arriving",
     "collective_lines",
     "group_of",
     "is_legal",

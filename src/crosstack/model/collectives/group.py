@@ -18,6 +18,7 @@ from typing import assert_never
 from crosstack.errors import InputError, Problem, require, require_whole
 from crosstack.machine.system import Dimension, DimensionArrays, DimensionKind
 from crosstack.model.collectives.algorithms import Joint
+from crosstack.model.collectives.arrival import ACCESSES, NONE, Arrival
 
 __all__ = [
     "Axis",
@@ -195,11 +196,24 @@ def _beside(extent: Extent, members: int, stride: int, *, closed: bool) -> Axis:
     )
 
 
-def neighbour_link(dimension: Dimension, size: int) -> tuple[float, float]:
-    """Return bandwidth [B/s] and latency [s] from a chip of ``size`` to the next on one level."""
+def neighbour_link(dimension: Dimension, size: int, arrival: Arrival = NONE) -> tuple[float, float]:
+    """Return bandwidth [B/s] and latency [s] from a chip of ``size`` to the next on one level.
+
+    Parameters
+    ----------
+    dimension : Dimension
+        The level.
+    size : int
+        Chips that it joins. [1]
+    arrival : Arrival
+        What the next one takes for what arrives; nothing unless given.
+    """
     axes = axes_of(Extent(dimension=dimension, size=size, members=size))
     share = max((axis.near_share for axis in axes), default=1.0)
-    return dimension.bandwidth / share, dimension.hop_latency
+    bandwidth = dimension.bandwidth / share
+    if arrival.moving:
+        bandwidth = 1 / (1 / bandwidth + ACCESSES * arrival.moving)
+    return bandwidth, dimension.hop_latency + arrival.latency
 
 
 # ---------------------------------------------------------------- groups of an order of ranks

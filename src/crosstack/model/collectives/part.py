@@ -10,9 +10,17 @@ from typing import Protocol, assert_never
 from crosstack.errors import require
 from crosstack.machine.system import AllReduceAlgorithm, Dimension, Parallelism, System
 from crosstack.machine.topology import NetworkLevel
+from crosstack.model.collectives.arrival import NONE, Arrival
 from crosstack.model.collectives.compose import collective_lines, is_legal
-from crosstack.model.collectives.group import Extent, Group, domain_group, group_of
+from crosstack.model.collectives.group import (
+    Extent,
+    Group,
+    domain_group,
+    group_of,
+    neighbour_link,
+)
 from crosstack.model.collectives.lines import NOTHING, Lines
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph import Collective, Placement
 
 __all__ = ["Collectives", "LeastTime", "NetworkUse"]
@@ -22,7 +30,8 @@ __all__ = ["Collectives", "LeastTime", "NetworkUse"]
 class NetworkUse:
     """How large the dimensions of a network are, and what each is used for, innermost first.
 
-    ``domain_size`` and ``all_reduce`` as in `crosstack.machine.system.System`.
+    ``domain_size`` and ``all_reduce`` as in `crosstack.machine.system.System`. ``arrival`` is what
+    a chip takes for what arrives.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -30,18 +39,24 @@ class NetworkUse:
     parallelism: tuple[Parallelism, ...]
     domain_size: int | None = None
     all_reduce: AllReduceAlgorithm | None = None
+    arrival: Arrival = NONE
 
     @classmethod
     def of(
-        cls, system: System, sizes: tuple[int, ...], parallelism: tuple[Parallelism, ...]
+        cls,
+        system: System,
+        sizes: tuple[int, ...],
+        parallelism: tuple[Parallelism, ...],
+        dtype: Dtype,
     ) -> NetworkUse:
-        """Return how a system's network is used."""
+        """Return how a system's network is used, by numbers of a type."""
         return cls(
             dimensions=system.network,
             sizes=sizes,
             parallelism=parallelism,
             domain_size=system.domain_size,
             all_reduce=system.all_reduce,
+            arrival=Arrival.of(system.chip, dtype),
         )
 
     def used_for(self, use: Parallelism) -> list[tuple[Dimension, int]]:
@@ -68,6 +83,10 @@ class Collectives(Protocol):
 
     def gradients(self, network: NetworkUse) -> Lines:
         """Return what summing gradients among the data-parallel chips takes, over their bytes."""
+        ...
+
+    def neighbours(self, network: NetworkUse) -> list[tuple[float, float]]:
+        """Return bandwidth [B/s] and latency [s] to the next stage, on every level of stages."""
         ...
 
     def placed(
@@ -100,10 +119,15 @@ class LeastTime:
         _check_legal(tuple(d.level for d in network.dimensions), network.all_reduce)
         return _lines(network, _group(network, Parallelism.TENSOR))
 
+    def neighbours(self, network: NetworkUse) -> list[tuple[float, float]]:
+        """Return what a message to the next stage has, with what that takes for its arrival."""
+        stages = network.used_for(Parallelism.PIPELINE)
+        return [neighbour_link(d, size, network.arrival) for d, size in stages]
+
     def gradients(self, network: NetworkUse) -> Lines:
         """Return the least time of an all-reduce among the data-parallel chips."""
         group = _group(network, Parallelism.DATA)
-        return collective_lines(Collective.ALL_REDUCE, group, all_reduce=network.all_reduce)
+        return _taken(Collective.ALL_REDUCE, network, group)
 
     def placed(
         self, network: NetworkUse, placement: Placement
@@ -124,8 +148,8 @@ class LeastTime:
                 return found | {Collective.ALL_TO_ALL: exchange}, found[Collective.ALL_REDUCE]
             case Placement.GRID:
                 columns, rows = network.sizes[-1], math.prod(network.sizes[:-1])
-                along = collective_lines(Collective.BROADCAST, _whole(chips[-1:]))
-                down = collective_lines(Collective.POINT_TO_POINT, _whole(chips[:-1]))
+                along = _taken(Collective.BROADCAST, network, _whole(chips[-1:]))
+                down = _taken(Collective.POINT_TO_POINT, network, _whole(chips[:-1]))
                 grid = {
                     Collective.BROADCAST: along.of_share(1 / rows),
                     Collective.POINT_TO_POINT: down.of_share(1 / columns),
@@ -146,10 +170,13 @@ def _check_legal(levels: tuple[NetworkLevel, ...], given: AllReduceAlgorithm | N
 
 
 def _lines(network: NetworkUse, group: Group) -> dict[Collective, Lines]:
-    return {
-        collective: collective_lines(collective, group, all_reduce=network.all_reduce)
-        for collective in Collective
-    }
+    return {collective: _taken(collective, network, group) for collective in Collective}
+
+
+def _taken(collective: Collective, network: NetworkUse, group: Group) -> Lines:
+    """Return what a collective takes, on the links and after them."""
+    sent = collective_lines(collective, group, all_reduce=network.all_reduce)
+    return network.arrival.after(collective, group.members, sent)
 
 
 def _whole(chips: list[tuple[Dimension, int]]) -> Group:

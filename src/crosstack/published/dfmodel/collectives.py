@@ -21,7 +21,7 @@ from typing import assert_never
 
 from crosstack.errors import InputError, Problem, require
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism
-from crosstack.model.collectives import NOTHING, Line, Lines, NetworkUse
+from crosstack.model.collectives import NOTHING, Line, Lines, NetworkUse, neighbour_link
 from crosstack.model.parts import check_fields
 from crosstack.workload.graph import Collective, Placement
 
@@ -108,6 +108,11 @@ class ReleaseCollectives:
             reduce = _in_domains(network, Parallelism.TENSOR, network.domain_size, reduce)
         found[Collective.ALL_REDUCE] = reduce
         return {collective: Lines((line,)) for collective, line in found.items()}
+
+    def neighbours(self, network: NetworkUse) -> list[tuple[float, float]]:
+        """Return the links to the next stage; what arrives takes nothing."""
+        stages = network.used_for(Parallelism.PIPELINE)
+        return [neighbour_link(dimension, size) for dimension, size in stages]
 
     def gradients(self, network: NetworkUse) -> Lines:
         """Return what summing gradients among the data-parallel chips takes."""
