@@ -159,6 +159,7 @@ def _energy(energy: Energy) -> dict[str, float | str]:
     return {
         "static": energy.static,
         "compute": energy.compute,
+        "on_chip": energy.on_chip,
         "memory": energy.memory,
         "network": energy.network,
         "total": energy.total,
