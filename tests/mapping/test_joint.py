@@ -60,8 +60,8 @@ def case(random_task):
 
 
 def bound_of(case, **how) -> float:
-    (_, _, arrays, _, costs), domains, relaxed, _ = case
-    choices = make_layout_choices(arrays, costs, domains, relaxed)
+    (*_, costs), domains, relaxed, _ = case
+    choices = make_layout_choices(costs, domains, relaxed)
     if choices is None:  # too many for some kernel
         return 0.0
     return joint_bound(make_problem(relaxed), choices, limit=math.inf, budget=Budget(), **how).bound
@@ -121,8 +121,8 @@ class TestAgainstEverySharding:
     def test_it_is_infinite_only_where_nothing_is_below_the_limit(self, case, how):
         for seed in self.SEEDS:
             problem = case(seed, **how)
-            (_, _, arrays, _, costs), domains, relaxed, _ = problem
-            choices = make_layout_choices(arrays, costs, domains, relaxed)
+            (*_, costs), domains, relaxed, _ = problem
+            choices = make_layout_choices(costs, domains, relaxed)
             if choices is None:
                 continue
             best = best_time(problem)
@@ -167,7 +167,9 @@ class TestSharpness:
             if left_out(relaxed) > 1:
                 continue
             problem = (workload, system, arrays, plan, costs), domains, relaxed, rules
-            least = eliminate(domains, costs.network_time, costs.index, costs.edge_time).bound
+            least = eliminate(
+                domains, costs.network_time, costs.index, costs.conversions.edge_time
+            ).bound
             if least > 0:
                 assert bound_of(problem) == pytest.approx(least, rel=1e-6), seed
 
@@ -178,8 +180,8 @@ class TestMixedDirections:
     def bounds(self, case, seeds, **how):
         for seed in seeds:
             problem = case(seed, **how)
-            (_, _, arrays, _, costs), domains, relaxed, _ = problem
-            choices = make_layout_choices(arrays, costs, domains, relaxed)
+            (*_, costs), domains, relaxed, _ = problem
+            choices = make_layout_choices(costs, domains, relaxed)
             if choices is None:
                 continue
             order = make_problem(relaxed).order
@@ -250,7 +252,7 @@ class TestTheChoicesOfThePath:
         for seed in range(200):
             given, domains, relaxed, rules = case(seed)
             arrays, costs = given[2], given[4]
-            choices = make_layout_choices(arrays, costs, domains, relaxed)
+            choices = make_layout_choices(costs, domains, relaxed)
             if choices is None:
                 continue
             found = joint_bound(make_problem(relaxed), choices, limit=math.inf, budget=Budget())
@@ -266,14 +268,14 @@ class TestTheChoicesOfThePath:
 
 
 def test_a_bound_without_a_budget_is_nothing(case):
-    (_, _, arrays, _, costs), domains, relaxed, _ = case(3)
-    choices = make_layout_choices(arrays, costs, domains, relaxed)
+    (*_, costs), domains, relaxed, _ = case(3)
+    choices = make_layout_choices(costs, domains, relaxed)
     found = joint_bound(make_problem(relaxed), choices, limit=math.inf, budget=Budget(work=-1))
     assert (found.bound, found.codes) == (0.0, {})
 
 
 def test_codes_are_those_left_to_each_kernel(case):
-    (_, _, arrays, _, costs), domains, relaxed, _ = case(1)
-    choices = make_layout_choices(arrays, costs, domains, relaxed)
+    (*_, costs), domains, relaxed, _ = case(1)
+    choices = make_layout_choices(costs, domains, relaxed)
     for codes, domain in zip(choices.codes, domains, strict=True):
         assert set(codes.tolist()) <= set(domain)

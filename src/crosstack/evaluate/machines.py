@@ -37,8 +37,9 @@ from crosstack.machine.prices import (
 from crosstack.machine.system import DimensionArrays, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.arrays import graph_arrays
-from crosstack.model.choices import choice_index, make_choices, sharding_codes
-from crosstack.model.collectives import NOTHING, Line, Lines
+from crosstack.model.choice_index import choice_index, sharding_codes
+from crosstack.model.choices import make_choices
+from crosstack.model.collectives import NOTHING, Layout, Line, Lines
 from crosstack.model.energy import energy_rates
 from crosstack.model.iteration import iteration_time, pipeline_of
 from crosstack.model.partition import combine_arrays, make_load
@@ -355,14 +356,20 @@ def _plan(task: Task, system: System, mapping: Mapping, rules: Rules) -> Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Message:
-    """Bytes that a kernel sends for one sequence, in a collective; None: to sum gradients.
+    """Bytes that a kernel sends for one sequence, in a collective or to change a layout.
 
-    ``together`` such messages share what is fixed. [1]
+    In none of them: to sum gradients. ``together`` such messages share what is fixed. [1]
     """
 
-    collective: Collective | None
+    collective: Collective | None = None
+    change: tuple[Layout, frozenset[Layout]] | None = None
     size: float
     together: float
+
+    @property
+    def summed(self) -> bool:
+        """Whether gradients are summed."""
+        return self.collective is None and self.change is None
 
 
 def _network_times(
@@ -377,9 +384,12 @@ def _network_times(
 
     @cache  # kernels send the same again and again
     def time(message: _Message) -> Floats:
-        lines = (
-            plan.periodic if message.collective is None else plan.collectives[message.collective]
-        )
+        if message.change is not None:
+            lines = plan.changes[message.change].lines
+        elif message.collective is not None:
+            lines = plan.collectives[message.collective]
+        else:
+            lines = plan.periodic
         return lines.time(message.size, together=message.together)
 
     place = task.workload.graph.index
@@ -387,7 +397,7 @@ def _network_times(
     for p, partition in enumerate(known.partitions):
         for name in partition.kernels:
             for message in sent[place[name]]:
-                total = gradients if message.collective is None else kernels
+                total = gradients if message.summed else kernels
                 total[p] += time(message)
     return _Network(
         kernels=kernels,
@@ -404,7 +414,7 @@ def _messages(task: Task, mapping: Mapping, rules: Rules) -> list[list[_Message]
 
     Where a byte takes a second, the time is the bytes of all messages; where a message does, it is
     their number, over those that share it. What a kernel sends of its own is in the graph; what is
-    left are equal messages, one layout converted for one reader or several.
+    left are equal messages. Changes of layout are known one by one.
     """
     workload, system = task.workload, task.system
     arrays, plan = graph_arrays(workload.graph), _plan(task, task.system, mapping, rules)
@@ -415,12 +425,16 @@ def _messages(task: Task, mapping: Mapping, rules: Rules) -> list[list[_Message]
     def probed(collective: Collective | None, line: Line) -> tuple[float, ...]:
         lines = {c: Lines((line,)) if c is collective else NOTHING for c in Collective}
         summed = Lines((line,)) if collective is None else NOTHING
-        only = replace(plan, collectives=lines, periodic=summed)
+        only = replace(plan, collectives=lines, periodic=summed, changes={})
         choices = make_choices(workload, arrays, only, mapping.n_tiles, rules)
         load = make_load(workload, system, arrays, only, choices, codes, rules)
         return load.data if collective is None else load.network
 
     sent: list[list[_Message]] = [[] for _ in range(arrays.n)]
+    known = make_choices(workload, arrays, plan, mapping.n_tiles, rules).conversions
+    for made in known.made(codes) if plan.changes else ():
+        change = made.start, made.ends
+        sent[made.kernel].append(_Message(change=change, size=made.size, together=made.together))
     for collective in (None, *Collective):
         sizes = probed(collective, Line(per_byte=1.0))
         numbers = probed(collective, Line(fixed=1.0))

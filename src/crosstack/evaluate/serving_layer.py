@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from crosstack.machine.chip import Chip, Overlap
 from crosstack.machine.system import System
 from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints, graph_arrays
-from crosstack.model.choices import Choices, choice_index, make_choices
+from crosstack.model.choice_index import choice_index
+from crosstack.model.choices import Choices, make_choices
 from crosstack.model.flows import flow_shapes
 from crosstack.model.memory import copy_memory
 from crosstack.model.partition import (
@@ -158,6 +159,8 @@ def laid_out(graphs: Family, contexts: Ints) -> GraphArrays:
     tensors = int(base.tensor.max()) + 1
     for name, step in (("source", base.n), ("target", base.n), ("tensor", tensors)):
         joined[name] += np.repeat(np.arange(count) * step, len(base.source))
+    for name in ("join_source", "join_target"):
+        joined[name] += np.repeat(np.arange(count) * base.n, len(base.join_source))
     return GraphArrays(
         n=base.n * count, preds=(), succs=(), order=(), names=base.names * count, **joined
     )
@@ -215,7 +218,7 @@ def layer_costs(
     if rules.traffic.weights_read:
         memory = memory + weight / bandwidth / microbatch[:, None]
     compute = _compute(graphs, arrays, system, choices, rules, pick)
-    network = network_times(arrays, choices, codes, rules).reshape(shape)
+    network = network_times(choices, codes).reshape(shape)
     none = np.zeros(arrays.n)
     held = copy_memory(
         graphs.workload,

@@ -16,7 +16,10 @@ from crosstack.machine.prices import system_power, system_price
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.arrays import GraphArrays, Ints, bits, graph_arrays
-from crosstack.model.choices import CONVERSIONS, Choices, make_choices, sharding_codes
+from crosstack.model.choice_index import sharding_codes
+from crosstack.model.choices import Choices, make_choices
+from crosstack.model.collectives import LayoutChange
+from crosstack.model.conversions import PARTIAL
 from crosstack.model.energy import Energy, energy_rates
 from crosstack.model.iteration import iteration, latency, split_iteration
 from crosstack.model.memory import (
@@ -111,7 +114,7 @@ def evaluate(
     busy = {"compute": chip_work / peak, "on_chip": joules}
     energy = _energy(system, plan, load, costs, time=total.time, **busy)
     return Evaluation(
-        kernels=_kernels(workload, arrays, choices, codes, load, mapping, masks, costs),
+        kernels=_kernels(workload, arrays, plan, choices, codes, load, mapping, masks, costs),
         partitions=tuple(partitions),
         layer_time=layer_time,
         layers_per_stage=plan.layers_per_stage,
@@ -395,7 +398,7 @@ def _check_fit(
 def _network_bytes(workload: Workload, arrays: GraphArrays, choices: Choices, codes: Ints) -> float:
     moved = float(choices.bytes_moved[codes].sum())
     moved += sum(c.size for k in workload.graph.kernels for c in k.communications if not c.periodic)
-    if len(arrays.source):
+    if len(choices.index.source):
         moved += float(choices.edge_bytes[choices.index.entries(codes)].sum())
     return moved
 
@@ -403,6 +406,7 @@ def _network_bytes(workload: Workload, arrays: GraphArrays, choices: Choices, co
 def _kernels(
     workload: Workload,
     arrays: GraphArrays,
+    plan: Plan,
     choices: Choices,
     codes: Ints,
     load: ChipLoad,
@@ -410,7 +414,7 @@ def _kernels(
     masks: list[int],
     costs: list[PartitionCost],
 ) -> tuple[KernelTerms, ...]:
-    names = _collectives(workload, arrays, choices, codes)
+    names = _collectives(workload, arrays, plan, choices, codes)
     dealt = {
         kernel: (lanes, stages) for cost in costs for kernel, lanes, stages in cost.cores or ()
     }
@@ -454,22 +458,23 @@ def _compute_time(load: ChipLoad, i: int, lanes: int | None, stages: int | None)
 
 
 def _collectives(
-    workload: Workload, arrays: GraphArrays, choices: Choices, codes: Ints
+    workload: Workload, arrays: GraphArrays, plan: Plan, choices: Choices, codes: Ints
 ) -> list[str]:
     """Names of what each kernel's network time is spent on."""
     found: list[list[str]] = [[] for _ in range(arrays.n)]
+    known = choices.conversions
+    partial = known.produced[codes] == PARTIAL
     for i in np.nonzero(choices.network_time[codes] > 0)[0].tolist():
-        if arrays.gemm[i] and choices.index.sharding(codes[i : i + 1]) == (Axis.K,):
+        whole = arrays.gemm[i] and not partial[i]
+        if whole and choices.index.sharding(codes[i : i + 1]) == (Axis.K,):
             found[i].append(Collective.ALL_REDUCE.value)
         own = workload.graph.kernels[i].communications
         found[i] += [c.collective.value for c in own if not c.periodic and c.size > 0]
-    entries = choices.index.entries(codes)
-    paid = np.nonzero(choices.edge_time[entries] > 0)[0]
-    kinds = choices.edge_kind[entries][paid].tolist()
-    for source, number in zip(arrays.source[paid].tolist(), kinds, strict=True):
-        kind = CONVERSIONS[number]
-        if kind is not None and kind.value not in found[source]:
-            found[source].append(kind.value)
+    for made in known.made(codes):
+        change = plan.changes[made.start, made.ends] if plan.changes else LayoutChange()
+        for collective in change.fastest(made.size, together=made.together):
+            if collective.value not in found[made.kernel]:
+                found[made.kernel].append(collective.value)
     for i in np.nonzero(choices.data_time[codes] > 0)[0].tolist():
         found[i].append("gradient all_reduce")
     return [" + ".join(names) for names in found]

@@ -23,6 +23,7 @@ from crosstack.mapping.ideals import IdealTables
 from crosstack.mapping.joint import UNKNOWN, Joint, joint_bound
 from crosstack.mapping.layouts import make_layout_choices
 from crosstack.mapping.mapping import Constraints, Mapping
+from crosstack.mapping.paid_layouts import least_with_layouts
 from crosstack.mapping.parallelism import Use
 from crosstack.mapping.pipeline import (
     StageSplit,
@@ -36,13 +37,8 @@ from crosstack.mapping.room import Demand, Room
 from crosstack.mapping.sharding import Elimination, dominated, eliminate, with_given
 from crosstack.mapping.spans import on_one_chip
 from crosstack.model.arrays import GraphArrays, Ints, bits
-from crosstack.model.choices import (
-    ChoiceIndex,
-    Choices,
-    choice_index,
-    make_choices,
-    sharding_codes,
-)
+from crosstack.model.choice_index import ChoiceIndex, choice_index, sharding_codes
+from crosstack.model.choices import Choices, make_choices
 from crosstack.model.partition import (
     ChipLoad,
     alone_sram,
@@ -234,9 +230,8 @@ class Boxes:
         if not self._fits(load, box):
             return math.inf
         network = max(self.network_bound(box.domains, choices), sum(load.network))
-        sharers = self.rules.traffic.sharers(self.arrays)
         layer = simple_bound(load, network)
-        layer = max(layer, following_bound(choices, box.domains, load, sharers))
+        layer = max(layer, following_bound(choices, box.domains, load))
         return self.total(box.plan, layer + load.extra)
 
     def relaxed(self, box: Box) -> ChipLoad:
@@ -250,9 +245,7 @@ class Boxes:
 
     def network_bound(self, domains: Domains, choices: Choices) -> float:
         """Return what all communication takes at least, layouts that agree included. [s]"""
-        # Shared conversions are not pairwise; an edge's part of its producer's is.
-        cost = choices.edge_time / self.rules.traffic.sharers(self.arrays)[choices.index.edge]
-        return eliminate(domains, choices.network_time, choices.index, cost).bound
+        return least_with_layouts(choices, domains, choices.network_time).bound
 
     def moves_fewest_bytes(self, domains: Domains, choices: Choices, plan: Plan) -> bool:
         """Whether some sharding within ``domains`` is one that the rules allow."""
@@ -437,12 +430,14 @@ class Boxes:
         found: dict[bytes, Ints] = {}
         for weight in REST_WEIGHTS if not self.rules.decisions.before_time else REST_WEIGHTS[:1]:
             nodes = choices.network_time + weight * rest
-            cost = choices.edge_time
             if self.rules.decisions.before_time and self.fewest_bytes:
                 scale = 1e6 * (float(choices.network_time.max()) + 1e-9) / self.fewest_bytes
                 first, first_edges = self.rules.decisions.first_costs(choices)
-                nodes, cost = nodes + scale * first, cost + scale * first_edges
-            codes = eliminate(box.domains, nodes, choices.index, cost).best()
+                cost = choices.conversions.edge_time + scale * first_edges
+                least = eliminate(box.domains, nodes + scale * first, choices.index, cost)
+            else:
+                least = least_with_layouts(choices, box.domains, nodes)
+            codes = least.best()
             found.setdefault(codes.tobytes(), codes)
         return list(found.values())
 
@@ -531,7 +526,7 @@ class Boxes:
         if self.unfused or not self.rules.traffic.shares_conversions or not math.isfinite(limit):
             return UNKNOWN
         table = self.table(box.plan, box.n_tiles)
-        choices = make_layout_choices(self.arrays, table, box.domains, load)
+        choices = make_layout_choices(table, box.domains, load)
         if choices is None:
             return UNKNOWN
         problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
@@ -545,7 +540,7 @@ class Boxes:
         assert box.domains is not None
         choices = self.table(box.plan, box.n_tiles)
         domains = [(reached[i],) if i in reached else d for i, d in enumerate(box.domains)]
-        codes = eliminate(domains, choices.network_time, choices.index, choices.edge_time).best()
+        codes = least_with_layouts(choices, domains, choices.network_time).best()
         # Without a limit: moves start from sequences that are not yet good enough.
         self.settle(box, codes, math.inf)
 
@@ -556,10 +551,10 @@ class Boxes:
         bandwidth = self.system.chip.main_memory.speed
         moved = choices.output_total + choices.entering + choices.leaving
         weight = choices.network_time + moved / bandwidth
-        edge = choices.index.most(choices.edge_time)
+        edge = choices.index.most(choices.conversions.edge_time)
         spread = np.zeros(self.arrays.n)
-        np.add.at(spread, self.arrays.source, edge)
-        np.add.at(spread, self.arrays.target, edge)
+        np.add.at(spread, choices.index.source, edge)
+        np.add.at(spread, choices.index.target, edge)
         scores = [
             float(np.ptp(weight[list(d)])) + 1e-3 * float(spread[i]) + 1e-15 if len(d) > 1 else -1.0
             for i, d in enumerate(box.domains)
@@ -584,8 +579,7 @@ class Boxes:
         ]  # fmt: skip
         if choices.clocked is not None:
             terms += choices.clocked.columns()
-        # Readers of one tensor may share a conversion, so each kind counts on its own.
-        edge_terms = [choices.edge_time * (choices.edge_kind == kind) for kind in (1, 2)]
+        edge_terms = choices.conversions.by_what_others_need()
         if self.rules.decisions.before_time:
             first, first_edges = self.rules.decisions.first_costs(choices)
             terms.append(first)

@@ -2,7 +2,7 @@
 
 Each kernel adds at least its own time to the device (`crosstack.model.temporal`), so a sharding is
 bounded by a sum over kernels and pairs of them: what each takes at least and what it sends, which
-`crosstack.mapping.sharding.eliminate` minimises. Where the network hides behind the device, a
+`crosstack.mapping.paid_layouts` minimises. Where the network hides behind the device, a
 partition takes the longer of both, and so no less than any mean of them.
 """
 
@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crosstack.machine.chip import Overlap
-from crosstack.mapping.sharding import eliminate
-from crosstack.model.arrays import Floats
+from crosstack.mapping.paid_layouts import least_with_layouts
 from crosstack.model.choices import Choices
 from crosstack.model.partition import ChipLoad
 
@@ -22,9 +21,7 @@ __all__ = ["following_bound"]
 SHARES = (0.5, 0.8)
 
 
-def following_bound(
-    choices: Choices, domains: Sequence[Sequence[int]], load: ChipLoad, sharers: Floats
-) -> float:
+def following_bound(choices: Choices, domains: Sequence[Sequence[int]], load: ChipLoad) -> float:
     """Return what a layer takes at least under any sharding within ``domains``. [s]
 
     Nothing is known of a spatial chip.
@@ -35,12 +32,9 @@ def following_bound(
         With what a temporal chip takes.
     load : ChipLoad
         Of the chip, under the least of those shardings.
-    sharers : array, shape (edges,)
-        Edges among which one conversion may be shared. [1]
     """
     if choices.clocked is None:
         return 0.0
-    conversion = choices.edge_time / sharers[choices.index.edge]
     network = choices.network_time
     if not load.network_takes_maximum:
         network = network + choices.data_time
@@ -48,11 +42,8 @@ def following_bound(
     if load.overlap is Overlap.ALL:
         pairs = [(share, 1 - share) for share in SHARES]
     return max(
-        eliminate(
-            domains,
-            device * choices.clocked.least + sent * network,
-            choices.index,
-            sent * conversion,
+        least_with_layouts(
+            choices, domains, device * choices.clocked.least + sent * network, sent=sent
         ).bound
         for device, sent in pairs
     )

@@ -1,9 +1,10 @@
 """Which layouts go together, and what they cost over the cheapest terms of every kernel.
 
-Sets and parameters: kernel i has *layout choices* (a, K): a choice a of its domain and the
-conversions K (all-gather, all-to-all) of its output that it pays for. A layout choice costs
-network and memory time over those of the cheapest one. A reader split along b goes with a choice
-of its producer if it needs no conversion of that layout, or one in K.
+Sets and parameters: kernel i has *layout choices* (a, K): a choice a of its domain and the set K
+of layouts that it pays to have its output in (`crosstack.mapping.paid_layouts`). A layout choice
+costs network and memory time over those of the cheapest one. Which choices of a producer and its
+reader go together is known. A join goes back to a kernel that ran before: the two choices meet when
+the later one is made.
 
 The *profile* of an order ideal is the choices of its kernels that others still read: nothing else
 about the past matters. Within one partition the excess over the cheapest terms adds up kernel by
@@ -13,7 +14,6 @@ follows from that of the ideal without its last kernel.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,8 +22,9 @@ import numpy as np
 
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.ideals import IdealTables
+from crosstack.mapping.paid_layouts import paid_layouts
 from crosstack.mapping.steps import Steps
-from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints, bits
+from crosstack.model.arrays import Bools, Floats, Ints, bits
 from crosstack.model.choices import Choices
 from crosstack.model.partition import ChipLoad
 
@@ -38,7 +39,7 @@ __all__ = [
     "priced_weights",
 ]
 
-MOST_CHOICES = 8  # of one kernel
+MOST_CHOICES = 12  # of one kernel
 MOST_PROFILES = 256  # of one ideal
 # Weights of compute, memory and network whose sum never exceeds a partition's time.
 WEIGHTS = {
@@ -100,76 +101,31 @@ class LayoutChoices:
 
 
 def make_layout_choices(
-    arrays: GraphArrays,
-    choices: Choices,
-    domains: Sequence[Sequence[int]],
-    load: ChipLoad,
+    choices: Choices, domains: Sequence[Sequence[int]], load: ChipLoad
 ) -> LayoutChoices | None:
     """Return the choices of every kernel within ``domains``; None where one has too many.
 
     ``load`` is the load of the cheapest terms (`crosstack.model.partition.relaxed_load`), under
-    rules by which readers that need the same layout share one conversion.
+    rules by which readers that need the same layout share one change.
     """
-    index, edge_time, edge_kind = choices.index, choices.edge_time, choices.edge_kind
-    free = edge_time <= 0
-    readers: list[list[int]] = [[] for _ in domains]
-    for e, source in enumerate(arrays.source.tolist()):
-        readers[source].append(e)
-    chosen: list[list[tuple[int, frozenset[int]]]] = []
-    network, memory, own = [], [], []
+    paid = paid_layouts(choices, domains)
+    if any(len(codes) > MOST_CHOICES for codes in paid.codes):
+        return None
     in_any = (choices.entering + choices.leaving + choices.cache) / load.bandwidth
     made = choices.output_total / load.bandwidth
     if choices.clocked is not None:  # a tensor is bounded by its least write or read
         in_any = (choices.clocked.own + choices.clocked.leaving) / load.bandwidth
         made = np.zeros_like(made)
-    for i, domain in enumerate(domains):
-        pairs: list[tuple[int, frozenset[int]]] = []
-        cost: list[float] = []
-        for code in domain:
-            price = {0: 0.0}
-            for e in readers[i]:
-                for entry in index.table(e, (code,), domains[int(arrays.target[e])])[0].tolist():
-                    if not free[entry]:
-                        kind = int(edge_kind[entry])
-                        price[kind] = max(price.get(kind, 0.0), edge_time[entry])
-            for size in range(len(price)):
-                for paid in itertools.combinations(sorted(price.keys() - {0}), size):
-                    pairs.append((code, frozenset(paid)))
-                    cost.append(choices.network_time[code] + sum(price[k] for k in paid))
-        if len(pairs) > MOST_CHOICES:
-            return None
-        chosen.append(pairs)
-        network.append(np.array(cost))
-        moved = made[[code for code, _ in pairs]]
-        memory.append(moved - moved.min())
-        moved = in_any[[code for code, _ in pairs]]
-        own.append(moved - moved.min())
-    agree: dict[tuple[int, int], Bools] = {}
-    for e, (i, j) in enumerate(zip(arrays.source.tolist(), arrays.target.tolist(), strict=True)):
-        entries = index.table(e, [a for a, _ in chosen[i]], [b for b, _ in chosen[j]])
-        good = np.array(
-            [
-                [free[entry] or int(edge_kind[entry]) in paid for entry in row]
-                for row, (_, paid) in zip(entries.tolist(), chosen[i], strict=True)
-            ]
-        )
-        agree[i, j] = agree[i, j] & good if (i, j) in agree else good
-    kept = _consistent(agree, [len(pairs) for pairs in chosen])
+    network = (
+        np.maximum(choices.network_time[codes] + price - least, 0.0)
+        for codes, price, least in zip(paid.codes, paid.price, load.network, strict=True)
+    )
     return LayoutChoices(
-        codes=tuple(
-            np.array([code for code, _ in pairs])[k] for pairs, k in zip(chosen, kept, strict=True)
-        ),
-        network=tuple(
-            np.maximum(n[k] - least, 0.0)
-            for n, k, least in zip(network, kept, load.network, strict=True)
-        ),
-        memory=tuple(m[k] for m, k in zip(memory, kept, strict=True)),
-        own=tuple(m[k] for m, k in zip(own, kept, strict=True)),
-        agree={
-            (i, j): pairs[np.ix_(kept[i], kept[j])]
-            for (i, j), pairs in agree.items()
-            if not pairs[np.ix_(kept[i], kept[j])].all()
-        },
+        codes=paid.codes,
+        network=tuple(network),
+        memory=tuple(made[codes] - made[codes].min() for codes in paid.codes),
+        own=tuple(in_any[codes] - in_any[codes].min() for codes in paid.codes),
+        agree=paid.agree,
     )
 
 
@@ -178,20 +134,6 @@ def only_choice(n: int) -> LayoutChoices:
     zero = (np.zeros(1),) * n
     codes = (np.zeros(1, dtype=np.int64),) * n
     return LayoutChoices(codes=codes, network=zero, memory=zero, own=zero, agree={})
-
-
-def _consistent(agree: dict[tuple[int, int], Bools], counts: list[int]) -> list[Ints]:
-    """Choices of each kernel that every neighbour has some choice to go with."""
-    alive = [np.ones(count, dtype=np.bool_) for count in counts]
-    changed = True
-    while changed:
-        changed = False
-        for (i, j), pairs in agree.items():
-            for k, supported in ((i, pairs[:, alive[j]].any(1)), (j, pairs[alive[i]].any(0))):
-                if (alive[k] & ~supported).any():
-                    alive[k] &= supported
-                    changed = True
-    return [np.nonzero(a)[0] for a in alive]
 
 
 # ---------------------------------------------------------------- profiles
@@ -229,15 +171,17 @@ def make_layouts(load: ChipLoad, tables: IdealTables, choices: LayoutChoices) ->
     readers = [0] * load.n
     for flow in load.flows:
         readers[flow.producer] |= flow.mask
+    partners = [0] * load.n
     for i, j in choices.agree:
-        readers[i] |= 1 << j
+        partners[i] |= 1 << j
+        partners[j] |= 1 << i
     fronts: list[tuple[int, ...]] = []
     profiles: list[list[tuple[int, ...]]] = []
     grow: list[dict[int, tuple[int, _Grow]]] = []
     known: dict[object, tuple[_Grow, list[tuple[int, ...]]]] = {}
     for mask in tables.masks:
         outside = ~mask
-        front = tuple(i for i in bits(mask & several) if readers[i] & outside)
+        front = tuple(i for i in bits(mask & several) if (readers[i] | partners[i]) & outside)
         changes: dict[int, tuple[int, _Grow]] = {}
         found: list[tuple[int, ...]] = [()] if not mask else []
         for k in bits(mask):
@@ -249,10 +193,11 @@ def make_layouts(load: ChipLoad, tables: IdealTables, choices: LayoutChoices) ->
                 for f in load.flows_of[k]
                 if load.flows[f].mask >> k & 1 and not load.flows[f].mask & outside
             )
-            key = (k, fronts[smaller], front, last, tuple(profiles[smaller]))
+            met = partners[k] & mask
+            key = (k, met, fronts[smaller], front, last, tuple(profiles[smaller]))
             if key not in known:
                 known[key] = _change(
-                    load, choices, k, fronts[smaller], profiles[smaller], front, last
+                    load, choices, k, met, fronts[smaller], profiles[smaller], front, last
                 )
             change, found = known[key]
             changes[k] = (smaller, change)
@@ -268,20 +213,24 @@ def _change(
     load: ChipLoad,
     choices: LayoutChoices,
     k: int,
+    met: int,
     front: tuple[int, ...],
     profiles: list[tuple[int, ...]],
     after: tuple[int, ...],
     last: tuple[int, ...],
 ) -> tuple[_Grow, list[tuple[int, ...]]]:
-    """Add kernel ``k`` to an ideal with these profiles."""
+    """Add kernel ``k`` to an ideal with these profiles; ``met``: whose choices it goes with."""
     place = {i: p for p, i in enumerate(front)}
-    producers = [i for i, j in choices.agree if j == k]
+    agreed = [
+        (i, choices.agree[pair] if pair == (i, k) else choices.agree[pair].T)
+        for i in bits(met)
+        for pair in ((i, k), (k, i))
+        if pair in choices.agree
+    ]
     rows: list[tuple[tuple[int, ...], int, int, tuple[int, ...]]] = []
     for old, profile in enumerate(profiles):
         for own in range(choices.count(k)):
-            if all(
-                choices.agree[i, k][profile[place[i]] if i in place else 0, own] for i in producers
-            ):
+            if all(good[profile[place[i]] if i in place else 0, own] for i, good in agreed):
                 now = tuple(own if i == k else profile[place[i]] for i in after)
                 rows.append((now, old, own, profile))
     rows.sort(key=lambda row: row[0])

@@ -44,7 +44,8 @@ from crosstack.mapping.seeds import plant
 from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.unmade import ROOT, Item, all_plans, unrolled
 from crosstack.model.arrays import Floats, GraphArrays, bits, graph_arrays
-from crosstack.model.choices import choice_index, make_choices
+from crosstack.model.choice_index import choice_index
+from crosstack.model.choices import make_choices
 from crosstack.model.memory import recomputations
 from crosstack.model.objective import Objective, Weights
 from crosstack.model.plan import Plan

@@ -24,10 +24,17 @@ from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, nearest
 from crosstack.model.arrays import GraphArrays, Ints
-from crosstack.model.choices import ChoiceIndex
+from crosstack.model.choice_index import ChoiceIndex
 from crosstack.workload.graph import Axis
 
-__all__ = ["Elimination", "dominated", "eliminate", "given_choices", "with_given"]
+__all__ = [
+    "Elimination",
+    "dominated",
+    "eliminate",
+    "eliminate_tables",
+    "given_choices",
+    "with_given",
+]
 
 Floats = NDArray[np.float64]
 MOST_ENTRIES = 2_000_000  # of one table
@@ -122,9 +129,24 @@ def eliminate(
     edges : array, shape (entries,)
         Cost of each edge by the choices of its ends.
     """
+    tables = {(i,): nodes[list(domain)] for i, domain in enumerate(domains)}
+    return eliminate_tables(domains, tables | _edge_tables(domains, index, edges))
+
+
+def eliminate_tables(
+    domains: Sequence[Sequence[int]], costs: dict[tuple[int, ...], Floats]
+) -> Elimination:
+    """As `eliminate`, of costs by kernel and by pair of kernels, ascending.
+
+    Parameters
+    ----------
+    domains : sequence of sequences of int
+        Choices each kernel may take, perhaps several times.
+    costs : dict of array
+        Costs over the domains of the kernels in each key.
+    """
     n = len(domains)
-    tables: list[_Table] = [_Table((i,), nodes[list(domain)]) for i, domain in enumerate(domains)]
-    tables += _edge_tables(domains, index, edges)
+    tables = [_Table(scope, values) for scope, values in costs.items()]
     neighbours: list[set[int]] = [set() for _ in range(n)]
     at: list[set[int]] = [set() for _ in range(n)]
     for t, table in enumerate(tables):
@@ -181,8 +203,8 @@ def eliminate(
 
 def _edge_tables(
     domains: Sequence[Sequence[int]], index: ChoiceIndex, edges: Floats
-) -> list[_Table]:
-    summed: dict[tuple[int, int], Floats] = {}
+) -> dict[tuple[int, ...], Floats]:
+    summed: dict[tuple[int, ...], Floats] = {}
     paid = index.most(edges) > 0
     ends = zip(index.source.tolist(), index.target.tolist(), strict=True)
     for e, (source, target) in enumerate(ends):
@@ -192,7 +214,7 @@ def _edge_tables(
         key = (source, target) if source < target else (target, source)
         values = values if source < target else values.T
         summed[key] = summed[key] + values if key in summed else values
-    return [_Table(key, values) for key, values in summed.items() if values.any()]
+    return {key: values for key, values in summed.items() if values.any()}
 
 
 def _mini_buckets(bucket: list[_Table], domains: Sequence[Sequence[int]]) -> list[list[_Table]]:

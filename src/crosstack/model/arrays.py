@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.workload.graph import Axis, ComputeUnit, DataflowGraph, Direction, Saved
+from crosstack.workload.graph import Axis, ComputeUnit, DataflowGraph, Direction, Kernel, Saved
 
 __all__ = ["AXES", "AXIS_CODE", "GraphArrays", "bits", "graph_arrays"]
 
@@ -22,6 +22,7 @@ Bools = NDArray[np.bool_]
 
 AXES: tuple[Axis, ...] = (Axis.OUTER, Axis.M, Axis.K, Axis.N, Axis.NONE)
 AXIS_CODE: dict[Axis, int] = {axis: i for i, axis in enumerate(AXES)}
+ROUNDING = 1e-6  # relative: published files round sizes to about eight digits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # hashed by identity, for caches
@@ -33,7 +34,8 @@ class GraphArrays:
     takes; ``saved_*`` what the backward pass needs of a forward kernel (`Saved`). ``preds`` and
     ``succs`` are bit masks over kernels; ``edges`` holds the columns source, target, operand and
     tensor number. ``depth`` is how many tiles of a tensor an on-chip edge holds
-    so that reconvergent paths do not stall: levels apart plus one (``dfmodel_code``).
+    so that reconvergent paths do not stall: levels apart plus one (``dfmodel_code``). ``join_*``:
+    results that one copy of the graph hands to the next, and the operands they become there.
     """
 
     n: int
@@ -69,6 +71,9 @@ class GraphArrays:
     tensor: Ints
     elided: Bools
     depth: Ints
+    join_source: Ints
+    join_target: Ints
+    join_operand: Ints
     preds: tuple[int, ...]
     succs: tuple[int, ...]
     order: tuple[int, ...]
@@ -144,6 +149,7 @@ def _build(graph: DataflowGraph) -> GraphArrays:
         inputs[i, : len(kernel.input_sizes)] = kernel.input_sizes
         open_inputs[i, : len(kernel.input_sizes)] = True
     open_inputs[table[:, 1], table[:, 2]] = False
+    joins = _joins(kernels, open_inputs, succs)
     return GraphArrays(
         n=n,
         outer=outer,
@@ -178,8 +184,29 @@ def _build(graph: DataflowGraph) -> GraphArrays:
         tensor=table[:, 3].copy(),
         elided=np.array([e[4] for e in edges], dtype=np.bool_),
         depth=levels[table[:, 1]] - levels[table[:, 0]] + 1,
+        join_source=joins[:, 0],
+        join_target=joins[:, 1],
+        join_operand=joins[:, 2],
         preds=tuple(preds),
         succs=tuple(succs),
         order=graph.order,
         names=tuple(x.name for x in kernels),
     )
+
+
+def _joins(kernels: tuple[Kernel, ...], open_inputs: Bools, succs: list[int]) -> Ints:
+    """Return (producer, reader, operand) of what one copy of a graph hands to the next.
+
+    A result that no kernel reads becomes the operands of the same direction and bytes that none
+    makes, but for its own kernel's. Sums over the batch, as gradients of weights, stay.
+    """
+    found = []
+    for i, maker in enumerate(kernels):
+        if succs[i] or any(c.periodic for c in maker.communications):
+            continue
+        for j, operand in np.argwhere(open_inputs).tolist():
+            size, reader = kernels[j].input_sizes[operand], kernels[j]
+            same = abs(size - maker.output_size) <= ROUNDING * size
+            if same and i != j and reader.direction is maker.direction:
+                found.append((i, j, operand))
+    return np.array(found, dtype=np.int64).reshape(-1, 3)

@@ -29,7 +29,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from crosstack.model.arrays import AXIS_CODE, Bools, Floats, GraphArrays, Ints
+from crosstack.model.arrays import AXIS_CODE, ROUNDING, Bools, Floats, GraphArrays, Ints
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.model.traffic import Boundary
@@ -38,7 +38,6 @@ from crosstack.workload.graph import Axis, Placement, Workload
 __all__ = ["Shares", "boundary_traffic", "factor_order", "operand_share", "streams_memory"]
 
 OUTER = AXIS_CODE[Axis.OUTER]
-ROUNDING = 1e-6  # relative: published files round sizes to about eight digits
 
 
 def streams_memory(placement: Placement, rules: Rules) -> bool:

@@ -71,4 +71,4 @@ class Decisions:
 
     def first_costs(self, choices: Choices) -> tuple[Floats, Floats]:
         """Costs of choices and of entries of edges whose sum comes before time."""
-        return np.zeros(len(choices.work)), np.zeros(len(choices.edge_time))
+        return np.zeros(len(choices.work)), np.zeros(len(choices.edge_bytes))

@@ -169,19 +169,15 @@ def make_load(
         arrays,
         plan,
         rules,
-        network=network_times(arrays, choices, codes, rules),
+        network=network_times(choices, codes),
         pick=lambda column: column[codes],
         choices=choices,
     )
 
 
-def network_times(arrays: GraphArrays, choices: Choices, codes: Ints, rules: Rules) -> Floats:
-    """Collectives of each kernel, and conversions of what it makes, under a sharding. [s]"""
-    entries = choices.index.entries(codes)
-    conversion = choices.edge_time[entries]
-    network = choices.network_time[codes].copy()
-    network += rules.traffic.conversions(arrays, choices.edge_kind[entries], conversion)
-    return np.asarray(network)
+def network_times(choices: Choices, codes: Ints) -> Floats:
+    """Collectives of each kernel, and changes of what it makes, under a sharding. [s]"""
+    return np.asarray(choices.network_time[codes] + choices.conversions.times(codes))
 
 
 def one_by_one(load: ChipLoad, rules: Rules) -> ChipLoad:
@@ -206,10 +202,8 @@ def relaxed_load(
     index = choices.index
     kept = index.inside(domains)
     network = index.least(choices.network_time, kept)
-    if len(arrays.source):
-        conversion = index.least_edges(choices.edge_time, kept)
-        network = network + rules.traffic.least_conversions(arrays, conversion)
-
+    if len(index.source):
+        network = network + choices.conversions.least(kept)
     return _assemble(
         workload,
         system,

@@ -78,6 +78,7 @@ def plan_of(
         n_microbatches=workload.global_batch_size // (data * microbatch_size),
         layers_per_stage=workload.graph_repetitions,
         collectives=collectives,
+        changes={},
         periodic=gradients,
         stage_transfer=Line(),
         n_layers=workload.n_layers,

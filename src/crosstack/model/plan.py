@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from crosstack.machine.system import Parallelism, System
-from crosstack.model.collectives import Line, Lines, NetworkUse
+from crosstack.model.collectives import Changes, Line, Lines, NetworkUse
 from crosstack.model.rules import Rules
 from crosstack.workload.graph import Collective, Workload
 from crosstack.workload.transformer_training import Recompute, Schedule
@@ -25,6 +25,7 @@ class Plan:
     repetitions of the graph. ``graph_stages`` is how many stages one copy of the graph may be
     split over, 1 where stages hold whole copies (`crosstack.mapping.pipeline`), and
     ``graph_repetitions`` how many copies there are, ``n_layers`` what they are together. [1]
+    ``changes`` are those of a tensor's layout over the tensor-parallel chips.
     ``border`` is what it takes to send a chip's bytes over the border between two of them.
     ``stage_transfer`` is the time that passing one sequence's activations to the next stage
     takes, before sharding. [s] ``hop`` is that time for one direction with the activations split
@@ -45,6 +46,7 @@ class Plan:
     n_microbatches: int
     layers_per_stage: int
     collectives: dict[Collective, Lines]
+    changes: Changes
     periodic: Lines
     stage_transfer: Line
     n_layers: int
@@ -116,6 +118,7 @@ def make_plan(
         n_microbatches=workload.global_batch_size // (data * microbatch_size),
         layers_per_stage=-(-copies // degree[Parallelism.PIPELINE]),
         collectives=rules.collectives.kernels(network),
+        changes=rules.collectives.changes(network) if degree[Parallelism.TENSOR] > 1 else {},
         periodic=rules.collectives.gradients(network),
         stage_transfer=transfer,
         n_layers=workload.n_layers,

@@ -94,6 +94,11 @@ class Clocked:
         """Return all of them."""
         return [getattr(self, name) for name in self.__slots__]
 
+    def again(self, times: Ints) -> Clocked:
+        """Return the same of kernels that run so many times, alone every time but the first."""
+        least = self.least + (times - 1) * (self.work + self.after)
+        return replace(self, least=least, joules=self.joules * times)
+
 
 def clocked(
     workload: Workload,

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar, assert_never
 
-import numpy as np
-
 from crosstack.errors import require
 from crosstack.model.arrays import Floats, GraphArrays, Ints
 from crosstack.model.parts import check_fields
@@ -99,6 +97,14 @@ class Traffic:
     # ------------------------------------------------------------ conversions of layouts
 
     @property
+    def traces_layouts(self) -> bool:
+        """Whether sums stay partial until they are read, and joins of copies have a layout.
+
+        See `crosstack.model.conversions`.
+        """
+        return True
+
+    @property
     def shares_conversions(self) -> bool:
         """Whether readers that need a tensor in the same layout share its conversion."""
         return True
@@ -109,25 +115,3 @@ class Traffic:
         An all-gather fills every chip with the whole tensor (``thakur2005``).
         """
         return whole
-
-    def conversions(self, arrays: GraphArrays, kinds: Ints, time: Floats) -> Floats:
-        """Time that converting what each kernel makes takes, of ``time`` for each edge. [s]
-
-        Parameters
-        ----------
-        kinds : array
-            Conversion of each edge, a place in `crosstack.model.choices.CONVERSIONS`.
-        """
-        longest = np.zeros((3, arrays.n))
-        np.maximum.at(longest, (kinds, arrays.source), time)
-        return np.asarray(longest[1:].sum(axis=0))
-
-    def least_conversions(self, arrays: GraphArrays, time: Floats) -> Floats:
-        """Time that each kernel's conversions take at least, whatever their kinds. [s]"""
-        least = np.zeros(arrays.n)
-        np.maximum.at(least, arrays.source, time)  # readers may share: only the largest is sure
-        return least
-
-    def sharers(self, arrays: GraphArrays) -> Floats:
-        """Edges among which one conversion may be shared, for each edge. [1]"""
-        return np.bincount(arrays.source, minlength=arrays.n)[arrays.source].astype(float)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar, assert_never
 
+import numpy as np
 from google.protobuf import text_format
 
 from crosstack.errors import InputError, Problem
@@ -44,7 +45,8 @@ from crosstack.io.dfmodel.vocabulary import (
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.mapping import Task
 from crosstack.model.arrays import graph_arrays
-from crosstack.model.choices import CONVERSIONS, choice_index, conversion_kinds, sharding_codes
+from crosstack.model.choice_index import choice_index, sharding_codes
+from crosstack.model.conversions import PARTIAL, REPLICATED, edges_of
 from crosstack.workload.graph import Axis, Collective, Communication, Kernel, Placement
 
 __all__ = ["write_answer", "write_task"]
@@ -296,7 +298,10 @@ def _fill_connections(dse: Any, answer: Answer) -> None:
     arrays = graph_arrays(graph)
     index = choice_index(arrays, answer.task.workload.placement)
     codes = sharding_codes(index, answer.mapping.sharding, split=False)
-    conversions = conversion_kinds(arrays, index, answer.rules)[index.entries(codes)]
+    known = edges_of(arrays, index, answer.rules.traffic, float(graph.word))
+    entries = index.entries(codes)
+    # Sums are added up by the kernel that makes them.
+    needs = np.where(known.produced[index.before[entries]] == PARTIAL, 0, known.need[entries])
     terms = {term.name: term for term in answer.evaluation.kernels}
     edges = zip(dse.dataflow_graph.connections, edges_in_order(graph), strict=True)
     for message, (target, _, source, elided, number) in edges:
@@ -306,7 +311,8 @@ def _fill_connections(dse: Any, answer: Answer) -> None:
         message.buffer_depth = graph.levels[target] - graph.levels[source] + 1
         message.tensor_size = 0.0 if elided else producer.output_size
         message.shard_tensor_size = 0.0 if elided else terms[producer.name].output_size
-        collective = CONVERSIONS[int(conversions[number])]
-        if collective is not None and not elided:
+        if needs[number] and not elided:
+            whole = needs[number] == 1 << REPLICATED
+            collective = Collective.ALL_GATHER if whole else Collective.ALL_TO_ALL
             message.communication_type = _communication_number(collective)
             message.communication_size = producer.output_size

@@ -6,7 +6,7 @@ from crosstack.model.collectives.compose import FREE, Adding, collective_lines, 
 from crosstack.model.collectives.group import Extent, Group, group_of, neighbour_link
 from crosstack.model.collectives.layouts import Layout, LayoutChange, layout_change
 from crosstack.model.collectives.lines import NOTHING, Line, Lines, least
-from crosstack.model.collectives.part import Collectives, LeastTime, NetworkUse
+from crosstack.model.collectives.part import Changes, Collectives, LeastTime, NetworkUse
 
 __all__ = [
     "ACCESSES",
@@ -14,6 +14,7 @@ __all__ = [
     "NOTHING",
     "Adding",
     "Arrival",
+    "Changes",
     "Collectives",
     "Extent",
     "Group",

@@ -1,28 +1,27 @@
-"""From one layout of a tensor over a group of chips to another: a sequence of collectives.
+"""From one layout of a tensor over a group of chips to others: sequences of collectives.
 
 A tensor is whole on every chip, split by its rows or columns, or partial: every chip has sums that
-are still to be added up. Between two layouts lies the shortest path over single collectives, for
-the bytes that are moved.
+are still to be added up. Readers may need it in several layouts. What a chip has whole it cuts for
+nothing; all else takes collectives, one after the other, and there are several ways.
 
 References: ``xu2021gspmd`` (layouts of a tensor, and what lies between them).
 """
 
 from __future__ import annotations
 
-import heapq
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from itertools import count
 
-from crosstack.errors import InputError, Problem, require_quantity
-from crosstack.machine.system import AllReduceAlgorithm
-from crosstack.model.collectives.compose import FREE, Adding, collective_lines
-from crosstack.model.collectives.group import Group
-from crosstack.model.collectives.lines import NOTHING, Lines
+from crosstack.errors import InputError, Problem
+from crosstack.model.collectives.lines import NOTHING, Lines, least
 from crosstack.workload.graph import Collective
 
-__all__ = ["Layout", "LayoutChange", "layout_change"]
+__all__ = ["Layout", "LayoutChange", "layout_change", "ways"]
+
+Way = tuple[Collective, ...]
 
 
 class Layout(StrEnum):
@@ -50,75 +49,102 @@ _STEPS: dict[tuple[Layout, Layout], Collective | None] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutChange:
-    """Collectives one after the other, and the time of all of them over the tensor's bytes."""
+    """Ways of collectives, each with the time of all of them; ``lines`` is the least of all."""
 
-    collectives: tuple[Collective, ...] = ()
+    ways: tuple[tuple[Way, Lines], ...] = (((), NOTHING),)
     lines: Lines = NOTHING
 
+    def fastest(self, size: float, *, together: float = 1.0) -> Way:
+        """Return the collectives of the fastest way for so many bytes; the fewest of equals.
 
-@lru_cache(maxsize=4096)
-def layout_change(
-    start: Layout,
-    end: Layout,
-    size: float,
-    group: Group,
-    *,
-    adding: Adding = FREE,
-    all_reduce: AllReduceAlgorithm | None = None,
-) -> LayoutChange:
-    """Return the fastest way from one layout of a tensor to another.
+        Parameters
+        ----------
+        size : float
+            Bytes of the whole tensor. [B]
+        together : float
+            Tensors that are sent as one. [1]
+        """
+        taken = [
+            (float(lines.time(size, together=together)), len(way), place)
+            for place, (way, lines) in enumerate(self.ways)
+        ]
+        return self.ways[min(taken)[2]][0]
 
-    Parameters
-    ----------
-    start, end : Layout
-        How the tensor lies, and how it is needed.
-    size : float
-        Bytes of the whole tensor. [B]
-    group : Group
-        The chips that it lies on.
-    adding : Adding
-        What additions on a chip take; nothing unless given.
-    all_reduce : AllReduceAlgorithm or None
-        As in `crosstack.model.collectives.compose.collective_lines`.
+
+@lru_cache(maxsize=128)
+def ways(start: Layout, ends: frozenset[Layout]) -> tuple[Way, ...]:
+    """Return the ways to have a tensor in all of some layouts.
+
+    None does all that another one does, and more. A tensor that is partial and needed in no
+    layout is to be added up, however it then lies.
 
     Raises
     ------
     InputError
         If there is none: nothing is made partial again.
+    """
+    if Layout.PARTIAL in ends and start is not Layout.PARTIAL:
+        raise InputError(Problem("layout", f"got {start} to partial; allowed: any but partial."))
+    found: list[Way] = []
+    for way in sorted(_grown((start,), ends), key=len):
+        if not any(Counter(known) <= Counter(way) for known in found):
+            found.append(way)
+    return tuple(found)
+
+
+def _grown(held: tuple[Layout, ...], ends: frozenset[Layout]) -> Iterator[Way]:
+    """Yield the collectives that are left to do, in every order."""
+    if ends <= set(held) and (ends or held != (Layout.PARTIAL,)):
+        yield ()
+        return
+    for (source, target), collective in _STEPS.items():
+        if source in held and target not in held:
+            first = () if collective is None else (collective,)
+            for rest in _grown((*held, target), ends):
+                yield (*first, *rest)
+
+
+def layout_change(
+    start: Layout,
+    ends: frozenset[Layout],
+    collectives: Mapping[Collective, Lines],
+    *,
+    whole_sums: bool = False,
+) -> LayoutChange:
+    """Return how a tensor gets from one layout into others, in the least time for its size.
+
+    Parameters
+    ----------
+    start : Layout
+        How the tensor lies.
+    ends : frozenset of Layout
+        How its readers need it.
+    collectives : mapping
+        What each collective takes over the bytes of the whole tensor.
+    whole_sums : bool
+        Whether an all-reduce is not to be replaced by a reduce-scatter and an all-gather, as one
+        algorithm is asked for.
+
+    Raises
+    ------
+    InputError
+        As `ways`.
 
     Notes
     -----
-    Shortest path over the layouts, each step with its least time for ``size``; of two that take
-    the same, the one of fewer collectives. To keep a part of what a chip has takes no time.
+    The least over all ways of the sum of their collectives.
 
     References
     ----------
     xu2021gspmd
     """
-    require_quantity("size", size, "B")
-    waiting: list[tuple[float, int, int, Layout, LayoutChange]] = [
-        (0.0, 0, 0, start, LayoutChange())
-    ]
-    done: set[Layout] = set()
-    number = count(1)
-    while waiting:
-        time, steps, _, here, way = heapq.heappop(waiting)
-        if here is end:
-            return way
-        if here in done:
+    halves = {Collective.REDUCE_SCATTER, Collective.ALL_GATHER}
+    found: list[tuple[Way, Lines]] = []
+    for way in ways(start, ends):
+        if whole_sums and halves <= set(way):
             continue
-        done.add(here)
-        for (source, target), collective in _STEPS.items():
-            if source is not here or target in done:
-                continue
-            step = way
-            if collective is not None:
-                lines = collective_lines(collective, group, adding=adding, all_reduce=all_reduce)
-                step = LayoutChange(
-                    collectives=(*way.collectives, collective), lines=way.lines + lines
-                )
-                entry = time + float(lines.time(size)), steps + 1
-            else:
-                entry = time, steps
-            heapq.heappush(waiting, (*entry, next(number), target, step))
-    raise InputError(Problem("layout", f"got {start} to {end}; allowed: any that is not partial."))
+        found.append((way, sum((collectives[c] for c in way), NOTHING)))
+    fastest = found[0][1]
+    if len(found) > 1:
+        fastest = least(line for _, lines in found for line in lines.members)
+    return LayoutChange(ways=tuple(found), lines=fastest)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol, assert_never
@@ -19,11 +21,15 @@ from crosstack.model.collectives.group import (
     group_of,
     neighbour_link,
 )
+from crosstack.model.collectives.layouts import Layout, LayoutChange, layout_change
 from crosstack.model.collectives.lines import NOTHING, Lines
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph import Collective, Placement
 
-__all__ = ["Collectives", "LeastTime", "NetworkUse"]
+__all__ = ["Changes", "Collectives", "LeastTime", "NetworkUse"]
+
+Changes = Mapping[tuple[Layout, frozenset[Layout]], LayoutChange]
+_WHOLE = (Layout.REPLICATED, Layout.ROWS, Layout.COLUMNS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +87,10 @@ class Collectives(Protocol):
         """Return what collectives among the tensor-parallel chips take, over a tensor's bytes."""
         ...
 
+    def changes(self, network: NetworkUse) -> Changes:
+        """Return what it takes to bring a tensor from each layout into any others, likewise."""
+        ...
+
     def gradients(self, network: NetworkUse) -> Lines:
         """Return what summing gradients among the data-parallel chips takes, over their bytes."""
         ...
@@ -123,6 +133,16 @@ class LeastTime:
         """Return what a message to the next stage has, with what that takes for its arrival."""
         stages = network.used_for(Parallelism.PIPELINE)
         return [neighbour_link(d, size, network.arrival) for d, size in stages]
+
+    def changes(self, network: NetworkUse) -> Changes:
+        """Return the fastest sequences of collectives among the tensor-parallel chips.
+
+        Where the system asks for an algorithm, sums that all need are made by that.
+        """
+        lines, given = self.kernels(network), network.all_reduce is not None
+        if any(line.many for one in lines.values() for line in one.members):
+            return _changes(tuple(lines.items()), given)
+        return _known_changes(tuple(lines.items()), given)
 
     def gradients(self, network: NetworkUse) -> Lines:
         """Return the least time of an all-reduce among the data-parallel chips."""
@@ -167,6 +187,21 @@ def _check_legal(levels: tuple[NetworkLevel, ...], given: AllReduceAlgorithm | N
     able = [a for a in AllReduceAlgorithm if any(is_legal(a, _whole([(d, 2)])) for d in joined)]
     legal = given is None or given in able
     require(legal, "system.all_reduce", str(given or ""), ", ".join(able))
+
+
+def _changes(lines: tuple[tuple[Collective, Lines], ...], given: bool) -> Changes:
+    found: dict[tuple[Layout, frozenset[Layout]], LayoutChange] = {}
+    same: dict[object, LayoutChange] = {}  # what goes the same ways is the same
+    for start in Layout:
+        for count in range(len(_WHOLE) + 1):
+            for ends in map(frozenset, itertools.combinations(_WHOLE, count)):
+                change = layout_change(start, ends, dict(lines), whole_sums=given)
+                key = tuple(way for way, _ in change.ways)
+                found[start, ends] = same.setdefault(key, change)
+    return found
+
+
+_known_changes = lru_cache(maxsize=256)(_changes)
 
 
 def _lines(network: NetworkUse, group: Group) -> dict[Collective, Lines]:

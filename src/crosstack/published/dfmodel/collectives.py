@@ -21,7 +21,16 @@ from typing import assert_never
 
 from crosstack.errors import InputError, Problem, require
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism
-from crosstack.model.collectives import NOTHING, Line, Lines, NetworkUse, neighbour_link
+from crosstack.model.collectives import (
+    NOTHING,
+    Changes,
+    Layout,
+    LayoutChange,
+    Line,
+    Lines,
+    NetworkUse,
+    neighbour_link,
+)
 from crosstack.model.parts import check_fields
 from crosstack.workload.graph import Collective, Placement
 
@@ -113,6 +122,26 @@ class ReleaseCollectives:
         """Return the links to the next stage; what arrives takes nothing."""
         stages = network.used_for(Parallelism.PIPELINE)
         return [neighbour_link(dimension, size) for dimension, size in stages]
+
+    def changes(self, network: NetworkUse) -> Changes:
+        """Return an all-gather to a whole tensor, and an all-to-all to any other layout.
+
+        Sums are added up where they are made.
+        """
+        lines = self.kernels(network)
+        found: dict[tuple[Layout, frozenset[Layout]], LayoutChange] = {}
+        for start in (Layout.ROWS, Layout.COLUMNS):
+            other = Layout.COLUMNS if start is Layout.ROWS else Layout.ROWS
+            gather, exchange = Collective.ALL_GATHER, Collective.ALL_TO_ALL
+            for way, ends in (
+                ((gather,), {Layout.REPLICATED}),
+                ((exchange,), {other}),
+                ((gather, exchange), {Layout.REPLICATED, other}),
+            ):
+                total = sum((lines[c] for c in way), NOTHING)
+                change = LayoutChange(ways=((way, total),), lines=total)
+                found[start, frozenset(ends)] = found[start, frozenset({*ends, start})] = change
+        return found
 
     def gradients(self, network: NetworkUse) -> Lines:
         """Return what summing gradients among the data-parallel chips takes."""

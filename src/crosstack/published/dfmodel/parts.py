@@ -224,6 +224,11 @@ class DFModelTraffic(Traffic):
                 assert_never(self.weight_cuts)
 
     @property
+    def traces_layouts(self) -> bool:
+        """Sums are added up as soon as they are made; what enters a layer has any layout."""
+        return False
+
+    @property
     def shares_conversions(self) -> bool:
         """Not where readers have copies."""
         return not self.fan_out_copies
@@ -231,29 +236,6 @@ class DFModelTraffic(Traffic):
     def converted_size(self, shard: Floats, whole: Floats) -> Floats:
         """Bytes of one chip's shard, or of the tensor. [B]"""
         return shard if self.conversion_of_shard else whole
-
-    def conversions(self, arrays: GraphArrays, kinds: Ints, time: Floats) -> Floats:
-        """One for each edge, where readers have copies. [s]"""
-        if self.fan_out_copies:
-            return _by_producer(arrays, time)
-        return Traffic.conversions(self, arrays, kinds, time)
-
-    def least_conversions(self, arrays: GraphArrays, time: Floats) -> Floats:
-        """One for each edge, where readers have copies. [s]"""
-        if self.fan_out_copies:
-            return _by_producer(arrays, time)
-        return Traffic.least_conversions(self, arrays, time)
-
-    def sharers(self, arrays: GraphArrays) -> Floats:
-        """Nobody but the edge itself, where readers have copies. [1]"""
-        if self.fan_out_copies:
-            return np.ones(len(arrays.source))
-        return Traffic.sharers(self, arrays)
-
-
-def _by_producer(arrays: GraphArrays, time: Floats) -> Floats:
-    total = np.bincount(arrays.source, weights=time, minlength=arrays.n)
-    return np.asarray(total, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

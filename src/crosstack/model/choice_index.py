@@ -1,0 +1,192 @@
+"""Where the choices of every kernel are: ragged lists, and a table for every edge.
+
+A kernel may be split over the tensor-parallel chips along some of its axes; those are its choices.
+Costs are columns over all choices of all kernels, one after the other, and over all entries of all
+edges; see `crosstack.model.choices`.
+
+Source: ``dfmodel_code`` (rules of the inter-chip pass, re-derived in words in ``docs/rules.md``).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from crosstack.model.arrays import AXES, AXIS_CODE, Bools, Floats, GraphArrays, Ints
+from crosstack.workload.graph import Axis, Placement
+
+__all__ = ["ChoiceIndex", "choice_index", "sharding_codes"]
+
+OUTER, M, K, N, NONE = (AXIS_CODE[a] for a in AXES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChoiceIndex:
+    """Where the choices of a kernel and the table of an edge are in the columns.
+
+    Parameters
+    ----------
+    start : array, shape (n + 1,)
+        Kernel i has the choices ``start[i]`` up to ``start[i + 1]``. [1]
+    kernel, axis : array, shape (choices,)
+        Whose choice it is, and along which of `AXES` that splits it.
+    source, target : array, shape (edges,)
+        Kernels at both ends of every edge.
+    edge_start : array, shape (edges + 1,)
+        Edge e has the entries ``edge_start[e]`` up to ``edge_start[e + 1]``, row by row: the
+        choices of its source, and for each those of its target. [1]
+    edge, before, after : array, shape (entries,)
+        The edge of an entry, and the choices of its source and of its target.
+    """
+
+    start: Ints
+    kernel: Ints
+    axis: Ints
+    source: Ints
+    target: Ints
+    edge_start: Ints
+    edge: Ints
+    before: Ints
+    after: Ints
+
+    @property
+    def n(self) -> int:
+        """Kernels. [1]"""
+        return len(self.start) - 1
+
+    def domains(self) -> tuple[tuple[int, ...], ...]:
+        """Return all choices of every kernel."""
+        ends = self.start.tolist()
+        return tuple(tuple(range(a, b)) for a, b in itertools.pairwise(ends))
+
+    def entries(self, codes: Ints) -> Ints:
+        """Return the entry of every edge where kernel i takes the choice ``codes[i]``."""
+        rows = codes[self.source] - self.start[self.source]
+        columns = codes[self.target] - self.start[self.target]
+        return np.asarray(self.edge_start[:-1] + rows * self._widths + columns)
+
+    def table(self, e: int, rows: Sequence[int], columns: Sequence[int]) -> Ints:
+        """Return the entries of edge ``e`` between some choices of its ends, as a table."""
+        source, target = self.source[e], self.target[e]
+        width = self.start[target + 1] - self.start[target]
+        first = self.edge_start[e] + (np.array(rows, dtype=np.int64) - self.start[source]) * width
+        return np.asarray(first[:, None] + (np.array(columns, dtype=np.int64) - self.start[target]))
+
+    @property
+    def _widths(self) -> Ints:
+        return np.asarray(self.start[self.target + 1] - self.start[self.target])
+
+    def inside(self, domains: Sequence[Sequence[int]]) -> Bools:
+        """Whether each choice is among those left to its kernel."""
+        kept = np.zeros(len(self.kernel), dtype=np.bool_)
+        for domain in domains:
+            kept[list(domain)] = True
+        return kept
+
+    def least(self, column: Floats, kept: Bools) -> Floats:
+        """Return the least value of every kernel over the choices that are ``kept``."""
+        low = np.minimum.reduceat(np.where(kept, column, np.inf), self.start[:-1])
+        return np.asarray(low.astype(column.dtype))
+
+    def least_edges(self, column: Floats, kept: Bools) -> Floats:
+        """Return the least value of every edge over the choices that are ``kept``."""
+        if not len(self.source):
+            return np.zeros(0)
+        both = kept[self.before] & kept[self.after]
+        return np.asarray(np.minimum.reduceat(np.where(both, column, np.inf), self.edge_start[:-1]))
+
+    def most(self, column: Floats) -> Floats:
+        """Return the largest value of every edge."""
+        if not len(self.source):
+            return np.zeros(0)
+        return np.asarray(np.maximum.reduceat(column, self.edge_start[:-1]))
+
+    def axes(self, i: int) -> tuple[Axis, ...]:
+        """Return the axes that kernel ``i`` may be split along."""
+        return tuple(AXES[a] for a in self.axis[self.start[i] : self.start[i + 1]])
+
+    def sharding(self, codes: Ints) -> tuple[Axis, ...]:
+        """Return the axes of one choice a kernel."""
+        return tuple(AXES[a] for a in self.axis[codes].tolist())
+
+    def codes(self, sharding: Sequence[Axis]) -> Ints:
+        """Return the choice of every kernel that splits it along an axis; -1 where none does."""
+        wanted = np.array([AXIS_CODE[axis] for axis in sharding], dtype=np.int64)
+        found = np.full(self.n, -1, dtype=np.int64)
+        places = np.nonzero(self.axis == wanted[self.kernel])[0]
+        found[self.kernel[places]] = places
+        return found
+
+
+def _allowed(arrays: GraphArrays, placement: Placement) -> Bools:
+    """Which of `AXES` each kernel may be split along, shape (n, axes).
+
+    None but ``none`` where the workload's `Placement` says how the chips split it. Otherwise:
+
+    A batched kernel is split along its batch; no axis of extent 1, none that is tiled; a kernel
+    with a weight is always split, where it can be. Source: ``dfmodel_code``.
+    """
+    n = arrays.n
+    allowed = np.ones((n, len(AXES)), dtype=np.bool_)
+    if placement is not Placement.SEARCHED:
+        allowed[:, :NONE] = False
+        return allowed
+    extents = np.stack([arrays.outer, arrays.m, arrays.k, arrays.columns], axis=1)
+    allowed[:, :NONE] = extents > 1
+    allowed[~arrays.gemm, K] = False
+    tiled = arrays.tiling != NONE
+    allowed[np.nonzero(tiled)[0], arrays.tiling[tiled]] = False
+    allowed[arrays.has_weight, NONE] = False
+    batched = allowed[:, OUTER].copy()
+    allowed[batched, 1:] = False
+    allowed[~allowed.any(axis=1), NONE] = True
+    return allowed
+
+
+@lru_cache(maxsize=64)
+def choice_index(
+    arrays: GraphArrays, placement: Placement = Placement.SEARCHED, *, joined: bool = False
+) -> ChoiceIndex:
+    """Return the choices of every kernel of a graph, in the order of `AXES`.
+
+    Parameters
+    ----------
+    joined : bool
+        Whether the joins between one copy of the graph and the next are edges, too, after all
+        others.
+    """
+    kernel, axis = np.nonzero(_allowed(arrays, placement))
+    counts = np.bincount(kernel, minlength=arrays.n)
+    start = np.concatenate([[0], np.cumsum(counts)])
+    source, target = arrays.source, arrays.target
+    if joined:
+        source = np.concatenate([source, arrays.join_source])
+        target = np.concatenate([target, arrays.join_target])
+    width = counts[target]
+    edge_start = np.concatenate([[0], np.cumsum(counts[source] * width)])
+    edge = np.repeat(np.arange(len(source)), np.diff(edge_start))
+    place = np.arange(edge_start[-1]) - edge_start[edge]
+    return ChoiceIndex(
+        start=start,
+        kernel=kernel,
+        axis=axis,
+        source=source,
+        target=target,
+        edge_start=edge_start,
+        edge=edge,
+        before=start[source[edge]] + place // width[edge],
+        after=start[target[edge]] + place % width[edge],
+    )
+
+
+def sharding_codes(index: ChoiceIndex, sharding: Sequence[Axis], *, split: bool) -> Ints:
+    """Return the choice of every kernel; -1 where no choice splits it along its axis.
+
+    Where nothing is ``split``, as one chip has all of it, any axis is the first choice.
+    """
+    codes = index.codes(sharding)
+    return codes if split else np.where(codes < 0, index.start[:-1], codes)

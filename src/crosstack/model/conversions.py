@@ -1,0 +1,264 @@
+"""Layouts of tensors between kernels: what each choice makes, what each needs, and what changes.
+
+A product that is split along K leaves sums that are not yet added up; so a tensor is whole on every
+chip, split by its rows (M or the batch) or its columns (N), or *partial*. What a reader needs
+follows from its own choice. Between the two lies a change of layout
+(`crosstack.model.collectives.layouts`), paid by the kernel that makes the tensor.
+
+Readers that need a tensor in the same layout share a change, and who has it whole cuts what else is
+needed for nothing: what a kernel pays is a table over sets of layouts. Sets are numbers, one bit a
+layout. Where the backward pass runs kernels again, they need what they read a second time.
+
+What one copy of a graph hands to the next has a layout there, too: such joins are edges like any
+other, but for the order that kernels run in.
+
+Rules that do not trace layouts add sums up as soon as they are made and do not look at joins; those
+that do not share changes pay one for each reader.
+
+Sources: ``xu2021gspmd`` (layouts and what lies between them), ``korthikanti2023reducing`` (an
+all-reduce as a reduce-scatter here and an all-gather there), ``dfmodel_code`` (what kernels need).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from crosstack.model.arrays import AXIS_CODE, Bools, Floats, GraphArrays, Ints
+from crosstack.model.boundary import factor_order
+from crosstack.model.choice_index import ChoiceIndex
+from crosstack.model.collectives.layouts import Layout, LayoutChange
+from crosstack.model.traffic import Traffic
+from crosstack.workload.graph import Axis
+
+__all__ = [
+    "SETS",
+    "Change",
+    "Conversions",
+    "Edges",
+    "changes_by_set",
+    "edges_of",
+    "layout_sets",
+]
+
+OUTER, K = AXIS_CODE[Axis.OUTER], AXIS_CODE[Axis.K]
+LAYOUTS = (Layout.REPLICATED, Layout.ROWS, Layout.COLUMNS, Layout.PARTIAL)
+REPLICATED, ROWS, COLUMNS, PARTIAL = range(4)
+SETS = 8  # of layouts that readers may need: any but partial
+_PRODUCED = np.array([ROWS, ROWS, REPLICATED, COLUMNS, REPLICATED])
+# What a consumer needs, by its own sharding (outer, M, K, N, none).
+_ELEMENTWISE = (ROWS, ROWS, REPLICATED, COLUMNS, REPLICATED)
+_FIRST_OPERAND = (ROWS, REPLICATED, ROWS, COLUMNS, REPLICATED)
+_SECOND_OPERAND = (ROWS, ROWS, COLUMNS, REPLICATED, REPLICATED)
+_CONTRACTION_TILED = (ROWS, ROWS, COLUMNS, ROWS, REPLICATED)
+_NEEDED = np.array([_ELEMENTWISE, _FIRST_OPERAND, _SECOND_OPERAND, _CONTRACTION_TILED])
+
+
+def layout_sets() -> Iterator[tuple[int, frozenset[Layout]]]:
+    """Yield every set of layouts that readers may need, with its number."""
+    for number in range(SETS):
+        yield number, frozenset(LAYOUTS[bit] for bit in range(3) if number >> bit & 1)
+
+
+def changes_by_set(
+    changes: Mapping[tuple[Layout, frozenset[Layout]], LayoutChange],
+) -> dict[tuple[int, int], LayoutChange]:
+    """Return changes by the places of what is made and of what is needed."""
+    sets = {ends: number for number, ends in layout_sets()}
+    return {(LAYOUTS.index(start), sets[ends]): change for (start, ends), change in changes.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Edges:
+    """What is known of edges before a plan.
+
+    ``produced`` is the place among layouts of what each choice makes; ``need`` what each entry of
+    an edge has to change it into, as a set of one, 0 where nothing is to be done. ``read`` tells
+    which kernels make something that is read.
+    """
+
+    produced: Ints
+    need: Ints
+    read: Bools
+
+
+@lru_cache(maxsize=64)
+def edges_of(arrays: GraphArrays, index: ChoiceIndex, traffic: Traffic, word: float) -> Edges:
+    """Return what the edges of a graph, and its joins, ask for.
+
+    Parameters
+    ----------
+    word : float
+        Bytes of an element. [B]
+    """
+    joins = len(index.source) - len(arrays.source)
+    operand = np.concatenate([traffic.operands(arrays), arrays.join_operand[:joins]])
+    elided = np.concatenate([arrays.elided, np.zeros(joins, dtype=np.bool_)])
+    source, target = index.source, index.target
+    reader = np.where(
+        ~arrays.gemm[target],
+        0,
+        np.where(arrays.tiling[target] == K, 3, np.where(operand == 1, 2, 1)),
+    )
+    produced, axis = _PRODUCED[index.axis], index.axis[index.after]
+    needed = _NEEDED[reader[index.edge], axis]
+    if traffic.traces_layouts:
+        # What all of a batch multiply has no batch to be split along: tokens projected by heads.
+        second, factor = factor_order(arrays, word)
+        shared = factor[target] & (operand == second[target]) & (arrays.outer[source] == 1)
+        needed = np.where(shared[index.edge] & (axis == OUTER), REPLICATED, needed)
+        sums = arrays.gemm[index.kernel] & (index.axis == K)
+        produced = np.where(sums, PARTIAL, produced)
+    made = produced[index.before]
+    change = (made != needed) & (made != REPLICATED) & ~elided[index.edge]
+    return Edges(
+        produced=produced,
+        need=np.where(change, 1 << needed, 0),
+        read=np.bincount(source[~elided], minlength=arrays.n) > 0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change of what one kernel makes: of ``size`` [B], sent ``together`` with as many. [1]"""
+
+    kernel: int
+    start: Layout
+    ends: frozenset[Layout]
+    size: float
+    together: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversions:
+    """What changes of layout take under a plan.
+
+    Parameters
+    ----------
+    index : ChoiceIndex
+        Where choices and entries are.
+    produced : array, shape (choices,)
+        As in `Edges`.
+    size : array, shape (choices,)
+        Bytes of the tensor that is changed. [B]
+    together : array, shape (choices,)
+        Sequences whose tensors are sent as one. [1]
+    table : array, shape (choices, SETS)
+        Time to have what a choice makes in every set of layouts. [s]
+    need : array, shape (entries,)
+        As in `Edges`.
+    first, again : array, shape (edges,)
+        Whether an edge is read the first time, and when kernels run a second time.
+    read : array, shape (n,)
+        As in `Edges`.
+    shared : bool
+        Whether readers share a change.
+    """
+
+    index: ChoiceIndex
+    produced: Ints
+    size: Floats
+    together: Floats
+    table: Floats
+    need: Ints
+    first: Bools
+    again: Bools
+    read: Bools
+    shared: bool
+
+    @property
+    def unread_time(self) -> Floats:
+        """Time to add up sums that nobody reads, shape (choices,). [s]"""
+        unread = (self.produced == PARTIAL) & ~self.read[self.index.kernel]
+        return np.asarray(np.where(unread, self.table[:, 0], 0.0))
+
+    @property
+    def edge_time(self) -> Floats:
+        """Time of every entry of an edge on its own, shape (entries,). [s]"""
+        alone = self.table[self.index.before, self.need]
+        passes = self.first.astype(float) + self.again
+        return np.asarray(np.where(self.need > 0, alone, 0.0) * passes[self.index.edge])
+
+    def needs(self, codes: Ints) -> list[Ints]:
+        """Return what readers need of each kernel, as sets: the first time, and again."""
+        need = self.need[self.index.entries(codes)]
+        found = []
+        for read in (self.first, self.again):
+            sets = np.zeros(self.index.n, dtype=np.int64)
+            np.bitwise_or.at(sets, self.index.source[read], need[read])
+            found.append(sets)
+        return found
+
+    def times(self, codes: Ints) -> Floats:
+        """Time that changing what each kernel makes takes, where kernel i has ``codes[i]``. [s]"""
+        if self.shared:
+            total = np.zeros(self.index.n)
+            for sets in self.needs(codes):
+                total += np.where(sets > 0, self.table[codes, sets], 0.0)
+            return total
+        alone = self.edge_time[self.index.entries(codes)]
+        return self._by_maker(alone)
+
+    def _by_maker(self, time: Floats) -> Floats:
+        total = np.bincount(self.index.source, weights=time, minlength=self.index.n)
+        return np.asarray(total, dtype=np.float64)
+
+    def made(self, codes: Ints) -> Iterator[Change]:
+        """Yield every change that is made where kernel i has ``codes[i]``."""
+        unread = np.flatnonzero((self.produced[codes] == PARTIAL) & ~self.read)
+        pairs = [(i, 0) for i in unread.tolist()]
+        if self.shared:
+            for sets in self.needs(codes):
+                pairs += [(i, int(sets[i])) for i in np.flatnonzero(sets).tolist()]
+        else:
+            need = self.need[self.index.entries(codes)]
+            for read in (self.first, self.again):
+                paid = np.flatnonzero((need > 0) & read).tolist()
+                pairs += [(int(self.index.source[e]), int(need[e])) for e in paid]
+        by_number = dict(layout_sets())
+        for i, number in pairs:
+            code = codes[i]
+            yield Change(
+                kernel=i,
+                start=LAYOUTS[self.produced[code]],
+                ends=by_number[number],
+                size=float(self.size[code]),
+                together=float(self.together[code]),
+            )
+
+    # ------------------------------------------------------------ bounds
+
+    def least(self, kept: Bools) -> Floats:
+        """Time that each kernel's changes take at least, over the choices that are ``kept``. [s]"""
+        time = self.index.least_edges(self.edge_time, kept)
+        if not self.shared:
+            return self._by_maker(time)
+        least = np.zeros(self.index.n)
+        np.maximum.at(least, self.index.source, time)  # only the largest is sure
+        return least
+
+    def pairwise(self) -> Floats:
+        """Return costs of entries whose sum is no more than all changes take. [s]"""
+        if not self.shared:
+            return self.edge_time
+        sharers = np.bincount(self.index.source, minlength=self.index.n)[self.index.source]
+        return np.asarray(self.edge_time / sharers[self.index.edge])
+
+    def by_what_others_need(self) -> list[Floats]:
+        """Return costs of entries such that what is no dearer in all of them never costs more.
+
+        One for every set that other readers may need: what a choice's change adds depends on it.
+        Where no change is shared, each kind of change on its own.
+        """
+        if not self.shared:
+            whole = self.need == 1 << REPLICATED
+            return [self.edge_time * whole, self.edge_time * ~whole]
+        kinds = (0, 1 << ROWS, 1 << COLUMNS, 1 << ROWS | 1 << COLUMNS, 1 << REPLICATED)
+        before, found = self.index.before, []
+        for others in kinds:
+            needed = self.need | others
+            found.append(np.where(needed > 0, self.table[before, needed], 0.0))
+        return found

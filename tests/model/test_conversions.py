@@ -1,0 +1,220 @@
+"""Layouts between kernels: what is made, what is needed, and what is paid for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from crosstack.machine.system import Parallelism
+from crosstack.model.arrays import AXES, graph_arrays
+from crosstack.model.choice_index import choice_index
+from crosstack.model.choices import make_choices
+from crosstack.model.collectives import Layout
+from crosstack.model.conversions import LAYOUTS, edges_of
+from crosstack.model.plan import make_plan
+from crosstack.model.rules import rules_named
+from crosstack.workload.builders import elementwise, join, product_of
+from crosstack.workload.graph import Axis, Collective, Workload
+from crosstack.workload.llm import llm
+from crosstack.workload.transformer_training import Recompute
+
+OUTER, M, K, N, NONE = AXES
+RULES, RELEASE = rules_named("crosstack"), rules_named("dfmodel-readme")
+WORD, SIZE = 2, 8 * 16 * 2.0
+
+
+def untiled_product(name, shape, **sizes):
+    """Return a product that may be split along all of its axes."""
+    return replace(product_of(name, shape, word=WORD, **sizes), tiling=Axis.NONE)
+
+
+def maker(axis):
+    """Return a kernel that makes 8 x 16 and may be split along ``axis``."""
+    if axis is K:
+        sizes = {"input_sizes": (4 * 16 * 2.0,), "weight_size": 64.0}
+        return untiled_product("maker", (1, 8, 4, 16), **sizes)
+    return replace(elementwise("maker", 8, 16, word=WORD), tiling=Axis.NONE)
+
+
+def needed(made, read, reader, operand=0, rules=RULES):
+    """Return what a maker split one way makes, and what it is changed into for a reader."""
+    graph = join([maker(made), replace(reader, name="reader")], [(1, 2, operand)], WORD)
+    arrays = graph_arrays(graph)
+    index = choice_index(arrays)
+    codes = index.codes((made, read))
+    assert (codes >= 0).all()
+    known = edges_of(arrays, index, rules.traffic, WORD)
+    need = int(known.need[index.entries(codes)][0])
+    layout = LAYOUTS[need.bit_length() - 1] if need else None
+    return LAYOUTS[known.produced[codes[0]]], layout
+
+
+def simple():
+    return replace(elementwise("reader", 8, 16, word=WORD), tiling=Axis.NONE)
+
+
+class TestNeeds:
+    @pytest.mark.parametrize(
+        ("made", "read", "into"),
+        [
+            (M, M, None),
+            (M, N, Layout.COLUMNS),
+            (N, M, Layout.ROWS),
+            (M, NONE, Layout.REPLICATED),
+            (N, NONE, Layout.REPLICATED),
+            (NONE, M, None),
+            (NONE, N, None),
+            (K, M, Layout.ROWS),
+            (K, N, Layout.COLUMNS),
+            (K, NONE, Layout.REPLICATED),
+        ],
+    )
+    def test_between_elementwise_kernels(self, made, read, into):
+        lies, change = needed(made, read, simple())
+        assert change is into
+        assert (lies is Layout.PARTIAL) == (made is K)
+
+    @pytest.mark.parametrize(
+        ("operand", "read", "into"),
+        [
+            (0, M, Layout.REPLICATED),  # rows times a weight split by rows: all of it
+            (0, K, None),
+            (0, N, Layout.COLUMNS),
+            (1, M, None),
+            (1, K, Layout.COLUMNS),
+            (1, N, Layout.REPLICATED),
+        ],
+    )
+    def test_into_an_operand_of_a_product(self, operand, read, into):
+        sizes = {"input_sizes": (SIZE, SIZE)}
+        reader = untiled_product("reader", (1, 8, 8, 16), **sizes)
+        assert needed(M, read, reader, operand) == (Layout.ROWS, into)
+
+    def test_what_all_heads_multiply_is_needed_whole(self):
+        # Three projections of 8 x 16 by heads: each head has its weights, all have the tokens.
+        sizes = {"input_sizes": (SIZE,), "weight_size": 4 * 2 * 8 * 2.0}
+        reader = untiled_product("reader", (4, 2, 8, 16), **sizes)
+        assert needed(M, OUTER, reader) == (Layout.ROWS, Layout.REPLICATED)
+        assert needed(M, OUTER, reader, rules=RELEASE) == (Layout.ROWS, None)
+
+    def test_releases_add_sums_up_at_once(self):
+        assert needed(K, M, simple(), rules=RELEASE) == (Layout.REPLICATED, None)
+
+
+@pytest.fixture
+def costs_of(a_system, a_dimension):
+    """Return a builder of costs on four tensor-parallel chips."""
+
+    def build(workload, rules=RULES, recompute=Recompute.NONE):
+        system = a_system(network=(a_dimension(size=4, latency=1e-6),), n_chips=4)
+        plan = make_plan(workload, system, (4,), (Parallelism.TENSOR,), 1, rules)
+        plan = replace(plan, recompute=recompute)
+        return plan, make_choices(workload, graph_arrays(workload.graph), plan, 1, rules)
+
+    return build
+
+
+def read_by(*readers):
+    """Return a product, and readers of what it makes."""
+    kernels = [maker(K), *(replace(simple(), name=f"reader{i}") for i in range(readers[0]))]
+    edges = [(1, i + 2, 0) for i in range(readers[0])]
+    return Workload(graph=join(kernels, edges, WORD), sequence_length=16)
+
+
+def paid(costs, axes):
+    return float(costs.conversions.times(costs.index.codes(axes))[0])
+
+
+class TestWhatIsPaid:
+    def time(self, plan, start, *ends):
+        return float(plan.changes[start, frozenset(ends)].lines.time(SIZE))
+
+    def test_readers_of_one_layout_share_its_change(self, costs_of):
+        plan, costs = costs_of(read_by(2))
+        assert paid(costs, (K, M, M)) == self.time(plan, Layout.PARTIAL, Layout.ROWS)
+
+    def test_who_has_it_all_cuts_the_rest_for_nothing(self, costs_of):
+        plan, costs = costs_of(read_by(3))
+        whole = self.time(plan, Layout.PARTIAL, Layout.REPLICATED)
+        assert paid(costs, (K, M, N, NONE)) == whole
+        assert paid(costs, (K, M, N, M)) == self.time(
+            plan, Layout.PARTIAL, Layout.ROWS, Layout.COLUMNS
+        )
+
+    def test_sums_nobody_reads_are_scattered(self, costs_of):
+        plan, costs = costs_of(read_by(0))
+        (code,) = costs.index.codes((K,))
+        assert costs.network_time[code] == self.time(plan, Layout.PARTIAL)
+
+    def test_an_edge_that_carries_nothing_needs_nothing(self, costs_of):
+        workload = read_by(1)
+        (tensor,) = workload.graph.tensors
+        hidden = replace(tensor, consumers=tuple(replace(c, elided=True) for c in tensor.consumers))
+        _, costs = costs_of(replace(workload, graph=replace(workload.graph, tensors=(hidden,))))
+        assert paid(costs, (K, M)) == 0.0
+
+
+class TestJoins:
+    def layers(self, count):
+        """Return a product and what is read of the layer before, of which there are so many."""
+        first, last = replace(simple(), name="first"), replace(maker(K), name="last")
+        last = replace(last, input_sizes=(SIZE,), k=8, weight_size=128.0)
+        return Workload(
+            graph=join([first, last], [(1, 2, 0)], WORD), sequence_length=16, n_layers=count
+        )
+
+    def test_what_a_layer_makes_lies_as_the_next_one_needs_it(self, costs_of):
+        plan, costs = costs_of(self.layers(3))
+        index = costs.index
+        assert (index.source[-1], index.target[-1]) == (1, 0)
+        for axis, layout in ((M, Layout.ROWS), (N, Layout.COLUMNS), (NONE, Layout.REPLICATED)):
+            time = costs.conversions.times(index.codes((axis, K)))[1]
+            change = plan.changes[Layout.PARTIAL, frozenset({layout})]
+            assert time == float(change.lines.time(SIZE))
+
+    def test_a_single_layer_hands_nothing_on(self, costs_of):
+        _, costs = costs_of(self.layers(1))
+        assert len(costs.index.source) == 1
+
+    def test_releases_do_not_look_at_them(self, costs_of):
+        _, costs = costs_of(self.layers(3), RELEASE)
+        assert len(costs.index.source) == 1
+
+    def test_a_layer_reads_the_one_before_and_its_gradient_the_one_after(self):
+        graph = llm(
+            hidden=64, sequence_length=8, n_heads=4, head_size=16, n_layers=4, global_batch_size=8
+        ).graph
+        arrays = graph_arrays(graph)
+        joined = {
+            (arrays.names[i], arrays.names[j])
+            for i, j in zip(arrays.join_source, arrays.join_target, strict=True)
+        }
+        back = {(f"{name}_bwd", "Loss_bwd") for name in "QKV"}
+        assert joined == {("Add_2", "Add_Prev_Layer")} | back
+
+
+def test_sequence_parallelism_is_among_the_shardings(costs_of):
+    """Sums scattered after each block and gathered before it: an all-reduce in two halves.
+
+    The elementwise kernels in between then work on a share of the tokens' rows
+    (``korthikanti2023reducing``).
+    """
+    workload = llm(
+        hidden=64, sequence_length=8, n_heads=4, head_size=16, n_layers=4, global_batch_size=8,
+        training=False,
+    )  # fmt: skip
+    plan, costs = costs_of(workload)
+    arrays = graph_arrays(workload.graph)
+    row_parallel = {"PROJ_GEMM", "FFN1"}
+    heads = {"Q", "K", "V", "MHA_GEMM_1", "SOFTMAX", "DropOut_1", "MHA_GEMM_2"}
+    axes = [OUTER if name in heads else K if name in row_parallel else M for name in arrays.names]
+    codes = costs.index.codes(axes)
+    ways = {
+        arrays.names[made.kernel]: plan.changes[made.start, made.ends].fastest(made.size)
+        for made in costs.conversions.made(codes)
+    }
+    scattered, gathered = (Collective.REDUCE_SCATTER,), (Collective.ALL_GATHER,)
+    assert ways == {
+        "PROJ_GEMM": scattered, "FFN1": scattered, "LayerNorm_1": gathered, "LayerNorm_2": gathered
+    }  # fmt: skip
