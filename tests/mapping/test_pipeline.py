@@ -46,6 +46,7 @@ def a_plan(n_stages: int, **changes) -> Plan:
         "n_microbatches": 5,
         "layers_per_stage": 1,
         "collectives": {},
+        "changes": {},
         "periodic": Line(),
         "stage_transfer": Line(),
         "n_layers": 1,

@@ -46,6 +46,7 @@ def a_plan(**changes) -> Plan:
         "n_microbatches": 5,
         "layers_per_stage": 3,
         "collectives": {},
+        "changes": {},
         "periodic": Line(),
         "stage_transfer": Line(fixed=0.5, per_byte=1.0),
         "n_layers": 12,
