@@ -167,12 +167,16 @@ def test_three_graphs_say_all_others(model, made):
     contexts = np.array([1, 7, 4096, 131072])
     laid = laid_out(family(lambda c: made(MODELS[model], c), rules_named("crosstack")), contexts)
     each = [graph_arrays(made(MODELS[model], c).graph) for c in contexts.tolist()]
+    ends = ("source", "target", "tensor", "join_source", "join_target")
     for field in fields(laid):
         array = getattr(laid, field.name)
-        if isinstance(array, np.ndarray) and field.name not in ("source", "target", "tensor"):
+        if isinstance(array, np.ndarray) and field.name not in ends:
             assert np.array_equal(array, np.concatenate([getattr(a, field.name) for a in each]))
     assert (laid.source[: len(each[0].source)] == each[0].source).all()
     assert (laid.target[-len(each[0].target) :] == each[0].target + 3 * each[0].n).all()
+    (last,) = each[0].join_source.tolist()  # no context hands anything to another
+    assert laid.join_source.tolist() == [last + c * each[0].n for c in range(len(contexts))]
+    assert laid.join_target.tolist() == [c * each[0].n for c in range(len(contexts))]
 
 
 def test_the_usual_sharding_is_close_to_the_best():
