@@ -126,7 +126,7 @@ def missing_costs(
         missing += [
             field
             for field, (amount, given) in zip(unit.fields, needed, strict=True)
-            if np.any(amount) and given is None
+            if given is None and np.any(amount)
         ]
     return tuple(dict.fromkeys(missing))
 

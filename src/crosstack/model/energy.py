@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
-import numpy as np
-
 from crosstack.errors import InputError
 from crosstack.machine.chip import Chip
 from crosstack.machine.prices import (
@@ -209,16 +207,17 @@ def _group_power(system: System, plan: Plan, powers: Powers, use: Parallelism) -
     Over several dimensions the mean by how long a ring reduce-scatter keeps each busy:
     ``(p - 1) / p`` of what the inner ones leave, over the bandwidth.
     """
+    each = zip(system.network, plan.sizes, plan.parallelism, powers.links, strict=True)
+    members = [(d, size, power) for d, size, of, power in each if of is use and size > 1]
+    if not members:
+        return 0.0
     busy = total = 0.0
     share = 1.0
-    each = zip(system.network, plan.sizes, plan.parallelism, powers.links, strict=True)
-    for dimension, size, of, power in each:
-        if of is not use or size == 1:
-            continue
+    for dimension, size, power in members:
         taken = share * (size - 1) / size / dimension.bandwidth
         busy, total = busy + taken * power, total + taken
         share /= size
-    return busy / total if np.any(total) else 0.0
+    return busy / total
 
 
 def energy_rates(system: System, plan: Plan) -> EnergyRates:
