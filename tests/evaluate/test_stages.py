@@ -130,8 +130,9 @@ class TestTerms:
         # 4 microbatches of 2, three stages of four in use
         found = evaluate(a_chain(), a_system(), MAPPING)
         assert found.stage_time == pytest.approx(5121e-6)
-        assert found.bubble_factor == 1 + 2 / 4
-        assert found.time == pytest.approx(5121e-6 * 6)
+        through = 4096e-6 + 2 * 2048e-6 + 2 * 1025e-6
+        assert found.time == pytest.approx(through + 3 * 5121e-6)
+        assert found.bubble_factor == pytest.approx(found.time / 4 / 5121e-6)
 
     def test_a_microbatch_passes_all_stages_in_turn(self):
         found = evaluate(a_chain(), a_system(), MAPPING)

@@ -557,25 +557,38 @@ def _stage_times(problem: StageProblem, inside: tuple[int, ...], done: int) -> t
 def slow_split(problem: StageProblem) -> float:
     """Least time of an iteration over all partitions and all stages of them. [s]"""
     load, plan = problem.load, problem.plan
-    known: dict[tuple[tuple[int, ...], int], float] = {}
+    known: dict[tuple[tuple[int, ...], int], tuple[float, float]] = {}
+    waits, repeats, m = problem.slots, plan.graph_repetitions, plan.n_microbatches
 
-    def taken(inside: tuple[int, ...], done: int) -> float:
+    def taken(inside: tuple[int, ...], done: int) -> tuple[float, float]:
         if (inside, done) not in known:
-            work, sent = _stage_times(problem, inside, done)
-            hidden = load.overlap is Overlap.ALL
-            known[inside, done] = max(work, sent) if hidden else work + sent
+            known[inside, done] = _stage_times(problem, inside, done)
         return known[inside, done]
+
+    def iteration(stages: list[tuple[float, float]]) -> float:
+        """Microbatches through all copies, machine by machine."""
+        hidden = load.overlap is Overlap.ALL
+        if not problem.repeats:  # the slowest stage as often as the rules say
+            slowest = max(max(s) if hidden else sum(s) for s in stages)
+            return float(waits[len(stages) - 1]) * slowest
+        every = [time for _ in range(repeats) for stage in stages for time in stage][:-1]
+        if not hidden:
+            every = [sum(stage) for _ in range(repeats) for stage in stages]
+            every[-1] -= stages[-1][1]
+        if math.isinf(sum(every)):
+            return math.inf
+        slowest = max(max(s) if hidden else sum(s) for s in stages)
+        return sum(every) + (m - 1) * slowest
 
     best = math.inf
     for masks in _sequences(problem):
         if not _keeps_numbers(problem.fusion.slots, masks):
             continue
         for cuts in range(min(len(problem.slots), len(masks))):
-            waits = plan.graph_repetitions * (cuts + 1) - 1
             for ends in itertools.combinations(range(1, len(masks)), cuts):
                 spans = itertools.pairwise((0, *ends, len(masks)))
-                slowest = max(taken(masks[a:b], sum(masks[:a])) for a, b in spans)
-                best = min(best, slowest * (plan.n_microbatches + waits))
+                stages = [taken(masks[a:b], sum(masks[:a])) for a, b in spans]
+                best = min(best, iteration(stages))
     return best
 
 

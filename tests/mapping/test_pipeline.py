@@ -26,9 +26,11 @@ from crosstack.mapping.wide import Slots
 from crosstack.model.flows import Flow
 from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.model.plan import Line, Plan
+from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.parts import WeightCuts
 
 ROUNDING = 1 + 1e-9
+RULES = rules_named("crosstack")
 
 
 # ---------------------------------------------------------------- problems
@@ -90,7 +92,8 @@ def random_stages(random_load):
             border=Line(fixed=rng.choice([0.0, 1e-6]), per_byte=rng.choice([0.0, 1e-8, 3e-7])),
         )
         fusion = make_problem(load, slots=slots)
-        problem = make_stage_problem(fusion, plan, capacity=math.inf, one_by_one=one_by_one)
+        rules = rules_named("dfmodel-readme" if seed % 4 == 3 else "crosstack")
+        problem = make_stage_problem(fusion, plan, rules, capacity=math.inf, one_by_one=one_by_one)
         if rng.random() < 0.5:  # somewhere between too little and enough for everything
             low = fullest_stage(problem, {})
             high = (
@@ -174,7 +177,8 @@ class TestAgainstEverything:
 
 def slowest_only(problem: StageProblem) -> StageProblem:
     """The same problem with a long batch: only the slowest stage counts, for one copy."""
-    return replace(problem, slots=np.ones(len(problem.slots)), last_transfer=0.0)
+    once = np.ones(len(problem.slots))
+    return replace(problem, slots=once, repeats=0, unsent=0.0, last_transfer=0.0)
 
 
 class TestPhysics:
@@ -233,8 +237,9 @@ class TestPhysics:
     def test_one_stage_is_fusion(self, random_load, seed):
         load = replace(random_load(seed, 7), memory_limit=math.inf)
         plan = a_plan(2, border=Line(), microbatch_size=1)
-        problem = make_stage_problem(make_problem(load), plan, capacity=math.inf)
-        alone, found = fuse(make_problem(load)), split(replace(problem, slots=np.ones(1)))
+        problem = make_stage_problem(make_problem(load), plan, RULES, capacity=math.inf)
+        problem = replace(slowest_only(problem), slots=np.ones(1))
+        alone, found = fuse(make_problem(load)), split(problem)
         assert alone is not None
         assert found is not None
         assert found.slowest == pytest.approx(alone.time, rel=1e-9)
@@ -242,7 +247,9 @@ class TestPhysics:
     @pytest.mark.parametrize("n_stages", [2, 4])
     def test_four_equal_layers_fill_stages_whole(self, random_load, n_stages):
         layers = a_ladder(random_load(1, 1), 4)
-        problem = make_stage_problem(make_problem(layers), a_plan(n_stages), capacity=math.inf)
+        problem = make_stage_problem(
+            make_problem(layers), a_plan(n_stages), RULES, capacity=math.inf
+        )
         found = split(slowest_only(problem))
         assert found is not None
         held = [sum(masks) for masks in found.stages]

@@ -115,7 +115,7 @@ def brute_search(workload, system, rules, brute_fuse, brute_split) -> float:
             load = make_load(workload, system, arrays, plan, choices, codes, rules)
             if plan.graph_stages > 1:
                 capacity = system.chip.main_memory.capacity or math.inf
-                problem = make_stage_problem(make_problem(load), plan, capacity=capacity)
+                problem = make_stage_problem(make_problem(load), plan, rules, capacity=capacity)
                 least = min(least, brute_split(problem))
                 continue
             layer = brute_fuse(load, None, separate)

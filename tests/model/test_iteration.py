@@ -18,7 +18,6 @@ from crosstack.model.iteration import (
     least_time,
     pipeline_of,
     split_iteration,
-    split_slots,
     stage_time,
     steepest,
 )
@@ -26,6 +25,7 @@ from crosstack.model.memory import microbatches_kept
 from crosstack.model.plan import Line, Plan
 from crosstack.model.rules import rules_named
 from crosstack.model.schedule.allowed import by_schedule, interleavings, never_slower
+from crosstack.model.schedule.closed import pass_time
 from crosstack.model.schedule.events import simulate
 from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_graph, pipeline_time
 from crosstack.model.tiles import divisors, tile_counts
@@ -233,7 +233,9 @@ class TestSchedules:
         assert [plan.interleave for plan in scarce] == [1, 12]
 
 
-splits = st.builds(
+both = st.sampled_from([ONCE, EACH])
+WORK, SENT = np.array([10.0, 4.0, 6.0]), np.array([1.0, 2.0, 0.0])
+split_plans = st.builds(
     a_plan,
     layers_per_stage=st.just(1),
     graph_stages=st.integers(2, 8),
@@ -246,13 +248,46 @@ splits = st.builds(
 class TestStagesThatSplitTheGraph:
     PLAN = a_plan(layers_per_stage=1, graph_stages=4, border=Line(fixed=0.5, per_byte=2.0))
 
-    def test_an_iteration_is_microbatches_and_stages_but_one(self):
+    def test_the_first_microbatch_passes_all_and_the_others_wait_for_the_slowest(self):
         # 5 microbatches, 3 of 4 stages in use
-        assert split_slots(self.PLAN, 3) == 5 + 2
-        assert split_iteration(self.PLAN, 10.0, 1.0, 3).time == 70.0
+        found = split_iteration(self.PLAN, WORK, SENT, Overlap.ALL, EACH)
+        assert found.time == (10 + 4 + 6) + (1 + 2) + 4 * 10
+        assert found.stage_time == 10
+        assert found.bubble_factor == found.time / 50
 
-    def test_every_copy_has_its_stages(self):
-        assert split_slots(replace(self.PLAN, graph_repetitions=2), 2) == 5 + 3
+    def test_every_copy_has_its_stages_and_the_last_sends_nothing(self):
+        plan = replace(self.PLAN, graph_repetitions=2)  # half a second and one a sequence to send
+        found = split_iteration(plan, WORK, SENT + [0, 0, 2.5], Overlap.ALL, EACH)
+        assert found.time == 2 * 20 + 2 * 3 + 2.5 + 4 * 10
+
+    def test_stages_that_send_by_themselves_take_both(self):
+        found = split_iteration(self.PLAN, WORK, SENT, Overlap.NONE, EACH)
+        assert found.time == 20 + 3 + 4 * 11
+
+    def test_a_release_takes_the_slowest_for_all(self):
+        found = split_iteration(self.PLAN, WORK, SENT, Overlap.ALL, ONCE)
+        assert found.time == 10 * (5 + 2)
+
+    @pytest.mark.parametrize("overlap", list(Overlap))
+    @pytest.mark.parametrize("seed", range(30))
+    def test_it_is_a_pass_of_all_stages_and_links(self, seed, overlap):
+        rng = random.Random(seed)
+        line = Line(fixed=rng.random())
+        copies, microbatches = rng.randint(1, 3), rng.randint(1, 7)
+        plan = replace(
+            self.PLAN, graph_repetitions=copies, n_microbatches=microbatches, stage_transfer=line
+        )
+        work, sent = np.array([[rng.random(), rng.random()] for _ in range(3)]).T
+        sent[-1] = line.fixed if copies > 1 else 0.0
+        stages, sends = [*work] * copies, ([*sent] * copies)[:-1]
+        if overlap is not Overlap.ALL:
+            stages, sends = [w + x for w, x in zip(stages, [*sends, 0.0], strict=True)], [0.0] * 9
+            assume_slowest = max(w + x for w, x in zip(work, sent, strict=True))
+            if max(stages) < assume_slowest:  # the last stage, whose last copy sends nothing
+                return
+        known = pass_time(stages, sends, microbatches)
+        found = split_iteration(plan, work, sent, overlap, EACH).time
+        assert found == pytest.approx(known, rel=1e-12)
 
     def test_a_border_takes_a_fixed_time_and_one_by_bytes(self):
         # two sequences a microbatch
@@ -272,20 +307,27 @@ class TestStagesThatSplitTheGraph:
         whole = a_plan(layers_per_stage=1, stage_transfer=Line())
         layer = iteration(whole, 10.0, Overlap.ALL, EACH)
         stages = replace(whole, graph_repetitions=4)
-        assert split_iteration(stages, layer.stage_time, 0.0, 1).time == layer.time
+        once = np.array([layer.stage_time])
+        assert split_iteration(stages, once, 0 * once, Overlap.ALL, EACH).time == layer.time
 
-    @given(splits, st.floats(1e-3, 1e3), st.sampled_from(list(Overlap)))
-    def test_least_time_is_that_of_stages_all_as_fast(self, plan, layer, overlap):
+    @given(split_plans, st.floats(1e-3, 1e3), st.sampled_from(list(Overlap)), both)
+    def test_least_time_is_that_of_stages_all_as_fast(self, plan, layer, overlap, rules):
         every = [
-            split_iteration(plan, layer * plan.microbatch_size / s, 0.0, s).time
+            split_iteration(
+                replace(plan, stage_transfer=Line()),
+                np.full(s, layer * plan.microbatch_size / s),
+                np.zeros(s),
+                overlap,
+                rules,
+            ).time
             for s in range(1, plan.graph_stages + 1)
         ]
-        assert least_time(plan, layer, overlap, EACH) == pytest.approx(min(every), rel=1e-12)
+        assert least_time(plan, layer, overlap, rules) == pytest.approx(min(every), rel=1e-12)
 
-    @given(splits, st.floats(1e-3, 1e3), st.sampled_from(list(Overlap)))
-    def test_the_layer_time_below_is_its_inverse(self, plan, time, overlap):
-        layer = layer_time_below(plan, time, overlap, EACH)
-        assert least_time(plan, layer, overlap, EACH) == pytest.approx(time, rel=1e-12)
+    @given(split_plans, st.floats(1e-3, 1e3), st.sampled_from(list(Overlap)), both)
+    def test_the_layer_time_below_is_its_inverse(self, plan, time, overlap, rules):
+        layer = layer_time_below(plan, time, overlap, rules)
+        assert least_time(plan, layer, overlap, rules) == pytest.approx(time, rel=1e-12)
 
 
 class TestTileCounts:

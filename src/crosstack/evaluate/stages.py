@@ -13,7 +13,7 @@ from crosstack.errors import InputError, Problem
 from crosstack.evaluate.evaluation import StageTerms
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.arrays import GraphArrays, bits
-from crosstack.model.iteration import border_time, stage_time
+from crosstack.model.iteration import border_time, last_transfer, stage_time
 from crosstack.model.partition import ChipLoad, PartitionCost
 from crosstack.model.plan import Plan
 
@@ -73,9 +73,8 @@ def stage_terms(
         readers = [flow.mask for flow in load.flows if done >> flow.producer & 1]
         sent = sum(size for size, mask in zip(alive, readers, strict=True) if mask & ~done)
         transfer = float(border_time(plan, np.array(sent)))
-        if done == load.everything and plan.graph_repetitions > 1:
-            line = plan.stage_transfer
-            transfer = line.fixed + line.per_byte * plan.microbatch_size
+        if done == load.everything:
+            transfer = last_transfer(plan)
         work = sum(costs[p].time for p in inside) * plan.microbatch_size
         terms.append(
             StageTerms(

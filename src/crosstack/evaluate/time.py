@@ -103,8 +103,9 @@ def evaluate(
     split: tuple[StageTerms, ...] = ()
     if stages is not None:
         split = stage_terms(load, plan, stages, numbers, masks, costs, memory)
-        slowest, sent = max(s.time for s in split), max(s.transfer_time for s in split)
-        total = split_iteration(plan, slowest, sent, len(stages))
+        stage_work = np.array([s.work_time for s in split])
+        sent = np.array([s.transfer_time for s in split])
+        total = split_iteration(plan, stage_work, sent, system.chip.overlap, rules)
     work = workload.work
     traffic = sum(cost.traffic for cost in costs)
     moved = _network_bytes(workload, arrays, choices, codes)

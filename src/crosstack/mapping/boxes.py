@@ -328,6 +328,7 @@ class Boxes:
         problem = make_stage_problem(
             fusion,
             box.plan,
+            self.rules,
             capacity=self.system.chip.memory_room(spilled=box.plan.spilled),
             one_by_one=self.unfused,
         )

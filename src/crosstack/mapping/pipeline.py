@@ -3,11 +3,12 @@
 Sets: kernels i with precedence, stages p = 0 .. s - 1 that hold one copy of the graph, tensors v.
 Parameters: what fusion needs (`crosstack.mapping.fusion`); sequences b of a microbatch [1]; bytes
 m_i that a kernel keeps in main memory and c_v that a tensor takes there [B]; capacity C of a stage
-[B]; transfer time X of bytes sent over a border [s]; slots n(s) of an iteration whose copies are
-held by s stages [1]; S stages at most [1]. Variables: s and a sequence of partitions, each in a
-stage.
+[B]; transfer time X of bytes sent over a border [s]; how often an iteration waits for its slowest
+stage, n(s) where s stages hold a copy [1], and passes all of them, r [1]; S stages at most [1].
+Variables: s and a sequence of partitions, each in a stage.
 
-(1) minimise n(s) x the slowest stage: microbatches and bubble come with n;
+(1) minimise n(s) x the slowest stage + r x the sum of W_p + X_p: the first microbatch passes all
+    stages, the others follow as fast as the slowest lets them (`Pipelining.split`);
 (2) a stage takes max(W_p, X_p) where everything overlaps (``ko2025dfmodel`` eq. 7), W_p + X_p
     otherwise; W_p is b x the time of its partitions, and a stage that is a single partition keeps
     its weights on the chip;
@@ -20,7 +21,10 @@ stage.
 Exact method. Borders are order ideals J in J'. W(J, J') is a shortest path over the ideals between
 (of them and the number of partitions, where these are limited), computed for all J at once: the
 steps that leave an ideal are priced once. By (3) X depends on the ideal after a stage alone, so
-f_s(J') = min over J of max(f_{s-1}(J), T(J, J')). Of (5) the live tensors in the middle of a stage
+f_s(J') = min over J of max(f_{s-1}(J), T(J, J')), and the same with sums. Where r > 0 the slowest
+stage is bounded by intervals: of those slower than its lower end and faster than its upper end
+none beats n x the lower end + r x the least sum of stages faster than the upper; intervals are
+halved, the least bound first. Of (5) the live tensors in the middle of a stage
 are left out at first and checked for the stages that were chosen; a stage that breaks it is priced
 again under it, until none does. Borders and stages that cannot beat the incumbent are left out.
 
@@ -29,6 +33,7 @@ Bound: what one chip would take for everything, over s stages, and the slowest k
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from dataclasses import dataclass, replace
@@ -56,9 +61,10 @@ from crosstack.mapping.spans import Spans, on_one_chip
 from crosstack.mapping.steps import TOLERANCE
 from crosstack.mapping.wide import segment
 from crosstack.model.arrays import Floats, Ints, bits
-from crosstack.model.iteration import split_slots, stage_time
+from crosstack.model.iteration import last_transfer, stage_time
 from crosstack.model.partition import ChipLoad, combine, partition_cost
 from crosstack.model.plan import Plan
+from crosstack.model.rules import Rules
 
 __all__ = [
     "StageProblem",
@@ -79,7 +85,8 @@ Cache = dict[object, IdealTables | None]
 class StageProblem:
     """A fusion problem, and stages to spread its partitions over.
 
-    ``plan`` prices borders; ``slots[s - 1]`` are those of an iteration with s stages a copy [1];
+    ``plan`` prices borders; ``slots[s - 1]`` and ``repeats`` are n(s) and r [1], and the last copy
+    sends nothing, of which ``unsent`` is counted too much [s];
     ``capacity`` is the main memory of a chip, of which ``everywhere`` is taken on all chips [B];
     ``one_by_one``: every kernel is its own partition.
     """
@@ -87,6 +94,8 @@ class StageProblem:
     fusion: FusionProblem
     plan: Plan
     slots: Floats
+    repeats: int
+    unsent: float
     last_transfer: float
     capacity: float
     everywhere: float
@@ -106,6 +115,7 @@ class StageProblem:
 def make_stage_problem(
     fusion: FusionProblem,
     plan: Plan,
+    rules: Rules,
     *,
     capacity: float,
     one_by_one: bool = False,
@@ -114,19 +124,22 @@ def make_stage_problem(
 
     Parameters
     ----------
+    rules : Rules
+        What an iteration is made of.
     capacity : float
         Main memory of a chip; may be infinite. [B]
     one_by_one : bool
         Whether every kernel is its own partition.
     """
-    last = 0.0
-    if plan.graph_repetitions > 1:
-        line = plan.stage_transfer
-        last = line.fixed + line.per_byte * plan.microbatch_size
+    last = last_transfer(plan)
+    weights = [rules.iteration.split(plan, s + 1) for s in range(plan.graph_stages)]
+    repeats = weights[0][1]
     return StageProblem(
         fusion=fusion,
         plan=plan,
-        slots=np.array([split_slots(plan, s + 1) for s in range(plan.graph_stages)], dtype=float),
+        slots=np.array([slots for slots, _ in weights], dtype=float),
+        repeats=repeats,
+        unsent=last if repeats else 0.0,
         last_transfer=last,
         capacity=capacity,
         everywhere=_everywhere(fusion.load),
@@ -163,39 +176,46 @@ class StageSplit:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Stages as pairs of positions among the borders, and the slowest. [s]"""
+    """Stages as pairs of positions among the borders, and what they come to. [s]"""
 
     pairs: tuple[tuple[int, int], ...]
-    slowest: float
     time: float
 
 
-def _least_slowest(
-    taken: Floats, slots: Floats, limit: float, moves: list[tuple[Ints, Ints]]
+def _least(
+    taken: Floats,
+    slots: Floats,
+    limit: float,
+    moves: list[tuple[Ints, Ints]],
+    together: np.ufunc,
 ) -> _Found | None:
-    """Stages from the first border to the last with the least slots x slowest below ``limit``.
+    """Stages from the first border to the last whose slots x times ``together`` are the least.
 
-    ``taken[a, b]`` is the time of a stage between two borders; ``moves`` lead from one position
-    to another for nothing (empty partitions).
+    ``together`` is the maximum or the sum; ``taken[a, b]`` the time of a stage between two borders;
+    ``moves`` lead from one position to another for nothing (empty partitions). Only what is below
+    ``limit`` is found. With as much by fewer stages more are of no use.
     """
     n = len(taken)
-    slowest = np.full(n, math.inf)
-    slowest[0] = 0.0
+    reached = np.full(n, math.inf)
+    reached[0] = 0.0
     begin, until = list[Ints](), list[Ints]()  # of the last stage, by stages and border
-    start_of = _moved(slowest, moves)
+    start_of = _moved(reached, moves)
+    by_fewer = np.full(n, math.inf)
     best, count = limit, 0
     for s, slot in enumerate(slots.tolist()):
-        active = np.flatnonzero(slowest < math.inf)
+        active = np.flatnonzero(reached < math.inf)
         if not len(active):
             break
-        through = np.maximum(slowest[active][:, None], taken[active])
+        through = together(reached[active][:, None], taken[active])
         chosen = through.argmin(axis=0)
-        slowest = through[chosen, np.arange(n)]
-        slowest[slowest >= best / slot] = math.inf
+        reached = through[chosen, np.arange(n)]
+        reached[reached >= best / slot] = math.inf
         begin.append(active[chosen])
-        until.append(_moved(slowest, moves))
-        if slowest[-1] * slot < best:
-            best, count = float(slowest[-1] * slot), s + 1
+        until.append(_moved(reached, moves))
+        reached[reached >= by_fewer] = math.inf
+        by_fewer = np.minimum(by_fewer, reached)
+        if reached[-1] * slot < best:
+            best, count = float(reached[-1] * slot), s + 1
     if not count:
         return None
     pairs, b = list[tuple[int, int]](), n - 1
@@ -205,8 +225,46 @@ def _least_slowest(
         pairs.append((a, b))
         b = a
     assert int(start_of[b]) == 0
-    pairs.reverse()
-    return _Found(tuple(pairs), max(float(taken[pair]) for pair in pairs), best)
+    return _Found(tuple(reversed(pairs)), best)
+
+
+def _least_time(
+    problem: StageProblem,
+    taken: Floats,
+    added: Floats,
+    limit: float,
+    moves: list[tuple[Ints, Ints]],
+) -> _Found | None:
+    """Stages of the least iteration below ``limit`` [s], what is unsent counted as sent.
+
+    ``taken[a, b]`` is what a stage between two borders keeps waiting, ``added`` what it takes. [s]
+    """
+    slots, repeats = problem.slots, problem.repeats
+    if not repeats:
+        return _least(taken, slots, limit, moves, np.maximum)
+    once = np.ones(len(slots))
+    fastest = _least(taken, once, math.inf, moves, np.maximum)
+    if fastest is None:
+        return None
+    slot, best, answer = float(slots[0]), limit, None
+    heap = [(slot * fastest.time, fastest.time, math.inf)]  # bound, and an interval of the slowest
+    while heap:
+        bound, low, high = heapq.heappop(heap)
+        if not bound < best * (1 - TOLERANCE):
+            break
+        allowed = np.where(taken < high, added, math.inf)
+        found = _least(allowed, once, (best - slot * low) / repeats, moves, np.add)
+        if found is None:
+            continue
+        slowest = max(float(taken[pair]) for pair in found.pairs)
+        time = slot * slowest + repeats * found.time
+        if time < best:
+            best, answer = time, _Found(found.pairs, time)
+        if slowest > low:
+            middle = (low + slowest) / 2
+            for start, end in ((middle, slowest), (low, middle)):
+                heapq.heappush(heap, (slot * start + repeats * found.time, start, end))
+    return answer
 
 
 def _moved(slowest: Floats, moves: list[tuple[Ints, Ints]]) -> Ints:
@@ -233,7 +291,7 @@ def _solve(
     ``work`` is what all stages together take at least for one microbatch [s]; ``thin``: of too
     many borders, take some.
     """
-    longest = limit / problem.slots
+    longest = _longest(problem, limit, work)
     enough = _counts(problem) * longest > work
     if not enough.any():
         return None, True
@@ -261,19 +319,24 @@ def _solve(
     if net.binds:
         alive = microbatch * np.maximum(net.alive[at][:, None], net.alive[at][None, :])
         taken[net.held[at][None, :] - net.held[at][:, None] + alive > room] = math.inf
-    moves = net.moves(nodes)
+    added = np.where(np.isinf(taken), math.inf, partitioned[:, nodes] * microbatch + out)
+    moves, below = net.moves(nodes), limit + problem.unsent
     checked: dict[tuple[int, int], tuple[int, ...]] = {}
     while True:
-        found = _least_slowest(taken, problem.slots, limit, moves)
+        found = _least_time(problem, taken, added, below, moves)
         if found is None:
             return None, True
         open_pairs = [pair for pair in found.pairs if pair not in checked]
         for a, b in open_pairs:
             alone, checked[a, b] = net.path(int(nodes[a]), int(nodes[b]))
-            held = stage_time(np.array(alone * microbatch), net.out[at[b]], overlap)
-            taken[a, b] = max(taken[a, b], float(held))
+            sent, held = float(net.out[at[b]]), alone * microbatch
+            slow = stage_time(np.array(held), np.array(sent), overlap)
+            taken[a, b] = max(taken[a, b], float(slow))
+            added[a, b] = max(added[a, b], held + sent)
         slowest = max(float(taken[pair]) for pair in found.pairs)
-        if not slowest > found.slowest:
+        slots = float(problem.slots[len(found.pairs) - 1])
+        through = problem.repeats * sum(float(added[pair]) for pair in found.pairs)
+        if slowest < math.inf and slots * slowest + through <= found.time * (1 + TOLERANCE):
             break
         if budget.over():
             return None, False
@@ -283,7 +346,20 @@ def _solve(
         stages.append((0,) * (first - label) + checked[a, b])
         label = int(nodes[b]) % labels
     stages[-1] += (0,) * (labels - 1 - label)
-    return StageSplit(stages=tuple(stages), slowest=slowest, time=found.time, bound=0.0), True
+    time = found.time - problem.unsent
+    return StageSplit(stages=tuple(stages), slowest=slowest, time=time, bound=0.0), True
+
+
+def _longest(problem: StageProblem, limit: float, work: float) -> Floats:
+    """Time below which every stage stays in an iteration below ``limit``, by their number. [s]
+
+    The sum of all stages is at least ``work``, and at least the slowest.
+    """
+    slots, repeats, below = problem.slots, problem.repeats, limit + problem.unsent
+    with np.errstate(divide="ignore"):
+        beside = np.where(slots > 0, (below - repeats * work) / slots, math.inf)
+    beside = np.where(below > repeats * work, beside, 0.0)
+    return np.minimum(below / (slots + repeats), beside)
 
 
 def split(
@@ -396,7 +472,8 @@ def _least_work(problem: StageProblem, limit: float, cache: Cache, budget: Budge
     if problem.one_by_one:
         costs = [partition_cost(free, 1 << i) for i in range(load.n)]
         return microbatch * sum(c.time if c.fits else math.inf for c in costs)
-    longest = float((limit * _counts(problem) / problem.slots).max()) / microbatch
+    each = problem.slots / _counts(problem) + problem.repeats
+    longest = float(((limit + problem.unsent) / each).max()) / microbatch
     if not simple_bound(free) < longest:
         return math.inf
     found = fuse(
@@ -416,6 +493,8 @@ def _counts(problem: StageProblem) -> Ints:
 def _bound(problem: StageProblem, work: float) -> float:
     """Time of an iteration at least: all work over the stages, and the slowest kernel. [s]"""
     load = problem.load
+    if math.isinf(work):
+        return math.inf
     slowest = 0.0
     for i in range(load.n):
         network, data = load.network[i], load.data[i]
@@ -423,7 +502,7 @@ def _bound(problem: StageProblem, work: float) -> float:
         slowest = max(slowest, combine(load.compute[i], load.own_memory[i], sent, load.overlap))
     even = work / _counts(problem)
     least = np.maximum(even, slowest * problem.plan.microbatch_size) * (1 - TOLERANCE)
-    return float((least * problem.slots).min())
+    return float((least * problem.slots).min()) + problem.repeats * work - problem.unsent
 
 
 # ---------------------------------------------------------------- what does not fit
@@ -450,5 +529,6 @@ def fullest_stage(problem: StageProblem, cache: Cache) -> float:
     at = nodes // net.labels
     filled = net.held[at][None, :] - net.held[at][:, None] + alive[:, nodes]
     filled[at[:, None] >= at[None, :]] = math.inf
-    found = _least_slowest(filled, np.ones(len(problem.slots)), math.inf, net.moves(nodes))
-    return math.inf if found is None else problem.everywhere + found.slowest
+    once = np.ones(len(problem.slots))
+    found = _least(filled, once, math.inf, net.moves(nodes), np.maximum)
+    return math.inf if found is None else problem.everywhere + found.time

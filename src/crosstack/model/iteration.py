@@ -31,12 +31,12 @@ __all__ = [
     "border_time",
     "iteration",
     "iteration_time",
+    "last_transfer",
     "latency",
     "layer_time_below",
     "least_time",
     "pipeline_of",
     "split_iteration",
-    "split_slots",
     "stage_time",
     "steepest",
     "unsent_time",
@@ -132,6 +132,13 @@ class Pipelining:
         idle = (pipeline.stages - 1) / pipeline.microbatches / pipeline.interleave
         return np.asarray(1.0 + idle)
 
+    def split(self, plan: Plan, n_stages: int) -> tuple[int, int]:
+        """Return how often an iteration of ``n_stages`` a copy waits for the slowest, and for all.
+
+        All are passed by the first microbatch, once each copy.
+        """
+        return plan.n_microbatches - 1, plan.graph_repetitions
+
     def shares_of_gradients(self, plan: Plan) -> int:
         """Return the sequences that one summation of gradients is spread over. [1]"""
         return plan.n_microbatches * plan.microbatch_size
@@ -216,8 +223,7 @@ def layer_time_below(plan: Plan, time: float, overlap: Overlap, rules: Rules) ->
     if math.isinf(time):
         return math.inf
     if plan.graph_stages > 1:
-        even = time / split_slots(plan, plan.graph_stages)
-        return even * plan.graph_stages / plan.microbatch_size
+        return time / _even(plan, rules) / plan.microbatch_size
     time *= plan.copies
     per_layer = plan.microbatch_size * plan.layers_per_stage
     least = math.inf
@@ -250,22 +256,38 @@ def stage_time(work: Floats, transfer: Floats, overlap: Overlap) -> Floats:
     return np.maximum(work, transfer) if overlap is Overlap.ALL else work + transfer
 
 
-def split_slots(plan: Plan, n_stages: int) -> int:
-    """Slots of the slowest stage in an iteration where ``n_stages`` stages hold each copy. [1]
+def last_transfer(plan: Plan) -> float:
+    """Time that one microbatch takes from one copy of the graph to the next. [s]"""
+    if plan.graph_repetitions == 1:
+        return 0.0
+    line = plan.stage_transfer
+    return line.fixed + line.per_byte * plan.microbatch_size
 
-    Microbatches, and all stages that hold kernels but one (1F1B, ``narayanan2021megatron``).
+
+def split_iteration(
+    plan: Plan, work: Floats, sent: Floats, overlap: Overlap, rules: Rules
+) -> Iteration:
+    """Return the time of one iteration of stages that split every copy of the graph.
+
+    Parameters
+    ----------
+    work, sent : array, shape (stages,)
+        Of the stages of a copy, for one microbatch; the last sends to the next copy. [s]
+
+    Notes
+    -----
+    A pass of all microbatches through stages and links, `crosstack.model.schedule.closed.pass_time`
+    by the default part: the slowest of them, ``n_microbatches - 1`` times, and the sum of all.
     """
-    return plan.n_microbatches + plan.graph_repetitions * n_stages - 1
-
-
-def split_iteration(plan: Plan, slowest: float, transfer: float, n_stages: int) -> Iteration:
-    """Return the time of one iteration whose slowest stage takes ``slowest`` a microbatch. [s]"""
-    slots = split_slots(plan, n_stages)
+    slots, repeats = rules.iteration.split(plan, len(work))
+    slowest = float(stage_time(work, sent, overlap).max())
+    through = repeats * float(work.sum() + sent.sum()) - (last_transfer(plan) if repeats else 0.0)
+    time = slots * slowest + through
     return Iteration(
         stage_time=slowest,
-        bubble_factor=slots / plan.n_microbatches,
-        transfer=transfer,
-        time=slowest * slots,
+        bubble_factor=time / plan.n_microbatches / slowest if slowest else 1.0,
+        transfer=float(sent.max()),
+        time=time,
     )
 
 
@@ -276,5 +298,10 @@ def least_time(plan: Plan, layer_time: float, overlap: Overlap, rules: Rules) ->
     """
     if plan.graph_stages == 1:
         return iteration(plan, layer_time, overlap, rules).time
-    even = layer_time * plan.microbatch_size / plan.graph_stages
-    return even * split_slots(plan, plan.graph_stages)
+    return layer_time * plan.microbatch_size * _even(plan, rules)
+
+
+def _even(plan: Plan, rules: Rules) -> float:
+    """Times that an iteration takes the work of a copy, of the most stages all as fast. [1]"""
+    slots, repeats = rules.iteration.split(plan, plan.graph_stages)
+    return slots / plan.graph_stages + repeats

@@ -299,6 +299,12 @@ class DFModelPipelining(Pipelining):
         virtual = np.maximum(np.asarray(pipeline.layers) - 1, 1)
         return np.asarray(1.0 + (pipeline.stages - 1) / pipeline.microbatches / virtual)
 
+    def split(self, plan: Plan, n_stages: int) -> tuple[int, int]:
+        """The slowest as often as there are microbatches, and stages but one."""
+        if not self._once:
+            return Pipelining.split(self, plan, n_stages)
+        return plan.n_microbatches + plan.graph_repetitions * n_stages - 1, 0
+
     def shares_of_gradients(self, plan: Plan) -> int:
         """Microbatches. [1]"""
         if self.periodic_per_microbatch:
