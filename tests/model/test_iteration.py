@@ -257,7 +257,7 @@ class TestStagesThatSplitTheGraph:
 
     def test_every_copy_has_its_stages_and_the_last_sends_nothing(self):
         plan = replace(self.PLAN, graph_repetitions=2)  # half a second and one a sequence to send
-        found = split_iteration(plan, WORK, SENT + [0, 0, 2.5], Overlap.ALL, EACH)
+        found = split_iteration(plan, WORK, SENT + np.array([0, 0, 2.5]), Overlap.ALL, EACH)
         assert found.time == 2 * 20 + 2 * 3 + 2.5 + 4 * 10
 
     def test_stages_that_send_by_themselves_take_both(self):
