@@ -147,39 +147,81 @@ def minimise(
     require_whole("seed", seed, minimum=0)
     first = space.check(np.asarray(start, dtype=float), "start")
     asking = method_named(method, descent)(space, first, seed)
-    whole_key = key_of(
-        {
-            "version": __version__,
-            "problem": key,
-            "names": space.names,
-            "totals": [group.total for group in space.groups],
-            "method": method,
-            "seed": seed,
-            "start": first.tolist(),
-        }
-        | ({} if descent is None else {"descent": asdict(descent)})
-    )
+    asked = {"problem": key, "method": method, "seed": seed, "start": first.tolist()}
+    whole_key = _whole_key(space, asked, descent)
     files = file or HistoryFile(None)
     saved = files.history(name, whole_key, space.names).evaluated[:evaluations]
-    history = History(key=whole_key, names=space.names)
-    reasons: dict[str, float] = {}
-    best = np.inf
+    rounds = _Rounds(evaluate, History(key=whole_key, names=space.names), saved, files)
     request: Request | None = next(asking)
-    while request is not None and len(history.evaluated) < evaluations:
-        points = request.points[: evaluations - len(history.evaluated)]
-        old = saved[len(history.evaluated) :][: len(points)]
-        known = [entry.value for entry in old]
+    while request is not None and rounds.done < evaluations:
+        scores = rounds.scores(request, evaluations - rounds.done)
+        files.put(name, rounds.history, now=False)
+        if progress is not None:
+            best_yet = rounds.best if rounds.best < PENALTY else None
+            progress(SearchProgress(done=rounds.done, allowed=evaluations, best=best_yet))
+        if len(scores) < len(request.points) or (target is not None and rounds.best <= target):
+            break
+        try:
+            request = asking.send(scores)
+        except StopIteration:  # there is nothing left to ask
+            request = None
+    asking.close()
+    files.put(name, rounds.history)
+    winner = rounds.history.best
+    if winner is None:
+        raise _nothing(rounds.reasons)
+    return SearchResult(
+        space=space,
+        point=winner.point,
+        value=winner.value,
+        history=rounds.history,
+        method=method,
+        seed=seed,
+        reused=len(saved),
+        runtime=time.perf_counter() - begun,
+    )
+
+
+def _whole_key(space: SimplexSpace, asked: dict[str, object], descent: Descent | None) -> str:
+    """Return a hash of what is asked, of whom, and in which version."""
+    totals = [group.total for group in space.groups]
+    whole = {"version": __version__, "names": space.names, "totals": totals, **asked}
+    return key_of(whole if descent is None else {**whole, "descent": asdict(descent)})
+
+
+class _Rounds:
+    """Points as they are asked for, a round at a time: those saved before, then fresh ones."""
+
+    def __init__(
+        self, evaluate: Evaluator, history: History, saved: list[Evaluated], file: HistoryFile
+    ) -> None:
+        self.evaluate = evaluate
+        self.history = history
+        self.saved = saved
+        self.file = file
+        self.reasons: dict[str, float] = {}
+        self.best = np.inf
+
+    @property
+    def done(self) -> int:
+        """Points so far."""
+        return len(self.history.evaluated)
+
+    def scores(self, request: Request, most: int) -> Floats:
+        """Return the scores of the points of a request, of so many at most."""
+        points = request.points[:most]
+        old = self.saved[self.done :][: len(points)]
         if any(e.point != tuple(p) for e, p in zip(old, points.tolist(), strict=False)):
-            raise InputError(
-                Problem(str(files.path), "the history does not follow from its own start.")
-            )
-        history.evaluated += old
+            message = "the history does not follow from its own start."
+            raise InputError(Problem(str(self.file.path), message))
+        self.history.evaluated += old
         fresh = points[len(old) :]
-        found = evaluate(fresh, probes=request.probes) if len(fresh) else ()
+        found = self.evaluate(fresh, probes=request.probes) if len(fresh) else ()
         for point, value in zip(fresh, found, strict=True):
             if value.reason:
-                reasons[value.reason] = min(value.excess, reasons.get(value.reason, np.inf))
-            history.evaluated.append(
+                lack = self.reasons.get(value.reason, np.inf)
+                self.reasons[value.reason] = min(value.excess, lack)
+            self.history.evaluated.append(
                 Evaluated(
                     point=tuple(point.tolist()),
                     value=value.score,
@@ -187,36 +229,10 @@ def minimise(
                     probe=request.probes,
                 )
             )
-        scores = np.array(known + [value.score for value in found])
+        scores = np.array([e.value for e in old] + [value.score for value in found])
         if not request.probes:
-            best = min(best, float(scores.min()))
-        files.put(name, history, now=False)
-        if progress is not None:
-            best_yet = best if best < PENALTY else None
-            progress(
-                SearchProgress(done=len(history.evaluated), allowed=evaluations, best=best_yet)
-            )
-        if len(scores) < len(request.points) or (target is not None and best <= target):
-            break
-        try:
-            request = asking.send(scores)
-        except StopIteration:  # there is nothing left to ask
-            request = None
-    asking.close()
-    files.put(name, history)
-    winner = history.best
-    if winner is None:
-        raise _nothing(reasons)
-    return SearchResult(
-        space=space,
-        point=winner.point,
-        value=winner.value,
-        history=history,
-        method=method,
-        seed=seed,
-        reused=len(saved),
-        runtime=time.perf_counter() - begun,
-    )
+            self.best = min(self.best, float(scores.min()))
+        return scores
 
 
 def _nothing(reasons: dict[str, float]) -> InfeasibleError:
