@@ -10,6 +10,7 @@ for what each part reads, writes and computes.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem
@@ -236,12 +237,19 @@ def _stages_of_layers(layers: int, lp: int) -> list[int]:
 
 
 def lstm_graph(
-    model: LstmModel, parts: LstmParts, lp: int, *, forward: bool, kernels_at_once: int = 1
+    model: LstmModel,
+    parts: LstmParts,
+    lp: int,
+    *,
+    forward: bool,
+    kernels_at_once: int = 1,
+    layer_stages: Sequence[int] = (),
 ) -> TaskGraph:
     """Return the tasks of one pass.
 
     With ``lp`` stages the embedding has the first, the softmax the last and the layers share those
-    between; two stages give the embedding the layers too. Link k carries activations from stage k,
+    between, unless ``layer_stages`` says where each is; two stages give the embedding the layers
+    too. Link k carries activations from stage k,
     the links behind them gradients. A cell waits for the cell before it in its layer, for that of
     the same word in the layer below and, within a stage, for the word before in the layer above,
     so that words advance in waves; a pass backward is the mirror image. A stage that runs several
@@ -251,25 +259,23 @@ def lstm_graph(
     check_tasks(4 * words * (layers + 2))  # a node and the edges to its neighbours
     build = TaskGraphBuilder(map(_chip, range(lp)), kernels_at_once)
     build.resources(map(_link, range(2 * lp - 1)))
-    direction = "forward" if forward else "backward"
-    ahead = 1 if forward else -1
-    times = {
-        "embedding": parts.embedding_forward if forward else parts.embedding_backward,
-        "cell": parts.cell_forward if forward else parts.cell_backward,
-        "softmax": parts.softmax_forward if forward else parts.softmax_backward,
-    }
+    way, ahead = ("forward", 1) if forward else ("backward", -1)
     sent = parts.transfer_forward if forward else parts.transfer_backward
-
-    def nodes(part: str, stage: int, layer: str = "") -> list[int]:
-        return [
-            build.add(f"{part}{layer} word {t}", times[part], resource=_chip(stage), kind=direction)
+    stages = [0, *(layer_stages or _stages_of_layers(layers, lp)), lp - 1]
+    kinds = ["embedding", *["cell"] * layers, "softmax"]
+    names = ["embedding", *(f"cell {i}" for i in range(layers)), "softmax"]
+    rows = [
+        [
+            build.add(
+                f"{name} word {t}",
+                getattr(parts, f"{kind}_{way}"),
+                resource=_chip(stage),
+                kind=way,
+            )
             for t in range(words)
         ]
-
-    stages = _stages_of_layers(layers, lp)
-    embeddings = nodes("embedding", 0)
-    cells = [nodes("cell", stages[i], f" {i}") for i in range(layers)]
-    softmaxes = nodes("softmax", lp - 1)
+        for name, kind, stage in zip(names, kinds, stages, strict=True)
+    ]
 
     def edge(source: int, target: int, link: int | None = None) -> None:
         """Join two nodes by a transfer; one without a link is free and takes no time."""
@@ -279,59 +285,41 @@ def lstm_graph(
         move = build.add(name, time, resource=resource, after=[source], kind="transfer")
         build.join(move, target)
 
-    def link_between(one: int, other: int) -> int | None:
-        return None if one == other else max(one, other) - 1
-
-    def vertical(below: int, above: int, link: int | None) -> None:
-        edge(*((below, above) if forward else (above, below)), link)
+    def up(low: int, t: int) -> None:
+        """Join a word in two rows that follow one another."""
+        pair = rows[low][t], rows[low + 1][t]
+        one, other = stages[low], stages[low + 1]
+        edge(*(pair if forward else pair[::-1]), None if one == other else max(one, other) - 1)
 
     inside = [t for t in range(words) if 0 <= t + ahead < words]
-    for row in cells:
+    for row in rows[1:-1]:
         for t in inside:
             edge(row[t], row[t + ahead])
     for t in range(words):
-        vertical(embeddings[t], cells[0][t], link_between(0, stages[0]))
-        vertical(cells[-1][t], softmaxes[t], link_between(stages[-1], lp - 1))
-    for i in range(layers - 1):
+        up(0, t)
+        up(layers, t)
+    for i in range(1, layers):
         for t in range(words):
-            vertical(cells[i][t], cells[i + 1][t], link_between(stages[i], stages[i + 1]))
-    for i in range(layers):
-        neighbour = i - ahead
-        together = 0 <= neighbour < layers and stages[i] == stages[neighbour]
-        if together and kernels_at_once == 1:
+            up(i, t)
+    for i in range(1, layers + 1) if kernels_at_once == 1 else ():
+        other = i - ahead
+        if 1 <= other <= layers and stages[i] == stages[other]:
             for t in inside:
-                edge(cells[i][t], cells[neighbour][t + ahead])
-    starting = embeddings if forward else softmaxes
+                edge(rows[i][t], rows[other][t + ahead])
+    starting = rows[0] if forward else rows[-1]
     for t in inside:
         edge(starting[t], starting[t + ahead])
     if not forward:
-        _reductions(
-            build, parts, lp, softmaxes[0], [row[0] for row in cells], embeddings[0], stages
-        )
+        # Each as soon as its last word is done; a stage has one link for that.
+        for i in (layers + 1, *range(1, layers + 1), 0):
+            build.add(
+                f"reduce {names[i]}",
+                getattr(parts, f"reduce_{kinds[i]}"),
+                resource=_link(lp - 1 + stages[i]),
+                after=[rows[i][0]],
+                kind="reduction",
+            )
     return build.build()
-
-
-def _reductions(
-    build: TaskGraphBuilder,
-    parts: LstmParts,
-    lp: int,
-    softmax: int,
-    cells: list[int],
-    embedding: int,
-    stages: list[int],
-) -> None:
-    """Sum gradients, each as soon as its last word is done; a stage has one link for that."""
-    ends = [("softmax", softmax, lp - 1, parts.reduce_softmax)]
-    ends += [(f"cell {i}", cell, stages[i], parts.reduce_cell) for i, cell in enumerate(cells)]
-    ends.append(("embedding", embedding, 0, parts.reduce_embedding))
-    for name, task, stage, time in ends:
-        build.add(
-            f"reduce {name}",
-            time,
-            resource=_link(lp - 1 + stage),
-            after=[task],
-            kind="reduction",
-        )
 
 
 def _check(model: LstmModel, chips: Distributed) -> None:

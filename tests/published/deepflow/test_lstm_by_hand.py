@@ -126,7 +126,7 @@ def by_hand(model, s):
     transfer = 0.0
     if s.lp > 1:
         transfer = pointwise(0, 2 * w) + w / SPEEDS["lp"] + DELAYS["lp"]
-    parts["transfer"] = transfer
+    parts["transfer_forward"] = parts["transfer_backward"] = transfer
 
     def weight(rows, columns):
         held = (rows / a, columns) if s.split is KernelSplit.CR else (rows / a, columns / c)

@@ -31,8 +31,8 @@ MASTER = RELEASES["deepflow-2025"]
 STEPS = {year: ReleaseSteps(release=release) for year, release in RELEASES.items()}
 PARTS = {
     "Ef": "embedding_forward", "Cf": "cell_forward", "Sf": "softmax_forward",
-    "Tf": "transfer", "Eb": "embedding_backward", "Cb": "cell_backward",
-    "Sb": "softmax_backward", "Tb": "transfer", "Re": "reduce_embedding",
+    "Tf": "transfer_forward", "Eb": "embedding_backward", "Cb": "cell_backward",
+    "Sb": "softmax_backward", "Tb": "transfer_backward", "Re": "reduce_embedding",
     "Rc": "reduce_cell", "Rs": "reduce_softmax",
 }  # fmt: skip
 OPERATIONS = (

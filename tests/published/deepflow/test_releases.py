@@ -7,6 +7,7 @@ import pytest
 from builders.recorded import recorded_runs
 
 from crosstack.errors import InputError
+from crosstack.evaluate.lstm_step import LstmParts
 from crosstack.evaluate.predict import SUMMING, WAITING, predict
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.machine.chip import Chip, Link
@@ -21,7 +22,7 @@ from crosstack.model.schedule.events import simulate as by_default
 from crosstack.published.deepflow.chips import links_of
 from crosstack.published.deepflow.edges import Derate, EdgeSharing, stated_peers
 from crosstack.published.deepflow.events import simulate
-from crosstack.published.deepflow.lstm import LstmParts, lstm_graph
+from crosstack.published.deepflow.lstm import lstm_graph
 from crosstack.published.deepflow.release import RELEASES
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.named_steps import step_named
@@ -138,7 +139,8 @@ def test_recorded_parts_run_as_recorded(row):
         own = LstmParts(
             **{f"{name}_forward": parts[f"{short}f"] for name, short in names.items()},
             **{f"{name}_backward": parts[f"{short}b"] for name, short in names.items()},
-            transfer=parts[f"T{way}"],
+            transfer_forward=parts[f"T{way}"],
+            transfer_backward=parts[f"T{way}"],
             reduce_embedding=parts["Re"],
             reduce_cell=parts["Rc"],
             reduce_softmax=parts["Rs"],

@@ -7,37 +7,18 @@ fail, as the index of the embedding's stage runs out.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from crosstack.errors import InputError, Problem
+from crosstack.evaluate import lstm_step
+from crosstack.evaluate.lstm_step import LstmParts
 from crosstack.mapping.strategy import KernelSplit
-from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, check_tasks
+from crosstack.model.schedule.events import TaskGraph
 from crosstack.published.deepflow.chips import KP1, KP2, LP, Chips
 from crosstack.workload.lstm import LstmModel
 
-__all__ = ["HOST_BANDWIDTH", "LstmParts", "check_split", "lstm_graph", "lstm_parts", "lstm_work"]
+__all__ = ["HOST_BANDWIDTH", "check_split", "lstm_graph", "lstm_parts", "lstm_work"]
 
 HOST_BANDWIDTH = 12.4 * 2.0**30  # B/s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LstmParts:
-    """Time of every part for one word. [s]
-
-    ``transfer`` sends activations, or their gradients, to the next stage; ``reduce_*`` sums the
-    gradient of a weight and updates it.
-    """
-
-    embedding_forward: float
-    cell_forward: float
-    softmax_forward: float
-    embedding_backward: float
-    cell_backward: float
-    softmax_backward: float
-    transfer: float
-    reduce_embedding: float
-    reduce_cell: float
-    reduce_softmax: float
 
 
 def lstm_parts(model: LstmModel, chips: Chips) -> LstmParts:
@@ -70,7 +51,8 @@ def lstm_parts(model: LstmModel, chips: Chips) -> LstmParts:
         )
     return LstmParts(
         **found,
-        transfer=transfer,
+        transfer_forward=transfer,
+        transfer_backward=transfer,
         reduce_embedding=chips.reduce_gradient(v, d),
         reduce_cell=chips.reduce_gradient(2 * d, n),
         reduce_softmax=chips.reduce_gradient(d, v),
@@ -197,76 +179,6 @@ def lstm_work(model: LstmModel, parts: LstmParts, stage: int, lp: int) -> dict[s
 
 
 def lstm_graph(model: LstmModel, parts: LstmParts, lp: int, *, forward: bool) -> TaskGraph:
-    """Return the tasks of one pass, over ``lp`` stages.
-
-    Link k carries activations from stage k, the links behind them gradients. Of layers on one stage
-    words advance in waves: a cell waits for the word before it in the layer above. A pass backward
-    is the mirror image.
-    """
-    words, layers = model.sequence, model.layers
-    check_tasks(4 * words * (layers + 2))
-    build = TaskGraphBuilder(f"stage {i}" for i in range(lp))
-    build.resources(f"link {i}" for i in range(2 * lp - 1))
-    way, ahead = ("forward", 1) if forward else ("backward", -1)
-    stages = [0, *_stages_of_layers(layers, lp), lp - 1]
-    kinds = ["embedding", *["cell"] * layers, "softmax"]
-    names = ["embedding", *(f"cell {i}" for i in range(layers)), "softmax"]
-    rows = [
-        [
-            build.add(
-                f"{name} word {t}",
-                getattr(parts, f"{kind}_{way}"),
-                resource=f"stage {stage}",
-                kind=way,
-            )
-            for t in range(words)
-        ]
-        for name, kind, stage in zip(names, kinds, stages, strict=True)
-    ]
-
-    def edge(source: int, target: int, link: int | None = None) -> None:
-        """Join two tasks by a transfer, one inside a chip without a link or time."""
-        if link is None:
-            move = build.add("hand over", after=[source], kind="transfer")
-        else:
-            time = parts.transfer
-            move = build.add(
-                "transfer", time, resource=f"link {link}", after=[source], kind="transfer"
-            )
-        build.join(move, target)
-
-    def up(low: int, t: int) -> None:
-        """Join a word in two rows that follow one another."""
-        pair = rows[low][t], rows[low + 1][t]
-        one, other = stages[low], stages[low + 1]
-        edge(*(pair if forward else pair[::-1]), None if one == other else max(one, other) - 1)
-
-    # In the order of the release: what is listed first is served first.
-    inside = [t for t in range(words) if 0 <= t + ahead < words]
-    for row in rows[1:-1]:
-        for t in inside:
-            edge(row[t], row[t + ahead])
-    for t in range(words):
-        up(0, t)
-        up(layers, t)
-    for i in range(1, layers):
-        for t in range(words):
-            up(i, t)
-    for i in range(1, layers + 1):
-        other = i - ahead
-        if 1 <= other <= layers and stages[i] == stages[other]:
-            for t in inside:
-                edge(rows[i][t], rows[other][t + ahead])
-    starting = rows[0] if forward else rows[-1]
-    for t in inside:
-        edge(starting[t], starting[t + ahead])
-    if not forward:
-        for i in (layers + 1, *range(1, layers + 1), 0):
-            build.add(
-                f"reduce {names[i]}",
-                getattr(parts, f"reduce_{kinds[i]}"),
-                resource=f"link {lp - 1 + stages[i]}",
-                after=[rows[i][0]],
-                kind="reduction",
-            )
-    return build.build()
+    """Return the tasks of one pass, over ``lp`` stages."""
+    stages = _stages_of_layers(model.layers, lp)
+    return lstm_step.lstm_graph(model, parts, lp, forward=forward, layer_stages=stages)
