@@ -205,30 +205,37 @@ def co_optimise(
         if done >= searches or evaluations == 1:
             continue
         done += 1
-        try:
-            candidate.result = minimise(
-                candidate.choice.problem,
-                candidate.choice.problem.space,
-                start=candidate.choice.problem.start,
-                method=method,
-                descent=descent,
-                evaluations=evaluations,
-                seed=seed,
-                key=None if key is None else key(candidate.choice),
-                file=file,
-                name=candidate.choice.name,
-                progress=partial(tell, candidate),
-            )
-            spent += candidate.result.evaluations
-            candidate.status, candidate.reason = ChoiceStatus.SEARCHED, ""
-        except InfeasibleError as error:
-            spent += evaluations
-            problems.append(error)
-            candidate.reason = str(error)
-            found = candidate.first is not None
-            candidate.status = ChoiceStatus.SEARCHED if found else ChoiceStatus.IMPOSSIBLE
+        run = partial(
+            minimise,
+            method=method,
+            descent=descent,
+            evaluations=evaluations,
+            seed=seed,
+            key=None if key is None else key(candidate.choice),
+            file=file,
+            progress=partial(tell, candidate),
+        )
+        _search(candidate, run, problems)
+        spent += evaluations if candidate.result is None else candidate.result.evaluations
         best = _least(best, candidate.best)
     return _best([c.reported() for c in every], [c.point for c in every], problems, spent)
+
+
+def _search(
+    candidate: _Candidate, run: Callable[..., SearchResult], problems: list[CrosstackError]
+) -> None:
+    """Search the shares of a choice; problems grow."""
+    problem = candidate.choice.problem
+    try:
+        candidate.result = run(
+            problem, problem.space, start=problem.start, name=candidate.choice.name
+        )
+        candidate.status, candidate.reason = ChoiceStatus.SEARCHED, ""
+    except InfeasibleError as error:
+        problems.append(error)
+        candidate.reason = str(error)
+        found = candidate.first is not None
+        candidate.status = ChoiceStatus.SEARCHED if found else ChoiceStatus.IMPOSSIBLE
 
 
 def _least(one: float | None, other: float | None) -> float | None:

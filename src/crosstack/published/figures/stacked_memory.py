@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from crosstack.charts import LineChart, Measure, Series
 from crosstack.mapping.mapping import Task
 from crosstack.model.rules import rules_named
+from crosstack.published.case import Row
 from crosstack.published.dfmodel.machines import FORWARD_SHARDING, GB, axes, given
 from crosstack.published.dfmodel.unfused import gpt_100t
 from crosstack.published.figures.figure import (
@@ -132,10 +133,7 @@ def stacked_memory(progress: Progress) -> Figure:
     return stacked_memory_figure(known)
 
 
-def stacked_memory_figure(known: Mapping[tuple[str, float, str], MappedPoint]) -> Figure:
-    """Return Figure 22 from what came of every point: memory, share of compute, mode."""
-    sweeps = _points(known)
-    points = [point for sweep in sweeps for point in sweep]
+def _claims(sweeps: list[list[_Point]]) -> tuple[Row, ...]:
     best = [max(sweep, key=lambda point: point.rate).compute for sweep in sweeps]
     fused = [max(sweep, key=lambda point: point.fused_rate).compute for sweep in sweeps]
     words = ("2-D: little compute is best", "2.5-D: a balance is best", "3-D: much compute is best")
@@ -150,6 +148,10 @@ def stacked_memory_figure(known: Mapping[tuple[str, float, str], MappedPoint]) -
                   [fast.rate >= slow.rate for slower, faster in itertools.pairwise(sweeps)
                    for slow, fast in zip(slower, faster, strict=True)], rules=RULES.name),
     ]  # fmt: skip
+    return tuple(claims)
+
+
+def _series(sweeps: list[list[_Point]]) -> tuple[Series, ...]:
     series = []
     for colour, sweep in enumerate(sweeps):
         logged = [point for point in sweep if point.logged_rate is not None]
@@ -158,6 +160,13 @@ def stacked_memory_figure(known: Mapping[tuple[str, float, str], MappedPoint]) -
             Series(name=f"{sweep[0].memory}, log", x=tuple(p.compute for p in logged),
                    y=tuple(p.logged_rate or 0.0 for p in logged), colour=colour, published=True),
         ]  # fmt: skip
+    return tuple(series)
+
+
+def stacked_memory_figure(known: Mapping[tuple[str, float, str], MappedPoint]) -> Figure:
+    """Return Figure 22 from what came of every point: memory, share of compute, mode."""
+    sweeps = _points(known)
+    points = [point for sweep in sweeps for point in sweep]
     return Figure(
         name="stacked-memory",
         title="Figure 22: compute share of a chip under 2-D, 2.5-D and 3-D memory",
@@ -169,7 +178,7 @@ def stacked_memory_figure(known: Mapping[tuple[str, float, str], MappedPoint]) -
              p.rate / 1e12, p.fused_rate / 1e12, p.log, p.alone.utilization)
             for p in points
         ),
-        claims=tuple(claims),
+        claims=_claims(sweeps),
         points=tuple(
             claim("Fig. 22", f"{p.memory}, {100 * p.compute:.0f} % compute", p.log,
                   p.alone.utilization, quantity="utilization", sense="at least",
@@ -182,7 +191,7 @@ def stacked_memory_figure(known: Mapping[tuple[str, float, str], MappedPoint]) -
                 x=Measure(label="units that compute", unit="%", worth=0.01,
                           ticks=tuple(100 * share for share in SHARES)),
                 y=Measure(label="throughput", unit="TFLOP/s", worth=1e12),
-                series=tuple(series),
+                series=_series(sweeps),
             ),
         ),
         notes=(
