@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, require
 from crosstack.evaluate.evaluation import Evaluation
-from crosstack.evaluate.time import evaluate
+from crosstack.evaluate.time import decided_plan, evaluate
 from crosstack.machine.chip import Execution, Overlap
 from crosstack.machine.prices import (
     cost,
@@ -351,7 +351,7 @@ def _plan(task: Task, system: System, mapping: Mapping, rules: Rules) -> Plan:
         task.workload, system, mapping.sizes, mapping.parallelism, mapping.microbatch_size, rules
     )
     assert plan is not None  # the mapping was evaluated before
-    return plan
+    return decided_plan(task.workload, system, mapping, rules, plan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.model.schedule.allowed import interleavings, schedules, with_recompute
 from crosstack.workload.graph import Axis, Collective, Placement, Workload
 
-__all__ = ["evaluate"]
+__all__ = ["decided_plan", "evaluate"]
 
 
 def evaluate(
@@ -182,18 +182,20 @@ def _checked_plan(
         f"a divisor of the batch ({workload.global_batch_size}) over the data-parallel degree",
     )
     assert plan is not None
-    return _decided(workload, system, mapping, rules, arrays, plan)
+    return decided_plan(workload, system, mapping, rules, plan)
 
 
-def _decided(
-    workload: Workload,
-    system: System,
-    mapping: Mapping,
-    rules: Rules,
-    arrays: GraphArrays,
-    plan: Plan,
+def decided_plan(
+    workload: Workload, system: System, mapping: Mapping, rules: Rules, plan: Plan
 ) -> Plan:
-    """Return the plan by the schedule and with the recomputation of a mapping."""
+    """Return the plan of a use of the network by a mapping's schedule and recomputation.
+
+    Raises
+    ------
+    InputError
+        If the plan does not allow them.
+    """
+    arrays = graph_arrays(workload.graph)
     where = f"for {workload.name} by rules {rules.name}"
     kinds, orders = recomputations(arrays, rules), schedules(plan, rules)
     again, order, pieces = mapping.recompute, mapping.schedule, mapping.interleave

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import PartitionTerms
@@ -20,34 +20,38 @@ NARROWEST = 0.5  # pixels; a thinner bar is not seen
 
 
 def layer_figure(answer: Answer) -> Figure:
-    """Return three rows of bars over the time of a layer, a line where a partition begins."""
+    """Return a row of bars for each term over the time of a layer, a line by partition."""
     partitions, overlap = answer.evaluation.partitions, answer.task.system.chip.overlap
     total = sum(p.time for p in partitions)
     unit, worth, _ = common_scale([total])
     axis = round_scale(total / worth, most=8)
     scale = WIDTH / total
     canvas = Canvas()
-    bottom = HEAD + 3 * ROW
+    terms = TERMS if any(p.launch_time for p in partitions) else TERMS[:3]
+    bottom = HEAD + len(terms) * ROW
     for tick in axis.ticks:
         x = NAMES + tick * worth * scale
         if x <= NAMES + WIDTH * (1 + 1e-9):
             canvas.line(((x, HEAD), (x, bottom + 4)), "xs-line")
             canvas.text(x, bottom + 17, f"{tick:g}", size=9.5, cls="xs-muted", anchor="middle")
     canvas.text(NAMES + WIDTH + 12, bottom + 17, unit, size=9.5, cls="xs-muted")
-    for row, term in enumerate(TERMS):
+    for row, term in enumerate(terms):
         canvas.text(0, HEAD + row * ROW + 19, term, width=NAMES - 6)
     times = [
-        PartitionTimes(compute=p.compute_time, memory=p.memory_time, network=p.network_time)
-        for p in partitions
+        PartitionTimes(**{term: getattr(p, f"{term}_time") for term in TERMS}) for p in partitions
     ]
     graph = layer_graph(times, overlap)
     ran = simulate(graph)
-    begins = [dict[str, float]() for _ in partitions]
+    begins: list[dict[str, float]] = [{}]
     for task, kind in enumerate(graph.kinds):
-        begins[task // (len(TERMS) + 1)][kind] = float(ran.start[task])
+        begins[-1][kind] = float(ran.start[task])
+        if kind == "end":
+            begins.append({})
     at = 0.0
-    for p, begin in zip(partitions, begins, strict=True):
-        _partition(canvas, p, at, [begin[term] for term in TERMS], scale)
+    for p, begin in zip(partitions, begins, strict=False):
+        _partition(
+            canvas, p, at, {term: begin[term] for term in terms if term in begin}, scale, bottom
+        )
         at += p.time
     end = NAMES + WIDTH
     canvas.line(((end, HEAD - 8), (end, bottom)), "xs-wire")
@@ -73,21 +77,26 @@ def layer_sentence(answer: Answer) -> str:
 
 
 def _partition(
-    canvas: Canvas, p: PartitionTerms, start: float, begins: Sequence[float], scale: float
+    canvas: Canvas,
+    p: PartitionTerms,
+    start: float,
+    begins: Mapping[str, float],
+    scale: float,
+    bottom: float,
 ) -> None:
     left, width = NAMES + start * scale, p.time * scale
-    canvas.line(((left, HEAD - 8), (left, HEAD + 3 * ROW)), "xs-wire")
+    canvas.line(((left, HEAD - 8), (left, bottom)), "xs-wire")
     label = f"partition {p.number}"
     if text_width(label, 10) > width - 6:
         label = str(p.number)
     if text_width(label, 10) <= width - 6:
         canvas.text(left + 4, HEAD - 10, label, size=10)
-    times = (p.compute_time, p.memory_time, p.network_time)
-    for row, (term, time, begin) in enumerate(zip(TERMS, times, begins, strict=True)):
+    for row, (term, begin) in enumerate(begins.items()):
+        time = getattr(p, f"{term}_time")
         if time * scale < NARROWEST:
             continue
         tip = f"partition {p.number}, {term}: {time_words(time, 3)} of {time_words(p.time, 3)}"
         canvas.add(f'<g data-lane="{term}" data-of="{p.number}"><title>{attribute(tip)}</title>')
-        x = NAMES + begin * scale
+        x = NAMES + (start + begin) * scale
         canvas.box(x, HEAD + row * ROW + 5, time * scale, ROW - 10, f"xs-{term}")
         canvas.add("</g>")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstack.errors import InputError
-from crosstack.model.schedule.events import TaskGraphBuilder, simulate
+from crosstack.model.schedule.events import Resource, TaskGraphBuilder, simulate
 
 
 def test_tasks_of_one_resource_follow_one_another():
@@ -42,6 +42,39 @@ def test_tasks_in_a_circle_are_refused():
     build.join(b, a)
     with pytest.raises(InputError, match="circle"):
         simulate(build.build())
+
+
+def test_a_host_launches_kernels_ahead_of_the_device():
+    # 1 s to launch each; kernels of 3, 0.5 and 0.5 s: the device waits for the first launch alone
+    build, kernel = TaskGraphBuilder(), None
+    for number, time in enumerate((3.0, 0.5, 0.5)):
+        launched = build.add(f"launch {number}", 1.0, resource=Resource.HOST)
+        after = [launched] if kernel is None else [launched, kernel]
+        kernel = build.add(f"kernel {number}", time, resource=Resource.UNITS, after=after)
+    ran = simulate(build.build())
+    assert ran.makespan == 1 + 3 + 0.5 + 0.5
+    assert ran.busy() == {Resource.HOST: 3.0, Resource.UNITS: 4.0}
+
+
+def test_short_kernels_wait_for_the_host():
+    build, kernel = TaskGraphBuilder(), None
+    for number in range(3):
+        launched = build.add(f"launch {number}", 1.0, resource=Resource.HOST)
+        after = [launched] if kernel is None else [launched, kernel]
+        kernel = build.add(f"kernel {number}", 0.25, resource=Resource.UNITS, after=after)
+    assert simulate(build.build()).makespan == 3 + 0.25
+
+
+def test_a_copy_engine_moves_data_beside_kernels():
+    # a layer's weights are copied while the layer before computes; one copy at a time
+    build, kernel = TaskGraphBuilder(), None
+    for layer, (copied, computed) in enumerate(((2.0, 1.0), (2.0, 5.0), (2.0, 1.0))):
+        copy = build.add(f"copy {layer}", copied, resource=Resource.COPY_ENGINE)
+        after = [copy] if kernel is None else [copy, kernel]
+        kernel = build.add(f"layer {layer}", computed, resource=Resource.UNITS, after=after)
+    ran = simulate(build.build())
+    assert ran.finish.tolist() == [2, 3, 4, 9, 6, 10]
+    assert ran.busy() == {Resource.COPY_ENGINE: 6.0, Resource.UNITS: 7.0}
 
 
 def test_a_graph_without_tasks_takes_no_time():

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from heapq import heappop, heappush
 
 import numpy as np
@@ -22,7 +23,31 @@ from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
 
-__all__ = ["FREE", "TaskGraph", "TaskGraphBuilder", "Timeline", "check_tasks", "simulate"]
+__all__ = [
+    "FREE",
+    "Resource",
+    "TaskGraph",
+    "TaskGraphBuilder",
+    "Timeline",
+    "check_tasks",
+    "simulate",
+]
+
+
+class Resource(StrEnum):
+    """What tasks of a chip take, each one task at a time: they run beside one another.
+
+    ``UNITS`` compute, ``MEMORY`` is what reads and writes main memory, ``LINKS`` the network; where
+    a chip has several links each is a resource of its own name. ``COPY_ENGINE`` moves data between
+    memories beside kernels, ``HOST`` starts kernels, in their order.
+    """
+
+    UNITS = "units"
+    MEMORY = "memory"
+    LINKS = "links"
+    COPY_ENGINE = "copy engine"
+    HOST = "host"
+
 
 FREE = -1
 MOST_TASKS = 4_000_000  # a few seconds, a few gigabytes

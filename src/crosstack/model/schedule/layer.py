@@ -3,7 +3,8 @@
 What hides behind what is what resources allow: compute takes the units, memory traffic the memory,
 collectives the links. A chip on which everything overlaps has all three apart; where only compute
 and memory overlap, collectives wait for both; where nothing does, one resource does everything.
-The time of a partition is then that of `crosstack.model.partition.combine`.
+The host launches a partition of a temporal chip, once the one before is through, and then its
+kernels begin. The time of a partition is then that of `crosstack.model.partition.combine`.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from typing import assert_never
 
 from crosstack.errors import require_quantity
 from crosstack.machine.chip import Overlap
-from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder
+from crosstack.model.schedule.events import Resource, TaskGraph, TaskGraphBuilder
 
 __all__ = ["TERMS", "PartitionTimes", "layer_graph"]
 
-TERMS = ("compute", "memory", "network")
-_APART = {"compute": "units", "memory": "memory", "network": "links"}
+TERMS = ("compute", "memory", "network", "launch")
+_APART = {"compute": Resource.UNITS, "memory": Resource.MEMORY, "network": Resource.LINKS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,7 @@ class PartitionTimes:
     compute: float
     memory: float
     network: float
+    launch: float = 0.0
 
     def __post_init__(self) -> None:
         """Check every time."""
@@ -37,7 +39,9 @@ class PartitionTimes:
 
 
 def layer_graph(partitions: Sequence[PartitionTimes], overlap: Overlap) -> TaskGraph:
-    """Return three tasks a partition, of the kinds `TERMS`, and one that ends it.
+    """Return tasks of every partition, of the kinds `TERMS`, and one that ends it.
+
+    A partition that is not launched has no task on the host.
 
     Parameters
     ----------
@@ -49,16 +53,20 @@ def layer_graph(partitions: Sequence[PartitionTimes], overlap: Overlap) -> TaskG
     build = TaskGraphBuilder()
     before: list[int] = []
     for number, times in enumerate(partitions):
-        tasks: dict[str, int] = {}
+        ready, tasks = before, dict[str, int]()
+        if times.launch:
+            name = f"partition {number}, launch"
+            host = Resource.HOST
+            ready = [build.add(name, times.launch, resource=host, after=before, kind="launch")]
         for term in ("memory", "compute", "network"):
+            resource: str = _APART[term]
             match overlap:
                 case Overlap.ALL:
-                    resource, waits = _APART[term], before
+                    waits = before if term == "network" else ready
                 case Overlap.COMPUTE_MEMORY:
-                    resource = _APART[term]
-                    waits = list(tasks.values()) if term == "network" else before
+                    waits = list(tasks.values()) if term == "network" else ready
                 case Overlap.NONE:
-                    resource, waits = "chip", list(tasks.values())[-1:] or before
+                    resource, waits = "chip", list(tasks.values())[-1:] or ready
                 case _:
                     assert_never(overlap)
             tasks[term] = build.add(

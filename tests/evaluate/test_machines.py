@@ -1,0 +1,75 @@
+"""Many machines at once: a mapping with all that it decides costs what it does on each alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from crosstack.evaluate.machines import Machines, machine_times
+from crosstack.evaluate.time import evaluate
+from crosstack.machine.chip import Overlap, flat_chip
+from crosstack.machine.memory import main_memory
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
+from crosstack.mapping.mapping import Constraints, Task
+from crosstack.mapping.search import search
+from crosstack.model.rules import rules_named
+from crosstack.workload.llm import llm
+from crosstack.workload.transformer_training import Recompute, Schedule
+
+BANDWIDTHS = np.array([1e7, 1e9, 1e10, 1e12])
+LATENCIES = np.array([1e-3, 1e-6, 0.0, 1e-5])
+
+
+def a_task(overlap: Overlap, **given: object) -> Task:
+    """Eight layers on two stages of two tensor-parallel chips, eight microbatches."""
+    workload = llm(
+        hidden=512, sequence_length=1024, n_heads=8, head_size=64, n_layers=8, global_batch_size=8
+    )
+    chip = flat_chip(
+        n_cores=64, lanes=32, stages=8, frequency=1e9, sram_capacity=1e8, utilization=0.9,
+        overlap=overlap, memories=main_memory(bandwidth=1e11, capacity=1e12),
+    )  # fmt: skip
+    network = tuple(
+        Dimension(kind=DimensionKind.RING, bandwidth=1e10, size=2, parallelism=use)
+        for use in (Parallelism.TENSOR, Parallelism.PIPELINE)
+    )
+    system = System(chip=chip, network=network, n_chips=4)
+    constraints = Constraints(microbatch_size=1, n_tiles=1, kernel_by_kernel=True, **given)
+    return Task(workload=workload, system=system, constraints=constraints)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"interleave": 1},
+        {"interleave": 4},
+        {"schedule": Schedule.GPIPE},
+        {"interleave": 2, "recompute": Recompute.FULL},
+        {"interleave": 1, "recompute": Recompute.ATTENTION, "overlap": Overlap.COMPUTE_MEMORY},
+    ],
+    ids=str,
+)
+def test_schedules_and_recomputation_are_those_of_each(given):
+    rules, given = rules_named("crosstack"), dict(given)
+    task = a_task(given.pop("overlap", Overlap.ALL), **given)
+    mapping, _ = search(task.workload, task.system, task.constraints, rules, gap=0.5)
+    links = {
+        "system.network[1].bandwidth": BANDWIDTHS,
+        "system.network[1].latency": LATENCIES,
+        "system.network[0].bandwidth": BANDWIDTHS[::-1],
+    }
+    found = machine_times(task, mapping, rules, Machines.of(task.system, links)).terms
+    for i, (bandwidth, latency) in enumerate(zip(BANDWIDTHS, LATENCIES, strict=True)):
+        inner, outer = task.system.network
+        inner = replace(inner, bandwidth=float(BANDWIDTHS[::-1][i]))
+        outer = replace(outer, bandwidth=float(bandwidth), latency=float(latency))
+        alone = evaluate(
+            task.workload, replace(task.system, network=(inner, outer)), mapping, rules
+        )
+        assert found["time"][i] == pytest.approx(alone.time, rel=1e-12)
+        assert found["latency"][i] == pytest.approx(alone.latency, rel=1e-12)
+        assert found["stage_transfer_time"][i] == pytest.approx(
+            alone.stage_transfer_time, rel=1e-12
+        )
