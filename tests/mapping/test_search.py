@@ -596,7 +596,7 @@ class TestFasterHardware:
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("utilization", [True, False])
 class TestRelaxedLoad:
-    def boxes(self, tiny_task, name, utilization):
+    def nodes(self, tiny_task, name, utilization):
         rules = rules_named(name)
         for seed in range(10):
             workload, system = tiny_task(seed, 4, utilization=utilization, star=seed % 2 == 0)
@@ -626,28 +626,28 @@ class TestRelaxedLoad:
         ],
     )
     def test_no_term_is_above_that_of_a_sharding(self, tiny_task, name, utilization, field):
-        for relaxed, load in self.boxes(tiny_task, name, utilization):
+        for relaxed, load in self.nodes(tiny_task, name, utilization):
             low, value = np.array(getattr(relaxed, field)), np.array(getattr(load, field))
             assert (low <= value * ROUNDING).all()
 
     def test_no_tensor_is_larger_than_that_of_a_sharding(self, tiny_task, name, utilization):
-        for relaxed, load in self.boxes(tiny_task, name, utilization):
+        for relaxed, load in self.nodes(tiny_task, name, utilization):
             for low, flow in zip(relaxed.flows, load.flows, strict=True):
                 assert low.tile <= flow.tile
                 assert low.total <= flow.total
 
     def test_its_main_memory_limit_is_no_tighter(self, tiny_task, name, utilization):
-        for relaxed, load in self.boxes(tiny_task, name, utilization):
+        for relaxed, load in self.nodes(tiny_task, name, utilization):
             assert relaxed.memory_limit >= load.memory_limit
 
     def test_no_partition_is_slower(self, tiny_task, name, utilization):
-        for relaxed, load in self.boxes(tiny_task, name, utilization):
+        for relaxed, load in self.nodes(tiny_task, name, utilization):
             for mask in (1, 2, 3, 6, 12, 15):
                 low, cost = partition_cost(relaxed, mask), partition_cost(load, mask)
                 assert not cost.fits or (low.fits and low.time <= cost.time * ROUNDING)
 
     def test_its_best_fusion_bounds_that_of_a_sharding(self, tiny_task, name, utilization):
-        for relaxed, load in itertools.islice(self.boxes(tiny_task, name, utilization), 60):
+        for relaxed, load in itertools.islice(self.nodes(tiny_task, name, utilization), 60):
             found = fuse(make_problem(load))
             if found is not None:
                 bound = fuse(make_problem(relaxed))

@@ -19,10 +19,10 @@ from crosstack.evaluate.time import evaluate
 from crosstack.io.native import read_task
 from crosstack.machine.system import Parallelism
 from crosstack.mapping import search as search_module
-from crosstack.mapping.boxes import Boxes
 from crosstack.mapping.budget import Budget
 from crosstack.mapping.mapping import Constraints, Status, Stop, Task
 from crosstack.mapping.search import search
+from crosstack.mapping.search_node import SearchState
 from crosstack.mapping.wide import STEP, segment
 from crosstack.model.rules import rules_named
 from crosstack.workload.graph import Axis
@@ -290,9 +290,9 @@ system:
 
 def test_weights_that_fit_nowhere_are_known_before_any_box_is_opened(random_task, monkeypatch):
     def never(*args):
-        raise AssertionError("a box was opened")
+        raise AssertionError("a node was opened")
 
-    monkeypatch.setattr(Boxes, "open", never)
+    monkeypatch.setattr(SearchState, "open", never)
     workload, system = random_task(3, 6, dimensions=2)
     memory = system.chip.with_memory(capacity=1.0).memories
     with pytest.raises(InfeasibleError, match="main memory"):

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.arrays import AXIS_CODE
+from crosstack.model.plan import Plan
 from crosstack.workload.transformer_training import Recompute, Schedule
 
-__all__ = ["Found", "Lack", "masks_of"]
+__all__ = ["PROOF", "Found", "Lack", "masks_of"]
+
+PROOF = 1e-9  # relative gap that counts as none
 
 
 def masks_of(mapping: Mapping) -> tuple[int, ...]:
@@ -62,6 +65,15 @@ class Lack:
             where = f'kernel "{name}" alone in a partition'
             levers = ("more SRAM", "more tensor parallelism", "shorter tiles (more of them)")
             self.offer("SRAM", demand, limit, where, levers)
+
+    def stage(self, plan: Plan, demand: float, limit: float) -> None:
+        """Keep that the fullest stage that holds a part of the graph does not fit. [B]"""
+        where = (
+            f"the fullest of {plan.graph_stages} stages that hold the graph at tensor "
+            f"{plan.tensor} x pipeline {plan.pipeline} x data {plan.data},"
+        )
+        levers = ("more pipeline stages", "more tensor parallelism", "more memory a chip")
+        self.offer("main memory", demand, limit, where, levers)
 
     def join(self, other: Lack) -> None:
         """Keep what is closest to fitting of two."""

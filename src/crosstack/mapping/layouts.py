@@ -159,7 +159,7 @@ class _Grow:
 
 @dataclass(frozen=True, slots=True)
 class Layouts:
-    """Profiles of every ideal and how they follow from each other, for one box."""
+    """Profiles of every ideal and how they follow from each other, for one node."""
 
     n_profiles: tuple[int, ...]
     grow: tuple[dict[int, tuple[int, _Grow]], ...]  # by ideal: kernel -> (smaller ideal, change)

@@ -1,18 +1,18 @@
 """The search over all decisions together, with a proof.
 
-A *box* is a plan (parallelism and microbatch size), a number of tiles, and the choices left to
+A *node* is a plan (parallelism and microbatch size), a number of tiles, and the choices left to
 each kernel. Its bound is the best fusion of a load that takes, term by term, the
-least over the box (`crosstack.model.partition.relaxed_load`); a box with one choice a kernel is a
+least over the node (`crosstack.model.partition.relaxed_load`); a node with one choice a kernel is a
 complete answer once fused. Every use of the network first gets cheap mappings
-(`crosstack.mapping.seeds`). Then the search takes the box with the least bound, fuses it, and
+(`crosstack.mapping.seeds`). Then the search takes the node with the least bound, fuses it, and
 halves it (``land1960branch``), so the least bound left is at any time a bound on every mapping.
 Plans that are not made yet are bounded by their work over all chips; there may be millions.
 
-Boxes are taken in rounds, each box from the same best mapping, and what a round finds is joined in
-order. So any number of processes finds the same, and a limit on work (`crosstack.mapping.budget`)
-ends the search at the same place on any machine.
+Search nodes are taken in rounds, each from the same best mapping, and what a round finds is joined
+in order. So any number of processes finds the same, and a limit on work
+(`crosstack.mapping.budget`) ends the search at the same place on any machine.
 
-Under rules that decide sharding first by bytes, a box none of whose shardings moves the fewest
+Under rules that decide sharding first by bytes, a node none of whose shardings moves the fewest
 bytes is dropped, and the fastest among the ties is found.
 """
 
@@ -32,14 +32,14 @@ from dataclasses import dataclass, field
 from crosstack.errors import InfeasibleError, InputError, LimitError, Problem
 from crosstack.machine.chip import Execution
 from crosstack.machine.system import System
-from crosstack.mapping.boxes import PROOF, Box, Boxes
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.checks import check_given
-from crosstack.mapping.found import Found, Lack, masks_of
+from crosstack.mapping.found import PROOF, Found, Lack, masks_of
 from crosstack.mapping.fusion import make_slots
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop
 from crosstack.mapping.parallelism import may_split
 from crosstack.mapping.pricing import Pricing
+from crosstack.mapping.search_node import SearchNode, SearchState
 from crosstack.mapping.seeds import plant
 from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.unmade import ROOT, Item, all_plans, unrolled
@@ -55,10 +55,10 @@ from crosstack.workload.graph import Placement, Workload
 
 __all__ = ["Progress", "search"]
 
-FIRST_TRY = 256  # items after which the best open box is mapped, and each time they have doubled
+FIRST_TRY = 256  # items after which the best open node is mapped, and each time they have doubled
 TRY_EVERY = 8  # items between tries while nothing is mapped
-MOST_TRIES = 4  # boxes mapped in one try, while none fits
-# Boxes taken in a round, by the number done before: few at first, when each tells much.
+MOST_TRIES = 4  # nodes mapped in one try, while none fits
+# Nodes taken in a round, by the number done before: few at first, when each tells much.
 ROUNDS = ((64, 8), (16, 2), (0, 1))
 
 
@@ -68,7 +68,7 @@ _Entry = tuple[float, int, int, Item]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where a search stands: best and bound of the objective so far, boxes done and waiting."""
+    """Where a search stands: best and bound of the objective so far, nodes done and waiting."""
 
     objective: float
     bound: float
@@ -77,7 +77,7 @@ class Progress:
     unit: str = "s"
 
 
-def tile_choices(state: Boxes, n_chips: int) -> list[int]:
+def tile_choices(state: SearchState, n_chips: int) -> list[int]:
     """Numbers of tiles to try on ``n_chips`` tensor-parallel chips, most first: least SRAM.
 
     For every extent that is tiled, the fewest tiles of each length; see `Decisions`.
@@ -107,7 +107,7 @@ def _tiled_extents(arrays: GraphArrays, n_chips: int) -> set[int]:
     return extents
 
 
-def _useful_tiles(state: Boxes, plan: Plan) -> list[int]:
+def _useful_tiles(state: SearchState, plan: Plan) -> list[int]:
     """Numbers of tiles that no larger number beats in every respect.
 
     All that depends on the number of tiles grows with work and output, which the plan enters by
@@ -162,7 +162,7 @@ def search(
     gap : float
         Relative gap at which to stop. [1]
     jobs : int
-        Processes that share the boxes among them; the answer is the same. [1]
+        Processes that share the nodes among them; the answer is the same. [1]
     start : (Mapping, float), optional
         A mapping to start from, one of those that are searched, and its objective.
     objective : Objective
@@ -229,7 +229,7 @@ def search(
     return found.mapping, certificate
 
 
-def _nothing(state: Boxes, objective: Objective) -> InfeasibleError | InputError | LimitError:
+def _nothing(state: SearchState, objective: Objective) -> InfeasibleError | InputError | LimitError:
     """Return why there is no mapping."""
     found = state.found
     if not math.isinf(found.left_bound):
@@ -243,7 +243,7 @@ def _nothing(state: Boxes, objective: Objective) -> InfeasibleError | InputError
     return _infeasible(state, found.lack)
 
 
-def _offer_start(state: Boxes, start: Mapping, time_taken: float) -> None:
+def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
     """Start from a mapping; by rules of fewest bytes first, only if it moves no more.
 
     Raises
@@ -284,7 +284,8 @@ def _offer_start(state: Boxes, start: Mapping, time_taken: float) -> None:
     if state.rules.decisions.before_time:
         domains = tuple((int(code),) for code in codes)
         plan = state.plan_of(start)
-        if not state.moves_fewest_bytes(domains, state.table(plan, start.n_tiles), plan):
+        choices = state.table(plan, start.n_tiles)
+        if plan.tensor > 1 and not state.first.allows(domains, choices):
             return
     state.found.keep(time_taken, start)
 
@@ -296,12 +297,12 @@ def _state(
     rules: Rules,
     gap: float,
     weights: Weights,
-) -> Boxes:
+) -> SearchState:
     arrays = graph_arrays(workload.graph)
     slots, separate = make_slots(arrays, constraints, rules)
     alone = rules.decisions.one_by_one(arrays.n, constraints.max_partitions)
     alone = alone and not constraints.partitions
-    return Boxes(
+    return SearchState(
         workload=workload,
         system=system,
         constraints=constraints,
@@ -330,7 +331,7 @@ class _Piece:
 class _Run:
     """Best-first search in rounds: make, open, fuse or halve the items with the least bounds."""
 
-    state: Boxes
+    state: SearchState
     progress: Callable[[Progress], None] | None
     unit: str
     heap: list[_Entry] = field(default_factory=list)
@@ -398,7 +399,7 @@ class _Run:
         sent = {
             ticket: workers.submit(_work, item, bound, depth, best, left, seconds)
             for bound, depth, ticket, item in self.round
-            if isinstance(item, Box)
+            if isinstance(item, SearchNode)
         }
         for bound, depth, ticket, item in self.round:
             if ticket in sent:
@@ -419,7 +420,13 @@ class _Run:
 
 
 def _piece(
-    state: Boxes, item: Item, bound: float, depth: int, best: float, left: float, seconds: float
+    state: SearchState,
+    item: Item,
+    bound: float,
+    depth: int,
+    best: float,
+    left: float,
+    seconds: float,
 ) -> _Piece:
     """Do what is next with an item, from a best time and with what work and time are left."""
     whole = state.found, state.budget
@@ -432,54 +439,54 @@ def _piece(
         state.found, state.budget = whole
 
 
-def _try_best(state: Boxes, heap: list[_Entry]) -> None:
-    """Map the open box with the least bound: it may be long before it comes to the top."""
+def _try_best(state: SearchState, heap: list[_Entry]) -> None:
+    """Map the open node with the least bound: it may be long before it comes to the top."""
     waiting = [
         (bound, ticket, item)
         for bound, _, ticket, item in heap
-        if isinstance(item, Box) and item.domains is not None and not item.tried
+        if isinstance(item, SearchNode) and item.domains is not None and not item.tried
     ]
-    for _, _, box in heapq.nsmallest(MOST_TRIES, waiting):
-        state.complete(box)
+    for _, _, node in heapq.nsmallest(MOST_TRIES, waiting):
+        state.complete(node)
         if state.found.mapping is not None:
             break
 
 
 def _advance(
-    state: Boxes, item: Item, bound: float, depth: int
+    state: SearchState, item: Item, bound: float, depth: int
 ) -> Iterator[tuple[float, int, Item]]:
     """Yield what an item becomes, with better bounds: itself, sharper, or its parts."""
-    if not isinstance(item, Box):
+    if not isinstance(item, SearchNode):
         yield from unrolled(state, item, bound)
         return
-    box = item
-    if not box.tiled:
-        for n_tiles in _useful_tiles(state, box.plan):
-            yield bound, ROOT, Box(box.plan, n_tiles, None, tiled=True)
-    elif box.domains is None:
-        yield max(bound, state.open(box)), depth, box
-    elif not box.fused:
-        box.fused = True
-        single = all(len(d) == 1 for d in box.domains)
-        if not single and not box.tried and (math.isinf(state.found.best) or depth == 0):
-            state.complete(box)
-        found = state.fuse_box(box, root=depth == 0)
+    node = item
+    if not node.tiled:
+        for n_tiles in _useful_tiles(state, node.plan):
+            yield bound, ROOT, SearchNode(node.plan, n_tiles, None, tiled=True)
+    elif node.domains is None:
+        yield max(bound, state.open(node)), depth, node
+    elif not node.fused:
+        node.fused = True
+        single = all(len(d) == 1 for d in node.domains)
+        if not single and not node.tried and (math.isinf(state.found.best) or depth == 0):
+            state.complete(node)
+        found = state.fuse_node(node, root=depth == 0)
         if single and math.isfinite(found):  # fused by a heuristic: nothing left to split
             state.found.left_bound = min(state.found.left_bound, max(bound, found))
         else:
-            yield max(bound, found), depth, box
+            yield max(bound, found), depth, node
     else:
-        for child in state.halve(box):
+        for child in state.halve(node):
             yield max(bound, state.quick_bound(child)), depth - 1, child
 
 
 # ---------------------------------------------------------------- several processes
 
 
-_own: list[Boxes] = []  # the problem that a process works on, set once in each
+_own: list[SearchState] = []  # the problem that a process works on, set once in each
 
 
-def _pool(state: Boxes, jobs: int) -> ProcessPoolExecutor:
+def _pool(state: SearchState, jobs: int) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("spawn")
     problem = (
         state.workload, state.system, state.constraints, state.rules, state.gap,
@@ -555,7 +562,7 @@ def _whole_rounds(constraints: Constraints) -> str:
     )
 
 
-def _infeasible(state: Boxes, lack: Lack) -> InfeasibleError:
+def _infeasible(state: SearchState, lack: Lack) -> InfeasibleError:
     if lack.resource:
         return InfeasibleError(
             resource=lack.resource,

@@ -24,11 +24,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from crosstack.machine.system import Parallelism
-from crosstack.mapping.boxes import BOUND, PROOF, Box, Boxes
 from crosstack.mapping.budget import CALL, DEAL
-from crosstack.mapping.found import Found, masks_of
+from crosstack.mapping.found import PROOF, Found, masks_of
 from crosstack.mapping.fusion import make_problem, quick_sequence, simple_bound
 from crosstack.mapping.parallelism import workload_uses
+from crosstack.mapping.search_node import BOUND, SearchNode, SearchState
 from crosstack.mapping.sharding import with_given
 from crosstack.model.arrays import Ints
 from crosstack.model.collectives import NOTHING
@@ -61,7 +61,7 @@ class _Block:
     load: ChipLoad
     bound: float
 
-    def least(self, state: Boxes) -> float:
+    def least(self, state: SearchState) -> float:
         """Return the iteration time that none of its plans beats. [s]"""
         return min(state.total(plan, self.bound) for plan in self.plans)
 
@@ -69,7 +69,7 @@ class _Block:
 _Lanes = dict[tuple[tuple[int, ...], tuple[Parallelism, ...]], Found]
 
 
-def plant(state: Boxes, tiles: Callable[[Plan], list[int]], tell: Callable[[], None]) -> None:
+def plant(state: SearchState, tiles: Callable[[Plan], list[int]], tell: Callable[[], None]) -> None:
     """Make mappings for every plan and keep the best.
 
     Parameters
@@ -116,7 +116,7 @@ def plant(state: Boxes, tiles: Callable[[Plan], list[int]], tell: Callable[[], N
     _improve(state, lanes, tiles, tell)
 
 
-def _plans(state: Boxes) -> Iterator[Plan]:
+def _plans(state: SearchState) -> Iterator[Plan]:
     """Yield the plans that the main memory can hold the weights of, up to `MOST_PLANS`."""
     made = 0
     for use in workload_uses(state.workload, state.system, state.constraints.microbatch_size):
@@ -141,7 +141,7 @@ def _ladder(tiles: list[int]) -> list[int]:
     return sorted({*kept, max(tiles)}) if tiles else []
 
 
-def _shared(state: Boxes, plans: list[Plan]) -> Plan:
+def _shared(state: SearchState, plans: list[Plan]) -> Plan:
     """Return a plan that takes no longer than any of these for what they share."""
     largest = plans[0].microbatch_size if state.temporal else state.workload.global_batch_size
     return replace(
@@ -162,7 +162,7 @@ def _unburdened(load: ChipLoad) -> ChipLoad:
     )
 
 
-def _layer_bound(state: Boxes, plans: list[Plan]) -> float:
+def _layer_bound(state: SearchState, plans: list[Plan]) -> float:
     """Bound the layer time under plans that share their tensor-parallel dimensions. [s]
 
     With one tile nothing is cut raggedly, so no number of tiles has less work or traffic.
@@ -170,7 +170,7 @@ def _layer_bound(state: Boxes, plans: list[Plan]) -> float:
     plan = _shared(state, plans)
     choices = state.table(plan, 1)
     domains = with_given(choices.index, state.given)
-    load = _unburdened(state.relaxed(Box(plan, 1, domains)))
+    load = _unburdened(state.relaxed(SearchNode(plan, 1, domains)))
     state.budget.spend(BOUND * load.n)
     network = 0.0
     if plan.tensor > 1:
@@ -178,13 +178,13 @@ def _layer_bound(state: Boxes, plans: list[Plan]) -> float:
     return simple_bound(load, network)
 
 
-def _blocks(state: Boxes, plans: list[Plan], n_tiles: int) -> Iterator[_Block]:
+def _blocks(state: SearchState, plans: list[Plan], n_tiles: int) -> Iterator[_Block]:
     """Yield the blocks of some plans that share their tensor-parallel dimensions."""
-    box = Box(plans[0], n_tiles, None)
-    if math.isinf(state.open(box)):
+    node = SearchNode(plans[0], n_tiles, None)
+    if math.isinf(state.open(node)):
         return
-    shared = Box(_shared(state, plans), n_tiles, None)
-    for codes in state.shardings(box):
+    shared = SearchNode(_shared(state, plans), n_tiles, None)
+    for codes in state.shardings(node):
         load = _unburdened(state.load(shared, codes))
         block = _Block(plans, n_tiles, codes, load, simple_bound(load))
         if block.least(state) < state.found.best:
@@ -196,7 +196,7 @@ def _alone(load: ChipLoad) -> int:
     return ALONE if load.unit is None or load.staircases is None else DEAL
 
 
-def _price_alone(state: Boxes, lanes: _Lanes, blocks: list[_Block]) -> None:
+def _price_alone(state: SearchState, lanes: _Lanes, blocks: list[_Block]) -> None:
     """Offer kernels one by one."""
     for block in blocks:
         masks = tuple(1 << i for i in block.load.order)
@@ -213,7 +213,7 @@ def _sum(load: ChipLoad, masks: tuple[int, ...]) -> float:
 
 
 def _price(
-    state: Boxes, lanes: _Lanes, block: _Block, masks: tuple[int, ...], layer: float
+    state: SearchState, lanes: _Lanes, block: _Block, masks: tuple[int, ...], layer: float
 ) -> None:
     """Offer a block's partitions under each of its plans that they may be best, or a start, for."""
     if math.isinf(layer):
@@ -227,8 +227,8 @@ def _price(
         lane = lanes.setdefault((plan.sizes, plan.parallelism), Found())
         if not total < lane.best:
             continue
-        box = Box(plan, block.n_tiles, None)
-        load = state.load(box, block.codes)
+        node = SearchNode(plan, block.n_tiles, None)
+        load = state.load(node, block.codes)
         state.budget.spend(_alone(load) * len(masks))
         here: tuple[int, ...] | None = masks
         if not state.rooms(load, masks):
@@ -236,19 +236,19 @@ def _price(
         taken = math.inf if here is None else _sum(load, here)
         if here is not None and math.isfinite(taken):
             state.found = lane
-            state.offer(box, block.codes, load, here, taken)
+            state.offer(node, block.codes, load, here, taken)
             state.found = whole
             whole.join(Found(best=lane.best, mapping=lane.mapping))
 
 
-def _quick(state: Boxes, load: ChipLoad) -> tuple[int, ...] | None:
+def _quick(state: SearchState, load: ChipLoad) -> tuple[int, ...] | None:
     """Partitions along a few orders, or None where nothing fits."""
     problem = make_problem(load, slots=state.slots, separate_directions=state.separate)
     found = quick_sequence(problem, cache=state.tables, budget=state.budget)
     return None if found is None else found[1]
 
 
-def _fuse(state: Boxes, lanes: _Lanes, blocks: list[_Block]) -> None:
+def _fuse(state: SearchState, lanes: _Lanes, blocks: list[_Block]) -> None:
     """Fuse blocks along a few orders, the least bound first, while one may be best."""
     heap = [(block.least(state), i) for i, block in enumerate(blocks)]
     for least, i in sorted(heap)[:MOST_FUSED]:
@@ -262,23 +262,23 @@ def _fuse(state: Boxes, lanes: _Lanes, blocks: list[_Block]) -> None:
 
 
 def _split(
-    state: Boxes, plans: list[tuple[float, int, Plan]], tiles: Callable[[Plan], list[int]]
+    state: SearchState, plans: list[tuple[float, int, Plan]], tiles: Callable[[Plan], list[int]]
 ) -> None:
     """Map the plans whose stages split the graph, those of the least bounds."""
     for bound, _, plan in sorted(plans)[:MOST_SPLIT]:
         if not bound < state.found.best or state.budget.over():
             return
         for n_tiles in _ladder(tiles(plan)):
-            box = Box(plan, n_tiles, None)
-            if state.open(box) < state.found.best:
-                state.complete(box)
+            node = SearchNode(plan, n_tiles, None)
+            if state.open(node) < state.found.best:
+                state.complete(node)
 
 
 # ---------------------------------------------------------------- improving the best
 
 
 def _improve(
-    state: Boxes, lanes: _Lanes, tiles: Callable[[Plan], list[int]], tell: Callable[[], None]
+    state: SearchState, lanes: _Lanes, tiles: Callable[[Plan], list[int]], tell: Callable[[], None]
 ) -> None:
     """Improve the best lanes by their tiles and choices, then the best of all by its partitions."""
     whole = state.found
@@ -297,24 +297,24 @@ def _improve(
         state.found = whole
         whole.join(Found(best=lane.best, mapping=lane.mapping))
         tell()
-    box, codes = _best_box(state)
-    state.settle(box, codes, whole.best)
+    node, codes = _best_box(state)
+    state.settle(node, codes, whole.best)
 
 
-def _best_box(state: Boxes) -> tuple[Box, Ints]:
+def _best_box(state: SearchState) -> tuple[SearchNode, Ints]:
     """Return the plan, the number of tiles and the sharding of the best mapping."""
     mapping = state.found.mapping
     assert mapping is not None
     plan = state.plan_of(mapping)
-    return Box(plan, mapping.n_tiles, None), state.codes(mapping)
+    return SearchNode(plan, mapping.n_tiles, None), state.codes(mapping)
 
 
-def _better_choices(state: Boxes) -> None:
+def _better_choices(state: SearchState) -> None:
     """Take another choice for one kernel after the other, while that is faster."""
     mapping = state.found.mapping
     assert mapping is not None
-    box, codes = _best_box(state)
-    if box.plan.graph_stages > 1 or box.plan.tensor == 1 or state.rules.decisions.before_time:
+    node, codes = _best_box(state)
+    if node.plan.graph_stages > 1 or node.plan.tensor == 1 or state.rules.decisions.before_time:
         return
     masks = masks_of(mapping)
     for i, domain in enumerate(state.index.domains()):
@@ -325,30 +325,30 @@ def _better_choices(state: Boxes) -> None:
                 continue
             other = codes.copy()
             other[i] = code
-            load = state.load(box, other)
+            load = state.load(node, other)
             if state.budget.spend(_alone(load) * len(masks)):
                 return
             if not state.rooms(load, masks):
                 continue
             taken = _sum(load, masks)
-            if math.isfinite(taken) and state.total(box.plan, taken) < state.found.best:
-                state.offer(box, other, load, masks, taken)
+            if math.isfinite(taken) and state.total(node.plan, taken) < state.found.best:
+                state.offer(node, other, load, masks, taken)
                 codes = other
 
 
-def _better_tiles(state: Boxes, tiles: Callable[[Plan], list[int]]) -> None:
+def _better_tiles(state: SearchState, tiles: Callable[[Plan], list[int]]) -> None:
     """Try the numbers of tiles around the best."""
     mapping = state.found.mapping
     assert mapping is not None
-    box, codes = _best_box(state)
-    counts = sorted(tiles(box.plan))
-    if box.plan.graph_stages > 1 or mapping.n_tiles not in counts:
+    node, codes = _best_box(state)
+    counts = sorted(tiles(node.plan))
+    if node.plan.graph_stages > 1 or mapping.n_tiles not in counts:
         return
     at = counts.index(mapping.n_tiles)
     for place in (at + away for away in NEAR_TILES):
         if not 0 <= place < len(counts) or state.budget.over():
             continue
-        other = Box(box.plan, counts[place], None)
+        other = SearchNode(node.plan, counts[place], None)
         load = state.load(other, codes)
         masks = tuple(1 << i for i in load.order) if state.unfused else _quick(state, load)
         if masks is not None and state.rooms(load, masks):

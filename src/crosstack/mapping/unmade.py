@@ -11,8 +11,8 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from crosstack.mapping.boxes import Box, Boxes
 from crosstack.mapping.parallelism import Use, workload_uses
+from crosstack.mapping.search_node import SearchNode, SearchState
 from crosstack.model.collectives import Line
 from crosstack.model.energy import static_power
 from crosstack.model.plan import Plan
@@ -41,11 +41,11 @@ class RestOfUse:
     plans: list[Plan]
 
 
-Item = Box | Rest | RestOfUse
+Item = SearchNode | Rest | RestOfUse
 _REST, _REST_OF_USE, _PLAN, ROOT = 3, 2, 1, 0  # depth; parts of a root are below 0
 
 
-def _least_layer(state: Boxes, plan: Plan) -> float:
+def _least_layer(state: SearchState, plan: Plan) -> float:
     """Cost of a layer from compute alone. [s]"""
     chip, workload = state.system.chip, state.workload
     rate = reached_rate(chip, workload.graph.compute_dtype, state.rules)
@@ -53,12 +53,12 @@ def _least_layer(state: Boxes, plan: Plan) -> float:
     return each / rate + each * state.pricing.of(plan).work
 
 
-def _floor(state: Boxes, plan: Plan) -> float:
+def _floor(state: SearchState, plan: Plan) -> float:
     """Time of an iteration from compute alone. [s]"""
     return state.total(plan, _least_layer(state, plan))
 
 
-def _floor_of_use(state: Boxes, plan: Plan) -> float:
+def _floor_of_use(state: SearchState, plan: Plan) -> float:
     """Time from compute alone of any schedule of a use, from this microbatch on. [s]"""
     pieces, overlap = state.constraints.interleave, state.system.chip.overlap
     if pieces is None:
@@ -68,7 +68,7 @@ def _floor_of_use(state: Boxes, plan: Plan) -> float:
     return state.pricing.unsent(plan, _least_layer(state, plan), pieces)
 
 
-def _least_floor(state: Boxes) -> float:
+def _least_floor(state: SearchState) -> float:
     """Time of an iteration that shares all work evenly among all chips. [s]"""
     chip, workload = state.system.chip, state.workload
     n_chips = state.system.copies * state.system.n_chips
@@ -81,7 +81,7 @@ def _least_floor(state: Boxes) -> float:
     return time * (1 - ROUNDING)
 
 
-def _rest_of_use(state: Boxes, use: Use, first: int) -> tuple[float, RestOfUse] | None:
+def _rest_of_use(state: SearchState, use: Use, first: int) -> tuple[float, RestOfUse] | None:
     """Return what is left of a use from microbatch size number ``first``, with a bound. [s]
 
     Without transfers, which larger microbatches may shorten, and with the most pieces a stage may
@@ -102,7 +102,7 @@ def _above(bound: float, floor: float) -> float:
 
 
 def unrolled(
-    state: Boxes, rest: Rest | RestOfUse, bound: float
+    state: SearchState, rest: Rest | RestOfUse, bound: float
 ) -> Iterator[tuple[float, int, Item]]:
     """Yield some of the plans that were not made yet, and what is still left."""
     if isinstance(rest, RestOfUse):
@@ -111,7 +111,7 @@ def unrolled(
             state.found.plans_made += 1
             if not state.too_heavy(plan):
                 light = True
-                yield _above(bound, _floor(state, plan)), _PLAN, Box(plan, 1, None)
+                yield _above(bound, _floor(state, plan)), _PLAN, SearchNode(plan, 1, None)
         if not light and rest.next == 1:  # a larger microbatch keeps no less in the main memory
             return
         left = _rest_of_use(state, rest.use, rest.next)
@@ -127,7 +127,7 @@ def unrolled(
         yield bound, _REST, rest
 
 
-def all_plans(state: Boxes) -> list[tuple[float, int, Item]]:
+def all_plans(state: SearchState) -> list[tuple[float, int, Item]]:
     """Return all plans, none of them made."""
     uses = workload_uses(state.workload, state.system, state.constraints.microbatch_size)
     return [(_least_floor(state), _REST, Rest(uses))]

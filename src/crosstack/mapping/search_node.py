@@ -1,7 +1,7 @@
-"""Boxes of the search: how one is bounded, fused and halved.
+"""Search nodes: how one is bounded, fused and halved.
 
-A *box* is a plan (parallelism and microbatch size), a number of tiles, and the choices left to
-each kernel; see `crosstack.mapping.search`.
+A *search node* is a plan (parallelism and microbatch size), a number of tiles, and the choices left
+to each kernel; see `crosstack.mapping.search`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import numpy as np
 from crosstack.errors import require
 from crosstack.machine.chip import Execution, Overlap
 from crosstack.machine.system import Parallelism, System
+from crosstack.mapping.branching import branches, first_shardings, tightened
 from crosstack.mapping.budget import Budget
+from crosstack.mapping.first_costs import Domains, FirstCosts
 from crosstack.mapping.following import following_bound
-from crosstack.mapping.found import Found, masks_of
+from crosstack.mapping.found import PROOF, Found, masks_of
 from crosstack.mapping.fusion import Fusion, Slots, fuse, make_problem, simple_bound
 from crosstack.mapping.ideals import IdealTables
 from crosstack.mapping.joint import UNKNOWN, Joint, joint_bound
@@ -34,7 +36,7 @@ from crosstack.mapping.pipeline import (
 )
 from crosstack.mapping.pricing import Pricing
 from crosstack.mapping.room import Demand, Room
-from crosstack.mapping.sharding import Elimination, dominated, eliminate, with_given
+from crosstack.mapping.sharding import with_given
 from crosstack.mapping.spans import on_one_chip
 from crosstack.model.arrays import GraphArrays, Ints, bits
 from crosstack.model.choice_index import ChoiceIndex, choice_index, sharding_codes
@@ -53,18 +55,14 @@ from crosstack.model.rates import reached_rate
 from crosstack.model.rules import Rules
 from crosstack.workload.graph import Workload
 
-__all__ = ["PROOF", "Box", "Boxes"]
+__all__ = ["SearchNode", "SearchState"]
 
-SMALL_GRAPH = 80  # kernels up to which every box is bounded with its layouts
-# Of compute and memory beside the network, in sums that first shardings are the best for.
-REST_WEIGHTS = (1e-6, 0.3, 1.0, 3.0, 10.0)
-PROOF = 1e-9  # relative gap that counts as none
+SMALL_GRAPH = 80  # kernels up to which every node is bounded with its layouts
 TABLE, LOAD, BOUND = 6, 3, 10  # units of work a kernel, see `crosstack.mapping.budget`
-Domains = tuple[tuple[int, ...], ...]
 
 
 @dataclass(slots=True)
-class Box:
+class SearchNode:
     """A plan, a number of tiles, and the choices left to each kernel (None: not opened yet)."""
 
     plan: Plan
@@ -76,8 +74,8 @@ class Box:
 
 
 @dataclass(slots=True)
-class Boxes:
-    """The problem, what is found so far, and what is done with a box."""
+class SearchState:
+    """The problem, what is found so far, and what is done with a node."""
 
     workload: Workload
     system: System
@@ -91,23 +89,24 @@ class Boxes:
     separate: bool
     unfused: bool
     room: Room = field(init=False)
+    first: FirstCosts = field(init=False)
     budget: Budget = field(default_factory=Budget)
     found: Found = field(default_factory=Found)
     tables: dict[object, IdealTables | None] = field(default_factory=dict)
     choices: dict[object, Choices] = field(default_factory=dict)
     useful_tiles: dict[int, list[int]] = field(default_factory=dict)
-    kept_choices: dict[object, Domains] = field(default_factory=dict)
-    fewest_bytes: float | None = None
 
     def __post_init__(self) -> None:
-        """Look at the main memory."""
+        """Look at the main memory, and at what comes before time."""
+        given = with_given(self.index, self.given)
+        self.first = FirstCosts(self.rules.decisions, given)
         self.room = Room(
             workload=self.workload,
             system=self.system,
             arrays=self.arrays,
             rules=self.rules,
             table=self.table,
-            free=self.index.inside(with_given(self.index, self.given)),
+            free=self.index.inside(given),
         )
 
     @property
@@ -137,15 +136,15 @@ class Boxes:
             )
         return self.choices[key]
 
-    def load(self, box: Box, codes: Ints) -> ChipLoad:
-        """Return the load of a box under one sharding."""
+    def load(self, node: SearchNode, codes: Ints) -> ChipLoad:
+        """Return the load of a node under one sharding."""
         self.budget.spend(LOAD * self.arrays.n)
-        choices = self.table(box.plan, box.n_tiles)
+        choices = self.table(node.plan, node.n_tiles)
         load = make_load(
-            self.workload, self.system, self.arrays, box.plan, choices, codes, self.rules
+            self.workload, self.system, self.arrays, node.plan, choices, codes, self.rules
         )
         load = one_by_one(load, self.rules) if self.unfused else load
-        return self.pricing.priced(load, box.plan, choices, codes)
+        return self.pricing.priced(load, node.plan, choices, codes)
 
     def plans(self, use: Use, microbatch: int, like: Mapping | None = None) -> list[Plan]:
         """Return the plans of a use of the network, the fastest first.
@@ -171,100 +170,60 @@ class Boxes:
         return best * (1 - max(self.gap, PROOF / 10)) if math.isfinite(best) else math.inf
 
     def prune(self, bound: float) -> None:
-        """Drop a box; where a gap is allowed, its bound stays part of the answer's."""
+        """Drop a node; where a gap is allowed, its bound stays part of the answer's."""
         if self.gap > 0:
             known = bound if math.isfinite(bound) else 0.0
             self.found.left_bound = min(self.found.left_bound, max(known, self.target()))
 
     # ------------------------------------------------------------ bounds
 
-    def open(self, box: Box) -> float:
-        """Set the domains of a box, without choices that another beats; return a bound. [s]"""
-        choices = self.table(box.plan, box.n_tiles)
+    def open(self, node: SearchNode) -> float:
+        """Set the domains of a node, without choices that another beats; return a bound. [s]"""
+        choices = self.table(node.plan, node.n_tiles)
         domains = with_given(self.index, self.given)
-        if box.plan.tensor == 1:  # nothing is split, whatever the choice
+        if node.plan.tensor == 1:  # nothing is split, whatever the choice
             domains = tuple(d[:1] for d in domains)
         domains = self._tightened(domains, choices)
-        if self.rules.decisions.before_time and box.plan.tensor > 1:
-            domains = self._tightened(self._of_fewest_bytes(domains, choices), choices)
-        box.domains = domains
-        return self.quick_bound(box)
+        if self.first.decide and node.plan.tensor > 1:
+            domains = self._tightened(self.first.kept(domains, choices), choices)
+        node.domains = domains
+        return self.quick_bound(node)
 
-    def _of_fewest_bytes(self, domains: Domains, choices: Choices) -> Domains:
-        """Keep the choices that some sharding of fewest bytes makes."""
-        # Most numbers of tiles move the same bytes.
-        node, edge = self.rules.decisions.first_costs(choices)
-        key = domains, node.tobytes(), edge.tobytes()
-        if key not in self.kept_choices:
-            self.kept_choices[key] = self._found_fewest_bytes(domains, choices)
-        return self.kept_choices[key]
-
-    def _found_fewest_bytes(self, domains: Domains, choices: Choices) -> Domains:
-        node, edge = self.rules.decisions.first_costs(choices)
-
-        def fewest(within: Domains) -> Elimination:
-            return eliminate(within, node, choices.index, edge)
-
-        found = fewest(domains)
-        limit = found.bound * (1 + PROOF)
-        best = found.best()
-        kept = list(domains)
-        for i, domain in enumerate(domains):
-            if len(domain) > 1:
-                kept[i] = tuple(
-                    code
-                    for code in domain
-                    if code == best[i]
-                    or fewest((*domains[:i], (code,), *domains[i + 1 :])).bound <= limit
-                )
-        return tuple(kept)
-
-    def quick_bound(self, box: Box) -> float:
-        """Bound on the iteration time of a box from totals alone; infinite if nothing fits."""
-        assert box.domains is not None
+    def quick_bound(self, node: SearchNode) -> float:
+        """Bound on the iteration time of a node from totals alone; infinite if nothing fits."""
+        assert node.domains is not None
         self.budget.spend(BOUND * self.arrays.n)
-        choices = self.table(box.plan, box.n_tiles)
-        if not self.moves_fewest_bytes(box.domains, choices, box.plan):
+        choices = self.table(node.plan, node.n_tiles)
+        if node.plan.tensor > 1 and not self.first.allows(node.domains, choices):
             return math.inf
-        load = self.relaxed(box)
-        if not self._fits(load, box):
+        load = self.relaxed(node)
+        if not self._fits(load, node):
             return math.inf
-        network = max(self.network_bound(box.domains, choices), sum(load.network))
+        network = max(self.network_bound(node.domains, choices), sum(load.network))
         layer = simple_bound(load, network)
-        layer = max(layer, following_bound(choices, box.domains, load))
-        return self.total(box.plan, layer + load.extra)
+        layer = max(layer, following_bound(choices, node.domains, load))
+        return self.total(node.plan, layer + load.extra)
 
-    def relaxed(self, box: Box) -> ChipLoad:
-        """Return a load no heavier than that of any sharding of a box."""
-        assert box.domains is not None
-        choices = self.table(box.plan, box.n_tiles)
-        given = (self.workload, self.system, self.arrays, box.plan, choices)
-        load = relaxed_load(*given, box.domains, self.rules)
+    def relaxed(self, node: SearchNode) -> ChipLoad:
+        """Return a load no heavier than that of any sharding of a node."""
+        assert node.domains is not None
+        choices = self.table(node.plan, node.n_tiles)
+        given = (self.workload, self.system, self.arrays, node.plan, choices)
+        load = relaxed_load(*given, node.domains, self.rules)
         load = one_by_one(load, self.rules) if self.unfused else load
-        return self.pricing.priced_least(load, box.plan, choices, box.domains)
+        return self.pricing.priced_least(load, node.plan, choices, node.domains)
 
     def network_bound(self, domains: Domains, choices: Choices) -> float:
         """Return what all communication takes at least, layouts that agree included. [s]"""
         return least_with_layouts(choices, domains, choices.network_time).bound
 
-    def moves_fewest_bytes(self, domains: Domains, choices: Choices, plan: Plan) -> bool:
-        """Whether some sharding within ``domains`` is one that the rules allow."""
-        if not self.rules.decisions.before_time or plan.tensor == 1:
-            return True
-        node, edge = self.rules.decisions.first_costs(choices)
-        costs = node, choices.index, edge
-        if self.fewest_bytes is None:
-            self.fewest_bytes = eliminate(with_given(self.index, self.given), *costs).bound
-        found = eliminate(domains, *costs).bound
-        return found <= self.fewest_bytes * (1 + PROOF)
-
-    def _fits(self, load: ChipLoad, box: Box) -> bool:
-        capacity = self.system.chip.memory_room(spilled=box.plan.spilled)
-        plan = box.plan
+    def _fits(self, load: ChipLoad, node: SearchNode) -> bool:
+        capacity = self.system.chip.memory_room(spilled=node.plan.spilled)
+        plan = node.plan
         if plan.graph_stages > 1:
             least = least_memory(load, plan.graph_stages)
             if least > capacity:
-                self._offer_stage(box, least)
+                self.found.lack.stage(plan, least, capacity)
                 return False
         elif load.memory_static > capacity:
             self._offer_static(plan, Demand(total=load.memory_static, activations=load.activations))
@@ -283,17 +242,6 @@ class Boxes:
         where, levers = self.room.lack(plan, demand)
         capacity = self.room.capacity(plan)
         self.found.lack.offer("main memory", demand.total, capacity, where, levers)
-
-    def _offer_stage(self, box: Box, demand: float) -> None:
-        plan = box.plan
-        self.found.lack.offer(
-            "main memory",
-            demand,
-            self.system.chip.memory_room(spilled=plan.spilled),
-            f"the fullest of {plan.graph_stages} stages that hold the graph at tensor "
-            f"{plan.tensor} x pipeline {plan.pipeline} x data {plan.data},",
-            ("more pipeline stages", "more tensor parallelism", "more memory a chip"),
-        )
 
     # ------------------------------------------------------------ fusing
 
@@ -321,15 +269,15 @@ class Boxes:
         return replace(found, time=found.time + load.extra, bound=found.bound + load.extra)
 
     def spread(
-        self, box: Box, load: ChipLoad, limit: float, *, bound_only: bool = False
+        self, node: SearchNode, load: ChipLoad, limit: float, *, bound_only: bool = False
     ) -> StageSplit | None:
-        """Return the best stages of a box that splits the graph, below an iteration time. [s]"""
+        """Return the best stages of a node that splits the graph, below an iteration time. [s]"""
         fusion = make_problem(load, slots=self.slots, separate_directions=self.separate)
         problem = make_stage_problem(
             fusion,
-            box.plan,
+            node.plan,
             self.rules,
-            capacity=self.system.chip.memory_room(spilled=box.plan.spilled),
+            capacity=self.system.chip.memory_room(spilled=node.plan.spilled),
             one_by_one=self.unfused,
         )
         found = split(
@@ -342,24 +290,24 @@ class Boxes:
         if found is None and math.isinf(limit):  # nothing at all fits
             demand = fullest_stage(problem, self.tables)
             if demand > problem.capacity:
-                self._offer_stage(box, demand)
+                self.found.lack.stage(node.plan, demand, problem.capacity)
         return found
 
-    def settle(self, box: Box, codes: Ints, limit: float) -> float:
-        """Map a box with this sharding; return a bound on what is left below ``limit``. [s]"""
-        load = self.load(box, codes)
-        if box.plan.graph_stages > 1:
-            spread = self.spread(box, load, limit)
+    def settle(self, node: SearchNode, codes: Ints, limit: float) -> float:
+        """Map a node with this sharding; return a bound on what is left below ``limit``. [s]"""
+        load = self.load(node, codes)
+        if node.plan.graph_stages > 1:
+            spread = self.spread(node, load, limit)
             if spread is None:
                 return math.inf
-            self.offer_stages(box, codes, spread)
+            self.offer_stages(node, codes, spread)
             return math.inf if spread.proved else spread.bound
-        found = self.fused(load, self.pricing.layer_below(box.plan, limit))
+        found = self.fused(load, self.pricing.layer_below(node.plan, limit))
         if found is None:
             return math.inf
         if found.partitions:
-            self.offer(box, codes, load, found.partitions, found.time)
-        return math.inf if found.proved else self.total(box.plan, found.bound)
+            self.offer(node, codes, load, found.partitions, found.time)
+        return math.inf if found.proved else self.total(node.plan, found.bound)
 
     def rooms(self, load: ChipLoad, masks: tuple[int, ...]) -> bool:
         """Whether the tensors alive in each partition fit the main memory."""
@@ -368,26 +316,31 @@ class Boxes:
         return max(live_sizes(load, masks)) <= load.memory_limit * (1 + 1e-12)
 
     def offer(
-        self, box: Box, codes: Ints, load: ChipLoad, partitions: tuple[int, ...], layer: float
+        self,
+        node: SearchNode,
+        codes: Ints,
+        load: ChipLoad,
+        partitions: tuple[int, ...],
+        layer: float,
     ) -> None:
         """Keep a mapping whose layer costs so much if it is the best so far."""
-        total = self.total(box.plan, layer)
+        total = self.total(node.plan, layer)
         if not self.pricing.weights.only_time and total < self.found.best:
-            total = self.pricing.exact(box.plan, load, partitions)
-        self._keep(box, codes, total, partitions, None)
+            total = self.pricing.exact(node.plan, load, partitions)
+        self._keep(node, codes, total, partitions, None)
 
-    def offer_stages(self, box: Box, codes: Ints, found: StageSplit) -> None:
+    def offer_stages(self, node: SearchNode, codes: Ints, found: StageSplit) -> None:
         """Keep a mapping whose stages split the graph if it is the best so far."""
         stages = [0] * self.arrays.n
         for number, masks in enumerate(found.stages):
             for i in bits(sum(masks)):
                 stages[i] = number
         partitions = tuple(mask for masks in found.stages for mask in masks)
-        self._keep(box, codes, found.time, partitions, tuple(stages))
+        self._keep(node, codes, found.time, partitions, tuple(stages))
 
     def _keep(
         self,
-        box: Box,
+        node: SearchNode,
         codes: Ints,
         total: float,
         partitions: tuple[int, ...],
@@ -400,47 +353,32 @@ class Boxes:
             for i in bits(mask):
                 numbers[i] = number
         mapping = Mapping(
-            sizes=box.plan.sizes,
-            parallelism=box.plan.parallelism,
-            microbatch_size=box.plan.microbatch_size,
-            n_tiles=box.n_tiles,
+            sizes=node.plan.sizes,
+            parallelism=node.plan.parallelism,
+            microbatch_size=node.plan.microbatch_size,
+            n_tiles=node.n_tiles,
             sharding=self.index.sharding(codes),
             partitions=tuple(numbers),
             stages=stages,
-            recompute=box.plan.recompute,
-            schedule=box.plan.schedule,
-            interleave=box.plan.interleave,
+            recompute=node.plan.recompute,
+            schedule=node.plan.schedule,
+            interleave=node.plan.interleave,
         )
         self.found.keep(total, mapping)
 
-    def complete(self, box: Box) -> None:
-        """Try whole shardings of a box: the best for weighted sums of its terms."""
-        box.tried = True
-        for codes in self.shardings(box):
-            self.settle(box, codes, self.found.best)
+    def complete(self, node: SearchNode) -> None:
+        """Try whole shardings of a node: the best for weighted sums of its terms."""
+        node.tried = True
+        for codes in self.shardings(node):
+            self.settle(node, codes, self.found.best)
 
-    def shardings(self, box: Box) -> list[Ints]:
-        """Return whole shardings of a box: the best for a few weighted sums of its terms."""
-        assert box.domains is not None
+    def shardings(self, node: SearchNode) -> list[Ints]:
+        """Return whole shardings of a node: the best for a few weighted sums of its terms."""
+        assert node.domains is not None
         self.budget.spend(2 * BOUND * self.arrays.n)
-        choices = self.table(box.plan, box.n_tiles)
-        peak = reached_rate(self.system.chip, self.workload.graph.compute_dtype, self.rules)
-        moved = choices.output_total + choices.entering + choices.leaving
-        rest = choices.work / peak + moved / self.system.chip.main_memory.speed
-        rest = rest if choices.clocked is None else choices.clocked.least
-        found: dict[bytes, Ints] = {}
-        for weight in REST_WEIGHTS if not self.rules.decisions.before_time else REST_WEIGHTS[:1]:
-            nodes = choices.network_time + weight * rest
-            if self.rules.decisions.before_time and self.fewest_bytes:
-                scale = 1e6 * (float(choices.network_time.max()) + 1e-9) / self.fewest_bytes
-                first, first_edges = self.rules.decisions.first_costs(choices)
-                cost = choices.conversions.edge_time + scale * first_edges
-                least = eliminate(box.domains, nodes + scale * first, choices.index, cost)
-            else:
-                least = least_with_layouts(choices, box.domains, nodes)
-            codes = least.best()
-            found.setdefault(codes.tobytes(), codes)
-        return list(found.values())
+        choices, chip = self.table(node.plan, node.n_tiles), self.system.chip
+        rate = reached_rate(chip, self.workload.graph.compute_dtype, self.rules)
+        return first_shardings(node.domains, choices, chip, self.first, rate)
 
     # ------------------------------------------------------------ what fits at all
 
@@ -468,7 +406,7 @@ class Boxes:
         )
         masks, codes = masks_of(mapping), self.codes(mapping)
         for plan in plans[:-1]:
-            if self.rooms(self.load(Box(plan, mapping.n_tiles, None), codes), masks):
+            if self.rooms(self.load(SearchNode(plan, mapping.n_tiles, None), codes), masks):
                 return plan
         return plans[-1]
 
@@ -482,52 +420,52 @@ class Boxes:
         self._offer_static(plan, demand)
         return True
 
-    def fuse_box(self, box: Box, *, root: bool = True) -> float:
-        """Fuse a box; return a bound on the iteration time of what is left in it. [s]
+    def fuse_node(self, node: SearchNode, *, root: bool = True) -> float:
+        """Fuse a node; return a bound on the iteration time of what is left in it. [s]
 
-        ``root``: whether the box is a whole plan, worth the dearest bound.
+        ``root``: whether the node is a whole plan, worth the dearest bound.
         """
-        assert box.domains is not None
-        if all(len(d) == 1 for d in box.domains):
-            codes = np.array([d[0] for d in box.domains], dtype=np.int64)
-            return self.settle(box, codes, self.target())
-        load = self.relaxed(box)
-        limit = self.pricing.layer_below(box.plan, self.target())
-        if box.plan.graph_stages > 1:
-            spread = self.spread(box, load, self.target(), bound_only=True)
+        assert node.domains is not None
+        if all(len(d) == 1 for d in node.domains):
+            codes = np.array([d[0] for d in node.domains], dtype=np.int64)
+            return self.settle(node, codes, self.target())
+        load = self.relaxed(node)
+        limit = self.pricing.layer_below(node.plan, self.target())
+        if node.plan.graph_stages > 1:
+            spread = self.spread(node, load, self.target(), bound_only=True)
             if spread is None:
                 return math.inf
             bound, load = spread.bound, on_one_chip(load)
         else:
-            more = self._agreed(box, load)
+            more = self._agreed(node, load)
             found = self.fused(load, limit - more, bound_only=True)
             if found is None:
                 return math.inf
-            bound = self.total(box.plan, found.bound + more)
+            bound = self.total(node.plan, found.bound + more)
         if root or self.arrays.n <= SMALL_GRAPH:
-            joint = self._joint(box, load, limit, with_codes=root)
+            joint = self._joint(node, load, limit, with_codes=root)
             if math.isinf(joint.bound):
                 return math.inf
-            bound = max(bound, self.total(box.plan, joint.bound))
+            bound = max(bound, self.total(node.plan, joint.bound))
             if root and joint.codes:
-                self._try(box, joint.codes)
+                self._try(node, joint.codes)
         return bound
 
-    def _agreed(self, box: Box, load: ChipLoad) -> float:
+    def _agreed(self, node: SearchNode, load: ChipLoad) -> float:
         """What layouts that agree send more than kernels on their own, where it adds up. [s]"""
         hides = load.overlap is Overlap.ALL or load.network_takes_maximum
-        if hides or load.temporal is None or box.domains is None:
+        if hides or load.temporal is None or node.domains is None:
             return 0.0
-        least = self.network_bound(box.domains, self.table(box.plan, box.n_tiles))
+        least = self.network_bound(node.domains, self.table(node.plan, node.n_tiles))
         return max(least - sum(load.network), 0.0)
 
-    def _joint(self, box: Box, load: ChipLoad, limit: float, *, with_codes: bool) -> Joint:
-        """Bound the layer time of a box by a path that knows which layouts agree."""
-        assert box.domains is not None
+    def _joint(self, node: SearchNode, load: ChipLoad, limit: float, *, with_codes: bool) -> Joint:
+        """Bound the layer time of a node by a path that knows which layouts agree."""
+        assert node.domains is not None
         if self.unfused or not self.rules.traffic.shares_conversions or not math.isfinite(limit):
             return UNKNOWN
-        table = self.table(box.plan, box.n_tiles)
-        choices = make_layout_choices(table, box.domains, load)
+        table = self.table(node.plan, node.n_tiles)
+        choices = make_layout_choices(table, node.domains, load)
         if choices is None:
             return UNKNOWN
         problem = make_problem(load, slots=self.slots, separate_directions=self.separate)
@@ -536,54 +474,21 @@ class Boxes:
         )
         return replace(found, bound=found.bound + load.extra)
 
-    def _try(self, box: Box, reached: dict[int, int]) -> None:
-        """Fuse a box with the sharding a bound was reached with."""
-        assert box.domains is not None
-        choices = self.table(box.plan, box.n_tiles)
-        domains = [(reached[i],) if i in reached else d for i, d in enumerate(box.domains)]
+    def _try(self, node: SearchNode, reached: dict[int, int]) -> None:
+        """Fuse a node with the sharding a bound was reached with."""
+        assert node.domains is not None
+        choices = self.table(node.plan, node.n_tiles)
+        domains = [(reached[i],) if i in reached else d for i, d in enumerate(node.domains)]
         codes = least_with_layouts(choices, domains, choices.network_time).best()
         # Without a limit: moves start from sequences that are not yet good enough.
-        self.settle(box, codes, math.inf)
+        self.settle(node, codes, math.inf)
 
-    def halve(self, box: Box) -> Iterator[Box]:
-        """Split a box on the kernel whose choices differ most."""
-        assert box.domains is not None
-        choices = self.table(box.plan, box.n_tiles)
-        bandwidth = self.system.chip.main_memory.speed
-        moved = choices.output_total + choices.entering + choices.leaving
-        weight = choices.network_time + moved / bandwidth
-        edge = choices.index.most(choices.conversions.edge_time)
-        spread = np.zeros(self.arrays.n)
-        np.add.at(spread, choices.index.source, edge)
-        np.add.at(spread, choices.index.target, edge)
-        scores = [
-            float(np.ptp(weight[list(d)])) + 1e-3 * float(spread[i]) + 1e-15 if len(d) > 1 else -1.0
-            for i, d in enumerate(box.domains)
-        ]
-        i = int(np.argmax(scores))
-        for code in box.domains[i]:
-            domains = (*box.domains[:i], (code,), *box.domains[i + 1 :])
-            child = Box(box.plan, box.n_tiles, self._tightened(domains, choices), tiled=True)
-            yield child
+    def halve(self, node: SearchNode) -> Iterator[SearchNode]:
+        """Split a node on the kernel whose choices differ most."""
+        assert node.domains is not None
+        choices = self.table(node.plan, node.n_tiles)
+        for domains in branches(node.domains, choices, self.system.chip):
+            yield SearchNode(node.plan, node.n_tiles, self._tightened(domains, choices), tiled=True)
 
     def _tightened(self, domains: Domains, choices: Choices) -> Domains:
-        """Drop choices that another of the same kernel beats in all respects."""
-        size = (
-            [choices.work]
-            if self.system.chip.compute.utilization is not None
-            else [choices.m, choices.k, choices.columns]
-        )
-        terms = [
-            *size, choices.output_tile, choices.output_total, choices.weight, choices.cache,
-            choices.entering, choices.leaving, choices.kept, choices.again,
-            choices.network_time, choices.data_time,
-        ]  # fmt: skip
-        if choices.clocked is not None:
-            terms += choices.clocked.columns()
-        edge_terms = choices.conversions.by_what_others_need()
-        if self.rules.decisions.before_time:
-            first, first_edges = self.rules.decisions.first_costs(choices)
-            terms.append(first)
-            edge_terms.append(first_edges)
-        columns, edges = [t.astype(float) for t in terms], np.stack(edge_terms, axis=1)
-        return tuple(tuple(d) for d in dominated(domains, columns, choices.index, edges))
+        return tightened(domains, choices, self.system.chip, self.first)
