@@ -55,8 +55,8 @@ def test_bars_are_as_long_as_times(small_answer):
 
 
 def test_collectives_are_marked(small_answer):
-    assert any(k.collective == "all_reduce" for k in small_answer.evaluation.kernels)
-    assert ">all-reduce<" in answer_svg(small_answer)
+    assert any(k.collective == "reduce_scatter" for k in small_answer.evaluation.kernels)
+    assert ">reduce-scatter<" in answer_svg(small_answer)
 
 
 def test_no_key_number_is_cut_off(small_answer):

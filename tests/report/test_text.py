@@ -175,7 +175,7 @@ def test_names_are_not_read_as_markup(make_answer):
 def test_kernel_table_lists_every_kernel(small_answer):
     text = plain_text(kernel_table(small_answer), 80)
     assert all(k.name in text for k in small_answer.evaluation.kernels)
-    assert "all-reduce" in text
+    assert "reduce-scatter" in text  # sums of a product along K
 
 
 def test_task_text_says_the_graph_and_the_machine(small_answer):
