@@ -5,6 +5,7 @@ import graphlib
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,10 +44,15 @@ MODULES = {
 }
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imported(path: Path) -> set[str]:
     """Return the modules that a file imports, wherever in it."""
     modules: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
@@ -68,7 +74,7 @@ def test_a_package_imports_only_from_packages_below_it(monkeypatch):
 def imported_when_loaded(path: Path) -> set[str]:
     """Return the files that a file of the package imports as it is loaded, by module."""
     found: set[str] = set()
-    for node in ast.parse(path.read_text()).body:
+    for node in tree(path).body:
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             parts = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= (parts & MODULES.keys()) or {node.module}
@@ -114,7 +120,7 @@ def test_every_reason_belongs_to_a_file_that_is_long():
 
 @every_file
 def test_a_file_says_what_it_is(path):
-    assert ast.get_docstring(ast.parse(path.read_text()))
+    assert ast.get_docstring(tree(path))
 
 
 @every_file
@@ -136,7 +142,7 @@ def docstrings(tree: ast.Module) -> list[ast.Constant]:
 def test_no_file_of_the_engine_names_a_release(path):
     lines = path.read_text().splitlines()
     said = []
-    for node in docstrings(ast.parse(path.read_text())):  # where sources may be cited
+    for node in docstrings(tree(path)):  # where sources may be cited
         said.append(CITED.sub("", node.value))
         for number in range(node.lineno - 1, node.end_lineno or node.lineno):
             lines[number] = ""
