@@ -22,6 +22,8 @@ PAGES = [
 SOURCES = [*sorted(SOURCE.rglob("*.py")), *sorted((ROOT / "tests").rglob("*.py"))]
 NAME = re.compile(r"\bcrosstack(?:\.\w+)+\b")
 PATH = re.compile(r"`(?P<path>[\w*-]+(?:/[\w.*-]+)+/?)`|`(?P<file>\w+\.py)`")
+FENCED = re.compile(r"^```\w*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+QUOTED = re.compile(r"`([^`]+)`")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 # The package of a protobuf message, and the program as Windows names it.
 NO_PARTS = {"crosstack.dfmodel", "crosstack.exe"}
@@ -99,11 +101,45 @@ def options(command: object) -> Iterator[str]:
 
 
 @cache
+def program() -> object:
+    return typer.main.get_command(app)
+
+
+@cache
 def known_options() -> frozenset[str]:
-    return frozenset({"--help", *options(typer.main.get_command(app))})
+    return frozenset({"--help", *options(program())})
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p.name != "CONTRIBUTING.md"], ids=name_of)
 def test_every_option_that_a_page_names_is_one(page):
     said = set(OPTION.findall(page.read_text()))
     assert sorted(said - known_options() - FOREIGN) == []
+
+
+def misused(words: list[str]) -> list[str]:
+    """Return what is wrong with a command: its name, or options that it does not have."""
+    command, said = program(), "crosstack"
+    while words and hasattr(command, "commands"):
+        name = words.pop(0)
+        if name.startswith("-") or name.isupper():  # of the program itself; any command
+            return []
+        if name not in command.commands:
+            return [f"{said} {name}"]
+        command, said = command.commands[name], f"{said} {name}"
+    allowed = {"--help", *options(command)}
+    given = [word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)]
+    return [f"{said} {option}" for option in given if option not in allowed]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_of_a_page_has_its_options(page):
+    text = page.read_text().replace("\\\n", " ")
+    lines = [line for block in FENCED.findall(text) for line in block.splitlines()]
+    lines += [" ".join(code.split()) for code in QUOTED.findall(FENCED.sub("", text))]
+    commands = [line.removeprefix("$ ") for line in lines]
+    wrong = []
+    for command in commands:
+        if command.startswith("crosstack "):
+            words = re.split(r"[|;&>#]", command)[0].split()[1:]
+            wrong += misused([word for word in words if word not in ("...", "[OPTIONS]")])
+    assert wrong == []
