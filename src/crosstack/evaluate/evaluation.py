@@ -10,7 +10,9 @@ from crosstack.model.memory import MemoryAccount
 from crosstack.records import brief
 from crosstack.workload.graph import Axis
 
-__all__ = ["Evaluation", "KernelTerms", "PartitionTerms", "StageTerms"]
+__all__ = ["TERMS", "Evaluation", "KernelTerms", "PartitionTerms", "StageTerms"]
+
+TERMS = ("compute", "memory", "network", "launch")  # what the time of a partition is made of
 
 # How a saved answer calls a field (`crosstack.records.plain`): by its name with its unit, but for
 # a few.
@@ -83,12 +85,7 @@ class PartitionTerms:
     @property
     def terms(self) -> dict[str, float]:
         """The times it is made of, by name. [s]"""
-        return {
-            "compute": self.compute_time,
-            "memory": self.memory_time,
-            "network": self.network_time,
-            "launch": self.launch_time,
-        }
+        return {term: getattr(self, f"{term}_time") for term in TERMS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

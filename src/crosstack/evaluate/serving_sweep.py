@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crosstack.errors import InputError, Problem, nearest, require, require_whole
+from crosstack.evaluate.evaluation import TERMS
 from crosstack.evaluate.serving_layer import Family, LayerCosts, family, layer_costs, serving_axes
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Mapping
@@ -33,7 +34,6 @@ from crosstack.workload.serving import Transformer, decode, prefill
 __all__ = ["MOST_POINTS", "Phase", "ServingSweep", "machine_of", "serving_sweep"]
 
 MOST_POINTS = 1_000_000
-TERMS = ("compute", "memory", "network", "launch")
 
 
 class Phase(StrEnum):

@@ -9,7 +9,13 @@ from dataclasses import replace
 import numpy as np
 
 from crosstack.errors import InfeasibleError, InputError, Problem, require
-from crosstack.evaluate.evaluation import Evaluation, KernelTerms, PartitionTerms, StageTerms
+from crosstack.evaluate.evaluation import (
+    TERMS,
+    Evaluation,
+    KernelTerms,
+    PartitionTerms,
+    StageTerms,
+)
 from crosstack.evaluate.stages import stage_masks, stage_memory, stage_terms, stages_latency
 from crosstack.machine.chip import Execution
 from crosstack.machine.prices import system_power, system_price
@@ -81,7 +87,8 @@ def evaluate(
     load = make_load(workload, system, arrays, plan, choices, codes, rules)
     numbers, masks = _partition_masks(arrays, mapping)
     stages = stage_masks(arrays, mapping, plan)
-    if system.chip.has_second_memory and max(_memory(load, plan, masks, stages)) > (
+    alive = live_sizes(load, masks)
+    if system.chip.has_second_memory and max(_memory(load, plan, masks, stages, alive)) > (
         system.chip.memory_room(spilled=False) * (1 + 1e-12)
     ):
         plan = replace(plan, spilled=True)
@@ -90,13 +97,15 @@ def evaluate(
         load = one_by_one(load, rules)
     cores = None if mapping.cores is None else dict(enumerate(mapping.cores))
     costs = [partition_cost(load, mask, cores, stage=_stage_of(mask, stages)[1]) for mask in masks]
-    memory = _memory(load, plan, masks, stages)
+    memory = _memory(load, plan, masks, stages, alive)
     partitions = [
         _partition(load, number, mask, cost, used, _stage_of(mask, stages)[0])
         for number, mask, cost, used in zip(numbers, masks, costs, memory, strict=True)
     ]
     capacity = system.chip.memory_room(spilled=plan.spilled)
-    account = _account(workload, arrays, plan, choices, codes, rules, load, masks, stages)
+    account = _account(
+        workload, arrays, plan, choices, codes, rules, dict(zip(masks, alive, strict=True)), stages
+    )
     _check_fit(capacity, load, partitions, costs, account, plan)
     layer_time = sum(cost.time for cost in costs)
     total = iteration(plan, layer_time, system.chip.overlap, rules)
@@ -281,27 +290,23 @@ def _partition_masks(arrays: GraphArrays, mapping: Mapping) -> tuple[list[int], 
 def _partition(
     load: ChipLoad, number: int, mask: int, cost: PartitionCost, memory: float, stage: int | None
 ) -> PartitionTerms:
-    terms = {
-        "compute": cost.compute,
-        "memory": cost.memory,
-        "network": cost.network,
-        "launch": cost.launch,
-    }
+    members = bits(mask)
+    terms = (cost.compute, cost.memory, cost.network, cost.launch)
     return PartitionTerms(
         number=number,
-        kernels=tuple(load.names[i] for i in bits(mask)),
+        kernels=tuple([load.names[i] for i in members]),
         compute_time=cost.compute,
         memory_time=cost.memory,
         network_time=cost.network,
         time=cost.time,
-        bound_by=max(terms, key=lambda name: terms[name]),
+        bound_by=TERMS[terms.index(max(terms))],
         memory_traffic=cost.traffic,
         sram_used=cost.sram,
         sram_capacity=load.sram_capacity,
         memory_used=memory,
         cores_used=None if cost.cores is None else sum(a * b for _, a, b in cost.cores),
         stage=stage,
-        boundary_traffic=sum(load.entering[i] + load.leaving[i] for i in bits(mask)),
+        boundary_traffic=sum([load.entering[i] + load.leaving[i] for i in members]),
         launch_time=cost.launch,
     )
 
@@ -314,11 +319,13 @@ def _stage_of(mask: int, stages: list[int] | None) -> tuple[int | None, int | No
     return None, None
 
 
-def _memory(load: ChipLoad, plan: Plan, masks: list[int], stages: list[int] | None) -> list[float]:
+def _memory(
+    load: ChipLoad, plan: Plan, masks: list[int], stages: list[int] | None, alive: list[float]
+) -> list[float]:
     """Bytes of main memory that one chip needs while each partition runs. [B]"""
     return [
-        stage_memory(load, _stage_of(mask, stages)[1]) + alive * plan.microbatch_size
-        for mask, alive in zip(masks, live_sizes(load, masks), strict=True)
+        stage_memory(load, _stage_of(mask, stages)[1]) + size * plan.microbatch_size
+        for mask, size in zip(masks, alive, strict=True)
     ]
 
 
@@ -329,16 +336,14 @@ def _account(
     choices: Choices,
     codes: Ints,
     rules: Rules,
-    load: ChipLoad,
-    masks: list[int],
+    alive: dict[int, float],
     stages: list[int] | None,
 ) -> MemoryAccount:
     names = ("weight", "cache", "kept", "again")
     sizes = {name: getattr(choices, name)[codes] for name in names}
     memory = copy_memory(workload, arrays, plan, rules, **sizes)
-    alive = dict(zip(masks, live_sizes(load, masks), strict=True))
-    held = [load.everything] if stages is None else stages
-    working = [max(alive[mask] for mask in masks if mask & stage) for stage in held]
+    held = [(1 << arrays.n) - 1] if stages is None else stages
+    working = [max(size for mask, size in alive.items() if mask & stage) for stage in held]
     return pipeline_account(
         workload,
         plan,

@@ -4,18 +4,28 @@ Each kernel adds at least its own time to the device (`crosstack.model.temporal`
 bounded by a sum over kernels and pairs of them: what each takes at least and what it sends, which
 `crosstack.mapping.paid_layouts` minimises. Where the network hides behind the device, a
 partition takes the longer of both, and so no less than any mean of them.
+
+Where it does not hide, partitions and choices come apart. Fusing the load in which every term of a
+kernel is its least over the choices bounds what partitions save; whatever they are, the choice that
+a kernel takes costs no less than it does beyond that load with the best of its tensors on the chip
+(`choices_excess`), and its network, which adds up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.paid_layouts import least_with_layouts
+from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints
 from crosstack.model.choices import Choices
 from crosstack.model.partition import ChipLoad
+from crosstack.model.temporal import Clocked, crossing
+from crosstack.model.traffic import Traffic
 
-__all__ = ["following_bound"]
+__all__ = ["choices_excess", "following_bound"]
 
 # Of the device, where the network hides: alone, either is bounded elsewhere.
 SHARES = (0.5, 0.8)
@@ -47,3 +57,76 @@ def following_bound(choices: Choices, domains: Sequence[Sequence[int]], load: Ch
         ).bound
         for device, sent in pairs
     )
+
+
+def choices_excess(
+    choices: Choices,
+    domains: Sequence[Sequence[int]],
+    load: ChipLoad,
+    arrays: GraphArrays,
+    traffic: Traffic,
+) -> float:
+    """Return what any choices within ``domains`` add to the best partitions of ``load``. [s]
+
+    ``load`` is the least of them all. Nothing is known of a spatial chip, nor where the network
+    hides.
+
+    Parameters
+    ----------
+    choices : Choices
+        With what a temporal chip takes.
+    load : ChipLoad
+        Of the chip, under the least of those shardings.
+    arrays, traffic : GraphArrays, Traffic
+        The graph, and which of its tensors are one in main memory.
+    """
+    hides = load.overlap is Overlap.ALL or load.network_takes_maximum
+    if hides or choices.clocked is None or load.temporal is None:
+        return 0.0
+    kept = choices.index.inside(domains)
+    row, columns = choices.index.kernel, choices.clocked
+    least = {
+        name: choices.index.least(getattr(columns, name), kept)[row] for name in Clocked.__slots__
+    }
+    added = _device_excess(columns, Clocked(**least), load, row, _crossings(arrays, traffic, load))
+    nodes = added + choices.network_time + choices.data_time
+    bound = least_with_layouts(choices, domains, nodes).bound
+    return max(bound - sum(load.network) - sum(load.data), 0.0)
+
+
+def _crossings(
+    arrays: GraphArrays, traffic: Traffic, load: ChipLoad
+) -> tuple[Floats, Floats, Bools]:
+    """Return combinations of tensors that cross a partition's border, and whose they may be.
+
+    Of the first and the second operand, (combinations, 2), of the result how often, (combinations,)
+    [1]; which of them are possible for a kernel, (combinations, n).
+    """
+    assert load.temporal is not None
+    least, most = crossing(arrays, traffic, load.temporal.legality)
+    results = range(int(most[:, 2].max(initial=0)) + 1)
+    every = np.array([(f, s, r) for f in (0, 1) for s in (0, 1) for r in results], dtype=float)
+    possible = (least <= every[:, None, :]) & (every[:, None, :] <= most)
+    return every[:, :2], every[:, 2], np.asarray(possible.all(axis=2))
+
+
+def _device_excess(
+    columns: Clocked,
+    least: Clocked,
+    load: ChipLoad,
+    row: Ints,
+    crossings: tuple[Floats, Floats, Bools],
+) -> Floats:
+    """What each choice takes of the device beyond ``least``, wherever its tensors are. [s]"""
+    operands, results, possible = crossings
+    temporal = load.temporal
+    assert temporal is not None
+
+    def busy(c: Clocked) -> Floats:
+        moved = c.own + c.leaving + operands[:, :1] * c.first + operands[:, 1:] * c.second
+        moved = (moved + results[:, None] * c.result) / load.bandwidth
+        memory = np.where(moved > 0, moved + temporal.latency, 0.0)
+        return np.maximum(c.work, memory) if temporal.hides else c.work + memory
+
+    more = np.where(possible[:, row], busy(columns) - busy(least), np.inf).min(axis=0)
+    return np.asarray(np.maximum(more, 0.0) + columns.after - least.after)

@@ -18,7 +18,7 @@ from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.branching import branches, first_shardings, tightened
 from crosstack.mapping.budget import Budget
 from crosstack.mapping.first_costs import Domains, FirstCosts
-from crosstack.mapping.following import following_bound
+from crosstack.mapping.following import choices_excess, following_bound
 from crosstack.mapping.found import PROOF, Found, masks_of
 from crosstack.mapping.fusion import Fusion, Slots, fuse, make_problem, simple_bound
 from crosstack.mapping.ideals import IdealTables
@@ -58,6 +58,7 @@ from crosstack.workload.graph import Workload
 __all__ = ["SearchNode", "SearchState"]
 
 SMALL_GRAPH = 80  # kernels up to which every node is bounded with its layouts
+MOST_LOADS = 10_000  # kernels of loads that are kept from a node's first bound to its second
 TABLE, LOAD, BOUND = 6, 3, 10  # units of work a kernel, see `crosstack.mapping.budget`
 
 
@@ -95,6 +96,7 @@ class SearchState:
     tables: dict[object, IdealTables | None] = field(default_factory=dict)
     choices: dict[object, Choices] = field(default_factory=dict)
     useful_tiles: dict[int, list[int]] = field(default_factory=dict)
+    lightest: dict[object, tuple[Choices, ChipLoad]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Look at the main memory, and at what comes before time."""
@@ -199,19 +201,27 @@ class SearchState:
         load = self.relaxed(node)
         if not self._fits(load, node):
             return math.inf
-        network = max(self.network_bound(node.domains, choices), sum(load.network))
-        layer = simple_bound(load, network)
-        layer = max(layer, following_bound(choices, node.domains, load))
+        layer, network = following_bound(choices, node.domains, load), sum(load.network)
+        if load.temporal is None or load.overlap is Overlap.ALL:
+            network = max(self.network_bound(node.domains, choices), network)
+        layer = max(layer, simple_bound(load, network))
         return self.total(node.plan, layer + load.extra)
 
     def relaxed(self, node: SearchNode) -> ChipLoad:
-        """Return a load no heavier than that of any sharding of a node."""
+        """Return a load no heavier than that of any sharding of a node, kept for its next bound."""
         assert node.domains is not None
         choices = self.table(node.plan, node.n_tiles)
-        given = (self.workload, self.system, self.arrays, node.plan, choices)
-        load = relaxed_load(*given, node.domains, self.rules)
-        load = one_by_one(load, self.rules) if self.unfused else load
-        return self.pricing.priced_least(load, node.plan, choices, node.domains)
+        key = id(choices), node.domains
+        known, load = self.lightest.get(key, (None, None))
+        if load is None or known is not choices:
+            given = (self.workload, self.system, self.arrays, node.plan, choices)
+            load = relaxed_load(*given, node.domains, self.rules)
+            load = one_by_one(load, self.rules) if self.unfused else load
+            load = self.pricing.priced_least(load, node.plan, choices, node.domains)
+            if len(self.lightest) * self.arrays.n > MOST_LOADS:
+                self.lightest.clear()
+            self.lightest[key] = choices, load
+        return load
 
     def network_bound(self, domains: Domains, choices: Choices) -> float:
         """Return what all communication takes at least, layouts that agree included. [s]"""
@@ -430,19 +440,20 @@ class SearchState:
             codes = np.array([d[0] for d in node.domains], dtype=np.int64)
             return self.settle(node, codes, self.target())
         load = self.relaxed(node)
-        limit = self.pricing.layer_below(node.plan, self.target())
+        limit, more = self.pricing.layer_below(node.plan, self.target()), 0.0
         if node.plan.graph_stages > 1:
             spread = self.spread(node, load, self.target(), bound_only=True)
             if spread is None:
                 return math.inf
             bound, load = spread.bound, on_one_chip(load)
         else:
-            more = self._agreed(node, load)
+            choices, traffic = self.table(node.plan, node.n_tiles), self.rules.traffic
+            more = choices_excess(choices, node.domains, load, self.arrays, traffic)
             found = self.fused(load, limit - more, bound_only=True)
             if found is None:
                 return math.inf
             bound = self.total(node.plan, found.bound + more)
-        if root or self.arrays.n <= SMALL_GRAPH:
+        if root or (self.arrays.n <= SMALL_GRAPH and not more):
             joint = self._joint(node, load, limit, with_codes=root)
             if math.isinf(joint.bound):
                 return math.inf
@@ -450,14 +461,6 @@ class SearchState:
             if root and joint.codes:
                 self._try(node, joint.codes)
         return bound
-
-    def _agreed(self, node: SearchNode, load: ChipLoad) -> float:
-        """What layouts that agree send more than kernels on their own, where it adds up. [s]"""
-        hides = load.overlap is Overlap.ALL or load.network_takes_maximum
-        if hides or load.temporal is None or node.domains is None:
-            return 0.0
-        least = self.network_bound(node.domains, self.table(node.plan, node.n_tiles))
-        return max(least - sum(load.network), 0.0)
 
     def _joint(self, node: SearchNode, load: ChipLoad, limit: float, *, with_codes: bool) -> Joint:
         """Bound the layer time of a node by a path that knows which layouts agree."""

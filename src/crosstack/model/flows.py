@@ -10,7 +10,7 @@ from typing import Any
 from crosstack.model.arrays import GraphArrays
 from crosstack.model.traffic import Traffic
 
-__all__ = ["Flow", "fed_operands", "flow_shapes", "touching_flows"]
+__all__ = ["Flow", "fed_operands", "flow_ends", "flow_shapes", "touching_flows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,30 @@ def touching_flows(n: int, shapes: Iterable[Any]) -> tuple[tuple[int, ...], ...]
         for kernel in {source, *dict(readers)}:
             touching[kernel].append(f)
     return tuple(tuple(f) for f in touching)
+
+
+@lru_cache(maxsize=256)
+def flow_ends(
+    graph: GraphArrays, traffic: Traffic, again: int
+) -> tuple[
+    tuple[tuple[int, tuple[tuple[int, int], ...], int, bool], ...], tuple[tuple[int, ...], ...]
+]:
+    """Return both ends of every tensor, and those that touch each kernel.
+
+    The ends are producer, readers (kernel, depth), their mask, and whether it is computed anew.
+    What is computed again, by the kernels of mask ``again``, moves again where its readers are,
+    too: as a tensor of its own that is in the same buffer. A partition that reads it runs twice
+    then, and one that makes it writes it twice where such a reader is elsewhere.
+    """
+    shapes, touching = flow_shapes(graph, traffic)
+    ends = [(*shape, False) for shape in shapes]
+    for source, readers, _ in shapes:
+        second = tuple((reader, depth) for reader, depth in readers if again >> reader & 1)
+        if again >> source & 1 and second:
+            ends.append((source, second, sum(1 << reader for reader, _ in second), True))
+    if len(ends) == len(shapes):
+        return tuple(ends), touching
+    return tuple(ends), touching_flows(graph.n, [end[:3] for end in ends])
 
 
 @lru_cache(maxsize=64)

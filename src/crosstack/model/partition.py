@@ -23,13 +23,13 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from crosstack.machine.chip import Chip, Overlap
+from crosstack.machine.chip import Overlap
 from crosstack.machine.system import System
 from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints, bits
 from crosstack.model.boundary import streams_memory
 from crosstack.model.choices import Choices
 from crosstack.model.cores import Staircase, deal_cores, staircase
-from crosstack.model.flows import Flow, fed_operands, flow_shapes, touching_flows
+from crosstack.model.flows import Flow, flow_ends
 from crosstack.model.legality import make_legality
 from crosstack.model.memory import (
     activations_held,
@@ -216,6 +216,34 @@ def relaxed_load(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Picked:
+    """What a load is made of: one value a kernel of every column of ``choices``.
+
+    ``again`` are kernels that run twice, ``made`` the bytes of each result that may cross the
+    border of a partition. [B]
+    """
+
+    workload: Workload
+    system: System
+    arrays: GraphArrays
+    plan: Plan
+    rules: Rules
+    choices: Choices
+    pick: Callable[[Any], Any]
+    again: Bools
+    made: Floats
+
+    def of(self, name: str) -> Any:
+        """Return one column of the choices."""
+        return self.pick(getattr(self.choices, name))
+
+    @property
+    def passes(self) -> bool:
+        """Whether tensors pass main memory in any case: they cross no partition's border."""
+        return streams_memory(self.workload.placement, self.rules)
+
+
 def _assemble(
     workload: Workload,
     system: System,
@@ -228,88 +256,51 @@ def _assemble(
     choices: Choices,
 ) -> ChipLoad:
     chip = system.chip
-    dtype = workload.graph.compute_dtype
-    weight, tiles = pick(choices.weight), pick(choices.n_tiles)
-    stairs: tuple[Staircase, ...] | None = None
-    steps = cycles_per_step(chip, dtype, rules)
-    again = computed_again(arrays, plan.recompute)
-    cycle_time = tiles * arrays.repeats * (1 + again) / chip.compute.frequency
-    cycle_time = cycle_time * np.where(arrays.systolic, steps.systolic, steps.simd)
-    shapes = tuple(
-        zip(
-            pick(choices.m).tolist(),
-            np.ceil(pick(choices.k) / chip.compute.steps_per_cycle).astype(int).tolist(),
-            pick(choices.columns).tolist(),
-            arrays.systolic.tolist(),
-            strict=True,
-        )
+    picked = _Picked(
+        workload=workload,
+        system=system,
+        arrays=arrays,
+        plan=plan,
+        rules=rules,
+        choices=choices,
+        pick=pick,
+        again=computed_again(arrays, plan.recompute),
+        made=pick(choices.output_total) * (not streams_memory(workload.placement, rules)),
     )
-    if chip.compute.utilization is None:
-        cells = chip.compute.rows, chip.compute.columns, chip.compute.n_units
-        stairs = tuple(staircase(*x, *cells) for x in shapes)
-        compute = np.array([s.cycles[-1] for s in stairs]) * cycle_time
-    else:
-        compute = pick(choices.work) / (chip.compute.utilization * peak_rate(chip, dtype, rules))
-    streams = rules.traffic.streams(workload.placement)
-    # Tensors that pass main memory in any case cross no partition's border.
-    passes = streams_memory(workload.placement, rules)
-    made = pick(choices.output_total) * (not passes)
-    flows, flows_of = _flows(
-        arrays, (pick(choices.output_tile) * (not streams)).tolist(), made.tolist(), again, rules
-    )
-    cache = pick(choices.cache)
-    entering, leaving = pick(choices.entering), pick(choices.leaving)
+    weight = picked.of("weight")
     memory = copy_memory(
         workload,
         arrays,
         plan,
         rules,
         weight=weight,
-        cache=cache,
-        kept=pick(choices.kept),
-        again=pick(choices.again),
+        cache=picked.of("cache"),
+        kept=picked.of("kept"),
+        again=picked.of("again"),
     )
     static = static_size(workload, plan, memory)
-    capacity = system.chip.memory_room(spilled=plan.spilled)
-    bandwidth = system.chip.memory_speed(spilled=plan.spilled)
-    read = (
-        weight * (1 + again) / bandwidth / plan.microbatch_size
-        if rules.traffic.weights_read
-        else np.zeros(arrays.n)
-    )
-    own = (arrays.memory_traffic + cache) * (1 + again) + entering + leaving
-    own += _read_anew(arrays, again, made)
-    sram = (weight + arrays.sram_extra) * (not streams)
-    # A whole graph whose weights exceed the SRAM is in no single partition; a stage's may be.
-    may_stay = plan.graph_stages > 1 or float(sram.sum()) <= chip.on_chip_capacity * (1 + ROUNDING)
-    load = ChipLoad(
+    capacity = chip.memory_room(spilled=plan.spilled)
+    exchanged = tuple(network.tolist())
+    temporal = choices.clocked is not None
+    kind = _one_after_the_other(picked, network) if temporal else _side_by_side(picked, weight)
+    return ChipLoad(
         n=arrays.n,
         names=arrays.names,
         preds=arrays.preds,
         succs=arrays.succs,
         order=arrays.order,
-        compute=tuple(compute.tolist()),
-        staircases=stairs,
-        cycle_time=tuple(cycle_time.tolist()),
-        shapes=shapes,
         lanes=chip.compute.rows,
         stages=chip.compute.columns,
         n_cores=chip.compute.n_units,
-        network=tuple(network.tolist()),
-        data=tuple(pick(choices.data_time).tolist()),
-        own_memory=tuple((own / bandwidth).tolist()),
-        entering=tuple(entering.tolist()),
-        leaving=tuple(leaving.tolist()),
-        weight_time=tuple(read.tolist()),
-        sram=tuple(sram.tolist()),
+        network=exchanged,
+        data=tuple(picked.of("data_time").tolist()),
+        entering=tuple(picked.of("entering").tolist()),
+        leaving=tuple(picked.of("leaving").tolist()),
         weight=tuple(weight.tolist()),
-        flows=flows,
-        flows_of=flows_of,
         backward=_mask(arrays.backward),
         unmixed=tuple(m for m in (_mask(arrays.counted_inputs),) if m),
-        bandwidth=bandwidth,
+        bandwidth=chip.memory_speed(spilled=plan.spilled),
         sram_capacity=chip.on_chip_capacity,
-        unit=chip.levels[0].bank_capacity if chip.levels else None,
         memory_limit=(capacity - static) / plan.microbatch_size,
         memory_static=static,
         activations=activations_held(plan, memory),
@@ -317,53 +308,101 @@ def _assemble(
         overlap=chip.overlap,
         traffic=rules.traffic,
         network_takes_maximum=rules.traffic.network_takes_maximum,
-        resident_alone=rules.traffic.weights_read and plan.layers_per_stage == 1 and may_stay,
-    )
-    if choices.clocked is None:
-        return load
-    columns = Clocked(**{name: pick(getattr(choices.clocked, name)) for name in Clocked.__slots__})
-    return _one_after_the_other(load, arrays, chip, plan, columns, rules, passes=passes)
-
-
-def _one_after_the_other(
-    load: ChipLoad,
-    arrays: GraphArrays,
-    chip: Chip,
-    plan: Plan,
-    columns: Clocked,
-    rules: Rules,
-    *,
-    passes: bool,
-) -> ChipLoad:
-    """Return the load of a temporal chip: nothing has to fit beside anything on the chip."""
-    legality = make_legality(arrays, chip.fusions, np.array(load.network))
-    fed = fed_operands(arrays, rules.traffic)
-    again = _mask(computed_again(arrays, plan.recompute))
-    temporal, least = temporal_load(chip, plan, columns, fed, legality, again=again, passes=passes)
-    none = (0.0,) * load.n
-    return replace(
-        load,
-        compute=temporal.least(),
-        staircases=None,
-        own_memory=temporal.own,
-        weight_time=none,
-        sram=none,
-        flows=tuple(
-            replace(flow, tile=0.0, least=moved)
-            for flow, moved in zip(load.flows, least, strict=True)
-        ),
-        unit=None,
-        resident_alone=False,
-        temporal=temporal,
+        **kind,
     )
 
 
-def _read_anew(arrays: GraphArrays, again: Bools, made: Floats) -> Floats:
+def _side_by_side(picked: _Picked, weight: Floats) -> dict[str, Any]:
+    """Return what a spatial chip adds to a load: cores, SRAM and what crosses its border."""
+    chip, arrays, plan, rules = picked.system.chip, picked.arrays, picked.plan, picked.rules
+    dtype, again = picked.workload.graph.compute_dtype, picked.again
+    steps = cycles_per_step(chip, dtype, rules)
+    cycle_time = picked.of("n_tiles") * arrays.repeats * (1 + again) / chip.compute.frequency
+    cycle_time = cycle_time * np.where(arrays.systolic, steps.systolic, steps.simd)
+    shapes = tuple(
+        zip(
+            picked.of("m").tolist(),
+            np.ceil(picked.of("k") / chip.compute.steps_per_cycle).astype(int).tolist(),
+            picked.of("columns").tolist(),
+            arrays.systolic.tolist(),
+            strict=True,
+        )
+    )
+    stairs: tuple[Staircase, ...] | None = None
+    if chip.compute.utilization is None:
+        cells = chip.compute.rows, chip.compute.columns, chip.compute.n_units
+        stairs = tuple(staircase(*x, *cells) for x in shapes)
+        compute = np.array([s.cycles[-1] for s in stairs]) * cycle_time
+    else:
+        compute = picked.of("work") / (chip.compute.utilization * peak_rate(chip, dtype, rules))
+    streams = rules.traffic.streams(picked.workload.placement)
+    tile = (picked.of("output_tile") * (not streams)).tolist()
+    ends, _ = flow_ends(arrays, rules.traffic, _mask(again))
+    flows, flows_of = _flows(picked, [0.0 if anew else tile[maker] for maker, _, _, anew in ends])
+    bandwidth = chip.memory_speed(spilled=plan.spilled)
+    read = np.zeros(arrays.n)
+    if rules.traffic.weights_read:
+        read = weight * (1 + again) / bandwidth / plan.microbatch_size
+    own = (arrays.memory_traffic + picked.of("cache")) * (1 + again)
+    own = own + picked.of("entering") + picked.of("leaving") + _read_anew(picked)
+    sram = (weight + arrays.sram_extra) * (not streams)
+    # A whole graph whose weights exceed the SRAM is in no single partition; a stage's may be.
+    may_stay = plan.graph_stages > 1 or float(sram.sum()) <= chip.on_chip_capacity * (1 + ROUNDING)
+    return {
+        "compute": tuple(compute.tolist()),
+        "staircases": stairs,
+        "cycle_time": tuple(cycle_time.tolist()),
+        "shapes": shapes,
+        "own_memory": tuple((own / bandwidth).tolist()),
+        "weight_time": tuple(read.tolist()),
+        "sram": tuple(sram.tolist()),
+        "flows": flows,
+        "flows_of": flows_of,
+        "unit": chip.levels[0].bank_capacity if chip.levels else None,
+        "resident_alone": rules.traffic.weights_read and plan.layers_per_stage == 1 and may_stay,
+    }
+
+
+def _one_after_the_other(picked: _Picked, network: Floats) -> dict[str, Any]:
+    """Return what a temporal chip adds to a load: nothing has to fit beside anything on it."""
+    chip, arrays = picked.system.chip, picked.arrays
+    clocked = picked.choices.clocked
+    assert clocked is not None
+    temporal, lightest, least = temporal_load(
+        chip,
+        picked.plan,
+        Clocked(**{name: picked.pick(getattr(clocked, name)) for name in Clocked.__slots__}),
+        arrays,
+        picked.rules.traffic,
+        make_legality(arrays, chip.fusions, network),
+        again=_mask(picked.again),
+        passes=picked.passes,
+    )
+    flows, flows_of = _flows(picked, (0.0,) * len(lightest), lightest)
+    none = (0.0,) * arrays.n
+    return {
+        "compute": least,
+        "staircases": None,
+        "cycle_time": none,
+        "shapes": ((0, 0, 0, False),) * arrays.n,
+        "own_memory": temporal.own,
+        "weight_time": none,
+        "sram": none,
+        "flows": flows,
+        "flows_of": flows_of,
+        "unit": None,
+        "resident_alone": False,
+        "temporal": temporal,
+    }
+
+
+def _read_anew(picked: _Picked) -> Floats:
     """Bytes that kernels computed again read of what is not, each operand on its own. [B]"""
+    arrays, again = picked.arrays, picked.again
     read = np.zeros(arrays.n)
     if again.any():
         kept = again[arrays.target] & ~again[arrays.source] & ~arrays.elided
-        np.add.at(read, arrays.target[kept], made[arrays.source[kept]])
+        np.add.at(read, arrays.target[kept], picked.made[arrays.source[kept]])
     return read
 
 
@@ -372,29 +411,19 @@ def _mask(flags: Bools) -> int:
 
 
 def _flows(
-    arrays: GraphArrays, tile: list[float], total: list[float], again: Bools, rules: Rules
+    picked: _Picked, tiles: Sequence[float], least: Sequence[float | None] | None = None
 ) -> tuple[tuple[Flow, ...], tuple[tuple[int, ...], ...]]:
-    """Return the tensors, and those that touch each kernel.
-
-    What is computed again moves again where its readers are, too: as a tensor of its own that is in
-    the same buffer. A partition that reads it runs twice then, and one that makes it writes it
-    twice where such a reader is elsewhere.
-    """
-    shapes, touching = flow_shapes(arrays, rules.traffic)
-    kept = (kept_tensors(arrays).output & rules.memory.keeps_activations).tolist()
-    flows = [
-        Flow(source, readers, tile[source], total[source], mask, kept[source])
-        for source, readers, mask in shapes
-    ]
-    if not again.any():
-        return tuple(flows), touching
-    for source, readers, _ in shapes:
-        second = tuple((reader, depth) for reader, depth in readers if again[reader])
-        if again[source] and second:
-            mask = sum(1 << reader for reader, _ in second)
-            flows.append(Flow(source, second, 0.0, total[source], mask, kept=True))
-    parts = [(flow.producer, flow.readers, flow.mask) for flow in flows]
-    return tuple(flows), touching_flows(arrays.n, parts)
+    """Return the tensors of `flow_ends` with these tiles, and those that touch each kernel."""
+    arrays, total = picked.arrays, picked.made.tolist()
+    kept = (kept_tensors(arrays).output & picked.rules.memory.keeps_activations).tolist()
+    ends, touching = flow_ends(arrays, picked.rules.traffic, _mask(picked.again))
+    flows = tuple(
+        Flow(source, readers, tile, total[source], mask, kept[source] or anew, moved)
+        for (source, readers, mask, anew), tile, moved in zip(
+            ends, tiles, least or (None,) * len(ends), strict=True
+        )
+    )
+    return flows, touching
 
 
 def combine(compute: float, memory: float, network: float, overlap: Overlap) -> float:
@@ -538,8 +567,10 @@ def partition_cost(
 def _temporal_cost(load: ChipLoad, temporal: TemporalLoad, inside: int) -> PartitionCost:
     """`partition_cost` of a chip that runs the kernels one after the other."""
     device, compute, memory, launch = temporal.terms(inside)
-    members = bits(inside)
-    network, data = sum(load.network[i] for i in members), sum(load.data[i] for i in members)
+    network = data = 0.0
+    for i in bits(inside):
+        network += load.network[i]
+        data += load.data[i]
     network = max(network, data) if load.network_takes_maximum else network + data
     time = max(device, network) if load.overlap is Overlap.ALL else device + network
     cost = time + load.memory_price * memory + load.network_price * network

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crosstack.machine.chip import Chip, Execution, Fusion, Overlap
+from crosstack.machine.chip import Chip, Execution, Overlap
 from crosstack.model.arrays import AXIS_CODE, Bools, Floats, GraphArrays, Ints, bits
 from crosstack.model.boundary import factor_order, streams_memory
 from crosstack.model.flows import fed_operands
@@ -51,7 +51,14 @@ from crosstack.workload.graph import Axis, Workload
 if TYPE_CHECKING:
     from crosstack.model.kernels.clock import KernelClock
 
-__all__ = ["Clocked", "TemporalLoad", "clocked", "kernel_clock", "temporal_load"]
+__all__ = [
+    "Clocked",
+    "TemporalLoad",
+    "clocked",
+    "crossing",
+    "kernel_clock",
+    "temporal_load",
+]
 
 M = AXIS_CODE[Axis.M]
 MOST_KNOWN = 200_000  # products whose times are kept for a chip
@@ -180,7 +187,8 @@ def clocked(
     work = np.where(product, table[:, 0] * repeats, work / rate)
     after = table[:, 1] * repeats
     # The least of `TemporalLoad`, of tensors that join no kernels of one partition.
-    apart, launches = _always(arrays, chip.fusions, rules.traffic)
+    legality = make_legality(arrays, chip.fusions)
+    apart, launches = crossing(arrays, rules.traffic, legality)[0], _launch_shares(legality)
     always = own + leaving
     if not streams_memory(workload.placement, rules):
         always = always + apart[row, 0] * first + apart[row, 1] * second + apart[row, 2] * result
@@ -219,22 +227,28 @@ def _caches(arrays: GraphArrays) -> tuple[Bools, Floats]:
     return keeps, read
 
 
-@lru_cache(maxsize=64)
-def _always(
-    arrays: GraphArrays, fusions: tuple[Fusion, ...], traffic: Traffic
-) -> tuple[Floats, Floats]:
-    """Which operands and results of each kernel no partition keeps, (n, 3); shares of a launch.
+@lru_cache(maxsize=256)
+def crossing(arrays: GraphArrays, traffic: Traffic, legality: Legality) -> tuple[Floats, Floats]:
+    """Return how many tensors of each kernel cross a partition's border at least, and at most.
 
-    1 where a tensor of another kernel is one, and where some reader of the result is never in the
-    same partition; 0 where not.
+    Of its first and second operand and of its result, (n, 3) each; a result is as many tensors as
+    it is put down apart for. At least where some kernel at the other end is never in one partition
+    with it. [1]
     """
-    legality, apart = make_legality(arrays, fusions), np.zeros((arrays.n, 3))
+    least, most = np.zeros((arrays.n, 3)), np.zeros((arrays.n, 3))
     for producer, readers, _ in fed_operands(arrays, traffic):
+        most[producer, 2] += 1.0
         for reader, places in readers:
+            most[reader, list(places)] = 1.0
             if not legality.may_meet(producer, reader):
-                apart[reader, list(places)] = 1.0
-                apart[producer, 2] = 1.0
-    return apart, np.array([legality.launch_share(i) for i in range(arrays.n)])
+                least[reader, list(places)] = 1.0
+                least[producer, 2] = 1.0
+    return least, most
+
+
+@lru_cache(maxsize=256)
+def _launch_shares(legality: Legality) -> Floats:
+    return np.array([legality.launch_share(i) for i in range(len(legality.joined))])
 
 
 def product_terms(clock: KernelClock, chip: Chip, dtype: Dtype, shapes: Floats) -> Floats:
@@ -286,14 +300,6 @@ class Run:
     own: tuple[float, ...]
     moves: tuple[tuple[tuple[int, float], ...], ...]
 
-    def moved(self, i: int, inside: int) -> float:
-        """Main memory of kernel ``i`` in partition ``inside``, without its latency. [s]"""
-        moved, outside = self.own[i], ~inside
-        for mask, time in self.moves[i]:
-            if mask & outside:
-                moved += time
-        return moved
-
     def of(self, kernels: Sequence[int]) -> Run:
         """Return the same of some of the kernels, numbered anew; the others are left out."""
         number = {kernel: i for i, kernel in enumerate(kernels)}
@@ -328,49 +334,39 @@ class TemporalLoad:
     hides: bool
     legality: Legality
 
-    def busy(self, i: int, moved: float) -> float:
-        """Time of a kernel that has so much of main memory to move. [s]"""
-        memory = moved + self.latency if moved > 0 else 0.0
-        work = self.work[i]
-        return self.after[i] + (max(work, memory) if self.hides else work + memory)
-
     def computing(self, i: int) -> float:
         """Time of a kernel without main memory, of all times that it runs. [s]"""
-        times = sum(run.members >> i & 1 for run in self.runs)
-        return times * (self.work[i] + self.after[i])
+        once = self.work[i] + self.after[i]
+        if len(self.runs) == 1:
+            return once
+        return once * sum(run.members >> i & 1 for run in self.runs)
 
     def terms(self, inside: int) -> tuple[float, float, float, float]:
         """Time on the device, of compute, main memory and launches alone of a partition. [s]"""
         device = compute = memory = launch = 0.0
+        work, after, outside = self.work, self.after, ~inside
         for run in self.runs:
             members = inside & run.members
-            if not members:
-                continue
-            launch += self.launch
-            for i in bits(members):
-                moved = run.moved(i, inside)
-                device += self.busy(i, moved)
-                compute += self.work[i] + self.after[i]
+            launch += self.launch if members else 0.0
+            own, moves = run.own, run.moves
+            for i in bits(members):  # the innermost loop of a search
+                moved = own[i]
+                for mask, time in moves[i]:
+                    if mask & outside:
+                        moved += time
+                waited = moved + self.latency if moved > 0 else 0.0
+                busy = max(work[i], waited) if self.hides else work[i] + waited
+                device += after[i] + busy
+                compute += work[i] + after[i]
                 memory += moved
         return device + launch, compute, memory, launch
 
     @property
     def own(self) -> tuple[float, ...]:
         """Main memory that each kernel moves in any partition. [s]"""
+        if len(self.runs) == 1:
+            return self.runs[0].own
         return tuple(sum(each) for each in zip(*(run.own for run in self.runs), strict=True))
-
-    def least(self) -> tuple[float, ...]:
-        """Time that each kernel adds to the device at least, whatever partition it is in. [s]"""
-        found = [self.launch * share for share in self.shares]
-        for run in self.runs:
-            for i in bits(run.members):
-                always = run.own[i]
-                for mask, time in run.moves[i]:
-                    if not all(self.legality.may_meet(i, j) for j in bits(mask)):
-                        always += time
-                # Where nothing hides, main memory is bounded on its own.
-                found[i] += self.busy(i, always) - (0.0 if self.hides else always)
-        return tuple(found)
 
     def unshared(self, inside: int) -> float:
         """What is left of a partition's launches for kernels that may be in it besides. [s]"""
@@ -396,87 +392,168 @@ class TemporalLoad:
         )
 
 
-Fed = Sequence[tuple[int, tuple[tuple[int, tuple[int, ...]], ...], int]]
-"""Of each tensor its maker, its readers with the operands it is of theirs, and their mask."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Ends:
+    """Both ends of some tensors between kernels: who makes each, and who reads it.
+
+    One entry an end, tensor by tensor, the maker first: ``rows`` is its kernel, ``parts``
+    (entries, 3) which of the first and second operand and of the result it is of that kernel;
+    ``starts`` has the first entry of every tensor. ``order`` sorts entries by kernel; ``masks``
+    are, by kernel, those at the other end of each.
+    """
+
+    rows: Ints
+    parts: Floats
+    starts: Ints
+    order: Ints
+    masks: tuple[tuple[int, ...], ...]
+
+    def sizes(self, operands: Floats) -> Floats:
+        """Bytes at every end, of operands and result by kernel, (n, 3). [B]"""
+        return np.asarray((self.parts * operands[self.rows]).sum(axis=1))
+
+    def moves(self, times: list[float]) -> tuple[tuple[tuple[int, float], ...], ...]:
+        """Return ``times`` of all ends, sorted by kernel, as those of `Run`."""
+        found, at = [], 0
+        for masks in self.masks:
+            end = at + len(masks)
+            found.append(tuple(zip(masks, times[at:end], strict=True)))
+            at = end
+        return tuple(found)
+
+
+def _ends(n: int, fed: Sequence[Any]) -> _Ends:
+    """Return the ends of tensors, as `crosstack.model.flows.fed_operands` has them."""
+    rows: list[int] = []
+    parts: list[tuple[float, ...]] = []
+    starts: list[int] = []
+    masks: list[int] = []
+    for producer, readers, mask in fed:
+        starts.append(len(rows))
+        rows.append(producer)
+        parts.append((0.0, 0.0, 1.0))
+        masks.append(mask)
+        for reader, places in readers:
+            rows.append(reader)
+            parts.append((float(places.count(0)), float(places.count(1)), 0.0))
+            masks.append(1 << producer)
+    order = np.argsort(np.array(rows, dtype=np.int64), kind="stable")
+    by_kernel: list[list[int]] = [[] for _ in range(n)]
+    for entry in order.tolist():
+        by_kernel[rows[entry]].append(masks[entry])
+    return _Ends(
+        rows=np.array(rows, dtype=np.int64),
+        parts=np.array(parts, dtype=np.float64).reshape(-1, 3),
+        starts=np.array(starts, dtype=np.int64),
+        order=order,
+        masks=tuple(map(tuple, by_kernel)),
+    )
+
+
+@lru_cache(maxsize=256)
+def _tensors(arrays: GraphArrays, traffic: Traffic, again: int) -> tuple[_Ends, ...]:
+    """Return the tensors of a graph; those between kernels ``again``; those that they read anew."""
+    fed = fed_operands(arrays, traffic)
+    if not again:
+        return (_ends(arrays.n, fed),)
+    return tuple(_ends(arrays.n, each) for each in (fed, *_second(fed, again)))
+
+
+@lru_cache(maxsize=256)
+def _never_inside(
+    arrays: GraphArrays, traffic: Traffic, again: int, legality: Legality
+) -> tuple[Floats, ...]:
+    """Return, for `_tensors`, 1 for ends some other end of which no legal partition holds too.
+
+    Sorted by kernel; 0 for the others.
+    """
+    return tuple(
+        np.array(
+            [
+                float(not all(legality.may_meet(i, j) for j in bits(mask)))
+                for i, masks in enumerate(ends.masks)
+                for mask in masks
+            ]
+        )
+        for ends in _tensors(arrays, traffic, again)[:2]
+    )
 
 
 def temporal_load(
     chip: Chip,
     plan: Plan,
     columns: Clocked,
-    flows: Fed,
+    arrays: GraphArrays,
+    traffic: Traffic,
     legality: Legality,
     *,
     again: int = 0,
     passes: bool,
-) -> tuple[TemporalLoad, tuple[float, ...]]:
-    """Return the load of a chip, and the bytes that each tensor moves at least if it moves. [B]
+) -> tuple[TemporalLoad, tuple[float, ...], tuple[float, ...]]:
+    """Return the load of a chip; bytes each tensor moves at least if it moves; time at least. [s]
+
+    The time is what each kernel adds to the device at least, whatever partition it is in.
 
     Parameters
     ----------
     columns : Clocked
         One choice a kernel.
-    flows : sequence
-        See `Fed`.
+    arrays, traffic : GraphArrays, Traffic
+        The graph, and which of its tensors are one in main memory.
     again : int
         Mask of the kernels that run twice. Tensors between them come twice, too.
     passes : bool
         Whether all tensors pass main memory in any case, so that nothing depends on partitions.
     """
     bandwidth = chip.memory_speed(spilled=plan.spilled)
-    first = _run(columns, () if passes else flows, bandwidth, legality.everything)
-    first = replace(first, own=tuple(np.add(first.own, columns.leaving / bandwidth).tolist()))
-    runs, tensors = [first], list(flows)
+    latency = chip.main_memory.latency / plan.microbatch_size
+    hides = chip.overlap is not Overlap.NONE
+    operands = np.stack([columns.first, columns.second, columns.result], axis=1)
+    tensors = _tensors(arrays, traffic, again)
+    never = _never_inside(arrays, traffic, again, legality)
+    owns, members = [columns.own + columns.leaving], [legality.everything]
     if again:
-        between, anew = _second(flows, again)
-        own = columns.own / bandwidth
-        for reader, time in _reads(columns, anew):
-            own[reader] += time / bandwidth
-        second = _run(columns, () if passes else between, bandwidth, again)
-        runs.append(replace(second, own=tuple(own.tolist())))
-        tensors += between
-    result = columns.result.tolist()
-    least = [
-        0.0 if passes else min(result[one[0]], *(size for _, size in _reads(columns, [one])))
-        for one in tensors
-    ]
+        anew = tensors[2]
+        read = anew.sizes(operands) * (anew.parts[:, 2] == 0)
+        owns.append(columns.own + np.bincount(anew.rows, read, arrays.n))
+        members.append(again)
+    shares = _launch_shares(legality)
+    launch = chip.launch_overhead / plan.microbatch_size
+    runs, lightest, least = [], list[float](), launch * shares
+    for total, ends, apart, mask in zip(owns, tensors, never, members, strict=False):
+        own, always, sizes = total / bandwidth, total / bandwidth, ends.sizes(operands)
+        moves: tuple[tuple[tuple[int, float], ...], ...] = ((),) * arrays.n
+        if passes:
+            lightest += [0.0] * len(ends.starts)
+        elif len(sizes):
+            lightest += np.minimum.reduceat(sizes, ends.starts).tolist()
+            times = sizes[ends.order] / bandwidth
+            moves = ends.moves(times.tolist())
+            always = own + np.bincount(ends.rows[ends.order], times * apart, arrays.n)
+        runs.append(Run(mask, tuple(own.tolist()), moves))
+        memory = np.where(always > 0, always + latency, 0.0)
+        # Where nothing hides, main memory is bounded on its own.
+        busy = np.maximum(columns.work, memory) if hides else columns.work + memory - always
+        once = columns.after + busy
+        least = least + (once if mask == legality.everything else once * _flags(mask, arrays.n))
     load = TemporalLoad(
-        launch=chip.launch_overhead / plan.microbatch_size,
-        latency=chip.main_memory.latency / plan.microbatch_size,
+        launch=launch,
+        latency=latency,
         work=tuple(columns.work.tolist()),
         after=tuple(columns.after.tolist()),
         runs=tuple(runs),
-        shares=tuple(legality.launch_share(i) for i in range(len(result))),
-        hides=chip.overlap is not Overlap.NONE,
+        shares=tuple(shares.tolist()),
+        hides=hides,
         legality=legality,
     )
-    return load, tuple(least)
+    return load, tuple(lightest), tuple(least.tolist())
 
 
-def _reads(columns: Clocked, flows: Fed) -> list[tuple[int, float]]:
-    """Return each reader of some tensors, and the bytes that it reads of them. [B]"""
-    operands = columns.first.tolist(), columns.second.tolist()
-    return [
-        (reader, sum(operands[o][reader] for o in places))
-        for _, readers, _ in flows
-        for reader, places in readers
-    ]
+def _flags(mask: int, n: int) -> Floats:
+    return np.array([float(mask >> i & 1) for i in range(n)])
 
 
-def _run(columns: Clocked, flows: Fed, bandwidth: float, members: int) -> Run:
-    """Return a run of some kernels, whose tensors are ``flows``."""
-    moves: list[list[tuple[int, float]]] = [[] for _ in columns.own]
-    result = columns.result.tolist()
-    for flow in flows:
-        producer, _, mask = flow
-        moves[producer].append((mask, result[producer] / bandwidth))
-        for reader, size in _reads(columns, [flow]):
-            moves[reader].append((1 << producer, size / bandwidth))
-    own = tuple((columns.own / bandwidth).tolist())
-    return Run(members, own, tuple(tuple(each) for each in moves))
-
-
-def _second(flows: Fed, again: int) -> tuple[list[Any], list[Any]]:
+def _second(flows: Sequence[Any], again: int) -> tuple[list[Any], list[Any]]:
     """Return the tensors between kernels that run again, and those that they read anew."""
     between: list[Any] = []
     anew: list[Any] = []
