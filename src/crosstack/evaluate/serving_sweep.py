@@ -3,6 +3,13 @@
 With one kernel a partition and the usual sharding there is nothing to search, so every point has a
 closed form; thousands are priced at once as arrays. A point is the same mapping, priced the same
 way, as that of `ServingSweep.point` by `crosstack.evaluate`.
+
+With L layer time, s = ceil(layers / stages) layers a stage, q microbatches of b sequences and p
+stages: a stage takes ``w = b s L``, an iteration ``(p + q - 1) w + (p - 1) x`` where x, what it
+sends to the next one, takes no longer, the latency is ``b (p s L + (p - 1) hop)``
+(`crosstack.model.iteration`; by `Rules`). Tiles are tried over the divisors of the sequence, the
+fastest that fit are taken. Points that do not fit are marked and priced all the same, also those
+of more chips than the one dimension of a network has, where each degree by itself would fit.
 """
 
 from __future__ import annotations
@@ -164,16 +171,6 @@ def serving_sweep(
         the heads and the feed-forward width, or is above the chips of the first dimension; there
         are more stages than layers, or than chips in the next dimension; a microbatch does not
         divide its batch; or the chip has memory units.
-
-    Notes
-    -----
-    With L layer time, s = ceil(layers / stages) layers a stage, q microbatches of b sequences and
-    p stages: a stage takes ``w = b s L``, an iteration ``(p + q - 1) w + (p - 1) x`` where x, what
-    it sends to the next one, takes no longer, the latency is ``b (p s L + (p - 1) hop)``
-    (`crosstack.model.iteration`; by `Rules`). Tiles are tried over the divisors of the sequence,
-    the fastest that fit are taken. Points that do not fit are marked and priced all the same, also
-    those of more chips than the one dimension of a network has, where each degree by itself would
-    fit.
 
     References
     ----------

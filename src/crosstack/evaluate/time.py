@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from crosstack.model.choices import Choices, make_choices
 from crosstack.model.collectives import LayoutChange
 from crosstack.model.conversions import PARTIAL
 from crosstack.model.energy import Energy, energy_rates
-from crosstack.model.iteration import iteration, latency, split_iteration
+from crosstack.model.iteration import Iteration, iteration, latency, split_iteration
 from crosstack.model.memory import (
     MemoryAccount,
     copy_memory,
@@ -97,35 +97,71 @@ def evaluate(
         load = one_by_one(load, rules)
     cores = None if mapping.cores is None else dict(enumerate(mapping.cores))
     costs = [partition_cost(load, mask, cores, stage=_stage_of(mask, stages)[1]) for mask in masks]
-    memory = _memory(load, plan, masks, stages, alive)
-    partitions = [
-        _partition(load, number, mask, cost, used, _stage_of(mask, stages)[0])
-        for number, mask, cost, used in zip(numbers, masks, costs, memory, strict=True)
-    ]
-    capacity = system.chip.memory_room(spilled=plan.spilled)
-    account = _account(
-        workload, arrays, plan, choices, codes, rules, dict(zip(masks, alive, strict=True)), stages
+    priced = _Priced(
+        workload=workload,
+        system=system,
+        mapping=mapping,
+        rules=rules,
+        arrays=arrays,
+        plan=plan,
+        choices=choices,
+        codes=codes,
+        load=load,
+        numbers=numbers,
+        masks=masks,
+        stages=stages,
+        costs=costs,
+        alive=alive,
+        memory=_memory(load, plan, masks, stages, alive),
     )
-    _check_fit(capacity, load, partitions, costs, account, plan)
-    layer_time = sum(cost.time for cost in costs)
-    total = iteration(plan, layer_time, system.chip.overlap, rules)
-    split: tuple[StageTerms, ...] = ()
-    if stages is not None:
-        split = stage_terms(load, plan, stages, numbers, masks, costs, memory)
-        stage_work = np.array([s.work_time for s in split])
-        sent = np.array([s.transfer_time for s in split])
-        total = split_iteration(plan, stage_work, sent, system.chip.overlap, rules)
-    work = workload.work
-    traffic = sum(cost.traffic for cost in costs)
-    moved = _network_bytes(workload, arrays, choices, codes)
-    chip_work = float(choices.work[codes].sum())
-    peak = peak_rate(system.chip, workload.graph.compute_dtype, rules)
-    joules = 0.0 if choices.clocked is None else float(choices.clocked.joules[codes].sum())
+    return _evaluation(priced)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Priced:
+    """A mapping with its plan, and what its partitions cost: by number, kernels, memory.
+
+    ``alive`` are bytes of tensors of one sequence while each runs, ``memory`` all on its chip. [B]
+    """
+
+    workload: Workload
+    system: System
+    mapping: Mapping
+    rules: Rules
+    arrays: GraphArrays
+    plan: Plan
+    choices: Choices
+    codes: Ints
+    load: ChipLoad
+    numbers: list[int]
+    masks: list[int]
+    stages: list[int] | None
+    costs: list[PartitionCost]
+    alive: list[float]
+    memory: list[float]
+
+
+def _evaluation(p: _Priced) -> Evaluation:
+    """Sum up what fits."""
+    workload, system, plan = p.workload, p.system, p.plan
+    rows = zip(p.numbers, p.masks, p.costs, p.memory, strict=True)
+    partitions = tuple(
+        _partition(p.load, number, mask, cost, used, _stage_of(mask, p.stages)[0])
+        for number, mask, cost, used in rows
+    )
+    capacity, account = system.chip.memory_room(spilled=plan.spilled), _account(p)
+    _check_fit(capacity, p.load, partitions, p.costs, account, plan)
+    layer_time = sum(cost.time for cost in p.costs)
+    total, split = _iteration(p, layer_time)
+    traffic = sum(cost.traffic for cost in p.costs)
+    moved = _network_bytes(workload, p.arrays, p.choices, p.codes)
+    chip_work = float(p.choices.work[p.codes].sum())
+    peak = peak_rate(system.chip, workload.graph.compute_dtype, p.rules)
+    joules = 0.0 if p.choices.clocked is None else float(p.choices.clocked.joules[p.codes].sum())
     busy = {"compute": chip_work / peak, "on_chip": joules}
-    energy = _energy(system, plan, load, costs, time=total.time, **busy)
     return Evaluation(
-        kernels=_kernels(workload, arrays, plan, choices, codes, load, mapping, masks, costs),
-        partitions=tuple(partitions),
+        kernels=_kernels(p),
+        partitions=partitions,
         layer_time=layer_time,
         layers_per_stage=plan.layers_per_stage,
         n_stages=plan.pipeline,
@@ -135,19 +171,30 @@ def evaluate(
         stage_transfer_time=total.transfer,
         time=total.time,
         latency=stages_latency(plan, split) if split else latency(plan, layer_time),
-        work=work,
-        utilization=work / total.time / (system.copies * system.n_chips) / peak,
+        work=workload.work,
+        utilization=workload.work / total.time / (system.copies * system.n_chips) / peak,
         throughput=workload.global_batch_size / total.time,
         memory_used=account.peak,
         memory_capacity=capacity,
         memory=account,
         price=system_price(system, plan.sizes),
         power=system_power(system, plan.sizes),
-        energy=energy,
+        energy=_energy(system, plan, p.load, p.costs, time=total.time, **busy),
         memory_intensity=chip_work / traffic if traffic else math.inf,
         network_intensity=chip_work / moved if moved else math.inf,
         stages=split,
     )
+
+
+def _iteration(p: _Priced, layer_time: float) -> tuple[Iteration, tuple[StageTerms, ...]]:
+    """Return an iteration, and the stages that split a copy of the graph, if any do."""
+    overlap = p.system.chip.overlap
+    if p.stages is None:
+        return iteration(p.plan, layer_time, overlap, p.rules), ()
+    split = stage_terms(p.load, p.plan, p.stages, p.numbers, p.masks, p.costs, p.memory)
+    work = np.array([stage.work_time for stage in split])
+    sent = np.array([stage.transfer_time for stage in split])
+    return split_iteration(p.plan, work, sent, overlap, p.rules), split
 
 
 def _energy(
@@ -329,34 +376,26 @@ def _memory(
     ]
 
 
-def _account(
-    workload: Workload,
-    arrays: GraphArrays,
-    plan: Plan,
-    choices: Choices,
-    codes: Ints,
-    rules: Rules,
-    alive: dict[int, float],
-    stages: list[int] | None,
-) -> MemoryAccount:
+def _account(p: _Priced) -> MemoryAccount:
     names = ("weight", "cache", "kept", "again")
-    sizes = {name: getattr(choices, name)[codes] for name in names}
-    memory = copy_memory(workload, arrays, plan, rules, **sizes)
-    held = [(1 << arrays.n) - 1] if stages is None else stages
-    working = [max(size for mask, size in alive.items() if mask & stage) for stage in held]
+    sizes = {name: getattr(p.choices, name)[p.codes] for name in names}
+    memory = copy_memory(p.workload, p.arrays, p.plan, p.rules, **sizes)
+    alive = list(zip(p.masks, p.alive, strict=True))
+    held = [(1 << p.arrays.n) - 1] if p.stages is None else p.stages
+    working = [max(size for mask, size in alive if mask & stage) for stage in held]
     return pipeline_account(
-        workload,
-        plan,
+        p.workload,
+        p.plan,
         memory,
-        [size * plan.microbatch_size for size in working],
-        None if stages is None else [bits(stage) for stage in stages],
+        [size * p.plan.microbatch_size for size in working],
+        None if p.stages is None else [bits(stage) for stage in p.stages],
     )
 
 
 def _check_fit(
     capacity: float,
     load: ChipLoad,
-    partitions: list[PartitionTerms],
+    partitions: tuple[PartitionTerms, ...],
     costs: list[PartitionCost],
     account: MemoryAccount,
     plan: Plan,
@@ -411,22 +450,13 @@ def _network_bytes(workload: Workload, arrays: GraphArrays, choices: Choices, co
     return moved
 
 
-def _kernels(
-    workload: Workload,
-    arrays: GraphArrays,
-    plan: Plan,
-    choices: Choices,
-    codes: Ints,
-    load: ChipLoad,
-    mapping: Mapping,
-    masks: list[int],
-    costs: list[PartitionCost],
-) -> tuple[KernelTerms, ...]:
-    names = _collectives(workload, arrays, plan, choices, codes)
+def _kernels(p: _Priced) -> tuple[KernelTerms, ...]:
+    choices, codes, load, costs = p.choices, p.codes, p.load, p.costs
+    names = _collectives(p.workload, p.arrays, p.plan, choices, codes)
     dealt = {
         kernel: (lanes, stages) for cost in costs for kernel, lanes, stages in cost.cores or ()
     }
-    where = {i: p for p, mask in enumerate(masks) for i in bits(mask)}
+    where = {i: number for number, mask in enumerate(p.masks) for i in bits(mask)}
     m, k, n = (t[codes].tolist() for t in (choices.m, choices.k, choices.columns))
     work = choices.work[codes].tolist()
     tile = choices.output_tile[codes].tolist()
@@ -436,8 +466,8 @@ def _kernels(
         terms.append(
             KernelTerms(
                 name=load.names[i],
-                partition=mapping.partitions[i],
-                sharding=mapping.sharding[i],
+                partition=p.mapping.partitions[i],
+                sharding=p.mapping.sharding[i],
                 m=m[i],
                 k=k[i],
                 n=n[i],

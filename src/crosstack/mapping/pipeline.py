@@ -308,31 +308,24 @@ def _solve(
         some = np.isin(nodes // labels, (0, len(tables.masks) - 1))
         some[np.linspace(0, len(nodes) - 1, most).astype(np.int64)] = True
         nodes = nodes[some]
-    partitioned = net.times(nodes, budget)
-    if partitioned is None:
+    prices = _prices(net, nodes, budget)
+    if prices is None:
         return None, False
-    at, room = nodes // labels, problem.room
-    out = net.out[at][None, :]
-    overlap, microbatch = problem.load.overlap, net.microbatch
-    taken = stage_time(partitioned[:, nodes] * microbatch, out, overlap)
-    taken[at[:, None] >= at[None, :]] = math.inf
-    if net.binds:
-        alive = microbatch * np.maximum(net.alive[at][:, None], net.alive[at][None, :])
-        taken[net.held[at][None, :] - net.held[at][:, None] + alive > room] = math.inf
-    added = np.where(np.isinf(taken), math.inf, partitioned[:, nodes] * microbatch + out)
+    taken, added = prices
     moves, below = net.moves(nodes), limit + problem.unsent
     checked: dict[tuple[int, int], tuple[int, ...]] = {}
     while True:
         found = _least_time(problem, taken, added, below, moves)
         if found is None:
             return None, True
-        open_pairs = [pair for pair in found.pairs if pair not in checked]
-        for a, b in open_pairs:
+        for a, b in found.pairs:
+            if (a, b) in checked:
+                continue
             alone, checked[a, b] = net.path(int(nodes[a]), int(nodes[b]))
-            sent, held = float(net.out[at[b]]), alone * microbatch
-            slow = stage_time(np.array(held), np.array(sent), overlap)
+            held, sent = np.array(alone * net.microbatch), net.out[nodes[b] // labels]
+            slow = stage_time(held, sent, problem.load.overlap)
             taken[a, b] = max(taken[a, b], float(slow))
-            added[a, b] = max(added[a, b], held + sent)
+            added[a, b] = max(added[a, b], float(held + sent))
         slowest = max(float(taken[pair]) for pair in found.pairs)
         slots = float(problem.slots[len(found.pairs) - 1])
         through = problem.repeats * sum(float(added[pair]) for pair in found.pairs)
@@ -340,14 +333,37 @@ def _solve(
             break
         if budget.over():
             return None, False
+    stages = _numbered(found, nodes, checked, labels)
+    time = found.time - problem.unsent
+    return StageSplit(stages=stages, slowest=slowest, time=time, bound=0.0), True
+
+
+def _prices(net: Spans, nodes: Ints, budget: Budget) -> tuple[Floats, Floats] | None:
+    """What stages between two nodes keep waiting, and what they take, or None if late. [s]"""
+    partitioned = net.times(nodes, budget)
+    if partitioned is None:
+        return None
+    at, problem = nodes // net.labels, net.problem
+    work, out = partitioned[:, nodes] * net.microbatch, net.out[at][None, :]
+    taken = stage_time(work, out, problem.load.overlap)
+    taken[at[:, None] >= at[None, :]] = math.inf
+    if net.binds:
+        alive = net.microbatch * np.maximum(net.alive[at][:, None], net.alive[at][None, :])
+        taken[net.held[at][None, :] - net.held[at][:, None] + alive > problem.room] = math.inf
+    return taken, np.where(np.isinf(taken), math.inf, work + out)
+
+
+def _numbered(
+    found: _Found, nodes: Ints, paths: dict[tuple[int, int], tuple[int, ...]], labels: int
+) -> tuple[tuple[int, ...], ...]:
+    """Partitions of every stage, empty ones where numbers are left out."""
     stages, label = list[tuple[int, ...]](), 0
     for a, b in found.pairs:
         first = int(nodes[a]) % labels
-        stages.append((0,) * (first - label) + checked[a, b])
+        stages.append((0,) * (first - label) + paths[a, b])
         label = int(nodes[b]) % labels
     stages[-1] += (0,) * (labels - 1 - label)
-    time = found.time - problem.unsent
-    return StageSplit(stages=tuple(stages), slowest=slowest, time=time, bound=0.0), True
+    return tuple(stages)
 
 
 def _longest(problem: StageProblem, limit: float, work: float) -> Floats:

@@ -52,6 +52,7 @@ from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.units import format_quantity
 from crosstack.workload.graph import Placement, Workload
+from crosstack.workload.transformer_training import Schedule
 
 __all__ = ["Progress", "search"]
 
@@ -214,7 +215,8 @@ def search(
         (free if constraints.recompute is None else given).append("recomputation")
     if rules.iteration.has_schedules and workload.training:
         given.append("schedule")
-        (free if constraints.interleave is None else given).append("interleaving")
+        open_ = constraints.interleave is None and constraints.schedule is Schedule.ONE_F_ONE_B
+        (free if open_ else given).append("interleaving")
     certificate = Certificate(
         status=status,
         metric=objective,
@@ -542,24 +544,18 @@ def _method(rules: Rules, *, splits: bool) -> str:
 
 
 def _no_plan(workload: Workload, system: System, constraints: Constraints) -> InputError:
-    return InputError(
-        Problem(
-            "workload.global_batch_size",
-            f"got {workload.global_batch_size}; allowed: a multiple of the data-parallel degree "
-            f"and the microbatch size ({constraints.microbatch_size or 'free'}) that some use of "
-            f"the {system.n_chips} chips has{_whole_rounds(constraints)}.",
-        )
-    )
-
-
-def _whole_rounds(constraints: Constraints) -> str:
+    some = f"that some use of the {system.n_chips} chips has"
     pieces = constraints.interleave
-    if pieces in (None, 1):
-        return ""
-    return (
-        f", with a multiple of the pipeline stages as microbatches and {pieces} pieces of as many "
-        "layers in every stage"
+    if pieces not in (None, 1):
+        allowed = "pieces of as many layers in every stage of a pipeline, with a multiple of its "
+        allowed += f"stages as microbatches, {some}, and links that work beside the chips"
+        return InputError(Problem("constraints.interleave", f"got {pieces}; allowed: {allowed}."))
+    microbatch = constraints.microbatch_size or "free"
+    message = (
+        f"got {workload.global_batch_size}; allowed: a multiple of the data-parallel degree and "
+        f"the microbatch size ({microbatch}) {some}."
     )
+    return InputError(Problem("workload.global_batch_size", message))
 
 
 def _infeasible(state: SearchState, lack: Lack) -> InfeasibleError:
