@@ -1,0 +1,329 @@
+"""What operations compute: a table with a row for each function, its work and its derivative.
+
+A derivative is a list of *steps*, operations again, so that the backward pass of a graph is a
+graph of the same kind. A step reads operands of the function (``x0``, ``x1``, ...; left out where
+there is none), its result ``y``, the gradient of that ``dy``, and the results of the steps before
+it (``s0``, ...). What is on axes that the operand does not have is added up afterwards; no steps
+at all pass ``dy`` on. A new function of single elements is one row, and one in the interpreter
+that the tests check derivatives with.
+
+*Work* is floating-point operations on each element that is looped over (two for each term of a
+product): an addition, product, quotient, comparison, exponential, logarithm or tanh counts one, as
+the formula of the source has them; what is done once a row, such as a root, counts nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["TABLE", "Function", "FunctionRow", "OperationKind", "Result", "Step"]
+
+ANY = 99  # axes
+
+
+class OperationKind(StrEnum):
+    """What kind of loop nest an operation is.
+
+    ``contraction``: products of two operands, added up over axes that the result does not have;
+    ``convolution``: one with windows over axes (`crosstack.workload.axes.Window`), in an operand or
+    in the result; ``elementwise``: operands broadcast by the names of their axes; ``reduction``:
+    rows over some axes are looked at as a whole; ``gather`` and ``scatter``: places along axes are
+    read from, or added to, where an index says; -1 is nowhere; ``scan``: along an axis, each place
+    needs the one before.
+    """
+
+    CONTRACTION = "contraction"
+    CONVOLUTION = "convolution"
+    ELEMENTWISE = "elementwise"
+    REDUCTION = "reduction"
+    GATHER = "gather"
+    SCATTER = "scatter"
+    SCAN = "scan"
+
+
+class Result(StrEnum):
+    """Axes of what a reduction makes: those of its first operand, fewer, or others instead."""
+
+    KEEPS = "keeps"
+    REDUCES = "reduces"
+    SELECTS = "selects"
+
+
+class Function(StrEnum):
+    """What an operation computes; `TABLE` has a row for each."""
+
+    PRODUCT = "product"
+    CONVOLVE = "convolve"
+    FILL = "fill"
+    COPY = "copy"
+    SPREAD = "spread"
+    SCALE = "scale"
+    ADD = "add"
+    SUBTRACT = "subtract"
+    MULTIPLY = "multiply"
+    DIVIDE = "divide"
+    EXPONENTIAL = "exponential"
+    LOGARITHM = "logarithm"
+    TANH = "tanh"
+    TANH_GRADIENT = "tanh_gradient"
+    SIGMOID = "sigmoid"
+    SIGMOID_GRADIENT = "sigmoid_gradient"
+    RELU = "relu"
+    KEPT_GRADIENT = "kept_gradient"
+    GELU = "gelu"
+    GELU_GRADIENT = "gelu_gradient"
+    SILU = "silu"
+    SILU_GRADIENT = "silu_gradient"
+    SOFTPLUS = "softplus"
+    DROPOUT = "dropout"
+    ROTARY = "rotary"
+    SUM = "sum"
+    MEAN = "mean"
+    SOFTMAX = "softmax"
+    SOFTMAX_GRADIENT = "softmax_gradient"
+    LAYER_NORM = "layer_norm"
+    LAYER_NORM_GRADIENT = "layer_norm_gradient"
+    RMS_NORM = "rms_norm"
+    RMS_NORM_GRADIENT = "rms_norm_gradient"
+    CROSS_ENTROPY = "cross_entropy"
+    CROSS_ENTROPY_GRADIENT = "cross_entropy_gradient"
+    TOP_K = "top_k"
+    SELECT = "select"
+    GATHER = "gather"
+    SCATTER = "scatter"
+    SHIFT = "shift"
+    RECURRENCE = "recurrence"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation of a derivative.
+
+    ``reverse`` runs it the other way along its axis than the function; ``parameter`` None: that of
+    the function.
+    """
+
+    function: Function
+    reads: tuple[str, ...]
+    reverse: bool = False
+    parameter: float | None = None
+
+
+Derivative = tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionRow:
+    """What is known of a function.
+
+    Parameters
+    ----------
+    kind : OperationKind
+        Of its loop nest.
+    operands : tuple of int
+        The fewest and the most that it reads. [1]
+    work : float
+        Floating-point operations on each element. [1]
+    over : tuple of int
+        The fewest and the most axes that it names. [1]
+    derivatives : tuple
+        By operand: steps, or None where there is no derivative (an index). Empty: nobody takes it.
+    result : Result
+        Axes of what a reduction makes.
+    reversible : bool
+        Whether it may run the other way along its axis.
+    source : str
+        Where its formula is from.
+    """
+
+    kind: OperationKind
+    operands: tuple[int, int]
+    work: float
+    over: tuple[int, int] = (0, 0)
+    derivatives: tuple[Derivative | None, ...] = ()
+    result: Result = Result.KEEPS
+    reversible: bool = False
+    source: str = ""
+
+
+def _step(function: Function, *reads: str, reverse: bool = False) -> Derivative:
+    return (Step(function, reads, reverse),)
+
+
+def _point(
+    operands: int, work: float, *derivatives: Derivative | None, source: str = ""
+) -> FunctionRow:
+    """Return the row of an elementwise function."""
+    kind, count = OperationKind.ELEMENTWISE, (operands, operands)
+    return FunctionRow(kind=kind, operands=count, work=work, derivatives=derivatives, source=source)
+
+
+def _rows(
+    operands: tuple[int, int],
+    work: float,
+    *derivatives: Derivative | None,
+    result: Result = Result.KEEPS,
+    source: str = "",
+) -> FunctionRow:
+    """Return the row of a reduction."""
+    return FunctionRow(
+        kind=OperationKind.REDUCTION,
+        operands=operands,
+        work=work,
+        over=(1, ANY),
+        derivatives=derivatives,
+        result=result,
+        source=source,
+    )
+
+
+F = Function
+# A term that is added to all, as the shift of a norm, passes the gradient on: no steps.
+PASSED: Derivative = ()
+NEGATED: Derivative = (Step(F.SCALE, ("dy",), parameter=-1.0),)
+_GELU, _ATTENTION = "hendrycks2016gelu", "dao2022flashattention"
+
+TABLE: dict[Function, FunctionRow] = {
+    # ------------------------------------------------------------ products
+    F.PRODUCT: FunctionRow(
+        kind=OperationKind.CONTRACTION,
+        operands=(2, 2),
+        work=2,
+        derivatives=(_step(F.PRODUCT, "dy", "x1"), _step(F.PRODUCT, "dy", "x0")),
+    ),
+    F.CONVOLVE: FunctionRow(
+        kind=OperationKind.CONVOLUTION,
+        operands=(2, 2),
+        work=2,
+        derivatives=(_step(F.CONVOLVE, "dy", "x1"), _step(F.CONVOLVE, "dy", "x0")),
+    ),
+    # ------------------------------------------------------------ elements
+    F.FILL: _point(0, 0),
+    F.COPY: _point(1, 0, PASSED),
+    F.SPREAD: FunctionRow(  # each gets an equal share of a mean
+        kind=OperationKind.ELEMENTWISE, operands=(1, 1), work=1, over=(1, ANY)
+    ),
+    F.SCALE: _point(1, 1, _step(F.SCALE, "dy")),
+    F.ADD: _point(2, 1, PASSED, PASSED),
+    F.SUBTRACT: _point(2, 1, PASSED, NEGATED),
+    F.MULTIPLY: _point(2, 1, _step(F.MULTIPLY, "dy", "x1"), _step(F.MULTIPLY, "dy", "x0")),
+    F.DIVIDE: _point(
+        2,
+        1,
+        _step(F.DIVIDE, "dy", "x1"),
+        (
+            Step(F.MULTIPLY, ("dy", "y")),
+            Step(F.DIVIDE, ("s0", "x1")),
+            Step(F.SCALE, ("s1",), parameter=-1.0),
+        ),
+    ),
+    F.EXPONENTIAL: _point(1, 1, _step(F.MULTIPLY, "dy", "y")),
+    F.LOGARITHM: _point(1, 1, _step(F.DIVIDE, "dy", "x0")),
+    F.TANH: _point(1, 1, _step(F.TANH_GRADIENT, "y", "dy")),
+    F.TANH_GRADIENT: _point(2, 3),  # (1 - y y) dy
+    F.SIGMOID: _point(1, 3, _step(F.SIGMOID_GRADIENT, "y", "dy")),
+    F.SIGMOID_GRADIENT: _point(2, 3),  # y (1 - y) dy
+    F.RELU: _point(1, 1, _step(F.KEPT_GRADIENT, "y", "dy")),
+    F.KEPT_GRADIENT: _point(2, 1),  # dy where y is not zero
+    F.GELU: _point(1, 9, _step(F.GELU_GRADIENT, "x0", "dy"), source=_GELU),  # with tanh
+    F.GELU_GRADIENT: _point(2, 18, source=_GELU),
+    F.SILU: _point(1, 3, _step(F.SILU_GRADIENT, "x0", "dy"), source=_GELU),
+    F.SILU_GRADIENT: _point(2, 8, source=_GELU),
+    F.SOFTPLUS: _point(
+        1, 3, (Step(F.SIGMOID, ("x0",)), Step(F.MULTIPLY, ("dy", "s0"))), source="gu2023mamba"
+    ),
+    # Operands and a mask; the parameter is the share that is left out.
+    F.DROPOUT: _point(2, 2, _step(F.DROPOUT, "dy", "x1"), None, source="korthikanti2023reducing"),
+    # Halves of an axis turned by angles of their place, to a base that is the parameter.
+    F.ROTARY: FunctionRow(
+        kind=OperationKind.ELEMENTWISE,
+        operands=(2, 2),
+        work=3,
+        over=(1, 1),
+        derivatives=(_step(F.ROTARY, "dy", "x1", reverse=True), None),
+        reversible=True,
+        source="su2021roformer",
+    ),
+    # ------------------------------------------------------------ rows
+    F.SUM: _rows((1, 1), 1, _step(F.COPY, "dy"), result=Result.REDUCES),
+    F.MEAN: _rows((1, 1), 1, _step(F.SPREAD, "dy"), result=Result.REDUCES),
+    F.SOFTMAX: _rows((1, 1), 5, _step(F.SOFTMAX_GRADIENT, "y", "dy"), source=_ATTENTION),
+    F.SOFTMAX_GRADIENT: _rows((2, 2), 4, source=_ATTENTION),
+    # With or without a factor and a term of its own; the parameter keeps a root from zero.
+    F.LAYER_NORM: _rows(
+        (1, 3),
+        7,
+        _step(F.LAYER_NORM_GRADIENT, "x0", "dy", "x1"),
+        (Step(F.LAYER_NORM, ("x0",)), Step(F.MULTIPLY, ("dy", "s0"))),
+        PASSED,
+        source="ba2016layer",
+    ),
+    F.LAYER_NORM_GRADIENT: _rows((2, 3), 13, source="ba2016layer"),
+    F.RMS_NORM: _rows(
+        (1, 2),
+        4,
+        _step(F.RMS_NORM_GRADIENT, "x0", "dy", "x1"),
+        (Step(F.RMS_NORM, ("x0",)), Step(F.MULTIPLY, ("dy", "s0"))),
+        source="zhang2019root",
+    ),
+    F.RMS_NORM_GRADIENT: _rows((2, 3), 9, source="zhang2019root"),
+    # Of logits and the index that is right.
+    F.CROSS_ENTROPY: _rows(
+        (2, 2),
+        4,
+        _step(F.CROSS_ENTROPY_GRADIENT, "x0", "x1", "dy"),
+        None,
+        result=Result.REDUCES,
+        source="vaswani2017",
+    ),
+    F.CROSS_ENTROPY_GRADIENT: _rows((3, 3), 7, source="vaswani2017"),
+    # The greatest of a row stay, the others are zero; the parameter says how many.
+    F.TOP_K: _rows((1, 1), 1, _step(F.KEPT_GRADIENT, "y", "dy"), source="shazeer2017moe"),
+    # Places of the greatest of a row, greatest first; -1 where they are not above zero.
+    F.SELECT: _rows((1, 1), 1, None, result=Result.SELECTS, source="shazeer2017moe"),
+    # ------------------------------------------------------------ places
+    F.GATHER: FunctionRow(
+        kind=OperationKind.GATHER,
+        operands=(2, 2),
+        work=0,
+        over=(1, ANY),
+        derivatives=(_step(F.SCATTER, "dy", "x1"), None),
+    ),
+    F.SCATTER: FunctionRow(
+        kind=OperationKind.SCATTER,
+        operands=(2, 2),
+        work=1,
+        over=(1, ANY),
+        derivatives=(_step(F.GATHER, "dy", "x1"), None),
+    ),
+    # ------------------------------------------------------------ scans
+    F.SHIFT: FunctionRow(  # what was one place before; zero at the first
+        kind=OperationKind.SCAN,
+        operands=(1, 1),
+        work=0,
+        over=(1, 1),
+        derivatives=(_step(F.SHIFT, "dy", reverse=True),),
+        reversible=True,
+    ),
+    F.RECURRENCE: FunctionRow(  # y[t] = x0[t] y[t - 1] + x1[t]
+        kind=OperationKind.SCAN,
+        operands=(2, 2),
+        work=2,
+        over=(1, 1),
+        derivatives=(
+            (
+                Step(F.SHIFT, ("x0",), reverse=True),
+                Step(F.RECURRENCE, ("s0", "dy"), reverse=True),
+                Step(F.SHIFT, ("y",)),
+                Step(F.MULTIPLY, ("s1", "s2")),
+            ),
+            (
+                Step(F.SHIFT, ("x0",), reverse=True),
+                Step(F.RECURRENCE, ("s0", "dy"), reverse=True),
+            ),
+        ),
+        reversible=True,
+        source="blelloch1990prefix",
+    ),
+}

@@ -1,0 +1,191 @@
+"""Tensors, operations over named axes, and blocks that repeat: what a graph is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from crosstack.errors import require
+from crosstack.records import require_types
+from crosstack.workload.axes import Axes, Causal, Window
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.functions import TABLE, Function, OperationKind
+
+__all__ = ["Block", "Operand", "Operation", "Role", "Tensor"]
+
+
+class Role(StrEnum):
+    """What a tensor is for.
+
+    An activation is made by an operation; the others may come from outside. An ``index`` says
+    places; a ``mask`` which elements count, drawn where it is first read.
+    """
+
+    INPUT = "input"
+    ACTIVATION = "activation"
+    WEIGHT = "weight"
+    GRADIENT = "gradient"
+    OPTIMIZER_STATE = "optimizer_state"
+    KV_CACHE = "kv_cache"
+    INDEX = "index"
+    MASK = "mask"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """A tensor by the axes it has, in order of storage.
+
+    Parameters
+    ----------
+    name : str
+        Unique among the tensors of a graph.
+    axes : tuple of str
+        None: a single number.
+    dtype : Dtype
+        Of every element.
+    role : Role
+        What it is for.
+    mask : Causal or None
+        Which of its elements count.
+    of : str
+        The tensor that it is the gradient or the optimizer state of.
+    """
+
+    name: str
+    axes: Axes
+    dtype: Dtype = Dtype.BF16
+    role: Role = Role.ACTIVATION
+    mask: Causal | None = None
+    of: str = ""
+
+    def __post_init__(self) -> None:
+        """Check that no axis stands twice."""
+        require_types(self)
+        require(self.name.strip() != "", "name", self.name, "a name")
+        require(len({*self.axes}) == len(self.axes), "axes", self.axes, "every axis once")
+        ends = self.mask and {self.mask.query, self.mask.key}
+        require(not ends or ends <= {*self.axes}, "mask", self.mask, "axes of the tensor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """A tensor as an operation reads or makes it.
+
+    ``axes`` are the names that the operation gives to its axes, where those are not its own: of
+    the same sizes one by one (keys are tokens under another name), or of as many elements in the
+    same order of storage (a width as heads times head size).
+    """
+
+    tensor: str
+    axes: Axes = ()
+
+    def __post_init__(self) -> None:
+        """Check that no axis stands twice."""
+        require_types(self)
+        require(len({*self.axes}) == len(self.axes), "axes", self.axes, "every axis once")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """A loop nest over named axes that makes one tensor.
+
+    Parameters
+    ----------
+    name : str
+        Unique among the operations of a graph.
+    function : Function
+        What it computes, see `crosstack.workload.functions.TABLE`.
+    inputs : tuple of Operand
+        What it reads.
+    output : Operand
+        What it makes.
+    over : tuple of str
+        Axes of the rows that it reduces, of the places that it gathers from or scatters to, or of
+        the scan.
+    windows : tuple of Window
+        Axes that a convolution slides over.
+    parameter : float
+        Number that the function takes: a factor, a share left out, how many. [1]
+    reverse : bool
+        Whether it runs from the last place along its axis to the first.
+    twin : str
+        The operation whose derivative it belongs to.
+    """
+
+    name: str
+    function: Function
+    inputs: tuple[Operand, ...]
+    output: Operand
+    over: Axes = ()
+    windows: tuple[Window, ...] = ()
+    parameter: float = 0.0
+    reverse: bool = False
+    twin: str = ""
+
+    def __post_init__(self) -> None:
+        """Check counts against the row of the function."""
+        require_types(self)
+        require(self.name.strip() != "", "name", self.name, "a name")
+        row = TABLE[self.function]
+        for field, count, (fewest, most) in (
+            ("inputs", len(self.inputs), row.operands),
+            ("over", len(self.over), row.over),
+        ):
+            some = str(fewest) if fewest == most else f"{fewest} to {most}"
+            good = fewest <= count <= most
+            require(good, field, count, f"{some} of {self.function.value}")
+        convolves = self.kind is OperationKind.CONVOLUTION
+        require(convolves or not self.windows, "windows", self.windows, "of a convolution")
+        require(row.reversible or not self.reverse, "reverse", self.reverse, "false: no order")
+
+    @property
+    def kind(self) -> OperationKind:
+        """What kind of loop nest it is."""
+        return TABLE[self.function].kind
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether it is a matrix product, plain or implied by windows."""
+        return self.kind in (OperationKind.CONTRACTION, OperationKind.CONVOLUTION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Operations that run once, or again and again along an axis: layers, or steps of a recurrence.
+
+    Where it repeats, its operations see one place of the axis: the slice there of a tensor that
+    has the axis (weights of each layer; results that are kept), and all of any other.
+
+    Parameters
+    ----------
+    name : str
+        Unique among the blocks of a graph.
+    operations : tuple of Operation
+        In any order.
+    axis : str
+        The axis that it repeats along; empty: it runs once.
+    carries : tuple of (str, str)
+        Tensors that are handed on: the first is what was made before the block, and from the second
+        time on what the time before made as the second.
+    reverse : bool
+        Whether it begins at the last place of its axis.
+    twin : str
+        The block that it is the backward pass of; what that made or carried has the value here
+        that it had there, at the same place of the axis.
+    """
+
+    name: str
+    operations: tuple[Operation, ...]
+    axis: str = ""
+    carries: tuple[tuple[str, str], ...] = ()
+    reverse: bool = False
+    twin: str = ""
+
+    def __post_init__(self) -> None:
+        """Check that what repeats says along what."""
+        require_types(self)
+        require(self.name.strip() != "", "name", self.name, "a name")
+        once = not (self.carries or self.reverse)
+        require(bool(self.axis) or once, "axis", self.axis, "an axis, where something is carried")
+        firsts = [before for before, _ in self.carries]
+        require(len({*firsts}) == len(firsts), "carries", firsts, "every tensor once")

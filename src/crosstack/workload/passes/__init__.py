@@ -1,0 +1,1 @@
+"""Passes: from a graph of operations to another one."""

@@ -1,0 +1,364 @@
+"""The backward pass of any graph, derived: reverse-mode differentiation of the graph as it is.
+
+Operations are taken from last to first. The gradient of what one makes is the sum of what its
+readers hand back (nothing is added where there is one reader); the steps of its function
+(`crosstack.workload.functions`) make from it what goes to each operand, added up over axes that
+broadcast the operand. A gradient that is merely passed on is the same tensor under one name.
+
+A block that repeats has a backward block that repeats the other way. What the block carries, that
+carries the gradient of, from the last to the first; gradients of what has the axis of the block are
+slices; of what it only reads, sums that are carried along. Blocks of the backward pass name the
+block that they are the twin of, operations the operation whose derivative they belong to.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from crosstack.errors import require
+from crosstack.workload.axes import Axes
+from crosstack.workload.dataflow import Graph
+from crosstack.workload.functions import TABLE, Function, OperationKind, Step
+from crosstack.workload.loops import LoopNest, union
+from crosstack.workload.operations import Block, Operand, Operation, Role, Tensor
+from crosstack.workload.passes.reach import differentiable
+
+__all__ = ["training"]
+
+# Their results have the axes asked for; the others work on all axes that they read.
+_DIRECT = (
+    OperationKind.CONTRACTION,
+    OperationKind.CONVOLUTION,
+    OperationKind.GATHER,
+    OperationKind.SCATTER,
+)
+Received = defaultdict[str, list[str]]  # by tensor: the gradients that its readers hand back
+
+
+def training(graph: Graph, loss: str, *, of: Sequence[Role] = (Role.WEIGHT,)) -> Graph:
+    """Return a graph with the blocks that make the gradients of a loss behind its own.
+
+    Parameters
+    ----------
+    graph : Graph
+        Forward.
+    loss : str
+        A tensor without axes.
+    of : sequence of Role
+        What gradients are asked for, of tensors that come from outside; see `Graph.gradients`.
+
+    Raises
+    ------
+    InputError
+        If there is no such loss, it does not depend on any of them, or a function on the way has
+        no derivative.
+    """
+    known = loss in graph.makers and not graph.tensor[loss].axes
+    require(known, "loss", loss, "a tensor without axes that an operation makes")
+    active = differentiable(graph, of)
+    require(loss in active, "loss", loss, f"what depends on something of role {', '.join(of)}")
+    return _Backward(graph=graph, active=active, of=tuple(of)).derive(loss)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Backward:
+    """The backward pass as far as it is written down."""
+
+    graph: Graph
+    active: frozenset[str]
+    of: tuple[Role, ...]
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    blocks: list[Block] = field(default_factory=list)
+    made: list[Operation] = field(default_factory=list)  # of the block at hand
+    received: Received = field(default_factory=lambda: defaultdict(list))
+    taken: dict[str, str] = field(default_factory=dict)  # gradients that are somebody's own
+
+    def derive(self, loss: str) -> Graph:
+        """Write down the whole pass."""
+        seed = self._fill(f"{loss}_gradient", self.graph.tensor[loss], 1.0)
+        self.received[loss].append(seed)
+        for block in reversed(self.graph.blocks):
+            if not any(self.received[o.output.tensor] for o in block.operations):
+                continue
+            if block.axis:
+                self._repeated(block)
+            else:
+                self._operations(block)
+                self._end(Block(name=f"{block.name}_bwd", operations=(), twin=block.name))
+        for tensor in self.graph.tensors:
+            if tensor.role in self.of and self.received[tensor.name]:
+                self._own(tensor, tensor.axes)
+        self._end(Block(name="gradients", operations=()))
+        return Graph(
+            axes=self.graph.axes,
+            tensors=(*self.graph.tensors, *self.tensors.values()),
+            blocks=(*self.graph.blocks, *self.blocks),
+        )
+
+    def _end(self, block: Block) -> None:
+        """End a block: the operations at hand are its own."""
+        if self.made:
+            self.blocks.append(replace(block, operations=tuple(self.made)))
+            self.made = []
+
+    # ------------------------------------------------------------ blocks
+
+    def _operations(self, block: Block) -> None:
+        """Write down the derivatives of all operations of a block, last first."""
+        for i in reversed(self.graph.orders[block.name]):
+            operation = block.operations[i]
+            gradient = self._total(block, operation.output.tensor)
+            if gradient:
+                _Derivative(self, block, self.graph.nest(block, operation), gradient).write()
+
+    def _repeated(self, block: Block) -> None:
+        """Write down the backward pass of a block that repeats: what it begins with, and itself."""
+        outside, self.received = self.received, defaultdict(list)
+        carried = self._begin(block, outside)
+        started, self.made = self.made, []
+        self._operations(block)
+        carries = []
+        for before, gradient in carried.items():
+            first = self.graph.tensor[before]
+            last = self._own(first, first.axes) if self.received[before] else ""
+            last = last or self._fill(f"{before}_no_gradient_{block.name}", first, 0.0)
+            carries.append((gradient, last))
+            self.received.pop(before, None)
+            outside[before].append(last)
+        inside, self.made = self.made, started
+        for name in [name for name, gradients in self.received.items() if gradients]:
+            self._hand_out(block, name, inside, carries, outside)
+        self._end(Block(name=f"{block.name}_bwd_start", operations=()))
+        self.made, self.received = inside, outside
+        self._end(
+            Block(
+                name=f"{block.name}_bwd", operations=(), axis=block.axis, carries=tuple(carries),
+                reverse=not block.reverse, twin=block.name,
+            )
+        )  # fmt: skip
+
+    def _begin(self, block: Block, outside: Received) -> dict[str, str]:
+        """Take gradients from outside into a block; return those of what it carries."""
+        carried = {}
+        for before, after in block.carries:
+            if before in self.active:
+                kept = block.axis in self.graph.tensor[after].axes
+                later = [] if kept else outside.pop(after, [])
+                carried[before] = self._first(self.graph.tensor[before], after, later)
+                self.received[after].append(carried[before])
+        for operation in block.operations:
+            name = operation.output.tensor
+            if outside.get(name):
+                tensor = self.graph.tensor[name]
+                self.received[name].append(self._sum(tensor, tensor.axes, outside.pop(name)))
+        return carried
+
+    def _first(self, like: Tensor, name: str, later: list[str]) -> str:
+        """Return a gradient that nothing else has the name of: what a carried one is at first."""
+        if not later:
+            return self._fill(f"{name}_no_gradient", like, 0.0)
+        self.received[name] = later
+        return self._own(replace(like, name=name), like.axes)
+
+    def _hand_out(
+        self,
+        block: Block,
+        name: str,
+        inside: list[Operation],
+        carries: list[tuple[str, str]],
+        outside: Received,
+    ) -> None:
+        """Give what is outside of a block its gradient: places of an axis, or a sum of all runs."""
+        tensor = self.graph.tensor[name]
+        before, self.made = self.made, inside
+        if block.axis in tensor.axes:
+            outside[name].append(self._own(tensor, tensor.axes))
+            self.made = before
+            return
+        gradient = self._sum(tensor, tensor.axes, self.received[name])
+        self.made = before
+        first = self._fill(f"{name}_sum_of_{block.name}_start", tensor, 0.0)
+        self.made = inside
+        total = f"{name}_sum_of_{block.name}"
+        self._add(total, tensor, tensor.axes, Function.ADD, first, gradient)
+        self.made = before
+        carries.append((first, total))
+        outside[name].append(total)
+
+    # ------------------------------------------------------------ sums
+
+    def _total(self, block: Block, name: str) -> str:
+        """Return the gradient of a tensor, all readers of it having been seen; empty: none."""
+        gradients = self.received.pop(name, [])
+        if not gradients or name not in self.active:
+            return ""
+        return self._sum(self.graph.tensor[name], self.graph.own_axes(block, name), gradients)
+
+    def _sum(self, tensor: Tensor, axes: Axes, gradients: list[str]) -> str:
+        total, *others = gradients
+        for i, other in enumerate(others):
+            last = f"{tensor.name}_gradient"
+            name = self.free(last if i == len(others) - 1 else f"{last}_{i + 1}")
+            total = self._add(name, tensor, axes, Function.ADD, total, other)
+        return total
+
+    def _own(self, tensor: Tensor, axes: Axes) -> str:
+        """Return the gradient of a tensor, stored with some axes, as one that is no other's."""
+        gradients = self.received.pop(tensor.name)
+        total = self._sum(tensor, axes, gradients)
+        here = any(o.output.tensor == total for o in self.made)
+        fits = here or self.tensors[total].axes == axes
+        if self.taken.get(total, tensor.name) != tensor.name or not fits:
+            name = self.free(f"{tensor.name}_gradient")
+            total = self._add(name, tensor, axes, Function.COPY, total)
+        self.taken[total] = tensor.name
+        self.tensors[total] = replace(self.tensors[total], axes=axes, of=tensor.name)
+        return total
+
+    # ------------------------------------------------------------ operations
+
+    def free(self, name: str) -> str:
+        """Return a name that no tensor has yet."""
+        known, i, found = (self.tensors, self.graph.tensor), 1, name
+        while any(found in names for names in known):
+            i, found = i + 1, f"{name}_{i + 1}"
+        return found
+
+    def _fill(self, name: str, like: Tensor, value: float) -> str:
+        return self._add(self.free(name), like, like.axes, Function.FILL, parameter=value)
+
+    def _add(
+        self,
+        name: str,
+        like: Tensor,
+        axes: Axes,
+        function: Function,
+        *reads: str,
+        parameter: float = 0.0,
+    ) -> str:
+        """Write down an operation on whole tensors that are like another one."""
+        operation = Operation(
+            name=name,
+            function=function,
+            inputs=tuple(Operand(tensor=read) for read in reads),
+            output=Operand(tensor=name),
+            parameter=parameter,
+        )
+        return self.write(operation, replace(like, axes=axes))
+
+    def write(self, operation: Operation, like: Tensor) -> str:
+        """Write down an operation, and that what it makes is a gradient with axes, as another."""
+        name = operation.output.tensor
+        self.tensors[name] = replace(like, name=name, role=Role.GRADIENT, of="")
+        self.made.append(operation)
+        return name
+
+
+@dataclass(slots=True)
+class _Derivative:
+    """The derivative of one operation, given the gradient of what it makes."""
+
+    backward: _Backward
+    block: Block
+    nest: LoopNest
+    gradient: str
+    known: dict[tuple[object, ...], Operand] = field(default_factory=dict)
+
+    def write(self) -> None:
+        """Write down what goes to each operand that has a gradient."""
+        operation = self.nest.operation
+        derivatives = TABLE[operation.function].derivatives
+        for i, operand in enumerate(operation.inputs):
+            if operand.tensor in self.backward.active:
+                allowed = f"a function with a derivative, on the way to {operand.tensor!r}"
+                has = i < len(derivatives)
+                require(has, operation.name, operation.function.value, allowed)
+                steps = derivatives[i]
+                if steps is not None:
+                    self.backward.received[operand.tensor].append(self._operand(i, steps))
+
+    def _operand(self, i: int, steps: tuple[Step, ...]) -> str:
+        """Return the tensor that goes to operand ``i``."""
+        operation, names = self.nest.operation, self.nest.inputs[i]
+        read: dict[str, tuple[Operand, Axes]] = {
+            "y": (operation.output, self.nest.output),
+            "dy": (Operand(tensor=self.gradient, axes=operation.output.axes), self.nest.output),
+        }
+        for x, pair in enumerate(zip(operation.inputs, self.nest.inputs, strict=True)):
+            read[f"x{x}"] = pair
+        last = "dy"
+        for s, step in enumerate(steps):
+            inputs = [read[name] for name in step.reads if name in read]
+            if s == len(steps) - 1 and self._fits(step, inputs, names):
+                return self._final(i, step, inputs)
+            last = f"s{s}"
+            read[last] = self._between(f"{operation.name}_bwd{i}_{s}", step, inputs)
+        return self._passed(i, *read[last])
+
+    def _fits(self, step: Step, inputs: Sequence[tuple[Operand, Axes]], names: Axes) -> bool:
+        """Whether the result of a step may have the axes of the operand: nothing is to be added."""
+        direct = TABLE[step.function].kind in _DIRECT
+        return direct or {*union(*(axes for _, axes in inputs))} <= {*names}
+
+    def _passed(self, i: int, operand: Operand, axes: Axes) -> str:
+        """Hand a gradient to operand ``i``: added up over what broadcasts it, or as it is."""
+        backward, names = self.backward, self.nest.inputs[i]
+        gone = tuple(axis for axis in axes if axis not in names)
+        if gone:
+            return self._final(i, Step(Function.SUM, ()), [(operand, axes)], over=gone)
+        mine = backward.graph.tensor[self.nest.operation.inputs[i].tensor]
+        other = backward.tensors[operand.tensor]
+        own = backward.graph.own_axes(self.block, mine.name)
+        plain = not operand.axes and names == own == axes
+        if plain and (mine.mask, mine.dtype) == (other.mask, other.dtype):
+            return operand.tensor
+        return self._final(i, Step(Function.COPY, ()), [(operand, axes)])
+
+    def _final(
+        self, i: int, step: Step, inputs: Sequence[tuple[Operand, Axes]], over: Axes = ()
+    ) -> str:
+        """Write down the operation that makes what goes to operand ``i``."""
+        operand = self.nest.operation.inputs[i]
+        like = self.backward.graph.tensor[operand.tensor]
+        name = self.backward.free(f"{self.nest.operation.name}_bwd{i}")
+        made = self._step(name, step, inputs, Operand(tensor=name, axes=operand.axes), over)
+        own = self.backward.graph.own_axes(self.block, operand.tensor)
+        return self.backward.write(made, replace(like, axes=own))
+
+    def _between(
+        self, name: str, step: Step, inputs: Sequence[tuple[Operand, Axes]]
+    ) -> tuple[Operand, Axes]:
+        """Write down a step whose result only later steps read, once."""
+        axes = union(*(axes for _, axes in inputs))
+        key = (step, *(operand for operand, _ in inputs))
+        if key not in self.known:
+            like = self.backward.graph.tensor[self.nest.operation.output.tensor]
+            made = self._step(name, step, inputs, Operand(tensor=name))
+            self.backward.write(made, replace(like, axes=axes, mask=None))
+            self.known[key] = made.output
+        return self.known[key], axes
+
+    def _step(
+        self,
+        name: str,
+        step: Step,
+        inputs: Iterable[tuple[Operand, Axes]],
+        output: Operand,
+        over: Axes = (),
+    ) -> Operation:
+        operation, row = self.nest.operation, TABLE[step.function]
+        convolves = row.kind is OperationKind.CONVOLUTION
+        reverse = operation.reverse is not step.reverse
+        return Operation(
+            name=name,
+            function=step.function,
+            inputs=tuple(operand for operand, _ in inputs),
+            output=output,
+            over=over or (operation.over if row.over[1] else ()),
+            windows=operation.windows if convolves else (),
+            parameter=operation.parameter if step.parameter is None else step.parameter,
+            reverse=reverse and row.reversible,
+            twin=operation.name,
+        )

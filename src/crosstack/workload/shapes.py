@@ -1,0 +1,130 @@
+"""Whether the axes of what an operation reads and makes fit its kind: a rule for each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from crosstack.workload.functions import TABLE, Function, OperationKind, Result
+from crosstack.workload.loops import LoopNest, union
+
+__all__ = ["shape_problems"]
+
+Problems = list[tuple[str, str]]  # field of the operation, message
+
+
+def shape_problems(nest: LoopNest, sizes: Mapping[str, int]) -> Problems:
+    """Return what is wrong with the axes of an operation: pairs of a field and a message."""
+    rule = _RULES[nest.operation.kind]
+    return [*rule(nest), *_window_problems(nest, sizes), *_rotary(nest, sizes)]
+
+
+def _named(axes: Iterable[str]) -> str:
+    return ", ".join(sorted(axes)) or "none"
+
+
+def _equal(field: str, got: Iterable[str], wanted: Iterable[str]) -> Problems:
+    if {*got} == {*wanted}:
+        return []
+    return [(field, f"got axes {_named(got)}; allowed: {_named(wanted)}, in any order.")]
+
+
+def _within(field: str, some: Iterable[str], axes: Iterable[str], what: str) -> Problems:
+    outside = {*some} - {*axes}
+    return [(field, f"{_named(outside)} is not among the axes of {what}.")] if outside else []
+
+
+def _product(nest: LoopNest) -> Problems:
+    first, second = (nest.looped(axes) for axes in nest.inputs)
+    result = nest.looped(nest.output)
+    alone = {*first} ^ {*second}
+    found = _within("output", result, union(first, second), "an operand")
+    left = alone - {*result}
+    if left:
+        message = f"{_named(left)} stands in one operand alone; what is added up, in both."
+        found.append(("inputs", message))
+    return found
+
+
+def _elementwise(nest: LoopNest) -> Problems:
+    over = _within("over", nest.operation.over, nest.output, "the result")
+    return [*_within("inputs", union(*nest.inputs), nest.output, "the result"), *over]
+
+
+def _reduction(nest: LoopNest) -> Problems:
+    operation, rows = nest.operation, nest.inputs[0]
+    found = _within("over", operation.over, rows, "the first operand")
+    left = {*rows} - {*operation.over}
+    match TABLE[operation.function].result:
+        case Result.KEEPS:
+            found += _equal("output", nest.output, rows)
+        case Result.REDUCES:
+            found += _equal("output", nest.output, left)
+        case Result.SELECTS:
+            found += _equal("output", {*nest.output} & {*rows}, left)
+            if len({*nest.output} - {*rows}) != 1:
+                found.append(("output", "allowed: one axis of places, besides those of the rows."))
+    others = union(*nest.inputs[1:])
+    return found + _within("inputs", others, rows, "the first operand")
+
+
+def _gather(nest: LoopNest) -> Problems:
+    table, index = nest.inputs
+    over = nest.operation.over
+    found = _within("over", over, table, "the first operand")
+    found += _equal("output", nest.output, union([a for a in table if a not in over], index))
+    return found + _apart(nest, index)
+
+
+def _scatter(nest: LoopNest) -> Problems:
+    values, index = nest.inputs
+    over = nest.operation.over
+    found = _within("over", over, nest.output, "the result")
+    made = union([a for a in nest.output if a not in over], index)
+    return found + _equal("inputs", values, made) + _apart(nest, index)
+
+
+def _apart(nest: LoopNest, index: Iterable[str]) -> Problems:
+    both = {*nest.operation.over} & {*index}
+    return [("over", f"the index has {_named(both)} itself.")] if both else []
+
+
+def _scan(nest: LoopNest) -> Problems:
+    over = nest.operation.over
+    found = _equal("output", nest.output, union(*nest.inputs))
+    for i, axes in enumerate(nest.inputs):
+        found += _within(f"inputs[{i}]", over, axes, "the operand")
+    return found
+
+
+def _window_problems(nest: LoopNest, sizes: Mapping[str, int]) -> Problems:
+    found: Problems = []
+    axes = {*union(nest.output, *nest.inputs)}
+    for i, window in enumerate(nest.operation.windows):
+        field = f"windows[{i}]"
+        unknown = {window.axis, window.at, window.tap} - {*sizes}
+        if unknown:
+            found.append((field, f"no axis is called {_named(unknown)}."))
+        elif window.axis not in axes:
+            found.append((field, f"no operand has {window.axis}."))
+        elif any({window.axis, other} <= {*one} for other in (window.at, window.tap)
+                 for one in (nest.output, *nest.inputs)):  # fmt: skip
+            found.append((field, f"{window.axis} stands beside {window.at} or {window.tap}."))
+    return found
+
+
+def _rotary(nest: LoopNest, sizes: Mapping[str, int]) -> Problems:
+    if nest.operation.function is not Function.ROTARY:
+        return []
+    odd = [a for a in nest.operation.over if sizes.get(a, 0) % 2]
+    return [("over", f"{a} has {sizes[a]} places; allowed: an even number.") for a in odd]
+
+
+_RULES: dict[OperationKind, Callable[[LoopNest], Problems]] = {
+    OperationKind.CONTRACTION: _product,
+    OperationKind.CONVOLUTION: _product,
+    OperationKind.ELEMENTWISE: _elementwise,
+    OperationKind.REDUCTION: _reduction,
+    OperationKind.GATHER: _gather,
+    OperationKind.SCATTER: _scatter,
+    OperationKind.SCAN: _scan,
+}
