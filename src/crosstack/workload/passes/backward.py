@@ -157,9 +157,7 @@ class _Backward:
 
     def _first(self, like: Tensor, name: str, later: list[str]) -> str:
         """Return a gradient that nothing else has the name of: what a carried one is at first."""
-        if not later:
-            return self._fill(f"{name}_no_gradient", like, 0.0)
-        self.received[name] = later
+        self.received[name] = later or [self._fill(f"{name}_no_gradient", like, 0.0)]
         return self._own(replace(like, name=name), like.axes)
 
     def _hand_out(
