@@ -50,7 +50,9 @@ def gpt_axes(draft: Draft, *, batch: int, sequence: int, heads: int, head: int, 
     draft.axis(hidden=heads * head, hidden_in=heads * head)
 
 
-def gpt_attention(draft: Draft, x: str, tokens: str, *, causal: bool, biases: bool) -> str:
+def gpt_attention(
+    draft: Draft, x: str, tokens: str, *, causal: bool, biases: bool, scaled: bool = True
+) -> str:
     """Queries, keys and values to weighted values, with dropout of the weights."""
     lead = tokens.replace("sequence", "").strip()
     for name in "QKV":
@@ -64,7 +66,9 @@ def gpt_attention(draft: Draft, x: str, tokens: str, *, causal: bool, biases: bo
     seen = Causal(query="sequence", key="key_sequence") if causal else None
     axes = f"{lead} heads sequence key_sequence"
     draft.product("MHA_GEMM_1", q, draft.seen(k, keys), axes, mask=seen)
-    scores = draft.make("SCALE", Of.SCALE, "MHA_GEMM_1", mask=seen, parameter=0.5)
+    scores = "MHA_GEMM_1"
+    if scaled:
+        scores = draft.make("SCALE", Of.SCALE, scores, mask=seen, parameter=0.5)
     draft.rows("SOFTMAX", Of.SOFTMAX, scores, over="key_sequence", mask=seen)
     drop = draft.tensor("M_1", axes, Role.MASK, dtype=Dtype.INT8)
     draft.make("DropOut_1", Of.DROPOUT, "SOFTMAX", drop, parameter=0.1, mask=seen)

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-
 from builders import named_models
-from crosstack.workload.operations import Role
 from oracles.differences import gradient_errors
+
+from crosstack.workload.operations import Role
 
 MODELS = {
     "gpt": named_models.gpt_layer,

@@ -21,7 +21,7 @@ def union(*several: Iterable[str]) -> Axes:
 class ProductAxes:
     """The axes of an operation by what they are in ``outer`` products of M x K by K x N.
 
-    What is no product has no ``k``: it works on ``outer`` x M x N elements.
+    What is no product has no ``k``: it makes ``outer`` x M x N elements.
     """
 
     outer: Axes
@@ -76,11 +76,11 @@ class LoopNest:
         -----
         Axes of a product are *outer* where both factors and the result have them, or where the
         result does and they are groups (`AxisUse.GROUP`); *k* where the result does not. What is
-        left belongs to one factor: that of the tokens, else the one that is no weight, else the
+        left belongs to one factor: the one that is no weight, else that of the tokens, else the
         first, has the columns (*n*), the other the rows (*m*).
         """
         if not self.operation.multiplies:
-            return self._elements(self.loops)
+            return self._elements(self.output)
         first, second = (set(self.looped(axes)) for axes in self.inputs)
         result = self.looped(self.output)
         groups = {a for a in result if self.uses[a] is AxisUse.GROUP}
@@ -96,10 +96,10 @@ class LoopNest:
 
     def _columns(self, sides: list[list[str]]) -> int:
         """Return which factor of a product has the columns."""
+        if self.weights[0] is not self.weights[1]:
+            return int(self.weights[0])
         tokens = [any(self.uses[a] is AxisUse.TOKEN for a in side) for side in sides]
-        if tokens[0] is not tokens[1]:
-            return int(tokens[1])
-        return int(self.weights[0] and not self.weights[1])
+        return int(tokens[1] and not tokens[0])
 
     def _elements(self, axes: Axes) -> ProductAxes:
         """Return axes of elements by what they are for: groups, tokens, and all others."""

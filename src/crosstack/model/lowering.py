@@ -1,0 +1,246 @@
+"""From a block of a graph of operations over named axes to the arrays that formulas compute with.
+
+An operation becomes a kernel: ``outer`` products of M x K by K x N, or ``outer`` x M x N elements
+(`crosstack.workload.loops.LoopNest.product`). The block and its twin of the backward pass are one
+set of arrays; what comes from blocks before, and what is carried, comes from outside.
+
+* Operands are tensors that are no weight of a product, factor or term of a norm, or mask; the
+  engine knows two of a kernel. An index from outside is left out where there are two others.
+* Data streams along the axes of tokens: a kernel is tiled where its columns have one, or what it
+  adds up. What needs all of a sequence at once, or has none, is not tiled.
+* Rows that are read of a table of weights, and keys and values of before, are read from main
+  memory as what the kernel makes is split (``cache_size``).
+* The gradient of a weight is a sum over chips that work on different data (``periodic_size``).
+* A mask is kept where the backward pass reads it. Nothing else has to be said of what is kept:
+  edges to backward kernels do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from crosstack.errors import InputError, Problem
+from crosstack.model.arrays import AXIS_CODE, GraphArrays
+from crosstack.workload.axes import AxisUse
+from crosstack.workload.dataflow import Graph
+from crosstack.workload.functions import TABLE, OperationKind
+from crosstack.workload.graph import Axis
+from crosstack.workload.loops import LoopNest, ProductAxes
+from crosstack.workload.operations import Block, Operand, Operation, Role
+from crosstack.workload.ordering import topological_order
+
+__all__ = ["lowered", "work_of_row"]
+
+ROWS = (OperationKind.REDUCTION, OperationKind.SCAN)
+PLACES = ("n", "k", "m", "outer")  # where tokens are looked for, first to last
+TILING = {"n": Axis.N, "k": Axis.K, "m": Axis.M, "outer": Axis.OUTER}
+WorkOf = Callable[[Operation], float]
+
+
+def work_of_row(operation: Operation) -> float:
+    """Operations on each element that a function loops over, by its row. [FLOP]"""
+    return TABLE[operation.function].work
+
+
+def lowered(graph: Graph, block: str, *, work: WorkOf = work_of_row) -> GraphArrays:
+    """Return the arrays of one run of a block, with its backward pass where there is one.
+
+    Parameters
+    ----------
+    graph : Graph
+        The whole graph.
+    block : str
+        Name of a block that is no backward pass itself.
+    work : callable
+        Operations on each element that an operation loops over, for those that are no product.
+        [FLOP]
+
+    Raises
+    ------
+    InputError
+        If an operation reads more than two tensors.
+    """
+    blocks = [graph.block(block), *(b for b in graph.blocks if b.twin == block)]
+    kernels = [
+        _Kernel.of(graph, each, operation, work) for each in blocks for operation in each.operations
+    ]
+    return _arrays(kernels)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kernel:
+    """What the arrays say of one operation."""
+
+    nest: LoopNest
+    backward: bool
+    extents: dict[str, int]
+    operands: tuple[Operand, ...]
+    input_sizes: tuple[float, ...]
+    cached: tuple[bool, ...]
+    masks: frozenset[str]
+    output_size: float
+    cache_size: float
+    periodic_size: float
+    each: float
+
+    @classmethod
+    def of(cls, graph: Graph, block: Block, operation: Operation, work: WorkOf) -> _Kernel:
+        nest = graph.nest(block, operation)
+        product = nest.product
+        extents = {g: graph.count(getattr(product, g)) for g in PLACES}
+        operands = _operands(graph, operation)
+
+        def size(tensor: str) -> float:
+            return graph.count(graph.own_axes(block, tensor)) * graph.tensor[tensor].dtype.size
+
+        roles = {x.tensor: graph.tensor[x.tensor].role for x in operation.inputs}
+        cached = tuple(roles[x.tensor] is Role.KV_CACHE for x in operands)
+        sizes = tuple(size(x.tensor) for x in operands)
+        made = graph.tensor[operation.output.tensor]
+        output = size(made.name)
+        of_weight = made.of != "" and graph.tensor[made.of].role is Role.WEIGHT
+        looked_up = operation.kind is OperationKind.GATHER and nest.weights[0]
+        elements = graph.count(nest.output)
+        return cls(
+            nest=nest,
+            backward=block.twin != "",
+            extents=extents,
+            operands=operands,
+            input_sizes=sizes,
+            cached=cached,
+            masks=frozenset(name for name, role in roles.items() if role is Role.MASK),
+            output_size=output,
+            cache_size=sum(s for s, c in zip(sizes, cached, strict=True) if c) + output * looked_up,
+            periodic_size=output if of_weight else 0.0,
+            each=1.0
+            if operation.multiplies
+            else work(operation) * graph.count(nest.loops) / elements,
+        )
+
+    @property
+    def tiling(self) -> int:
+        """Place in the arrays' axes of what is cut into tiles."""
+        nest, product = self.nest, self.nest.product
+        whole = nest.operation.kind is OperationKind.REDUCTION
+        if whole and any(nest.uses[a] is AxisUse.TOKEN for a in nest.operation.over):
+            return AXIS_CODE[Axis.NONE]
+        cut = (TILING[place] for place in PLACES if _has_tokens(nest, product, place))
+        return AXIS_CODE[next(cut, Axis.NONE)]
+
+
+def _has_tokens(nest: LoopNest, product: ProductAxes, place: str) -> bool:
+    return any(nest.uses[axis] is AxisUse.TOKEN for axis in getattr(product, place))
+
+
+def _operands(graph: Graph, operation: Operation) -> tuple[Operand, ...]:
+    """Return what counts as an operand of the kernel, two at most."""
+
+    def role(operand: Operand) -> Role:
+        return graph.tensor[operand.tensor].role
+
+    read = [x for x in operation.inputs if role(x) not in (Role.WEIGHT, Role.MASK)]
+    if len(read) > 2:
+        outside = [x for x in read if role(x) is Role.INDEX and x.tensor not in graph.makers]
+        read = [x for x in read if x not in outside]
+    if len(read) > 2:
+        message = f"reads {len(read)} tensors; allowed: two besides weights and masks."
+        raise InputError(Problem(operation.name, message))
+    return tuple(read)
+
+
+def _edges(kernels: Sequence[_Kernel]) -> list[tuple[int, int, int, int]]:
+    """Return (maker, reader, operand, tensor), by maker, then by reader."""
+    maker = {k.nest.operation.output.tensor: i for i, k in enumerate(kernels)}
+    found = sorted(
+        (maker[x.tensor], j, place)
+        for j, kernel in enumerate(kernels)
+        for place, x in enumerate(kernel.operands)
+        if x.tensor in maker
+    )
+    numbers = {source: t for t, source in enumerate(dict.fromkeys(i for i, *_ in found))}
+    return [(i, j, place, numbers[i]) for i, j, place in found]
+
+
+def _arrays(kernels: Sequence[_Kernel]) -> GraphArrays:
+    n, edges = len(kernels), _edges(kernels)
+    order, levels = topological_order(n, [(i, j) for i, j, *_ in edges])
+    table = np.array(edges, dtype=np.int64).reshape(-1, 4)
+    preds, succs = [0] * n, [0] * n
+    for source, target, *_ in edges:
+        preds[target] |= 1 << source
+        succs[source] |= 1 << target
+    depth = np.array(levels, dtype=np.int64)
+    return GraphArrays(
+        n=n,
+        **_extents(kernels),
+        **_operand_arrays(kernels, table),
+        **_costs(kernels),
+        **_flags(kernels),
+        open_output=np.array([not readers for readers in succs]),
+        source=table[:, 0].copy(),
+        target=table[:, 1].copy(),
+        operand=table[:, 2].copy(),
+        tensor=table[:, 3].copy(),
+        elided=np.zeros(len(edges), dtype=np.bool_),
+        depth=depth[table[:, 1]] - depth[table[:, 0]] + 1,
+        preds=tuple(preds),
+        succs=tuple(succs),
+        order=order,
+        names=tuple(kernel.nest.operation.name for kernel in kernels),
+    )
+
+
+def _extents(kernels: Sequence[_Kernel]) -> dict[str, Any]:
+    outer, m, k, n = (
+        np.array([x.extents[g] for x in kernels], dtype=np.int64) for g in ("outer", "m", "k", "n")
+    )
+    tiling = np.array([x.tiling for x in kernels], dtype=np.int64)
+    return {"outer": outer, "m": m, "k": k, "columns": n, "rows": outer * m, "tiling": tiling}
+
+
+def _operand_arrays(kernels: Sequence[_Kernel], table: np.ndarray) -> dict[str, Any]:
+    n = len(kernels)
+    sizes, unfed = np.zeros((n, 2)), np.zeros((n, 2), dtype=np.bool_)
+    for i, kernel in enumerate(kernels):
+        count = len(kernel.operands)
+        sizes[i, :count] = kernel.input_sizes
+        unfed[i, :count] = [not cached for cached in kernel.cached]
+    unfed[table[:, 1], table[:, 2]] = False
+    two = np.array([len(kernel.operands) == 2 for kernel in kernels])
+    return {"input_sizes": sizes, "open_inputs": unfed, "two_inputs": two}
+
+
+def _costs(kernels: Sequence[_Kernel]) -> dict[str, Any]:
+    nothing = np.zeros(len(kernels))
+    return {
+        "repeats": np.array([x.each for x in kernels]),
+        "cache_size": np.array([x.cache_size for x in kernels]),
+        "periodic_size": np.array([x.periodic_size for x in kernels]),
+        "output_size": np.array([x.output_size for x in kernels]),
+        "memory_traffic": nothing,
+        "sram_extra": nothing,
+        "memory_extra": nothing,
+    }
+
+
+def _flags(kernels: Sequence[_Kernel]) -> dict[str, Any]:
+    nothing = np.zeros(len(kernels), dtype=np.bool_)
+    multiplies = np.array([kernel.nest.operation.multiplies for kernel in kernels])
+    weighted = np.array([sum(kernel.nest.weights) == 1 for kernel in kernels])
+    backward = np.array([kernel.backward for kernel in kernels])
+    later = frozenset(name for kernel in kernels if kernel.backward for name in kernel.masks)
+    return {
+        "systolic": multiplies,
+        "gemm": multiplies.copy(),
+        "has_weight": multiplies & weighted,
+        "backward": backward,
+        "counted_inputs": nothing,
+        "row_wise": np.array([kernel.nest.operation.kind in ROWS for kernel in kernels]),
+        "saved_input": nothing,
+        "saved_output": nothing,
+        "saved_mask": np.array([bool(kernel.masks & later) for kernel in kernels]) & ~backward,
+    }
