@@ -201,10 +201,9 @@ def mixture(*, experts: int = 4, active: int = 2, capacity: int = 3) -> Graph:
     up = draft.product(
         "up", taken, draft.weight("w_up", "expert hidden feed_forward"), f"{slots} feed_forward"
     )
-    down = draft.product(
-        "down", draft.make("silu", Of.SILU, up), draft.weight("w_down", "expert feed_forward hidden"),
-        f"{slots} hidden",
-    )  # fmt: skip
+    inner = draft.make("silu", Of.SILU, up)
+    w_down = draft.weight("w_down", "expert feed_forward hidden")
+    down = draft.product("down", inner, w_down, f"{slots} hidden")
     share = draft.make("share", Of.GATHER, gates, place, axes=slots, over=TOKENS)
     weighted = draft.make("weighted", Of.MULTIPLY, down, share)
     y = draft.make("y", Of.SCATTER, weighted, place, axes=wide, over=TOKENS)

@@ -9,13 +9,19 @@ import numpy as np
 import pytest
 from builders.twice_written import at_least_one, gpt_forward, twice_written
 
+from crosstack.machine.system import Parallelism
 from crosstack.model.arrays import GraphArrays, graph_arrays
-from crosstack.model.choices import Choices
+from crosstack.model.choices import ChoiceIndex, Choices, make_choices
 from crosstack.model.lowering import lowered
+from crosstack.model.plan import make_plan
+from crosstack.model.rules import rules_named
+from crosstack.workload.graph import Workload
 from crosstack.workload.llm import llm_forward
 
+Tables = GraphArrays | Choices | ChoiceIndex
 
-def differing(a: GraphArrays | Choices, b: GraphArrays | Choices) -> list[str]:
+
+def differing(a: Tables, b: Tables) -> list[str]:
     """Names of the tables that are not the same, number by number."""
     return [
         f.name
@@ -41,3 +47,43 @@ class TestArrays:
             old, new, block = twice_written(Random(seed))
             arrays = lowered(new, block, work=at_least_one)
             assert differing(graph_arrays(old), arrays) == [], f"seed {seed}"
+
+
+@pytest.fixture(scope="session")
+def tables_of(a_system, a_dimension):
+    """Return a builder of the choices of a workload on a ring of tensor-parallel chips."""
+
+    def build(workload: Workload, arrays: GraphArrays, *, chips: int, n_tiles: int, rules: str):
+        found = rules_named(rules)
+        system = a_system(network=(a_dimension(size=chips),), n_chips=chips)
+        plan = make_plan(workload, system, (chips,), (Parallelism.TENSOR,), 1, found)
+        return make_choices(workload, arrays, plan, n_tiles, found)
+
+    return build
+
+
+class TestTables:
+    @pytest.mark.parametrize("rules", ["crosstack", "dfmodel-e3b"])
+    @pytest.mark.parametrize("chips", [1, 4])
+    def test_a_layer_of_a_gpt_has_the_same_choices_in_both_forms(self, tables_of, rules, chips):
+        old = llm_forward(hidden=24, sequence_length=10, n_heads=3, head_size=8)
+        new = gpt_forward(sequence=10, heads=3, head=8)
+        workload = Workload(graph=old, sequence_length=10)
+        arrays = lowered(new, new.blocks[0].name, work=lambda operation: 1.0)
+        how = {"chips": chips, "n_tiles": 2, "rules": rules}
+        before = tables_of(workload, graph_arrays(old), **how)
+        after = tables_of(workload, arrays, **how)
+        assert differing(before, after) == []
+        assert differing(before.index, after.index) == []
+
+    @pytest.mark.parametrize("rules", ["crosstack", "dfmodel-e3b"])
+    def test_random_workloads_have_the_same_choices_in_both_forms(self, tables_of, rules):
+        for seed in range(0, 1000, 5):
+            old, new, block = twice_written(Random(seed))
+            workload = Workload(graph=old, sequence_length=old.kernels[0].n)
+            arrays = lowered(new, block, work=at_least_one)
+            how = {"chips": 2 + seed % 5, "n_tiles": 1 + seed % 3, "rules": rules}
+            before = tables_of(workload, graph_arrays(old), **how)
+            after = tables_of(workload, arrays, **how)
+            assert differing(before, after) == [], f"seed {seed}"
+            assert differing(before.index, after.index) == [], f"seed {seed}"
