@@ -265,8 +265,9 @@ KINDS: tuple[Callable[[Sketch], str], ...] = (
 )  # fmt: skip
 
 
-def random_graph(rng: Random, operations: int = 6) -> Graph:
+def random_graph(rng: Random, operations: int = 6, *, repeats: bool = True) -> Graph:
     """A graph of some random operations, with a loss of the last."""
+    kinds = KINDS if repeats else KINDS[:-1]
     s = Sketch(rng)
     for name, size in SIZES.items():
         s.draft.axis(rng.choice(list(AxisUse)), **{name: size})
@@ -274,7 +275,7 @@ def random_graph(rng: Random, operations: int = 6) -> Graph:
         axes = rng.sample(PLAIN, rng.randint(1, 3))
         s.pool.append(s.draft.tensor(s.name("x"), " ".join(axes)))
     for _ in range(operations):
-        made = rng.choice(KINDS)(s)
+        made = rng.choice(kinds)(s)
         # Small numbers stay small.
         axes = len(s.axes(made))
         if axes > MOST_AXES:

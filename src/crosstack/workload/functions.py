@@ -133,6 +133,9 @@ class FunctionRow:
         Axes of what a reduction makes.
     reversible : bool
         Whether it may run the other way along its axis.
+    linear : tuple of int
+        Operands that it may have as parts of a sum, all of them at once: its results then are
+        parts of the sum.
     source : str
         Where its formula is from.
     """
@@ -144,6 +147,7 @@ class FunctionRow:
     derivatives: tuple[Derivative | None, ...] = ()
     result: Result = Result.KEEPS
     reversible: bool = False
+    linear: tuple[int, ...] = ()
     source: str = ""
 
 
@@ -152,11 +156,21 @@ def _step(function: Function, *reads: str, reverse: bool = False) -> Derivative:
 
 
 def _point(
-    operands: int, work: float, *derivatives: Derivative | None, source: str = ""
+    operands: int,
+    work: float,
+    *derivatives: Derivative | None,
+    linear: tuple[int, ...] = (),
+    source: str = "",
 ) -> FunctionRow:
     """Return the row of an elementwise function."""
-    kind, count = OperationKind.ELEMENTWISE, (operands, operands)
-    return FunctionRow(kind=kind, operands=count, work=work, derivatives=derivatives, source=source)
+    return FunctionRow(
+        kind=OperationKind.ELEMENTWISE,
+        operands=(operands, operands),
+        work=work,
+        derivatives=derivatives,
+        linear=linear,
+        source=source,
+    )
 
 
 def _rows(
@@ -164,6 +178,7 @@ def _rows(
     work: float,
     *derivatives: Derivative | None,
     result: Result = Result.KEEPS,
+    linear: tuple[int, ...] = (),
     source: str = "",
 ) -> FunctionRow:
     """Return the row of a reduction."""
@@ -174,6 +189,7 @@ def _rows(
         over=(1, ANY),
         derivatives=derivatives,
         result=result,
+        linear=linear,
         source=source,
     )
 
@@ -200,13 +216,13 @@ TABLE: dict[Function, FunctionRow] = {
     ),
     # ------------------------------------------------------------ elements
     F.FILL: _point(0, 0),
-    F.COPY: _point(1, 0, PASSED),
+    F.COPY: _point(1, 0, PASSED, linear=(0,)),
     F.SPREAD: FunctionRow(  # each gets an equal share of a mean
-        kind=OperationKind.ELEMENTWISE, operands=(1, 1), work=1, over=(1, ANY)
+        kind=OperationKind.ELEMENTWISE, operands=(1, 1), work=1, over=(1, ANY), linear=(0,)
     ),
-    F.SCALE: _point(1, 1, _step(F.SCALE, "dy")),
-    F.ADD: _point(2, 1, PASSED, PASSED),
-    F.SUBTRACT: _point(2, 1, PASSED, NEGATED),
+    F.SCALE: _point(1, 1, _step(F.SCALE, "dy"), linear=(0,)),
+    F.ADD: _point(2, 1, PASSED, PASSED, linear=(0, 1)),
+    F.SUBTRACT: _point(2, 1, PASSED, NEGATED, linear=(0, 1)),
     F.MULTIPLY: _point(2, 1, _step(F.MULTIPLY, "dy", "x1"), _step(F.MULTIPLY, "dy", "x0")),
     F.DIVIDE: _point(
         2,
@@ -234,7 +250,9 @@ TABLE: dict[Function, FunctionRow] = {
         1, 3, (Step(F.SIGMOID, ("x0",)), Step(F.MULTIPLY, ("dy", "s0"))), source="gu2023mamba"
     ),
     # Operands and a mask; the parameter is the share that is left out.
-    F.DROPOUT: _point(2, 2, _step(F.DROPOUT, "dy", "x1"), None, source="korthikanti2023reducing"),
+    F.DROPOUT: _point(
+        2, 2, _step(F.DROPOUT, "dy", "x1"), None, linear=(0,), source="korthikanti2023reducing"
+    ),
     # Halves of an axis turned by angles of their place, to a base that is the parameter.
     F.ROTARY: FunctionRow(
         kind=OperationKind.ELEMENTWISE,
@@ -246,8 +264,8 @@ TABLE: dict[Function, FunctionRow] = {
         source="su2021roformer",
     ),
     # ------------------------------------------------------------ rows
-    F.SUM: _rows((1, 1), 1, _step(F.COPY, "dy"), result=Result.REDUCES),
-    F.MEAN: _rows((1, 1), 1, _step(F.SPREAD, "dy"), result=Result.REDUCES),
+    F.SUM: _rows((1, 1), 1, _step(F.COPY, "dy"), result=Result.REDUCES, linear=(0,)),
+    F.MEAN: _rows((1, 1), 1, _step(F.SPREAD, "dy"), result=Result.REDUCES, linear=(0,)),
     F.SOFTMAX: _rows((1, 1), 5, _step(F.SOFTMAX_GRADIENT, "y", "dy"), source=_ATTENTION),
     F.SOFTMAX_GRADIENT: _rows((2, 2), 4, source=_ATTENTION),
     # With or without a factor and a term of its own; the parameter keeps a root from zero.
@@ -289,6 +307,7 @@ TABLE: dict[Function, FunctionRow] = {
         work=0,
         over=(1, ANY),
         derivatives=(_step(F.SCATTER, "dy", "x1"), None),
+        linear=(0,),
     ),
     F.SCATTER: FunctionRow(
         kind=OperationKind.SCATTER,
@@ -296,6 +315,7 @@ TABLE: dict[Function, FunctionRow] = {
         work=1,
         over=(1, ANY),
         derivatives=(_step(F.GATHER, "dy", "x1"), None),
+        linear=(0,),
     ),
     # ------------------------------------------------------------ scans
     F.SHIFT: FunctionRow(  # what was one place before; zero at the first
@@ -304,6 +324,7 @@ TABLE: dict[Function, FunctionRow] = {
         work=0,
         over=(1, 1),
         derivatives=(_step(F.SHIFT, "dy", reverse=True),),
+        linear=(0,),
         reversible=True,
     ),
     F.RECURRENCE: FunctionRow(  # y[t] = x0[t] y[t - 1] + x1[t]

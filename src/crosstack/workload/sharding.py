@@ -1,0 +1,206 @@
+"""Along which axes an operation may be split over a mesh of chips, and how its tensors lie then.
+
+A mesh has dimensions of some chips each. On every dimension an operation is split along one of the
+axes that it runs over, or done by all chips alike, or it works on parts of a sum: a *split*. A
+tensor is split along one of its axes there, whole, or *partial*: what the chips have is still to be
+added up. An axis that is split over several dimensions is cut by the first of them, each part by
+the next.
+
+What a split needs and makes follows from the names of axes alone:
+
+* an operand is split along the axis where it has it, and whole where it has not;
+* so is the result; where the axis is added up, it is partial;
+* rows that are looked at as a whole, places of a scan or of a rotation, and axes that windows run
+  over are not split; a table may be split along what it is gathered by: chips without the entry
+  find zero, and the result is partial (``shoeybi2019megatron``, its embedding);
+* what is linear in operands that are partial makes something partial.
+
+Megatron's pairs of columns and rows, sequence and context parallelism, experts on different chips
+and data parallelism are splits along different axes; nothing here knows them by name. Source of
+the idea: ``xu2021gspmd``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from crosstack.workload.axes import Axes
+from crosstack.workload.dataflow import Graph
+from crosstack.workload.functions import TABLE, OperationKind, Result
+from crosstack.workload.loops import LoopNest
+from crosstack.workload.operations import Block
+
+__all__ = ["PARTIAL", "REPLICATED", "Layout", "Split", "part", "splits"]
+
+REPLICATED, PARTIAL = "", "+"
+Layout = tuple[str, ...]  # by dimension of the mesh: an axis, `REPLICATED` or `PARTIAL`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """What an operation is split along on every dimension of a mesh, and how its tensors lie then.
+
+    Layouts name axes as tensors do, ``along`` as the operation does.
+    """
+
+    along: Layout
+    inputs: tuple[Layout, ...]
+    output: Layout
+
+
+def part(
+    size: int, layout: Sequence[str], axis: str, mesh: Sequence[int], at: Sequence[int]
+) -> range:
+    """Return the places of an axis that the chip at a place of the mesh has.
+
+    Parameters
+    ----------
+    size : int
+        Places of the axis. [1]
+    layout : sequence of str
+        What each dimension of the mesh splits.
+    mesh, at : sequence of int
+        Chips of every dimension, and which of them the chip is. [1]
+    """
+    found = range(size)
+    for splits_it, ways, i in zip(layout, mesh, at, strict=True):
+        if splits_it == axis:
+            each = -(-len(found) // ways)
+            found = found[i * each : (i + 1) * each]
+    return found
+
+
+def splits(graph: Graph, block: Block, nest: LoopNest, mesh: Sequence[int]) -> tuple[Split, ...]:
+    """Return all ways to split an operation over a mesh, the whole operation on every chip first.
+
+    Parameters
+    ----------
+    graph, block, nest
+        The operation and where it is.
+    mesh : sequence of int
+        Chips of every dimension. [1]
+    """
+    ends = (*nest.operation.inputs, nest.operation.output)
+    seen = tuple(
+        _stored(graph.own_axes(block, x.tensor), axes, graph.sizes)
+        for x, axes in zip(ends, (*nest.inputs, nest.output), strict=True)
+    )
+    allowed = [REPLICATED, *_axes(nest, graph.sizes)]
+    if TABLE[nest.operation.function].linear:
+        allowed.append(PARTIAL)
+    found = (
+        _split(graph, nest, along, mesh, seen)
+        for along in itertools.product(allowed, repeat=len(mesh))
+    )
+    return tuple(split for split in found if split is not None)
+
+
+def _axes(nest: LoopNest, sizes: Mapping[str, int]) -> Iterator[str]:
+    """Yield the axes that an operation may be split along."""
+    operation = nest.operation
+    windows = {name for w in operation.windows for name in (w.axis, w.at, w.tap)}
+    kept = {*windows, *operation.over} - {*_added(nest)}
+    loops = nest.loops
+    if operation.kind is OperationKind.GATHER and len(operation.over) == 1:
+        loops, kept = (*loops, *operation.over), kept - {*operation.over}
+    for axis in loops:
+        if axis not in kept and sizes[axis] > 1:
+            yield axis
+
+
+def _added(nest: LoopNest) -> Axes:
+    """Return the axes that are added up, of an operation that adds up over any."""
+    kind, row = nest.operation.kind, TABLE[nest.operation.function]
+    sums = kind in (OperationKind.CONTRACTION, OperationKind.CONVOLUTION, OperationKind.SCATTER)
+    means = kind is OperationKind.REDUCTION and row.result is Result.REDUCES and bool(row.linear)
+    if not (sums or means):
+        return ()
+    windows = {name for w in nest.operation.windows for name in (w.at, w.tap)}
+    result = nest.looped(nest.output)
+    return tuple(axis for axis in nest.loops if axis not in result and axis not in windows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """The axis of a tensor behind each that an operation sees: its first part, where it is one.
+
+    ``whole`` axes are the same under another name; ``first`` ones begin an axis of the tensor, or
+    are begun by one, so that equal parts of the one are equal parts of the other.
+    """
+
+    whole: Mapping[str, str]
+    first: Mapping[str, str]
+
+
+def _stored(own: Axes, seen: Axes, sizes: Mapping[str, int]) -> _Stored:
+    if [sizes[a] for a in own] == [sizes[a] for a in seen]:
+        return _Stored(dict(zip(seen, own, strict=True)), {})
+    whole: dict[str, str] = {}
+    first: dict[str, str] = {}
+    i = j = 0
+    while i < len(own) and j < len(seen):
+        ends = [i + 1, j + 1]
+        counts = [sizes[own[i]], sizes[seen[j]]]
+        while counts[0] != counts[1]:
+            short = int(counts[0] > counts[1])
+            counts[short] *= sizes[(own, seen)[short][ends[short]]]
+            ends[short] += 1
+        target = whole if ends == [i + 1, j + 1] else first
+        target[seen[j]] = own[i]
+        i, j = ends
+    return _Stored(whole, first)
+
+
+def _split(
+    graph: Graph, nest: LoopNest, along: Layout, mesh: Sequence[int], seen: Sequence[_Stored]
+) -> Split | None:
+    """Return what a split means for every tensor; None where the result cannot lie like that."""
+    if not _has_parts(along, mesh, graph.sizes):
+        return None
+    ends = (*nest.inputs, nest.output)
+    ways = {a: _ways(along, a, mesh) for a in along}
+    layouts = []
+    for place, (axes, stored) in enumerate(zip(ends, seen, strict=True)):
+        result = place == len(nest.inputs)
+        layout = []
+        for axis in along:
+            if axis in (REPLICATED, PARTIAL):
+                whole = axis == REPLICATED or not (result or place in _linear(nest))
+                layout.append(REPLICATED if whole else PARTIAL)
+                continue
+            if axis not in axes:
+                layout.append(PARTIAL if result else REPLICATED)
+                continue
+            own = stored.whole.get(axis) or _begun(stored, axis, ways[axis], graph.sizes)
+            if own is None and result:
+                return None
+            layout.append(own or REPLICATED)
+        layouts.append(tuple(layout))
+    return Split(along=along, inputs=tuple(layouts[:-1]), output=layouts[-1])
+
+
+def _linear(nest: LoopNest) -> tuple[int, ...]:
+    return TABLE[nest.operation.function].linear
+
+
+def _ways(along: Layout, axis: str, mesh: Sequence[int]) -> int:
+    """Over how many chips an axis is split. [1]"""
+    found = 1
+    for other, ways in zip(along, mesh, strict=True):
+        found *= ways if other == axis else 1
+    return found
+
+
+def _has_parts(along: Layout, mesh: Sequence[int], sizes: Mapping[str, int]) -> bool:
+    """Whether an axis that several dimensions split has a part for each of their chips."""
+    several = {a for a in along if along.count(a) > 1} - {REPLICATED, PARTIAL}
+    return all(_ways(along, axis, mesh) <= sizes[axis] for axis in several)
+
+
+def _begun(stored: _Stored, axis: str, ways: int, sizes: Mapping[str, int]) -> str | None:
+    """Return the axis of the tensor whose equal parts are those of an axis that it begins with."""
+    own = stored.first.get(axis)
+    even = own is not None and sizes[own] % ways == 0 and sizes[axis] % ways == 0
+    return own if even else None
