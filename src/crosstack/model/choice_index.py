@@ -53,6 +53,26 @@ class ChoiceIndex:
     before: Ints
     after: Ints
 
+    @classmethod
+    def of(cls, *, counts: Ints, axis: Ints, source: Ints, target: Ints) -> ChoiceIndex:
+        """Return the index of kernels with ``counts`` choices each, along the axes ``axis``."""
+        start = np.concatenate([[0], np.cumsum(counts)])
+        width = counts[target]
+        edge_start = np.concatenate([[0], np.cumsum(counts[source] * width)])
+        edge = np.repeat(np.arange(len(source)), np.diff(edge_start))
+        place = np.arange(edge_start[-1]) - edge_start[edge]
+        return cls(
+            start=start,
+            kernel=np.repeat(np.arange(len(counts)), counts),
+            axis=axis,
+            source=source,
+            target=target,
+            edge_start=edge_start,
+            edge=edge,
+            before=start[source[edge]] + place // width[edge],
+            after=start[target[edge]] + place % width[edge],
+        )
+
     @property
     def n(self) -> int:
         """Kernels. [1]"""
@@ -161,26 +181,11 @@ def choice_index(
     """
     kernel, axis = np.nonzero(_allowed(arrays, placement))
     counts = np.bincount(kernel, minlength=arrays.n)
-    start = np.concatenate([[0], np.cumsum(counts)])
     source, target = arrays.source, arrays.target
     if joined:
         source = np.concatenate([source, arrays.join_source])
         target = np.concatenate([target, arrays.join_target])
-    width = counts[target]
-    edge_start = np.concatenate([[0], np.cumsum(counts[source] * width)])
-    edge = np.repeat(np.arange(len(source)), np.diff(edge_start))
-    place = np.arange(edge_start[-1]) - edge_start[edge]
-    return ChoiceIndex(
-        start=start,
-        kernel=kernel,
-        axis=axis,
-        source=source,
-        target=target,
-        edge_start=edge_start,
-        edge=edge,
-        before=start[source[edge]] + place // width[edge],
-        after=start[target[edge]] + place % width[edge],
-    )
+    return ChoiceIndex.of(counts=counts, axis=axis, source=source, target=target)
 
 
 def sharding_codes(index: ChoiceIndex, sharding: Sequence[Axis], *, split: bool) -> Ints:

@@ -30,10 +30,10 @@ from crosstack.workload.dataflow import Graph
 from crosstack.workload.functions import TABLE, OperationKind
 from crosstack.workload.graph import Axis
 from crosstack.workload.loops import LoopNest, ProductAxes
-from crosstack.workload.operations import Block, Operand, Operation, Role
+from crosstack.workload.operations import Block, Operation, Role
 from crosstack.workload.ordering import topological_order
 
-__all__ = ["lowered", "work_of_row"]
+__all__ = ["LoweredKernel", "kernels_of", "lowered", "work_of_row"]
 
 ROWS = (OperationKind.REDUCTION, OperationKind.SCAN)
 PLACES = ("n", "k", "m", "outer")  # where tokens are looked for, first to last
@@ -64,21 +64,52 @@ def lowered(graph: Graph, block: str, *, work: WorkOf = work_of_row) -> GraphArr
     InputError
         If an operation reads more than two tensors.
     """
+    return _arrays(kernels_of(graph, block, work=work))
+
+
+def kernels_of(
+    graph: Graph, block: str, *, work: WorkOf = work_of_row
+) -> tuple[LoweredKernel, ...]:
+    """Return what the arrays say of every operation of a block and of its backward pass.
+
+    Parameters and errors as `lowered`.
+    """
     blocks = [graph.block(block), *(b for b in graph.blocks if b.twin == block)]
-    kernels = [
-        _Kernel.of(graph, each, operation, work) for each in blocks for operation in each.operations
-    ]
-    return _arrays(kernels)
+    return tuple(
+        LoweredKernel.of(graph, each, operation, work)
+        for each in blocks
+        for operation in each.operations
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kernel:
-    """What the arrays say of one operation."""
+class LoweredKernel:
+    """What the arrays say of one operation.
 
+    Parameters
+    ----------
+    block, nest
+        Where it is, and what it loops over.
+    extents : mapping
+        Of its groups of axes, see `crosstack.workload.loops.ProductAxes`. [1]
+    operands : tuple of int
+        Which of its inputs count. [1]
+    input_sizes : tuple of float
+        Bytes of those. [B]
+    cached : tuple of bool
+        Which of those are keys and values of before.
+    masks : frozenset of str
+        Masks that it reads.
+    output_size, cache_size, periodic_size : float
+        As in `GraphArrays`. [B]
+    each : float
+        Operations on each element that it makes. [FLOP]
+    """
+
+    block: Block
     nest: LoopNest
-    backward: bool
     extents: dict[str, int]
-    operands: tuple[Operand, ...]
+    operands: tuple[int, ...]
     input_sizes: tuple[float, ...]
     cached: tuple[bool, ...]
     masks: frozenset[str]
@@ -88,7 +119,8 @@ class _Kernel:
     each: float
 
     @classmethod
-    def of(cls, graph: Graph, block: Block, operation: Operation, work: WorkOf) -> _Kernel:
+    def of(cls, graph: Graph, block: Block, operation: Operation, work: WorkOf) -> LoweredKernel:
+        """Return what the arrays say of an operation of a block."""
         nest = graph.nest(block, operation)
         product = nest.product
         extents = {g: graph.count(getattr(product, g)) for g in PLACES}
@@ -98,16 +130,17 @@ class _Kernel:
             return graph.count(graph.own_axes(block, tensor)) * graph.tensor[tensor].dtype.size
 
         roles = {x.tensor: graph.tensor[x.tensor].role for x in operation.inputs}
-        cached = tuple(roles[x.tensor] is Role.KV_CACHE for x in operands)
-        sizes = tuple(size(x.tensor) for x in operands)
+        read = [operation.inputs[i].tensor for i in operands]
+        cached = tuple(roles[tensor] is Role.KV_CACHE for tensor in read)
+        sizes = tuple(map(size, read))
         made = graph.tensor[operation.output.tensor]
         output = size(made.name)
         of_weight = made.of != "" and graph.tensor[made.of].role is Role.WEIGHT
         looked_up = operation.kind is OperationKind.GATHER and nest.weights[0]
         elements = graph.count(nest.output)
         return cls(
+            block=block,
             nest=nest,
-            backward=block.twin != "",
             extents=extents,
             operands=operands,
             input_sizes=sizes,
@@ -120,6 +153,11 @@ class _Kernel:
             if operation.multiplies
             else work(operation) * graph.count(nest.loops) / elements,
         )
+
+    @property
+    def backward(self) -> bool:
+        """Whether it belongs to the backward pass."""
+        return self.block.twin != ""
 
     @property
     def tiling(self) -> int:
@@ -136,36 +174,33 @@ def _has_tokens(nest: LoopNest, product: ProductAxes, place: str) -> bool:
     return any(nest.uses[axis] is AxisUse.TOKEN for axis in getattr(product, place))
 
 
-def _operands(graph: Graph, operation: Operation) -> tuple[Operand, ...]:
-    """Return what counts as an operand of the kernel, two at most."""
-
-    def role(operand: Operand) -> Role:
-        return graph.tensor[operand.tensor].role
-
-    read = [x for x in operation.inputs if role(x) not in (Role.WEIGHT, Role.MASK)]
+def _operands(graph: Graph, operation: Operation) -> tuple[int, ...]:
+    """Return which inputs count as operands of the kernel, two at most."""
+    roles = [graph.tensor[x.tensor].role for x in operation.inputs]
+    read = [i for i, role in enumerate(roles) if role not in (Role.WEIGHT, Role.MASK)]
     if len(read) > 2:
-        outside = [x for x in read if role(x) is Role.INDEX and x.tensor not in graph.makers]
-        read = [x for x in read if x not in outside]
+        inside = [operation.inputs[i].tensor in graph.makers for i in range(len(roles))]
+        read = [i for i in read if inside[i] or roles[i] is not Role.INDEX]
     if len(read) > 2:
         message = f"reads {len(read)} tensors; allowed: two besides weights and masks."
         raise InputError(Problem(operation.name, message))
     return tuple(read)
 
 
-def _edges(kernels: Sequence[_Kernel]) -> list[tuple[int, int, int, int]]:
+def _edges(kernels: Sequence[LoweredKernel]) -> list[tuple[int, int, int, int]]:
     """Return (maker, reader, operand, tensor), by maker, then by reader."""
     maker = {k.nest.operation.output.tensor: i for i, k in enumerate(kernels)}
     found = sorted(
-        (maker[x.tensor], j, place)
+        (maker[tensor], j, place)
         for j, kernel in enumerate(kernels)
-        for place, x in enumerate(kernel.operands)
-        if x.tensor in maker
+        for place, i in enumerate(kernel.operands)
+        if (tensor := kernel.nest.operation.inputs[i].tensor) in maker
     )
     numbers = {source: t for t, source in enumerate(dict.fromkeys(i for i, *_ in found))}
     return [(i, j, place, numbers[i]) for i, j, place in found]
 
 
-def _arrays(kernels: Sequence[_Kernel]) -> GraphArrays:
+def _arrays(kernels: Sequence[LoweredKernel]) -> GraphArrays:
     n, edges = len(kernels), _edges(kernels)
     order, levels = topological_order(n, [(i, j) for i, j, *_ in edges])
     table = np.array(edges, dtype=np.int64).reshape(-1, 4)
@@ -194,7 +229,7 @@ def _arrays(kernels: Sequence[_Kernel]) -> GraphArrays:
     )
 
 
-def _extents(kernels: Sequence[_Kernel]) -> dict[str, Any]:
+def _extents(kernels: Sequence[LoweredKernel]) -> dict[str, Any]:
     outer, m, k, n = (
         np.array([x.extents[g] for x in kernels], dtype=np.int64) for g in ("outer", "m", "k", "n")
     )
@@ -202,7 +237,7 @@ def _extents(kernels: Sequence[_Kernel]) -> dict[str, Any]:
     return {"outer": outer, "m": m, "k": k, "columns": n, "rows": outer * m, "tiling": tiling}
 
 
-def _operand_arrays(kernels: Sequence[_Kernel], table: np.ndarray) -> dict[str, Any]:
+def _operand_arrays(kernels: Sequence[LoweredKernel], table: np.ndarray) -> dict[str, Any]:
     n = len(kernels)
     sizes, unfed = np.zeros((n, 2)), np.zeros((n, 2), dtype=np.bool_)
     for i, kernel in enumerate(kernels):
@@ -214,7 +249,7 @@ def _operand_arrays(kernels: Sequence[_Kernel], table: np.ndarray) -> dict[str, 
     return {"input_sizes": sizes, "open_inputs": unfed, "two_inputs": two}
 
 
-def _costs(kernels: Sequence[_Kernel]) -> dict[str, Any]:
+def _costs(kernels: Sequence[LoweredKernel]) -> dict[str, Any]:
     nothing = np.zeros(len(kernels))
     return {
         "repeats": np.array([x.each for x in kernels]),
@@ -227,7 +262,7 @@ def _costs(kernels: Sequence[_Kernel]) -> dict[str, Any]:
     }
 
 
-def _flags(kernels: Sequence[_Kernel]) -> dict[str, Any]:
+def _flags(kernels: Sequence[LoweredKernel]) -> dict[str, Any]:
     nothing = np.zeros(len(kernels), dtype=np.bool_)
     multiplies = np.array([kernel.nest.operation.multiplies for kernel in kernels])
     weighted = np.array([sum(kernel.nest.weights) == 1 for kernel in kernels])
