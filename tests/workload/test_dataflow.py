@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -243,6 +245,11 @@ class TestTable:
                 fewest, most = TABLE[step.function].operands
                 assert fewest <= len(step.reads) <= most
                 there.add(f"s{s}")
+
+    def test_every_source_is_in_the_bibliography(self):
+        text = (files("crosstack") / "data" / "references.bib").read_text()
+        known = set(re.findall(r"@\w+\{(\w+),", text))
+        assert {row.source for row in TABLE.values()} - {""} <= known
 
     def test_the_interpreter_knows_every_function_of_elements_and_of_rows(self):
         kinds = {

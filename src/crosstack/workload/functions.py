@@ -293,9 +293,9 @@ TABLE: dict[Function, FunctionRow] = {
         _step(F.CROSS_ENTROPY_GRADIENT, "x0", "x1", "dy"),
         None,
         result=Result.REDUCES,
-        source="vaswani2017",
+        source="korthikanti2023reducing",
     ),
-    F.CROSS_ENTROPY_GRADIENT: _rows((3, 3), 7, source="vaswani2017"),
+    F.CROSS_ENTROPY_GRADIENT: _rows((3, 3), 7, source="korthikanti2023reducing"),
     # The greatest of a row stay, the others are zero; the parameter says how many.
     F.TOP_K: _rows((1, 1), 1, _step(F.KEPT_GRADIENT, "y", "dy"), source="shazeer2017moe"),
     # Places of the greatest of a row, greatest first; -1 where they are not above zero.

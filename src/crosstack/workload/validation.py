@@ -29,13 +29,13 @@ def name_problems(
         *_twice("block", ((f"blocks[{i}]", block.name) for i, block in enumerate(blocks))),
         *_twice("operation", ((path, o.name) for path, o in operations)),
     ]
-    known_axes, known = [axis.name for axis in axes], [tensor.name for tensor in tensors]
+    known_axes, known = {axis.name for axis in axes}, {tensor.name for tensor in tensors}
     for path, name in _axes_named(tensors, blocks, operations):
         found += _unknown(path, "axis", name, known_axes, len(found))
     for path, name in _tensors_named(blocks, operations):
         found += _unknown(path, "tensor", name, known, len(found))
     for b, block in enumerate(blocks):
-        before = [other.name for other in blocks[:b]]
+        before = {other.name for other in blocks[:b]}
         if block.twin:
             found += _unknown(f"blocks[{b}].twin", "block before it", block.twin, before, 0)
     return found
@@ -50,11 +50,11 @@ def _twice(what: str, named: Iterable[tuple[str, str]]) -> Iterator[Problem]:
         first.setdefault(name, path)
 
 
-def _unknown(path: str, what: str, name: str, known: list[str], count: int) -> Iterator[Problem]:
+def _unknown(path: str, what: str, name: str, known: set[str], count: int) -> Iterator[Problem]:
     if name in known:
         return
     # Looking for the nearest of thousands of names takes a while.
-    close = nearest(name, known) if count < MOST_SHOWN else []
+    close = nearest(name, sorted(known)) if count < MOST_SHOWN else []
     hint = f" Nearest: {', '.join(map(repr, close))}." if close else ""
     yield Problem(path, f"no {what} is called {name!r}.{hint}")
 

@@ -14,7 +14,8 @@ block that they are the twin of, operations the operation whose derivative they 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from crosstack.errors import require
@@ -103,6 +104,13 @@ class _Backward:
             self.blocks.append(replace(block, operations=tuple(self.made)))
             self.made = []
 
+    @contextmanager
+    def _writing(self, made: list[Operation]) -> Iterator[None]:
+        """Write down operations in a list of their own meanwhile."""
+        self.made, before = made, self.made
+        yield
+        self.made = before
+
     # ------------------------------------------------------------ blocks
 
     def _operations(self, block: Block) -> None:
@@ -116,28 +124,32 @@ class _Backward:
     def _repeated(self, block: Block) -> None:
         """Write down the backward pass of a block that repeats: what it begins with, and itself."""
         outside, self.received = self.received, defaultdict(list)
-        carried = self._begin(block, outside)
-        started, self.made = self.made, []
-        self._operations(block)
-        carries = []
-        for before, gradient in carried.items():
-            first = self.graph.tensor[before]
-            last = self._own(first, first.axes) if self.received[before] else ""
-            last = last or self._fill(f"{before}_no_gradient_{block.name}", first, 0.0)
-            carries.append((gradient, last))
-            self.received.pop(before, None)
-            outside[before].append(last)
-        inside, self.made = self.made, started
+        start: list[Operation] = []
+        inside: list[Operation] = []
+        with self._writing(start):
+            carried = self._begin(block, outside)
+        with self._writing(inside):
+            self._operations(block)
+            carries = [(first, self._carry(block, name)) for name, first in carried.items()]
+        for name, (_, last) in zip(carried, carries, strict=True):
+            outside[name].append(last)
         for name in [name for name, gradients in self.received.items() if gradients]:
-            self._hand_out(block, name, inside, carries, outside)
-        self._end(Block(name=f"{block.name}_bwd_start", operations=()))
-        self.made, self.received = inside, outside
-        self._end(
-            Block(
-                name=f"{block.name}_bwd", operations=(), axis=block.axis, carries=tuple(carries),
-                reverse=not block.reverse, twin=block.name,
-            )
+            tensor = self.graph.tensor[name]
+            if block.axis in tensor.axes:  # its places are the times that the block runs
+                with self._writing(inside):
+                    outside[name].append(self._own(tensor, tensor.axes))
+            else:
+                carries.append(self._summed(block, tensor, start, inside))
+                outside[name].append(carries[-1][1])
+        self.received = outside
+        with self._writing(start):
+            self._end(Block(name=f"{block.name}_bwd_start", operations=()))
+        back = Block(
+            name=f"{block.name}_bwd", operations=(), axis=block.axis, carries=tuple(carries),
+            reverse=not block.reverse, twin=block.name,
         )  # fmt: skip
+        with self._writing(inside):
+            self._end(back)
 
     def _begin(self, block: Block, outside: Received) -> dict[str, str]:
         """Take gradients from outside into a block; return those of what it carries."""
@@ -160,30 +172,23 @@ class _Backward:
         self.received[name] = later or [self._fill(f"{name}_no_gradient", like, 0.0)]
         return self._own(replace(like, name=name), like.axes)
 
-    def _hand_out(
-        self,
-        block: Block,
-        name: str,
-        inside: list[Operation],
-        carries: list[tuple[str, str]],
-        outside: Received,
-    ) -> None:
-        """Give what is outside of a block its gradient: places of an axis, or a sum of all runs."""
+    def _carry(self, block: Block, name: str) -> str:
+        """Return what a backward block hands on to the time before: the gradient of what came."""
         tensor = self.graph.tensor[name]
-        before, self.made = self.made, inside
-        if block.axis in tensor.axes:
-            outside[name].append(self._own(tensor, tensor.axes))
-            self.made = before
-            return
-        gradient = self._sum(tensor, tensor.axes, self.received[name])
-        self.made = before
-        first = self._fill(f"{name}_sum_of_{block.name}_start", tensor, 0.0)
-        self.made = inside
-        total = f"{name}_sum_of_{block.name}"
-        self._add(total, tensor, tensor.axes, Function.ADD, first, gradient)
-        self.made = before
-        carries.append((first, total))
-        outside[name].append(total)
+        if self.received[name]:
+            return self._own(tensor, tensor.axes)
+        return self._fill(f"{name}_no_gradient_{block.name}", tensor, 0.0)
+
+    def _summed(
+        self, block: Block, tensor: Tensor, start: list[Operation], inside: list[Operation]
+    ) -> tuple[str, str]:
+        """Add up the gradient of what a block only reads; return the carried sum, and the next."""
+        total = f"{tensor.name}_sum_of_{block.name}"
+        with self._writing(start):
+            first = self._fill(f"{total}_start", tensor, 0.0)
+        with self._writing(inside):
+            gradient = self._sum(tensor, tensor.axes, self.received[tensor.name])
+            return first, self._add(total, tensor, tensor.axes, Function.ADD, first, gradient)
 
     # ------------------------------------------------------------ sums
 
