@@ -7,16 +7,21 @@ from random import Random
 
 import numpy as np
 import pytest
+from builders.named_models import gpt_layer
 from builders.twice_written import at_least_one, gpt_forward, twice_written
 
 from crosstack.machine.system import Parallelism
 from crosstack.model.arrays import GraphArrays, graph_arrays
 from crosstack.model.choices import ChoiceIndex, Choices, make_choices
 from crosstack.model.lowering import lowered
+from crosstack.model.memory import kept_tensors
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.workload.graph import Workload
 from crosstack.workload.llm import llm_forward
+from crosstack.workload.operations import Role
+from crosstack.workload.passes.backward import training
+from crosstack.workload.transformer_training import Recompute
 
 Tables = GraphArrays | Choices | ChoiceIndex
 
@@ -87,3 +92,23 @@ class TestTables:
             after = tables_of(workload, arrays, **how)
             assert differing(before, after) == [], f"seed {seed}"
             assert differing(before.index, after.index) == [], f"seed {seed}"
+
+
+class TestKept:
+    # korthikanti2023reducing, equation 1; section 5 for what is computed again.
+    @pytest.mark.parametrize(("recompute", "scores"), [("none", 5), ("attention", 0)])
+    def test_the_account_of_memory_finds_what_a_derived_backward_pass_reads(
+        self, recompute, scores
+    ):
+        s, b, a, head = 64, 3, 4, 16
+        h = a * head
+        layer = gpt_layer(batch=b, sequence=s, heads=a, head=head, ff=4 * h, causal=False)
+        graph = training(layer, "loss", of=(Role.WEIGHT, Role.INPUT))
+        arrays = lowered(graph, graph.blocks[0].name)
+        kept = kept_tensors(arrays, Recompute(recompute))
+        found = (
+            (kept.output * arrays.output_size).sum()
+            + (kept.mask * arrays.rows * arrays.columns).sum()
+            + (kept.operands * arrays.input_sizes).sum()
+        )
+        assert found == 34 * s * b * h + scores * a * s * s * b
