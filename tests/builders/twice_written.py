@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
 from builders.named_models import gpt_attention, gpt_axes
 from crosstack.workload.axes import AxisUse
 from crosstack.workload.builders import elementwise, join, product_of
 from crosstack.workload.dataflow import Graph
-from crosstack.workload.draft import Draft
+from crosstack.workload.draft import Draft, Read
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import TABLE, Function
 from crosstack.workload.functions import Function as Of
@@ -21,6 +22,10 @@ GROUP, TOKEN = AxisUse.GROUP, AxisUse.TOKEN
 
 def gpt_forward(*, sequence: int, heads: int, head: int) -> Graph:
     """One layer of `crosstack.workload.llm.llm_forward`, kernel by kernel, over named axes."""
+    return _forward(sequence, heads, head).graph()
+
+
+def _forward(sequence: int, heads: int, head: int) -> Draft:
     draft = Draft()
     gpt_axes(draft, batch=1, sequence=sequence, heads=heads, head=head, ff=4 * heads * head)
     wide = "hidden sequence"
@@ -35,15 +40,74 @@ def gpt_forward(*, sequence: int, heads: int, head: int) -> Graph:
     before = draft.make("Add_Prev_Layer", Of.COPY, draft.tensor("x", wide))
     first = norm("LayerNorm_1", before)
     plain = gpt_attention(draft, first, "sequence", causal=False, biases=False, scaled=False)
-    projection = draft.weight("W_PROJ", "heads head_size hidden")
+    projection = draft.weight("W_PROJ_GEMM", "heads head_size hidden")
     draft.product("PROJ_GEMM", plain, projection, wide)
     added = draft.make("Add_1", Of.ADD, dropped("DropOut_2", "PROJ_GEMM"), before)
     second = norm("LayerNorm_2", added)
     up = draft.weight("W_FFN0", "hidden feed_forward")
     draft.make("GeLU", Of.GELU, draft.product("FFN0", second, up, "feed_forward sequence"))
     down = draft.weight("W_FFN1", "feed_forward hidden")
-    draft.make("Add_2", Of.ADD, dropped("DropOut_3", draft.product("FFN1", "GeLU", down, wide)),
-               added)  # fmt: skip
+    last = dropped("DropOut_3", draft.product("FFN1", "GeLU", down, wide))
+    draft.make("Add_2", Of.ADD, last, added)
+    return draft
+
+
+def gpt_by_hand(*, sequence: int, heads: int, head: int) -> Graph:
+    """One layer of `crosstack.workload.llm.llm_training` with its backward pass as it is there.
+
+    What that leaves out is left out: sums of gradients, the first norm, operands of derivatives.
+    """
+    draft = _forward(sequence, heads, head)
+    draft.close("forward")
+    back: dict[str, Any] = {"role": Role.GRADIENT}
+    wide, inner, weights = "hidden sequence", "feed_forward sequence", "W_{}"
+    per_head, scores = "heads head_size sequence", "heads key_sequence sequence"
+    # Columns are tokens: a sum over queries calls them keys, and the keys tokens.
+    keys, turned = "heads head_size key_sequence", "heads sequence key_sequence"
+
+    def point(name: str, read: str, axes: str) -> str:
+        return draft.make(name, Of.COPY, read, axes=axes, **back)
+
+    def through(name: str, read: Read, axes: str) -> str:
+        return draft.product(f"{name}_bwd", read, weights.format(name), axes, **back)
+
+    def update(name: str, gradient: Read, read: Read, axes: str) -> None:
+        made = draft.product(f"{name}_bwd_weight_update", gradient, read, axes, **back)
+        draft.tensors[made] = replace(draft.tensors[made], of=weights.format(name))
+
+    point("Loss_bwd", draft.tensor("dy", wide, Role.GRADIENT), wide)
+    third = point("DropOut_3_bwd", "Loss_bwd", wide)
+    gelu = point("GeLU_bwd", through("FFN1", third, inner), inner)
+    normed = draft.rows("LayerNorm_2_bwd", Of.LAYER_NORM, through("FFN0", gelu, wide),
+                        over="hidden", **back)  # fmt: skip
+    second = point("DropOut_2_bwd", normed, wide)
+    draft.product("PROJ_GEMM_bwd", second, draft.seen("W_PROJ_GEMM", "hidden_in hidden"),
+                  "hidden_in sequence", **back)  # fmt: skip
+    heads_of = draft.seen("PROJ_GEMM_bwd", per_head)
+    values = draft.seen("V", "key_sequence heads head_size")
+    draft.product("MHA_GEMM_2_bwd1", heads_of, values, scores, **back)
+    draft.product("MHA_GEMM_2_bwd2", draft.seen("PROJ_GEMM_bwd", keys),
+                  draft.seen("DropOut_1", turned), per_head, **back)  # fmt: skip
+    through("V", "MHA_GEMM_2_bwd2", wide)
+    draft.rows("SOFTMAX_bwd", Of.SOFTMAX, point("DropOut_1_bwd", "MHA_GEMM_2_bwd1", scores),
+               over="key_sequence", **back)  # fmt: skip
+    draft.product("MHA_GEMM_1_bwd1", "SOFTMAX_bwd", draft.seen("K", "key_sequence heads head_size"),
+                  per_head, **back)  # fmt: skip
+    draft.product("MHA_GEMM_1_bwd2", draft.seen("SOFTMAX_bwd", turned),
+                  draft.seen("Q", "key_sequence heads head_size"), per_head, **back)  # fmt: skip
+    for name, read in (("Q", "MHA_GEMM_1_bwd1"), ("K", "MHA_GEMM_1_bwd2")):
+        through(name, draft.seen(read, wide), per_head)
+    update("FFN1", third, "GeLU", "feed_forward hidden")
+    update("FFN0", gelu, "LayerNorm_2", "hidden feed_forward")
+    update("PROJ_GEMM", second, draft.seen("MHA_GEMM_2", "sequence hidden_in"), "hidden_in hidden")
+    for name, read in (
+        ("V", "MHA_GEMM_2_bwd2"),
+        ("K", "MHA_GEMM_1_bwd2"),
+        ("Q", "MHA_GEMM_1_bwd1"),
+    ):
+        update(name, draft.seen(read, "hidden_in sequence"), "LayerNorm_1", "hidden hidden_in")
+    draft.close("backward")
+    draft.blocks[1] = replace(draft.blocks[1], twin="forward")
     return draft.graph()
 
 

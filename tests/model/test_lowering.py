@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 from builders.named_models import gpt_layer
-from builders.twice_written import at_least_one, gpt_forward, twice_written
+from builders.twice_written import at_least_one, gpt_by_hand, gpt_forward, twice_written
 
 from crosstack.machine.system import Parallelism
 from crosstack.model.arrays import GraphArrays, graph_arrays
@@ -18,7 +18,7 @@ from crosstack.model.memory import kept_tensors
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.workload.graph import Workload
-from crosstack.workload.llm import llm_forward
+from crosstack.workload.llm import llm_forward, llm_training
 from crosstack.workload.operations import Role
 from crosstack.workload.passes.backward import training
 from crosstack.workload.transformer_training import Recompute
@@ -45,6 +45,13 @@ class TestArrays:
         new = gpt_forward(sequence=10, heads=3, head=8)
         arrays = lowered(new, new.blocks[0].name, work=lambda operation: 1.0)
         assert differing(graph_arrays(old), arrays) == []
+
+    def test_a_backward_pass_written_by_hand_has_the_same_arrays_in_both_forms(self):
+        old = llm_training(hidden=24, sequence_length=10, n_heads=3, head_size=8)
+        arrays = lowered(gpt_by_hand(sequence=10, heads=3, head=8), "forward", work=lambda _: 1.0)
+        # Kernels by extents say what derivatives need that they do not read.
+        said = {"saved_input", "saved_output", "saved_mask"}
+        assert {*differing(graph_arrays(old), arrays)} == said
 
     @pytest.mark.parametrize("first", range(0, 1000, 100))
     def test_random_workloads_have_the_same_arrays_in_both_forms(self, first):
