@@ -21,13 +21,23 @@ GROUP, TOKEN = AxisUse.GROUP, AxisUse.TOKEN
 
 
 def gpt_forward(*, sequence: int, heads: int, head: int) -> Graph:
-    """One layer of `crosstack.workload.llm.llm_forward`, kernel by kernel, over named axes."""
+    """A layer of `crosstack.workload.llm.llm_forward`, kernel by kernel, over named axes."""
     return _forward(sequence, heads, head).graph()
 
 
 def _forward(sequence: int, heads: int, head: int) -> Draft:
     draft = Draft()
+    draft.axis(layer=3)
     gpt_axes(draft, batch=1, sequence=sequence, heads=heads, head=head, ff=4 * heads * head)
+    with draft.repeated("forward", "layer", ("x", "Add_2")):
+        _forward_layer(draft)
+    for tensor in draft.tensors.values():  # every layer has its own
+        if tensor.role in (Role.WEIGHT, Role.MASK):
+            draft.tensors[tensor.name] = replace(tensor, axes=("layer", *tensor.axes))
+    return draft
+
+
+def _forward_layer(draft: Draft) -> None:
     wide = "hidden sequence"
 
     def norm(name: str, read: str) -> str:
@@ -49,7 +59,6 @@ def _forward(sequence: int, heads: int, head: int) -> Draft:
     down = draft.weight("W_FFN1", "feed_forward hidden")
     last = dropped("DropOut_3", draft.product("FFN1", "GeLU", down, wide))
     draft.make("Add_2", Of.ADD, last, added)
-    return draft
 
 
 def gpt_by_hand(*, sequence: int, heads: int, head: int) -> Graph:
@@ -58,7 +67,13 @@ def gpt_by_hand(*, sequence: int, heads: int, head: int) -> Graph:
     What that leaves out is left out: sums of gradients, the first norm, operands of derivatives.
     """
     draft = _forward(sequence, heads, head)
-    draft.close("forward")
+    with draft.repeated("backward", "layer", ("dy", "K_bwd"), reverse=True):
+        _backward_layer(draft)
+    draft.blocks[1] = replace(draft.blocks[1], twin="forward")
+    return draft.graph()
+
+
+def _backward_layer(draft: Draft) -> None:
     back: dict[str, Any] = {"role": Role.GRADIENT}
     wide, inner, weights = "hidden sequence", "feed_forward sequence", "W_{}"
     per_head, scores = "heads head_size sequence", "heads key_sequence sequence"
@@ -68,12 +83,13 @@ def gpt_by_hand(*, sequence: int, heads: int, head: int) -> Graph:
     def point(name: str, read: str, axes: str) -> str:
         return draft.make(name, Of.COPY, read, axes=axes, **back)
 
-    def through(name: str, read: Read, axes: str) -> str:
-        return draft.product(f"{name}_bwd", read, weights.format(name), axes, **back)
+    def through(name: str, read: Read, axes: str, **more: Any) -> str:
+        return draft.product(f"{name}_bwd", read, weights.format(name), axes, **back, **more)
 
     def update(name: str, gradient: Read, read: Read, axes: str) -> None:
         made = draft.product(f"{name}_bwd_weight_update", gradient, read, axes, **back)
-        draft.tensors[made] = replace(draft.tensors[made], of=weights.format(name))
+        own = draft.tensors[made]
+        draft.tensors[made] = replace(own, axes=("layer", *own.axes), of=weights.format(name))
 
     point("Loss_bwd", draft.tensor("dy", wide, Role.GRADIENT), wide)
     third = point("DropOut_3_bwd", "Loss_bwd", wide)
@@ -96,7 +112,7 @@ def gpt_by_hand(*, sequence: int, heads: int, head: int) -> Graph:
     draft.product("MHA_GEMM_1_bwd2", draft.seen("SOFTMAX_bwd", turned),
                   draft.seen("Q", "key_sequence heads head_size"), per_head, **back)  # fmt: skip
     for name, read in (("Q", "MHA_GEMM_1_bwd1"), ("K", "MHA_GEMM_1_bwd2")):
-        through(name, draft.seen(read, wide), per_head)
+        through(name, draft.seen(read, wide), per_head, stored=wide)
     update("FFN1", third, "GeLU", "feed_forward hidden")
     update("FFN0", gelu, "LayerNorm_2", "hidden feed_forward")
     update("PROJ_GEMM", second, draft.seen("MHA_GEMM_2", "sequence hidden_in"), "hidden_in hidden")
@@ -106,9 +122,6 @@ def gpt_by_hand(*, sequence: int, heads: int, head: int) -> Graph:
         ("Q", "MHA_GEMM_1_bwd1"),
     ):
         update(name, draft.seen(read, "hidden_in sequence"), "LayerNorm_1", "hidden hidden_in")
-    draft.close("backward")
-    draft.blocks[1] = replace(draft.blocks[1], twin="forward")
-    return draft.graph()
 
 
 @dataclass(slots=True)

@@ -18,14 +18,20 @@ from crosstack.model.collectives.layouts import Layout, layout_change
 from crosstack.model.lowering import kernels_of, lowered
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
-from crosstack.workload.conversions import LayoutStep
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.graph import Axis, Collective, Workload
+from crosstack.workload.layout_steps import LayoutStep
 from crosstack.workload.llm import llm_forward
 from crosstack.workload.passes.backward import training
 from crosstack.workload.sharding import PARTIAL
 
 CHIPS = 4
+MOVES = (
+    Collective.ALL_GATHER,
+    Collective.ALL_REDUCE,
+    Collective.ALL_TO_ALL,
+    Collective.REDUCE_SCATTER,
+)
 
 
 def ring(chips: int = CHIPS) -> Group:
@@ -112,10 +118,9 @@ class TestEdges:
             first = {"": Layout.REPLICATED, PARTIAL: Layout.PARTIAL}.get(start, Layout.ROWS)
             last = {"": Layout.REPLICATED, start: first}.get(end, Layout.COLUMNS)
             size = float(arrays.output_size[arrays.source[e]])
-            change = layout_change(first, last, size, ring())
-            assert found == pytest.approx(
-                float(change.lines.time(size)) if change.collectives else 0
-            )
+            prices = {c: collective_lines(c, ring()) for c in MOVES}
+            change = layout_change(first, frozenset({last}), prices)
+            assert found == pytest.approx(0.0 if first is last else float(change.lines.time(size)))
 
     def test_least_communication_with_split_weights_is_columns_then_rows(self):
         """Heads, then the width inside, then parts of sums: ``shoeybi2019megatron``."""

@@ -13,9 +13,9 @@ from oracles.interpreter import run
 from oracles.sharded import Sharded
 
 from crosstack.errors import InputError
-from crosstack.workload.conversions import conversion
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.graph import Collective
+from crosstack.workload.layout_steps import conversion
 from crosstack.workload.operations import Role
 from crosstack.workload.passes.backward import training
 from crosstack.workload.sharding import PARTIAL, REPLICATED, Layout, Split, part, splits

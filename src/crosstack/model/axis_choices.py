@@ -4,7 +4,7 @@ What the search sees is the same as of kernels without named axes (`crosstack.mo
 ragged list of choices with columns of costs, and a table for every edge. Here a choice is a split
 over the dimensions of the tensor-parallel mesh (`crosstack.workload.sharding`), and an entry of an
 edge is the cheapest conversion from what one choice makes to what the other needs
-(`crosstack.workload.conversions`). What is added up over chips is added up on edges: with the
+(`crosstack.workload.layout_steps`). What is added up over chips is added up on edges: with the
 conversion that follows, so that a reduce-scatter is one of the answers; only what leaves the graph
 is added up where it is made.
 """
@@ -21,9 +21,9 @@ from crosstack.model.arrays import AXIS_CODE, Floats, GraphArrays, Ints
 from crosstack.model.choice_index import ChoiceIndex
 from crosstack.model.lowering import PLACES, LoweredKernel
 from crosstack.workload.axes import Axes
-from crosstack.workload.conversions import Conversion, LayoutStep, conversion
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.graph import Axis
+from crosstack.workload.layout_steps import Conversion, LayoutStep, conversion
 from crosstack.workload.operations import Block
 from crosstack.workload.sharding import PARTIAL, REPLICATED, Layout, Split, part, splits
 

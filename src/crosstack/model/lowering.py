@@ -2,7 +2,8 @@
 
 An operation becomes a kernel: ``outer`` products of M x K by K x N, or ``outer`` x M x N elements
 (`crosstack.workload.loops.LoopNest.product`). The block and its twin of the backward pass are one
-set of arrays; what comes from blocks before, and what is carried, comes from outside.
+set of arrays; what comes from blocks before comes from outside, and what is carried from the copy
+before (``join_*``).
 
 * Operands are tensors that are no weight of a product, factor or term of a norm, or mask; the
   engine knows two of a kernel. An index from outside is left out where there are two others.
@@ -200,8 +201,21 @@ def _edges(kernels: Sequence[LoweredKernel]) -> list[tuple[int, int, int, int]]:
     return [(i, j, place, numbers[i]) for i, j, place in found]
 
 
+def _joins(kernels: Sequence[LoweredKernel]) -> list[tuple[int, int, int]]:
+    """Return (maker, reader, operand) of what a block hands on to the next time that it runs."""
+    maker = {k.nest.operation.output.tensor: i for i, k in enumerate(kernels)}
+    return sorted(
+        (maker[after], j, place)
+        for j, kernel in enumerate(kernels)
+        for place, i in enumerate(kernel.operands)
+        for before, after in kernel.block.carries
+        if kernel.nest.operation.inputs[i].tensor == before
+    )
+
+
 def _arrays(kernels: Sequence[LoweredKernel]) -> GraphArrays:
     n, edges = len(kernels), _edges(kernels)
+    joins = np.array(_joins(kernels), dtype=np.int64).reshape(-1, 3)
     order, levels = topological_order(n, [(i, j) for i, j, *_ in edges])
     table = np.array(edges, dtype=np.int64).reshape(-1, 4)
     preds, succs = [0] * n, [0] * n
@@ -222,6 +236,9 @@ def _arrays(kernels: Sequence[LoweredKernel]) -> GraphArrays:
         tensor=table[:, 3].copy(),
         elided=np.zeros(len(edges), dtype=np.bool_),
         depth=depth[table[:, 1]] - depth[table[:, 0]] + 1,
+        join_source=joins[:, 0],
+        join_target=joins[:, 1],
+        join_operand=joins[:, 2],
         preds=tuple(preds),
         succs=tuple(succs),
         order=order,

@@ -109,15 +109,16 @@ class Draft:
         more
             Other fields of `Operation`.
         """
-        made = " ".join(union(*map(self.names, reads))) if axes is None else axes
-        self.tensor(name, made if stored is None else stored, role, dtype=dtype, mask=mask)
-        renamed = stored is not None and len(stored.split()) == len(made.split())
+        made = union(*map(self.names, reads)) if axes is None else tuple(axes.split())
+        self.tensor(
+            name, " ".join(made) if stored is None else stored, role, dtype=dtype, mask=mask
+        )
         self.operations.append(
             Operation(
                 name=name,
                 function=function,
                 inputs=tuple(map(_operand, reads)),
-                output=Operand(tensor=name, axes=tuple(made.split()) if renamed else ()),
+                output=Operand(tensor=name, axes=() if self.names(name) == made else made),
                 over=tuple(over.split()),
                 **more,
             )
