@@ -19,7 +19,7 @@ from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Prices, System
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.arrays import AXES, graph_arrays
-from crosstack.model.choices import choice_index
+from crosstack.model.choice_index import choice_index
 from crosstack.model.rules import rules_named
 from crosstack.workload.dlrm import dlrm
 from crosstack.workload.fft import fft

@@ -21,13 +21,14 @@ from crosstack.mapping.parallelism import workload_uses
 from crosstack.mapping.product import Cut, least_corner
 from crosstack.mapping.search import search
 from crosstack.model.arrays import graph_arrays
-from crosstack.model.choices import choice_index
+from crosstack.model.choice_index import choice_index
 from crosstack.model.energy import Basis
 from crosstack.model.memory import recomputations
 from crosstack.model.objective import YEAR, YEARS, Objective, Weights
 from crosstack.model.rules import rules_named
 from crosstack.report.html import answer_html
 from crosstack.report.text import answer_tables, plain_text
+from crosstack.workload.graph import Direction
 
 RULES = rules_named("crosstack")
 BY = {n: rules_named(n) for n in ("crosstack", "dfmodel-e5")}
@@ -67,8 +68,23 @@ def sequences(arrays, done: int = 0):
                     yield [mask, *rest]
 
 
+def stagings(workload, use, order):
+    """Yield every way to lay partitions into stages that split each copy of the graph."""
+    yield None
+    pipeline = math.prod(
+        s for s, u in zip(use.sizes, use.parallelism, strict=True) if u is Parallelism.PIPELINE
+    )
+    most = pipeline // workload.graph_repetitions
+    if workload.training or most < 2:
+        return
+    borders = range(1, max(order) + 1)
+    for count in range(min(most, max(order) + 1)):
+        for chosen in itertools.combinations(borders, count):
+            yield tuple(sum(p >= border for border in chosen) for p in order)
+
+
 def every_evaluation(workload, system):
-    """Yield what every mapping whose stages hold whole copies takes."""
+    """Yield what every mapping takes, stages that split the graph among them."""
     arrays = graph_arrays(workload.graph)
     index = choice_index(arrays)
     orders = [
@@ -86,10 +102,10 @@ def every_evaluation(workload, system):
             if workload.global_batch_size % microbatch:
                 continue
             for sharding in shardings if whole > 1 else shardings[:1]:
-                for order in orders:
+                for order, stages in ((o, s) for o in orders for s in stagings(workload, use, o)):
                     mapping = Mapping(
                         sizes=use.sizes, parallelism=use.parallelism, microbatch_size=microbatch,
-                        n_tiles=n_tiles, sharding=sharding, partitions=order,
+                        n_tiles=n_tiles, sharding=sharding, partitions=order, stages=stages,
                     )  # fmt: skip
                     try:
                         yield evaluate(workload, system, mapping, RULES)
@@ -132,6 +148,70 @@ def test_the_answer_is_the_best_of_every_mapping(tiny, seed):
     assert c.objective >= product * (1 - 1e-9)
     if c.status is Status.OPTIMAL:
         assert c.objective == pytest.approx(product, rel=1e-9)
+
+
+@pytest.fixture(scope="module")
+def staged(random_task):
+    """Return a builder of a tiny forward graph of one layer, on two or three chips in a row."""
+
+    def build(seed: int):
+        rng = random.Random(seed)
+        workload, system = random_task(seed, 3, dimensions=2, length=2)
+        kernels = tuple(
+            replace(kernel, direction=Direction.FORWARD, communications=())
+            for kernel in workload.graph.kernels
+        )
+        graph = replace(workload.graph, kernels=kernels)
+        count = rng.choice([2, 3])
+        network = tuple(
+            replace(d, size=size, parallelism=Parallelism.PIPELINE)
+            for d, size in zip(system.network, (count, 1), strict=True)
+        )
+        system = powered(replace(system, network=network, n_chips=count), rng)
+        slow = system.chip.with_memory(bandwidth=rng.choice([2e5, 1e6]))
+        system = replace(system, chip=replace(system.chip, memories=slow.memories))
+        return replace(workload, graph=graph, n_layers=1, global_batch_size=2), system
+
+    return build
+
+
+class TestStagesThatSplitTheGraph:
+    @pytest.mark.parametrize("seed", range(24))
+    def test_the_answer_is_the_best_of_every_split(self, staged, seed):
+        workload, system = staged(seed)
+        found = [
+            (e.time, e.energy.total, e.price.total) for e in every_evaluation(workload, system)
+        ]
+        least = {
+            "time": min(t for t, _, _ in found),
+            "energy": min(e for _, e, _ in found),
+            "price": min(t * p / (YEARS * YEAR) for t, _, p in found),
+        }
+        for objective, value in least.items():
+            answer = optimise(workload, system, rules=RULES, objective=objective)
+            assert answer.certificate.status is Status.OPTIMAL, objective
+            assert answer.certificate.objective == pytest.approx(value, rel=1e-9), objective
+        c = optimise(workload, system, rules=RULES, objective="energy-delay").certificate
+        product = min(t * e for t, e, _ in found)
+        assert c.bound <= product * (1 + 1e-9)
+        assert c.objective >= product * (1 - 1e-9)
+
+    def test_it_often_splits_and_energy_is_not_always_least_where_time_is(self, staged):
+        splits = others = 0
+        for seed in range(24):
+            workload, system = staged(seed)
+            fast, frugal = (
+                optimise(workload, system, rules=RULES, objective=objective)
+                for objective in ("time", "energy")
+            )
+            splits += frugal.mapping.stages is not None and max(frugal.mapping.stages) > 0
+            others += frugal.evaluation.time > fast.evaluation.time * (1 + 1e-9)
+        assert splits > 3
+        assert others > 0
+
+    def test_a_release_that_waits_for_the_slowest_alone_does_not_split_for_energy(self, staged):
+        answer = optimise(*staged(1), rules="dfmodel-e4", objective="energy")
+        assert "stages" not in answer.certificate.free
 
 
 @pytest.mark.parametrize("rules", BY)

@@ -12,7 +12,7 @@ from crosstack.errors import InputError
 from crosstack.mapping import sharding
 from crosstack.mapping.sharding import dominated, eliminate, given_choices, with_given
 from crosstack.model.arrays import graph_arrays
-from crosstack.model.choices import ChoiceIndex, choice_index
+from crosstack.model.choice_index import ChoiceIndex, choice_index
 from crosstack.workload.graph import Axis
 
 SEEDS = range(60)

@@ -13,7 +13,8 @@ from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Status
 from crosstack.model.arrays import AXIS_CODE, graph_arrays
-from crosstack.model.choices import ChoiceIndex, make_choices
+from crosstack.model.choice_index import ChoiceIndex
+from crosstack.model.choices import make_choices
 from crosstack.model.placed import placed_use, plan_of
 from crosstack.model.rules import MAPPED, rule_names, rules_named
 from crosstack.model.traffic import Boundary

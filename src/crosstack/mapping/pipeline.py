@@ -8,7 +8,8 @@ stage, n(s) where s stages hold a copy [1], and passes all of them, r [1]; S sta
 Variables: s and a sequence of partitions, each in a stage.
 
 (1) minimise n(s) x the slowest stage + r x the sum of W_p + X_p: the first microbatch passes all
-    stages, the others follow as fast as the slowest lets them (`Pipelining.split`);
+    stages, the others follow as fast as the slowest lets them (`Pipelining.split`); and, where more
+    than time counts, + g x the sum of what the objective adds to the partitions;
 (2) a stage takes max(W_p, X_p) where everything overlaps (``ko2025dfmodel`` eq. 7), W_p + X_p
     otherwise; W_p is b x the time of its partitions, and a stage that is a single partition keeps
     its weights on the chip;
@@ -24,7 +25,9 @@ steps that leave an ideal are priced once. By (3) X depends on the ideal after a
 f_s(J') = min over J of max(f_{s-1}(J), T(J, J')), and the same with sums. Where r > 0 the slowest
 stage is bounded by intervals: of those slower than its lower end and faster than its upper end
 none beats n x the lower end + r x the least sum of stages faster than the upper; intervals are
-halved, the least bound first. Of (5) the live tensors in the middle of a stage
+halved, the least bound first. Where more than time counts, a stage between two borders has several
+sequences of partitions, none of which another beats in time, price and memory: the slowest stage
+then bounds which of them are allowed. Of (5) the live tensors in the middle of a stage
 are left out at first and checked for the stages that were chosen; a stage that breaks it is priced
 again under it, until none does. Borders and stages that cannot beat the incumbent are left out.
 
@@ -58,10 +61,11 @@ from crosstack.mapping.ideals import (
     topological_chains,
 )
 from crosstack.mapping.spans import Spans, on_one_chip
+from crosstack.mapping.stage_ways import Ways, make_ways
 from crosstack.mapping.steps import TOLERANCE
 from crosstack.mapping.wide import segment
 from crosstack.model.arrays import Floats, Ints, bits
-from crosstack.model.iteration import last_transfer, stage_time
+from crosstack.model.iteration import last_transfer
 from crosstack.model.partition import ChipLoad, combine, partition_cost
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
@@ -88,13 +92,15 @@ class StageProblem:
     ``plan`` prices borders; ``slots[s - 1]`` and ``repeats`` are n(s) and r [1], and the last copy
     sends nothing, of which ``unsent`` is counted too much [s];
     ``capacity`` is the main memory of a chip, of which ``everywhere`` is taken on all chips [B];
-    ``one_by_one``: every kernel is its own partition.
+    ``one_by_one``: every kernel is its own partition. ``per_layer`` is g: seconds of an iteration
+    for each that the objective adds to a layer. [1]
     """
 
     fusion: FusionProblem
     plan: Plan
     slots: Floats
     repeats: int
+    per_layer: float
     unsent: float
     last_transfer: float
     capacity: float
@@ -105,6 +111,27 @@ class StageProblem:
     def load(self) -> ChipLoad:
         """What one chip has to do; weights are accounted for apart, main memory by stage."""
         return self.fusion.load
+
+    @property
+    def priced(self) -> bool:
+        """Whether more than time counts."""
+        return self.load.memory_price > 0 or self.load.network_price > 0
+
+    @property
+    def least_price(self) -> float:
+        """What the objective adds at least, as time of an iteration. [s]"""
+        load = self.load
+        sent = sum(load.network) + sum(load.data)
+        added = load.memory_price * sum(load.own_memory) + load.network_price * sent
+        return self.per_layer * added * (1 - TOLERANCE)
+
+    @property
+    def timed(self) -> StageProblem:
+        """The same, for time alone."""
+        if not self.priced:
+            return self
+        load = replace(self.load, memory_price=0.0, network_price=0.0)
+        return replace(self, fusion=replace(self.fusion, load=load))
 
     @property
     def room(self) -> float:
@@ -119,6 +146,7 @@ def make_stage_problem(
     *,
     capacity: float,
     one_by_one: bool = False,
+    per_layer: float = 1.0,
 ) -> StageProblem:
     """Return the problem of spreading a graph over at most ``plan.graph_stages`` stages.
 
@@ -130,6 +158,8 @@ def make_stage_problem(
         Main memory of a chip; may be infinite. [B]
     one_by_one : bool
         Whether every kernel is its own partition.
+    per_layer : float
+        Seconds of an iteration for each that the objective adds to a layer. [1]
     """
     last = last_transfer(plan)
     weights = [rules.iteration.split(plan, s + 1) for s in range(plan.graph_stages)]
@@ -139,6 +169,7 @@ def make_stage_problem(
         plan=plan,
         slots=np.array([slots for slots, _ in weights], dtype=float),
         repeats=repeats,
+        per_layer=per_layer,
         unsent=last if repeats else 0.0,
         last_transfer=last,
         capacity=capacity,
@@ -156,8 +187,8 @@ def _everywhere(load: ChipLoad) -> float:
 class StageSplit:
     """Partitions (masks, empty ones included) of every stage, and how sure they are the best.
 
-    ``slowest`` is the time of the slowest stage for one microbatch; ``time`` that of an iteration,
-    ``bound`` a lower bound on it. [s]
+    ``slowest`` is the time of the slowest stage for one microbatch; ``time`` that of an iteration
+    with what the objective adds, ``bound`` a lower bound on it. [s]
     """
 
     stages: tuple[tuple[int, ...], ...]
@@ -176,10 +207,14 @@ class StageSplit:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Stages as pairs of positions among the borders, and what they come to. [s]"""
+    """Stages as pairs of positions among the borders, and what they come to. [s]
+
+    ``which`` of the sequences of partitions between two borders each stage takes.
+    """
 
     pairs: tuple[tuple[int, int], ...]
     time: float
+    which: tuple[int, ...] = ()
 
 
 def _least(
@@ -237,13 +272,15 @@ def _least_time(
 ) -> _Found | None:
     """Stages of the least iteration below ``limit`` [s], what is unsent counted as sent.
 
-    ``taken[a, b]`` is what a stage between two borders keeps waiting, ``added`` what it takes. [s]
+    ``taken[a, b, k]`` is what the k-th way between two borders keeps waiting, ``added`` what it
+    takes. [s]
     """
     slots, repeats = problem.slots, problem.repeats
     if not repeats:
-        return _least(taken, slots, limit, moves, np.maximum)
+        found = _least(taken[:, :, 0], slots, limit, moves, np.maximum)
+        return found and replace(found, which=(0,) * len(found.pairs))
     once = np.ones(len(slots))
-    fastest = _least(taken, once, math.inf, moves, np.maximum)
+    fastest = _least(taken.min(axis=2), once, math.inf, moves, np.maximum)
     if fastest is None:
         return None
     slot, best, answer = float(slots[0]), limit, None
@@ -253,13 +290,15 @@ def _least_time(
         if not bound < best * (1 - TOLERANCE):
             break
         allowed = np.where(taken < high, added, math.inf)
-        found = _least(allowed, once, (best - slot * low) / repeats, moves, np.add)
+        found = _least(allowed.min(axis=2), once, (best - slot * low) / repeats, moves, np.add)
         if found is None:
             continue
-        slowest = max(float(taken[pair]) for pair in found.pairs)
+        which = tuple(int(allowed[pair].argmin()) for pair in found.pairs)
+        ways = zip(found.pairs, which, strict=True)
+        slowest = max(float(taken[(*pair, k)]) for pair, k in ways)
         time = slot * slowest + repeats * found.time
         if time < best:
-            best, answer = time, _Found(found.pairs, time)
+            best, answer = time, _Found(found.pairs, time, which)
         if slowest > low:
             middle = (low + slowest) / 2
             for start, end in ((middle, slowest), (low, middle)):
@@ -291,7 +330,7 @@ def _solve(
     ``work`` is what all stages together take at least for one microbatch [s]; ``thin``: of too
     many borders, take some.
     """
-    longest = _longest(problem, limit, work)
+    longest = _longest(problem, limit - problem.least_price, work)
     enough = _counts(problem) * longest > work
     if not enough.any():
         return None, True
@@ -308,60 +347,38 @@ def _solve(
         some = np.isin(nodes // labels, (0, len(tables.masks) - 1))
         some[np.linspace(0, len(nodes) - 1, most).astype(np.int64)] = True
         nodes = nodes[some]
-    prices = _prices(net, nodes, budget)
-    if prices is None:
+    ways = make_ways(problem, net, nodes, budget)
+    if ways is None:
         return None, False
-    taken, added = prices
     moves, below = net.moves(nodes), limit + problem.unsent
-    checked: dict[tuple[int, int], tuple[int, ...]] = {}
     while True:
-        found = _least_time(problem, taken, added, below, moves)
+        found = _least_time(problem, ways.taken, ways.added, below, moves)
         if found is None:
             return None, True
-        for a, b in found.pairs:
-            if (a, b) in checked:
-                continue
-            alone, checked[a, b] = net.path(int(nodes[a]), int(nodes[b]))
-            held, sent = np.array(alone * net.microbatch), net.out[nodes[b] // labels]
-            slow = stage_time(held, sent, problem.load.overlap)
-            taken[a, b] = max(taken[a, b], float(slow))
-            added[a, b] = max(added[a, b], float(held + sent))
-        slowest = max(float(taken[pair]) for pair in found.pairs)
-        slots = float(problem.slots[len(found.pairs) - 1])
-        through = problem.repeats * sum(float(added[pair]) for pair in found.pairs)
+        for pair in found.pairs:
+            ways.check(*pair)
+        chosen = [(*pair, k) for pair, k in zip(found.pairs, found.which, strict=True)]
+        slowest = max(float(ways.taken[way]) for way in chosen)
+        slots = float(problem.slots[len(chosen) - 1])
+        through = problem.repeats * sum(float(ways.added[way]) for way in chosen)
         if slowest < math.inf and slots * slowest + through <= found.time * (1 + TOLERANCE):
             break
         if budget.over():
             return None, False
-    stages = _numbered(found, nodes, checked, labels)
+    stages = _numbered(chosen, ways, labels)
     time = found.time - problem.unsent
     return StageSplit(stages=stages, slowest=slowest, time=time, bound=0.0), True
 
 
-def _prices(net: Spans, nodes: Ints, budget: Budget) -> tuple[Floats, Floats] | None:
-    """What stages between two nodes keep waiting, and what they take, or None if late. [s]"""
-    partitioned = net.times(nodes, budget)
-    if partitioned is None:
-        return None
-    at, problem = nodes // net.labels, net.problem
-    work, out = partitioned[:, nodes] * net.microbatch, net.out[at][None, :]
-    taken = stage_time(work, out, problem.load.overlap)
-    taken[at[:, None] >= at[None, :]] = math.inf
-    if net.binds:
-        alive = net.microbatch * np.maximum(net.alive[at][:, None], net.alive[at][None, :])
-        taken[net.held[at][None, :] - net.held[at][:, None] + alive > problem.room] = math.inf
-    return taken, np.where(np.isinf(taken), math.inf, work + out)
-
-
 def _numbered(
-    found: _Found, nodes: Ints, paths: dict[tuple[int, int], tuple[int, ...]], labels: int
+    chosen: list[tuple[int, int, int]], ways: Ways, labels: int
 ) -> tuple[tuple[int, ...], ...]:
     """Partitions of every stage, empty ones where numbers are left out."""
     stages, label = list[tuple[int, ...]](), 0
-    for a, b in found.pairs:
-        first = int(nodes[a]) % labels
-        stages.append((0,) * (first - label) + paths[a, b])
-        label = int(nodes[b]) % labels
+    for a, b, k in chosen:
+        first = int(ways.nodes[a]) % labels
+        stages.append((0,) * (first - label) + ways.masks(a, b, k))
+        label = int(ways.nodes[b]) % labels
     stages[-1] += (0,) * (labels - 1 - label)
     return tuple(stages)
 
@@ -404,8 +421,8 @@ def split(
     """
     cache = {} if cache is None else cache
     limit = incumbent * (1 - TOLERANCE)
-    work = _least_work(problem, limit, cache, budget)
-    bound = _bound(problem, work)
+    work = _least_work(problem.timed, limit - problem.least_price, cache, budget)
+    bound = _bound(problem, work) + problem.least_price
     if not bound < limit:
         return None
     tables = all_ideals(problem.fusion, most_ideals, cache)

@@ -65,6 +65,26 @@ class Pricing:
         left = (total - price.fixed) / price.second
         return layer_time_below(plan, left, self.system.chip.overlap, self.rules)
 
+    def stages_below(self, plan: Plan, load: ChipLoad, total: float) -> float:
+        """Return what stages that split a graph are worth where the objective is ``total``. [s]
+
+        That is the time of an iteration, and what the objective adds to the partitions.
+        """
+        price = self.of(plan)
+        return (total - price.fixed) / price.second - price.per_layer * load.extra
+
+    def of_stages(self, plan: Plan, load: ChipLoad, worth: float) -> float:
+        """Return the objective of stages that are worth so much, as `stages_below`. [s]"""
+        price = self.of(plan)
+        return price.second * (worth + price.per_layer * load.extra) + price.fixed
+
+    def splits(self, plan: Plan) -> bool:
+        """Whether stages that split a graph are searched.
+
+        Not for energy where an iteration waits for its slowest stage alone.
+        """
+        return not self.weights.energy or self.rules.iteration.split(plan, 1)[1] > 0
+
     def exact(self, plan: Plan, load: ChipLoad, partitions: tuple[int, ...]) -> float:
         """Return the objective of partitions; infinite where one does not fit."""
         costs = [partition_cost(load, mask) for mask in partitions]

@@ -208,7 +208,7 @@ def search(
     proved = bound >= found.best * (1 - PROOF)
     inside = bound >= found.best * (1 - gap)
     status = Status.OPTIMAL if proved else Status.FEASIBLE if inside else Status.LIMIT
-    splits = may_split(workload, system) and weights.only_time
+    splits = may_split(workload, system) and (rules.iteration.has_schedules or not weights.energy)
     placed = workload.placement is not Placement.SEARCHED
     free, given = _covered(system, constraints, splits=splits, placed=placed)
     if len(recomputations(state.arrays, rules)) > 1:

@@ -151,13 +151,15 @@ class SearchState:
     def plans(self, use: Use, microbatch: int, like: Mapping | None = None) -> list[Plan]:
         """Return the plans of a use of the network, the fastest first.
 
-        Stages are split for time alone. ``like``: a mapping whose decisions on schedule and
+        ``like``: a mapping whose decisions on schedule and
         recomputation are taken; None: those given, or else all that may help.
         """
         time = self.pricing.weights.only_time
-        plans = use.plans(microbatch, self.workload, self.system, self.rules)
-        if not time:
-            plans = [replace(plan, graph_stages=1) for plan in plans]
+        splits = self.pricing.splits
+        plans = [
+            plan if splits(plan) else replace(plan, graph_stages=1)
+            for plan in use.plans(microbatch, self.workload, self.system, self.rules)
+        ]
         given = self.constraints if like is None else like
         kind = given.recompute, given.schedule, given.interleave
         return self.room.variants(plans, *kind, only_time=time)
@@ -281,7 +283,7 @@ class SearchState:
     def spread(
         self, node: SearchNode, load: ChipLoad, limit: float, *, bound_only: bool = False
     ) -> StageSplit | None:
-        """Return the best stages of a node that splits the graph, below an iteration time. [s]"""
+        """Return the best stages of a node that splits the graph, below an objective."""
         fusion = make_problem(load, slots=self.slots, separate_directions=self.separate)
         problem = make_stage_problem(
             fusion,
@@ -289,10 +291,11 @@ class SearchState:
             self.rules,
             capacity=self.system.chip.memory_room(spilled=node.plan.spilled),
             one_by_one=self.unfused,
+            per_layer=self.pricing.of(node.plan).per_layer,
         )
         found = split(
             problem,
-            incumbent=limit,
+            incumbent=self.pricing.stages_below(node.plan, load, limit),
             cache=self.tables,
             budget=self.budget,
             bound_only=bound_only,
@@ -301,7 +304,12 @@ class SearchState:
             demand = fullest_stage(problem, self.tables)
             if demand > problem.capacity:
                 self.found.lack.stage(node.plan, demand, problem.capacity)
-        return found
+        if found is None:
+            return None
+        time, bound = (
+            self.pricing.of_stages(node.plan, load, x) for x in (found.time, found.bound)
+        )
+        return replace(found, time=time, bound=bound)
 
     def settle(self, node: SearchNode, codes: Ints, limit: float) -> float:
         """Map a node with this sharding; return a bound on what is left below ``limit``. [s]"""

@@ -24,7 +24,18 @@ from crosstack.model.partition import ChipLoad
 if TYPE_CHECKING:
     from crosstack.mapping.pipeline import StageProblem
 
-__all__ = ["Spans", "on_one_chip"]
+__all__ = ["Label", "Spans", "on_one_chip"]
+
+MOST_LABELS = 400_000  # of all stages of a problem
+
+
+def _front(labels: list[Label]) -> list[Label]:
+    """Return the labels that no other one beats."""
+    kept = list[Label]()
+    for label in sorted(labels, key=lambda one: (one.time, one.price, one.alive)):
+        if not any(other.beats(label) for other in kept):
+            kept.append(label)
+    return kept
 
 
 def on_one_chip(load: ChipLoad) -> ChipLoad:
@@ -38,12 +49,43 @@ def on_one_chip(load: ChipLoad) -> ChipLoad:
 
 @dataclass(frozen=True, slots=True)
 class _Leaving:
-    """Steps that leave an ideal: time with weights read, with weights kept [s], bytes alive [B]."""
+    """Steps that leave an ideal: time with weights read, with weights kept [s], bytes alive [B].
+
+    ``read_price`` and ``kept_price`` are what the objective adds to either. [s]
+    """
 
     to: Ints
     read: Floats
     kept: Floats
     alive: Floats
+    read_price: Floats
+    kept_price: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Partitions from the start of a stage: their time, what the objective adds [s], bytes alive.
+
+    ``mask`` is the last partition, ``before`` what comes before it.
+    """
+
+    time: float
+    price: float
+    alive: float
+    mask: int = 0
+    before: Label | None = None
+
+    def masks(self) -> tuple[int, ...]:
+        """Return the partitions in order."""
+        found, here = list[int](), self
+        while here.before is not None:
+            found.append(here.mask)
+            here = here.before
+        return tuple(reversed(found))
+
+    def beats(self, other: Label) -> bool:
+        """Whether it is no worse in any respect."""
+        return self.time <= other.time and self.price <= other.price and self.alive <= other.alive
 
 
 class Spans:
@@ -56,6 +98,8 @@ class Spans:
     def __init__(self, problem: StageProblem, tables: IdealTables, limit: float) -> None:
         load = problem.load
         self.problem, self.tables, self.load = problem, tables, load
+        self.prices = load.memory_price, load.network_price
+        load = self.load = replace(load, memory_price=0.0, network_price=0.0)
         self.steps = Steps(on_one_chip(load), tables)
         sums = self.steps.sums
         self.so_far, self.rest = sums.so_far, sums.rest
@@ -118,12 +162,15 @@ class Spans:
             kernel = (tables.masks[to[position]] ^ tables.masks[j]).bit_length() - 1
             stays[position] &= not self.cut[kernel]  # a weight that is cut cannot stay
         kept = np.where(stays, kept, read)
+        read_price = self.prices[0] * (memory + weights) + self.prices[1] * network
+        kept_price = read_price - self.prices[0] * weights * stays
         alive = np.zeros(len(to))
         if self.binds:
             alive = self.microbatch * ((tables.live[to] | tables.live[j]) @ self.size)
             fits = self.held[to] - self.held[j] + alive <= self.problem.room
             to, read, kept, alive = to[fits], read[fits], kept[fits], alive[fits]
-        return _Leaving(to, read, kept, alive)
+            read_price, kept_price = read_price[fits], kept_price[fits]
+        return _Leaving(to, read, kept, alive, read_price, kept_price)
 
     def nodes(self, ideals: Ints) -> Ints:
         """Return the nodes of some ideals that a border may have, ascending."""
@@ -184,6 +231,45 @@ class Spans:
                 found, good, target = self.follow(*divmod(node, self.labels))
                 least[row, target] = np.minimum(least[row, target], found.kept[good])
         return least
+
+    def fronts(self, rows: Ints, budget: Budget) -> dict[tuple[int, int], list[Label]] | None:
+        """Return by nodes of ``rows`` what no other stage between them beats; None if late.
+
+        In time, in what the objective adds, and in bytes alive.
+        """
+        labels, n, wanted = self.labels, len(self.tables.masks), set(rows.tolist())
+        limit, found, made = self.longest / self.microbatch, {}, 0
+        for start in rows.tolist():
+            reached: dict[int, list[Label]] = {start: [Label(0.0, 0.0, 0.0)]}
+            whole: dict[int, Label] = {}
+            for node in range(start, n * labels):
+                j, p = divmod(node, labels)
+                here = reached.get(node, [])
+                if p and self.valid[p, j]:  # an empty partition
+                    here = [*here, *reached.get(node - 1, [])]
+                here = reached[node] = _front(here)
+                if node != start and node in wanted and (here or node in whole):
+                    more = [whole[node]] if node in whole else []
+                    found[start, node] = _front([*here, *more])
+                if j == n - 1 or not here:
+                    continue
+                leaving, good, target = self.follow(j, p)
+                made += len(here) * len(target)
+                if made > MOST_LABELS or budget.spend(CALL + len(here) * len(target)):
+                    return None
+                columns = (leaving.read, leaving.read_price, leaving.alive, leaving.kept,
+                           leaving.kept_price)  # fmt: skip
+                steps = zip(target.tolist(), *(c[good].tolist() for c in columns), strict=True)
+                for to, time, price, alive, kept, kept_price in steps:
+                    mask = self.tables.masks[to // labels] ^ self.tables.masks[j]
+                    if node == start:
+                        whole[to] = Label(kept, kept_price, alive, mask, here[0])
+                    reached.setdefault(to, []).extend(
+                        Label(one.time + time, one.price + price, max(one.alive, alive), mask, one)
+                        for one in here
+                        if one.time + time < limit
+                    )
+        return found
 
     def path(self, start: int, end: int) -> tuple[float, tuple[int, ...]]:
         """Best partitions of the stage between two nodes that keep to its memory, and their time.
