@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -295,7 +296,8 @@ def gpt(**given: object):
 def test_the_certificate_says_whether_recomputation_was_free():
     assert "recomputation" in gpt()[1].free
     mapping, certificate = gpt(recompute=Recompute.ATTENTION)
-    assert "recomputation" in certificate.given
+    assert {"recomputation", "schedule"} <= set(certificate.given)
+    assert "interleaving" in certificate.free
     assert mapping.recompute is Recompute.ATTENTION
 
 
@@ -323,3 +325,46 @@ def test_recomputation_needs_a_backward_pass_and_rules_that_keep_activations():
     # No attention, so computing it again is no choice.
     with pytest.raises(InputError, match="got 'attention'; allowed: none, full for"):
         search(WORKLOAD, machine(None), Constraints(recompute=Recompute.ATTENTION), RULES)
+
+
+@pytest.mark.parametrize(
+    ("rules", "given", "message"),
+    [
+        (
+            "crosstack",
+            {"interleave": 3},
+            "interleave: got 3; allowed: pieces of as many",
+        ),
+        (
+            "crosstack",
+            {"interleave": 2, "schedule": Schedule.GPIPE},
+            "constraints.interleave: got 2; allowed: 1 with schedule gpipe; more with 1f1b",
+        ),
+        ("dfmodel-readme", {"interleave": 2}, "constraints.interleave: got 2; allowed: 1 for"),
+        ("dfmodel-readme", {"schedule": Schedule.GPIPE}, "constraints.schedule: got 'gpipe'"),
+    ],
+)
+def test_schedules_that_cannot_be_are_refused(rules, given, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        search(WORKLOAD, machine(None), Constraints(**given), rules_named(rules))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"interleave": 2},
+            "mapping.interleave: got 2; allowed: 1 with 1f1b, stages x layers 1 x 8",
+        ),
+        ({"interleave": 0}, "interleave: got 0; allowed: a whole number, at least 1"),
+    ],
+)
+def test_a_mapping_with_pieces_that_cannot_be_is_refused(changes, message):
+    system = replace(machine(None, 1), n_chips=2)
+    with pytest.raises(InputError, match=re.escape(message)):
+        evaluate(
+            WORKLOAD,
+            system,
+            replace(mapped(Recompute.NONE), **changes, sizes=(2,), parallelism=(Parallelism.DATA,)),
+            RULES,
+        )

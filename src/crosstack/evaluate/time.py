@@ -260,8 +260,8 @@ def decided_plan(
     plan = replace(plan, schedule=order)
     counts = interleavings(plan, system.chip.overlap, rules)
     listed = (
-        f"{', '.join(map(str, counts))} with {order}, {plan.pipeline} stages of "
-        f"{plan.layers_per_stage} layers and {plan.n_microbatches} microbatches"
+        f"{', '.join(map(str, counts))} with {order}, stages x layers "
+        f"{plan.pipeline} x {plan.layers_per_stage}, microbatches {plan.n_microbatches}"
     )
     require(pieces in counts, "mapping.interleave", pieces, listed)
     return with_recompute(replace(plan, interleave=pieces), arrays, again)

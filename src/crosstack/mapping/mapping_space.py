@@ -22,6 +22,8 @@ from crosstack.model.arrays import Floats, GraphArrays, Ints, graph_arrays
 from crosstack.model.choice_index import choice_index
 from crosstack.model.memory import recomputations
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
+from crosstack.model.tiles import divisors
+from crosstack.workload.transformer_training import Schedule
 
 __all__ = ["Factor", "MappingSpace", "mapping_space"]
 
@@ -80,7 +82,8 @@ def mapping_space(task: Task, rules: Rules | str | None = None) -> MappingSpace:
       one to the whole graph;
     - cores: pairs (lanes, stages) of each kernel with a product of at most the chip's cores;
       elementwise kernels have one stage. No decision where the chip's utilization is given;
-    - recomputation: nothing, attention alone or the whole graph, where there is a backward pass.
+    - recomputation: nothing, attention alone or the whole graph, where there is a backward pass;
+    - pieces of a stage, there, too: at most the divisors of the layers.
 
     Rules that have the fewest bytes decide the sharding first choose among the same number.
     """
@@ -93,6 +96,7 @@ def mapping_space(task: Task, rules: Rules | str | None = None) -> MappingSpace:
         _partitions(task, arrays, chosen),
         _cores(task, arrays),
         *_recomputation(task, arrays, chosen),
+        *_pieces(task, chosen),
     )
     return MappingSpace(factors=factors, ordered=_ordered(task, arrays, chosen))
 
@@ -104,6 +108,16 @@ def _recomputation(task: Task, arrays: GraphArrays, rules: Rules) -> tuple[Facto
     if task.constraints.recompute is not None:
         return (_factor("recomputation", 0.0, "given"),)
     return (_factor("recomputation", math.log10(len(kinds)), ", ".join(kinds)),)
+
+
+def _pieces(task: Task, rules: Rules) -> tuple[Factor, ...]:
+    given = task.constraints
+    if not (task.workload.training and rules.iteration.has_schedules):
+        return ()
+    if given.interleave is not None or given.schedule is not Schedule.ONE_F_ONE_B:
+        return (_factor("pieces of a stage", 0.0, "given"),)
+    most = len(divisors(task.workload.graph_repetitions))
+    return (_factor("pieces of a stage", math.log10(most), f"at most {most}: divisors of layers"),)
 
 
 def _factor(decision: str, digits: float, choices: str) -> Factor:
