@@ -1,4 +1,4 @@
-"""The machine library: chips, nodes, networks and memories by name, with sources."""
+"""The library: chips, nodes, networks, memories and models by name, with sources."""
 
 from crosstack.io.library.entries import SECTIONS, Entry, Figure, Origin, entry, names, references
 from crosstack.io.library.machines import (
@@ -14,6 +14,7 @@ from crosstack.io.library.machines import (
     system_on,
     topology,
 )
+from crosstack.io.library.models import PublishedParameters, model, published_parameters
 
 __all__ = [
     "SECTIONS",
@@ -21,6 +22,7 @@ __all__ = [
     "Figure",
     "NetworkLink",
     "Origin",
+    "PublishedParameters",
     "chip",
     "chip_names",
     "entry",
@@ -28,9 +30,11 @@ __all__ = [
     "joined_by",
     "link",
     "memory",
+    "model",
     "names",
     "node",
     "port",
+    "published_parameters",
     "references",
     "system_on",
     "topology",

@@ -1,7 +1,7 @@
-"""The files of the machine library: entries by name, every number with its source and kind.
+"""The files of the library: entries by name, every number with its source and kind.
 
-Files are in ``crosstack/data/library``; the head of ``chips/nvidia.yaml`` says what their fields
-are. An entry that is ``based_on`` another has its fields where it says nothing itself.
+Machines are in ``crosstack/data/library``; the head of ``chips/nvidia.yaml`` says what their fields
+are. Models are in ``crosstack/workload/models.yaml``. An entry that is ``based_on`` another has its fields where it says nothing itself.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ __all__ = ["SECTIONS", "Entry", "Figure", "Origin", "entry", "names", "reference
 
 # Section -> what one entry of it is, its file or folder, and the key in the file.
 SECTIONS = {
-    "chips": ("chip", "chips", ""),
-    "nodes": ("node", "nodes.yaml", ""),
-    "links": ("link", "networks.yaml", "links"),
-    "fabrics": ("fabric", "networks.yaml", "fabrics"),
-    "topologies": ("topology", "networks.yaml", "topologies"),
-    "memories": ("memory", "memories.yaml", ""),
+    "chips": ("chip", "data/library/chips", ""),
+    "nodes": ("node", "data/library/nodes.yaml", ""),
+    "links": ("link", "data/library/networks.yaml", "links"),
+    "fabrics": ("fabric", "data/library/networks.yaml", "fabrics"),
+    "topologies": ("topology", "data/library/networks.yaml", "topologies"),
+    "memories": ("memory", "data/library/memories.yaml", ""),
+    "models": ("model", "workload/models.yaml", ""),
 }
 # Last part of a path -> unit of what stands there; a bare number is a count or a share.
 _UNITS = {
@@ -110,7 +111,7 @@ def _section(section: str) -> Mapping[str, Entry]:
         message = f"the library has no section {section!r}; allowed: {', '.join(SECTIONS)}."
         raise InputError(Problem("", message))
     _, place, key = SECTIONS[section]
-    found = files("crosstack").joinpath("data", "library", place)
+    found = files("crosstack").joinpath(*place.split("/"))
     texts = [found] if found.is_file() else sorted(found.iterdir(), key=lambda f: f.name)
     trees: dict[str, Any] = {}
     for text in texts:

@@ -1,0 +1,94 @@
+"""Models of the library: the shape of each, and how many parameters are published."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import Any, get_args, get_type_hints
+
+from crosstack.io.library.entries import entry
+from crosstack.workload.architectures import Transformer
+
+__all__ = ["PublishedParameters", "model", "published_parameters"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedParameters:
+    """Parameters that the publisher of a model says it has.
+
+    Parameters
+    ----------
+    total, rounding : int
+        All, give or take; 0: to the digit. [1]
+    beside : int
+        Elements among them that are not of the language model: an encoder of images, a second copy
+        of a tied table. [1]
+    active, active_rounding : int
+        Those that a token passes; 0 where nothing is said of them. [1]
+    """
+
+    total: int
+    rounding: int = 0
+    beside: int = 0
+    active: int = 0
+    active_rounding: int = 0
+
+    def agrees(self, model: Transformer) -> bool:
+        """Return whether the parameters of a shape are those published.
+
+        Publishers differ in whether they count the table of tokens among the active ones: any
+        number between the two is taken.
+        """
+        total = abs(model.parameters.total + self.beside - self.total) <= self.rounding
+        most, least = model.active_parameters, model.active_parameters - model.parameters.embedding
+        active = least - self.active_rounding <= self.active <= most + self.active_rounding
+        return total and (active or not self.active)
+
+
+@cache
+def model(name: str) -> Transformer:
+    """Return the model called ``name``.
+
+    Raises
+    ------
+    InputError
+        If there is none of that name; names the nearest.
+    """
+    found = entry("models", name)
+    made: Transformer = _record(Transformer, _nested(found.under("shape")) | {"name": found.title})
+    return made
+
+
+@cache
+def published_parameters(name: str) -> PublishedParameters:
+    """Return what is published of the parameters of the model called ``name``."""
+    return PublishedParameters(**entry("models", name).under("parameters"))
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tree of what stands at paths such as ``experts.count``."""
+    tree: dict[str, Any] = {}
+    for path, value in values.items():
+        *way, last = path.split(".")
+        here = tree
+        for step in way:
+            here = here.setdefault(step, {})
+        here[last] = value
+    return tree
+
+
+def _record(kind: Any, values: Mapping[str, Any]) -> Any:
+    """Return a record whose words are members of enums and whose mappings are records."""
+    made = {}
+    for field, value in values.items():
+        hint = get_type_hints(kind)[field]
+        inside = next((part for part in get_args(hint) if dataclasses.is_dataclass(part)), None)
+        if inside is not None:
+            value = _record(inside, value)
+        elif isinstance(hint, type) and issubclass(hint, Enum):
+            value = hint(value)
+        made[field] = value
+    return kind(**made)

@@ -1,0 +1,154 @@
+"""What a layer of a transformer is made of: norms, attention by a latent vector, experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from crosstack.errors import require, require_whole
+from crosstack.records import require_types
+
+__all__ = [
+    "Activation",
+    "AttentionKind",
+    "Experts",
+    "LatentAttention",
+    "LayerKind",
+    "Norm",
+    "NormPlace",
+    "Position",
+]
+
+
+class Activation(StrEnum):
+    """The nonlinearity of a feed-forward network; `SQUARED_RELU`: ``so2021primer``."""
+
+    GELU = "gelu"
+    RELU = "relu"
+    SQUARED_RELU = "squared_relu"
+    SILU = "silu"
+
+
+class Norm(StrEnum):
+    """`LAYER` has a weight and a bias an element, `RMS` a weight (``zhang2019rmsnorm``)."""
+
+    LAYER = "layer"
+    RMS = "rms"
+
+
+class NormPlace(StrEnum):
+    """Where the norms of a layer stand.
+
+    ``BEFORE`` attention and before the feed-forward network, ``AFTER`` each (and none at the end of
+    the model), ``BOTH``, or ``SHARED``: one before both, which then stand side by side.
+    """
+
+    BEFORE = "before"
+    AFTER = "after"
+    BOTH = "both"
+    SHARED = "shared"
+
+
+class Position(StrEnum):
+    """How a token's place is told: turned pairs, a learned table, or slopes on the scores."""
+
+    ROTARY = "rotary"
+    LEARNED = "learned"
+    ALIBI = "alibi"
+
+
+class AttentionKind(StrEnum):
+    """How many heads share keys and values: one's own, some, all, or a latent vector."""
+
+    MULTI_HEAD = "multi-head"
+    GROUPED_QUERY = "grouped-query"
+    MULTI_QUERY = "multi-query"
+    LATENT = "latent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Attention whose keys and values are made of one short vector a token.
+
+    Parameters
+    ----------
+    query_rank : int
+        Width that queries pass through; 0: they are made of the token at once. [1]
+    key_value_rank : int
+        Width of the vector that is kept. [1]
+    content_size, rotary_size : int
+        Parts of a head of queries and keys; the rotary part of keys is shared by all heads. [1]
+    value_size : int
+        Of a head. [1]
+
+    References
+    ----------
+    deepseek2024v2
+    """
+
+    query_rank: int = 0
+    key_value_rank: int
+    content_size: int
+    rotary_size: int
+    value_size: int
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        require_types(self)
+        require_whole("query_rank", self.query_rank, minimum=0)
+        for field in ("key_value_rank", "content_size", "rotary_size", "value_size"):
+            require_whole(field, getattr(self, field))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """Feed-forward networks of which a router chooses some for each token.
+
+    Parameters
+    ----------
+    count, active : int
+        Experts to choose from, and how many of them a token is sent to. [1]
+    feed_forward : int
+        Width inside one. [1]
+    shared : int
+        Experts of that width that see every token, besides. [1]
+    first_dense : int
+        Layers at the start that have one feed-forward network instead. [1]
+    every : int
+        Of the layers after those, each so-manyth has experts. [1]
+    router_bias : bool
+        Whether each expert has a bias that keeps their load even (``deepseek2024v3``).
+
+    References
+    ----------
+    shazeer2017moe, dai2024deepseekmoe
+    """
+
+    count: int
+    active: int
+    feed_forward: int
+    shared: int = 0
+    first_dense: int = 0
+    every: int = 1
+    router_bias: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        require_types(self)
+        for field in ("count", "active", "feed_forward", "every"):
+            require_whole(field, getattr(self, field))
+        for field in ("shared", "first_dense"):
+            require_whole(field, getattr(self, field), minimum=0)
+        allowed = f"at most count = {self.count}"
+        require(self.active <= self.count, "active", self.active, allowed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerKind:
+    """What layers may differ in: whether they have experts, and how far they look back.
+
+    ``window`` 0: at all tokens. [1]
+    """
+
+    experts: bool = False
+    window: int = 0
