@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, assert_never
 
 import typer
 
-from crosstack.cli.chip import Library, library_given
+from crosstack.cli.chip import Library
 from crosstack.cli.inputs import (
     Chips,
     Fabric,
@@ -20,8 +20,9 @@ from crosstack.cli.inputs import (
     result_answer,
     saved_kind,
 )
+from crosstack.cli.library import show_config, show_library, show_technology
 from crosstack.cli.outputs import show, show_answer, write
-from crosstack.cli.task_options import Set, SvgOut
+from crosstack.cli.task_options import JsonOut, Set, SvgOut
 from crosstack.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def show_(
         Path,
         typer.Argument(
             metavar="FILE|RESULT|library|technology",
-            help="Native YAML, DFModel text, or what a command saved with --json.",
+            help="Native YAML, DFModel text, what a command saved with --json, or config.json.",
         ),
     ],
     name: Annotated[
@@ -43,7 +44,7 @@ def show_(
         typer.Argument(
             metavar="NAME",
             help="With `technology`: which one; all if left out. With `library`: chips, nodes, "
-            "networks, memories, technology, or one of them.",
+            "networks, memories, models, technology, or one of them.",
         ),
     ] = None,
     set_: Set = None,
@@ -51,6 +52,7 @@ def show_(
     chips: Chips = None,
     fabric: Fabric = None,
     svg_out: SvgOut = None,
+    json_out: JsonOut = None,
     library: Library = None,
     parallel: Annotated[
         str | None,
@@ -61,20 +63,24 @@ def show_(
         ),
     ] = None,
 ) -> None:
-    """Describe the workload and the machine of a file, or a saved result, in words.
+    """Describe the workload and the machine of a file, a saved result, or a model, in words.
 
     `crosstack show technology` lists technologies, `crosstack show technology hbm3` shows the
     numbers of one with their sources, and what follows from them. `crosstack show library` lists
-    machines, `crosstack show library chips` one kind of them, `crosstack show library h100-sxm`
-    shows every number of one with its source.
+    machines and models, `crosstack show library models` one kind of them, `crosstack show library
+    h100-sxm` shows every number of one with its source. A `config.json` of the Hugging Face Hub is
+    shown as a model.
 
     Example: `crosstack show examples/my_graph.yaml --parallel RC-2-2-d2-p2 --svg graph.svg`
     """
+    of_tasks: dict[str, object] = {"--set": set_, "--svg": svg_out, "--parallel": parallel}
     if str(file) == "library":
-        _show_library(name, library, {"--set": set_, "--svg": svg_out, "--parallel": parallel})
+        show_library(name, library, of_tasks, json_out)
         return
+    if json_out is not None:
+        raise InputError(Problem("--json", "allowed: with library alone."))
     if str(file) == "technology":
-        _show_technology(name, library, {"--set": set_, "--svg": svg_out, "--parallel": parallel})
+        show_technology(name, library, of_tasks)
         return
     if name is not None:
         raise InputError(
@@ -83,7 +89,7 @@ def show_(
     if library is not None:
         raise InputError(Problem("--library", "allowed: with technology alone."))
     if file.suffix.lower() == ".json":
-        _show_result(file, {"--set": set_, "--svg": svg_out, "--parallel": parallel})
+        _show_result(file, of_tasks)
         return
     from crosstack.report.svg import task_svg
     from crosstack.report.text import task_text
@@ -99,11 +105,17 @@ def show_(
 
 
 def _show_result(file: Path, of_tasks: dict[str, object]) -> None:
-    """Print what was saved again."""
+    """Print again what was saved, or the model of a ``config.json``."""
+    from crosstack.io.huggingface import is_config
+
     for option, given in of_tasks.items():
         if given:
             raise InputError(Problem(option, "allowed: with a workload and a machine alone."))
-    kind, data = saved_kind(file, read_result(file))
+    tree = read_result(file)
+    if is_config(tree):
+        show_config(file, tree)
+        return
+    kind, data = saved_kind(file, tree)
     match kind:
         case Saved.MAPPING:
             show_answer(result_answer(file, data, None, None), kernels=False)
@@ -141,28 +153,3 @@ def _show_transformed(task: Task, parallel: str, svg_out: Path | None) -> None:
     show(transform_table(steps, title))
     if svg_out is not None:
         write((svg_out, transform_svg(steps, title)))
-
-
-def _show_library(name: str | None, library: Path | None, of_files: dict[str, object]) -> None:
-    """Print the machines of the library, those of one kind, or one with its sources."""
-    from crosstack.report.library_text import LISTS, library_list, library_tables
-
-    if name == "technology":
-        _show_technology(None, library, of_files)
-        return
-    for option, given in (of_files | {"--library": library}).items():
-        if given:
-            raise InputError(Problem(option, "allowed: with a file alone."))
-    listed = name is None or name in LISTS
-    show(library_list(name) if listed else library_tables(str(name)))
-
-
-def _show_technology(name: str | None, library: Path | None, of_files: dict[str, object]) -> None:
-    """Print one technology, or the names of all."""
-    from crosstack.report.technology_text import technology_list, technology_tables
-
-    for option, given in of_files.items():
-        if given:
-            raise InputError(Problem(option, "allowed: with a file alone."))
-    known = library_given(library)
-    show(technology_list(known) if name is None else technology_tables(known, name))

@@ -1,4 +1,4 @@
-"""The machine library as tables: what there is, and every number of one entry with its source."""
+"""The library as tables: what there is, and every number of one entry with its source."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import math
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from crosstack.errors import unknown_name
 from crosstack.io import library
 from crosstack.io.library import Entry, Figure
 from crosstack.machine.chip import Chip
 from crosstack.machine.node import Node
+from crosstack.report.library_data import LISTED, named_entries
+from crosstack.report.model_text import count_table, model_table
 from crosstack.report.text import pairs_table, rows_table
 from crosstack.report.wording import Table
 from crosstack.units import UNITS, format_quantity
@@ -19,7 +20,7 @@ from crosstack.workload.dtype import Dtype
 
 __all__ = ["LISTS", "chip_table", "library_list", "library_tables", "node_table"]
 
-LISTS = ("chips", "nodes", "networks", "memories", "technology")
+LISTS = (*LISTED, "technology")
 _HALF = (Dtype.BF16, Dtype.FP16)
 
 
@@ -30,6 +31,7 @@ def library_list(which: str | None = None) -> Group:
         "nodes": (node_table(),),
         "networks": (_fabrics(), _links(), _named("topologies", "topology")),
         "memories": (_memories(),),
+        "models": (model_table(),),
     }
     chosen = list(tables) if which is None else [which]
     shown: list[RenderableType] = []
@@ -47,19 +49,11 @@ def library_tables(name: str) -> Group:
     InputError
         If the library has nothing of that name; names the nearest.
     """
-    found = [
-        library.entry(section, name)
-        for section in library.SECTIONS
-        if name in library.names(section)
-    ]
-    if not found:
-        known = dict.fromkeys(each for s in library.SECTIONS for each in library.names(s))
-        raise unknown_name("NAME", "entry of the library is", name, known, "In the library")
-    return Group(*(part for entry in found for part in _entry(entry)))
+    return Group(*(part for entry in named_entries(name) for part in _entry(entry)))
 
 
 def _entry(entry: Entry) -> tuple[RenderableType, ...]:
-    """Return the numbers of an entry, and below them the sources that they point to."""
+    """Return the numbers of an entry, what follows from a model's, and the sources below them."""
     sources = list(dict.fromkeys(_source(figure) for figure in entry.figures if figure.source))
     rows = tuple(
         (
@@ -74,7 +68,9 @@ def _entry(entry: Entry) -> tuple[RenderableType, ...]:
     table = Table(header=("", "value", "kind", "source"), numeric=numeric, rows=rows)
     pairs = tuple((str(i), source) for i, source in enumerate(sources, start=1))
     title = Text(f"{entry.name}: {entry.title}", style="bold")
-    return title, rows_table(table, wraps=1), pairs_table(pairs)
+    counts = [count_table(library.model(entry.name))] if entry.section == "models" else []
+    more = [part for each in counts for part in (Text(""), rows_table(each, wraps=0), Text(""))]
+    return title, rows_table(table, wraps=1), *more, pairs_table(pairs)
 
 
 def _source(figure: Figure) -> str:

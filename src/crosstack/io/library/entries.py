@@ -1,7 +1,8 @@
 """The files of the library: entries by name, every number with its source and kind.
 
 Machines are in ``crosstack/data/library``; the head of ``chips/nvidia.yaml`` says what their fields
-are. Models are in ``crosstack/workload/models.yaml``. An entry that is ``based_on`` another has its fields where it says nothing itself.
+are. Models are in ``crosstack/workload/models.yaml``. An entry that is ``based_on`` another has its
+fields where it says nothing itself.
 """
 
 from __future__ import annotations

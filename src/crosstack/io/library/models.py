@@ -82,13 +82,12 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _record(kind: Any, values: Mapping[str, Any]) -> Any:
     """Return a record whose words are members of enums and whose mappings are records."""
-    made = {}
-    for field, value in values.items():
-        hint = get_type_hints(kind)[field]
-        inside = next((part for part in get_args(hint) if dataclasses.is_dataclass(part)), None)
-        if inside is not None:
-            value = _record(inside, value)
-        elif isinstance(hint, type) and issubclass(hint, Enum):
-            value = hint(value)
-        made[field] = value
-    return kind(**made)
+    hints = get_type_hints(kind)
+    return kind(**{field: _value(hints[field], value) for field, value in values.items()})
+
+
+def _value(hint: Any, value: Any) -> Any:
+    inside = next((part for part in get_args(hint) if dataclasses.is_dataclass(part)), None)
+    if inside is not None:
+        return _record(inside, value)
+    return hint(value) if isinstance(hint, type) and issubclass(hint, Enum) else value
