@@ -7,6 +7,7 @@ import json
 import pytest
 
 import crosstack
+from crosstack.io import library
 
 WORKLOAD = """
 workload:
@@ -120,14 +121,17 @@ def test_the_machine_of_a_study_may_vary(run, workload):
     assert (outcome.code, outcome.err) == (0, "")
 
 
-@pytest.mark.parametrize("which", ["chips", "nodes", "networks", "memories", "technology", None])
+@pytest.mark.parametrize(
+    "which", ["chips", "nodes", "networks", "memories", "models", "technology", None]
+)
 def test_the_library_is_listed(run, which):
     outcome = run("show", "library", *([which] if which else []))
     assert (outcome.code, outcome.err) == (0, "")
     shown = {
         "chips": ["h100-sxm", "989.4 TFLOP/s"], "nodes": ["gb200-nvl72", "switch of 72"],
         "networks": ["rail-only", "infiniband-ndr", "torus_3d"], "memories": ["ddr4"],
-        "technology": ["hbm3"], None: ["h100-sxm", "gb200-nvl72", "rail-only", "ddr4"],
+        "models": ["llama3-70b", "70,553,706,496", "8 of 256 + 1: 2,048"], "technology": ["hbm3"],
+        None: ["h100-sxm", "gb200-nvl72", "rail-only", "ddr4", "llama3-70b"],
     }[which]  # fmt: skip
     for words in shown:
         assert words in outcome.out
@@ -140,9 +144,71 @@ def test_every_number_of_an_entry_has_its_source(run):
     assert "measured" in outcome.out
 
 
+def test_a_model_is_shown_with_what_it_holds_and_computes(run):
+    outcome = run("show", "library", "mixtral-8x7b")
+    assert (outcome.code, outcome.err) == (0, "")
+    for words in ("jiang2024mixtral", "45,097,156,608", "FLOP of a token after 32,767"):
+        assert words in outcome.out
+
+
+def test_models_are_saved_with_their_sources(run, tmp_path):
+    out = tmp_path / "models.json"
+    outcome = run("show", "library", "models", "--json", out)
+    assert (outcome.code, outcome.err) == (0, "")
+    models = json.loads(out.read_text())["models"]
+    assert set(models) == set(library.names("models"))
+    assert models["deepseek-v3"]["parameters"]["total"] == 671_026_419_200
+    assert models["deepseek-v3"]["shape"]["latent"]["key_value_rank"] == 512
+    figures = {figure["field"]: figure for figure in models["deepseek-v3"]["figures"]}
+    assert figures["shape.layers"]["source"] == "deepseek2024v3"
+
+
+def test_what_is_shown_of_the_library_is_what_is_saved(run, tmp_path):
+    one, all_of_it = tmp_path / "one.json", tmp_path / "all.json"
+    assert run("show", "library", "h100-sxm", "--json", one).code == 0
+    assert run("show", "library", "--json", all_of_it).code == 0
+    everything = json.loads(all_of_it.read_text())
+    assert set(everything) == set(library.SECTIONS)
+    alone = json.loads(one.read_text())
+    assert alone == {"chips": {"h100-sxm": everything["chips"]["h100-sxm"]}}
+
+
+CONFIG = {
+    "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "vocab_size": 128256,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 8192,
+    "max_position_embeddings": 131072, "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+def test_a_file_of_the_hub_is_shown_as_a_model(run, tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(CONFIG))
+    outcome = run("show", file)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "1,235,814,400" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"model_type": "lama"}, 'config.json: model_type: no architecture is called "lama". Did'),
+        ({"vocab_size": 0}, "config.json: vocab_size: got 0; allowed: a whole number, at least 1"),
+    ],
+)
+def test_a_bad_file_of_the_hub_is_one_line(run, tmp_path, change, says):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(CONFIG | change))
+    outcome = run("show", file)
+    assert (outcome.code, len(outcome.problems)) == (2, 1)
+    assert says in outcome.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        (("library", "llama3-71b"), 'Did you mean "llama3-70b"'),
+        (("library", "technology", "--json", "x.json"), "--json: allowed"),
+        (("technology", "--json", "x.json"), "--json: allowed"),
         (("library", "h100sxm"), 'Did you mean "h100-sxm"'),
         (("library", "chips", "--library", "x.yaml"), "--library: allowed"),
         (("library", "--set", "a=1"), "--set: allowed"),
