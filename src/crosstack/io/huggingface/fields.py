@@ -27,6 +27,7 @@ _ACTIVATIONS = {
     "silu": Activation.SILU,
     "swish": Activation.SILU,
 }
+_KINDS = ("full_attention", "sliding_attention")  # of one layer
 
 
 def also(*names: str) -> Any:
@@ -120,12 +121,15 @@ def windows(kinds: Sequence[str] | None, window: int | None, every: int) -> dict
     Raises
     ------
     InputError
-        If the kinds follow no such rule.
+        If the kinds follow no such rule, or one is not known; names the nearest.
     """
     if window is None:
         return {}
     if kinds is None:
         return {"window": window, "global_every": every}
+    for index, kind in enumerate(kinds):
+        if kind not in _KINDS:
+            raise unknown_name(f"layer_types[{index}]", "kind of attention is", kind, _KINDS)
     full = [kind == "full_attention" for kind in kinds]
     if all(full):
         return {}
