@@ -8,17 +8,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import crosstack
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.time import evaluate
-from crosstack.machine.system import Parallelism
+from crosstack.io import library
+from crosstack.machine.chip import Overlap
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
+from crosstack.mapping.following import choices_excess
 from crosstack.mapping.mapping import Constraints, Mapping, Status
 from crosstack.mapping.search import search
 from crosstack.model.arrays import bits, graph_arrays
 from crosstack.model.choices import make_choices
-from crosstack.model.partition import make_load
+from crosstack.model.partition import make_load, partition_cost, relaxed_load
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.workload.graph import Axis
+from crosstack.workload.serving import transformer_named
 
 RULES = rules_named("crosstack")
 ROUNDING = 1 + 1e-9
@@ -38,17 +43,8 @@ def task(random_task):
     return build
 
 
-def random_mapping(workload, system, rng: random.Random) -> Mapping | None:
-    """Return a random mapping whose partitions are legal; None where its batch does not divide."""
-    arrays = graph_arrays(workload.graph)
-    sizes = rng.choice([(1, 4), (2, 2), (4, 1)])
-    uses = tuple(rng.choice(list(Parallelism)) for _ in sizes)
-    plan = make_plan(workload, system, sizes, uses, rng.choice([1, 2, 4]), RULES)
-    if plan is None:
-        return None
-    choices = make_choices(workload, arrays, plan, 1, RULES, system.chip)
-    codes = np.array([rng.choice(domain) for domain in choices.index.domains()])
-    load = make_load(workload, system, arrays, plan, choices, codes, RULES)
+def random_partitions(load, rng: random.Random) -> list[int]:
+    """Return random partitions that are legal, in an order in which they may run."""
     done, partitions = 0, []
     while done != load.everything:
         inside = 0
@@ -62,6 +58,21 @@ def random_mapping(workload, system, rng: random.Random) -> Mapping | None:
             inside |= 1 << rng.choice(legal) if legal else 0
         partitions.append(inside)
         done |= inside
+    return partitions
+
+
+def random_mapping(workload, system, rng: random.Random) -> Mapping | None:
+    """Return a random mapping whose partitions are legal; None where its batch does not divide."""
+    arrays = graph_arrays(workload.graph)
+    sizes = rng.choice([(1, 4), (2, 2), (4, 1)])
+    uses = tuple(rng.choice(list(Parallelism)) for _ in sizes)
+    plan = make_plan(workload, system, sizes, uses, rng.choice([1, 2, 4]), RULES)
+    if plan is None:
+        return None
+    choices = make_choices(workload, arrays, plan, 1, RULES, system.chip)
+    codes = np.array([rng.choice(domain) for domain in choices.index.domains()])
+    load = make_load(workload, system, arrays, plan, choices, codes, RULES)
+    partitions = random_partitions(load, rng)
     numbers = [0] * load.n
     for number, inside in enumerate(partitions):
         for i in bits(inside):
@@ -115,3 +126,46 @@ def test_more_fusions_are_never_slower(task, seed):
         _, certificate = search(workload, replace(system, chip=chip), Constraints(), RULES)
         times.append(certificate.objective)
     assert times[1] <= times[0] * ROUNDING
+
+
+GPT = {"hidden": 256, "n_heads": 4, "head_size": 64, "sequence_length": 128, "n_layers": 1}
+MODEL = transformer_named("llama-68m")
+LAYERS = {
+    "forward": crosstack.llm(**GPT, global_batch_size=4, training=False),
+    "training": crosstack.llm(**GPT, global_batch_size=4),
+    "prompts": crosstack.prefill(MODEL, tokens=256, global_batch_size=4),
+    "decoding": crosstack.decode(MODEL, context=512, global_batch_size=4),
+}
+
+
+def four_chips(overlap):
+    """Return four A100 on a ring."""
+    chip = replace(library.chip("a100-sxm-80gb"), overlap=overlap)
+    ring = Dimension(kind=DimensionKind.RING, size=4, bandwidth=3e11, latency=1e-6)
+    return System(chip=chip, network=(ring,), n_chips=4)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("overlap", [Overlap.COMPUTE_MEMORY, Overlap.NONE])
+@pytest.mark.parametrize("microbatch", [1, 4])
+def test_no_choices_beat_what_they_add_to_the_least_of_all(layer, overlap, microbatch):
+    """The bound by what each choice takes beyond the least, for any partitions under them."""
+    workload, system, rng = LAYERS[layer], four_chips(overlap), random.Random(microbatch)
+    arrays = graph_arrays(workload.graph)
+    plan = make_plan(workload, system, (4,), (Parallelism.TENSOR,), microbatch, RULES)
+    choices = make_choices(workload, arrays, plan, 1, RULES, system.chip)
+    given, every = (workload, system, arrays, plan, choices), choices.index.domains()
+    positive = 0
+    for _ in range(20):
+        domains = [tuple(rng.sample(d, rng.randint(1, len(d)))) for d in every]
+        least = relaxed_load(*given, domains, RULES)
+        excess = choices_excess(choices, domains, least, arrays, RULES.traffic)
+        positive += excess > 0
+        for _ in range(10):
+            codes = np.array([rng.choice(domain) for domain in domains])
+            load = make_load(*given, codes, RULES)
+            masks = random_partitions(load, rng)
+            taken = sum(partition_cost(load, mask).time for mask in masks)
+            bound = sum(partition_cost(least, mask).time for mask in masks) + excess
+            assert taken * ROUNDING >= bound
+    assert positive > 10
