@@ -23,7 +23,7 @@ TOGETHER = (
     ("fan_out_copies",),
     ("operand_by_size",),
     ("stage_transfers",),
-    ("conversion_of_shard", "collectives"),
+    ("conversion_of_shard", "sums_at_once", "collectives"),
     ("gradient_bytes", "optimizer_bytes", "weights_held_once"),
     ("keeps_activations",),
     ("periodic_per_microbatch",),

@@ -67,6 +67,7 @@ ENGINE: dict[str, Any] = {
     "operand_by_size": False,
     "weight_cuts": WeightCuts.INPUTS,
     "conversion_of_shard": False,
+    "sums_at_once": False,
     "batch_in_sram": True,
     "stage_transfers": StageTransfers.MICROBATCH,
     "periodic_per_microbatch": False,
@@ -178,6 +179,9 @@ class DFModelTraffic(Traffic):
     conversion_of_shard : bool
         Whether a layout conversion moves the bytes of one chip's shard of the tensor, as the
         intra-chip pass counts, or of the whole tensor, as the inter-chip pass does.
+    sums_at_once : bool
+        Whether sums are added up as soon as they are made, and what enters a layer has any layout;
+        otherwise they are partial until they are read, and layers hand on a layout.
     batch_in_sram : bool
         With placement ``batch``: whether partitions have to fit the SRAM; not in E5.
     """
@@ -188,6 +192,7 @@ class DFModelTraffic(Traffic):
     operand_by_size: bool = True
     weight_cuts: WeightCuts = WeightCuts.FREE
     conversion_of_shard: bool = True
+    sums_at_once: bool = True
     batch_in_sram: bool = True
 
     def operands(self, arrays: GraphArrays) -> Ints:
@@ -225,8 +230,8 @@ class DFModelTraffic(Traffic):
 
     @property
     def traces_layouts(self) -> bool:
-        """Sums are added up as soon as they are made; what enters a layer has any layout."""
-        return False
+        """Not where sums are added up as soon as they are made."""
+        return not self.sums_at_once
 
     @property
     def shares_conversions(self) -> bool:
