@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.records import brief, require_type, require_types
+from crosstack.records import brief, known_again, require_type, require_types
 
 
 class Colour(Enum):
@@ -95,3 +95,34 @@ def test_many_parts_are_counted():
 def test_a_record_never_takes_more_than_ten_lines():
     whole = Whole(parts=tuple(Part(name="x" * 1000) for _ in range(4)), anything="y" * 10_000)
     assert len(repr(whole)) <= 800
+
+
+def test_what_was_asked_of_the_same_records_is_known():
+    asked: list[tuple[Part, int]] = []
+
+    @known_again(2, by_value=1)
+    def said(part: Part, times: int) -> list[Part]:
+        asked.append((part, times))
+        return [part] * times
+
+    one, equal = Part(name="a"), Part(name="a")
+    assert said(one, 1000) is said(one, 999 + 1)
+    assert len(asked) == 1
+    # An equal record is another one: nothing is compared.
+    assert said(equal, 1000) == said(one, 1000)
+    assert len(asked) == 2
+    said(one, 3)
+    said(one, 4)
+    said(equal, 1000)
+    assert [times for _, times in asked] == [1000, 1000, 3, 4, 1000]
+
+
+def test_a_refusal_is_said_every_time():
+    @known_again(2)
+    def refused(part: Part) -> None:
+        raise InputError([])
+
+    part = Part()
+    for _ in range(2):
+        with pytest.raises(InputError):
+            refused(part)

@@ -9,14 +9,65 @@ import reprlib
 import types
 import typing
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache, wraps
 from typing import Any
 
 from crosstack.errors import InputError, Problem
 
-__all__ = ["brief", "plain", "require_type", "require_types"]
+__all__ = ["brief", "known_again", "plain", "require_type", "require_types"]
 
+P = typing.ParamSpec("P")
+R = typing.TypeVar("R")
 LONGEST = 800  # letters of a record in which the records inside are spelled out: ten lines
+
+
+# ---------------------------------------------------------------- what is known already
+
+
+class _Same:
+    """A record as a key: equal to itself alone, so that nothing of it is read."""
+
+    __slots__ = ("record",)
+
+    def __init__(self, record: object) -> None:
+        self.record = record
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.record is other.record
+
+    def __hash__(self) -> int:
+        return id(self.record)
+
+
+def known_again(maxsize: int, *, by_value: int = 0) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator that keeps what a function of records gave, for the same records.
+
+    Records are frozen, so the same one says the same; to compare or hash those of a large graph
+    takes longer than most of what is asked of them.
+
+    Parameters
+    ----------
+    maxsize : int
+        Answers kept, the latest asked for. [1]
+    by_value : int
+        Arguments, the last ones, that are compared by value. [1]
+    """
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        asked: Any = function
+
+        @lru_cache(maxsize)
+        def known(*keys: Any) -> Any:
+            return asked(*(key.record if type(key) is _Same else key for key in keys))
+
+        @wraps(function)
+        def kept(*args: Any) -> Any:
+            records = len(args) - by_value
+            return known(*map(_Same, args[:records]), *args[records:])
+
+        return typing.cast("Callable[P, R]", kept)
+
+    return decorated
 
 
 # ---------------------------------------------------------------- what a field may hold
@@ -71,6 +122,7 @@ def _is_union(hint: Any) -> bool:
     return typing.get_origin(hint) in (typing.Union, types.UnionType)
 
 
+@cache
 def _check_of(hint: Any) -> Check | None:
     """Return the check of a type hint; None where every value passes."""
     parts = typing.get_args(hint)

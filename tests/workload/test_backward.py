@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 from builders import named_models
+from builders.examples import fewer
 from builders.random_graphs import random_graph
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from oracles.differences import gradient_errors
 
@@ -38,7 +39,7 @@ class TestAgainstDifferences:
         for name, (derived, differences) in found.items():
             assert derived == pytest.approx(differences, rel=1e-5, abs=1e-8), name
 
-    @settings(max_examples=300)
+    @fewer(0.4)
     @given(rng=st.randoms(use_true_random=False), operations=st.integers(1, 7))
     def test_the_derived_gradient_of_any_graph_is_that_of_differences(self, rng, operations):
         graph = random_graph(rng, operations)

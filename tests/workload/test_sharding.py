@@ -6,8 +6,9 @@ from random import Random
 import numpy as np
 import pytest
 from builders import named_models
+from builders.examples import fewer
 from builders.random_graphs import random_graph
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from oracles.interpreter import run
 from oracles.sharded import Sharded
@@ -57,7 +58,7 @@ def reachable(lie: Sequence[Layout], needed: Sequence[Layout]) -> bool:
 class TestOnChips:
     """Whatever every operation is split along, the chips together find the same numbers."""
 
-    @settings(max_examples=200)
+    @fewer(0.3)
     @given(
         rng=st.randoms(use_true_random=False),
         mesh=st.sampled_from(MESHES),

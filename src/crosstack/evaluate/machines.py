@@ -351,7 +351,7 @@ def _plan(task: Task, system: System, mapping: Mapping, rules: Rules) -> Plan:
         task.workload, system, mapping.sizes, mapping.parallelism, mapping.microbatch_size, rules
     )
     assert plan is not None  # the mapping was evaluated before
-    return decided_plan(task.workload, system, mapping, rules, plan)
+    return decided_plan(task.workload, system, mapping.general, rules, plan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

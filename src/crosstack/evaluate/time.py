@@ -20,7 +20,7 @@ from crosstack.evaluate.stages import stage_masks, stage_memory, stage_terms, st
 from crosstack.machine.chip import Execution
 from crosstack.machine.prices import system_power, system_price
 from crosstack.machine.system import System
-from crosstack.mapping.mapping import Mapping
+from crosstack.mapping.mapping import GeneralDecisions, Mapping
 from crosstack.model.arrays import GraphArrays, Ints, bits, graph_arrays
 from crosstack.model.choice_index import sharding_codes
 from crosstack.model.choices import Choices, make_choices
@@ -49,6 +49,7 @@ from crosstack.model.plan import Plan
 from crosstack.model.rates import peak_rate
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.model.schedule.allowed import interleavings, schedules, with_recompute
+from crosstack.records import known_again
 from crosstack.workload.graph import Axis, Collective, Placement, Workload
 
 __all__ = ["decided_plan", "evaluate"]
@@ -78,11 +79,13 @@ def evaluate(
     """
     rules = chosen_rules(rules, MAPPED)
     arrays = graph_arrays(workload.graph)
-    plan = _checked_plan(workload, system, mapping, rules, arrays)
+    problems = list(_problems(workload, system, mapping, arrays))
+    if problems:
+        raise InputError(problems)
     if system.chip.execution is Execution.TEMPORAL:
         allowed = "1: a kernel has a temporal chip to itself, and tiles of its own"
         require(mapping.n_tiles == 1, "mapping.n_tiles", mapping.n_tiles, allowed)
-    choices = make_choices(workload, arrays, plan, mapping.n_tiles, rules, system.chip)
+    plan, choices = _planned(workload, system, rules, mapping.general)
     codes = _checked_codes(workload, arrays, choices, mapping, plan)
     load = make_load(workload, system, arrays, plan, choices, codes, rules)
     numbers, masks = _partition_masks(arrays, mapping)
@@ -222,27 +225,28 @@ def _energy(
     )
 
 
-def _checked_plan(
-    workload: Workload, system: System, mapping: Mapping, rules: Rules, arrays: GraphArrays
-) -> Plan:
-    problems = list(_problems(workload, system, mapping, arrays))
-    if problems:
-        raise InputError(problems)
+@known_again(32, by_value=1)
+def _planned(
+    workload: Workload, system: System, rules: Rules, general: GeneralDecisions
+) -> tuple[Plan, Choices]:
+    """Return what mappings share that differ in shardings and partitions alone."""
     plan = plan_of(
-        workload, system, mapping.sizes, mapping.parallelism, mapping.microbatch_size, rules
+        workload, system, general.sizes, general.parallelism, general.microbatch_size, rules
     )
     require(
         plan is not None,
         "mapping.microbatch_size",
-        mapping.microbatch_size,
+        general.microbatch_size,
         f"a divisor of the batch ({workload.global_batch_size}) over the data-parallel degree",
     )
     assert plan is not None
-    return decided_plan(workload, system, mapping, rules, plan)
+    plan = decided_plan(workload, system, general, rules, plan)
+    arrays = graph_arrays(workload.graph)
+    return plan, make_choices(workload, arrays, plan, general.n_tiles, rules, system.chip)
 
 
 def decided_plan(
-    workload: Workload, system: System, mapping: Mapping, rules: Rules, plan: Plan
+    workload: Workload, system: System, mapping: GeneralDecisions, rules: Rules, plan: Plan
 ) -> Plan:
     """Return the plan of a use of the network by a mapping's schedule and recomputation.
 

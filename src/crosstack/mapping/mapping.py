@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from crosstack.errors import InputError, require, require_quantity, require_whole
 from crosstack.machine.system import Parallelism, System
@@ -13,7 +13,7 @@ from crosstack.records import brief, require_types
 from crosstack.workload.graph import Axis, Workload
 from crosstack.workload.transformer_training import Recompute, Schedule
 
-__all__ = ["Certificate", "Constraints", "Mapping", "Status", "Stop", "Task"]
+__all__ = ["Certificate", "Constraints", "GeneralDecisions", "Mapping", "Status", "Stop", "Task"]
 
 
 class Status(StrEnum):
@@ -130,6 +130,18 @@ class Task:
         )
 
 
+class GeneralDecisions(NamedTuple):
+    """Decisions of a `Mapping` that hold for the whole graph; its fields."""
+
+    sizes: tuple[int, ...]
+    parallelism: tuple[Parallelism, ...]
+    microbatch_size: int
+    n_tiles: int
+    recompute: Recompute
+    schedule: Schedule
+    interleave: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapping:
     """Every decision.
@@ -231,6 +243,19 @@ class Mapping:
                 "stages in the order of their partitions",
             )
             before = stage
+
+    @property
+    def general(self) -> GeneralDecisions:
+        """What is decided for the whole graph."""
+        return GeneralDecisions(
+            self.sizes,
+            self.parallelism,
+            self.microbatch_size,
+            self.n_tiles,
+            self.recompute,
+            self.schedule,
+            self.interleave,
+        )
 
     def degree(self, parallelism: Parallelism) -> int:
         """Chips that ``parallelism`` uses: the product of its dimensions' sizes. [1]"""

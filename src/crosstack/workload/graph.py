@@ -334,6 +334,12 @@ class DataflowGraph:
     dtype : Dtype or None
         What kernels compute with; None: what fills the word, see
         `crosstack.workload.dtype.dtype_of_word`.
+    work : float
+        Floating-point operations of all kernels for one sequence; derived. [FLOP]
+    weight_size : float
+        Bytes of all weights; derived. [B]
+    has_backward : bool
+        Whether any kernel belongs to the backward pass; derived.
 
     Raises
     ------
@@ -349,6 +355,9 @@ class DataflowGraph:
     index: Mapping[str, int] = field(init=False, repr=False, compare=False)
     order: tuple[int, ...] = field(init=False, repr=False, compare=False)
     levels: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    work: float = field(init=False, repr=False, compare=False)
+    weight_size: float = field(init=False, repr=False, compare=False)
+    has_backward: bool = field(init=False, repr=False, compare=False)
 
     __repr__ = brief
 
@@ -376,6 +385,11 @@ class DataflowGraph:
         order, levels = self._topological_order(index)
         object.__setattr__(self, "order", order)
         object.__setattr__(self, "levels", levels)
+        kernels = self.kernels
+        back = any(kernel.direction is Direction.BACKWARD for kernel in kernels)
+        object.__setattr__(self, "work", sum(kernel.work for kernel in kernels))
+        object.__setattr__(self, "weight_size", sum(kernel.weight_size for kernel in kernels))
+        object.__setattr__(self, "has_backward", back)
 
     def _tensor_problems(self, index: Mapping[str, int]) -> list[Problem]:
         problems: list[Problem] = []
@@ -479,21 +493,6 @@ class DataflowGraph:
     def compute_dtype(self) -> Dtype:
         """What kernels compute with, said or by the word."""
         return self.dtype or dtype_of_word(self.word)
-
-    @property
-    def work(self) -> float:
-        """Floating-point operations of all kernels for one sequence. [FLOP]"""
-        return sum(kernel.work for kernel in self.kernels)
-
-    @property
-    def weight_size(self) -> float:
-        """Bytes of all weights. [B]"""
-        return sum(kernel.weight_size for kernel in self.kernels)
-
-    @property
-    def has_backward(self) -> bool:
-        """Whether any kernel belongs to the backward pass."""
-        return any(kernel.direction is Direction.BACKWARD for kernel in self.kernels)
 
 
 def _same_size(a: float, b: float) -> bool:
