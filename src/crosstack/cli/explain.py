@@ -10,6 +10,7 @@ import typer
 from crosstack.cli.inputs import (
     Chips,
     Fabric,
+    Gap,
     JsonOut,
     On,
     WorkLimit,
@@ -49,9 +50,7 @@ def explain(
         float | None,
         typer.Option("--time-limit", metavar="S", help="Of each search; what stops is marked."),
     ] = None,
-    gap: Annotated[
-        float, typer.Option("--gap", metavar="G", help="Stop at this relative gap (0: prove).")
-    ] = 0.0,
+    gap: Gap = 0.0,
     jobs: Annotated[
         int, typer.Option("--jobs", metavar="N", help="Processes that search together.")
     ] = 1,

@@ -9,6 +9,7 @@ import typer
 
 from crosstack.cli.inputs import (
     Chips,
+    Counted,
     Fabric,
     On,
     check_outputs,
@@ -18,6 +19,7 @@ from crosstack.cli.inputs import (
     rules_given,
 )
 from crosstack.cli.outputs import Searching, check_suffix, printable, show, write
+from crosstack.cli.task_options import File
 from crosstack.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -131,10 +133,8 @@ def _picture(item: Figure) -> str:
 
 
 def space(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Native YAML or DFModel text.")],
-    rules: Annotated[
-        str | None, typer.Option("--rules", metavar="NAME|FILE", help="What is counted.")
-    ] = None,
+    file: File,
+    rules: Counted = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Change a field; may be repeated."),

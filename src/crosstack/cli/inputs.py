@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 __all__ = [
     "MACHINE",
     "Chips",
+    "Counted",
     "Fabric",
+    "Gap",
     "JsonOut",
     "On",
     "Saved",
@@ -62,6 +64,12 @@ WorkLimit = Annotated[
 
 JsonOut = Annotated[
     Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
+]
+Counted = Annotated[
+    str | None, typer.Option("--rules", metavar="NAME|FILE", help="What is counted.")
+]
+Gap = Annotated[
+    float, typer.Option("--gap", metavar="G", help="Stop at this relative gap (0: prove).")
 ]
 SearchSet = Annotated[
     list[str] | None,

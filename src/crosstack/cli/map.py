@@ -11,6 +11,8 @@ import crosstack
 from crosstack.cli.inputs import (
     Chips,
     Fabric,
+    Gap,
+    JsonOut,
     On,
     WorkLimit,
     check_jobs,
@@ -33,7 +35,7 @@ from crosstack.cli.outputs import (
     show_answer,
     write,
 )
-from crosstack.cli.task_options import File, HtmlOut, JsonOut, Kernels, Rules, Set, SvgOut
+from crosstack.cli.task_options import File, HtmlOut, Kernels, Rules, Set, SvgOut
 from crosstack.model.objective import Objective
 
 __all__ = ["convert", "evaluate", "map_"]
@@ -62,9 +64,7 @@ def map_(
             "What a clock cuts off depends on how busy the machine is; a limit on work does not.",
         ),
     ] = None,
-    gap: Annotated[
-        float, typer.Option("--gap", metavar="G", help="Stop at this relative gap (0: prove).")
-    ] = 0.0,
+    gap: Gap = 0.0,
     jobs: Annotated[
         int,
         typer.Option(

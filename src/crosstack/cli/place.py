@@ -9,6 +9,7 @@ import typer
 
 from crosstack.cli.inputs import JsonOut, check_outputs, options_named, rules_asked
 from crosstack.cli.outputs import asked_files, json_text, show, write
+from crosstack.cli.predict_options import Torus
 
 if TYPE_CHECKING:
     from crosstack.machine.topology import Grid
@@ -23,9 +24,6 @@ Package = Annotated[
 Packages = Annotated[
     str | None,
     typer.Option("--packages", metavar="XxYxZ", help="Packages along each axis (default: one)."),
-]
-Torus = Annotated[
-    bool, typer.Option("--torus", help="Join the last chip of every axis to the first.")
 ]
 Order = Annotated[
     str | None,

@@ -14,6 +14,7 @@ from crosstack.cli.hardware import hardware_of, source_of
 from crosstack.cli.inputs import (
     Chips,
     Fabric,
+    JsonOut,
     On,
     check_outputs,
     in_file,
@@ -30,7 +31,6 @@ from crosstack.cli.predict_options import (
     Gemm,
     Hardware,
     Interleave,
-    JsonOut,
     Levels,
     Microbatches,
     Model,

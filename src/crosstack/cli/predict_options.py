@@ -15,7 +15,6 @@ __all__ = [
     "Gemm",
     "Hardware",
     "Interleave",
-    "JsonOut",
     "Levels",
     "Microbatches",
     "Model",
@@ -161,7 +160,4 @@ Set = Annotated[
     typer.Option(
         "--set", metavar="PATH=VALUE", help="Change a field of FILE first; may be repeated."
     ),
-]
-JsonOut = Annotated[
-    Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
 ]

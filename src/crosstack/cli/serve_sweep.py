@@ -10,6 +10,7 @@ import typer
 
 from crosstack.cli.inputs import (
     Chips,
+    Counted,
     Fabric,
     On,
     check_number,
@@ -82,9 +83,7 @@ def serve_sweep(
         ),
     ] = None,
     word: Annotated[int, typer.Option(metavar="B", help="Bytes of one element.")] = 2,
-    rules: Annotated[
-        str | None, typer.Option("--rules", metavar="NAME|FILE", help="What is counted.")
-    ] = None,
+    rules: Counted = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Change a field of the file first."),

@@ -11,6 +11,7 @@ from crosstack.cli.chip import Library
 from crosstack.cli.inputs import (
     Chips,
     Fabric,
+    JsonOut,
     On,
     Saved,
     check_outputs,
@@ -22,7 +23,7 @@ from crosstack.cli.inputs import (
 )
 from crosstack.cli.library import show_config, show_library, show_technology
 from crosstack.cli.outputs import show, show_answer, write
-from crosstack.cli.task_options import JsonOut, Set, SvgOut
+from crosstack.cli.task_options import Set, SvgOut
 from crosstack.errors import InputError, Problem
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import typer
 import crosstack
 from crosstack.cli.inputs import (
     Chips,
+    Counted,
     Fabric,
     JsonOut,
     On,
@@ -45,9 +46,7 @@ def speculate(
         typer.Option(metavar="N", help="Tokens drafted for each place: 1 a sequence, 2 a tree."),
     ] = 1,
     batch: Annotated[int, typer.Option(metavar="N", help="Sequences written at once.")] = 1,
-    rules: Annotated[
-        str | None, typer.Option("--rules", metavar="NAME|FILE", help="What is counted.")
-    ] = None,
+    rules: Counted = None,
     on: On = None,
     chips: Chips = None,
     fabric: Fabric = None,

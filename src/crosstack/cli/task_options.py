@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["File", "HtmlOut", "JsonOut", "Kernels", "Rules", "Set", "SvgOut"]
+__all__ = ["File", "HtmlOut", "Kernels", "Rules", "Set", "SvgOut"]
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Native YAML or DFModel text.")]
 Rules = Annotated[
@@ -27,9 +27,6 @@ Set = Annotated[
         help="Change a field before the file is checked, e.g. "
         "`system.network[0].bandwidth=450GB/s`. May be repeated.",
     ),
-]
-JsonOut = Annotated[
-    Path | None, typer.Option("--json", metavar="OUT", help="Save the result as JSON.")
 ]
 HtmlOut = Annotated[
     Path | None, typer.Option("--html", metavar="OUT", help="Save a page with figures and tables.")
