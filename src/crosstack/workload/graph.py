@@ -334,6 +334,9 @@ class DataflowGraph:
     dtype : Dtype or None
         What kernels compute with; None: what fills the word, see
         `crosstack.workload.dtype.dtype_of_word`.
+
+    Attributes
+    ----------
     work : float
         Floating-point operations of all kernels for one sequence; derived. [FLOP]
     weight_size : float
