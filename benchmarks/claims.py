@@ -26,7 +26,6 @@ from crosstack.published.dfmodel.cases import dfmodel_cases, readme_task
 from crosstack.published.dfmodel.machines import PIPELINE, RING, TENSOR, chip, system
 from crosstack.published.dfmodel.placed import dlrm_a, hpl_selene
 from crosstack.published.runner import run_suite
-from crosstack.workload.serving import MODELS
 
 EXAMPLE = "examples/gpt3_1t_sn30.yaml"
 
@@ -76,7 +75,7 @@ def serve(phase: str) -> None:
         latency=150e-9,
     )
     serving_sweep(
-        MODELS["llama3-8b"], machine, tensor=tensor, pipeline=pipeline, batch=batch,
+        library.model("llama3-8b"), machine, tensor=tensor, pipeline=pipeline, batch=batch,
         context=context, phase=phase,
     )  # fmt: skip
 

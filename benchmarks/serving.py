@@ -14,8 +14,8 @@ import numpy as np
 from timing import measure, print_machine
 
 from crosstack.evaluate.serving_sweep import serving_sweep
+from crosstack.io import library
 from crosstack.published.dfmodel.machines import RING, TENSOR, chip, system
-from crosstack.workload.serving import MODELS
 
 DEGREES = (1, 2, 4, 8, 16)
 GRID = tuple(
@@ -40,7 +40,7 @@ def machine(utilization: float | None):
 def main() -> None:
     """Measure and print."""
     print_machine()
-    model = MODELS["llama3-8b"]
+    model = library.model("llama3-8b")
     names = ("tensor", "pipeline", "batch", "context")
     given = dict(zip(names, GRID, strict=True))
     for phase in ("decode", "prefill"):

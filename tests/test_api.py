@@ -9,7 +9,7 @@ import pytest
 
 import crosstack
 from crosstack import Constraints, DataflowGraph, Dimension, Mapping, System, Task, Workload
-from crosstack.workload.serving import transformer_named
+from crosstack.io import library
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 TASK = crosstack.load(EXAMPLES / "my_graph.yaml")
@@ -22,7 +22,7 @@ MAPPING = Mapping(
     sharding=(crosstack.Axis.NONE,) * len(GRAPH),
     partitions=(0,) * len(GRAPH),
 )
-LLAMA = transformer_named("llama3-8b")
+LLAMA = library.model("llama3-8b")
 SYSTEM_FIELDS = {name: getattr(SYSTEM, name) for name in ("chip", "network", "n_chips")}
 MAPPING_FIELDS = {
     name: getattr(MAPPING, name)

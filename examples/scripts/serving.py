@@ -12,11 +12,11 @@ import numpy as np
 import crosstack
 from crosstack.charts import LineChart, Measure, Series
 from crosstack.evaluate.serving_sweep import serving_sweep
+from crosstack.io import library
 from crosstack.report.chart_figure import chart_svg
-from crosstack.workload.serving import transformer_named
 
 system = crosstack.load("examples/llama3_8b_sn40l.yaml").system
-model = transformer_named("llama3-70b")
+model = library.model("llama3-70b")
 TENSOR, BATCH, CONTEXT = [2, 4, 8, 16], [1, 4, 16, 64, 256], 4096
 tensor, batch = (axis.ravel() for axis in np.meshgrid(TENSOR, BATCH, indexing="ij"))
 sweep = serving_sweep(model, system, tensor=tensor, pipeline=1, batch=batch, context=CONTEXT)
@@ -58,7 +58,7 @@ Path("serving.svg").write_text(chart_svg(chart))
 # the guesses are good.
 
 # %%
-draft, target = transformer_named("llama-68m"), transformer_named("llama3-8b")
+draft, target = library.model("llama-68m"), library.model("llama3-8b")
 print("window  acceptance  tokens a step  speed-up")
 for window in (2, 4, 8):
     for acceptance in (0.6, 0.8):

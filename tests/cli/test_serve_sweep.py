@@ -20,7 +20,7 @@ def test_it_prints_the_best_points_and_says_what_does_not_fit(run, machine):
     outcome = run("serve-sweep", machine, *options(ARGUMENTS))
     assert (outcome.code, outcome.err) == (0, "")
     said = " ".join(outcome.out.split())
-    assert "Llama-3 8B decode on rdu, kernel by kernel, rules crosstack: 8 points, 4 fit" in said
+    assert "Llama 3 8B decode on rdu, kernel by kernel, rules crosstack: 8 points, 4 fit" in said
     assert "4 exceed the main memory" in said
 
 

@@ -16,13 +16,14 @@ import crosstack
 from crosstack import Constraints, Dtype, Task
 from crosstack.evaluate.distributed import Distributed
 from crosstack.evaluate.transformer_step import transformer_stages
+from crosstack.io import library
 from crosstack.io.library import system_on
 from crosstack.machine.chip import Overlap
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.strategy import Strategy
 from crosstack.model.kernels.roofline import Roofline
+from crosstack.workload.architectures import Transformer
 from crosstack.workload.graph import Axis, KernelKind
-from crosstack.workload.serving import Transformer
 from crosstack.workload.transformer_training import TransformerTraining
 
 CLOSE = {"rel": 1e-9, "abs": 0.0}
@@ -42,7 +43,7 @@ def workload(kind, name, batch, tokens=2048):
             hidden=hidden, sequence_length=tokens, n_heads=heads, head_size=hidden // heads,
             n_layers=1, global_batch_size=batch,
         )  # fmt: skip
-    model: Transformer = crosstack.workload.serving.transformer_named(name)
+    model: Transformer = library.model(name)
     if kind == "prefill":
         return crosstack.prefill(model, tokens=tokens, global_batch_size=batch)
     return crosstack.decode(model, context=tokens, global_batch_size=batch)

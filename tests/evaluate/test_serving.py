@@ -15,12 +15,20 @@ from crosstack.machine.chip import Overlap
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism
 from crosstack.mapping.mapping import Status
-from crosstack.workload.serving import Transformer, decode, prefill
+from crosstack.workload.architectures import Transformer
+from crosstack.workload.serving import decode, prefill
 
 MODEL = Transformer(
-    hidden=256, n_heads=8, n_kv_heads=4, head_size=32, feed_forward=512, n_layers=4, gated=True
+    hidden=256,
+    heads=8,
+    kv_heads=4,
+    head_size=32,
+    feed_forward=512,
+    layers=4,
+    vocabulary=1000,
+    context=4096,
 )
-DRAFT = replace(MODEL, hidden=64, n_heads=2, n_kv_heads=2, feed_forward=128, n_layers=1)
+DRAFT = replace(MODEL, hidden=64, heads=2, kv_heads=2, feed_forward=128, layers=1)
 ONE = Constraints(microbatch_size=1, max_partitions=1)
 
 

@@ -21,9 +21,9 @@ from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.model.tiles import divisors
 from crosstack.published.dfmodel.machines import RING, SWITCH, TENSOR, chip, system
-from crosstack.workload.serving import MODELS, decode, prefill
+from crosstack.workload.serving import decode, prefill
 
-LLAMA = MODELS["llama3-8b"]
+LLAMA = library.model("llama3-8b")
 GRID = tuple(
     np.array(axis)
     for axis in zip(
@@ -153,20 +153,20 @@ def test_no_number_of_tiles_that_divides_the_prompt_is_faster(rules):
         assert points.layer_time[i] == every.time[every.fits].min()
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", ["llama3-8b", "llama-68m", "gemma-2b", "qwen3-4b"])
 @pytest.mark.parametrize(
     "made",
     [
         lambda model, c: decode(model, context=c, tokens=3),
-        lambda model, c: decode(replace(model, n_kv_heads=1, gated=False), context=c),
+        lambda model, c: decode(replace(model, kv_heads=1, gated=False), context=c),
         lambda model, c: prefill(model, tokens=c),
     ],
     ids=["decode", "one head of keys", "prefill"],
 )
 def test_three_graphs_say_all_others(model, made):
-    contexts = np.array([1, 7, 4096, 131072])
-    laid = laid_out(family(lambda c: made(MODELS[model], c), rules_named("crosstack")), contexts)
-    each = [graph_arrays(made(MODELS[model], c).graph) for c in contexts.tolist()]
+    contexts, shape = np.array([1, 7, 4096, 131072]), library.model(model)
+    laid = laid_out(family(lambda c: made(shape, c), rules_named("crosstack")), contexts)
+    each = [graph_arrays(made(shape, c).graph) for c in contexts.tolist()]
     ends = ("source", "target", "tensor", "join_source", "join_target")
     for field in fields(laid):
         array = getattr(laid, field.name)

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.io import native
+from crosstack.io import library, native
 from crosstack.machine.memory import main_memory
 from crosstack.mapping.mapping import Task
 from crosstack.workload.dlrm import dlrm
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.fft import fft
 from crosstack.workload.hpl import hpl
-from crosstack.workload.serving import MODELS, decode, prefill
+from crosstack.workload.serving import decode, prefill
 from crosstack.workload.ssm import Convolution, Scan, hyena, mamba
 
 SYSTEM = """
@@ -29,7 +29,7 @@ DLRM = {
 }  # fmt: skip
 
 
-PLAIN = replace(MODELS["llama-68m"], gated=False)
+PLAIN = replace(library.model("llama-68m"), gated=False)
 
 
 def read(text: str) -> Task:
@@ -42,9 +42,9 @@ def read(text: str) -> Task:
         dlrm(**DLRM),
         hpl(size=64, block=16),
         fft(length=4096),
-        decode(MODELS["llama-68m"], context=16),
-        decode(MODELS["llama-68m"], context=16, chips=4),
-        prefill(MODELS["llama-68m"], tokens=16),
+        decode(library.model("llama-68m"), context=16),
+        decode(library.model("llama-68m"), context=16, chips=4),
+        prefill(library.model("llama-68m"), tokens=16),
         mamba(hidden=64, sequence_length=16),
         hyena(hidden=64, sequence_length=16),
     ],
@@ -90,7 +90,7 @@ def test_a_generator_is_a_section(section, made):
         ),
         ("workload: {hpl: {size: 64, block: 8}, word: 2}", "workload.word: not allowed beside hpl"),
         ("workload: {word: 2}", "a generator: llm, dlrm, hpl, fft"),
-        ("workload: {decode: {context: 8}}", "workload.decode.hidden: required, but missing"),
+        ("workload: {decode: {context: 8}}", "workload.decode.model: required, but missing"),
         ("workload: {decode: {context: 8, model: llama}}", "workload.decode.model: no model"),
         ("workload: {hyena: {hidden: 8, sequence_length: 2}}", "workload.hyena.filter_size"),
         ("workload: {fft: {length: 64}, llm: {hidden: 1}}", "workload.llm"),

@@ -23,7 +23,6 @@ from crosstack.model.partition import make_load, partition_cost, relaxed_load
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.workload.graph import Axis
-from crosstack.workload.serving import transformer_named
 
 RULES = rules_named("crosstack")
 ROUNDING = 1 + 1e-9
@@ -129,7 +128,7 @@ def test_more_fusions_are_never_slower(task, seed):
 
 
 GPT = {"hidden": 256, "n_heads": 4, "head_size": 64, "sequence_length": 128, "n_layers": 1}
-MODEL = transformer_named("llama-68m")
+MODEL = library.model("llama-68m")
 LAYERS = {
     "forward": crosstack.llm(**GPT, global_batch_size=4, training=False),
     "training": crosstack.llm(**GPT, global_batch_size=4),

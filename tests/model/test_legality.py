@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import crosstack
+from crosstack.io import library
 from crosstack.machine.chip import GPU_FUSIONS, Fusion
 from crosstack.model.arrays import bits, graph_arrays
 from crosstack.model.attention import attentions
@@ -17,9 +18,7 @@ from crosstack.workload.graph import KernelKind
 GPT = crosstack.llm(
     hidden=256, sequence_length=64, n_heads=4, head_size=64, n_layers=1, global_batch_size=1
 )
-LLAMA = crosstack.prefill(
-    crosstack.workload.serving.transformer_named("llama3-8b"), tokens=64, global_batch_size=1
-)
+LLAMA = crosstack.prefill(library.model("llama3-8b"), tokens=64, global_batch_size=1)
 ARRAYS = graph_arrays(GPT.graph)
 
 
@@ -110,9 +109,7 @@ def test_what_is_exchanged_leaves_the_chip_first():
 
 
 def test_a_cache_is_read_from_main_memory():
-    decoding = crosstack.decode(
-        crosstack.workload.serving.transformer_named("llama3-8b"), context=64, global_batch_size=1
-    )
+    decoding = crosstack.decode(library.model("llama3-8b"), context=64, global_batch_size=1)
     arrays = graph_arrays(decoding.graph)
     rules = make_legality(arrays, GPU_FUSIONS)
     assert not rules.allows(mask("K_cache", "MHA_GEMM_1", arrays=arrays))

@@ -89,7 +89,7 @@ def test_kernels_of_a_training_step_take_what_a_prediction_counts(batch):
 
 
 def test_kernels_of_a_decoding_step_take_what_a_prediction_counts():
-    model = crosstack.workload.serving.transformer_named("llama3-8b")
+    model = library.model("llama3-8b")
     workload, times = crosstack.decode(model, context=4096, global_batch_size=16), None
     times = Roofline().times(A100)
     answer = mapped(workload, kernel_by_kernel=True, microbatch_size=16)

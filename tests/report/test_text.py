@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from crosstack.evaluate.answer import given_answer
+from crosstack.io import library
 from crosstack.mapping.mapping import Status, Stop
 from crosstack.mapping.search import Progress
 from crosstack.model.rules import rules_named
@@ -32,7 +33,6 @@ from crosstack.report.wording import (
 )
 from crosstack.workload import decode, dlrm, fft, hpl, hyena, llm, mamba, prefill
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.serving import transformer_named
 
 
 def flat(text):
@@ -229,10 +229,10 @@ WORKLOADS = {
         ),
         "2 sequences/s, 64 tokens/s",
     ),
-    "prefill": (prefill(transformer_named("llama3-8b"), tokens=16), "2 prompts/s, 32 tokens/s"),
-    "decode": (decode(transformer_named("llama3-8b"), context=16), "2 tokens/s"),
+    "prefill": (prefill(library.model("llama3-8b"), tokens=16), "2 prompts/s, 32 tokens/s"),
+    "decode": (decode(library.model("llama3-8b"), context=16), "2 tokens/s"),
     "draft": (
-        decode(transformer_named("llama3-8b"), context=16, tokens=4),
+        decode(library.model("llama3-8b"), context=16, tokens=4),
         "2 windows of 4 tokens a second",
     ),
     "mamba": (mamba(hidden=64, sequence_length=32), "2 sequences/s, 64 tokens/s"),

@@ -5,13 +5,22 @@ from dataclasses import replace
 import pytest
 
 from crosstack.errors import InputError
+from crosstack.io import library
+from crosstack.workload.architectures import NormPlace, Transformer
 from crosstack.workload.llm import llm_forward
-from crosstack.workload.serving import MODELS, Transformer, decode, prefill, transformer_named
+from crosstack.workload.serving import decode, prefill
 
 SMALL = Transformer(
-    hidden=64, n_heads=8, n_kv_heads=2, head_size=8, feed_forward=96, n_layers=3, gated=True
+    hidden=64,
+    heads=8,
+    kv_heads=2,
+    head_size=8,
+    feed_forward=96,
+    layers=3,
+    vocabulary=100,
+    context=4096,
 )
-PLAIN = replace(SMALL, n_kv_heads=8, gated=False)
+PLAIN = replace(SMALL, kv_heads=8, gated=False)
 
 
 def n_edges(workload) -> int:
@@ -35,26 +44,67 @@ def test_prefill_without_sharing_or_gate_is_the_forward_layer():
     assert ours.tensors == published.tensors
 
 
-# Parameters without embeddings: of 8.03e9, 70.6e9, 405.9e9 and 68e6 with two of 128,256 (32,000)
-# words by the width (grattafiori2024llama3, Table 3; miao2024specinfer).
-@pytest.mark.parametrize(
-    ("name", "total", "words"),
-    [
-        ("llama3-8b", 8.03e9, 128256),
-        ("llama3-70b", 70.6e9, 128256),
-        ("llama3-405b", 405.9e9, 128256),
-        ("llama-68m", 68.0e6, 32000),
+REFUSED = {
+    "model.latent": ["deepseek-v2-lite", "deepseek-v2", "deepseek-v3"],
+    "model.experts": [
+        "mixtral-8x7b", "mixtral-8x22b", "qwen3-30b-a3b", "qwen3-235b-a22b", "deepseek-v2-lite",
+        "deepseek-v2", "deepseek-v3",
     ],
-)
-def test_presets_have_as_many_parameters_as_published(name, total, words):
-    model = transformer_named(name)
-    weights = decode(model, context=1).graph.weight_size / 2 * model.n_layers
-    assert weights + 2 * words * model.hidden == pytest.approx(total, rel=2e-3)
+    "model.parallel": ["falcon-7b", "falcon-40b", "falcon-180b"],
+    "model.norms": ["opt-350m"],
+    "model.window": [
+        "mistral-7b", "gemma2-2b", "gemma2-9b", "gemma2-27b", "gemma3-1b", "gemma3-4b",
+        "gemma3-12b", "gemma3-27b",
+    ],
+}  # fmt: skip
+SERVED = sorted(set(library.names("models")).difference(*REFUSED.values()))
+
+
+@pytest.mark.parametrize("name", library.names("models"))
+def test_every_model_of_the_library_is_served_or_refused_by_its_fields(name):
+    model = library.model(name)
+    fields = [field for field, names in REFUSED.items() if name in names]
+    for make, length in ((prefill, {"tokens": 4097}), (decode, {"context": 4096})):
+        if fields:
+            with pytest.raises(InputError) as refused:
+                make(model, **length)
+            assert [problem.path for problem in refused.value.problems] == fields
+            assert all(model.name in problem.message for problem in refused.value.problems)
+        else:
+            assert make(model, **length).n_layers == model.layers
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_a_graph_has_the_weights_and_the_work_that_its_model_counts(name):
+    model, tokens = library.model(name), 4096
+    graph = prefill(model, tokens=tokens).graph
+    weights = model.attention_weights + model.feed_forward_weights(model.feed_forward)
+    assert graph.weight_size == 2 * weights
+    counted = model.forward_flop(tokens, causal=False)
+    products = sum(k.work for k in graph.kernels if k.kind.is_gemm)
+    assert products * model.layers == tokens * (counted.total - counted.head)
+
+
+def test_norms_of_heads_and_after_each_half_are_kernels():
+    normed = replace(SMALL, qk_norm=True, norms=NormPlace.BOTH)
+    for make, length in ((prefill, {"tokens": 16}), (decode, {"context": 16})):
+        names = {k.name: k for k in make(normed, **length).graph.kernels}
+        more = names.keys() - {k.name for k in make(SMALL, **length).graph.kernels}
+        assert more == {"LayerNorm_Q", "LayerNorm_K", "LayerNorm_3", "LayerNorm_4"}
+        assert all(names[name].row_wise for name in more)
+        assert names["LayerNorm_Q"].outer == 4 * names["LayerNorm_K"].outer
+
+
+def test_a_prompt_within_the_window_is_read():
+    short = replace(SMALL, window=16)
+    assert prefill(short, tokens=16).graph == prefill(SMALL, tokens=16).graph
+    with pytest.raises(InputError, match="model.window: .* look at 16 at most, and 17 are there"):
+        decode(short, context=16)
 
 
 def test_the_published_decoding_graph():
     # llm_decode_llama3_8b_sn40l_tp16_pp1: bytes of a weight, of a cache, of what a chip reads
-    model = replace(MODELS["llama3-8b"], n_kv_heads=32, gated=False)
+    model = replace(library.model("llama3-8b"), kv_heads=32, gated=False)
     kernels = {k.name: k for k in decode(model, context=4096, chips=16).graph.kernels}
     assert kernels["Q"].memory_traffic == 2097152.0
     assert kernels["FFN0"].memory_traffic == 7340032.0
@@ -72,7 +122,7 @@ def test_the_cache_is_as_large_as_its_keys_and_values():
 def test_shared_heads_shrink_the_cache_and_not_the_attention():
     shared, whole = (
         {k.name: k for k in decode(m, context=100).graph.kernels}
-        for m in (SMALL, replace(SMALL, n_kv_heads=8))
+        for m in (SMALL, replace(SMALL, kv_heads=8))
     )
     assert whole["K_cache"].cache_size == 4 * shared["K_cache"].cache_size
     for name in ("MHA_GEMM_1", "SOFTMAX", "MHA_GEMM_2"):
@@ -87,26 +137,7 @@ def test_checking_several_tokens_works_as_much_as_writing_them():
     assert five.boundary_size == 5 * one.boundary_size
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"n_kv_heads": 3}, "n_kv_heads: got 3; allowed: a divisor of n_heads = 8"),
-        ({"n_heads": 7}, "n_heads: got 7; allowed: n_heads x head_size = hidden"),
-        ({"feed_forward": 0}, "feed_forward: got 0"),
-        ({"n_layers": 0}, "n_layers: got 0"),
-    ],
-)
-def test_a_shape_that_makes_no_sense_is_refused(changes, says):
-    with pytest.raises(InputError, match=says):
-        replace(SMALL, **changes)
-
-
 @pytest.mark.parametrize("field", ["context", "tokens", "word", "chips"])
 def test_a_number_that_makes_no_sense_is_refused(field):
     with pytest.raises(InputError, match=f"{field}: got 0"):
         decode(SMALL, **{"context": 4, field: 0})
-
-
-def test_the_nearest_model_is_named():
-    with pytest.raises(InputError, match='Did you mean "llama3-70b"'):
-        transformer_named("llama3-70")

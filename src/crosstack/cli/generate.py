@@ -21,7 +21,7 @@ from crosstack.errors import InputError, Problem
 from crosstack.workload.ssm import Convolution, Scan, hyena, mamba
 
 if TYPE_CHECKING:
-    from crosstack.workload.serving import Transformer
+    from crosstack.workload.architectures import Transformer
 
 __all__ = ["generate_app"]
 
@@ -171,12 +171,12 @@ def generate_fft(
 
 
 Model = Annotated[
-    str | None,
+    str,
     typer.Option(
-        metavar="NAME", help="Start from this one: llama3-8b, llama3-70b, llama3-405b, llama-68m."
+        metavar="NAME|FILE", help="A model of `crosstack show library models`, or a config.json."
     ),
 ]
-Hidden = Annotated[int | None, typer.Option(metavar="N", help="Model width.")]
+Hidden = Annotated[int | None, typer.Option(metavar="N", help="Model width, if not its own.")]
 Heads = Annotated[int | None, typer.Option(metavar="N", help="Query heads.")]
 KvHeads = Annotated[
     int | None, typer.Option(metavar="N", help="Heads of keys and values; a divisor of --heads.")
@@ -194,7 +194,7 @@ Gated = Annotated[
 @generate_app.command("prefill")
 def generate_prefill(
     tokens: Annotated[int, typer.Option(metavar="N", help="Tokens of a prompt.")],
-    model: Model = None,
+    model: Model,
     batch: Annotated[int, typer.Option(metavar="N", help="Prompts of one iteration.")] = 1,
     hidden: Hidden = None,
     heads: Heads = None,
@@ -227,7 +227,7 @@ def generate_decode(
     context: Annotated[
         int, typer.Option(metavar="N", help="Tokens whose keys and values are kept.")
     ],
-    model: Model = None,
+    model: Model,
     tokens: Annotated[int, typer.Option(metavar="N", help="New tokens of a step.")] = 1,
     batch: Annotated[int, typer.Option(metavar="N", help="Sequences written at once.")] = 1,
     chips: Annotated[
@@ -364,7 +364,7 @@ _STATE_SPACE_OPTIONS = {
 
 
 def _transformer(
-    name: str | None,
+    name: str,
     hidden: int | None,
     heads: int | None,
     kv_heads: int | None,
@@ -373,40 +373,30 @@ def _transformer(
     layers: int | None,
     gated: bool | None,
 ) -> Transformer:
-    """Return a model by name with what the options change, or one that they spell out."""
-    from crosstack.workload.serving import Transformer, transformer_named
+    """Return a model with what the options change."""
+    from crosstack.io.transformers import transformer
 
-    if head_size is None and hidden is not None and heads is not None and heads > 0:
-        head_size = hidden // heads
     given: dict[str, Any] = {
         "hidden": hidden,
-        "n_heads": heads,
-        "n_kv_heads": heads if kv_heads is None and name is None else kv_heads,
+        "heads": heads,
+        "kv_heads": kv_heads,
         "head_size": head_size,
         "feed_forward": feed_forward,
-        "n_layers": layers,
-        "gated": True if gated is None and name is None else gated,
+        "layers": layers,
+        "gated": gated,
     }
     changes = {field: value for field, value in given.items() if value is not None}
-    if name is not None:
-        return replace(transformer_named(name), **changes)
-    missing = [field for field in given if field not in changes]
-    if missing:
-        raise InputError(
-            Problem(field, "missing; allowed: a number, or --model NAME to start from.")
-            for field in missing
-        )
-    return Transformer(**changes)
+    return replace(transformer(name), **changes)
 
 
 _SERVING_OPTIONS = {
     "model": "--model",
     "hidden": "--hidden",
-    "n_heads": "--heads",
-    "n_kv_heads": "--kv-heads",
+    "heads": "--heads",
+    "kv_heads": "--kv-heads",
     "head_size": "--head-size",
     "feed_forward": "--feed-forward",
-    "n_layers": "--layers",
+    "layers": "--layers",
     "tokens": "--tokens",
     "context": "--context",
     "chips": "--chips",

@@ -33,7 +33,10 @@ MOST_LETTERS = 10_000  # of a list of numbers
 def serve_sweep(
     model: Annotated[
         str,
-        typer.Option(metavar="NAME", help="llama3-8b, llama3-70b, llama3-405b or llama-68m."),
+        typer.Option(
+            metavar="NAME|FILE",
+            help="A model of `crosstack show library models`, or a config.json.",
+        ),
     ],
     context: Annotated[
         str,
@@ -113,8 +116,8 @@ def serve_sweep(
     import numpy as np
 
     from crosstack.evaluate.serving_sweep import MOST_POINTS, serving_sweep
+    from crosstack.io.transformers import transformer
     from crosstack.report.serving_text import sweep_csv, sweep_tables
-    from crosstack.workload.serving import transformer_named
 
     check_outputs(file, {"--csv": csv_out, "--json": json_out})
     check_number("--top", top, top >= 0, "a whole number, 0 or more")
@@ -125,7 +128,7 @@ def serve_sweep(
         )
     ]  # fmt: skip
     with options_named({"model": "--model"}):
-        chosen = transformer_named(model)
+        chosen = transformer(model)
     count = math.prod(len(axis) for axis in swept)
     check_number(_OPTIONS["points"], count, count <= MOST_POINTS, f"at most {MOST_POINTS:,} points")
     system, usual = machine_of(file, set_, on, chips, fabric)

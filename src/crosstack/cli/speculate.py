@@ -28,8 +28,8 @@ __all__ = ["speculate"]
 
 
 def speculate(
-    draft: Annotated[str, typer.Option(metavar="NAME", help="The model that drafts.")],
-    target: Annotated[str, typer.Option(metavar="NAME", help="The model that checks.")],
+    draft: Annotated[str, typer.Option(metavar="NAME|FILE", help="The model that drafts.")],
+    target: Annotated[str, typer.Option(metavar="NAME|FILE", help="The model that checks.")],
     context: Annotated[int, typer.Option(metavar="N", help="Tokens kept of each sequence.")],
     window: Annotated[int, typer.Option(metavar="K", help="Drafted tokens in a row.")],
     acceptance: Annotated[
@@ -54,19 +54,19 @@ def speculate(
 ) -> None:
     """Compare speculative decoding with the target model on its own.
 
-    Models: llama3-8b, llama3-70b, llama3-405b, llama-68m.
+    Models are those of `crosstack show library models`, or files `config.json`.
 
     Example: `crosstack speculate examples/gpt3_175b_sn10.yaml --draft llama-68m
     --target llama3-8b --context 4096 --window 4 --acceptance 0.8`
     """
     from crosstack.evaluate.speculation import speculate as run
-    from crosstack.workload.serving import transformer_named
+    from crosstack.io.transformers import transformer
 
     check_outputs(file, {"--json": json_out})
     models = []
     for option, name in (("--draft", draft), ("--target", target)):
         with options_named({"model": option}):
-            models.append(transformer_named(name))
+            models.append(transformer(name))
     constraints = Constraints()
     if file is not None and on is None:
         constraints = crosstack.load(file).constraints

@@ -35,8 +35,9 @@ from crosstack.model.partition import ROUNDING
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.model.tiles import divisors
+from crosstack.workload.architectures import Transformer
 from crosstack.workload.graph import Workload
-from crosstack.workload.serving import Transformer, decode, prefill
+from crosstack.workload.serving import decode, prefill
 
 __all__ = ["MOST_POINTS", "Phase", "ServingSweep", "machine_of", "serving_sweep"]
 
@@ -255,7 +256,7 @@ def _fitted(job: _Job, points: _Points, new: Ints) -> tuple[dict[str, Floats], F
 
 def _repeated(job: _Job, points: _Points) -> Ints:
     """Return the layers of the longest stage. [1]"""
-    return np.asarray(-(-job.model.n_layers // points.pipeline))
+    return np.asarray(-(-job.model.layers // points.pipeline))
 
 
 # ---------------------------------------------------------------- points
@@ -329,12 +330,12 @@ def _check_degrees(model: Transformer, system: System, points: _Points) -> None:
     """Refuse degrees that cannot split the model, or that no dimension of the network joins."""
     outer = min(1, len(system.network) - 1)
     inside, between = _chips_of(system, 0), _chips_of(system, outer)
-    allowed = [d for d in divisors(math.gcd(model.n_heads, model.feed_forward)) if d <= inside]
-    most = min(model.n_layers, between)
+    allowed = [d for d in divisors(math.gcd(model.heads, model.feed_forward)) if d <= inside]
+    most = min(model.layers, between)
     problems = []
     if wrong := sorted(set(points.tensor.tolist()) - set(allowed)):
         message = (
-            f"got {_listed(wrong)}; allowed: {_listed(allowed)}: divisors of {model.n_heads} heads "
+            f"got {_listed(wrong)}; allowed: {_listed(allowed)}: divisors of {model.heads} heads "
             f"and of a feed-forward width of {model.feed_forward:,}, at most the {inside:,} chips "
             "of system.network[0]."
         )
@@ -342,7 +343,7 @@ def _check_degrees(model: Transformer, system: System, points: _Points) -> None:
     if wrong := sorted({p for p in points.pipeline.tolist() if p > most}):
         message = (
             f"got {_listed(wrong)}; allowed: 1 to {most}: at most a stage a layer, "
-            f"{model.n_layers}, and the {between:,} chips of system.network[{outer}]."
+            f"{model.layers}, and the {between:,} chips of system.network[{outer}]."
         )
         problems.append(Problem("pipeline", message))
     if problems:
@@ -398,7 +399,7 @@ def _check_longest(job: _Job, context: int) -> None:
     try:
         job.workload(context)
     except InputError as error:
-        if any(problem.path in ("tokens", "word") for problem in error.problems):
+        if any(problem.path.startswith(("tokens", "word", "model")) for problem in error.problems):
             raise
         said = "; ".join(problem.message for problem in error.problems)
         raise InputError(Problem("context", f"got {context:,}; too long: {said}")) from None

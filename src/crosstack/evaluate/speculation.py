@@ -16,7 +16,8 @@ from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints
 from crosstack.model.rules import Rules
 from crosstack.records import require_type
-from crosstack.workload.serving import Transformer, decode
+from crosstack.workload.architectures import Transformer
+from crosstack.workload.serving import decode
 
 __all__ = ["Speculation", "drafted_tokens", "expected_tokens", "speculate"]
 

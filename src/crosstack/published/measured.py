@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 
 from crosstack.evaluate.answer import given_answer, optimise
 from crosstack.evaluate.evaluation import Evaluation
+from crosstack.io import library
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.mapping import Constraints, Mapping, Task
 from crosstack.published.case import Progress, Row, inside, silent
@@ -49,7 +50,7 @@ from crosstack.published.dfmodel.placed import Shape, dlrm_a, free_use, hpl_sele
 from crosstack.published.dfmodel.serving import serving_cases
 from crosstack.workload.fft import fft
 from crosstack.workload.hpl import hpl
-from crosstack.workload.serving import MODELS, decode
+from crosstack.workload.serving import decode
 
 __all__ = ["Measured", "measured_cases", "measured_rows", "run_measured"]
 
@@ -384,7 +385,7 @@ def _sn40l() -> list[Measured]:
         latency=150e-9,
     )
     own = Task(
-        workload=decode(MODELS["llama3-8b"], context=4096, global_batch_size=1),
+        workload=decode(library.model("llama3-8b"), context=4096, global_batch_size=1),
         system=machine,
         constraints=Constraints(microbatch_size=1, max_partitions=1),
     )

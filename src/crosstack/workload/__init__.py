@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from crosstack.workload.architectures import Transformer
 from crosstack.workload.dlrm import dlrm, dlrm_graph
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.fft import fft
@@ -21,11 +22,10 @@ from crosstack.workload.graph import (
 )
 from crosstack.workload.hpl import hpl
 from crosstack.workload.llm import llm, llm_forward, llm_training
-from crosstack.workload.serving import MODELS, Transformer, decode, prefill, transformer_named
+from crosstack.workload.serving import decode, prefill
 from crosstack.workload.ssm import Convolution, Scan, hyena, mamba
 
 __all__ = [
-    "MODELS",
     "Axis",
     "Collective",
     "Communication",
@@ -53,5 +53,4 @@ __all__ = [
     "llm_training",
     "mamba",
     "prefill",
-    "transformer_named",
 ]

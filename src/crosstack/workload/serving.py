@@ -2,127 +2,53 @@
 
 The decoding graph is that of published serving runs (``ko2025dfmodel``, section VIII;
 ``dfmodel_code``), with what those leave out as options: keys and values shared by several heads
-(``ainslie2023gqa``) and a gated feed-forward network (``shazeer2020glu``). Embeddings and the last
-projection to words are left out, as there.
+(``ainslie2023gqa``), a gated feed-forward network (``shazeer2020glu``), heads that do not fill the
+width, and norms of heads and after each half of a layer. Embeddings and the last projection to
+words are left out, as there. What else a `Transformer` may be is refused by its field.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from crosstack.errors import InputError, Problem, nearest, require, require_whole
-from crosstack.records import require_type, require_types
+from crosstack.errors import InputError, Problem, require_whole
+from crosstack.records import require_type
+from crosstack.workload.architectures import NormPlace, Transformer
 from crosstack.workload.builders import elementwise, join, product_of
-from crosstack.workload.graph import (
-    ComputeUnit,
-    Consumer,
-    DataflowGraph,
-    Kernel,
-    Workload,
-)
+from crosstack.workload.graph import ComputeUnit, Consumer, DataflowGraph, Kernel, Workload
 from crosstack.workload.llm import is_row_wise
 
-__all__ = ["MODELS", "Transformer", "decode", "prefill", "transformer_named"]
+__all__ = ["decode", "prefill"]
+
+# Features that the graphs below have no kernels for, and how a model without one is written.
+_UNSAID = {
+    "latent": "keys and values by head",
+    "experts": "one feed-forward network a layer",
+    "parallel": "attention before the feed-forward network",
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transformer:
-    """The shape of a decoder-only transformer.
-
-    Parameters
-    ----------
-    hidden, n_heads, head_size, n_layers : int
-        Width, query heads, width of a head, layers. [1]
-    n_kv_heads : int
-        Heads of keys and values; a divisor of ``n_heads``. [1]
-    feed_forward : int
-        Width inside the feed-forward network. [1]
-    gated : bool
-        Whether a second projection, through a nonlinearity, multiplies the first (SwiGLU).
-    name : str
-        For people.
-
-    Raises
-    ------
-    InputError
-        If heads do not divide, or a number is not a whole number above 0.
-    """
-
-    hidden: int
-    n_heads: int
-    n_kv_heads: int
-    head_size: int
-    feed_forward: int
-    n_layers: int
-    gated: bool = True
-    name: str = "transformer"
-
-    def __post_init__(self) -> None:
-        """Check every field."""
-        require_types(self)
-        for field in ("hidden", "n_heads", "n_kv_heads", "head_size", "feed_forward", "n_layers"):
-            require_whole(field, getattr(self, field))
-        heads = self.n_heads
-        product = heads * self.head_size
-        require(
-            product == self.hidden,
-            "n_heads",
-            heads,
-            f"n_heads x head_size = hidden ({heads} x {self.head_size} is {product}, "
-            f"hidden is {self.hidden})",
+def _check(model: object, reach: int) -> None:
+    """Refuse what the kernels of a layer do not say: for one token that looks at ``reach`` [1]."""
+    require_type("model", model, Transformer)
+    assert isinstance(model, Transformer)
+    problems = [
+        Problem(f"model.{field}", f"{model.name} has it; allowed in serving: {allowed}.")
+        for field, allowed in _UNSAID.items()
+        if getattr(model, field)
+    ]
+    if model.norms not in (NormPlace.BEFORE, NormPlace.BOTH) and not model.parallel:
+        allowed = f"{NormPlace.BEFORE} or {NormPlace.BOTH}"
+        message = f"got {model.norms} ({model.name}); allowed in serving: {allowed}."
+        problems.append(Problem("model.norms", message))
+    if 0 < model.window < reach:
+        message = (
+            f"tokens of {model.name} look at {model.window:,} at most, and {reach:,} are there; "
+            "allowed in serving: no more than the window."
         )
-        require(
-            heads % self.n_kv_heads == 0,
-            "n_kv_heads",
-            self.n_kv_heads,
-            f"a divisor of n_heads = {heads}",
-        )
-
-    @property
-    def group(self) -> int:
-        """Query heads that share keys and values. [1]"""
-        return self.n_heads // self.n_kv_heads
-
-
-def _llama(hidden: int, heads: int, feed_forward: int, layers: int, name: str) -> Transformer:
-    return Transformer(
-        hidden=hidden,
-        n_heads=heads,
-        n_kv_heads=8,
-        head_size=128,
-        feed_forward=feed_forward,
-        n_layers=layers,
-        name=name,
-    )
-
-
-# Llama 3: ``grattafiori2024llama3``, Table 3. The 68M draft model: ``miao2024specinfer``.
-MODELS: dict[str, Transformer] = {
-    "llama3-8b": _llama(4096, 32, 14336, 32, "Llama-3 8B"),
-    "llama3-70b": _llama(8192, 64, 28672, 80, "Llama-3 70B"),
-    "llama3-405b": _llama(16384, 128, 53248, 126, "Llama-3 405B"),
-    "llama-68m": Transformer(
-        hidden=768, n_heads=12, n_kv_heads=12, head_size=64, feed_forward=3072, n_layers=2,
-        name="Llama 68M",
-    ),
-}  # fmt: skip
-
-
-def transformer_named(name: str) -> Transformer:
-    """Return the model called ``name``.
-
-    Raises
-    ------
-    InputError
-        If there is none; names the nearest.
-    """
-    if name not in MODELS:
-        close = nearest(name, MODELS, 1)
-        hint = f' Did you mean "{close[0]}"?' if close else ""
-        raise InputError(
-            Problem("model", f'no model is called "{name}".{hint} Allowed: {", ".join(MODELS)}.')
-        )
-    return MODELS[name]
+        problems.append(Problem("model.window", message))
+    if problems:
+        raise InputError(problems)
 
 
 class _Layer:
@@ -133,6 +59,7 @@ class _Layer:
         self.kernels: list[Kernel] = []
         self.place: dict[str, int] = {}
         self.edges: list[tuple[int, int, int]] = []
+        self.normed = {"Q": "Q", "K": "K"}  # who makes what scores are taken of
 
     def add(self, kernel: Kernel, *reads: str) -> None:
         """Append a kernel that reads what the named kernels make, in order of its operands."""
@@ -168,7 +95,7 @@ class _Layer:
 
     def scores(self, name: str, rows: int, columns: int, read: str) -> None:
         """Add an elementwise kernel on the attention of each head."""
-        heads, whole = self.model.n_kv_heads, is_row_wise(name)
+        heads, whole = self.model.kv_heads, is_row_wise(name)
         kernel = elementwise(name, rows, columns, outer=heads, word=self.word, row_wise=whole)
         self.add(kernel, read)
 
@@ -177,15 +104,21 @@ class _Layer:
         m = self.model
         self.pointwise("Add_Prev_Layer", m.hidden)
         self.pointwise("LayerNorm_1", m.hidden, "Add_Prev_Layer")
-        for name, heads in (("Q", m.n_heads), ("K", m.n_kv_heads), ("V", m.n_kv_heads)):
+        for name, heads in (("Q", m.heads), ("K", m.kv_heads), ("V", m.kv_heads)):
             self.project(name, (heads, m.head_size, m.hidden), "LayerNorm_1")
+        if m.qk_norm:
+            for name, heads in (("Q", m.heads), ("K", m.kv_heads)):
+                norm = self.normed[name] = f"LayerNorm_{name}"
+                shape = m.head_size, self.tokens
+                kernel = elementwise(norm, *shape, outer=heads, word=self.word, row_wise=True)
+                self.add(kernel, name)
 
     def finish(self) -> None:
         """Add what comes after attention."""
         m, h = self.model, self.model.hidden
-        self.project("PROJ_GEMM", (1, h, h), "MHA_GEMM_2")
+        self.project("PROJ_GEMM", (1, h, m.heads * m.head_size), "MHA_GEMM_2")
         self.pointwise("DropOut_2", h, "PROJ_GEMM")
-        self.pointwise("Add_1", h, "DropOut_2", "Add_Prev_Layer")
+        self.pointwise("Add_1", h, self.after("LayerNorm_3", "DropOut_2"), "Add_Prev_Layer")
         self.pointwise("LayerNorm_2", h, "Add_1")
         self.project("FFN0", (1, m.feed_forward, h), "LayerNorm_2")
         if m.gated:
@@ -197,7 +130,14 @@ class _Layer:
         last = "Gate" if m.gated else "GeLU"
         self.project("FFN1", (1, h, m.feed_forward), last)
         self.pointwise("DropOut_3", h, "FFN1")
-        self.pointwise("Add_2", h, "DropOut_3", "Add_1")
+        self.pointwise("Add_2", h, self.after("LayerNorm_4", "DropOut_3"), "Add_1")
+
+    def after(self, norm: str, read: str) -> str:
+        """Add a norm of what half a layer makes, if the model has one; return who makes it."""
+        if self.model.norms is NormPlace.BEFORE:
+            return read
+        self.pointwise(norm, self.model.hidden, read)
+        return norm
 
     def graph(self) -> DataflowGraph:
         return join(self.kernels, self.edges, self.word)
@@ -208,33 +148,41 @@ def prefill(
 ) -> Workload:
     """Return the reading of prompts of ``tokens`` tokens: one forward pass.
 
-    18 kernels and 21 edges a layer, 20 and 24 with a gated network.
+    18 kernels and 21 edges a layer, 20 and 24 with a gated network; 2 more with norms of heads, and
+    2 with norms after each half.
 
     Parameters
     ----------
+    model : Transformer
+        A layer has one feed-forward network after attention, and looks at all tokens.
     tokens, global_batch_size : int
         Tokens of a prompt, prompts of one iteration. [1]
     word : int
         Bytes of one element. [B]
 
+    Raises
+    ------
+    InputError
+        If the graph cannot say what the model has, or a number is no whole number above 0.
+
     References
     ----------
     ko2025dfmodel, dfmodel_code, ainslie2023gqa, shazeer2020glu
     """
-    require_type("model", model, Transformer)
     require_whole("tokens", tokens)
     require_whole("word", word)
+    _check(model, tokens)
     layer = _Layer(model, tokens, word)
-    heads, rows = model.n_kv_heads, model.group * tokens
+    heads, rows = model.kv_heads, model.group * tokens
     layer.start()
-    layer.multiply("MHA_GEMM_1", (heads, rows, model.head_size, tokens), "Q", "K")
+    layer.multiply("MHA_GEMM_1", (heads, rows, model.head_size, tokens), *layer.normed.values())
     layer.scores("SOFTMAX", rows, tokens, "MHA_GEMM_1")
     layer.scores("DropOut_1", rows, tokens, "SOFTMAX")
     layer.multiply("MHA_GEMM_2", (heads, model.head_size, tokens, rows), "V", "DropOut_1")
     layer.finish()
     return Workload(
         graph=layer.graph(),
-        n_layers=model.n_layers,
+        n_layers=model.layers,
         global_batch_size=global_batch_size,
         sequence_length=tokens,
         boundary_size=float(model.hidden * tokens * word),
@@ -255,10 +203,12 @@ def decode(
 ) -> Workload:
     """Return one step of writing: ``tokens`` new tokens after ``context`` old ones.
 
-    20 kernels and 23 edges a layer, 22 and 26 with a gated network.
+    20 kernels and 23 edges a layer, 22 and 26 with a gated network, and norms as in `prefill`.
 
     Parameters
     ----------
+    model : Transformer
+        As in `prefill`.
     context, tokens : int
         Tokens whose keys and values are kept; new tokens of a step: 1, or more where a draft is
         checked. [1]
@@ -272,28 +222,34 @@ def decode(
         the chip and in main memory. For rules that do not count reading weights. Left out, the
         cache is `Kernel.cache_size`, split as the mapping splits the heads.
 
+    Raises
+    ------
+    InputError
+        If the graph cannot say what the model has, or a number is no whole number above 0.
+
     Notes
     -----
-    Each step reads ``2 n_kv_heads head_size context`` words of keys and values a layer and
+    Each step reads ``2 kv_heads head_size context`` words of keys and values a layer and
     sequence; what it adds to them is ``tokens`` long.
 
     References
     ----------
     ko2025dfmodel (section VIII), dfmodel_code, ainslie2023gqa, shazeer2020glu
     """
-    require_type("model", model, Transformer)
     for field, value in {"context": context, "tokens": tokens, "word": word}.items():
         require_whole(field, value)
     if chips is not None:
         require_whole("chips", chips)
+    _check(model, context + tokens)
     layer = _Layer(model, tokens, word)
-    heads, reach = model.n_kv_heads, context + tokens
+    heads, reach = model.kv_heads, context + tokens
     kept = float(heads * model.head_size * context * word)
     layer.start()
-    for letter in ("K", "V"):
-        layer.add(_cache(f"{letter}_cache", model, reach, tokens, word, kept, chips), letter)
+    for letter, made in (("K", layer.normed["K"]), ("V", "V")):
+        layer.add(_cache(f"{letter}_cache", model, reach, tokens, word, kept, chips), made)
     rows = model.group * tokens
-    layer.multiply("MHA_GEMM_1", (heads, rows, model.head_size, reach), "Q", "K_cache")
+    queries = layer.normed["Q"]
+    layer.multiply("MHA_GEMM_1", (heads, rows, model.head_size, reach), queries, "K_cache")
     layer.scores("SOFTMAX", rows, reach, "MHA_GEMM_1")
     layer.scores("DropOut_1", rows, reach, "SOFTMAX")
     layer.multiply("MHA_GEMM_2", (heads, model.head_size, reach, rows), "V_cache", "DropOut_1")
@@ -302,7 +258,7 @@ def decode(
         layer.kernels = [_spread(kernel, chips) for kernel in layer.kernels]
     return Workload(
         graph=_elided(layer.graph()),
-        n_layers=model.n_layers,
+        n_layers=model.layers,
         global_batch_size=global_batch_size,
         sequence_length=tokens,
         boundary_size=float(model.hidden * tokens * word),
@@ -325,7 +281,7 @@ def _cache(
     It works on what is new; written down as ``dfmodel_code`` does, on all of them, in the
     systolic array.
     """
-    heads, width = model.n_kv_heads, model.head_size
+    heads, width = model.kv_heads, model.head_size
     size = float(heads * width * word)
     kernel = elementwise(name, width, tokens if chips is None else reach, outer=heads, word=word)
     return replace(

@@ -9,12 +9,14 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from inspect import signature
 from typing import Any, assert_never
 
 from crosstack.errors import MOST_SHOWN, InputError, Problem
 from crosstack.io.native.problems import collecting, unknown_kernel
 from crosstack.io.native.schema import KernelFile, TensorFile, WorkloadFile
+from crosstack.io.transformers import transformer
 from crosstack.workload.dlrm import dlrm
 from crosstack.workload.fft import fft
 from crosstack.workload.graph import (
@@ -32,7 +34,7 @@ from crosstack.workload.graph import (
 )
 from crosstack.workload.hpl import hpl
 from crosstack.workload.llm import llm
-from crosstack.workload.serving import Transformer, decode, prefill, transformer_named
+from crosstack.workload.serving import decode, prefill
 from crosstack.workload.ssm import hyena, mamba
 
 __all__ = [
@@ -49,20 +51,14 @@ _MOST_ALIKE = 3  # sizes that disagree and are said one by one
 
 
 def _serving(make: Callable[..., Workload]) -> Callable[..., Workload]:
-    """Return a generator that takes the fields of the transformer beside its own."""
-    shape = [field.name for field in fields(Transformer) if field.name != "name"]
+    """Return a generator that takes a model, and fields of its shape beside its own."""
+    own = set(signature(make).parameters)
 
-    def workload(model: str | None, name: str, **values: Any) -> Workload:
-        given = {field: value for field in shape if (value := values.pop(field)) is not None}
-        start = None if model is None else transformer_named(model)
-        missing = [field for field in shape if start is None and field not in given]
-        if missing:
-            raise InputError(
-                Problem(field, "required, but missing (or model, a name to start from).")
-                for field in missing
-            )
-        chosen = Transformer(**given) if start is None else replace(start, **given)
-        return replace(make(chosen, **values), name=name)
+    def workload(model: str, name: str, **values: Any) -> Workload:
+        shape = {field: values.pop(field) for field in sorted(values.keys() - own)}
+        given = {field: value for field, value in shape.items() if value is not None}
+        start = transformer(model)
+        return replace(make(replace(start, **given), **values), name=name)
 
     return workload
 

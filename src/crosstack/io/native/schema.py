@@ -305,18 +305,18 @@ class FftFile(FileModel):
 
 
 class TransformerFile(FileModel):
-    """A transformer that serves: ``model``, a name to start from, and what differs from it.
+    """A transformer that serves: ``model``, a name or a ``config.json``, and what differs from it.
 
-    See `crosstack.workload.serving.Transformer`.
+    See `crosstack.workload.architectures.Transformer`.
     """
 
-    model: Text | None = None
+    model: Text
     hidden: Count | None = None
-    n_heads: Count | None = None
-    n_kv_heads: Count | None = None
+    heads: Count | None = None
+    kv_heads: Count | None = None
     head_size: Count | None = None
     feed_forward: Count | None = None
-    n_layers: Count | None = None
+    layers: Count | None = None
     gated: Flag | None = None
     global_batch_size: Count = 1
     word: Count = 2

@@ -9,7 +9,7 @@ from crosstack.evaluate.evaluation import Evaluation
 from crosstack.machine.system import DimensionKind, Parallelism
 from crosstack.published.case import Row
 from crosstack.published.dfmodel.machines import PIPELINE, RING, TENSOR
-from crosstack.published.dfmodel.serving import BATCH, PUBLISHED_8B, sn40l
+from crosstack.published.dfmodel.serving import BATCH, published_8b, sn40l
 from crosstack.published.figures.figure import Figure, Progress, claim, mapped, statement
 from crosstack.workload.graph import Workload
 from crosstack.workload.serving import decode, prefill
@@ -39,8 +39,8 @@ Dimensions = tuple[tuple[DimensionKind, int, float, Parallelism], ...]
 
 def _workload(phase: str, tensor: int) -> Workload:
     if phase == "prefill":
-        return prefill(PUBLISHED_8B, tokens=CONTEXT, global_batch_size=BATCH)
-    return decode(PUBLISHED_8B, context=CONTEXT, global_batch_size=BATCH, chips=tensor)
+        return prefill(published_8b(), tokens=CONTEXT, global_batch_size=BATCH)
+    return decode(published_8b(), context=CONTEXT, global_batch_size=BATCH, chips=tensor)
 
 
 def _network(tensor: int, link: float) -> Dimensions:

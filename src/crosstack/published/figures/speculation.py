@@ -8,11 +8,13 @@ from functools import cache
 
 from crosstack.charts import Chart, HeatMap, LineChart, Measure, Series
 from crosstack.evaluate.speculation import drafted_tokens, expected_tokens
+from crosstack.io import library
 from crosstack.published.case import Row
 from crosstack.published.dfmodel.machines import RING, TENSOR
 from crosstack.published.dfmodel.serving import sn40l
 from crosstack.published.figures.figure import Figure, Progress, claim, mapped, statement
-from crosstack.workload.serving import MODELS, Transformer, decode
+from crosstack.workload.architectures import Transformer
+from crosstack.workload.serving import decode
 
 __all__ = ["LOGS", "RULES", "counted_rate", "log_rate", "speculative_decoding"]
 
@@ -37,9 +39,9 @@ LOGS = (
 
 def _model(name: str) -> Transformer:
     key = "llama-68m" if name == "68M" else f"llama3-{name.lower()}"
-    model = MODELS[key]
-    layers = 8 if name == "68M" else model.n_layers
-    return replace(model, n_kv_heads=model.n_heads, gated=False, n_layers=layers)
+    model = library.model(key)
+    layers = 8 if name == "68M" else model.layers
+    return replace(model, kv_heads=model.heads, gated=False, layers=layers)
 
 
 @cache
