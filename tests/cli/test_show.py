@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+GRAPH = Path(__file__).resolve().parents[2] / "examples/graphs/my_transformer.yaml"
 CHIP = Path(__file__).resolve().parents[2] / "examples/chips/n5_hbm3.yaml"
 
 
@@ -55,6 +56,29 @@ def test_a_graph_is_shown_as_a_strategy_transforms_it(run, small, tmp_path):
 def test_what_is_no_strategy_is_refused(run, small):
     outcome = run("show", small, "--parallel", "RC-0-1")
     assert (outcome.code, outcome.problems[0][:10]) == (2, "--parallel")
+
+
+def test_a_graph_over_named_axes_is_shown_operation_by_operation(run):
+    outcome = run("show", GRAPH, "--set", "axes.layer=3")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "layers_bwd, 3 times" in outcome.out
+    assert "softmax_gradient" in outcome.out
+
+
+@pytest.mark.parametrize("option", [("--svg", "out.svg"), ("--parallel", "RC-1-2"), ("--chips", 4)])
+def test_a_graph_over_named_axes_has_no_machine(run, option):
+    outcome = run("show", GRAPH, *option)
+    assert (outcome.code, outcome.problems) == (
+        2, [f"{option[0]}: allowed: with a workload and a machine alone."],
+    )  # fmt: skip
+
+
+def test_a_bad_graph_over_named_axes_is_refused(run):
+    outcome = run("show", GRAPH, "--set", "axes.hidden=0")
+    (problem,) = outcome.problems
+    assert (outcome.code, problem) == (
+        2, f"{GRAPH}: axes.hidden.size: got 0; allowed: a whole number, at least 1.",
+    )  # fmt: skip
 
 
 def test_a_saved_mapping_is_shown_as_it_was_printed(run, small):

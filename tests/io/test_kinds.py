@@ -12,6 +12,7 @@ from crosstack.io.chip_file import read_chip
 from crosstack.io.codesign_file import codesign_file
 from crosstack.io.kinds import FileKind, refuse_other_kinds
 from crosstack.io.native import read_task
+from crosstack.io.native.read_graph import graph_in
 from crosstack.io.optimize_file import optimize_file
 from crosstack.io.rules import rules_in
 from crosstack.io.study_file import study_file
@@ -21,6 +22,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 FILES = {
     FileKind.TASK: "my_graph.yaml",
     FileKind.CHIP: "chips/n5_hbm3.yaml",
+    FileKind.GRAPH: "graphs/my_transformer.yaml",
     FileKind.STUDY: "studies/memory_and_links.yaml",
     FileKind.CODESIGN: "codesign/llama3_decode.yaml",
     FileKind.SEARCH: "optimize/lstm_64.yaml",
@@ -37,6 +39,7 @@ TEXTS = {
 READERS = {
     FileKind.TASK: lambda text: read_task(text, "file"),
     FileKind.CHIP: lambda text: read_chip(text, "file"),
+    FileKind.GRAPH: lambda text: graph_in(text, "file"),
     FileKind.STUDY: lambda text: study_file(text, "file"),
     FileKind.CODESIGN: lambda text: codesign_file(text, Path("file")),
     FileKind.SEARCH: lambda text: optimize_file(text, "file"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from crosstack.cli.inputs import in_file
 from crosstack.cli.outputs import asked_files, json_text, show, show_and_write
 from crosstack.errors import InputError, Problem
 
-__all__ = ["show_config", "show_library", "show_technology"]
+__all__ = ["show_config", "show_graph", "show_library", "show_technology"]
 
 
 def show_library(
@@ -42,6 +43,17 @@ def show_technology(name: str | None, library: Path | None, of_files: dict[str, 
             raise InputError(Problem(option, "allowed: with a file alone."))
     known = library_given(library)
     show(technology_list(known) if name is None else technology_tables(known, name))
+
+
+def show_graph(file: Path, changes: Sequence[str], of_tasks: dict[str, object]) -> None:
+    """Print a graph of operations over named axes."""
+    from crosstack.io.native import read_graph
+    from crosstack.report.graph_text import graph_tables
+
+    for option, given in of_tasks.items():
+        if given:
+            raise InputError(Problem(option, "allowed: with a workload and a machine alone."))
+    show(graph_tables(file.stem, read_graph(file, changes)))
 
 
 def show_config(file: Path, tree: dict[str, Any]) -> None:

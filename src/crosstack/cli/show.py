@@ -21,7 +21,7 @@ from crosstack.cli.inputs import (
     result_answer,
     saved_kind,
 )
-from crosstack.cli.library import show_config, show_library, show_technology
+from crosstack.cli.library import show_config, show_graph, show_library, show_technology
 from crosstack.cli.outputs import show, show_answer, write
 from crosstack.cli.task_options import Set, SvgOut
 from crosstack.errors import InputError, Problem
@@ -70,7 +70,7 @@ def show_(
     numbers of one with their sources, and what follows from them. `crosstack show library` lists
     machines and models, `crosstack show library models` one kind of them, `crosstack show library
     h100-sxm` shows every number of one with its source. A `config.json` of the Hugging Face Hub is
-    shown as a model.
+    shown as a model, a graph of operations over named axes operation by operation.
 
     Example: `crosstack show examples/my_graph.yaml --parallel RC-2-2-d2-p2 --svg graph.svg`
     """
@@ -92,10 +92,15 @@ def show_(
     if file.suffix.lower() == ".json":
         _show_result(file, of_tasks)
         return
+    from crosstack.io.native import holds_graph
     from crosstack.report.svg import task_svg
     from crosstack.report.text import task_text
 
     check_outputs(file, {"--svg": svg_out})
+    if holds_graph(file):
+        options = {"--on": on, "--chips": chips, "--fabric": fabric}
+        show_graph(file, set_ or [], options | {"--svg": svg_out, "--parallel": parallel})
+        return
     task = loaded_task(file, set_, on, chips, fabric)
     if parallel is not None:
         _show_transformed(task, parallel, svg_out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError
 
@@ -169,6 +169,8 @@ def _model_at(root: type[FileModel], location: Iterable[str | int]) -> type[File
         elif isinstance(here, type) and issubclass(here, FileModel):
             by_name = {field.alias or name: field for name, field in here.model_fields.items()}
             here = strip_optional(by_name[part].annotation) if part in by_name else None
+        elif get_origin(here) is dict:
+            here = strip_optional(get_args(here)[1])
         else:
             return None
     return here if isinstance(here, type) and issubclass(here, FileModel) else None

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Iterable, Mapping
-from enum import StrEnum
+from collections.abc import Mapping
 from inspect import signature
 from typing import Any
 
@@ -16,6 +14,7 @@ from crosstack.io.native.read_workload import (
     default_unit,
     default_weight_size,
 )
+from crosstack.io.native.yaml_text import changed, field_lines, flow
 from crosstack.machine.chip import Chip, flat_chip, flat_fields
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import System
@@ -23,10 +22,6 @@ from crosstack.mapping.mapping import Constraints, Task
 from crosstack.workload.graph import Kernel, Placement, Tensor, Workload
 
 __all__ = ["write_system", "write_task", "write_workload"]
-
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*")
-_NOT_PLAIN = {"null", "true", "false"}
-_LONGEST_KEY = 200  # YAML wants an implicit key to end within 1024 characters
 
 Inputs = dict[tuple[str, int], tuple[str, bool]]
 
@@ -41,13 +36,13 @@ def write_task(task: Task) -> str:
     """
     lines = ["system:", *_system(task.system)]
     if task.constraints != Constraints():
-        values = _changed(task.constraints)
+        values = changed(task.constraints)
         for name in ("partitions", "sharding"):
             if name in values:
                 values[name] = dict(values[name])
-        lines += ["constraints:", *_fields(values)]
+        lines += ["constraints:", *field_lines(values)]
     if task.rules is not None:
-        lines += _fields({"rules": task.rules}, indent="")
+        lines += field_lines({"rules": task.rules}, indent="")
     return write_workload(task.workload) + "\n".join(lines) + "\n"
 
 
@@ -87,16 +82,16 @@ def _workload(workload: Workload) -> list[str]:
     if not workload.item_part:
         del fields["item_part"]
     dtype = {} if graph.dtype is None else {"dtype": graph.dtype}
-    lines = _fields({"name": fields.pop("name"), "word": graph.word, **dtype, **fields})
+    lines = field_lines({"name": fields.pop("name"), "word": graph.word, **dtype, **fields})
     makes: dict[str, Made] = {}
     for k in graph.kernels:
         usual = default_output_size(k.outer, k.m, k.n, graph.word)
         makes[k.name] = k.output_size, k.output_size != usual
     lines.append("  kernels:")
-    lines += [f"    - {_flow(_kernel(k, graph.word, inputs, makes))}" for k in graph.kernels]
+    lines += [f"    - {flow(_kernel(k, graph.word, inputs, makes))}" for k in graph.kernels]
     if inputs is None:
         lines.append("  tensors:")
-        lines += [f"    - {_flow(_tensor(tensor))}" for tensor in graph.tensors]
+        lines += [f"    - {flow(_tensor(tensor))}" for tensor in graph.tensors]
     return lines
 
 
@@ -166,7 +161,7 @@ def _tensor(tensor: Tensor) -> dict[str, Any]:
 
 
 def _system(system: System) -> list[str]:
-    lines = _fields(
+    lines = field_lines(
         {
             "name": system.name,
             "chip": _chip(system.chip),
@@ -175,22 +170,22 @@ def _system(system: System) -> list[str]:
         }
     )
     lines.append("  network:")
-    lines += [f"    - {_flow(_changed(dimension))}" for dimension in system.network]
-    prices = _changed(system.prices)
-    lines += _fields({"prices": prices}) if prices else []
+    lines += [f"    - {flow(changed(dimension))}" for dimension in system.network]
+    prices = changed(system.prices)
+    lines += field_lines({"prices": prices}) if prices else []
     if system.domain_size is not None:
-        lines += _fields({"domain_size": system.domain_size})
+        lines += field_lines({"domain_size": system.domain_size})
     if system.all_reduce is not None:
-        lines += _fields({"all_reduce": system.all_reduce})
-    return lines + (_fields({"copies": system.copies}) if system.copies > 1 else [])
+        lines += field_lines({"all_reduce": system.all_reduce})
+    return lines + (field_lines({"copies": system.copies}) if system.copies > 1 else [])
 
 
 def _chip(chip: Chip) -> dict[str, Any]:
     flat = flat_fields(chip)
     if flat is None:
-        fields = _changed(chip)
+        fields = changed(chip)
         rates = ("relative_rates", "relative_vector_rates")
-        compute = _changed(chip.compute)
+        compute = changed(chip.compute)
         compute |= {name: dict(compute[name]) for name in rates if name in compute}
         others: dict[str, dict[str, float]] = {}
         for dtype, sums, share in compute.pop("accumulator_rates", ()):
@@ -218,58 +213,3 @@ def _memory(chip: Chip) -> dict[str, Any]:
     if main_memory(**fields) != chip.memories:
         return {}
     return {"memory": fields if first.capacity is not None else fields | {}}
-
-
-def _changed(record: Any) -> dict[str, Any]:
-    """Return the fields of a record that differ from their defaults, and its name."""
-    return {
-        f.name: getattr(record, f.name)
-        for f in dataclasses.fields(record)
-        if f.default is dataclasses.MISSING or getattr(record, f.name) != f.default
-    }
-
-
-def _fields(values: Mapping[str, Any], indent: str = "  ") -> list[str]:
-    return [f"{indent}{name}: {_flow(value)}" for name, value in values.items()]
-
-
-def _flow(value: Any) -> str:
-    """Return ``value`` as YAML on one line."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _flow(_changed(value))
-    if isinstance(value, StrEnum):
-        return value.value
-    if isinstance(value, str):
-        return _text(value)
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "null"}[value]
-    if isinstance(value, int | float):
-        return _number(value)
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_key(k)}: {_flow(v)}' for k, v in value.items())}}}"
-    if isinstance(value, Iterable):
-        return f"[{', '.join(map(_flow, value))}]"
-    raise TypeError(type(value).__name__)
-
-
-def _number(value: float) -> str:
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return str(int(value))
-    return repr(value)
-
-
-def _key(name: str) -> str:
-    text = _text(name)
-    return text if len(text) <= _LONGEST_KEY else f"? {text} "
-
-
-def _text(text: str) -> str:
-    if _PLAIN.fullmatch(text) and text.casefold() not in _NOT_PLAIN:
-        return text
-    return f'"{"".join(map(_escaped, text))}"'
-
-
-def _escaped(character: str) -> str:
-    if character in ('"', "\\"):
-        return f"\\{character}"
-    return character if character.isprintable() else f"\\U{ord(character):08x}"

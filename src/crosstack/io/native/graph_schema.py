@@ -1,0 +1,183 @@
+"""The shape of a graph of operations over named axes in a native YAML file.
+
+Only shapes and single values are checked here; what fields mean together is in `read_graph`, and
+the records of `crosstack.workload.dataflow` check the rest. Axes are written as words in one text,
+or as a list of them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+from pydantic import Field, PlainValidator, model_validator
+
+from crosstack.errors import InputError, Problem
+from crosstack.io.native.schema import (
+    Count,
+    DtypeName,
+    FileModel,
+    Flag,
+    Index,
+    Text,
+    one_of,
+    shown,
+)
+from crosstack.workload.axes import AxisUse
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.functions import Function
+from crosstack.workload.operations import Role
+
+__all__ = [
+    "AxisSizeFile",
+    "BlockFile",
+    "GraphFile",
+    "MaskFile",
+    "NamedTensorFile",
+    "OperandFile",
+    "OperationFile",
+    "TrainingFile",
+    "WindowFile",
+]
+
+
+def _words(value: object) -> tuple[str, ...]:
+    words = value.split() if isinstance(value, str) else value
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        message = f"got {shown(value)}; allowed: names of axes in one text, or a list of them."
+        raise InputError(Problem("", message))
+    return tuple(words)
+
+
+def _real(value: object) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not isinstance(value, int | float) or not number or not math.isfinite(value):
+        raise InputError(Problem("", f"got {shown(value)}; allowed: a number."))
+    return float(value)
+
+
+AxisNames = Annotated[tuple[str, ...], PlainValidator(_words)]
+Real = Annotated[float, PlainValidator(_real)]
+RoleName = Annotated[Role, one_of(Role)]
+
+
+class AxisSizeFile(FileModel):
+    """See `crosstack.workload.axes.AxisSize`; a size alone is enough."""
+
+    size: Count
+    use: Annotated[AxisUse, one_of(AxisUse)] = AxisUse.FEATURE
+
+    @model_validator(mode="before")
+    @classmethod
+    def _size_alone(cls, value: Any) -> Any:
+        return value if isinstance(value, dict) else {"size": value}
+
+
+class MaskFile(FileModel):
+    """See `crosstack.workload.axes.Causal`."""
+
+    query: Text
+    key: Text
+    window: Index = 0
+
+
+class NamedTensorFile(FileModel):
+    """See `crosstack.workload.operations.Tensor`; the role is that of what nobody makes, or not."""
+
+    axes: AxisNames
+    dtype: DtypeName | None = None
+    role: RoleName | None = None
+    mask: MaskFile | None = None
+    of: Text | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _axes_alone(cls, value: Any) -> Any:
+        return {"axes": value} if isinstance(value, str | list) else value
+
+
+class OperandFile(FileModel):
+    """A tensor, and the names that the operation gives to its axes; a name alone is enough."""
+
+    tensor: Text
+    axes: AxisNames | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, value: Any) -> Any:
+        return {"tensor": value} if isinstance(value, str) else value
+
+
+class WindowFile(FileModel):
+    """See `crosstack.workload.axes.Window`."""
+
+    axis: Text
+    at: Text
+    tap: Text
+    stride: Count = 1
+    dilation: Count = 1
+    padding: Index = 0
+
+
+class OperationFile(FileModel):
+    """See `crosstack.workload.operations.Operation`; its name is that of what it makes."""
+
+    makes: Text
+    function: Annotated[Function, one_of(Function)]
+    reads: list[OperandFile] = Field(default_factory=list)
+    axes: AxisNames | None = None
+    over: AxisNames = ()
+    windows: list[WindowFile] = Field(default_factory=list)
+    parameter: Real = 0.0
+    reverse: Flag = False
+    name: Text | None = None
+    twin: Text | None = None
+    dtype: DtypeName | None = None
+    role: RoleName | None = None
+    mask: MaskFile | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_alone(cls, value: Any) -> Any:
+        one = isinstance(value, dict) and isinstance(value.get("reads"), str | dict)
+        return {**value, "reads": [value["reads"]]} if one else value
+
+
+class BlockFile(FileModel):
+    """See `crosstack.workload.operations.Block`; ``repeats`` is the axis that it repeats along."""
+
+    name: Text
+    operations: list[OperationFile]
+    repeats: Text | None = None
+    carries: dict[str, Text] = Field(default_factory=dict)
+    reverse: Flag = False
+    twin: Text | None = None
+
+
+class TrainingFile(FileModel):
+    """What the backward pass is derived of; see `crosstack.workload.passes.backward.training`."""
+
+    loss: Text | None = None
+    of: list[RoleName] = Field(default_factory=lambda: [Role.WEIGHT])
+
+    @model_validator(mode="before")
+    @classmethod
+    def _loss_alone(cls, value: Any) -> Any:
+        return {"loss": value} if isinstance(value, str) else value
+
+
+class GraphFile(FileModel):
+    """A graph of one's own: operations in blocks, or in one block that runs once."""
+
+    dtype: DtypeName = Dtype.BF16
+    axes: dict[str, AxisSizeFile]
+    tensors: dict[str, NamedTensorFile] = Field(default_factory=dict)
+    operations: list[OperationFile] | None = None
+    blocks: list[BlockFile] | None = None
+    training: TrainingFile | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _trained_or_not(cls, value: Any) -> Any:
+        flag = isinstance(value, dict) and isinstance(value.get("training"), bool)
+        return {**value, "training": {} if value["training"] else None} if flag else value

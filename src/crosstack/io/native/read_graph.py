@@ -1,0 +1,338 @@
+"""Reads a graph of operations over named axes from native YAML, all problems in one error.
+
+What the file leaves out follows from the names of axes: a tensor that an operation makes need not
+be listed, and has the axes that its function gives it (`_made_axes`). Where they cannot be known,
+as those of a product, the operation says them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from crosstack.errors import InputError, Problem
+from crosstack.io.files import in_file, read_text
+from crosstack.io.kinds import FileKind
+from crosstack.io.native.fields import read_fields
+from crosstack.io.native.graph_schema import (
+    BlockFile,
+    GraphFile,
+    MaskFile,
+    NamedTensorFile,
+    OperandFile,
+    OperationFile,
+    TrainingFile,
+)
+from crosstack.io.native.problems import collecting
+from crosstack.io.yaml_tree import parse_yaml
+from crosstack.workload.axes import Axes, AxisSize, Causal, Window
+from crosstack.workload.dataflow import Graph
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.functions import TABLE, Function, OperationKind, Result
+from crosstack.workload.loops import union
+from crosstack.workload.operations import Block, Operand, Operation, Role, Tensor
+from crosstack.workload.ordering import cycle_of, topological_order
+from crosstack.workload.passes.backward import training
+
+__all__ = ["graph_in", "graph_of", "holds_graph", "read_graph"]
+
+_PLACE = re.compile(r"(axes|tensors|carries)\[(\d+)\]")
+_OPERATION = re.compile(r"^blocks\[(\d+)\](?:\.operations\[(\d+)\])?")
+_FIELDS = {"inputs": "reads", "output.axes": "axes", "output": "makes", "axis": "repeats"}
+_FIELD = re.compile(r"\.(inputs|output\.axes|output|axis)\b")
+
+
+def read_graph(path: str | Path, overrides: Sequence[str] = ()) -> Graph:
+    """Return the graph that a native YAML file holds.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    overrides : sequence of str
+        ``path=value``, such as ``axes.batch=64``, applied before the file is checked.
+
+    Raises
+    ------
+    InputError
+        With every problem found, one line each: ``FILE: path: what is wrong``.
+    """
+    return graph_in(read_text(path), str(path), overrides)
+
+
+def graph_in(text: str, source: str, overrides: Sequence[str] = ()) -> Graph:
+    """Return the graph in the text of a file called ``source``; as `read_graph`."""
+    try:
+        return graph_of(read_fields(GraphFile, FileKind.GRAPH, text, overrides))
+    except InputError as error:
+        raise in_file(error, source) from None
+
+
+def holds_graph(path: str | Path) -> bool:
+    """Whether a file is YAML of a graph, and not of a task or another kind."""
+    try:
+        tree = parse_yaml(read_text(path))
+    except InputError:  # whoever reads it says why
+        return False
+    return isinstance(tree, dict) and "axes" in tree and bool({"blocks", "operations"} & {*tree})
+
+
+def graph_of(file: GraphFile) -> Graph:
+    """Return the graph of a file, with its backward pass if that is asked for.
+
+    Raises
+    ------
+    InputError
+        With every problem found, by the path of its field.
+    """
+    written = _Written(file)
+    graph = written.graph()
+    if file.training is None:
+        return graph
+    problems: list[Problem] = []
+    with collecting(problems, "training"):
+        return training(graph, _loss(graph, file.training), of=file.training.of)
+    raise InputError(problems)
+
+
+def _loss(graph: Graph, asked: TrainingFile) -> str:
+    """Return the loss that is asked for; else the one result without axes that nobody reads."""
+    if asked.loss is not None:
+        return asked.loss
+    read = {x.tensor for block in graph.blocks for o in block.operations for x in o.inputs}
+    found = [name for name in graph.makers if not graph.tensor[name].axes and name not in read]
+    if len(found) != 1:
+        names = ", ".join(map(repr, found)) or "none"
+        message = f"left out; results without axes that nobody reads, of which one is: {names}."
+        raise InputError(Problem("loss", message))
+    return found[0]
+
+
+class _Written:
+    """What a file says, operation by operation, and the records that it becomes."""
+
+    def __init__(self, file: GraphFile) -> None:
+        if (file.operations is None) is (file.blocks is None):
+            raise InputError(Problem("blocks", "allowed: blocks or operations, one of the two."))
+        alone = BlockFile(name="operations", operations=file.operations or [])
+        self.file = file
+        self.blocks = [alone] if file.blocks is None else file.blocks
+        self.operations = [
+            (b, o, operation)
+            for b, block in enumerate(self.blocks)
+            for o, operation in enumerate(block.operations)
+        ]
+        self.maker: dict[str, tuple[int, int, OperationFile]] = {}
+        for place in self.operations:
+            self.maker.setdefault(place[2].makes, place)
+
+    def graph(self) -> Graph:
+        """Return the checked graph."""
+        problems: list[Problem] = []
+        axes = list(self._axes(problems))
+        tensors = self._listed_tensors(problems)
+        for i in self._order():
+            self._add_made(self.operations[i], tensors, problems)
+        blocks = [self._block(b, problems) for b in range(len(self.blocks))]
+        if problems:
+            raise InputError(problems)
+        try:
+            return Graph(
+                axes=tuple(axes),
+                tensors=tuple(tensors.values()),
+                blocks=tuple(block for block in blocks if block is not None),
+            )
+        except InputError as error:
+            names = list(tensors)
+            found = [p for p in error.problems if not self._follows(p, names)]
+            raise InputError(self._own(problem, names) for problem in found) from None
+
+    # ------------------------------------------------------------ records
+
+    def _axes(self, problems: list[Problem]) -> Iterator[AxisSize]:
+        for name, axis in self.file.axes.items():
+            with collecting(problems, f"axes.{name}"):
+                yield AxisSize(name=name, size=axis.size, use=axis.use)
+
+    def _listed_tensors(self, problems: list[Problem]) -> dict[str, Tensor]:
+        found = {}
+        for name, said in self.file.tensors.items():
+            with collecting(problems, f"tensors.{name}"):
+                found[name] = _tensor(name, said.axes, said, self._usual_role(name), self.file)
+        return found
+
+    def _usual_role(self, name: str) -> Role:
+        """Role of a tensor that does not say it: what comes from outside is an input."""
+        place = self.maker.get(name)
+        if place is None:
+            return Role.INPUT
+        selects = TABLE[place[2].function].result is Result.SELECTS
+        return Role.INDEX if selects else Role.ACTIVATION
+
+    def _order(self) -> list[int]:
+        """Return operations in an order in which what is read is made before."""
+        place = {id(made[2]): i for i, made in enumerate(self.operations)}
+        edges = [
+            (place[id(self.maker[x.tensor][2])], j)
+            for j, (_, _, operation) in enumerate(self.operations)
+            for x in operation.reads
+            if x.tensor in self.maker and x.tensor not in self.file.tensors
+        ]
+        order, _ = topological_order(len(self.operations), edges)
+        if len(order) < len(self.operations):
+            names = cycle_of(len(self.operations), edges, order)
+            loop = " -> ".join(self.operations[i][2].makes for i in names)
+            path = self._path(*self.operations[names[0]][:2])
+            raise InputError(Problem(path, f"the graph has a cycle: {loop}."))
+        return list(order)
+
+    def _add_made(
+        self, place: tuple[int, int, OperationFile], tensors: dict[str, Tensor],
+        problems: list[Problem],
+    ) -> None:  # fmt: skip
+        """Add what an operation makes to the tensors, unless it is there."""
+        b, o, said = place
+        name, path = said.makes, self._path(b, o)
+        if name in tensors or name in self.file.tensors:
+            for field in ("dtype", "role", "mask"):
+                if name in self.file.tensors and getattr(said, field) is not None:
+                    message = f"tensors.{name} says it; allowed: one place."
+                    problems.append(Problem(f"{path}.{field}", message))
+            return
+        axes = said.axes
+        if axes is None:
+            reads = [_names(x, tensors, self.blocks[b].repeats) for x in said.reads]
+            axes = _made_axes(said, reads)
+        if axes is None:
+            message = f"required of {said.function.value}, unless {name!r} is among tensors."
+            problems.append(Problem(f"{path}.axes", message))
+        with collecting(problems, path):
+            made = _tensor(name, axes or (), said, self._usual_role(name), self.file)
+            tensors[name] = made
+
+    def _block(self, b: int, problems: list[Problem]) -> Block | None:
+        said = self.blocks[b]
+        operations = []
+        for o, operation in enumerate(said.operations):
+            found: list[Problem] = []
+            with collecting(found, f"blocks[{b}].operations[{o}]"):
+                operations.append(self._operation(operation))
+            problems += [self._own(problem, []) for problem in found]
+        found = []
+        with collecting(found, f"blocks[{b}]"):
+            return Block(
+                name=said.name,
+                operations=tuple(operations),
+                axis=said.repeats or "",
+                carries=tuple(said.carries.items()),
+                reverse=said.reverse,
+                twin=said.twin or "",
+            )
+        problems += [self._own(problem, []) for problem in found]
+        return None
+
+    def _operation(self, said: OperationFile) -> Operation:
+        listed = said.makes in self.file.tensors
+        return Operation(
+            name=said.name or said.makes,
+            function=said.function,
+            inputs=tuple(Operand(tensor=x.tensor, axes=x.axes or ()) for x in said.reads),
+            output=Operand(tensor=said.makes, axes=(said.axes or ()) if listed else ()),
+            over=said.over,
+            windows=tuple(Window(**dict(window)) for window in said.windows),
+            parameter=said.parameter,
+            reverse=said.reverse,
+            twin=said.twin or "",
+        )
+
+    # ------------------------------------------------------------ problems
+
+    def _path(self, b: int, o: int) -> str:
+        return f"operations[{o}]" if self.file.blocks is None else f"blocks[{b}].operations[{o}]"
+
+    def _own(self, problem: Problem, tensors: Sequence[str]) -> Problem:
+        """Return a problem of a record with the fields that the file has."""
+        return Problem(
+            self._own_path(problem.path, tensors),
+            re.sub(r"blocks\[\d+\]\.operations\[\d+\]", self._again, problem.message),
+            problem.count,
+        )
+
+    def _follows(self, problem: Problem, tensors: Sequence[str]) -> bool:
+        """Whether a problem follows from another: an unknown axis of what made axes are from."""
+        place = _PLACE.match(problem.path)
+        if place is None or place[1] != "tensors" or not problem.message.startswith("no axis"):
+            return False
+        name = tensors[int(place[2])]
+        return name not in self.file.tensors and self.maker[name][2].axes is None
+
+    def _again(self, found: re.Match[str]) -> str:
+        return self._own_path(found[0], ())
+
+    def _own_path(self, path: str, tensors: Sequence[str]) -> str:
+        block = _OPERATION.match(path)
+        if block:
+            carries = list(self.blocks[int(block[1])].carries)
+            path = _PLACE.sub(lambda m: f"{m[1]}.{carries[int(m[2])]}", path)
+            path = _FIELD.sub(lambda m: f".{_FIELDS[m[1]]}", path)
+            one = self.file.blocks is None
+            return re.sub(r"^blocks\[0\]\.?", "", path) if one else path
+        place = _PLACE.match(path)
+        if place is None:
+            return path
+        what, rest = place[1], path[place.end() :]
+        name = [*self.file.axes][int(place[2])] if what == "axes" else tensors[int(place[2])]
+        if what == "tensors" and name not in self.file.tensors:
+            return self._path(*self.maker[name][:2]) + rest
+        return f"{what}.{name}{rest}"
+
+
+def _tensor(
+    name: str,
+    axes: Axes,
+    said: NamedTensorFile | OperationFile,
+    role: Role,
+    file: GraphFile,
+) -> Tensor:
+    chosen = role if said.role is None else said.role
+    index = Dtype.FP32 if chosen is Role.INDEX else file.dtype
+    return Tensor(
+        name=name,
+        axes=axes,
+        dtype=said.dtype or index,
+        role=chosen,
+        mask=_mask(said.mask),
+        of=(said.of or "") if isinstance(said, NamedTensorFile) else "",
+    )
+
+
+def _mask(said: MaskFile | None) -> Causal | None:
+    return None if said is None else Causal(query=said.query, key=said.key, window=said.window)
+
+
+def _names(read: OperandFile, tensors: Mapping[str, Tensor], along: str | None) -> Axes:
+    """Return the axes of what is read; none where there is no such tensor: that is said later."""
+    if read.axes is not None:
+        return read.axes
+    stored = tensors[read.tensor].axes if read.tensor in tensors else ()
+    return tuple(axis for axis in stored if axis != along)
+
+
+def _made_axes(said: OperationFile, reads: Sequence[Axes]) -> Axes | None:
+    """Return the axes of what an operation makes that says nothing; None where it has to."""
+    row = TABLE[said.function]
+    first: Any = reads[0] if reads else ()
+    match row.kind:
+        case OperationKind.REDUCTION if row.result is Result.SELECTS:
+            return None
+        case OperationKind.REDUCTION:
+            gone = said.over if row.result is Result.REDUCES else ()
+            return tuple(axis for axis in first if axis not in gone)
+        case OperationKind.GATHER:
+            return union(*reads[1:], [axis for axis in first if axis not in said.over])
+        case OperationKind.ELEMENTWISE | OperationKind.SCAN if said.function is not Function.FILL:
+            return union(*reads)
+        case _:
+            return None
