@@ -13,6 +13,7 @@ from crosstack.io import library
 from crosstack.machine.node import system_of_nodes
 from crosstack.machine.system import DimensionKind
 from crosstack.mapping.strategy import NESTED, ParallelDimension, Strategy
+from crosstack.model.collectives import Arrival
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.graph import Collective
 
@@ -22,6 +23,7 @@ LAUNCH = 5e-6
 
 class Chip:
     element_size, launch_overhead = 2.0, LAUNCH
+    arrival = Arrival(moving=1 / MEMORY, launch=LAUNCH)
 
     def product(self, m, k, n):
         return 0.0
@@ -35,7 +37,7 @@ def four_chips(kind):
     return Distributed(strategy=Strategy(kp1=4), times=Chip(), links=links)
 
 
-# 1000 x 4 words of two bytes on four chips: shares of 2000 B, 2 us on a link of 1 GB/s and 1 us on
+# 1000 x 4 numbers of 2 B on four chips: shares of 2000 B, 2 us on a link of 1 GB/s and 1 us on
 # the way. Every byte that arrives takes three accesses of main memory; a collective is launched
 # once.
 @pytest.mark.parametrize(
@@ -69,8 +71,7 @@ def test_a_message_to_a_neighbour_is_put_in_place():
 class Adding(Chip):
     """A chip of which a FLOP takes a nanosecond."""
 
-    def elementwise(self, work, traffic):
-        return max(work * 1e-9, traffic / MEMORY)
+    arrival = Arrival(moving=1 / MEMORY, adding=0.5e-9, launch=LAUNCH)
 
 
 def test_every_partial_sum_that_arrives_is_added_once():

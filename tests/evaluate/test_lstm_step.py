@@ -5,6 +5,7 @@ from crosstack.errors import InputError
 from crosstack.evaluate.distributed import Distributed
 from crosstack.evaluate.lstm_step import LstmParts, lstm_graph, lstm_step
 from crosstack.mapping.strategy import parse_strategy
+from crosstack.model.collectives import Arrival
 from crosstack.model.schedule.events import simulate
 from crosstack.workload.lstm import LstmModel
 
@@ -14,6 +15,7 @@ class Plain:
 
     element_size = 2.0
     launch_overhead = 1e-6
+    arrival = Arrival(moving=1e-9, adding=0.5e-9, launch=1e-6)
 
     def product(self, m, k, n):
         return 2e-9 * m * k * n + self.launch_overhead

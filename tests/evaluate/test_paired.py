@@ -13,6 +13,7 @@ from crosstack.evaluate.step_memory import transformer_memory
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.evaluate.transformer_step import transformer_step
 from crosstack.mapping.strategy import parse_strategy
+from crosstack.model.collectives import NONE
 from crosstack.workload.named_steps import STEPS
 from crosstack.workload.transformer_training import Exchange, Recompute, TransformerTraining
 
@@ -27,6 +28,7 @@ class Sent:
 
     element_size = 2.0
     launch_overhead = 0.0
+    arrival = NONE
 
     def product(self, m, k, n, batch=1):
         return 0.0

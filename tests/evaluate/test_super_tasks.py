@@ -7,6 +7,7 @@ from oracles.super_tasks import super_tasks
 from crosstack.evaluate.distributed import DP, LP, Distributed
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, parse_strategy
 from crosstack.mapping.transform import transform
+from crosstack.model.collectives import NONE
 from crosstack.model.schedule.events import simulate
 from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_time
 from crosstack.workload.builders import product_of
@@ -34,6 +35,7 @@ class Plain:
 
     element_size = float(WORD)
     launch_overhead = 0.0
+    arrival = NONE
 
     def product(self, m, k, n):
         return 2 * m * k * n / RATE

@@ -9,6 +9,7 @@ from crosstack.errors import InputError
 from crosstack.evaluate.distributed import Distributed
 from crosstack.evaluate.transformer_step import transformer_step
 from crosstack.mapping.strategy import ParallelDimension, parse_strategy, strategies
+from crosstack.model.collectives import NONE, Arrival
 from crosstack.workload.named_steps import STEPS
 from crosstack.workload.transformer_training import Recompute, Schedule, TransformerTraining
 
@@ -22,6 +23,7 @@ class Plain:
 
     element_size = 2.0
     launch_overhead = 1e-6
+    arrival = Arrival(moving=1e-9, adding=0.5e-9, launch=1e-6)
 
     def product(self, m, k, n, batch=1):
         each = (m * k + k * n + m * n) * self.element_size if batch > 1 else 0
@@ -37,6 +39,7 @@ class Free(Plain):
     """Products alone take time."""
 
     launch_overhead = 0.0
+    arrival = NONE
 
     def elementwise(self, work, traffic):
         return 0.0

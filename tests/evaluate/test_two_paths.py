@@ -22,6 +22,7 @@ from crosstack.machine.generate.generated import generate
 from crosstack.machine.memory import main_memory
 from crosstack.machine.packages import divided_system, system_of_packages
 from crosstack.mapping.strategy import Strategy
+from crosstack.model.collectives import NONE
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.transformer_training import TransformerTraining
 
@@ -34,7 +35,7 @@ ELEMENTWISE = ("softmax", "residual", "norm", "activation")
 class TwoRoofs:
     """The kernel time of the mapping path: compute, or every operand once through main memory."""
 
-    element_size, launch_overhead = 2.0, 0.0
+    element_size, launch_overhead, arrival = 2.0, 0.0, NONE
 
     def product(self, m, k, n, batch=1):
         traffic = batch * (m * k + k * n + m * n) * self.element_size

@@ -14,7 +14,7 @@ from typing import Protocol
 from crosstack.errors import InputError, Problem
 from crosstack.machine.system import AllReduceAlgorithm
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy
-from crosstack.model.collectives import ACCESSES, Group, arriving, collective_lines
+from crosstack.model.collectives import NONE, Arrival, Group, collective_lines
 from crosstack.units import format_quantity
 from crosstack.workload.graph import Collective
 
@@ -44,6 +44,11 @@ class KernelTimes(Protocol):
         """Of one kernel. [s]"""
         ...
 
+    @property
+    def arrival(self) -> Arrival:
+        """What the chip takes for what arrives from others."""
+        ...
+
     def product(self, m: float, k: float, n: float, batch: float = 1.0) -> float:
         """Time of ``batch`` products of M x K by K x N, one kernel with its launch. [s]"""
         ...
@@ -58,6 +63,7 @@ class _Asked:
 
     def __init__(self, times: KernelTimes) -> None:
         self.element_size, self.launch_overhead = times.element_size, times.launch_overhead
+        self.arrival = times.arrival
         self.shapes: dict[tuple[float, float, float, float], None] = {}
 
     def product(self, m: float, k: float, n: float, batch: float = 1.0) -> float:
@@ -79,8 +85,17 @@ class Peers:
     group: Group
     all_reduce: AllReduceAlgorithm | None = None
 
-    def time(self, collective: Collective, size: float) -> float:
-        """Time of a collective over a tensor of ``size`` bytes. [s]
+    def time(self, collective: Collective, size: float, arrival: Arrival = NONE) -> float:
+        """Time of a collective over a tensor. [s]
+
+        Parameters
+        ----------
+        collective : Collective
+            What is done.
+        size : float
+            Of the tensor. [B]
+        arrival : Arrival
+            What a chip takes for what arrives; nothing unless given.
 
         Raises
         ------
@@ -89,7 +104,9 @@ class Peers:
         """
         if any(extent.dimension.bandwidth < SLOWEST for extent in self.group.extents):
             raise no_link(self.name, size)
-        lines = collective_lines(collective, self.group, all_reduce=self.all_reduce)
+        lines = collective_lines(
+            collective, self.group, arrival=arrival, all_reduce=self.all_reduce
+        )
         return float(lines.time(size))
 
 
@@ -133,16 +150,10 @@ class Distributed:
     def _collective(
         self, collective: Collective, rows: float, columns: float, dimension: ParallelDimension
     ) -> float:
-        """Send, put in place what arrives, and add it up; one kernel, launched once."""
-        degree = self.strategy.degree(dimension)
-        if degree == 1:
+        if self.strategy.degree(dimension) == 1:
             return 0.0
         size = self.times.element_size * rows * columns
-        sent = self.links[dimension].time(collective, size)
-        arrives, added = arriving(collective, degree)
-        additions = added * size / self.times.element_size
-        placed = self.times.elementwise(additions, ACCESSES * arrives * size)
-        return sent + placed + self.times.launch_overhead
+        return self.links[dimension].time(collective, size, self.times.arrival)
 
     def all_gather(self, rows: float, columns: float, dimension: ParallelDimension) -> float:
         """Gather ``rows`` x ``columns`` elements of which each chip has a share. [s]"""
@@ -166,8 +177,7 @@ class Distributed:
         return self._sent(size, links[stage % len(links)])
 
     def _sent(self, size: float, link: Peers) -> float:
-        placed = self.times.elementwise(0, ACCESSES * size)
-        return link.time(Collective.POINT_TO_POINT, size) + placed
+        return link.time(Collective.POINT_TO_POINT, size, self.times.arrival)
 
     # ------------------------------------------------------------ products
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from crosstack.machine.system import AllReduceAlgorithm, Dimension, DimensionKind
 from crosstack.model.collectives import (
-    Adding,
+    Arrival,
     Extent,
     Group,
     collective_lines,
@@ -146,22 +146,65 @@ def test_a_switch_that_adds_halves_an_all_reduce_and_its_hops():
     assert ratio == pytest.approx(2 * 63 / 64, rel=1e-3)
 
 
-def test_chips_take_time_to_add_and_a_switch_does_not():
-    slow = Adding(per_byte=1 / GB)
-    adds, plain = alone(level(K.SWITCH, 8, reduces=True)), alone(level(K.SWITCH, 8))
-    assert seconds(C.ALL_REDUCE, adds, 1e9, adding=slow) == seconds(C.ALL_REDUCE, adds, 1e9)
-    more = seconds(C.ALL_REDUCE, plain, 1e9, adding=slow) - seconds(C.ALL_REDUCE, plain, 1e9)
-    assert more == pytest.approx(7 / 8)  # each chip adds p-1 shares
+def taken_in(collective, group):
+    """Return what arrives at a chip and what of that it adds, over the tensor's bytes."""
+    rates = Arrival(moving=1 / 3), Arrival(adding=1.0)  # a second a byte; links take next to none
+    return [seconds(collective, group, 1e9, arrival=rate) / 1e9 for rate in rates]
 
 
-def test_an_all_gather_adds_nothing():
-    plain, slow = alone(level(K.SWITCH, 8)), Adding(per_byte=1 / GB, launch=US)
-    assert seconds(C.ALL_GATHER, plain, 1e9, adding=slow) == seconds(C.ALL_GATHER, plain, 1e9)
+@pytest.mark.parametrize(
+    ("collective", "kind", "reduces", "arrives", "added"),
+    [
+        pytest.param(C.ALL_GATHER, K.SWITCH, False, 7 / 8, 0, id="what the chip has not"),
+        pytest.param(C.REDUCE_SCATTER, K.SWITCH, False, 7 / 8, 7 / 8, id="a part of each other"),
+        pytest.param(C.ALL_REDUCE, K.SWITCH, False, 14 / 8, 7 / 8, id="both halves"),
+        pytest.param(C.ALL_REDUCE, K.FULLY_CONNECTED, False, 14 / 8, 7 / 8, id="over any link"),
+        pytest.param(C.ALL_TO_ALL, K.SWITCH, False, 7 / 64, 0, id="of a share what others have"),
+        pytest.param(C.ALL_TO_ALL, K.RING, False, 7 / 64, 0, id="not what passes by"),
+        pytest.param(C.BROADCAST, K.SWITCH, False, 1, 0, id="the tensor"),
+        pytest.param(C.POINT_TO_POINT, K.RING, False, 1, 0, id="the message"),
+        pytest.param(C.ALL_GATHER, K.SWITCH, True, 7 / 8, 0, id="a switch copies"),
+        pytest.param(C.REDUCE_SCATTER, K.SWITCH, True, 1 / 8, 0, id="klenk2020innetwork: a sum"),
+        pytest.param(C.ALL_REDUCE, K.SWITCH, True, 1, 0, id="klenk2020innetwork: all sums once"),
+    ],
+)  # fmt: skip
+def test_what_arrives_and_what_of_it_a_chip_adds(collective, kind, reduces, arrives, added):
+    found = taken_in(collective, alone(level(kind, 8, reduces=reduces)))
+    assert found == pytest.approx([arrives, added], abs=1e-9)
 
 
-def test_launches_count_once_for_every_addition():
-    ring = alone(level(K.RING, 8))
-    assert seconds(C.REDUCE_SCATTER, ring, 1e-9, adding=Adding(launch=US)) == pytest.approx(7 * US)
+def test_a_tree_brings_the_tensor_to_a_chip_from_below_and_from_above():
+    # sanders2009twotree: inside one of two trees, each of half the tensor, a chip gets two
+    # messages of it on the way up and one on the way down, one more as a leaf of the other tree.
+    arrival = Arrival(moving=1 / 3)
+    chips = alone(level(K.SWITCH, 64))
+    found = seconds(C.ALL_REDUCE, chips, 1e9, all_reduce=A.TREE, arrival=arrival) / 1e9
+    assert found == pytest.approx(2)
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        pytest.param(server(8, 4), id="servers"),
+        pytest.param(alone(level(K.TORUS, 32, shape=(8, 4))), id="unequal axes, one by one"),
+        pytest.param(alone(level(K.TORUS, 64, shape=(4, 4, 4))), id="equal axes, all at once"),
+    ],
+)
+def test_over_levels_and_axes_as_much_arrives_as_on_one(group):
+    others = (group.members - 1) / group.members
+    assert taken_in(C.ALL_GATHER, group) == pytest.approx([others, 0], abs=1e-9)
+    assert taken_in(C.REDUCE_SCATTER, group) == pytest.approx([others, others])
+    assert taken_in(C.ALL_REDUCE, group) == pytest.approx([2 * others, others])
+    assert taken_in(C.BROADCAST, group)[0] >= 1 - 1e-9
+
+
+def test_a_collective_is_launched_once_and_a_message_is_no_kernel():
+    launch = Arrival(launch=US, latency=2 * US)
+    for collective in C:
+        took = seconds(collective, server(), 1.0, arrival=launch) - seconds(
+            collective, server(), 1.0
+        )
+        assert took == pytest.approx((2 if collective is C.POINT_TO_POINT else 3) * US)
 
 
 def test_a_tree_is_faster_for_small_messages_and_a_ring_for_large_ones():

@@ -1,18 +1,16 @@
 """What collective communication takes, on any level of a network and over several."""
 
 from crosstack.model.collectives.algorithms import Joint
-from crosstack.model.collectives.arrival import ACCESSES, Arrival, arriving
-from crosstack.model.collectives.compose import FREE, Adding, collective_lines, is_legal
+from crosstack.model.collectives.arrival import NONE, Arrival
+from crosstack.model.collectives.compose import collective_lines, is_legal
 from crosstack.model.collectives.group import Extent, Group, group_of, neighbour_link
 from crosstack.model.collectives.layouts import Layout, LayoutChange, layout_change
 from crosstack.model.collectives.lines import NOTHING, Line, Lines, least
 from crosstack.model.collectives.part import Changes, Collectives, LeastTime, NetworkUse
 
 __all__ = [
-    "ACCESSES",
-    "FREE",
+    "NONE",
     "NOTHING",
-    "Adding",
     "Arrival",
     "Changes",
     "Collectives",
@@ -25,7 +23,6 @@ __all__ = [
     "Line",
     "Lines",
     "NetworkUse",
-    "arriving",
     "collective_lines",
     "group_of",
     "is_legal",

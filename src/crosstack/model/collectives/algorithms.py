@@ -1,10 +1,11 @@
 """Algorithms of collectives among chips that are joined one way, as a table.
 
 A row says what an algorithm takes among p chips, for a tensor of n bytes: how many ``steps``
-follow one another, each of one hop; what the busiest link carries one way (``load`` n); and what
-the busiest chip adds up (``added`` n, in so many ``additions`` one after the other). A switch that
-adds leaves the chips nothing to add. An algorithm that passes a message on in chunks has a row for
-each number of chunks: few start sooner, many keep all links busy.
+follow one another, each of one hop; what the busiest link carries one way (``load`` n); what
+arrives at the busiest chip (``arrives`` n; what a link passes on without it is not in it); and what
+of that it adds up (``added`` n). A switch that adds leaves the chips nothing to add, and sends each
+the sums only. An algorithm that passes a message on in chunks has a row for each number of chunks:
+few start sooner, many keep all links busy.
 
 n is the whole tensor: what all chips hold together after an all-gather, before a reduce-scatter
 and an all-to-all (of which each has 1/p), and what each holds in an all-reduce or a broadcast.
@@ -124,8 +125,8 @@ class Algorithm:
     name: AllReduceAlgorithm
     steps: Count
     load: Count
+    arrives: Count
     added: Count = none
-    additions: Count = none
     near: bool = False
 
 
@@ -139,6 +140,7 @@ def _passed_on(
             name=name,
             steps=lambda p: hops(p) + k - 1,
             load=lambda p: load * (hops(p) + k - 1) / k,
+            arrives=once,
             near=near,
         )
 
@@ -149,7 +151,8 @@ def _there_and_back(hops: Count, added: Count, follows: int, *, near: bool) -> l
     """All-reduces to a root and back, in every number k of chunks.
 
     h hops up and h down; each further chunk arrives ``follows`` messages later: 2 where what comes
-    down goes through the same ports as what goes up, else 1.
+    down goes through the same ports as what goes up, else 1. A chip gets the tensor from below and
+    from above, or where ways up meet from both sides.
     """
 
     def of(k: int) -> Algorithm:
@@ -157,8 +160,8 @@ def _there_and_back(hops: Count, added: Count, follows: int, *, near: bool) -> l
             name=TREE,
             steps=lambda p: 2 * hops(p) + k - 1,
             load=lambda p: (2 * hops(p) + follows * (k - 1)) / k,
+            arrives=twice,
             added=added,
-            additions=lambda p: hops(p) + k - 1,
             near=near,
         )
 
@@ -168,26 +171,26 @@ def _there_and_back(hops: Count, added: Count, follows: int, *, near: bool) -> l
 def _around(steps: Count, load: Count) -> dict[Collective, list[Algorithm]]:
     """All-gather, its mirror with additions, and both as an all-reduce; steps of a neighbour."""
     return {
-        GATHER: [Algorithm(name=RING, steps=steps, load=load, near=True)],
+        GATHER: [Algorithm(name=RING, steps=steps, load=load, arrives=missing, near=True)],
         SCATTER: [
-            Algorithm(name=RING, steps=steps, load=load, added=missing, additions=others, near=True)
+            Algorithm(name=RING, steps=steps, load=load, arrives=missing, added=missing, near=True)
         ],
         REDUCE: [
             Algorithm(
                 name=RING,
                 steps=times(2, steps),
                 load=times(2, load),
+                arrives=times(2, missing),
                 added=missing,
-                additions=others,
                 near=True,
             )
         ],
-        SEND: [Algorithm(name=DIRECT, steps=once, load=once, near=True)],
+        SEND: [Algorithm(name=DIRECT, steps=once, load=once, arrives=once, near=True)],
     }
 
 
 def _exchange(steps: Count, load: Count) -> list[Algorithm]:
-    return [Algorithm(name=DIRECT, steps=steps, load=load)]
+    return [Algorithm(name=DIRECT, steps=steps, load=load, arrives=sent)]
 
 
 def _ring() -> dict[Collective, list[Algorithm]]:
@@ -217,7 +220,7 @@ def _port() -> dict[Collective, list[Algorithm]]:
     rows = _around(others, missing)
     rows[REDUCE] += _there_and_back(depth, once, 2, near=False)
     rows[REDUCE].append(
-        Algorithm(name=DIRECT, steps=others, load=others, added=others, additions=others)
+        Algorithm(name=DIRECT, steps=others, load=others, arrives=others, added=others)
     )
     return rows | {
         SPREAD: [*_passed_on(RING, others), *_passed_on(TREE, depth, near=False)],
@@ -228,18 +231,24 @@ def _port() -> dict[Collective, list[Algorithm]]:
 def _pairs() -> dict[Collective, list[Algorithm]]:
     """A chip sends to all others at once."""
     rows = _around(others, missing)
-    rows[GATHER].append(Algorithm(name=DIRECT, steps=once, load=share))
+    rows[GATHER].append(Algorithm(name=DIRECT, steps=once, load=share, arrives=missing))
     rows[SCATTER].append(
-        Algorithm(name=DIRECT, steps=once, load=share, added=missing, additions=once)
+        Algorithm(name=DIRECT, steps=once, load=share, arrives=missing, added=missing)
     )
     rows[REDUCE] += [
-        Algorithm(name=DIRECT, steps=twice, load=times(2, share), added=missing, additions=once),
-        Algorithm(name=DIRECT, steps=once, load=once, added=others, additions=once),
+        Algorithm(
+            name=DIRECT,
+            steps=twice,
+            load=times(2, share),
+            arrives=times(2, missing),
+            added=missing,
+        ),
+        Algorithm(name=DIRECT, steps=once, load=once, arrives=others, added=others),
     ]
     return rows | {
         SPREAD: [
-            Algorithm(name=DIRECT, steps=once, load=once),
-            Algorithm(name=DIRECT, steps=twice, load=times(2, share)),
+            Algorithm(name=DIRECT, steps=once, load=once, arrives=once),
+            Algorithm(name=DIRECT, steps=twice, load=times(2, share), arrives=once),
         ],
         EXCHANGE: _exchange(once, pair),
     }
@@ -247,12 +256,12 @@ def _pairs() -> dict[Collective, list[Algorithm]]:
 
 _TABLE = {Joint.RING: _ring(), Joint.LINE: _line(), Joint.PORT: _port(), Joint.PAIRS: _pairs()}
 # Each chip sends its tensor or gets one, once; a reduction and the copies of its result follow
-# one another.
+# one another. What arrives are sums: of a reduce-scatter its share, of an all-reduce all, once.
 _IN_SWITCH = {
-    GATHER: Algorithm(name=IN_NETWORK, steps=once, load=missing, near=True),
-    SCATTER: Algorithm(name=IN_NETWORK, steps=once, load=once, near=True),
-    REDUCE: Algorithm(name=IN_NETWORK, steps=twice, load=once, near=True),
-    SPREAD: Algorithm(name=IN_NETWORK, steps=once, load=once, near=True),
+    GATHER: Algorithm(name=IN_NETWORK, steps=once, load=missing, arrives=missing, near=True),
+    SCATTER: Algorithm(name=IN_NETWORK, steps=once, load=once, arrives=share, near=True),
+    REDUCE: Algorithm(name=IN_NETWORK, steps=twice, load=once, arrives=once, near=True),
+    SPREAD: Algorithm(name=IN_NETWORK, steps=once, load=once, arrives=once, near=True),
 }
 
 

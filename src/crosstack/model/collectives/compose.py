@@ -5,7 +5,8 @@ together, and the fastest for every size is kept. The levels follow one another:
 the outer ones move the 1/p that a chip holds of p inside, through the ports of all p (the *rails*
 of a group in servers). Or rings pass all levels at once, one for each rail. An all-reduce may
 scatter its sums over a level and gather them again after the levels outside of it, or sum the
-whole tensor level by level, which takes fewer steps.
+whole tensor level by level, which takes fewer steps. What arrives at a chip by one level is taken
+in before the next follows (`crosstack.model.collectives.arrival`).
 
 References: ``thakur2005``, ``rashidi2020astrasim`` (levels one after the other),
 ``chan2006multilink`` (axes of a torus at the same time), ``wang2023railonly`` (rails),
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from typing import assert_never
 
@@ -24,25 +25,17 @@ import numpy as np
 
 from crosstack.machine.system import AllReduceAlgorithm
 from crosstack.model.collectives.algorithms import Algorithm, Joint, algorithms
+from crosstack.model.collectives.arrival import NONE, Arrival
 from crosstack.model.collectives.group import Axis, Group, axes_of
 from crosstack.model.collectives.lines import NOTHING, Line, Lines, least
 from crosstack.workload.graph import Collective
 
-__all__ = ["FREE", "Adding", "collective_lines", "is_legal"]
+__all__ = ["collective_lines", "is_legal"]
 
 GATHER, SCATTER, REDUCE = Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_REDUCE
 EXCHANGE, SEND = Collective.ALL_TO_ALL, Collective.POINT_TO_POINT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adding:
-    """What a chip takes to add what arrives: ``per_byte`` [s/B], and ``launch`` each time [s]."""
-
-    per_byte: float = 0.0
-    launch: float = 0.0
-
-
-FREE = Adding()
 Level = tuple[Axis, ...]
 
 
@@ -50,7 +43,7 @@ def collective_lines(
     collective: Collective,
     group: Group,
     *,
-    adding: Adding = FREE,
+    arrival: Arrival = NONE,
     all_reduce: AllReduceAlgorithm | None = None,
 ) -> Lines:
     """Time of a collective over its bytes.
@@ -62,8 +55,8 @@ def collective_lines(
         `crosstack.model.collectives.algorithms`.
     group : Group
         Among which chips.
-    adding : Adding
-        What additions on a chip take; nothing unless given.
+    arrival : Arrival
+        What a chip takes for what arrives; nothing unless given. A message alone is no kernel.
     all_reduce : AllReduceAlgorithm or None
         How sums are made on every level where that is possible; None: as is fastest.
 
@@ -73,16 +66,21 @@ def collective_lines(
     level has its own share of the messages at the same time, so the slowest counts.
     """
     found = _lines if group.many else _known
-    return found(collective, group, adding, all_reduce)
+    return found(collective, group, arrival, all_reduce)
 
 
 def _lines(
-    collective: Collective, group: Group, adding: Adding, all_reduce: AllReduceAlgorithm | None
+    collective: Collective, group: Group, arrival: Arrival, all_reduce: AllReduceAlgorithm | None
 ) -> Lines:
     levels = _levels(group)
     if not levels:
         return NOTHING
-    over = _Levels(adding, all_reduce)
+    launch = 0.0 if collective is SEND else arrival.launch
+    once = Lines((Line(fixed=arrival.latency + launch),))
+    return _over(collective, levels, _Levels(arrival, all_reduce)) + once
+
+
+def _over(collective: Collective, levels: tuple[Level, ...], over: _Levels) -> Lines:
     match collective:
         case Collective.ALL_GATHER | Collective.REDUCE_SCATTER:
             return over.shrinking(collective, levels)
@@ -125,25 +123,23 @@ def _levels(group: Group) -> tuple[Level, ...]:
 class _Levels:
     """Collectives over levels, each of one axis or, on a mesh or torus, of several."""
 
-    adding: Adding
+    arrival: Arrival
     only: AllReduceAlgorithm | None
 
-    def rows(self, collective: Collective, axis: Axis, adding: Adding | None = None) -> Lines:
+    def rows(self, collective: Collective, axis: Axis) -> Lines:
         """Fastest algorithm among the members of one axis; of ``only``, where that is legal."""
         rows = algorithms(collective, axis.joint, reduces=axis.reduces)
         if collective is REDUCE:
             rows = tuple(row for row in rows if self.only in (None, row.name)) or rows
-        return least(_line(row, axis, adding or self.adding) for row in rows)
+        return least(_line(row, axis, self.arrival) for row in rows)
 
-    def shrinking(
-        self, collective: Collective, levels: tuple[Level, ...], adding: Adding | None = None
-    ) -> Lines:
+    def shrinking(self, collective: Collective, levels: tuple[Level, ...]) -> Lines:
         """All-gather, or its mirror: each level moves what those inside of it left."""
         total, share = NOTHING, 1.0
         for level in levels:
-            total = total + self._level(collective, level, adding).of_share(share)
+            total = total + self._level(collective, level).of_share(share)
             share /= _members(level)
-        return least((*total.members, *self._rails(collective, levels, adding)))
+        return least((*total.members, *self._rails(collective, levels)))
 
     def whole(self, collective: Collective, levels: tuple[Level, ...]) -> Lines:
         """All-reduce, or broadcast: a level scatters and gathers, or has all of the tensor."""
@@ -152,8 +148,9 @@ class _Levels:
         if not rest:
             return here
         outside = self.whole(collective, rest)
-        adding = self.adding if collective is REDUCE else FREE
-        scattered = self._level(SCATTER, level, adding) + self._level(GATHER, level)
+        # Of a broadcast a chip gets its share by the scatter, or from outside.
+        first = self if collective is REDUCE else replace(self, arrival=NONE)
+        scattered = first._level(SCATTER, level) + self._level(GATHER, level)
         scattered = scattered + outside.of_share(1 / _members(level))
         rings: tuple[Line, ...] = ()
         if collective is REDUCE and self.only in (None, AllReduceAlgorithm.RING):
@@ -163,12 +160,14 @@ class _Levels:
     def exchange(self, levels: tuple[Level, ...]) -> Lines:
         """All-to-all: by way of every level, all of them at the same time."""
         axes = [axis for level in levels for axis in level]
-        chips = _members(axes)
-        found = [self.rows(EXCHANGE, axis).of_share(axis.members / chips) for axis in axes]
-        lines = [line for lines in found for line in lines.members]  # one each
-        fixed = sum(line.fixed for line in lines)
-        slowest = reduce(_larger, (line.per_byte for line in lines))
-        return Lines((Line(fixed=fixed, per_byte=slowest),))
+        chips, fixed, slowest, arrives = _members(axes), 0.0, 0.0, 0.0
+        for axis in axes:
+            (row,) = algorithms(EXCHANGE, axis.joint, reduces=axis.reduces)
+            line, share = _line(row, axis, NONE), axis.members / chips
+            fixed += line.fixed
+            slowest = _larger(slowest, line.per_byte * share)
+            arrives += row.arrives(axis.members) * share
+        return Lines((Line(fixed=fixed, per_byte=slowest + self.arrival.per_byte(arrives)),))
 
     def send(self, levels: tuple[Level, ...]) -> Lines:
         """Send to the next in the order: all wait for those whose way is the slowest."""
@@ -177,22 +176,20 @@ class _Levels:
         per_byte = reduce(_larger, (one.per_byte for one in found))
         return Lines((Line(fixed=fixed, per_byte=per_byte),))
 
-    def _level(self, collective: Collective, level: Level, adding: Adding | None = None) -> Lines:
+    def _level(self, collective: Collective, level: Level) -> Lines:
         """All-gather, or its mirror, on one level; axes take turns, each with all of its part."""
         total, share = NOTHING, 1.0
-        for axis in level:
-            total = total + self.rows(collective, axis, adding).of_share(share)
+        for axis in _at_once(level):
+            total = total + self.rows(collective, axis).of_share(share)
             share /= axis.members
-        return total.of_share(_at_once(level))
+        return total
 
     def _whole_level(self, collective: Collective, level: Level) -> Lines:
         if len(level) == 1:
             return self.rows(collective, level[0])
-        return self.whole(collective, tuple((a,) for a in level)).of_share(_at_once(level))
+        return self.whole(collective, tuple((axis,) for axis in _at_once(level)))
 
-    def _rails(
-        self, collective: Collective, levels: tuple[Level, ...], adding: Adding | None = None
-    ) -> tuple[Line, ...]:
+    def _rails(self, collective: Collective, levels: tuple[Level, ...]) -> tuple[Line, ...]:
         """Rings through all chips, one for each chip of the levels below the outermost.
 
         Each ring goes through all of a block before it leaves it, every ring by another port: of
@@ -209,20 +206,18 @@ class _Levels:
             inside *= axis.members
         around = (chips - 1) / chips
         halves = 2 if collective is REDUCE else 1
-        fixed, per_byte = halves * fixed, halves * around * slowest
-        if collective is not GATHER:
-            taken = adding or self.adding
-            fixed += (chips - 1) * taken.launch
-            per_byte += around * taken.per_byte
-        return (Line(fixed=fixed, per_byte=per_byte),)
+        added = 0.0 if collective is GATHER else around
+        taken = self.arrival.per_byte(halves * around, added)
+        return (Line(fixed=halves * fixed, per_byte=halves * around * slowest + taken),)
 
 
-def _line(row: Algorithm, axis: Axis, adding: Adding) -> Line:
+def _line(row: Algorithm, axis: Axis, arrival: Arrival) -> Line:
     p = axis.members
     shared = axis.near_share if row.near else axis.far_share
     return Line(
-        fixed=row.steps(p) * axis.latency + row.additions(p) * adding.launch,
-        per_byte=row.load(p) * shared / axis.bandwidth + row.added(p) * adding.per_byte,
+        fixed=row.steps(p) * axis.latency,
+        per_byte=row.load(p) * shared / axis.bandwidth
+        + arrival.per_byte(row.arrives(p), row.added(p)),
     )
 
 
@@ -230,13 +225,16 @@ def _members(axes: Sequence[Axis]) -> int:
     return math.prod(axis.members for axis in axes)
 
 
-def _at_once(level: Level) -> float:
-    """Share of a tensor that one of several orders of equal axes takes, all orders at once. [1]
+def _at_once(level: Level) -> Level:
+    """Return the axes of a level as they are with all orders of equal axes at once.
 
-    With d parts, each beginning with another axis, every axis always works on one of them.
+    Of d equal axes, with d parts, each beginning with another axis, every axis always works on one
+    of them: each moves its part in the d-th of the time. What arrives by all is taken in by one
+    chip, however.
     """
-    kinds = {(axis.joint, axis.members, axis.stride) for axis in level}
-    return 1 / len(level) if len(kinds) == 1 else 1.0
+    if len({(axis.joint, axis.members, axis.stride) for axis in level}) > 1:
+        return level
+    return tuple(replace(axis, bandwidth=axis.bandwidth * len(level)) for axis in level)
 
 
 def _larger(one: float, other: float) -> float:

@@ -18,7 +18,7 @@ from typing import assert_never
 from crosstack.errors import InputError, Problem, require, require_whole
 from crosstack.machine.system import Dimension, DimensionArrays, DimensionKind
 from crosstack.model.collectives.algorithms import Joint
-from crosstack.model.collectives.arrival import ACCESSES, NONE, Arrival
+from crosstack.model.collectives.arrival import NONE, Arrival
 
 __all__ = [
     "Axis",
@@ -211,8 +211,8 @@ def neighbour_link(dimension: Dimension, size: int, arrival: Arrival = NONE) -> 
     axes = axes_of(Extent(dimension=dimension, size=size, members=size))
     share = max((axis.near_share for axis in axes), default=1.0)
     bandwidth = dimension.bandwidth / share
-    if arrival.moving:
-        bandwidth = 1 / (1 / bandwidth + ACCESSES * arrival.moving)
+    if arrival != NONE:
+        bandwidth = 1 / (1 / bandwidth + arrival.per_byte(1.0))
     return bandwidth, dimension.hop_latency + arrival.latency
 
 

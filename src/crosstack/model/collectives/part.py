@@ -209,9 +209,9 @@ def _lines(network: NetworkUse, group: Group) -> dict[Collective, Lines]:
 
 
 def _taken(collective: Collective, network: NetworkUse, group: Group) -> Lines:
-    """Return what a collective takes, on the links and after them."""
-    sent = collective_lines(collective, group, all_reduce=network.all_reduce)
-    return network.arrival.after(collective, group.members, sent)
+    return collective_lines(
+        collective, group, arrival=network.arrival, all_reduce=network.all_reduce
+    )
 
 
 def _whole(chips: list[tuple[Dimension, int]]) -> Group:

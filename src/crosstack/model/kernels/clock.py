@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from crosstack.errors import InputError, Problem
 from crosstack.machine.chip import Chip
 from crosstack.machine.compute import Dataflow
+from crosstack.model.collectives import Arrival
 from crosstack.workload.dtype import Dtype
 
 __all__ = [
@@ -339,6 +340,7 @@ class OneChip:
     def __init__(self, chip: Chip, clock: KernelClock, dtype: Dtype = Dtype.BF16) -> None:
         check_chip(chip)
         self.chip, self.clock, self.dtype = chip, clock, dtype
+        self.arrival = Arrival.of(chip, dtype)
 
     @property
     def element_size(self) -> float:
