@@ -2,9 +2,9 @@
 
 A row says what an algorithm takes among p chips, for a tensor of n bytes: how many ``steps``
 follow one another, each of one hop; what the busiest link carries one way (``load`` n); what
-arrives at the busiest chip (``arrives`` n; what a link passes on without it is not in it); and what
-of that it adds up (``added`` n). A switch that adds leaves the chips nothing to add, and sends each
-the sums only. An algorithm that passes a message on in chunks has a row for each number of chunks:
+arrives at a chip (``arrives`` n: the mean over those at which something does, without what only
+passes by); and what the busiest chip adds up (``added`` n). A switch that adds leaves the chips
+nothing to add, and sends each the sums only. An algorithm that passes a message on in chunks has a row for each number of chunks:
 few start sooner, many keep all links busy.
 
 n is the whole tensor: what all chips hold together after an all-gather, before a reduce-scatter
@@ -151,8 +151,8 @@ def _there_and_back(hops: Count, added: Count, follows: int, *, near: bool) -> l
     """All-reduces to a root and back, in every number k of chunks.
 
     h hops up and h down; each further chunk arrives ``follows`` messages later: 2 where what comes
-    down goes through the same ports as what goes up, else 1. A chip gets the tensor from below and
-    from above, or where ways up meet from both sides.
+    down goes through the same ports as what goes up, else 1. Over each of the p - 1
+    ways between two chips the tensor goes once up and once down.
     """
 
     def of(k: int) -> Algorithm:
@@ -160,7 +160,7 @@ def _there_and_back(hops: Count, added: Count, follows: int, *, near: bool) -> l
             name=TREE,
             steps=lambda p: 2 * hops(p) + k - 1,
             load=lambda p: (2 * hops(p) + follows * (k - 1)) / k,
-            arrives=twice,
+            arrives=times(2, missing),
             added=added,
             near=near,
         )
