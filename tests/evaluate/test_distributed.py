@@ -92,26 +92,45 @@ MEASURED = Path(__file__).resolve().parents[3] / "shared/data/measured/collectiv
 LARGE = 2**26  # bytes
 
 
-def measured():
-    """NCCL on servers of A100; two chips gather at half of what two chips sum up, so not those."""
+NODES = {"A100-SXM4-80GB": "a100-dgx-80gb", "H100-SXM5-80GB": "h100-dgx"}
+
+
+def measured(taken):
+    """NCCL on servers; ``taken`` says of which rows."""
     if not MEASURED.exists():
         return [pytest.param(None, marks=pytest.mark.skip("the measured collectives are absent"))]
     rows = [json.loads(line) for line in MEASURED.read_text().splitlines()]
-    return [
-        pytest.param(row, id=row["id"])
-        for row in rows
-        if row["gpu"].startswith("A100")
-        and row["kernel"] == "NCCL"
-        and row["bytes"] >= LARGE
-        and row["op"] != "all_to_all"
-        and (row["op"], row["ranks"]) != ("all_gather", 2)
-    ]
+    rows = [row for row in rows if row["gpu"] in NODES and row["kernel"] == "NCCL"]
+    return [pytest.param(row, id=row["id"]) for row in rows if taken(row)]
 
 
-@pytest.mark.parametrize("row", measured())
-def test_large_collectives_take_what_was_measured(row):
-    strategy, node = Strategy(kp1=row["ranks"]), library.node("a100-dgx-80gb")
+def on_a100(row):
+    """Whether sums or gathers of an A100: two gather at half of what two chips sum up."""
+    alone = row["op"] != "all_to_all" and (row["op"], row["ranks"]) != ("all_gather", 2)
+    return row["gpu"].startswith("A100") and row["bytes"] >= LARGE and alone
+
+
+def exchanges(row):
+    """Whether an all-to-all of more than two chips, large enough for links to be full."""
+    return row["op"] == "all_to_all" and row["ranks"] > 2 and row["bytes"] >= 4 * LARGE
+
+
+def among(row):
+    """Return the chips that a row was measured on."""
+    strategy, node = Strategy(kp1=row["ranks"]), library.node(NODES[row["gpu"]])
     links = peers_of(strategy, system_of_nodes(node, node.n_chips), NESTED)
-    chips = Distributed(strategy=strategy, times=Roofline().times(node.chip), links=links)
-    time = getattr(chips, row["op"])(row["bytes"] / 2, 1, ParallelDimension.KP1)
+    return Distributed(strategy=strategy, times=Roofline().times(node.chip), links=links)
+
+
+@pytest.mark.parametrize("row", measured(on_a100))
+def test_large_collectives_take_what_was_measured(row):
+    time = getattr(among(row), row["op"])(row["bytes"] / 2, 1, ParallelDimension.KP1)
     assert time == pytest.approx(row["time_s"], rel=0.16)
+
+
+@pytest.mark.parametrize("row", measured(exchanges))
+def test_large_exchanges_take_what_was_measured(row):
+    chips = among(row)  # a row counts the bytes of one chip
+    peers, whole = chips.links[ParallelDimension.KP1], row["bytes"] * row["ranks"]
+    time = peers.time(Collective.ALL_TO_ALL, whole, chips.times.arrival)
+    assert time == pytest.approx(row["time_s"], rel=0.08)

@@ -4,8 +4,8 @@ A row says what an algorithm takes among p chips, for a tensor of n bytes: how m
 follow one another, each of one hop; what the busiest link carries one way (``load`` n); what
 arrives at a chip (``arrives`` n: the mean over those at which something does, without what only
 passes by); and what the busiest chip adds up (``added`` n). A switch that adds leaves the chips
-nothing to add, and sends each the sums only. An algorithm that passes a message on in chunks has a row for each number of chunks:
-few start sooner, many keep all links busy.
+nothing to add, and sends each the sums only. An algorithm that passes a message on in chunks has a
+row for each number of chunks: few start sooner, many keep all links busy.
 
 n is the whole tensor: what all chips hold together after an all-gather, before a reduce-scatter
 and an all-to-all (of which each has 1/p), and what each holds in an all-reduce or a broadcast.
@@ -151,8 +151,8 @@ def _there_and_back(hops: Count, added: Count, follows: int, *, near: bool) -> l
     """All-reduces to a root and back, in every number k of chunks.
 
     h hops up and h down; each further chunk arrives ``follows`` messages later: 2 where what comes
-    down goes through the same ports as what goes up, else 1. Over each of the p - 1
-    ways between two chips the tensor goes once up and once down.
+    down goes through the same ports as what goes up, else 1. Over each of the p - 1 ways
+    between two chips the tensor goes once up and once down.
     """
 
     def of(k: int) -> Algorithm:
