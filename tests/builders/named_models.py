@@ -195,7 +195,7 @@ def mixture(*, experts: int = 4, active: int = 2, capacity: int = 3) -> Graph:
     total = draft.reduced("total", Of.SUM, chosen, over="expert")
     gates = draft.make("gates", Of.DIVIDE, chosen, total)
     place = draft.make(
-        "place", Of.SELECT, gates, axes=slots, over=TOKENS, role=Role.INDEX, dtype=Dtype.FP32
+        "place", Of.SELECT, gates, axes=slots, over=TOKENS, role=Role.INDEX, dtype=Dtype.INT32
     )
     taken = draft.make("taken", Of.GATHER, x, place, axes=f"{slots} hidden", over=TOKENS)
     up = draft.product(

@@ -18,7 +18,9 @@ from crosstack.workload.operations import Role
 SIZES = {"a": 2, "b": 3, "c": 4, "d": 2, "e": 3, "at": 2, "tap": 3, "places": 2, "time": 3}
 PLAIN = "abcde"
 MOST_AXES = 4
-TAME = (Of.TANH, Of.SIGMOID, Of.GELU, Of.SILU, Of.SOFTPLUS, Of.RELU)
+TAME = (
+    Of.TANH, Of.SIGMOID, Of.GELU, Of.SILU, Of.SOFTPLUS, Of.RELU, Of.SQUARED_RELU, Of.SOFT_CAP,
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -72,7 +74,9 @@ def binary(s: Sketch) -> str:
     y = s.weight(s.some([*PLAIN], 0)[:2]) if s.rng.random() < 0.4 else s.any()
     if len({*s.axes(x), *s.axes(y)}) > MOST_AXES:
         y = x
-    function = s.rng.choice([Of.ADD, Of.SUBTRACT, Of.MULTIPLY, Of.DIVIDE])
+    function = s.rng.choice(
+        [Of.ADD, Of.SUBTRACT, Of.MULTIPLY, Of.DIVIDE, Of.GATED_SILU, Of.GATED_GELU]
+    )
     if function is Of.DIVIDE:
         y = s.one(Of.EXPONENTIAL, s.one(Of.TANH, y))
     return s.one(function, x, y)
@@ -110,7 +114,7 @@ def rows(s: Sketch) -> str:
     if function in (Of.LAYER_NORM, Of.RMS_NORM):
         most = 2 if function is Of.LAYER_NORM else 1
         reads += [s.weight(s.some(over)) for _ in range(s.rng.randint(0, most))]
-    parameter = 2.0 if function is Of.TOP_K else 0.1
+    parameter = 2.0 if function is Of.TOP_K else s.rng.choice([0.1, 1.5])
     name = s.name(function.value)
     return s.draft.rows(name, function, *reads, over=" ".join(over), parameter=parameter)
 
@@ -142,7 +146,7 @@ def gathered(s: Sketch) -> str:
     index = (
         s.one(
             Of.SELECT, x, axes=" ".join([*left, "places"]), over=over, role=Role.INDEX,
-            dtype=Dtype.FP32,
+            dtype=Dtype.INT32,
         )
         if s.rng.random() < 0.5
         else s.draft.index(s.name("index"), " ".join(["places", *s.some(left, 0)]))
@@ -159,6 +163,21 @@ def scattered(s: Sketch) -> str:
     index = s.draft.index(s.name("index"), " ".join(gone))
     left = [a for a in s.axes(x) if a not in gone]
     return s.one(Of.SCATTER, x, index, axes=" ".join([to[0], *left]), over=to[0])
+
+
+def joined(s: Sketch) -> str:
+    """Two places of one tensor and two of another, which may lack other axes: four."""
+    x = s.any(1)
+    axes = s.axes(x)
+    if "a" not in axes or {"c", "d"} & {*axes}:
+        return unary(s)
+    left = [a for a in axes if a != "a"]
+    second: Read = s.weight(["d", *s.some(left, 0)])
+    if s.rng.random() < 0.3:
+        second = s.draft.seen(x, " ".join("d" if a == "a" else a for a in axes))
+    made = s.rng.sample(["c", *left], len(axes))
+    reads = (x, second) if s.rng.random() < 0.5 else (second, x)
+    return s.one(Of.CONCATENATE, *reads, axes=" ".join(made), over="c")
 
 
 def scanned(s: Sketch) -> str:
@@ -260,8 +279,8 @@ def repeated(s: Sketch) -> str:
 
 
 KINDS: tuple[Callable[[Sketch], str], ...] = (
-    unary, binary, weighted, product, rows, reduced, gathered, scattered, scanned, convolved,
-    dropped, turned, seen, reshaped, repeated,
+    unary, binary, weighted, product, rows, reduced, gathered, scattered, joined, scanned,
+    convolved, dropped, turned, seen, reshaped, repeated,
 )  # fmt: skip
 
 

@@ -112,6 +112,8 @@ class _Run:
                 return _gather(nest, *inputs, sizes)
             case OperationKind.SCATTER:
                 return _scatter(nest, *inputs, sizes)
+            case OperationKind.CONCATENATION:
+                return _concatenation(nest, inputs, self._shape(nest.output), sizes)
             case OperationKind.SCAN:
                 return _scan(nest, inputs, self._shape(nest.output))
 
@@ -232,11 +234,17 @@ POINTS: dict[F, Callable[..., Array]] = {
     F.SIGMOID: lambda o, x: _sigmoid(x),
     F.SIGMOID_GRADIENT: lambda o, y, dy: y * (1 - y) * dy,
     F.RELU: lambda o, x: np.maximum(x, 0),
+    F.SQUARED_RELU: lambda o, x: np.maximum(x, 0) ** 2,
+    F.SQUARED_RELU_GRADIENT: lambda o, x, dy: 2 * np.maximum(x, 0) * dy,
     F.KEPT_GRADIENT: lambda o, y, dy: np.where(y != 0, dy, 0),
     F.GELU: lambda o, x: _gelu(x)[0],
     F.GELU_GRADIENT: lambda o, x, dy: _gelu(x)[1] * dy,
     F.SILU: lambda o, x: x * _sigmoid(x),
     F.SILU_GRADIENT: lambda o, x, dy: dy * _sigmoid(x) * (1 + x * (1 - _sigmoid(x))),
+    F.GATED_GELU: lambda o, x, y: _gelu(x)[0] * y,
+    F.GATED_SILU: lambda o, x, y: x * _sigmoid(x) * y,
+    F.SOFT_CAP: lambda o, x: o.parameter * np.tanh(x / o.parameter),
+    F.SOFT_CAP_GRADIENT: lambda o, y, dy: (1 - (y / o.parameter) ** 2) * dy,
     F.SOFTPLUS: lambda o, x: np.log1p(np.exp(x)),
     F.DROPOUT: lambda o, x, mask: x * mask / (1 - o.parameter),
 }
@@ -265,14 +273,20 @@ def _turned(operation: Operation, x: Array, places: Array, axis: int) -> Array:
 # ---------------------------------------------------------------- rows (the last axis)
 
 
+def _factor(operation) -> float:
+    softmax = operation.function in (F.SOFTMAX, F.SOFTMAX_GRADIENT)
+    return operation.parameter if softmax and operation.parameter else 1.0
+
+
 def _softmax(operation, count, x: Array, seen: Array | None = None) -> Array:
+    x = x * _factor(operation)
     x = x if seen is None else np.where(seen, x, -np.inf)
     e = np.exp(x - x.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
 
 
 def _softmax_gradient(operation, count, y: Array, dy: Array, seen=None) -> Array:
-    return y * (dy - (y * dy).sum(-1, keepdims=True))
+    return _factor(operation) * y * (dy - (y * dy).sum(-1, keepdims=True))
 
 
 def _normalised(x: Array, epsilon: float, centred: bool) -> tuple[Array, Array]:
@@ -362,6 +376,28 @@ def _scatter(nest: LoopNest, values: Array, index: Array, sizes: Mapping[str, in
             where |= dict(zip(over, np.unravel_index(found, [sizes[a] for a in over]), strict=True))
             made[tuple(where[a] for a in nest.output)] += values[at]
     return made
+
+
+# ---------------------------------------------------------------- one behind the other
+
+
+def _concatenation(
+    nest: LoopNest, inputs: list[Array], shape: tuple[int, ...], sizes: Mapping[str, int]
+) -> Array:
+    (over,) = nest.operation.over
+    if nest.operation.function is F.SLICE:
+        part = next(a for a in nest.output if a not in nest.inputs[0])
+        named = tuple(part if a == over else a for a in nest.inputs[0])
+        x = np.moveaxis(inputs[0], named.index(part), 0)
+        x = x[-sizes[part] :] if nest.operation.reverse else x[: sizes[part]]
+        return aligned(np.moveaxis(x, 0, named.index(part)), named, nest.output)
+    laid, place = [], nest.output.index(over)
+    for x, axes in zip(inputs, nest.inputs, strict=True):
+        part = next(a for a in axes if a not in nest.output)
+        whole = [*shape[:place], sizes[part], *shape[place + 1 :]]
+        named = tuple(over if a == part else a for a in axes)
+        laid.append(np.broadcast_to(aligned(x, named, nest.output), whole))
+    return np.concatenate(laid, axis=place)
 
 
 # ---------------------------------------------------------------- scans

@@ -30,7 +30,7 @@ def product(**changes: object) -> Operation:
 X = Tensor(name="x", axes=("sequence", "hidden"), role=Role.INPUT)
 W = Tensor(name="w", axes=("hidden", "wide"), role=Role.WEIGHT)
 Y = Tensor(name="y", axes=("sequence", "wide"))
-SIZES = {"sequence": 5, "hidden": 4, "wide": 6, "layer": 3}
+SIZES = {"sequence": 5, "hidden": 4, "wide": 6, "layer": 3, "wider": 7}
 
 
 def graph(*operations: Operation, tensors: tuple[Tensor, ...] = (), **block: object) -> Graph:
@@ -120,6 +120,14 @@ class TestRefused:
              "inputs: got axes sequence, wide; allowed: hidden, layer, in any order."),
             (point("z", "y", "i", function=Function.ROTARY, over=("sequence",)),
              "sequence wide layer", "over: sequence has 5 places; allowed: an even number."),
+            (point("z", "y", "y", function=Function.CONCATENATE, over=("hidden",)),
+             "sequence hidden", "over: hidden has 4 places, the parts have 12."),
+            (point("z", "y", function=Function.SLICE, over=("wide",)), "sequence wide",
+             "output: allowed: one axis of a part for wide, and of the others."),
+            (point("z", "y", function=Function.SLICE, over=("sequence",)), "wide wider",
+             "over: sequence has 5 places, the parts have 7."),
+            (point("z", "y", function=Function.SLICE, over=("layer",)), "sequence hidden",
+             "over: layer is not among the axes of the operand."),
         ],
     )  # fmt: skip
     def test_axes_fit_the_kind(self, operation, axes, said):

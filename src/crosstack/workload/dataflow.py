@@ -14,9 +14,10 @@ The records, from the small to the large:
 * `Graph`: axes, tensors and blocks, in order. A graph of one's own is one block that runs once.
 
 Kinds of loop nest are few (contraction, convolution, elementwise, reduction, gather, scatter,
-scan), and the derivative of each is made of the same few: that of a product is a product, that of a
-convolution is one with its window in the result, gather and scatter are each other's, a scan runs
-the other way, a repeated block repeats in reverse. So the backward pass of any graph is a graph
+scan, concatenation), and the derivative of each is made of the same few: that of a product is a
+product, that of a convolution is one with its window in the result, gather and scatter are each
+other's, a scan runs the other way, what was put together is cut, a repeated block repeats in
+reverse. So the backward pass of any graph is a graph
 (`crosstack.workload.passes.backward`); a block of it names the block it is the *twin* of, and reads
 that block's tensors as they were at the same place. What memory keeps is what is read that way:
 nothing has to say so. Sizes, work and products of matrices follow from axes

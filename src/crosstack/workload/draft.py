@@ -60,7 +60,7 @@ class Draft:
 
     def index(self, name: str, axes: str) -> str:
         """Add an index from outside, of 4 bytes a place."""
-        return self.tensor(name, axes, Role.INDEX, dtype=Dtype.FP32)
+        return self.tensor(name, axes, Role.INDEX, dtype=Dtype.INT32)
 
     def seen(self, tensor: str, axes: str) -> Operand:
         """Return a tensor with other names for its axes."""

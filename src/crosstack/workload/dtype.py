@@ -21,6 +21,7 @@ class Dtype(StrEnum):
     FP8 = "fp8"
     FP4 = "fp4"
     INT8 = "int8"
+    INT32 = "int32"
 
     @property
     def size(self) -> float:
@@ -29,8 +30,8 @@ class Dtype(StrEnum):
 
     @property
     def accumulator(self) -> Dtype | None:
-        """What products are usually added up in; None of integers, as 32-bit ones are no type."""
-        if self is Dtype.INT8:
+        """What products are usually added up in; None of integers."""
+        if self in (Dtype.INT8, Dtype.INT32):
             return None
         return Dtype.FP64 if self is Dtype.FP64 else Dtype.FP32
 
@@ -44,6 +45,7 @@ _SIZES = {
     Dtype.FP8: 1.0,
     Dtype.FP4: 0.5,
     Dtype.INT8: 1.0,
+    Dtype.INT32: 4.0,
 }
 
 

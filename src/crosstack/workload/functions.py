@@ -30,7 +30,8 @@ class OperationKind(StrEnum):
     in the result; ``elementwise``: operands broadcast by the names of their axes; ``reduction``:
     rows over some axes are looked at as a whole; ``gather`` and ``scatter``: places along axes are
     read from, or added to, where an index says; -1 is nowhere; ``scan``: along an axis, each place
-    needs the one before.
+    needs the one before; ``concatenation``: an axis of the one is the first or last places of an
+    axis of the other.
     """
 
     CONTRACTION = "contraction"
@@ -40,6 +41,7 @@ class OperationKind(StrEnum):
     GATHER = "gather"
     SCATTER = "scatter"
     SCAN = "scan"
+    CONCATENATION = "concatenation"
 
 
 class Result(StrEnum):
@@ -70,12 +72,18 @@ class Function(StrEnum):
     SIGMOID = "sigmoid"
     SIGMOID_GRADIENT = "sigmoid_gradient"
     RELU = "relu"
+    SQUARED_RELU = "squared_relu"
+    SQUARED_RELU_GRADIENT = "squared_relu_gradient"
     KEPT_GRADIENT = "kept_gradient"
     GELU = "gelu"
     GELU_GRADIENT = "gelu_gradient"
     SILU = "silu"
     SILU_GRADIENT = "silu_gradient"
+    GATED_GELU = "gated_gelu"
+    GATED_SILU = "gated_silu"
     SOFTPLUS = "softplus"
+    SOFT_CAP = "soft_cap"
+    SOFT_CAP_GRADIENT = "soft_cap_gradient"
     DROPOUT = "dropout"
     ROTARY = "rotary"
     SUM = "sum"
@@ -92,6 +100,8 @@ class Function(StrEnum):
     SELECT = "select"
     GATHER = "gather"
     SCATTER = "scatter"
+    CONCATENATE = "concatenate"
+    SLICE = "slice"
     SHIFT = "shift"
     RECURRENCE = "recurrence"
 
@@ -198,7 +208,16 @@ F = Function
 # A term that is added to all, as the shift of a norm, passes the gradient on: no steps.
 PASSED: Derivative = ()
 NEGATED: Derivative = (Step(F.SCALE, ("dy",), parameter=-1.0),)
-_GELU, _ATTENTION = "hendrycks2016gelu", "dao2022flashattention"
+_GELU, _ATTENTION, _GATED = "hendrycks2016gelu", "dao2022flashattention", "shazeer2020glu"
+
+
+def _gated(function: Function, gradient: Function) -> tuple[Derivative, Derivative]:
+    """Return the derivatives of f(x0) x1, which read what it read and nothing that it made."""
+    return (
+        (Step(F.MULTIPLY, ("dy", "x1")), Step(gradient, ("x0", "s0"))),
+        (Step(function, ("x0",)), Step(F.MULTIPLY, ("dy", "s0"))),
+    )
+
 
 TABLE: dict[Function, FunctionRow] = {
     # ------------------------------------------------------------ products
@@ -241,14 +260,22 @@ TABLE: dict[Function, FunctionRow] = {
     F.SIGMOID: _point(1, 3, _step(F.SIGMOID_GRADIENT, "y", "dy")),
     F.SIGMOID_GRADIENT: _point(2, 3),  # y (1 - y) dy
     F.RELU: _point(1, 1, _step(F.KEPT_GRADIENT, "y", "dy")),
+    F.SQUARED_RELU: _point(1, 2, _step(F.SQUARED_RELU_GRADIENT, "x0", "dy"), source="so2021primer"),
+    F.SQUARED_RELU_GRADIENT: _point(2, 3, source="so2021primer"),  # 2 max(x, 0) dy
     F.KEPT_GRADIENT: _point(2, 1),  # dy where y is not zero
     F.GELU: _point(1, 9, _step(F.GELU_GRADIENT, "x0", "dy"), source=_GELU),  # with tanh
     F.GELU_GRADIENT: _point(2, 18, source=_GELU),
     F.SILU: _point(1, 3, _step(F.SILU_GRADIENT, "x0", "dy"), source=_GELU),
     F.SILU_GRADIENT: _point(2, 8, source=_GELU),
+    # The first through the nonlinearity, times the second: one kernel, as they are run.
+    F.GATED_GELU: _point(2, 10, *_gated(F.GELU, F.GELU_GRADIENT), source=_GATED),
+    F.GATED_SILU: _point(2, 4, *_gated(F.SILU, F.SILU_GRADIENT), source=_GATED),
     F.SOFTPLUS: _point(
         1, 3, (Step(F.SIGMOID, ("x0",)), Step(F.MULTIPLY, ("dy", "s0"))), source="gu2023mamba"
     ),
+    # c tanh(x / c), c being the parameter.
+    F.SOFT_CAP: _point(1, 3, _step(F.SOFT_CAP_GRADIENT, "y", "dy"), source="gemma2024gemma2"),
+    F.SOFT_CAP_GRADIENT: _point(2, 4, source="gemma2024gemma2"),
     # Operands and a mask; the parameter is the share that is left out.
     F.DROPOUT: _point(
         2, 2, _step(F.DROPOUT, "dy", "x1"), None, linear=(0,), source="korthikanti2023reducing"
@@ -266,6 +293,7 @@ TABLE: dict[Function, FunctionRow] = {
     # ------------------------------------------------------------ rows
     F.SUM: _rows((1, 1), 1, _step(F.COPY, "dy"), result=Result.REDUCES, linear=(0,)),
     F.MEAN: _rows((1, 1), 1, _step(F.SPREAD, "dy"), result=Result.REDUCES, linear=(0,)),
+    # The parameter is a factor of the row where it is not 0: part of the exponent, and no kernel.
     F.SOFTMAX: _rows((1, 1), 5, _step(F.SOFTMAX_GRADIENT, "y", "dy"), source=_ATTENTION),
     F.SOFTMAX_GRADIENT: _rows((2, 2), 4, source=_ATTENTION),
     # With or without a factor and a term of its own; the parameter keeps a root from zero.
@@ -316,6 +344,23 @@ TABLE: dict[Function, FunctionRow] = {
         over=(1, ANY),
         derivatives=(_step(F.GATHER, "dy", "x1"), None),
         linear=(0,),
+    ),
+    # ------------------------------------------------------------ one behind the other
+    F.CONCATENATE: FunctionRow(  # the places of the second follow those of the first
+        kind=OperationKind.CONCATENATION,
+        operands=(2, 2),
+        work=0,
+        over=(1, 1),
+        derivatives=(_step(F.SLICE, "dy"), _step(F.SLICE, "dy", reverse=True)),
+        linear=(0, 1),
+    ),
+    F.SLICE: FunctionRow(  # the first places, or in reverse the last
+        kind=OperationKind.CONCATENATION,
+        operands=(1, 1),
+        work=0,
+        over=(1, 1),
+        linear=(0,),
+        reversible=True,
     ),
     # ------------------------------------------------------------ scans
     F.SHIFT: FunctionRow(  # what was one place before; zero at the first

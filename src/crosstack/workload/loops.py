@@ -56,7 +56,7 @@ class LoopNest:
     def loops(self) -> Axes:
         """The axes that it runs over; work is done once for every place in them."""
         match self.operation.kind:
-            case OperationKind.GATHER:
+            case OperationKind.GATHER | OperationKind.CONCATENATION:
                 return self.output
             case OperationKind.REDUCTION | OperationKind.SCATTER:
                 return self.inputs[0]

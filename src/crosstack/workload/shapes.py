@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from crosstack.workload.axes import Axes
 from crosstack.workload.functions import TABLE, Function, OperationKind, Result
 from crosstack.workload.loops import LoopNest, union
 
@@ -15,7 +16,8 @@ Problems = list[tuple[str, str]]  # field of the operation, message
 def shape_problems(nest: LoopNest, sizes: Mapping[str, int]) -> Problems:
     """Return what is wrong with the axes of an operation: pairs of a field and a message."""
     rule = _RULES[nest.operation.kind]
-    return [*rule(nest), *_window_problems(nest, sizes), *_rotary(nest, sizes)]
+    others = (_window_problems, _rotary, _lengths)
+    return [*rule(nest), *(problem for other in others for problem in other(nest, sizes))]
 
 
 def _named(axes: Iterable[str]) -> str:
@@ -96,6 +98,33 @@ def _scan(nest: LoopNest) -> Problems:
     return found
 
 
+def _concatenation(nest: LoopNest) -> Problems:
+    (axis,) = nest.operation.over
+    parts, whole = _ends(nest)
+    found = _within("over", [axis], whole, "the operand" if len(parts) == 1 else "the result")
+    for part in parts:
+        if len({*part} - {*whole}) != 1 or axis in part:
+            found.append(("output", f"allowed: one axis of a part for {axis}, and of the others."))
+    return found
+
+
+def _ends(nest: LoopNest) -> tuple[tuple[Axes, ...], Axes]:
+    """Return the axes of the parts of a concatenation, and of the whole."""
+    if nest.operation.function is Function.CONCATENATE:
+        return nest.inputs, nest.output
+    return (nest.output,), nest.inputs[0]
+
+
+def _lengths(nest: LoopNest, sizes: Mapping[str, int]) -> Problems:
+    if nest.operation.kind is not OperationKind.CONCATENATION or _concatenation(nest):
+        return []
+    (axis,), (parts, whole) = nest.operation.over, _ends(nest)
+    count = sum(sizes[a] for part in parts for a in part if a not in whole)
+    if count == sizes[axis] or (len(parts) == 1 and count < sizes[axis]):
+        return []
+    return [("over", f"{axis} has {sizes[axis]} places, the parts have {count}.")]
+
+
 def _window_problems(nest: LoopNest, sizes: Mapping[str, int]) -> Problems:
     found: Problems = []
     axes = {*union(nest.output, *nest.inputs)}
@@ -127,4 +156,5 @@ _RULES: dict[OperationKind, Callable[[LoopNest], Problems]] = {
     OperationKind.GATHER: _gather,
     OperationKind.SCATTER: _scatter,
     OperationKind.SCAN: _scan,
+    OperationKind.CONCATENATION: _concatenation,
 }

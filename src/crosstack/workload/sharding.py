@@ -28,8 +28,8 @@ from dataclasses import dataclass
 
 from crosstack.workload.axes import Axes
 from crosstack.workload.dataflow import Graph
-from crosstack.workload.functions import TABLE, OperationKind, Result
-from crosstack.workload.loops import LoopNest
+from crosstack.workload.functions import TABLE, Function, OperationKind, Result
+from crosstack.workload.loops import LoopNest, union
 from crosstack.workload.operations import Block
 
 __all__ = ["PARTIAL", "REPLICATED", "Layout", "Split", "part", "splits"]
@@ -105,9 +105,18 @@ def _axes(nest: LoopNest, sizes: Mapping[str, int]) -> Iterator[str]:
     loops = nest.loops
     if operation.kind is OperationKind.GATHER and len(operation.over) == 1:
         loops, kept = (*loops, *operation.over), kept - {*operation.over}
+    if operation.kind is OperationKind.CONCATENATION:  # a part has other places than the whole
+        kept |= {*union(nest.output, *nest.inputs)} - {*_common(nest)}
     for axis in loops:
         if axis not in kept and sizes[axis] > 1:
             yield axis
+
+
+def _common(nest: LoopNest) -> Iterator[str]:
+    """Yield the axes of a concatenation that are no part of an axis, and have none."""
+    concatenates = nest.operation.function is Function.CONCATENATE
+    whole, parts = (nest.output, nest.inputs) if concatenates else (nest.inputs[0], (nest.output,))
+    yield from (axis for axis in whole if axis in union(*parts))
 
 
 def _added(nest: LoopNest) -> Axes:

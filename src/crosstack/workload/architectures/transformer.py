@@ -223,6 +223,7 @@ class Transformer:
         e, moe = self.experts, self.expert_layers
         count = 0 if e is None else e.count
         expert = 0 if e is None else self._network(e.feed_forward)
+        shared = self._network(e.shared * e.feed_forward) if e is not None and e.shared else 0
         width = self.embedding or self.hidden
         table = self.vocabulary * width
         between = 0 if width == self.hidden else width * self.hidden  # once in, once out
@@ -234,7 +235,7 @@ class Transformer:
             attention=self.layers * (self.attention_weights + biases),
             feed_forward=(self.layers - moe) * self._network(self.feed_forward),
             routed=moe * count * expert,
-            shared=moe * (0 if e is None else e.shared) * expert,
+            shared=moe * shared,
             router=moe * router,
             norms=self.layers * self._layer_norms() + self._norm() * self._other_norms(),
             head=0 if self.tied else table,
@@ -263,7 +264,8 @@ class Transformer:
         if e is None:
             layer += self._network(self.feed_forward)
         else:
-            layer += (e.count + e.shared) * self._network(e.feed_forward)
+            layer += e.count * self._network(e.feed_forward)
+            layer += self._network(e.shared * e.feed_forward) if e.shared else 0
             layer += e.count * (self.hidden + e.router_bias)
         return self.predictors * (layer + 2 * self.hidden * self.hidden)
 

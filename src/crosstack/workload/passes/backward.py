@@ -297,13 +297,22 @@ class _Derivative:
             if s == len(steps) - 1 and self._fits(step, inputs, names):
                 return self._final(i, step, inputs)
             last = f"s{s}"
-            read[last] = self._between(f"{operation.name}_bwd{i}_{s}", step, inputs)
+            made = self._result(step, inputs, names)
+            read[last] = self._between(f"{operation.name}_bwd{i}_{s}", step, inputs, made)
         return self._passed(i, *read[last])
 
     def _fits(self, step: Step, inputs: Sequence[tuple[Operand, Axes]], names: Axes) -> bool:
         """Whether the result of a step may have the axes of the operand: nothing is to be added."""
         direct = TABLE[step.function].kind in _DIRECT
-        return direct or {*union(*(axes for _, axes in inputs))} <= {*names}
+        return direct or {*self._result(step, inputs, names)} <= {*names}
+
+    def _result(self, step: Step, inputs: Sequence[tuple[Operand, Axes]], names: Axes) -> Axes:
+        """Return the axes of what a step makes for an operand with ``names``."""
+        axes = union(*(axes for _, axes in inputs))
+        if step.function is not Function.SLICE:
+            return axes
+        part = next(axis for axis in names if axis not in self.nest.output)
+        return tuple(part if axis in self.nest.operation.over else axis for axis in axes)
 
     def _passed(self, i: int, operand: Operand, axes: Axes) -> str:
         """Hand a gradient to operand ``i``: added up over what broadcasts it, or as it is."""
@@ -331,10 +340,9 @@ class _Derivative:
         return self.backward.write(made, replace(like, axes=own))
 
     def _between(
-        self, name: str, step: Step, inputs: Sequence[tuple[Operand, Axes]]
+        self, name: str, step: Step, inputs: Sequence[tuple[Operand, Axes]], axes: Axes
     ) -> tuple[Operand, Axes]:
-        """Write down a step whose result only later steps read, once."""
-        axes = union(*(axes for _, axes in inputs))
+        """Write down a step whose result, with some axes, only later steps read, once."""
         key = (step, *(operand for operand, _ in inputs))
         if key not in self.known:
             like = self.backward.graph.tensor[self.nest.operation.output.tensor]

@@ -1,0 +1,236 @@
+"""Attention as operations: heads with keys and values of their own, shared, or of a latent vector.
+
+Scores are taken as one product, with a window and later tokens left out (`Causal`); their factor is
+the softmax's. Where tokens were read before, their keys and values come from outside, and the new
+ones are put behind them.
+
+Latent attention (``deepseek2024v2``, section 2.1) has two forms. In the one, keys and values of all
+heads are made of the latent vector; it is what training and the reading of prompts do. In the
+other, *absorbed*, the projection to keys is taken to the queries and that to values behind the
+weighted sum (section 2.1.2), so that one latent vector with the shared rotary part is the key of
+all heads, and the vector alone the value: nothing else is kept, and writing reads no more.
+"""
+
+from __future__ import annotations
+
+from crosstack.workload.architectures.layer import LatentAttention, Norm, Position
+from crosstack.workload.architectures.layer_draft import HIDDEN, TOKENS, LayerDraft
+from crosstack.workload.draft import Read
+from crosstack.workload.functions import Function
+from crosstack.workload.operations import Role
+
+__all__ = ["attention"]
+
+ROTARY_BASE = 10_000.0  # ``su2021roformer``
+
+
+def attention(layer: LayerDraft, x: str) -> str:
+    """Add attention; return what it adds to its tokens.
+
+    Parameters
+    ----------
+    layer : LayerDraft
+        What is written down.
+    x : str
+        Tokens, normed where they are.
+    """
+    model = layer.model
+    if model.latent is not None:
+        if layer.absorbed and layer.cached:
+            return _absorbed(layer, model.latent, x)
+        return _out(layer, _latent(layer, model.latent, x), "value_size")
+    heads = "heads" if model.group == 1 else "kv_heads"
+    queries = _turned(layer, _projected(layer, "queries", x, "heads"))
+    keys = _turned(layer, _projected(layer, "keys", x, heads))
+    values = _projected(layer, "values", x, heads)
+    rest = f"{heads} head_size"
+    read = queries, layer.with_past("keys", keys, rest), layer.with_past("values", values, rest)
+    return _out(layer, _attended(layer, *read, "head_size"), "head_size")
+
+
+def _projected(layer: LayerDraft, name: str, x: str, heads: str) -> str:
+    """Return queries, keys or values, with their bias and norm."""
+    axes = f"{heads} head_size"
+    bias = axes if layer.model.qkv_bias else ""
+    weight = layer.weight(f"w_{name}", f"hidden {axes}")
+    made = layer.product(name, x, weight, f"{TOKENS} {axes}", bias=bias)
+    if layer.model.qk_norm and name != "values":
+        made = layer.norm(f"{name}_norm", made, "head_size", Norm.RMS)
+    return made
+
+
+def _turned(layer: LayerDraft, read: str, over: str = "head_size") -> str:
+    """Turn pairs of an axis by the places of the tokens, where the model tells places that way."""
+    if layer.model.position is not Position.ROTARY:
+        return read
+    return layer.draft.make(
+        f"{read}_turned", Function.ROTARY, read, "places", axes=" ".join(layer.draft.names(read)),
+        over=over, parameter=ROTARY_BASE,
+    )  # fmt: skip
+
+
+def _out(layer: LayerDraft, attended: str, size: str) -> str:
+    weight = layer.weight("w_attention_out", f"heads {size} hidden")
+    bias = "hidden" if layer.model.output_bias else ""
+    return layer.product("attention_out", attended, weight, HIDDEN, bias=bias)
+
+
+def _attended(layer: LayerDraft, queries: str, keys: Read, values: Read, size: str) -> str:
+    """Return the weighted values of every head."""
+    if layer.model.group == 1:
+        return _weighted(layer, queries, keys, values, "heads", size)
+    return _weighted(layer, queries, keys, values, "kv_heads group", size)
+
+
+def _weighted(
+    layer: LayerDraft, queries: str, keys: Read, values: Read, heads: str, size: str
+) -> str:
+    """Return the weighted values.
+
+    Parameters
+    ----------
+    layer : LayerDraft
+        What is written down.
+    queries : str
+        Of all heads, their width last.
+    keys, values : str or Operand
+        Of all tokens.
+    heads : str
+        Axes that scores call heads by.
+    size : str
+        The axis of a value.
+    """
+    model, seen, draft = layer.model, layer.seen, layer.draft
+    factor = model.head_size**-0.5
+    if model.score_cap:
+        axes = " ".join(draft.names(queries))
+        queries = layer.make("queries_scaled", Function.SCALE, queries, axes=axes, parameter=factor)
+        factor = 0.0
+    width = draft.names(queries)[-1]
+    axes = f"batch {heads} sequence {layer.keys}"
+    scores = draft.product(
+        layer.named("scores"), _seen(layer, queries, f"{TOKENS} {heads} {width}"), keys, axes,
+        mask=seen,
+    )  # fmt: skip
+    if model.score_cap:
+        scores = draft.make(
+            layer.named("scores_capped"), Function.SOFT_CAP, scores, parameter=model.score_cap,
+            mask=seen,
+        )  # fmt: skip
+    if model.position is Position.ALIBI:
+        scores = draft.make(
+            layer.named("scores_sloped"), Function.ADD, scores, _slopes(layer, heads), axes=axes,
+            mask=seen,
+        )  # fmt: skip
+    weights = draft.rows(
+        layer.named("weights"), Function.SOFTMAX, scores, over=layer.keys, parameter=factor,
+        mask=seen,
+    )  # fmt: skip
+    return draft.product(
+        layer.named("attended"), values, weights, f"{TOKENS} {heads} {size}",
+        stored=f"{TOKENS} heads {size}",
+    )  # fmt: skip
+
+
+def _seen(layer: LayerDraft, tensor: str, axes: str) -> Read:
+    return tensor if " ".join(layer.draft.names(tensor)) == axes else layer.draft.seen(tensor, axes)
+
+
+def _slopes(layer: LayerDraft, heads: str) -> Read:
+    """Return what each head adds to the scores of a key, over the factor of the softmax.
+
+    A softmax does not change with what is added to a whole row, so that the place of the key says
+    as much as its distance (``press2022alibi``).
+    """
+    name, axes = "slopes", f"heads {layer.keys}"
+    if name not in layer.draft.tensors:
+        layer.draft.tensor(name, axes, Role.INPUT)
+    return _seen(layer, name, f"{heads} {layer.keys}")
+
+
+# ---------------------------------------------------------------- latent
+
+
+def _queries(layer: LayerDraft, latent: LatentAttention, x: str) -> tuple[str, str]:
+    """Return the two parts of the queries: that of the content, and that which is turned."""
+    read, width = x, "hidden"
+    if latent.query_rank:
+        layer.axes(query_rank=latent.query_rank)
+        weight = layer.weight("w_query_latent", "hidden query_rank")
+        read = layer.product("query_latent", x, weight, f"{TOKENS} query_rank")
+        read, width = layer.norm("query_norm", read, "query_rank", Norm.RMS), "query_rank"
+    parts = [
+        layer.product(
+            f"queries_{part}", read, layer.weight(f"w_queries_{part}", f"{width} heads {part}_size"),
+            f"{TOKENS} heads {part}_size",
+        )
+        for part in ("content", "rotary")
+    ]  # fmt: skip
+    return parts[0], _turned(layer, parts[1], "rotary_size")
+
+
+def _kept(layer: LayerDraft, latent: LatentAttention, x: str) -> tuple[str, str]:
+    """Return the latent vector of the new tokens, and the part of keys that all heads share."""
+    layer.axes(
+        key_value_rank=latent.key_value_rank, content_size=latent.content_size,
+        rotary_size=latent.rotary_size, value_size=latent.value_size,
+    )  # fmt: skip
+    weight = layer.weight("w_latent", "hidden key_value_rank")
+    vector = layer.product("latent", x, weight, f"{TOKENS} key_value_rank")
+    weight = layer.weight("w_rotary", "hidden rotary_size")
+    shared = layer.product("rotary", x, weight, f"{TOKENS} rotary_size")
+    vector = layer.norm("latent_norm", vector, "key_value_rank", Norm.RMS)
+    return vector, _turned(layer, shared, "rotary_size")
+
+
+def _latent(layer: LayerDraft, latent: LatentAttention, x: str) -> str:
+    """Return weighted values, keys and values being made of the latent vector."""
+    vector, shared = _kept(layer, latent, x)
+    if layer.keeps and layer.absorbed:
+        layer.keep(vector)
+        layer.keep(shared)
+    content, turned = _queries(layer, latent, x)
+    axes = f"{TOKENS} heads head_size"
+    queries = _joined(layer, "queries", content, turned, axes, "head_size")
+    made = [
+        layer.product(
+            name, vector, layer.weight(f"w_{name}", f"key_value_rank heads {size}"),
+            f"{TOKENS} heads {size}",
+        )
+        for name, size in (("keys_content", "content_size"), ("values", "value_size"))
+    ]  # fmt: skip
+    keys = _joined(layer, "keys", made[0], shared, axes, "head_size")
+    return _attended(
+        layer, queries, layer.with_past("keys", keys, "heads head_size"),
+        layer.with_past("values", made[1], "heads value_size"), "value_size",
+    )  # fmt: skip
+
+
+def _joined(layer: LayerDraft, name: str, one: str, other: str, axes: str, over: str) -> str:
+    return layer.draft.make(
+        layer.named(name), Function.CONCATENATE, one, other, axes=axes, over=over
+    )
+
+
+def _absorbed(layer: LayerDraft, latent: LatentAttention, x: str) -> str:
+    """Return what attention adds, the latent vector being the key and the value of all heads.
+
+    Heads are rows of one product then, as queries that share a key are.
+    """
+    vector, shared = _kept(layer, latent, x)
+    content, turned = _queries(layer, latent, x)
+    layer.axes(latent_size=latent.key_value_rank + latent.rotary_size, head_row=layer.model.heads)
+    to_keys = layer.weight("w_keys_content", "key_value_rank heads content_size")
+    inside = f"{TOKENS} heads key_value_rank"
+    taken = layer.product("queries_latent", content, to_keys, inside)
+    queries = _joined(layer, "queries", taken, turned, f"{TOKENS} heads latent_size", "latent_size")
+    kept = _joined(layer, "kept", vector, shared, f"{TOKENS} latent_size", "latent_size")
+    keys = layer.with_past("latent", kept, "latent_size")
+    values = layer.draft.make(
+        layer.named("values"), Function.SLICE, keys, axes=f"batch {layer.keys} key_value_rank",
+        over="latent_size",
+    )  # fmt: skip
+    rows = _weighted(layer, queries, keys, values, "head_row", "key_value_rank")
+    weight = layer.weight("w_values", "key_value_rank heads value_size")
+    made = layer.product("head_values", rows, weight, f"{TOKENS} heads value_size")
+    return _out(layer, made, "value_size")

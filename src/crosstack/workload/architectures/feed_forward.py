@@ -1,0 +1,179 @@
+"""Feed-forward networks as operations: one for all tokens, or experts that a router chooses among.
+
+Experts take an even share of the tokens, each those that chose it, up to a capacity
+(``shazeer2017moe``); so the work is that of the experts which a token is sent to. Where there are
+fewer choices than experts, as in writing a few tokens, no two of them are of the same expert: each
+choice has an expert to itself, and the others are not read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from crosstack.workload.architectures.layer import Activation, Experts
+from crosstack.workload.architectures.layer_draft import HIDDEN, TOKENS, LayerDraft
+from crosstack.workload.axes import AxisUse
+from crosstack.workload.draft import Read
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.functions import Function
+from crosstack.workload.operations import Role
+
+__all__ = ["feed_forward"]
+
+Weights = Callable[[str, str], Read]  # of a name and axes
+
+_PLAIN = {
+    Activation.GELU: Function.GELU,
+    Activation.RELU: Function.RELU,
+    Activation.SQUARED_RELU: Function.SQUARED_RELU,
+    Activation.SILU: Function.SILU,
+}
+_GATED = {Activation.GELU: Function.GATED_GELU, Activation.SILU: Function.GATED_SILU}
+CHOICES = f"{TOKENS} choice"
+CHOSEN = f"{TOKENS} active"
+
+
+def feed_forward(layer: LayerDraft, x: str) -> str:
+    """Add the feed-forward network of a layer; return what it adds to its tokens.
+
+    Parameters
+    ----------
+    layer : LayerDraft
+        What is written down.
+    x : str
+        Tokens, normed where they are.
+    """
+    experts = layer.model.experts
+    if not layer.kind.experts or experts is None:
+        layer.axes(feed_forward=layer.model.feed_forward)
+        return _network(layer, x, TOKENS, "feed_forward", layer.weight)
+    layer.axes(choice=experts.count, active=experts.active, expert_width=experts.feed_forward)
+    layer.axes(AxisUse.GROUP, expert=experts.count)
+    chosen, gates = _routed(layer, experts, x)
+    few = layer.n_tokens * experts.active <= experts.count
+    made = _each(layer, x, chosen, gates) if few else _even(layer, experts, x, chosen, gates)
+    if experts.shared:
+        layer.axes(shared_width=experts.shared * experts.feed_forward)
+        shared = _network(layer, x, TOKENS, "shared_width", layer.weight, "shared_")
+        made = layer.add("with_shared", made, shared)
+    return made
+
+
+def _network(
+    layer: LayerDraft, x: str, lead: str, width: str, weights: Weights, label: str = ""
+) -> str:
+    """Add a network: up, the nonlinearity with a gate where there is one, and down.
+
+    Parameters
+    ----------
+    layer : LayerDraft
+        What is written down.
+    x : str
+        What it reads.
+    lead : str
+        Axes of the rows that it works on.
+    width : str
+        The axis inside.
+    weights : callable
+        What returns a weight.
+    label : str
+        What its names begin with.
+    """
+    model, inner = layer.model, f"{lead} {width}"
+
+    def product(name: str, read: str, into: str, out: str) -> str:
+        name = f"{label}{name}"
+        made = layer.draft.product(
+            layer.named(name), read, weights(f"w_{name}", f"{into} {out}"), f"{lead} {out}"
+        )
+        if model.feed_forward_bias:
+            made = layer.add(f"{name}_biased", made, weights(f"b_{name}", out))
+        return made
+
+    up, plain = product("up", x, "hidden", width), _PLAIN[model.activation]
+    if not model.gated:
+        made = layer.make(f"{label}active", plain, up, axes=inner)
+    else:
+        gate = product("gate", x, "hidden", width)
+        if model.activation in _GATED:
+            made = layer.make(f"{label}gated", _GATED[model.activation], gate, up, axes=inner)
+        else:
+            gate = layer.make(f"{label}active", plain, gate, axes=inner)
+            made = layer.make(f"{label}gated", Function.MULTIPLY, gate, up, axes=inner)
+    return product("down", made, width, "hidden")
+
+
+# ---------------------------------------------------------------- experts
+
+
+def _routed(layer: LayerDraft, experts: Experts, x: str) -> tuple[str, str]:
+    """Return which experts a token is sent to, and the share that each has in the sum.
+
+    Shares are chances, or where a bias keeps the load even a sigmoid of scores
+    (``deepseek2024v3``, section 2.1.2), of those chosen, which add up to one.
+    """
+    draft = layer.draft
+    scores = layer.product("routes", x, layer.weight("w_router", "hidden choice"), CHOICES)
+    if experts.router_bias:
+        chances = layer.make("chances", Function.SIGMOID, scores, axes=CHOICES)
+        ranked = layer.add("ranked", chances, layer.weight("b_router", "choice"))
+    else:
+        chances = draft.rows(layer.named("chances"), Function.SOFTMAX, scores, over="choice")
+        ranked = chances
+    chosen = draft.make(
+        layer.named("chosen"), Function.SELECT, ranked, axes=CHOSEN, over="choice",
+        role=Role.INDEX, dtype=Dtype.INT32,
+    )  # fmt: skip
+    shares = draft.make(
+        layer.named("shares"), Function.GATHER, chances, chosen, axes=CHOSEN, over="choice"
+    )
+    total = draft.reduced(layer.named("shares_total"), Function.SUM, shares, over="active")
+    return chosen, layer.make("gates", Function.DIVIDE, shares, total, axes=CHOSEN)
+
+
+def _even(layer: LayerDraft, experts: Experts, x: str, chosen: str, gates: str) -> str:
+    """Send tokens to experts that each take an even share."""
+    draft, slots = layer.draft, "expert capacity"
+    share = layer.n_tokens * experts.active / experts.count
+    size = min(math.ceil(layer.capacity * share), layer.n_tokens)
+    layer.axes(AxisUse.TOKEN, capacity=size)
+    spread = draft.make(
+        layer.named("gates_spread"), Function.SCATTER, gates, chosen, axes=CHOICES, over="choice"
+    )
+    of_experts = draft.seen(spread, f"{TOKENS} expert")
+    place = draft.make(
+        layer.named("place"), Function.SELECT, of_experts, axes=slots, over=TOKENS,
+        role=Role.INDEX, dtype=Dtype.INT32,
+    )  # fmt: skip
+
+    def weights(name: str, axes: str) -> str:
+        return layer.weight(name, f"expert {axes}")
+
+    taken = draft.make(
+        layer.named("taken"), Function.GATHER, x, place, axes=f"{slots} hidden", over=TOKENS
+    )
+    down = _network(layer, taken, slots, "expert_width", weights, "expert_")
+    part = draft.make(
+        layer.named("part"), Function.GATHER, of_experts, place, axes=slots, over=TOKENS
+    )
+    weighted = layer.make("weighted", Function.MULTIPLY, down, part, axes=f"{slots} hidden")
+    return draft.make(
+        layer.named("routed"), Function.SCATTER, weighted, place, axes=HIDDEN, over=TOKENS
+    )
+
+
+def _each(layer: LayerDraft, x: str, chosen: str, gates: str) -> str:
+    """Give each choice an expert to itself."""
+    draft = layer.draft
+
+    def weights(name: str, axes: str) -> str:
+        table = layer.weight(name, f"expert {axes}")
+        return draft.make(
+            f"{table}_chosen", Function.GATHER, table, chosen, axes=f"{CHOSEN} {axes}",
+            over="expert",
+        )  # fmt: skip
+
+    down = _network(layer, x, CHOSEN, "expert_width", weights, "expert_")
+    weighted = layer.make("weighted", Function.MULTIPLY, down, gates, axes=f"{CHOSEN} hidden")
+    return draft.reduced(layer.named("routed"), Function.SUM, weighted, over="active")

@@ -1,0 +1,219 @@
+"""Graphs of transformers: all that their record says, its numbers, and what they compute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from builders.small_models import DEEPSEEK, GPT, LLAMA, MIXTRAL, SMALL, outside_of, weights_of
+from oracles.differences import gradient_errors
+from oracles.interpreter import run
+
+from crosstack.errors import InputError
+from crosstack.io import library
+from crosstack.io.library.entries import names
+from crosstack.workload.architectures import Transformer
+from crosstack.workload.architectures.graphs import decode, forward, prefill, training
+from crosstack.workload.dataflow import Graph
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.operations import Role
+
+REGISTRY = names("models")
+ROOM = 3.0  # experts that have room for all that may choose them drop nothing
+
+# Latent attention has two ways to keep tokens.
+WAYS = [(k, a) for k, m in SMALL.items() for a in (True, False) if a or m.latent is not None]
+
+every_kind = pytest.mark.parametrize("model", SMALL.values(), ids=SMALL)
+every_model = pytest.mark.parametrize("name", REGISTRY)
+
+
+def products(graph: Graph, tokens: int) -> float:
+    """Work of products on what counts, for each of some tokens. [FLOP]"""
+    found = (
+        graph.work(nest) * graph.density(nest.operation) * graph.repeats(block)
+        for block, nest in graph.nests()
+        if nest.operation.multiplies
+    )
+    return sum(found) / tokens
+
+
+def even(model: Transformer) -> int:
+    """Tokens of which each expert gets a whole number."""
+    return 2 * (1 if model.experts is None else model.experts.count)
+
+
+class TestRegistry:
+    """Every model of the registry, as it is published."""
+
+    @every_model
+    def test_weights_are_the_parameters_of_the_record(self, name):
+        model = library.model(name)
+        for graph in (
+            forward(model, sequence=8),
+            prefill(model, sequence=8),
+            decode(model, context=8),
+        ):
+            assert graph.n_parameters == model.parameters.total
+
+    @every_model
+    def test_training_has_the_weights_of_layers_that_predict_besides(self, name):
+        model = library.model(name)
+        graph = training(model, sequence=8)
+        assert graph.n_parameters == model.parameters.total + model.predictor_parameters
+        # A bias that evens the load of experts is changed by rule, not by a gradient.
+        trained = {*graph.gradients}
+        assert {t.name for t in graph.tensors if t.role is Role.WEIGHT} - trained == {
+            t.name for t in graph.tensors if t.name.endswith("b_router")
+        }
+
+    @every_model
+    def test_products_take_the_work_of_the_record(self, name):
+        model = library.model(name)
+        sequence = min(even(model), model.context)
+        wanted = model.forward_flop(sequence).total
+        assert products(forward(model, sequence=sequence), sequence) == pytest.approx(wanted)
+
+    @every_model
+    def test_products_of_training_take_three_times_the_work(self, name):
+        model = replace(library.model(name), predictors=0)
+        sequence = even(model)
+        wanted = 3 * model.forward_flop(sequence).total
+        assert products(training(model, sequence=sequence), sequence) == pytest.approx(wanted)
+
+    @every_model
+    def test_products_of_writing_take_the_work_of_the_record(self, name):
+        model = library.model(name)
+        for tokens in (1, 4):
+            graph = decode(model, context=model.context - 4, tokens=tokens)
+            wanted = model.forward_flop(tokens, cached=model.context - 4, absorbed=True).total
+            assert products(graph, tokens) == pytest.approx(wanted)
+
+    @every_model
+    def test_writing_reads_what_is_kept(self, name):
+        model = library.model(name)
+        graph = decode(model, context=5, batch=3)
+        kept = sum(graph.count(t.axes) for t in graph.tensors if t.role is Role.KV_CACHE)
+        assert kept == 3 * 5 * model.layers * model.cached
+        graph = prefill(model, sequence=5, batch=3)
+        assert kept == sum(graph.count(t.axes) for t in graph.tensors if t.role is Role.KV_CACHE)
+
+    def test_layers_of_a_kind_repeat_as_often_as_there_are(self):
+        for name in REGISTRY:
+            model = library.model(name)
+            graph = forward(model, sequence=2)
+            repeats = [graph.repeats(block) for block in graph.blocks if block.axis]
+            assert repeats == [count for _, count in model.layer_kinds], name
+
+
+class TestWindows:
+    def test_scores_beyond_a_window_are_left_out(self):
+        model = library.model("gemma3-1b")
+        sequence = 2048
+        wanted = model.forward_flop(sequence).total
+        assert products(forward(model, sequence=sequence), sequence) == pytest.approx(wanted)
+
+    def test_layers_with_a_window_read_no_more_than_it(self):
+        graph = decode(library.model("gemma3-1b"), context=1000)
+        assert (graph.sizes["context"], graph.sizes["window_context"]) == (1000, 511)
+
+
+class TestGradients:
+    @every_kind
+    def test_the_derived_gradient_is_that_of_differences(self, model):
+        graph = forward(model, sequence=3, batch=2, loss=True, capacity=ROOM)
+        values = weights_of(graph) | outside_of(model, graph)
+        found = gradient_errors(graph, values, of=(Role.WEIGHT,))
+        for name, (derived, differences) in found.items():
+            assert derived == pytest.approx(differences, rel=1e-5, abs=1e-8), name
+        left = {t.name for t in graph.tensors if t.role is Role.WEIGHT} - {*found}
+        assert all(name.endswith("b_router") for name in left)
+
+
+def caches(model: Transformer, read: Graph, found: dict, graph: Graph) -> dict[str, np.ndarray]:
+    """What writing reads of what reading kept: the tokens that layers still look at."""
+    kept = [t for t in read.tensors if t.role is Role.KV_CACHE]
+    given = {}
+    for tensor in (t for t in graph.tensors if t.role is Role.KV_CACHE):
+        same = [t for t in kept if t.axes[0] == tensor.axes[0]]
+        if "latent_size" in tensor.axes:
+            value = np.concatenate([found[t.name] for t in same], axis=-1)
+        else:
+            first = next(t for t in same if t.axes[3:] == tensor.axes[3:])
+            kept.remove(first)
+            value = found[first.name]
+        given[tensor.name] = value[:, :, -graph.sizes[tensor.axes[2]] :]
+    return given
+
+
+class TestWriting:
+    """What is written after some tokens is what reading all of them makes."""
+
+    @pytest.mark.parametrize("tokens", [1, 2])
+    @pytest.mark.parametrize(("kind", "absorbed"), WAYS)
+    def test_words_are_those_of_reading_all_tokens(self, kind, absorbed, tokens):
+        model = SMALL[kind]
+        context, sizes = 5, {"batch": 2, "capacity": ROOM}
+        whole = forward(model, sequence=context + tokens, **sizes)
+        values = weights_of(whole) | outside_of(model, whole)
+        words = "logits_capped" if model.logit_cap else "logits"
+        wanted = run(whole, values)[words]
+
+        read = prefill(model, sequence=context, absorbed=absorbed, **sizes)
+        start = outside_of(model, read) | {"tokens": values["tokens"][:, :context]}
+        found = run(read, values | start)
+        assert found[words] == pytest.approx(wanted[:, context - 1], rel=1e-9)
+
+        step = decode(model, context=context, tokens=tokens, absorbed=absorbed, **sizes)
+        new = outside_of(model, step, start=context) | {"tokens": values["tokens"][:, context:]}
+        made = run(step, values | new | caches(model, read, found, step))
+        assert made[words] == pytest.approx(wanted[:, context:], rel=1e-9)
+
+    def test_absorbed_heads_are_rows_of_one_product(self):
+        graph = decode(DEEPSEEK, context=5, batch=2)
+        nest = next(n for _, n in graph.nests() if n.operation.name == "expert_scores")
+        assert [graph.count(getattr(nest.product, g)) for g in ("outer", "m", "k", "n")] == [
+            2, 6, 5 + 2, 4,
+        ]  # fmt: skip
+
+
+class TestExperts:
+    def test_few_choices_have_an_expert_each(self):
+        few, many = decode(MIXTRAL, context=5), decode(MIXTRAL, context=5, batch=3)
+        assert "capacity" not in few.sizes
+        assert many.sizes["capacity"] == 2  # 3 x 2 choices of 4 experts
+        assert few.count(few.tensor["w_expert_up_chosen"].axes) == 2 * 6 * 3
+
+    def test_experts_take_no_more_than_all_tokens(self):
+        assert forward(MIXTRAL, sequence=3, capacity=100.0).sizes["capacity"] == 3
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("changes", "said"),
+        [
+            ({"sequence": 0}, "sequence: got 0"),
+            ({"batch": 0}, "batch: got 0"),
+            ({"capacity": 0.5}, "capacity: got 0.5; allowed: 1 or more: an even share."),
+            ({"sequence": 17}, "sequence: got 17; allowed: at most 16, the places"),
+        ],
+    )
+    def test_what_is_out_of_range(self, changes, said):
+        with pytest.raises(InputError, match=said):
+            forward(GPT, **({"sequence": 4} | changes))
+
+    def test_writing_behind_the_last_learned_place(self):
+        with pytest.raises(InputError, match="got 17; allowed: at most 16"):
+            decode(GPT, context=15, tokens=2)
+
+    def test_no_context(self):
+        with pytest.raises(InputError, match="context: got 0"):
+            decode(LLAMA, context=0)
+
+
+def test_all_but_indices_has_the_dtype_asked_for():
+    graph = training(MIXTRAL, sequence=4, dtype=Dtype.FP16)
+    found = {t.dtype for t in graph.tensors if t.role is not Role.INDEX}
+    assert found == {Dtype.FP16}
+    assert {t.dtype for t in graph.tensors if t.role is Role.INDEX} == {Dtype.INT32}
