@@ -297,7 +297,7 @@ def _tensor(
     file: GraphFile,
 ) -> Tensor:
     chosen = role if said.role is None else said.role
-    index = Dtype.FP32 if chosen is Role.INDEX else file.dtype
+    index = Dtype.INT32 if chosen is Role.INDEX else file.dtype
     return Tensor(
         name=name,
         axes=axes,

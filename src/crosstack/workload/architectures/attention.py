@@ -159,13 +159,11 @@ def _queries(layer: LayerDraft, latent: LatentAttention, x: str) -> tuple[str, s
         weight = layer.weight("w_query_latent", "hidden query_rank")
         read = layer.product("query_latent", x, weight, f"{TOKENS} query_rank")
         read, width = layer.norm("query_norm", read, "query_rank", Norm.RMS), "query_rank"
-    parts = [
-        layer.product(
-            f"queries_{part}", read, layer.weight(f"w_queries_{part}", f"{width} heads {part}_size"),
-            f"{TOKENS} heads {part}_size",
-        )
-        for part in ("content", "rotary")
-    ]  # fmt: skip
+    parts = []
+    for part in ("content_size", "rotary_size"):
+        name = f"queries_{part.removesuffix('_size')}"
+        weight = layer.weight(f"w_{name}", f"{width} heads {part}")
+        parts.append(layer.product(name, read, weight, f"{TOKENS} heads {part}"))
     return parts[0], _turned(layer, parts[1], "rotary_size")
 
 
