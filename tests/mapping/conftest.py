@@ -110,11 +110,14 @@ def _random_graph(
     length: int,
     tilings: Sequence[Axis],
     star: bool,
+    training: bool,
     alike: bool,
 ) -> DataflowGraph:
     kernels: list[Kernel] = []
     feeds: list[tuple[int, int, int]] = []  # source, target, operand
     first_backward = rng.randint(1, n) if n > 1 and rng.random() < 0.6 else n
+    if training:
+        first_backward = n // 3
     while len(kernels) < n:
         i = len(kernels)
         backward = i >= first_backward
@@ -126,6 +129,8 @@ def _random_graph(
             continue
         count = min(i, rng.choice([0, 1, 1, 1, 2, 2]))
         sources = [0] if star and i else rng.sample(range(i), count)
+        if training:
+            sources = _training_sources(i, n // 3)
         sizes = [kernels[s].output_size for s in sources]
         kernels.append(_random_kernel(rng, f"k{i}", sizes, backward, length, tilings, alike))
         feeds += [(s, i, o) for o, s in enumerate(sources)]
@@ -145,6 +150,17 @@ def _random_graph(
     shuffled = kernels[:]
     rng.shuffle(shuffled)  # listing order is not the order they run in
     return DataflowGraph(kernels=tuple(shuffled), tensors=tensors, word=WORD)
+
+
+def _training_sources(i: int, layers: int) -> list[int]:
+    """What kernel ``i`` reads: forward, backward, then weight updates that nobody reads."""
+    part, number = divmod(i, layers)
+    if part == 0:
+        return [i - 1] if i else []
+    forward = layers - 1 - number  # the layer that is undone
+    if part == 1:
+        return [i - 1] if i == layers else [i - 1, forward]
+    return [layers + number, *([forward - 1] if forward else [])]
 
 
 # Kinds of dimension that every rule set knows.
@@ -168,6 +184,7 @@ def random_task() -> Callable[..., tuple[Workload, System]]:
         length: int = 8,
         tilings: Sequence[Axis] = ANY_TILING,
         star: bool = False,
+        training: bool = False,
         kinds: Sequence[DimensionKind] = KINDS,
         temporal: bool = False,
         **changes: Any,
@@ -182,6 +199,7 @@ def random_task() -> Callable[..., tuple[Workload, System]]:
             length=length,
             tilings=tilings,
             star=star,
+            training=training,
             alike=temporal,
         )
         workload = Workload(

@@ -191,7 +191,9 @@ class TestMixedDirections:
             if found is not None:
                 yield seed, problem, found
 
-    @pytest.mark.parametrize("how", [{}, {"n": 6}, {"counted": True}], ids=str)
+    @pytest.mark.parametrize(
+        "how", [{}, {"n": 6}, {"counted": True}, {"n": 6, "training": True}], ids=str
+    )
     def test_it_is_a_bound(self, case, how):
         told = 0
         for seed, problem, found in self.bounds(case, range(200, 320), **how):
@@ -214,8 +216,8 @@ class TestSeveralLayers:
             (False, Boundary.FREE, 0.02),
             # Weight gradients pass memory, which then bounds what is least known of: the kernels
             # that may run in any partition, whose buffers no bound counts.
-            (True, Boundary.MEMORY, 0.03),
-            (False, Boundary.MEMORY, 0.07),
+            (True, Boundary.MEMORY, 0.01),
+            (False, Boundary.MEMORY, 0.012),
         ],
     )
     def test_two_training_layers_are_bounded_closely(self, apart, boundary, gap):

@@ -41,7 +41,8 @@ class _Rows:
     first row of each in ``first``. ``base`` (rows, weighings), ``compute``, ``memory`` and
     ``network`` in [s], ``sram`` [B]; ``sides`` (rows, groups) tells which side of each group the
     kernels lie on. ``touch`` and ``whole`` (rows, tensors) count tensors between the directions:
-    made and kept by no reader of the own direction, or read, and read by all who wait.
+    made and kept by no reader of the own direction, or read, and read by all who wait. ``done``
+    counts those that the own direction is done with: made, and read by all of it, some of it here.
     """
 
     start: Ints
@@ -55,6 +56,7 @@ class _Rows:
     sides: Ints
     touch: Floats
     whole: Floats
+    done: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ def parts_bound(
     ]
     fill = ready[0].T @ (needs[left_out][:, None] * ready[1])
     between = np.array([tensor.time for tensor in across])
-    # What only kernels left out read enters a partition, unless it never left its own.
+    # What only kernels left out read enters a partition, unless they share one with another end.
     entering = between * [by_memory and not tensor.read for tensor in across]
     fill += entering.sum()
     order_kept = _allowed(small, groups, first.tables, second.tables)
@@ -248,8 +250,8 @@ def _rows(
     start, target = [every], [offsets[j] + every]
     base, terms4 = [np.zeros((count, len(weights)))], [np.zeros((count, 4))]
     sides = [np.zeros((count, len(load.unmixed)), dtype=np.int64)]
-    stays = np.array([_ends(t, 0, masks[j], side) for t in across]).reshape(-1, 2)
-    touch, whole = [np.tile(stays[:, 0], (count, 1))], [np.tile(stays[:, 1], (count, 1))]
+    stays = np.array([_ends(t, 0, masks[j], side) for t in across]).reshape(-1, 3)
+    touch, whole, done = ([np.tile(stays[:, column], (count, 1))] for column in range(3))
     between = np.array([tensor.time for tensor in across])
     terms = steps.terms(j, math.inf) if j < len(masks) - 1 else None
     if terms is not None and len(terms.to):
@@ -259,7 +261,7 @@ def _rows(
             added = excess.to(to)
             p, q = np.nonzero(np.isfinite(added[:, :, 0]))
             inside = masks[to] & ~masks[j]
-            ends = np.array([_ends(t, inside, masks[to], side) for t in across]).reshape(-1, 2)
+            ends = np.array([_ends(t, inside, masks[to], side) for t in across]).reshape(-1, 3)
             start.append(p)
             target.append(offsets[to] + q)
             # Made: leaves unless every reader is here. Read: enters.
@@ -267,6 +269,7 @@ def _rows(
             base.append(linear[position] + added[p, q] + weights[:, 1] * moved)
             touch.append(np.tile(ends[:, 0], (len(p), 1)))
             whole.append(np.tile(ends[:, 1], (len(p), 1)))
+            done.append(np.tile(ends[:, 2], (len(p), 1)))
             # A kernel alone may cut its weight; it then leaves no room beside it.
             sram = min(float(terms.sram[position]), load.sram_capacity)
             memory = terms.memory[position] + moved
@@ -294,16 +297,18 @@ def _rows(
         sides=np.concatenate(sides)[by],
         touch=np.concatenate(touch)[by],
         whole=np.concatenate(whole)[by],
+        done=np.concatenate(done)[by],
     )
 
 
-def _ends(tensor: _Across, inside: int, after: int, side: int) -> tuple[float, float]:
-    """Return what a step has of a tensor across: (made, and leaves) or (read, by all)."""
+def _ends(tensor: _Across, inside: int, after: int, side: int) -> tuple[float, float, float]:
+    """Return what a step has of a tensor: (made, and leaves, done with) or (read, by all)."""
     if side == 0:
-        made = bool(inside & tensor.made)
-        return float(made), float(made and not tensor.kept & ~inside)
+        made, own = bool(inside & tensor.made), tensor.made | tensor.kept
+        done = bool(inside & own) and not own & ~after
+        return float(made), float(made and not tensor.kept & ~inside), float(done)
     every = not tensor.read & ~inside and not tensor.late & ~after and not tensor.never
-    return float(bool(inside & tensor.read)), float(every)
+    return float(bool(inside & tensor.read)), float(every), 0.0
 
 
 def _path(
@@ -353,8 +358,8 @@ def _path(
                 if load.overlap is not Overlap.ALL:
                     idle -= one.network[:, None] + two.network
                 taken -= np.minimum(np.maximum(idle, 0.0), fill[ends])
-                leaves = one.whole * entering
-                taken += leaves.sum(axis=1)[:, None] - leaves @ two.whole.T
+                enters = one.done * entering
+                taken += enters.sum(axis=1)[:, None] - enters @ two.whole.T
             taken += load.memory_price * (one.memory[:, None] + two.memory - shared)
             taken += load.network_price * (one.network[:, None] + two.network)
             taken[~allowed[ends]] = math.inf
