@@ -144,6 +144,7 @@ def test_energy_delay_is_printed_with_its_unit(run):
     )  # fmt: skip
     assert outcome.code == 0
     assert "J s" in outcome.out
+    assert "all power of all chips" in outcome.out
 
 
 def damaged(data, draw):

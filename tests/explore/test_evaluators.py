@@ -168,6 +168,8 @@ def test_a_predicted_point_is_what_predict_says(write):
         found = rules.step(step, strategy, system, times)
         assert row["time"] == found.time
         assert row["memory_used"] == found.memory.peak
+        assert row["energy"] == pytest.approx(row["power"] * row["time"])
+        assert row["energy_basis"].startswith("all power of all chips")
 
 
 def test_a_study_varies_the_topology_and_the_order(write):

@@ -300,6 +300,8 @@ def test_what_is_not_given_is_said_to_be_and_left_out_of_totals(small_answer):
         "price not given: memory, links",
         "chips 40 USD 20 W",
         "total not given not given",
+        "energy of an iteration not known: system.prices.memory_power, "
+        "system.network[0].link_power, system.prices.switch_power missing",
     ):
         assert words in text
     assert "1 GB/s not given" in text  # the latency of a hop

@@ -30,6 +30,7 @@ from crosstack.machine.generate.generator import GeneratedChips, generate_chips
 from crosstack.machine.generate.template import ChipTemplate
 from crosstack.machine.system import System
 from crosstack.mapping.strategy import NESTED, MappingOrder, Strategy
+from crosstack.model.energy import Energy, energy_of_budget
 from crosstack.model.rules import Rules
 from crosstack.quantities import compared
 
@@ -41,8 +42,8 @@ Floats = NDArray[np.float64]
 class Metric(StrEnum):
     """What can be minimised or limited: time of a step, energy of a step, power, area of a chip.
 
-    ``power`` [W] is what all chips draw, ``energy`` [J] that times ``time`` [s]; ``area`` [m^2] is
-    that of one chip; ``energy_delay`` [J s].
+    ``power`` [W] is what all chips draw, ``energy`` [J] that of `energy_of_budget`; ``area`` [m^2]
+    is that of one chip; ``energy_delay`` [J s].
     """
 
     TIME = "time"
@@ -66,12 +67,17 @@ class Metrics:
     power: float
     area: float
 
+    @property
+    def energy(self) -> Energy:
+        """Of a step, of all chips."""
+        return energy_of_budget(self.power, self.time)
+
     def value(self, measure: Metric) -> float:
         """Return one of them, or what follows from them."""
         if measure is Metric.ENERGY:
-            return self.power * self.time
+            return self.energy.total
         if measure is Metric.ENERGY_DELAY:
-            return self.power * self.time**2
+            return self.energy.total * self.time
         return float(getattr(self, measure.value))
 
 

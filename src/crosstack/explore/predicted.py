@@ -39,6 +39,7 @@ from crosstack.io.study_file import Goal
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.machine.topology import parse_levels
 from crosstack.mapping.strategy import MappingOrder, Strategy, parse_order, parse_strategy
+from crosstack.model.energy import energy_of_budget
 from crosstack.model.rules import PREDICTED, rules_named
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.named_steps import CHANGES, changed_step, step_named
@@ -46,7 +47,7 @@ from crosstack.workload.product import Product
 
 __all__ = ["Predicted"]
 
-TERMS = {
+TERMS: dict[str, str | None] = {
     "time": "s",
     "throughput": "1/s",
     "busy_time": "s",
@@ -58,6 +59,7 @@ TERMS = {
     "memory.capacity": "B",
     "power": "W",
     "energy": "J",
+    "energy_basis": None,
 }
 
 LIBRARY = ("on", "chips", "fabric", "dtype", "accumulator")
@@ -230,6 +232,7 @@ def _terms(found: Prediction, typed: TypedChip) -> Terms:
     chip, power = typed.chip, typed.power
     memory = chip.main_memory
     busy = max((time for _, time in found.busy), default=None)
+    energy = None if power is None else energy_of_budget(power * chips, found.time)
     return {
         "time": found.time,
         # Of the busiest stage: the rest is bubbles, and sums that nothing hides.
@@ -242,5 +245,6 @@ def _terms(found: Prediction, typed: TypedChip) -> Terms:
         "memory.bandwidth": memory.speed,
         "memory.capacity": memory.room,
         "power": None if power is None else power * chips,
-        "energy": None if power is None else power * chips * found.time,
+        "energy": None if energy is None else energy.total,
+        "energy_basis": None if energy is None else energy.basis.value,
     }

@@ -193,6 +193,7 @@ class SavedOptimum(FileModel):
     bound: Amount | None
     choice: Labels
     metrics: OptimumMetrics
+    energy_basis: Text
     given_shares: dict[str, Amount]
     shares: dict[str, Amount]
     chip: OptimumChip

@@ -10,6 +10,9 @@ made: the search prices with them what the evaluation counts.
 Of a chip that is described by its parts, as a generated one is, the parts say it: what memories and
 links draw always, what the units draw at their peak, and what a byte takes of every memory.
 
+Where the time of a step is all that is known of it, `energy_of_budget` takes everything to draw its
+power all the time.
+
 What a bought chip draws while it idles is rarely known apart from what it draws at most. Where no
 idle power is given, the chip draws its whole power always; where it is given, computing at the
 peak rate adds the rest. `Basis` says which, and every energy carries it.
@@ -34,15 +37,26 @@ from crosstack.machine.prices import (
 from crosstack.machine.system import Parallelism, System
 from crosstack.model.plan import Plan
 
-__all__ = ["Basis", "Energy", "EnergyRates", "Powers", "energy_rates", "powers_of", "static_power"]
+__all__ = [
+    "Basis",
+    "Energy",
+    "EnergyRates",
+    "Powers",
+    "energy_of_budget",
+    "energy_rates",
+    "missing_powers",
+    "powers_of",
+    "static_power",
+]
 
 
 class Basis(StrEnum):
-    """What a chip draws always; the rest of its power it draws at its peak rate."""
+    """What is drawn always; the rest of its power a chip draws at its peak rate."""
 
     PARTS = "a chip's memories at rest, and its links"
     WHOLE = "a chip's whole power, no idle power given"
     IDLE = "a chip's idle power"
+    BUDGET = "all power of all chips, what is busy when being not known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +166,26 @@ def _has_parts(chip: Chip) -> bool:
     return chip.compute.power > 0 and any(level.energy_per_bit for level in chip.storage)
 
 
+def missing_powers(system: System, sizes: tuple[int, ...]) -> tuple[str, ...]:
+    """Return the fields of powers that an energy needs and that are not given.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Chips of each dimension. [1]
+    """
+    missing: list[str] = []
+    if static_power(system.chip)[1] is not Basis.PARTS:
+        needed = {
+            "system.chip.power": system.chip.power,
+            "system.prices.memory_power": system.prices.memory_power,
+        }
+        missing += [field for field, power in needed.items() if power is None]
+    if math.prod(sizes) > 1:
+        missing += missing_costs(system, sizes, unit_powers(system))
+    return tuple(missing)
+
+
 def powers_of(system: System, sizes: tuple[int, ...]) -> Powers:
     """Return what one chip of a system draws, and the links of its share.
 
@@ -165,35 +199,24 @@ def powers_of(system: System, sizes: tuple[int, ...]) -> Powers:
     InputError
         For every power that is not given.
     """
-    problems = []
-
-    def given(path: str, value: float | None) -> float:
-        if value is None:
-            problems.append(not_given(path, "energy"))
-            return 0.0
-        return value
-
-    chip = system.chip
+    missing = missing_powers(system, sizes)
+    if missing:
+        raise InputError(not_given(field, "energy") for field in missing)
+    chip, prices = system.chip, system.prices
     static, basis = static_power(chip)
     if basis is Basis.PARTS:
         compute = chip.compute.power
-        memory = (system.prices.memory_power or 0.0) + 8 * chip.main_memory.energy_per_bit
+        memory = (prices.memory_power or 0.0) + 8 * chip.main_memory.energy_per_bit
     else:
-        compute = given("system.chip.power", chip.power) - (static or 0.0)
-        memory = given("system.prices.memory_power", system.prices.memory_power)
+        compute, memory = (chip.power or 0.0) - (static or 0.0), prices.memory_power or 0.0
     n_chips = math.prod(sizes)
     amounts = zip(link_amounts(system, sizes), switch_amounts(system, sizes), strict=True)
     links = [0.0] * len(sizes)
     if n_chips > 1:
-        units = unit_powers(system)
-        for field in missing_costs(system, sizes, units):
-            given(field, None)
         links = [
             (link * (unit.link or 0.0) + port * (unit.switch or 0.0)) / n_chips
-            for (link, port), unit in zip(amounts, units, strict=True)
+            for (link, port), unit in zip(amounts, unit_powers(system), strict=True)
         ]
-    if problems:
-        raise InputError(problems)
     return Powers(
         static=static or 0.0, compute=compute, memory=memory, links=tuple(links), basis=basis
     )
@@ -243,3 +266,17 @@ def energy_rates(system: System, plan: Plan) -> EnergyRates:
         between_stages=sent * group[Parallelism.PIPELINE],
         basis=powers.basis,
     )
+
+
+def energy_of_budget(power: float, time: float) -> Energy:
+    """Return the energy of a step of which no more is known than its time: never too little.
+
+    Parameters
+    ----------
+    power : float
+        Of all chips. [W]
+    time : float
+        Of the step. [s]
+    """
+    nothing = dict.fromkeys(("compute", "on_chip", "memory", "network"), 0.0)
+    return Energy(static=power * time, **nothing, basis=Basis.BUDGET)

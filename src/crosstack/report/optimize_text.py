@@ -83,6 +83,7 @@ def optimum_pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
         pairs.append(("no design beats", _written(data["bound"], data)))
     metrics = data["metrics"]
     pairs += [(m, format_quantity(metrics[m], m.unit)) for m in OTHERS if m != objective]
+    pairs.append(("energy is", data["energy_basis"]))
     pairs.append(("chip area", f"{metrics['area'] * 1e6:,.4g} mm^2"))
     counts = Counter(c["status"] for c in data["choices"])
     words = [f"{counts[status]:,} {status}" for status in ChoiceStatus if counts[status]]
@@ -143,6 +144,7 @@ def optimum_data(found: CoResult, workload: Step, objective: Metric) -> dict[str
         "bound": found.proved or None,
         "choice": dict(found.best.choice.labels),
         "metrics": {m.value: metrics.value(m) for m in Metric},
+        "energy_basis": metrics.energy.basis.value,
         "given_shares": dict(zip(problem.space.names, problem.start.tolist(), strict=True)),
         "shares": dict(zip(problem.space.names, found.point, strict=True)),
         "chip": chip_data(found.design.chip, problem.rules.name),

@@ -16,7 +16,7 @@ from crosstack.machine.prices import Bill
 from crosstack.machine.system import Dimension, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.arrays import graph_arrays
-from crosstack.model.energy import Energy
+from crosstack.model.energy import Energy, missing_powers
 from crosstack.model.memory import recomputations
 from crosstack.model.objective import Objective
 from crosstack.model.rules import Rules, rules_named
@@ -176,7 +176,7 @@ def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
         ("FLOP per byte of collectives", _intensity(e.network_intensity)),
         ("price", _total(e.price, usd(e.price.total))),
         ("power", _total(e.power, watts(e.power.total))),
-        *(_energy(e.energy) if e.energy else ()),
+        *(_energy(e.energy) if e.energy else (_no_energy(answer),)),
     )
 
 
@@ -187,6 +187,11 @@ def _energy(energy: Energy) -> tuple[tuple[str, str], ...]:
         return (("energy of an iteration", total),)
     always = f"{percent(energy.static / energy.total)} of it always drawn"
     return ("energy of an iteration", f"{total}, {always}"), ("always drawn", energy.basis.value)
+
+
+def _no_energy(answer: Answer) -> tuple[str, str]:
+    missing = missing_powers(answer.task.system, answer.mapping.sizes)
+    return "energy of an iteration", f"not known: {', '.join(missing)} missing"
 
 
 def _total(bill: Bill, words: str) -> str:
