@@ -19,14 +19,8 @@ import pytest
 from crosstack.machine.chip import Chip, flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, System
-from crosstack.workload.graph import (
-    ComputeUnit,
-    Consumer,
-    DataflowGraph,
-    Kernel,
-    KernelKind,
-    Tensor,
-)
+from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
+from crosstack.workload.kernels import ComputeUnit, Consumer, Kernel, KernelKind, Tensor
 
 SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
@@ -91,13 +85,13 @@ def a_kernel() -> Callable[..., Kernel]:
 
 
 @pytest.fixture(scope="session")
-def a_graph(a_kernel: Callable[..., Kernel]) -> Callable[..., DataflowGraph]:
+def a_graph(a_kernel: Callable[..., Kernel]) -> Callable[..., KernelGraph]:
     """Return a builder of a graph of elementwise kernels from edges between their numbers.
 
     A kernel has two operands; edges past the second only order it.
     """
 
-    def build(n_kernels: int, edges: Sequence[Edge]) -> DataflowGraph:
+    def build(n_kernels: int, edges: Sequence[Edge]) -> KernelGraph:
         names = [f"kernel_{i}" for i in range(n_kernels)]
         kernels = tuple(a_kernel(name, inputs=2) for name in names)
         readers: dict[int, list[Consumer]] = {}
@@ -112,13 +106,13 @@ def a_graph(a_kernel: Callable[..., Kernel]) -> Callable[..., DataflowGraph]:
             Tensor(producer=names[source], consumers=tuple(consumers), size=8.0)
             for source, consumers in sorted(readers.items())
         )
-        return DataflowGraph(kernels=kernels, tensors=tensors, word=2)
+        return kernel_graph(kernels=kernels, tensors=tensors, word=2)
 
     return build
 
 
 @pytest.fixture(scope="session")
-def small_graph(a_graph: Callable[..., DataflowGraph]) -> DataflowGraph:
+def small_graph(a_graph: Callable[..., KernelGraph]) -> KernelGraph:
     """Return a diamond: 0 is read by 1 and 2, both are read by 3."""
     return a_graph(4, [(0, 1), (0, 2), (1, 3), (2, 3)])
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import crosstack
-from crosstack import Constraints, DataflowGraph, Dimension, Mapping, System, Task, Workload
+from crosstack import Constraints, Dimension, Mapping, System, Task, Workload
 from crosstack.io import library
+from crosstack.workload.kernel_graph import kernel_graph
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 TASK = crosstack.load(EXAMPLES / "my_graph.yaml")
@@ -61,7 +62,7 @@ CALLS = {
         for name in MAPPING_FIELDS
     },
     **{
-        f"DataflowGraph, {name}": lambda bad, name=name: DataflowGraph(
+        f"KernelGraph, {name}": lambda bad, name=name: kernel_graph(
             **{"kernels": GRAPH.kernels, "tensors": GRAPH.tensors, "word": 2, name: bad}
         )
         for name in ("kernels", "tensors", "word")

@@ -35,7 +35,7 @@ from crosstack.report.chart_figure import _mark
 from crosstack.report.drawing import Canvas
 from crosstack.report.machine_figure import _wires
 from crosstack.technology.wafers import YieldModel, die_yield
-from crosstack.workload.graph import ComputeUnit, Kernel, KernelKind, Placement
+from crosstack.workload.kernels import ComputeUnit, Kernel, KernelKind, Placement
 
 RULES = rules_named("crosstack")
 CHIP = flat_chip(n_cores=1, lanes=1, stages=1, frequency=1e9, sram_capacity=1e6)

@@ -9,9 +9,10 @@
 from pathlib import Path
 
 import crosstack
-from crosstack import Axis, DataflowGraph, Kernel, KernelKind, Tensor, Workload
+from crosstack import Axis, Kernel, KernelKind, Tensor, Workload
 from crosstack.report.svg import answer_svg
-from crosstack.workload.graph import ComputeUnit, Consumer
+from crosstack.workload.kernel_graph import kernel_graph
+from crosstack.workload.kernels import ComputeUnit, Consumer
 
 HIDDEN, WIDE, TOKENS, WORD = 4096, 14336, 2048, 2  # WORD in bytes
 narrow, wide = float(HIDDEN * TOKENS * WORD), float(WIDE * TOKENS * WORD)
@@ -52,7 +53,7 @@ tensors = (
     Tensor(producer="up", consumers=(Consumer(kernel="multiply", operand=1),), size=wide),
     Tensor(producer="multiply", consumers=(Consumer(kernel="down"),), size=wide),
 )
-graph = DataflowGraph(kernels=kernels, tensors=tensors, word=WORD)
+graph = kernel_graph(kernels=kernels, tensors=tensors, word=WORD)
 work = sum(kernel.work for kernel in graph.kernels)
 print(f"{len(graph.kernels)} kernels, {work / 1e12:.3f} TFLOP a sequence and layer")
 

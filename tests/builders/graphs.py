@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from crosstack.workload.graph import (
+from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
+from crosstack.workload.kernels import (
     ComputeUnit,
     Consumer,
-    DataflowGraph,
     Direction,
     Kernel,
     KernelKind,
@@ -23,7 +23,7 @@ def product_and_function(
     *,
     saved: Saved,
     **changes: object,
-) -> DataflowGraph:
+) -> KernelGraph:
     """A product and a function of it, forward and backward; 64 B a tensor, 32 B of weight.
 
     ``readers`` says which kernel reads what each kernel makes, and as which operand; what nobody
@@ -47,7 +47,7 @@ def product_and_function(
         "product_back": {"direction": BACK, **weight},
         "update": {"direction": BACK, **update},
     }
-    return DataflowGraph(
+    return kernel_graph(
         kernels=tuple(Kernel(name=name, **(usual | own)) for name, own in fields.items()),  # type: ignore[arg-type]
         tensors=tuple(
             Tensor(

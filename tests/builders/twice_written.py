@@ -14,7 +14,8 @@ from crosstack.workload.draft import Draft, Read
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import TABLE, Function
 from crosstack.workload.functions import Function as Of
-from crosstack.workload.graph import DataflowGraph, Direction, Kernel, Saved
+from crosstack.workload.kernel_graph import KernelGraph
+from crosstack.workload.kernels import Direction, Kernel, Saved
 from crosstack.workload.operations import Block, Role
 
 GROUP, TOKEN = AxisUse.GROUP, AxisUse.TOKEN
@@ -304,7 +305,7 @@ class TwiceWritten:
         return made
 
 
-def twice_written(rng: Random) -> tuple[DataflowGraph, Graph, str]:
+def twice_written(rng: Random) -> tuple[KernelGraph, Graph, str]:
     """A random workload in both forms, and the block that has it."""
     both = TwiceWritten(rng)
     both.begin()
@@ -335,7 +336,7 @@ def _shuffled(graph: Graph, rng: Random) -> Graph:
 
 def _listed(
     kernels: list[Kernel], edges: list[tuple[int, int, int]], graph: Graph, word: int
-) -> DataflowGraph:
+) -> KernelGraph:
     """The kernels in the order in which a graph lists its operations."""
     place = {o.name: i + 1 for i, o in enumerate(o for b in graph.blocks for o in b.operations)}
     number = {i + 1: place[kernel.name] for i, kernel in enumerate(kernels)}

@@ -11,7 +11,7 @@ import pytest
 
 from crosstack.model.collectives.algorithms import CHUNKS, Joint, algorithms
 from crosstack.model.schedule.closed import forward_ways, gpipe_ways, longest, training_ways
-from crosstack.workload.graph import Collective
+from crosstack.workload.kernels import Collective
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted((DOCS / "models").glob("*.md"))

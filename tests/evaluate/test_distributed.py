@@ -15,7 +15,7 @@ from crosstack.machine.system import DimensionKind
 from crosstack.mapping.strategy import NESTED, ParallelDimension, Strategy
 from crosstack.model.collectives import Arrival
 from crosstack.model.kernels.roofline import Roofline
-from crosstack.workload.graph import Collective
+from crosstack.workload.kernels import Collective
 
 MEMORY = 1e12  # bytes a second
 LAUNCH = 5e-6

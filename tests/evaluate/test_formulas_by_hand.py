@@ -18,13 +18,13 @@ from crosstack.machine.chip import Overlap, flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Prices, System
 from crosstack.mapping.mapping import Mapping
-from crosstack.model.arrays import AXES, graph_arrays
 from crosstack.model.choice_index import choice_index
 from crosstack.model.rules import rules_named
 from crosstack.workload.dlrm import dlrm
 from crosstack.workload.fft import fft
-from crosstack.workload.graph import Axis, ComputeUnit
 from crosstack.workload.hpl import hpl
+from crosstack.workload.kernel_graph import AXES
+from crosstack.workload.kernels import Axis, ComputeUnit
 from crosstack.workload.llm import llm
 
 RING, SWITCH, FULL = DimensionKind.RING, DimensionKind.SWITCH, DimensionKind.FULLY_CONNECTED
@@ -232,7 +232,7 @@ def test_a_transformer_kernel_by_kernel(seed):
         latency=draw.choice((0.0, 1.5e-7)) if release >= 4 else 0.0,
         domain=draw.choice((2, 3, 8)) if domains else None,
     )  # fmt: skip
-    index = choice_index(graph_arrays(workload.graph))
+    index = choice_index(workload.graph)
     axes = tuple(draw.choice(index.axes(i)) for i in range(index.n))
     n_tiles = draw.choice((1, 2, 8))
     mapping = Mapping(

@@ -23,7 +23,7 @@ from crosstack.machine.system import Parallelism
 from crosstack.mapping.strategy import Strategy
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.architectures import Transformer
-from crosstack.workload.graph import Axis, KernelKind
+from crosstack.workload.kernels import Axis, KernelKind
 from crosstack.workload.transformer_training import TransformerTraining
 
 CLOSE = {"rel": 1e-9, "abs": 0.0}
@@ -97,10 +97,10 @@ def predicted(kernel, axis, degree, times, batch):
 
 def check(work, system, degree):
     rates = dict(system.chip.compute.relative_rates)
-    if work.graph.compute_dtype not in rates:  # of as many bytes
+    if work.graph.dtype not in rates:  # of as many bytes
         work = replace(work, graph=replace(work.graph, dtype=Dtype.FP16))
     answer = mapped(work, system)
-    times = Roofline().times(system.chip, work.graph.compute_dtype)
+    times = Roofline().times(system.chip, work.graph.dtype)
     kernels = {kernel.name: kernel for kernel in work.graph.kernels}
     batch = work.global_batch_size
     axes = dict(zip(kernels, answer.mapping.sharding, strict=True))

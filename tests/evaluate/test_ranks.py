@@ -26,7 +26,7 @@ from crosstack.model.collectives.group import axes_of
 from crosstack.model.collectives.part import _group
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.graph import Collective
+from crosstack.workload.kernels import Collective
 
 KP1, KP2, DP, LP = ParallelDimension
 DGX = library.node("a100-dgx-80gb")

@@ -16,7 +16,6 @@ from crosstack.machine.chip import Overlap
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Constraints, Task
-from crosstack.model.arrays import graph_arrays
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.model.tiles import divisors
@@ -166,7 +165,7 @@ def test_no_number_of_tiles_that_divides_the_prompt_is_faster(rules):
 def test_three_graphs_say_all_others(model, made):
     contexts, shape = np.array([1, 7, 4096, 131072]), library.model(model)
     laid = laid_out(family(lambda c: made(shape, c), rules_named("crosstack")), contexts)
-    each = [graph_arrays(made(shape, c).graph) for c in contexts.tolist()]
+    each = [made(shape, c).graph for c in contexts.tolist()]
     ends = ("source", "target", "tensor", "join_source", "join_target")
     for field in fields(laid):
         array = getattr(laid, field.name)

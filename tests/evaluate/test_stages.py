@@ -16,17 +16,17 @@ from crosstack.machine.chip import Overlap, flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
-from crosstack.workload.graph import (
+from crosstack.workload.kernel_graph import kernel_graph
+from crosstack.workload.kernels import (
     Axis,
     ComputeUnit,
     Consumer,
-    DataflowGraph,
     Direction,
     Kernel,
     KernelKind,
     Tensor,
-    Workload,
 )
+from crosstack.workload.workload import Workload
 
 
 def a_layer(name: str) -> Kernel:
@@ -55,7 +55,7 @@ def a_chain(**changes) -> Workload:
     ]
     readers = (Consumer(kernel="b"), Consumer(kernel="d", operand=1))
     last = replace(a_layer("d"), kind=KernelKind.GEMM, input_sizes=(256.0, 256.0), weight_size=0.0)
-    graph = DataflowGraph(
+    graph = kernel_graph(
         kernels=(*(a_layer(name) for name in NAMES[:3]), last),
         tensors=(Tensor(producer="a", consumers=readers, size=256.0), *tensors),
         word=2,
@@ -191,7 +191,7 @@ class TestRefused:
         workload = a_chain()
         kernels = workload.graph.kernels
         last = replace(kernels[-1], direction=Direction.BACKWARD)
-        graph = replace(workload.graph, kernels=(*kernels[:-1], last))
+        graph = workload.graph.listing(kernels=(*kernels[:-1], last))
         with pytest.raises(InputError, match="a training graph is not split"):
             evaluate(replace(workload, graph=graph), a_system(), MAPPING)
 

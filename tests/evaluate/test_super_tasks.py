@@ -11,7 +11,8 @@ from crosstack.model.collectives import NONE
 from crosstack.model.schedule.events import simulate
 from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_time
 from crosstack.workload.builders import product_of
-from crosstack.workload.graph import Consumer, DataflowGraph, Tensor
+from crosstack.workload.kernel_graph import kernel_graph
+from crosstack.workload.kernels import Consumer, Tensor
 
 WORD, TOKENS = 2, 32
 RATE = 1e9
@@ -27,7 +28,7 @@ def chain(widths):
         Tensor(producer=a.name, consumers=(Consumer(kernel=b.name),), size=a.output_size)
         for a, b in pairwise(kernels)
     )
-    return DataflowGraph(kernels=kernels, tensors=tensors, word=WORD)
+    return kernel_graph(kernels=kernels, tensors=tensors, word=WORD)
 
 
 class Plain:

@@ -10,16 +10,9 @@ from crosstack.evaluate.time import evaluate
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.mapping import Constraints, Mapping, Task
-from crosstack.workload.graph import (
-    Axis,
-    ComputeUnit,
-    Consumer,
-    DataflowGraph,
-    Kernel,
-    KernelKind,
-    Tensor,
-    Workload,
-)
+from crosstack.workload.kernel_graph import kernel_graph
+from crosstack.workload.kernels import Axis, ComputeUnit, Consumer, Kernel, KernelKind, Tensor
+from crosstack.workload.workload import Workload
 
 
 def kernel(name: str, weight: bool = False) -> Kernel:
@@ -38,7 +31,7 @@ def kernel(name: str, weight: bool = False) -> Kernel:
 
 
 WORKLOAD = Workload(
-    graph=DataflowGraph(
+    graph=kernel_graph(
         kernels=(kernel("first", weight=True), kernel("second"), kernel("third", weight=True)),
         tensors=(
             Tensor(producer="first", consumers=(Consumer(kernel="second"),), size=256.0),

@@ -24,7 +24,8 @@ from crosstack.machine.system import (
 )
 from crosstack.mapping.mapping import Constraints
 from crosstack.workload.fft import fft
-from crosstack.workload.graph import (
+from crosstack.workload.hpl import hpl
+from crosstack.workload.kernels import (
     Axis,
     Collective,
     Communication,
@@ -34,7 +35,6 @@ from crosstack.workload.graph import (
     KernelKind,
     Tensor,
 )
-from crosstack.workload.hpl import hpl
 from crosstack.workload.llm import llm_training
 
 
@@ -158,8 +158,8 @@ def test_kernel_by_kernel_pins_nothing_and_needs_no_number() -> None:
 
 def test_skipped_weight_has_no_bytes_and_a_weight_not_written_down_is_counted() -> None:
     weight = "weight_tensor_size: 128"
-    assert small((weight, f"{weight} skip_weight: true")).workload.graph.weight_size == 0
-    assert small((weight, "")).workload.graph.weight_size == 2 * 8 * 4 * 2
+    assert small((weight, f"{weight} skip_weight: true")).workload.graph.total_weight_size == 0
+    assert small((weight, "")).workload.graph.total_weight_size == 2 * 8 * 4 * 2
 
 
 def test_zero_out_elides_an_edge() -> None:

@@ -25,13 +25,9 @@ from crosstack.model.memory import MemoryAccount, StageMemory
 from crosstack.model.rules import Rules, rules_named
 from crosstack.workload.dlrm import dlrm
 from crosstack.workload.fft import fft
-from crosstack.workload.graph import (
-    Axis,
-    Collective,
-    Communication,
-    DataflowGraph,
-)
 from crosstack.workload.hpl import hpl
+from crosstack.workload.kernel_graph import kernel_graph
+from crosstack.workload.kernels import Axis, Collective, Communication
 from crosstack.workload.llm import llm, llm_forward
 
 
@@ -176,7 +172,7 @@ def test_operands_only_a_graph_can_tell_apart_are_refused() -> None:
     graph = task.workload.graph
     # MHA_GEMM_1 keeps its second operand only: by its bytes it would be read as the first.
     tensors = tuple(t for t in graph.tensors if t.producer != "Q")
-    graph = DataflowGraph(kernels=graph.kernels, tensors=tensors, word=graph.word)
+    graph = kernel_graph(kernels=graph.kernels, tensors=tensors, word=graph.word)
     message = refused(replace(task, workload=replace(task.workload, graph=graph)))
     assert "'K' to 'MHA_GEMM_1'" in message
 
@@ -199,7 +195,7 @@ def test_communication_dfmodel_has_no_word_for_is_refused(
     task = generated(training=False)
     graph = task.workload.graph
     kernels = (replace(graph.kernels[0], communications=communications), *graph.kernels[1:])
-    graph = DataflowGraph(kernels=kernels, tensors=graph.tensors, word=graph.word)
+    graph = kernel_graph(kernels=kernels, tensors=graph.tensors, word=graph.word)
     message = refused(replace(task, workload=replace(task.workload, graph=graph)))
     assert expected in message
 
@@ -386,7 +382,7 @@ def test_a_cache_is_refused() -> None:
     task = generated()
     first, *rest = task.workload.graph.kernels
     kernels = (replace(first, cache_size=8.0, operations=2), *rest)
-    graph = replace(task.workload.graph, kernels=kernels)
+    graph = task.workload.graph.listing(kernels=kernels)
     says = refused(replace(task, workload=replace(task.workload, graph=graph)))
     assert "kernels[0].cache_size: DFModel cannot say it" in says
     assert "kernels[0].operations: got 2; DFModel has one" in says
@@ -425,6 +421,6 @@ def test_a_share_that_would_be_read_as_the_whole_is_refused() -> None:
     )  # fmt: skip
     first, *rest = model.graph.kernels
     kernels = (replace(first, memory_traffic=first.communications[0].size / 8), *rest)
-    model = replace(model, graph=replace(model.graph, kernels=kernels))
+    model = replace(model, graph=model.graph.listing(kernels=kernels))
     says = refused(replace(placed(), workload=model, rules="dfmodel-e2"))
     assert "workload.graph.kernels[0].communications[0]: got 256 B to each chip" in says

@@ -38,21 +38,21 @@ from crosstack.machine.system import (
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.rules import rule_names
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.graph import (
+from crosstack.workload.kernel_graph import kernel_graph
+from crosstack.workload.kernels import (
     Axis,
     Collective,
     Communication,
     ComputeUnit,
     Consumer,
-    DataflowGraph,
     Direction,
     Kernel,
     KernelKind,
     Tensor,
-    Workload,
 )
 from crosstack.workload.llm import llm
 from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.workload import Workload
 
 EXAMPLES = [
     path
@@ -383,7 +383,7 @@ def graphs(draw):
         )
         for i in draw(shuffle(sorted(readers)))
     ]
-    return DataflowGraph(kernels=tuple(draw(shuffle(nodes))), tensors=tuple(tensors), word=2)
+    return kernel_graph(kernels=tuple(draw(shuffle(nodes))), tensors=tuple(tensors), word=2)
 
 
 @st.composite

@@ -168,7 +168,7 @@ def test_bad_rates_are_refused(chip, message):
 
 def test_a_workload_may_say_what_it_is_computed_in():
     task = read_hpl("h100", "workload.dtype=fp32")
-    assert task.workload.graph.compute_dtype is Dtype.FP32
+    assert task.workload.graph.dtype is Dtype.FP32
     assert native.read_task(native.write_task(task), "again.yaml", ()) == task
 
 

@@ -21,7 +21,6 @@ from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.pipeline import StageProblem
 from crosstack.mapping.wide import Slots
-from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import make_choices
 from crosstack.model.legality import Legality
 from crosstack.model.partition import ChipLoad, make_load
@@ -29,19 +28,19 @@ from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.parts import WeightCuts
 from crosstack.published.dfmodel.rules import as_dfmodel
-from crosstack.workload.graph import (
+from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
+from crosstack.workload.kernels import (
     Axis,
     Collective,
     Communication,
     ComputeUnit,
     Consumer,
-    DataflowGraph,
     Direction,
     Kernel,
     KernelKind,
     Tensor,
-    Workload,
 )
+from crosstack.workload.workload import Workload
 
 WORD = 2
 ANY_TILING = (Axis.N, Axis.N, Axis.N, Axis.M, Axis.NONE, Axis.K)
@@ -112,7 +111,7 @@ def _random_graph(
     star: bool,
     training: bool,
     alike: bool,
-) -> DataflowGraph:
+) -> KernelGraph:
     kernels: list[Kernel] = []
     feeds: list[tuple[int, int, int]] = []  # source, target, operand
     first_backward = rng.randint(1, n) if n > 1 and rng.random() < 0.6 else n
@@ -149,7 +148,7 @@ def _random_graph(
     )
     shuffled = kernels[:]
     rng.shuffle(shuffled)  # listing order is not the order they run in
-    return DataflowGraph(kernels=tuple(shuffled), tensors=tensors, word=WORD)
+    return kernel_graph(kernels=tuple(shuffled), tensors=tensors, word=WORD)
 
 
 def _training_sources(i: int, layers: int) -> list[int]:
@@ -273,7 +272,7 @@ def random_load(
         workload, system = random_task(seed, n, **how)
         overlap = changes.get("overlap", system.chip.overlap)
         system = replace(system, chip=replace(system.chip, overlap=overlap))
-        arrays = graph_arrays(workload.graph)
+        arrays = workload.graph
         plan = make_plan(workload, system, (4,), (Parallelism.TENSOR,), 1, rules)
         assert plan is not None
         tiles = 1 if how.get("temporal") else rng.choice([2, 4, 8])

@@ -363,20 +363,13 @@ def test_a_long_chain_cut_into_segments_is_the_exact_optimum(monkeypatch, utiliz
 def chain_load(n: int, utilization: float | None, execution: Execution):
     """Return the load of one chip for a chain of kernels, every third with a weight."""
     from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
-    from crosstack.model.arrays import graph_arrays
     from crosstack.model.choices import make_choices
     from crosstack.model.partition import make_load
     from crosstack.model.plan import make_plan
     from crosstack.model.rules import rules_named
-    from crosstack.workload.graph import (
-        ComputeUnit,
-        Consumer,
-        DataflowGraph,
-        Kernel,
-        KernelKind,
-        Tensor,
-        Workload,
-    )
+    from crosstack.workload.kernel_graph import kernel_graph
+    from crosstack.workload.kernels import ComputeUnit, Consumer, Kernel, KernelKind, Tensor
+    from crosstack.workload.workload import Workload
 
     kernels = tuple(
         Kernel(
@@ -397,7 +390,7 @@ def chain_load(n: int, utilization: float | None, execution: Execution):
         for i in range(n - 1)
     )
     workload = Workload(
-        graph=DataflowGraph(kernels=kernels, tensors=tensors, word=2), sequence_length=64
+        graph=kernel_graph(kernels=kernels, tensors=tensors, word=2), sequence_length=64
     )
     chip = flat_chip(
         n_cores=16,
@@ -415,7 +408,7 @@ def chain_load(n: int, utilization: float | None, execution: Execution):
     )
     rules = rules_named("crosstack")
     plan = make_plan(workload, system, (1,), (Parallelism.DATA,), 1, rules)
-    arrays = graph_arrays(workload.graph)
+    arrays = workload.graph
     tiles = 64 if execution is Execution.SPATIAL else 1
     choices = make_choices(workload, arrays, plan, tiles, rules, system.chip)
     codes = choices.index.start[:-1]

@@ -15,7 +15,6 @@ from crosstack.errors import InputError
 from crosstack.io.load import load as load_task
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.fusion import Slots, fuse, make_problem
-from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import make_choices
 from crosstack.model.partition import make_load, partition_cost
 from crosstack.model.plan import make_plan
@@ -171,7 +170,7 @@ def readme_load():
     uses = (Parallelism.TENSOR, Parallelism.PIPELINE)
     plan = make_plan(task.workload, task.system, (8, 128), uses, 1, rules)
     assert plan is not None
-    arrays = graph_arrays(task.workload.graph)
+    arrays = task.workload.graph
     choices = make_choices(task.workload, arrays, plan, 2048, rules)
     codes = choices.index.start[:-1]
     return make_load(task.workload, task.system, arrays, plan, choices, codes, rules)

@@ -22,7 +22,6 @@ from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.parts import parts_bound
 from crosstack.mapping.search import search
 from crosstack.mapping.sharding import eliminate
-from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import make_choices
 from crosstack.model.partition import make_load, relaxed_load
 from crosstack.model.plan import make_plan
@@ -41,7 +40,7 @@ def case(random_task):
     def build(seed: int, n: int = 5, rules: Rules = RULES, price: float = 0.0, **how):
         rng = random.Random(seed)
         workload, system = random_task(seed, n, **how)
-        arrays = graph_arrays(workload.graph)
+        arrays = workload.graph
         plan = make_plan(workload, system, (4,), (Parallelism.TENSOR,), 1, rules)
         assert plan is not None
         tiles = 1 if how.get("temporal") else 4

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from crosstack.machine.system import Parallelism
-from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import make_choices
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
@@ -26,7 +25,7 @@ def graphs(random_task, count=60):
         workload = replace(workload, n_layers=rng.choice([1, 2]))
         plan = make_plan(workload, system, (4,), (Parallelism.TENSOR,), 1, RULES)
         plan = replace(plan, recompute=rng.choice(list(Recompute)))
-        yield rng, make_choices(workload, graph_arrays(workload.graph), plan, 1, RULES)
+        yield rng, make_choices(workload, workload.graph, plan, 1, RULES)
 
 
 def test_what_is_sure_is_never_more_than_what_is_paid(random_task):

@@ -12,7 +12,7 @@ from crosstack.machine.memory import main_memory
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.mapping.mapping_space import mapping_space
 from crosstack.published.dfmodel.cases import readme_task
-from crosstack.workload.graph import Workload
+from crosstack.workload.workload import Workload
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from crosstack.mapping.mapping import Constraints, Mapping, Status
 from crosstack.mapping.parallelism import workload_uses
 from crosstack.mapping.product import Cut, least_corner
 from crosstack.mapping.search import search
-from crosstack.model.arrays import graph_arrays
 from crosstack.model.choice_index import choice_index
 from crosstack.model.energy import Basis
 from crosstack.model.memory import recomputations
@@ -28,7 +27,7 @@ from crosstack.model.objective import YEAR, YEARS, Objective, Weights
 from crosstack.model.rules import rules_named
 from crosstack.report.html import answer_html
 from crosstack.report.text import answer_tables, plain_text
-from crosstack.workload.graph import Direction
+from crosstack.workload.kernels import Direction
 
 RULES = rules_named("crosstack")
 BY = {n: rules_named(n) for n in ("crosstack", "dfmodel-e5")}
@@ -85,7 +84,7 @@ def stagings(workload, use, order):
 
 def every_evaluation(workload, system):
     """Yield what every mapping takes, stages that split the graph among them."""
-    arrays = graph_arrays(workload.graph)
+    arrays = workload.graph
     index = choice_index(arrays)
     orders = [
         tuple(next(p for p, mask in enumerate(masks) if mask >> i & 1) for i in range(arrays.n))
@@ -161,7 +160,7 @@ def staged(random_task):
             replace(kernel, direction=Direction.FORWARD, communications=())
             for kernel in workload.graph.kernels
         )
-        graph = replace(workload.graph, kernels=kernels)
+        graph = workload.graph.listing(kernels=kernels)
         count = rng.choice([2, 3])
         network = tuple(
             replace(d, size=size, parallelism=Parallelism.PIPELINE)
@@ -224,7 +223,7 @@ def test_what_the_search_minimises_is_the_energy_of_the_mapping(random_task, rul
         system = powered(system, rng)
         given = Constraints()
         if rules == "crosstack":
-            allowed = recomputations(graph_arrays(workload.graph), BY[rules])
+            allowed = recomputations(workload.graph, BY[rules])
             given = Constraints(recompute=rng.choice(allowed))
         mapping, _ = search(workload, system, given, BY[rules], work_limit=1e4)
         least = evaluate(workload, system, mapping, BY[rules])

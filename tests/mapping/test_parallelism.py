@@ -12,7 +12,8 @@ from crosstack.mapping.parallelism import may_split, network_uses, workload_uses
 from crosstack.model.plan import Plan
 from crosstack.model.rules import rules_named
 from crosstack.model.tiles import divisors
-from crosstack.workload.graph import Direction, Workload
+from crosstack.workload.kernels import Direction
+from crosstack.workload.workload import Workload
 
 CHIPS = (1, 2, 4, 6, 12)
 FREE = (None, None)
@@ -124,7 +125,7 @@ class TestLongPipelines:
         graph = a_graph(4, [(0, 1), (1, 2), (2, 3)])
         if backward:
             last = replace(graph.kernels[-1], direction=Direction.BACKWARD)
-            graph = replace(graph, kernels=(*graph.kernels[:-1], last))
+            graph = graph.listing(kernels=(*graph.kernels[:-1], last))
         workload = Workload(graph=graph, n_layers=2, global_batch_size=24, sequence_length=2)
         dimensions = ((24, Parallelism.PIPELINE),) if given else (FREE, FREE)
         found = plans(workload, network(24, *dimensions), rules_named("crosstack"), 1)
@@ -164,7 +165,7 @@ class TestUses:
         workload, system = random_task(seed)
         direction = Direction.BACKWARD if backward else Direction.FORWARD
         kernels = tuple(replace(k, direction=direction) for k in workload.graph.kernels)
-        graph = replace(workload.graph, kernels=kernels)
+        graph = workload.graph.listing(kernels=kernels)
         workload = replace(workload, graph=graph, n_layers=n_layers, layers_in_graph=1)
         workload = replace(workload, global_batch_size=system.n_chips)
         found = plans(workload, system, rules_named("crosstack"), None)

@@ -21,13 +21,10 @@ from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.mapping.search import search
 from crosstack.model.objective import Objective
 from crosstack.model.rules import rules_named
-from crosstack.workload.graph import (
-    Axis,
-    Saved,
-    Workload,
-)
+from crosstack.workload.kernels import Axis, Saved
 from crosstack.workload.llm import llm
 from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.workload import Workload
 
 RULES = rules_named("crosstack")
 KINDS = list(Recompute)

@@ -19,25 +19,24 @@ from crosstack.mapping.fusion import fuse, make_problem, make_slots
 from crosstack.mapping.mapping import Constraints, Mapping, Status, Stop
 from crosstack.mapping.pipeline import make_stage_problem
 from crosstack.mapping.search import Progress, search
-from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import make_choices
 from crosstack.model.iteration import iteration
 from crosstack.model.partition import live_size, make_load, partition_cost, relaxed_load
 from crosstack.model.plan import Plan, make_plan
 from crosstack.model.rules import Rules, rules_named
 from crosstack.model.tiles import divisors
-from crosstack.workload.graph import (
+from crosstack.workload.kernel_graph import kernel_graph
+from crosstack.workload.kernels import (
     Axis,
     ComputeUnit,
     Consumer,
-    DataflowGraph,
     Direction,
     Kernel,
     KernelKind,
     Tensor,
-    Workload,
 )
 from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.workload import Workload
 
 RULES = ["crosstack", "dfmodel-readme", "dfmodel-e4", "dfmodel-e5"]
 # Kernels tiled along the sequence or not at all, as in every published graph.
@@ -102,7 +101,7 @@ def every_sharding(choices, plan: Plan, rules: Rules) -> list[np.ndarray]:
 
 def brute_search(workload, system, rules, brute_fuse, brute_split) -> float:
     """Return the least time of an iteration, by trying everything. [s]"""
-    arrays, least = graph_arrays(workload.graph), math.inf
+    arrays, least = workload.graph, math.inf
     separate = rules.decisions.parts_directions([workload.training], None)
     tiles = range(1, workload.sequence_length + 1)
     if getattr(rules.decisions, "tiles_divide", False):
@@ -230,7 +229,7 @@ def forward_task(tiny_task):
         graph = workload.graph
         kernels = tuple(replace(k, direction=Direction.FORWARD) for k in graph.kernels)
         workload = replace(
-            workload, graph=replace(graph, kernels=kernels), n_layers=1 if seed % 3 else 2
+            workload, graph=graph.listing(kernels=kernels), n_layers=1 if seed % 3 else 2
         )
         first, second = system.network
         first = replace(first, size=tensor, parallelism=Parallelism.TENSOR if tensor else None)
@@ -285,7 +284,7 @@ class TestStages:
         graph = workload.graph
         last = replace(graph.kernels[graph.order[-1]], direction=Direction.BACKWARD)
         kernels = tuple(last if k.name == last.name else k for k in graph.kernels)
-        workload = replace(workload, graph=replace(graph, kernels=kernels))
+        workload = replace(workload, graph=graph.listing(kernels=kernels))
         mapping, _ = search(workload, system, Constraints(), rules_named("crosstack"))
         assert mapping.stages is None
 
@@ -294,7 +293,7 @@ class TestNumberOfTiles:
     def test_few_tiles_win_where_every_larger_number_pads_more(self, a_kernel):
         # 580 rows: 582, 291, 194, 97 and 6 tiles pad them to 582, two tiles or one do not
         rows = a_kernel("rows", m=580, n=1, size=1160.0, tiling=Axis.M)
-        graph = DataflowGraph(kernels=(rows,), tensors=(), word=2)
+        graph = kernel_graph(kernels=(rows,), tensors=(), word=2)
         chip = flat_chip(
             n_cores=1, lanes=1, stages=1, frequency=1e3, sram_capacity=1e9, utilization=1.0
         )
@@ -323,7 +322,7 @@ def shared_conversion() -> tuple[Workload, System]:
         )
 
     readers = (Consumer(kernel="A"), Consumer(kernel="B"))
-    graph = DataflowGraph(
+    graph = kernel_graph(
         kernels=(kernel("P", 4), kernel("A", 4), kernel("B", 1)),
         tensors=(Tensor(producer="P", consumers=readers, size=32.0),),
         word=2,
@@ -418,9 +417,9 @@ class TestGivenDecisions:
             replace(k, direction=Direction.FORWARD if i < 4 else Direction.BACKWARD)
             for i, k in enumerate(workload.graph.kernels)
         ]
-        graph = replace(workload.graph, kernels=tuple(kernels))
+        graph = workload.graph.listing(kernels=tuple(kernels))
         given = Constraints(max_partitions=count)
-        slots, _ = make_slots(graph_arrays(graph), given, rules_named("dfmodel-readme"))
+        slots, _ = make_slots(graph, given, rules_named("dfmodel-readme"))
         half = count // 2 + count % 2
         assert min(slots.last[0] + 1, 5) == min(half, 5)
         assert min(slots.count - slots.first[4], 5) == min(half, 5)
@@ -432,9 +431,9 @@ class TestGivenDecisions:
             replace(k, direction=Direction.FORWARD if i < 2 else Direction.BACKWARD)
             for i, k in enumerate(workload.graph.kernels)
         ]
-        graph = replace(workload.graph, kernels=tuple(kernels))
+        graph = workload.graph.listing(kernels=tuple(kernels))
         given = Constraints(max_partitions=6, partitions=((kernels[0].name, 2),))
-        slots, _ = make_slots(graph_arrays(graph), given, rules_named("dfmodel-readme"))
+        slots, _ = make_slots(graph, given, rules_named("dfmodel-readme"))
         assert (slots.count, slots.first[0], slots.last[0]) == (6, 2, 2)
 
     def test_an_unknown_pinned_kernel_is_named(self):
@@ -498,7 +497,7 @@ class TestCertificate:
 
 def random_mappings(workload, system, rules, rng: random.Random) -> list[float]:
     """Return the times of random mappings that are allowed and fit."""
-    arrays, times = graph_arrays(workload.graph), []
+    arrays, times = workload.graph, []
     plans = every_plan(workload, system, rules)
     for _ in range(25):
         plan = rng.choice(plans)
@@ -600,7 +599,7 @@ class TestRelaxedLoad:
         rules = rules_named(name)
         for seed in range(10):
             workload, system = tiny_task(seed, 4, utilization=utilization, star=seed % 2 == 0)
-            arrays = graph_arrays(workload.graph)
+            arrays = workload.graph
             plan = make_plan(
                 workload, system, (2, 2), (Parallelism.TENSOR, Parallelism.TENSOR), 1, rules
             )

@@ -25,7 +25,7 @@ from crosstack.mapping.search import search
 from crosstack.mapping.search_node import SearchState
 from crosstack.mapping.wide import STEP, segment
 from crosstack.model.rules import rules_named
-from crosstack.workload.graph import Axis
+from crosstack.workload.kernels import Axis
 
 RULES = rules_named("crosstack")
 SEQUENCE_TILED = (Axis.N, Axis.NONE, Axis.NONE)

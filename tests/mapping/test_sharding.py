@@ -11,9 +11,8 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.mapping import sharding
 from crosstack.mapping.sharding import dominated, eliminate, given_choices, with_given
-from crosstack.model.arrays import graph_arrays
 from crosstack.model.choice_index import ChoiceIndex, choice_index
-from crosstack.workload.graph import Axis
+from crosstack.workload.kernels import Axis
 
 SEEDS = range(60)
 
@@ -160,19 +159,19 @@ class TestDominance:
 class TestGiven:
     def test_a_given_axis_is_the_only_one(self, random_task):
         workload, _ = random_task(1)
-        arrays = graph_arrays(workload.graph)
+        arrays = workload.graph
         index = choice_index(arrays)
         last = len(arrays.names) - 1
         given = given_choices(arrays, ((arrays.names[last], index.axes(last)[-1]),), index)
         assert with_given(index, given)[last] == (int(index.start[-1]) - 1,)
 
     def test_an_unknown_kernel_is_named(self, random_task):
-        arrays = graph_arrays(random_task(1)[0].graph)
+        arrays = random_task(1)[0].graph
         with pytest.raises(InputError, match='no kernel is called "k9"'):
             given_choices(arrays, (("k9", Axis.M),), choice_index(arrays))
 
     def test_an_axis_that_cannot_be_split_is_refused(self, random_task):
-        arrays = graph_arrays(random_task(1)[0].graph)
+        arrays = random_task(1)[0].graph
         index = choice_index(arrays)
         axis = next(axis for axis in Axis if axis not in index.axes(0))
         with pytest.raises(InputError, match=f"constraints.sharding.{arrays.names[0]}: got {axis}"):
@@ -183,7 +182,7 @@ class TestIndex:
     def test_entries_are_the_table_of_every_edge(self, random_task):
         for seed in range(20):
             workload, _ = random_task(seed, 5)
-            index = choice_index(graph_arrays(workload.graph))
+            index = choice_index(workload.graph)
             domains = index.domains()
             for e, (source, target) in enumerate(zip(index.source, index.target, strict=True)):
                 table = index.table(e, domains[source], domains[target])
@@ -196,6 +195,6 @@ class TestIndex:
     def test_a_sharding_has_codes_and_they_have_it(self, random_task):
         for seed in range(20):
             workload, _ = random_task(seed, 5)
-            index = choice_index(graph_arrays(workload.graph))
+            index = choice_index(workload.graph)
             codes = index.start[1:] - 1
             assert index.codes(index.sharding(codes)).tolist() == codes.tolist()

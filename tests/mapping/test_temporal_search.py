@@ -17,12 +17,12 @@ from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Syst
 from crosstack.mapping.following import choices_excess
 from crosstack.mapping.mapping import Constraints, Mapping, Status
 from crosstack.mapping.search import search
-from crosstack.model.arrays import bits, graph_arrays
 from crosstack.model.choices import make_choices
 from crosstack.model.partition import make_load, partition_cost, relaxed_load
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
-from crosstack.workload.graph import Axis
+from crosstack.workload.kernel_graph import bits
+from crosstack.workload.kernels import Axis
 
 RULES = rules_named("crosstack")
 ROUNDING = 1 + 1e-9
@@ -62,7 +62,7 @@ def random_partitions(load, rng: random.Random) -> list[int]:
 
 def random_mapping(workload, system, rng: random.Random) -> Mapping | None:
     """Return a random mapping whose partitions are legal; None where its batch does not divide."""
-    arrays = graph_arrays(workload.graph)
+    arrays = workload.graph
     sizes = rng.choice([(1, 4), (2, 2), (4, 1)])
     uses = tuple(rng.choice(list(Parallelism)) for _ in sizes)
     plan = make_plan(workload, system, sizes, uses, rng.choice([1, 2, 4]), RULES)
@@ -150,7 +150,7 @@ def four_chips(overlap):
 def test_no_choices_beat_what_they_add_to_the_least_of_all(layer, overlap, microbatch):
     """The bound by what each choice takes beyond the least, for any partitions under them."""
     workload, system, rng = LAYERS[layer], four_chips(overlap), random.Random(microbatch)
-    arrays = graph_arrays(workload.graph)
+    arrays = workload.graph
     plan = make_plan(workload, system, (4,), (Parallelism.TENSOR,), microbatch, RULES)
     choices = make_choices(workload, arrays, plan, 1, RULES, system.chip)
     given, every = (workload, system, arrays, plan, choices), choices.index.domains()

@@ -9,21 +9,22 @@ from builders.twice_written import gpt_forward
 
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism
 from crosstack.mapping.sharding import eliminate
-from crosstack.model.arrays import AXES
 from crosstack.model.axis_choices import AxisChoices, axis_choices
 from crosstack.model.choices import make_choices
 from crosstack.model.collectives import Extent, Group
 from crosstack.model.collectives.compose import collective_lines
 from crosstack.model.collectives.layouts import Layout, layout_change
-from crosstack.model.lowering import kernels_of, lowered
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.workload.dataflow import Graph
-from crosstack.workload.graph import Axis, Collective, Workload
+from crosstack.workload.kernel_graph import AXES
+from crosstack.workload.kernels import Axis, Collective
 from crosstack.workload.layout_steps import LayoutStep
 from crosstack.workload.llm import llm_forward
+from crosstack.workload.lowering import kernels_of, lowered
 from crosstack.workload.passes.backward import training
 from crosstack.workload.sharding import PARTIAL
+from crosstack.workload.workload import Workload
 
 CHIPS = 4
 MOVES = (

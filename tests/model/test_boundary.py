@@ -12,7 +12,6 @@ from crosstack.machine.chip import Overlap
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Status
-from crosstack.model.arrays import AXIS_CODE, graph_arrays
 from crosstack.model.choice_index import ChoiceIndex
 from crosstack.model.choices import make_choices
 from crosstack.model.placed import placed_use, plan_of
@@ -20,20 +19,20 @@ from crosstack.model.rules import MAPPED, rule_names, rules_named
 from crosstack.model.traffic import Boundary
 from crosstack.workload.builders import join
 from crosstack.workload.fft import fft
-from crosstack.workload.graph import (
+from crosstack.workload.hpl import hpl
+from crosstack.workload.kernel_graph import AXIS_CODE, kernel_graph
+from crosstack.workload.kernels import (
     Axis,
     Collective,
     Communication,
     ComputeUnit,
     Consumer,
-    DataflowGraph,
     Direction,
     Kernel,
     KernelKind,
     Tensor,
-    Workload,
 )
-from crosstack.workload.hpl import hpl
+from crosstack.workload.workload import Workload
 
 OURS = rules_named("crosstack")
 WORD = 2
@@ -86,7 +85,7 @@ def traffic(workload, system, axis=Axis.NONE, *, microbatch=1, rules=OURS):
     use = placed_use(workload.placement) or Parallelism.TENSOR
     sizes = tuple(d.size for d in system.network)
     plan = plan_of(workload, system, sizes, (use,) * len(sizes), microbatch, rules)
-    arrays = graph_arrays(workload.graph)
+    arrays = workload.graph
     with mock.patch("crosstack.model.choices.choice_index", return_value=along(axis, arrays)):
         choices = make_choices(workload, arrays, plan, 1, rules)
     return choices.entering.tolist(), choices.leaving.tolist()
@@ -154,7 +153,7 @@ class TestOfOneKernel:
         found = []
         for n_tiles in (1, 3, 5):
             plan = plan_of(ragged, machine(4), (4,), (Parallelism.TENSOR,), 1, OURS)
-            choices = make_choices(ragged, graph_arrays(ragged.graph), plan, n_tiles, OURS)
+            choices = make_choices(ragged, ragged.graph, plan, n_tiles, OURS)
             found.append((choices.entering.tolist(), choices.leaving.tolist()))
         assert found[0] == found[1] == found[2]
 
@@ -176,7 +175,7 @@ class TestOfAGraph:
         kernels = (pointwise("a"), pointwise("b"))
         reader = Consumer(kernel="b", elided=True)
         edge = Tensor(producer="a", consumers=(reader,), size=float(MN))
-        graph = DataflowGraph(kernels=kernels, tensors=(edge,), word=WORD)
+        graph = kernel_graph(kernels=kernels, tensors=(edge,), word=WORD)
         assert traffic(Workload(graph=graph), machine()) == ([MN, 0], [0, MN])
 
     @pytest.mark.parametrize(
@@ -318,7 +317,7 @@ class TestPlaced:
         # DFModel's texts may leave out the bytes of the second factor.
         graph = FACTORISED.graph
         kernels = tuple(replace(k, input_sizes=(k.input_sizes[0], 0.0)) for k in graph.kernels)
-        text = replace(FACTORISED, graph=replace(graph, kernels=kernels))
+        text = replace(FACTORISED, graph=graph.listing(kernels=kernels))
         system = torus(1e9, a_chip())
         assert traffic(text, system) == traffic(FACTORISED, system)
 

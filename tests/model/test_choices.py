@@ -4,24 +4,23 @@ import numpy as np
 import pytest
 
 from crosstack.machine.system import Parallelism
-from crosstack.model.arrays import AXES, AXIS_CODE, graph_arrays
 from crosstack.model.choice_index import choice_index, sharding_codes
 from crosstack.model.choices import make_choices
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.rules import as_dfmodel
-from crosstack.workload.graph import (
+from crosstack.workload.kernel_graph import AXES, AXIS_CODE, kernel_graph
+from crosstack.workload.kernels import (
     Axis,
     Collective,
     Communication,
     ComputeUnit,
     Consumer,
-    DataflowGraph,
     Kernel,
     KernelKind,
     Tensor,
-    Workload,
 )
+from crosstack.workload.workload import Workload
 
 OUTER, M, K, N, NONE = (AXIS_CODE[a] for a in AXES)
 RULES = rules_named("crosstack")
@@ -58,8 +57,8 @@ def simple(**changes) -> Kernel:
 
 
 def axes(kernel: Kernel) -> set[str]:
-    graph = DataflowGraph(kernels=(kernel,), tensors=(), word=2)
-    return {axis.value for axis in choice_index(graph_arrays(graph)).axes(0)}
+    graph = kernel_graph(kernels=(kernel,), tensors=(), word=2)
+    return {axis.value for axis in choice_index(graph).axes(0)}
 
 
 def at(choices, axis: int, kernel: int = 0) -> int:
@@ -91,11 +90,11 @@ def costs_of(a_system, a_dimension):
     """Return a builder of the tables of one kernel on a ring of tensor-parallel chips."""
 
     def build(kernel: Kernel, *, chips: int = 4, n_tiles: int = 4, rules=RULES, batch: int = 1):
-        graph = DataflowGraph(kernels=(kernel,), tensors=(), word=2)
+        graph = kernel_graph(kernels=(kernel,), tensors=(), word=2)
         workload = Workload(graph=graph, sequence_length=16, global_batch_size=batch)
         system = a_system(network=(a_dimension(size=chips),), n_chips=chips)
         plan = make_plan(workload, system, (chips,), (Parallelism.TENSOR,), 1, rules)
-        return make_choices(workload, graph_arrays(graph), plan, n_tiles, rules)
+        return make_choices(workload, graph, plan, n_tiles, rules)
 
     return build
 
@@ -165,19 +164,19 @@ def test_a_conversion_moves_the_shard_or_the_whole(a_system, a_dimension, of_sha
     tensor = Tensor(producer="a", consumers=(Consumer(kernel="b"),), size=256.0)
     kernels = (simple(name="a"), simple(name="b"))
     workload = Workload(
-        graph=DataflowGraph(kernels=kernels, tensors=(tensor,), word=2), sequence_length=16
+        graph=kernel_graph(kernels=kernels, tensors=(tensor,), word=2), sequence_length=16
     )
     system = a_system(network=(a_dimension(size=4),), n_chips=4)
     rules = as_dfmodel(RULES).changed(conversion_of_shard=of_shard)
     plan = make_plan(workload, system, (4,), (Parallelism.TENSOR,), 1, rules)
-    o = make_choices(workload, graph_arrays(workload.graph), plan, 4, rules)
+    o = make_choices(workload, workload.graph, plan, 4, rules)
     moved = 256.0 / 4 if of_shard else 256.0
     entry = o.index.entries(np.array([at(o, M), at(o, NONE, 1)]))
     assert o.conversions.edge_time[entry[0]] == pytest.approx(3 / 4 * moved / 50e9)
 
 
 def test_an_axis_that_is_no_choice_is_minus_one_or_the_first():
-    graph = DataflowGraph(kernels=(product(),), tensors=(), word=2)
-    index = choice_index(graph_arrays(graph))
+    graph = kernel_graph(kernels=(product(),), tensors=(), word=2)
+    index = choice_index(graph)
     assert sharding_codes(index, (Axis.N,), split=True).tolist() == [-1]
     assert sharding_codes(index, (Axis.N,), split=False).tolist() == [0]

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from crosstack.machine.system import Parallelism
-from crosstack.model.arrays import AXES, graph_arrays
 from crosstack.model.choice_index import choice_index
 from crosstack.model.choices import make_choices
 from crosstack.model.collectives import Layout
@@ -15,9 +14,11 @@ from crosstack.model.conversions import LAYOUTS, edges_of
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.workload.builders import elementwise, join, product_of
-from crosstack.workload.graph import Axis, Collective, Workload
+from crosstack.workload.kernel_graph import AXES
+from crosstack.workload.kernels import Axis, Collective
 from crosstack.workload.llm import llm
 from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.workload import Workload
 
 OUTER, M, K, N, NONE = AXES
 RULES, RELEASE = rules_named("crosstack"), rules_named("dfmodel-readme")
@@ -40,7 +41,7 @@ def maker(axis):
 def needed(made, read, reader, operand=0, rules=RULES):
     """Return what a maker split one way makes, and what it is changed into for a reader."""
     graph = join([maker(made), replace(reader, name="reader")], [(1, 2, operand)], WORD)
-    arrays = graph_arrays(graph)
+    arrays = graph
     index = choice_index(arrays)
     codes = index.codes((made, read))
     assert (codes >= 0).all()
@@ -110,7 +111,7 @@ def costs_of(a_system, a_dimension):
         system = a_system(network=(a_dimension(size=4, latency=1e-6),), n_chips=4)
         plan = make_plan(workload, system, (4,), (Parallelism.TENSOR,), 1, rules)
         plan = replace(plan, recompute=recompute)
-        return plan, make_choices(workload, graph_arrays(workload.graph), plan, 1, rules)
+        return plan, make_choices(workload, workload.graph, plan, 1, rules)
 
     return build
 
@@ -151,7 +152,7 @@ class TestWhatIsPaid:
         workload = read_by(1)
         (tensor,) = workload.graph.tensors
         hidden = replace(tensor, consumers=tuple(replace(c, elided=True) for c in tensor.consumers))
-        _, costs = costs_of(replace(workload, graph=replace(workload.graph, tensors=(hidden,))))
+        _, costs = costs_of(replace(workload, graph=workload.graph.listing(tensors=(hidden,))))
         assert paid(costs, (K, M)) == 0.0
 
 
@@ -185,7 +186,7 @@ class TestJoins:
         graph = llm(
             hidden=64, sequence_length=8, n_heads=4, head_size=16, n_layers=4, global_batch_size=8
         ).graph
-        arrays = graph_arrays(graph)
+        arrays = graph
         joined = {
             (arrays.names[i], arrays.names[j])
             for i, j in zip(arrays.join_source, arrays.join_target, strict=True)
@@ -205,7 +206,7 @@ def test_sequence_parallelism_is_among_the_shardings(costs_of):
         training=False,
     )  # fmt: skip
     plan, costs = costs_of(workload)
-    arrays = graph_arrays(workload.graph)
+    arrays = workload.graph
     row_parallel = {"PROJ_GEMM", "FFN1"}
     heads = {"Q", "K", "V", "MHA_GEMM_1", "SOFTMAX", "DropOut_1", "MHA_GEMM_2"}
     axes = [OUTER if name in heads else K if name in row_parallel else M for name in arrays.names]

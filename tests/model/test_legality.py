@@ -10,16 +10,16 @@ import pytest
 import crosstack
 from crosstack.io import library
 from crosstack.machine.chip import GPU_FUSIONS, Fusion
-from crosstack.model.arrays import bits, graph_arrays
 from crosstack.model.attention import attentions
 from crosstack.model.legality import make_legality
-from crosstack.workload.graph import KernelKind
+from crosstack.workload.kernel_graph import bits
+from crosstack.workload.kernels import KernelKind
 
 GPT = crosstack.llm(
     hidden=256, sequence_length=64, n_heads=4, head_size=64, n_layers=1, global_batch_size=1
 )
 LLAMA = crosstack.prefill(library.model("llama3-8b"), tokens=64, global_batch_size=1)
-ARRAYS = graph_arrays(GPT.graph)
+ARRAYS = GPT.graph
 
 
 def mask(*names, arrays=ARRAYS):
@@ -44,7 +44,7 @@ def test_an_attention_is_a_product_what_follows_it_and_the_products_that_end_it(
 
 
 def test_a_gated_network_is_no_attention():
-    arrays = graph_arrays(LLAMA.graph)
+    arrays = LLAMA.graph
     ((_, held),) = attentions(arrays)
     assert {arrays.names[i] for i in bits(held) if arrays.gemm[i]} == {"MHA_GEMM_1", "MHA_GEMM_2"}
 
@@ -110,7 +110,7 @@ def test_what_is_exchanged_leaves_the_chip_first():
 
 def test_a_cache_is_read_from_main_memory():
     decoding = crosstack.decode(library.model("llama3-8b"), context=64, global_batch_size=1)
-    arrays = graph_arrays(decoding.graph)
+    arrays = decoding.graph
     rules = make_legality(arrays, GPU_FUSIONS)
     assert not rules.allows(mask("K_cache", "MHA_GEMM_1", arrays=arrays))
     assert rules.allows(mask("MHA_GEMM_1", "SOFTMAX", "DropOut_1", "MHA_GEMM_2", arrays=arrays))

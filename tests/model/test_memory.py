@@ -12,7 +12,6 @@ from crosstack.errors import InputError
 from crosstack.machine.chip import flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
-from crosstack.model.arrays import graph_arrays
 from crosstack.model.attention import attention_core
 from crosstack.model.choices import make_choices
 from crosstack.model.memory import (
@@ -29,15 +28,11 @@ from crosstack.model.memory import (
 from crosstack.model.plan import Plan, make_plan
 from crosstack.model.rules import Rules, rules_named
 from crosstack.published.dfmodel.rules import as_dfmodel
-from crosstack.workload.graph import (
-    Axis,
-    DataflowGraph,
-    Saved,
-    Tensor,
-    Workload,
-)
+from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
+from crosstack.workload.kernels import Axis, Saved, Tensor
 from crosstack.workload.llm import llm, llm_forward, llm_training
 from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.workload import Workload
 
 RULES = rules_named("crosstack")
 H, S, A = 64, 16, 4  # hidden, sequence, heads
@@ -78,7 +73,7 @@ def planned(
 def activations(plan: Plan, norms: Axis = Axis.NONE, rules: Rules = RULES) -> tuple[float, float]:
     """Bytes of one layer of one sequence: kept, and there besides while it is computed again."""
     workload = llm(**GPT, n_layers=1, global_batch_size=1)
-    choices = make_choices(workload, graph_arrays(workload.graph), plan, 1, rules)
+    choices = make_choices(workload, workload.graph, plan, 1, rules)
     codes = []
     for i, kernel in enumerate(workload.graph.kernels):
         allowed = choices.index.axes(i)
@@ -131,7 +126,7 @@ class TestGptLayer:
         assert kept_size(graph, Recompute.FULL) == 2 * WIDE
 
     def test_attention_is_scores_to_weighted_values_of_every_layer(self):
-        arrays = graph_arrays(llm_training(**GPT, layers_in_graph=2))
+        arrays = llm_training(**GPT, layers_in_graph=2)
         core = [
             name
             for name, inside in zip(arrays.names, attention_core(arrays), strict=True)
@@ -144,7 +139,7 @@ class TestGptLayer:
         assert activations(planned(ONE), rules=rules_named("dfmodel-readme")) == (0.0, 0.0)
 
 
-def without(graph: DataflowGraph, names: tuple[str, ...]) -> DataflowGraph:
+def without(graph: KernelGraph, names: tuple[str, ...]) -> KernelGraph:
     """Return a graph without some forward kernels; their readers read what they have read."""
     feeds = {c.kernel: t.producer for t in graph.tensors for c in t.consumers}
     tensors = {t.producer: list(t.consumers) for t in graph.tensors}
@@ -154,7 +149,7 @@ def without(graph: DataflowGraph, names: tuple[str, ...]) -> DataflowGraph:
         kept = [c for c in tensors[producer] if c.kernel != name]
         tensors[producer] = kept + readers
     sizes = {k.name: k.output_size for k in graph.kernels}
-    return DataflowGraph(
+    return kernel_graph(
         kernels=tuple(k for k in graph.kernels if k.name not in names),
         tensors=tuple(
             Tensor(producer=p, consumers=tuple(c), size=sizes[p]) for p, c in tensors.items()
@@ -163,17 +158,17 @@ def without(graph: DataflowGraph, names: tuple[str, ...]) -> DataflowGraph:
     )
 
 
-def kept_size(graph: DataflowGraph, recompute: Recompute = Recompute.NONE) -> float:
+def kept_size(graph: KernelGraph, recompute: Recompute = Recompute.NONE) -> float:
     workload = Workload(graph=graph)
     plan = planned(workload, recompute=recompute)
-    choices = make_choices(workload, graph_arrays(graph), plan, 1, RULES)
+    choices = make_choices(workload, graph, plan, 1, RULES)
     return float(choices.kept[choices.index.start[:-1]].sum())
 
 
 # ---------------------------------------------------------------- by hand
 
 
-def small(*, saved: Saved = Saved.NOTHING) -> DataflowGraph:
+def small(*, saved: Saved = Saved.NOTHING) -> KernelGraph:
     """x (from outside) -> product -> function -> result; its gradients from outside and back."""
     readers = {
         "product": [("function", 0)],
@@ -183,7 +178,7 @@ def small(*, saved: Saved = Saved.NOTHING) -> DataflowGraph:
 
 
 def test_an_operand_from_outside_beside_a_gradient_is_kept():
-    kept = kept_tensors(graph_arrays(small()))
+    kept = kept_tensors(small())
     assert not (kept.output | kept.mask).any()
     # Of `update` the second operand; what `function_back` takes from outside is the gradient.
     assert np.argwhere(kept.operands).tolist() == [[4, 1]]
@@ -201,7 +196,7 @@ def test_a_derivative_keeps_what_it_needs(saved, size):
 def test_a_tensor_that_several_need_is_kept_once():
     graph = small(saved=Saved.INPUT)
     product = replace(graph.kernels[0], saved=Saved.OUTPUT)
-    graph = replace(graph, kernels=(product, *graph.kernels[1:]))
+    graph = graph.listing(kernels=(product, *graph.kernels[1:]))
     assert kept_size(graph) == 64.0 + 64.0
 
 
@@ -212,7 +207,7 @@ def test_computed_again_keeps_what_goes_in():
 
 def test_without_a_backward_pass_nothing_is_kept_or_computed_again():
     graph = llm_forward(**GPT)
-    arrays = graph_arrays(graph)
+    arrays = graph
     kept = kept_tensors(arrays)
     assert not (kept.output | kept.mask | kept.operands.any(axis=1)).any()
     assert not computed_again(arrays, Recompute.FULL).any()
@@ -250,7 +245,7 @@ def test_a_stage_is_one_of_the_pipeline():
 
 
 def sizes(workload: Workload, plan: Plan, working: float = 0.0) -> tuple[MemoryAccount, float]:
-    arrays = graph_arrays(workload.graph)
+    arrays = workload.graph
     choices = make_choices(workload, arrays, plan, 1, RULES)
     codes = choices.index.start[:-1]  # on one chip all choices are the same
     columns = {n: getattr(choices, n)[codes] for n in ("weight", "cache", "kept", "again")}
@@ -329,8 +324,8 @@ def test_weights_state_and_extra_of_every_layer_are_held():
     kernels = tuple(
         replace(k, memory_extra=5.0 if k.name == "product" else 0.0) for k in graph.kernels
     )
-    workload = Workload(graph=replace(graph, kernels=kernels), n_layers=2)
-    arrays, plan = graph_arrays(workload.graph), planned(workload)
+    workload = Workload(graph=graph.listing(kernels=kernels), n_layers=2)
+    arrays, plan = workload.graph, planned(workload)
     weight, none = np.array([10.0, 0, 0, 10.0, 0]), np.zeros(5)
     held = {}
     for once, gradients, optimizer in ((False, 0.0, 0.0), (True, 0.0, 0.0), (True, 2.0, 12.0)):

@@ -11,7 +11,6 @@ import pytest
 from crosstack.machine.chip import Chip, Overlap, flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
-from crosstack.model.arrays import graph_arrays
 from crosstack.model.choices import make_choices
 from crosstack.model.partition import (
     ChipLoad,
@@ -29,15 +28,9 @@ from crosstack.model.rules import Rules, rules_named
 from crosstack.model.traffic import Boundary
 from crosstack.published.dfmodel.parts import WeightCuts
 from crosstack.published.dfmodel.rules import as_dfmodel
-from crosstack.workload.graph import (
-    ComputeUnit,
-    Consumer,
-    DataflowGraph,
-    Kernel,
-    KernelKind,
-    Tensor,
-    Workload,
-)
+from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
+from crosstack.workload.kernels import ComputeUnit, Consumer, Kernel, KernelKind, Tensor
+from crosstack.workload.workload import Workload
 
 # ---------------------------------------------------------------- cycles and cores
 
@@ -158,10 +151,10 @@ def kernel(name: str, kind: KernelKind, **changes) -> Kernel:
     return Kernel(name=name, kind=kind, **{**values, **changes})
 
 
-def chain(**changes) -> DataflowGraph:
+def chain(**changes) -> KernelGraph:
     x = kernel("x", KernelKind.GEMM_WEIGHT, k=2, weight_size=16.0, input_sizes=(32.0,), **changes)
     readers = (Consumer(kernel="y"), Consumer(kernel="z", operand=1))
-    return DataflowGraph(
+    return kernel_graph(
         kernels=(x, kernel("y", KernelKind.ELEMENTWISE), kernel("z", KernelKind.ELEMENTWISE_2)),
         tensors=(
             Tensor(producer="x", consumers=readers, size=64.0),
@@ -180,7 +173,7 @@ RULES = READ.changed(weights_read=False)
 def a_load(a_chip):
     """Return a builder of the chain on one chip: 64 B/s of memory, 96 FLOP/s at utilization 1."""
 
-    def build(rules: Rules = RULES, graph: DataflowGraph | None = None, **changes) -> ChipLoad:
+    def build(rules: Rules = RULES, graph: KernelGraph | None = None, **changes) -> ChipLoad:
         chip = a_chip(
             n_cores=6, lanes=2, stages=2, frequency=2.0, sram_capacity=1000.0, utilization=1.0
         )
@@ -190,7 +183,7 @@ def a_load(a_chip):
             n_chips=1,
         )
         workload = Workload(graph=graph or chain(), sequence_length=8, n_layers=2)
-        arrays = graph_arrays(workload.graph)
+        arrays = workload.graph
         plan = make_plan(workload, system, (1,), (Parallelism.DATA,), 1, rules)
         choices = make_choices(workload, arrays, plan, 4, rules)
         codes = choices.index.start[:-1]

@@ -14,8 +14,8 @@ from crosstack.model.placed import plan_of
 from crosstack.model.rules import rules_named
 from crosstack.workload.dlrm import dlrm
 from crosstack.workload.fft import fft
-from crosstack.workload.graph import Axis, Collective
 from crosstack.workload.hpl import hpl
+from crosstack.workload.kernels import Axis, Collective
 from crosstack.workload.llm import llm
 
 E2, E3B, E5 = rules_named("dfmodel-e2"), rules_named("dfmodel-e3b"), rules_named("dfmodel-e5")

@@ -46,11 +46,11 @@ def test_elements_are_computed_with_what_fills_the_word(word, dtype):
 
 @pytest.mark.parametrize(("word", "dtype"), [(4, "bf16"), (8, "fp32"), (16, "fp64")])
 def test_a_complex_point_is_computed_with_numbers_of_half_a_word(word, dtype):
-    assert fft(length=4096, word=word).graph.compute_dtype == dtype
+    assert fft(length=4096, word=word).graph.dtype == dtype
 
 
 def test_a_factorisation_is_in_double_precision():
-    assert hpl(size=64, block=16).graph.compute_dtype is Dtype.FP64
+    assert hpl(size=64, block=16).graph.dtype is Dtype.FP64
 
 
 @pytest.mark.parametrize("dtype", Dtype)

@@ -13,7 +13,6 @@ from crosstack import Constraints, Dimension, DimensionKind, Parallelism, System
 from crosstack.io import library
 from crosstack.machine.chip import GPU_FUSIONS, Execution, Overlap, flat_chip
 from crosstack.machine.memory import main_memory
-from crosstack.model.arrays import bits, graph_arrays
 from crosstack.model.choices import make_choices
 from crosstack.model.kernels.flat import ConstantShare, SystolicCells
 from crosstack.model.kernels.roofline import Roofline
@@ -21,7 +20,8 @@ from crosstack.model.partition import make_load, partition_cost
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.model.temporal import kernel_clock
-from crosstack.workload.graph import Direction, KernelKind
+from crosstack.workload.kernel_graph import bits
+from crosstack.workload.kernels import Direction, KernelKind
 from crosstack.workload.transformer_training import Recompute
 
 A100 = library.chip("a100-sxm-80gb").with_memory(capacity=None)
@@ -51,7 +51,7 @@ def mapped(workload, chip=A100, **given):
 
 def load_of(workload, chip=A100, microbatch=1, tensor=1):
     system = one_chip(chip, tensor)
-    arrays = graph_arrays(workload.graph)
+    arrays = workload.graph
     plan = make_plan(workload, system, (tensor,), (Parallelism.TENSOR,), microbatch, RULES)
     choices = make_choices(workload, arrays, plan, 1, RULES, chip)
     codes = choices.index.start[:-1]

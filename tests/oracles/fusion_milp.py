@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from crosstack.mapping.fusion import FusionProblem
 from crosstack.mapping.pipeline import StageProblem
-from crosstack.model.arrays import bits
+from crosstack.workload.kernel_graph import bits
 from oracles.milp import FusionMilp, MilpFlow, MilpResult, StageMilp, solve_fusion
 
 __all__ = ["as_milp", "fusion_milp", "stages_milp"]

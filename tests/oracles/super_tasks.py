@@ -13,7 +13,7 @@ from crosstack.evaluate.distributed import DP, KP1, KP2, LP, Peers
 from crosstack.mapping.strategy import ParallelDimension, Strategy
 from crosstack.mapping.transform import EdgeKind, SuperEdge, SuperGraph
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder
-from crosstack.workload.graph import Collective
+from crosstack.workload.kernels import Collective
 
 __all__ = ["super_tasks"]
 

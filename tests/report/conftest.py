@@ -15,24 +15,24 @@ from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
 from crosstack.model.rules import rules_named
-from crosstack.workload.graph import (
+from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
+from crosstack.workload.kernels import (
     Axis,
     ComputeUnit,
     Consumer,
-    DataflowGraph,
     Direction,
     Kernel,
     KernelKind,
     Tensor,
-    Workload,
 )
+from crosstack.workload.workload import Workload
 
 SIZE = 2.0 * 64 * 64
 NAMES = tuple(f"kernel_{i}" for i in range(12))
 Edge = tuple[int, int]
 
 
-def a_graph(names: Sequence[str], edges: Sequence[Edge]) -> DataflowGraph:
+def a_graph(names: Sequence[str], edges: Sequence[Edge]) -> KernelGraph:
     """Kernels of 64 x 64 outputs; one with at most one input is a product with a weight."""
     makers: list[list[int]] = [[] for _ in names]
     for source, target in edges:
@@ -61,7 +61,7 @@ def a_graph(names: Sequence[str], edges: Sequence[Edge]) -> DataflowGraph:
     tensors = tuple(
         Tensor(producer=names[i], consumers=tuple(c), size=SIZE) for i, c in readers.items()
     )
-    return DataflowGraph(kernels=tuple(kernels), tensors=tensors, word=2)
+    return kernel_graph(kernels=tuple(kernels), tensors=tensors, word=2)
 
 
 def random_edges(n: int, seed: int = 1) -> list[Edge]:
@@ -146,7 +146,7 @@ def staged_answer(small_answer: Answer) -> Answer:
     forward = tuple(replace(k, direction=Direction.FORWARD) for k in graph.kernels)
     task = small_answer.task
     system = task.system
-    workload = replace(task.workload, graph=replace(graph, kernels=forward))
+    workload = replace(task.workload, graph=graph.listing(kernels=forward))
     mapping = replace(
         small_answer.mapping,
         parallelism=(Parallelism.PIPELINE,),

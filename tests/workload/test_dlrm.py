@@ -4,7 +4,7 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.workload.dlrm import dlrm, dlrm_graph
-from crosstack.workload.graph import Axis, Collective, Direction, Placement
+from crosstack.workload.kernels import Axis, Collective, Direction, Placement
 
 SHAPE = {
     "width": 64, "n_bottom": 2, "n_top": 3, "n_tables": 7, "pooled_rows": 5, "embedding_size": 4,

@@ -4,7 +4,7 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.workload.fft import fft
-from crosstack.workload.graph import Collective, Placement
+from crosstack.workload.kernels import Collective, Placement
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_the_second_step_transposes():
 
 def test_no_weight_is_held():
     workload = fft(length=64)
-    assert workload.graph.weight_size == 0
+    assert workload.graph.total_weight_size == 0
     assert workload.placement is Placement.COLUMNS
     assert [len(t.consumers) for t in workload.graph.tensors] == [1]
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.workload.graph import Collective, Placement
 from crosstack.workload.hpl import hpl
+from crosstack.workload.kernels import Collective, Placement
 
 
 def test_all_panels_of_the_published_matrix():

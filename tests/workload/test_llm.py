@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstack.errors import InputError
-from crosstack.workload.graph import Axis, Collective, Direction, KernelKind, Saved
+from crosstack.workload.kernels import Axis, Collective, Direction, KernelKind, Saved
 from crosstack.workload.llm import llm, llm_forward, llm_training
 
 SMALL = {"hidden": 64, "sequence_length": 16, "n_heads": 4, "head_size": 16}
@@ -131,13 +131,13 @@ def test_kernels_make_the_published_bytes(name, size):
 def test_a_layer_holds_twelve_squares_of_weights_each_way():
     # Q, K, V, projection: 4 h^2; the two halves of the feed-forward network: 8 h^2.
     graph = llm_training(**SMALL)
-    assert graph.weight_size == 2 * 12 * 64 * 64 * 2
+    assert graph.total_weight_size == 2 * 12 * 64 * 64 * 2
 
 
 def test_gradients_are_as_large_as_the_weights_of_one_pass():
     graph = llm_training(**SMALL)
     gradients = sum(c.size for k in graph.kernels for c in k.communications if c.periodic)
-    assert gradients == llm_forward(**SMALL).weight_size
+    assert gradients == llm_forward(**SMALL).total_weight_size
 
 
 def test_the_backward_pass_of_the_products_is_twice_the_forward_pass():
@@ -214,7 +214,7 @@ def test_work_is_the_sum_of_its_layers(heads, head, sequence, layers):
         "head_size": head,
     }
     spelled_out = llm_training(**shape, layers_in_graph=layers)
-    assert spelled_out.work == layers * llm_training(**shape).work
+    assert spelled_out.total_work == layers * llm_training(**shape).total_work
 
 
 @given(heads=st.integers(1, 8), head=st.integers(1, 8), sequence=st.integers(1, 64))

@@ -79,7 +79,7 @@ def test_a_graph_has_the_weights_and_the_work_that_its_model_counts(name):
     model, tokens = library.model(name), 4096
     graph = prefill(model, tokens=tokens).graph
     weights = model.attention_weights + model.feed_forward_weights(model.feed_forward)
-    assert graph.weight_size == 2 * weights
+    assert graph.total_weight_size == 2 * weights
     counted = model.forward_flop(tokens, causal=False)
     products = sum(k.work for k in graph.kernels if k.kind.is_gemm)
     assert products * model.layers == tokens * (counted.total - counted.head)

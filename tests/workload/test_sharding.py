@@ -15,7 +15,7 @@ from oracles.sharded import Sharded
 
 from crosstack.errors import InputError
 from crosstack.workload.dataflow import Graph
-from crosstack.workload.graph import Collective
+from crosstack.workload.kernels import Collective
 from crosstack.workload.layout_steps import conversion
 from crosstack.workload.operations import Role
 from crosstack.workload.passes.backward import training

@@ -20,7 +20,7 @@ def test_a_mamba_block():
     block = mamba(hidden=64, sequence_length=128)
     assert (len(block.graph), n_edges(block)) == (16, 18)
     # in (x and z), out: 3 x 64 x 128; to the rank of 4 and back; to 2 x 16 states
-    assert block.graph.weight_size / 2 == 3 * 64 * 128 + 2 * 4 * 128 + 128 * 32
+    assert block.graph.total_weight_size / 2 == 3 * 64 * 128 + 2 * 4 * 128 + 128 * 32
 
 
 @pytest.mark.parametrize(("scan", "operations"), [(Scan.SERIAL, 2), (Scan.PARALLEL, 6)])
@@ -30,7 +30,7 @@ def test_a_scan_works_on_every_state_of_every_channel(scan, operations):
 
 
 def test_the_scan_grows_with_the_sequence_and_attention_would_with_its_square():
-    short, long = (mamba(hidden=64, sequence_length=n).graph.work for n in (128, 256))
+    short, long = (mamba(hidden=64, sequence_length=n).graph.total_work for n in (128, 256))
     assert long == 2 * short
 
 
@@ -45,7 +45,7 @@ def test_the_scan_grows_with_the_sequence_and_attention_would_with_its_square():
 def test_a_hyena_operator(convolution, n_kernels, edges):
     operator = hyena(hidden=64, sequence_length=128, convolution=convolution)
     assert (len(operator.graph), n_edges(operator)) == (n_kernels, edges)
-    assert operator.graph.weight_size / 2 == 4 * 64 * 64
+    assert operator.graph.total_weight_size / 2 == 4 * 64 * 64
 
 
 def test_transforms_as_products_cost_eight_operations_a_complex_one():

@@ -29,7 +29,7 @@ from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.records import brief, plain, require_type
 from crosstack.units import format_quantity
 from crosstack.version import __version__
-from crosstack.workload.graph import Workload
+from crosstack.workload.workload import Workload
 
 if TYPE_CHECKING:
     from crosstack.mapping.search import Progress

@@ -16,7 +16,7 @@ from crosstack.machine.system import AllReduceAlgorithm
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy
 from crosstack.model.collectives import NONE, Arrival, Group, collective_lines
 from crosstack.units import format_quantity
-from crosstack.workload.graph import Collective
+from crosstack.workload.kernels import Collective
 
 __all__ = [
     "Distributed",

@@ -8,7 +8,7 @@ from crosstack.machine.prices import Bill
 from crosstack.model.energy import Energy
 from crosstack.model.memory import MemoryAccount
 from crosstack.records import brief
-from crosstack.workload.graph import Axis
+from crosstack.workload.kernels import Axis
 
 __all__ = ["TERMS", "Evaluation", "KernelTerms", "PartitionTerms", "StageTerms"]
 

@@ -36,7 +36,6 @@ from crosstack.machine.prices import (
 )
 from crosstack.machine.system import DimensionArrays, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
-from crosstack.model.arrays import graph_arrays
 from crosstack.model.choice_index import choice_index, sharding_codes
 from crosstack.model.choices import make_choices
 from crosstack.model.collectives import NOTHING, Layout, Line, Lines
@@ -48,7 +47,7 @@ from crosstack.model.plan import Plan
 from crosstack.model.rates import peak_rate
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.units import format_quantity
-from crosstack.workload.graph import Collective, Placement
+from crosstack.workload.kernels import Collective, Placement
 
 __all__ = [
     "MachineTimes",
@@ -288,7 +287,7 @@ def _fitting(
     shape, system, time = machines.shape, task.system, times["time"]
     price, power = _bills(system, mapping.sizes, machines)
     rate = known.work / time
-    peak = system.n_chips * peak_rate(system.chip, task.workload.graph.compute_dtype, rules)
+    peak = system.n_chips * peak_rate(system.chip, task.workload.graph.dtype, rules)
     with np.errstate(divide="ignore", invalid="ignore"):
         found = times | {
             "throughput": task.workload.global_batch_size / time,
@@ -331,7 +330,7 @@ def _energy(
         rates = energy_rates(replace(system, chip=replace(chip, power=1.0 + idle)), network.plan)
     except InputError:
         return np.full(machines.shape, math.nan)
-    peak = peak_rate(chip, task.workload.graph.compute_dtype, rules)
+    peak = peak_rate(chip, task.workload.graph.dtype, rules)
     computing = sum(kernel.work for kernel in known.kernels) / peak
     traffic = sum(partition.memory_traffic for partition in known.partitions)
     always = time if chip.idle_power is not None else time * busy
@@ -417,7 +416,7 @@ def _messages(task: Task, mapping: Mapping, rules: Rules) -> list[list[_Message]
     left are equal messages. Changes of layout are known one by one.
     """
     workload, system = task.workload, task.system
-    arrays, plan = graph_arrays(workload.graph), _plan(task, task.system, mapping, rules)
+    arrays, plan = workload.graph, _plan(task, task.system, mapping, rules)
     index = choice_index(arrays, workload.placement)
     codes = sharding_codes(index, mapping.sharding, split=mapping.degree(Parallelism.TENSOR) > 1)
     together = float(plan.microbatch_size if rules.collectives.once_a_microbatch else 1)
@@ -438,10 +437,10 @@ def _messages(task: Task, mapping: Mapping, rules: Rules) -> list[list[_Message]
     for collective in (None, *Collective):
         sizes = probed(collective, Line(per_byte=1.0))
         numbers = probed(collective, Line(fixed=1.0))
-        for i, kernel in enumerate(workload.graph.kernels):
+        for i, messages in enumerate(arrays.messages):
             own = [
                 c.size
-                for c in kernel.communications
+                for c in messages
                 if c.collective is collective and not c.periodic and c.size > 0
             ]
             sent[i] += [

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from crosstack.errors import InputError, Problem, nearest
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Mapping, Task
-from crosstack.workload.graph import Axis
+from crosstack.workload.kernels import Axis
 from crosstack.workload.transformer_training import Recompute, Schedule
 
 __all__ = ["mapping_from_dict"]

@@ -8,7 +8,7 @@ nothing to search: rows are contexts, columns kernels. Shapes, work, bytes and c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from crosstack.machine.chip import Chip, Overlap
 from crosstack.machine.system import System
-from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints, graph_arrays
 from crosstack.model.choice_index import choice_index
 from crosstack.model.choices import Choices, make_choices
 from crosstack.model.flows import flow_shapes
@@ -30,7 +29,9 @@ from crosstack.model.partition import (
 from crosstack.model.plan import Plan
 from crosstack.model.rates import cycles_per_step, reached_rate
 from crosstack.model.rules import Rules
-from crosstack.workload.graph import Axis, Workload
+from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
+from crosstack.workload.kernels import Axis
+from crosstack.workload.workload import Workload
 
 __all__ = ["Family", "LayerCosts", "family", "laid_out", "layer_costs", "serving_axes"]
 
@@ -52,7 +53,7 @@ class Family:
     """
 
     workload: Workload
-    arrays: GraphArrays
+    arrays: KernelGraph
     slopes: dict[str, NDArray[Any]]
     bends: dict[str, NDArray[Any]]
     sharding: tuple[Axis, ...]
@@ -84,7 +85,7 @@ class LayerCosts:
     alive: Floats
 
 
-def serving_axes(arrays: GraphArrays) -> tuple[Axis, ...]:
+def serving_axes(arrays: KernelGraph) -> tuple[Axis, ...]:
     """Return the axis that each kernel is split along.
 
     Batched kernels by their heads, the feed-forward network by its width, `PROJ_GEMM` and `FFN1`
@@ -104,7 +105,7 @@ def family(made: Callable[[int], Workload], rules: Rules) -> Family:
     Every extent and every size is a polynomial in the context, of degree 2 at most (attention
     multiplies tokens by tokens), so three of them say all others, exactly.
     """
-    first, second, third = (graph_arrays(made(context).graph) for context in (1, 2, 3))
+    first, second, third = (made(context).graph for context in (1, 2, 3))
     slopes, bends = {}, {}
     for name in _numbers(first):
         one, two, three = (getattr(arrays, name) for arrays in (first, second, third))
@@ -129,9 +130,9 @@ def family(made: Callable[[int], Workload], rules: Rules) -> Family:
     )
 
 
-def _numbers(arrays: GraphArrays) -> list[str]:
+def _numbers(arrays: KernelGraph) -> list[str]:
     """Return the names of the arrays that hold numbers; flags are the same in every context."""
-    each = {f.name: getattr(arrays, f.name) for f in fields(GraphArrays)}
+    each = {f.name: getattr(arrays, f.name) for f in fields(KernelGraph)}
     return [
         name
         for name, array in each.items()
@@ -139,11 +140,11 @@ def _numbers(arrays: GraphArrays) -> list[str]:
     ]
 
 
-def laid_out(graphs: Family, contexts: Ints) -> GraphArrays:
+def laid_out(graphs: Family, contexts: Ints) -> KernelGraph:
     """Return the arrays of the graph of every context, laid end to end."""
     count, base = len(contexts), graphs.arrays
     joined: dict[str, Any] = {}
-    for field in fields(GraphArrays):
+    for field in fields(KernelGraph):
         array = getattr(base, field.name)
         if not isinstance(array, np.ndarray):
             continue
@@ -161,8 +162,16 @@ def laid_out(graphs: Family, contexts: Ints) -> GraphArrays:
         joined[name] += np.repeat(np.arange(count) * step, len(base.source))
     for name in ("join_source", "join_target"):
         joined[name] += np.repeat(np.arange(count) * base.n, len(base.join_source))
-    return GraphArrays(
-        n=base.n * count, preds=(), succs=(), order=(), names=base.names * count, **joined
+    return replace(
+        base,
+        n=base.n * count,
+        names=base.names * count,
+        messages=base.messages * count,
+        levels=(),  # nobody orders them
+        order=(),
+        preds=(),
+        succs=(),
+        **joined,
     )
 
 
@@ -255,7 +264,7 @@ def layer_costs(
 
 def _one_after_the_other(
     graphs: Family,
-    arrays: GraphArrays,
+    arrays: KernelGraph,
     microbatch: Ints,
     chip: Chip,
     choices: Choices,
@@ -294,14 +303,14 @@ def _weight_cuts(
 
 def _compute(
     graphs: Family,
-    arrays: GraphArrays,
+    arrays: KernelGraph,
     system: System,
     choices: Choices,
     rules: Rules,
     pick: Callable[[Any], Floats],
 ) -> Floats:
     """Compute time of each kernel alone, with all cores. [s]"""
-    chip, dtype = system.chip, graphs.workload.graph.compute_dtype
+    chip, dtype = system.chip, graphs.workload.graph.dtype
     if chip.compute.utilization is not None:
         return np.asarray(pick(choices.work) / reached_rate(chip, dtype, rules))
     m, cells = pick(choices.m), (chip.compute.rows, chip.compute.columns, chip.compute.n_units)

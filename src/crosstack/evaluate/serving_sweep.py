@@ -28,7 +28,6 @@ from crosstack.evaluate.evaluation import TERMS
 from crosstack.evaluate.serving_layer import Family, LayerCosts, family, layer_costs, serving_axes
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Mapping
-from crosstack.model.arrays import Bools, Floats, Ints, graph_arrays
 from crosstack.model.collectives import NetworkUse
 from crosstack.model.iteration import Pipeline, iteration_time
 from crosstack.model.partition import ROUNDING
@@ -36,8 +35,9 @@ from crosstack.model.plan import make_plan
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.model.tiles import divisors
 from crosstack.workload.architectures import Transformer
-from crosstack.workload.graph import Workload
+from crosstack.workload.kernel_graph import Bools, Floats, Ints
 from crosstack.workload.serving import decode, prefill
+from crosstack.workload.workload import Workload
 
 __all__ = ["MOST_POINTS", "Phase", "ServingSweep", "machine_of", "serving_sweep"]
 
@@ -111,7 +111,7 @@ class ServingSweep:
             parallelism=(Parallelism.TENSOR, Parallelism.PIPELINE),
             microbatch_size=int(self.microbatch[i]),
             n_tiles=int(self.n_tiles[i]),
-            sharding=serving_axes(graph_arrays(workload.graph)),
+            sharding=serving_axes(workload.graph),
             partitions=tuple(range(n)),
         )
         return workload, machine_of(self.system, *sizes), mapping
@@ -513,6 +513,6 @@ def _iteration(
 def _neighbour(job: _Job, stages: int) -> tuple[float, float]:
     """Return bandwidth [B/s] and latency [s] from one of so many stages to the next."""
     machine, uses = machine_of(job.system, 1, stages), (Parallelism.TENSOR, Parallelism.PIPELINE)
-    dtype = job.workload(1).graph.compute_dtype
+    dtype = job.workload(1).graph.dtype
     network = NetworkUse.of(machine, (1, stages), uses, dtype)
     return job.rules.collectives.neighbours(network)[0]

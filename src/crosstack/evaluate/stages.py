@@ -12,15 +12,15 @@ import numpy as np
 from crosstack.errors import InputError, Problem
 from crosstack.evaluate.evaluation import StageTerms
 from crosstack.mapping.mapping import Mapping
-from crosstack.model.arrays import GraphArrays, bits
 from crosstack.model.iteration import border_time, last_transfer, stage_time
 from crosstack.model.partition import ChipLoad, PartitionCost
 from crosstack.model.plan import Plan
+from crosstack.workload.kernel_graph import KernelGraph, bits
 
 __all__ = ["stage_masks", "stage_memory", "stage_terms", "stages_latency"]
 
 
-def stage_masks(arrays: GraphArrays, mapping: Mapping, plan: Plan) -> list[int] | None:
+def stage_masks(arrays: KernelGraph, mapping: Mapping, plan: Plan) -> list[int] | None:
     """Return the kernels of every stage as masks, or None where stages hold whole copies.
 
     Raises

@@ -21,7 +21,6 @@ from crosstack.machine.chip import Execution
 from crosstack.machine.prices import system_power, system_price
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import GeneralDecisions, Mapping
-from crosstack.model.arrays import GraphArrays, Ints, bits, graph_arrays
 from crosstack.model.choice_index import sharding_codes
 from crosstack.model.choices import Choices, make_choices
 from crosstack.model.collectives import LayoutChange
@@ -50,7 +49,9 @@ from crosstack.model.rates import peak_rate
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.model.schedule.allowed import interleavings, schedules, with_recompute
 from crosstack.records import known_again
-from crosstack.workload.graph import Axis, Collective, Placement, Workload
+from crosstack.workload.kernel_graph import Ints, KernelGraph, bits
+from crosstack.workload.kernels import Axis, Collective, Placement
+from crosstack.workload.workload import Workload
 
 __all__ = ["decided_plan", "evaluate"]
 
@@ -78,7 +79,7 @@ def evaluate(
     ko2025dfmodel; the formulas are in `crosstack.model`
     """
     rules = chosen_rules(rules, MAPPED)
-    arrays = graph_arrays(workload.graph)
+    arrays = workload.graph
     problems = list(_problems(workload, system, mapping, arrays))
     if problems:
         raise InputError(problems)
@@ -131,7 +132,7 @@ class _Priced:
     system: System
     mapping: Mapping
     rules: Rules
-    arrays: GraphArrays
+    arrays: KernelGraph
     plan: Plan
     choices: Choices
     codes: Ints
@@ -159,7 +160,7 @@ def _evaluation(p: _Priced) -> Evaluation:
     traffic = sum(cost.traffic for cost in p.costs)
     moved = _network_bytes(workload, p.arrays, p.choices, p.codes)
     chip_work = float(p.choices.work[p.codes].sum())
-    peak = peak_rate(system.chip, workload.graph.compute_dtype, p.rules)
+    peak = peak_rate(system.chip, workload.graph.dtype, p.rules)
     joules = 0.0 if p.choices.clocked is None else float(p.choices.clocked.joules[p.codes].sum())
     busy = {"compute": chip_work / peak, "on_chip": joules}
     return Evaluation(
@@ -241,7 +242,7 @@ def _planned(
     )
     assert plan is not None
     plan = decided_plan(workload, system, general, rules, plan)
-    arrays = graph_arrays(workload.graph)
+    arrays = workload.graph
     return plan, make_choices(workload, arrays, plan, general.n_tiles, rules, system.chip)
 
 
@@ -255,7 +256,7 @@ def decided_plan(
     InputError
         If the plan does not allow them.
     """
-    arrays = graph_arrays(workload.graph)
+    arrays = workload.graph
     where = f"for {workload.name} by rules {rules.name}"
     kinds, orders = recomputations(arrays, rules), schedules(plan, rules)
     again, order, pieces = mapping.recompute, mapping.schedule, mapping.interleave
@@ -272,7 +273,7 @@ def decided_plan(
 
 
 def _problems(
-    workload: Workload, system: System, mapping: Mapping, arrays: GraphArrays
+    workload: Workload, system: System, mapping: Mapping, arrays: KernelGraph
 ) -> Iterator[Problem]:
     """Yield what of a mapping does not belong to the workload or the system."""
     if len(mapping.sharding) != arrays.n:
@@ -301,7 +302,7 @@ def _problems(
 
 
 def _checked_codes(
-    workload: Workload, arrays: GraphArrays, choices: Choices, mapping: Mapping, plan: Plan
+    workload: Workload, arrays: KernelGraph, choices: Choices, mapping: Mapping, plan: Plan
 ) -> Ints:
     split = plan.tensor > 1 or workload.placement is not Placement.SEARCHED
     codes = sharding_codes(choices.index, mapping.sharding, split=split)
@@ -318,7 +319,7 @@ def _checked_codes(
     return codes
 
 
-def _partition_masks(arrays: GraphArrays, mapping: Mapping) -> tuple[list[int], list[int]]:
+def _partition_masks(arrays: KernelGraph, mapping: Mapping) -> tuple[list[int], list[int]]:
     """Numbers and masks of the partitions in order; empty ones left out."""
     problems = [
         Problem(
@@ -446,9 +447,9 @@ def _check_fit(
             )
 
 
-def _network_bytes(workload: Workload, arrays: GraphArrays, choices: Choices, codes: Ints) -> float:
+def _network_bytes(workload: Workload, arrays: KernelGraph, choices: Choices, codes: Ints) -> float:
     moved = float(choices.bytes_moved[codes].sum())
-    moved += sum(c.size for k in workload.graph.kernels for c in k.communications if not c.periodic)
+    moved += sum(c.size for some in arrays.messages for c in some if not c.periodic)
     if len(choices.index.source):
         moved += float(choices.edge_bytes[choices.index.entries(codes)].sum())
     return moved
@@ -500,7 +501,7 @@ def _compute_time(load: ChipLoad, i: int, lanes: int | None, stages: int | None)
 
 
 def _collectives(
-    workload: Workload, arrays: GraphArrays, plan: Plan, choices: Choices, codes: Ints
+    workload: Workload, arrays: KernelGraph, plan: Plan, choices: Choices, codes: Ints
 ) -> list[str]:
     """Names of what each kernel's network time is spent on."""
     found: list[list[str]] = [[] for _ in range(arrays.n)]
@@ -510,7 +511,7 @@ def _collectives(
         whole = arrays.gemm[i] and not partial[i]
         if whole and choices.index.sharding(codes[i : i + 1]) == (Axis.K,):
             found[i].append(Collective.ALL_REDUCE.value)
-        own = workload.graph.kernels[i].communications
+        own = arrays.messages[i]
         found[i] += [c.collective.value for c in own if not c.periodic and c.size > 0]
     for made in known.made(codes):
         change = plan.changes[made.start, made.ends] if plan.changes else LayoutChange()

@@ -45,7 +45,7 @@ from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.rates import reached_rate
 from crosstack.model.rules import Rules
-from crosstack.workload.graph import Workload
+from crosstack.workload.workload import Workload
 
 __all__ = [
     "BEATEN",
@@ -171,7 +171,7 @@ class Front:
 def least_time(workload: Workload, system: System, rules: Rules) -> float:
     """Return a time that no mapping beats: all compute busy at its utilization. [s]"""
     chip = system.chip
-    throughput = reached_rate(chip, workload.graph.compute_dtype, rules)
+    throughput = reached_rate(chip, workload.graph.dtype, rules)
     return workload.work / (system.copies * system.n_chips * throughput)
 
 

@@ -34,7 +34,7 @@ from crosstack.io.native.schema import (
 )
 from crosstack.io.optimize_file import AreaFile
 from crosstack.technology.wafers import YieldModel
-from crosstack.workload.graph import Workload
+from crosstack.workload.workload import Workload
 
 __all__ = ["CodesignFile", "FrontSearchFile", "PricesFile", "WaferFile", "codesign_file"]
 

@@ -10,8 +10,8 @@ from crosstack.machine.chip import Chip
 from crosstack.mapping.first_costs import Domains, FirstCosts
 from crosstack.mapping.paid_layouts import least_with_layouts
 from crosstack.mapping.sharding import dominated, eliminate
-from crosstack.model.arrays import Floats, Ints
 from crosstack.model.choices import Choices
+from crosstack.workload.kernel_graph import Floats, Ints
 
 __all__ = ["branches", "first_shardings", "tightened"]
 

@@ -6,11 +6,10 @@ from crosstack.errors import require
 from crosstack.machine.chip import Execution
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints
-from crosstack.model.arrays import graph_arrays
 from crosstack.model.memory import recomputations
 from crosstack.model.rules import Rules
-from crosstack.workload.graph import Workload
 from crosstack.workload.transformer_training import Schedule
+from crosstack.workload.workload import Workload
 
 __all__ = ["check_given"]
 
@@ -34,7 +33,7 @@ def check_given(workload: Workload, system: System, constraints: Constraints, ru
 
 
 def _recompute(workload: Workload, constraints: Constraints, rules: Rules) -> None:
-    allowed = recomputations(graph_arrays(workload.graph), rules)
+    allowed = recomputations(workload.graph, rules)
     given = constraints.recompute
     require(
         given is None or given in allowed,

@@ -19,11 +19,11 @@ import numpy as np
 
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.paid_layouts import least_with_layouts
-from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints
 from crosstack.model.choices import Choices
 from crosstack.model.partition import ChipLoad
 from crosstack.model.temporal import Clocked, crossing
 from crosstack.model.traffic import Traffic
+from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
 
 __all__ = ["choices_excess", "following_bound"]
 
@@ -63,7 +63,7 @@ def choices_excess(
     choices: Choices,
     domains: Sequence[Sequence[int]],
     load: ChipLoad,
-    arrays: GraphArrays,
+    arrays: KernelGraph,
     traffic: Traffic,
 ) -> float:
     """Return what any choices within ``domains`` add to the best partitions of ``load``. [s]
@@ -77,7 +77,7 @@ def choices_excess(
         With what a temporal chip takes.
     load : ChipLoad
         Of the chip, under the least of those shardings.
-    arrays, traffic : GraphArrays, Traffic
+    arrays, traffic : KernelGraph, Traffic
         The graph, and which of its tensors are one in main memory.
     """
     hides = load.overlap is Overlap.ALL or load.network_takes_maximum
@@ -95,7 +95,7 @@ def choices_excess(
 
 
 def _crossings(
-    arrays: GraphArrays, traffic: Traffic, load: ChipLoad
+    arrays: KernelGraph, traffic: Traffic, load: ChipLoad
 ) -> tuple[Floats, Floats, Bools]:
     """Return combinations of tensors that cross a partition's border, and whose they may be.
 

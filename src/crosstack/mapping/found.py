@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Mapping
-from crosstack.model.arrays import AXIS_CODE
 from crosstack.model.plan import Plan
+from crosstack.workload.kernel_graph import AXIS_CODE
 from crosstack.workload.transformer_training import Recompute, Schedule
 
 __all__ = ["PROOF", "Found", "Lack", "masks_of"]

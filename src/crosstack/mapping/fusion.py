@@ -62,10 +62,10 @@ from crosstack.mapping.wide import (
     triggered_masks,
     triggers_from,
 )
-from crosstack.model.arrays import GraphArrays, bits
 from crosstack.model.decisions import Decisions
 from crosstack.model.partition import ChipLoad, combine
 from crosstack.model.rules import Rules
+from crosstack.workload.kernel_graph import KernelGraph, bits
 
 __all__ = [
     "Fusion",
@@ -132,7 +132,7 @@ def make_problem(
 
 
 def make_slots(
-    arrays: GraphArrays, constraints: Constraints, rules: Rules
+    arrays: KernelGraph, constraints: Constraints, rules: Rules
 ) -> tuple[Slots | None, bool]:
     """Return which partitions each kernel may have, and whether directions stay apart."""
     n, count = arrays.n, constraints.max_partitions
@@ -299,7 +299,7 @@ def _path(
 
 
 def _pins_against_order(
-    arrays: GraphArrays, pins: dict[str, int], number: dict[str, int]
+    arrays: KernelGraph, pins: dict[str, int], number: dict[str, int]
 ) -> list[Problem]:
     """Pinned kernels that would run before a pinned kernel they depend on."""
     latest: dict[int, tuple[int, str]] = {}  # the last pinned partition upstream of each kernel

@@ -15,9 +15,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.model.arrays import bits
 from crosstack.model.flows import Flow
 from crosstack.model.partition import STREAM_DEPTH, ChipLoad
+from crosstack.workload.kernel_graph import bits
 
 __all__ = ["IdealTables", "Order", "enumerate_ideals", "make_tables", "topological_chains"]
 

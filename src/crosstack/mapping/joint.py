@@ -29,7 +29,7 @@ from crosstack.mapping.layouts import Excess, LayoutChoices, Layouts, make_layou
 from crosstack.mapping.parts import parts_bound
 from crosstack.mapping.steps import Steps, StepTerms, scarcest
 from crosstack.mapping.wide import core_of
-from crosstack.model.arrays import Floats
+from crosstack.workload.kernel_graph import Floats
 
 __all__ = ["UNKNOWN", "Joint", "joint_bound"]
 

@@ -24,9 +24,9 @@ from crosstack.machine.chip import Overlap
 from crosstack.mapping.ideals import IdealTables
 from crosstack.mapping.paid_layouts import paid_layouts
 from crosstack.mapping.steps import Steps
-from crosstack.model.arrays import Bools, Floats, Ints, bits
 from crosstack.model.choices import Choices
 from crosstack.model.partition import ChipLoad
+from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
 
 __all__ = [
     "WEIGHTS",

@@ -10,8 +10,9 @@ from crosstack.errors import InputError, require, require_quantity, require_whol
 from crosstack.machine.system import Parallelism, System
 from crosstack.model.objective import Objective
 from crosstack.records import brief, require_types
-from crosstack.workload.graph import Axis, Workload
+from crosstack.workload.kernels import Axis
 from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.workload import Workload
 
 __all__ = ["Certificate", "Constraints", "GeneralDecisions", "Mapping", "Status", "Stop", "Task"]
 

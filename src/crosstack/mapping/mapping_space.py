@@ -18,11 +18,11 @@ from crosstack.mapping.ideals import enumerate_ideals, make_order
 from crosstack.mapping.mapping import Task
 from crosstack.mapping.parallelism import workload_uses
 from crosstack.mapping.sharding import given_choices
-from crosstack.model.arrays import Floats, GraphArrays, Ints, graph_arrays
 from crosstack.model.choice_index import choice_index
 from crosstack.model.memory import recomputations
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.model.tiles import divisors
+from crosstack.workload.kernel_graph import Floats, Ints, KernelGraph
 from crosstack.workload.transformer_training import Schedule
 
 __all__ = ["Factor", "MappingSpace", "mapping_space"]
@@ -88,7 +88,7 @@ def mapping_space(task: Task, rules: Rules | str | None = None) -> MappingSpace:
     Rules that have the fewest bytes decide the sharding first choose among the same number.
     """
     chosen = chosen_rules(rules, MAPPED, otherwise=task.rules)
-    arrays = graph_arrays(task.workload.graph)
+    arrays = task.workload.graph
     factors = (
         _network(task),
         _tiles(task, chosen),
@@ -101,7 +101,7 @@ def mapping_space(task: Task, rules: Rules | str | None = None) -> MappingSpace:
     return MappingSpace(factors=factors, ordered=_ordered(task, arrays, chosen))
 
 
-def _recomputation(task: Task, arrays: GraphArrays, rules: Rules) -> tuple[Factor, ...]:
+def _recomputation(task: Task, arrays: KernelGraph, rules: Rules) -> tuple[Factor, ...]:
     kinds = recomputations(arrays, rules)
     if len(kinds) == 1:
         return ()
@@ -146,7 +146,7 @@ def _tiles(task: Task, rules: Rules) -> Factor:
     return _factor("tiles", math.log10(len(counts)), "numbers of tiles")
 
 
-def _sharding(task: Task, arrays: GraphArrays) -> Factor:
+def _sharding(task: Task, arrays: KernelGraph) -> Factor:
     index = choice_index(arrays, task.workload.placement)
     axes = np.diff(index.start)
     axes[list(given_choices(arrays, task.constraints.sharding, index))] = 1
@@ -155,7 +155,7 @@ def _sharding(task: Task, arrays: GraphArrays) -> Factor:
     return _factor("sharding", float(np.log10(axes).sum()), words)
 
 
-def _slots(task: Task, arrays: GraphArrays, rules: Rules) -> tuple[Slots, bool]:
+def _slots(task: Task, arrays: KernelGraph, rules: Rules) -> tuple[Slots, bool]:
     """Return which partitions each kernel may have, and whether directions stay apart."""
     slots, apart = make_slots(arrays, task.constraints, rules)
     if slots is None:
@@ -164,7 +164,7 @@ def _slots(task: Task, arrays: GraphArrays, rules: Rules) -> tuple[Slots, bool]:
     return slots, apart
 
 
-def _partitions(task: Task, arrays: GraphArrays, rules: Rules) -> Factor:
+def _partitions(task: Task, arrays: KernelGraph, rules: Rules) -> Factor:
     slots, _ = _slots(task, arrays, rules)
     if task.constraints.kernel_by_kernel:
         return _factor("partitions", 0.0, "given: every kernel its own")
@@ -174,7 +174,7 @@ def _partitions(task: Task, arrays: GraphArrays, rules: Rules) -> Factor:
     return _factor("partitions", float(np.log10(choices).sum()), words)
 
 
-def _ordered(task: Task, arrays: GraphArrays, rules: Rules) -> Factor | None:
+def _ordered(task: Task, arrays: KernelGraph, rules: Rules) -> Factor | None:
     """Count chains of ideals, by sums over all ideals inside an ideal, one step a partition.
 
     Adding the kernels in a topological order, each where it is the last one of an ideal, sums
@@ -229,7 +229,7 @@ def _topological(preds: tuple[int, ...]) -> list[int]:
     return sequence
 
 
-def _cores(task: Task, arrays: GraphArrays) -> Factor:
+def _cores(task: Task, arrays: KernelGraph) -> Factor:
     chip = task.system.chip
     if chip.compute.utilization is not None:
         return _factor("cores", 0.0, "no decision: the utilization is given")

@@ -20,8 +20,8 @@ from functools import lru_cache
 import numpy as np
 
 from crosstack.mapping.sharding import Elimination, eliminate, eliminate_tables
-from crosstack.model.arrays import Bools, Floats, Ints
 from crosstack.model.choices import Choices
+from crosstack.workload.kernel_graph import Bools, Floats, Ints
 
 __all__ = ["PaidLayouts", "least_with_layouts", "paid_layouts"]
 

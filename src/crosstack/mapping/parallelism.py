@@ -25,7 +25,8 @@ from crosstack.model.placed import placed_use, plan_of
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.model.tiles import divisors
-from crosstack.workload.graph import Placement, Workload
+from crosstack.workload.kernels import Placement
+from crosstack.workload.workload import Workload
 
 __all__ = ["Use", "may_split", "network_uses", "workload_uses"]
 

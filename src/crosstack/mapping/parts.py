@@ -24,8 +24,8 @@ from crosstack.mapping.ideals import IdealTables, Order, enumerate_ideals, make_
 from crosstack.mapping.layouts import WEIGHTS, Excess, LayoutChoices, Layouts, make_layouts
 from crosstack.mapping.steps import TOLERANCE, Steps, least_compute, least_memory_time, scarcest
 from crosstack.mapping.wide import core_of, sub_load, waits_for
-from crosstack.model.arrays import Bools, Floats, Ints, bits
 from crosstack.model.partition import ChipLoad
+from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
 
 __all__ = ["parts_bound"]
 

@@ -64,11 +64,11 @@ from crosstack.mapping.spans import Spans, on_one_chip
 from crosstack.mapping.stage_ways import Ways, make_ways
 from crosstack.mapping.steps import TOLERANCE
 from crosstack.mapping.wide import segment
-from crosstack.model.arrays import Floats, Ints, bits
 from crosstack.model.iteration import last_transfer
 from crosstack.model.partition import ChipLoad, combine, partition_cost
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
+from crosstack.workload.kernel_graph import Floats, Ints, bits
 
 __all__ = [
     "StageProblem",

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from crosstack.machine.system import System
-from crosstack.model.arrays import Floats, Ints
 from crosstack.model.choices import Choices
 from crosstack.model.iteration import layer_time_below, least_time, unsent_time
 from crosstack.model.objective import TIME, LayerPrices, Weights, layer_prices
@@ -16,7 +15,8 @@ from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.model.plan import Plan
 from crosstack.model.rates import peak_rate
 from crosstack.model.rules import Rules
-from crosstack.workload.graph import Workload
+from crosstack.workload.kernel_graph import Floats, Ints
+from crosstack.workload.workload import Workload
 
 __all__ = ["Pricing"]
 
@@ -40,7 +40,7 @@ class Pricing:
             plan.stage_transfer, plan.spilled, plan.schedule, plan.interleave,
         )  # fmt: skip
         if key not in self.known:
-            peak = peak_rate(self.system.chip, self.workload.graph.compute_dtype, self.rules)
+            peak = peak_rate(self.system.chip, self.workload.graph.dtype, self.rules)
             self.known[key] = layer_prices(self.weights, self.system, plan, peak, self.rules)
         return self.known[key]
 

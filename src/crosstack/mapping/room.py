@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from crosstack.machine.system import System
-from crosstack.model.arrays import Bools, Floats, GraphArrays
 from crosstack.model.choices import Choices
 from crosstack.model.memory import (
     CopyMemory,
@@ -27,8 +26,9 @@ from crosstack.model.plan import Plan
 from crosstack.model.rates import reached_rate
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import by_schedule, never_slower, with_recompute
-from crosstack.workload.graph import Workload
+from crosstack.workload.kernel_graph import Bools, Floats, KernelGraph
 from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.workload import Workload
 
 __all__ = ["Demand", "Room"]
 
@@ -47,7 +47,7 @@ class Room:
 
     workload: Workload
     system: System
-    arrays: GraphArrays
+    arrays: KernelGraph
     rules: Rules
     table: Callable[[Plan, int], Choices]
     free: Bools
@@ -122,7 +122,7 @@ class Room:
 
     def _least_layer(self, plan: Plan) -> float:
         """Time that a layer takes at least for one sequence. [s]"""
-        rate = reached_rate(self.system.chip, self.workload.graph.compute_dtype, self.rules)
+        rate = reached_rate(self.system.chip, self.workload.graph.dtype, self.rules)
         return self.least_work(plan) / rate
 
     def lack(self, plan: Plan, demand: Demand) -> tuple[str, tuple[str, ...]]:

@@ -43,7 +43,6 @@ from crosstack.mapping.search_node import SearchNode, SearchState
 from crosstack.mapping.seeds import plant
 from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.unmade import ROOT, Item, all_plans, unrolled
-from crosstack.model.arrays import Floats, GraphArrays, bits, graph_arrays
 from crosstack.model.choice_index import choice_index
 from crosstack.model.choices import make_choices
 from crosstack.model.memory import recomputations
@@ -51,8 +50,10 @@ from crosstack.model.objective import Objective, Weights
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.units import format_quantity
-from crosstack.workload.graph import Placement, Workload
+from crosstack.workload.kernel_graph import Floats, KernelGraph, bits
+from crosstack.workload.kernels import Placement
 from crosstack.workload.transformer_training import Schedule
+from crosstack.workload.workload import Workload
 
 __all__ = ["Progress", "search"]
 
@@ -97,7 +98,7 @@ def tile_choices(state: SearchState, n_chips: int) -> list[int]:
     return [int(c) for c in counts[::-1]]
 
 
-def _tiled_extents(arrays: GraphArrays, n_chips: int) -> set[int]:
+def _tiled_extents(arrays: KernelGraph, n_chips: int) -> set[int]:
     """Extents that tiles cut, on one chip."""
     extents: set[int] = set()
     for axis, whole in ((2, arrays.k), (3, arrays.columns), (0, arrays.rows), (1, arrays.rows)):
@@ -300,7 +301,7 @@ def _state(
     gap: float,
     weights: Weights,
 ) -> SearchState:
-    arrays = graph_arrays(workload.graph)
+    arrays = workload.graph
     slots, separate = make_slots(arrays, constraints, rules)
     alone = rules.decisions.one_by_one(arrays.n, constraints.max_partitions)
     alone = alone and not constraints.partitions

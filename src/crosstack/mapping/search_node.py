@@ -38,7 +38,6 @@ from crosstack.mapping.pricing import Pricing
 from crosstack.mapping.room import Demand, Room
 from crosstack.mapping.sharding import with_given
 from crosstack.mapping.spans import on_one_chip
-from crosstack.model.arrays import GraphArrays, Ints, bits
 from crosstack.model.choice_index import ChoiceIndex, choice_index, sharding_codes
 from crosstack.model.choices import Choices, make_choices
 from crosstack.model.partition import (
@@ -53,7 +52,8 @@ from crosstack.model.partition import (
 from crosstack.model.plan import Plan
 from crosstack.model.rates import reached_rate
 from crosstack.model.rules import Rules
-from crosstack.workload.graph import Workload
+from crosstack.workload.kernel_graph import Ints, KernelGraph, bits
+from crosstack.workload.workload import Workload
 
 __all__ = ["SearchNode", "SearchState"]
 
@@ -84,7 +84,7 @@ class SearchState:
     rules: Rules
     gap: float
     pricing: Pricing
-    arrays: GraphArrays
+    arrays: KernelGraph
     given: dict[int, int]
     slots: Slots | None
     separate: bool
@@ -395,7 +395,7 @@ class SearchState:
         assert node.domains is not None
         self.budget.spend(2 * BOUND * self.arrays.n)
         choices, chip = self.table(node.plan, node.n_tiles), self.system.chip
-        rate = reached_rate(chip, self.workload.graph.compute_dtype, self.rules)
+        rate = reached_rate(chip, self.workload.graph.dtype, self.rules)
         return first_shardings(node.domains, choices, chip, self.first, rate)
 
     # ------------------------------------------------------------ what fits at all

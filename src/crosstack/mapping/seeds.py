@@ -30,10 +30,10 @@ from crosstack.mapping.fusion import make_problem, quick_sequence, simple_bound
 from crosstack.mapping.parallelism import workload_uses
 from crosstack.mapping.search_node import BOUND, SearchNode, SearchState
 from crosstack.mapping.sharding import with_given
-from crosstack.model.arrays import Ints
 from crosstack.model.collectives import NOTHING
 from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.model.plan import Plan
+from crosstack.workload.kernel_graph import Ints
 
 __all__ = ["plant"]
 

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, nearest
-from crosstack.model.arrays import GraphArrays, Ints
 from crosstack.model.choice_index import ChoiceIndex
-from crosstack.workload.graph import Axis
+from crosstack.workload.kernel_graph import Ints, KernelGraph
+from crosstack.workload.kernels import Axis
 
 __all__ = [
     "Elimination",
@@ -253,7 +253,7 @@ def _minimise_out(kernel: int, group: list[_Table], domains: Sequence[Sequence[i
 
 
 def given_choices(
-    arrays: GraphArrays, sharding: Sequence[tuple[str, Axis]], index: ChoiceIndex
+    arrays: KernelGraph, sharding: Sequence[tuple[str, Axis]], index: ChoiceIndex
 ) -> dict[int, int]:
     """Return the choice of every kernel whose sharding is given.
 

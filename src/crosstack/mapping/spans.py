@@ -17,9 +17,9 @@ from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.fusion import valid_ideals
 from crosstack.mapping.ideals import IdealTables
 from crosstack.mapping.steps import Steps
-from crosstack.model.arrays import Bools, Floats, Ints
 from crosstack.model.iteration import border_time
 from crosstack.model.partition import ChipLoad
+from crosstack.workload.kernel_graph import Bools, Floats, Ints
 
 if TYPE_CHECKING:
     from crosstack.mapping.pipeline import StageProblem

@@ -15,8 +15,8 @@ import numpy as np
 
 from crosstack.mapping.budget import Budget
 from crosstack.mapping.spans import Label, Spans
-from crosstack.model.arrays import Floats, Ints
 from crosstack.model.iteration import stage_time
+from crosstack.workload.kernel_graph import Floats, Ints
 
 if TYPE_CHECKING:
     from crosstack.mapping.pipeline import StageProblem

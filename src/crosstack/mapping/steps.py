@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.ideals import IdealTables
-from crosstack.model.arrays import bits
 from crosstack.model.partition import STREAM_DEPTH, ChipLoad, combine_arrays, partition_cost
 from crosstack.model.temporal import TemporalLoad
+from crosstack.workload.kernel_graph import bits
 
 __all__ = ["TOLERANCE", "Filling", "Steps", "least_compute", "least_memory_time", "scarcest"]
 

@@ -7,7 +7,7 @@ edges, and those between stages, join different chips: *cross edges*. The result
 at and for checking; times are computed in closed form (`crosstack.evaluate.distributed`).
 
 Rows of a product are the tokens: K x N inputs are ``n`` tokens of ``k`` features here, and a weight
-makes ``outer m`` features of them (`crosstack.workload.graph`).
+makes ``outer m`` features of them (`crosstack.workload.kernels`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from enum import StrEnum
 
 from crosstack.errors import InputError, Problem, require, require_whole
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy
-from crosstack.workload.graph import DataflowGraph, Direction, Kernel
+from crosstack.workload.kernel_graph import KernelGraph
+from crosstack.workload.kernels import Direction, Kernel
 
 __all__ = ["EdgeKind", "SuperEdge", "SuperGraph", "SuperNode", "ring_sizes", "transform"]
 
@@ -111,13 +112,13 @@ def ring_sizes(
 
 
 def transform(
-    graph: DataflowGraph, strategy: Strategy, *, batch: int = 1, stages: Sequence[int] | None = None
+    graph: KernelGraph, strategy: Strategy, *, batch: int = 1, stages: Sequence[int] | None = None
 ) -> tuple[SuperGraph, ...]:
     """Return the graph after every step, the original first.
 
     Parameters
     ----------
-    graph : DataflowGraph
+    graph : KernelGraph
         One sequence.
     strategy : Strategy
         What to apply: pipeline, data, kernel rows, kernel columns.
@@ -156,13 +157,13 @@ def transform(
     return tuple(found)
 
 
-def _stages(graph: DataflowGraph, strategy: Strategy) -> tuple[int, ...]:
+def _stages(graph: KernelGraph, strategy: Strategy) -> tuple[int, ...]:
     each = math.ceil(len(graph) / strategy.lp)
     place = {kernel: i // each for i, kernel in enumerate(graph.order)}
     return tuple(place[i] for i in range(len(graph)))
 
 
-def _original(graph: DataflowGraph, batch: int) -> SuperGraph:
+def _original(graph: KernelGraph, batch: int) -> SuperGraph:
     edges = []
     for tensor in graph.tensors:
         for consumer in tensor.consumers:

@@ -48,7 +48,7 @@ _REST, _REST_OF_USE, _PLAN, ROOT = 3, 2, 1, 0  # depth; parts of a root are belo
 def _least_layer(state: SearchState, plan: Plan) -> float:
     """Cost of a layer from compute alone. [s]"""
     chip, workload = state.system.chip, state.workload
-    rate = reached_rate(chip, workload.graph.compute_dtype, state.rules)
+    rate = reached_rate(chip, workload.graph.dtype, state.rules)
     each = state.room.least_work(plan)
     return each / rate + each * state.pricing.of(plan).work
 
@@ -72,7 +72,7 @@ def _least_floor(state: SearchState) -> float:
     """Time of an iteration that shares all work evenly among all chips. [s]"""
     chip, workload = state.system.chip, state.workload
     n_chips = state.system.copies * state.system.n_chips
-    rate = reached_rate(chip, workload.graph.compute_dtype, state.rules) * n_chips
+    rate = reached_rate(chip, workload.graph.dtype, state.rules) * n_chips
     time, weights = workload.work / rate, state.pricing.weights
     if not weights.only_time:
         # What a plan adds is not known yet: static power alone.

@@ -25,7 +25,6 @@ import numpy as np
 from crosstack.mapping.budget import DEAL, UNLIMITED, Budget
 from crosstack.mapping.ideals import IdealTables, Order, make_order
 from crosstack.mapping.steps import Gates
-from crosstack.model.arrays import bits
 from crosstack.model.flows import Flow
 from crosstack.model.partition import (
     STREAM_DEPTH,
@@ -35,6 +34,7 @@ from crosstack.model.partition import (
     live_sizes,
     partition_cost,
 )
+from crosstack.workload.kernel_graph import bits
 
 SHORTEST_REACH = 32
 MOST_EXTENSIONS = 2_000_000  # of all partitions tried along one order

@@ -7,13 +7,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from crosstack.model.arrays import Bools, GraphArrays
+from crosstack.workload.kernel_graph import Bools, KernelGraph
 
 __all__ = ["attention_core", "attentions"]
 
 
 @lru_cache(maxsize=64)
-def attention_core(arrays: GraphArrays) -> Bools:
+def attention_core(arrays: KernelGraph) -> Bools:
     """Forward kernels of attention proper, shape (n,): those of all `attentions`.
 
     Scores, what is done to them, and weighted values: what selective recomputation
@@ -26,7 +26,7 @@ def attention_core(arrays: GraphArrays) -> Bools:
 
 
 @lru_cache(maxsize=64)
-def attentions(arrays: GraphArrays) -> tuple[tuple[int, int], ...]:
+def attentions(arrays: KernelGraph) -> tuple[tuple[int, int], ...]:
     """Return the attentions of a graph, each as masks of its first product and of all its kernels.
 
     One is a product of two tensors, elementwise kernels of as many elements of which one needs

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from crosstack.model.arrays import AXIS_CODE, Floats, GraphArrays, Ints
 from crosstack.model.choice_index import ChoiceIndex
-from crosstack.model.lowering import PLACES, LoweredKernel
 from crosstack.workload.axes import Axes
 from crosstack.workload.dataflow import Graph
-from crosstack.workload.graph import Axis
+from crosstack.workload.kernel_graph import AXIS_CODE, Floats, Ints, KernelGraph
+from crosstack.workload.kernels import Axis
 from crosstack.workload.layout_steps import Conversion, LayoutStep, conversion
+from crosstack.workload.lowering import PLACES, LoweredKernel
 from crosstack.workload.operations import Block
 from crosstack.workload.sharding import PARTIAL, REPLICATED, Layout, Split, part, splits
 
@@ -63,7 +63,7 @@ class AxisChoices:
 def axis_choices(
     graph: Graph,
     kernels: Sequence[LoweredKernel],
-    arrays: GraphArrays,
+    arrays: KernelGraph,
     *,
     mesh: Sequence[int],
     step_time: StepTime,
@@ -76,7 +76,7 @@ def axis_choices(
     graph : Graph
         The whole graph.
     kernels, arrays
-        What it is lowered to, see `crosstack.model.lowering`.
+        What it is lowered to, see `crosstack.workload.lowering`.
     mesh : sequence of int
         Chips of every dimension. [1]
     step_time : callable
@@ -112,7 +112,7 @@ def axis_choices(
 
 
 def _index(
-    kernels: Sequence[LoweredKernel], found: Sequence[Sequence[Split]], arrays: GraphArrays
+    kernels: Sequence[LoweredKernel], found: Sequence[Sequence[Split]], arrays: KernelGraph
 ) -> ChoiceIndex:
     codes = [
         AXIS_CODE[_CODES[_place(kernel, split)]]
@@ -228,7 +228,7 @@ class _Compiled:
     def edges(
         self,
         kernels: Sequence[LoweredKernel],
-        arrays: GraphArrays,
+        arrays: KernelGraph,
         index: ChoiceIndex,
         chosen: Sequence[Split],
     ) -> tuple[Ints, Floats]:

@@ -29,11 +29,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from crosstack.model.arrays import AXIS_CODE, ROUNDING, Bools, Floats, GraphArrays, Ints
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.model.traffic import Boundary
-from crosstack.workload.graph import Axis, Placement, Workload
+from crosstack.workload.kernel_graph import AXIS_CODE, ROUNDING, Bools, Floats, Ints, KernelGraph
+from crosstack.workload.kernels import Axis, Placement
+from crosstack.workload.workload import Workload
 
 __all__ = ["Shares", "boundary_traffic", "factor_order", "operand_share", "streams_memory"]
 
@@ -74,7 +75,7 @@ class _Operands:
     kn: Floats
     shared: Floats
 
-    def share(self, arrays: GraphArrays, plan: Plan, shares: Shares) -> Floats:
+    def share(self, arrays: KernelGraph, plan: Plan, shares: Shares) -> Floats:
         """Bytes that one chip's part of the kernel needs under every choice. [B]"""
         row, rows, depth, width = shares.kernel, shares.rows, shares.depth, shares.width
         batches = -(-arrays.outer // plan.tensor) / arrays.outer
@@ -85,7 +86,7 @@ class _Operands:
 
 
 def _operands(
-    arrays: GraphArrays, word: float, sizes: Floats, matrix: Floats | None = None
+    arrays: KernelGraph, word: float, sizes: Floats, matrix: Floats | None = None
 ) -> _Operands:
     """Lay out operands of ``sizes``, shape (n, 2); ``matrix`` is an M x K factor put in. [B]"""
     swapped, _ = factor_order(arrays, word)
@@ -107,7 +108,7 @@ def _operands(
 
 
 @lru_cache(maxsize=64)
-def factor_order(arrays: GraphArrays, word: float) -> tuple[Bools, Bools]:
+def factor_order(arrays: KernelGraph, word: float) -> tuple[Bools, Bools]:
     """Which kernels have their M x K factor first, and of which all of outer share the K x N one.
 
     The first operand of a product is its K x N factor unless its bytes say otherwise.
@@ -120,13 +121,13 @@ def factor_order(arrays: GraphArrays, word: float) -> tuple[Bools, Bools]:
     return swapped, _is_shared(arrays, word, np.where(swapped, sizes[:, 1], sizes[:, 0]))
 
 
-def _is_shared(arrays: GraphArrays, word: float, factor: Floats) -> Bools:
+def _is_shared(arrays: KernelGraph, word: float, factor: Floats) -> Bools:
     inner = (arrays.k * arrays.columns).astype(float)
     return np.asarray(arrays.gemm & (factor <= inner * word * (1 + ROUNDING)))
 
 
 def operand_share(
-    arrays: GraphArrays, word: float, wanted: Bools, plan: Plan, shares: Shares
+    arrays: KernelGraph, word: float, wanted: Bools, plan: Plan, shares: Shares
 ) -> Floats:
     """Bytes that one chip holds of some operands of the kernel, under every choice. [B]
 
@@ -154,7 +155,7 @@ class _Outside:
 
 
 @lru_cache(maxsize=64)
-def _outside(arrays: GraphArrays, word: float, placement: Placement, streams: bool) -> _Outside:
+def _outside(arrays: KernelGraph, word: float, placement: Placement, streams: bool) -> _Outside:
     grid = streams and placement is Placement.GRID
     mk = arrays.rows.astype(float) * arrays.k * word
     matrix = np.where(arrays.two_inputs & arrays.gemm & grid, mk, 0.0)
@@ -169,7 +170,7 @@ def _outside(arrays: GraphArrays, word: float, placement: Placement, streams: bo
 
 def boundary_traffic(
     workload: Workload,
-    arrays: GraphArrays,
+    arrays: KernelGraph,
     plan: Plan,
     shares: Shares,
     rules: Rules,

@@ -16,8 +16,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from crosstack.model.arrays import AXES, AXIS_CODE, Bools, Floats, GraphArrays, Ints
-from crosstack.workload.graph import Axis, Placement
+from crosstack.workload.kernel_graph import AXES, AXIS_CODE, Bools, Floats, Ints, KernelGraph
+from crosstack.workload.kernels import Axis, Placement
 
 __all__ = ["ChoiceIndex", "choice_index", "sharding_codes"]
 
@@ -142,7 +142,7 @@ class ChoiceIndex:
         return found
 
 
-def _allowed(arrays: GraphArrays, placement: Placement) -> Bools:
+def _allowed(arrays: KernelGraph, placement: Placement) -> Bools:
     """Which of `AXES` each kernel may be split along, shape (n, axes).
 
     None but ``none`` where the workload's `Placement` says how the chips split it. Otherwise:
@@ -169,7 +169,7 @@ def _allowed(arrays: GraphArrays, placement: Placement) -> Bools:
 
 @lru_cache(maxsize=64)
 def choice_index(
-    arrays: GraphArrays, placement: Placement = Placement.SEARCHED, *, joined: bool = False
+    arrays: KernelGraph, placement: Placement = Placement.SEARCHED, *, joined: bool = False
 ) -> ChoiceIndex:
     """Return the choices of every kernel of a graph, in the order of `AXES`.
 

@@ -16,7 +16,6 @@ from functools import lru_cache
 import numpy as np
 
 from crosstack.machine.chip import Chip
-from crosstack.model.arrays import AXES, AXIS_CODE, Bools, Floats, GraphArrays, Ints
 from crosstack.model.boundary import Shares, boundary_traffic
 from crosstack.model.choice_index import ChoiceIndex, choice_index
 from crosstack.model.collectives import NOTHING
@@ -25,7 +24,9 @@ from crosstack.model.memory import activation_sizes, computed_again
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.model.temporal import Clocked, clocked
-from crosstack.workload.graph import Collective, Placement, Workload
+from crosstack.workload.kernel_graph import AXES, AXIS_CODE, Bools, Floats, Ints, KernelGraph
+from crosstack.workload.kernels import Collective, Placement
+from crosstack.workload.workload import Workload
 
 __all__ = ["Choices", "make_choices"]
 
@@ -94,7 +95,7 @@ class _Spread:
 
 
 @lru_cache(maxsize=64)
-def _spread(arrays: GraphArrays, index: ChoiceIndex) -> _Spread:
+def _spread(arrays: KernelGraph, index: ChoiceIndex) -> _Spread:
     row, axis = index.kernel, index.axis
     tiling = arrays.tiling[row]
     summed = arrays.gemm[row] & (axis == K)
@@ -122,7 +123,7 @@ def _spread(arrays: GraphArrays, index: ChoiceIndex) -> _Spread:
 
 def make_choices(
     workload: Workload,
-    arrays: GraphArrays,
+    arrays: KernelGraph,
     plan: Plan,
     n_tiles: int | Ints,
     rules: Rules,
@@ -244,7 +245,7 @@ def make_choices(
 
 
 def _conversions(
-    arrays: GraphArrays,
+    arrays: KernelGraph,
     plan: Plan,
     index: ChoiceIndex,
     edges: Edges,
@@ -299,8 +300,8 @@ def _node_network(
     reduced = np.where(plan.tensor > 1, summed, 0.0)
     each = together[index.kernel] if together.ndim else together
     time = plan.collectives[Collective.ALL_REDUCE].time(reduced, together=each)
-    for i, kernel in enumerate(workload.graph.kernels):
-        messages = [c for c in kernel.communications if not c.periodic]
+    for i, some in enumerate(workload.graph.messages):
+        messages = [c for c in some if not c.periodic]
         if messages:
             own = [
                 float(plan.collectives[c.collective].time(c.size, together=together.flat[0]))

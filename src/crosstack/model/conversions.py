@@ -27,12 +27,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from crosstack.model.arrays import AXIS_CODE, Bools, Floats, GraphArrays, Ints
 from crosstack.model.boundary import factor_order
 from crosstack.model.choice_index import ChoiceIndex
 from crosstack.model.collectives.layouts import Layout, LayoutChange
 from crosstack.model.traffic import Traffic
-from crosstack.workload.graph import Axis
+from crosstack.workload.kernel_graph import AXIS_CODE, Bools, Floats, Ints, KernelGraph
+from crosstack.workload.kernels import Axis
 
 __all__ = [
     "SETS",
@@ -86,7 +86,7 @@ class Edges:
 
 
 @lru_cache(maxsize=64)
-def edges_of(arrays: GraphArrays, index: ChoiceIndex, traffic: Traffic, word: float) -> Edges:
+def edges_of(arrays: KernelGraph, index: ChoiceIndex, traffic: Traffic, word: float) -> Edges:
     """Return what the edges of a graph, and its joins, ask for.
 
     Parameters

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from crosstack.model.arrays import Floats, Ints
+from crosstack.workload.kernel_graph import Floats, Ints
 
 __all__ = ["Staircase", "deal_cores", "fewest", "staircase"]
 

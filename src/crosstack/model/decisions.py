@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crosstack.model.arrays import Floats, Ints
 from crosstack.model.tiles import tile_counts
+from crosstack.workload.kernel_graph import Floats, Ints
 
 if TYPE_CHECKING:
     from crosstack.model.choices import Choices

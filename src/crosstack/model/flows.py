@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from crosstack.model.arrays import GraphArrays
 from crosstack.model.traffic import Traffic
+from crosstack.workload.kernel_graph import KernelGraph
 
 __all__ = ["Flow", "fed_operands", "flow_ends", "flow_shapes", "touching_flows"]
 
@@ -45,7 +45,7 @@ _Shapes = tuple[tuple[int, tuple[tuple[int, int], ...], int], ...]
 
 @lru_cache(maxsize=64)
 def flow_shapes(
-    graph: GraphArrays, traffic: Traffic
+    graph: KernelGraph, traffic: Traffic
 ) -> tuple[_Shapes, tuple[tuple[int, ...], ...]]:
     """Producer, readers and reader mask of every flow, and the flows that touch each kernel."""
     groups: dict[int, list[tuple[int, int, int]]] = {}
@@ -81,7 +81,7 @@ def touching_flows(n: int, shapes: Iterable[Any]) -> tuple[tuple[int, ...], ...]
 
 @lru_cache(maxsize=256)
 def flow_ends(
-    graph: GraphArrays, traffic: Traffic, again: int
+    graph: KernelGraph, traffic: Traffic, again: int
 ) -> tuple[
     tuple[tuple[int, tuple[tuple[int, int], ...], int, bool], ...], tuple[tuple[int, ...], ...]
 ]:
@@ -105,7 +105,7 @@ def flow_ends(
 
 @lru_cache(maxsize=64)
 def fed_operands(
-    graph: GraphArrays, traffic: Traffic
+    graph: KernelGraph, traffic: Traffic
 ) -> tuple[tuple[int, tuple[tuple[int, tuple[int, ...]], ...], int], ...]:
     """Producer of every flow, its readers with the operands that it is of theirs, their mask."""
     edges = zip(

@@ -27,8 +27,8 @@ from functools import lru_cache
 import numpy as np
 
 from crosstack.machine.chip import Fusion
-from crosstack.model.arrays import Floats, GraphArrays, bits
 from crosstack.model.attention import attentions
+from crosstack.workload.kernel_graph import Floats, KernelGraph, bits
 
 __all__ = ["Legality", "make_legality"]
 
@@ -183,13 +183,13 @@ def _part(legality: Legality, kernels: tuple[int, ...]) -> Legality:
 
 
 def make_legality(
-    arrays: GraphArrays, fusions: tuple[Fusion, ...], network: Floats | None = None
+    arrays: KernelGraph, fusions: tuple[Fusion, ...], network: Floats | None = None
 ) -> Legality:
     """Return what may be a partition of a graph on a chip that fuses so.
 
     Parameters
     ----------
-    arrays : GraphArrays
+    arrays : KernelGraph
         The graph.
     fusions : tuple of Fusion
         What the chip fuses.
@@ -203,7 +203,7 @@ def make_legality(
 
 # Many loads of a search exchange the same results, and ask for the same sets.
 @lru_cache(maxsize=256)
-def _legality(arrays: GraphArrays, fusions: frozenset[Fusion], exchanged: int) -> Legality:
+def _legality(arrays: KernelGraph, fusions: frozenset[Fusion], exchanged: int) -> Legality:
     plain = _by_kinds(arrays, fusions)
     cut = list(plain.cut)
     for i in bits(exchanged):
@@ -215,7 +215,7 @@ def _legality(arrays: GraphArrays, fusions: frozenset[Fusion], exchanged: int) -
 
 
 @lru_cache(maxsize=64)
-def _by_kinds(arrays: GraphArrays, fusions: frozenset[Fusion]) -> Legality:
+def _by_kinds(arrays: KernelGraph, fusions: frozenset[Fusion]) -> Legality:
     n = arrays.n
     elements = arrays.rows * arrays.columns
     joined, barred, cut = [0] * n, [0] * n, [0] * n
@@ -242,7 +242,7 @@ def _by_kinds(arrays: GraphArrays, fusions: frozenset[Fusion]) -> Legality:
     )
 
 
-def _kind(arrays: GraphArrays, i: int, j: int) -> Fusion | None:
+def _kind(arrays: KernelGraph, i: int, j: int) -> Fusion | None:
     """Return what fuses a kernel ``i`` and an elementwise one ``j`` that reads it."""
     rows = arrays.row_wise[i] or arrays.row_wise[j]
     if arrays.gemm[i]:

@@ -29,13 +29,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crosstack.errors import require, require_quantity, require_whole
-from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints
 from crosstack.model.attention import attention_core
 from crosstack.model.boundary import Shares, operand_share
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
-from crosstack.workload.graph import Workload
+from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
 from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.workload import Workload
 
 __all__ = [
     "ROWS",
@@ -197,7 +197,7 @@ class KeptTensors:
 
 
 @lru_cache(maxsize=64)
-def computed_again(arrays: GraphArrays, recompute: Recompute) -> Bools:
+def computed_again(arrays: KernelGraph, recompute: Recompute) -> Bools:
     """Which forward kernels the backward pass runs again, shape (n,); none where there is none."""
     none = np.zeros(arrays.n, dtype=np.bool_)
     if recompute is Recompute.NONE or not arrays.backward.any():
@@ -205,7 +205,7 @@ def computed_again(arrays: GraphArrays, recompute: Recompute) -> Bools:
     return ~arrays.backward if recompute is Recompute.FULL else attention_core(arrays)
 
 
-def recomputations(arrays: GraphArrays, rules: Rules) -> tuple[Recompute, ...]:
+def recomputations(arrays: KernelGraph, rules: Rules) -> tuple[Recompute, ...]:
     """Return the kinds of recomputation that differ for a graph, least first."""
     if not (rules.memory.keeps_activations and arrays.backward.any()):
         return (Recompute.NONE,)
@@ -215,7 +215,7 @@ def recomputations(arrays: GraphArrays, rules: Rules) -> tuple[Recompute, ...]:
 
 
 @lru_cache(maxsize=64)
-def kept_tensors(arrays: GraphArrays, recompute: Recompute = Recompute.NONE) -> KeptTensors:
+def kept_tensors(arrays: KernelGraph, recompute: Recompute = Recompute.NONE) -> KeptTensors:
     """Return what one copy of a graph keeps for its backward pass.
 
     Notes
@@ -250,7 +250,7 @@ def kept_tensors(arrays: GraphArrays, recompute: Recompute = Recompute.NONE) -> 
 
 def activation_sizes(
     workload: Workload,
-    arrays: GraphArrays,
+    arrays: KernelGraph,
     plan: Plan,
     elements: Ints,
     shares: Shares,
@@ -312,7 +312,7 @@ class CopyMemory:
 
 def copy_memory(
     workload: Workload,
-    arrays: GraphArrays,
+    arrays: KernelGraph,
     plan: Plan,
     rules: Rules,
     *,

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crosstack.model.arrays import Floats, Ints, bits
 from crosstack.model.cores import fewest
+from crosstack.workload.kernel_graph import Floats, Ints, bits
 
 if TYPE_CHECKING:
     from crosstack.model.partition import ChipLoad

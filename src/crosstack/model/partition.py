@@ -25,7 +25,6 @@ import numpy as np
 
 from crosstack.machine.chip import Overlap
 from crosstack.machine.system import System
-from crosstack.model.arrays import Bools, Floats, GraphArrays, Ints, bits
 from crosstack.model.boundary import streams_memory
 from crosstack.model.choices import Choices
 from crosstack.model.cores import Staircase, deal_cores, staircase
@@ -44,7 +43,8 @@ from crosstack.model.rates import cycles_per_step, peak_rate
 from crosstack.model.rules import Rules
 from crosstack.model.temporal import Clocked, TemporalLoad, temporal_load
 from crosstack.model.traffic import Traffic
-from crosstack.workload.graph import Workload
+from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph, bits
+from crosstack.workload.workload import Workload
 
 __all__ = [
     "ChipLoad",
@@ -156,7 +156,7 @@ class PartitionCost:
 def make_load(
     workload: Workload,
     system: System,
-    arrays: GraphArrays,
+    arrays: KernelGraph,
     plan: Plan,
     choices: Choices,
     codes: Ints,
@@ -188,7 +188,7 @@ def one_by_one(load: ChipLoad, rules: Rules) -> ChipLoad:
 def relaxed_load(
     workload: Workload,
     system: System,
-    arrays: GraphArrays,
+    arrays: KernelGraph,
     plan: Plan,
     choices: Choices,
     domains: Sequence[Sequence[int]],
@@ -226,7 +226,7 @@ class _Picked:
 
     workload: Workload
     system: System
-    arrays: GraphArrays
+    arrays: KernelGraph
     plan: Plan
     rules: Rules
     choices: Choices
@@ -247,7 +247,7 @@ class _Picked:
 def _assemble(
     workload: Workload,
     system: System,
-    arrays: GraphArrays,
+    arrays: KernelGraph,
     plan: Plan,
     rules: Rules,
     *,
@@ -315,7 +315,7 @@ def _assemble(
 def _side_by_side(picked: _Picked, weight: Floats) -> dict[str, Any]:
     """Return what a spatial chip adds to a load: cores, SRAM and what crosses its border."""
     chip, arrays, plan, rules = picked.system.chip, picked.arrays, picked.plan, picked.rules
-    dtype, again = picked.workload.graph.compute_dtype, picked.again
+    dtype, again = picked.workload.graph.dtype, picked.again
     steps = cycles_per_step(chip, dtype, rules)
     cycle_time = picked.of("n_tiles") * arrays.repeats * (1 + again) / chip.compute.frequency
     cycle_time = cycle_time * np.where(arrays.systolic, steps.systolic, steps.simd)

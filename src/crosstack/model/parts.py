@@ -13,9 +13,9 @@ from typing import get_type_hints
 
 from crosstack.errors import nearest, require, require_quantity
 from crosstack.machine.chip import Chip
-from crosstack.model.arrays import Floats
 from crosstack.model.kernels.clock import KernelClock
 from crosstack.workload.dtype import Dtype
+from crosstack.workload.kernel_graph import Floats
 
 __all__ = [
     "Clock",

@@ -15,7 +15,8 @@ from crosstack.machine.system import Parallelism, System
 from crosstack.model.collectives import Line, NetworkUse
 from crosstack.model.plan import Plan, make_plan
 from crosstack.model.rules import Rules
-from crosstack.workload.graph import Placement, Workload
+from crosstack.workload.kernels import Placement
+from crosstack.workload.workload import Workload
 
 __all__ = ["placed_use", "plan_of"]
 
@@ -57,7 +58,7 @@ def plan_of(
     data = n_chips if placed_use(workload.placement) is Parallelism.DATA else 1
     if workload.global_batch_size % (data * microbatch_size):
         return None
-    network = NetworkUse.of(system, sizes, parallelism, workload.graph.compute_dtype)
+    network = NetworkUse.of(system, sizes, parallelism, workload.graph.dtype)
     collectives, gradients = rules.collectives.placed(network, workload.placement)
     match workload.placement:
         case Placement.BATCH:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from crosstack.machine.system import Parallelism, System
 from crosstack.model.collectives import Changes, Line, Lines, NetworkUse
 from crosstack.model.rules import Rules
-from crosstack.workload.graph import Collective, Workload
+from crosstack.workload.kernels import Collective
 from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.workload import Workload
 
 __all__ = ["Plan", "make_plan"]
 
@@ -86,7 +87,7 @@ def make_plan(
     microbatch_size : int
         Sequences a chip works on at a time. [1]
     """
-    network = NetworkUse.of(system, sizes, parallelism, workload.graph.compute_dtype)
+    network = NetworkUse.of(system, sizes, parallelism, workload.graph.dtype)
     degree = {use: network.degree(use) for use in Parallelism}
     data = degree[Parallelism.DATA]
     if workload.global_batch_size % (data * microbatch_size):

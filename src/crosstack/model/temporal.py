@@ -38,7 +38,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crosstack.machine.chip import Chip, Execution, Overlap
-from crosstack.model.arrays import AXIS_CODE, Bools, Floats, GraphArrays, Ints, bits
 from crosstack.model.boundary import factor_order, streams_memory
 from crosstack.model.flows import fed_operands
 from crosstack.model.legality import Legality, make_legality
@@ -46,7 +45,9 @@ from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.model.traffic import Boundary, Traffic
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.graph import Axis, Workload
+from crosstack.workload.kernel_graph import AXIS_CODE, Bools, Floats, Ints, KernelGraph, bits
+from crosstack.workload.kernels import Axis
+from crosstack.workload.workload import Workload
 
 if TYPE_CHECKING:
     from crosstack.model.kernels.clock import KernelClock
@@ -109,7 +110,7 @@ class Clocked:
 
 def clocked(
     workload: Workload,
-    arrays: GraphArrays,
+    arrays: KernelGraph,
     plan: Plan,
     chip: Chip,
     rules: Rules,
@@ -142,7 +143,7 @@ def clocked(
     sequences = np.full(row.shape, float(plan.microbatch_size))
     if microbatch is not None:
         sequences = microbatch[row].astype(np.float64)
-    word, dtype = float(workload.graph.word), workload.graph.compute_dtype
+    word, dtype = float(workload.graph.word), workload.graph.dtype
     swapped, shared = factor_order(arrays, word)
     product = (arrays.gemm & arrays.systolic)[row]
     held, summed = arrays.has_weight[row], (arrays.periodic_size > 0)[row]
@@ -215,7 +216,7 @@ def _per_byte(chip: Chip) -> Floats:
 
 
 @lru_cache(maxsize=64)
-def _caches(arrays: GraphArrays) -> tuple[Bools, Floats]:
+def _caches(arrays: KernelGraph) -> tuple[Bools, Floats]:
     """Which kernels add to a cache that others read, (n,), and operands that are one, (n, 2).
 
     The kernel that adds to it writes what is new; whoever reads it reads all of it.
@@ -228,7 +229,7 @@ def _caches(arrays: GraphArrays) -> tuple[Bools, Floats]:
 
 
 @lru_cache(maxsize=256)
-def crossing(arrays: GraphArrays, traffic: Traffic, legality: Legality) -> tuple[Floats, Floats]:
+def crossing(arrays: KernelGraph, traffic: Traffic, legality: Legality) -> tuple[Floats, Floats]:
     """Return how many tensors of each kernel cross a partition's border at least, and at most.
 
     Of its first and second operand and of its result, (n, 3) each; a result is as many tensors as
@@ -451,7 +452,7 @@ def _ends(n: int, fed: Sequence[Any]) -> _Ends:
 
 
 @lru_cache(maxsize=256)
-def _tensors(arrays: GraphArrays, traffic: Traffic, again: int) -> tuple[_Ends, ...]:
+def _tensors(arrays: KernelGraph, traffic: Traffic, again: int) -> tuple[_Ends, ...]:
     """Return the tensors of a graph; those between kernels ``again``; those that they read anew."""
     fed = fed_operands(arrays, traffic)
     if not again:
@@ -461,7 +462,7 @@ def _tensors(arrays: GraphArrays, traffic: Traffic, again: int) -> tuple[_Ends, 
 
 @lru_cache(maxsize=256)
 def _never_inside(
-    arrays: GraphArrays, traffic: Traffic, again: int, legality: Legality
+    arrays: KernelGraph, traffic: Traffic, again: int, legality: Legality
 ) -> tuple[Floats, ...]:
     """Return, for `_tensors`, 1 for ends some other end of which no legal partition holds too.
 
@@ -483,7 +484,7 @@ def temporal_load(
     chip: Chip,
     plan: Plan,
     columns: Clocked,
-    arrays: GraphArrays,
+    arrays: KernelGraph,
     traffic: Traffic,
     legality: Legality,
     *,
@@ -498,7 +499,7 @@ def temporal_load(
     ----------
     columns : Clocked
         One choice a kernel.
-    arrays, traffic : GraphArrays, Traffic
+    arrays, traffic : KernelGraph, Traffic
         The graph, and which of its tensors are one in main memory.
     again : int
         Mask of the kernels that run twice. Tensors between them come twice, too.

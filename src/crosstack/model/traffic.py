@@ -11,9 +11,9 @@ from enum import StrEnum
 from typing import TypeVar, assert_never
 
 from crosstack.errors import require
-from crosstack.model.arrays import Floats, GraphArrays, Ints
 from crosstack.model.parts import check_fields
-from crosstack.workload.graph import Placement
+from crosstack.workload.kernel_graph import Floats, Ints, KernelGraph
+from crosstack.workload.kernels import Placement
 
 __all__ = ["Boundary", "Traffic"]
 
@@ -65,11 +65,11 @@ class Traffic:
 
     # ------------------------------------------------------------ tensors
 
-    def operands(self, arrays: GraphArrays) -> Ints:
+    def operands(self, arrays: KernelGraph) -> Ints:
         """Place of the operand that each edge feeds, 0 or 1."""
         return arrays.operand
 
-    def flows(self, arrays: GraphArrays) -> Ints:
+    def flows(self, arrays: KernelGraph) -> Ints:
         """Return the flow that each edge is part of: one a tensor, whoever reads it."""
         return arrays.tensor
 

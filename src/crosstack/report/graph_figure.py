@@ -14,7 +14,8 @@ from crosstack.report.drawing import Canvas, attribute, fit, text_width
 from crosstack.report.layout import Box, Layout, Wire, layered
 from crosstack.report.wording import plural, sharding_words, time_words
 from crosstack.units import format_quantity
-from crosstack.workload.graph import Axis, ComputeUnit, DataflowGraph, Direction, Kernel
+from crosstack.workload.kernel_graph import KernelGraph
+from crosstack.workload.kernels import Axis, ComputeUnit, Direction, Kernel
 
 __all__ = ["MOST_KERNELS", "Figure", "answer_graph", "kernel_legend", "task_graph"]
 
@@ -63,7 +64,7 @@ def _kernel_class(kernel: Kernel) -> str:
     return f"xs-{direction}{'s' if kernel.unit is ComputeUnit.SYSTOLIC else 'v'}"
 
 
-def _edges(graph: DataflowGraph) -> list[tuple[int, int]]:
+def _edges(graph: KernelGraph) -> list[tuple[int, int]]:
     pairs = {
         (graph.index[tensor.producer], graph.index[consumer.kernel]): None
         for tensor in graph.tensors
@@ -101,7 +102,7 @@ def answer_graph(answer: Answer) -> Figure:
     return Figure(canvas, layout.width, layout.height)
 
 
-def task_graph(graph: DataflowGraph) -> Figure:
+def task_graph(graph: KernelGraph) -> Figure:
     """Return the graph alone."""
     cards = [_task_card(kernel) for kernel in graph.kernels]
     if len(cards) > MOST_KERNELS:
@@ -288,7 +289,7 @@ def _grid(cards: list[_Card], numbers: list[int], headings: list[str]) -> Figure
     return Figure(canvas, most, y + tallest + 2)
 
 
-def kernel_legend(graph: DataflowGraph, *, collectives: bool) -> Figure:
+def kernel_legend(graph: KernelGraph, *, collectives: bool) -> Figure:
     """Return what the colours of the kernels mean, those that occur."""
     names = {
         "xs-fs": "forward, systolic array",

@@ -41,7 +41,7 @@ def roofline_figure(answer: Answer) -> Figure | None:
     if not spots:
         return None
     chip = answer.task.system.chip
-    peak = peak_rate(chip, answer.task.workload.graph.compute_dtype, answer.rules)
+    peak = peak_rate(chip, answer.task.workload.graph.dtype, answer.rules)
     # What the evaluation read at; the memory behind the main one may have been used too.
     bandwidth = max(
         p.memory_traffic / p.memory_time for p in answer.evaluation.partitions if p.memory_time

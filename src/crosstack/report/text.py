@@ -47,8 +47,9 @@ from crosstack.report.wording import (
     watts,
 )
 from crosstack.units import format_quantity
-from crosstack.workload.graph import ComputeUnit, Direction, KernelKind, Placement, Workload
+from crosstack.workload.kernels import ComputeUnit, Direction, KernelKind, Placement
 from crosstack.workload.transformer_training import Schedule
+from crosstack.workload.workload import Workload
 
 __all__ = [
     "answer_summary",
@@ -309,6 +310,7 @@ def _workload_words(workload: Workload) -> tuple[tuple[str, str], ...]:
     if largest is not None:
         tensors += f"; largest {format_quantity(largest.size, 'B')} ({largest.producer})"
     placed = workload.placement is not Placement.SEARCHED
+    work = format_quantity(graph.total_work, "FLOP")
     data = format_quantity(workload.data_size, "B")
     length = "extent cut into tiles"
     if workload.item_part:
@@ -318,13 +320,16 @@ def _workload_words(workload: Workload) -> tuple[tuple[str, str], ...]:
         ("forward, backward", f"{len(graph) - back:,}, {back:,}"),
         ("systolic, SIMD", f"{systolic:,}, {len(graph) - systolic:,}"),
         ("tensors", tensors),
-        ("weights", format_quantity(graph.weight_size, "B")),
-        (f"work of {one(workload.item)}", f"{format_quantity(graph.work, 'FLOP')} in this graph"),
+        ("weights", format_quantity(graph.total_weight_size, "B")),
+        (
+            f"work of {one(workload.item)}",
+            f"{work} in this graph",
+        ),
         ("work of an iteration", format_quantity(workload.work, "FLOP")),
         ("layers", f"{workload.n_layers:,}, {workload.layers_in_graph:,} in this graph"),
         ("batch", plural(workload.global_batch_size, workload.item)),
         (length, f"{workload.sequence_length:,}"),
-        ("element", f"{plural(graph.word, 'byte')}, computed in {graph.compute_dtype}"),
+        ("element", f"{plural(graph.word, 'byte')}, computed in {graph.dtype}"),
         *([("placement", workload.placement.value)] if placed else []),
         *([("data on all chips", data)] if workload.data_size else []),
     )

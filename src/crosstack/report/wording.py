@@ -15,14 +15,14 @@ from crosstack.machine.compute import Compute
 from crosstack.machine.prices import Bill
 from crosstack.machine.system import Dimension, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
-from crosstack.model.arrays import graph_arrays
 from crosstack.model.energy import Energy, missing_powers
 from crosstack.model.memory import recomputations
 from crosstack.model.objective import Objective
 from crosstack.model.rules import Rules, rules_named
 from crosstack.units import format_quantity
-from crosstack.workload.graph import Axis, Workload
+from crosstack.workload.kernels import Axis
 from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.workload import Workload
 
 __all__ = [
     "NOT_GIVEN",
@@ -213,7 +213,7 @@ def units_words(compute: Compute) -> str:
 
 def peak_words(task: Task, rules: Rules | None = None) -> str:
     """Return the peak of a chip in what the workload computes with, as the rules count it."""
-    chip, dtype = task.system.chip, task.workload.graph.compute_dtype
+    chip, dtype = task.system.chip, task.workload.graph.dtype
     chosen = rules or rules_named(task.rules or "crosstack")
     if not (chosen.clock.knows_types and chip.compute.relative_rates):
         return f"{format_quantity(chip.peak_throughput, 'FLOP/s')} in any type"
@@ -265,7 +265,7 @@ RECOMPUTATION = {
 
 
 def _computed_again(answer: Answer) -> tuple[tuple[str, str], ...]:
-    kinds = recomputations(graph_arrays(answer.task.workload.graph), answer.rules)
+    kinds = recomputations(answer.task.workload.graph, answer.rules)
     if len(kinds) == 1:
         return ()
     return (("computed again in the backward pass", RECOMPUTATION[answer.mapping.recompute]),)

@@ -6,24 +6,24 @@ from crosstack.workload.architectures import Transformer
 from crosstack.workload.dlrm import dlrm, dlrm_graph
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.fft import fft
-from crosstack.workload.graph import (
+from crosstack.workload.hpl import hpl
+from crosstack.workload.kernel_graph import KernelGraph
+from crosstack.workload.kernels import (
     Axis,
     Collective,
     Communication,
     ComputeUnit,
     Consumer,
-    DataflowGraph,
     Direction,
     Kernel,
     KernelKind,
     Placement,
     Tensor,
-    Workload,
 )
-from crosstack.workload.hpl import hpl
 from crosstack.workload.llm import llm, llm_forward, llm_training
 from crosstack.workload.serving import decode, prefill
 from crosstack.workload.ssm import Convolution, Scan, hyena, mamba
+from crosstack.workload.workload import Workload
 
 __all__ = [
     "Axis",
@@ -32,10 +32,10 @@ __all__ = [
     "ComputeUnit",
     "Consumer",
     "Convolution",
-    "DataflowGraph",
     "Direction",
     "Dtype",
     "Kernel",
+    "KernelGraph",
     "KernelKind",
     "Placement",
     "Scan",

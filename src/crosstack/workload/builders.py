@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.graph import (
+from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
+from crosstack.workload.kernels import (
     Axis,
     Collective,
     Communication,
     ComputeUnit,
     Consumer,
-    DataflowGraph,
     Direction,
     Kernel,
     KernelKind,
@@ -92,7 +92,7 @@ def join(
     edges: Iterable[tuple[int, int, int]],
     word: int,
     dtype: Dtype | None = None,
-) -> DataflowGraph:
+) -> KernelGraph:
     """Return the graph of ``kernels`` with edges (producer, consumer, operand), kernels from 1."""
     readers: dict[int, list[Consumer]] = {}
     for producer, consumer, operand in edges:
@@ -107,4 +107,4 @@ def join(
         )
         for producer, consumers in sorted(readers.items())
     )
-    return DataflowGraph(kernels=tuple(kernels), tensors=tensors, word=word, dtype=dtype)
+    return kernel_graph(kernels=tuple(kernels), tensors=tensors, word=word, dtype=dtype)

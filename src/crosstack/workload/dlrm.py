@@ -12,16 +12,9 @@ from dataclasses import replace
 from crosstack.errors import require, require_whole
 from crosstack.records import require_type
 from crosstack.workload.builders import MOST_KERNELS, join, product_of
-from crosstack.workload.graph import (
-    Axis,
-    Collective,
-    Communication,
-    DataflowGraph,
-    Direction,
-    Kernel,
-    Placement,
-    Workload,
-)
+from crosstack.workload.kernel_graph import KernelGraph
+from crosstack.workload.kernels import Axis, Collective, Communication, Direction, Kernel, Placement
+from crosstack.workload.workload import Workload
 
 __all__ = ["dlrm", "dlrm_graph"]
 
@@ -37,7 +30,7 @@ def dlrm_graph(
     samples: int,
     training: bool = True,
     word: int = 2,
-) -> DataflowGraph:
+) -> KernelGraph:
     """Perceptron layers of one batch of ``samples``, forward or forward and backward.
 
     With L = ``n_bottom + n_top`` layers: L kernels and L - 1 edges forward, 3 L kernels and

@@ -12,7 +12,7 @@ import math
 from crosstack.errors import require, require_whole
 from crosstack.workload.builders import join
 from crosstack.workload.dtype import dtype_of_complex
-from crosstack.workload.graph import (
+from crosstack.workload.kernels import (
     Axis,
     Collective,
     Communication,
@@ -20,8 +20,8 @@ from crosstack.workload.graph import (
     Kernel,
     KernelKind,
     Placement,
-    Workload,
 )
+from crosstack.workload.workload import Workload
 
 __all__ = ["fft"]
 

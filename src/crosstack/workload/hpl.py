@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from crosstack.errors import require, require_whole
 from crosstack.workload.builders import MOST_KERNELS, join
-from crosstack.workload.graph import (
+from crosstack.workload.kernels import (
     Axis,
     Collective,
     Communication,
@@ -17,8 +17,8 @@ from crosstack.workload.graph import (
     Kernel,
     KernelKind,
     Placement,
-    Workload,
 )
+from crosstack.workload.workload import Workload
 
 __all__ = ["hpl"]
 

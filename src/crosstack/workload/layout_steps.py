@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from crosstack.errors import InputError, Problem
 from crosstack.workload.axes import Axes
-from crosstack.workload.graph import Collective
+from crosstack.workload.kernels import Collective
 from crosstack.workload.sharding import PARTIAL, REPLICATED, Layout
 
 __all__ = ["Conversion", "LayoutStep", "conversion", "steps_from"]

@@ -14,7 +14,9 @@ from dataclasses import replace
 from crosstack.errors import require, require_whole
 from crosstack.records import require_type
 from crosstack.workload.builders import elementwise, join, product_of
-from crosstack.workload.graph import DataflowGraph, Direction, Kernel, Saved, Workload
+from crosstack.workload.kernel_graph import KernelGraph
+from crosstack.workload.kernels import Direction, Kernel, Saved
+from crosstack.workload.workload import Workload
 
 __all__ = ["is_row_wise", "llm", "llm_forward", "llm_training", "saved_of"]
 
@@ -175,7 +177,7 @@ def llm_forward(
     head_size: int,
     word: int = 2,
     layers_in_graph: int = 1,
-) -> DataflowGraph:
+) -> KernelGraph:
     """Forward pass of transformer layers: 18 kernels and 21 edges a layer.
 
     Parameters
@@ -209,7 +211,7 @@ def llm_training(
     head_size: int,
     word: int = 2,
     layers_in_graph: int = 1,
-) -> DataflowGraph:
+) -> KernelGraph:
     """Forward and backward pass of transformer layers: 41 kernels and 53 edges a layer.
 
     Parameters and errors as `llm_forward`. With several layers, the forward pass of layer l + 1
@@ -238,7 +240,7 @@ def _stack(
     *,
     joins: tuple[tuple[int, int, int], ...],
     back_joins: tuple[tuple[int, int, int], ...] = (),
-) -> DataflowGraph:
+) -> KernelGraph:
     """Repeat a layer; ``joins`` lead from layer l to l + 1, ``back_joins`` from l + 1 to l."""
     if layers == 1:
         return join(one, edges, word)

@@ -15,8 +15,10 @@ from crosstack.errors import InputError, Problem, require_whole
 from crosstack.records import require_type
 from crosstack.workload.architectures import NormPlace, Transformer
 from crosstack.workload.builders import elementwise, join, product_of
-from crosstack.workload.graph import ComputeUnit, Consumer, DataflowGraph, Kernel, Workload
+from crosstack.workload.kernel_graph import KernelGraph
+from crosstack.workload.kernels import ComputeUnit, Consumer, Kernel
 from crosstack.workload.llm import is_row_wise
+from crosstack.workload.workload import Workload
 
 __all__ = ["decode", "prefill"]
 
@@ -139,7 +141,7 @@ class _Layer:
         self.pointwise(norm, self.model.hidden, read)
         return norm
 
-    def graph(self) -> DataflowGraph:
+    def graph(self) -> KernelGraph:
         return join(self.kernels, self.edges, self.word)
 
 
@@ -305,7 +307,7 @@ def _spread(kernel: Kernel, chips: int) -> Kernel:
     )
 
 
-def _elided(graph: DataflowGraph) -> DataflowGraph:
+def _elided(graph: KernelGraph) -> KernelGraph:
     """Return the graph with the cache itself on no edge: reading it is counted once."""
     tensors = tuple(
         replace(
@@ -318,4 +320,4 @@ def _elided(graph: DataflowGraph) -> DataflowGraph:
         else tensor
         for tensor in graph.tensors
     )
-    return replace(graph, tensors=tensors)
+    return graph.listing(tensors=tensors)

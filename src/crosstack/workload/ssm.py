@@ -12,13 +12,8 @@ from enum import StrEnum
 
 from crosstack.errors import require, require_whole
 from crosstack.workload.builders import elementwise, join, product_of
-from crosstack.workload.graph import (
-    Axis,
-    ComputeUnit,
-    Kernel,
-    KernelKind,
-    Workload,
-)
+from crosstack.workload.kernels import Axis, ComputeUnit, Kernel, KernelKind
+from crosstack.workload.workload import Workload
 
 __all__ = ["Convolution", "Scan", "hyena", "mamba"]
 

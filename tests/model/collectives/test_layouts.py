@@ -19,7 +19,7 @@ from crosstack.model.collectives import (
     layout_change,
 )
 from crosstack.model.collectives.layouts import Layout, ways
-from crosstack.workload.graph import Collective
+from crosstack.workload.kernels import Collective
 
 REPLICATED, ROWS, COLUMNS, PARTIAL = Layout
 WHOLE = (REPLICATED, ROWS, COLUMNS)

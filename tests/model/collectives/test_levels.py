@@ -20,7 +20,7 @@ from crosstack.model.collectives import (
     group_of,
     is_legal,
 )
-from crosstack.workload.graph import Collective
+from crosstack.workload.kernels import Collective
 
 K, C, A = DimensionKind, Collective, AllReduceAlgorithm
 SWITCHED = [K.SWITCH, K.FAT_TREE, K.DRAGONFLY, K.RAIL_ONLY, K.RAIL_OPTIMISED]

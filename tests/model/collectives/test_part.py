@@ -19,7 +19,7 @@ from crosstack.model.collectives import LeastTime, Line, Lines, NetworkUse
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.graph import Collective
+from crosstack.workload.kernels import Collective
 from crosstack.workload.llm import llm
 
 TENSOR, PIPELINE, DATA = Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA

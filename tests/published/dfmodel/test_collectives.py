@@ -11,7 +11,7 @@ from crosstack.machine.system import AllReduceAlgorithm, Dimension, DimensionKin
 from crosstack.model.collectives import NetworkUse
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.collectives import LatencyRule, ReleaseCollectives
-from crosstack.workload.graph import Collective, Placement
+from crosstack.workload.kernels import Collective, Placement
 
 C = Collective
 RING, SWITCH, FULL = (

@@ -7,7 +7,7 @@ import pytest
 from crosstack.machine.system import Dimension, DimensionKind
 from crosstack.model.collectives import Extent, Group, collective_lines
 from crosstack.published.dfmodel.collectives import slowest_cut
-from crosstack.workload.graph import Collective
+from crosstack.workload.kernels import Collective
 
 R, S, F = DimensionKind.RING, DimensionKind.SWITCH, DimensionKind.FULLY_CONNECTED
 x, y, z = 4, 8, 2

@@ -1,4 +1,4 @@
-"""DFModel's dataflow graph to `DataflowGraph`."""
+"""DFModel's dataflow graph to `KernelGraph`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,8 @@ from crosstack.io.dfmodel.vocabulary import (
     matching_operands,
     single,
 )
-from crosstack.workload.graph import (
-    Communication,
-    Consumer,
-    DataflowGraph,
-    Direction,
-    Kernel,
-    Placement,
-    Tensor,
-)
+from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
+from crosstack.workload.kernels import Communication, Consumer, Direction, Kernel, Placement, Tensor
 from crosstack.workload.llm import is_row_wise, saved_of
 
 __all__ = ["read_graph"]
@@ -44,12 +37,12 @@ def read_graph(
     partners: int = 1,
     *,
     by_bytes: bool = True,
-) -> DataflowGraph:
+) -> KernelGraph:
     """Return the graph of a file.
 
     Parameters
     ----------
-    message : DataflowGraph message
+    message : KernelGraph message
         With kernels in any order; connections name them by id.
     word : int
         Bytes of one element. [B]
@@ -102,7 +95,7 @@ def read_graph(
         kernels = _fed(kernels, edges)
     tensors = _tensors(message, kernels, edges)
     with fields_of("dataflow_graph", {"tensors": "connections", "word": "/execution.word"}):
-        return DataflowGraph(kernels=tuple(kernels), tensors=tensors, word=word)
+        return kernel_graph(kernels=tuple(kernels), tensors=tensors, word=word)
 
 
 def _fed(kernels: list[Kernel], edges: list[tuple[int, int]]) -> list[Kernel]:

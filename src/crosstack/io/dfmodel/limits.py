@@ -10,16 +10,11 @@ from crosstack.io.dfmodel.schema import TOPOLOGIES
 from crosstack.io.dfmodel.vocabulary import COLLECTIVES, LINKS, matching_operands, single
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.mapping import Task
-from crosstack.workload.graph import (
-    Collective,
-    DataflowGraph,
-    Kernel,
-    Placement,
-    Saved,
-    Workload,
-)
+from crosstack.workload.kernel_graph import KernelGraph
+from crosstack.workload.kernels import Collective, Kernel, Placement, Saved
 from crosstack.workload.llm import saved_of
 from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.workload import Workload
 
 __all__ = [
     "RELEASES",
@@ -49,7 +44,7 @@ def topology_name(task: Task) -> str:
     return "_".join(_WORDS.get(kind, kind.value) for kind in kinds)
 
 
-def edges_in_order(graph: DataflowGraph) -> list[tuple[int, int, int, bool, int]]:
+def edges_in_order(graph: KernelGraph) -> list[tuple[int, int, int, bool, int]]:
     """Return (consumer, operand, producer, elided, number) of each edge, in order of writing.
 
     ``number`` counts edges tensor by tensor. By consumer and operand: what is recognised by its
@@ -260,7 +255,7 @@ def _pairs(kernel: Kernel, chips: int, path: str) -> Iterator[Problem]:
             yield Problem(f"{path}.communications[{i}]", f"{message}; allowed: different numbers.")
 
 
-def _operands(graph: DataflowGraph) -> Iterator[Problem]:
+def _operands(graph: KernelGraph) -> Iterator[Problem]:
     """Yield the edges that would be taken for another operand when read."""
     edges = edges_in_order(graph)
     places = [

@@ -27,7 +27,9 @@ from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, Parallelism, Prices, System
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.workload.dtype import dtype_of_complex
-from crosstack.workload.graph import DataflowGraph, Placement, Workload
+from crosstack.workload.kernel_graph import KernelGraph
+from crosstack.workload.kernels import Placement
+from crosstack.workload.workload import Workload
 
 __all__ = ["looks_like", "read_task"]
 
@@ -194,7 +196,7 @@ TERM_SUMS = ("CMN", "CM", "CN", "C")  # compute, memory, network
 _Given = tuple[int, int]
 
 
-def _llm(dse: Any, name: str, graph: DataflowGraph) -> tuple[Workload, _Given]:
+def _llm(dse: Any, name: str, graph: KernelGraph) -> tuple[Workload, _Given]:
     execution = getattr(dse, name)
     llm, path = execution.llm, f"{name}.llm"
     in_graph = llm.num_layer_in_graph
@@ -227,7 +229,7 @@ def _llm(dse: Any, name: str, graph: DataflowGraph) -> tuple[Workload, _Given]:
 
 
 def _placed(
-    dse: Any, name: str, graph: DataflowGraph, kind: str, data_size: float
+    dse: Any, name: str, graph: KernelGraph, kind: str, data_size: float
 ) -> tuple[Workload, _Given]:
     """Return a workload that brings its own distribution; it works on one batch at a time."""
     body, path = getattr(getattr(dse, name), kind), f"{name}.{kind}"
@@ -244,7 +246,7 @@ def _placed(
     return workload, (1, 0)
 
 
-def _dlrm(dse: Any, name: str, graph: DataflowGraph) -> tuple[Workload, _Given]:
+def _dlrm(dse: Any, name: str, graph: KernelGraph) -> tuple[Workload, _Given]:
     body = getattr(dse, name).dlrm
     for field in ("num_table", "emb_dim", "row"):
         _check_count(f"{name}.dlrm.{field}", getattr(body, field))
@@ -252,13 +254,13 @@ def _dlrm(dse: Any, name: str, graph: DataflowGraph) -> tuple[Workload, _Given]:
     return _placed(dse, name, graph, "dlrm", tables * graph.word)
 
 
-def _hpl(dse: Any, name: str, graph: DataflowGraph) -> tuple[Workload, _Given]:
+def _hpl(dse: Any, name: str, graph: KernelGraph) -> tuple[Workload, _Given]:
     body = getattr(dse, name).hpl
     _check_count(f"{name}.hpl.n", body.n)
     return _placed(dse, name, graph, "hpl", float(body.n) * body.n * graph.word)
 
 
-def _fft(dse: Any, name: str, graph: DataflowGraph) -> tuple[Workload, _Given]:
+def _fft(dse: Any, name: str, graph: KernelGraph) -> tuple[Workload, _Given]:
     body = getattr(dse, name).fft
     _check_count(f"{name}.fft.length", body.length)
     graph = replace(graph, dtype=dtype_of_complex(graph.word))
@@ -272,7 +274,7 @@ def _check_count(path: str, value: int) -> None:
 
 _DATA_FIELDS = {"dlrm": "row", "hpl": "n", "fft": "length"}
 # How a workload lies on the chips, and its reader.
-_Reader = Callable[[Any, str, DataflowGraph], tuple[Workload, _Given]]
+_Reader = Callable[[Any, str, KernelGraph], tuple[Workload, _Given]]
 _ITEMS = {"dlrm": "batch", "hpl": "matrix", "fft": "transform"}
 _WORKLOADS: dict[str, tuple[Placement, _Reader]] = {
     "llm": (Placement.SEARCHED, _llm),

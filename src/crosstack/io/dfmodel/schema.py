@@ -81,10 +81,10 @@ _EFFECTIVE_STAGE: _Field = ("effective_stage", 4, "int")
 # Members of a oneof stand under "message/oneof".
 _MESSAGES: dict[str, tuple[_Field, ...]] = {
     "DSE": (
-        ("dataflow_graph", 1, "DataflowGraph"), ("system", 2, "System"), ("cost", 3, "Cost"),
+        ("dataflow_graph", 1, "KernelGraph"), ("system", 2, "System"), ("cost", 3, "Cost"),
         ("execution", 4, "Execution"), ("miscellany", 40, "Execution"), ("gurobi", 5, "Gurobi"),
     ),
-    "DataflowGraph": (("kernels", 1, "Kernel*"), ("connections", 2, "Connection*")),
+    "KernelGraph": (("kernels", 1, "Kernel*"), ("connections", 2, "Connection*")),
     "Kernel": (
         ("name", 1, "string"), ("id", 2, "int"), ("topological_number", 3, "int"),
         ("config", 4, "int"), ("fwd_bwd", 5, "FwdBwd"), ("type", 6, "KernelType"),

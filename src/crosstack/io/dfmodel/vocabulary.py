@@ -13,7 +13,7 @@ from typing import Any
 
 from crosstack.machine.chip import Overlap
 from crosstack.machine.system import DimensionKind, Parallelism
-from crosstack.workload.graph import Axis, Collective, ComputeUnit, Direction, KernelKind
+from crosstack.workload.kernels import Axis, Collective, ComputeUnit, Direction, KernelKind
 
 __all__ = [
     "COLLECTIVES",

@@ -44,10 +44,9 @@ from crosstack.io.dfmodel.vocabulary import (
 )
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.mapping import Task
-from crosstack.model.arrays import graph_arrays
 from crosstack.model.choice_index import choice_index, sharding_codes
 from crosstack.model.conversions import PARTIAL, REPLICATED, edges_of
-from crosstack.workload.graph import Axis, Collective, Communication, Kernel, Placement
+from crosstack.workload.kernels import Axis, Collective, Communication, Kernel, Placement
 
 __all__ = ["write_answer", "write_task"]
 
@@ -295,7 +294,7 @@ def _communication_number(collective: Collective) -> int:
 
 def _fill_connections(dse: Any, answer: Answer) -> None:
     graph = answer.task.workload.graph
-    arrays = graph_arrays(graph)
+    arrays = graph
     index = choice_index(arrays, answer.task.workload.placement)
     codes = sharding_codes(index, answer.mapping.sharding, split=False)
     known = edges_of(arrays, index, answer.rules.traffic, float(graph.word))

@@ -19,7 +19,7 @@ from crosstack.io.yaml_tree import parse_yaml
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.rules import rules_named
-from crosstack.workload.graph import Workload
+from crosstack.workload.workload import Workload
 
 __all__ = ["read_system_alone", "read_task", "task_of"]
 
@@ -98,7 +98,7 @@ def task_of(tree: dict[str, Any]) -> Task:
     system = file and read_system(file, problems)
     if sums and workload and system:
         with collecting(problems, ""):
-            chip = system.chip.adding_in(sums, workload.graph.compute_dtype)
+            chip = system.chip.adding_in(sums, workload.graph.dtype)
             system = replace(system, chip=chip)
     constraints = _constraints(sections.get("constraints"), workload, problems)
     rules = head.rules if head else None

@@ -19,23 +19,22 @@ from crosstack.io.native.schema import KernelFile, TensorFile, WorkloadFile
 from crosstack.io.transformers import transformer
 from crosstack.workload.dlrm import dlrm
 from crosstack.workload.fft import fft
-from crosstack.workload.graph import (
-    SIZES_DISAGREE,
+from crosstack.workload.hpl import hpl
+from crosstack.workload.kernel_graph import SIZES_DISAGREE, KernelGraph, kernel_graph
+from crosstack.workload.kernels import (
     Axis,
     Communication,
     ComputeUnit,
     Consumer,
-    DataflowGraph,
     Direction,
     Kernel,
     KernelKind,
     Tensor,
-    Workload,
 )
-from crosstack.workload.hpl import hpl
 from crosstack.workload.llm import llm
 from crosstack.workload.serving import decode, prefill
 from crosstack.workload.ssm import hyena, mamba
+from crosstack.workload.workload import Workload
 
 __all__ = [
     "default_boundary_size",
@@ -159,7 +158,7 @@ def default_sequence_length(kernels: tuple[Kernel, ...]) -> int:
     return max((getattr(k, k.tiling) for k in kernels if k.tiling is not Axis.NONE), default=1)
 
 
-def default_boundary_size(graph: DataflowGraph) -> float:
+def default_boundary_size(graph: KernelGraph) -> float:
     """Bytes made by forward kernels that no forward kernel reads. [B]"""
     forward = {k.name for k in graph.kernels if k.direction is Direction.FORWARD}
     read = {t.producer for t in graph.tensors if any(c.kernel in forward for c in t.consumers)}
@@ -189,8 +188,8 @@ def read_workload(file: WorkloadFile, name: str | None, problems: list[Problem])
             problems.append(Problem(f"workload.{other}", message))
         with collecting(problems, f"workload.{generator}"):
             made = make(**section.model_dump(), name=name or generator)
-            said = file.dtype is not None
-            return replace(made, graph=replace(made.graph, dtype=file.dtype)) if said else made
+            dtype = file.dtype or made.graph.dtype
+            return replace(made, graph=replace(made.graph, dtype=dtype))
         return None
     return _Builder(file, problems).workload(name or "workload")
 
@@ -345,13 +344,13 @@ class _Builder:
 
     def _graph(
         self, kernels: list[Kernel], listed: list[tuple[TensorFile, int]] | None, word: int
-    ) -> DataflowGraph | None:
+    ) -> KernelGraph | None:
         try:
             if listed is None:
                 tensors = self._tensors_from_inputs(kernels)
             else:
                 tensors = tuple(_tensor(file, kernels[producer]) for file, producer in listed)
-            return DataflowGraph(
+            return kernel_graph(
                 kernels=tuple(kernels), tensors=tensors, word=word, dtype=self.file.dtype
             )
         except InputError as error:
@@ -424,7 +423,7 @@ class _Builder:
             return "workload.kernels"
         return f"workload.{path}"
 
-    def _whole(self, graph: DataflowGraph, name: str) -> Workload | None:
+    def _whole(self, graph: KernelGraph, name: str) -> Workload | None:
         length, boundary = self.file.sequence_length, self.file.boundary_size
         with collecting(self.problems, "workload"):
             return Workload(

@@ -19,7 +19,7 @@ from crosstack.errors import InputError, Problem, nearest, require_quantity
 from crosstack.machine.system import Parallelism
 from crosstack.units import parse_quantity
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.graph import (
+from crosstack.workload.kernels import (
     Axis,
     Collective,
     ComputeUnit,

@@ -19,7 +19,9 @@ from crosstack.machine.chip import Chip, flat_chip, flat_fields
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Task
-from crosstack.workload.graph import Kernel, Placement, Tensor, Workload
+from crosstack.workload.dtype import dtype_of_word
+from crosstack.workload.kernels import Kernel, Placement, Tensor
+from crosstack.workload.workload import Workload
 
 __all__ = ["write_system", "write_task", "write_workload"]
 
@@ -81,7 +83,8 @@ def _workload(workload: Workload) -> list[str]:
         del fields["item"]
     if not workload.item_part:
         del fields["item_part"]
-    dtype = {} if graph.dtype is None else {"dtype": graph.dtype}
+    follows = graph.dtype is dtype_of_word(graph.word)
+    dtype = {} if follows else {"dtype": graph.dtype}
     lines = field_lines({"name": fields.pop("name"), "word": graph.word, **dtype, **fields})
     makes: dict[str, Made] = {}
     for k in graph.kernels:

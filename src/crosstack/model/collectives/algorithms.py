@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from crosstack.machine.system import AllReduceAlgorithm
-from crosstack.workload.graph import Collective
+from crosstack.workload.kernels import Collective
 
 __all__ = ["CHUNKS", "Algorithm", "Joint", "algorithms"]
 

@@ -28,7 +28,7 @@ from crosstack.model.collectives.algorithms import Algorithm, Joint, algorithms
 from crosstack.model.collectives.arrival import NONE, Arrival
 from crosstack.model.collectives.group import Axis, Group, axes_of
 from crosstack.model.collectives.lines import NOTHING, Line, Lines, least
-from crosstack.workload.graph import Collective
+from crosstack.workload.kernels import Collective
 
 __all__ = ["collective_lines", "is_legal"]
 

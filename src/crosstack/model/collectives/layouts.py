@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from crosstack.errors import InputError, Problem
 from crosstack.model.collectives.lines import NOTHING, Lines, least
-from crosstack.workload.graph import Collective
+from crosstack.workload.kernels import Collective
 
 __all__ = ["Layout", "LayoutChange", "layout_change", "ways"]
 

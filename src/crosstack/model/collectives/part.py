@@ -24,7 +24,7 @@ from crosstack.model.collectives.group import (
 from crosstack.model.collectives.layouts import Layout, LayoutChange, layout_change
 from crosstack.model.collectives.lines import NOTHING, Lines
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.graph import Collective, Placement
+from crosstack.workload.kernels import Collective, Placement
 
 __all__ = ["Changes", "Collectives", "LeastTime", "NetworkUse"]
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from functools import lru_cache
 
 from crosstack.machine.chip import Overlap
-from crosstack.model.arrays import GraphArrays
 from crosstack.model.iteration import iteration_time, pipeline_of
 from crosstack.model.memory import computed_again, microbatches_kept
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.model.tiles import divisors
+from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.transformer_training import Recompute, Schedule
 
 __all__ = [
@@ -57,14 +57,14 @@ def interleavings(plan: Plan, overlap: Overlap, rules: Rules) -> tuple[int, ...]
 
 
 @lru_cache(maxsize=256)
-def _forward_share(arrays: GraphArrays, recompute: Recompute) -> float:
+def _forward_share(arrays: KernelGraph, recompute: Recompute) -> float:
     """Share of the forward pass in the work of a copy. [1]"""
     again = arrays.work[computed_again(arrays, recompute)].sum()
     total = float(arrays.work.sum() + again)
     return float(arrays.work[~arrays.backward].sum()) / total if total else 1.0
 
 
-def with_recompute(plan: Plan, arrays: GraphArrays, recompute: Recompute) -> Plan:
+def with_recompute(plan: Plan, arrays: KernelGraph, recompute: Recompute) -> Plan:
     """Return a plan that computes something again."""
     return replace(plan, recompute=recompute, forward=_forward_share(arrays, recompute))
 

@@ -32,7 +32,7 @@ from crosstack.model.collectives import (
     neighbour_link,
 )
 from crosstack.model.parts import check_fields
-from crosstack.workload.graph import Collective, Placement
+from crosstack.workload.kernels import Collective, Placement
 
 __all__ = ["ExchangeRule", "LatencyRule", "ReleaseCollectives", "slowest_cut"]
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
 
-from crosstack.model.arrays import Floats, GraphArrays, Ints
 from crosstack.model.decisions import Decisions
 from crosstack.model.iteration import Path, Pipeline, Pipelining
 from crosstack.model.parts import Clock, MainMemory, check_fields
 from crosstack.model.tiles import divisors
 from crosstack.model.traffic import Boundary, Sizes, Traffic
-from crosstack.workload.graph import Placement
+from crosstack.workload.kernel_graph import Floats, Ints, KernelGraph
+from crosstack.workload.kernels import Placement
 
 if TYPE_CHECKING:
     from crosstack.machine.chip import Chip, Overlap
@@ -195,7 +195,7 @@ class DFModelTraffic(Traffic):
     sums_at_once: bool = True
     batch_in_sram: bool = True
 
-    def operands(self, arrays: GraphArrays) -> Ints:
+    def operands(self, arrays: KernelGraph) -> Ints:
         """The second operand, unless the first has the bytes of the tensor."""
         if not self.operand_by_size:
             return Traffic.operands(self, arrays)
@@ -204,7 +204,7 @@ class DFModelTraffic(Traffic):
         apart = np.abs(produced - first) > 1e-6 * np.maximum(produced, first)
         return np.asarray(apart.astype(np.int64))
 
-    def flows(self, arrays: GraphArrays) -> Ints:
+    def flows(self, arrays: KernelGraph) -> Ints:
         """One for each edge, where readers have copies."""
         if self.fan_out_copies:
             return np.arange(len(arrays.source))

@@ -15,8 +15,8 @@ from crosstack.published.dfmodel.machines import RING, SWITCH, chip, system
 from crosstack.published.dfmodel.unfused import ONE_TB
 from crosstack.workload.dlrm import dlrm
 from crosstack.workload.fft import fft
-from crosstack.workload.graph import Workload
 from crosstack.workload.hpl import hpl
+from crosstack.workload.workload import Workload
 
 __all__ = [
     "HBM",

@@ -24,8 +24,8 @@ from crosstack.published.dfmodel.machines import (
     system,
 )
 from crosstack.workload.architectures import Transformer
-from crosstack.workload.graph import Workload
 from crosstack.workload.serving import decode, prefill
+from crosstack.workload.workload import Workload
 
 __all__ = ["BATCH", "published_8b", "serving_cases", "sn40l"]
 

@@ -28,8 +28,8 @@ from crosstack.published.dfmodel.machines import (
 )
 from crosstack.workload.dlrm import dlrm
 from crosstack.workload.fft import fft
-from crosstack.workload.graph import Workload
 from crosstack.workload.hpl import hpl
+from crosstack.workload.workload import Workload
 
 __all__ = [
     "AXES",

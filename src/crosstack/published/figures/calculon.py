@@ -9,7 +9,7 @@ from crosstack.evaluate.answer import Answer
 from crosstack.published.dfmodel.machines import TRAINING_SHARDING, axes, given
 from crosstack.published.dfmodel.unfused import calculon
 from crosstack.published.figures.figure import Figure, Progress, claim, mapped, status
-from crosstack.workload.graph import Direction
+from crosstack.workload.kernels import Direction
 
 __all__ = ["parallelism_sweep"]
 

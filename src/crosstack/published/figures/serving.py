@@ -11,8 +11,8 @@ from crosstack.published.case import Row
 from crosstack.published.dfmodel.machines import PIPELINE, RING, TENSOR
 from crosstack.published.dfmodel.serving import BATCH, published_8b, sn40l
 from crosstack.published.figures.figure import Figure, Progress, claim, mapped, statement
-from crosstack.workload.graph import Workload
 from crosstack.workload.serving import decode, prefill
+from crosstack.workload.workload import Workload
 
 __all__ = ["serving_sweep"]
 

@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstack.errors import InputError
-from crosstack.workload.graph import (
+from crosstack.workload.kernel_graph import kernel_graph
+from crosstack.workload.kernels import (
     Collective,
     Communication,
     ComputeUnit,
     Consumer,
-    DataflowGraph,
     Direction,
     Kernel,
     KernelKind,
     Tensor,
-    Workload,
 )
+from crosstack.workload.workload import Workload
 
 
 def a_product(**changes) -> Kernel:
@@ -128,7 +128,7 @@ class TestKernel:
             Communication(collective=Collective.ALL_REDUCE, size=-1.0)
 
 
-class TestDataflowGraph:
+class TestKernelGraph:
     def test_a_diamond_has_three_levels(self, small_graph):
         assert small_graph.levels == (0, 1, 1, 2)
 
@@ -148,19 +148,19 @@ class TestDataflowGraph:
         assert small_graph.index["kernel_2"] == 2
 
     def test_work_is_the_sum_over_kernels(self, small_graph):
-        assert small_graph.work == 4 * small_graph.kernels[0].work
+        assert small_graph.total_work == 4 * small_graph.kernels[0].work
 
     def test_weight_size_is_the_sum_over_kernels(self):
         kernels = (a_product(name="a"), a_product(name="b"))
-        graph = DataflowGraph(kernels=kernels, tensors=(), word=2)
-        assert graph.weight_size == 140.0
+        graph = kernel_graph(kernels=kernels, tensors=(), word=2)
+        assert graph.total_weight_size == 140.0
 
     def test_graphs_with_equal_records_are_equal(self, a_graph):
         assert a_graph(2, [(0, 1)]) == a_graph(2, [(0, 1)])
 
     def test_a_backward_kernel_makes_a_backward_pass(self, a_kernel):
         kernels = (a_kernel("a"), a_kernel("b", direction=Direction.BACKWARD))
-        assert DataflowGraph(kernels=kernels, tensors=(), word=2).has_backward
+        assert kernel_graph(kernels=kernels, tensors=(), word=2).has_backward
 
     def test_forward_kernels_alone_make_none(self, small_graph):
         assert not small_graph.has_backward
@@ -210,17 +210,17 @@ class TestDataflowGraph:
         kernels = tuple(a_kernel(name) for name in "abc")
         tensors = (tensor("a", "c"), tensor("b", "c"))
         with pytest.raises(InputError, match="operand 0 of 'c' is already what 'a' makes"):
-            DataflowGraph(kernels=kernels, tensors=tensors, word=2)
+            kernel_graph(kernels=kernels, tensors=tensors, word=2)
 
     def test_a_tensor_feeds_an_operand_once(self, a_kernel):
         kernels = (a_kernel("a"), a_kernel("b"))
         with pytest.raises(InputError, match="operand 0 of 'b' is already what 'a' makes"):
-            DataflowGraph(kernels=kernels, tensors=(tensor("a", "b", "b"),), word=2)
+            kernel_graph(kernels=kernels, tensors=(tensor("a", "b", "b"),), word=2)
 
     def test_what_is_accounted_for_elsewhere_may_share_an_operand(self, a_kernel):
         kernels = tuple(a_kernel(name) for name in "abc")
         cache = Tensor(producer="b", consumers=(Consumer(kernel="c", elided=True),), size=8.0)
-        graph = DataflowGraph(kernels=kernels, tensors=(tensor("a", "c"), cache), word=2)
+        graph = kernel_graph(kernels=kernels, tensors=(tensor("a", "c"), cache), word=2)
         assert graph.levels == (0, 0, 1)
 
     def test_a_kernel_that_reads_itself_is_a_cycle(self, a_graph):
@@ -229,47 +229,47 @@ class TestDataflowGraph:
 
     def test_an_empty_graph_is_refused(self):
         with pytest.raises(InputError, match="^kernels: got 0"):
-            DataflowGraph(kernels=(), tensors=(), word=2)
+            kernel_graph(kernels=(), tensors=(), word=2)
 
     def test_a_word_of_no_bytes_is_refused(self, a_kernel):
         with pytest.raises(InputError, match="^word: got 0"):
-            DataflowGraph(kernels=(a_kernel("a"),), tensors=(), word=0)
+            kernel_graph(kernels=(a_kernel("a"),), tensors=(), word=0)
 
     def test_a_duplicate_name_says_who_has_it(self, a_kernel):
         kernels = (a_kernel("a"), a_kernel("b"), a_kernel("a"))
         with pytest.raises(InputError, match=r"kernels\[2\]\.name: duplicate.*kernels\[0\]"):
-            DataflowGraph(kernels=kernels, tensors=(), word=2)
+            kernel_graph(kernels=kernels, tensors=(), word=2)
 
     def test_an_unknown_consumer_brings_the_nearest_name(self, a_kernel):
         kernels = (a_kernel("softmax"), a_kernel("dropout"))
         with pytest.raises(InputError, match="no kernel is called 'dropuot'.*Nearest: 'dropout'"):
-            DataflowGraph(kernels=kernels, tensors=(tensor("softmax", "dropuot"),), word=2)
+            kernel_graph(kernels=kernels, tensors=(tensor("softmax", "dropuot"),), word=2)
 
     def test_an_unknown_producer_is_refused(self, a_kernel):
         with pytest.raises(InputError, match=r"tensors\[0\]\.producer: no kernel is called 'z'"):
-            DataflowGraph(kernels=(a_kernel("a"),), tensors=(tensor("z", "a"),), word=2)
+            kernel_graph(kernels=(a_kernel("a"),), tensors=(tensor("z", "a"),), word=2)
 
     def test_a_kernel_makes_one_tensor(self, a_kernel):
         kernels = (a_kernel("a"), a_kernel("b"), a_kernel("c"))
         tensors = (tensor("a", "b"), tensor("a", "c"))
         with pytest.raises(InputError, match=r"tensors\[1\]\.producer: 'a' already makes"):
-            DataflowGraph(kernels=kernels, tensors=tensors, word=2)
+            kernel_graph(kernels=kernels, tensors=tensors, word=2)
 
     def test_a_tensor_has_the_size_its_producer_makes(self, a_kernel):
         kernels = (a_kernel("a"), a_kernel("b", size=9.0))
         with pytest.raises(InputError, match=r"tensors\[0\]\.size: got 9 B, but 'a' makes 8 B"):
-            DataflowGraph(kernels=kernels, tensors=(tensor("a", "b", size=9.0),), word=2)
+            kernel_graph(kernels=kernels, tensors=(tensor("a", "b", size=9.0),), word=2)
 
     def test_a_tensor_has_the_size_its_reader_expects(self, a_kernel):
         kernels = (a_kernel("a"), a_kernel("b", size=9.0))
         with pytest.raises(InputError, match=r"sizes disagree: 'a' makes 8 B.*'b' is 9 B"):
-            DataflowGraph(kernels=kernels, tensors=(tensor("a", "b"),), word=2)
+            kernel_graph(kernels=kernels, tensors=(tensor("a", "b"),), word=2)
 
     def test_sizes_may_differ_by_the_rounding_of_published_files(self, a_kernel):
         # kosho2013/DFModel prints 1342177280 as 1342177300.0
         kernels = (a_kernel("a", size=1342177280.0), a_kernel("b", size=1342177300.0))
         tensors = (tensor("a", "b", size=1342177300.0),)
-        assert len(DataflowGraph(kernels=kernels, tensors=tensors, word=2)) == 2
+        assert len(kernel_graph(kernels=kernels, tensors=tensors, word=2)) == 2
 
     @pytest.mark.parametrize("operand", [-1, 1])
     def test_an_operand_the_reader_does_not_have_is_refused(self, a_kernel, operand):
@@ -277,7 +277,7 @@ class TestDataflowGraph:
         reader = Consumer(kernel="b", operand=operand)
         tensors = (Tensor(producer="a", consumers=(reader,), size=8.0),)
         with pytest.raises(InputError, match=f"operand: got {operand}; allowed for 'b': 0"):
-            DataflowGraph(kernels=kernels, tensors=tensors, word=2)
+            kernel_graph(kernels=kernels, tensors=tensors, word=2)
 
     def test_a_tensor_nobody_reads_is_refused(self):
         with pytest.raises(InputError, match="^consumers: got"):
@@ -287,7 +287,7 @@ class TestDataflowGraph:
         kernels = (a_kernel("a"), a_kernel("a"))
         tensors = (tensor("z", "a"), tensor("a", "y", size=9.0))
         with pytest.raises(InputError) as caught:
-            DataflowGraph(kernels=kernels, tensors=tensors, word=2)
+            kernel_graph(kernels=kernels, tensors=tensors, word=2)
         paths = [problem.path for problem in caught.value.problems]
         assert paths == [
             "kernels[1].name",
@@ -300,7 +300,7 @@ class TestDataflowGraph:
 class TestWorkload:
     def test_work_counts_layers_and_sequences(self, small_graph):
         workload = Workload(graph=small_graph, n_layers=6, global_batch_size=5)
-        assert workload.work == 30 * small_graph.work
+        assert workload.work == 30 * small_graph.total_work
 
     def test_layers_in_the_graph_are_not_counted_twice(self, small_graph):
         workload = Workload(graph=small_graph, n_layers=6, layers_in_graph=2)

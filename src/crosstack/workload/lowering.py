@@ -18,6 +18,7 @@ before (``join_*``).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,11 +26,12 @@ from typing import Any
 import numpy as np
 
 from crosstack.errors import InputError, Problem
-from crosstack.model.arrays import AXIS_CODE, GraphArrays
 from crosstack.workload.axes import AxisUse
 from crosstack.workload.dataflow import Graph
+from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import TABLE, OperationKind
-from crosstack.workload.graph import Axis
+from crosstack.workload.kernel_graph import AXIS_CODE, KernelGraph, edge_columns
+from crosstack.workload.kernels import Axis, Collective, Communication
 from crosstack.workload.loops import LoopNest, ProductAxes
 from crosstack.workload.operations import Block, Operation, Role
 from crosstack.workload.ordering import topological_order
@@ -47,7 +49,7 @@ def work_of_row(operation: Operation) -> float:
     return TABLE[operation.function].work
 
 
-def lowered(graph: Graph, block: str, *, work: WorkOf = work_of_row) -> GraphArrays:
+def lowered(graph: Graph, block: str, *, work: WorkOf = work_of_row) -> KernelGraph:
     """Return the arrays of one run of a block, with its backward pass where there is one.
 
     Parameters
@@ -91,6 +93,8 @@ class LoweredKernel:
     ----------
     block, nest
         Where it is, and what it loops over.
+    dtype : Dtype
+        Of what it makes.
     extents : mapping
         Of its groups of axes, see `crosstack.workload.loops.ProductAxes`. [1]
     operands : tuple of int
@@ -101,22 +105,26 @@ class LoweredKernel:
         Which of those are keys and values of before.
     masks : frozenset of str
         Masks that it reads.
-    output_size, cache_size, periodic_size : float
-        As in `GraphArrays`. [B]
+    output_size, weight_size, cache_size : float
+        As in `KernelGraph`. [B]
+    messages : tuple of Communication
+        What it sends besides what its sharding causes.
     each : float
         Operations on each element that it makes. [FLOP]
     """
 
     block: Block
     nest: LoopNest
+    dtype: Dtype
     extents: dict[str, int]
     operands: tuple[int, ...]
     input_sizes: tuple[float, ...]
     cached: tuple[bool, ...]
     masks: frozenset[str]
     output_size: float
+    weight_size: float
     cache_size: float
-    periodic_size: float
+    messages: tuple[Communication, ...]
     each: float
 
     @classmethod
@@ -139,9 +147,13 @@ class LoweredKernel:
         of_weight = made.of != "" and graph.tensor[made.of].role is Role.WEIGHT
         looked_up = operation.kind is OperationKind.GATHER and nest.weights[0]
         elements = graph.count(nest.output)
+        weights = [i for i, weight in enumerate(nest.weights) if weight]
+        own = operation.multiplies and len(weights) == 1
+        summed = Communication(collective=Collective.ALL_REDUCE, size=output, periodic=True)
         return cls(
             block=block,
             nest=nest,
+            dtype=made.dtype,
             extents=extents,
             operands=operands,
             input_sizes=sizes,
@@ -149,7 +161,8 @@ class LoweredKernel:
             masks=frozenset(name for name, role in roles.items() if role is Role.MASK),
             output_size=output,
             cache_size=sum(s for s, c in zip(sizes, cached, strict=True) if c) + output * looked_up,
-            periodic_size=output if of_weight else 0.0,
+            weight_size=size(operation.inputs[weights[0]].tensor) if own else 0.0,
+            messages=(summed,) if of_weight else (),
             each=1.0
             if operation.multiplies
             else work(operation) * graph.count(nest.loops) / elements,
@@ -213,37 +226,47 @@ def _joins(kernels: Sequence[LoweredKernel]) -> list[tuple[int, int, int]]:
     )
 
 
-def _arrays(kernels: Sequence[LoweredKernel]) -> GraphArrays:
+def _arrays(kernels: Sequence[LoweredKernel]) -> KernelGraph:
     n, edges = len(kernels), _edges(kernels)
     joins = np.array(_joins(kernels), dtype=np.int64).reshape(-1, 3)
     order, levels = topological_order(n, [(i, j) for i, j, *_ in edges])
     table = np.array(edges, dtype=np.int64).reshape(-1, 4)
-    preds, succs = [0] * n, [0] * n
-    for source, target, *_ in edges:
-        preds[target] |= 1 << source
-        succs[source] |= 1 << target
-    depth = np.array(levels, dtype=np.int64)
-    return GraphArrays(
+    dtype = _dtype(kernels)
+    made = dict(table[:, [3, 0]].tolist())  # the maker of every tensor
+    output_size = np.array([x.output_size for x in kernels])
+    return KernelGraph(
         n=n,
+        word=int(dtype.size),
+        dtype=dtype,
         **_extents(kernels),
         **_operand_arrays(kernels, table),
         **_costs(kernels),
         **_flags(kernels),
-        open_output=np.array([not readers for readers in succs]),
+        output_size=output_size,
+        tensor_size=output_size[[made[t] for t in range(len(made))]],
+        open_output=~np.isin(np.arange(n), table[:, 0]),
         source=table[:, 0].copy(),
         target=table[:, 1].copy(),
         operand=table[:, 2].copy(),
         tensor=table[:, 3].copy(),
         elided=np.zeros(len(edges), dtype=np.bool_),
-        depth=depth[table[:, 1]] - depth[table[:, 0]] + 1,
-        join_source=joins[:, 0],
-        join_target=joins[:, 1],
-        join_operand=joins[:, 2],
-        preds=tuple(preds),
-        succs=tuple(succs),
+        join_source=joins[:, 0].copy(),
+        join_target=joins[:, 1].copy(),
+        join_operand=joins[:, 2].copy(),
         order=order,
         names=tuple(kernel.nest.operation.name for kernel in kernels),
+        **edge_columns(table[:, 0], table[:, 1], levels),
     )
+
+
+def _dtype(kernels: Sequence[LoweredKernel]) -> Dtype:
+    """Return what kernels compute with: the type of what products make, if there are any."""
+    products = [k for k in kernels if k.nest.operation.multiplies]
+    found = Counter(k.dtype for k in products or kernels)
+    dtype = max(found, key=lambda each: found[each])
+    if dtype.size < 1:
+        raise InputError(Problem("dtype", f"got {dtype.value}; allowed: whole bytes an element."))
+    return dtype
 
 
 def _extents(kernels: Sequence[LoweredKernel]) -> dict[str, Any]:
@@ -271,8 +294,10 @@ def _costs(kernels: Sequence[LoweredKernel]) -> dict[str, Any]:
     return {
         "repeats": np.array([x.each for x in kernels]),
         "cache_size": np.array([x.cache_size for x in kernels]),
-        "periodic_size": np.array([x.periodic_size for x in kernels]),
-        "output_size": np.array([x.output_size for x in kernels]),
+        "operations": np.array([max(1, round(x.each)) for x in kernels], dtype=np.int64),
+        "weight_size": np.array([x.weight_size for x in kernels]),
+        "messages": tuple(x.messages for x in kernels),
+        "periodic_size": np.array([sum((c.size for c in x.messages), 0.0) for x in kernels]),
         "memory_traffic": nothing,
         "sram_extra": nothing,
         "memory_extra": nothing,
@@ -282,13 +307,12 @@ def _costs(kernels: Sequence[LoweredKernel]) -> dict[str, Any]:
 def _flags(kernels: Sequence[LoweredKernel]) -> dict[str, Any]:
     nothing = np.zeros(len(kernels), dtype=np.bool_)
     multiplies = np.array([kernel.nest.operation.multiplies for kernel in kernels])
-    weighted = np.array([sum(kernel.nest.weights) == 1 for kernel in kernels])
     backward = np.array([kernel.backward for kernel in kernels])
     later = frozenset(name for kernel in kernels if kernel.backward for name in kernel.masks)
     return {
         "systolic": multiplies,
         "gemm": multiplies.copy(),
-        "has_weight": multiplies & weighted,
+        "has_weight": np.array([kernel.weight_size > 0 for kernel in kernels]),
         "backward": backward,
         "counted_inputs": nothing,
         "row_wise": np.array([kernel.nest.operation.kind in ROWS for kernel in kernels]),

@@ -1,0 +1,305 @@
+"""Kernels and the tensors that join them, as they are listed: a record each.
+
+A *kernel* is a node: a matrix product (``outer`` times an M x K by K x N product) or an
+elementwise operation on ``outer`` x M x N elements. A *tensor* is what one kernel makes and
+one or more kernels read. All sizes are bytes of the whole, unsharded tensor of one sequence.
+
+Source of the record: the dataflow graph of ``ko2025dfmodel`` (section III.B); here a tensor
+with several readers is one tensor, where the source keeps one copy a reader.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
+
+from crosstack.errors import require, require_quantity, require_whole
+from crosstack.records import require_types
+
+__all__ = [
+    "Axis",
+    "Collective",
+    "Communication",
+    "ComputeUnit",
+    "Consumer",
+    "Direction",
+    "Kernel",
+    "KernelKind",
+    "Placement",
+    "Saved",
+    "Tensor",
+]
+
+MOST_ELEMENTS = 2**62  # of a tensor: they are counted in 64-bit whole numbers
+
+
+class Axis(StrEnum):
+    """An axis of a kernel: what a sharding or a tiling splits."""
+
+    OUTER = "outer"
+    M = "m"
+    K = "k"
+    N = "n"
+    NONE = "none"
+
+
+class KernelKind(StrEnum):
+    """What a kernel computes and where its operands come from."""
+
+    GEMM_WEIGHT = "gemm_weight"
+    GEMM = "gemm"
+    ELEMENTWISE = "elementwise"
+    ELEMENTWISE_2 = "elementwise_2"
+
+    @property
+    def n_inputs(self) -> int:
+        """Number of activation operands."""
+        match self:
+            case KernelKind.GEMM | KernelKind.ELEMENTWISE_2:
+                return 2
+            case KernelKind.GEMM_WEIGHT | KernelKind.ELEMENTWISE:
+                return 1
+            case _:
+                assert_never(self)
+
+    @property
+    def is_gemm(self) -> bool:
+        """Whether the kernel contracts over K."""
+        match self:
+            case KernelKind.GEMM | KernelKind.GEMM_WEIGHT:
+                return True
+            case KernelKind.ELEMENTWISE | KernelKind.ELEMENTWISE_2:
+                return False
+            case _:
+                assert_never(self)
+
+
+class ComputeUnit(StrEnum):
+    """Which part of a core runs the kernel: the systolic array (2 FLOP a cell) or its lanes."""
+
+    SYSTOLIC = "systolic"
+    SIMD = "simd"
+
+
+class Direction(StrEnum):
+    """Forward or backward pass."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+
+
+class Saved(StrEnum):
+    """What the derivative of a forward kernel needs of it, besides what edges name.
+
+    A backward kernel of a graph may read the gradient alone, although the derivative of its
+    function needs an operand (GeLU, a norm), the result (softmax), or which elements were left out
+    (dropout, one byte an element). Source: ``korthikanti2023reducing``, section 4.1.
+    """
+
+    NOTHING = "nothing"
+    INPUT = "input"
+    OUTPUT = "output"
+    MASK = "mask"
+
+
+class Collective(StrEnum):
+    """A communication pattern among the chips of one parallelism."""
+
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_TO_ALL = "all_to_all"
+    BROADCAST = "broadcast"
+    POINT_TO_POINT = "point_to_point"
+
+
+class Placement(StrEnum):
+    """How a workload lies on the chips of the network.
+
+    ``searched``: parallelism and sharding are decided by the mapping. The others are how a
+    published algorithm is written down, so nothing is left to decide: ``batch``, every chip works
+    on a batch of its own and all chips exchange what `Communication` says (recommendation models);
+    ``grid``, the chips form rows and columns that split M and K (``dongarra2003linpack``), the last
+    dimension of the network being the columns; ``columns``, all chips split N (a transform of
+    columns, then of rows). Source: ``dfmodel_code``.
+    """
+
+    SEARCHED = "searched"
+    BATCH = "batch"
+    GRID = "grid"
+    COLUMNS = "columns"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Communication:
+    """Communication a kernel brings with it, besides what its sharding causes.
+
+    ``periodic`` runs over the data-parallel chips, once per iteration (the gradient
+    all-reduce); otherwise it runs over the tensor-parallel chips, for every sequence, or over all
+    chips of a workload whose `Placement` is not searched. ``size`` is that of the whole tensor,
+    with placement ``batch`` of what one chip takes part with. [B]
+    """
+
+    collective: Collective
+    size: float
+    periodic: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the size."""
+        require_types(self)
+        require_quantity("size", self.size, "B")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One kernel of the graph, whole (unsharded), for one sequence.
+
+    Sizes in bytes say which tensors belong together and are checked against one another; what is
+    held and moved follows from the extents and the graph's ``word`` (``ko2025dfmodel``).
+
+    Parameters
+    ----------
+    name : str
+        Unique in the graph.
+    kind : KernelKind
+        Operands: weight and input, two inputs, or elementwise on one or two inputs.
+    outer, m, k, n : int
+        Loop extents; ``k`` is 1 for elementwise kernels. [1]
+    output_size : float
+        Bytes of the tensor it makes. [B]
+    input_sizes : tuple of float
+        Bytes of each activation operand, in order. [B]
+    weight_size : float
+        Bytes of the weight of a ``gemm_weight`` kernel. [B]
+    unit : ComputeUnit
+        Where it runs.
+    tiling : Axis
+        The axis that is cut into tiles as data streams through the chip.
+    direction : Direction
+        Forward or backward pass.
+    memory_traffic : float
+        Main-memory bytes that each chip moves for it besides tensors and weights, whatever the
+        sharding. [B]
+    communications : tuple of Communication
+        Extra communication (gradient all-reduce, all-to-all of embeddings, ...).
+    repeats : int or None
+        How many inputs it processes per sequence; kernels that set it never share a partition
+        with kernels that do not. [1]
+    operations : int
+        Floating-point operations on each element of an elementwise kernel. [1]
+    cache_size : float
+        Bytes that it reads from main memory for every sequence, and that stay there for all of
+        them: keys and values of the tokens before. Whole; split like what it makes. [B]
+    sram_extra, memory_extra : float
+        Bytes that each chip holds for it on the chip and in main memory besides tensors and
+        weights, whatever the sharding. [B]
+    saved : Saved
+        What the backward pass needs of a forward kernel, besides what edges name; without a
+        backward pass nothing is kept.
+    row_wise : bool
+        Whether a result needs a whole row of an operand (a norm, a softmax, a scan), so that no
+        tile of it can be finished alone; of elementwise kernels.
+    """
+
+    name: str
+    kind: KernelKind
+    m: int
+    n: int
+    k: int = 1
+    outer: int = 1
+    output_size: float
+    input_sizes: tuple[float, ...]
+    weight_size: float = 0.0
+    unit: ComputeUnit
+    tiling: Axis = Axis.N
+    direction: Direction = Direction.FORWARD
+    memory_traffic: float = 0.0
+    communications: tuple[Communication, ...] = ()
+    repeats: int | None = None
+    operations: int = 1
+    cache_size: float = 0.0
+    sram_extra: float = 0.0
+    memory_extra: float = 0.0
+    saved: Saved = Saved.NOTHING
+    row_wise: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every field; see `InputError`."""
+        require_types(self)
+        require(isinstance(self.name, str) and self.name.strip() != "", "name", self.name, "a name")
+        for axis in ("outer", "m", "k", "n"):
+            require_whole(axis, getattr(self, axis))
+        if not self.kind.is_gemm:
+            require(self.k == 1, "k", self.k, "1: an elementwise kernel contracts nothing")
+        for axes in ("m x n", "m x k", "k x n"):
+            elements = self.outer * math.prod(getattr(self, axis) for axis in axes.split(" x "))
+            allowed = f"outer x {axes} below 2^62, but it is {elements:.3g}"
+            require(elements < MOST_ELEMENTS, "outer", self.outer, allowed)
+        require(
+            len(self.input_sizes) == self.kind.n_inputs,
+            "input_sizes",
+            self.input_sizes,
+            f"{self.kind.n_inputs} sizes for {self.kind.value}",
+        )
+        for i, size in enumerate(self.input_sizes):
+            require_quantity(f"input_sizes[{i}]", size, "B")
+        sizes = ("output_size", "weight_size", "memory_traffic", "cache_size")
+        for name in (*sizes, "sram_extra", "memory_extra"):
+            require_quantity(name, getattr(self, name), "B")
+        if self.kind is not KernelKind.GEMM_WEIGHT:
+            require(self.weight_size == 0, "weight_size", self.weight_size, "0: it has no weight")
+        if self.repeats is not None:
+            require_whole("repeats", self.repeats)
+        require_whole("operations", self.operations)
+        single = not self.kind.is_gemm or self.operations == 1
+        require(single, "operations", self.operations, "1: a product counts its own")
+        forward = self.saved is Saved.NOTHING or self.direction is Direction.FORWARD
+        require(forward, "saved", self.saved, "nothing, in the backward pass")
+        rows = not (self.kind.is_gemm and self.row_wise)
+        require(rows, "row_wise", self.row_wise, "false: a product adds up over K")
+
+    @property
+    def work(self) -> float:
+        """Floating-point operations for one sequence: outer M N, twice K for a systolic kernel.
+
+        Source: ``ko2025dfmodel``, where an elementwise kernel has one operation an element. [FLOP]
+        """
+        elements = float(self.outer) * self.m * self.n * (self.repeats or 1) * self.operations
+        match self.unit:
+            case ComputeUnit.SYSTOLIC:
+                return 2.0 * elements * self.k
+            case ComputeUnit.SIMD:
+                return elements
+            case _:
+                assert_never(self.unit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumer:
+    """One reader of a tensor: the kernel, and which of its operands the tensor is (0 or 1).
+
+    ``elided`` marks a connection whose bytes are accounted for elsewhere (a key-value cache
+    that is charged as `Kernel.memory_traffic`); it still orders the kernels. Any number of those
+    may share an operand, besides the one tensor that feeds it.
+    """
+
+    kernel: str
+    operand: int = 0
+    elided: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """What ``producer`` makes and every consumer reads; ``size`` bytes, whole. [B]"""
+
+    producer: str
+    consumers: tuple[Consumer, ...]
+    size: float
+
+    def __post_init__(self) -> None:
+        """Check the size and that somebody reads it."""
+        require_types(self)
+        require_quantity("size", self.size, "B")
+        require(len(self.consumers) > 0, "consumers", self.consumers, "at least one consumer")

@@ -1,0 +1,93 @@
+"""A workload: kernels of one layer, and how often they run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from crosstack.errors import require, require_quantity, require_whole
+from crosstack.records import brief, require_types
+from crosstack.workload.kernel_graph import KernelGraph
+from crosstack.workload.kernels import Placement
+
+__all__ = ["Workload"]
+
+LONGEST_SEQUENCE = 2**28  # it is cut into tiles of twice the root of that many lengths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Kernels of one or several layers, and how often they run.
+
+    Parameters
+    ----------
+    graph : KernelGraph
+        One layer (``layers_in_graph`` layers), one sequence.
+    n_layers : int
+        Layers of the model; a whole multiple of ``layers_in_graph``. [1]
+    layers_in_graph : int
+        Layers that ``graph`` spells out. [1]
+    global_batch_size : int
+        Sequences of one iteration over all chips. [1]
+    sequence_length : int
+        Extent that is cut into tiles. [1]
+    boundary_size : float
+        Bytes that one layer hands to the next, for one sequence, one direction. [B]
+    placement : Placement
+        How it lies on the chips.
+    data_size : float
+        Bytes that all chips together keep in main memory besides weights: embedding tables, the
+        matrix that is factorised, the points that are transformed. [B]
+    name : str
+        For people.
+    item : str
+        What reports call one of the global batch: sequence, sample, matrix.
+    item_part : str
+        What they call one of the ``sequence_length`` that an item has, such as token; empty where
+        that has no name.
+    """
+
+    graph: KernelGraph
+    n_layers: int = 1
+    layers_in_graph: int = 1
+    global_batch_size: int = 1
+    sequence_length: int = 1
+    boundary_size: float = 0.0
+    placement: Placement = Placement.SEARCHED
+    data_size: float = 0.0
+    name: str = "workload"
+    item: str = field(default="sample", compare=False)
+    item_part: str = field(default="", compare=False)
+
+    __repr__ = brief
+
+    def __post_init__(self) -> None:
+        """Check counts and sizes."""
+        require_types(self)
+        require(bool(self.item), "item", self.item, "a word, such as sample")
+        for name in ("n_layers", "layers_in_graph", "global_batch_size", "sequence_length"):
+            require_whole(name, getattr(self, name))
+        length, allowed = self.sequence_length, f"up to 2^28, {LONGEST_SEQUENCE}"
+        require(length <= LONGEST_SEQUENCE, "sequence_length", length, allowed)
+        require(
+            self.n_layers % self.layers_in_graph == 0,
+            "n_layers",
+            self.n_layers,
+            f"a multiple of layers_in_graph = {self.layers_in_graph}",
+        )
+        require_quantity("boundary_size", self.boundary_size, "B")
+        require_quantity("data_size", self.data_size, "B")
+
+    @property
+    def graph_repetitions(self) -> int:
+        """How many times ``graph`` stands in the model. [1]"""
+        return self.n_layers // self.layers_in_graph
+
+    @property
+    def work(self) -> float:
+        """Floating-point operations of one iteration. [FLOP]"""
+        return self.graph.total_work * self.graph_repetitions * self.global_batch_size
+
+    @property
+    def training(self) -> bool:
+        """Whether the graph has a backward pass."""
+        return self.graph.has_backward
