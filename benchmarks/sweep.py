@@ -18,9 +18,9 @@ import numpy as np
 from timing import measure
 
 import crosstack
+from crosstack.explore.batches import CHUNK
 from crosstack.explore.evaluators import EVALUATORS, BaseProblem
-from crosstack.explore.executors import Processes, n_processors
-from crosstack.explore.pieces import CHUNK
+from crosstack.explore.pool import Processes, n_processors
 from crosstack.explore.run import layout_of, run_study
 from crosstack.explore.store import Store
 from crosstack.explore.study import read_study

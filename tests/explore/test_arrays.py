@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import crosstack
+from crosstack.explore.batches import Common, arrayed
 from crosstack.explore.evaluators import answered
-from crosstack.explore.pieces import Job, arrayed
 from crosstack.explore.points import expand
 from crosstack.explore.run import sweep
 from crosstack.explore.study import read_study
@@ -134,7 +134,7 @@ def test_what_a_kernel_sends_of_its_own_is_counted_beside_conversions(write):
 
 def test_numbers_of_the_machine_are_arrays_and_names_are_not(write):
     study = study_with(write, "crosstack")
-    job = Job(evaluator=study.evaluator, base=study.base, keep=())
+    job = Common(evaluator=study.evaluator, base=study.base, keep=())
     names = [study.axes[i].name for i in sorted(arrayed(job, expand(study)).axes)]
     assert names == ["memory", "capacity", "link", "outer", "hop", "hop2", "clock", "use"]
 

@@ -6,8 +6,8 @@ import pytest
 from slow_points import study_of
 
 from crosstack.errors import InputError
-from crosstack.explore.executors import Processes
 from crosstack.explore.points import expand
+from crosstack.explore.pool import Processes
 from crosstack.explore.run import layout_of, run_study, sweep
 from crosstack.explore.store import Store
 

@@ -11,8 +11,8 @@ pytest.importorskip("pyarrow", reason="needs crosstack[explore]")
 
 from crosstack.errors import InputError
 from crosstack.explore.axes import axis_of_values
-from crosstack.explore.executors import Serial
 from crosstack.explore.points import expand
+from crosstack.explore.pool import Serial
 from crosstack.explore.run import layout_of, run_study, sweep
 from crosstack.explore.store import Store
 from crosstack.explore.study import Study

@@ -80,7 +80,8 @@ def run_and_show(
 
     ``source``: where it is from, which its problems are said under.
     """
-    from crosstack.explore.run import executor_for, open_for, run_study
+    from crosstack.explore.pool import executor_for
+    from crosstack.explore.run import open_for, run_study
     from crosstack.explore.views import question_of
     from crosstack.report.study_text import progress_words, results_tables
 

@@ -6,27 +6,22 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from crosstack.errors import InputError, Problem, require_jobs, require_quantity
-from crosstack.explore.executors import (
-    Dask,
-    Executor,
-    Processes,
-    Serial,
-    dask_client,
-    n_processors,
-)
+from crosstack.errors import InputError, Problem
+from crosstack.explore.batches import CHUNK, Arrayed, Batch, Common, Result, answer, arrayed, cut
+from crosstack.explore.evaluators import PointAnswer, PointAnswers
 from crosstack.explore.keys import hex_keys, model_version
 from crosstack.explore.layout import Layout, arrow, columns_as, sealed
-from crosstack.explore.pieces import CHUNK, Arrayed, Job, Piece, Result, arrayed, cut
 from crosstack.explore.points import Points, expand
+from crosstack.explore.pool import Executor, Failure, executor_for
+from crosstack.explore.progress import Meter, Tell
 from crosstack.explore.session import Session
 from crosstack.explore.store import Store
 from crosstack.explore.study import Study, read_study
@@ -37,24 +32,7 @@ from crosstack.records import require_type
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Progress", "check_study", "layout_of", "run_study", "sweep"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """Where a sweep stands.
-
-    ``done`` of ``total`` points, ``fresh`` of them in this run; ``rate`` in points per second
-    [1/s], ``left`` the time that the others take at that rate [s]; ``counts`` by status of this
-    run.
-    """
-
-    done: int
-    total: int
-    fresh: int
-    rate: float
-    left: float
-    counts: dict[str, int]
+__all__ = ["check_study", "layout_of", "run_study", "sweep"]
 
 
 def layout_of(study: Study) -> Layout:
@@ -73,7 +51,7 @@ def run_study(
     executor: Executor,
     *,
     points: Points | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Tell | None = None,
 ) -> Points:
     """Answer every point of a study that is not in the store yet.
 
@@ -95,33 +73,30 @@ def run_study(
     """
     points = points or expand(study)
     check_study(study)
-    job = Job(evaluator=study.evaluator, base=study.base, keep=study.keep)
-    arrays = arrayed(job, points)
+    common = Common(evaluator=study.evaluator, base=study.base, keep=study.keep)
+    arrays = arrayed(common, points)
     _note(study, store)
     counts: Counter[str] = Counter()
-    with Session(store, points.keys) as session:
-        started = time.monotonic()
-        for piece, result in executor.run(job, _pieces(session, points, arrays)):
+    with (
+        Session(store, points.keys) as session,
+        executor.started(partial(answer, common)) as run,
+    ):
+        meter = Meter(progress)
+        for batch, found in run(_batches(session, points, arrays)):
+            result = _result(found)
             if not counts.keys() & {"optimal", "feasible", "limit"}:
-                _check_kept(result)
-            counts.update(_record(session, points, study, piece, result))
-            if progress is not None:
-                fresh = counts.total()
-                rate = fresh / max(time.monotonic() - started, 1e-9)
-                done = session.n_done
-                left = (len(points) - done) / rate if rate else 0.0
-                progress(
-                    Progress(
-                        done=done,
-                        total=len(points),
-                        fresh=fresh,
-                        rate=rate,
-                        left=left,
-                        counts=dict(counts),
-                    )
-                )
-        assert session.complete  # pieces end when nothing is left
+                _check_kept(result.answer)
+            counts.update(_record(session, points, batch, result))
+            meter.show(session.n_done, len(points), fresh=counts.total(), counts=counts)
+        assert session.complete  # batches end when nothing is left
     return points
+
+
+def _result(found: Result | Failure) -> Result:
+    if isinstance(found, Failure):
+        lost = PointAnswer(status=found.status, reason=found.reason)
+        return Result(answer=lost, runtime=found.runtime)
+    return found
 
 
 def check_study(study: Study) -> None:
@@ -139,17 +114,16 @@ def check_study(study: Study) -> None:
         raise InputError(problems)
 
 
-def _check_kept(result: Result) -> None:
+def _check_kept(answer: PointAnswer | PointAnswers) -> None:
     """Raise `InputError` if the first answer lacks what is to be kept, before others are made."""
-    outcome = result.outcome
-    if outcome is None or outcome.status != "invalid" or outcome.reason is None:
+    if isinstance(answer, PointAnswers) or answer.status != "invalid" or answer.reason is None:
         return
-    where, _, message = outcome.reason.partition(": ")
+    where, _, message = answer.reason.partition(": ")
     if where.startswith("keep."):
         raise InputError(Problem(where, message))
 
 
-def _pieces(session: Session, points: Points, arrays: Arrayed) -> Iterator[Piece | None]:
+def _batches(session: Session, points: Points, arrays: Arrayed) -> Iterator[Batch | None]:
     """Yield open points until all are finished, by this sweep or another on the same store."""
     while not session.complete:
         if arrays.tables:
@@ -163,48 +137,43 @@ def _pieces(session: Session, points: Points, arrays: Arrayed) -> Iterator[Piece
         session.release()
 
 
-def _chunks(session: Session, points: Points, arrays: Arrayed) -> Iterator[Piece]:
+def _chunks(session: Session, points: Points, arrays: Arrayed) -> Iterator[Batch]:
     for start in range(0, len(points), CHUNK):
         found = session.claim(CHUNK, slice(start, start + CHUNK))
         if len(found):
             yield cut(points, found, arrays)
 
 
-def _record(
-    session: Session, points: Points, study: Study, piece: Piece, result: Result
-) -> Counter[str]:
-    """Write the rows of a piece; return how many there are of each status."""
-    numbers = piece.points
-    if result.many is not None:
-        many = result.many
+def _record(session: Session, points: Points, batch: Batch, result: Result) -> Counter[str]:
+    """Write the rows of a batch; return how many there are of each status."""
+    numbers, answer = batch.points, result.answer
+    if isinstance(answer, PointAnswers):
         values: dict[str, Any] = {
             axis.name: points.column(i, numbers) for i, axis in enumerate(points.axes)
         }
-        values |= many.terms
+        values |= answer.terms
         values |= {
             "key": _key_array(points.keys[numbers]),
-            "status": many.status,
-            "reason": many.reason,
+            "status": answer.status,
+            "reason": answer.reason,
             "runtime": np.full(len(numbers), result.runtime),
             "model": np.full(len(numbers), model_version(), dtype=object),
         }
         session.record_table(numbers, columns_as(values, session.store.layout))
-        kinds, each = np.unique(many.status, return_counts=True)
+        kinds, each = np.unique(answer.status, return_counts=True)
         return Counter(dict(zip(kinds.tolist(), each.tolist(), strict=True)))
-    outcome = result.outcome
-    assert outcome is not None  # one of the two
     rows = []
     for number in numbers.tolist():
         row: dict[str, Any] = {"key": hex_keys(points.keys[[number]])[0]}
         for i, axis in enumerate(points.axes):
             value = points.values[i][points.choice[number, i]]
             row[axis.name] = float(value) if axis.is_number else str(value)
-        row |= {"status": outcome.status, "reason": outcome.reason}
-        row |= outcome.terms
+        row |= {"status": answer.status, "reason": answer.reason}
+        row |= answer.terms
         row |= {"runtime": result.runtime, "model": model_version()}
         rows.append(row)
     session.record(numbers.tolist(), rows)
-    return Counter({outcome.status: len(rows)})
+    return Counter({answer.status: len(rows)})
 
 
 def _key_array(keys: Any) -> pyarrow.Array:
@@ -238,7 +207,7 @@ def sweep(
     dask: Any = None,
     evaluator: Any = None,
     table: Literal["pandas", "polars", "arrow"] = "pandas",
-    progress: Callable[[Progress], None] | None = None,
+    progress: Tell | None = None,
 ) -> Any:
     """Answer every point of a study and return a table with a row each.
 
@@ -261,7 +230,7 @@ def sweep(
     table : {"pandas", "polars", "arrow"}
         What the table is made with.
     progress : callable, optional
-        Called with a `Progress` whenever something is finished.
+        Called with a `crosstack.explore.progress.Progress` whenever something is finished.
 
     Raises
     ------
@@ -284,7 +253,7 @@ def _swept(
     executor: Executor,
     resume: bool,
     table: str,
-    progress: Callable[[Progress], None] | None,
+    progress: Tell | None,
 ) -> Any:
     store = open_for(study, path, resume=resume)
     points = run_study(study, store, executor, progress=progress)
@@ -301,21 +270,3 @@ def open_for(study: Study, path: Path, *, resume: bool) -> Store:
         message = f"holds {count:,} points already; resume (--resume) goes on with them."
         raise InputError(Problem(str(path), message))
     return store
-
-
-def executor_for(jobs: int | None, timeout: float | None, dask: Any) -> Executor:
-    """Return where to run: on Dask, in processes, or here."""
-    if jobs is not None:
-        require_jobs(jobs)
-    if timeout is not None:
-        require_quantity("timeout", timeout, "s", above_zero=True)
-    if dask is not None:
-        if jobs is not None or timeout is not None:
-            name = "jobs" if jobs is not None else "timeout"
-            message = "given with a Dask cluster; allowed: without."
-            raise InputError(Problem(name, message))
-        return Dask(dask_client(dask) if isinstance(dask, str) else dask)
-    count = n_processors() if jobs is None else jobs
-    if count == 1 and timeout is None:
-        return Serial()
-    return Processes(count, float("inf") if timeout is None else timeout)

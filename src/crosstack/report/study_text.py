@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from crosstack.explore.points import Points
-from crosstack.explore.run import Progress
+from crosstack.explore.progress import Progress
 from crosstack.explore.study import Study
 from crosstack.explore.views import StudyQuestion, best, pareto, within
 from crosstack.report.text import pairs_table, reason_lines, rows_table

@@ -1,7 +1,7 @@
-"""Pieces of a sweep: what is handed to a process, and what comes back.
+"""Batches of a sweep: what is handed to a process, and what comes back.
 
-A piece is one point, or many points that are answered as arrays. Every executor runs the same
-pieces through `answer`, so that where a point is answered does not change its answer.
+A batch is one point, or many points that are answered as arrays. Every executor runs the same
+batches through `answer`, so that where a point is answered does not change its answer.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from crosstack.explore.axes import Assignment, Axis, quantity_in
 from crosstack.explore.evaluators import BaseProblem, Evaluator, PointAnswer, PointAnswers, answered
 from crosstack.explore.points import Points
 
-__all__ = ["CHUNK", "Arrayed", "Group", "Job", "Piece", "Result", "answer", "arrayed", "cut"]
+__all__ = ["CHUNK", "Alike", "Arrayed", "Batch", "Common", "Result", "answer", "arrayed", "cut"]
 
 CHUNK = 65_536
-"""Points of a piece that is answered as arrays; the same for every executor."""
+"""Points of a batch that is answered as arrays; the same for every executor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """What all pieces of a sweep have in common; goes to every process once."""
+class Common:
+    """What all batches of a sweep have in common; goes to every process once."""
 
     evaluator: Evaluator
     base: BaseProblem
@@ -36,8 +36,8 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """Points of a piece with the same assignments but for numbers: where they are in it."""
+class Alike:
+    """Points of a batch with the same assignments but for numbers: where they are in it."""
 
     places: NDArray[np.int64]
     assignments: tuple[Assignment, ...]
@@ -45,63 +45,64 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Piece:
-    """Numbers of points, and either what the one of them sets, or groups."""
+class Batch:
+    """Numbers of points, and either what the one of them sets, or those that are alike."""
 
     points: NDArray[np.int64]
     assignments: tuple[Assignment, ...] = ()
-    groups: tuple[Group, ...] = ()
+    groups: tuple[Alike, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Result:
-    """What came of a piece: one outcome, or many; and how long it took. [s]"""
+    """What came of a batch: an answer, or as many as it has points; and how long each took. [s]"""
 
-    outcome: PointAnswer | None = None
-    many: PointAnswers | None = None
-    runtime: float = 0.0
+    answer: PointAnswer | PointAnswers
+    runtime: float
 
 
-def answer(job: Job, piece: Piece) -> Result:
-    """Answer a piece. No exception comes out of it but an interrupt."""
+def answer(common: Common, batch: Batch) -> Result:
+    """Answer a batch. No exception comes out of it but an interrupt."""
     started = time.perf_counter()
-    if piece.groups:
-        many = _answer_groups(job, piece)
-        return Result(many=many, runtime=(time.perf_counter() - started) / len(piece.points))
+    if batch.groups:
+        found = _answer_groups(common, batch)
+        runtime = (time.perf_counter() - started) / len(batch.points)
+        return Result(answer=found, runtime=runtime)
     try:
-        outcome = answered(job.evaluator, job.base, piece.assignments, job.keep)
+        one = answered(common.evaluator, common.base, batch.assignments, common.keep)
     except Exception as error:  # one point's bug must not end the sweep
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{where.name}, line {where.lineno}"
-        outcome = PointAnswer(status="failed", reason=f"{type(error).__name__}: {error} ({place})")
-    return Result(outcome=outcome, runtime=time.perf_counter() - started)
+        one = PointAnswer(status="failed", reason=f"{type(error).__name__}: {error} ({place})")
+    return Result(answer=one, runtime=time.perf_counter() - started)
 
 
-def _answer_groups(job: Job, piece: Piece) -> PointAnswers:
-    n = len(piece.points)
-    columns = [c.name for c in job.evaluator.columns(job.base) if c.unit is not None]
+def _answer_groups(common: Common, batch: Batch) -> PointAnswers:
+    n = len(batch.points)
+    columns = [c.name for c in common.evaluator.columns(common.base) if c.unit is not None]
     status = np.full(n, "failed", dtype="U16")
     reason = np.full(n, None, dtype=object)
     terms = {name: np.full(n, np.nan) for name in columns}
-    evaluator: Any = job.evaluator  # one with arrays: there are groups
-    for group in piece.groups:
+    evaluator: Any = common.evaluator  # one with arrays: there are groups
+    for group in batch.groups:
+        at = group.places
         try:
-            found = evaluator.run_many(job.base, group.assignments, group.arrays)
-        except InfeasibleError as error:  # the same for all of them
-            status[group.places], reason[group.places] = "infeasible", str(error)
+            found = evaluator.run_many(common.base, group.assignments, group.arrays)
+        except Exception as error:  # the same for all of them
+            status[at], reason[at] = _refused(error)
             continue
-        except CrosstackError as error:
-            status[group.places] = "invalid"
-            reason[group.places] = "; ".join(str(error).splitlines())
-            continue
-        except Exception as error:
-            status[group.places] = "failed"
-            reason[group.places] = f"{type(error).__name__}: {error}"
-            continue
-        status[group.places], reason[group.places] = found.status, found.reason
+        status[at], reason[at] = found.status, found.reason
         for name in columns:
-            terms[name][group.places] = found.terms[name]
+            terms[name][at] = found.terms[name]
     return PointAnswers(status=status, reason=reason, terms=terms)
+
+
+def _refused(error: Exception) -> tuple[str, str]:
+    if isinstance(error, InfeasibleError):
+        return "infeasible", str(error)
+    if isinstance(error, CrosstackError):
+        return "invalid", "; ".join(str(error).splitlines())
+    return "failed", f"{type(error).__name__}: {error}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,13 +117,13 @@ class Arrayed:
         return frozenset(self.tables)
 
 
-def arrayed(job: Job, points: Points) -> Arrayed:
+def arrayed(common: Common, points: Points) -> Arrayed:
     """Return which axes of a study the evaluator takes as arrays; none where it takes none."""
-    take = getattr(job.evaluator, "array_fields", None)
-    if take is None or job.keep:
+    take = getattr(common.evaluator, "array_fields", None)
+    if take is None or common.keep:
         return Arrayed(tables={})
     fields = [field for axis in points.axes for field in axis.fields]
-    units: Mapping[str, str] = take(job.base, fields)
+    units: Mapping[str, str] = take(common.base, fields)
     tables = {}
     for i, axis in enumerate(points.axes):
         table = _numbers(axis, points.values[i], units)
@@ -152,10 +153,10 @@ def _numbers(
     return table
 
 
-def cut(points: Points, numbers: NDArray[np.int64], arrays: Arrayed) -> Piece:
-    """Return points as a piece: one by itself, or many in groups."""
+def cut(points: Points, numbers: NDArray[np.int64], arrays: Arrayed) -> Batch:
+    """Return points as a batch: one by itself, or many in groups."""
     if not arrays.tables:
-        return Piece(points=numbers, assignments=tuple(points.assignments(int(numbers[0]))))
+        return Batch(points=numbers, assignments=tuple(points.assignments(int(numbers[0]))))
     others = [i for i in range(len(points.axes)) if i not in arrays.axes]
     chosen = points.choice[numbers]
     if others:
@@ -169,7 +170,7 @@ def cut(points: Points, numbers: NDArray[np.int64], arrays: Arrayed) -> Piece:
     for k, start in enumerate(first.tolist()):
         places = np.flatnonzero(group == k)
         groups.append(
-            Group(
+            Alike(
                 places=places,
                 assignments=tuple(points.assignments(int(numbers[start]), others)),
                 arrays={
@@ -179,4 +180,4 @@ def cut(points: Points, numbers: NDArray[np.int64], arrays: Arrayed) -> Piece:
                 },
             )
         )
-    return Piece(points=numbers, groups=tuple(groups))
+    return Batch(points=numbers, groups=tuple(groups))
