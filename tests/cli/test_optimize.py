@@ -16,20 +16,24 @@ QUICK = (
 )  # fmt: skip
 
 
-def test_the_best_choice_is_saved_with_its_history(run, tmp_path):
-    out, svg, history = (tmp_path / name for name in ("out.json", "out.svg", "history.json"))
-    arguments = ("optimize", EXAMPLE, *QUICK, "--history", history)
+def test_the_best_choice_is_saved_with_its_search(run, tmp_path):
+    out, svg, store = (tmp_path / name for name in ("out.json", "out.svg", "chips.store"))
+    arguments = ("optimize", EXAMPLE, *QUICK, "--store", store)
     outcome = run(*arguments, "--json", out, "--svg", svg)
-    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.code == 0
     found = json.loads(out.read_text())
     assert found["choice"]["node"] == "N7"
     assert found["bound"] <= found["best"] == found["metrics"]["time"]
     assert len(found["choices"]) == 4
     assert found["best"] == min(c["best"] for c in found["choices"] if c["best"])
     assert "<svg" in svg.read_text()
-    again = run(*arguments, "--json", out)
+    assert run(*arguments).code == 2
+    again = run(*arguments, "--resume", "--json", out)
     assert again.code == 0
     assert json.loads(out.read_text()) == found
+    shown = run("study", "show", store)
+    assert "least time" in shown.out
+    assert run("optimize", EXAMPLE, *QUICK, "--resume").code == 2
 
 
 @pytest.mark.parametrize(

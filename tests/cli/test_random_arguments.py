@@ -58,7 +58,7 @@ study show study.store --study study.yaml
 study plot study.store --x memory_used --y time -o out.svg --front
 study export study.store -o out.csv
 report study.store -o out.html
-optimize search.yaml --set search.evaluations=3 --json out.json --svg out.svg --history out.hist
+optimize search.yaml --set search.evaluations=3 --json out.json --store out.store --resume
 codesign front.yaml --set search.evaluations=2 --json out.json --svg out.svg --jobs 1
 figure nowhere -o out
 """.strip().splitlines()

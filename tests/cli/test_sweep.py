@@ -70,11 +70,11 @@ def test_a_path_to_keep_that_is_not_there_ends_the_sweep_at_once(small, run):
 
 
 def test_answers_of_another_version_are_left_out_but_exported(swept, run, tmp_path, monkeypatch):
-    from crosstack.explore import points, views
+    from crosstack.explore import points, question
     from crosstack.explore import run as run_module
 
     study, store = swept
-    for module in (points, run_module, views):
+    for module in (points, run_module, question):
         monkeypatch.setattr(module, "model_version", lambda: "the next one")
     found = run("sweep", study, "--jobs", 1, "--store", store, "--resume")
     assert found.code == 0, found.err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +13,13 @@ import crosstack
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.explore.codesign import least_time, search_front
 from crosstack.explore.explain import resources_of
-from crosstack.explore.front_history import FrontHistory
 from crosstack.explore.machines import machines_at, never_slower
 from crosstack.explore.pareto import pareto_rows
+from crosstack.explore.pool import Processes
+from crosstack.explore.question import question_in
 from crosstack.explore.read_codesign import read_codesign
+from crosstack.explore.store import Store
+from crosstack.explore.views import pareto, within
 from crosstack.machine.chip import Execution
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/codesign/llama3_decode.yaml"
@@ -42,10 +44,14 @@ FEW = 16
 
 
 @pytest.fixture(scope="module")
-def few(problem, tmp_path_factory):
-    """Return a short search, and the text of its history."""
-    path = tmp_path_factory.mktemp("front") / "history.json"
-    return search_front(problem, evaluations=FEW, history=FrontHistory(path)), path.read_text()
+def few():
+    """Return a short search."""
+    return short().run()
+
+
+def short(*more):
+    """Return what is asked by a short search."""
+    return read_codesign(EXAMPLE, (*SMALL[:2], f"search={{evaluations: {FEW}}}", *more))
 
 
 def drawn(problem, count=6):
@@ -148,44 +154,40 @@ def test_a_price_is_dies_packages_memory_and_links(problem):
 
 
 def test_the_same_seed_finds_the_same_with_any_number_of_jobs(problem, few):
-    found, _ = few
-    again = search_front(problem, evaluations=FEW, jobs=2)
-    assert [c.point for c in again.candidates] == [c.point for c in found.candidates]
-    assert [c.mapped for c in again.candidates] == [c.mapped for c in found.candidates]
+    again = search_front(problem, evaluations=FEW, executor=Processes(2))
+    assert [c.point for c in again.candidates] == [c.point for c in few.candidates]
+    assert [c.mapped for c in again.candidates] == [c.mapped for c in few.candidates]
     other = search_front(problem, evaluations=FEW, seed=1)
-    assert [c.point for c in other.candidates] != [c.point for c in found.candidates]
+    assert [c.point for c in other.candidates] != [c.point for c in few.candidates]
 
 
-def test_a_search_goes_on_from_its_history(problem, few, tmp_path):
-    path = tmp_path / "history.json"
-    found, text = few
-    data = json.loads(text)
-    assert len(data["answers"]) == len([c for c in found.candidates if c.mapped or c.machine]) - (
-        found.skipped
-    )
-    half = dict(list(data["answers"].items())[:10])
-    path.write_text(json.dumps(data | {"answers": half}))
-    again = search_front(problem, evaluations=FEW, history=FrontHistory(path))
-    assert again.reused == 10
-    assert [c.mapped for c in again.candidates] == [c.mapped for c in found.candidates]
+def test_a_search_that_was_stopped_goes_on_from_its_store(few, tmp_path):
+    def stop(progress):
+        if progress.counts["mapped"] >= 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        short().run(store=tmp_path / "store", progress=stop)
+    kept = Store.open(tmp_path / "store").count()
+    assert 8 <= kept < FEW
+    again = short().run(store=tmp_path / "store", resume=True)
+    assert again.reused == kept
+    assert [c.mapped for c in again.candidates] == [c.mapped for c in few.candidates]
+    table = Store.open(tmp_path / "store").table()
+    asked = question_in(Store.open(tmp_path / "store"))
+    front = pareto(table, asked.objectives, within(table, asked.bounds))
+    times = [table.column("time")[i].as_py() for i in front.tolist()]
+    assert sorted(times) == [c.mapped.time for c in few.front]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda data: [],
-        lambda data: data | {"version": 2},
-        lambda data: data | {"key": "another"},
-        lambda data: data | {"answers": {"0": {"point": [1.0], "reason": "x"}}},
-        lambda data: data | {"answers": {"0": data["answers"]["0"] | {"time": "fast"}}},
-        lambda data: data | {"answers": {"0": data["answers"]["0"] | {"tensor": None}}},
-    ],
-)
-def test_a_history_that_is_not_its_own_is_refused(problem, few, tmp_path, change):
-    path = tmp_path / "history.json"
-    path.write_text(json.dumps(change(json.loads(few[1]))))
-    with pytest.raises(InputError):
-        search_front(problem, evaluations=FEW, history=FrontHistory(path))
+def test_another_problem_takes_nothing_from_a_store(few, tmp_path):
+    short().run(store=tmp_path / "store")
+    other = short("prices.memory=30 USD/GB").run(store=tmp_path / "store", resume=True)
+    assert other.reused == 0
+    with pytest.raises(InputError, match="holds"):
+        short().run(store=tmp_path / "store")
+    with pytest.raises(InputError, match="other columns"):
+        short("choices={node: [N7]}").run(store=tmp_path / "store", resume=True)
 
 
 def test_limits_hold_on_the_front(problem, found):
@@ -211,7 +213,7 @@ def test_rows_of_a_front():
 
 @pytest.mark.slow
 def test_the_example_has_a_front_that_is_proved():
-    found = read_codesign(EXAMPLE).run(jobs=2)
+    found = read_codesign(EXAMPLE).run(executor=Processes(2))
     assert len(found.front) > 40
     assert {c.mapped.status for c in found.mapped} == {"optimal"}
     assert found.skipped > 0  # of temporal chips, few have no less of anything

@@ -13,7 +13,9 @@ from crosstack.errors import InfeasibleError, InputError
 from crosstack.explore.bounds import shortest_makespan, time_bound
 from crosstack.explore.cooptimise import Choice, ChoiceStatus, co_optimise
 from crosstack.explore.design import Metric
+from crosstack.explore.methods import METHODS
 from crosstack.explore.optimize import read_optimization
+from crosstack.explore.store import Store
 from crosstack.model.schedule.events import TaskGraphBuilder, simulate
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/optimize/lstm_64.yaml"
@@ -144,3 +146,40 @@ def test_a_point_is_the_same_alone_and_among_others(choices):
     together = [v.objective for v in problem(points)]
     assert [problem(p[None])[0].objective for p in points] == together
     assert problem.design(points[1]).metrics.time == together[1]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_search_that_was_stopped_goes_on_from_its_store(method, tmp_path):
+    quick = (
+        "chips=4", "batch=128", "choices={node: [N7]}", "strategies=[RC-1-1-d4-p1]",
+        f"search={{method: {method}, evaluations: 60}}",
+    )  # fmt: skip
+    asked, store = read_optimization(EXAMPLE, quick), tmp_path / "store"
+
+    def stop(progress):
+        if progress.done >= 30:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        asked.run(store=store, progress=stop)
+    kept = Store.open(store).count()
+    with pytest.raises(InputError, match="holds"):
+        asked.run(store=store)
+    again, whole = asked.run(store=store, resume=True), asked.run()
+    assert again.best.result.evaluated == whole.best.result.evaluated
+    assert again.point == whole.point
+    # A point that was asked for twice is a row once.
+    points = {(e.point, e.probe) for e in whole.best.result.evaluated}
+    assert 20 < kept < Store.open(store).count() <= len(points) + 2
+
+
+def test_every_row_of_a_search_has_its_metrics(tmp_path):
+    quick = ("chips=4", "batch=128", "choices={node: [N7], power: [300 W, 400 W]}",
+             "strategies=[RC-1-1-d4-p1]", "search={evaluations: 10}")  # fmt: skip
+    read_optimization(EXAMPLE, quick).run(store=tmp_path / "store")
+    rows = Store.open(tmp_path / "store").table().to_pylist()
+    assert {row["choice.power"] for row in rows} == {"300 W", "400 W"}
+    good = [row for row in rows if row["status"] == "feasible"]
+    assert good
+    for row in good:
+        assert row["energy"] == pytest.approx(row["power"] * row["time"])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from test_study import STUDY, TASK, with_axes
 from crosstack.explore import points as points_module
 from crosstack.explore.flat import leaves
 from crosstack.explore.keys import (
+    MODEL,
     as_words,
     changes_key,
     from_hex,
@@ -17,12 +20,15 @@ from crosstack.explore.keys import (
     is_in,
     model_version,
     number_keys,
+    point_keys,
     problem_key,
+    stated,
 )
 from crosstack.explore.points import expand
 from crosstack.explore.study import read_study
 from crosstack.io.native import override
 from crosstack.io.yaml_tree import parse_yaml
+from crosstack.version import __file__ as version_file
 
 
 def keys_of(write, study: str, task: str = TASK) -> list[str]:
@@ -147,3 +153,20 @@ def test_keys_with_one_equal_half_are_told_apart():
 @given(st.lists(st.integers(0, 2**128 - 1), min_size=1, max_size=9))
 def test_keys_are_read_as_they_are_written(keys):
     assert np.array_equal(from_hex(hex_keys(as_words(keys))), as_words(keys))
+
+
+def test_every_part_of_the_model_exists():
+    root = Path(version_file).parent
+    assert [name for name in MODEL if not (root / name).exists()] == []
+    assert {p.name for p in root.iterdir() if p.is_dir()} - {*MODEL, "__pycache__"} == {
+        "cli", "explore", "report",
+    }  # fmt: skip
+
+
+def test_keys_of_points_do_not_depend_on_their_order_or_on_where_a_record_lies():
+    points = np.array([[0.25, 0.75], [0.5, 0.5]])
+    keys = point_keys({"problem": 1}, ["a", "b"], points)
+    assert keys[::-1] == point_keys({"problem": 1}, ["b", "a"], points[::-1, ::-1])
+    assert len({*keys, *point_keys({"problem": 2}, ["a", "b"], points)}) == 4
+    assert stated(print) == stated(print)
+    assert " at 0x" not in stated([object(), lambda: 0])

@@ -8,8 +8,16 @@ from typing import Annotated
 import typer
 
 from crosstack.cli.chip import Library, library_given
-from crosstack.cli.inputs import JsonOut, SearchSet, check_jobs, check_outputs
-from crosstack.cli.outputs import Searching, asked_files, json_text, show_and_write
+from crosstack.cli.inputs import JsonOut, SearchSet, check_outputs, options_named
+from crosstack.cli.outputs import asked_files, json_text, show_and_write
+from crosstack.cli.sweep import (
+    DaskOption,
+    ResumeOption,
+    StoreOption,
+    TimeoutOption,
+    check_resume,
+    searching,
+)
 
 __all__ = ["codesign"]
 
@@ -23,14 +31,10 @@ def codesign(
     jobs: Annotated[
         int, typer.Option("--jobs", metavar="N", help="Processes that map; the answer is the same.")
     ] = 1,
-    history: Annotated[
-        Path | None,
-        typer.Option(
-            "--history",
-            metavar="FILE",
-            help="Save every mapping here while it runs; go on from what is there.",
-        ),
-    ] = None,
+    store: StoreOption = None,
+    resume: ResumeOption = False,
+    timeout: TimeoutOption = None,
+    dask: DaskOption = None,
     json_out: JsonOut = None,
     html_out: Annotated[
         Path | None, typer.Option("--html", metavar="OUT", help="Save a page to explore.")
@@ -46,17 +50,18 @@ def codesign(
 
     Example: `crosstack codesign examples/codesign/llama3_decode.yaml --jobs 2 --svg front.svg`
     """
+    from crosstack.explore.pool import executor_for
     from crosstack.explore.read_codesign import read_codesign
-    from crosstack.report.front_text import front_data, front_line, front_svg, front_tables
+    from crosstack.report.front_text import front_data, front_svg, front_tables
     from crosstack.report.pages.front_page import front_html
 
-    check_jobs(jobs)
-    check_outputs(
-        file, {"--history": history, "--json": json_out, "--html": html_out, "--svg": svg_out}
-    )
+    check_outputs(file, {"--json": json_out, "--html": html_out, "--svg": svg_out})
+    check_resume(store, resume=resume)
+    with options_named({"jobs": "--jobs", "timeout": "--timeout", "dask": "--dask"}):
+        executor = executor_for(jobs if dask is None else None, timeout, dask)
     asked = read_codesign(file, set_ or (), library_given(library))
-    with Searching(front_line) as update:
-        found = asked.run(jobs=jobs, history=history, progress=update)
+    with searching(store) as update:
+        found = asked.run(executor=executor, store=store, resume=resume, progress=update)
     data = front_data(found)
     texts = asked_files(
         (json_out, lambda: json_text(data)),

@@ -9,7 +9,8 @@ import typer
 
 from crosstack.cli.chip import Library, library_given
 from crosstack.cli.inputs import JsonOut, SearchSet, check_outputs
-from crosstack.cli.outputs import Searching, asked_files, json_text, show_and_write
+from crosstack.cli.outputs import asked_files, json_text, show_and_write
+from crosstack.cli.sweep import ResumeOption, StoreOption, check_resume, searching
 from crosstack.errors import InputError, Problem
 
 __all__ = ["optimize"]
@@ -21,14 +22,8 @@ def optimize(
     ],
     set_: SearchSet = None,
     library: Library = None,
-    history: Annotated[
-        Path | None,
-        typer.Option(
-            "--history",
-            metavar="FILE",
-            help="Save every evaluation here while it runs; go on from what is there.",
-        ),
-    ] = None,
+    store: StoreOption = None,
+    resume: ResumeOption = False,
     json_out: JsonOut = None,
     html_out: Annotated[
         Path | None, typer.Option("--html", metavar="OUT", help="Save a page of the design.")
@@ -44,21 +39,19 @@ def optimize(
     from crosstack.explore.optimize import read_optimization
     from crosstack.report.optimize_text import (
         optimum_data,
-        optimum_line,
         optimum_svg,
         optimum_tables,
     )
     from crosstack.report.optimum_page import optimum_html
 
-    check_outputs(
-        file, {"--history": history, "--json": json_out, "--html": html_out, "--svg": svg_out}
-    )
+    check_outputs(file, {"--json": json_out, "--html": html_out, "--svg": svg_out})
     asked = read_optimization(file, set_ or (), library_given(library))
     if svg_out is not None and asked.evaluations == 1:
         message = "there is nothing to draw: search.evaluations is 1."
         raise InputError(Problem("--svg", message))
-    with Searching(optimum_line) as update:
-        found = asked.run(history=history, progress=update)
+    check_resume(store, resume=resume)
+    with searching(store) as update:
+        found = asked.run(store=store, resume=resume, progress=update)
     data = optimum_data(found, asked.workload, asked.objective)
     texts = asked_files(
         (json_out, lambda: json_text(data)),

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import pyarrow
 
     from crosstack.charts import HeatMap, LineChart
+    from crosstack.explore.question import StudyQuestion
     from crosstack.explore.study import Study
-    from crosstack.explore.views import StudyQuestion
 
 __all__ = ["study_app"]
 
@@ -248,9 +248,9 @@ def plot(
     Examples: `crosstack study plot study.store --x memory --y time --by link -o time.svg` and
     `crosstack study plot study.store --x price --y time --front -o front.png`
     """
-    from crosstack.explore.pictures import heat_map, line_chart
     from crosstack.report.charts_page import charts_svg
     from crosstack.report.plot import SUFFIXES, save_plot
+    from crosstack.report.study_chart import heat_map, line_chart
 
     check_outputs(None, {"--output": output})
     check_suffix("--output", output, SUFFIXES)
@@ -332,9 +332,10 @@ def _results(
 ) -> tuple[pyarrow.Table, StudyQuestion]:
     """Return the rows of a store and what was asked of them; ``everything``: old versions', too."""
     from crosstack.explore.points import expand
+    from crosstack.explore.question import question_in, question_of
     from crosstack.explore.store import Store
     from crosstack.explore.study import read_study
-    from crosstack.explore.views import current, question_in, question_of
+    from crosstack.explore.views import current
 
     store = Store.open(path)
     if study is None:

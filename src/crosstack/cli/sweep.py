@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,18 +11,36 @@ import typer
 
 from crosstack.cli.inputs import in_file, options_named
 from crosstack.cli.outputs import EVERY, Searching, printable, show, tell_damage
+from crosstack.errors import InputError, Problem
 from crosstack.interrupt import INTERRUPTED_EXIT
 
 if TYPE_CHECKING:
     import pyarrow
 
+    from crosstack.explore.progress import Tell
     from crosstack.explore.study import Study
 
-__all__ = ["DaskOption", "JobsOption", "ResumeOption", "TimeoutOption", "run_and_show", "sweep"]
+__all__ = [
+    "DaskOption",
+    "JobsOption",
+    "ResumeOption",
+    "StoreOption",
+    "TimeoutOption",
+    "check_resume",
+    "run_and_show",
+    "searching",
+    "sweep",
+]  # fmt: skip
 
 JobsOption = Annotated[
     int | None,
     typer.Option("--jobs", metavar="N", help="Processes; one a processor if left out."),
+]
+StoreOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--store", metavar="DIR", help="Keep every answer here while it runs, as a sweep does."
+    ),
 ]
 ResumeOption = Annotated[
     bool, typer.Option("--resume", help="Go on with a store that has points already.")
@@ -81,22 +101,16 @@ def run_and_show(
     ``source``: where it is from, which its problems are said under.
     """
     from crosstack.explore.pool import executor_for
-    from crosstack.explore.run import open_for, run_study
-    from crosstack.explore.views import question_of
-    from crosstack.report.study_text import progress_words, results_tables
+    from crosstack.explore.question import question_of
+    from crosstack.explore.run import layout_of, run_study
+    from crosstack.explore.store import Store
+    from crosstack.report.study_text import results_tables
 
     with options_named({"jobs": "--jobs", "timeout": "--timeout", "dask": "--dask"}):
         executor = executor_for(jobs, timeout, dask)
-    kept = open_for(study, place, resume=resume)
-    with Searching(progress_words, every=EVERY) as update:
-        try:
-            with in_file(Path(source)):
-                points = run_study(study, kept, executor, progress=update)
-        except KeyboardInterrupt:
-            done = kept.count()
-            message = f"stopped; {done:,} points are in {place}, --resume goes on with them"
-            typer.echo(f"crosstack: {printable(message)}", err=True)
-            raise typer.Exit(INTERRUPTED_EXIT) from None
+    kept = Store.fresh(place, layout_of(study), resume=resume)
+    with searching(place) as update, in_file(Path(source)):
+        points = run_study(study, kept, executor, progress=update)
     table = kept.table(points.keys)
     tell_damage(kept)
     show(results_tables(table, question_of(study), 3))
@@ -104,3 +118,28 @@ def run_and_show(
     if "failed" in table.column("status").to_pylist():
         raise typer.Exit(1)
     return table
+
+
+def check_resume(store: Path | None, *, resume: bool) -> None:
+    """Refuse to go on with nothing."""
+    if resume and store is None:
+        raise InputError(Problem("--resume", "allowed with --store."))
+
+
+@contextmanager
+def searching(place: Path | None) -> Iterator[Tell | None]:
+    """Show where a study stands; say what is in its store where it is interrupted."""
+    from crosstack.report.study_text import progress_words
+
+    with Searching(progress_words, every=EVERY) as update:
+        try:
+            yield update
+        except KeyboardInterrupt:
+            if place is None or not place.exists():
+                raise
+            from crosstack.explore.store import Store
+
+            done = Store.open(place).count()
+            message = f"stopped; {done:,} points are in {place}, --resume goes on with them"
+            typer.echo(f"crosstack: {printable(message)}", err=True)
+            raise typer.Exit(INTERRUPTED_EXIT) from None

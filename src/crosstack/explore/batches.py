@@ -20,7 +20,9 @@ from crosstack.explore.axes import Assignment, Axis, quantity_in
 from crosstack.explore.evaluators import BaseProblem, Evaluator, PointAnswer, PointAnswers, answered
 from crosstack.explore.points import Points
 
-__all__ = ["CHUNK", "Alike", "Arrayed", "Batch", "Common", "Result", "answer", "arrayed", "cut"]
+__all__ = [
+    "CHUNK", "Alike", "Arrayed", "Batch", "Common", "Result", "answer", "arrayed", "cut",
+]  # fmt: skip
 
 CHUNK = 65_536
 """Points of a batch that is answered as arrays; the same for every executor."""

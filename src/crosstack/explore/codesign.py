@@ -8,30 +8,20 @@ the front is not mapped. All others are mapped with `crosstack.optimise`, to a p
 from __future__ import annotations
 
 import math
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from multiprocessing import get_context, parent_process
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.errors import (
-    InfeasibleError,
-    InputError,
-    LimitError,
-    Problem,
-    require_jobs,
-    require_whole,
-)
-from crosstack.evaluate.answer import optimise
-from crosstack.explore.front_history import FrontHistory
+from crosstack.errors import InfeasibleError, InputError, Problem, require_whole
+from crosstack.evaluate.answer import Answer
+from crosstack.explore.draws import Drawn, draws_near, first_draws
+from crosstack.explore.evaluators import PointAnswer, Terms, failed_point
+from crosstack.explore.keys import stated
 from crosstack.explore.machines import (
     Machine,
     MachineChoice,
@@ -39,9 +29,13 @@ from crosstack.explore.machines import (
     machines_at,
     never_slower,
 )
+from crosstack.explore.mapped import ANSWER_UNITS, mapped_point
 from crosstack.explore.pareto import pareto_rows
+from crosstack.explore.pool import Executor, Failure, Run, Serial
+from crosstack.explore.progress import Meter, Tell
+from crosstack.explore.trials import Trials
 from crosstack.machine.generate.generation import Generation
-from crosstack.machine.system import Parallelism, System
+from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.rates import reached_rate
 from crosstack.model.rules import Rules
@@ -52,7 +46,6 @@ __all__ = [
     "Candidate",
     "CodesignProblem",
     "Front",
-    "FrontProgress",
     "Mapped",
     "least_time",
     "search_front",
@@ -62,8 +55,6 @@ Floats = NDArray[np.float64]
 FIRST = 0.4  # of the candidates are drawn evenly, the others near the front
 LITTER = 32  # candidates drawn from one front
 WAVE = 8  # mapped before the next look at what cannot win; the same whatever the number of jobs
-SPREAD = 0.4  # standard deviation of the logarithms of shares, from parent to child
-MOVES = 0.3  # how often a child takes another choice than its parent
 BEATEN = "cannot be on the front"  # why a candidate that a mapped one beats is not mapped
 
 
@@ -117,6 +108,20 @@ class Mapped:
     data: int
     bound_by: str
 
+    @classmethod
+    def of(cls, answer: PointAnswer) -> Mapped:
+        """Return what a store keeps of a mapping."""
+        found: dict[str, Any] = dict(answer.terms)
+        return cls(
+            time=found["time"],
+            bound=found["bound"],
+            status=answer.status,
+            tensor=int(found["tensor"]),
+            pipeline=int(found["pipeline"]),
+            data=int(found["data"]),
+            bound_by=found["bound_by"],
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Candidate:
@@ -133,22 +138,12 @@ class Candidate:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrontProgress:
-    """Candidates so far, how many there may be, how many were mapped, how many are on the front."""
-
-    done: int
-    allowed: int
-    mapped: int
-    front: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Front:
     """All candidates, and those that no other beats, the fastest first.
 
     ``skipped`` were not mapped, since a mapped one is proved to be at least as good in everything.
-    ``reused`` mappings were taken from a saved history.
+    ``reused`` mappings were taken from a store.
     """
 
     problem: CodesignProblem
@@ -175,36 +170,39 @@ def least_time(workload: Workload, system: System, rules: Rules) -> float:
     return workload.work / (system.copies * system.n_chips * throughput)
 
 
-def map_machine(
-    system: System,
-    *,
-    workload: Workload,
-    constraints: Constraints,
-    rules: Rules,
-    time_limit: float,
-    gap: float,
-) -> Mapped | str:
-    """Return the best mapping in short, or why there is none."""
-    task = Task(workload=workload, system=system, constraints=constraints)
+TERMS: dict[str, str | None] = {
+    **ANSWER_UNITS,
+    "bound_by": None,
+    "chip_area": "m^2",
+    "die_price": "USD",
+    "yield": "1",
+}
+"""What comes of a machine, with units."""
+
+
+def map_machine(problem: CodesignProblem, item: tuple[int, System]) -> tuple[PointAnswer, float]:
+    """Return the best mapping of a numbered machine, or why there is none; and the time. [s]"""
+    begun, (_, system) = time.perf_counter(), item
+    task = Task(workload=problem.workload, system=system, constraints=problem.constraints)
     try:
-        answer = optimise(task, rules=rules, time_limit=time_limit, gap=gap)
+        answer = mapped_point(
+            task,
+            terms=_bound_by,
+            rules=problem.rules,
+            time_limit=problem.time_limit,
+            gap=problem.gap,
+        )
     except InfeasibleError as error:
-        return f"{error.resource} of {error.where.rstrip(',')}"  # which goes on elsewhere
-    except LimitError as error:
-        return str(error)
+        reason = f"{error.resource} of {error.where.rstrip(',')}"  # which goes on elsewhere
+        answer = PointAnswer(status="infeasible", reason=reason)
+    return answer, time.perf_counter() - begun
+
+
+def _bound_by(answer: Answer) -> Terms:
     shares: dict[str, float] = {}
     for partition in answer.evaluation.partitions:
         shares[partition.bound_by] = shares.get(partition.bound_by, 0.0) + partition.time
-    degree = answer.mapping.degree
-    return Mapped(
-        time=answer.evaluation.time,
-        bound=answer.certificate.bound,
-        status=answer.certificate.status.value,
-        tensor=degree(Parallelism.TENSOR),
-        pipeline=degree(Parallelism.PIPELINE),
-        data=degree(Parallelism.DATA),
-        bound_by=max(shares, key=lambda name: shares[name], default=""),
-    )
+    return {"bound_by": max(shares, key=lambda name: shares[name], default="")}
 
 
 def search_front(
@@ -212,10 +210,9 @@ def search_front(
     *,
     evaluations: int = 600,
     seed: int = 0,
-    jobs: int = 1,
-    key: object = None,
-    history: FrontHistory | None = None,
-    progress: Callable[[FrontProgress], None] | None = None,
+    executor: Executor | None = None,
+    trials: Trials | None = None,
+    progress: Tell | None = None,
 ) -> Front:
     """Return the machines that no other candidate beats in throughput, price and power at once.
 
@@ -229,13 +226,10 @@ def search_front(
         Candidates, mapped or not. [1]
     seed : int
         Of all that is drawn. [1]
-    jobs : int
-        Processes that map. [1]
-    key : object
-        What the mappings depend on, as plain data: a saved history is taken up only under the
-        same key.
-    history : FrontHistory or None
-        Where mappings are saved while the search runs, and taken up from.
+    executor : Executor or None
+        Where machines are mapped; here if left out.
+    trials : Trials or None
+        Where mappings are remembered, and taken up from.
     progress : callable or None
         Told where the search stands.
 
@@ -248,20 +242,18 @@ def search_front(
     """
     require_whole("evaluations", evaluations)
     require_whole("seed", seed, minimum=0)
-    require_jobs(jobs)
     if not problem.choices:
         raise InputError(Problem("choices", "there is nothing to choose from."))
-    saved = history or FrontHistory(None)
-    saved.open([key, seed, evaluations])  # how many decides what is drawn
-    with _mapper(jobs) as mapping:
-        search = _Search(problem, saved, mapping, evaluations, progress)
+    known = trials or Trials()
+    with (executor or Serial()).started(partial(map_machine, problem)) as run:
+        search = _Search(problem, known, run, evaluations, Meter(progress))
         random = np.random.default_rng(seed)
-        first = _first(problem, random, max(1, int(FIRST * evaluations)))
+        first = first_draws(problem.choices, random, max(1, int(FIRST * evaluations)))
         search.look(first[:evaluations])
         while len(search.candidates) < evaluations:
             litter = min(LITTER, evaluations - len(search.candidates))
-            search.look(_children(problem, search.front(), random, litter))
-    saved.save()
+            parents = [(c.choice, c.point) for c in search.front()]
+            search.look(draws_near(problem.choices, parents, random, litter))
     front = search.front()
     if not front:
         raise _nothing(search.candidates)
@@ -270,144 +262,51 @@ def search_front(
         candidates=tuple(sorted(search.candidates, key=lambda c: c.number)),
         front=tuple(front),
         skipped=search.skipped,
-        reused=saved.reused,
+        reused=known.reused,
     )
-
-
-Drawn = tuple[int, Floats]  # choice, point
-MapOne = Callable[[System], Mapped | str]
-Mapping = Callable[[MapOne, Sequence[System]], list[Mapped | str]]
-
-
-@contextmanager
-def _mapper(jobs: int) -> Iterator[Mapping]:
-    """Return what applies a function to systems, in ``jobs`` processes."""
-    if jobs == 1:
-        yield lambda function, systems: [function(system) for system in systems]
-        return
-    context = get_context("spawn")
-    stop = context.Event()
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_join, initargs=(stop,)) as pool:
-
-        def together(function: MapOne, systems: Sequence[System]) -> list[Mapped | str]:
-            waiting = [pool.submit(function, system) for system in systems]
-            return [future.result() for future in waiting]
-
-        try:
-            yield together
-        except BaseException:  # interrupted, perhaps: nobody waits for what is mapped now
-            stop.set()
-            raise
-
-
-def _join(stop: Any) -> None:
-    """Leave interrupts to the process that draws; end when it says so, or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = parent_process()
-    assert parent is not None  # this is a child
-
-    def end() -> None:
-        while not stop.wait(1.0) and parent.is_alive():
-            pass
-        os._exit(1)
-
-    threading.Thread(target=end, daemon=True).start()
-
-
-def _first(problem: CodesignProblem, random: np.random.Generator, count: int) -> list[Drawn]:
-    """Return given and even shares of every choice, then points drawn evenly, choice by choice."""
-    drawn: list[Drawn] = [(i, c.space.start) for i, c in enumerate(problem.choices)]
-    drawn += [(i, c.space.centre) for i, c in enumerate(problem.choices)]
-    while len(drawn) < count:
-        number = int(random.integers(len(problem.choices)))
-        drawn.append((number, problem.choices[number].space.space.draw(random, 1)[0]))
-    return drawn
-
-
-def _children(
-    problem: CodesignProblem,
-    front: Sequence[Candidate],
-    random: np.random.Generator,
-    count: int,
-) -> list[Drawn]:
-    """Return points near the front; evenly drawn ones where there is none yet."""
-    drawn: list[Drawn] = []
-    for _ in range(count):
-        if not front:
-            number = int(random.integers(len(problem.choices)))
-            drawn.append((number, problem.choices[number].space.space.draw(random, 1)[0]))
-            continue
-        parent = front[int(random.integers(len(front)))]
-        space = problem.choices[parent.choice].space.space
-        moved = space.logarithms(np.array(parent.point))
-        moved = moved + SPREAD * random.standard_normal(len(moved))
-        number = parent.choice
-        if random.random() < MOVES:
-            other = int(random.integers(len(problem.choices)))
-            if problem.choices[other].space.space.names == space.names:
-                number = other
-        drawn.append((number, problem.choices[number].space.space.from_logarithms(moved)))
-    return drawn
 
 
 class _Search:
     """Candidates so far, and what is known of machines that were mapped."""
 
     def __init__(
-        self,
-        problem: CodesignProblem,
-        saved: FrontHistory,
-        mapping: Mapping,
-        allowed: int,
-        progress: Callable[[FrontProgress], None] | None,
+        self, problem: CodesignProblem, trials: Trials, run: Run, allowed: int, meter: Meter
     ) -> None:
-        self.problem, self.saved, self.mapping = problem, saved, mapping
-        self.allowed, self.progress = allowed, progress
+        self.problem, self.trials, self.run = problem, trials, run
+        self.allowed, self.meter = allowed, meter
         self.candidates: list[Candidate] = []
         self.skipped = 0
-        self.map_one = partial(
-            map_machine,
-            workload=problem.workload,
-            constraints=problem.constraints,
-            rules=problem.rules,
-            time_limit=problem.time_limit,
-            gap=problem.gap,
-        )
 
     def look(self, drawn: Sequence[Drawn]) -> None:
         """Make the machines of a litter, map those that may be on the front, cheapest first."""
-        waiting = sorted(self._made(drawn), key=lambda c: (_machine(c).price, c.number))
+        waiting = sorted(self._machines(drawn), key=lambda c: (_machine(c).price, c.number))
         while waiting:
             wave: list[Candidate] = []
             while waiting and len(wave) < WAVE:
                 candidate = waiting.pop(0)
                 if self._beaten(candidate):
                     self.skipped += 1
-                    self.candidates.append(_with(candidate, reason=BEATEN))
+                    self.candidates.append(replace(candidate, reason=BEATEN))
                 else:
                     wave.append(candidate)
             self._map(wave)
-            if self.progress is not None:
-                done = len(self.candidates)
-                mapped = sum(c.mapped is not None for c in self.candidates)
-                front = len(self.front())
-                self.progress(
-                    FrontProgress(done=done, allowed=self.allowed, mapped=mapped, front=front)
-                )
+            mapped = sum(c.mapped is not None for c in self.candidates)
+            counts = {"mapped": mapped, "on the front": len(self.front())}
+            self.meter.show(len(self.candidates), self.allowed, counts=counts)
 
-    def _made(self, drawn: Sequence[Drawn]) -> list[Candidate]:
+    def _machines(self, drawn: Sequence[Drawn]) -> list[Candidate]:
         """Return candidates with a machine inside the limits; others are noted with a reason."""
         problem, before = self.problem, len(self.candidates)
-        made: dict[int, Machine | str] = {}
+        built: dict[int, Machine | str] = {}
         for number, choice in enumerate(problem.choices):
             own = [i for i, (n, _) in enumerate(drawn) if n == number]
             if own:
                 points = np.stack([drawn[i][1] for i in own])
                 found = machines_at(choice, points, problem.prices, problem.chip_rules)
-                made |= dict(zip(own, found, strict=True))
+                built |= dict(zip(own, found, strict=True))
         kept = []
         for i, (number, point) in enumerate(drawn):
-            machine = made[i]
+            machine = built[i]
             candidate = Candidate(
                 number=before + i,
                 choice=number,
@@ -450,27 +349,46 @@ class _Search:
         )
 
     def _map(self, wave: Sequence[Candidate]) -> None:
-        known = {c.number: self.saved.take(c.number, c.point) for c in wave}
-        fresh = [c for c in wave if known[c.number] is None]
-        systems = [_machine(c).system for c in fresh]
-        answers = dict(
-            zip((c.number for c in fresh), self.mapping(self.map_one, systems), strict=True)
-        )
+        keys = {c.number: self._key(c) for c in wave}
+        answers = {number: self.trials.recall(key) for number, key in keys.items()}
+        fresh = {c.number: c for c in wave if answers[c.number] is None}
+        waiting = [(number, _machine(c).system) for number, c in fresh.items()]
+        for (number, _), found in self.run(waiting):
+            answer, runtime = (
+                (failed_point(found), found.runtime) if isinstance(found, Failure) else found
+            )
+            answers[number] = answer
+            self._record(fresh[number], keys[number], answer, runtime)
+        limit = self.problem.limits.get("time", math.inf)
         for candidate in wave:
-            entry = known[candidate.number]
-            if entry is None:
-                answer = answers[candidate.number]
-                self.saved.put(candidate.number, candidate.point, _plain(answer))
+            found = answers[candidate.number]
+            assert found is not None  # known, or mapped just now
+            if found.terms.get("time") is None:
+                self.candidates.append(replace(candidate, reason=found.reason or ""))
+            elif (mapped := Mapped.of(found)).time > limit:
+                self.candidates.append(replace(candidate, reason="time above its limit"))
             else:
-                answer = entry["reason"] if "reason" in entry else Mapped(**entry)
-            limit = self.problem.limits.get("time", math.inf)
-            if isinstance(answer, Mapped) and answer.time > limit:
-                answer = "time above its limit"
-            if isinstance(answer, str):
-                self.candidates.append(_with(candidate, reason=answer))
-            else:
-                self.candidates.append(_with(candidate, mapped=answer))
-        self.saved.save(now=False)
+                self.candidates.append(replace(candidate, mapped=mapped))
+
+    def _key(self, candidate: Candidate) -> str:
+        choice = self.problem.choices[candidate.choice]
+        # Files name technologies: what the library says of them is in template and wafer.
+        chip = [stated(choice.space.template), stated(choice.wafer)]
+        point, names = np.array([candidate.point]), choice.space.space.names
+        return self.trials.keys(choice.labels, names, point, chip=chip)[0]
+
+    def _record(self, candidate: Candidate, key: str, answer: PointAnswer, runtime: float) -> None:
+        choice, machine = self.problem.choices[candidate.choice], _machine(candidate)
+        paid = {
+            "price": machine.price,
+            "power": machine.power,
+            "chip_area": machine.chip_area,
+            "die_price": machine.die_price,
+            "yield": machine.yield_,
+        }
+        whole = replace(answer, terms={**answer.terms, **paid}) if answer.terms else answer
+        names = choice.space.space.names
+        self.trials.record(choice.labels, names, {key: (candidate.point, whole, runtime)})
 
     def front(self) -> list[Candidate]:
         """Return the mapped candidates that no other beats, the fastest first."""
@@ -487,23 +405,6 @@ class _Search:
 def _machine(candidate: Candidate) -> Machine:
     assert candidate.machine is not None  # what has none is set aside when it is drawn
     return candidate.machine
-
-
-def _with(candidate: Candidate, *, mapped: Mapped | None = None, reason: str = "") -> Candidate:
-    return Candidate(
-        number=candidate.number,
-        choice=candidate.choice,
-        point=candidate.point,
-        machine=candidate.machine,
-        mapped=mapped,
-        reason=reason,
-    )
-
-
-def _plain(answer: Mapped | str) -> dict[str, Any]:
-    if isinstance(answer, str):
-        return {"reason": answer}
-    return {name: getattr(answer, name) for name in Mapped.__dataclass_fields__}
 
 
 def _nothing(candidates: Sequence[Candidate]) -> InfeasibleError:

@@ -7,27 +7,33 @@ their bound says by then that they cannot win any more.
 
 from __future__ import annotations
 
+import math
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crosstack.errors import CrosstackError, InfeasibleError, InputError, Problem, require_whole
 from crosstack.explore.bounds import ideal_chip, time_bound
 from crosstack.explore.design import Design, DesignProblem, Metric
-from crosstack.explore.history import HistoryFile
+from crosstack.explore.evaluators import PointAnswer, Terms
+from crosstack.explore.keys import stated
 from crosstack.explore.methods import Descent
-from crosstack.explore.search import (
-    DEFAULT_METHOD,
-    SearchProgress,
-    SearchResult,
-    minimise,
-)
+from crosstack.explore.progress import Meter, Tell
+from crosstack.explore.search import DEFAULT_METHOD, SearchResult, Value, minimise
+from crosstack.explore.trials import Trials
 from crosstack.machine.chip import Chip
 
-__all__ = ["Choice", "ChoiceProgress", "ChoiceResult", "ChoiceStatus", "CoResult", "co_optimise"]
+__all__ = ["EXCESS", "Choice", "ChoiceResult", "ChoiceStatus", "CoResult", "co_optimise"]
+
+Floats = NDArray[np.float64]
+EXCESS = "excess"  # the column of `Value.excess`
 
 
 class ChoiceStatus(StrEnum):
@@ -91,15 +97,54 @@ class CoResult:
         return min(possible)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChoiceProgress:
-    """Where it stands: choices done of all, the one at hand, its search, the best value so far."""
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """The values of a choice; points that there are trials of are not evaluated again."""
 
-    done: int
-    choices: int
-    name: str
-    search: SearchProgress | None
-    best: float | None
+    choice: Choice
+    trials: Trials
+    template: str  # files name technologies: this is what the library says of them
+
+    @classmethod
+    def of(cls, choice: Choice, trials: Trials) -> _Recorded:
+        """Return the values of a choice."""
+        return cls(choice, trials, stated(choice.problem.template))
+
+    def __call__(self, points: Floats, *, probes: bool = False) -> list[Value]:
+        """Return the value of every point."""
+        problem, trials = self.choice.problem, self.trials
+        labels, names = self.choice.labels, problem.space.names
+        keys = trials.keys(labels, names, points, probes=probes, template=self.template)
+        known = {key: trials.recall(key) for key in dict.fromkeys(keys)}
+        fresh = [i for i, key in enumerate(keys) if known[key] is None]
+        if fresh:
+            begun = time.perf_counter()
+            found = problem(points[fresh], probes=probes)
+            each = (time.perf_counter() - begun) / len(fresh)
+            new = {
+                keys[i]: (points[i].tolist(), _answer(value, probes=probes), each)
+                for i, value in zip(fresh, found, strict=True)
+            }
+            trials.record(labels, names, new)
+            known |= {key: answer for key, (_, answer, _) in new.items()}
+        return [_value(known[key], problem.objective) for key in keys]
+
+
+def _answer(value: Value, *, probes: bool) -> PointAnswer:
+    """Return what a store holds of a value."""
+    excess = value.excess if math.isfinite(value.excess) else None
+    status = "probe" if probes else "feasible" if value.feasible else "infeasible"
+    terms: Terms = {**{m.value: None for m in Metric}, **value.terms, EXCESS: excess}
+    return PointAnswer(status=status, reason=value.reason or None, terms=terms)
+
+
+def _value(answer: PointAnswer | None, objective: Metric) -> Value:
+    """Return the value that `_answer` was given."""
+    assert answer is not None  # known, or evaluated just now
+    if answer.reason is None:
+        return Value(objective=float(answer.terms[objective] or 0.0))
+    excess = answer.terms[EXCESS]
+    return Value(excess=math.inf if excess is None else float(excess), reason=answer.reason)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -142,9 +187,8 @@ def co_optimise(
     method: str = DEFAULT_METHOD,
     descent: Descent | None = None,
     seed: int = 0,
-    key: Callable[[Choice], object] | None = None,
-    file: HistoryFile | None = None,
-    progress: Callable[[ChoiceProgress], None] | None = None,
+    trials: Trials | None = None,
+    progress: Tell | None = None,
 ) -> CoResult:
     """Return the best design of any choice.
 
@@ -158,10 +202,8 @@ def co_optimise(
         Choices that are searched at most, the most promising first. [1]
     method, descent, seed
         As of `crosstack.explore.search.minimise`.
-    key : callable or None
-        What decides the values of a choice, as plain data, where histories are saved.
-    file : HistoryFile or None
-        Where histories are saved and taken up from.
+    trials : Trials or None
+        Where evaluations are remembered, and taken up from.
     progress : callable or None
         Told where it stands.
 
@@ -177,27 +219,31 @@ def co_optimise(
     every = [_Candidate(number=i, choice=choice) for i, choice in enumerate(choices)]
     if not every:
         raise InputError(Problem("choices", "there is nothing to choose from."))
+    trials, meter = trials or Trials(), Meter(progress)
     best: float | None = None
     problems: list[CrosstackError] = []
-    spent = done = 0
+    looks = 2 if evaluations > 1 else 1  # at a choice before it is searched
+    longest = evaluations if evaluations > 1 else 0
+    spent, left = 0, looks * len(every) + min(searches, len(every)) * longest
 
-    def tell(candidate: _Candidate, search: SearchProgress | None = None) -> None:
-        if progress is not None:
-            name = candidate.choice.name
-            progress(
-                ChoiceProgress(done=done, choices=len(every), name=name, search=search, best=best)
-            )
+    def tell(candidate: _Candidate, more: int = 0, value: float | None = None) -> None:
+        counts = Counter(c.status.value for c in every if c.status is not ChoiceStatus.LEFT)
+        done, at = spent + more, candidate.choice.name
+        total = max(spent + left, done)
+        meter.show(done, total, counts=counts, at=at, best=_least(best, value))
 
     possible = _bounded(every, problems, tell)
     # The most promising bounds first, so that what they reach spares a look at the others.
     for candidate in sorted(possible, key=lambda c: c.bound):
+        left -= looks
         if best is not None and candidate.bound >= best:
             candidate.status = ChoiceStatus.PRUNED
             continue
-        spent += _look(candidate, even=evaluations > 1)
+        spent += _look(candidate, _Recorded.of(candidate.choice, trials), even=evaluations > 1)
         best = _least(best, candidate.first)
         tell(candidate)
     open_ = [c for c in possible if c.status is not ChoiceStatus.PRUNED]
+    done, left = 0, min(searches, len(open_)) * longest
     for candidate in sorted(open_, key=lambda c: (c.first is None, c.first or c.bound)):
         if best is not None and candidate.bound >= best and candidate.first != best:
             candidate.status = ChoiceStatus.PRUNED
@@ -205,31 +251,28 @@ def co_optimise(
         if done >= searches or evaluations == 1:
             continue
         done += 1
-        run = partial(
-            minimise,
+        tell(candidate)
+        _search(
+            candidate,
+            problems,
+            evaluate=_Recorded.of(candidate.choice, trials),
             method=method,
             descent=descent,
             evaluations=evaluations,
             seed=seed,
-            key=None if key is None else key(candidate.choice),
-            file=file,
             progress=partial(tell, candidate),
         )
-        _search(candidate, run, problems)
         spent += evaluations if candidate.result is None else candidate.result.evaluations
+        left -= evaluations
         best = _least(best, candidate.best)
     return _best([c.reported() for c in every], [c.point for c in every], problems, spent)
 
 
-def _search(
-    candidate: _Candidate, run: Callable[..., SearchResult], problems: list[CrosstackError]
-) -> None:
+def _search(candidate: _Candidate, problems: list[CrosstackError], **options: Any) -> None:
     """Search the shares of a choice; problems grow."""
     problem = candidate.choice.problem
     try:
-        candidate.result = run(
-            problem, problem.space, start=problem.start, name=candidate.choice.name
-        )
+        candidate.result = minimise(space=problem.space, start=problem.start, **options)
         candidate.status, candidate.reason = ChoiceStatus.SEARCHED, ""
     except InfeasibleError as error:
         problems.append(error)
@@ -269,11 +312,11 @@ def _bounded(
     return possible
 
 
-def _look(candidate: _Candidate, *, even: bool) -> int:
+def _look(candidate: _Candidate, evaluate: _Recorded, *, even: bool) -> int:
     """Evaluate a choice at its given shares, and at even ones; return how many that was."""
     problem = candidate.choice.problem
     points = np.stack([problem.start, problem.centre]) if even else problem.start[None, :]
-    values = problem(points)
+    values = evaluate(points)
     where = int(np.argmin([value.score for value in values]))
     candidate.point = tuple(points[where].tolist())
     candidate.first = values[where].objective if values[where].feasible else None

@@ -204,7 +204,8 @@ class DesignProblem:
         ]
         if over:
             return Value(excess=max(over)[0], reason=max(over)[1])
-        return Value(objective=design.metrics.value(self.objective))
+        terms = {metric.value: design.metrics.value(metric) for metric in Metric}
+        return Value(objective=terms[self.objective], terms=terms)
 
     def given(self) -> Design:
         """Return the design of the budget as it is given, whatever it leaves unused.

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from crosstack.errors import CrosstackError, InfeasibleError, InputError, Problem, nearest
 from crosstack.explore.axes import Assignment
+from crosstack.explore.pool import Failure
 
 if TYPE_CHECKING:
     from crosstack.explore.study import Goal
@@ -34,6 +35,7 @@ __all__ = [
     "answered_many",
     "assignments_as_text",
     "check_options",
+    "failed_point",
     "known_options",
     "one_by_one",
     "split_options",
@@ -81,6 +83,11 @@ class PointAnswers:
     status: NDArray[np.str_]
     reason: NDArray[np.object_]
     terms: Mapping[str, NDArray[np.float64]]
+
+
+def failed_point(failure: Failure) -> PointAnswer:
+    """Return what is known of a point that a pool could not answer."""
+    return PointAnswer(status=failure.status, reason=failure.reason)
 
 
 class Evaluator(Protocol):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -37,14 +38,16 @@ __all__ = [
     "is_in",
     "model_version",
     "number_keys",
+    "point_keys",
     "problem_key",
     "source_hash",
+    "stated",
 ]
 
 KEY_BYTES = 16
 MODEL = (
-    "units.py", "workload", "technology", "chip", "system", "solve", "model", "mapping",
-    "evaluate", "io",
+    "units.py", "workload", "technology", "machine", "model", "mapping", "evaluate", "io",
+    "published", "data", "explore/budget_space.py", "explore/design.py", "explore/machines.py",
 )  # fmt: skip
 Keys = NDArray[np.uint64]
 
@@ -140,6 +143,19 @@ def number_keys(
         if any(_inside(path, changed) for changed in paths):
             removed ^= _hash(path, value)
     return keys ^ as_words([removed])
+
+
+def point_keys(problem: Any, names: Sequence[str], points: NDArray[np.float64]) -> list[str]:
+    """Return the key of every point of a problem: numbers with ``names``, a point a row."""
+    keys = np.broadcast_to(as_words([problem_key(problem)]), (len(points), 2)).copy()
+    for name, column in zip(names, np.asarray(points, dtype=float).T, strict=True):
+        keys ^= _number_hashes(name, np.ascontiguousarray(column))
+    return hex_keys(keys)
+
+
+def stated(record: object) -> str:
+    """Return what a record says of itself, for a key: without where it lies in memory."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(record))
 
 
 def _inside(path: str, of: str) -> bool:

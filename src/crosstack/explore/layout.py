@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from crosstack.errors import InputError, Problem
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Layout", "arrow", "columns_as", "sealed", "unsealed"]
+__all__ = ["Column", "Layout", "arrow", "columns_as", "sealed", "unsealed"]
 
 FORMAT = 1
 NEEDED = ("key", "status")  # every row has them
@@ -45,6 +45,13 @@ class Layout:
         """Columns that were varied: they stand between the key and the status."""
         names = [name for name, _ in self.columns]
         return tuple(names[names.index("key") + 1 : names.index("status")])
+
+    @classmethod
+    def of(cls, axes: Sequence[Column], terms: Sequence[Column]) -> Layout:
+        """Return the columns of a study: what is varied, and what comes out."""
+        text: list[Column] = [("status", None), ("reason", None)]
+        columns = [("key", None), *axes, *text, *terms, ("runtime", "s"), ("model", None)]
+        return cls(columns=tuple(columns))
 
     def schema(self) -> pyarrow.Schema:
         """Return the columns as pyarrow's schema; units are metadata of the fields."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crosstack.errors import LimitError, unknown_name
-from crosstack.evaluate.answer import Answer, optimise
+from crosstack.errors import unknown_name
+from crosstack.evaluate.answer import Answer
 from crosstack.explore.axes import Assignment
 from crosstack.explore.evaluators import BaseProblem, Column, PointAnswer, Terms, known_options
-from crosstack.explore.mapped import ANSWER_UNITS, answer_terms, kept_terms
+from crosstack.explore.mapped import ANSWER_UNITS, mapped_point
 from crosstack.io.study_file import Goal
 from crosstack.mapping.mapping import Task
 from crosstack.model.rules import Rules
@@ -78,12 +78,11 @@ class MadeTasks:
         self, base: BaseProblem, assignments: Sequence[Assignment], keep: Sequence[str]
     ) -> PointAnswer:
         """Map one point."""
-        values = dict(assignments)
-        try:
-            answer = optimise(self.make(values), rules=self.rules, time_limit=self.time_limit)
-        except LimitError as error:
-            return PointAnswer(status="limit", reason=str(error))
-        terms = answer_terms(answer) | kept_terms(answer, keep)
-        if self.revise is not None:
-            terms |= self.revise(answer, values)
-        return PointAnswer(status=answer.certificate.status.value, terms=terms)
+        values, revise = dict(assignments), self.revise
+        return mapped_point(
+            self.make(values),
+            keep,
+            terms=None if revise is None else lambda answer: revise(answer, values),
+            rules=self.rules,
+            time_limit=self.time_limit,
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -46,7 +46,7 @@ from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Task
 from crosstack.model.rules import MAPPED
 
-__all__ = ["ANSWER_UNITS", "GivenMapping", "Mapped", "answer_terms", "kept_terms"]
+__all__ = ["ANSWER_UNITS", "GivenMapping", "Mapped", "answer_terms", "mapped_point"]
 
 UNITS: dict[str, str | None] = {
     "time": "s",
@@ -143,6 +143,32 @@ def answer_terms(answer: Answer) -> Terms:
     return _common(answer) | _decisions(answer)
 
 
+def mapped_point(
+    task: Task,
+    keep: Sequence[str] = (),
+    *,
+    terms: Callable[[Answer], Terms] | None = None,
+    **options: Any,
+) -> PointAnswer:
+    """Map a task and return its terms, those of ``keep``, and what ``terms`` says besides.
+
+    ``options`` are those of `crosstack.optimise`.
+
+    Raises
+    ------
+    InfeasibleError, InputError
+        As `crosstack.optimise`.
+    """
+    try:
+        answer = optimise(task, **options)
+    except LimitError as error:
+        return PointAnswer(status="limit", reason=str(error))
+    found = answer_terms(answer) | kept_terms(answer, keep)
+    if terms is not None:
+        found |= terms(answer)
+    return PointAnswer(status=answer.certificate.status.value, terms=found)
+
+
 def kept_terms(answer: Answer, keep: Sequence[str]) -> Terms:
     """Return other numbers of an answer, by their paths in it."""
     if not keep:
@@ -203,19 +229,15 @@ class Mapped(_OfTasks):
     ) -> PointAnswer:
         """Map one point."""
         task, options = _task(base, assignments)
-        limit, gap = options.get("time_limit"), options.get("gap", 0.0)
-        try:
-            answer = optimise(
-                task,
-                rules=rules_of(options, MAPPED),
-                work_limit=options.get("work_limit"),
-                time_limit=math.inf if limit is None else limit,
-                gap=gap,
-            )
-        except LimitError as error:
-            return PointAnswer(status="limit", reason=str(error))
-        status = answer.certificate.status.value
-        return PointAnswer(status=status, terms=answer_terms(answer) | kept_terms(answer, keep))
+        limit = options.get("time_limit")
+        return mapped_point(
+            task,
+            keep,
+            rules=rules_of(options, MAPPED),
+            work_limit=options.get("work_limit"),
+            time_limit=math.inf if limit is None else limit,
+            gap=options.get("gap", 0.0),
+        )
 
 
 @dataclass(frozen=True, slots=True)

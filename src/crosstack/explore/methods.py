@@ -3,7 +3,7 @@
 A method is a generator: it yields a `Request`, points with one a row, and is sent their values, the
 smaller the better. It sees nothing else and draws from its own seed alone, so that a search
 with the same seed asks for the same points, and one that was stopped can be run again from its
-history. It ends only when its caller does, or when there is nothing left to ask.
+trials. It ends only when its caller does, or when there is nothing left to ask.
 """
 
 from __future__ import annotations

@@ -11,10 +11,13 @@ from typing import Any
 from crosstack.errors import InputError, Problem, nearest, unknown_name
 from crosstack.evaluate.predict import Step
 from crosstack.explore.budget_space import AreaRange
-from crosstack.explore.cooptimise import Choice, ChoiceProgress, CoResult, co_optimise
+from crosstack.explore.cooptimise import EXCESS, Choice, CoResult, co_optimise
 from crosstack.explore.design import DesignProblem, Metric
-from crosstack.explore.history import HistoryFile
+from crosstack.explore.keys import stated
 from crosstack.explore.methods import Descent, DescentForm, method_named
+from crosstack.explore.progress import Tell
+from crosstack.explore.study import Bound, Goal
+from crosstack.explore.trials import Space, trials_in
 from crosstack.io import deepflow
 from crosstack.io.chip_file import ChipDescription, read_chip
 from crosstack.io.deepflow.steps import order_of, program_of, strategy_of, system_of, workload_of
@@ -49,10 +52,7 @@ Builder = Callable[[Chip], System]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimization:
-    """What a file asks for.
-
-    ``files`` are the texts it stands on: a saved history belongs to them.
-    """
+    """What a file asks for; ``space``: what trials of it are known by."""
 
     choices: tuple[Choice, ...]
     workload: Step
@@ -62,27 +62,27 @@ class Optimization:
     evaluations: int
     searches: int
     seed: int
-    files: tuple[str, ...]
+    space: Space
 
     def run(
         self,
         *,
-        history: Path | None = None,
-        progress: Callable[[ChoiceProgress], None] | None = None,
+        store: Path | None = None,
+        resume: bool = False,
+        progress: Tell | None = None,
     ) -> CoResult:
-        """Search; with ``history``, save there and go on from what is there."""
-        return co_optimise(
-            self.choices,
-            evaluations=self.evaluations,
-            searches=self.searches,
-            method=self.method,
-            descent=self.descent,
-            seed=self.seed,
-            # Files name technologies: what the library says of them is in the template.
-            key=lambda choice: [*self.files, choice.name, repr(choice.problem.template)],
-            file=HistoryFile(history),
-            progress=progress,
-        )
+        """Search; with a ``store``, keep every evaluation there, and go on with it."""
+        with trials_in(self.space, store, resume=resume) as trials:
+            return co_optimise(
+                self.choices,
+                evaluations=self.evaluations,
+                searches=self.searches,
+                method=self.method,
+                descent=self.descent,
+                seed=self.seed,
+                trials=trials,
+                progress=progress,
+            )
 
 
 def read_optimization(
@@ -95,8 +95,7 @@ def read_optimization(
     InputError
         With every problem found.
     """
-    text = read_text(path)
-    file = optimize_file(text, str(path), overrides)
+    file = optimize_file(read_text(path), str(path), overrides)
     chip_path = path.parent / file.chip
     chip_text = read_text(chip_path)
     workload, model_text = _workload(file, path)
@@ -145,7 +144,31 @@ def read_optimization(
         evaluations=file.search.evaluations,
         searches=file.search.searches,
         seed=file.search.seed,
-        files=(text, chip_text, model_text, *overrides),
+        space=_space(file, path, choices, (chip_text, model_text)),
+    )
+
+
+def _space(
+    file: OptimizeFile, path: Path, choices: Sequence[Choice], texts: tuple[str, ...]
+) -> Space:
+    """Return what trials are known by: all of a file but how it is searched."""
+    problem = choices[0].problem
+    return Space(
+        name=path.stem,
+        kind="optimize",
+        base=file.chip,
+        labels=(*file.choices, "strategy"),
+        shares=tuple(dict.fromkeys(n for c in choices for n in c.problem.space.names)),
+        terms=(*((metric.value, metric.unit) for metric in Metric), (EXCESS, "1")),
+        problem={
+            "file": file.model_dump(
+                mode="json", warnings=False, exclude={"search", "choices", "strategies"}
+            ),
+            "texts": list(texts),
+            "rules": stated(problem.rules),
+        },
+        bounds=tuple(Bound(column=m, maximum=limit) for m, limit in problem.limits.items()),
+        objectives=((problem.objective.value, Goal.MINIMUM),),
     )
 
 

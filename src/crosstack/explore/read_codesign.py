@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from crosstack.errors import InputError, Problem
 from crosstack.explore.budget_space import AreaRange, BudgetSpace
-from crosstack.explore.codesign import CodesignProblem, Front, FrontProgress, search_front
-from crosstack.explore.front_history import FrontHistory
+from crosstack.explore.codesign import TERMS, CodesignProblem, Front, search_front
+from crosstack.explore.keys import stated
 from crosstack.explore.machines import MachineChoice, UnitPrices
 from crosstack.explore.optimize import MOST_CHOICES, choice_text
+from crosstack.explore.pool import Executor
+from crosstack.explore.progress import Tell
+from crosstack.explore.study import Bound, Goal
+from crosstack.explore.trials import Space, trials_in
 from crosstack.io import deepflow
 from crosstack.io.chip_file import ChipDescription, read_chip
 from crosstack.io.codesign_file import CodesignFile, PricesFile, codesign_file
@@ -31,32 +35,31 @@ __all__ = ["Codesign", "read_codesign"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codesign:
-    """What a file asks for; ``files`` are the texts it stands on."""
+    """What a file asks for; ``space``: what trials of it are known by."""
 
     problem: CodesignProblem
     evaluations: int
     seed: int
-    files: tuple[str, ...]
+    space: Space
 
     def run(
         self,
         *,
-        jobs: int = 1,
-        history: Path | None = None,
-        progress: Callable[[FrontProgress], None] | None = None,
+        executor: Executor | None = None,
+        store: Path | None = None,
+        resume: bool = False,
+        progress: Tell | None = None,
     ) -> Front:
-        """Search; with ``history``, save there and go on from what is there."""
-        # Files name technologies: what the library says of them is in template and wafer.
-        chips = [[repr(c.space.template), repr(c.wafer)] for c in self.problem.choices]
-        return search_front(
-            self.problem,
-            evaluations=self.evaluations,
-            seed=self.seed,
-            jobs=jobs,
-            key=[*self.files, chips],
-            history=FrontHistory(history),
-            progress=progress,
-        )
+        """Search; with a ``store``, keep every mapping there, and go on with it."""
+        with trials_in(self.space, store, resume=resume) as trials:
+            return search_front(
+                self.problem,
+                evaluations=self.evaluations,
+                seed=self.seed,
+                executor=executor,
+                trials=trials,
+                progress=progress,
+            )
 
 
 def read_codesign(
@@ -69,8 +72,7 @@ def read_codesign(
     InputError
         With every problem found.
     """
-    text = read_text(path)
-    file, workload = codesign_file(text, path, overrides)
+    file, workload = codesign_file(read_text(path), path, overrides)
     chip_path = path.parent / file.chip
     chip_text = read_text(chip_path)
     other = "" if isinstance(file.workload, dict) else read_text(path.parent / file.workload)
@@ -135,8 +137,33 @@ def read_codesign(
         problem=problem,
         evaluations=file.search.evaluations,
         seed=file.search.seed,
-        files=(text, chip_text, other, *overrides),
+        space=_space(file, path, problem, (chip_text, other)),
     )
+
+
+def _space(
+    file: CodesignFile, path: Path, problem: CodesignProblem, texts: tuple[str, ...]
+) -> Space:
+    """Return what trials are known by: all of a file but what is drawn, and the limits."""
+    given: Any = {"choices": True, "limits": True, "search": {"evaluations", "seed"}}
+    names = (name for choice in problem.choices for name in choice.space.space.names)
+    return Space(
+        name=path.stem,
+        kind="codesign",
+        base=file.chip,
+        labels=tuple(file.choices),
+        shares=tuple(dict.fromkeys(names)),
+        terms=tuple(TERMS.items()),
+        problem={
+            "file": file.model_dump(mode="json", warnings=False, exclude=given),
+            "texts": list(texts),
+            "rules": [stated(problem.rules), stated(problem.chip_rules)],
+        },
+        bounds=tuple(Bound(column=name, maximum=m) for name, m in problem.limits.items()),
+        objectives=(
+            ("throughput", Goal.MAXIMUM), ("price", Goal.MINIMUM), ("power", Goal.MINIMUM),
+        ),
+    )  # fmt: skip
 
 
 def _check_search(file: CodesignFile) -> None:

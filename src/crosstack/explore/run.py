@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,18 +13,28 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from crosstack.errors import InputError, Problem
-from crosstack.explore.batches import CHUNK, Arrayed, Batch, Common, Result, answer, arrayed, cut
-from crosstack.explore.evaluators import PointAnswer, PointAnswers
+from crosstack.explore.batches import (
+    CHUNK,
+    Arrayed,
+    Batch,
+    Common,
+    Result,
+    answer,
+    arrayed,
+    cut,
+)
+from crosstack.explore.evaluators import PointAnswer, PointAnswers, failed_point
 from crosstack.explore.keys import hex_keys, model_version
-from crosstack.explore.layout import Layout, arrow, columns_as, sealed
+from crosstack.explore.layout import Layout, arrow, columns_as
 from crosstack.explore.points import Points, expand
 from crosstack.explore.pool import Executor, Failure, executor_for
 from crosstack.explore.progress import Meter, Tell
+from crosstack.explore.question import question_of
 from crosstack.explore.session import Session
 from crosstack.explore.store import Store
 from crosstack.explore.study import Study, read_study
-from crosstack.explore.views import as_frame, describe
-from crosstack.io.files import in_file, write_atomically
+from crosstack.explore.views import as_frame
+from crosstack.io.files import in_file
 from crosstack.records import require_type
 
 if TYPE_CHECKING:
@@ -39,10 +47,7 @@ def layout_of(study: Study) -> Layout:
     """Return the columns of a study's store."""
     axes = [(axis.name, (axis.unit or "1") if axis.is_number else None) for axis in study.axes]
     terms = [(column.name, column.unit) for column in study.evaluator.columns(study.base)]
-    kept = [(path, "1") for path in study.keep]
-    text: list[tuple[str, str | None]] = [("status", None), ("reason", None)]
-    columns = [("key", None), *axes, *text, *terms, *kept, ("runtime", "s"), ("model", None)]
-    return Layout(columns=tuple(columns))
+    return Layout.of(axes, [*terms, *((path, "1") for path in study.keep)])
 
 
 def run_study(
@@ -75,7 +80,7 @@ def run_study(
     check_study(study)
     common = Common(evaluator=study.evaluator, base=study.base, keep=study.keep)
     arrays = arrayed(common, points)
-    _note(study, store)
+    question_of(study).note(store)
     counts: Counter[str] = Counter()
     with (
         Session(store, points.keys) as session,
@@ -94,8 +99,7 @@ def run_study(
 
 def _result(found: Result | Failure) -> Result:
     if isinstance(found, Failure):
-        lost = PointAnswer(status=found.status, reason=found.reason)
-        return Result(answer=lost, runtime=found.runtime)
+        return Result(answer=failed_point(found), runtime=found.runtime)
     return found
 
 
@@ -185,18 +189,6 @@ def _key_array(keys: Any) -> pyarrow.Array:
     return pa.StringArray.from_buffers(n, pa.py_buffer(offsets), pa.py_buffer(text))
 
 
-def _note(study: Study, store: Store) -> None:
-    """Keep what was asked beside the answers."""
-    text = sealed(describe(study))
-    for known in (store.path / "studies").glob("*.json"):
-        with suppress(OSError):  # it is another's, or no file
-            if known.read_bytes() == text.encode():
-                known.touch()
-                return
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    write_atomically(store.path / "studies" / f"{stamp}-{study.name}.json", text)
-
-
 def sweep(
     study: Study | str | Path,
     *,
@@ -255,18 +247,9 @@ def _swept(
     table: str,
     progress: Tell | None,
 ) -> Any:
-    store = open_for(study, path, resume=resume)
+    store = Store.fresh(path, layout_of(study), resume=resume)
     points = run_study(study, store, executor, progress=progress)
     found = as_frame(store.table(points.keys), table)
     for problem in store.problems:
         warnings.warn(str(problem), stacklevel=3)
     return found
-
-
-def open_for(study: Study, path: Path, *, resume: bool) -> Store:
-    """Return a study's store; raises `InputError` for one with rows, unless it is resumed."""
-    store = Store.create(path, layout_of(study))
-    if not resume and (count := store.count()):
-        message = f"holds {count:,} points already; resume (--resume) goes on with them."
-        raise InputError(Problem(str(path), message))
-    return store

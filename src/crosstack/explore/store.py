@@ -107,6 +107,21 @@ class Store:
         return found
 
     @classmethod
+    def fresh(cls, path: str | Path, layout: Layout, *, resume: bool) -> Store:
+        """Return the store at a path, made if need be; one with rows only where it is resumed.
+
+        Raises
+        ------
+        InputError
+            As `create`, or if there are rows.
+        """
+        store = cls.create(path, layout)
+        if not resume and (count := store.count()):
+            message = f"holds {count:,} points already; resume (--resume) goes on with them."
+            raise InputError(Problem(str(path), message))
+        return store
+
+    @classmethod
     def open(cls, path: str | Path) -> Store:
         """Return the store at a path.
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,27 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, unknown_name
-from crosstack.explore.keys import model_version
-from crosstack.explore.layout import Layout, arrow, unsealed
+from crosstack.explore.layout import arrow
 from crosstack.explore.pareto import pareto_rows
-from crosstack.explore.store import Store
-from crosstack.explore.study import Bound, Goal, Study
+from crosstack.explore.question import StudyQuestion
+from crosstack.explore.study import Bound, Goal
 from crosstack.io.csv_text import csv_text
-from crosstack.io.files import read_text, write_atomically, writing
+from crosstack.io.files import write_atomically, writing
 
 if TYPE_CHECKING:
     import pyarrow
 
 __all__ = [
-    "StudyQuestion",
     "as_frame",
     "best",
     "current",
-    "describe",
     "number_column",
     "pareto",
-    "question_in",
-    "question_of",
     "within",
     "write_table",
 ]
@@ -141,103 +134,6 @@ def pareto(
     scores = np.stack(columns, axis=1)
     rows = np.flatnonzero(among & ~np.isnan(scores).any(axis=1))
     return rows[pareto_rows(scores[rows])]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyQuestion:
-    """What a study asked, as its store remembers it; ``model``: which answered, "" for any."""
-
-    name: str
-    evaluator: str
-    base: str
-    axes: tuple[str, ...]
-    bounds: tuple[Bound, ...]
-    objectives: tuple[tuple[str, Goal], ...]
-    model: str = ""
-
-
-def question_of(study: Study) -> StudyQuestion:
-    """Return what a study asks, without the problem itself."""
-    return StudyQuestion(
-        name=study.name,
-        evaluator=study.evaluator.name,
-        base=study.base.source,
-        axes=tuple(axis.name for axis in study.axes),
-        bounds=study.bounds,
-        objectives=study.objectives,
-        model=model_version(),
-    )
-
-
-def describe(study: Study) -> dict[str, Any]:
-    """Return what a study asks as plain data: what a store keeps of it; see `question_in`."""
-    return {
-        "name": study.name,
-        "evaluator": study.evaluator.name,
-        "base": study.base.source,
-        "axes": [axis.name for axis in study.axes],
-        "constraints": [[b.column, b.minimum, b.maximum] for b in study.bounds],
-        "objectives": [[name, goal.value] for name, goal in study.objectives],
-        "model": model_version(),
-    }
-
-
-def question_in(store: Store) -> StudyQuestion:
-    """Return what the last study asked whose sweep used a store.
-
-    What is damaged is passed over; a store that has nothing else knows its axes still.
-    """
-    folder = store.path / "studies"
-    known: list[tuple[int, Path]] = []
-    for path in folder.glob("*.json"):
-        with suppress(OSError):  # gone in this moment
-            known.append((path.stat().st_mtime_ns, path))
-    for _, path in sorted(known, reverse=True):
-        with suppress(InputError):
-            found = _asked(unsealed(read_text(path)) or {}, store.layout)
-            if found is not None:
-                return found
-        store.note(path, "is damaged, so that it is not known what was asked")
-    if not known:
-        store.note(folder, "nothing is known of what was asked")
-    return StudyQuestion(
-        name=store.path.stem,
-        evaluator="",
-        base="",
-        axes=store.layout.axes,
-        bounds=(),
-        objectives=(),
-    )
-
-
-def _asked(data: dict[str, Any], layout: Layout) -> StudyQuestion | None:
-    """Return what `describe` wrote; None for anything else."""
-    try:
-        found = StudyQuestion(
-            name=data["name"],
-            evaluator=data["evaluator"],
-            base=data["base"],
-            axes=tuple(data["axes"]),
-            bounds=tuple(
-                Bound(column=column, minimum=low, maximum=high)
-                for column, low, high in data["constraints"]
-            ),
-            objectives=tuple((name, Goal(goal)) for name, goal in data["objectives"]),
-            model=data.get("model", ""),
-        )
-    except (KeyError, TypeError, ValueError):
-        return None
-    texts = (found.name, found.evaluator, found.base, found.model)
-    numbers = {name for name, unit in layout.columns if unit is not None}
-    ends = [end for bound in found.bounds for end in (bound.minimum, bound.maximum)]
-    good = (
-        all(isinstance(text, str) for text in texts)
-        and set(found.axes) <= {name for name, _ in layout.columns}
-        and {bound.column for bound in found.bounds} <= numbers
-        and {name for name, _ in found.objectives} <= numbers
-        and all(end is None or isinstance(end, int | float) for end in ends)
-    )
-    return found if good else None
 
 
 def current(table: pyarrow.Table, asked: StudyQuestion) -> pyarrow.Table:

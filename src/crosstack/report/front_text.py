@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.text import Text
 
 from crosstack.charts import LineChart, Mark, Measure, Series
-from crosstack.explore.codesign import BEATEN, Candidate, Front, FrontProgress
+from crosstack.explore.codesign import BEATEN, Candidate, Front
 from crosstack.explore.machines import Machine
 from crosstack.io import native
 from crosstack.report.charts_page import charts_svg
@@ -22,7 +22,6 @@ from crosstack.version import __version__
 __all__ = [
     "front_charts",
     "front_data",
-    "front_line",
     "front_sentence",
     "front_svg",
     "front_tables",
@@ -37,13 +36,13 @@ def front_tables(data: dict[str, Any], *, reused: int = 0) -> Group:
     """Return what was done, and the members of the front.
 
     ``data`` is what `front_data` returns, perhaps saved and read again; ``reused`` mappings came
-    from a history.
+    from a store.
     """
     step = max(1, -(-len(data["front"]) // SHOWN))
     shown = data["front"][::step]
     pairs = _pairs(data)
     if reused:
-        pairs.append(("from the history", f"{reused:,} mappings"))
+        pairs.append(("from the store", f"{reused:,} mappings"))
     parts: list[Any] = [
         Text(f"{data['workload']}: throughput, price and power", style="bold"),
         pairs_table(tuple(pairs)),
@@ -249,11 +248,3 @@ def _words(member: dict[str, Any]) -> str:
     price = format_quantity(member["price_usd"], "USD")
     rate = format_quantity(member["throughput_per_s"], "1")
     return f"{rate} /s for {price}, {member['power_w']:,.0f} W"
-
-
-def front_line(progress: FrontProgress) -> str:
-    """Return where it stands, on one line."""
-    return (
-        f"{progress.done:,} of {progress.allowed:,} candidates, {progress.mapped:,} mapped, "
-        f"{progress.front:,} on the front"
-    )

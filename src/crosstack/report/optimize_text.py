@@ -11,7 +11,7 @@ from rich.text import Text
 
 from crosstack.charts import LineChart, Mark, Measure, Series
 from crosstack.evaluate.predict import Step
-from crosstack.explore.cooptimise import ChoiceProgress, ChoiceResult, ChoiceStatus, CoResult
+from crosstack.explore.cooptimise import ChoiceResult, ChoiceStatus, CoResult
 from crosstack.explore.design import Metric
 from crosstack.report.charts_page import charts_svg
 from crosstack.report.chip_text import chip_data, chip_tables
@@ -25,7 +25,6 @@ __all__ = [
     "choice_words",
     "optimum_chart",
     "optimum_data",
-    "optimum_line",
     "optimum_pairs",
     "optimum_reasons",
     "optimum_svg",
@@ -168,7 +167,7 @@ def _finite(one: ChoiceResult) -> list[float | None] | None:
     """Return the best value after every evaluation; None before the first design."""
     if one.result is None:
         return None
-    return [v if math.isfinite(v) else None for v in one.result.history.best_values]
+    return [v if math.isfinite(v) else None for v in one.result.best_values]
 
 
 def optimum_chart(data: dict[str, Any]) -> LineChart | None:
@@ -205,12 +204,3 @@ def optimum_svg(data: dict[str, Any]) -> str:
     )
     title = f"{data['workload']}: least {data['objective']}"
     return charts_svg(title, subtitle, [] if chart is None else [chart], [], [])
-
-
-def optimum_line(progress: ChoiceProgress) -> str:
-    """Return where it stands, on one line."""
-    best = "" if progress.best is None else f", best {progress.best:.6g}"
-    if progress.search is None:
-        return f"looking at {progress.name} ({progress.choices:,} choices){best}"
-    s = progress.search
-    return f"searching {progress.name}: {s.done:,} of {s.allowed:,} evaluations{best}"

@@ -11,8 +11,9 @@ from rich.text import Text
 
 from crosstack.explore.points import Points
 from crosstack.explore.progress import Progress
+from crosstack.explore.question import StudyQuestion
 from crosstack.explore.study import Study
-from crosstack.explore.views import StudyQuestion, best, pareto, within
+from crosstack.explore.views import best, pareto, within
 from crosstack.report.text import pairs_table, reason_lines, rows_table
 from crosstack.report.wording import Table, time_words
 from crosstack.units import UNITS, format_quantity
@@ -27,13 +28,16 @@ SHORT = 60  # letters of a value
 
 
 def progress_words(progress: Progress) -> str:
-    """Return where a sweep stands, on one line."""
-    share = progress.done / progress.total
-    counts = ", ".join(f"{count:,} {status}" for status, count in sorted(progress.counts.items()))
-    return (
-        f"{progress.done:,} of {progress.total:,} points ({share:.0%}), {progress.rate:,.3g} a "
-        f"second, {time_words(progress.left, 2)} left ({counts})"
+    """Return where a study stands, on one line."""
+    p = progress
+    share = p.done / p.total if p.total else 1.0
+    line = (
+        f"{p.done:,} of {p.total:,} points ({share:.0%}), {p.rate:,.3g} a "
+        f"second, {time_words(p.left, 2)} left"
     )
+    counts = ", ".join(f"{count:,} {status}" for status, count in sorted(p.counts.items()))
+    words = (f"({counts})" if counts else "", f"best {p.best:.6g}" if p.best is not None else "")
+    return " ".join(filter(None, (f"{p.at}:" if p.at else "", line, *words)))
 
 
 def study_tables(study: Study, points: Points) -> Group:

@@ -19,8 +19,8 @@ from crosstack.units import UNITS, format_quantity
 if TYPE_CHECKING:
     import pyarrow
 
+    from crosstack.explore.question import StudyQuestion
     from crosstack.explore.store import Store
-    from crosstack.explore.views import StudyQuestion
 
 __all__ = [
     "ANSWERED",
@@ -248,8 +248,9 @@ def store_table(place: Store | str | Path, most: int = MOST_ON_PAGE) -> StudyTab
     InputError
         If there is no store.
     """
+    from crosstack.explore.question import question_in
     from crosstack.explore.store import Store
-    from crosstack.explore.views import current, question_in
+    from crosstack.explore.views import current
 
     store = place if isinstance(place, Store) else Store.open(place)
     asked = question_in(store)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from crosstack.charts import HeatMap, LineChart, Mark, Measure, Series
 from crosstack.errors import InputError, Problem, nearest
-from crosstack.explore.views import StudyQuestion, number_column, pareto, within
+from crosstack.explore.question import StudyQuestion
+from crosstack.explore.views import number_column, pareto, within
 from crosstack.io.study_file import Goal
 from crosstack.units import UNITS, format_quantity
 
