@@ -185,7 +185,8 @@ def scanned(s: Sketch) -> str:
     over, reverse = s.rng.choice(s.axes(x)), s.rng.random() < 0.5
     if s.rng.random() < 0.3:
         return s.one(Of.SHIFT, x, over=over, reverse=reverse)
-    decay = s.weight([over, *s.some([a for a in s.axes(x) if a != over], 0)])
+    lead = [over] if s.rng.random() < 0.7 else []
+    decay = s.weight([*lead, *s.some([a for a in s.axes(x) if a != over], 0)])
     return s.one(Of.RECURRENCE, decay, x, over=over, reverse=reverse)
 
 
@@ -221,6 +222,16 @@ def turned(s: Sketch) -> str:
     left = [a for a in s.axes(x) if a != even[0]]
     places = s.draft.index(s.name("place"), " ".join(left[:1]))
     return s.one(Of.ROTARY, x, places, axes=" ".join(s.axes(x)), over=even[0], parameter=10.0)
+
+
+def complex_product(s: Sketch) -> str:
+    x = s.any(1)
+    even = [a for a in s.axes(x) if SIZES[a] % 2 == 0]
+    if not even:
+        return unary(s)
+    other = s.weight([even[0], *s.some([a for a in s.axes(x) if a != even[0]], 0)])
+    reads = (x, other) if s.rng.random() < 0.5 else (other, x)
+    return s.one(Of.COMPLEX_MULTIPLY, *reads, axes=" ".join(s.axes(x)), over=even[0])
 
 
 def seen(s: Sketch) -> str:
@@ -280,7 +291,7 @@ def repeated(s: Sketch) -> str:
 
 KINDS: tuple[Callable[[Sketch], str], ...] = (
     unary, binary, weighted, product, rows, reduced, gathered, scattered, joined, scanned,
-    convolved, dropped, turned, seen, reshaped, repeated,
+    convolved, dropped, turned, complex_product, seen, reshaped, repeated,
 )  # fmt: skip
 
 

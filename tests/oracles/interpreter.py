@@ -253,9 +253,17 @@ POINTS: dict[F, Callable[..., Array]] = {
 def _element(operation: Operation, laid: list[Array], axes, sizes: Mapping[str, int]) -> Array:
     if operation.function is F.SPREAD:
         return laid[0] / np.prod([sizes[a] for a in operation.over])
+    if operation.function in (F.COMPLEX_MULTIPLY, F.COMPLEX_GRADIENT):
+        return _complex(operation, *laid, axes.index(operation.over[0]))
     if operation.function is F.ROTARY:
         return _turned(operation, *laid, axes.index(operation.over[0]))
     return POINTS[operation.function](operation, *laid)
+
+
+def _complex(operation: Operation, x: Array, y: Array, axis: int) -> Array:
+    one, other = (a[0] + 1j * a[1] for a in (np.split(v, 2, axis=axis) for v in (x, y)))
+    made = (one.conj() if operation.function is F.COMPLEX_GRADIENT else one) * other
+    return np.concatenate([made.real, made.imag], axis=axis)
 
 
 def _turned(operation: Operation, x: Array, places: Array, axis: int) -> Array:

@@ -265,6 +265,7 @@ class TestTable:
             for kind in (OperationKind.ELEMENTWISE, OperationKind.REDUCTION)
         }
         apart = {Function.SPREAD, Function.ROTARY}
+        apart |= {Function.COMPLEX_MULTIPLY, Function.COMPLEX_GRADIENT}
         assert {*POINTS} == kinds[OperationKind.ELEMENTWISE] - apart
         assert {*ROWS} == kinds[OperationKind.REDUCTION]
 

@@ -84,6 +84,8 @@ class Function(StrEnum):
     SOFTPLUS = "softplus"
     SOFT_CAP = "soft_cap"
     SOFT_CAP_GRADIENT = "soft_cap_gradient"
+    COMPLEX_MULTIPLY = "complex_multiply"
+    COMPLEX_GRADIENT = "complex_gradient"
     DROPOUT = "dropout"
     ROTARY = "rotary"
     SUM = "sum"
@@ -183,6 +185,18 @@ def _point(
     )
 
 
+def _halves(*derivatives: Derivative) -> FunctionRow:
+    """Return the row of a product of complex numbers: six operations for two numbers."""
+    return FunctionRow(
+        kind=OperationKind.ELEMENTWISE,
+        operands=(2, 2),
+        work=3,
+        over=(1, 1),
+        derivatives=derivatives,
+        source="bailey1990fft",
+    )
+
+
 def _rows(
     operands: tuple[int, int],
     work: float,
@@ -276,6 +290,11 @@ TABLE: dict[Function, FunctionRow] = {
     # c tanh(x / c), c being the parameter.
     F.SOFT_CAP: _point(1, 3, _step(F.SOFT_CAP_GRADIENT, "y", "dy"), source="gemma2024gemma2"),
     F.SOFT_CAP_GRADIENT: _point(2, 4, source="gemma2024gemma2"),
+    # Of complex numbers: an axis has real parts in its first half, imaginary ones in the second.
+    F.COMPLEX_MULTIPLY: _halves(
+        _step(F.COMPLEX_GRADIENT, "x1", "dy"), _step(F.COMPLEX_GRADIENT, "x0", "dy")
+    ),
+    F.COMPLEX_GRADIENT: _halves(),  # the conjugate of the first times the second
     # Operands and a mask; the parameter is the share that is left out.
     F.DROPOUT: _point(
         2, 2, _step(F.DROPOUT, "dy", "x1"), None, linear=(0,), source="korthikanti2023reducing"
@@ -372,7 +391,8 @@ TABLE: dict[Function, FunctionRow] = {
         linear=(0,),
         reversible=True,
     ),
-    F.RECURRENCE: FunctionRow(  # y[t] = x0[t] y[t - 1] + x1[t]
+    # y[t] = x0[t] y[t - 1] + x1[t]; without the axis, x0 is the same at every place.
+    F.RECURRENCE: FunctionRow(
         kind=OperationKind.SCAN,
         operands=(2, 2),
         work=2,

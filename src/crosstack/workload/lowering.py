@@ -5,8 +5,8 @@ An operation becomes a kernel: ``outer`` products of M x K by K x N, or ``outer`
 set of arrays; what comes from blocks before comes from outside, and what is carried from the copy
 before (``join_*``).
 
-* Operands are tensors that are no weight of a product, factor or term of a norm, or mask; the
-  engine knows two of a kernel. An index from outside is left out where there are two others.
+* Operands are tensors that are no weight of a product, factor or term of a norm, mask or constant;
+  the engine knows two of a kernel. An index from outside is left out where there are two others.
 * Data streams along the axes of tokens: a kernel is tiled where its columns have one, or what it
   adds up. What needs all of a sequence at once, or has none, is not tiled.
 * Rows that are read of a table of weights, and keys and values of before, are read from main
@@ -39,6 +39,7 @@ from crosstack.workload.ordering import topological_order
 __all__ = ["LoweredKernel", "kernels_of", "lowered", "work_of_row"]
 
 ROWS = (OperationKind.REDUCTION, OperationKind.SCAN)
+_NO_OPERAND = (Role.WEIGHT, Role.MASK, Role.CONSTANT)
 PLACES = ("n", "k", "m", "outer")  # where tokens are looked for, first to last
 TILING = {"n": Axis.N, "k": Axis.K, "m": Axis.M, "outer": Axis.OUTER}
 WorkOf = Callable[[Operation], float]
@@ -191,7 +192,7 @@ def _has_tokens(nest: LoopNest, product: ProductAxes, place: str) -> bool:
 def _operands(graph: Graph, operation: Operation) -> tuple[int, ...]:
     """Return which inputs count as operands of the kernel, two at most."""
     roles = [graph.tensor[x.tensor].role for x in operation.inputs]
-    read = [i for i, role in enumerate(roles) if role not in (Role.WEIGHT, Role.MASK)]
+    read = [i for i, role in enumerate(roles) if role not in _NO_OPERAND]
     if len(read) > 2:
         inside = [operation.inputs[i].tensor in graph.makers for i in range(len(roles))]
         read = [i for i in read if inside[i] or roles[i] is not Role.INDEX]

@@ -18,7 +18,8 @@ class Role(StrEnum):
     """What a tensor is for.
 
     An activation is made by an operation; the others may come from outside. An ``index`` says
-    places; a ``mask`` which elements count, drawn where it is first read.
+    places; a ``mask`` which elements count, drawn where it is first read; a ``constant`` is
+    computed where it is read (roots of unity).
     """
 
     INPUT = "input"
@@ -29,6 +30,7 @@ class Role(StrEnum):
     KV_CACHE = "kv_cache"
     INDEX = "index"
     MASK = "mask"
+    CONSTANT = "constant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from crosstack.workload.loops import LoopNest, union
 
 __all__ = ["shape_problems"]
 
+_HALVES = (Function.ROTARY, Function.COMPLEX_MULTIPLY, Function.COMPLEX_GRADIENT)
 Problems = list[tuple[str, str]]  # field of the operation, message
 
 
@@ -93,8 +94,10 @@ def _apart(nest: LoopNest, index: Iterable[str]) -> Problems:
 def _scan(nest: LoopNest) -> Problems:
     over = nest.operation.over
     found = _equal("output", nest.output, union(*nest.inputs))
+    constant = nest.operation.function is Function.RECURRENCE  # the first may be
     for i, axes in enumerate(nest.inputs):
-        found += _within(f"inputs[{i}]", over, axes, "the operand")
+        if i > 0 or not constant:
+            found += _within(f"inputs[{i}]", over, axes, "the operand")
     return found
 
 
@@ -142,7 +145,7 @@ def _window_problems(nest: LoopNest, sizes: Mapping[str, int]) -> Problems:
 
 
 def _rotary(nest: LoopNest, sizes: Mapping[str, int]) -> Problems:
-    if nest.operation.function is not Function.ROTARY:
+    if nest.operation.function not in _HALVES:
         return []
     odd = [a for a in nest.operation.over if sizes.get(a, 0) % 2]
     return [("over", f"{a} has {sizes[a]} places; allowed: an even number.") for a in odd]

@@ -294,6 +294,9 @@ class _Derivative:
         last = "dy"
         for s, step in enumerate(steps):
             inputs = [read[name] for name in step.reads if name in read]
+            if step.function is Function.SHIFT and not {*operation.over} <= {*inputs[0][1]}:
+                read[f"s{s}"] = inputs[0]  # the same at every place
+                continue
             if s == len(steps) - 1 and self._fits(step, inputs, names):
                 return self._final(i, step, inputs)
             last = f"s{s}"
