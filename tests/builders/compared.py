@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from crosstack.model.arrays import GraphArrays
+from crosstack.workload.kernel_graph import KernelGraph
 
 Fact = tuple[int, int, int, int, float, bool, float, float]
 
 
-def facts(arrays: GraphArrays) -> dict[str, Fact]:
+def facts(arrays: KernelGraph) -> dict[str, Fact]:
     """By kernel: outer, M, K and N, work, whether it has a weight, bytes made and of the cache."""
     columns = (
         arrays.outer, arrays.m, arrays.k, arrays.columns, arrays.work, arrays.has_weight,
@@ -17,7 +17,7 @@ def facts(arrays: GraphArrays) -> dict[str, Fact]:
     return dict(zip(arrays.names, rows, strict=True))
 
 
-def work_of(arrays: GraphArrays, *names: str) -> float:
+def work_of(arrays: KernelGraph, *names: str) -> float:
     """Work of some kernels; of all that begin so, where a name ends in a star."""
     return sum(
         work
@@ -26,7 +26,7 @@ def work_of(arrays: GraphArrays, *names: str) -> float:
     )
 
 
-def edges_of(arrays: GraphArrays) -> set[tuple[str, str]]:
+def edges_of(arrays: KernelGraph) -> set[tuple[str, str]]:
     """Who makes what for whom."""
     ends = zip(arrays.source, arrays.target, strict=True)
     return {(arrays.names[i], arrays.names[j]) for i, j in ends}

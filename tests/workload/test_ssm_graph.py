@@ -11,9 +11,8 @@ from oracles.differences import gradient_errors
 from oracles.interpreter import run
 
 from crosstack.errors import InputError
-from crosstack.model.arrays import graph_arrays
-from crosstack.model.lowering import lowered
 from crosstack.workload.dataflow import Graph
+from crosstack.workload.lowering import lowered
 from crosstack.workload.operations import Role
 from crosstack.workload.ssm import Convolution, hyena, mamba
 from crosstack.workload.ssm_graph import hyena_graph, mamba_graph
@@ -120,7 +119,7 @@ class TestKernels:
     """Beside the kernels by extents: what is the same, and all that is not."""
 
     def test_projections_of_mamba_are_the_same(self):
-        old, new = graph_arrays(mamba(**ALIKE).graph), lowered(mamba_graph(**ALIKE), "layers")
+        old, new = mamba(**ALIKE).graph, lowered(mamba_graph(**ALIKE), "layers")
         one, other = facts(old), facts(new)
         same = {name for name in one if one[name] == other.get(name)}
         assert same == {
@@ -137,7 +136,7 @@ class TestKernels:
         assert other["Read_Out"][:5] == (128, 1, 16, 128, one["Read_Out"][4])
 
     def test_work_of_mamba_is_that_of_its_formulas(self):
-        old, new = graph_arrays(mamba(**ALIKE).graph), lowered(mamba_graph(**ALIKE), "layers")
+        old, new = mamba(**ALIKE).graph, lowered(mamba_graph(**ALIKE), "layers")
         d, s, tokens, inner = 64, 16, 128, 128
         assert work_of(new, "B_Proj", "C_Proj") == work_of(old, "State_Proj")
         each = tokens * inner
@@ -151,7 +150,7 @@ class TestKernels:
 
     @pytest.mark.parametrize("convolution", [Convolution.FFT_GEMM, Convolution.SCAN])
     def test_projections_and_gates_of_hyena_are_the_same(self, convolution):
-        old = graph_arrays(hyena(**ALIKE, convolution=convolution).graph)
+        old = hyena(**ALIKE, convolution=convolution).graph
         new = lowered(hyena_graph(**ALIKE, convolution=convolution), "layers")
         one, other = facts(old), facts(new)
         states = {"States_1", "States_2"} if convolution is Convolution.SCAN else set()
@@ -160,7 +159,7 @@ class TestKernels:
         assert work_of(new, "Conv*") == work_of(old, "Conv*")
 
     def test_transforms_of_hyena_take_the_work_of_their_products(self):
-        old, new = graph_arrays(hyena(**ALIKE).graph), lowered(hyena_graph(**ALIKE), "layers")
+        old, new = hyena(**ALIKE).graph, lowered(hyena_graph(**ALIKE), "layers")
         whole = work_of(old, "FFT_1_rows")
         assert whole == 64 * 2 * 32 * 32 * 16
         for rows in ("FFT_1_rows", "Filter_FFT_1_rows", "Inverse_FFT_1_rows"):
@@ -171,7 +170,7 @@ class TestKernels:
         assert work_of(new, "Filtered_1") == work_of(old, "Filter_1") == 6 * 64 * 256
 
     def test_readers_are_the_same(self):
-        old = edges_of(graph_arrays(hyena(**ALIKE, convolution=Convolution.SCAN).graph))
+        old = edges_of(hyena(**ALIKE, convolution=Convolution.SCAN).graph)
         graph = hyena_graph(**ALIKE, convolution=Convolution.SCAN)
         new = edges_of(lowered(graph, "layers"))
         assert old ^ new == {("Add_Prev_Layer", "Norm"), ("Out_Proj", "Add")}
