@@ -7,10 +7,13 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any
 
 import typer
 import typer.core
+import typer.main
 
 import crosstack
 from crosstack.cli.chip import chip_app
@@ -149,9 +152,15 @@ def _usage(error: Exception) -> None:
         typer.echo(f"crosstack: {printable(message)}{stop} See: {command} --help", err=True)
 
 
+@cache
+def _commands() -> Callable[..., Any]:
+    """Return the commands with all their options; reading those takes longer than most runs."""
+    return typer.main.get_command(app)
+
+
 def _run(arguments: list[str]) -> int:
     """Run a command; return the exit code."""
-    found = app(arguments, prog_name="crosstack", standalone_mode=False)
+    found = _commands()(arguments, prog_name="crosstack", standalone_mode=False)
     sys.stdout.flush()
     if found == INTERRUPTED_EXIT:  # typer has caught it
         raise KeyboardInterrupt
