@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,16 +23,24 @@ objectives: {time: min, memory_used: min}
 """
 
 
-@pytest.fixture
-def swept(small, tmp_path, run):
-    """Return the study's file and the store of its sweep."""
-    study = small.parent / "study.yaml"
+@pytest.fixture(scope="module")
+def swept_once(small_text, tmp_path_factory, run):
+    """Return a folder with a study and the store of its sweep."""
+    folder = tmp_path_factory.mktemp("swept")
+    (folder / "small.yaml").write_text(small_text)
+    study = folder / "study.yaml"
     study.write_text(STUDY)
-    store = tmp_path / "results"
-    found = run("sweep", study, "--jobs", 1, "--store", store)
+    found = run("sweep", study, "--jobs", 1, "--store", folder / "results")
     assert found.code == 0, found.err
     assert "points 4: 2 infeasible, 2 optimal" in " ".join(found.out.split())
-    return study, store
+    return folder
+
+
+@pytest.fixture
+def swept(swept_once, tmp_path):
+    """Return the study's file and the store of its sweep, the test's own."""
+    shutil.copytree(swept_once, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "study.yaml", tmp_path / "results"
 
 
 def test_a_sweep_is_not_repeated_unasked_and_goes_on_if_asked(swept, run):

@@ -11,6 +11,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -546,18 +547,19 @@ def _keeps_numbers(slots: Slots | None, masks: tuple[int, ...]) -> bool:
     return number < slots.count
 
 
-def _stage_times(problem: StageProblem, inside: tuple[int, ...], done: int) -> tuple[float, float]:
-    """Work and transfer of a stage for one microbatch, its work infinite if it does not fit. [s]"""
+def _stage_times(
+    problem: StageProblem, inside: tuple[int, ...], done: int, step: Callable[[int, bool], Step]
+) -> tuple[float, float]:
+    """Work and transfer of a stage for one microbatch, its work infinite if it does not fit. [s]
+
+    ``step(mask, alone)`` is the price of a partition, which may have a stage to itself.
+    """
     load, plan = problem.load, problem.plan
     sequences, work = plan.microbatch_size, 0.0
     kept = sum(load.kept[i] for mask in inside for i in _members(mask))
     for mask in inside:
         members = _members(mask)
-        uncut = sram_of(load, members) <= load.sram_capacity
-        priced = replace(load, resident_alone=False)
-        if load.resident_alone and len(inside) == 1 and uncut:
-            priced = replace(priced, weight_time=(0.0,) * load.n)
-        time, fits = slow_step(priced, members)
+        time, fits = step(mask, len(inside) == 1)
         alive = sequences * _alive(load, _members(done), members)
         filled = problem.everywhere + kept + alive
         fits = fits and filled <= problem.capacity * (1 + 1e-12)
@@ -576,10 +578,18 @@ def slow_split(problem: StageProblem) -> float:
     load, plan = problem.load, problem.plan
     known: dict[tuple[tuple[int, ...], int], tuple[float, float]] = {}
     waits, repeats, m = problem.slots, plan.graph_repetitions, plan.n_microbatches
+    read = replace(load, resident_alone=False)
+    held = replace(read, weight_time=(0.0,) * load.n)
+
+    @cache
+    def step(mask: int, alone: bool) -> Step:
+        members = _members(mask)
+        uncut = sram_of(load, members) <= load.sram_capacity
+        return slow_step(held if load.resident_alone and alone and uncut else read, members)
 
     def taken(inside: tuple[int, ...], done: int) -> tuple[float, float]:
         if (inside, done) not in known:
-            known[inside, done] = _stage_times(problem, inside, done)
+            known[inside, done] = _stage_times(problem, inside, done, step)
         return known[inside, done]
 
     def iteration(stages: list[tuple[float, float]]) -> float:
