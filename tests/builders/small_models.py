@@ -92,11 +92,11 @@ def shape(graph: Graph, name: str) -> tuple[int, ...]:
 
 
 def outside_of(model: Transformer, graph: Graph, start: int = 0, seed: int = 1) -> dict:
-    """Indices and slopes of a graph whose first new token stands at a place."""
+    """Indices and constants of a graph whose first new token stands at a place."""
     rng = np.random.default_rng(seed)
     found = {}
     for tensor in graph.tensors:
-        if tensor.name in graph.makers or tensor.role not in (Role.INDEX, Role.INPUT):
+        if tensor.name in graph.makers or tensor.role not in (Role.INDEX, Role.CONSTANT):
             continue
         size = shape(graph, tensor.name)
         match tensor.name:

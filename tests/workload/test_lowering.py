@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import fields, is_dataclass
 from random import Random
 
@@ -10,13 +11,18 @@ import pytest
 from builders.named_models import gpt_layer
 from builders.twice_written import at_least_one, gpt_by_hand, gpt_forward, twice_written
 
+from crosstack.io import library
+from crosstack.io.library.entries import names
 from crosstack.machine.system import Parallelism
+from crosstack.model.attention import attentions
 from crosstack.model.choice_index import ChoiceIndex
 from crosstack.model.choices import Choices, make_choices
 from crosstack.model.conversions import Conversions
 from crosstack.model.memory import kept_tensors
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
+from crosstack.workload import serving
+from crosstack.workload.architectures import graphs
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.llm import llm_forward, llm_training
 from crosstack.workload.lowering import lowered
@@ -126,6 +132,103 @@ class TestTables:
             after = tables_of(workload, arrays, **how)
             assert differing(before, after) == [], f"seed {seed}"
             assert differing(before.index, after.index) == [], f"seed {seed}"
+
+
+def products(arrays: KernelGraph, *, turned: bool = False, backward: bool = False) -> Counter:
+    """Extents, tiles, weights and operands of the products of one direction.
+
+    ``turned``: rows and columns may be the other way round, and heads be among them.
+    """
+    chosen = np.nonzero(arrays.gemm & (arrays.backward == backward))[0].tolist()
+    shape = np.stack([arrays.outer, arrays.m, arrays.columns, arrays.tiling], axis=1)
+    if turned:
+        shape = np.prod(shape[:, :3], axis=1, keepdims=True)
+    return Counter(
+        (
+            *shape[i].tolist(), int(arrays.k[i]), bool(arrays.has_weight[i]),
+            *sorted(arrays.input_sizes[i].tolist()), float(arrays.output_size[i]),
+        )
+        for i in chosen
+    )  # fmt: skip
+
+
+def reads_of_caches(arrays: KernelGraph) -> Counter:
+    """Bytes that each kernel reads of a cache, and of its readers what they read without it."""
+    kept = np.nonzero(arrays.cache_size)[0].tolist()
+    ends = zip(arrays.source, arrays.elided, arrays.target, arrays.operand, strict=True)
+    return Counter(
+        (float(arrays.cache_size[i]), int(arrays.rows[i] * arrays.columns[i]), readers)
+        for i in kept
+        for readers in [tuple((e, int(arrays.k[t]), int(o)) for s, e, t, o in ends if s == i)]
+    )
+
+
+class TestRegistry:
+    """Graphs of the registry beside kernels that were written by hand, of the same models."""
+
+    def test_products_of_gpt3_are_those_written_by_hand(self):
+        model = library.model("gpt3-175b")
+        new = lowered(graphs.training(model, sequence=2048), "layers")
+        old = llm_training(hidden=12288, sequence_length=2048, n_heads=96, head_size=128)
+        assert products(new) == products(old)
+        # Gradients of keys and values add up over queries tile by tile; by hand they have columns.
+        assert products(new, backward=True, turned=True) == products(
+            old, backward=True, turned=True
+        )
+
+    def test_products_and_caches_of_llama3_are_those_written_by_hand(self):
+        model = library.model("llama3.1-70b")
+        new = lowered(graphs.prefill(model, sequence=2048), "layers")
+        old = serving.prefill(model, tokens=2048).graph
+        assert products(new, turned=True) == products(old, turned=True)
+        # Scores of grouped queries are the one product that is turned.
+        assert (products(new) - products(old)).total() == 1
+        new = lowered(graphs.decode(model, context=2048), "layers")
+        old = serving.decode(model, context=2048).graph
+        assert products(new, turned=True) == products(old, turned=True)
+        assert reads_of_caches(new) == reads_of_caches(old)
+
+    def test_a_chosen_expert_is_read_where_it_lies(self):
+        model = library.model("mixtral-8x7b")
+        arrays = lowered(graphs.decode(model, context=64), "layers")
+        assert not any(name.endswith("_chosen") for name in arrays.names)
+        read = {arrays.names[i]: arrays.cache_size[i] for i in np.nonzero(arrays.cache_size)[0]}
+        size = 2 * 2 * model.hidden * model.experts.feed_forward  # two experts in bf16
+        assert {name: s for name, s in read.items() if name.startswith("expert_")} == {
+            f"expert_{name}": size for name in ("up", "gate", "down")
+        }
+
+    def test_latent_attention_reads_what_is_kept_once(self):
+        model = library.model("deepseek-v2")
+        arrays = lowered(graphs.decode(model, context=64, batch=8), "expert_layers")
+        kept = np.nonzero(arrays.cache_size)[0].tolist()
+        assert [arrays.names[i] for i in kept if "latent" in arrays.names[i]] == [
+            "expert_latent_all"
+        ]
+        read = {arrays.names[t] for s, t in zip(arrays.source, arrays.target, strict=True)
+                if s == kept[0]}  # fmt: skip
+        assert read == {"expert_scores", "expert_attended"}
+
+    @pytest.mark.parametrize("name", names("models"))
+    def test_every_block_of_every_model_has_arrays(self, name):
+        model = library.model(name)
+        made = (
+            graphs.training(model, sequence=64, batch=2),
+            graphs.prefill(model, sequence=64, batch=2),
+            graphs.decode(model, context=64, batch=2),
+        )
+        for graph in made:
+            blocks = [block for block in graph.blocks if not block.twin]
+            found = [lowered(graph, block.name) for block in blocks]
+            work = sum(
+                arrays.work.sum() * graph.repeats(block)
+                for arrays, block in zip(found, blocks, strict=True)
+            )
+            assert work == pytest.approx(graph.total_work, rel=1e-9)
+            # Attention is found by its structure, once in each direction of a layer.
+            for arrays, block in zip(found, blocks, strict=True):
+                directions = 1 + bool(arrays.backward.any())
+                assert len(attentions(arrays)) == (directions if block.axis else 0)
 
 
 class TestKept:

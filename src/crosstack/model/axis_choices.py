@@ -129,7 +129,7 @@ def _index(
 
 def _place(kernel: LoweredKernel, split: Split) -> str:
     """Return the group of the first axis that is split; empty: none."""
-    named = [kernel.nest.product.place(axis) for axis in split.along]
+    named = [kernel.product.place(axis) for axis in split.along]
     return next((place for place in named if place), "")
 
 
@@ -164,7 +164,7 @@ class _Compiled:
     ) -> dict[str, float]:
         """Return what a choice costs: a number for every column."""
         nest, along = kernel.nest, split.along
-        groups = {g: self.count(getattr(nest.product, g), along) for g in PLACES}
+        groups = {g: self.count(getattr(kernel.product, g), along) for g in PLACES}
         whole = {"m": groups["outer"] * groups["m"], "k": groups["k"], "columns": groups["n"]}
         cut = {Axis.OUTER: "m", Axis.M: "m", Axis.K: "k", Axis.N: "columns"}
         codes = {AXIS_CODE[axis]: name for axis, name in cut.items()}

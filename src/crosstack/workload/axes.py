@@ -18,7 +18,7 @@ class AxisUse(StrEnum):
 
     ``feature``: rows of the result, or what is added up. ``token``: the columns, along which data
     streams tile by tile. ``group``: problems that lie side by side (heads, experts), also where
-    one factor is the same for all of them.
+    weights alone have it: what they are multiplied with is the same for all of them.
     """
 
     FEATURE = "feature"

@@ -74,17 +74,18 @@ class LoopNest:
 
         Notes
         -----
-        Axes of a product are *outer* where both factors and the result have them, or where the
-        result does and they are groups (`AxisUse.GROUP`); *k* where the result does not. What is
-        left belongs to one factor: the one that is no weight, else that of the tokens, else the
+        Axes of a product are *outer* where both factors and the result have them, or where they are
+        groups (`AxisUse.GROUP`) of a weight and of the result; *k* where the result does not. What
+        is left belongs to one factor: the one that is no weight, else that of the tokens, else the
         first, has the columns (*n*), the other the rows (*m*).
         """
         if not self.operation.multiplies:
-            return self._elements(self.output)
+            return self.elements(self.output)
         first, second = (set(self.looped(axes)) for axes in self.inputs)
         result = self.looped(self.output)
-        groups = {a for a in result if self.uses[a] is AxisUse.GROUP}
-        outer = (first & second & {*result}) | groups
+        weighted = first if self.weights[0] else second if self.weights[1] else set[str]()
+        groups = {a for a in weighted if self.uses[a] is AxisUse.GROUP}
+        outer = ((first & second) | groups) & {*result}
         sides = [[a for a in result if a in side - outer] for side in (first, second)]
         rows = 0 if self._columns(sides) else 1
         return ProductAxes(
@@ -101,7 +102,7 @@ class LoopNest:
         tokens = [any(self.uses[a] is AxisUse.TOKEN for a in side) for side in sides]
         return int(tokens[1] and not tokens[0])
 
-    def _elements(self, axes: Axes) -> ProductAxes:
+    def elements(self, axes: Axes) -> ProductAxes:
         """Return axes of elements by what they are for: groups, tokens, and all others."""
         by_use: dict[AxisUse, list[str]] = {use: [] for use in AxisUse}
         for axis in axes:

@@ -10,7 +10,11 @@ before (``join_*``).
 * Data streams along the axes of tokens: a kernel is tiled where its columns have one, or what it
   adds up. What needs all of a sequence at once, or has none, is not tiled.
 * Rows that are read of a table of weights, and keys and values of before, are read from main
-  memory as what the kernel makes is split (``cache_size``).
+  memory as what the kernel makes is split (``cache_size``). What puts new keys and values behind
+  those works on the new ones; all of them have their place in main memory, and pass on no edge
+  (``elided``).
+* What products alone read of weights by an index, and a part of keys and values, is read where it
+  lies: looking it up is no kernel.
 * The gradient of a weight is a sum over chips that work on different data (``periodic_size``).
 * A mask is kept where the backward pass reads it. Nothing else has to be said of what is kept:
   edges to backward kernels do.
@@ -19,7 +23,7 @@ before (``join_*``).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +33,7 @@ from crosstack.errors import InputError, Problem
 from crosstack.workload.axes import AxisUse
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.functions import TABLE, OperationKind
+from crosstack.workload.functions import TABLE, Function, OperationKind
 from crosstack.workload.kernel_graph import AXIS_CODE, KernelGraph, edge_columns
 from crosstack.workload.kernels import Axis, Collective, Communication
 from crosstack.workload.loops import LoopNest, ProductAxes
@@ -79,11 +83,44 @@ def kernels_of(
     Parameters and errors as `lowered`.
     """
     blocks = [graph.block(block), *(b for b in graph.blocks if b.twin == block)]
+    places = _in_place(graph, blocks)
     return tuple(
-        LoweredKernel.of(graph, each, operation, work)
+        LoweredKernel.of(graph, each, operation, work, places)
         for each in blocks
         for operation in each.operations
+        if operation.output.tensor not in places
     )
+
+
+def _in_place(graph: Graph, blocks: Sequence[Block]) -> dict[str, str]:
+    """Return what is read where it lies, and the tensor that it lies in."""
+    operations = [operation for block in blocks for operation in block.operations]
+    read_by: dict[str, list[Operation]] = {}
+    for operation in operations:
+        for operand in operation.inputs:
+            read_by.setdefault(operand.tensor, []).append(operation)
+    kept = {o.output.tensor for o in operations if _appends(graph, o)}
+    found = {}
+    for operation in operations:
+        name, first = operation.output.tensor, next((x.tensor for x in operation.inputs), "")
+        if operation.function is Function.SLICE and first in kept:
+            found[name] = first
+        elif operation.kind is OperationKind.GATHER and name in read_by:
+            products = all(reader.multiplies for reader in read_by[name])
+            if products and graph.tensor[first].role is Role.WEIGHT:
+                found[name] = first
+    return found
+
+
+def _of_before(graph: Graph, tensor: str) -> bool:
+    """Whether a tensor is keys and values of before."""
+    return graph.tensor[tensor].role is Role.KV_CACHE and tensor not in graph.makers
+
+
+def _appends(graph: Graph, operation: Operation) -> bool:
+    """Whether an operation puts new keys and values behind those of before."""
+    before = any(_of_before(graph, operand.tensor) for operand in operation.inputs)
+    return operation.kind is OperationKind.CONCATENATION and before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,14 +133,20 @@ class LoweredKernel:
         Where it is, and what it loops over.
     dtype : Dtype
         Of what it makes.
+    product : ProductAxes
+        Its axes by what they are in products, or in the elements that it works on.
     extents : mapping
         Of its groups of axes, see `crosstack.workload.loops.ProductAxes`. [1]
     operands : tuple of int
         Which of its inputs count. [1]
+    reads : tuple of str
+        The tensors that those lie in.
     input_sizes : tuple of float
         Bytes of those. [B]
     cached : tuple of bool
-        Which of those are keys and values of before.
+        Which of those are keys and values of before, or weights that were looked up.
+    appends : bool
+        Whether it puts new keys and values behind those of before.
     masks : frozenset of str
         Masks that it reads.
     output_size, weight_size, cache_size : float
@@ -117,10 +160,13 @@ class LoweredKernel:
     block: Block
     nest: LoopNest
     dtype: Dtype
+    product: ProductAxes
     extents: dict[str, int]
     operands: tuple[int, ...]
+    reads: tuple[str, ...]
     input_sizes: tuple[float, ...]
     cached: tuple[bool, ...]
+    appends: bool
     masks: frozenset[str]
     output_size: float
     weight_size: float
@@ -129,19 +175,42 @@ class LoweredKernel:
     each: float
 
     @classmethod
-    def of(cls, graph: Graph, block: Block, operation: Operation, work: WorkOf) -> LoweredKernel:
-        """Return what the arrays say of an operation of a block."""
-        nest = graph.nest(block, operation)
-        product = nest.product
-        extents = {g: graph.count(getattr(product, g)) for g in PLACES}
+    def of(
+        cls,
+        graph: Graph,
+        block: Block,
+        operation: Operation,
+        work: WorkOf,
+        places: Mapping[str, str],
+    ) -> LoweredKernel:
+        """Return what the arrays say of an operation of a block.
+
+        Parameters
+        ----------
+        graph, block, operation
+            The operation and where it is.
+        work : callable
+            As `lowered`.
+        places : mapping
+            What is read where it lies, and the tensor that it lies in.
+        """
+        nest, appends = graph.nest(block, operation), _appends(graph, operation)
         operands = _operands(graph, operation)
+        product = nest.elements(nest.inputs[operands[0]]) if appends else nest.product
+        extents = {g: graph.count(getattr(product, g)) for g in PLACES}
 
         def size(tensor: str) -> float:
             return graph.count(graph.own_axes(block, tensor)) * graph.tensor[tensor].dtype.size
 
         roles = {x.tensor: graph.tensor[x.tensor].role for x in operation.inputs}
         read = [operation.inputs[i].tensor for i in operands]
-        cached = tuple(roles[tensor] is Role.KV_CACHE for tensor in read)
+        lies = tuple(places.get(tensor, tensor) for tensor in read)
+        cached = {
+            tensor: size(tensor)
+            for tensor in roles
+            if _of_before(graph, tensor)
+            or (tensor in places and graph.tensor[places[tensor]].role is Role.WEIGHT)
+        }
         sizes = tuple(map(size, read))
         made = graph.tensor[operation.output.tensor]
         output = size(made.name)
@@ -155,13 +224,16 @@ class LoweredKernel:
             block=block,
             nest=nest,
             dtype=made.dtype,
+            product=product,
             extents=extents,
             operands=operands,
+            reads=lies,
             input_sizes=sizes,
-            cached=cached,
+            cached=tuple(tensor in cached for tensor in read),
+            appends=appends,
             masks=frozenset(name for name, role in roles.items() if role is Role.MASK),
             output_size=output,
-            cache_size=sum(s for s, c in zip(sizes, cached, strict=True) if c) + output * looked_up,
+            cache_size=sum(cached.values()) + output * looked_up,
             weight_size=size(operation.inputs[weights[0]].tensor) if own else 0.0,
             messages=(summed,) if of_weight else (),
             each=1.0
@@ -177,7 +249,7 @@ class LoweredKernel:
     @property
     def tiling(self) -> int:
         """Place in the arrays' axes of what is cut into tiles."""
-        nest, product = self.nest, self.nest.product
+        nest, product = self.nest, self.product
         whole = nest.operation.kind is OperationKind.REDUCTION
         if whole and any(nest.uses[a] is AxisUse.TOKEN for a in nest.operation.over):
             return AXIS_CODE[Axis.NONE]
@@ -193,6 +265,8 @@ def _operands(graph: Graph, operation: Operation) -> tuple[int, ...]:
     """Return which inputs count as operands of the kernel, two at most."""
     roles = [graph.tensor[x.tensor].role for x in operation.inputs]
     read = [i for i, role in enumerate(roles) if role not in _NO_OPERAND]
+    if _appends(graph, operation):
+        return tuple(i for i in read if not _of_before(graph, operation.inputs[i].tensor))
     if len(read) > 2:
         inside = [operation.inputs[i].tensor in graph.makers for i in range(len(roles))]
         read = [i for i in read if inside[i] or roles[i] is not Role.INDEX]
@@ -208,8 +282,8 @@ def _edges(kernels: Sequence[LoweredKernel]) -> list[tuple[int, int, int, int]]:
     found = sorted(
         (maker[tensor], j, place)
         for j, kernel in enumerate(kernels)
-        for place, i in enumerate(kernel.operands)
-        if (tensor := kernel.nest.operation.inputs[i].tensor) in maker
+        for place, tensor in enumerate(kernel.reads)
+        if tensor in maker
     )
     numbers = {source: t for t, source in enumerate(dict.fromkeys(i for i, *_ in found))}
     return [(i, j, place, numbers[i]) for i, j, place in found]
@@ -221,9 +295,9 @@ def _joins(kernels: Sequence[LoweredKernel]) -> list[tuple[int, int, int]]:
     return sorted(
         (maker[after], j, place)
         for j, kernel in enumerate(kernels)
-        for place, i in enumerate(kernel.operands)
+        for place, tensor in enumerate(kernel.reads)
         for before, after in kernel.block.carries
-        if kernel.nest.operation.inputs[i].tensor == before
+        if tensor == before
     )
 
 
@@ -250,7 +324,7 @@ def _arrays(kernels: Sequence[LoweredKernel]) -> KernelGraph:
         target=table[:, 1].copy(),
         operand=table[:, 2].copy(),
         tensor=table[:, 3].copy(),
-        elided=np.zeros(len(edges), dtype=np.bool_),
+        elided=np.array([kernels[i].appends for i, *_ in edges], dtype=np.bool_),
         join_source=joins[:, 0].copy(),
         join_target=joins[:, 1].copy(),
         join_operand=joins[:, 2].copy(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from time import process_time
 
 import numpy as np
 import pytest
@@ -98,6 +99,15 @@ class TestRegistry:
         assert kept == 3 * 5 * model.layers * model.cached
         graph = prefill(model, sequence=5, batch=3)
         assert kept == sum(graph.count(t.axes) for t in graph.tensors if t.role is Role.KV_CACHE)
+
+    def test_all_graphs_are_made_in_seconds(self):
+        start = process_time()
+        for name in REGISTRY:
+            model = library.model(name)
+            training(model, sequence=1024)
+            prefill(model, sequence=1024)
+            decode(model, context=1000)
+        assert process_time() - start < 20
 
     def test_layers_of_a_kind_repeat_as_often_as_there_are(self):
         for name in REGISTRY:

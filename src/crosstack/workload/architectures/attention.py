@@ -144,7 +144,7 @@ def _slopes(layer: LayerDraft, heads: str) -> Read:
     """
     name, axes = "slopes", f"heads {layer.keys}"
     if name not in layer.draft.tensors:
-        layer.draft.tensor(name, axes, Role.INPUT)
+        layer.draft.tensor(name, axes, Role.CONSTANT)
     return _seen(layer, name, f"{heads} {layer.keys}")
 
 
