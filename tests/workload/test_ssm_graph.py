@@ -7,6 +7,7 @@ import pytest
 from builders.compared import edges_of, facts, work_of
 from builders.losses import with_loss
 from builders.named_models import values_of
+from builders.roots import real_factors, two_parts
 from oracles.differences import gradient_errors
 from oracles.interpreter import run
 
@@ -39,12 +40,6 @@ def filled(graph: Graph) -> dict[str, np.ndarray]:
     return values
 
 
-def real_parts(z: np.ndarray, place: int) -> np.ndarray:
-    """Complex factors as real ones: parts of what comes in at a place, of what goes out last."""
-    into = [np.stack([z.real, z.imag], -1), np.stack([-z.imag, z.real], -1)]
-    return np.stack(into, place)
-
-
 def roots(rows: int, columns: int) -> dict[str, np.ndarray]:
     """Roots of unity of the two products of a transform of ``rows x columns``, and back."""
     row, column, rw = np.arange(rows // 2), np.arange(columns), np.arange(rows)
@@ -53,9 +48,9 @@ def roots(rows: int, columns: int) -> dict[str, np.ndarray]:
     second = np.exp(-2j * np.pi * turns * column[:, None])  # row wave, column, column wave
     last = np.exp(2j * np.pi * np.outer(rw, row) / rows) / (rows * columns)
     return {
-        "Roots_1": np.stack([first.real, first.imag], -1),
-        "Roots_2": real_parts(second, 2),
-        "Roots_3": real_parts(second.conj().swapaxes(1, 2), 2),
+        "Roots_1": two_parts(first),
+        "Roots_2": real_factors(second, 2),
+        "Roots_3": real_factors(second.conj().swapaxes(1, 2), 2),
         "Roots_4": np.stack([last.real, -last.imag], 1),
     }
 
