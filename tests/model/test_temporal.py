@@ -19,6 +19,8 @@ from crosstack.model.kernels.roofline import Roofline
 from crosstack.model.partition import make_load, partition_cost
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
+from crosstack.model.schedule.events import simulate
+from crosstack.model.schedule.layer import TERMS, PartitionTimes, layer_graph
 from crosstack.model.temporal import kernel_clock
 from crosstack.workload.kernel_graph import bits
 from crosstack.workload.kernels import Direction, KernelKind
@@ -271,6 +273,30 @@ def test_what_is_computed_again_takes_its_time_again():
                 assert once < twice < 2 * once
             else:
                 assert twice == pytest.approx(once * (2 if name in names else 1))
+
+
+@OVERLAPS
+@pytest.mark.parametrize("again", Recompute)
+def test_kernels_run_one_by_one_take_the_time_of_the_layer(overlap, again):
+    chip = replace(A100, overlap=overlap)
+    given = Constraints(recompute=again)
+    task = Task(workload=gpt(2), system=one_chip(chip, 8), constraints=given)
+    found = crosstack.optimise(task, gap=0.5, work_limit=1e4).evaluation
+    times = [
+        PartitionTimes(
+            **{term: getattr(p, f"{term}_time") for term in TERMS}, kernels=p.kernel_runs
+        )
+        for p in found.partitions
+    ]
+    ran = simulate(layer_graph(times, overlap))
+    assert ran.makespan == pytest.approx(found.layer_time, rel=1e-12)
+    for p in found.partitions:
+        assert {run.name for run in p.kernel_runs} == set(p.kernels)
+        computed = sum(run.compute + run.reduction for run in p.kernel_runs)
+        assert computed == pytest.approx(p.compute_time, rel=1e-12)
+        assert all(run.bound_by in ("compute", "memory") for run in p.kernel_runs)
+    twice = [run for p in found.partitions for run in p.kernel_runs if run.again]
+    assert bool(twice) is (again is not Recompute.NONE)
 
 
 def test_small_kernels_are_bound_by_their_launch():

@@ -4,9 +4,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+from crosstack import Dimension, DimensionKind, System, Task, llm, optimise
+from crosstack.io import library
+from crosstack.machine.chip import Overlap
 from crosstack.report.drawing import fit, text_width
-from crosstack.report.svg import answer_svg, task_svg
-from crosstack.report.wording import key_numbers
+from crosstack.report.svg import answer_svg, layer_svg, task_svg
+from crosstack.report.wording import key_numbers, time_words
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 
@@ -52,6 +55,28 @@ def test_bars_are_as_long_as_times(small_answer):
     assert scale > 0
     for bar, time in times.items():
         assert widths[bar] == pytest.approx(time * scale, abs=2e-3)
+
+
+def test_kernels_of_a_gpu_follow_one_another_with_what_bounds_each():
+    chip = replace(library.chip("a100-sxm-80gb").with_memory(capacity=None), overlap=Overlap.ALL)
+    alone = Dimension(kind=DimensionKind.RING, size=1, bandwidth=1e11)
+    graph = llm(hidden=1024, sequence_length=2048, n_heads=8, head_size=128, n_layers=1,
+                global_batch_size=1)  # fmt: skip
+    task = Task(workload=graph, system=System(chip=chip, network=(alone,), n_chips=1))
+    answer = optimise(task, gap=0.5, work_limit=1e4)
+    drawn = with_attribute(layer_svg(answer), "data-lane")
+    bars = {(e.get("data-lane"), e[0].text): e.find(f"{NAMESPACE}rect") for e in drawn}
+    runs = [run for p in answer.evaluation.partitions for run in p.kernel_runs]
+    shown = [(text, bar) for (lane, text), bar in bars.items() if lane == "kernel"]
+    assert len(shown) > len(runs) / 2  # but those too short to be seen
+    ends = 0.0
+    for text, bar in sorted(shown, key=lambda one: float(one[1].get("x"))):
+        run = next(run for run in runs if text.startswith(f"{run.name}:"))
+        assert text.endswith(f"bound by {run.bound_by}")
+        assert float(bar.get("x")) >= ends - 0.1
+        ends = float(bar.get("x")) + float(bar.get("width"))
+        longest = max(run.compute + run.reduction, run.memory)
+        assert time_words(longest, 3) in text or run.reduction
 
 
 def test_collectives_are_marked(small_answer):

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from crosstack.machine.prices import Bill
 from crosstack.model.energy import Energy
 from crosstack.model.memory import MemoryAccount
+from crosstack.model.schedule.layer import TERMS, KernelRun
 from crosstack.records import brief
 from crosstack.workload.kernels import Axis
 
 __all__ = ["TERMS", "Evaluation", "KernelTerms", "PartitionTerms", "StageTerms"]
-
-TERMS = ("compute", "memory", "network", "launch")  # what the time of a partition is made of
 
 # How a saved answer calls a field (`crosstack.records.plain`): by its name with its unit, but for
 # a few.
@@ -63,7 +62,8 @@ class PartitionTerms:
     enters or leaves the graph [B]; ``sram_used`` and ``memory_used`` are the demand while it
     runs. [B] ``launch_time`` is what a temporal chip takes before its kernels start. ``bound_by``
     is the longest of ``compute``, ``memory``, ``network`` and ``launch``; ``stage`` the pipeline
-    stage, None where stages hold whole copies of the graph.
+    stage, None where stages hold whole copies of the graph. ``kernel_runs`` are its kernels on a
+    temporal chip, one after the other, each time that they run.
     """
 
     number: int
@@ -81,6 +81,7 @@ class PartitionTerms:
     sram_capacity: float = field(metadata=B)
     memory_used: float = field(metadata=B)
     cores_used: int | None
+    kernel_runs: tuple[KernelRun, ...] = ()
 
     @property
     def terms(self) -> dict[str, float]:

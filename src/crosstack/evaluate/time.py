@@ -360,6 +360,7 @@ def _partition(
         stage=stage,
         boundary_traffic=sum([load.entering[i] + load.leaving[i] for i in members]),
         launch_time=cost.launch,
+        kernel_runs=load.temporal.kernel_runs(mask, load.names) if load.temporal else (),
     )
 
 

@@ -43,6 +43,7 @@ from crosstack.model.flows import fed_operands
 from crosstack.model.legality import Legality, make_legality
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
+from crosstack.model.schedule.layer import KernelRun
 from crosstack.model.traffic import Boundary, Traffic
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import AXIS_CODE, Bools, Floats, Ints, KernelGraph, bits
@@ -361,6 +362,31 @@ class TemporalLoad:
                 compute += work[i] + after[i]
                 memory += moved
         return device + launch, compute, memory, launch
+
+    def kernel_runs(self, inside: int, names: Sequence[str]) -> tuple[KernelRun, ...]:
+        """Return what each kernel of a partition takes, each time that it runs.
+
+        Parameters
+        ----------
+        inside : int
+            Mask of the partition.
+        names : sequence of str
+            Of all kernels.
+        """
+        found, work, after = list[KernelRun](), self.work, self.after
+        for number, run in enumerate(self.runs):
+            for i in bits(inside & run.members):
+                moved = run.own[i] + sum(time for mask, time in run.moves[i] if mask & ~inside)
+                found.append(
+                    KernelRun(
+                        name=names[i],
+                        compute=work[i],
+                        memory=moved + self.latency if moved > 0 else 0.0,
+                        reduction=after[i],
+                        again=number > 0,
+                    )
+                )
+        return tuple(found)
 
     @property
     def own(self) -> tuple[float, ...]:

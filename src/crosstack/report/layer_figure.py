@@ -1,13 +1,18 @@
-"""One layer of one item over time: what compute, memory and network do in every partition."""
+"""One layer of one item over time: what compute, memory and network do in every partition.
+
+Of a chip that runs kernels one after the other every kernel has its own bars, and one above them
+that says what it is bound by.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import PartitionTerms
-from crosstack.model.schedule.events import simulate
-from crosstack.model.schedule.layer import TERMS, PartitionTimes, layer_graph
+from crosstack.model.schedule.events import Timeline, simulate
+from crosstack.model.schedule.layer import TERMS, KernelRun, PartitionTimes, layer_graph
 from crosstack.report.drawing import Canvas, attribute, text_width
 from crosstack.report.graph_figure import Figure
 from crosstack.report.scales import round_scale
@@ -17,45 +22,46 @@ __all__ = ["layer_figure", "layer_sentence"]
 
 NAMES, WIDTH, ROW, HEAD = 76.0, 820.0, 30.0, 40.0
 NARROWEST = 0.5  # pixels; a thinner bar is not seen
+GAP = 0.8  # pixels between the bars of two kernels
 
 
 def layer_figure(answer: Answer) -> Figure:
     """Return a row of bars for each term over the time of a layer, a line by partition."""
-    partitions, overlap = answer.evaluation.partitions, answer.task.system.chip.overlap
-    total = sum(p.time for p in partitions)
-    unit, worth, _ = common_scale([total])
-    axis = round_scale(total / worth, most=8)
-    scale = WIDTH / total
-    canvas = Canvas()
+    partitions = answer.evaluation.partitions
+    ran = _run(answer)
     terms = TERMS if any(p.launch_time for p in partitions) else TERMS[:3]
-    bottom = HEAD + len(terms) * ROW
-    for tick in axis.ticks:
-        x = NAMES + tick * worth * scale
-        if x <= NAMES + WIDTH * (1 + 1e-9):
-            canvas.line(((x, HEAD), (x, bottom + 4)), "xs-line")
-            canvas.text(x, bottom + 17, f"{tick:g}", size=9.5, cls="xs-muted", anchor="middle")
-    canvas.text(NAMES + WIDTH + 12, bottom + 17, unit, size=9.5, cls="xs-muted")
-    for row, term in enumerate(terms):
-        canvas.text(0, HEAD + row * ROW + 19, term, width=NAMES - 6)
+    rows = ("kernel", *terms) if any(p.kernel_runs for p in partitions) else terms
+    draw = _Drawing(canvas=Canvas(), rows=rows, scale=WIDTH / ran.makespan)
+    draw.axis(ran.makespan)
+    for p, tasks in zip(partitions, _tasks(ran), strict=True):
+        draw.border(float(ran.start[tasks].min()), p)
+        for task in tasks:
+            draw.bar(ran, task, p)
+        _draw_kernels(draw, ran, tasks, p)
+    draw.canvas.line(((NAMES + WIDTH, HEAD - 8), (NAMES + WIDTH, draw.bottom)), "xs-wire")
+    return Figure(draw.canvas, NAMES + WIDTH + 30, draw.bottom + 24)
+
+
+def _run(answer: Answer) -> Timeline:
+    """Return the layer, run task by task."""
     times = [
-        PartitionTimes(**{term: getattr(p, f"{term}_time") for term in TERMS}) for p in partitions
-    ]
-    graph = layer_graph(times, overlap)
-    ran = simulate(graph)
-    begins: list[dict[str, float]] = [{}]
-    for task, kind in enumerate(graph.kinds):
-        begins[-1][kind] = float(ran.start[task])
-        if kind == "end":
-            begins.append({})
-    at = 0.0
-    for p, begin in zip(partitions, begins, strict=False):
-        _partition(
-            canvas, p, at, {term: begin[term] for term in terms if term in begin}, scale, bottom
+        PartitionTimes(
+            **{term: getattr(p, f"{term}_time") for term in TERMS}, kernels=p.kernel_runs
         )
-        at += p.time
-    end = NAMES + WIDTH
-    canvas.line(((end, HEAD - 8), (end, bottom)), "xs-wire")
-    return Figure(canvas, NAMES + WIDTH + 30, bottom + 24)
+        for p in answer.evaluation.partitions
+    ]
+    return simulate(layer_graph(times, answer.task.system.chip.overlap))
+
+
+def _tasks(ran: Timeline) -> Iterator[list[int]]:
+    """Yield the tasks of every partition, which end with one that says so."""
+    found: list[int] = []
+    for task, kind in enumerate(ran.graph.kinds):
+        if kind == "end":
+            yield found
+            found = []
+        else:
+            found.append(task)
 
 
 def layer_sentence(answer: Answer) -> str:
@@ -76,27 +82,89 @@ def layer_sentence(answer: Answer) -> str:
     )
 
 
-def _partition(
-    canvas: Canvas,
-    p: PartitionTerms,
-    start: float,
-    begins: Mapping[str, float],
-    scale: float,
-    bottom: float,
-) -> None:
-    left, width = NAMES + start * scale, p.time * scale
-    canvas.line(((left, HEAD - 8), (left, bottom)), "xs-wire")
-    label = f"partition {p.number}"
-    if text_width(label, 10) > width - 6:
-        label = str(p.number)
-    if text_width(label, 10) <= width - 6:
-        canvas.text(left + 4, HEAD - 10, label, size=10)
-    for row, (term, begin) in enumerate(begins.items()):
-        time = getattr(p, f"{term}_time")
-        if time * scale < NARROWEST:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drawing:
+    """Bars in rows over time, ``scale`` pixels a second."""
+
+    canvas: Canvas
+    rows: tuple[str, ...]
+    scale: float
+
+    @property
+    def bottom(self) -> float:
+        """Below the last row."""
+        return HEAD + len(self.rows) * ROW
+
+    def axis(self, total: float) -> None:
+        """Draw times and the names of rows."""
+        unit, worth, _ = common_scale([total])
+        for tick in round_scale(total / worth, most=8).ticks:
+            x = NAMES + tick * worth * self.scale
+            if x <= NAMES + WIDTH * (1 + 1e-9):
+                at = self.bottom
+                self.canvas.line(((x, HEAD), (x, at + 4)), "xs-line")
+                self.canvas.text(x, at + 17, f"{tick:g}", size=9.5, cls="xs-muted", anchor="middle")
+        self.canvas.text(NAMES + WIDTH + 12, self.bottom + 17, unit, size=9.5, cls="xs-muted")
+        for row, name in enumerate(self.rows):
+            self.canvas.text(0, HEAD + row * ROW + 19, name, width=NAMES - 6)
+
+    def border(self, start: float, p: PartitionTerms) -> None:
+        """Draw where a partition begins, and its number if there is room."""
+        left, width = NAMES + start * self.scale, p.time * self.scale
+        self.canvas.line(((left, HEAD - 8), (left, self.bottom)), "xs-wire")
+        label = f"partition {p.number}"
+        if text_width(label, 10) > width - 6:
+            label = str(p.number)
+        if text_width(label, 10) <= width - 6:
+            self.canvas.text(left + 4, HEAD - 10, label, size=10)
+
+    def bar(self, ran: Timeline, task: int, p: PartitionTerms) -> None:
+        """Draw one task in the row of its term."""
+        term, time = ran.graph.kinds[task], ran.graph.durations[task]
+        if time * self.scale >= NARROWEST:
+            tip = f"{ran.graph.names[task]}: {time_words(time, 3)} of {time_words(p.time, 3)}"
+            self.box(term, float(ran.start[task]), time, f"xs-{term}", tip, p.number)
+
+    def box(self, row: str, start: float, time: float, cls: str, tip: str, number: int) -> None:
+        """Draw a bar that says ``tip``.
+
+        Parameters
+        ----------
+        row : str
+            Its name.
+        start, time : float
+            When it begins and how long it is. [s]
+        cls : str
+            Of its colour.
+        tip : str
+            What is said of it.
+        number : int
+            Of its partition.
+        """
+        self.canvas.add(f'<g data-lane="{row}" data-of="{number}"><title>{attribute(tip)}</title>')
+        x, width = NAMES + start * self.scale, time * self.scale
+        top = HEAD + self.rows.index(row) * ROW + 5
+        self.canvas.box(x, top, width - GAP if width > 4 * GAP else width, ROW - 10, cls)
+        self.canvas.add("</g>")
+
+
+def _draw_kernels(draw: _Drawing, ran: Timeline, tasks: list[int], p: PartitionTerms) -> None:
+    """Draw how long each kernel of a partition takes, with its name, and what bounds it."""
+    own = iter([task for task in tasks if ran.graph.kinds[task] in ("memory", "compute")])
+    for kernel in p.kernel_runs:
+        mine = [next(own) for _ in range(3 if kernel.reduction else 2)]
+        start = float(ran.start[mine].min())
+        time = float(ran.finish[mine].max()) - start
+        if time * draw.scale < NARROWEST:
             continue
-        tip = f"partition {p.number}, {term}: {time_words(time, 3)} of {time_words(p.time, 3)}"
-        canvas.add(f'<g data-lane="{term}" data-of="{p.number}"><title>{attribute(tip)}</title>')
-        x = NAMES + (start + begin) * scale
-        canvas.box(x, HEAD + row * ROW + 5, time * scale, ROW - 10, f"xs-{term}")
-        canvas.add("</g>")
+        again = ", computed again" if kernel.again else ""
+        tip = f"{kernel.name}{again}: {time_words(time, 3)}, bound by {kernel.bound_by}"
+        draw.box("kernel", start, time, f"xs-{kernel.bound_by}", tip, p.number)
+        _label(draw, kernel, start, time)
+
+
+def _label(draw: _Drawing, kernel: KernelRun, start: float, time: float) -> None:
+    width = time * draw.scale
+    if text_width(kernel.name, 9) <= width - 6:
+        x, y = NAMES + start * draw.scale + width / 2, HEAD + 18.5
+        draw.canvas.text(x, y, kernel.name, size=9, cls="xs-on-network", anchor="middle")
