@@ -81,7 +81,7 @@ class PartitionTerms:
     sram_capacity: float = field(metadata=B)
     memory_used: float = field(metadata=B)
     cores_used: int | None
-    kernel_runs: tuple[KernelRun, ...] = ()
+    kernel_runs: tuple[KernelRun, ...] = field(default=(), metadata=_called(None))
 
     @property
     def terms(self) -> dict[str, float]:

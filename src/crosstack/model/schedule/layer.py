@@ -11,8 +11,8 @@ partition is then that of `crosstack.model.partition.partition_cost`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, assert_never
+from dataclasses import dataclass
+from typing import assert_never
 
 from crosstack.errors import require_quantity
 from crosstack.machine.chip import Overlap
@@ -33,11 +33,10 @@ class KernelRun:
     """
 
     name: str
-    compute: float = field(metadata={"unit": "s"})
-    memory: float = field(metadata={"unit": "s"})
-    reduction: float = field(default=0.0, metadata={"unit": "s"})
+    compute: float
+    memory: float
+    reduction: float = 0.0
     again: bool = False
-    DERIVED: ClassVar[tuple[str, ...]] = ("bound_by",)
 
     @property
     def bound_by(self) -> str:
