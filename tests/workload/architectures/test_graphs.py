@@ -19,6 +19,7 @@ from crosstack.workload.architectures.graphs import decode, forward, prefill, tr
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.operations import Role
+from crosstack.workload.sharding import PARTIAL, splits
 
 REGISTRY = names("models")
 ROOM = 3.0  # experts that have room for all that may choose them drop nothing
@@ -186,6 +187,34 @@ class TestWriting:
         assert [graph.count(getattr(nest.product, g)) for g in ("outer", "m", "k", "n")] == [
             2, 6, 5 + 2, 4,
         ]  # fmt: skip
+
+
+class TestSplits:
+    """Tensor parallelism is a split by heads and by the width inside: nothing is said of it."""
+
+    @pytest.mark.parametrize("name", ["gpt3-175b", "llama3.1-70b", "falcon-40b", "deepseek-v3"])
+    @pytest.mark.parametrize("make", [prefill, training])
+    def test_layers_split_by_heads_and_width_add_up_twice(self, name, make):
+        model = library.model(name)
+        graph = make(model, sequence=64)
+        block = next(block for block in graph.blocks if block.axis)
+        lies, sums = {}, []
+        for i in graph.orders[block.name]:
+            operation = block.operations[i]
+            nest = graph.nest(block, operation)
+            found = {split.along[0]: split for split in splits(graph, block, nest, (8,))}
+            held = {*nest.output, *nest.inputs[0]}
+            along = next(
+                (a for a in ("feed_forward", "kv_heads", "heads") if a in held and a in found), ""
+            )
+            read = zip(operation.inputs, found[along].inputs, strict=True)
+            for operand, (needed,) in read:
+                assert lies.get(operand.tensor, needed) == needed, operation.name
+            (made,) = found[along].output
+            if made == PARTIAL:
+                sums.append(operation.name.removeprefix("dense_"))
+            lies[operation.output.tensor] = "" if made == PARTIAL else made
+        assert sorted(sums) == ["attention_out", "down"]
 
 
 class TestExperts:
