@@ -66,7 +66,7 @@ def main() -> None:
         "system.network[0].bandwidth": draw.uniform(1e10, 1e12, CHUNK),
         "system.network[1].bandwidth": draw.uniform(1e10, 1e12, CHUNK),
     }
-    priced = BaseProblem(text=TASK, source="task.yaml", options={"mapping": mapping})
+    priced = BaseProblem(content=TASK, source="task.yaml", options={"mapping": mapping})
     measure(
         f"a mapping on {CHUNK:,} machines, one process",
         lambda: EVALUATORS["mapping"].run_many(priced, (), machines),
@@ -79,7 +79,7 @@ def main() -> None:
         "power": draw.uniform(150, 1000, CHUNK),
         "shares.area.compute": draw.uniform(0.1, 0.5, CHUNK),
     }
-    made = BaseProblem(text=chip.read_text(), source=chip.name)
+    made = BaseProblem(content=chip.read_text(), source=chip.name)
     measure(
         f"{CHUNK:,} chips, one process",
         lambda: EVALUATORS["chip"].run_many(made, (), budgets),

@@ -73,7 +73,7 @@ def study_of(count: int, **changes: Any) -> Study:
     span = Span(low=0.0, high=count - 1.0, count=count, whole=True)
     return Study(
         name="slow",
-        base=BaseProblem(text="", source="none"),
+        base=BaseProblem(content="", source="none"),
         evaluator=SlowPoints(**changes),
         axes=(Axis(name="number", paths=("x",), span=span),),
     )

@@ -19,7 +19,7 @@ from crosstack.explore.pool import Processes
 from crosstack.explore.question import question_in
 from crosstack.explore.read_codesign import read_codesign
 from crosstack.explore.store import Store
-from crosstack.explore.views import pareto, within
+from crosstack.explore.tables import pareto, within
 from crosstack.machine.chip import Execution
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/codesign/llama3_decode.yaml"

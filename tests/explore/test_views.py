@@ -13,7 +13,7 @@ from crosstack.charts import HeatMap, LineChart
 from crosstack.errors import InputError
 from crosstack.explore.question import StudyQuestion
 from crosstack.explore.study import Bound, Goal
-from crosstack.explore.views import best, pareto, within, write_table
+from crosstack.explore.tables import best, pareto, within, write_table
 from crosstack.report.chart_figure import chart_figure
 from crosstack.report.study_chart import heat_map, line_chart
 from crosstack.report.study_text import results_tables

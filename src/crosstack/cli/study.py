@@ -296,7 +296,7 @@ def export(
     """
     check_outputs(store, {"--output": output})
     check_suffix("--output", output, (".csv", ".json", ".parquet"))
-    from crosstack.explore.views import write_table
+    from crosstack.explore.tables import write_table
 
     if store.is_file():
         if study is not None:
@@ -335,7 +335,7 @@ def _results(
     from crosstack.explore.question import question_in, question_of
     from crosstack.explore.store import Store
     from crosstack.explore.study import read_study
-    from crosstack.explore.views import current
+    from crosstack.explore.tables import current
 
     store = Store.open(path)
     if study is None:

@@ -19,7 +19,6 @@ from crosstack.explore.evaluators import (
     PointAnswer,
     PointAnswers,
     answered_many,
-    assignments_as_text,
     known_options,
     split_options,
 )
@@ -27,7 +26,7 @@ from crosstack.explore.rules import check_rule_options, rules_of, with_rules
 from crosstack.io.chip_file import ChipDescription, read_chip
 from crosstack.io.native.overrides import override_freely
 from crosstack.io.study_file import Goal
-from crosstack.io.yaml_tree import parse_yaml
+from crosstack.io.yaml_tree import tree_of
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.checks import checks_of
 from crosstack.machine.generate.generator import GeneratedChips, generate_chips
@@ -54,7 +53,7 @@ class Chips:
 
     def columns(self, base: BaseProblem) -> tuple[Column, ...]:
         """Return totals, and what becomes of each component of the base."""
-        described = read_chip(base.text, base.source)
+        described = read_chip(base.content, base.source)
         found = {
             "peak_throughput": "FLOP/s",
             "n_units": "1",
@@ -73,15 +72,15 @@ class Chips:
 
     def tree(self, base: BaseProblem) -> Any:
         """Return the chip file."""
-        return parse_yaml(base.text)
+        return tree_of(base.content)
 
     def check(self, base: BaseProblem, assignments: Sequence[Assignment]) -> None:
         """Raise `InputError` if a path leads nowhere."""
         check_rule_options(assignments, self.allowed)
         fields, options = split_options(base, assignments)
         rules_of(options, PARTS)
-        override_freely(self.tree(base), assignments_as_text(fields))
-        read_chip(base.text, base.source, assignments_as_text(fields))
+        override_freely(self.tree(base), fields)
+        read_chip(base.content, base.source, fields)
 
     def run(
         self, base: BaseProblem, assignments: Sequence[Assignment], keep: Sequence[str]
@@ -112,7 +111,7 @@ class Chips:
         count = max((len(numbers) for numbers in arrays.values()), default=1)
         # One budget of them stands in the file while it is read.
         first = [(path, float(numbers[0])) for path, numbers in arrays.items()]
-        described = read_chip(base.text, base.source, assignments_as_text([*fields, *first]))
+        described = read_chip(base.content, base.source, [*fields, *first])
         rules = (rules_of(options, PARTS) or rules_named("crosstack")).chips
         chips = generate_chips(described.template, _budgets(described, arrays, count), rules)
         fits, reason = _reasons(chips, count)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from crosstack.errors import CrosstackError, InfeasibleError, InputError, Problem, nearest
 from crosstack.explore.axes import Assignment
 from crosstack.explore.pool import Failure
+from crosstack.io.yaml_tree import Content
 
 if TYPE_CHECKING:
     from crosstack.explore.study import Goal
@@ -33,7 +34,6 @@ __all__ = [
     "Terms",
     "answered",
     "answered_many",
-    "assignments_as_text",
     "check_options",
     "failed_point",
     "known_options",
@@ -48,9 +48,9 @@ OPTIONS = "options."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseProblem:
-    """The problem that a study varies: the text of a file, and options of the evaluator."""
+    """The problem that a study varies: what a file holds, and options of the evaluator."""
 
-    text: str
+    content: Content
     source: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -135,13 +135,6 @@ class ArrayEvaluator(Evaluator, Protocol):
 
         An error of crosstack's is one of all points: what is wrong with one is its status.
         """
-
-
-def assignments_as_text(assignments: Sequence[Assignment]) -> list[str]:
-    """Return assignments as ``--set`` takes them; JSON is YAML."""
-    import json
-
-    return [f"{path}={json.dumps(value)}" for path, value in assignments]
 
 
 def split_options(
@@ -239,9 +232,9 @@ class _Registry(Mapping[str, Any]):
     @cache
     def _make(name: str) -> Any:
         if name in ("map", "mapping"):
-            from crosstack.explore.mapped import GivenMapping, Mapped
+            from crosstack.explore.mapped import GivenMapping, MappedPoints
 
-            return Mapped() if name == "map" else GivenMapping()
+            return MappedPoints() if name == "map" else GivenMapping()
         if name == "predict":
             from crosstack.explore.predicted import Predicted
 

@@ -6,13 +6,12 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from crosstack.errors import InputError, LimitError, Problem
+from crosstack.errors import InputError, LimitError, Problem, unknown_name
 from crosstack.evaluate.answer import Answer, given_answer, mapping_from_dict, optimise
 from crosstack.evaluate.machines import (
     Machines,
@@ -30,7 +29,6 @@ from crosstack.explore.evaluators import (
     PointAnswers,
     Terms,
     answered_many,
-    assignments_as_text,
     known_options,
     one_by_one,
     split_options,
@@ -41,12 +39,13 @@ from crosstack.io.files import read_text
 from crosstack.io.load import task_in
 from crosstack.io.native import override
 from crosstack.io.study_file import Goal
-from crosstack.io.yaml_tree import parse_yaml
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Task
-from crosstack.model.rules import MAPPED
+from crosstack.model.rules import MAPPED, Rules
 
-__all__ = ["ANSWER_UNITS", "GivenMapping", "Mapped", "answer_terms", "mapped_point"]
+__all__ = [
+    "ANSWER_UNITS", "GivenMapping", "MappedPoints", "TaskFunction", "answer_terms", "mapped_point",
+]  # fmt: skip
 
 UNITS: dict[str, str | None] = {
     "time": "s",
@@ -83,18 +82,11 @@ DECISIONS: dict[str, str | None] = {
     "gap": "1",
 }
 ANSWER_UNITS = UNITS | DECISIONS
-NATIVE = (".yaml", ".yml")
-
-
-@lru_cache(maxsize=8)
-def _tree(base_text: str, source: str) -> Any:
-    """Return a native file as a tree; other formats as their text, which no path leads into."""
-    return parse_yaml(base_text) if Path(source).suffix.lower() in NATIVE else base_text
 
 
 def _task(base: BaseProblem, assignments: Sequence[Assignment]) -> tuple[Task, dict[str, Any]]:
     fields, options = split_options(base, assignments)
-    return task_in(base.text, base.source, assignments_as_text(fields)), options
+    return task_in(base.content, base.source, fields), options
 
 
 def _common(answer: Answer) -> Terms:
@@ -192,7 +184,7 @@ class _OfTasks:
 
     def tree(self, base: BaseProblem) -> Any:
         """Return the task's file."""
-        return _tree(base.text, base.source)
+        return base.content
 
     def check(self, base: BaseProblem, assignments: Sequence[Assignment]) -> None:
         """Raise `InputError` if a path leads nowhere."""
@@ -201,11 +193,11 @@ class _OfTasks:
         fields, options = split_options(base, assignments)
         rules_of(options, MAPPED)
         if isinstance(tree, dict):
-            override(tree, assignments_as_text(fields))
+            override(tree, fields)
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped(_OfTasks):
+class MappedPoints(_OfTasks):
     """``map``: the fastest mapping of every point, with its certificate."""
 
     name: str = "map"
@@ -299,4 +291,72 @@ class GivenMapping(_OfTasks):
             status=np.where(found.fits, "feasible", "infeasible"),
             reason=np.array([None, found.reason], dtype=object)[(~found.fits).astype(int)],
             terms=found.terms,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFunction:
+    """The fastest mapping of every task that a function makes: what no field of a file says.
+
+    Parameters
+    ----------
+    name : str
+        Of the evaluator.
+    make : callable
+        Returns the task for values by name. A function of a module: processes import it.
+    values : tuple of str
+        Their names; the paths that axes set.
+    version : str
+        Tells apart two states of ``make``; part of every key.
+    rules : str, Rules or None
+        Of all searches.
+    time_limit : float
+        Of one search. [s]
+    other : mapping
+        Units of terms that ``revise`` adds, or gives another unit.
+    revise : callable or None
+        Returns terms from an answer and the values: those of ``other``.
+    """
+
+    name: str
+    make: Callable[[Mapping[str, Any]], Task]
+    values: tuple[str, ...]
+    version: str
+    objectives: tuple[tuple[str, Goal], ...] = (("time", Goal.MINIMUM),)
+    rules: str | Rules | None = None
+    time_limit: float = math.inf
+    other: Mapping[str, str] = field(default_factory=dict)
+    revise: Callable[[Answer, Mapping[str, Any]], Terms] | None = None
+
+    def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """Return the options: there are none."""
+        known_options(given, ())
+        return given
+
+    def columns(self, base: BaseProblem) -> tuple[Column, ...]:
+        """Return the terms of an answer."""
+        units = {**ANSWER_UNITS, **self.other}
+        return tuple(Column(name=name, unit=unit) for name, unit in units.items())
+
+    def tree(self, base: BaseProblem) -> Any:
+        """Return the values, without any, and what tells apart the function."""
+        return {"version": self.version, **dict.fromkeys(self.values)}
+
+    def check(self, base: BaseProblem, assignments: Sequence[Assignment]) -> None:
+        """Raise `InputError` for a value that the function does not take."""
+        for path, _ in assignments:
+            if path not in self.values:
+                raise unknown_name("path", "value is", path, self.values)
+
+    def run(
+        self, base: BaseProblem, assignments: Sequence[Assignment], keep: Sequence[str]
+    ) -> PointAnswer:
+        """Map one point."""
+        values, revise = dict(assignments), self.revise
+        return mapped_point(
+            self.make(values),
+            keep,
+            terms=None if revise is None else lambda answer: revise(answer, values),
+            rules=self.rules,
+            time_limit=self.time_limit,
         )

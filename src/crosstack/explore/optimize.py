@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from crosstack.io.native.problems import collecting
 from crosstack.io.optimize_file import OptimizeFile, optimize_file
 from crosstack.io.rules import rules_at
 from crosstack.io.technology import TechnologyLibrary
-from crosstack.io.yaml_tree import parse_yaml
+from crosstack.io.yaml_tree import Change, parse_yaml
 from crosstack.machine.chip import Chip
 from crosstack.machine.packages import system_of_packages
 from crosstack.machine.system import System
@@ -44,7 +45,14 @@ from crosstack.workload.lstm import LstmModel
 from crosstack.workload.named_steps import CHANGES, changed_step, step_named
 from crosstack.workload.product import Product
 
-__all__ = ["MOST_CHOICES", "Optimization", "choice_text", "package_builder", "read_optimization"]
+__all__ = [
+    "MOST_CHOICES",
+    "Labels",
+    "Optimization",
+    "combinations",
+    "package_builder",
+    "read_optimization",
+]
 
 MOST_CHOICES = 20_000
 Builder = Callable[[Chip], System]
@@ -240,28 +248,46 @@ Hardware = ChipDescription | deepflow.DeepflowHardware
 
 def _machines(
     file: OptimizeFile, text: str, source: str, library: TechnologyLibrary | None
-) -> list[tuple[tuple[tuple[str, str], ...], Hardware]]:
+) -> list[tuple[Labels, Hardware]]:
     """Return every combination of the choices with the hardware that it makes."""
-    empty = [name for name, values in file.choices.items() if not values]
+    tree = parse_yaml(text)
+    content = tree if isinstance(tree, dict) else text
+    if deepflow.looks_like(tree):
+        return [
+            (labels, deepflow.read_hardware(content, source, changes))
+            for labels, changes in combinations(file.choices)
+        ]
+    return [
+        (labels, read_chip(content, source, changes, library))
+        for labels, changes in combinations(file.choices)
+    ]
+
+
+Labels = tuple[tuple[str, str], ...]
+
+
+def combinations(choices: Mapping[str, list[Any]]) -> list[tuple[Labels, list[Change]]]:
+    """Return every combination of what may be chosen: its name, and what it changes.
+
+    Raises
+    ------
+    InputError
+        If a field has nothing to choose from, a value is not a single one, or there are more
+        than `MOST_CHOICES`.
+    """
+    empty = [name for name, values in choices.items() if not values]
     if empty:
         raise InputError(Problem(f"choices.{empty[0]}", "got an empty list; allowed: values."))
-    combinations = itertools.product(*file.choices.values())
-    found = []
-    is_deepflow = deepflow.looks_like(parse_yaml(text))
-    for values in combinations:
-        labels = tuple(zip(file.choices, map(choice_text, values), strict=True))
-        changes = [f"{name}={value}" for name, value in labels]
-        hardware: Hardware
-        if is_deepflow:
-            hardware = deepflow.read_hardware(text, source, changes)
-        else:
-            hardware = read_chip(text, source, changes, library)
-        found.append((labels, hardware))
-    return found
+    count = math.prod(len(values) for values in choices.values())
+    if count > MOST_CHOICES:
+        message = f"{count:,} combinations; allowed: up to {MOST_CHOICES:,}."
+        raise InputError(Problem("choices", message))
+    rows = itertools.product(*([(name, v) for v in values] for name, values in choices.items()))
+    return [(tuple((name, _text(v)) for name, v in row), list(row)) for row in rows]
 
 
-def choice_text(value: Any) -> str:
-    """Return a value as ``--set`` takes it."""
+def _text(value: Any) -> str:
+    """Return a value as people write it."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, dict | list):

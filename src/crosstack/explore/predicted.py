@@ -16,7 +16,6 @@ from crosstack.explore.evaluators import (
     Column,
     PointAnswer,
     Terms,
-    assignments_as_text,
     known_options,
     split_options,
 )
@@ -36,7 +35,7 @@ from crosstack.io.deepflow.steps import strategy_of, workload_of
 from crosstack.io.library.named import LibraryMachine, library_machine
 from crosstack.io.native.overrides import override_freely
 from crosstack.io.study_file import Goal
-from crosstack.io.yaml_tree import parse_yaml
+from crosstack.io.yaml_tree import tree_of
 from crosstack.machine.topology import parse_levels
 from crosstack.mapping.strategy import MappingOrder, Strategy, parse_order, parse_strategy
 from crosstack.model.energy import energy_of_budget
@@ -86,7 +85,7 @@ class Predicted:
 
     def tree(self, base: BaseProblem) -> Any:
         """Return the chip file."""
-        return parse_yaml(base.text)
+        return tree_of(base.content)
 
     def check(self, base: BaseProblem, assignments: Sequence[Assignment]) -> None:
         """Raise `InputError` if a path leads nowhere."""
@@ -96,22 +95,21 @@ class Predicted:
         if _on_library(base, options, fields):
             return
         tree = self.tree(base)
-        override_freely(tree, assignments_as_text(fields))
+        override_freely(tree, fields)
         if not deepflow.looks_like(tree):
-            read_chip(base.text, base.source, assignments_as_text(fields))
+            read_chip(base.content, base.source, fields)
 
     def run(
         self, base: BaseProblem, assignments: Sequence[Assignment], keep: Sequence[str]
     ) -> PointAnswer:
         """Predict one step."""
         fields, options = split_options(base, assignments)
-        texts = assignments_as_text(fields)
         rules = rules_of(options, PREDICTED) or rules_named("crosstack")
         machine: Machine
         if _on_library(base, options, fields):
             machine = _of_library(options)
         else:
-            machine = _machine(base, texts)
+            machine = _machine(base, fields)
         levels, order = _levels(options), _order(options)
         with _of_options():
             machine = joined(machine, levels)
@@ -169,10 +167,12 @@ def _of_library(options: dict[str, Any]) -> LibraryMachine:
         ) from None
 
 
-def _machine(base: BaseProblem, changes: list[str]) -> ChipDescription | deepflow.DeepflowHardware:
-    if deepflow.looks_like(parse_yaml(base.text)):
-        return deepflow.read_hardware(base.text, base.source, changes)
-    return read_chip(base.text, base.source, changes)
+def _machine(
+    base: BaseProblem, changes: Sequence[Assignment]
+) -> ChipDescription | deepflow.DeepflowHardware:
+    if deepflow.looks_like(tree_of(base.content)):
+        return deepflow.read_hardware(base.content, base.source, changes)
+    return read_chip(base.content, base.source, changes)
 
 
 def _workload(machine: Machine, options: dict[str, Any]) -> Step:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from crosstack.explore.budget_space import AreaRange, BudgetSpace
 from crosstack.explore.codesign import TERMS, CodesignProblem, Front, search_front
 from crosstack.explore.keys import stated
 from crosstack.explore.machines import MachineChoice, UnitPrices
-from crosstack.explore.optimize import MOST_CHOICES, choice_text
+from crosstack.explore.optimize import combinations
 from crosstack.explore.pool import Executor
 from crosstack.explore.progress import Tell
 from crosstack.explore.study import Bound, Goal
@@ -88,7 +87,9 @@ def read_codesign(
             area = file.chip_area and AreaRange(low=file.chip_area.low, high=file.chip_area.high)
         with collecting(problems, "search"):
             _check_search(file)
-        if deepflow.looks_like(parse_yaml(chip_text)):
+        tree = parse_yaml(chip_text)
+        content = tree if isinstance(tree, dict) else chip_text
+        if deepflow.looks_like(tree):
             message = "is DeepFlow's, which names no node; allowed: a chip file of crosstack."
             problems.append(Problem("chip", f"{file.chip} {message}"))
         if problems:
@@ -109,7 +110,10 @@ def read_codesign(
                 inside=found.inside,
                 between=found.between,
             )
-            for labels, found in _chips(file, chip_text, str(chip_path), library)
+            for labels, found in (
+                (labels, read_chip(content, str(chip_path), changes, library))
+                for labels, changes in combinations(file.choices)
+            )
         )
         for choice in choices:
             choice.space.space  # noqa: B018, it says so where nothing is free
@@ -197,31 +201,3 @@ def _wafer(prices: PricesFile, found: ChipDescription) -> Wafer:
     return Wafer(
         price=price, defect_density=density, model=given.yield_model, clustering=given.clustering
     )
-
-
-Labels = tuple[tuple[str, str], ...]
-
-
-def _chips(
-    file: CodesignFile, text: str, source: str, library: TechnologyLibrary | None
-) -> list[tuple[Labels, ChipDescription]]:
-    """Return every combination of the choices with the chip file that it makes."""
-    empty = [name for name, values in file.choices.items() if not values]
-    if empty:
-        raise InputError(Problem(f"choices.{empty[0]}", "got an empty list; allowed: values."))
-    count = math.prod(len(values) for values in file.choices.values())
-    if count > MOST_CHOICES:
-        message = f"{count:,} combinations; allowed: up to {MOST_CHOICES:,}."
-        raise InputError(Problem("choices", message))
-    found = []
-    for values in itertools.product(*file.choices.values()):
-        labels = tuple(
-            _label(name, value) for name, value in zip(file.choices, values, strict=True)
-        )
-        changes = [f"{name}={value}" for name, value in labels]
-        found.append((labels, read_chip(text, source, changes, library)))
-    return found
-
-
-def _label(name: str, value: Any) -> tuple[str, str]:
-    return name, choice_text(value)

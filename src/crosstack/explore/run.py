@@ -33,7 +33,7 @@ from crosstack.explore.question import question_of
 from crosstack.explore.session import Session
 from crosstack.explore.store import Store
 from crosstack.explore.study import Study, read_study
-from crosstack.explore.views import as_frame
+from crosstack.explore.tables import as_frame
 from crosstack.io.files import in_file
 from crosstack.records import require_type
 

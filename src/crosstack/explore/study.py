@@ -15,11 +15,12 @@ from crosstack.explore.evaluators import EVALUATORS, BaseProblem, Evaluator
 from crosstack.io.files import in_file, read_text
 from crosstack.io.native.schema import shown
 from crosstack.io.study_file import AxisFile, Goal, RangeFile, Sampling, StudyFile, study_file
-from crosstack.io.yaml_tree import Tree
+from crosstack.io.yaml_tree import Content, Tree, parse_yaml
 
 __all__ = ["Bound", "Goal", "Sample", "Sampling", "Study", "read_study"]
 
 NAME = re.compile(r"\w[\w.-]{0,79}")  # it becomes part of the name of a file
+YAML = (".yaml", ".yml")
 HOW = "values, range, log_range, presets, zip"
 
 
@@ -188,17 +189,24 @@ def _study(file: StudyFile, path: Path, overrides: dict[str, Any], evaluator: An
                 problems.append(Problem(where, problem.message))
     sample = _sample(file, axes, problems)
     bounds = _bounds(file, problems)
-    text = ""
+    content: Content = ""
     options = {**file.options, **overrides}
     if file.base != "none":
         try:
-            text = read_text(path.parent / file.base)
+            content = read_text(path.parent / file.base)
+            if Path(file.base).suffix.lower() in YAML:
+                tree = parse_yaml(content)
+                content = tree if isinstance(tree, dict) else content
         except InputError as error:
             message = str(error).removeprefix(f"{path.parent / file.base}: ")
             problems.append(Problem("base", f"{file.base}: {message}"))
     if problems:
         raise InputError(problems)
-    base = BaseProblem(text=text, source=file.base, options=evaluator.options(options, path.parent))
+    base = BaseProblem(
+        content=content,
+        source=file.base,
+        options=evaluator.options(options, path.parent),
+    )
     return Study(
         name=file.name or _name_of(path),
         base=base,

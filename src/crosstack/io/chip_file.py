@@ -35,6 +35,7 @@ from crosstack.io.native.schema import (
     quantity,
 )
 from crosstack.io.technology import TechnologyLibrary, shipped
+from crosstack.io.yaml_tree import Change, Content
 from crosstack.machine.compute import Dataflow
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.template import (
@@ -187,20 +188,20 @@ def _among(part: LinkPart | None, neighbours: int) -> LinkPart | None:
 
 
 def read_chip(
-    text: str,
+    content: Content,
     source: str,
-    overrides: Sequence[str] = (),
+    overrides: Sequence[Change] = (),
     library: TechnologyLibrary | None = None,
 ) -> ChipDescription:
     """Return what a chip file describes.
 
     Parameters
     ----------
-    text : str
-        YAML.
+    content : str or dict
+        YAML, or its tree.
     source : str
         What to call the file in errors, and its chip if it has no name.
-    overrides : sequence of str
+    overrides : sequence of str, or of (str, value)
         ``path=value``, e.g. ``node=N3``.
     library : TechnologyLibrary or None
         Where names are looked up; None: what comes with crosstack. The file's own section
@@ -212,7 +213,7 @@ def read_chip(
         With every problem found: ``FILE: path: what is wrong``.
     """
     try:
-        file = read_fields(ChipFile, FileKind.CHIP, text, overrides)
+        file = read_fields(ChipFile, FileKind.CHIP, content, overrides)
         return _describe(file, library or shipped(), PurePath(source).stem)
     except InputError as error:
         raise in_file(error, source) from None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from crosstack.errors import InputError, Problem, require
 from crosstack.io.files import in_file, read_text, write_atomically
+from crosstack.io.yaml_tree import Change, Content
 from crosstack.mapping.mapping import Task
 from crosstack.records import require_type
 
@@ -39,15 +40,15 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Task:
     return task_in(read_text(path), str(path), overrides)
 
 
-def task_in(text: str, source: str, overrides: Sequence[str] = ()) -> Task:
-    """Return the task in the text of a file called ``source``; as `load`."""
-    if not _is_native(text, source):
+def task_in(content: Content, source: str, overrides: Sequence[Change] = ()) -> Task:
+    """Return the task that a file called ``source`` holds, text or tree; as `load`."""
+    if isinstance(content, str) and not _is_native(content, source):
         from crosstack.io import dfmodel
 
-        return dfmodel.read_task(text, source, overrides)
+        return dfmodel.read_task(content, source, overrides)
     from crosstack.io import native
 
-    return native.read_task(text, source, overrides)
+    return native.read_task(content, source, overrides)
 
 
 def _is_native(text: str, source: str) -> bool:

@@ -15,9 +15,13 @@ import yaml
 
 from crosstack.errors import InputError, Problem
 
-__all__ = ["Tree", "parse_yaml"]
+__all__ = ["Change", "Content", "Tree", "parse_yaml", "tree_of"]
 
 Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | int | float | bool | None"
+Content: TypeAlias = "str | dict[str, Tree]"
+"""What a file holds: its text, or the tree of it where that is at hand."""
+Change: TypeAlias = "str | tuple[str, Tree]"
+"""``path=value``, the value as YAML; or a path and its value."""
 
 
 class _Mark(Protocol):
@@ -80,6 +84,17 @@ def parse_yaml(text: str) -> Tree:
         message = f"not YAML: a lone surrogate at offset {error.start}."
         raise InputError(Problem("", message)) from None
     return builder.root
+
+
+def tree_of(content: Content) -> Tree:
+    """Return the tree of a YAML file.
+
+    Raises
+    ------
+    InputError
+        As `parse_yaml`.
+    """
+    return parse_yaml(content) if isinstance(content, str) else content
 
 
 def _at(mark: _Mark | None, message: str) -> InputError:

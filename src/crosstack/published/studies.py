@@ -12,8 +12,7 @@ from crosstack.evaluate.answer import Answer
 from crosstack.explore.axes import Axis, axis_of_values
 from crosstack.explore.evaluators import BaseProblem, Terms
 from crosstack.explore.keys import source_hash
-from crosstack.explore.made import MadeTasks
-from crosstack.explore.mapped import answer_terms
+from crosstack.explore.mapped import TaskFunction, answer_terms
 from crosstack.explore.study import Goal, Study
 from crosstack.mapping.mapping import Task
 from crosstack.model.rules import Rules
@@ -73,7 +72,7 @@ def _study(
     rules: str | Rules,
     **more: Any,
 ) -> Study:
-    evaluator = MadeTasks(
+    evaluator = TaskFunction(
         name=name,
         make=make,
         values=tuple(axis.name for axis in axes),
@@ -82,7 +81,7 @@ def _study(
         time_limit=TIME_LIMIT,
         **more,
     )
-    base = BaseProblem(text="", source=f"DFModel, {place}")
+    base = BaseProblem(content="", source=f"DFModel, {place}")
     return Study(
         name=name, base=base, evaluator=evaluator, axes=axes, objectives=evaluator.objectives
     )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from crosstack.charts import HeatMap, LineChart, Mark, Measure, Series
 from crosstack.errors import InputError, Problem, nearest
 from crosstack.explore.question import StudyQuestion
-from crosstack.explore.views import number_column, pareto, within
+from crosstack.explore.tables import number_column, pareto, within
 from crosstack.io.study_file import Goal
 from crosstack.units import UNITS, format_quantity
 

@@ -13,7 +13,7 @@ from crosstack.explore.points import Points
 from crosstack.explore.progress import Progress
 from crosstack.explore.question import StudyQuestion
 from crosstack.explore.study import Study
-from crosstack.explore.views import best, pareto, within
+from crosstack.explore.tables import best, pareto, within
 from crosstack.report.text import pairs_table, reason_lines, rows_table
 from crosstack.report.wording import Table, time_words
 from crosstack.units import UNITS, format_quantity

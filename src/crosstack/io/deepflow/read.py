@@ -13,7 +13,7 @@ from crosstack.io.files import in_file
 from crosstack.io.native.overrides import override_freely
 from crosstack.io.native.problems import unknown_fields, validate
 from crosstack.io.native.schema import shown
-from crosstack.io.yaml_tree import parse_yaml
+from crosstack.io.yaml_tree import Change, Content, tree_of
 
 __all__ = ["looks_like", "read_hardware", "read_model"]
 
@@ -23,16 +23,18 @@ def looks_like(tree: object) -> bool:
     return isinstance(tree, dict) and bool({"tech_param", "model_param"} & tree.keys())
 
 
-def read_hardware(text: str, source: str, overrides: Sequence[str] = ()) -> DeepflowHardware:
+def read_hardware(
+    content: Content, source: str, overrides: Sequence[Change] = ()
+) -> DeepflowHardware:
     """Return what a hardware file holds, in the form of 2025 or of 2020 and 2021.
 
     Parameters
     ----------
-    text : str
-        The file's text.
+    content : str or dict
+        The file's text, or its tree.
     source : str
         What to call the file in errors, and its chip after.
-    overrides : sequence of str
+    overrides : sequence of str, or of (str, value)
         ``path=value``, e.g. ``power_breakdown.core=120``; null takes a field out.
 
     Raises
@@ -47,7 +49,7 @@ def read_hardware(text: str, source: str, overrides: Sequence[str] = ()) -> Deep
     """
     form = 2025
     try:
-        tree = _tree(text, overrides)
+        tree = _tree(content, overrides)
         form = 2021 if _is_old(tree) else 2025
         model = _model(tree.pop("model_param"), "LSTM") if "model_param" in tree else None
         n_devices = None
@@ -82,8 +84,8 @@ def read_model(text: str, source: str, overrides: Sequence[str] = ()) -> ModelFi
         raise in_file(error, source) from None
 
 
-def _tree(text: str, overrides: Sequence[str]) -> dict[str, Any]:
-    tree = parse_yaml(text)
+def _tree(content: Content, overrides: Sequence[Change]) -> dict[str, Any]:
+    tree = tree_of(content)
     if not isinstance(tree, dict):
         raise InputError(Problem("", f"got {shown(tree)}; allowed: a DeepFlow file."))
     if overrides:

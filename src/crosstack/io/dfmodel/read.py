@@ -22,6 +22,7 @@ from crosstack.io.dfmodel.records import choice, fields_of, in_file, unsupported
 from crosstack.io.dfmodel.schema import TOPOLOGIES, dimension_letters
 from crosstack.io.dfmodel.text import apply_override, parse_text, unknown
 from crosstack.io.dfmodel.vocabulary import GIGA, LINKS, OVERLAPS, PARALLELISMS, release
+from crosstack.io.yaml_tree import Change
 from crosstack.machine.chip import Chip, Overlap, flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, Parallelism, Prices, System
@@ -43,7 +44,7 @@ def looks_like(text: str) -> bool:
     return _BLOCK.search(text) is not None
 
 
-def read_task(text: str, source: str, overrides: Iterable[str] = ()) -> Task:
+def read_task(text: str, source: str, overrides: Iterable[Change] = ()) -> Task:
     """Read a DFModel file.
 
     Parameters
@@ -52,7 +53,7 @@ def read_task(text: str, source: str, overrides: Iterable[str] = ()) -> Task:
         Protobuf text of message ``DSE``.
     source : str
         What errors call the file.
-    overrides : iterable of str
+    overrides : iterable of str, or of (str, value)
         ``path=value`` in the file's own field names, applied in order.
 
     Raises

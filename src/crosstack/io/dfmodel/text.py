@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -11,6 +12,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 
 from crosstack.errors import InputError, Problem, nearest
 from crosstack.io.dfmodel.schema import ENUMS, REPEATED, new_dse
+from crosstack.io.yaml_tree import Change
 
 __all__ = ["apply_override", "parse_text", "unknown"]
 
@@ -121,7 +123,7 @@ def _unknown_value(path: str, enum: EnumDescriptor, name: str) -> InputError:
     return unknown(path, f'unknown value "{name}"', name, ENUMS[enum.name][1:])
 
 
-def apply_override(dse: Any, override: str) -> None:
+def apply_override(dse: Any, override: Change) -> None:
     """Set one field of a parsed file: ``path=value``, as in ``system.r_r.link_bw_x=450``.
 
     Raises
@@ -129,9 +131,12 @@ def apply_override(dse: Any, override: str) -> None:
     InputError
         If the path or the value is not one of the schema; names the nearest.
     """
-    path, equals, value = (part.strip() for part in override.partition("="))
-    if not equals or not path:
-        raise InputError(Problem(override, "allowed: path=value."))
+    if isinstance(override, str):
+        path, equals, value = (part.strip() for part in override.partition("="))
+        if not equals or not path:
+            raise InputError(Problem(override, "allowed: path=value."))
+    else:  # numbers and text as the format writes them
+        path, value = override[0], json.dumps(override[1])
     *blocks, last = path.split(".")
     if blocks and blocks[0] in ("execution", "miscellany"):  # two names of one block
         used = [b for b in ("execution", "miscellany") if dse.HasField(b)]

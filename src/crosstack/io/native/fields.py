@@ -10,7 +10,7 @@ from crosstack.io.kinds import FileKind, refuse_other_kinds
 from crosstack.io.native.overrides import override_freely
 from crosstack.io.native.problems import validate
 from crosstack.io.native.schema import FileModel, shown
-from crosstack.io.yaml_tree import parse_yaml
+from crosstack.io.yaml_tree import Change, Content, tree_of
 
 __all__ = ["read_fields"]
 
@@ -18,7 +18,7 @@ Model = TypeVar("Model", bound=FileModel)
 
 
 def read_fields(
-    model: type[Model], kind: FileKind, text: str, overrides: Sequence[str] = ()
+    model: type[Model], kind: FileKind, content: Content, overrides: Sequence[Change] = ()
 ) -> Model:
     """Return what YAML of a kind holds, changed by ``path=value`` and checked field by field.
 
@@ -27,7 +27,7 @@ def read_fields(
     InputError
         With every problem found, by the path of its field.
     """
-    tree = parse_yaml(text)
+    tree = tree_of(content)
     if not isinstance(tree, dict):
         allowed = f"a mapping of {', '.join(model.model_fields)}"
         raise InputError(Problem("", f"got {shown(tree)}; allowed: {allowed}."))

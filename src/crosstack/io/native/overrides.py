@@ -11,24 +11,25 @@ from crosstack.errors import InputError, Problem
 from crosstack.io.native.problems import path_of, unknown_field
 from crosstack.io.native.schema import FileModel, InputFile, LibraryModel, shown, strip_optional
 from crosstack.io.native.task_schema import TaskFile
-from crosstack.io.yaml_tree import parse_yaml
+from crosstack.io.yaml_tree import Change, parse_yaml
 
 __all__ = ["override", "override_freely"]
 
 _PART = re.compile(r'\.?([^.\[\]"=]+)|\[(\d{1,9})\]|\["([^"]+)"\]')
 
 
-def override(data: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+def override(data: dict[str, Any], assignments: Sequence[Change]) -> dict[str, Any]:
     """Return the tree of a file with values replaced or added.
 
     Parameters
     ----------
     data : dict
         The parsed file; it is not changed.
-    assignments : sequence of str
+    assignments : sequence of str, or of (str, value)
         ``path=value``: fields joined by dots, list entries as ``[0]``, odd names as ``["a.b"]``;
-        the value is YAML. A library name on the way (``chip: sn30``) becomes a mapping that
-        starts from that entry; a section that is not there is made.
+        the value is YAML, or as it is beside its path. A library name on the way
+        (``chip: sn30``) becomes a mapping that starts from that entry; a section that is not
+        there is made.
 
     Raises
     ------
@@ -50,7 +51,7 @@ def override(data: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]
     return changed
 
 
-def override_freely(data: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+def override_freely(data: dict[str, Any], assignments: Sequence[Change]) -> dict[str, Any]:
     """Return the tree of a file of another format, changed as by `override`.
 
     Mappings that are not there are made; unknown names are left to the check of the format.
@@ -83,9 +84,10 @@ def override_freely(data: dict[str, Any], assignments: Sequence[str]) -> dict[st
     return changed
 
 
-def _parse(assignment: str) -> tuple[list[str | int], Any]:
+def _parse(change: Change) -> tuple[list[str | int], Any]:
     parts: list[str | int] = []
     at = 0
+    assignment = change if isinstance(change, str) else f"{change[0]}="
     while match := _PART.match(assignment, at):
         number, name = match[2], match[1] or match[3]
         parts.append(int(number) if number else name.strip())
@@ -93,6 +95,8 @@ def _parse(assignment: str) -> tuple[list[str | int], Any]:
     if not parts or assignment[at : at + 1] != "=":
         message = "allowed: PATH=VALUE, such as system.chip.utilization=0.8."
         raise InputError(Problem("", f"got {shown(assignment)}; {message}"))
+    if not isinstance(change, str):
+        return parts, change[1]
     try:
         return parts, parse_yaml(assignment[at + 1 :])
     except InputError as error:

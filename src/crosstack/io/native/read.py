@@ -15,7 +15,7 @@ from crosstack.io.native.read_system import read_system
 from crosstack.io.native.read_workload import read_workload
 from crosstack.io.native.schema import FileModel, WorkloadFile, shown
 from crosstack.io.native.task_schema import ConstraintsFile, HeadFile, SystemFile, TaskFile
-from crosstack.io.yaml_tree import parse_yaml
+from crosstack.io.yaml_tree import Change, Content, parse_yaml, tree_of
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.rules import rules_named
@@ -24,17 +24,17 @@ from crosstack.workload.workload import Workload
 __all__ = ["read_system_alone", "read_task", "task_of"]
 
 
-def read_task(text: str, source: str, overrides: Sequence[str] = ()) -> Task:
+def read_task(content: Content, source: str, overrides: Sequence[Change] = ()) -> Task:
     """Return the task that a native YAML file holds.
 
     Parameters
     ----------
-    text : str
-        The file's text.
+    content : str or dict
+        The file's text, or its tree.
     source : str
         What to call the file in errors.
-    overrides : sequence of str
-        ``path=value``, see `crosstack.io.native.override`.
+    overrides : sequence of str, or of (str, value)
+        See `crosstack.io.native.override`.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def read_task(text: str, source: str, overrides: Sequence[str] = ()) -> Task:
         With every problem found, one line each: ``FILE: path: what is wrong``.
     """
     try:
-        tree = parse_yaml(text)
+        tree = tree_of(content)
         if not isinstance(tree, dict):
             allowed = f"a mapping of {', '.join(TaskFile.model_fields)}"
             raise InputError(Problem("", f"got {shown(tree)}; allowed: {allowed}."))

@@ -250,7 +250,7 @@ def store_table(place: Store | str | Path, most: int = MOST_ON_PAGE) -> StudyTab
     """
     from crosstack.explore.question import question_in
     from crosstack.explore.store import Store
-    from crosstack.explore.views import current
+    from crosstack.explore.tables import current
 
     store = place if isinstance(place, Store) else Store.open(place)
     asked = question_in(store)
@@ -325,7 +325,7 @@ def _cells(column: pyarrow.ChunkedArray) -> list[Cell]:
 
 def _within(table: pyarrow.Table, bounds: Sequence[Bound]) -> list[Cell]:
     """Return yes or no for points with an answer."""
-    from crosstack.explore.views import within
+    from crosstack.explore.tables import within
 
     held = within(table, bounds).tolist()
     answered = table.column("status").to_pylist()
