@@ -25,7 +25,7 @@ from crosstack.mapping.spans import on_one_chip
 from crosstack.mapping.wide import Slots
 from crosstack.model.flows import Flow
 from crosstack.model.partition import ChipLoad, partition_cost
-from crosstack.model.plan import Line, Plan
+from crosstack.model.plan import AffineTime, Plan
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.parts import WeightCuts
 
@@ -49,11 +49,11 @@ def a_plan(n_stages: int, **changes) -> Plan:
         "layers_per_stage": 1,
         "collectives": {},
         "changes": {},
-        "periodic": Line(),
-        "stage_transfer": Line(),
+        "periodic": AffineTime(),
+        "stage_transfer": AffineTime(),
         "n_layers": 1,
         "graph_stages": n_stages,
-        "border": Line(fixed=1e-7, per_byte=1e-8),
+        "border": AffineTime(fixed=1e-7, per_byte=1e-8),
     }
     return Plan(**{**values, **changes})
 
@@ -88,8 +88,12 @@ def random_stages(random_load):
             graph_repetitions=copies,
             n_microbatches=rng.choice([1, 3, 50]),
             microbatch_size=rng.choice([1, 2]),
-            stage_transfer=Line(fixed=rng.choice([0.0, 3e-6]), per_byte=rng.choice([0.0, 1e-5])),
-            border=Line(fixed=rng.choice([0.0, 1e-6]), per_byte=rng.choice([0.0, 1e-8, 3e-7])),
+            stage_transfer=AffineTime(
+                fixed=rng.choice([0.0, 3e-6]), per_byte=rng.choice([0.0, 1e-5])
+            ),
+            border=AffineTime(
+                fixed=rng.choice([0.0, 1e-6]), per_byte=rng.choice([0.0, 1e-8, 3e-7])
+            ),
         )
         fusion = make_problem(load, slots=slots)
         rules = rules_named("dfmodel-readme" if seed % 4 == 3 else "crosstack")
@@ -217,7 +221,7 @@ class TestPhysics:
     @pytest.mark.parametrize("seed", SEEDS)
     def test_a_faster_border_is_never_slower(self, random_stages, seed):
         problem = random_stages(seed, 7)
-        borders = [Line(fixed=f, per_byte=f / 8) for f in (1e-4, 1e-6, 1e-8, 0.0)]
+        borders = [AffineTime(fixed=f, per_byte=f / 8) for f in (1e-4, 1e-6, 1e-8, 0.0)]
         times = [time_of(replace(problem, plan=replace(problem.plan, border=b))) for b in borders]
         for slow, fast in itertools.pairwise(times):
             assert fast <= slow * ROUNDING
@@ -225,7 +229,7 @@ class TestPhysics:
     @pytest.mark.parametrize("seed", SEEDS)
     def test_over_borders_that_take_no_time_only_work_counts(self, random_stages, seed):
         problem = random_stages(seed, 7)
-        free = replace(problem.plan, border=Line())
+        free = replace(problem.plan, border=AffineTime())
         problem = slowest_only(replace(problem, plan=free, capacity=math.inf))
         alone, found = fuse(replace(problem.fusion, load=on_one_chip(problem.load))), split(problem)
         assert alone is not None
@@ -236,7 +240,7 @@ class TestPhysics:
     @pytest.mark.parametrize("seed", SEEDS)
     def test_one_stage_is_fusion(self, random_load, seed):
         load = replace(random_load(seed, 7), memory_limit=math.inf)
-        plan = a_plan(2, border=Line(), microbatch_size=1)
+        plan = a_plan(2, border=AffineTime(), microbatch_size=1)
         problem = make_stage_problem(make_problem(load), plan, RULES, capacity=math.inf)
         problem = replace(slowest_only(problem), slots=np.ones(1))
         alone, found = fuse(make_problem(load)), split(problem)

@@ -22,7 +22,7 @@ from crosstack.model.iteration import (
     steepest,
 )
 from crosstack.model.memory import microbatches_kept
-from crosstack.model.plan import Line, Plan
+from crosstack.model.plan import AffineTime, Plan
 from crosstack.model.rules import rules_named
 from crosstack.model.schedule.allowed import by_schedule, interleavings, never_slower
 from crosstack.model.schedule.closed import pass_time
@@ -47,8 +47,8 @@ def a_plan(**changes) -> Plan:
         "layers_per_stage": 3,
         "collectives": {},
         "changes": {},
-        "periodic": Line(),
-        "stage_transfer": Line(fixed=0.5, per_byte=1.0),
+        "periodic": AffineTime(),
+        "stage_transfer": AffineTime(fixed=0.5, per_byte=1.0),
         "n_layers": 12,
     }
     return Plan(**{**values, **changes})
@@ -99,7 +99,7 @@ class TestIteration:
         assert found.time == 60 * (5 + 3) + 2 * (3 + 4 - 1) * 1.25
 
     def test_one_chip_takes_layers_times_sequences(self):
-        plan = a_plan(pipeline=1, stage_transfer=Line(), n_microbatches=1, microbatch_size=1)
+        plan = a_plan(pipeline=1, stage_transfer=AffineTime(), n_microbatches=1, microbatch_size=1)
         assert iteration(plan, 10.0, Overlap.ALL, EACH).time == 30
 
 
@@ -118,7 +118,7 @@ class TestAsPredicted:
         plan = a_plan(
             pipeline=p, n_microbatches=m, interleave=v, schedule=schedule, training=True,
             forward=forward / (forward + backward),
-            stage_transfer=Line(fixed=2 * send if p > 1 else 0.0),
+            stage_transfer=AffineTime(fixed=2 * send if p > 1 else 0.0),
         )  # fmt: skip
         layer = (forward + backward) / plan.microbatch_size / plan.layers_per_stage
         found = iteration(plan, layer, Overlap.ALL, EACH).time
@@ -136,7 +136,7 @@ plans = st.builds(
     n_microbatches=st.integers(1, 9),
     layers_per_stage=st.integers(1, 9),
     microbatch_size=st.integers(1, 4),
-    stage_transfer=st.builds(Line, fixed=st.floats(0, 1), per_byte=st.floats(0, 10)),
+    stage_transfer=st.builds(AffineTime, fixed=st.floats(0, 1), per_byte=st.floats(0, 10)),
     training=st.booleans(),
 )
 every_case = (
@@ -175,7 +175,7 @@ class TestLayerTimeBelow:
         assert layer_time_below(a_plan(), math.inf, Overlap.ALL, EACH) == math.inf
 
     def test_a_transfer_that_takes_too_long_leaves_nothing(self):
-        slow = replace(a_plan(), stage_transfer=Line(fixed=100.0))
+        slow = replace(a_plan(), stage_transfer=AffineTime(fixed=100.0))
         assert layer_time_below(slow, 10.0, Overlap.ALL, EACH) <= 0
 
 
@@ -211,7 +211,7 @@ class TestSchedules:
         send=st.floats(0, 5), layer=st.floats(1e-3, 2), floor=st.floats(0, 1), share=st.floats(0, 1)
     )
     def test_what_is_dropped_is_never_faster(self, send, layer, floor, share, roomy):
-        line = Line(fixed=2 * send)
+        line = AffineTime(fixed=2 * send)
         plan = replace(self.PLAN, stage_transfer=line, forward=share)
         every = by_schedule(plan, Schedule.ONE_F_ONE_B, None, Overlap.ALL, EACH)
         kept = never_slower(every, floor * layer, Overlap.ALL, EACH, roomy=roomy)
@@ -246,7 +246,7 @@ split_plans = st.builds(
 
 
 class TestStagesThatSplitTheGraph:
-    PLAN = a_plan(layers_per_stage=1, graph_stages=4, border=Line(fixed=0.5, per_byte=2.0))
+    PLAN = a_plan(layers_per_stage=1, graph_stages=4, border=AffineTime(fixed=0.5, per_byte=2.0))
 
     def test_the_first_microbatch_passes_all_and_the_others_wait_for_the_slowest(self):
         # 5 microbatches, 3 of 4 stages in use
@@ -272,7 +272,7 @@ class TestStagesThatSplitTheGraph:
     @pytest.mark.parametrize("seed", range(30))
     def test_it_is_a_pass_of_all_stages_and_links(self, seed, overlap):
         rng = random.Random(seed)
-        line = Line(fixed=rng.random())
+        line = AffineTime(fixed=rng.random())
         copies, microbatches = rng.randint(1, 3), rng.randint(1, 7)
         plan = replace(
             self.PLAN, graph_repetitions=copies, n_microbatches=microbatches, stage_transfer=line
@@ -304,7 +304,7 @@ class TestStagesThatSplitTheGraph:
         assert stage_time(np.array(5.0), np.array(3.0), overlap) == time
 
     def test_as_many_stages_as_copies_are_priced_like_whole_layers(self):
-        whole = a_plan(layers_per_stage=1, stage_transfer=Line())
+        whole = a_plan(layers_per_stage=1, stage_transfer=AffineTime())
         layer = iteration(whole, 10.0, Overlap.ALL, EACH)
         stages = replace(whole, graph_repetitions=4)
         once = np.array([layer.stage_time])
@@ -314,7 +314,7 @@ class TestStagesThatSplitTheGraph:
     def test_least_time_is_that_of_stages_all_as_fast(self, plan, layer, overlap, rules):
         every = [
             split_iteration(
-                replace(plan, stage_transfer=Line()),
+                replace(plan, stage_transfer=AffineTime()),
                 np.full(s, layer * plan.microbatch_size / s),
                 np.zeros(s),
                 overlap,

@@ -13,7 +13,7 @@ from crosstack.errors import InfeasibleError, InputError
 from crosstack.machine.chip import flat_chip
 from crosstack.mapping.mapping import Status
 from crosstack.model.flows import Flow
-from crosstack.model.memory_units import deal_on_units, units_for
+from crosstack.model.memory_units import assign_memory_units, units_for
 from crosstack.workload.dlrm import dlrm
 
 LANES, STAGES, UNIT = 2, 2, 16.0
@@ -58,12 +58,14 @@ def every_deal(n_cores: int, n_units: int) -> float:
 @pytest.mark.parametrize("n_cores", [3, 5, 8, 10])
 @pytest.mark.parametrize("n_units", [14, 15, 16, 18, 40])
 def test_no_deal_is_better(n_cores, n_units):
-    time, dealt, used, fits = deal_on_units(a_load(n_cores, n_units), 0b111)
+    time, dealt, used, fits = assign_memory_units(a_load(n_cores, n_units), 0b111)
     best = every_deal(n_cores, n_units)
     assert (fits, time) == (math.isfinite(best), best)
     if fits:
         assert sum(a * b for _, a, b in dealt) <= n_cores
-        again = deal_on_units(a_load(n_cores, n_units), 0b111, {i: (a, b) for i, a, b in dealt})
+        again = assign_memory_units(
+            a_load(n_cores, n_units), 0b111, {i: (a, b) for i, a, b in dealt}
+        )
         assert again == (time, dealt, used, True)
 
 

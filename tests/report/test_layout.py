@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from crosstack.report.layout import Box, Layout, layered
+from crosstack.report.layout import Layout, Rectangle, layered
 
 
 def edges_of(n: int, seed: int) -> list[tuple[int, int]]:
@@ -19,7 +19,7 @@ def drawn(n: int, seed: int, per_cluster: int) -> Layout:
     return layered(widths, edges_of(n, seed), clusters, node_height=30.0, gutter=100.0)
 
 
-def overlap(a: Box, b: Box) -> bool:
+def overlap(a: Rectangle, b: Rectangle) -> bool:
     apart = a.x + a.width <= b.x or b.x + b.width <= a.x
     return not (apart or a.y + a.height <= b.y or b.y + b.height <= a.y)
 

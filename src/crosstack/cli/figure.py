@@ -73,7 +73,7 @@ def figure(
                 raise InputError(Problem(option, "allowed: with the name of a figure."))
         typer.echo(text.figure_list(), nl=False)
         return
-    made = _made(name, outputs)
+    made = _figures_of(name, outputs)
     for k, item in enumerate(made):
         typer.echo(("\n" if k else "") + text.figure_table(item), nl=False)
     texts: list[tuple[Path, str]] = []
@@ -95,7 +95,7 @@ def figure(
         typer.echo(f"wrote {printable(str(output))}")
 
 
-def _made(name: str, outputs: dict[str, Path | None]) -> list[Figure]:
+def _figures_of(name: str, outputs: dict[str, Path | None]) -> list[Figure]:
     """Check what is asked for, then compute it."""
     from crosstack.published.case import silent
     from crosstack.published.figures import figure_named, figures, named

@@ -58,7 +58,7 @@ class KernelTimes(Protocol):
         ...
 
 
-class _Asked:
+class _RecordedProducts:
     """Kernel times of nothing, that remember which products were asked for."""
 
     def __init__(self, times: KernelTimes) -> None:
@@ -248,6 +248,6 @@ def prepare(times: KernelTimes, run: Callable[[KernelTimes], object]) -> None:
     """
     at_once = getattr(times, "prepare", None)
     if at_once is not None:
-        asked = _Asked(times)
+        asked = _RecordedProducts(times)
         run(asked)
         at_once(list(asked.shapes))

@@ -38,7 +38,7 @@ from crosstack.machine.system import DimensionArrays, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.choice_index import choice_index, sharding_codes
 from crosstack.model.choices import make_choices
-from crosstack.model.collectives import NOTHING, Layout, Line, Lines
+from crosstack.model.collectives import NOTHING, AffineTime, ConcaveTime, Layout
 from crosstack.model.energy import energy_rates
 from crosstack.model.iteration import iteration_time, pipeline_of
 from crosstack.model.partition import combine_arrays, make_load
@@ -421,9 +421,9 @@ def _messages(task: Task, mapping: Mapping, rules: Rules) -> list[list[_Message]
     codes = sharding_codes(index, mapping.sharding, split=mapping.degree(Parallelism.TENSOR) > 1)
     together = float(plan.microbatch_size if rules.collectives.once_a_microbatch else 1)
 
-    def probed(collective: Collective | None, line: Line) -> tuple[float, ...]:
-        lines = {c: Lines((line,)) if c is collective else NOTHING for c in Collective}
-        summed = Lines((line,)) if collective is None else NOTHING
+    def probed(collective: Collective | None, line: AffineTime) -> tuple[float, ...]:
+        lines = {c: ConcaveTime((line,)) if c is collective else NOTHING for c in Collective}
+        summed = ConcaveTime((line,)) if collective is None else NOTHING
         only = replace(plan, collectives=lines, periodic=summed, changes={})
         choices = make_choices(workload, arrays, only, mapping.n_tiles, rules)
         load = make_load(workload, system, arrays, only, choices, codes, rules)
@@ -435,8 +435,8 @@ def _messages(task: Task, mapping: Mapping, rules: Rules) -> list[list[_Message]
         change = made.start, made.ends
         sent[made.kernel].append(_Message(change=change, size=made.size, together=made.together))
     for collective in (None, *Collective):
-        sizes = probed(collective, Line(per_byte=1.0))
-        numbers = probed(collective, Line(fixed=1.0))
+        sizes = probed(collective, AffineTime(per_byte=1.0))
+        numbers = probed(collective, AffineTime(fixed=1.0))
         for i, messages in enumerate(arrays.messages):
             own = [
                 c.size

@@ -4,7 +4,7 @@ Operations of a layer, in order: the query, key and value projection, scores, sc
 weighted values, output projection, residual sum, norm, two feed-forward products with the
 activation between them, residual sum, norm. Before the layers an embedding, behind them the head
 with its loss. Products are split RC or CR with their exchange (`Distributed`), or in pairs
-(`crosstack.evaluate.paired`); heads are spread over all chips of the split, elementwise kernels
+(`crosstack.evaluate.column_row`); heads are spread over all chips of the split, elementwise kernels
 take their share. Sources: ``vaswani2017`` for the layer; ``deepflow_code`` for operations and bytes
 of elementwise kernels; ``hendrycks2016gelu`` for the activation, which is none there: read and
 written once, its backward pass as many operations again.
@@ -16,8 +16,8 @@ import math
 from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem
+from crosstack.evaluate.column_row import ColumnRowPairs
 from crosstack.evaluate.distributed import KP2, Distributed, prepare
-from crosstack.evaluate.paired import Paired
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.mapping.strategy import KernelSplit, Strategy
 from crosstack.model.schedule.events import Timeline, simulate
@@ -148,16 +148,16 @@ class _Parts:
     batch: int
 
     @property
-    def _paired(self) -> Paired | None:
+    def _pairs(self) -> ColumnRowPairs | None:
         """What replaces RC's own exchange, if anything."""
         if self.model.exchange is Exchange.GATHERED or self.chips.strategy.kp2 == 1:
             return None
-        return Paired(chips=self.chips, spread=self.model.exchange is Exchange.SEQUENCE)
+        return ColumnRowPairs(chips=self.chips, spread=self.model.exchange is Exchange.SEQUENCE)
 
     def _of_tokens(self, elements: float, work: float, words: float, launches: int) -> float:
         """`_pointwise` of what every chip has, or a share, as the exchange leaves it. [s]"""
-        paired, s = self._paired, self.chips.strategy
-        whole = paired is not None and not paired.spread
+        pairs, s = self._pairs, self.chips.strategy
+        whole = pairs is not None and not pairs.spread
         return self._pointwise(elements * (s.kp2 if whole else 1), work, words, launches)
 
     def _pointwise(self, elements: float, work: float, words: float, launches: int) -> float:
@@ -171,8 +171,8 @@ class _Parts:
     def _product(self, name: str, m: int, k: int, n: int, *, second: bool = False) -> Operation:
         """A product of a layer; ``second`` of a pair."""
         chips = self.chips
-        if (paired := self._paired) is not None:
-            forward, backward = paired.product(m, k, n, second=second)
+        if (pairs := self._pairs) is not None:
+            forward, backward = pairs.product(m, k, n, second=second)
         else:
             forward, backward = chips.forward(m, k, n), chips.backward(m, k, n)
         reduce = chips.reduce_gradient(k, n)
@@ -191,7 +191,7 @@ class _Parts:
     def _gathered_heads(self) -> float:
         """Put the heads of all columns together before the output projection of RC. [s]"""
         s, m = self.chips.strategy, self.model
-        if s.split is KernelSplit.CR or s.kp2 == 1 or self._paired is not None:
+        if s.split is KernelSplit.CR or s.kp2 == 1 or self._pairs is not None:
             return 0.0
         return self.chips.all_gather(self.batch * m.sequence / s.kp1, m.hidden, KP2)
 
@@ -253,7 +253,7 @@ class _Parts:
         """Queries, keys and values; under RC their columns, whole heads, stay where they are."""
         whole = self._product("queries, keys, values", tokens, d, 3 * d)
         s = self.chips.strategy
-        if s.split is KernelSplit.CR or s.kp2 == 1 or self._paired is not None:
+        if s.split is KernelSplit.CR or s.kp2 == 1 or self._pairs is not None:
             return whole
         stays = self.chips.all_gather(tokens // s.kp1, 3 * d, KP2)
         return replace(whole, forward=whole.forward - stays)
@@ -264,9 +264,7 @@ class _Parts:
         tokens = self.batch * m.sequence
         look = self._of_tokens(tokens * m.hidden, 0, 2, 1)
         # Each chip knows some of the words.
-        summed, gathered = (
-            (0.0, 0.0) if self._paired is None else self._paired.out(tokens, m.hidden)
-        )
+        summed, gathered = (0.0, 0.0) if self._pairs is None else self._pairs.out(tokens, m.hidden)
         return Operation(
             name="embedding",
             forward=look + summed,
@@ -279,8 +277,8 @@ class _Parts:
         m, chips = self.model, self.chips
         tokens, words = self.batch * m.sequence, m.vocabulary
         s, launch = chips.strategy, chips.times.launch_overhead
-        if (paired := self._paired) is not None:
-            forward, backward = paired.product(tokens, m.hidden, words, second=False)
+        if (pairs := self._pairs) is not None:
+            forward, backward = pairs.product(tokens, m.hidden, words, second=False)
             forward += chips.all_gather(tokens, 1, KP2)
         else:
             forward = chips.forward(tokens, m.hidden, words)

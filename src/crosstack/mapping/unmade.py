@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from crosstack.mapping.parallelism import Use, workload_uses
 from crosstack.mapping.search_node import SearchNode, SearchState
-from crosstack.model.collectives import Line
+from crosstack.model.collectives import AffineTime
 from crosstack.model.energy import static_power
 from crosstack.model.plan import Plan
 from crosstack.model.rates import reached_rate
@@ -64,7 +64,7 @@ def _floor_of_use(state: SearchState, plan: Plan) -> float:
     if pieces is None:
         pieces = most_pieces(plan, overlap, state.rules)
     if plan.graph_stages > 1 or pieces == 1:
-        return _floor(state, replace(plan, stage_transfer=Line()))
+        return _floor(state, replace(plan, stage_transfer=AffineTime()))
     return state.pricing.unsent(plan, _least_layer(state, plan), pieces)
 
 

@@ -24,7 +24,7 @@ from crosstack.workload.kernel_graph import Floats, Ints, bits
 if TYPE_CHECKING:
     from crosstack.model.partition import ChipLoad
 
-__all__ = ["deal_on_units", "units_for"]
+__all__ = ["assign_memory_units", "units_for"]
 
 Dealt = tuple[tuple[int, int, int], ...]  # (kernel, lanes, stages)
 ROUNDING = 1e-12  # relative, of bytes against units
@@ -35,7 +35,7 @@ def units_for(size: float, unit: float) -> int:
     return math.ceil(size / unit * (1 - ROUNDING))
 
 
-def deal_on_units(
+def assign_memory_units(
     load: ChipLoad, inside: int, cores: Mapping[int, tuple[int, int]] | None = None
 ) -> tuple[float, Dealt | None, float, bool]:
     """Deal cores so that the slowest kernel of a partition is as fast as cores and units allow.

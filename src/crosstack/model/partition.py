@@ -37,7 +37,7 @@ from crosstack.model.memory import (
     kept_tensors,
     static_size,
 )
-from crosstack.model.memory_units import deal_on_units
+from crosstack.model.memory_units import assign_memory_units
 from crosstack.model.plan import Plan
 from crosstack.model.rates import cycles_per_step, peak_rate
 from crosstack.model.rules import Rules
@@ -554,7 +554,7 @@ def partition_cost(
     else:
         compute = 0.0
     if load.unit is not None:  # whole units instead of bytes; they bound the cores, too
-        compute, dealt, sram, fits = deal_on_units(load, inside, cores)
+        compute, dealt, sram, fits = assign_memory_units(load, inside, cores)
     if any(inside & group not in (0, inside) for group in load.unmixed):
         fits = False
     time = combine(compute, memory, network, load.overlap)

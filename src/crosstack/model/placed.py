@@ -12,7 +12,7 @@ from typing import assert_never
 
 from crosstack.errors import require
 from crosstack.machine.system import Parallelism, System
-from crosstack.model.collectives import Line, NetworkUse
+from crosstack.model.collectives import AffineTime, NetworkUse
 from crosstack.model.plan import Plan, make_plan
 from crosstack.model.rules import Rules
 from crosstack.workload.kernels import Placement
@@ -81,7 +81,7 @@ def plan_of(
         collectives=collectives,
         changes={},
         periodic=gradients,
-        stage_transfer=Line(),
+        stage_transfer=AffineTime(),
         n_layers=workload.n_layers,
         split=split,
         copies=system.copies,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from crosstack.machine.system import Parallelism, System
-from crosstack.model.collectives import Changes, Line, Lines, NetworkUse
+from crosstack.model.collectives import AffineTime, Changes, ConcaveTime, NetworkUse
 from crosstack.model.rules import Rules
 from crosstack.workload.kernels import Collective
 from crosstack.workload.transformer_training import Recompute, Schedule
@@ -46,15 +46,15 @@ class Plan:
     data: int
     n_microbatches: int
     layers_per_stage: int
-    collectives: dict[Collective, Lines]
+    collectives: dict[Collective, ConcaveTime]
     changes: Changes
-    periodic: Lines
-    stage_transfer: Line
+    periodic: ConcaveTime
+    stage_transfer: AffineTime
     n_layers: int
     hop: float = 0.0
     graph_stages: int = 1
     graph_repetitions: int = 1
-    border: Line = field(default_factory=Line)
+    border: AffineTime = field(default_factory=AffineTime)
     split: tuple[int, int, int] = (1, 1, 1)
     spilled: bool = False
     copies: int = 1
@@ -95,13 +95,13 @@ def make_plan(
     links = rules.collectives.neighbours(network)
     pipelined = rules.iteration.crosses(degree[Parallelism.PIPELINE], len(links))
     directions = rules.iteration.directions(workload.training)
-    transfer = border = Line()
+    transfer = border = AffineTime()
     if pipelined and directions:
         slowest = min(bandwidth for bandwidth, _ in links)
         hop = max(latency for _, latency in links)
         size = workload.boundary_size * directions
-        transfer = Line(fixed=directions * hop, per_byte=size / slowest)
-        border = Line(fixed=hop, per_byte=1.0 / slowest)
+        transfer = AffineTime(fixed=directions * hop, per_byte=size / slowest)
+        border = AffineTime(fixed=hop, per_byte=1.0 / slowest)
     copies, graph_stages = workload.graph_repetitions, 1
     if not workload.training:  # a backward kernel needs the weights of its forward kernel's stage
         graph_stages = min(max(degree[Parallelism.PIPELINE] // copies, 1), len(workload.graph))

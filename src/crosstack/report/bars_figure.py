@@ -61,7 +61,7 @@ def _row(
     height = len(shown) * (bar + gap) - gap
     for i, term in enumerate(shown):
         canvas.add(f'<g data-bar="{term}" data-of="{p.number}">')
-        canvas.box(LABEL, top + i * (bar + gap), p.terms[term] * scale, bar, f"xs-{term}")
+        canvas.rectangle(LABEL, top + i * (bar + gap), p.terms[term] * scale, bar, f"xs-{term}")
         canvas.add("</g>")
     x = LABEL + p.time * scale
     canvas.line(((x, top - 2), (x, top + height + 2)), "xs-mark")
@@ -81,7 +81,7 @@ def _row(
 def _legend(canvas: Canvas, shown: Sequence[str]) -> None:
     x = 0.0
     for term in shown:
-        canvas.box(x, 3, 12, 10, f"xs-{term}", 2)
+        canvas.rectangle(x, 3, 12, 10, f"xs-{term}", 2)
         canvas.text(x + 17, 12, term)
         x += 82
     canvas.line(((x + 4, 1), (x + 4, 15)), "xs-mark")

@@ -95,7 +95,9 @@ def _bars(chart: BarChart) -> Figure:
             x = start + (0 if chart.stacked else b * bar)
             y = base - height - piled
             canvas.add(f'<g data-value="{value:.6g}">')
-            canvas.box(x + 0.5, y, bar - 1, height, _fill(item.colour, published=item.published))
+            canvas.rectangle(
+                x + 0.5, y, bar - 1, height, _fill(item.colour, published=item.published)
+            )
             canvas.add("</g>")
             piled += height if chart.stacked else 0.0
             words = number_words(value)
@@ -160,7 +162,7 @@ def _head(canvas: Canvas, title: str, entries: Sequence[Entry]) -> float:
         if line:
             canvas.line(((x, y - 3.5), (x + 22, y - 3.5)), _stroke(colour, published=published))
         if mark is Mark.SQUARE and not line:
-            canvas.box(x + 6, y - 9, 11, 11, _fill(colour, published=published), 2)
+            canvas.rectangle(x + 6, y - 9, 11, 11, _fill(colour, published=published), 2)
         else:
             _mark(canvas, x + 11, y - 3.5, colour, mark, published=published)
         canvas.text(x + 28, y, name, size=SMALL, cls="xs-muted", width=LEFT + WIDTH - 28)
@@ -224,7 +226,7 @@ def _mark(canvas: Canvas, x: float, y: float, colour: int, mark: Mark, *, publis
         case Mark.CIRCLE:
             canvas.add(f'<circle class="{cls}" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}"/>')
         case Mark.SQUARE:
-            canvas.box(x - RADIUS, y - RADIUS, 2 * RADIUS, 2 * RADIUS, cls)
+            canvas.rectangle(x - RADIUS, y - RADIUS, 2 * RADIUS, 2 * RADIUS, cls)
         case Mark.NONE:
             pass
         case _:

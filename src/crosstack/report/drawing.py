@@ -192,7 +192,7 @@ class Canvas:
         """Add an element as it is."""
         self.elements.append(element)
 
-    def box(
+    def rectangle(
         self, x: float, y: float, width: float, height: float, cls: str, radius: float = 0
     ) -> None:
         """Add a rectangle."""

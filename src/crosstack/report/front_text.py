@@ -133,13 +133,13 @@ def front_data(found: Front) -> dict[str, Any]:
     }
 
 
-def _made(candidate: Candidate) -> Machine:
+def _machine_of(candidate: Candidate) -> Machine:
     assert candidate.machine is not None  # a member of the front has one
     return candidate.machine
 
 
 def _numbers(found: Front, candidate: Candidate) -> dict[str, Any]:
-    machine, mapped = _made(candidate), candidate.mapped
+    machine, mapped = _machine_of(candidate), candidate.mapped
     assert mapped is not None
     chip = machine.system.chip
     return {
@@ -167,7 +167,7 @@ def _member_data(found: Front, candidate: Candidate) -> dict[str, Any]:
     space = found.problem.choices[candidate.choice].space.space
     return _numbers(found, candidate) | {
         "shares": dict(zip(space.names, candidate.point, strict=True)),
-        "system": native.write_system(_made(candidate).system),
+        "system": native.write_system(_machine_of(candidate).system),
     }
 
 

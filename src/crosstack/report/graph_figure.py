@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import KernelTerms, PartitionTerms
 from crosstack.report.drawing import Canvas, attribute, fit, text_width
-from crosstack.report.layout import Box, Layout, Wire, layered
+from crosstack.report.layout import Layout, Rectangle, Wire, layered
 from crosstack.report.wording import plural, sharding_words, time_words
 from crosstack.units import format_quantity
 from crosstack.workload.kernel_graph import KernelGraph
@@ -163,16 +163,16 @@ def _heading(p: PartitionTerms) -> str:
     return f"partition {p.number} · {time_words(p.time, 3)} · bound by {p.bound_by}{stage}"
 
 
-def _frame(canvas: Canvas, box: Box, number: int) -> None:
+def _frame(canvas: Canvas, box: Rectangle, number: int) -> None:
     canvas.add(f'<g data-partition="{number}">')
-    canvas.box(box.x + 1, box.y, box.width - 2, box.height, "xs-frame", 10)
+    canvas.rectangle(box.x + 1, box.y, box.width - 2, box.height, "xs-frame", 10)
     canvas.add("</g>")
 
 
-def _title(canvas: Canvas, box: Box, p: PartitionTerms) -> None:
+def _title(canvas: Canvas, box: Rectangle, p: PartitionTerms) -> None:
     room = GUTTER - 20
     x, y = box.x + 14, box.y
-    canvas.box(x, y + 12, 10, 10, f"xs-{p.bound_by}", 2)
+    canvas.rectangle(x, y + 12, 10, 10, f"xs-{p.bound_by}", 2)
     number = f"partition {p.number}"
     canvas.text(x + 16, y + 21, number, size=HEADING, cls="xs-ink xs-strong", width=room - 16)
     canvas.text(x, y + 38, time_words(p.time, 3), size=NAME, width=room)
@@ -180,9 +180,9 @@ def _title(canvas: Canvas, box: Box, p: PartitionTerms) -> None:
     canvas.text(x, y + 53, below, size=NAME, cls="xs-muted", width=room)
 
 
-def _node(canvas: Canvas, card: _Card, box: Box) -> None:
+def _node(canvas: Canvas, card: _Card, box: Rectangle) -> None:
     canvas.add(f'<g data-kernel="{attribute(card.name)}"><title>{attribute(card.tip)}</title>')
-    canvas.box(box.x, box.y, box.width, box.height, card.cls, 5)
+    canvas.rectangle(box.x, box.y, box.width, box.height, card.cls, 5)
     name = fit(card.name, box.width - 14, NAME, strong=True)
     canvas.text(box.x + 8, box.y + 15, name, size=NAME, cls="xs-ink xs-strong")
     room = box.width - 16
@@ -191,7 +191,7 @@ def _node(canvas: Canvas, card: _Card, box: Box) -> None:
         pill = fit(card.pill, max(room - detail - 18, 40), PILL)
         width = _pill_width(pill)
         right = box.x + box.width - 6
-        canvas.box(right - width, box.y + 20, width, 13, "xs-network", 6.5)
+        canvas.rectangle(right - width, box.y + 20, width, 13, "xs-network", 6.5)
         canvas.text(
             right - width / 2, box.y + 29.5, pill, size=PILL, cls="xs-on-network", anchor="middle"
         )
@@ -268,7 +268,7 @@ def _grid(cards: list[_Card], numbers: list[int], headings: list[str]) -> Figure
         if x and x + width > most:
             x, y, tallest = 0.0, y + tallest + 8, 0.0
         canvas.add(f'<g data-partition="{number}"><title>{attribute(heading)}</title>')
-        canvas.box(x, y, width, height, "xs-frame", 8)
+        canvas.rectangle(x, y, width, height, "xs-frame", 8)
         canvas.text(
             x + 9,
             y + 16,
@@ -283,7 +283,7 @@ def _grid(cards: list[_Card], numbers: list[int], headings: list[str]) -> Figure
             canvas.add(
                 f'<g data-kernel="{attribute(card.name)}"><title>{attribute(card.tip)}</title>'
             )
-            canvas.box(left, top, SQUARE - 3, SQUARE - 3, card.cls, 2)
+            canvas.rectangle(left, top, SQUARE - 3, SQUARE - 3, card.cls, 2)
             canvas.add("</g>")
         x, tallest = x + width + 8, max(tallest, height)
     return Figure(canvas, most, y + tallest + 2)
@@ -302,11 +302,11 @@ def kernel_legend(graph: KernelGraph, *, collectives: bool) -> Figure:
     y = 0.0
     for cls, words in names.items():
         if cls in used:
-            canvas.box(1, y + 1, 18, 12, cls, 3)
+            canvas.rectangle(1, y + 1, 18, 12, cls, 3)
             canvas.text(26, y + 11, words)
             y += 19
     if collectives:
-        canvas.box(1, y + 1, 18, 12, "xs-network", 6)
+        canvas.rectangle(1, y + 1, 18, 12, "xs-network", 6)
         canvas.text(26, y + 11, "collective that the kernel causes")
         y += 19
     return Figure(canvas, 230, y)

@@ -123,9 +123,11 @@ class _Drawing:
         term, time = ran.graph.kinds[task], ran.graph.durations[task]
         if time * self.scale >= NARROWEST:
             tip = f"{ran.graph.names[task]}: {time_words(time, 3)} of {time_words(p.time, 3)}"
-            self.box(term, float(ran.start[task]), time, f"xs-{term}", tip, p.number)
+            self.rectangle(term, float(ran.start[task]), time, f"xs-{term}", tip, p.number)
 
-    def box(self, row: str, start: float, time: float, cls: str, tip: str, number: int) -> None:
+    def rectangle(
+        self, row: str, start: float, time: float, cls: str, tip: str, number: int
+    ) -> None:
         """Draw a bar that says ``tip``.
 
         Parameters
@@ -144,7 +146,7 @@ class _Drawing:
         self.canvas.add(f'<g data-lane="{row}" data-of="{number}"><title>{attribute(tip)}</title>')
         x, width = NAMES + start * self.scale, time * self.scale
         top = HEAD + self.rows.index(row) * ROW + 5
-        self.canvas.box(x, top, width - GAP if width > 4 * GAP else width, ROW - 10, cls)
+        self.canvas.rectangle(x, top, width - GAP if width > 4 * GAP else width, ROW - 10, cls)
         self.canvas.add("</g>")
 
 
@@ -159,7 +161,7 @@ def _draw_kernels(draw: _Drawing, ran: Timeline, tasks: list[int], p: PartitionT
             continue
         again = ", computed again" if kernel.again else ""
         tip = f"{kernel.name}{again}: {time_words(time, 3)}, bound by {kernel.bound_by}"
-        draw.box("kernel", start, time, f"xs-{kernel.bound_by}", tip, p.number)
+        draw.rectangle("kernel", start, time, f"xs-{kernel.bound_by}", tip, p.number)
         _label(draw, kernel, start, time)
 
 

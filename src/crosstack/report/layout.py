@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Box", "Layout", "Wire", "layered"]
+__all__ = ["Layout", "Rectangle", "Wire", "layered"]
 
 LONG = 5  # edges over more layers than this take a lane
 MOST_IN_LAYER = 6
@@ -27,7 +27,7 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
+class Rectangle:
     """A rectangle by its upper left corner."""
 
     x: float
@@ -48,8 +48,8 @@ class Wire:
 class Layout:
     """Boxes of nodes and clusters, wires of edges in the order given, and the whole size."""
 
-    nodes: tuple[Box, ...]
-    clusters: tuple[Box, ...]
+    nodes: tuple[Rectangle, ...]
+    clusters: tuple[Rectangle, ...]
     wires: tuple[Wire, ...]
     width: float
     height: float
@@ -107,7 +107,9 @@ def layered(
         band[layers.rank[i]] = cluster
     top, height, boxes = _down(band, tracks, node_height, frame, gutter > 0)
     nodes = tuple(
-        Box(x=x[i] - widths[i] / 2, y=top[layers.rank[i]], width=widths[i], height=node_height)
+        Rectangle(
+            x=x[i] - widths[i] / 2, y=top[layers.rank[i]], width=widths[i], height=node_height
+        )
         for i in range(len(widths))
     )
     wires, used = _wires(layers, edges, nodes, x, top, tracks, frame)
@@ -317,11 +319,11 @@ def _down(
     node_height: float,
     width: float,
     framed: bool,
-) -> tuple[list[float], float, tuple[Box, ...]]:
+) -> tuple[list[float], float, tuple[Rectangle, ...]]:
     """Tops of the layers, the whole height, and the frames of the clusters."""
     pad, head = (PAD, TOP) if framed else (4.0, 4.0)
     top: list[float] = []
-    boxes: list[Box] = []
+    boxes: list[Rectangle] = []
     y = start = 2.0
     for r, cluster in enumerate(band):
         ins = sum(kind == "in" for kind, _ in tracks.get(r - 1, ()))
@@ -334,7 +336,7 @@ def _down(
         outs = sum(kind == "out" for kind, _ in tracks.get(r, ()))
         if last:
             y += pad + TRACK_GAP * outs
-            boxes.append(Box(x=0.0, y=start, width=width, height=y - start))
+            boxes.append(Rectangle(x=0.0, y=start, width=width, height=y - start))
             y += 14.0 if framed else LAYER_GAP
         else:
             y += LAYER_GAP + TRACK_GAP * len(tracks.get(r, ()))
@@ -344,7 +346,7 @@ def _down(
 def _wires(
     layers: _Layers,
     edges: Sequence[Edge],
-    nodes: tuple[Box, ...],
+    nodes: tuple[Rectangle, ...],
     x: list[float],
     top: list[float],
     tracks: dict[int, list[tuple[str, int]]],
@@ -377,7 +379,7 @@ def _wires(
 def _ports(
     layers: _Layers,
     edges: Sequence[Edge],
-    nodes: tuple[Box, ...],
+    nodes: tuple[Rectangle, ...],
     x: list[float],
     right: float,
 ) -> list[float]:

@@ -54,11 +54,11 @@ def machine_figure(
 
 def _chip(canvas: Canvas, system: System, peak: str, y: float) -> None:
     chip = system.chip
-    canvas.box(1, y, 236, 156, "xs-frame", 10)
+    canvas.rectangle(1, y, 236, 156, "xs-frame", 10)
     shown = min(chip.compute.n_units, 36)
     columns = min(shown, 12)
     for k in range(shown):
-        canvas.box(13 + k % columns * 17.8, y + 12 + k // columns * 15, 14, 11, "xs-fs", 2)
+        canvas.rectangle(13 + k % columns * 17.8, y + 12 + k // columns * 15, 14, 11, "xs-fs", 2)
     canvas.text(13, y + 72, units_words(chip.compute), cls="xs-ink xs-strong", width=214)
     clock = format_quantity(chip.compute.frequency, "Hz")
     canvas.text(13, y + 87, f"{peak} at {clock}", size=9.5, cls="xs-muted", width=214)
@@ -67,7 +67,7 @@ def _chip(canvas: Canvas, system: System, peak: str, y: float) -> None:
     else:
         reach = f"kernels reach {percent(chip.compute.utilization)} of it"
     canvas.text(13, y + 101, reach, size=9.5, cls="xs-muted", width=214)
-    canvas.box(13, y + 112, 212, 32, "xs-card", 6)
+    canvas.rectangle(13, y + 112, 212, 32, "xs-card", 6)
     canvas.text(23, y + 132, "SRAM", cls="xs-ink xs-strong")
     capacity = format_quantity(chip.on_chip_capacity, "B")
     canvas.text(215, y + 132, capacity, cls="xs-muted", width=130, anchor="end")
@@ -76,7 +76,7 @@ def _chip(canvas: Canvas, system: System, peak: str, y: float) -> None:
 def _memory(canvas: Canvas, system: System, y: float) -> None:
     memory = system.chip.main_memory
     bandwidth = format_quantity(memory.speed, "B/s")
-    canvas.box(290, y, 108, 156, "xs-frame", 10)
+    canvas.rectangle(290, y, 108, 156, "xs-frame", 10)
     canvas.text(344, y + 66, "memory", size=12, cls="xs-ink xs-strong", anchor="middle", width=100)
     capacity = "unlimited" if memory.capacity is None else format_quantity(memory.capacity, "B")
     canvas.text(344, y + 83, capacity, cls="xs-muted", anchor="middle", width=100)
@@ -101,7 +101,7 @@ def _dimension(canvas: Canvas, kind: DimensionKind, size: int | None, y: float) 
     else:
         _wires(canvas, kind, dots, (centre, middle))
     for x, at in dots:
-        canvas.box(x - 5, at - 5, 10, 10, "xs-fs", 2)
+        canvas.rectangle(x - 5, at - 5, 10, 10, "xs-fs", 2)
 
 
 def _wires(
@@ -125,6 +125,6 @@ def _wires(
         ):
             for dot in dots:
                 canvas.line((dot, hub), "xs-wire")
-            canvas.box(hub[0] - 7, hub[1] - 7, 14, 14, "xs-card", 2)
+            canvas.rectangle(hub[0] - 7, hub[1] - 7, 14, 14, "xs-card", 2)
         case _:
             assert_never(kind)

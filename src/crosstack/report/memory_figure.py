@@ -31,9 +31,9 @@ def memory_figure(answer: Answer) -> Figure:
     for k, (label, used, capacity) in enumerate(rows):
         y = k * ROW + (8 if k else 0)
         canvas.text(0, y + 14, label, width=LABEL - 8)
-        canvas.box(LABEL, y + 4, CHART, 13, "xs-frame", 2)
+        canvas.rectangle(LABEL, y + 4, CHART, 13, "xs-frame", 2)
         share = used / capacity if math.isfinite(capacity) else 0.0
-        canvas.box(LABEL, y + 4, CHART * min(share, 1.0), 13, "xs-memory", 2)
+        canvas.rectangle(LABEL, y + 4, CHART * min(share, 1.0), 13, "xs-memory", 2)
         words = format_quantity(used, "B", 4)
         if math.isfinite(capacity):
             words = f"{percent(share)}: {words} of {format_quantity(capacity, 'B', 4)}"

@@ -79,7 +79,7 @@ def placement_figure(placement: Placement) -> Figure:
     for chip in np.ndindex(grid.shape):
         x, y = centres[chip]
         name = shards.get(chip, "")
-        canvas.box(x - CHIP / 2, y - 13, CHIP, 26, "xs-fs" if name else "xs-frame", 4)
+        canvas.rectangle(x - CHIP / 2, y - 13, CHIP, 26, "xs-fs" if name else "xs-frame", 4)
         canvas.text(x, y + 4, name, size=9.5, anchor="middle", width=CHIP - 4)
     for x, y, load in labels:
         canvas.text(x, y, load, size=10, cls="xs-ink xs-halo")

@@ -160,9 +160,9 @@ def _mark(canvas: Canvas, x: float, y: float, term: str) -> None:
     """A shape for each resource, so that colour is not all there is."""
     r = RADIUS
     if term == "compute":
-        canvas.box(x - r, y - r, 2 * r, 2 * r, "xs-compute")
+        canvas.rectangle(x - r, y - r, 2 * r, 2 * r, "xs-compute")
     elif term == "memory":
-        canvas.box(x - r, y - r, 2 * r, 2 * r, "xs-memory", r)
+        canvas.rectangle(x - r, y - r, 2 * r, 2 * r, "xs-memory", r)
     elif term == "network":
         tip = f"M{x:.1f} {y - r * 1.3:.1f} l{r * 1.2:.1f} {r * 2.2:.1f} h{-r * 2.4:.1f} z"
         canvas.path(tip, f"xs-{term}")

@@ -119,18 +119,18 @@ def _rows(
     if len(set(picked.column("status").to_pylist())) > 1:
         needed = [*needed, "status"]
     columns = {name: _column(picked, name) for name in (*asked.axes, *needed)}
-    left = WIDTH - sum(_wide(columns[name]) for name in needed)
+    left = WIDTH - sum(_letters(columns[name]) for name in needed)
     axes: list[str] = []
     for name in several or asked.axes:
-        left -= _wide(columns[name])
+        left -= _letters(columns[name])
         if left < 0 and len(axes) >= FEWEST_AXES:
             break
         axes.append(name)
     others: list[str] = []
     for name, _ in asked.objectives:
         column = _column(picked, name)
-        if name not in needed and left >= _wide(column):
-            left -= _wide(column)
+        if name not in needed and left >= _letters(column):
+            left -= _letters(column)
             columns[name] = column
             others.append(name)
     names = [*axes, *needed, *others]
@@ -140,7 +140,7 @@ def _rows(
     return rows_table(Table(header=header, numeric=numeric, rows=cells))
 
 
-def _wide(column: list[str]) -> int:
+def _letters(column: list[str]) -> int:
     """Return the letters that a column takes, with the space beside it."""
     return max(len(line) for cell in column for line in cell.split("\n")) + 2
 

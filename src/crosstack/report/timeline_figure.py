@@ -42,7 +42,7 @@ def gantt_svg(timelines: Sequence[Timeline], title: str) -> str:
     x = MARGIN
     for kind, cls in CLASSES.items():
         if kind in kinds:
-            canvas.box(x, 45, 12, 12, cls, 2)
+            canvas.rectangle(x, 45, 12, 12, cls, 2)
             canvas.text(x + 18, 55, kind, cls="xs-muted")
             x += 100
     left = MARGIN + NAMES
@@ -120,7 +120,7 @@ def _bars(
             continue
         cls = CLASSES.get(graph.kinds[task], "xs-lane")
         y = HEAD + ROW * rows[track] + 3
-        canvas.box(start, y, max(end - start, NARROWEST), ROW - 6, cls)
+        canvas.rectangle(start, y, max(end - start, NARROWEST), ROW - 6, cls)
         if end - start > 60:
             canvas.text(
                 start + 4,

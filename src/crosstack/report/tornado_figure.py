@@ -37,7 +37,7 @@ def tornado_svg(title: str, subtitle: str, rows: Sequence[Row], step: float) -> 
     y += 6
     x = MARGIN
     for cls, words in ((LESS, f"{100 * step:g} % less"), (MORE, f"{100 * step:g} % more")):
-        canvas.box(x, y - 9, 11, 11, cls, 2)
+        canvas.rectangle(x, y - 9, 11, 11, cls, 2)
         canvas.text(x + 17, y, words, size=SMALL, cls="xs-muted")
         x += 30 + text_width(words, SMALL)
     canvas.text(middle - 6, y, "faster", size=SMALL, cls="xs-muted", anchor="end")
@@ -56,7 +56,7 @@ def tornado_svg(title: str, subtitle: str, rows: Sequence[Row], step: float) -> 
                 continue
             length = abs(change) * scale
             start = middle if change > 0 else middle - length
-            canvas.box(start, y + ROW / 2 + shift, max(length, 0.5), BAR / 2, cls)
+            canvas.rectangle(start, y + ROW / 2 + shift, max(length, 0.5), BAR / 2, cls)
         canvas.add("</g>")
         ends = [c for c in (less, more) if c]
         for change in {min(ends, default=0.0), max(ends, default=0.0)} - {0.0}:

@@ -108,5 +108,5 @@ def _panel(page: Canvas, step: SuperGraph, rows: dict[str, int], left: float, to
         else:
             page.line(((x0, y0), (x1, y1)), cls)
     for node, (x, y) in zip(step.nodes, places, strict=True):
-        page.box(x - 4, y - 4, 8, 8, "xs-fs" if node.stage % 2 == 0 else "xs-bs", 2)
+        page.rectangle(x - 4, y - 4, 8, 8, "xs-fs" if node.stage % 2 == 0 else "xs-bs", 2)
     return DOT * max(seen.values())

@@ -15,7 +15,7 @@ from crosstack.machine.system import (
     DimensionKind,
     Parallelism,
 )
-from crosstack.model.collectives import LeastTime, Line, Lines, NetworkUse
+from crosstack.model.collectives import AffineTime, ConcaveTime, LeastTime, NetworkUse
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.workload.dtype import Dtype
@@ -103,7 +103,7 @@ class TestHop:
 
 
 class TestLines:
-    LINES = Lines((Line(fixed=1.0, per_byte=4.0), Line(fixed=3.0, per_byte=2.0)))
+    LINES = ConcaveTime((AffineTime(fixed=1.0, per_byte=4.0), AffineTime(fixed=3.0, per_byte=2.0)))
 
     def test_the_time_is_the_least(self):
         assert self.LINES.time([0.0, 0.5, 1.0, 2.0]).tolist() == [0.0, 3.0, 5.0, 7.0]
@@ -112,7 +112,7 @@ class TestLines:
         assert float(self.LINES.time(1.0, together=4)) == pytest.approx((3 + 2 * 4) / 4)
 
     def test_one_after_the_other_adds_up_size_by_size(self):
-        both = self.LINES + Lines((Line(fixed=0.5, per_byte=1.0),))
+        both = self.LINES + ConcaveTime((AffineTime(fixed=0.5, per_byte=1.0),))
         sizes = [0.1, 0.5, 1.0, 2.0, 10.0]
         assert both.time(sizes) == pytest.approx(
             [float(self.LINES.time(s)) + 0.5 + s for s in sizes]
@@ -120,7 +120,7 @@ class TestLines:
 
     def test_none_is_no_lines(self):
         with pytest.raises(InputError, match="members: got"):
-            Lines(())
+            ConcaveTime(())
 
 
 def test_both_memories_hold_and_deliver_the_mean_by_capacity():

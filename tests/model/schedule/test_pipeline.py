@@ -7,9 +7,9 @@ from crosstack.model.schedule.events import simulate
 from crosstack.model.schedule.pipeline import (
     Operation,
     Stage,
+    pass_order,
     pipeline_graph,
     pipeline_time,
-    turns,
 )
 from crosstack.workload.transformer_training import Schedule
 
@@ -66,7 +66,7 @@ def test_what_cannot_be_interleaved_is_refused(stages, microbatches, schedule, f
 @given(st.integers(1, 6), st.integers(1, 9))
 def test_a_stage_never_holds_more_than_the_stages_from_it_on(stages, microbatches):
     held, seen = [0] * stages, []
-    for s, i, forward in turns(stages, microbatches):
+    for s, i, forward in pass_order(stages, microbatches):
         held[s] += 1 if forward else -1
         assert 0 <= held[s] <= min(stages - s, microbatches)
         if forward:

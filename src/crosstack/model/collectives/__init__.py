@@ -5,23 +5,23 @@ from crosstack.model.collectives.arrival import NONE, Arrival
 from crosstack.model.collectives.compose import collective_lines, is_legal
 from crosstack.model.collectives.group import Extent, Group, group_of, neighbour_link
 from crosstack.model.collectives.layouts import Layout, LayoutChange, layout_change
-from crosstack.model.collectives.lines import NOTHING, Line, Lines, least
 from crosstack.model.collectives.part import Changes, Collectives, LeastTime, NetworkUse
+from crosstack.model.collectives.times import NOTHING, AffineTime, ConcaveTime, least
 
 __all__ = [
     "NONE",
     "NOTHING",
+    "AffineTime",
     "Arrival",
     "Changes",
     "Collectives",
+    "ConcaveTime",
     "Extent",
     "Group",
     "Joint",
     "Layout",
     "LayoutChange",
     "LeastTime",
-    "Line",
-    "Lines",
     "NetworkUse",
     "collective_lines",
     "group_of",

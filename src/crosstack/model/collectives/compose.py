@@ -27,7 +27,7 @@ from crosstack.machine.system import AllReduceAlgorithm
 from crosstack.model.collectives.algorithms import Algorithm, Joint, algorithms
 from crosstack.model.collectives.arrival import NONE, Arrival
 from crosstack.model.collectives.group import Axis, Group, axes_of
-from crosstack.model.collectives.lines import NOTHING, Line, Lines, least
+from crosstack.model.collectives.times import NOTHING, AffineTime, ConcaveTime, least
 from crosstack.workload.kernels import Collective
 
 __all__ = ["collective_lines", "is_legal"]
@@ -45,7 +45,7 @@ def collective_lines(
     *,
     arrival: Arrival = NONE,
     all_reduce: AllReduceAlgorithm | None = None,
-) -> Lines:
+) -> ConcaveTime:
     """Time of a collective over its bytes.
 
     Parameters
@@ -71,16 +71,16 @@ def collective_lines(
 
 def _lines(
     collective: Collective, group: Group, arrival: Arrival, all_reduce: AllReduceAlgorithm | None
-) -> Lines:
+) -> ConcaveTime:
     levels = _levels(group)
     if not levels:
         return NOTHING
     launch = 0.0 if collective is SEND else arrival.launch
-    once = Lines((Line(fixed=arrival.latency + launch),))
+    once = ConcaveTime((AffineTime(fixed=arrival.latency + launch),))
     return _over(collective, levels, _Levels(arrival, all_reduce)) + once
 
 
-def _over(collective: Collective, levels: tuple[Level, ...], over: _Levels) -> Lines:
+def _over(collective: Collective, levels: tuple[Level, ...], over: _Levels) -> ConcaveTime:
     match collective:
         case Collective.ALL_GATHER | Collective.REDUCE_SCATTER:
             return over.shrinking(collective, levels)
@@ -126,14 +126,14 @@ class _Levels:
     arrival: Arrival
     only: AllReduceAlgorithm | None
 
-    def rows(self, collective: Collective, axis: Axis) -> Lines:
+    def rows(self, collective: Collective, axis: Axis) -> ConcaveTime:
         """Fastest algorithm among the members of one axis; of ``only``, where that is legal."""
         rows = algorithms(collective, axis.joint, reduces=axis.reduces)
         if collective is REDUCE:
             rows = tuple(row for row in rows if self.only in (None, row.name)) or rows
         return least(_line(row, axis, self.arrival) for row in rows)
 
-    def shrinking(self, collective: Collective, levels: tuple[Level, ...]) -> Lines:
+    def shrinking(self, collective: Collective, levels: tuple[Level, ...]) -> ConcaveTime:
         """All-gather, or its mirror: each level moves what those inside of it left."""
         total, share = NOTHING, 1.0
         for level in levels:
@@ -141,7 +141,7 @@ class _Levels:
             share /= _members(level)
         return least((*total.members, *self._rails(collective, levels)))
 
-    def whole(self, collective: Collective, levels: tuple[Level, ...]) -> Lines:
+    def whole(self, collective: Collective, levels: tuple[Level, ...]) -> ConcaveTime:
         """All-reduce, or broadcast: a level scatters and gathers, or has all of the tensor."""
         level, rest = levels[0], levels[1:]
         here = self._whole_level(collective, level)
@@ -152,12 +152,12 @@ class _Levels:
         first = self if collective is REDUCE else replace(self, arrival=NONE)
         scattered = first._level(SCATTER, level) + self._level(GATHER, level)
         scattered = scattered + outside.of_share(1 / _members(level))
-        rings: tuple[Line, ...] = ()
+        rings: tuple[AffineTime, ...] = ()
         if collective is REDUCE and self.only in (None, AllReduceAlgorithm.RING):
             rings = self._rails(collective, levels)
         return least((*(here + outside).members, *scattered.members, *rings))
 
-    def exchange(self, levels: tuple[Level, ...]) -> Lines:
+    def exchange(self, levels: tuple[Level, ...]) -> ConcaveTime:
         """All-to-all: by way of every level, all of them at the same time."""
         axes = [axis for level in levels for axis in level]
         chips, fixed, slowest, arrives = _members(axes), 0.0, 0.0, 0.0
@@ -167,16 +167,18 @@ class _Levels:
             fixed += line.fixed
             slowest = _larger(slowest, line.per_byte * share)
             arrives += row.arrives(axis.members) * share
-        return Lines((Line(fixed=fixed, per_byte=slowest + self.arrival.per_byte(arrives)),))
+        return ConcaveTime(
+            (AffineTime(fixed=fixed, per_byte=slowest + self.arrival.per_byte(arrives)),)
+        )
 
-    def send(self, levels: tuple[Level, ...]) -> Lines:
+    def send(self, levels: tuple[Level, ...]) -> ConcaveTime:
         """Send to the next in the order: all wait for those whose way is the slowest."""
         found = [self.rows(SEND, axis).members[0] for level in levels for axis in level]
         fixed = reduce(_larger, (one.fixed for one in found))
         per_byte = reduce(_larger, (one.per_byte for one in found))
-        return Lines((Line(fixed=fixed, per_byte=per_byte),))
+        return ConcaveTime((AffineTime(fixed=fixed, per_byte=per_byte),))
 
-    def _level(self, collective: Collective, level: Level) -> Lines:
+    def _level(self, collective: Collective, level: Level) -> ConcaveTime:
         """All-gather, or its mirror, on one level; axes take turns, each with all of its part."""
         total, share = NOTHING, 1.0
         for axis in _at_once(level):
@@ -184,12 +186,12 @@ class _Levels:
             share /= axis.members
         return total
 
-    def _whole_level(self, collective: Collective, level: Level) -> Lines:
+    def _whole_level(self, collective: Collective, level: Level) -> ConcaveTime:
         if len(level) == 1:
             return self.rows(collective, level[0])
         return self.whole(collective, tuple((axis,) for axis in _at_once(level)))
 
-    def _rails(self, collective: Collective, levels: tuple[Level, ...]) -> tuple[Line, ...]:
+    def _rails(self, collective: Collective, levels: tuple[Level, ...]) -> tuple[AffineTime, ...]:
         """Rings through all chips, one for each chip of the levels below the outermost.
 
         Each ring goes through all of a block before it leaves it, every ring by another port: of
@@ -208,13 +210,13 @@ class _Levels:
         halves = 2 if collective is REDUCE else 1
         added = 0.0 if collective is GATHER else around
         taken = self.arrival.per_byte(halves * around, added)
-        return (Line(fixed=halves * fixed, per_byte=halves * around * slowest + taken),)
+        return (AffineTime(fixed=halves * fixed, per_byte=halves * around * slowest + taken),)
 
 
-def _line(row: Algorithm, axis: Axis, arrival: Arrival) -> Line:
+def _line(row: Algorithm, axis: Axis, arrival: Arrival) -> AffineTime:
     p = axis.members
     shared = axis.near_share if row.near else axis.far_share
-    return Line(
+    return AffineTime(
         fixed=row.steps(p) * axis.latency,
         per_byte=row.load(p) * shared / axis.bandwidth
         + arrival.per_byte(row.arrives(p), row.added(p)),

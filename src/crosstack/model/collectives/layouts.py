@@ -16,7 +16,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from crosstack.errors import InputError, Problem
-from crosstack.model.collectives.lines import NOTHING, Lines, least
+from crosstack.model.collectives.times import NOTHING, ConcaveTime, least
 from crosstack.workload.kernels import Collective
 
 __all__ = ["Layout", "LayoutChange", "layout_change", "ways"]
@@ -51,8 +51,8 @@ _STEPS: dict[tuple[Layout, Layout], Collective | None] = {
 class LayoutChange:
     """Ways of collectives, each with the time of all of them; ``lines`` is the least of all."""
 
-    ways: tuple[tuple[Way, Lines], ...] = (((), NOTHING),)
-    lines: Lines = NOTHING
+    ways: tuple[tuple[Way, ConcaveTime], ...] = (((), NOTHING),)
+    lines: ConcaveTime = NOTHING
 
     def fastest(self, size: float, *, together: float = 1.0) -> Way:
         """Return the collectives of the fastest way for so many bytes; the fewest of equals.
@@ -107,7 +107,7 @@ def _grown(held: tuple[Layout, ...], ends: frozenset[Layout]) -> Iterator[Way]:
 def layout_change(
     start: Layout,
     ends: frozenset[Layout],
-    collectives: Mapping[Collective, Lines],
+    collectives: Mapping[Collective, ConcaveTime],
     *,
     whole_sums: bool = False,
 ) -> LayoutChange:
@@ -139,7 +139,7 @@ def layout_change(
     xu2021gspmd
     """
     halves = {Collective.REDUCE_SCATTER, Collective.ALL_GATHER}
-    found: list[tuple[Way, Lines]] = []
+    found: list[tuple[Way, ConcaveTime]] = []
     for way in ways(start, ends):
         if whole_sums and halves <= set(way):
             continue

@@ -22,7 +22,7 @@ from crosstack.model.collectives.group import (
     neighbour_link,
 )
 from crosstack.model.collectives.layouts import Layout, LayoutChange, layout_change
-from crosstack.model.collectives.lines import NOTHING, Lines
+from crosstack.model.collectives.times import NOTHING, ConcaveTime
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernels import Collective, Placement
 
@@ -83,7 +83,7 @@ class Collectives(Protocol):
         """Whether what is fixed of a collective is paid once a microbatch, or every sequence."""
         ...
 
-    def kernels(self, network: NetworkUse) -> dict[Collective, Lines]:
+    def kernels(self, network: NetworkUse) -> dict[Collective, ConcaveTime]:
         """Return what collectives among the tensor-parallel chips take, over a tensor's bytes."""
         ...
 
@@ -91,7 +91,7 @@ class Collectives(Protocol):
         """Return what it takes to bring a tensor from each layout into any others, likewise."""
         ...
 
-    def gradients(self, network: NetworkUse) -> Lines:
+    def gradients(self, network: NetworkUse) -> ConcaveTime:
         """Return what summing gradients among the data-parallel chips takes, over their bytes."""
         ...
 
@@ -101,7 +101,7 @@ class Collectives(Protocol):
 
     def placed(
         self, network: NetworkUse, placement: Placement
-    ) -> tuple[dict[Collective, Lines], Lines]:
+    ) -> tuple[dict[Collective, ConcaveTime], ConcaveTime]:
         """Return the same of a workload that brings its placement, over `Communication.size`."""
         ...
 
@@ -118,7 +118,7 @@ class LeastTime:
         """Sequences of a microbatch are sent together."""
         return True
 
-    def kernels(self, network: NetworkUse) -> dict[Collective, Lines]:
+    def kernels(self, network: NetworkUse) -> dict[Collective, ConcaveTime]:
         """Return the least times among the tensor-parallel chips.
 
         Raises
@@ -144,14 +144,14 @@ class LeastTime:
             return _changes(tuple(lines.items()), given)
         return _known_changes(tuple(lines.items()), given)
 
-    def gradients(self, network: NetworkUse) -> Lines:
+    def gradients(self, network: NetworkUse) -> ConcaveTime:
         """Return the least time of an all-reduce among the data-parallel chips."""
         group = _group(network, Parallelism.DATA)
         return _taken(Collective.ALL_REDUCE, network, group)
 
     def placed(
         self, network: NetworkUse, placement: Placement
-    ) -> tuple[dict[Collective, Lines], Lines]:
+    ) -> tuple[dict[Collective, ConcaveTime], ConcaveTime]:
         """Return the least times among all chips, or the rows and columns of a grid.
 
         A pair of n chips exchanges 1/n^2 of a whole tensor, 1/n of what one chip takes part with.
@@ -189,7 +189,7 @@ def _check_legal(levels: tuple[NetworkLevel, ...], given: AllReduceAlgorithm | N
     require(legal, "system.all_reduce", str(given or ""), ", ".join(able))
 
 
-def _changes(lines: tuple[tuple[Collective, Lines], ...], given: bool) -> Changes:
+def _changes(lines: tuple[tuple[Collective, ConcaveTime], ...], given: bool) -> Changes:
     found: dict[tuple[Layout, frozenset[Layout]], LayoutChange] = {}
     same: dict[object, LayoutChange] = {}  # what goes the same ways is the same
     for start in Layout:
@@ -204,11 +204,11 @@ def _changes(lines: tuple[tuple[Collective, Lines], ...], given: bool) -> Change
 _known_changes = lru_cache(maxsize=256)(_changes)
 
 
-def _lines(network: NetworkUse, group: Group) -> dict[Collective, Lines]:
+def _lines(network: NetworkUse, group: Group) -> dict[Collective, ConcaveTime]:
     return {collective: _taken(collective, network, group) for collective in Collective}
 
 
-def _taken(collective: Collective, network: NetworkUse, group: Group) -> Lines:
+def _taken(collective: Collective, network: NetworkUse, group: Group) -> ConcaveTime:
     return collective_lines(
         collective, group, arrival=network.arrival, all_reduce=network.all_reduce
     )

@@ -30,10 +30,10 @@ __all__ = [
     "Operation",
     "PipelineEnds",
     "Stage",
+    "pass_order",
     "pipeline_ends",
     "pipeline_graph",
     "pipeline_time",
-    "turns",
 ]
 
 
@@ -120,7 +120,7 @@ def pipeline_ends(
     gradients are ready at times R_j before that, so the last of them is summed at
     ``max_j (R_j + sum_(i >= j) r_i)``. One forward, one backward: in closed form where one holds;
     otherwise what a chip does next begins once the chip and what it waits for are through, in the
-    order of `turns`.
+    order of `pass_order`.
 
     Raises
     ------
@@ -185,7 +185,9 @@ def _check_pipeline(stages: int, microbatches: int, schedule: Schedule, interlea
     require(whole, "microbatches", microbatches, f"a multiple of {chips} chips, to interleave")
 
 
-def turns(stages: int, microbatches: int, interleave: int = 1) -> Iterator[tuple[int, int, bool]]:
+def pass_order(
+    stages: int, microbatches: int, interleave: int = 1
+) -> Iterator[tuple[int, int, bool]]:
     """Yield (stage, microbatch, forward) under one forward, one backward, what is waited for first.
 
     Chip c of p takes ``p - 1 - c`` microbatches forward, then one forward and one backward in turn,
@@ -386,7 +388,7 @@ def _order(
 ) -> Iterator[tuple[int, int, bool]]:
     """Yield (stage, microbatch, forward), what is waited for first."""
     if schedule is Schedule.ONE_F_ONE_B:
-        yield from turns(stages, microbatches, interleave)
+        yield from pass_order(stages, microbatches, interleave)
         return
     for forward in (True, False):
         for i in range(microbatches):

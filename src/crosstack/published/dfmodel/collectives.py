@@ -23,11 +23,11 @@ from crosstack.errors import InputError, Problem, require
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism
 from crosstack.model.collectives import (
     NOTHING,
+    AffineTime,
     Changes,
+    ConcaveTime,
     Layout,
     LayoutChange,
-    Line,
-    Lines,
     NetworkUse,
     neighbour_link,
 )
@@ -107,7 +107,7 @@ class ReleaseCollectives:
         """Every sequence pays for latency."""
         return False
 
-    def kernels(self, network: NetworkUse) -> dict[Collective, Lines]:
+    def kernels(self, network: NetworkUse) -> dict[Collective, ConcaveTime]:
         """Return what collectives among the tensor-parallel chips take."""
         given = network.all_reduce
         require(given is None, "system.all_reduce", str(given or ""), "none under these rules")
@@ -116,7 +116,7 @@ class ReleaseCollectives:
         if network.domain_size is not None:
             reduce = _in_domains(network, Parallelism.TENSOR, network.domain_size, reduce)
         found[Collective.ALL_REDUCE] = reduce
-        return {collective: Lines((line,)) for collective, line in found.items()}
+        return {collective: ConcaveTime((line,)) for collective, line in found.items()}
 
     def neighbours(self, network: NetworkUse) -> list[tuple[float, float]]:
         """Return the links to the next stage; what arrives takes nothing."""
@@ -143,16 +143,16 @@ class ReleaseCollectives:
                 found[start, frozenset(ends)] = found[start, frozenset({*ends, start})] = change
         return found
 
-    def gradients(self, network: NetworkUse) -> Lines:
+    def gradients(self, network: NetworkUse) -> ConcaveTime:
         """Return what summing gradients among the data-parallel chips takes."""
         line = self._all_reduce(network.used_for(Parallelism.DATA), self.gradient_halves)
         if network.domain_size is not None:
             line = _in_domains(network, Parallelism.DATA, network.domain_size, line)
-        return Lines((line,))
+        return ConcaveTime((line,))
 
     def placed(
         self, network: NetworkUse, placement: Placement
-    ) -> tuple[dict[Collective, Lines], Lines]:
+    ) -> tuple[dict[Collective, ConcaveTime], ConcaveTime]:
         """Return the same of a workload that brings its placement; domains are not looked at."""
         chips = list(zip(network.dimensions, network.sizes, strict=True))
         n_chips = math.prod(network.sizes)
@@ -160,13 +160,15 @@ class ReleaseCollectives:
         # A pair of n chips exchanges 1/n^2 of a whole tensor, 1/n of what one chip takes part with.
         each = placement is Placement.BATCH
         pair = self._slowest_pair(chips) / (n_chips if each else n_chips**2)
-        found[Collective.ALL_TO_ALL] = Line(per_byte=pair)
+        found[Collective.ALL_TO_ALL] = AffineTime(per_byte=pair)
         gradients = NOTHING
         if placement is Placement.BATCH and n_chips > 1:
-            gradients = Lines((Line(per_byte=self.ring_all_reduce_halves / NANOSECOND_RATE),))
+            gradients = ConcaveTime(
+                (AffineTime(per_byte=self.ring_all_reduce_halves / NANOSECOND_RATE),)
+            )
         if placement is Placement.GRID:
             found |= _grid(chips)
-        return {collective: Lines((line,)) for collective, line in found.items()}, gradients
+        return {collective: ConcaveTime((line,)) for collective, line in found.items()}, gradients
 
     def _halves(self, kind: DimensionKind) -> int:
         match kind:
@@ -177,13 +179,13 @@ class ReleaseCollectives:
             case _:
                 raise _unknown(kind)
 
-    def _all_reduce(self, chips: Chips, halves: int = 0) -> Line:
+    def _all_reduce(self, chips: Chips, halves: int = 0) -> AffineTime:
         """All-reduce without latency; ``halves`` on every dimension, 0: as each kind has."""
 
         def cost(d: Dimension, p: int) -> float:
             return (halves or self._halves(d.kind)) * _gathered(d, p)
 
-        return Line(per_byte=_over(chips, cost, shrinks=True))
+        return AffineTime(per_byte=_over(chips, cost, shrinks=True))
 
     def _hops(self, chips: Chips) -> float:
         """Latency of an all-reduce of a kernel. [s]"""
@@ -199,16 +201,16 @@ class ReleaseCollectives:
             case _:
                 assert_never(self.latency)
 
-    def _among(self, chips: Chips) -> dict[Collective, Line]:
+    def _among(self, chips: Chips) -> dict[Collective, AffineTime]:
         """Return what every collective among some chips takes."""
-        reduce = Line(fixed=self._hops(chips), per_byte=self._all_reduce(chips).per_byte)
-        gathered = Line(per_byte=_over(chips, _gathered, shrinks=True))
-        whole = Line(per_byte=_over(chips, _sent, shrinks=False))
+        reduce = AffineTime(fixed=self._hops(chips), per_byte=self._all_reduce(chips).per_byte)
+        gathered = AffineTime(per_byte=_over(chips, _gathered, shrinks=True))
+        whole = AffineTime(per_byte=_over(chips, _sent, shrinks=False))
         return {
             Collective.ALL_REDUCE: reduce,
             Collective.ALL_GATHER: gathered,
             Collective.REDUCE_SCATTER: gathered,
-            Collective.ALL_TO_ALL: Line(per_byte=_over(chips, _exchanged, shrinks=False)),
+            Collective.ALL_TO_ALL: AffineTime(per_byte=_over(chips, _exchanged, shrinks=False)),
             Collective.BROADCAST: whole,
             Collective.POINT_TO_POINT: whole,
         }
@@ -290,7 +292,9 @@ def _over(chips: Chips, cost: Callable[[Dimension, int], float], *, shrinks: boo
 # ---------------------------------------------------------------- over several dimensions
 
 
-def _in_domains(network: NetworkUse, use: Parallelism, domain: int, within: Line) -> Line:
+def _in_domains(
+    network: NetworkUse, use: Parallelism, domain: int, within: AffineTime
+) -> AffineTime:
     """All-reduce in high-bandwidth domains, then across them; latency as ``within``.
 
     Of p chips, d share a domain: ``(d-1) / (d b0) + (p/d - 1) / (p b)`` a byte, with ``b0`` the
@@ -306,18 +310,18 @@ def _in_domains(network: NetworkUse, use: Parallelism, domain: int, within: Line
     slow = network.dimensions[min(max(last, 1), len(network.dimensions) - 1)]
     per_byte = (shared - 1) / (shared * fast.bandwidth)
     per_byte += (chips / shared - 1) / (chips * slow.bandwidth)
-    return Line(fixed=within.fixed, per_byte=per_byte)
+    return AffineTime(fixed=within.fixed, per_byte=per_byte)
 
 
-def _grid(chips: Chips) -> dict[Collective, Line]:
+def _grid(chips: Chips) -> dict[Collective, AffineTime]:
     """Panel broadcast and row exchange, each if the other side of the grid has several chips."""
     rows, columns = math.prod(size for _, size in chips[:-1]), chips[-1][1]
     second = chips[min(1, len(chips) - 1)][0].bandwidth
     spread = 1 / rows / second if rows > 1 else 0.0
     send = 1 / columns / chips[0][0].bandwidth if columns > 1 else 0.0
     return {
-        Collective.BROADCAST: Line(per_byte=spread),
-        Collective.POINT_TO_POINT: Line(per_byte=send),
+        Collective.BROADCAST: AffineTime(per_byte=spread),
+        Collective.POINT_TO_POINT: AffineTime(per_byte=send),
     }
 
 

@@ -15,13 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from crosstack.errors import require
 
-__all__ = ["NOTHING", "Line", "Lines", "least"]
+__all__ = ["NOTHING", "AffineTime", "ConcaveTime", "least"]
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class AffineTime:
     """A time that grows with the bytes moved: ``fixed`` [s] + ``per_byte`` [s/B] x bytes.
 
     Both are arrays where they are those of many machines.
@@ -37,13 +37,13 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class ConcaveTime:
     """The least of a few lines, sorted: none is below another one everywhere.
 
     Made by `least`, which drops lines that are never the least.
     """
 
-    members: tuple[Line, ...] = (Line(),)
+    members: tuple[AffineTime, ...] = (AffineTime(),)
 
     def __post_init__(self) -> None:
         """Check that there is a line."""
@@ -66,31 +66,33 @@ class Lines:
             found = np.minimum(found, _time(line, size, together))
         return np.where(size > 0, found, 0.0)
 
-    def __add__(self, other: Lines) -> Lines:
+    def __add__(self, other: ConcaveTime) -> ConcaveTime:
         """One collective after the other, over the same bytes."""
         if other is NOTHING:
             return self
         if self is NOTHING:
             return other
         return least(
-            Line(fixed=a.fixed + b.fixed, per_byte=a.per_byte + b.per_byte)
+            AffineTime(fixed=a.fixed + b.fixed, per_byte=a.per_byte + b.per_byte)
             for a in self.members
             for b in other.members
         )
 
-    def of_share(self, share: float) -> Lines:
+    def of_share(self, share: float) -> ConcaveTime:
         """Return the time over bytes of which only ``share`` are worked on. [1]"""
-        return Lines(tuple(Line(fixed=a.fixed, per_byte=share * a.per_byte) for a in self.members))
+        return ConcaveTime(
+            tuple(AffineTime(fixed=a.fixed, per_byte=share * a.per_byte) for a in self.members)
+        )
 
 
-NOTHING = Lines()
+NOTHING = ConcaveTime()
 
 
-def _time(line: Line, size: Floats, together: Floats) -> Floats:
+def _time(line: AffineTime, size: Floats, together: Floats) -> Floats:
     return np.asarray(line.fixed / together + line.per_byte * size)
 
 
-def least(lines: Iterable[Line]) -> Lines:
+def least(lines: Iterable[AffineTime]) -> ConcaveTime:
     """Return the least of ``lines`` for every size, without those that it never is.
 
     Notes
@@ -99,9 +101,9 @@ def least(lines: Iterable[Line]) -> Lines:
     where its neighbours cross below it. Of many machines every line is kept, as each may be the
     least for one.
     """
-    lines, kept = tuple(lines), list[Line]()
+    lines, kept = tuple(lines), list[AffineTime]()
     if any(line.many for line in lines):
-        return Lines(lines)
+        return ConcaveTime(lines)
     for line in sorted(lines, key=lambda line: (-line.per_byte, line.fixed)):
         if kept and line.per_byte == kept[-1].per_byte:
             continue
@@ -110,9 +112,9 @@ def least(lines: Iterable[Line]) -> Lines:
         while len(kept) > 1 and _crossing(kept[-2], line) <= _crossing(kept[-2], kept[-1]):
             kept.pop()
         kept.append(line)
-    return Lines(tuple(kept))
+    return ConcaveTime(tuple(kept))
 
 
-def _crossing(steep: Line, flat: Line) -> float:
+def _crossing(steep: AffineTime, flat: AffineTime) -> float:
     """Bytes from which on the flatter line is the faster. [B]"""
     return (flat.fixed - steep.fixed) / (steep.per_byte - flat.per_byte)

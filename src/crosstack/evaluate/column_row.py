@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from crosstack.evaluate.distributed import KP2, Distributed
 
-__all__ = ["Paired"]
+__all__ = ["ColumnRowPairs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paired:
+class ColumnRowPairs:
     """Times on one of the kp2 chips of a strategy RC-1-kp2.
 
     ``spread``: between pairs each chip has a share of the tokens in place of all of them
