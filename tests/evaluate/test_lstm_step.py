@@ -82,7 +82,7 @@ def waves(layers, words, at_once, lp=1):
 def test_two_kernels_at_a_time_run_a_word_in_one_layer_beside_the_next_in_the_layer_below(
     at_once, time
 ):
-    # Two layers, three words: c00, then c10 with c01, c11 with c02, and c12.
+    # Two layers, three tokens: c00, then c10 with c01, c11 with c02, and c12.
     assert waves(2, 3, at_once) == time
 
 

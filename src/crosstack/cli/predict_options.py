@@ -54,7 +54,7 @@ Parallel = Annotated[
 ]
 Batch = Annotated[int | None, typer.Option("--batch", metavar="N", help="Sequences of a step.")]
 Sequence = Annotated[
-    int | None, typer.Option("--sequence", metavar="N", help="Words of a sequence.")
+    int | None, typer.Option("--sequence", metavar="N", help="Tokens of a sequence.")
 ]
 Microbatches = Annotated[
     int | None,

@@ -1,7 +1,7 @@
 """One training step of an LSTM language model: the time of every part, then of the whole.
 
 Each part of the model (embedding, cell, softmax; forward and backward) is timed on one chip
-with what it exchanges; cells, embeddings and softmaxes of all words then run as tasks on the chips
+with what it exchanges; cells, embeddings and softmaxes of all tokens then run as tasks on the chips
 of the pipeline. Kernel and data parallelism are the same on all chips of a stage, so they enter the
 times of the parts in closed form. Sources: ``ardalani2022deepflow``, section 5; ``deepflow_code``
 for what each part reads, writes and computes.
@@ -31,7 +31,7 @@ __all__ = ["LstmParts", "LstmStep", "lstm_graph", "lstm_parts", "lstm_step"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LstmParts:
-    """Time of every part for one word. [s]
+    """Time of every part for one token. [s]
 
     ``transfer_*`` sends activations to the next stage; ``reduce_*`` sums the gradient of a weight
     and updates it.
@@ -66,16 +66,16 @@ class LstmStep:
 
     @property
     def pass_time(self) -> float:
-        """When the last word is through backward, without sums that end later. [s]"""
+        """When the last token is through backward, without sums that end later. [s]"""
         return self.forward.makespan + self.backward.end_without("reduction")
 
     def work(self, stage: int, lp: int) -> dict[str, float]:
         """Return what every part takes one of ``lp`` stages in a step. [s]"""
-        words = self.model.sequence
+        tokens = self.model.sequence
         counts = {
-            "embedding": words * (stage == 0),
-            "cell": words * _stages_of_layers(self.model.layers, lp).count(stage),
-            "softmax": words * (stage == lp - 1),
+            "embedding": tokens * (stage == 0),
+            "cell": tokens * _stages_of_layers(self.model.layers, lp).count(stage),
+            "softmax": tokens * (stage == lp - 1),
         }
         return {
             f"{part} {way}": count * getattr(self.parts, f"{part}_{way}")
@@ -113,7 +113,7 @@ def lstm_parts(model: LstmModel, chips: Distributed) -> LstmParts:
     Notes
     -----
     A cell is a product of ``2 D`` by ``G D`` for the batch, then five elementwise kernels (gates,
-    memory, output) that read and write 13 words for every gate. The softmax is a product of ``D``
+    memory, output) that read and write 13 numbers for every gate. The softmax is a product of ``D``
     by ``V``, then four kernels of ``B (3 V - 1)`` operations. With a kernel split, the gates of a
     cell are exchanged, since they are multiplied with one another.
     """
@@ -125,16 +125,16 @@ def lstm_parts(model: LstmModel, chips: Distributed) -> LstmParts:
         found = _cr_parts(model, chips, batch)
     else:
         found = _rc_parts(model, chips, batch)
-    width, wide, words = model.width, model.gates * model.width, model.vocabulary
+    width, wide, known = model.width, model.gates * model.width, model.vocabulary
     size = chips.times.element_size * batch * width / (chips.strategy.kp1 * chips.strategy.kp2)
     transfer = chips.send(size, LP) if chips.strategy.lp > 1 else 0.0
     return LstmParts(
         **found,
         transfer_forward=transfer,
         transfer_backward=transfer,
-        reduce_embedding=chips.reduce_gradient(words, width),
+        reduce_embedding=chips.reduce_gradient(known, width),
         reduce_cell=chips.reduce_gradient(2 * width, wide),
-        reduce_softmax=chips.reduce_gradient(width, words),
+        reduce_softmax=chips.reduce_gradient(width, known),
     )
 
 
@@ -205,9 +205,9 @@ def _rc_parts(model: LstmModel, chips: Distributed, batch: int) -> dict[str, flo
         # The backward pass exchanges the gates of the whole batch.
         + exchanged(int(batch * (n / c) * 4 * p))
     )
-    words = b * (v / c)
-    softmax = times.elementwise(3 * words, 7 * words * p) + launch + exchanged(p * b * c)
-    softmax_back = times.elementwise(5 * words, 11 * words * p) + launch
+    logits = b * (v / c)
+    softmax = times.elementwise(3 * logits, 7 * logits * p) + launch + exchanged(p * b * c)
+    softmax_back = times.elementwise(5 * logits, 11 * logits * p) + launch
     lookup = times.elementwise(0, 2 * b * (d / c) * p) + launch
     return {
         "embedding_forward": lookup,
@@ -251,12 +251,12 @@ def lstm_graph(
     between, unless ``layer_stages`` says where each is; two stages give the embedding the layers
     too. Link k carries activations from stage k,
     the links behind them gradients. A cell waits for the cell before it in its layer, for that of
-    the same word in the layer below and, within a stage, for the word before in the layer above,
-    so that words advance in waves; a pass backward is the mirror image. A stage that runs several
+    the same token in the layer below and, within a stage, for the token before in the layer above,
+    so that tokens advance in waves; a pass backward is the mirror image. A stage that runs several
     ``kernels_at_once`` needs no such order: it takes any cells that are ready.
     """
-    words, layers = model.sequence, model.layers
-    check_tasks(4 * words * (layers + 2))  # a node and the edges to its neighbours
+    tokens, layers = model.sequence, model.layers
+    check_tasks(4 * tokens * (layers + 2))  # a node and the edges to its neighbours
     build = TaskGraphBuilder(map(_chip, range(lp)), kernels_at_once)
     build.resources(map(_link, range(2 * lp - 1)))
     way, ahead = ("forward", 1) if forward else ("backward", -1)
@@ -267,12 +267,12 @@ def lstm_graph(
     rows = [
         [
             build.add(
-                f"{name} word {t}",
+                f"{name} token {t}",
                 getattr(parts, f"{kind}_{way}"),
                 resource=_chip(stage),
                 kind=way,
             )
-            for t in range(words)
+            for t in range(tokens)
         ]
         for name, kind, stage in zip(names, kinds, stages, strict=True)
     ]
@@ -286,20 +286,20 @@ def lstm_graph(
         build.join(move, target)
 
     def up(low: int, t: int) -> None:
-        """Join a word in two rows that follow one another."""
+        """Join a token in two rows that follow one another."""
         pair = rows[low][t], rows[low + 1][t]
         one, other = stages[low], stages[low + 1]
         edge(*(pair if forward else pair[::-1]), None if one == other else max(one, other) - 1)
 
-    inside = [t for t in range(words) if 0 <= t + ahead < words]
+    inside = [t for t in range(tokens) if 0 <= t + ahead < tokens]
     for row in rows[1:-1]:
         for t in inside:
             edge(row[t], row[t + ahead])
-    for t in range(words):
+    for t in range(tokens):
         up(0, t)
         up(layers, t)
     for i in range(1, layers):
-        for t in range(words):
+        for t in range(tokens):
             up(i, t)
     for i in range(1, layers + 1) if kernels_at_once == 1 else ():
         other = i - ahead
@@ -310,7 +310,7 @@ def lstm_graph(
     for t in inside:
         edge(starting[t], starting[t + ahead])
     if not forward:
-        # Each as soon as its last word is done; a stage has one link for that.
+        # Each as soon as its last token is done; a stage has one link for that.
         for i in (layers + 1, *range(1, layers + 1), 0):
             build.add(
                 f"reduce {names[i]}",

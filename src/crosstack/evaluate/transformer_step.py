@@ -154,17 +154,17 @@ class _Parts:
             return None
         return ColumnRowPairs(chips=self.chips, spread=self.model.exchange is Exchange.SEQUENCE)
 
-    def _of_tokens(self, elements: float, work: float, words: float, launches: int) -> float:
+    def _of_tokens(self, elements: float, work: float, numbers: float, launches: int) -> float:
         """`_pointwise` of what every chip has, or a share, as the exchange leaves it. [s]"""
         pairs, s = self._pairs, self.chips.strategy
         whole = pairs is not None and not pairs.spread
-        return self._pointwise(elements * (s.kp2 if whole else 1), work, words, launches)
+        return self._pointwise(elements * (s.kp2 if whole else 1), work, numbers, launches)
 
-    def _pointwise(self, elements: float, work: float, words: float, launches: int) -> float:
-        """``work`` operations and ``words`` words moved for each of the elements of all chips."""
+    def _pointwise(self, elements: float, work: float, numbers: float, launches: int) -> float:
+        """``work`` operations and ``numbers`` moved for each of the elements of all chips."""
         times, s = self.chips.times, self.chips.strategy
         own = elements / (s.kp1 * s.kp2)
-        return times.elementwise(work * own, words * own * times.element_size) + launches * (
+        return times.elementwise(work * own, numbers * own * times.element_size) + launches * (
             times.launch_overhead
         )
 
@@ -263,7 +263,7 @@ class _Parts:
         m = self.model
         tokens = self.batch * m.sequence
         look = self._of_tokens(tokens * m.hidden, 0, 2, 1)
-        # Each chip knows some of the words.
+        # Each chip knows some of the vocabulary.
         summed, gathered = (0.0, 0.0) if self._pairs is None else self._pairs.out(tokens, m.hidden)
         return Operation(
             name="embedding",
@@ -273,32 +273,32 @@ class _Parts:
         )
 
     def head(self) -> Operation:
-        """Project to words and take the loss; only sums over words are exchanged."""
+        """Project to the vocabulary and take the loss; only sums over it are exchanged."""
         m, chips = self.model, self.chips
-        tokens, words = self.batch * m.sequence, m.vocabulary
+        tokens, known = self.batch * m.sequence, m.vocabulary
         s, launch = chips.strategy, chips.times.launch_overhead
         if (pairs := self._pairs) is not None:
-            forward, backward = pairs.product(tokens, m.hidden, words, second=False)
+            forward, backward = pairs.product(tokens, m.hidden, known, second=False)
             forward += chips.all_gather(tokens, 1, KP2)
         else:
-            forward = chips.forward(tokens, m.hidden, words)
+            forward = chips.forward(tokens, m.hidden, known)
             if s.split is KernelSplit.RC and s.kp2 > 1:
                 forward += chips.all_gather(tokens // s.kp1, 1, KP2)
-                forward -= chips.all_gather(tokens // s.kp1, words, KP2)
-            backward = chips.backward(tokens, m.hidden, words)
+                forward -= chips.all_gather(tokens // s.kp1, known, KP2)
+            backward = chips.backward(tokens, m.hidden, known)
         times = chips.times
         own = s.kp1 * s.kp2
         loss = times.elementwise(
-            tokens * (3 * words - 1) / own, 7 * tokens * words * times.element_size / own
+            tokens * (3 * known - 1) / own, 7 * tokens * known * times.element_size / own
         )
         back = times.elementwise(
-            5 * tokens * words / own, 11 * tokens * words * times.element_size / own
+            5 * tokens * known / own, 11 * tokens * known * times.element_size / own
         )
         return Operation(
             name="head and loss",
             forward=forward + loss + 4 * launch,
             backward=backward + back + 4 * launch,
-            reduce=chips.reduce_gradient(m.hidden, words),
+            reduce=chips.reduce_gradient(m.hidden, known),
         )
 
 

@@ -1,4 +1,4 @@
-"""An LSTM language model: embedding, layers of gates, a projection to words.
+"""An LSTM language model: embedding, layers of gates, a projection to the vocabulary.
 
 Source: ``ardalani2022deepflow``, section 6 (its language model).
 """
@@ -21,9 +21,9 @@ class LstmModel:
     batch : int
         Sequences of one step. [1]
     sequence : int
-        Words of a sequence; cells follow one another. [1]
+        Tokens of a sequence; cells follow one another. [1]
     vocabulary : int
-        Words known. [1]
+        Tokens known. [1]
     layers, width : int
         Layers, and the width of each. [1]
     gates : int

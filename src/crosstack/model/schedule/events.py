@@ -58,7 +58,7 @@ def check_tasks(count: int) -> None:
     if count > MOST_TASKS:
         message = (
             f"about {count:,} tasks would have to be run one by one; allowed: {MOST_TASKS:,}. Take "
-            "fewer microbatches, layers or words."
+            "fewer microbatches, layers or tokens."
         )
         raise InputError(Problem("tasks", message))
 
