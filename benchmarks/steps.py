@@ -13,6 +13,7 @@ from crosstack.evaluate.distributed import Distributed
 from crosstack.evaluate.lstm_step import lstm_step
 from crosstack.evaluate.ranks import peers_of
 from crosstack.evaluate.transformer_step import transformer_step
+from crosstack.io.steps import step_named
 from crosstack.machine.chip import Chip, Link
 from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel, Scope
@@ -22,7 +23,6 @@ from crosstack.mapping.placement import place
 from crosstack.mapping.strategy import NESTED, parse_strategy
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, simulate
-from crosstack.workload.named_steps import step_named
 
 CHIP = Chip(
     compute=Compute(n_units=432, n_multiprocessors=108, work_per_cycle=512, frequency=1.41e9),

@@ -12,23 +12,23 @@ from crosstack.charts import BarChart, Bars, Measure
 from crosstack.errors import CrosstackError
 from crosstack.evaluate.predict import predict
 from crosstack.io.chip_file import read_chip
+from crosstack.io.steps import step_named
 from crosstack.machine.generate.generated import generate
 from crosstack.machine.packages import system_of_packages
 from crosstack.mapping.strategy import strategies
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.report.chart_figure import chart_svg
-from crosstack.workload.named_steps import changed_step, step_named
 
 N_CHIPS = 64
 file = Path("examples/chips/n5_hbm3.yaml")
 description = read_chip(file.read_text(), file.name, [f"packages={N_CHIPS}"])
 chip = generate(description.template, description.budget).chip
 times = Roofline().times(chip)
-model = changed_step(step_named("gpt-22b"), {"batch": 64, "microbatches": 8})
+model = step_named("gpt-22b", {"batch": 64, "microbatches": 8})
 
 system = system_of_packages(chip, n_packages=N_CHIPS, between=description.between)
 found, refused = [], Counter()
-for strategy in strategies(N_CHIPS, max_lp=model.layers):
+for strategy in strategies(N_CHIPS, max_lp=model.model.layers):
     try:
         found.append(predict(model, strategy, system, times))
     except CrosstackError as error:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from crosstack.evaluate.predict import predict
 from crosstack.io.chip_file import read_chip
+from crosstack.io.steps import step_named
 from crosstack.machine.generate.generated import generate
 from crosstack.machine.packages import system_of_packages
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.report.timeline_figure import gantt_svg
-from crosstack.workload.named_steps import changed_step, step_named
 
 FILE = Path("examples/chips/n5_hbm3.yaml")
 
@@ -42,7 +42,7 @@ for level in chip.levels:
 
 # %%
 STRATEGY = parse_strategy("RC-1-8-d8-p8")
-model = changed_step(step_named("gpt3-175b"), {"microbatches": 8})
+model = step_named("gpt3-175b", {"microbatches": 8})
 
 
 def step(description):

@@ -402,3 +402,35 @@ def test_ways_to_run_a_step_are_checked(run, asked, message):
     outcome = run("predict", EXAMPLE, *LONG, *asked)
     assert (outcome.code, outcome.out) == (2, "")
     assert message in outcome.err
+
+
+LLAMA = ("--on", "h100-dgx", "--chips", 512, "--parallel", "tp=8,pp=4,dp=16")
+RUN = ("--microbatches", 128, "--schedule", "1f1b", "--recompute", "attention", "--exchange",
+       "sequence")  # fmt: skip
+
+
+def test_the_argument_is_a_model_where_a_machine_is_named(run):
+    first = run("predict", "llama3-70b", *LLAMA, *RUN)
+    assert (first.code, first.err) == (0, "")
+    assert "Llama 3 70B under RC-1-8-d16-p4 on h100-sxm" in first.out
+    assert run("predict", "--model", "llama3-70b", *LLAMA, *RUN).out == first.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("llama3-70b", *LLAMA), 3, "more microbatches: at most 79 of 128 sequences at a time"),
+        (("llama3-70b",), 2, "llama3-70b: a model; give a machine beside it, with --on."),
+        (("llama3-7b", *LLAMA), 2, '--model: no model is called "llama3-7b". Did you mean'),
+        (("qwen3-8b", *LLAMA, "--batch", 64), 2, "--sequence: required"),
+        (("mixtral-8x7b", *LLAMA, "--batch", 64, "--sequence", 64), 2, "model.experts: Mixtral"),
+        (("none.json", *LLAMA), 2, "none.json: no such file"),
+        (("gpt-22b", *DGX, "--parallel", "tp=8,tp=2"), 2, "--parallel: got 'tp=8,tp=2'"),
+        (("gpt-22b", *DGX, "--parallel", "tp=0"), 2, "kp2: got 0"),
+        (("llama3-8b", *DGX, "--parallel", "dp=8", "--rules", "deepflow-2025"), 2, "model.gated"),
+    ],
+)
+def test_a_model_of_the_library_that_cannot_be_predicted_is_one_line(run, arguments, code, says):
+    outcome = run("predict", *arguments)
+    assert (outcome.code, len(outcome.problems)) == (code, 1)
+    assert says in outcome.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from builders.steps import plain, reshaped
 from oracles.links import alike
 
 from crosstack.errors import InputError
@@ -12,13 +13,13 @@ from crosstack.evaluate.distributed import Distributed
 from crosstack.evaluate.step_memory import transformer_memory
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.evaluate.transformer_step import transformer_step
+from crosstack.io.steps import step_named
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.model.collectives import NONE
-from crosstack.workload.named_steps import STEPS
 from crosstack.workload.transformer_training import Exchange, Recompute, TransformerTraining
 
 MODEL = TransformerTraining(
-    batch=4, sequence=8, layers=3, hidden=32, heads=4, feed_forward=64, vocabulary=128
+    model=plain(layers=3, hidden=32, heads=4, feed_forward=64, vocabulary=128), batch=4, sequence=8
 )
 PAIRS = (Exchange.PAIRED, Exchange.SEQUENCE)
 
@@ -69,8 +70,8 @@ def test_a_layer_adds_up_twice_each_way(exchange, way):
     # shoeybi2019megatron, section 3: two all-reduces of s b h forward and two backward, each
     # 2 (t - 1) / t of the bytes on a ring; korthikanti2023reducing, section 4.2.2: spread, the
     # same bytes.
-    size = 2 * MODEL.batch * MODEL.sequence * MODEL.hidden
-    expected = MODEL.layers * 2 * size * 2 * 3 / 4
+    size = 2 * MODEL.batch * MODEL.sequence * MODEL.model.hidden
+    expected = MODEL.model.layers * 2 * size * 2 * 3 / 4
     assert layers(step(Sent(), exchange), way) == pytest.approx(expected)
 
 
@@ -128,15 +129,15 @@ def test_rows_and_other_splits_are_not_paired(strategy):
     ],
 )
 def test_activations_of_a_layer_are_those_of_table_2(name, exchange, recompute, bytes_of):
-    model = replace(STEPS[name], exchange=exchange, recompute=recompute)
+    model = replace(step_named(name), exchange=exchange, recompute=recompute)
 
     def kept(layers):
-        asked = replace(model, layers=layers)
+        asked = reshaped(model, layers=layers)
         return transformer_memory(
             asked, parse_strategy("RC-1-8-d1-p1"), 2.0, StepSettings()
         ).stages[0]
 
     layer = kept(2).activations - kept(1).activations
-    wide = model.sequence * model.batch * model.hidden
-    attention = 5 * model.heads * model.sequence / model.hidden
+    wide = model.sequence * model.batch * model.model.hidden
+    attention = 5 * model.model.heads * model.sequence / model.model.hidden
     assert layer == pytest.approx(bytes_of(8, attention) * wide)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from builders.steps import plain
 
 import crosstack
 from crosstack import Constraints, Dtype, Task
@@ -158,8 +159,7 @@ def stepped(name, batch, chip):
     """Return each operation of a layer of a step on one chip, forward and backward. [s]"""
     hidden, heads, tokens = GPT[name]
     model = TransformerTraining(
-        batch=batch, sequence=tokens, layers=1, hidden=hidden, heads=heads, feed_forward=4 * hidden,
-        vocabulary=1, microbatches=1,
+        model=plain(hidden=hidden, heads=heads), batch=batch, sequence=tokens
     )  # fmt: skip
     times = Roofline().times(chip)
     chips = Distributed(strategy=Strategy(), times=times, links={})

@@ -4,17 +4,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders.steps import reshaped
 
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.predict import SUMMING, WAITING, predict
 from crosstack.evaluate.step_settings import StepSettings
 from crosstack.io.chip_file import read_chip
+from crosstack.io.steps import step_named
 from crosstack.machine.generate.generated import generate
 from crosstack.machine.packages import system_of_packages
 from crosstack.mapping.strategy import parse_strategy, strategies
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.workload.lstm import LstmModel
-from crosstack.workload.named_steps import step_named
 from crosstack.workload.product import Product
 from crosstack.workload.transformer_training import Schedule
 
@@ -42,8 +43,7 @@ def work_of(model):
     if isinstance(model, LstmModel):
         cell = 2 * model.width * model.gates * model.width
         return 6 * tokens * (model.layers * cell + model.width * model.vocabulary)
-    weights = model.layers * model.layer_parameters + model.vocabulary * model.hidden
-    return 6 * tokens * weights + 12 * tokens * model.sequence * model.hidden * model.layers
+    return 3 * tokens * model.model.forward_flop(model.sequence, causal=False).total
 
 
 @pytest.mark.parametrize("model", [GPT, LSTM], ids=["transformer", "LSTM"])
@@ -92,7 +92,7 @@ SCHEDULES = [("gpipe", 1), ("1f1b", 1), ("1f1b", 2)]
 @pytest.mark.parametrize("text", STRATEGIES)
 @pytest.mark.parametrize(("schedule", "interleave"), SCHEDULES)
 def test_pieces_of_a_step_of_a_transformer_add_up_to_it(text, schedule, interleave, chip):
-    model = replace(GPT, layers=24, batch=384, microbatches=24, interleave=interleave)
+    model = replace(reshaped(GPT, layers=24), batch=384, microbatches=24, interleave=interleave)
     adds_up(predicted(replace(model, schedule=Schedule(schedule)), text, chip))
 
 
@@ -120,21 +120,21 @@ def adds_up(found):
 @pytest.mark.parametrize("text", ["RC-1-8-d1-p1", "RC-1-8-d1-p4"])
 def test_pieces_of_kernels_that_run_at_once_add_up_as_well(text, at_once, chip):
     settings = replace(UNBOUNDED, kernels_at_once=at_once)
-    for model in (replace(GPT, layers=4, microbatches=8), LSTM):
+    for model in (replace(reshaped(GPT, layers=4), microbatches=8), LSTM):
         found = predicted(model, text, chip, settings)
         adds_up(found)
         assert found.time < predicted(model, text, chip).time
 
 
 def test_one_stage_waits_for_none(chip):
-    found = dict(predicted(replace(GPT, layers=4), "RC-1-4-d4-p1", chip).parts)
+    found = dict(predicted(reshaped(GPT, layers=4), "RC-1-4-d4-p1", chip).parts)
     assert found[WAITING] == pytest.approx(0, abs=1e-12)
     assert found[SUMMING] > 0
 
 
 def test_equal_stages_wait_for_the_bubble_of_a_pipeline(chip):
     # One forward, one backward, s stages and m microbatches: (s - 1) / m of the work is waited for.
-    found = predicted(replace(GPT, layers=32, microbatches=16), "RC-1-8-d1-p8", chip)
+    found = predicted(replace(reshaped(GPT, layers=32), microbatches=16), "RC-1-8-d1-p8", chip)
     work = dict(found.busy)[found.busiest]
     assert dict(found.parts)[WAITING] == pytest.approx(7 / 16 * work, rel=0.2)
 
@@ -150,7 +150,7 @@ def test_a_step_of_too_many_tasks_is_refused_before_it_is_run(chip):
     with pytest.raises(InputError, match="tasks would have to be run one by one"):
         predicted(replace(LSTM, sequence=10**7), "RC-1-1-d1-p1", chip)
     with pytest.raises(InputError, match="up to 100,000"):
-        predicted(replace(GPT, layers=10**6), "RC-1-8-d1-p1", chip)
+        predicted(reshaped(GPT, layers=10**6), "RC-1-8-d1-p1", chip)
 
 
 def test_a_machine_smaller_than_the_strategy_is_refused(chip):

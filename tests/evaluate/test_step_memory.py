@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+from builders.steps import plain, reshaped
 
 from crosstack.errors import InfeasibleError
 from crosstack.evaluate.step_memory import (
@@ -9,13 +10,13 @@ from crosstack.evaluate.step_memory import (
     transformer_memory,
 )
 from crosstack.evaluate.step_settings import StepSettings
+from crosstack.io.steps import step_named
 from crosstack.mapping.strategy import Strategy, parse_strategy
-from crosstack.workload.named_steps import STEPS
 from crosstack.workload.transformer_training import Recompute, Schedule, TransformerTraining
 
 GPT3 = TransformerTraining(
-    batch=64, sequence=2048, layers=96, hidden=12288, heads=96, feed_forward=49152,
-    vocabulary=51200, microbatches=64,
+    model=plain(layers=96, hidden=12288, heads=96, vocabulary=51200), batch=64, sequence=2048,
+    microbatches=64,
 )  # fmt: skip
 
 
@@ -24,14 +25,19 @@ def test_weights_and_adam_take_sixteen_bytes_each():
     found = transformer_memory(GPT3, Strategy(), 2, StepSettings())
     (stage,) = found.stages
     state = stage.weights + stage.gradients + stage.optimizer_state
-    assert state == pytest.approx(16 * GPT3.parameters)
+    assert state == pytest.approx(16 * GPT3.model.parameters.total)
 
 
 def test_activations_are_those_of_the_source():
     # korthikanti2023reducing, equation 1: s b h (34 + 5 a s / h) bytes a layer.
     m = GPT3
     found = transformer_memory(m, Strategy(), 2, StepSettings())
-    layer = m.sequence * m.batch * m.hidden * (34 + 5 * m.heads * m.sequence / m.hidden)
+    layer = (
+        m.sequence
+        * m.batch
+        * m.model.hidden
+        * (34 + 5 * m.model.heads * m.sequence / m.model.hidden)
+    )
     assert found.stages[0].activations == pytest.approx(96 * layer)
 
 
@@ -50,18 +56,18 @@ def test_a_model_that_does_not_fit_is_infeasible_and_says_what_would_help():
 
 
 def test_the_last_stage_has_the_head_and_no_more_than_its_own_layers():
-    model = replace(GPT3, layers=3, vocabulary=10**6)  # the head is larger than a layer
+    model = reshaped(GPT3, layers=3, vocabulary=10**6)  # the head is larger than a layer
     found = transformer_memory(model, Strategy(lp=2), 2.0, StepSettings())
-    one_layer = transformer_memory(replace(model, layers=1), Strategy(), 2.0, StepSettings())
-    table = 16 * model.vocabulary * model.hidden
+    one_layer = transformer_memory(reshaped(model, layers=1), Strategy(), 2.0, StepSettings())
+    table = 16 * model.model.vocabulary * model.model.hidden
     assert found.peak == pytest.approx(one_layer.peak - table)
 
 
 # korthikanti2023reducing, section 5: attention is 70 % and 65 % of a layer's activations.
 @pytest.mark.parametrize(("name", "saved"), [("gpt3-175b", 0.70), ("gpt-530b", 0.65)])
 def test_attention_computed_again_saves_what_the_source_says(name, saved):
-    model = replace(STEPS[name], microbatches=STEPS[name].batch)
-    strategy = Strategy(lp=model.layers)  # every stage has one layer
+    model = step_named(name, {"microbatches": step_named(name).batch})
+    strategy = Strategy(lp=model.model.layers)  # every stage has one layer
     kept, selective = (
         transformer_memory(replace(model, recompute=r), strategy, 2, StepSettings())
         .stages[0]
@@ -69,7 +75,7 @@ def test_attention_computed_again_saves_what_the_source_says(name, saved):
         for r in (Recompute.NONE, Recompute.ATTENTION)
     )
     # What is computed again is alive for one microbatch: that comes on top.
-    again = 2048 * model.heads * 2048 * 5
+    again = 2048 * model.model.heads * 2048 * 5
     assert 1 - (selective - again) / kept == pytest.approx(saved, abs=0.006)
 
 
@@ -77,8 +83,8 @@ def test_a_layer_computed_again_keeps_its_input():
     # korthikanti2023reducing, section 5: 2 s b h bytes a layer; and one layer's all, to compute it.
     m = replace(GPT3, recompute=Recompute.FULL)
     found = transformer_memory(m, Strategy(), 2, StepSettings()).stages[0].activations
-    one = m.sequence * m.hidden * (34 + 5 * m.heads * m.sequence / m.hidden)
-    assert found == pytest.approx(96 * 2 * m.sequence * m.batch * m.hidden + one)
+    one = m.sequence * m.model.hidden * (34 + 5 * m.model.heads * m.sequence / m.model.hidden)
+    assert found == pytest.approx(96 * 2 * m.sequence * m.batch * m.model.hidden + one)
 
 
 def test_taking_turns_keeps_as_many_microbatches_as_there_are_stages():
@@ -109,8 +115,8 @@ def test_what_does_not_fit_says_which_ways_to_run_it_keep_less():
 # mosaicml/llm-foundry@8c8dd48, scripts/train/benchmarking/README.md line 179: MPT-7B, 65,536
 # tokens a sequence, 8 A100.
 MPT = TransformerTraining(
-    batch=16, sequence=65536, layers=32, hidden=4096, heads=32, feed_forward=16384,
-    vocabulary=50368, microbatches=2, recompute=Recompute.FULL, name="MPT-7B",
+    model=plain(layers=32, hidden=4096, heads=32, vocabulary=50368, name="MPT-7B"), batch=16,
+    sequence=65536, microbatches=2, recompute=Recompute.FULL,
 )  # fmt: skip
 
 

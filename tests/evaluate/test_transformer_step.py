@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+from builders.steps import plain, reshaped
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles.links import alike, ring
@@ -8,13 +9,13 @@ from oracles.links import alike, ring
 from crosstack.errors import InputError
 from crosstack.evaluate.distributed import Distributed
 from crosstack.evaluate.transformer_step import transformer_step
+from crosstack.io.steps import step_named
 from crosstack.mapping.strategy import ParallelDimension, parse_strategy, strategies
 from crosstack.model.collectives import NONE, Arrival
-from crosstack.workload.named_steps import STEPS
 from crosstack.workload.transformer_training import Recompute, Schedule, TransformerTraining
 
 MODEL = TransformerTraining(
-    batch=16, sequence=8, layers=4, hidden=32, heads=4, feed_forward=64, vocabulary=128
+    model=plain(layers=4, hidden=32, heads=4, feed_forward=64, vocabulary=128), batch=16, sequence=8
 )
 
 
@@ -57,8 +58,8 @@ def test_products_of_one_chip_do_six_operations_a_weight_and_token():
     # (korthikanti2023reducing, appendix A), all layers and the head.
     m = MODEL
     tokens = m.batch * m.sequence
-    weights = m.layers * m.layer_parameters + m.vocabulary * m.hidden
-    work = 6 * tokens * weights + 12 * tokens * m.sequence * m.hidden * m.layers
+    weights = m.model.parameters.total - m.model.parameters.embedding - m.model.parameters.norms
+    work = 6 * tokens * weights + 12 * tokens * m.sequence * m.model.hidden * m.model.layers
     assert step("RC-1-1-d1-p1", times=Free()).time == pytest.approx(1e-9 * work)
 
 
@@ -86,7 +87,7 @@ def test_a_stage_hands_over_by_its_own_link():
         stage_links=own,
     )
     found = transformer_step(MODEL, chips)
-    size = 1e-9 * Free.element_size * MODEL.batch * MODEL.sequence * MODEL.hidden
+    size = 1e-9 * Free.element_size * MODEL.batch * MODEL.sequence * MODEL.model.hidden
     sends = [stage.send for stage in found.stages]
     assert sends == pytest.approx([1 + size / b for b in (4, 1, 2, 8)])
     assert found.time == pytest.approx(found.timeline().makespan)
@@ -130,14 +131,9 @@ def test_a_strategy_that_cannot_split_the_model_is_refused(text, what):
         step(text)
 
 
-def test_heads_divide_the_width():
-    with pytest.raises(InputError, match="heads"):
-        replace(MODEL, heads=5)
-
-
 @pytest.mark.parametrize(("layers", "lp", "each"), [(10, 4, [3, 3, 2, 2]), (9, 8, [2] + [1] * 7)])
 def test_stages_hold_layers_as_evenly_as_can_be(layers, lp, each):
-    found = step(f"RC-1-1-d1-p{lp}", model=replace(MODEL, layers=layers)).stages
+    found = step(f"RC-1-1-d1-p{lp}", model=reshaped(MODEL, layers=layers)).stages
     names = [{name.split()[1] for name in s.names if name.startswith("layer")} for s in found]
     assert [len(numbers) for numbers in names] == each
     assert len(set.union(*names)) == layers
@@ -146,10 +142,10 @@ def test_stages_hold_layers_as_evenly_as_can_be(layers, lp, each):
 @pytest.mark.parametrize("name", ["gpt3-175b", "gpt-530b"])
 def test_attention_computed_again_is_its_forward_work(name):
     # Scores and weighted values, two products of 2 s^2 d each, for every sequence and layer.
-    model = replace(STEPS[name], batch=1)
+    model = replace(step_named(name), batch=1)
     again = replace(model, recompute=Recompute.ATTENTION)
     times = [step("RC-1-1-d1-p1", model=m, times=Free()).time for m in (model, again)]
-    work = 4 * model.sequence**2 * model.hidden * model.layers
+    work = 4 * model.sequence**2 * model.model.hidden * model.model.layers
     assert times[1] - times[0] == pytest.approx(1e-9 * work)
 
 
@@ -169,10 +165,12 @@ def test_the_output_of_attention_is_not_gathered_again():
     strategy = parse_strategy("RC-1-4-d1-p1")
     links = alike(strategy, 1e9, 1e-6)
     chips = Distributed(strategy=strategy, times=Plain(), links=links)
-    gather = chips.all_gather(MODEL.batch * MODEL.sequence, MODEL.hidden, ParallelDimension.KP2)
+    gather = chips.all_gather(
+        MODEL.batch * MODEL.sequence, MODEL.model.hidden, ParallelDimension.KP2
+    )
     core = [o for o in gathers[Recompute.NONE].stages[0].operations
             if o.name in ("scores", "softmax", "values")]  # fmt: skip
-    expected = sum(o.forward for o in core) - MODEL.layers * gather
+    expected = sum(o.forward for o in core) - MODEL.model.layers * gather
     more = backward[Recompute.ATTENTION] - backward[Recompute.NONE]
     assert more == pytest.approx(expected)
 
@@ -195,7 +193,7 @@ def test_the_activation_is_read_and_written_between_the_feed_forward_products():
     names = [o.name for o in stage.operations]
     at = names.index("activation")
     assert names[at - 1 : at + 2] == ["feed-forward 1", "activation", "feed-forward 2"]
-    own = MODEL.batch * MODEL.sequence * MODEL.feed_forward / 4
+    own = MODEL.batch * MODEL.sequence * MODEL.model.feed_forward / 4
     found = stage.operations[at]
     assert found.forward == pytest.approx(1e-9 * own * (9 + 2 * 2) + 1e-6)
     assert found.backward == pytest.approx(1e-9 * own * (18 + 3 * 2) + 1e-6)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders.steps import plain
 
 import crosstack
 from crosstack import (
@@ -78,8 +79,8 @@ def mapped(hidden, heads, system=None):
 def stepped(hidden, heads, kernels=None):
     """The same as a step, one sequence a microbatch."""
     model = TransformerTraining(
-        batch=BATCH, sequence=SEQUENCE, layers=LAYERS, hidden=hidden, heads=heads,
-        feed_forward=4 * hidden, vocabulary=1, microbatches=BATCH,
+        model=plain(layers=LAYERS, hidden=hidden, heads=heads), batch=BATCH, sequence=SEQUENCE,
+        microbatches=BATCH,
     )  # fmt: skip
     chips = Distributed(strategy=Strategy(), times=kernels or TwoRoofs(), links={})
     times = {True: 0.0, False: 0.0}

@@ -11,11 +11,11 @@ from test_study import STUDY, TASK
 import crosstack
 from crosstack.explore.run import sweep
 from crosstack.io.chip_file import read_chip
+from crosstack.io.steps import step_named
 from crosstack.machine.generate.generated import generate
 from crosstack.machine.packages import system_of_packages
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.model.rules import rules_named
-from crosstack.workload.named_steps import step_named
 
 
 def swept(write, text: str, **bases: str):

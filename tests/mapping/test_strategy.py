@@ -23,6 +23,8 @@ def test_what_is_printed_is_read_again(strategy):
 
 def test_names_are_those_of_the_paper():
     assert str(Strategy(kp1=4, kp2=2, dp=8, lp=1)) == "RC-4-2-d8-p1"
+    assert parse_strategy("tp=8, pp=4,DP=16") == Strategy(kp2=8, lp=4, dp=16)
+    assert parse_strategy("dp=2") == Strategy(dp=2)
     assert parse_strategy("cr-4-d2-p3") == Strategy(split=KernelSplit.CR, kp1=4, dp=2, lp=3)
 
 

@@ -111,9 +111,9 @@ def test_the_times_of_one_replica_give_the_utilization_printed_beside_them(model
     (step,) = (s for s in STEPS if s.workload.name == model and not s.full)
     m = step.workload
     # Appendix A: 72 B L s h^2 (1 + s / 6h + v / 12hL) FLOP; 312 TFLOP/s a chip.
-    work = 72 * m.batch * m.layers * m.sequence * m.hidden**2 * (
-        1 + m.sequence / (6 * m.hidden) + m.vocabulary / (12 * m.hidden * m.layers)
-    )  # fmt: skip
+    h, layers, words = m.model.hidden, m.model.layers, m.model.vocabulary
+    share = 1 + m.sequence / (6 * h) + words / (12 * h * layers)
+    work = 72 * m.batch * layers * m.sequence * h**2 * share
     chips = 8 * parse_strategy(step.strategy).lp
     assert work / step.time / chips / 312e12 == pytest.approx(utilization, rel=5e-3)
 

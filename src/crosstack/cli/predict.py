@@ -89,7 +89,7 @@ def predict(
 ) -> None:
     """Predict the time of a training step, or of one product, under a given strategy.
 
-    Examples: `crosstack predict --on h100-dgx --model gpt3-175b --parallel RC-1-8-d2-p8
+    Examples: `crosstack predict gpt3-175b --on h100-dgx --parallel tp=8,pp=8,dp=2
     --microbatches 8` and `crosstack predict examples/chips/n5_hbm3.yaml --set packages=512
     --model gpt3-175b --parallel RC-1-8-d8-p8 --microbatches 8`
     """
@@ -97,9 +97,10 @@ def predict(
     from crosstack.model.rules import PREDICTED
     from crosstack.report.kernel_text import kernel_data, kernel_tables
     from crosstack.report.prediction_text import prediction_data, prediction_tables
-    from crosstack.workload.named_steps import CHANGES
     from crosstack.workload.product import Product
+    from crosstack.workload.published_steps import CHANGES
 
+    file, model = _named_first(file, on, model, gemm)
     check_outputs(file, {"--json": json_out})
     source = source_of(file, on)
     hardware = hardware_of(file, on, chips, fabric, library, set_ or [])
@@ -182,11 +183,12 @@ def trace(
     from crosstack.model.rules import PREDICTED
     from crosstack.report.prediction_text import prediction_data, prediction_tables
     from crosstack.report.timeline_figure import gantt_svg, trace_json
-    from crosstack.workload.named_steps import CHANGES
+    from crosstack.workload.published_steps import CHANGES
 
     check_outputs(file, {"--output": output, "--svg": svg_out})
     if output is None and svg_out is None:
         raise InputError(Problem("--output", "nothing to save; give --output OUT or --svg OUT."))
+    file, model = _named_first(file, on, model, gemm)
     source = source_of(file, on)
     hardware = hardware_of(file, on, chips, fabric, library, set_ or [])
     changed = batch, sequence, microbatches, exchange, recompute, schedule, interleave
@@ -218,6 +220,16 @@ def trace(
 # ---------------------------------------------------------------- pieces
 
 
+def _named_first(
+    file: Path | None, on: str | None, model: str | None, gemm: str | None
+) -> tuple[Path | None, str | None]:
+    """Return file and model; the argument is a model's name where the machine has one too."""
+    machine = file is None or file.suffix.lower() in (".yaml", ".yml")
+    if machine or on is None or model is not None or gemm is not None:
+        return file, model
+    return None, str(file)
+
+
 @dataclass(frozen=True, slots=True)
 class _Where:
     """What the options say of where shards stand and how chips are joined."""
@@ -244,11 +256,14 @@ def _workload(
     changes: dict[str, Any],
 ) -> Step:
     """Return what the options ask for, or what the file holds."""
-    from crosstack.workload.named_steps import changed_step
+    from crosstack.io.steps import step_named
+    from crosstack.workload.published_steps import changed_step
 
     if gemm is not None and model is not None:
         raise InputError(Problem("--gemm", "given with --model; allowed: one of them."))
     with options_named({name: f"--{name}" for name in ("model", *changes)}):
+        if model is not None and Path(model).suffix.lower() not in (".yaml", ".yml"):
+            return step_named(model, changes)
         found = _product(gemm) if gemm is not None else _model(file, hardware, model)
         return changed_step(found, changes)
 
@@ -272,7 +287,6 @@ def _model(file: Path, hardware: Machine, model: str | None) -> Step:
     from crosstack.io.deepflow.steps import workload_of
     from crosstack.io.files import read_text
     from crosstack.io.library.named import LibraryMachine
-    from crosstack.workload.named_steps import step_named
 
     if model is None:
         held = None if isinstance(hardware, ChipDescription | LibraryMachine) else hardware.model
@@ -281,12 +295,9 @@ def _model(file: Path, hardware: Machine, model: str | None) -> Step:
             raise InputError(Problem("--model", message))
         with in_file(file):
             return workload_of(held)
-    path = Path(model)
-    if path.suffix.lower() in (".yaml", ".yml"):
-        held = read_model(read_text(path), model)
-        with in_file(path):
-            return workload_of(held)
-    return step_named(model)
+    held = read_model(read_text(model), model)
+    with in_file(Path(model)):
+        return workload_of(held)
 
 
 def _predicted(

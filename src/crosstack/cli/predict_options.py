@@ -33,7 +33,8 @@ __all__ = [
 Hardware = Annotated[
     Path | None,
     typer.Argument(
-        metavar="FILE", help="A chip file, or DeepFlow hardware YAML. Left out with --on."
+        metavar="FILE|MODEL",
+        help="A chip file, or DeepFlow hardware YAML; with --on what --model says.",
     ),
 ]
 Gemm = Annotated[
@@ -44,17 +45,22 @@ Model = Annotated[
     typer.Option(
         "--model",
         metavar="NAME|FILE",
-        help="gpt-22b, gpt3-175b, gpt-310b, gpt-530b, gpt-1t, lstm-lm, lstm-lm-40k, or a model in "
-        "DeepFlow's YAML.",
+        help="One of `crosstack show library models`, a config.json, lstm-lm, lstm-lm-40k, or a "
+        "model in DeepFlow's YAML.",
     ),
 ]
 Parallel = Annotated[
     str | None,
-    typer.Option("--parallel", metavar="STRATEGY", help="RC-4-2-d8-p1 or CR-4-d8-p1."),
+    typer.Option(
+        "--parallel", metavar="STRATEGY", help="tp=8,pp=4,dp=16, or RC-4-2-d8-p1 or CR-4-d8-p1."
+    ),
 ]
-Batch = Annotated[int | None, typer.Option("--batch", metavar="N", help="Sequences of a step.")]
+Batch = Annotated[
+    int | None,
+    typer.Option("--batch", metavar="N", help="Sequences of a step, if not as published."),
+]
 Sequence = Annotated[
-    int | None, typer.Option("--sequence", metavar="N", help="Tokens of a sequence.")
+    int | None, typer.Option("--sequence", metavar="N", help="Tokens of one, if not as published.")
 ]
 Microbatches = Annotated[
     int | None,

@@ -17,7 +17,7 @@ from crosstack.evaluate.step_memory import (
     transformer_memory,
 )
 from crosstack.evaluate.step_settings import StepSettings
-from crosstack.evaluate.transformer_step import transformer_step
+from crosstack.evaluate.transformer_step import require_timed, transformer_step
 from crosstack.machine.system import System
 from crosstack.mapping.strategy import NESTED, KernelSplit, MappingOrder, Strategy
 from crosstack.model.memory import MemoryAccount
@@ -219,40 +219,41 @@ def _lstm(
 
 
 def _transformer(
-    model: TransformerTraining, chips: Distributed, settings: StepSettings, capacity: float
+    job: TransformerTraining, chips: Distributed, settings: StepSettings, capacity: float
 ) -> Prediction:
     def memory_of(other: TransformerTraining) -> MemoryAccount:
         return transformer_memory(other, chips.strategy, chips.times.element_size, settings)
 
     def instead() -> dict[str, MemoryAccount]:
         ways = (
-            replace(model, recompute=Recompute.ATTENTION),
-            replace(model, recompute=Recompute.FULL),
-            replace(model, schedule=Schedule.ONE_F_ONE_B),
+            replace(job, recompute=Recompute.ATTENTION),
+            replace(job, recompute=Recompute.FULL),
+            replace(job, schedule=Schedule.ONE_F_ONE_B),
         )
         names = ("recompute attention", "recompute full", "schedule 1f1b")
         return {name: memory_of(way) for name, way in zip(names, ways, strict=True)}
 
-    scores = scores_do_not_fit(model, chips.strategy, chips.times.element_size, capacity, settings)
+    require_timed(job)
+    scores = scores_do_not_fit(job, chips.strategy, chips.times.element_size, capacity, settings)
     if scores is not None and settings.enforces_capacity:
         raise scores
-    account = memory_of(model)
+    account = memory_of(job)
     if settings.enforces_capacity:
-        check_capacity(account, capacity, _where(model, chips), instead)
+        check_capacity(account, capacity, _where(job, chips), instead)
     try:
-        trained = transformer_step(model, chips, settings)
+        trained = transformer_step(job, chips, settings)
     except InfeasibleError as error:  # some kernel rules refuse a product that does not fit
         raise scores or error from None
     most = busiest_of(trained.busy)
     return Prediction(
-        workload=model,
+        workload=job,
         strategy=chips.strategy,
         time=trained.time,
         parts=made_of(trained.work(most), trained.busy[most], trained.pass_time, trained.time),
         memory=account,
         busy=tuple((f"stage {i}", time) for i, time in enumerate(trained.busy)),
         timelines=lambda: (trained.timeline(),),
-        run_time=trained.time * model.steps if model.tokens else None,
+        run_time=trained.time * job.steps if job.tokens else None,
         scheduled=trained.kernels_at_once > 1,
     )
 

@@ -19,6 +19,7 @@ from crosstack.model.memory import (
     training_account,
 )
 from crosstack.units import format_quantity
+from crosstack.workload.architectures import NormPlace, Transformer
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.transformer_training import (
     Exchange,
@@ -77,7 +78,7 @@ def check_capacity(
 
 
 def scores_do_not_fit(
-    model: TransformerTraining,
+    job: TransformerTraining,
     strategy: Strategy,
     element_size: float,
     capacity: float,
@@ -97,9 +98,9 @@ def scores_do_not_fit(
     dao2022flashattention
     """
     chips = strategy.kp1 * strategy.kp2
-    batch = max(1, math.ceil(model.batch / strategy.dp) // model.microbatches)
-    batch *= _at_once(model, settings or StepSettings())
-    each = model.heads * float(model.sequence) ** 2 * element_size / chips  # of one sequence
+    batch = max(1, math.ceil(job.batch / strategy.dp) // job.microbatches)
+    batch *= _at_once(job, settings or StepSettings())
+    each = job.model.heads * float(job.sequence) ** 2 * element_size / chips  # of one sequence
     demand = batch * each
     if demand <= capacity:
         return None
@@ -109,17 +110,17 @@ def scores_do_not_fit(
             f"more microbatches: at most {int(capacity / each)} of {batch} sequences at a time"
         )
     wider = chips * 2 ** math.ceil(math.log2(demand / capacity))
-    if model.heads % wider == 0:
+    if job.model.heads % wider == 0:
         levers.append(f"heads over {wider} chips, such as RC-1-{wider}-d1-p1")
-    shorter = math.isqrt(int(model.sequence**2 * capacity / demand))
+    shorter = math.isqrt(int(job.sequence**2 * capacity / demand))
     held = format_quantity(demand, "B", like=capacity)
     return InfeasibleError(
         resource="main memory",
         demand=demand,
         limit=capacity,
         unit="B",
-        where=f"keeping the attention scores of {model.name} under {strategy}, {batch} x "
-        f"{model.heads:,} heads x {model.sequence:,} x {model.sequence:,} tokens over {chips} "
+        where=f"keeping the attention scores of {job.name} under {strategy}, {batch} x "
+        f"{job.model.heads:,} heads x {job.sequence:,} x {job.sequence:,} tokens over {chips} "
         f"chip{'s' * (chips > 1)} (fused attention, which keeps none, is not modelled),",
         levers=(*levers, f"sequences of at most {shorter:,} tokens", f"memory of {held} a chip"),
     )
@@ -222,19 +223,19 @@ def _together(*parts: StageMemory) -> StageMemory:
     return StageMemory(**{row: sum(getattr(part, row) for part in parts) for row in ROWS})
 
 
-def _at_once(model: TransformerTraining, settings: StepSettings) -> int:
+def _at_once(job: TransformerTraining, settings: StepSettings) -> int:
     """Return the microbatches that a chip works on at a time. [1]"""
-    return min(settings.kernels_at_once, model.microbatches)
+    return min(settings.kernels_at_once, job.microbatches)
 
 
 def transformer_memory(
-    model: TransformerTraining, strategy: Strategy, element_size: float, settings: StepSettings
+    job: TransformerTraining, strategy: Strategy, element_size: float, settings: StepSettings
 ) -> MemoryAccount:
     """Return what a transformer keeps on a chip of every stage.
 
     Parameters
     ----------
-    model : TransformerTraining
+    job : TransformerTraining
         What is trained.
     strategy : Strategy
         What spreads it.
@@ -245,57 +246,91 @@ def transformer_memory(
 
     Notes
     -----
-    A layer keeps ``s b h (17 + 2.5 a s / h)`` elements of a batch of b for its backward pass,
-    spread over the chips of a kernel split, but that every chip has 5 of the 17 where products are
-    paired and tokens are not spread; without those of attention, ``17 s b h``, or with its input
-    alone, ``s b h``, where the rest is computed again, one layer of one microbatch at a time (of as
-    many as a chip works on). `crosstack.model.memory.in_flight` says how many microbatches a stage
-    keeps. The head keeps its output and the loss's, two elements for each token of each position.
-    Embedding and head are on the first and the last stage.
+    Weights are those of `Transformer.parameters`, spread over the chips of a kernel split but for
+    norms; a chip has at least one head of keys and values. Embedding and head are on the first and
+    the last stage; a tied table is on both, once where they are one.
+
+    `_kept` says what a layer keeps for its backward pass; without what attention computes again, or
+    with its input alone, the rest is there for one layer of one microbatch at a time (of as many as
+    a chip works on). `crosstack.model.memory.in_flight` says how many microbatches a stage keeps.
+    The head keeps its output and the loss's, two elements for each token of each position.
 
     References
     ----------
     korthikanti2023reducing, equations 1, 2 and 4
     """
-    s, m = strategy, model.microbatches
+    s, m = strategy, job.microbatches
     chips = s.kp1 * s.kp2
-    tokens = math.ceil(model.batch / s.dp) * model.sequence / m  # of a microbatch
-    # Rows of RC hold every weight of their column.
-    weight_chips = s.kp1 if s.split is KernelSplit.CR else s.kp2
-    attention = 2.5 * model.heads * model.sequence / model.hidden
-    # Elements of a token and unit of width, times chips where every chip has them.
-    every = chips if model.exchange is Exchange.PAIRED else 1
-    others = 5 * every + 12
-    # What is kept, and what there is of one layer while it is computed again.
+    tokens = math.ceil(job.batch / s.dp) * job.sequence / m  # of a microbatch
+    entrance, others, attention = _kept(job, s)
     kept, anew = {
         Recompute.NONE: (others + attention, 0.0),
         Recompute.ATTENTION: (others, attention),
-        Recompute.FULL: (every, others + attention),
-    }[model.recompute]
-    wide = tokens * model.hidden * element_size / chips
-    at_once = _at_once(model, settings)
+        Recompute.FULL: (entrance, others + attention),
+    }[job.recompute]
+    share = tokens * element_size / chips
+    at_once = _at_once(job, settings)
     # The last stage turns every microbatch round as it comes, or keeps all.
-    turned = at_once if model.schedule is Schedule.ONE_F_ONE_B else m
-    logits = 2 * tokens * model.vocabulary * element_size / chips * turned
-    table = _state(model.vocabulary * model.hidden / weight_chips, element_size, settings)
+    turned = at_once if job.schedule is Schedule.ONE_F_ONE_B else m
+    layer, table, head = _weights(job.model, s)
     ends = [StageMemory()] * s.lp
-    ends[0] = StageMemory(**table)
-    ends[-1] = _together(ends[-1], StageMemory(**table, logits=logits))
-    each, longer = divmod(model.layers, s.lp)
+    ends[0] = StageMemory(**_state(table, element_size, settings))
+    last = StageMemory(
+        **_state(head, element_size, settings), logits=2 * share * job.model.vocabulary * turned
+    )
+    ends[-1] = _together(ends[-1], last)
+    each, longer = divmod(job.model.layers, s.lp)
     return training_account(
-        StageMemory(
-            **_state(model.layer_parameters / weight_chips, element_size, settings),
-            activations=kept * wide,
-        ),
+        StageMemory(**_state(layer, element_size, settings), activations=kept * share),
         layers=[each + (stage < longer) for stage in range(s.lp)],
         flying=in_flight(
             np.arange(s.lp),
             stages=s.lp,
             microbatches=m,
-            schedule=model.schedule,
-            interleave=model.interleave,
+            schedule=job.schedule,
+            interleave=job.interleave,
             at_once=at_once,
         ).tolist(),
-        again=anew * wide * at_once,
+        again=anew * share * at_once,
         besides=ends,
     )
+
+
+def _weights(model: Transformer, s: Strategy) -> tuple[float, float, float]:
+    """Return the weights on a chip of one layer, of the embedding, and of the head. [1]"""
+    # Rows of RC hold every weight of their column.
+    chips = s.kp1 if s.split is KernelSplit.CR else s.kp2
+    count, layers = model.parameters, model.layers
+    copies = max(chips - model.kv_heads, 0)
+    copied = 2 * copies * model.head_size * (model.hidden + model.qkv_bias)
+    norms = count.norms / layers  # the last one with those of layers
+    layer = ((count.attention + count.feed_forward) / layers + copied) / chips + norms
+    head = count.head
+    if model.tied and s.lp > 1:
+        head = model.vocabulary * (model.embedding or model.hidden)
+    return layer, count.embedding / chips, head / chips
+
+
+def _kept(job: TransformerTraining, s: Strategy) -> tuple[float, float, float]:
+    """Return what a layer keeps of a token: its input, all but attention's, attention's. [1]
+
+    Elements, times the chips of a kernel split where all of them have one.
+
+    Notes
+    -----
+    The inputs of norms and of the first products, and half an element a mask of dropout, a place of
+    the width each: on every chip where products are paired and tokens are not spread. Queries, keys
+    and values, before their norm too if they have one, and the weighted values; what goes into the
+    activation and into the second product, and with a gate both factors: a share each. Of each
+    score two elements and a mask. With two norms, heads that fill the width and ``f = 4 h`` that is
+    ``s b h (34 + 5 a s / h)`` bytes of two-byte elements.
+    """
+    model = job.model
+    every = s.kp1 * s.kp2 if job.exchange is Exchange.PAIRED else 1
+    norms = {NormPlace.BOTH: 4, NormPlace.SHARED: 1}.get(model.norms, 2)
+    first = 1 if model.norms is NormPlace.SHARED else 2
+    heads, keys = model.heads * model.head_size, 2 * model.kv_heads * model.head_size
+    normed = heads + keys / 2 if model.qk_norm else 0.0
+    inside = (4 if model.gated else 2) * model.feed_forward
+    others = (norms + first + 1) * model.hidden * every + 2 * heads + keys + normed + inside
+    return float(model.hidden * every), others, 2.5 * model.heads * job.sequence

@@ -26,6 +26,7 @@ from crosstack.io.files import in_file, read_text
 from crosstack.io.native.problems import collecting
 from crosstack.io.optimize_file import OptimizeFile, optimize_file
 from crosstack.io.rules import rules_at
+from crosstack.io.steps import step_named
 from crosstack.io.technology import TechnologyLibrary
 from crosstack.io.yaml_tree import Change, parse_yaml
 from crosstack.machine.chip import Chip
@@ -42,8 +43,8 @@ from crosstack.mapping.strategy import (
 from crosstack.model.rules import PREDICTED, Rules
 from crosstack.units import parse_quantity
 from crosstack.workload.lstm import LstmModel
-from crosstack.workload.named_steps import CHANGES, changed_step, step_named
 from crosstack.workload.product import Product
+from crosstack.workload.published_steps import CHANGES, changed_step
 
 __all__ = [
     "MOST_CHOICES",
@@ -237,7 +238,7 @@ def _workload(file: OptimizeFile, path: Path) -> tuple[Step, str]:
             text = read_text(model_path)
             step = workload_of(deepflow.read_model(text, str(model_path)))
         else:
-            step = step_named(name)
+            return step_named(name, changes), text
         return changed_step(step, changes), text
     except InputError as error:
         raise in_file(error, str(path)) from None
@@ -355,7 +356,7 @@ def _runs(file: OptimizeFile, hardware: Hardware, workload: Step, rules: Rules) 
 def _most_stages(workload: Step) -> int:
     if isinstance(workload, Product):
         return 1
-    return workload.layers + 2 if isinstance(workload, LstmModel) else workload.layers
+    return workload.layers + 2 if isinstance(workload, LstmModel) else workload.model.layers
 
 
 def package_builder(hardware: Hardware, per_package: int, packages: int) -> Builder:

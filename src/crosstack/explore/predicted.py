@@ -34,6 +34,7 @@ from crosstack.io.chip_file import ChipDescription, read_chip
 from crosstack.io.deepflow.steps import strategy_of, workload_of
 from crosstack.io.library.named import LibraryMachine, library_machine
 from crosstack.io.native.overrides import override_freely
+from crosstack.io.steps import step_named
 from crosstack.io.study_file import Goal
 from crosstack.io.yaml_tree import tree_of
 from crosstack.machine.topology import parse_levels
@@ -41,8 +42,8 @@ from crosstack.mapping.strategy import MappingOrder, Strategy, parse_order, pars
 from crosstack.model.energy import energy_of_budget
 from crosstack.model.rules import PREDICTED, rules_named
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.named_steps import CHANGES, changed_step, step_named
 from crosstack.workload.product import Product
+from crosstack.workload.published_steps import CHANGES, changed_step
 
 __all__ = ["Predicted"]
 
@@ -186,7 +187,7 @@ def _workload(machine: Machine, options: dict[str, Any]) -> Step:
         m, k, n = gemm
         return Product(m=m, k=k, n=n)
     if model is not None:
-        return changed_step(step_named(str(model)), changes)
+        return step_named(str(model), changes)
     if isinstance(machine, ChipDescription | LibraryMachine) or machine.model is None:
         raise InputError(Problem("options.model", "required, or gemm: the base holds none."))
     return changed_step(workload_of(machine.model), changes)

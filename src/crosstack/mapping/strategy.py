@@ -28,7 +28,12 @@ __all__ = [
 ]
 
 _PATTERN = re.compile(r"RC-(\d+)-(\d+)-d(\d+)-p(\d+)|CR-(\d+)-d(\d+)-p(\d+)", re.IGNORECASE)
-_ALLOWED = "RC-{kp1}-{kp2}-d{dp}-p{lp} or CR-{kp1}-d{dp}-p{lp}, such as RC-4-2-d8-p1 or CR-4-d2-p1"
+_DEGREE = re.compile(r"(tp|pp|dp)=(\d+)", re.IGNORECASE)
+_FIELD = {"tp": "kp2", "pp": "lp", "dp": "dp"}  # columns of a product, stages, replicas
+_ALLOWED = (
+    "RC-{kp1}-{kp2}-d{dp}-p{lp}, CR-{kp1}-d{dp}-p{lp} or tp={kp2},pp={lp},dp={dp}, such as "
+    "RC-4-2-d8-p1, CR-4-d2-p1 or tp=8,pp=4"
+)
 
 
 class KernelSplit(StrEnum):
@@ -91,24 +96,33 @@ class Strategy:
 
 
 def parse_strategy(text: str) -> Strategy:
-    """Read a strategy from its name.
+    """Read a strategy from its name, or from degrees such as ``tp=8,pp=4,dp=16``.
+
+    Tensor-parallel chips are the columns of RC; a degree that is left out is 1.
 
     Raises
     ------
     InputError
         If the text is not one, or a degree is 0.
     """
+    degrees = [_DEGREE.fullmatch(part.strip()) for part in text[:200].split(",")]
+    named = {_FIELD[found[1].lower()]: int(found[2]) for found in degrees if found}
+    if len(named) == len(degrees) and len(text) < 200:
+        try:
+            return Strategy(split=KernelSplit.RC, **named)
+        except InputError as error:
+            raise error.under("strategy") from None
     match = _PATTERN.fullmatch(text.strip()) if len(text) < 200 else None
     if match is None:
-        close = nearest(text, ("RC-4-2-d8-p1", "CR-4-d8-p1"), 1)
+        close = nearest(text, ("RC-4-2-d8-p1", "CR-4-d8-p1", "tp=8,pp=4,dp=16"), 1)
         hint = f' Did you mean a form like "{close[0]}"?' if close else ""
         raise InputError(Problem("strategy", f"got {text[:60]!r}; allowed: {_ALLOWED}.{hint}"))
-    degrees = [int(digits) for digits in match.groups() if digits is not None]
+    numbers = [int(digits) for digits in match.groups() if digits is not None]
     try:
         if match[1] is not None:
-            kp1, kp2, dp, lp = degrees
+            kp1, kp2, dp, lp = numbers
             return Strategy(split=KernelSplit.RC, kp1=kp1, kp2=kp2, dp=dp, lp=lp)
-        kp1, dp, lp = degrees
+        kp1, dp, lp = numbers
         return Strategy(split=KernelSplit.CR, kp1=kp1, dp=dp, lp=lp)
     except InputError as error:
         raise error.under("strategy") from None

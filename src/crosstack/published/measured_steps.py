@@ -26,11 +26,11 @@ from statistics import fmean
 from crosstack.evaluate.predict import Prediction, predict
 from crosstack.evaluate.ranks import chips_of_nodes
 from crosstack.io import library
+from crosstack.io.steps import step_named
 from crosstack.machine.node import system_of_nodes
 from crosstack.mapping.strategy import NESTED, parse_strategy
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.published.case import Progress, Row, inside, silent
-from crosstack.workload.named_steps import step_named
 from crosstack.workload.transformer_training import (
     Exchange,
     Recompute,
@@ -159,8 +159,8 @@ def recomputed_work(step: TransformerTraining) -> float:
     ----------
     narayanan2021megatron, equation 3
     """
-    s, h, layers = step.sequence, step.hidden, step.layers
-    share = 1 + s / (6 * h) + step.vocabulary / (16 * layers * h)
+    s, h, layers = step.sequence, step.model.hidden, step.model.layers
+    share = 1 + s / (6 * h) + step.model.vocabulary / (16 * layers * h)
     return 96 * step.batch * s * layers * h**2 * share
 
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from crosstack.errors import InputError, Problem, require_whole
-from crosstack.records import require_type
-from crosstack.workload.architectures import NormPlace, Transformer
+from crosstack.workload.architectures import NormPlace, Transformer, require_said
 from crosstack.workload.builders import elementwise, join, product_of
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import ComputeUnit, Consumer, Kernel
@@ -30,27 +29,13 @@ _UNSAID = {
 }
 
 
-def _check(model: object, reach: int) -> None:
+def _check(model: Transformer, reach: int) -> None:
     """Refuse what the kernels of a layer do not say: for one token that looks at ``reach`` [1]."""
-    require_type("model", model, Transformer)
-    assert isinstance(model, Transformer)
-    problems = [
-        Problem(f"model.{field}", f"{model.name} has it; allowed in serving: {allowed}.")
-        for field, allowed in _UNSAID.items()
-        if getattr(model, field)
-    ]
-    if model.norms not in (NormPlace.BEFORE, NormPlace.BOTH) and not model.parallel:
+    require_said(model, _UNSAID, reach, "serving")
+    if model.norms is NormPlace.AFTER:
         allowed = f"{NormPlace.BEFORE} or {NormPlace.BOTH}"
         message = f"got {model.norms} ({model.name}); allowed in serving: {allowed}."
-        problems.append(Problem("model.norms", message))
-    if 0 < model.window < reach:
-        message = (
-            f"tokens of {model.name} look at {model.window:,} at most, and {reach:,} are there; "
-            "allowed in serving: no more than the window."
-        )
-        problems.append(Problem("model.window", message))
-    if problems:
-        raise InputError(problems)
+        raise InputError(Problem("model.norms", message))
 
 
 class _Layer:

@@ -1,4 +1,4 @@
-"""A decoder-only transformer in training: its shape and that of one batch."""
+"""A transformer in training: which one, and what is done with it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from crosstack.errors import require, require_quantity, require_whole
+from crosstack.records import require_type
+from crosstack.workload.architectures import Transformer
 
 __all__ = ["CHOICES", "Exchange", "Recompute", "Schedule", "TransformerTraining"]
 
@@ -59,20 +61,16 @@ CHOICES: dict[str, type[StrEnum]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformerTraining:
-    """The shape of the model and of one batch.
+    """A model and one step of its training.
 
     Parameters
     ----------
+    model : Transformer
+        What is trained.
     batch : int
         Sequences of one step. [1]
     sequence : int
         Tokens of a sequence. [1]
-    layers, hidden, heads : int
-        Layers, their width, attention heads; heads divide the width. [1]
-    feed_forward : int
-        Width inside the feed-forward network. [1]
-    vocabulary : int
-        Tokens known. [1]
     microbatches : int
         Parts of a replica's batch that follow one another through the pipeline. [1]
     exchange : Exchange
@@ -90,13 +88,9 @@ class TransformerTraining:
         added for communication; a step reads neither. [1], [s]
     """
 
+    model: Transformer
     batch: int
     sequence: int
-    layers: int
-    hidden: int
-    heads: int
-    feed_forward: int
-    vocabulary: int
     microbatches: int = 1
     exchange: Exchange = Exchange.GATHERED
     recompute: Recompute = Recompute.NONE
@@ -105,12 +99,11 @@ class TransformerTraining:
     tokens: float = 0.0
     ideal_stages: int = 1
     communication: float = 0.0
-    name: str = "transformer"
 
     def __post_init__(self) -> None:
         """Check every field."""
-        whole = ("batch", "sequence", "layers", "hidden", "heads", "feed_forward", "vocabulary")
-        for field in (*whole, "microbatches", "interleave", "ideal_stages"):
+        require_type("model", self.model, Transformer)
+        for field in ("batch", "sequence", "microbatches", "interleave", "ideal_stages"):
             require_whole(field, getattr(self, field))
         require_quantity("tokens", self.tokens, "1")
         require_quantity("communication", self.communication, "s")
@@ -118,20 +111,13 @@ class TransformerTraining:
             value = getattr(self, name)
             allowed = f"one of {choices.__name__}: {', '.join(choices)}"
             require(isinstance(value, choices), name, value, allowed)
-        divides = self.hidden % self.heads == 0
-        require(divides, "heads", self.heads, f"a divisor of hidden, {self.hidden}")
+
+    @property
+    def name(self) -> str:
+        """That of the model, for people."""
+        return self.model.name
 
     @property
     def steps(self) -> float:
         """Steps of a training run: tokens over those of a step. [1]"""
         return self.tokens / (self.batch * self.sequence)
-
-    @property
-    def layer_parameters(self) -> int:
-        """Weights of one layer: ``4 d^2 + 2 d f``. [1]"""
-        return 4 * self.hidden**2 + 2 * self.hidden * self.feed_forward
-
-    @property
-    def parameters(self) -> int:
-        """Weights of all layers, of the embedding and of the head: ``+ 2 V d``. [1]"""
-        return self.layers * self.layer_parameters + 2 * self.vocabulary * self.hidden

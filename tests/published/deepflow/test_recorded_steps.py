@@ -150,7 +150,7 @@ def test_transformer_steps_of_2025(row, master):
     assert operations[-1].forward == close(parts["T_linear_softmax_f"])
     assert operations[-1].backward == close(parts["T_linear_softmax_b"])
     assert operations[1].reduce == close(parts["T_reduction_transformer"])
-    layers = [1, *[workload.layers] * (len(operations) - 2), 1]
+    layers = [1, *[workload.model.layers] * (len(operations) - 2), 1]
     forward = sum(n * o.forward for n, o in zip(layers, operations, strict=True))
     assert forward == close(row["output"]["fwd_s"])
     assert run(version, workload, strategy, machine, times).time == close(row["output"]["total_s"])
@@ -218,7 +218,7 @@ def test_the_example_of_the_readme_is_refused_by_default(row, release):
             predict(workload, strategy, system, times, right, order=order_of(hardware))
     else:
         found = run("deepflow-2025", workload, strategy, machine, times)
-        assert found.time == close(row["output"]["layer_fw_bw_s"] * workload.layers)
+        assert found.time == close(row["output"]["layer_fw_bw_s"] * workload.model.layers)
         assert found.run_time == close(row["output"]["total_s"])
 
 

@@ -10,6 +10,7 @@ from crosstack.errors import InputError
 from crosstack.evaluate.lstm_step import LstmParts
 from crosstack.evaluate.predict import SUMMING, WAITING, predict
 from crosstack.evaluate.step_settings import StepSettings
+from crosstack.io.steps import step_named
 from crosstack.machine.chip import Chip, Link
 from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel, Scope
@@ -25,7 +26,6 @@ from crosstack.published.deepflow.events import simulate
 from crosstack.published.deepflow.lstm import lstm_graph
 from crosstack.published.deepflow.release import RELEASES
 from crosstack.workload.lstm import LstmModel
-from crosstack.workload.named_steps import step_named
 from crosstack.workload.product import Product
 
 DATA = Path(__file__).resolve().parents[4] / "shared/data/deepflow"
@@ -201,11 +201,11 @@ def test_the_estimate_is_six_products_a_layer_three_times():
     found = predicted("deepflow-2025", GPT, "RC-1-1-d1-p1")
     assert found.timelines() == ()
     times = Roofline().times(chip())
-    tokens, d, f = GPT.batch * GPT.sequence, GPT.hidden, GPT.feed_forward
-    rows, head = tokens * GPT.heads, d // GPT.heads
+    tokens, d, f = GPT.batch * GPT.sequence, GPT.model.hidden, GPT.model.feed_forward
+    rows, head = tokens * GPT.model.heads, d // GPT.model.heads
     shapes = [(tokens, d, 3 * d), (rows, head, GPT.sequence), (rows, GPT.sequence, head),
               (tokens, d, d), (tokens, d, f), (tokens, f, d)]  # fmt: skip
-    expected = 3 * GPT.layers * sum(times.product(*shape) for shape in shapes)
+    expected = 3 * GPT.model.layers * sum(times.product(*shape) for shape in shapes)
     assert found.time == pytest.approx(expected, rel=1e-12)
 
 

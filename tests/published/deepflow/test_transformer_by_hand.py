@@ -10,6 +10,7 @@ import math
 from types import SimpleNamespace
 
 import pytest
+from builders.steps import plain
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,10 +49,10 @@ def by_hand(m, dp):
     b, s, d, f, v, h = (
         math.ceil(m.batch / dp),
         m.sequence,
-        m.hidden,
-        m.feed_forward,
-        m.vocabulary,
-        m.heads,
+        m.model.hidden,
+        m.model.feed_forward,
+        m.model.vocabulary,
+        m.model.heads,
     )
 
     def node(i, j, k):
@@ -91,7 +92,7 @@ def by_hand(m, dp):
 
 def reductions(m, dp):
     """The gradient sums of embedding, one layer and head."""
-    d, f, v = m.hidden, m.feed_forward, m.vocabulary
+    d, f, v = m.model.hidden, m.model.feed_forward, m.model.vocabulary
     layer = 0.0
     for rows, columns in ((d, 3 * d), (d, d), (f, d), (f, d)):
         count = rows * columns
@@ -115,8 +116,8 @@ def test_every_operation_is_its_formula(
     batch, sequence, heads, head, feed_forward, vocabulary, layers, dp
 ):
     model = TransformerTraining(
-        batch=batch, sequence=sequence, layers=layers, hidden=heads * head, heads=heads,
-        feed_forward=feed_forward, vocabulary=vocabulary,
+        model=plain(layers=layers, hidden=heads * head, heads=heads, feed_forward=feed_forward,
+                    vocabulary=vocabulary), batch=batch, sequence=sequence,
     )  # fmt: skip
     links = {d: RingLink(bandwidth=SPEED, latency=DELAY) for d in ParallelDimension}
     operations = operations_of(model, Chips(strategy=Strategy(dp=dp), times=TIMES, links=links))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from crosstack.errors import InputError, Problem
+from crosstack.errors import InputError, Problem, require, require_whole
 from crosstack.evaluate.predict import Program, Step
 from crosstack.io.deepflow.hardware import DeepflowHardware
-from crosstack.io.deepflow.schema import GemmFile, LstmFile, ModelFile
+from crosstack.io.deepflow.schema import GemmFile, LlmFile, LstmFile, ModelFile
 from crosstack.machine.chip import Chip
 from crosstack.machine.packages import system_of_packages
 from crosstack.machine.system import System
@@ -18,6 +18,7 @@ from crosstack.mapping.strategy import (
     ParallelDimension,
     Strategy,
 )
+from crosstack.workload.architectures import Activation, Norm, Transformer
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
 from crosstack.workload.transformer_training import TransformerTraining
@@ -101,6 +102,26 @@ def program_of(step: Program, hardware: DeepflowHardware) -> Program:
     return step.on(hardware) if isinstance(step, OfFiles) else step
 
 
+def _transformer(file: LlmFile, feed_forward: int) -> Transformer:
+    """Return the shape of a file: heads that fill the width, two feed-forward products."""
+    require_whole("heads", file.num_heads)
+    divides = file.hidden_dim % file.num_heads == 0
+    require(divides, "heads", file.num_heads, f"a divisor of hidden, {file.hidden_dim}")
+    return Transformer(
+        hidden=file.hidden_dim,
+        layers=file.num_layers,
+        heads=file.num_heads,
+        kv_heads=file.num_heads,
+        head_size=file.hidden_dim // file.num_heads,
+        feed_forward=feed_forward,
+        vocabulary=file.vocab_size,
+        context=file.seq_len,
+        gated=False,
+        activation=Activation.GELU,
+        norm=Norm.LAYER,
+    )
+
+
 def workload_of(model: ModelFile) -> Step:
     """Return what a model file describes; raises `InputError` where its numbers do not fit."""
     if isinstance(model, GemmFile):
@@ -123,13 +144,9 @@ def workload_of(model: ModelFile) -> Step:
         raise InputError(Problem("model_param.ffn_dim", "required where ffn_mult is left out."))
     try:
         return TransformerTraining(
+            model=_transformer(model, feed_forward),
             batch=model.batch_size,
             sequence=model.seq_len,
-            layers=model.num_layers,
-            hidden=model.hidden_dim,
-            heads=model.num_heads,
-            feed_forward=feed_forward,
-            vocabulary=model.vocab_size,
             tokens=model.n_tokens,
             ideal_stages=model.N_PP,
             communication=model.communication_time,

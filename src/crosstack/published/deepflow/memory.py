@@ -51,7 +51,7 @@ def lstm_account(model: LstmModel, strategy: Strategy, element_size: float) -> M
 
 
 def transformer_account(
-    model: TransformerTraining, strategy: Strategy, element_size: float
+    job: TransformerTraining, strategy: Strategy, element_size: float
 ) -> MemoryAccount:
     """Return what a transformer keeps on the first and the last stage.
 
@@ -62,13 +62,14 @@ def transformer_account(
     ----------
     korthikanti2023reducing, equation 1
     """
-    s = strategy
+    s, model = strategy, job.model
     chips = s.kp1 * s.kp2
     weight_chips = s.kp1 if s.split is KernelSplit.CR else s.kp2
-    tokens = math.ceil(model.batch / s.dp) * model.sequence
-    layer = model.layer_parameters / weight_chips * element_size
+    tokens = math.ceil(job.batch / s.dp) * job.sequence
+    weights = model.attention_weights + model.feed_forward_weights(model.feed_forward)
+    layer = weights / weight_chips * element_size
     table = model.vocabulary * model.hidden / weight_chips * element_size
-    kept = 17 + 2.5 * model.heads * model.sequence / model.hidden
+    kept = 17 + 2.5 * model.heads * job.sequence / model.hidden
     each = kept * tokens * model.hidden * element_size / chips
     loss = 2 * tokens * model.vocabulary * element_size / chips
     held = math.ceil(model.layers / s.lp)

@@ -31,6 +31,7 @@ from crosstack.published.deepflow.transformer import (
     products_time,
     transformer_graph,
 )
+from crosstack.workload.architectures import Transformer
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
 from crosstack.workload.transformer_training import CHOICES, TransformerTraining
@@ -90,19 +91,20 @@ class ReleaseSteps:
             return _lstm(workload, chips)
         return self._transformer(workload, chips)
 
-    def _transformer(self, model: TransformerTraining, chips: Chips) -> Prediction:
+    def _transformer(self, job: TransformerTraining, chips: Chips) -> Prediction:
         if self.release.transformers is Transformers.ABSENT:
-            message = f"got {model.name}; this release knows products and LSTM language models."
+            message = f"got {job.name}; this release knows products and LSTM language models."
             raise InputError(Problem("model", message))
+        _check_model(job.model)
         usually = TransformerTraining.__dataclass_fields__
         for field in (*CHOICES, "interleave"):
             usual = usually[field].default
-            if getattr(model, field) != usual:
-                message = f"got {getattr(model, field)}; this release knows {usual} alone."
+            if getattr(job, field) != usual:
+                message = f"got {getattr(job, field)}; this release knows {usual} alone."
                 raise InputError(Problem(field, message))
         if self.release.transformers is Transformers.ESTIMATED:
-            return _estimated(model, chips)
-        return _run(model, chips)
+            return _estimated(job, chips)
+        return _run(job, chips)
 
 
 def over_edges(step: Program, edges: Edges) -> Program:
@@ -119,6 +121,26 @@ def _check_settings(settings: StepSettings) -> None:
     none = settings.optimizer_bytes == usual.optimizer_bytes
     allowed = "nothing under the rules of a release, which leave the optimizer out"
     require(none, "optimizer_bytes", settings.optimizer_bytes, allowed)
+
+
+def _check_model(model: Transformer) -> None:
+    """Refuse what the releases have no word for."""
+    plain = {
+        "gated": False,
+        "kv_heads": model.heads,
+        "latent": None,
+        "experts": None,
+        "parallel": False,
+        "qk_norm": False,
+    }
+    for field, allowed in plain.items():
+        value = getattr(model, field)
+        if value != allowed:
+            message = f"{model.name} has {value}; this release knows {allowed} alone."
+            raise InputError(Problem(f"model.{field}", message))
+    if model.heads * model.head_size != model.hidden:
+        message = f"{model.name} has {model.head_size}; in this release heads fill the width."
+        raise InputError(Problem("model.head_size", message))
 
 
 def _lstm(model: LstmModel, chips: Chips) -> Prediction:
@@ -147,39 +169,39 @@ def _lstm(model: LstmModel, chips: Chips) -> Prediction:
     )
 
 
-def _run(model: TransformerTraining, chips: Chips) -> Prediction:
-    prepare(chips.times, lambda asked: operations_of(model, replace(chips, times=asked)))
-    operations = operations_of(model, chips)
-    timeline = simulate(transformer_graph(model, operations), "ring 0")
+def _run(job: TransformerTraining, chips: Chips) -> Prediction:
+    prepare(chips.times, lambda asked: operations_of(job, replace(chips, times=asked)))
+    operations = operations_of(job, chips)
+    timeline = simulate(transformer_graph(job, operations), "ring 0")
     busy = busy_stages(timeline)
-    layers = [1, *[model.layers] * (len(operations) - 2), 1]
+    layers = [1, *[job.model.layers] * (len(operations) - 2), 1]
     work = {
-        f"{operation.name} {way}": model.microbatches * count * getattr(operation, way)
+        f"{operation.name} {way}": job.microbatches * count * getattr(operation, way)
         for operation, count in zip(operations, layers, strict=True)
         for way in ("forward", "backward")
     }
     time = timeline.makespan
     return Prediction(
-        workload=model,
+        workload=job,
         strategy=chips.strategy,
         time=time,
         parts=made_of(work, busy[0][1], timeline.end_without("reduction"), time),
-        memory=transformer_account(model, chips.strategy, chips.times.element_size),
+        memory=transformer_account(job, chips.strategy, chips.times.element_size),
         busy=busy,
         timelines=lambda: (timeline,),
-        run_time=time * model.steps if model.tokens else None,
+        run_time=time * job.steps if job.tokens else None,
         scheduled=True,
     )
 
 
-def _estimated(model: TransformerTraining, chips: Chips) -> Prediction:
+def _estimated(job: TransformerTraining, chips: Chips) -> Prediction:
     """Products alone, the backward pass twice the forward pass, stages that divide evenly."""
-    prepare(chips.times, lambda asked: products_time(model, replace(chips, times=asked)))
-    products = products_time(model, chips)
-    layers = model.layers / model.ideal_stages
+    prepare(chips.times, lambda asked: products_time(job, replace(chips, times=asked)))
+    products = products_time(job, chips)
+    layers = job.model.layers / job.ideal_stages
     time = layers * 3 * sum(own for _, own in products)
     return Prediction(
-        workload=model,
+        workload=job,
         strategy=chips.strategy,
         time=time,
         parts=tuple(
@@ -187,8 +209,8 @@ def _estimated(model: TransformerTraining, chips: Chips) -> Prediction:
             for name, own in products
             for way, factor in (("forward", 1), ("backward", 2))
         ),
-        memory=transformer_account(model, chips.strategy, chips.times.element_size),
+        memory=transformer_account(job, chips.strategy, chips.times.element_size),
         busy=(),
         timelines=tuple,
-        run_time=time * model.steps + model.communication if model.tokens else None,
+        run_time=time * job.steps + job.communication if job.tokens else None,
     )

@@ -34,14 +34,14 @@ class Operation:
     reduce: float = 0.0
 
 
-def products_time(model: TransformerTraining, chips: Chips) -> tuple[tuple[str, float], ...]:
+def products_time(job: TransformerTraining, chips: Chips) -> tuple[tuple[str, float], ...]:
     """Return the forward time of the six products of a layer, of which the estimate is made. [s]"""
-    tokens, d, f = model.batch * model.sequence, model.hidden, model.feed_forward
-    rows, head = tokens * model.heads, d // model.heads
+    tokens, d, f = job.batch * job.sequence, job.model.hidden, job.model.feed_forward
+    rows, head = tokens * job.model.heads, d // job.model.heads
     shapes = {
         "queries, keys, values": (tokens, d, 3 * d),
-        "scores": (rows, head, model.sequence),
-        "values": (rows, model.sequence, head),
+        "scores": (rows, head, job.sequence),
+        "values": (rows, job.sequence, head),
         "output": (tokens, d, d),
         "feed-forward 1": (tokens, d, f),
         "feed-forward 2": (tokens, f, d),
@@ -49,7 +49,7 @@ def products_time(model: TransformerTraining, chips: Chips) -> tuple[tuple[str, 
     return tuple((name, chips.forward(*shape)) for name, shape in shapes.items())
 
 
-def operations_of(model: TransformerTraining, chips: Chips) -> tuple[Operation, ...]:
+def operations_of(job: TransformerTraining, chips: Chips) -> tuple[Operation, ...]:
     """Return embedding, the operations of one layer, and head, of one microbatch.
 
     Raises
@@ -57,29 +57,31 @@ def operations_of(model: TransformerTraining, chips: Chips) -> tuple[Operation, 
     InputError
         If the strategy has stages, or the microbatches do not divide the sequences.
     """
-    batch = _sequences(model, chips)
+    batch = _sequences(job, chips)
     alone = replace(chips, strategy=replace(chips.strategy, kp1=1, kp2=1))
     return (
-        _embedding(model, alone, batch),
-        *_layer(model, alone, batch),
-        _head(model, alone, batch),
+        _embedding(job, alone, batch),
+        *_layer(job, alone, batch),
+        _head(job, alone, batch),
     )
 
 
-def _sequences(model: TransformerTraining, chips: Chips) -> int:
+def _sequences(job: TransformerTraining, chips: Chips) -> int:
     """Return the sequences of a microbatch."""
     s = chips.strategy
     if s.lp > 1:
         message = f"{s}: this release has no pipeline for transformers; use p1."
         raise InputError(Problem("strategy", message))
-    if model.layers > MOST_LAYERS:
-        message = f"got {model.layers:,}; allowed: up to {MOST_LAYERS:,}, each timed on its own."
+    if job.model.layers > MOST_LAYERS:
+        message = (
+            f"got {job.model.layers:,}; allowed: up to {MOST_LAYERS:,}, each timed on its own."
+        )
         raise InputError(Problem("layers", message))
-    each = math.ceil(model.batch / s.dp)
-    if each % model.microbatches:
-        message = f"{s}: {model.microbatches} microbatches do not divide {each} sequences."
+    each = math.ceil(job.batch / s.dp)
+    if each % job.microbatches:
+        message = f"{s}: {job.microbatches} microbatches do not divide {each} sequences."
         raise InputError(Problem("strategy", message))
-    return max(1, each // model.microbatches)
+    return max(1, each // job.microbatches)
 
 
 def _pointwise(chips: Chips, elements: float, work: float, words: float, launches: int) -> float:
@@ -100,9 +102,9 @@ def _product(chips: Chips, name: str, m: int, k: int, n: int, reduce: float = 0.
     )
 
 
-def _layer(model: TransformerTraining, chips: Chips, batch: int) -> tuple[Operation, ...]:
-    d, f, length = model.hidden, model.feed_forward, model.sequence
-    tokens, heads, head = batch * length, batch * model.heads, d // model.heads
+def _layer(job: TransformerTraining, chips: Chips, batch: int) -> tuple[Operation, ...]:
+    d, f, length = job.model.hidden, job.model.feed_forward, job.sequence
+    tokens, heads, head = batch * length, batch * job.model.heads, d // job.model.heads
     scores, wide = heads * length * length, tokens * d
     scaled = _pointwise(chips, scores, 1, 2, 1)
     softmax = Operation(
@@ -134,20 +136,20 @@ def _layer(model: TransformerTraining, chips: Chips, batch: int) -> tuple[Operat
     )
 
 
-def _embedding(model: TransformerTraining, chips: Chips, batch: int) -> Operation:
+def _embedding(job: TransformerTraining, chips: Chips, batch: int) -> Operation:
     """Copy vectors from the host and look them up, forward; backward look them up."""
-    look = _pointwise(chips, batch * model.hidden, 0, 2, 1)
-    copied = 2 * batch * model.hidden * chips.times.element_size / HOST_BANDWIDTH
-    words = chips.all_reduce(model.vocabulary, model.hidden, DP)
-    positions = chips.all_reduce(model.sequence, model.hidden, DP)
+    look = _pointwise(chips, batch * job.model.hidden, 0, 2, 1)
+    copied = 2 * batch * job.model.hidden * chips.times.element_size / HOST_BANDWIDTH
+    words = chips.all_reduce(job.model.vocabulary, job.model.hidden, DP)
+    positions = chips.all_reduce(job.sequence, job.model.hidden, DP)
     return Operation(
         name="embedding", forward=look + copied, backward=look, reduce=words + positions
     )
 
 
-def _head(model: TransformerTraining, chips: Chips, batch: int) -> Operation:
+def _head(job: TransformerTraining, chips: Chips, batch: int) -> Operation:
     """Project to words and take the loss."""
-    tokens, d, v = batch * model.sequence, model.hidden, model.vocabulary
+    tokens, d, v = batch * job.sequence, job.model.hidden, job.model.vocabulary
     times, launches = chips.times, 4 * chips.times.launch_overhead
     loss = times.elementwise(tokens * (3 * v - 1), 7 * tokens * v * times.element_size)
     back = times.elementwise(5 * tokens * v, 11 * batch * v * times.element_size)
@@ -159,22 +161,22 @@ def _head(model: TransformerTraining, chips: Chips, batch: int) -> Operation:
     )
 
 
-def transformer_graph(model: TransformerTraining, operations: tuple[Operation, ...]) -> TaskGraph:
+def transformer_graph(job: TransformerTraining, operations: tuple[Operation, ...]) -> TaskGraph:
     """Return the tasks of a step: all microbatches forward, then backward, then what is summed.
 
     A free task stands between two operations of a microbatch.
     """
     first, *layer, last = operations
     whole = [(first, first.name)]
-    for i in range(model.layers):
+    for i in range(job.model.layers):
         whole += [(operation, f"layer {i} {operation.name}") for operation in layer]
     whole.append((last, last.name))
-    check_tasks(4 * model.microbatches * len(whole))
+    check_tasks(4 * job.microbatches * len(whole))
     build = TaskGraphBuilder(("stage 0",))
     task: int | None = None
     sums: list[tuple[int, str, float]] = []
     for forward in (True, False):
-        for i in range(model.microbatches):
+        for i in range(job.microbatches):
             for position, (operation, name) in enumerate(whole if forward else reversed(whole)):
                 if position and task is not None:
                     task = build.add("hand over", after=[task], kind="hand over")
@@ -185,7 +187,7 @@ def transformer_graph(model: TransformerTraining, operations: tuple[Operation, .
                     after=[] if task is None else [task],
                     kind="forward" if forward else "backward",
                 )
-                if operation.reduce and not forward and i == model.microbatches - 1:
+                if operation.reduce and not forward and i == job.microbatches - 1:
                     sums.append((task, name, operation.reduce))
     for task, name, reduce in sums:  # last, so that what follows on the chip comes first
         build.add(

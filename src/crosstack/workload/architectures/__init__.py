@@ -14,6 +14,7 @@ from crosstack.workload.architectures.layer import (
     Position,
 )
 from crosstack.workload.architectures.transformer import Transformer
+from crosstack.workload.architectures.unsaid import require_said
 
 __all__ = [
     "Activation",
@@ -28,4 +29,5 @@ __all__ = [
     "Position",
     "Transformer",
     "mean_keys",
+    "require_said",
 ]

@@ -1,0 +1,105 @@
+"""Training steps that are published, by the name of their model, and what may be changed of one.
+
+The LSTMs are the language model of ``ardalani2022deepflow``, as ``deepflow_code`` configures it,
+and the smaller one of its recorded runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from crosstack.errors import InputError, Problem, require_whole, unknown_name
+from crosstack.workload.lstm import LstmModel
+from crosstack.workload.product import Product
+from crosstack.workload.transformer_training import CHOICES, TransformerTraining
+
+__all__ = ["BATCHES", "CHANGES", "LSTMS", "Batch", "changed_step"]
+
+Step = TypeVar("Step", bound=Product | LstmModel | TransformerTraining)
+# Fields of a step that are asked for beside its model.
+CHANGES = ("batch", "sequence", "microbatches", *CHOICES, "interleave")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What a model is published to have been trained on in one step.
+
+    Parameters
+    ----------
+    batch, sequence : int
+        Sequences of a step, and tokens of one. [1]
+    source, where : str
+        Key in ``data/references.bib``, and table or section there.
+    """
+
+    batch: int
+    sequence: int
+    source: str
+    where: str
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        require_whole("batch", self.batch)
+        require_whole("sequence", self.sequence)
+
+
+def _of(source: str, where: str, sequence: int, batches: Mapping[str, int]) -> dict[str, Batch]:
+    return {
+        name: Batch(batch=batch, sequence=sequence, source=source, where=where)
+        for name, batch in batches.items()
+    }
+
+
+# One sequence a replica and microbatch is the batch of table 3 over the pipeline. Batches of Llama
+# are printed in tokens, 4 M and in the end 16 M; smaller ones of Llama 3 have "similar recipes".
+BATCHES: dict[str, Batch] = {
+    **_of("narayanan2021megatron", "table 1", 2048, {
+        "gpt-1.7b": 512, "gpt-3.6b": 512, "gpt-7.5b": 512, "gpt-18b": 1024, "gpt-39b": 1536,
+        "gpt-76b": 1792, "gpt-146b": 2304, "gpt-310b": 2160,
+    }),
+    **_of("korthikanti2023reducing", "table 3", 2048, {
+        "gpt-22b": 4, "gpt3-175b": 64, "gpt-530b": 280, "gpt-1t": 512,
+    }),
+    **_of("touvron2023llama2", "table 1", 4096, dict.fromkeys(
+        ("llama2-7b", "llama2-13b", "llama2-70b"), 1024
+    )),
+    **_of("grattafiori2024llama3", "sections 3.4 and 3.4.1", 8192, dict.fromkeys(
+        ("llama3-8b", "llama3-70b", "llama3-405b"), 2048
+    )),
+}  # fmt: skip
+
+LSTMS: dict[str, LstmModel] = {
+    "lstm-lm": LstmModel(
+        batch=2000, sequence=20, vocabulary=800_000, layers=2, width=19968, projection=2048,
+        name="LSTM language model",
+    ),
+    "lstm-lm-40k": LstmModel(
+        batch=2048, sequence=20, vocabulary=40_000, layers=2, width=4096, projection=2048,
+        name="LSTM language model, 40 000 words",
+    ),
+}  # fmt: skip
+
+
+def changed_step(step: Step, changes: Mapping[str, Any]) -> Step:
+    """Return ``step`` with those of `CHANGES` that are not None; names stand for choices.
+
+    Raises
+    ------
+    InputError
+        If the step has no such field, or does not allow the value.
+    """
+    given = {name: changes[name] for name in CHANGES if changes.get(name) is not None}
+    if given and isinstance(step, Product):
+        raise InputError(Problem(next(iter(given)), "a single product has none."))
+    for name in given:
+        if name not in ("batch", "sequence") and not isinstance(step, TransformerTraining):
+            raise InputError(Problem(name, "allowed for a transformer only."))
+    for name, choices in CHOICES.items():
+        if name in given:
+            known = [choice.value for choice in choices]
+            if given[name] not in known:
+                raise unknown_name(name, f"{name} is", given[name], known)
+            given[name] = choices(given[name])
+    return replace(step, **given) if given else step
