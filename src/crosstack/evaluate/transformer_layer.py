@@ -5,8 +5,8 @@ any, scores, scaling and softmax, weighted values, output projection, residual s
 feed-forward products with the activation between them, residual sum, norm. A gate is columns beside
 those of the first feed-forward product, and is multiplied in behind the activation. Before the
 layers an embedding, behind them the head with its loss. Products are split RC or CR with their
-exchange (`Distributed`), or in pairs (`crosstack.evaluate.column_row`); heads are spread over all chips
-of the split, copies of those of keys and values where there are fewer; elementwise kernels take
+exchange (`Distributed`), or in pairs (`crosstack.evaluate.column_row`); heads are spread over all
+chips of the split, copies of those of keys and values where there are fewer; pointwise kernels take
 their share. A tied table is there once on one stage, and summed once; of two stages each has a copy
 and sends the other its gradient. Sources: ``vaswani2017`` for the layer; ``ainslie2023gqa``,
 ``shazeer2020glu``; ``deepflow_code`` for operations and bytes of elementwise kernels, also for root
