@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from builders.seeds import few_and_many
 
 from crosstack.machine.chip import GPU_FUSIONS, Execution, Overlap, flat_chip
 from crosstack.machine.memory import main_memory
@@ -17,8 +18,12 @@ from crosstack.mapping.steps import scarcest
 from crosstack.model.partition import combine, live_size, partition_cost
 from crosstack.published.dfmodel.parts import WeightCuts
 
-SEEDS = range(40)
 ROUNDING = 1 + 1e-9
+
+
+@pytest.fixture(params=few_and_many(12, 40), ids=len)
+def seeds(request) -> range:
+    return request.param
 
 
 def least_time(load, **how) -> float:
@@ -70,8 +75,8 @@ class TestAgainstEverySequence:
         ],
         ids=str,
     )
-    def test_fusion_finds_the_best_sequence(self, random_load, brute_fuse, how):
-        for seed in SEEDS:
+    def test_fusion_finds_the_best_sequence(self, random_load, brute_fuse, how, seeds):
+        for seed in seeds:
             load = random_load(seed, **{"n": 5, **how})
             assert least_time(load) == pytest.approx(brute_fuse(load), rel=1e-9), seed
 
@@ -81,81 +86,83 @@ class TestAgainstEverySequence:
         assert least_time(load) == pytest.approx(brute_fuse(load), rel=1e-9)
 
     @pytest.mark.parametrize("how", [{"n_cores": 5}, {"n_cores": 3}, {"n_cores": 1}], ids=str)
-    def test_few_cores_are_dealt_best(self, random_load, brute_fuse, how):
-        for seed in SEEDS:
+    def test_few_cores_are_dealt_best(self, random_load, brute_fuse, how, seeds):
+        for seed in seeds:
             load = random_load(seed, 5, utilization=False, tight=1.0, **how)
             assert least_time(load) == pytest.approx(brute_fuse(load), rel=1e-9), seed
 
     @pytest.mark.parametrize("cuts", list(WeightCuts))
     @pytest.mark.parametrize("tight", [-0.3, -0.8])
-    def test_cut_weights_cost_what_the_rule_says(self, random_load, brute_fuse, cuts, tight):
-        for seed in SEEDS:
+    def test_cut_weights_cost_what_the_rule_says(self, random_load, brute_fuse, cuts, tight, seeds):
+        for seed in seeds:
             load = random_load(seed, 4, cuts=cuts, tight=tight)
             assert least_time(load) == pytest.approx(brute_fuse(load), rel=1e-9), seed
 
     @pytest.mark.parametrize("share", [0.2, 0.4, 0.7])
-    def test_main_memory_limits_what_is_alive(self, random_load, brute_fuse, share):
-        for seed in SEEDS:
+    def test_main_memory_limits_what_is_alive(self, random_load, brute_fuse, share, seeds):
+        for seed in seeds:
             load = random_load(seed, 5, memory=share)
             assert least_time(load) == pytest.approx(brute_fuse(load), rel=1e-9), seed
 
     @pytest.mark.parametrize("share", [0.5, 0.9])
-    def test_a_weight_may_be_cut_where_main_memory_binds(self, random_load, brute_fuse, share):
-        for seed in SEEDS:
+    def test_a_weight_may_be_cut_where_main_memory_binds(
+        self, random_load, brute_fuse, share, seeds
+    ):
+        for seed in seeds:
             load = random_load(seed, 3, memory=share, tight=-0.5)
             assert least_time(load) == pytest.approx(brute_fuse(load), rel=1e-9), seed
 
     @pytest.mark.parametrize("how", [{}, {"memory": 0.5}, {"utilization": False}], ids=str)
-    def test_directions_stay_apart_where_asked(self, random_load, brute_fuse, how):
-        for seed in SEEDS:
+    def test_directions_stay_apart_where_asked(self, random_load, brute_fuse, how, seeds):
+        for seed in seeds:
             load = random_load(seed, 5, **how)
             least = brute_fuse(load, separate=True)
             assert least_time(load, separate_directions=True) == pytest.approx(least), seed
 
     @pytest.mark.parametrize("count", [1, 2, 3])
-    def test_a_limit_on_partitions_is_kept(self, random_load, brute_fuse, count):
-        for seed in SEEDS:
+    def test_a_limit_on_partitions_is_kept(self, random_load, brute_fuse, count, seeds):
+        for seed in seeds:
             load = random_load(seed, 5)
             slots = at_most(load.n, count)
             least = brute_fuse(load, slots)
             assert least_time(load, slots=slots) == pytest.approx(least, rel=1e-9), seed
 
     @pytest.mark.parametrize("how", [{}, {"memory": 0.6}, {"twins": True}], ids=str)
-    def test_pinned_kernels_stay_where_they_are_pinned(self, random_load, brute_fuse, how):
-        for seed in SEEDS:
+    def test_pinned_kernels_stay_where_they_are_pinned(self, random_load, brute_fuse, how, seeds):
+        for seed in seeds:
             load = random_load(seed, 4, **how)
             slots = some_pins(load.n, random.Random(seed))
             least = brute_fuse(load, slots)
             assert least_time(load, slots=slots) == pytest.approx(least, rel=1e-9), seed
 
-    def test_counted_kernels_never_share_with_others(self, random_load, brute_fuse):
-        for seed in SEEDS:
+    def test_counted_kernels_never_share_with_others(self, random_load, brute_fuse, seeds):
+        for seed in seeds:
             load = random_load(seed, 5, counted=True)
             assert least_time(load) == pytest.approx(brute_fuse(load), rel=1e-9), seed
 
-    def test_elided_edges_order_kernels(self, random_load, brute_fuse):
-        for seed in SEEDS:
+    def test_elided_edges_order_kernels(self, random_load, brute_fuse, seeds):
+        for seed in seeds:
             load = random_load(seed, 5, elided=True)
             assert least_time(load) == pytest.approx(brute_fuse(load), rel=1e-9), seed
 
 
 class TestTwins:
     @pytest.mark.parametrize("how", [{}, {"utilization": False}, {"memory": 0.5}], ids=str)
-    def test_ordering_twins_does_not_change_the_optimum(self, random_load, how):
-        for seed in SEEDS:
+    def test_ordering_twins_does_not_change_the_optimum(self, random_load, how, seeds):
+        for seed in seeds:
             load = random_load(seed, 6, twins=True, **how)
             problem = make_problem(load)
             free = fuse(replace(problem, order=make_order(load.preds)))
             least = math.inf if free is None else free.time
             assert least_time(load) == pytest.approx(least, rel=1e-9), seed
 
-    def test_equal_kernels_with_equal_readers_are_ordered(self, random_load):
+    def test_equal_kernels_with_equal_readers_are_ordered(self, random_load, seeds):
         ordered = [
             seed
-            for seed in SEEDS
+            for seed in seeds
             if make_problem(load := random_load(seed, 6, twins=True)).order.preds != load.preds
         ]
-        assert len(ordered) > 5
+        assert len(ordered) > len(seeds) / 8
 
     @pytest.mark.parametrize("seed", [132, 154, 219, 268, 320])
     def test_counted_kernels_are_no_twins_of_others(self, random_load, brute_fuse, seed):
@@ -170,30 +177,30 @@ class TestTwins:
 
 class TestAnswer:
     @pytest.mark.parametrize("how", [{}, {"utilization": False}, {"tight": -0.3}], ids=str)
-    def test_its_time_is_the_sum_of_its_partitions(self, random_load, how):
-        for seed in SEEDS:
+    def test_its_time_is_the_sum_of_its_partitions(self, random_load, how, seeds):
+        for seed in seeds:
             load = random_load(seed, 6, **how)
             found = fuse(make_problem(load))
             if found is not None:
                 total = sum(partition_cost(load, mask).cost for mask in found.partitions)
                 assert found.time == pytest.approx(total, rel=1e-12), seed
 
-    def test_every_partition_fits(self, random_load):
-        for seed in SEEDS:
+    def test_every_partition_fits(self, random_load, seeds):
+        for seed in seeds:
             load = random_load(seed, 6, tight=0.2)
             found = fuse(make_problem(load))
             assert found is not None
             assert all(partition_cost(load, mask).fits for mask in found.partitions)
 
-    def test_every_kernel_runs_once(self, random_load):
-        for seed in SEEDS:
+    def test_every_kernel_runs_once(self, random_load, seeds):
+        for seed in seeds:
             load = random_load(seed, 6, tight=0.2)
             found = fuse(make_problem(load))
             assert found is not None
             assert sum(found.partitions) == load.everything
 
-    def test_what_is_alive_fits_the_main_memory(self, random_load):
-        for seed in SEEDS:
+    def test_what_is_alive_fits_the_main_memory(self, random_load, seeds):
+        for seed in seeds:
             load = random_load(seed, 5, memory=0.5)
             found = fuse(make_problem(load))
             before = 0
@@ -201,19 +208,19 @@ class TestAnswer:
                 assert live_size(load, before, mask) <= load.memory_limit
                 before |= mask
 
-    def test_a_small_graph_is_proved(self, random_load):
-        found = [fuse(make_problem(random_load(seed, 6))) for seed in SEEDS]
+    def test_a_small_graph_is_proved(self, random_load, seeds):
+        found = [fuse(make_problem(random_load(seed, 6))) for seed in seeds]
         assert all(f is not None and f.proved for f in found)
 
-    def test_nothing_is_found_below_the_optimum(self, random_load):
-        for seed in SEEDS:
+    def test_nothing_is_found_below_the_optimum(self, random_load, seeds):
+        for seed in seeds:
             problem = make_problem(random_load(seed, 5))
             found = fuse(problem)
             assert found is not None
             assert fuse(problem, incumbent=found.time) is None
 
-    def test_the_optimum_is_found_below_a_looser_incumbent(self, random_load):
-        for seed in SEEDS:
+    def test_the_optimum_is_found_below_a_looser_incumbent(self, random_load, seeds):
+        for seed in seeds:
             problem = make_problem(random_load(seed, 5))
             found = fuse(problem)
             assert found is not None
@@ -221,8 +228,8 @@ class TestAnswer:
             assert again is not None
             assert again.time == pytest.approx(found.time, rel=1e-12)
 
-    def test_no_random_sequence_is_faster(self, random_load):
-        for seed in SEEDS:
+    def test_no_random_sequence_is_faster(self, random_load, seeds):
+        for seed in seeds:
             load = random_load(seed, 8, tight=0.4)
             found = fuse(make_problem(load))
             assert found is not None
@@ -253,32 +260,32 @@ def random_sequences(load, rng: random.Random) -> list[float]:
 
 class TestLooserIsNeverWorse:
     @pytest.mark.parametrize("field", ["sram_capacity", "memory_limit", "bandwidth"])
-    def test_with_more_of(self, random_load, field):
-        for seed in SEEDS:
+    def test_with_more_of(self, random_load, field, seeds):
+        for seed in seeds:
             load = random_load(seed, 6, tight=0.2, memory=0.6)
             more = replace(load, **{field: getattr(load, field) * 1.5})
             assert least_time(more) <= least_time(load) * ROUNDING, seed
 
-    def test_with_more_cores(self, random_load):
-        for seed in SEEDS:
+    def test_with_more_cores(self, random_load, seeds):
+        for seed in seeds:
             load = random_load(seed, 5, utilization=False)
             fewer = replace(load, n_cores=max(1, load.n_cores - 3))
             assert least_time(load) <= least_time(fewer) * ROUNDING, seed
 
-    def test_with_more_partitions(self, random_load):
-        for seed in SEEDS:
+    def test_with_more_partitions(self, random_load, seeds):
+        for seed in seeds:
             load = random_load(seed, 6, tight=0.2)
             times = [least_time(load, slots=at_most(6, count)) for count in (1, 2, 3, 4, 5)]
             assert all(b <= a * ROUNDING for a, b in pairwise(times)), seed
 
-    def test_with_directions_together(self, random_load):
-        for seed in SEEDS:
+    def test_with_directions_together(self, random_load, seeds):
+        for seed in seeds:
             load = random_load(seed, 6)
             apart = least_time(load, separate_directions=True)
             assert least_time(load) <= apart * ROUNDING, seed
 
-    def test_with_everything_overlapped(self, random_load):
-        for seed in SEEDS:
+    def test_with_everything_overlapped(self, random_load, seeds):
+        for seed in seeds:
             load = random_load(seed, 6)
             hidden, half, none = (
                 least_time(replace(load, overlap=overlap))
@@ -288,7 +295,6 @@ class TestLooserIsNeverWorse:
 
 
 class TestGraphsWithTooManyIdeals:
-    @pytest.mark.parametrize("most", [3, 10, 20])
     @pytest.mark.parametrize(
         "how",
         [
@@ -304,20 +310,24 @@ class TestGraphsWithTooManyIdeals:
         ],
         ids=str,
     )
-    def test_the_bound_is_below_the_optimum(self, random_load, most, how):
-        for seed in SEEDS:
+    def test_the_bound_is_below_the_optimum(self, random_load, how, seeds):
+        for seed in seeds:
             problem = make_problem(random_load(seed, 7, tight=seed % 3 / 2, **how))
-            exact, quick = fuse(problem), fuse(problem, most_ideals=most)
+            exact = fuse(problem)
             assert exact is not None
-            assert quick is None or quick.bound <= exact.time * (1 + 1e-9) <= quick.time * (
-                1 + 2e-9
-            ), seed
+            for most in (3, 10, 20):
+                quick = fuse(problem, most_ideals=most)
+                if quick is not None:
+                    assert quick.bound <= exact.time * ROUNDING, (seed, most)
+                    assert exact.time <= quick.time * ROUNDING, (seed, most)
 
     @pytest.mark.parametrize("price", [0.0, 0.8])
     @pytest.mark.parametrize("overlap", list(Overlap))
-    def test_it_holds_where_kernels_left_out_fill_idle_memory(self, random_load, overlap, price):
+    def test_it_holds_where_kernels_left_out_fill_idle_memory(
+        self, random_load, overlap, price, seeds
+    ):
         met = 0
-        for seed in SEEDS:
+        for seed in seeds:
             load = random_load(seed, 7, tight=seed % 3 / 2, star=seed % 2 == 0, overlap=overlap)
             load = replace(load, memory_price=price, network_price=price / 2)
             heavy = tuple(3 * (c + n) for c, n in zip(load.compute, load.network, strict=True))
@@ -327,10 +337,10 @@ class TestGraphsWithTooManyIdeals:
             assert exact is not None
             assert quick is None or quick.bound <= exact.time * (1 + 1e-9), seed
             met += quick is not None and quick.bound >= exact.time * (1 - 1e-9)
-        assert met > len(SEEDS) / 4
+        assert met > len(seeds) / 4
 
-    def test_a_proof_is_claimed_only_for_the_optimum(self, random_load):
-        for seed in SEEDS:
+    def test_a_proof_is_claimed_only_for_the_optimum(self, random_load, seeds):
+        for seed in seeds:
             problem = make_problem(random_load(seed, 7, tight=0.2))
             exact, quick = fuse(problem), fuse(problem, most_ideals=3)
             assert exact is not None

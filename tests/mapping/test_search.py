@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.seeds import few_and_many
 
 from crosstack.errors import InfeasibleError, InputError, LimitError
 from crosstack.evaluate.time import evaluate
@@ -53,11 +54,6 @@ OTHER_KINDS = (
     DimensionKind.RAIL_OPTIMISED,
 )
 NOTHING_GIVEN = Constraints()
-
-
-def few_and_many(few: int, many: int) -> list[Any]:
-    """Return the first seeds, and the others for a slow run."""
-    return [range(few), pytest.param(range(few, many), marks=pytest.mark.slow)]
 
 
 # ---------------------------------------------------------------- brute force
