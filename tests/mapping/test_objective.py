@@ -175,7 +175,9 @@ def staged(random_task):
 
 
 class TestStagesThatSplitTheGraph:
-    @pytest.mark.parametrize("seed", range(24))
+    @pytest.mark.parametrize(
+        "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 24))]
+    )
     def test_the_answer_is_the_best_of_every_split(self, staged, seed):
         workload, system = staged(seed)
         found = [
@@ -213,11 +215,14 @@ class TestStagesThatSplitTheGraph:
         assert "stages" not in answer.certificate.free
 
 
+@pytest.mark.parametrize(
+    "seeds", [range(11, 18), pytest.param(range(24), marks=pytest.mark.slow)], ids=len
+)
 @pytest.mark.parametrize("rules", BY)
-def test_what_the_search_minimises_is_the_energy_of_the_mapping(random_task, rules):
+def test_what_the_search_minimises_is_the_energy_of_the_mapping(random_task, rules, seeds):
     """With tensors, stages and the batch split, data in two memories, anything computed again."""
     seen = set()
-    for seed in range(24):
+    for seed in seeds:
         rng = random.Random(seed)
         workload, system = random_task(seed, 4, dimensions=2, length=4)
         system = powered(system, rng)
