@@ -294,9 +294,8 @@ def _parts(
 
     ``neighbours`` are those of the kind of network that links make.
     """
-    compute = dram = None
+    dram = None
     links: dict[str, LinkPart | None] = {"intra": None, "inter": None}
-    srams: list[SramPart] = []
     largest = 0.0
     with collecting(problems, ""):
         steps_between(library.nodes(), file.node, file.node, file.scaling)  # is the node known?
@@ -314,37 +313,8 @@ def _parts(
                 n_stacks=file.memory.stacks,
                 line_size=file.memory.line_size,
             )
-    unit = None
-    with collecting(problems, "unit"):
-        unit, node = library.unit(file.unit)
-        if known:
-            unit = scaled_unit(unit, steps_between(library.nodes(), node, file.node, file.scaling))
-    if unit is not None:
-        with collecting(problems, ""):
-            compute = ComputePart(
-                unit=unit,
-                units_per_multiprocessor=file.units_per_multiprocessor,
-                dataflow=file.dataflow,
-                utilization=file.utilization,
-                n_multiprocessors=file.multiprocessors,
-                frequency=file.frequency,
-            )
-    for i, level in enumerate(file.levels):
-        with collecting(problems, f"levels[{i}].sram"):
-            sram, node = library.sram(level.sram)
-            if known:
-                steps = steps_between(library.nodes(), node, file.node, file.scaling)
-                srams.append(
-                    SramPart(
-                        name=level.name,
-                        technology=scaled_sram(sram, steps),
-                        scope=level.scope,
-                        utilization=level.utilization,
-                        capacity=level.capacity,
-                        bandwidth=level.bandwidth,
-                        line_size=level.line_size,
-                    )
-                )
+    compute = _compute_part(file, library, problems, known=known)
+    srams = _sram_parts(file, library, problems, known=known)
     for name, link in (("intra", file.intra), ("inter", file.inter)):
         if link is not None:
             with collecting(problems, f"{name}.link"):
@@ -357,6 +327,53 @@ def _parts(
                     utilization=link.utilization,
                 )
     return compute, srams, dram, links["intra"], links["inter"], largest
+
+
+def _compute_part(
+    file: ChipFile, library: TechnologyLibrary, problems: list[Problem], *, known: bool
+) -> ComputePart | None:
+    """Return what computes, scaled where the node is ``known``; None where something is wrong."""
+    unit = None
+    with collecting(problems, "unit"):
+        unit, node = library.unit(file.unit)
+        if known:
+            unit = scaled_unit(unit, steps_between(library.nodes(), node, file.node, file.scaling))
+    if unit is None:
+        return None
+    with collecting(problems, ""):
+        return ComputePart(
+            unit=unit,
+            units_per_multiprocessor=file.units_per_multiprocessor,
+            dataflow=file.dataflow,
+            utilization=file.utilization,
+            n_multiprocessors=file.multiprocessors,
+            frequency=file.frequency,
+        )
+    return None
+
+
+def _sram_parts(
+    file: ChipFile, library: TechnologyLibrary, problems: list[Problem], *, known: bool
+) -> list[SramPart]:
+    """Return the memories on the chip, scaled where the node is ``known``."""
+    found: list[SramPart] = []
+    for i, level in enumerate(file.levels):
+        with collecting(problems, f"levels[{i}].sram"):
+            sram, node = library.sram(level.sram)
+            if known:
+                steps = steps_between(library.nodes(), node, file.node, file.scaling)
+                found.append(
+                    SramPart(
+                        name=level.name,
+                        technology=scaled_sram(sram, steps),
+                        scope=level.scope,
+                        utilization=level.utilization,
+                        capacity=level.capacity,
+                        bandwidth=level.bandwidth,
+                        line_size=level.line_size,
+                    )
+                )
+    return found
 
 
 def _budget(file: ChipFile, template: ChipTemplate, package_area: float) -> Budget:

@@ -25,7 +25,13 @@ from numpy.typing import NDArray
 
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.generation import Generation
-from crosstack.machine.generate.template import ChipTemplate, DramPart, LinkPart, SramPart
+from crosstack.machine.generate.template import (
+    ChipTemplate,
+    ComputePart,
+    DramPart,
+    LinkPart,
+    SramPart,
+)
 from crosstack.technology.sram import whole
 from crosstack.technology.voltage import (
     OperatingPoint,
@@ -219,20 +225,24 @@ def _zeros(shape: tuple[int, ...]) -> Floats:
     return np.zeros(shape)
 
 
+def _counts(part: ComputePart, area: Floats, rules: Generation) -> tuple[Floats, Floats, Bounds]:
+    """Return units and multiprocessors that an area has room for, and what bounds them."""
+    each = part.units_per_multiprocessor
+    if part.n_multiprocessors is not None:
+        given = np.full(area.shape, float(part.n_multiprocessors))
+        return given * each, given, np.full(area.shape, int(SizeBound.GIVEN))
+    n_units = whole(area / part.unit.area)
+    n_multiprocessors = np.floor(n_units / each)
+    n_units = rules.computing_units(n_units, each)
+    return n_units, n_multiprocessors, np.full(area.shape, int(SizeBound.AREA))
+
+
 def _compute(template: ChipTemplate, budget: Budget, rules: Generation) -> Computes:
     part, shape = template.compute, budget.shape
     unit, per_multiprocessor = part.unit, part.units_per_multiprocessor
-    area = np.broadcast_to(budget.area("compute"), shape)
     power = np.broadcast_to(budget.power_of("compute"), shape)
-    if part.n_multiprocessors is None:
-        n_units = whole(area / unit.area)
-        n_multiprocessors = np.floor(n_units / per_multiprocessor)
-        n_units = rules.computing_units(n_units, per_multiprocessor)
-        size_bound = np.full(shape, int(SizeBound.AREA))
-    else:
-        n_multiprocessors = np.full(shape, float(part.n_multiprocessors))
-        n_units = n_multiprocessors * per_multiprocessor
-        size_bound = np.full(shape, int(SizeBound.GIVEN))
+    area = np.broadcast_to(budget.area("compute"), shape)
+    n_units, n_multiprocessors, size_bound = _counts(part, area, rules)
     nominal_power = unit.power * n_units
     point = rules.point(_ratio(power, nominal_power), unit.supply)
     rate, voltage = point.rate, point.voltage
