@@ -37,6 +37,27 @@ def test_the_tables_hold_every_point(run, machine, tmp_path):
     assert {point["limit"] for point in points} == {"", "main memory"}
 
 
+def test_points_are_kept_in_a_store_and_gone_on_with(run, machine, tmp_path):
+    store, out, alone = (tmp_path / name for name in ("served.store", "out.json", "alone.json"))
+    arguments = ("serve-sweep", machine, *options(ARGUMENTS, batch="1"), "--store", store)
+    assert run(*arguments).code == 0
+    assert "holds 4 points already" in run(*arguments).err
+    more = ("serve-sweep", machine, *options(ARGUMENTS))
+    assert run(*more, "--store", store, "--resume", "--json", out).code == 0
+    assert run(*more, "--json", alone).code == 0
+    assert json.loads(out.read_text()) == json.loads(alone.read_text())
+    shown = " ".join(run("study", "show", store).out.split())
+    assert "8: 4 feasible, 4 infeasible" in shown
+    assert "most throughput" in shown
+    assert "--resume: allowed with --store" in run(*more, "--resume").err
+
+
+def test_what_is_refused_leaves_no_store(run, machine, tmp_path):
+    store = tmp_path / "served.store"
+    outcome = run("serve-sweep", machine, *options(ARGUMENTS, tp="3"), "--store", store)
+    assert (outcome.code, store.exists()) == (2, False)
+
+
 def test_a_point_of_more_chips_than_the_network_is_a_row(run, machine, tmp_path):
     out = tmp_path / "points.json"
     outcome = run(

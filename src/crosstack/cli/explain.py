@@ -25,7 +25,8 @@ from crosstack.cli.inputs import (
     result_answer,
     rules_given,
 )
-from crosstack.cli.outputs import Searching, asked_files, json_text, show_and_write
+from crosstack.cli.outputs import asked_files, json_text, show_and_write
+from crosstack.cli.sweep import searching
 from crosstack.errors import InputError, Problem
 
 __all__ = ["explain"]
@@ -101,7 +102,7 @@ def explain(
         given = rules_given(rules)
         task = loaded_task(file, set_, on, chips, fabric)
         chosen = chosen_rules(given, MAPPED, otherwise=task.rules)
-    with Searching(lambda words: f"mapping: {words}") as update, in_file(file):
+    with searching(None) as update, in_file(file):
         found = run(
             task,
             answer=answer,

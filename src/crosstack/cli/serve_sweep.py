@@ -20,10 +20,11 @@ from crosstack.cli.inputs import (
     rules_given,
 )
 from crosstack.cli.outputs import asked_files, json_text, show, write
+from crosstack.cli.sweep import ResumeOption, StoreOption, check_resume, searching
 from crosstack.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from crosstack.evaluate.serving_sweep import ServingSweep
+    from crosstack.explore.served import ServedPoints
 
 __all__ = ["serve_sweep"]
 
@@ -94,6 +95,8 @@ def serve_sweep(
     on: On = None,
     chips: Chips = None,
     fabric: Fabric = None,
+    store: StoreOption = None,
+    resume: ResumeOption = False,
     top: Annotated[int, typer.Option(metavar="N", help="Points to print, best first.")] = 20,
     csv_out: Annotated[
         Path | None, typer.Option("--csv", metavar="OUT", help="Save every point as CSV.")
@@ -113,12 +116,13 @@ def serve_sweep(
     --batch 1,64` and `crosstack serve-sweep examples/llama3_8b_sn40l.yaml --model llama3-8b
     --tp 1,2,4,8,16 --pp 1,2,4 --batch 1,16,256 --context 1024,4096,16384 --csv points.csv`
     """
-    import numpy as np
-
-    from crosstack.evaluate.serving_sweep import MOST_POINTS, serving_sweep
+    from crosstack.evaluate.serving_sweep import MOST_POINTS
+    from crosstack.explore.served import AXES, Served, serve_points
     from crosstack.io.transformers import transformer
+    from crosstack.model.rules import MAPPED, chosen_rules
     from crosstack.report.serving_text import sweep_csv, sweep_tables
 
+    check_resume(store, resume=resume)
     check_outputs(file, {"--csv": csv_out, "--json": json_out})
     check_number("--top", top, top >= 0, "a whole number, 0 or more")
     swept = [
@@ -132,21 +136,18 @@ def serve_sweep(
     count = math.prod(len(axis) for axis in swept)
     check_number(_OPTIONS["points"], count, count <= MOST_POINTS, f"at most {MOST_POINTS:,} points")
     system, usual = machine_of(file, set_, on, chips, fabric)
-    grid = [axis.ravel() for axis in np.meshgrid(*swept, indexing="ij")]
-    with options_named(_OPTIONS):
-        sweep = serving_sweep(
-            chosen,
-            system,
-            tensor=grid[0],
-            pipeline=grid[1],
-            batch=grid[2],
-            context=grid[3],
-            phase=phase,
-            tokens=tokens,
-            microbatch=microbatch,
-            word=word,
-            rules=rules_given(rules) or usual,
-        )
+    served = Served(
+        model=chosen,
+        system=system,
+        phase=phase,
+        tokens=tokens,
+        microbatch=microbatch,
+        word=word,
+        rules=chosen_rules(rules_given(rules) or usual, MAPPED),
+    )
+    with searching(store) as update, options_named(_OPTIONS):
+        numbers = dict(zip(AXES, swept, strict=True))
+        sweep = serve_points(served, numbers, store=store, resume=resume, progress=update)
     show(sweep_tables(sweep, top))
     texts = asked_files(
         (csv_out, lambda: sweep_csv(sweep)), (json_out, lambda: json_text(_data(sweep)))
@@ -154,15 +155,15 @@ def serve_sweep(
     write(*texts)
 
 
-def _data(sweep: ServingSweep) -> dict[str, Any]:
+def _data(sweep: ServedPoints) -> dict[str, Any]:
     """Return a sweep as JSON holds it."""
     from crosstack.report.serving_text import sweep_rows
 
     return {
-        "model": sweep.model.name,
-        "phase": sweep.phase.value,
-        "system": sweep.system.name,
-        "rules": sweep.rules.name,
+        "model": sweep.served.model.name,
+        "phase": str(sweep.served.phase),
+        "system": sweep.served.system.name,
+        "rules": sweep.served.rules.name,
         "points": sweep_rows(sweep),
     }
 

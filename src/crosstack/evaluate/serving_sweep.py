@@ -39,7 +39,7 @@ from crosstack.workload.kernel_graph import Bools, Floats, Ints
 from crosstack.workload.serving import decode, prefill
 from crosstack.workload.workload import Workload
 
-__all__ = ["MOST_POINTS", "Phase", "ServingSweep", "machine_of", "serving_sweep"]
+__all__ = ["MOST_POINTS", "Phase", "ServingSweep", "check_serving", "machine_of", "serving_sweep"]
 
 MOST_POINTS = 1_000_000
 
@@ -88,16 +88,6 @@ class ServingSweep:
     def fits(self) -> Bools:
         """Whether a point fits SRAM and main memory."""
         return np.array([not limit for limit in self.limit], dtype=np.bool_)
-
-    @property
-    def columns(self) -> dict[str, list[Any]]:
-        """Everything that is known of the points, by name, an entry each. SI units."""
-        arrays = {
-            name: getattr(self, name).tolist()
-            for name in ("tensor", "pipeline", "batch", "context", "microbatch", "n_tiles",
-                         "latency", "time", "throughput", "memory_used", "memory_capacity")
-        }  # fmt: skip
-        return arrays | {"bound_by": list(self.bound_by), "limit": list(self.limit)}
 
     def point(self, i: int) -> tuple[Workload, System, Mapping]:
         """Return point ``i`` as the workload, the system and the mapping that were priced."""
@@ -177,10 +167,43 @@ def serving_sweep(
     ----------
     ko2025dfmodel (section VIII.A, Fig. 20), dfmodel_code
     """
+    return _swept(
+        *_checked(
+            model,
+            system,
+            phase=phase,
+            tokens=tokens,
+            word=word,
+            rules=rules,
+            tensor=tensor,
+            pipeline=pipeline,
+            batch=batch,
+            context=context,
+            microbatch=microbatch,
+        )
+    )
+
+
+def check_serving(model: Transformer, system: System, **asked: Any) -> None:
+    """Raise what `serving_sweep` would, without pricing anything; ``asked`` as there."""
+    _checked(model, system, **asked)
+
+
+def _checked(
+    model: Transformer,
+    system: System,
+    *,
+    phase: Phase | str,
+    tokens: int,
+    word: int,
+    rules: Rules | str | None,
+    **numbers: ArrayLike | None,
+) -> tuple[_Job, _Points]:
+    """Return what all points have in common, and the points."""
     chosen = chosen_rules(rules, MAPPED)
     if system.chip.levels[0].bank_capacity is not None:
         raise InputError(Problem("system.chip", "got memory units; allowed here: one SRAM."))
-    points = _points(model, tensor, pipeline, batch, context, microbatch)
+    points = _points(**{name: given for name, given in numbers.items() if given is not None})
     _check_degrees(model, system, points)
     job = _Job(
         model=model,
@@ -191,7 +214,7 @@ def serving_sweep(
         word=word,
     )
     _check_longest(job, int(points.context.max()))
-    return _swept(job, points)
+    return job, points
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,18 +309,8 @@ def _phase(phase: Phase | str) -> Phase:
         ) from None
 
 
-def _points(
-    model: Transformer,
-    tensor: ArrayLike,
-    pipeline: ArrayLike,
-    batch: ArrayLike,
-    context: ArrayLike,
-    microbatch: ArrayLike | None,
-) -> _Points:
+def _points(**given: ArrayLike) -> _Points:
     """Check what is swept and return it as arrays of one length."""
-    given = {"tensor": tensor, "pipeline": pipeline, "batch": batch, "context": context}
-    if microbatch is not None:
-        given["microbatch"] = microbatch
     whole = {name: _whole(name, values) for name, values in given.items()}
     try:
         arrays = dict(zip(whole, np.broadcast_arrays(*whole.values()), strict=True))
@@ -310,7 +323,7 @@ def _points(
     require(size <= MOST_POINTS, "points", size, f"at most {MOST_POINTS:,} points")
     arrays = {name: values.ravel().astype(np.int64) for name, values in arrays.items()}
     stages, sequences = arrays["pipeline"], arrays["batch"]
-    if microbatch is None:
+    if "microbatch" not in arrays:
         arrays["microbatch"] = _microbatches(sequences, stages)
     wrong = sequences % arrays["microbatch"] != 0
     if wrong.any():

@@ -81,10 +81,13 @@ def answer(common: Common, batch: Batch) -> Result:
 
 def _answer_groups(common: Common, batch: Batch) -> PointAnswers:
     n = len(batch.points)
-    columns = [c.name for c in common.evaluator.columns(common.base) if c.unit is not None]
+    columns = common.evaluator.columns(common.base)
     status = np.full(n, "failed", dtype="U16")
     reason = np.full(n, None, dtype=object)
-    terms = {name: np.full(n, np.nan) for name in columns}
+    terms: dict[str, NDArray[Any]] = {
+        c.name: np.full(n, None, dtype=object) if c.unit is None else np.full(n, np.nan)
+        for c in columns
+    }
     evaluator: Any = common.evaluator  # one with arrays: there are groups
     for group in batch.groups:
         at = group.places
@@ -94,8 +97,8 @@ def _answer_groups(common: Common, batch: Batch) -> PointAnswers:
             status[at], reason[at] = _refused(error)
             continue
         status[at], reason[at] = found.status, found.reason
-        for name in columns:
-            terms[name][at] = found.terms[name]
+        for name, values in terms.items():
+            values[at] = found.terms[name]
     return PointAnswers(status=status, reason=reason, terms=terms)
 
 

@@ -78,11 +78,14 @@ class PointAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointAnswers:
-    """What came of many points: arrays of one length; a term of a point without one is NaN."""
+    """What came of many points: arrays of one length; a term of a point without one is NaN.
+
+    Terms that are text are arrays of objects.
+    """
 
     status: NDArray[np.str_]
     reason: NDArray[np.object_]
-    terms: Mapping[str, NDArray[np.float64]]
+    terms: Mapping[str, NDArray[Any]]
 
 
 def failed_point(failure: Failure) -> PointAnswer:

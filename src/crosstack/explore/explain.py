@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from crosstack.errors import InfeasibleError, InputError, LimitError, require
 from crosstack.evaluate.answer import Answer, given_answer, optimise
+from crosstack.explore.progress import Meter, Tell
 from crosstack.machine.chip import flat_fields
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Mapping, Status, Task
@@ -218,7 +219,7 @@ def explain(
     time_limit: float = math.inf,
     gap: float = 0.0,
     jobs: int = 1,
-    progress: Callable[[str], None] | None = None,
+    progress: Tell | None = None,
 ) -> Explanation:
     """Map a task, then again with a little less and a little more of every resource.
 
@@ -236,7 +237,7 @@ def explain(
     time_limit : float
         Of each search. [s]
     progress : callable or None
-        Told what is searched next.
+        Told where it stands, and what is searched next.
 
     Raises
     ------
@@ -258,27 +259,25 @@ def explain(
             start=start,
         )
 
-    def said(words: str) -> None:
-        if progress is not None:
-            progress(words)
-
+    # No share of nothing: a price that is not given.
+    changed = [r for r in resources_of(task.system) if r.value != 0 or r.unit == "s"]
+    meter, done, total = Meter(progress), 0, 2 * len(changed) + (answer is None)
     if answer is None:
-        said("the task as it is")
+        meter.show(done, total, at="the task as it is")
         answer = mapped(task.system)
+        done += 1
     effects = []
-    for resource in resources_of(task.system):
-        if resource.value == 0 and resource.unit != "s":
-            continue  # no share of nothing: a price that is not given
+    for resource in changed:
         less, more = resource.value * (1 - step), resource.value * (1 + step)
         if resource.value == 0:
             more = ADDED_LATENCY
         sides = []
         for value in (less, more):
-            if value == resource.value:
-                sides.append(_Side(answer))
-                continue
-            said(f"{resource.name}: {value:.4g} {resource.unit}")
-            sides.append(_side(answer, resource, value, mapped))
+            at = f"{resource.name} {value:.4g} {resource.unit}"
+            meter.show(done, total, at=at, best=answer.evaluation.time)
+            same = value == resource.value
+            sides.append(_Side(answer) if same else _side(answer, resource, value, mapped))
+            done += 1
         effects.append(_effect(answer, resource, (less, more), (sides[0], sides[1])))
     effects.sort(key=lambda e: (-abs(e.elasticity), -abs(e.price_elasticity), e.resource.path))
     return Explanation(answer=answer, step=step, effects=tuple(effects))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem
 from crosstack.explore.batches import (
@@ -40,7 +41,7 @@ from crosstack.records import require_type
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["check_study", "layout_of", "run_study", "sweep"]
+__all__ = ["answered_here", "check_study", "layout_of", "run_study", "sweep"]
 
 
 def layout_of(study: Study) -> Layout:
@@ -95,6 +96,30 @@ def run_study(
             meter.show(session.n_done, len(points), fresh=counts.total(), counts=counts)
         assert session.complete  # batches end when nothing is left
     return points
+
+
+def answered_here(study: Study, *, progress: Tell | None = None) -> dict[str, NDArray[Any]]:
+    """Return the columns of a study that is answered as arrays, in this process; none are kept.
+
+    Raises
+    ------
+    InputError
+        If an axis leads nowhere.
+    """
+    points = expand(study)
+    check_study(study)
+    common = Common(evaluator=study.evaluator, base=study.base, keep=study.keep)
+    arrays, meter = arrayed(common, points), Meter(progress)
+    assert arrays.tables  # its evaluator takes arrays
+    found: list[dict[str, NDArray[Any]]] = []
+    for start in range(0, len(points), CHUNK):
+        numbers = np.arange(start, min(start + CHUNK, len(points)))
+        one = answer(common, cut(points, numbers, arrays)).answer
+        assert isinstance(one, PointAnswers)
+        found.append({"status": one.status, "reason": one.reason, **one.terms})
+        meter.show(int(numbers[-1]) + 1, len(points))
+    columns = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+    return columns | {axis.name: points.column(i) for i, axis in enumerate(points.axes)}
 
 
 def _result(found: Result | Failure) -> Result:

@@ -8,7 +8,8 @@ import numpy as np
 from rich.console import Group
 from rich.text import Text
 
-from crosstack.evaluate.serving_sweep import Phase, ServingSweep
+from crosstack.evaluate.serving_sweep import Phase
+from crosstack.explore.served import ServedPoints
 from crosstack.io.csv_text import csv_text
 from crosstack.report.text import rows_table
 from crosstack.report.wording import Table, plural, time_words
@@ -33,47 +34,53 @@ LIMITS = {
 }
 
 
-def sweep_rows(sweep: ServingSweep) -> list[dict[str, object]]:
+def sweep_rows(sweep: ServedPoints) -> list[dict[str, object]]:
     """Return a record for each point."""
-    columns = sweep.columns
+    columns = _plain(sweep)
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def sweep_csv(sweep: ServingSweep) -> str:
+def _plain(sweep: ServedPoints) -> dict[str, list[object]]:
+    return {name: values.tolist() for name, values in sweep.columns.items()}
+
+
+def sweep_csv(sweep: ServedPoints) -> str:
     """Return every point as a line of comma-separated values, units in the header."""
-    columns = sweep.columns
+    columns = _plain(sweep)
     header = [f"{name} [{UNITS[name]}]" if name in UNITS else name for name in columns]
     return csv_text(header, zip(*columns.values(), strict=True))
 
 
-def sweep_tables(sweep: ServingSweep, most: int) -> Group:
+def sweep_tables(sweep: ServedPoints, most: int) -> Group:
     """Return the ``most`` points of the highest throughput that fit, and what does not."""
-    fits = np.nonzero(sweep.fits)[0]
-    best = fits[np.argsort(-sweep.throughput[fits], kind="stable")][:most]
+    columns, served = sweep.columns, sweep.served
+    fits = np.nonzero(columns["limit"] == "")[0]
+    best = fits[np.argsort(-columns["throughput"][fits], kind="stable")][:most]
     lines = [
-        f"{sweep.model.name} {sweep.phase.value} on {sweep.system.name}, kernel by kernel, "
-        f"rules {sweep.rules.name}: {plural(len(sweep.time), 'point')}, {len(fits):,} fit"
+        f"{served.model.name} {served.phase} on {served.system.name}, kernel by kernel, "
+        f"rules {served.rules.name}: {plural(len(columns['time']), 'point')}, {len(fits):,} fit"
     ]
-    limits = [limit for limit in sweep.limit if limit]
+    limits = [limit for limit in columns["limit"].tolist() if limit]
     lines += [f"{limits.count(what):,} {LIMITS[what]}" for what in LIMITS if what in limits]
     title = Text("; ".join(lines), style="bold")
     return Group(title, rows_table(_table(sweep, best.tolist())))
 
 
-def _table(sweep: ServingSweep, points: Sequence[int]) -> Table:
-    first = "to first token" if sweep.phase is Phase.PREFILL else "a token"
+def _table(sweep: ServedPoints, points: Sequence[int]) -> Table:
+    first = "to first token" if sweep.served.phase == Phase.PREFILL else "a token"
+    c = sweep.columns
     rows = [
         (
-            f"{sweep.tensor[i]}",
-            f"{sweep.pipeline[i]}",
-            f"{sweep.batch[i]:,}",
-            f"{sweep.context[i]:,}",
-            f"{sweep.microbatch[i]:,}",
-            time_words(float(sweep.latency[i])),
-            f"{sweep.throughput[i]:,.5g}",
-            f"{sweep.throughput[i] / (sweep.tensor[i] * sweep.pipeline[i]):,.4g}",
-            format_quantity(float(sweep.memory_used[i]), "B"),
-            sweep.bound_by[i],
+            f"{c['tensor'][i]}",
+            f"{c['pipeline'][i]}",
+            f"{c['batch'][i]:,}",
+            f"{c['context'][i]:,}",
+            f"{c['microbatch'][i]:,}",
+            time_words(float(c["latency"][i])),
+            f"{c['throughput'][i]:,.5g}",
+            f"{c['throughput'][i] / (c['tensor'][i] * c['pipeline'][i]):,.4g}",
+            format_quantity(float(c["memory_used"][i]), "B"),
+            str(c["bound_by"][i]),
         )
         for i in points
     ]

@@ -1,0 +1,205 @@
+"""Points that are served: a transformer over degrees, batches and contexts, as a study."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crosstack.errors import unknown_name
+from crosstack.evaluate.serving_sweep import Phase, ServingSweep, check_serving, serving_sweep
+from crosstack.explore.axes import Assignment, Axis
+from crosstack.explore.evaluators import (
+    Arrays,
+    BaseProblem,
+    Column,
+    PointAnswer,
+    PointAnswers,
+    known_options,
+)
+from crosstack.explore.keys import stated
+from crosstack.explore.pool import Serial
+from crosstack.explore.progress import Tell
+from crosstack.explore.run import answered_here, layout_of, run_study
+from crosstack.explore.store import Store
+from crosstack.explore.study import Study
+from crosstack.io.study_file import Goal
+from crosstack.machine.system import System
+from crosstack.model.rules import Rules
+from crosstack.workload.architectures import Transformer
+
+__all__ = ["AXES", "Served", "ServedPoints", "serve_points"]
+
+AXES = ("tensor", "pipeline", "batch", "context")
+COUNTS = ("microbatch", "n_tiles")
+UNITS: dict[str, str | None] = {
+    **dict.fromkeys(COUNTS, "1"),
+    "latency": "s",
+    "time": "s",
+    "throughput": "1/s",
+    "memory_used": "B",
+    "memory_capacity": "B",
+    "bound_by": None,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """``serve``: a transformer on a machine, kernel by kernel; see `serving_sweep`."""
+
+    model: Transformer
+    system: System
+    rules: Rules
+    phase: Phase | str = Phase.DECODE
+    tokens: int = 1
+    microbatch: int | None = None
+    word: int = 2
+    name: str = "serve"
+    objectives: tuple[tuple[str, Goal], ...] = (
+        ("throughput", Goal.MAXIMUM),
+        ("latency", Goal.MINIMUM),
+    )
+
+    def _asked(self, arrays: Arrays) -> dict[str, Any]:
+        numbers = {name: _whole(values) for name, values in arrays.items()}
+        return {
+            "phase": self.phase,
+            "tokens": self.tokens,
+            "microbatch": self.microbatch,
+            "word": self.word,
+            "rules": self.rules,
+            **numbers,
+        }
+
+    def refuse(self, arrays: Arrays) -> None:
+        """Raise `InputError` for points that contradict the model or the machine."""
+        check_serving(self.model, self.system, **self._asked(arrays))
+
+    def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """Return the options: there are none."""
+        known_options(given, ())
+        return given
+
+    def columns(self, base: BaseProblem) -> tuple[Column, ...]:
+        """Return the terms of a point."""
+        return tuple(Column(name=name, unit=unit) for name, unit in UNITS.items())
+
+    def tree(self, base: BaseProblem) -> Any:
+        """Return what is served, how, and on what."""
+        asked = {name: stated(value) for name, value in self._asked({}).items()}
+        told = {"model": stated(self.model), "system": stated(self.system)}
+        return {**told, **asked, **dict.fromkeys(AXES)}
+
+    def check(self, base: BaseProblem, assignments: Sequence[Assignment]) -> None:
+        """Raise `InputError` for what is no degree, batch or context."""
+        for path, _ in assignments:
+            if path not in AXES:
+                raise unknown_name("path", "number is", path, AXES)
+
+    def run(
+        self, base: BaseProblem, assignments: Sequence[Assignment], keep: Sequence[str]
+    ) -> PointAnswer:
+        """Price one point."""
+        arrays = {path: np.array([value], dtype=float) for path, value in assignments}
+        found = self.run_many(base, (), arrays)
+        terms = {name: values[0].item() for name, values in found.terms.items()}
+        return PointAnswer(status=str(found.status[0]), reason=found.reason[0], terms=terms)
+
+    def array_fields(self, base: BaseProblem, fields: Sequence[str]) -> dict[str, str]:
+        """Return the numbers that the formulas take as arrays: all of them."""
+        return {field: "1" for field in fields if field in AXES}
+
+    def run_many(
+        self, base: BaseProblem, assignments: Sequence[Assignment], arrays: Arrays
+    ) -> PointAnswers:
+        """Price many points at once; one that does not fit is priced all the same."""
+        found: ServingSweep = serving_sweep(self.model, self.system, **self._asked(arrays))
+        limits = np.array([limit or None for limit in found.limit], dtype=object)
+        terms = {name: np.asarray(getattr(found, name)) for name in UNITS}
+        return PointAnswers(
+            status=np.where(found.fits, "feasible", "infeasible"),
+            reason=limits,
+            terms={
+                name: values.astype(object if UNITS[name] is None else float)
+                for name, values in terms.items()
+            },
+        )
+
+
+def _whole(values: NDArray[np.float64]) -> NDArray[Any]:
+    whole = np.rint(values)
+    return whole.astype(np.int64) if np.array_equal(whole, values) else values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ServedPoints:
+    """What was served, and everything that is known of the points, by name. SI units.
+
+    ``limit`` is what a point that does not fit exceeds, empty where it fits.
+    """
+
+    served: Served
+    columns: Mapping[str, NDArray[Any]]
+
+
+def serve_points(
+    served: Served,
+    numbers: Mapping[str, Sequence[int]],
+    *,
+    store: Path | None = None,
+    resume: bool = False,
+    progress: Tell | None = None,
+) -> ServedPoints:
+    """Price every combination of degrees, batches and contexts.
+
+    Parameters
+    ----------
+    served : Served
+        What is served, and on what.
+    numbers : mapping of str to sequence of int
+        Values of every one of `AXES`; one that is given twice counts once. [1]
+    store : Path or None
+        Where every point is kept while it runs, as a sweep's are.
+    resume : bool
+        Go on with a store that has points already.
+    progress : callable or None
+        Told where it stands.
+
+    Raises
+    ------
+    InputError
+        As `serving_sweep`, or `Store.fresh`.
+    """
+    axes = {name: np.array(list(dict.fromkeys(numbers[name])), dtype=float) for name in AXES}
+    grid = np.meshgrid(*axes.values(), indexing="ij")
+    served.refuse({name: values.ravel() for name, values in zip(AXES, grid, strict=True)})
+    study = Study(
+        name="serve",
+        base=BaseProblem(content="", source=f"{served.model.name} on {served.system.name}"),
+        evaluator=served,
+        axes=tuple(
+            Axis(
+                name=name,
+                labels=tuple(values.tolist()),
+                choices=tuple(((name, value),) for value in values.tolist()),
+            )
+            for name, values in axes.items()
+        ),
+        objectives=served.objectives,
+    )
+    if store is None:
+        found = answered_here(study, progress=progress)
+    else:
+        kept = Store.fresh(store, layout_of(study), resume=resume)
+        points = run_study(study, kept, Serial(), progress=progress)
+        table = kept.table(points.keys)
+        found = {n: table.column(n).to_numpy(zero_copy_only=False) for n in table.column_names}
+    columns = {name: found[name] for name in (*AXES, *UNITS)}
+    for name in (*AXES, *COUNTS):
+        columns[name] = columns[name].astype(np.int64)
+    columns["limit"] = np.array([reason or "" for reason in found["reason"]], dtype=object)
+    return ServedPoints(served=served, columns=columns)
