@@ -13,8 +13,7 @@ before (``join_*``).
   memory as what the kernel makes is split (``cache_size``). What puts new keys and values behind
   those works on the new ones; all of them have their place in main memory, and pass on no edge
   (``elided``).
-* What products alone read of weights by an index, and a part of keys and values, is read where it
-  lies: looking it up is no kernel.
+* Some operations are no kernels of their own (`crosstack.workload.passes.merged`).
 * The gradient of a weight is a sum over chips that work on different data (``periodic_size``).
 * A mask is kept where the backward pass reads it. Nothing else has to be said of what is kept:
   edges to backward kernels do.
@@ -23,7 +22,7 @@ before (``join_*``).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,12 +32,13 @@ from crosstack.errors import InputError, Problem
 from crosstack.workload.axes import AxisUse
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.functions import TABLE, Function, OperationKind
+from crosstack.workload.functions import TABLE, OperationKind
 from crosstack.workload.kernel_graph import AXIS_CODE, KernelGraph, edge_columns
 from crosstack.workload.kernels import Axis, Collective, Communication
 from crosstack.workload.loops import LoopNest, ProductAxes
 from crosstack.workload.operations import Block, Operation, Role
 from crosstack.workload.ordering import topological_order
+from crosstack.workload.passes.merged import Merged, appends, merged, of_before
 
 __all__ = ["LoweredKernel", "kernels_of", "lowered", "work_of_row"]
 
@@ -83,44 +83,13 @@ def kernels_of(
     Parameters and errors as `lowered`.
     """
     blocks = [graph.block(block), *(b for b in graph.blocks if b.twin == block)]
-    places = _in_place(graph, blocks)
+    others = merged(graph, blocks, work)
     return tuple(
-        LoweredKernel.of(graph, each, operation, work, places)
+        LoweredKernel.of(graph, each, operation, work, others)
         for each in blocks
         for operation in each.operations
-        if operation.output.tensor not in places
+        if operation not in others
     )
-
-
-def _in_place(graph: Graph, blocks: Sequence[Block]) -> dict[str, str]:
-    """Return what is read where it lies, and the tensor that it lies in."""
-    operations = [operation for block in blocks for operation in block.operations]
-    read_by: dict[str, list[Operation]] = {}
-    for operation in operations:
-        for operand in operation.inputs:
-            read_by.setdefault(operand.tensor, []).append(operation)
-    kept = {o.output.tensor for o in operations if _appends(graph, o)}
-    found = {}
-    for operation in operations:
-        name, first = operation.output.tensor, next((x.tensor for x in operation.inputs), "")
-        if operation.function is Function.SLICE and first in kept:
-            found[name] = first
-        elif operation.kind is OperationKind.GATHER and name in read_by:
-            products = all(reader.multiplies for reader in read_by[name])
-            if products and graph.tensor[first].role is Role.WEIGHT:
-                found[name] = first
-    return found
-
-
-def _of_before(graph: Graph, tensor: str) -> bool:
-    """Whether a tensor is keys and values of before."""
-    return graph.tensor[tensor].role is Role.KV_CACHE and tensor not in graph.makers
-
-
-def _appends(graph: Graph, operation: Operation) -> bool:
-    """Whether an operation puts new keys and values behind those of before."""
-    before = any(_of_before(graph, operand.tensor) for operand in operation.inputs)
-    return operation.kind is OperationKind.CONCATENATION and before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +150,7 @@ class LoweredKernel:
         block: Block,
         operation: Operation,
         work: WorkOf,
-        places: Mapping[str, str],
+        others: Merged,
     ) -> LoweredKernel:
         """Return what the arrays say of an operation of a block.
 
@@ -191,12 +160,12 @@ class LoweredKernel:
             The operation and where it is.
         work : callable
             As `lowered`.
-        places : mapping
-            What is read where it lies, and the tensor that it lies in.
+        others : Merged
+            Operations that are no kernels of their own.
         """
-        nest, appends = graph.nest(block, operation), _appends(graph, operation)
+        nest, behind = graph.nest(block, operation), appends(graph, operation)
         operands = _operands(graph, operation)
-        product = nest.elements(nest.inputs[operands[0]]) if appends else nest.product
+        product = nest.elements(nest.inputs[operands[0]]) if behind else nest.product
         extents = {g: graph.count(getattr(product, g)) for g in PLACES}
 
         def size(tensor: str) -> float:
@@ -204,12 +173,12 @@ class LoweredKernel:
 
         roles = {x.tensor: graph.tensor[x.tensor].role for x in operation.inputs}
         read = [operation.inputs[i].tensor for i in operands]
-        lies = tuple(places.get(tensor, tensor) for tensor in read)
+        lies = tuple(others.lies.get(tensor, tensor) for tensor in read)
         cached = {
             tensor: size(tensor)
             for tensor in roles
-            if _of_before(graph, tensor)
-            or (tensor in places and graph.tensor[places[tensor]].role is Role.WEIGHT)
+            if of_before(graph, tensor)
+            or (tensor in others.lies and graph.tensor[others.lies[tensor]].role is Role.WEIGHT)
         }
         sizes = tuple(map(size, read))
         made = graph.tensor[operation.output.tensor]
@@ -219,7 +188,9 @@ class LoweredKernel:
         elements = graph.count(nest.output)
         weights = [i for i, weight in enumerate(nest.weights) if weight]
         own = operation.multiplies and len(weights) == 1
-        summed = Communication(collective=Collective.ALL_REDUCE, size=output, periodic=True)
+        sent = output + others.sent.get(operation.name, 0.0)
+        summed = Communication(collective=Collective.ALL_REDUCE, size=sent, periodic=True)
+        done = work(operation) * graph.count(nest.loops) + others.work.get(operation.name, 0.0)
         return cls(
             block=block,
             nest=nest,
@@ -230,15 +201,13 @@ class LoweredKernel:
             reads=lies,
             input_sizes=sizes,
             cached=tuple(tensor in cached for tensor in read),
-            appends=appends,
+            appends=behind,
             masks=frozenset(name for name, role in roles.items() if role is Role.MASK),
             output_size=output,
             cache_size=sum(cached.values()) + output * looked_up,
             weight_size=size(operation.inputs[weights[0]].tensor) if own else 0.0,
             messages=(summed,) if of_weight else (),
-            each=1.0
-            if operation.multiplies
-            else work(operation) * graph.count(nest.loops) / elements,
+            each=1.0 if operation.multiplies else done / elements,
         )
 
     @property
@@ -265,8 +234,8 @@ def _operands(graph: Graph, operation: Operation) -> tuple[int, ...]:
     """Return which inputs count as operands of the kernel, two at most."""
     roles = [graph.tensor[x.tensor].role for x in operation.inputs]
     read = [i for i, role in enumerate(roles) if role not in _NO_OPERAND]
-    if _appends(graph, operation):
-        return tuple(i for i in read if not _of_before(graph, operation.inputs[i].tensor))
+    if appends(graph, operation):
+        return tuple(i for i in read if not of_before(graph, operation.inputs[i].tensor))
     if len(read) > 2:
         inside = [operation.inputs[i].tensor in graph.makers for i in range(len(roles))]
         read = [i for i in read if inside[i] or roles[i] is not Role.INDEX]
