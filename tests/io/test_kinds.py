@@ -50,8 +50,8 @@ READERS = {
 @pytest.mark.parametrize("given", TEXTS)
 @pytest.mark.parametrize("wanted", READERS)
 def test_another_kind_of_file_is_one_line_with_both_names(wanted, given):
-    if given is wanted:
-        return
+    if given is wanted or (given, wanted) == (FileKind.GRAPH, FileKind.TASK):
+        return  # with a machine, a graph is a task
     with pytest.raises(InputError) as refused:
         READERS[wanted](TEXTS[given])
     (problem,) = refused.value.problems

@@ -28,10 +28,10 @@ from crosstack.io.native.schema import (
     Text,
     UnitPower,
     UnitPrice,
-    WorkloadFile,
     one_of,
     quantity,
 )
+from crosstack.io.native.workload_schema import WorkloadFile
 from crosstack.io.optimize_file import AreaFile
 from crosstack.technology.wafers import YieldModel
 from crosstack.workload.workload import Workload

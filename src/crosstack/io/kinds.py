@@ -25,7 +25,7 @@ class FileKind(Enum):
         "show and report",
     )
     TASK = ("a task", {"workload", "system"}, "map, evaluate, explain, space, show and convert")
-    GRAPH = ("a graph", {"axes", "tensors"}, "show")
+    GRAPH = ("a graph", {"axes", "tensors"}, "show, and with a machine whatever a task goes with")
     STUDY = ("a study", {"axes", "base"}, "sweep and study show")
     CODESIGN = ("a co-design", {"chip", "workload", "choices"}, "codesign")
     SEARCH = ("a search for a chip", {"chip", "model"}, "optimize")

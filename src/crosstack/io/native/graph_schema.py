@@ -29,6 +29,7 @@ from crosstack.workload.functions import Function
 from crosstack.workload.operations import Role
 
 __all__ = [
+    "GRAPH_SECTION",
     "AxisSizeFile",
     "BlockFile",
     "GraphFile",
@@ -38,7 +39,25 @@ __all__ = [
     "OperationFile",
     "TrainingFile",
     "WindowFile",
+    "as_task",
+    "is_graph",
 ]
+
+
+GRAPH_SECTION = "workload.graph."  # where a graph is in the file of a task
+
+
+def is_graph(tree: dict[str, Any]) -> bool:
+    """Whether a file holds a graph, and not a task or another kind."""
+    return "axes" in tree and bool({"blocks", "operations"} & {*tree})
+
+
+def as_task(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return the tree of a task, given that of a graph which may have a machine beside it."""
+    beside = {"name", "rules", "system", "constraints"}
+    task = {field: value for field, value in tree.items() if field in beside}
+    graph = {field: value for field, value in tree.items() if field not in beside}
+    return {**task, "workload": {"graph": graph}}
 
 
 def _words(value: object) -> tuple[str, ...]:
@@ -167,7 +186,10 @@ class TrainingFile(FileModel):
 
 
 class GraphFile(FileModel):
-    """A graph of one's own: operations in blocks, or in one block that runs once."""
+    """A graph of one's own: operations in blocks, or in one block that runs once.
+
+    ``items`` and ``block``: see `crosstack.workload.graph_workload.workload_of`.
+    """
 
     dtype: DtypeName = Dtype.BF16
     axes: dict[str, AxisSizeFile]
@@ -175,6 +197,8 @@ class GraphFile(FileModel):
     operations: list[OperationFile] | None = None
     blocks: list[BlockFile] | None = None
     training: TrainingFile | None = None
+    items: Text | None = None
+    block: Text | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -131,7 +131,7 @@ def _check_part(node: Any, schema: Any, path: list[str | int], depth: int) -> An
     if isinstance(part, int):
         raise InputError(Problem(full, f"{here or 'the file'} is not a list."))
     if get_origin(schema) is dict:
-        return None
+        return strip_optional(get_args(schema)[1])
     if isinstance(schema, type) and issubclass(schema, FileModel):
         if part not in schema.model_fields:
             raise InputError(Problem(full, unknown_field(part, schema.model_fields)))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from crosstack.errors import InputError, Problem
+from crosstack.io.native.graph_schema import GRAPH_SECTION, as_task, is_graph
 from crosstack.io.native.overrides import override
 from crosstack.io.native.read_workload import GENERATORS
 from crosstack.io.yaml_tree import parse_yaml
@@ -41,7 +42,11 @@ def in_own_words(
     Kernels and tensors of a generated workload are in no file: they are said to be the
     generator's. A field that the file leaves to its default is said to be left out.
     """
-    tree = override(parse_yaml(text), overrides)  # type: ignore[arg-type]
+    read: Any = parse_yaml(text)
+    if "workload" not in read and is_graph(read):
+        plain = (_own(problem, task, as_task(read)) for problem in error.problems)
+        return InputError(p.at(p.path.removeprefix(GRAPH_SECTION)) for p in plain)
+    tree = override(read, overrides)
     return InputError(_own(problem, task, tree) for problem in error.problems)
 
 
@@ -61,7 +66,8 @@ def _own(problem: Problem, task: Task, tree: dict[str, Any]) -> Problem:
 
 
 def _generator(workload: dict[str, Any]) -> str | None:
-    return next((name for name in GENERATORS if workload.get(name) is not None), None)
+    makers = (*GENERATORS, "graph")
+    return next((name for name in makers if workload.get(name) is not None), None)
 
 
 def _of_graph(problem: Problem, task: Task, workload: dict[str, Any]) -> Problem:

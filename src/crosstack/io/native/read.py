@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from crosstack.errors import MOST_SHOWN, InputError, Problem, nearest
 from crosstack.io.files import in_file
 from crosstack.io.kinds import FileKind, refuse_other_kinds
+from crosstack.io.native.graph_schema import GRAPH_SECTION, as_task, is_graph
 from crosstack.io.native.overrides import override
 from crosstack.io.native.problems import collecting, unknown_fields, unknown_kernel, validate
 from crosstack.io.native.read_system import read_system
 from crosstack.io.native.read_workload import read_workload
-from crosstack.io.native.schema import FileModel, WorkloadFile, shown
+from crosstack.io.native.schema import FileModel, shown
 from crosstack.io.native.task_schema import ConstraintsFile, HeadFile, SystemFile, TaskFile
+from crosstack.io.native.workload_schema import WorkloadFile
 from crosstack.io.yaml_tree import Change, Content, parse_yaml, tree_of
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Task
@@ -46,10 +50,34 @@ def read_task(content: Content, source: str, overrides: Sequence[Change] = ()) -
         if not isinstance(tree, dict):
             allowed = f"a mapping of {', '.join(TaskFile.model_fields)}"
             raise InputError(Problem("", f"got {shown(tree)}; allowed: {allowed}."))
+        if "workload" not in tree and is_graph(tree):
+            return _task_of_graph({"name": Path(source).stem, **tree}, overrides)
         refuse_other_kinds(tree, FileKind.TASK)
         return task_of(override(tree, overrides))
     except InputError as error:
         raise in_file(error, source) from None
+
+
+def _task_of_graph(tree: dict[str, Any], overrides: Sequence[Change]) -> Task:
+    """Return the task of a graph with a machine beside it, or given by an override."""
+    try:
+        whole = override(as_task(tree), [_inside(change) for change in overrides])
+        if "system" not in whole:
+            message = "required, but missing: a section, or --on and a machine of the library."
+            raise InputError(Problem("system", message))
+        return task_of(whole)
+    except InputError as error:
+        plain = (p.at(p.path.removeprefix(GRAPH_SECTION)) for p in error.problems)
+        raise InputError(plain) from None
+
+
+def _inside(change: Change) -> Change:
+    """Return an override of a graph's field as one of the task that the graph becomes."""
+    path = change if isinstance(change, str) else change[0]
+    if re.split(r"[.\[=]", path, maxsplit=1)[0] in TaskFile.model_fields:
+        return change
+    inside = f"{GRAPH_SECTION}{path}"
+    return inside if isinstance(change, str) else (inside, change[1])
 
 
 def read_system_alone(text: str, source: str) -> System | None:

@@ -24,6 +24,7 @@ from crosstack.io.native.graph_schema import (
     OperandFile,
     OperationFile,
     TrainingFile,
+    is_graph,
 )
 from crosstack.io.native.problems import collecting
 from crosstack.io.yaml_tree import parse_yaml
@@ -31,12 +32,14 @@ from crosstack.workload.axes import Axes, AxisSize, Causal, Window
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import TABLE, Function, OperationKind, Result
+from crosstack.workload.graph_workload import workload_of
 from crosstack.workload.loops import union
 from crosstack.workload.operations import Block, Operand, Operation, Role, Tensor
 from crosstack.workload.ordering import cycle_of, topological_order
 from crosstack.workload.passes.backward import training
+from crosstack.workload.workload import Workload
 
-__all__ = ["graph_in", "graph_of", "holds_graph", "read_graph"]
+__all__ = ["graph_in", "graph_of", "holds_graph", "read_graph", "workload_in"]
 
 _PLACE = re.compile(r"(axes|tensors|carries)\[(\d+)\]")
 _OPERATION = re.compile(r"^blocks\[(\d+)\](?:\.operations\[(\d+)\])?")
@@ -76,7 +79,7 @@ def holds_graph(path: str | Path) -> bool:
         tree = parse_yaml(read_text(path))
     except InputError:  # whoever reads it says why
         return False
-    return isinstance(tree, dict) and "axes" in tree and bool({"blocks", "operations"} & {*tree})
+    return isinstance(tree, dict) and "workload" not in tree and is_graph(tree)
 
 
 def graph_of(file: GraphFile) -> Graph:
@@ -95,6 +98,11 @@ def graph_of(file: GraphFile) -> Graph:
     with collecting(problems, "training"):
         return training(graph, _loss(graph, file.training), of=file.training.of)
     raise InputError(problems)
+
+
+def workload_in(file: GraphFile, name: str) -> Workload:
+    """Return the workload of a graph's block that is mapped, and how many items it is for."""
+    return workload_of(graph_of(file), block=file.block or "", items=file.items or "", name=name)
 
 
 def _loss(graph: Graph, asked: TrainingFile) -> str:

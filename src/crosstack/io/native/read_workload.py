@@ -15,7 +15,9 @@ from typing import Any, assert_never
 
 from crosstack.errors import MOST_SHOWN, InputError, Problem
 from crosstack.io.native.problems import collecting, unknown_kernel
-from crosstack.io.native.schema import KernelFile, TensorFile, WorkloadFile
+from crosstack.io.native.read_graph import workload_in
+from crosstack.io.native.schema import KernelFile, TensorFile
+from crosstack.io.native.workload_schema import WorkloadFile
 from crosstack.io.transformers import transformer
 from crosstack.workload.dlrm import dlrm
 from crosstack.workload.fft import fft
@@ -190,6 +192,13 @@ def read_workload(file: WorkloadFile, name: str | None, problems: list[Problem])
             made = make(**section.model_dump(), name=name or generator)
             dtype = file.dtype or made.graph.dtype
             return replace(made, graph=replace(made.graph, dtype=dtype))
+        return None
+    if file.graph is not None:
+        for other in sorted(file.model_fields_set - {"name", "accumulator", "graph"}):
+            message = "not allowed beside graph; allowed: either graph or kernels."
+            problems.append(Problem(f"workload.{other}", message))
+        with collecting(problems, "workload.graph"):
+            return workload_in(file.graph, name or "graph")
         return None
     return _Builder(file, problems).workload(name or "workload")
 

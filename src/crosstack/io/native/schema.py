@@ -1,8 +1,8 @@
-"""The shape of a native YAML file: its values, and the fields of a workload.
+"""The shape of a native YAML file: its values, kernels, and the fields of generators.
 
 Only shapes and single values are checked here. What fields mean together (defaults, library
-names, who reads whom) is in `read_workload` and `read_system`; the records check the rest. Machines
-and the whole file are in `task_schema`.
+names, who reads whom) is in `read_workload` and `read_system`; the records check the rest. The
+section of a workload is in `workload_schema`, machines and the whole file are in `task_schema`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from crosstack.workload.kernels import (
     ComputeUnit,
     Direction,
     KernelKind,
-    Placement,
     Saved,
 )
 from crosstack.workload.ssm import Convolution, Scan
@@ -46,7 +45,6 @@ __all__ = [
     "MambaFile",
     "PrefillFile",
     "TensorFile",
-    "WorkloadFile",
     "number",
     "one_of",
     "quantity",
@@ -361,34 +359,6 @@ class HyenaFile(StateSpaceFile):
 
     convolution: Annotated[Convolution, one_of(Convolution)] = Convolution.FFT_GEMM
     filter_size: Count = 3
-
-
-class WorkloadFile(FileModel):
-    """A generator, or kernels spelled out."""
-
-    name: Text | None = None
-    llm: LlmFile | None = None
-    dlrm: DlrmFile | None = None
-    hpl: HplFile | None = None
-    fft: FftFile | None = None
-    prefill: PrefillFile | None = None
-    decode: DecodeFile | None = None
-    mamba: MambaFile | None = None
-    hyena: HyenaFile | None = None
-    word: Count | None = None
-    dtype: DtypeName | None = None
-    accumulator: DtypeName | None = None
-    n_layers: Count | None = None
-    layers_in_graph: Count | None = None
-    global_batch_size: Count | None = None
-    sequence_length: Count | None = None
-    boundary_size: Bytes | None = None
-    placement: Annotated[Placement, one_of(Placement)] = Placement.SEARCHED
-    data_size: Bytes = 0.0
-    item: Text | None = None
-    item_part: Text | None = None
-    kernels: list[KernelFile] | None = None
-    tensors: list[TensorFile] | None = None
 
 
 def strip_optional(annotation: Any) -> Any:

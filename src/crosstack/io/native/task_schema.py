@@ -26,10 +26,10 @@ from crosstack.io.native.schema import (
     UnitPower,
     UnitPrice,
     Watts,
-    WorkloadFile,
     one_of,
     quantity,
 )
+from crosstack.io.native.workload_schema import WorkloadFile
 from crosstack.machine.chip import Execution, Fusion, Overlap
 from crosstack.machine.compute import Dataflow
 from crosstack.machine.memory import Scope

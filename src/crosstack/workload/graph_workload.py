@@ -1,0 +1,118 @@
+"""A graph of operations over named axes as a workload that is mapped: a block, and how often."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from crosstack.errors import InputError, Problem, nearest
+from crosstack.workload.dataflow import Graph
+from crosstack.workload.functions import OperationKind
+from crosstack.workload.kernel_graph import AXES, KernelGraph
+from crosstack.workload.kernels import Axis
+from crosstack.workload.lowering import lowered
+from crosstack.workload.operations import Block, Role
+from crosstack.workload.workload import Workload
+
+__all__ = ["workload_of"]
+
+
+def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "graph") -> Workload:
+    """Return the workload of a block of a graph, with its backward pass where there is one.
+
+    Parameters
+    ----------
+    graph : Graph
+        The whole graph.
+    block : str
+        The block that is mapped, as many layers as it repeats; it may be left out where there is
+        one alone.
+    items : str
+        The axis whose places are worked on one by one, or some at a time: the global batch. Empty:
+        the graph is of one item.
+    name : str
+        For people.
+
+    Raises
+    ------
+    InputError
+        If there is no such block or axis, or several blocks and none is named. If the graph is
+        none any more when the axis of items has one place, or an operation reads more than two
+        tensors.
+
+    Notes
+    -----
+    Tables that are looked up in are data of the workload, on all chips together. What is handed on
+    between layers is what the block carries.
+    """
+    count = graph.sizes.get(items, 1)
+    if items:
+        _check_name("items", items, graph.sizes, "axis")
+        axes = tuple(replace(a, size=1) if a.name == items else a for a in graph.axes)
+        graph = replace(graph, axes=axes)
+    chosen = _chosen(graph, block)
+    kernels = lowered(graph, chosen.name)
+    return Workload(
+        graph=kernels,
+        n_layers=graph.repeats(chosen),
+        global_batch_size=count,
+        sequence_length=_longest_tiled(kernels),
+        boundary_size=_size(graph, (before for before, _ in chosen.carries)),
+        data_size=_size(graph, _tables(graph, chosen)),
+        name=name,
+    )
+
+
+def _check_name(field: str, name: str, known: Iterable[str], what: str) -> None:
+    names = list(known)
+    close = ", ".join(map(repr, nearest(name, names)))
+    hint = f" Nearest: {close}." if close else ""
+    if name not in names:
+        raise InputError(Problem(field, f"no {what} is called {name!r}.{hint}"))
+
+
+def _chosen(graph: Graph, block: str) -> Block:
+    """Return the block that is mapped."""
+    forward = {b.name: b for b in graph.blocks if not _only_gradients(graph, b)}
+    if block:
+        _check_name("block", block, forward, "block")
+        return forward[block]
+    if len(forward) > 1:
+        message = f"left out; allowed: one of {', '.join(forward)}. The others are not mapped."
+        raise InputError(Problem("block", message))
+    return next(iter(forward.values()))
+
+
+def _only_gradients(graph: Graph, block: Block) -> bool:
+    """Whether a block belongs to a backward pass."""
+    made = (graph.tensor[operation.output.tensor].role for operation in block.operations)
+    return all(role is Role.GRADIENT for role in made)
+
+
+def _tables(graph: Graph, block: Block) -> set[str]:
+    """Return the weights that a block looks up in, and does not multiply with."""
+    read: dict[bool, set[str]] = {True: set(), False: set()}
+    for operation in block.operations:
+        looked_up = operation.kind is OperationKind.GATHER
+        names = operation.inputs[:1] if looked_up else operation.inputs
+        read[looked_up] |= {x.tensor for x in names if graph.tensor[x.tensor].role is Role.WEIGHT}
+    return read[True] - read[False]
+
+
+def _size(graph: Graph, tensors: Iterable[str]) -> float:
+    """Bytes of some tensors together. [B]"""
+    return math.fsum(graph.size(tensor) for tensor in tensors)
+
+
+def _longest_tiled(kernels: KernelGraph) -> int:
+    """Largest extent that is cut into tiles over the kernels. [1]"""
+    extents = {
+        Axis.OUTER: kernels.outer, Axis.M: kernels.m, Axis.K: kernels.k, Axis.N: kernels.columns
+    }  # fmt: skip
+    tiled = (
+        int(extents[AXES[code]][i])
+        for i, code in enumerate(kernels.tiling.tolist())
+        if AXES[code] in extents
+    )
+    return max(tiled, default=1)

@@ -1,0 +1,125 @@
+"""A block of a graph over named axes as a workload: how often it runs, on what, and its answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builders.named_models import gpt_layer, llama
+
+import crosstack
+from crosstack.errors import InputError
+from crosstack.io.native import read_graph, read_task
+from crosstack.workload.dlrm_graph import recommendation_graph
+from crosstack.workload.graph_workload import workload_of
+from crosstack.workload.lowering import lowered
+from crosstack.workload.passes.backward import training
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "graphs" / "my_transformer.yaml"
+SMALL = [
+    "axes.batch.size=3", "axes.sequence.size=64", "axes.key_sequence=64", "training=false",
+]  # fmt: skip
+TABLES = {
+    "width": 8, "n_bottom": 1, "n_top": 1, "n_tables": 3, "rows": 50, "embedding_size": 4,
+    "samples": 16,
+}  # fmt: skip
+
+
+class TestWorkload:
+    def test_a_block_that_repeats_is_as_many_layers(self):
+        graph = training(llama(layers=5), "loss")
+        workload = workload_of(graph, block="layers")
+        assert (workload.n_layers, workload.training) == (5, True)
+        assert workload.graph == lowered(graph, "layers")
+        assert workload.boundary_size == graph.size("x")
+
+    def test_items_are_the_global_batch(self):
+        graph = training(gpt_layer(batch=6), "loss")
+        workload = workload_of(graph, items="batch")
+        assert workload.global_batch_size == 6
+        assert workload.graph == lowered(training(gpt_layer(batch=1), "loss"), "part_1")
+        assert workload.work == pytest.approx(workload_of(graph).work)
+
+    def test_work_of_layers_is_that_of_the_graph(self):
+        graph = training(llama(), "loss")
+        workload = workload_of(graph, block="layers", items="batch")
+        found = sum(
+            graph.work(nest) * graph.repeats(block)
+            for block, nest in graph.nests()
+            if "layers" in (block.name, block.twin)
+        )
+        assert workload.work == found
+
+    def test_tables_are_data_and_no_weights(self):
+        graph = recommendation_graph(**TABLES)
+        workload = workload_of(graph, items="sample")
+        assert workload.data_size == graph.size("tables") == 3 * 50 * 4 * 2
+        assert workload.graph.total_weight_size == (graph.n_parameters - 3 * 50 * 4) * 2
+        assert workload.global_batch_size == 16
+
+    def test_a_graph_of_several_blocks_says_which(self):
+        message = "block: left out; allowed: one of start, layers, end. The others are not mapped."
+        with pytest.raises(InputError, match=message):
+            workload_of(read_graph(EXAMPLE))
+
+    @pytest.mark.parametrize(
+        ("field", "close"), [("block", "no block is called 'layer'. Nearest: 'layers'"),
+                             ("items", "no axis is called 'layerz'. Nearest: 'layer'")]
+    )  # fmt: skip
+    def test_names_that_nothing_has_are_refused(self, field, close):
+        value = {"block": "layer", "items": "layerz"}[field]
+        with pytest.raises(InputError, match=f"{field}: {close}"):
+            workload_of(read_graph(EXAMPLE), **{"block": "layers", field: value})
+
+
+class TestMapped:
+    def test_a_graph_of_ones_own_is_mapped_and_evaluated_the_same(self):
+        task = crosstack.load(EXAMPLE, [*SMALL, "system={on: h100-dgx, n_chips: 2}"])
+        assert (task.workload.name, task.workload.global_batch_size) == ("my_transformer", 3)
+        answer = crosstack.optimise(task.workload, task.system)
+        time = crosstack.evaluate(task.workload, task.system, answer.mapping).time
+        assert answer.certificate.objective == pytest.approx(time, rel=1e-9)
+        assert answer.certificate.status == "optimal"
+
+    def test_it_stands_in_a_task_as_in_a_file_of_its_own(self):
+        system = "system: {on: h100-dgx, n_chips: 2}\n"
+        inside = "\n".join(f"    {line}" for line in EXAMPLE.read_text().splitlines())
+        whole = f"workload:\n  name: mine\n  graph:\n{inside}\n{system}"
+        alone = f"name: mine\n{EXAMPLE.read_text()}\n{system}"
+        changes = ["axes.batch.size=2"]
+        task = read_task(alone, "mine.yaml", changes)
+        assert read_task(whole, "mine.yaml", [f"workload.graph.{changes[0]}"]) == task
+        assert read_task(alone, "mine.yaml", [("axes.batch.size", 2)]) == task
+        assert task.workload.global_batch_size == 2
+
+    @pytest.mark.parametrize(
+        ("change", "problem"),
+        [
+            ("axes.hidden=0", "axes.hidden.size: got 0; allowed: a whole number, at least 1."),
+            ("block=layer", "block: no block is called 'layer'. Nearest: 'layers'."),
+            ("axes.depth=3", None),
+            ("system.n_chips=0", "system.n_chips: got 0; allowed: a whole number, at least 1."),
+            ("operations=[]", "blocks: allowed: blocks or operations, one of the two."),
+            ("axes.heads.sizes=3", "axes.heads.sizes: unknown field. Did you mean"),
+            ("axes.hidden.size=3", "axes.hidden: is 256, not a mapping."),
+        ],
+    )  # fmt: skip
+    def test_a_slip_is_said_by_the_field_of_the_file(self, change, problem):
+        changes = ["system={on: h100-dgx, n_chips: 2}", change]
+        if problem is None:
+            assert crosstack.load(EXAMPLE, changes).workload.n_layers == 6
+            return
+        with pytest.raises(InputError) as refused:
+            crosstack.load(EXAMPLE, changes)
+        assert problem in str(refused.value).removeprefix(f"{EXAMPLE}: ")
+
+    def test_a_graph_without_a_machine_is_refused(self):
+        with pytest.raises(InputError, match="system: required, but missing: a section, or --on"):
+            crosstack.load(EXAMPLE)
+
+    def test_what_a_graph_gives_is_not_said_beside_it(self):
+        inside = "\n".join(f"    {line}" for line in EXAMPLE.read_text().splitlines())
+        text = f"workload:\n  n_layers: 3\n  graph:\n{inside}\nsystem: {{on: h100-dgx}}"
+        with pytest.raises(InputError, match=r"workload\.n_layers: not allowed beside graph"):
+            read_task(text, "mine.yaml")
