@@ -68,6 +68,9 @@ BATCHES: dict[str, Batch] = {
     **_of("grattafiori2024llama3", "sections 3.4 and 3.4.1", 8192, dict.fromkeys(
         ("llama3-8b", "llama3-70b", "llama3-405b"), 2048
     )),
+    **_of("hugging_face", "nvidia/Nemotron-4-340B-Base: model card", 4096, {
+        "nemotron-4-340b": 2304,
+    }),
 }  # fmt: skip
 
 LSTMS: dict[str, LstmModel] = {
