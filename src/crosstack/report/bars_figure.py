@@ -83,6 +83,6 @@ def _legend(canvas: Canvas, shown: Sequence[str]) -> None:
     for term in shown:
         canvas.rectangle(x, 3, 12, 10, f"xs-{term}", 2)
         canvas.text(x + 17, 12, term)
-        x += 82
+        x += 30 + text_width(term, 11)
     canvas.line(((x + 4, 1), (x + 4, 15)), "xs-mark")
-    canvas.text(x + 12, 12, "time of the partition")
+    canvas.text(x + 12, 12, "partition")

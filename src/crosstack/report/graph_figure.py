@@ -292,10 +292,10 @@ def _grid(cards: list[_Card], numbers: list[int], headings: list[str]) -> Figure
 def kernel_legend(graph: KernelGraph, *, collectives: bool) -> Figure:
     """Return what the colours of the kernels mean, those that occur."""
     names = {
-        "xs-fs": "forward, systolic array",
-        "xs-fv": "forward, SIMD lanes",
-        "xs-bs": "backward, systolic array",
-        "xs-bv": "backward, SIMD lanes",
+        "xs-fs": "forward, matrix units",
+        "xs-fv": "forward, vector units",
+        "xs-bs": "backward, matrix units",
+        "xs-bv": "backward, vector units",
     }
     used = {_kernel_class(kernel) for kernel in graph.kernels}
     canvas = Canvas()

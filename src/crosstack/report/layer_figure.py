@@ -29,9 +29,11 @@ def layer_figure(answer: Answer) -> Figure:
     """Return a row of bars for each term over the time of a layer, a line by partition."""
     partitions = answer.evaluation.partitions
     ran = _run(answer)
-    terms = TERMS if any(p.launch_time for p in partitions) else TERMS[:3]
+    scale = WIDTH / ran.makespan
+    launched = any(p.launch_time * scale >= NARROWEST for p in partitions)
+    terms = TERMS if launched else TERMS[:3]
     rows = ("kernel", *terms) if any(p.kernel_runs for p in partitions) else terms
-    draw = _Drawing(canvas=Canvas(), rows=rows, scale=WIDTH / ran.makespan)
+    draw = _Drawing(canvas=Canvas(), rows=rows, scale=scale)
     draw.axis(ran.makespan)
     for p, tasks in zip(partitions, _tasks(ran), strict=True):
         draw.border(float(ran.start[tasks].min()), p)
@@ -121,7 +123,7 @@ class _Drawing:
     def bar(self, ran: Timeline, task: int, p: PartitionTerms) -> None:
         """Draw one task in the row of its term."""
         term, time = ran.graph.kinds[task], ran.graph.durations[task]
-        if time * self.scale >= NARROWEST:
+        if term in self.rows and time * self.scale >= NARROWEST:
             tip = f"{ran.graph.names[task]}: {time_words(time, 3)} of {time_words(p.time, 3)}"
             self.rectangle(term, float(ran.start[task]), time, f"xs-{term}", tip, p.number)
 

@@ -8,7 +8,7 @@ from typing import assert_never
 from crosstack.machine.system import DimensionKind, System
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.rules import Rules
-from crosstack.report.drawing import Canvas
+from crosstack.report.drawing import Canvas, text_width
 from crosstack.report.graph_figure import Figure
 from crosstack.report.wording import (
     dimension_words,
@@ -59,7 +59,9 @@ def _chip(canvas: Canvas, system: System, peak: str, y: float) -> None:
     columns = min(shown, 12)
     for k in range(shown):
         canvas.rectangle(13 + k % columns * 17.8, y + 12 + k // columns * 15, 14, 11, "xs-fs", 2)
-    canvas.text(13, y + 72, units_words(chip.compute), cls="xs-ink xs-strong", width=214)
+    words = units_words(chip.compute)
+    size = 11 if text_width(words, 11, strong=True) <= 214 else 8.5
+    canvas.text(13, y + 72, words, size=size, cls="xs-ink xs-strong", width=214)
     clock = format_quantity(chip.compute.frequency, "Hz")
     canvas.text(13, y + 87, f"{peak} at {clock}", size=9.5, cls="xs-muted", width=214)
     if chip.compute.utilization is None:

@@ -1,4 +1,7 @@
-"""What is full: the main memory of a chip, and its SRAM in every partition."""
+"""What is full: the main memory of a chip, and its SRAM in every partition that has tiles there.
+
+Kernels that run one after the other have all of it to themselves, so nothing is counted there.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from crosstack.units import format_quantity
 
 __all__ = ["memory_figure"]
 
-LABEL, CHART, VALUE, ROW = 118.0, 240.0, 210.0, 22.0
+LABEL, CHART, VALUE, ROW = 130.0, 240.0, 210.0, 22.0
 MOST_ROWS = 40
 
 
@@ -21,11 +24,12 @@ def memory_figure(answer: Answer) -> Figure:
     e = answer.evaluation
     canvas = Canvas()
     rows = [("main memory", e.memory_used, e.memory_capacity)]
-    fullest = sorted(e.partitions, key=lambda p: -p.sram_used / p.sram_capacity)[:MOST_ROWS]
+    held = [p for p in e.partitions if p.sram_used]
+    fullest = sorted(held, key=lambda p: -p.sram_used / p.sram_capacity)[:MOST_ROWS]
     kept = {p.number for p in fullest}
     rows += [
         (f"SRAM, partition {p.number}", p.sram_used, p.sram_capacity)
-        for p in e.partitions
+        for p in held
         if p.number in kept
     ]
     for k, (label, used, capacity) in enumerate(rows):
@@ -39,8 +43,8 @@ def memory_figure(answer: Answer) -> Figure:
             words = f"{percent(share)}: {words} of {format_quantity(capacity, 'B', 4)}"
         canvas.text(LABEL + CHART + 10, y + 14, words, size=10, cls="xs-muted", width=VALUE)
     height = len(rows) * ROW + 10
-    if len(e.partitions) > MOST_ROWS:
-        words = f"The {MOST_ROWS} fullest of {len(e.partitions):,} partitions."
+    if len(held) > MOST_ROWS:
+        words = f"The {MOST_ROWS} fullest of {len(held):,} partitions."
         canvas.text(0, height + 10, words, cls="xs-muted")
         height += 18
     return Figure(canvas, LABEL + CHART + VALUE, height)

@@ -64,8 +64,8 @@ def roofline_figure(answer: Answer) -> Figure | None:
         canvas.add("</g>")
     if len(spots) <= MOST_NAMED:
         _names(canvas, [str(s.number) for s in spots], places)
-    x = LEFT
-    for term in shown_terms(answer.evaluation.partitions):
+    x, bounds = LEFT, {s.bound_by for s in spots}
+    for term in filter(bounds.__contains__, shown_terms(answer.evaluation.partitions)):
         _mark(canvas, x + 6, TOP + HEIGHT + 56, term)
         canvas.text(x + 17, TOP + HEIGHT + 60, f"by {term}", cls="xs-muted")
         x += 92

@@ -405,10 +405,11 @@ def elided_names(names: Sequence[str], width: int) -> str:
 
 
 def partition_rows(answer: Answer, *, name_width: int = 48) -> Table:
-    """Return the partitions in the order they run."""
+    """Return the partitions in the order they run; how full the SRAM is where tiles are counted."""
     partitions = answer.evaluation.partitions
     shown = shown_terms(partitions)
     times = [[*(p.terms[term] for term in shown), p.time] for p in partitions]
+    held = any(p.sram_used for p in partitions)
     unit, worth, decimals = common_scale(t for row in times for t in row)
     rows = tuple(
         (
@@ -416,12 +417,12 @@ def partition_rows(answer: Answer, *, name_width: int = 48) -> Table:
             elided_names(p.kernels, name_width),
             *(scaled(t, worth, decimals) for t in row),
             p.bound_by,
-            f"{100 * p.sram_used / p.sram_capacity:.1f} %",
+            *([f"{100 * p.sram_used / p.sram_capacity:.1f} %"] if held else []),
         )
         for p, row in zip(partitions, times, strict=True)
     )
-    header = ("#", "kernels", *shown, f"time [{unit}]", "bound by", "SRAM")
-    numeric = (True, False, *(True for _ in shown), True, False, True)
+    header = ("#", "kernels", *shown, f"time [{unit}]", "bound by", *(["SRAM"] if held else []))
+    numeric = (True, False, *(True for _ in shown), True, False, *([True] if held else []))
     return Table(header=header, numeric=numeric, rows=rows)
 
 
