@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders.named_models import gpt_layer, llama
+from builders.named_models import gpt_layer, llama, mixture
 
 import crosstack
 from crosstack.errors import InputError
-from crosstack.io.native import read_graph, read_task
+from crosstack.io.native import read_graph, read_task, write_task
+from crosstack.mapping.mapping import Task
 from crosstack.workload.dlrm_graph import recommendation_graph
 from crosstack.workload.graph_workload import workload_of
 from crosstack.workload.lowering import lowered
@@ -92,6 +94,28 @@ class TestMapped:
         assert read_task(whole, "mine.yaml", [f"workload.graph.{changes[0]}"]) == task
         assert read_task(alone, "mine.yaml", [("axes.batch.size", 2)]) == task
         assert task.workload.global_batch_size == 2
+
+    @pytest.mark.parametrize("model", [llama, mixture])
+    def test_a_task_with_a_graph_is_written_and_read_back_the_same(self, model):
+        graph = training(model(), "loss")
+        block = "layers" if model is llama else ""
+        system = crosstack.load(EXAMPLE, ["system={on: h100-dgx, n_chips: 2}"]).system
+        workload = workload_of(graph, block=block, name="mine")
+        task = Task(workload=workload, system=system)
+        again = read_task(write_task(task), "mine.yaml")
+        assert again == task
+        assert again.workload.made_of == workload.made_of
+
+    def test_what_was_changed_since_is_written_as_it_is(self):
+        task = crosstack.load(EXAMPLE, [*SMALL, "system={on: h100-dgx, n_chips: 2}"])
+        workload = replace(task.workload, global_batch_size=7)
+        again = read_task(write_task(replace(task, workload=workload)), "mine.yaml")
+        assert again.workload.global_batch_size == 7
+        assert again.workload.graph.names == workload.graph.names
+
+    def test_a_record_does_not_print_the_graph_it_is_made_of(self):
+        task = crosstack.load(EXAMPLE, [*SMALL, "system={on: h100-dgx, n_chips: 2}"])
+        assert "made_of" not in repr(task.workload)
 
     @pytest.mark.parametrize(
         ("change", "problem"),

@@ -13,7 +13,7 @@ from crosstack.workload.kernel_graph import AXES, KernelGraph
 from crosstack.workload.kernels import Axis
 from crosstack.workload.lowering import lowered
 from crosstack.workload.operations import Block, Role
-from crosstack.workload.workload import Workload
+from crosstack.workload.workload import BlockOf, Workload
 
 __all__ = ["workload_of"]
 
@@ -46,7 +46,7 @@ def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "
     Tables that are looked up in are data of the workload, on all chips together. What is handed on
     between layers is what the block carries.
     """
-    count = graph.sizes.get(items, 1)
+    whole, count = graph, graph.sizes.get(items, 1)
     if items:
         _check_name("items", items, graph.sizes, "axis")
         axes = tuple(replace(a, size=1) if a.name == items else a for a in graph.axes)
@@ -61,6 +61,7 @@ def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "
         boundary_size=_size(graph, (before for before, _ in chosen.carries)),
         data_size=_size(graph, _tables(graph, chosen)),
         name=name,
+        made_of=BlockOf(graph=whole, block=block, items=items),
     )
 
 

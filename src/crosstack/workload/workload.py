@@ -6,12 +6,22 @@ from dataclasses import dataclass, field
 
 from crosstack.errors import require, require_quantity, require_whole
 from crosstack.records import brief, require_types
+from crosstack.workload.dataflow import Graph
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Placement
 
-__all__ = ["Workload"]
+__all__ = ["BlockOf", "Workload"]
 
 LONGEST_SEQUENCE = 2**28  # it is cut into tiles of twice the root of that many lengths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockOf:
+    """The block of a graph over named axes, and the axis of items, that a workload is made of."""
+
+    graph: Graph
+    block: str
+    items: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +54,8 @@ class Workload:
     item_part : str
         What they call one of the ``sequence_length`` that an item has, such as token; empty where
         that has no name.
+    made_of : BlockOf or None
+        Of which graph over named axes it is, if it is of one; a file says it by that.
     """
 
     graph: KernelGraph
@@ -57,6 +69,7 @@ class Workload:
     name: str = "workload"
     item: str = field(default="sample", compare=False)
     item_part: str = field(default="", compare=False)
+    made_of: BlockOf | None = field(default=None, compare=False, repr=False, metadata={"key": None})
 
     __repr__ = brief
 

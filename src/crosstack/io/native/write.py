@@ -14,12 +14,14 @@ from crosstack.io.native.read_workload import (
     default_unit,
     default_weight_size,
 )
+from crosstack.io.native.write_graph import write_graph
 from crosstack.io.native.yaml_text import changed, field_lines, flow
 from crosstack.machine.chip import Chip, flat_chip, flat_fields
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.workload.dtype import dtype_of_word
+from crosstack.workload.graph_workload import workload_of
 from crosstack.workload.kernels import Kernel, Placement, Tensor
 from crosstack.workload.workload import Workload
 
@@ -71,10 +73,28 @@ def write_system(system: System) -> str:
 
 
 def _workload(workload: Workload) -> list[str]:
+    return _over_named_axes(workload) or _of_kernels(workload)
+
+
+def _over_named_axes(workload: Workload) -> list[str]:
+    """Return the graph that a workload is made of; nothing if it is of none, or changed since."""
+    of = workload.made_of
+    if of is None:
+        return []
+    again = workload_of(of.graph, block=of.block, items=of.items, name=workload.name)
+    if again != workload:
+        return []
+    said = {"items": of.items, "block": of.block}
+    graph = write_graph(of.graph).splitlines()
+    graph += field_lines({name: value for name, value in said.items() if value}, "")
+    return [*field_lines({"name": workload.name}), "  graph:", *(f"    {line}" for line in graph)]
+
+
+def _of_kernels(workload: Workload) -> list[str]:
     graph = workload.graph
     inputs = _as_inputs(workload)
     fields = {f.name: getattr(workload, f.name) for f in dataclasses.fields(workload)}
-    del fields["graph"]
+    del fields["graph"], fields["made_of"]
     if workload.placement is Placement.SEARCHED:
         del fields["placement"]
     if not workload.data_size:
