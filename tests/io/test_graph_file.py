@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import named_models
+from builders import named_models, small_models
 from builders.examples import fewer
 from builders.random_graphs import random_graph
 from hypothesis import given
@@ -18,6 +18,7 @@ from oracles.interpreter import run
 from crosstack.errors import InputError
 from crosstack.io.native import holds_graph, read_graph, write_graph
 from crosstack.io.native.read_graph import graph_in
+from crosstack.workload.architectures import graphs
 from crosstack.workload.operations import Role
 from crosstack.workload.passes.backward import training
 
@@ -117,6 +118,16 @@ class TestWritten:
     def test_a_model_in_training_is_read_back_the_same(self, model):
         graph = training(getattr(named_models, model)(), "loss")
         assert graph_in(write_graph(graph), "mine.yaml") == graph
+
+    @pytest.mark.parametrize("kind", ["gpt", "gemma2", "bloom", "deepseek-v3"])
+    def test_graphs_of_the_registry_are_read_back_the_same(self, kind):
+        model = small_models.SMALL[kind]
+        for graph in (
+            graphs.training(model, sequence=4),
+            graphs.prefill(model, sequence=4),
+            graphs.decode(model, context=4, tokens=2),
+        ):
+            assert graph_in(write_graph(graph), "mine.yaml") == graph
 
     @fewer(0.5)
     @given(
