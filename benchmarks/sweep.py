@@ -7,7 +7,6 @@ that of the command is from its start to its end, with what it prints.
 
 from __future__ import annotations
 
-import json
 import platform
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from timing import measure
 
 import crosstack
 from crosstack.explore.batches import CHUNK
-from crosstack.explore.evaluators import EVALUATORS, BaseProblem
+from crosstack.explore.evaluators import BaseProblem, evaluator_named
 from crosstack.explore.pool import Processes, n_processors
 from crosstack.explore.run import layout_of, run_study
 from crosstack.explore.store import Store
@@ -59,7 +58,7 @@ def main() -> None:
         path = Path(folder) / "task.yaml"
         path.write_text(TASK)
         answer = crosstack.optimise(crosstack.load(path), gap=0.1)
-        mapping = json.dumps(answer.to_dict())
+        mapping = answer.to_dict()
     machines = {
         "system.memory.bandwidth": draw.uniform(1e11, 4e12, CHUNK),
         "system.chip.utilization": draw.uniform(0.3, 1.0, CHUNK),
@@ -69,7 +68,7 @@ def main() -> None:
     priced = BaseProblem(content=TASK, source="task.yaml", options={"mapping": mapping})
     measure(
         f"a mapping on {CHUNK:,} machines, one process",
-        lambda: EVALUATORS["mapping"].run_many(priced, (), machines),
+        lambda: evaluator_named("mapping").run_many(priced, (), machines),
         TIMES,
         count=CHUNK,
     )
@@ -82,7 +81,7 @@ def main() -> None:
     made = BaseProblem(content=chip.read_text(), source=chip.name)
     measure(
         f"{CHUNK:,} chips, one process",
-        lambda: EVALUATORS["chip"].run_many(made, (), budgets),
+        lambda: evaluator_named("chip").run_many(made, (), budgets),
         TIMES,
         count=CHUNK,
     )

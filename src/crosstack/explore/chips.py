@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,10 @@ from crosstack.explore.evaluators import (
     PointAnswer,
     PointAnswers,
     answered_many,
-    known_options,
-    split_options,
 )
-from crosstack.explore.rules import check_rule_options, rules_of, with_rules
+from crosstack.explore.options import FileEvaluator, rules_of, split_options
 from crosstack.io.chip_file import ChipDescription, read_chip
-from crosstack.io.native.overrides import override_freely
 from crosstack.io.study_file import Goal
-from crosstack.io.yaml_tree import tree_of
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.checks import checks_of
 from crosstack.machine.generate.generator import GeneratedChips, generate_chips
@@ -39,17 +34,14 @@ _SHARE = re.compile(r"shares\.(area|power|edge)\.(.+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Chips:
+class Chips(FileEvaluator):
     """``chip``: the chip that every technology and budget make; no search."""
 
     name: str = "chip"
-    objectives: tuple[tuple[str, Goal], ...] = (("peak_throughput", Goal.MAXIMUM),)
     allowed: tuple[str, ...] = ("rules",)
-
-    def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
-        """Return the options: ``rules`` of the generator."""
-        known_options(given, self.allowed)
-        return with_rules(given, folder, PARTS)
+    parts: tuple[str, ...] = PARTS
+    units: Mapping[str, str | None] = field(default_factory=dict)  # those of a chip's levels
+    objectives: tuple[tuple[str, Goal], ...] = (("peak_throughput", Goal.MAXIMUM),)
 
     def columns(self, base: BaseProblem) -> tuple[Column, ...]:
         """Return totals, and what becomes of each component of the base."""
@@ -70,16 +62,10 @@ class Chips:
                 found[f"{link}.bandwidth"] = "B/s"
         return tuple(Column(name=name, unit=unit) for name, unit in found.items())
 
-    def tree(self, base: BaseProblem) -> Any:
-        """Return the chip file."""
-        return tree_of(base.content)
-
-    def check(self, base: BaseProblem, assignments: Sequence[Assignment]) -> None:
-        """Raise `InputError` if a path leads nowhere."""
-        check_rule_options(assignments, self.allowed)
-        fields, options = split_options(base, assignments)
-        rules_of(options, PARTS)
-        override_freely(self.tree(base), fields)
+    def check_fields(
+        self, base: BaseProblem, fields: Sequence[Assignment], options: dict[str, Any]
+    ) -> None:
+        """Raise `InputError` if a path leads nowhere in the chip file."""
         read_chip(base.content, base.source, fields)
 
     def run(

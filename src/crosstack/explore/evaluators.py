@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.errors import CrosstackError, InfeasibleError, InputError, Problem, nearest
+from crosstack.errors import CrosstackError, InfeasibleError
 from crosstack.explore.axes import Assignment
 from crosstack.explore.pool import Failure
 from crosstack.io.yaml_tree import Content
@@ -34,16 +34,13 @@ __all__ = [
     "Terms",
     "answered",
     "answered_many",
-    "check_options",
+    "evaluator_named",
     "failed_point",
-    "known_options",
     "one_by_one",
-    "split_options",
 ]
 
 Terms: TypeAlias = "dict[str, float | str | None]"
 Arrays: TypeAlias = "Mapping[str, NDArray[np.float64]]"
-OPTIONS = "options."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,36 +137,6 @@ class ArrayEvaluator(Evaluator, Protocol):
         """
 
 
-def split_options(
-    base: BaseProblem, assignments: Sequence[Assignment]
-) -> tuple[list[Assignment], dict[str, Any]]:
-    """Return what changes the base itself, and the options with what the others change."""
-    fields = [(path, value) for path, value in assignments if not path.startswith(OPTIONS)]
-    changed = {
-        path.removeprefix(OPTIONS): value for path, value in assignments if path.startswith(OPTIONS)
-    }
-    return fields, {**base.options, **changed}
-
-
-def known_options(given: Mapping[str, Any], allowed: Sequence[str]) -> None:
-    """Raise `InputError` for an option that an evaluator does not have."""
-    problems = []
-    for name in given:
-        if name not in allowed:
-            close = nearest(name, allowed, 1)
-            hint = f' Did you mean "{close[0]}"?' if close else ""
-            message = f"no such option.{hint} Allowed: {', '.join(allowed) or 'none'}."
-            problems.append(Problem(f"options.{name}", message))
-    if problems:
-        raise InputError(problems)
-
-
-def check_options(assignments: Sequence[Assignment], allowed: Sequence[str]) -> None:
-    """Raise `InputError` for an assignment to an option that is none."""
-    given = {path.removeprefix(OPTIONS): v for path, v in assignments if path.startswith(OPTIONS)}
-    known_options(given, allowed)
-
-
 def answered(
     evaluator: Evaluator, base: BaseProblem, assignments: Sequence[Assignment], keep: Sequence[str]
 ) -> PointAnswer:
@@ -226,37 +193,16 @@ def one_by_one(
     )
 
 
-class _Registry(Mapping[str, Any]):
-    """The evaluators by name, each made when it is asked for."""
-
-    names = ("map", "mapping", "predict", "chip")
-
-    @staticmethod
-    @cache
-    def _make(name: str) -> Any:
-        if name in ("map", "mapping"):
-            from crosstack.explore.mapped import GivenMapping, MappedPoints
-
-            return MappedPoints() if name == "map" else GivenMapping()
-        if name == "predict":
-            from crosstack.explore.predicted import Predicted
-
-            return Predicted()
-        from crosstack.explore.chips import Chips
-
-        return Chips()
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self.names:
-            raise KeyError(name)
-        return self._make(name)
-
-    def __iter__(self) -> Any:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)
+EVALUATORS = {
+    "map": "crosstack.explore.mapped.MappedPoints",
+    "mapping": "crosstack.explore.mapped.GivenMapping",
+    "predict": "crosstack.explore.predicted.Predicted",
+    "chip": "crosstack.explore.chips.Chips",
+}
+"""By the name that a study file gives: what is imported when it is asked for."""
 
 
-EVALUATORS: Mapping[str, Any] = _Registry()
-"""By the name that a study file gives."""
+def evaluator_named(name: str) -> Any:
+    """Return an evaluator by its name, one of `EVALUATORS`."""
+    module, _, kind = EVALUATORS[name].rpartition(".")
+    return getattr(import_module(module), kind)()

@@ -29,12 +29,10 @@ from crosstack.explore.evaluators import (
     PointAnswers,
     Terms,
     answered_many,
-    known_options,
     one_by_one,
-    split_options,
 )
 from crosstack.explore.flat import term_at
-from crosstack.explore.rules import check_rule_options, rules_of, with_rules
+from crosstack.explore.options import FileEvaluator, known_options, rules_of, split_options
 from crosstack.io.files import read_text
 from crosstack.io.load import task_in
 from crosstack.io.native import override
@@ -170,30 +168,15 @@ def kept_terms(answer: Answer, keep: Sequence[str]) -> Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfTasks:
-    """What evaluators of tasks have in common: ``units`` of the terms they give."""
+class _OfTasks(FileEvaluator):
+    """What evaluators of tasks have in common."""
 
-    name: str
-    allowed: tuple[str, ...]
-    units: Mapping[str, str | None]
-    objectives: tuple[tuple[str, Goal], ...] = (("time", Goal.MINIMUM),)
-
-    def columns(self, base: BaseProblem) -> tuple[Column, ...]:
-        """Return the terms it gives."""
-        return tuple(Column(name=n, unit=u) for n, u in self.units.items())
-
-    def tree(self, base: BaseProblem) -> Any:
-        """Return the task's file."""
-        return base.content
-
-    def check(self, base: BaseProblem, assignments: Sequence[Assignment]) -> None:
-        """Raise `InputError` if a path leads nowhere."""
-        check_rule_options(assignments, self.allowed)
-        tree = self.tree(base)
-        fields, options = split_options(base, assignments)
-        rules_of(options, MAPPED)
-        if isinstance(tree, dict):
-            override(tree, fields)
+    def check_fields(
+        self, base: BaseProblem, fields: Sequence[Assignment], options: dict[str, Any]
+    ) -> None:
+        """Raise `InputError` if a path leads nowhere in the task."""
+        if isinstance(base.content, dict):
+            override(base.content, fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +185,12 @@ class MappedPoints(_OfTasks):
 
     name: str = "map"
     allowed: tuple[str, ...] = ("rules", "work_limit", "time_limit", "gap")
+    parts: tuple[str, ...] = MAPPED
     units: Mapping[str, str | None] = field(default_factory=lambda: ANSWER_UNITS)
 
     def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Return the options of every search: ``rules``, limits [1], [s] and ``gap`` [1]."""
-        known_options(given, self.allowed)
-        given = with_rules(given, folder, MAPPED)
+        given = FileEvaluator.options(self, given, folder)
         for name in ("work_limit", "time_limit", "gap"):
             value = given.get(name)
             good = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
@@ -238,18 +221,18 @@ class GivenMapping(_OfTasks):
 
     name: str = "mapping"
     allowed: tuple[str, ...] = ("rules", "mapping")
+    parts: tuple[str, ...] = MAPPED
     units: Mapping[str, str | None] = field(default_factory=lambda: UNITS)
 
     def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Return the options: ``mapping``, a result saved with ``--json``, and ``rules``."""
-        known_options(given, self.allowed)
-        given = with_rules(given, folder, MAPPED)
+        given = FileEvaluator.options(self, given, folder)
         name = given.get("mapping")
+        if isinstance(name, dict):
+            return given
         if not isinstance(name, str):
             message = "required: a result saved with crosstack map --json."
             raise InputError(Problem("options.mapping", message))
-        if name.lstrip().startswith("{"):
-            return given
         try:
             data = json.loads(read_text(folder / name))
         except ValueError as error:
@@ -259,14 +242,14 @@ class GivenMapping(_OfTasks):
         # What is priced, and under which rules, is read; times and the version are not.
         kept = {k: data.get(k) for k in ("network", "microbatch_size", "n_tiles", "kernels")}
         rules = given.get("rules", data.get("rules"))
-        return {"mapping": json.dumps(kept)} | ({} if rules is None else {"rules": rules})
+        return {"mapping": kept} | ({} if rules is None else {"rules": rules})
 
     def run(
         self, base: BaseProblem, assignments: Sequence[Assignment], keep: Sequence[str]
     ) -> PointAnswer:
         """Price one point."""
         task, options = _task(base, assignments)
-        mapping = mapping_from_dict(json.loads(options["mapping"]), task)
+        mapping = mapping_from_dict(options["mapping"], task)
         answer = given_answer(task, mapping, rules_of(options, MAPPED))
         return PointAnswer(status="feasible", terms=_common(answer) | kept_terms(answer, keep))
 
@@ -282,7 +265,7 @@ class GivenMapping(_OfTasks):
         if not good.all():
             return answered_many(self, base, assignments, arrays, good)
         task, options = _task(base, assignments)
-        mapping = mapping_from_dict(json.loads(options["mapping"]), task)
+        mapping = mapping_from_dict(options["mapping"], task)
         if not can_be_arrays(task, mapping):
             return one_by_one(self, base, assignments, arrays)
         machines = Machines.of(task.system, arrays)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 from crosstack.errors import InputError, Problem, unknown_name
@@ -13,14 +12,11 @@ from crosstack.evaluate.predict import Prediction, Step
 from crosstack.explore.axes import Assignment
 from crosstack.explore.evaluators import (
     BaseProblem,
-    Column,
     PointAnswer,
     Terms,
-    known_options,
-    split_options,
 )
 from crosstack.explore.flat import term_at
-from crosstack.explore.rules import check_rule_options, rules_of, with_rules
+from crosstack.explore.options import FileEvaluator, rules_of, split_options
 from crosstack.explore.step_machines import (
     Levels,
     Machine,
@@ -35,7 +31,6 @@ from crosstack.io.deepflow.steps import strategy_of, workload_of
 from crosstack.io.library.named import LibraryMachine, library_machine
 from crosstack.io.native.overrides import override_freely
 from crosstack.io.steps import step_named
-from crosstack.io.study_file import Goal
 from crosstack.io.yaml_tree import tree_of
 from crosstack.machine.topology import parse_levels
 from crosstack.mapping.strategy import MappingOrder, Strategy, parse_order, parse_strategy
@@ -66,38 +61,26 @@ LIBRARY = ("on", "chips", "fabric", "dtype", "accumulator")
 
 
 @dataclass(frozen=True, slots=True)
-class Predicted:
+class Predicted(FileEvaluator):
     """``predict``: the chip that a technology and a budget make, then a step on many of them."""
 
     name: str = "predict"
-    objectives: tuple[tuple[str, Goal], ...] = (("time", Goal.MINIMUM),)
     allowed: tuple[str, ...] = (
         "model", "gemm", "parallel", "rules", "order", "topology", *LIBRARY, *CHANGES,
     )  # fmt: skip
+    parts: tuple[str, ...] = PREDICTED
+    units: Mapping[str, str | None] = field(default_factory=lambda: TERMS)
 
-    def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
-        """Return the options, those of ``crosstack predict``; ``gemm`` is a list M, K, N."""
-        known_options(given, self.allowed)
-        return with_rules(given, folder, PREDICTED)
-
-    def columns(self, base: BaseProblem) -> tuple[Column, ...]:
-        """Return the terms of a prediction."""
-        return tuple(Column(name=name, unit=unit) for name, unit in TERMS.items())
-
-    def tree(self, base: BaseProblem) -> Any:
-        """Return the chip file."""
-        return tree_of(base.content)
-
-    def check(self, base: BaseProblem, assignments: Sequence[Assignment]) -> None:
-        """Raise `InputError` if a path leads nowhere."""
-        check_rule_options(assignments, self.allowed)
-        fields, options = split_options(base, assignments)
-        rules_of(options, PREDICTED)
+    def check_fields(
+        self, base: BaseProblem, fields: Sequence[Assignment], options: dict[str, Any]
+    ) -> None:
+        """Raise `InputError` if a path leads nowhere in the chip file."""
         if _on_library(base, options, fields):
             return
-        tree = self.tree(base)
-        override_freely(tree, fields)
-        if not deepflow.looks_like(tree):
+        tree = tree_of(base.content)
+        if deepflow.looks_like(tree) and isinstance(tree, dict):
+            override_freely(tree, fields)
+        else:
             read_chip(base.content, base.source, fields)
 
     def run(

@@ -19,9 +19,9 @@ from crosstack.explore.evaluators import (
     Column,
     PointAnswer,
     PointAnswers,
-    known_options,
 )
 from crosstack.explore.keys import stated
+from crosstack.explore.options import known_options
 from crosstack.explore.pool import Serial
 from crosstack.explore.progress import Tell
 from crosstack.explore.run import answered_here, layout_of, run_study

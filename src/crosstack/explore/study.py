@@ -11,7 +11,7 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem, nearest, require_whole
 from crosstack.explore.axes import Axis, Span, axis_of_values, in_bits, quantity_in
-from crosstack.explore.evaluators import EVALUATORS, BaseProblem, Evaluator
+from crosstack.explore.evaluators import EVALUATORS, BaseProblem, Evaluator, evaluator_named
 from crosstack.io.files import in_file, read_text
 from crosstack.io.native.schema import shown
 from crosstack.io.study_file import AxisFile, Goal, RangeFile, Sampling, StudyFile, study_file
@@ -177,7 +177,7 @@ def _study(file: StudyFile, path: Path, overrides: dict[str, Any], evaluator: An
             hint = f' Did you mean "{close[0]}"?' if close else ""
             message = f"got {shown(file.evaluate)}; allowed: {', '.join(EVALUATORS)}.{hint}"
             raise InputError(Problem("evaluate", message))
-        evaluator = EVALUATORS[file.evaluate]
+        evaluator = evaluator_named(file.evaluate)
     axes = []
     for name, given in file.axes.items():
         try:
