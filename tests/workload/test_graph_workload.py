@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
+from builders.losses import with_loss
 from builders.named_models import gpt_layer, llama, mixture
+from builders.random_graphs import random_graph
 
 import crosstack
 from crosstack.errors import InputError
 from crosstack.io.native import read_graph, read_task, write_task
 from crosstack.mapping.mapping import Task
+from crosstack.workload.dataflow import Graph
 from crosstack.workload.dlrm_graph import recommendation_graph
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.fft_graph import fourier_graph
 from crosstack.workload.graph_workload import workload_of
+from crosstack.workload.hpl_graph import factorisation_graph
 from crosstack.workload.lowering import lowered
+from crosstack.workload.lstm import LstmModel
+from crosstack.workload.lstm_graph import language_model_graph
+from crosstack.workload.operations import Role
 from crosstack.workload.passes.backward import training
+from crosstack.workload.ssm_graph import hyena_graph, mamba_graph
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "graphs" / "my_transformer.yaml"
@@ -75,7 +86,50 @@ class TestWorkload:
             workload_of(read_graph(EXAMPLE), **{"block": "layers", field: value})
 
 
+GRAPHS = {
+    "mamba": lambda: with_loss(mamba_graph(hidden=16, sequence_length=32), "Add"),
+    "hyena": lambda: with_loss(hyena_graph(hidden=16, sequence_length=32), "Add"),
+    "lstm": lambda: language_model_graph(
+        LstmModel(batch=4, sequence=8, vocabulary=100, layers=1, width=16)
+    ),
+    "recommendation": lambda: recommendation_graph(**TABLES),
+    "fourier": lambda: with_loss(
+        fourier_graph(length=64, radix=8, dtype=Dtype.BF16), "Step_column_1"
+    ),
+    "factorisation": lambda: with_loss(
+        factorisation_graph(side=32, block=8, dtype=Dtype.FP64), "Rest"
+    ),
+}
+
+
+def mapped(graph: Graph) -> None:
+    """Every block is mapped, and evaluates to what the search says."""
+    system = crosstack.load(EXAMPLE, ["system={on: h100-dgx, n_chips: 2}"]).system
+    for block in {b.twin for b in graph.blocks if b.twin}:
+        workload = workload_of(graph, block=block)
+        answer = crosstack.optimise(workload, system, work_limit=2000)
+        time = crosstack.evaluate(workload, system, answer.mapping).time
+        assert answer.certificate.objective == pytest.approx(time, rel=1e-9)
+
+
 class TestMapped:
+    @pytest.mark.parametrize("name", GRAPHS)
+    def test_every_block_of_a_graph_is_trained_and_mapped(self, name):
+        graph = training(GRAPHS[name](), "loss", of=(Role.WEIGHT, Role.INPUT))
+        mapped(graph)
+
+    @pytest.mark.parametrize(
+        "seed", [0, 1, 2, *(pytest.param(s, marks=pytest.mark.slow) for s in range(3, 60))]
+    )
+    def test_every_block_of_any_graph_is_trained_and_mapped(self, seed):
+        mapped(training(random_graph(Random(seed)), "loss", of=(Role.WEIGHT, Role.INPUT)))
+
+    def test_what_a_kernel_hands_to_itself_stays_as_it_lies(self):
+        graph = training(GRAPHS["lstm"](), "loss")
+        kernels = workload_of(graph, block="cells_1").graph
+        ends = zip(kernels.join_source.tolist(), kernels.join_target.tolist(), strict=True)
+        assert [i for i, j in ends if i == j] == []
+
     def test_a_graph_of_ones_own_is_mapped_and_evaluated_the_same(self):
         task = crosstack.load(EXAMPLE, [*SMALL, "system={on: h100-dgx, n_chips: 2}"])
         assert (task.workload.name, task.workload.global_batch_size) == ("my_transformer", 3)

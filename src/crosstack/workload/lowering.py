@@ -259,14 +259,17 @@ def _edges(kernels: Sequence[LoweredKernel]) -> list[tuple[int, int, int, int]]:
 
 
 def _joins(kernels: Sequence[LoweredKernel]) -> list[tuple[int, int, int]]:
-    """Return (maker, reader, operand) of what a block hands on to the next time that it runs."""
+    """Return (maker, reader, operand) of what a block hands on to the next time that it runs.
+
+    What a kernel hands to itself, as a sum over times, stays in the layout that it has.
+    """
     maker = {k.nest.operation.output.tensor: i for i, k in enumerate(kernels)}
     return sorted(
         (maker[after], j, place)
         for j, kernel in enumerate(kernels)
         for place, tensor in enumerate(kernel.reads)
         for before, after in kernel.block.carries
-        if tensor == before
+        if tensor == before and maker[after] != j
     )
 
 
