@@ -132,7 +132,7 @@ OTHERS = {
     "prefill": ["--tokens", 32, "--model", "llama-68m"],
     "decode": ["--context", 32, "--model", "llama-68m"],
     "mamba": ["--hidden", 64, "--sequence", 32],
-    "hyena": ["--hidden", 64, "--sequence", 32],
+    "hyena": ["--hidden", 64, "--sequence", 8],
 }  # fmt: skip
 
 

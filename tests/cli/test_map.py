@@ -190,10 +190,12 @@ INFEASIBLE = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=INFEASIBLE)
-def infeasible(request, run, small):
+@pytest.fixture(scope="module", params=INFEASIBLE)
+def infeasible(request, run, small_text, tmp_path_factory):
     """Return how a task that does not fit ended, what it must say, and its directory."""
     assignments, says = INFEASIBLE[request.param]
+    small = tmp_path_factory.mktemp("infeasible") / "small.yaml"
+    small.write_text(small_text)
     outputs = [f"--{kind}={small.parent / f'out.{kind}'}" for kind in ("json", "html", "svg")]
     outcome = run("map", small, *outputs, *(part for a in assignments for part in ("--set", a)))
     return outcome, says, small.parent

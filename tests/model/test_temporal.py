@@ -51,6 +51,12 @@ def mapped(workload, chip=A100, **given):
     return crosstack.optimise(task)
 
 
+@pytest.fixture(scope="module")
+def a_layer():
+    """Return the best mapping of a layer of GPT-3 onto one chip."""
+    return mapped(gpt())
+
+
 def load_of(workload, chip=A100, microbatch=1, tensor=1):
     system = one_chip(chip, tensor)
     arrays = workload.graph
@@ -104,8 +110,8 @@ def test_kernels_of_a_decoding_step_take_what_a_prediction_counts():
             assert found == pytest.approx(predicted(kernel, times, 16), **CLOSE), kernel.name
 
 
-def test_the_best_fusions_are_those_that_libraries_have():
-    answer = mapped(gpt())
+def test_the_best_fusions_are_those_that_libraries_have(a_layer):
+    answer = a_layer
     fused = {p.kernels for p in answer.evaluation.partitions}
     assert ("MHA_GEMM_1", "SOFTMAX", "DropOut_1", "MHA_GEMM_2") in fused
     assert {"FFN0", "GeLU"} in map(set, fused)
@@ -116,8 +122,8 @@ def test_the_best_fusions_are_those_that_libraries_have():
     assert answer.certificate.objective < alone.certificate.objective
 
 
-def test_a_mapping_of_two_fused_products_is_refused_by_name():
-    answer = mapped(gpt())
+def test_a_mapping_of_two_fused_products_is_refused_by_name(a_layer):
+    answer = a_layer
     names = [kernel.name for kernel in answer.task.workload.graph.kernels]
     numbers = list(answer.mapping.partitions)
     numbers[names.index("FFN1")] = numbers[names.index("FFN0")]
