@@ -109,24 +109,33 @@ class KernelGraph:
     preds: tuple[int, ...]
     succs: tuple[int, ...]
     periodic_size: Floats
-    digest: int | None = field(default=None, init=False)  # of the columns, once it was asked for
+    # All columns as one value, and its hash, once they were asked for.
+    value: tuple[Any, ...] | None = field(default=None, init=False)
+    digest: int | None = field(default=None, init=False)
 
     def __eq__(self, other: object) -> bool:
-        """Whether all columns are the same."""
+        """Whether all columns are the same; graphs that are have one value from then on."""
         if not isinstance(other, KernelGraph):
             return NotImplemented
-        return self is other or (
-            hash(self) == hash(other)
-            and all(_same(getattr(self, c), getattr(other, c)) for c in _COLUMNS)
-        )
+        if self is other or (self.value is not None and self.value is other.value):
+            return True
+        same = hash(self) == hash(other) and self.value == other.value
+        if same:
+            object.__setattr__(other, "value", self.value)
+        return same
 
     def __hash__(self) -> int:
         """Return a digest of all columns, kept: graphs are keys of what is known of them."""
         if self.digest is None:
             values = (getattr(self, name) for name in _COLUMNS)
-            keys = (v.tobytes() if isinstance(v, np.ndarray) else v for v in values)
-            object.__setattr__(self, "digest", hash(tuple(keys)))
+            value = tuple(v.tobytes() if isinstance(v, np.ndarray) else v for v in values)
+            object.__setattr__(self, "value", value)
+            object.__setattr__(self, "digest", hash(value))
         return self.digest or 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the columns alone: another process has other hashes of text."""
+        return _of_columns, tuple(getattr(self, name) for name in _COLUMNS)
 
     def __repr__(self) -> str:
         """Say how large it is."""
@@ -235,8 +244,8 @@ class KernelGraph:
 _COLUMNS = tuple(f.name for f in fields(KernelGraph) if f.init)
 
 
-def _same(a: Any, b: Any) -> bool:
-    return bool(np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b)
+def _of_columns(*columns: Any) -> KernelGraph:
+    return KernelGraph(**dict(zip(_COLUMNS, columns, strict=True)))
 
 
 def bits(mask: int) -> list[int]:
