@@ -1,0 +1,105 @@
+"""Every model of the library on every node is trained and served, or refused with a reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+
+import pytest
+
+from crosstack.errors import CrosstackError, InfeasibleError, InputError
+from crosstack.evaluate.predict import predict
+from crosstack.evaluate.serving_sweep import Phase, serving_sweep
+from crosstack.io import library
+from crosstack.mapping.strategy import Strategy
+from crosstack.model.kernels.roofline import Roofline
+from crosstack.workload.transformer_training import Exchange, Recompute, TransformerTraining
+
+NODES = library.names("nodes")
+MODELS = library.names("models")
+DEFAULT = "h100-dgx"
+# What a data sheet leaves out: the node is refused once, whatever the model.
+SILENT = {"cs-2", "cs-3", "sn30-node", "sn40l-node", "tpu-v4-cube", "tpu-v4-pod", "trn2-48xlarge"}
+
+OLDER = "v100-dgx-2"  # its chip has no bf16, the type that is taken
+
+
+def degree(model, system):
+    """The most chips of the first dimension, up to 8, that split heads and feed-forward width."""
+    inside = system.network[0].size or system.n_chips
+    fitting = (d for d in (8, 4, 2, 1) if inside % d == 0 and system.n_chips % d == 0)
+    return next(d for d in fitting if model.heads % d == 0 and model.feed_forward % d == 0)
+
+
+def trained(model, system, times, sequence):
+    tensor = degree(model, system)
+    replicas = system.n_chips // tensor
+    exchange = Exchange.SEQUENCE if tensor > 1 else Exchange.GATHERED
+    job = TransformerTraining(
+        model=model, batch=replicas, sequence=sequence, recompute=Recompute.FULL, exchange=exchange
+    )
+    return predict(job, Strategy(kp2=tensor, dp=replicas), system, times).time
+
+
+def served(model, system, phase, sequence):
+    points = serving_sweep(
+        model, system, tensor=degree(model, system), pipeline=1, batch=1,
+        context=sequence - 1, phase=phase,
+    )  # fmt: skip
+    return points.time[0]
+
+
+def outcome(run):
+    """Return what came of a run, and the reason if it was refused."""
+    try:
+        return ("ran", "") if run() > 0 else ("no time", "")
+    except InfeasibleError as refused:
+        return "too large", "; ".join(refused.levers)
+    except CrosstackError as refused:
+        return "refused", str(refused)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        pytest.param(name, marks=() if name == DEFAULT else pytest.mark.slow)
+        for name in NODES
+        if name not in SILENT and name != OLDER
+    ],
+)
+def test_every_model_runs_or_is_refused_with_a_reason(node):
+    system = library.system_on(node)
+    times = Roofline().times(system.chip)
+    found: Counter[tuple[str, str]] = Counter()
+    for name in MODELS:
+        model = library.model(name)
+        sequence = min(2048, model.window or 2048)
+        runs = {"train": partial(trained, model, system, times, sequence)} | {
+            phase: partial(served, model, system, phase, sequence) for phase in Phase
+        }
+        for what, run in runs.items():
+            word, reason = outcome(run)
+            found[what, word] += 1
+            assert word == "ran" or reason, (name, what)
+            if word == "refused":
+                assert "allowed" in reason or "divide" in reason, (name, what)
+    experts = sum(library.model(name).experts is not None for name in MODELS)
+    assert experts <= found["train", "refused"] < 20
+    assert found["train", "ran"] > 20
+    assert found["decode", "ran"] == found["prefill", "ran"] > 50
+
+
+@pytest.mark.parametrize("node", sorted(SILENT))
+def test_a_node_whose_data_sheet_says_too_little_is_refused_once(node):
+    with pytest.raises(InputError, match="has no bandwidth|has none"):
+        Roofline().times(library.system_on(node).chip)
+
+
+@pytest.mark.parametrize("what", ["train", *Phase])
+def test_a_type_that_the_chip_has_not_is_refused_with_the_one_that_it_has(what):
+    system, model = library.system_on(OLDER), library.model("gpt2-xl")
+    with pytest.raises(InputError, match="has no rate for bf16; it has fp16"):
+        if what == "train":
+            trained(model, system, Roofline().times(system.chip), 1024)
+        else:
+            served(model, system, what, 1024)
