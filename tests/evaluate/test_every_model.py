@@ -98,8 +98,11 @@ def test_a_node_whose_data_sheet_says_too_little_is_refused_once(node):
 @pytest.mark.parametrize("what", ["train", *Phase])
 def test_a_type_that_the_chip_has_not_is_refused_with_the_one_that_it_has(what):
     system, model = library.system_on(OLDER), library.model("gpt2-xl")
+    times = Roofline().times(system.chip)
+    run = (
+        partial(trained, model, system, times)
+        if what == "train"
+        else partial(served, model, system, what)
+    )
     with pytest.raises(InputError, match="has no rate for bf16; it has fp16"):
-        if what == "train":
-            trained(model, system, Roofline().times(system.chip), 1024)
-        else:
-            served(model, system, what, 1024)
+        run(1024)
