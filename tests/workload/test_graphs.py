@@ -178,6 +178,17 @@ class TestRecommendation:
         # By extents the first layer hands back a gradient too, which nobody reads.
         assert work_of(old, *perceptrons) == 2 * work_of(old, "MLP_1", "MLP_2", "MLP_3", "MLP_4")
 
+    def test_gradients_are_added_to_the_rows_that_were_looked_up(self):
+        small, large = (
+            lowered(training(recommendation_graph(**CLICKS | {"rows": rows}), "loss"), "part_1")
+            for rows in (100, 100_000)
+        )
+        name = "looked_up_bwd0"
+        assert facts(small)[name] == facts(large)[name]
+        assert facts(large)[name][6] == facts(large)["looked_up"][6] == 2 * 4 * 3 * 2
+        assert large.messages[large.index[name]] == ()
+        assert work_of(large, name) == 4 * 3 * 2
+
     def test_tables_on_different_chips_exchange_all_to_all_with_samples_on_different_chips(self):
         mesh = (3,)
         graph = recommendation_graph(**CLICKS | {"samples": 12})

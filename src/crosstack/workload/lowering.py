@@ -15,6 +15,7 @@ before (``join_*``).
   (``elided``).
 * Some operations are no kernels of their own (`crosstack.workload.passes.merged`).
 * The gradient of a weight is a sum over chips that work on different data (``periodic_size``).
+  That of a table that is only looked up in is added to the rows in question, where they lie.
 * A mask is kept where the backward pass reads it. Nothing else has to be said of what is kept:
   edges to backward kernels do.
 """
@@ -165,7 +166,8 @@ class LoweredKernel:
         """
         nest, behind = graph.nest(block, operation), appends(graph, operation)
         operands = _operands(graph, operation)
-        product = nest.elements(nest.inputs[operands[0]]) if behind else nest.product
+        rows = _adds_rows(graph, operation)
+        product = nest.elements(nest.inputs[operands[0]]) if behind or rows else nest.product
         extents = {g: graph.count(getattr(product, g)) for g in PLACES}
 
         def size(tensor: str) -> float:
@@ -182,10 +184,10 @@ class LoweredKernel:
         }
         sizes = tuple(map(size, read))
         made = graph.tensor[operation.output.tensor]
-        output = size(made.name)
+        output = min(size(made.name), sizes[0]) if rows else size(made.name)
         of_weight = made.of != "" and graph.tensor[made.of].role is Role.WEIGHT
         looked_up = operation.kind is OperationKind.GATHER and nest.weights[0]
-        elements = graph.count(nest.output)
+        elements = graph.count(nest.inputs[0] if rows else nest.output)
         weights = [i for i, weight in enumerate(nest.weights) if weight]
         own = operation.multiplies and len(weights) == 1
         sent = output + others.sent.get(operation.name, 0.0)
@@ -206,7 +208,7 @@ class LoweredKernel:
             output_size=output,
             cache_size=sum(cached.values()) + output * looked_up,
             weight_size=size(operation.inputs[weights[0]].tensor) if own else 0.0,
-            messages=(summed,) if of_weight else (),
+            messages=(summed,) if of_weight and not rows else (),
             each=1.0 if operation.multiplies else done / elements,
         )
 
@@ -224,6 +226,13 @@ class LoweredKernel:
             return AXIS_CODE[Axis.NONE]
         cut = (TILING[place] for place in PLACES if _has_tokens(nest, product, place))
         return AXIS_CODE[next(cut, Axis.NONE)]
+
+
+def _adds_rows(graph: Graph, operation: Operation) -> bool:
+    """Whether an operation adds to the rows of a table that were looked up, and to no others."""
+    made = graph.tensor[operation.output.tensor]
+    scatters = operation.kind is OperationKind.SCATTER and made.of != ""
+    return scatters and graph.tensor[made.of].role is Role.WEIGHT
 
 
 def _has_tokens(nest: LoopNest, product: ProductAxes, place: str) -> bool:
