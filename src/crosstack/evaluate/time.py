@@ -507,7 +507,7 @@ def _collectives(
     """Names of what each kernel's network time is spent on."""
     found: list[list[str]] = [[] for _ in range(arrays.n)]
     known = choices.conversions
-    partial = known.produced[codes] == PARTIAL
+    partial = known.edges.produced[codes] == PARTIAL
     for i in np.nonzero(choices.network_time[codes] > 0)[0].tolist():
         whole = arrays.gemm[i] and not partial[i]
         if whole and choices.index.sharding(codes[i : i + 1]) == (Axis.K,):

@@ -14,28 +14,198 @@ choice and p_i(a, K) of the changes. Variables: one pair a kernel.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 
 from crosstack.mapping.sharding import Elimination, eliminate, eliminate_tables
+from crosstack.model.choice_index import ChoiceIndex
 from crosstack.model.choices import Choices
+from crosstack.model.conversions import Conversions, Edges
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
 
 __all__ = ["PaidLayouts", "least_with_layouts", "paid_layouts"]
+
+MOST_DOMAINS = 2_000  # of one graph whose pairs are kept
+MOST_KERNEL_PAIRS = 20_000  # of kernels, and of edges, that are kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaidLayouts:
     """Per kernel and pair: ``codes`` (the choice) and ``price`` of the changes [s].
 
-    ``agree`` tells by (producer, reader) which pairs go together, where not all do.
+    ``agree`` tells by (producer, reader) which pairs go together, where not all do; ``apart`` is
+    what that costs, nothing or infinity, by pairs of kernels in ascending order.
     """
 
     codes: tuple[Ints, ...]
     price: tuple[Floats, ...]
     agree: dict[tuple[int, int], Bools]
+    apart: dict[tuple[int, ...], Floats]
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # hashed by identity, for what two of them share
+class _Pairs:
+    """Pairs of one kernel: choices, and sets of layouts.
+
+    Row ``fewer[r]`` is of the same choice as row ``more[r]``, and its set is part of the other's.
+    """
+
+    codes: Ints
+    sets: Ints
+    fewer: Ints
+    more: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """Pairs of all kernels within some domains, one after the other; ``owner`` is the kernel."""
+
+    of: tuple[_Pairs, ...]
+    codes: Ints
+    sets: Ints
+    owner: Ints
+    fewer: Ints
+    more: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What is left of pairs: ``rows`` among all of them, the kernels' parts of it, and the rest."""
+
+    rows: Ints
+    ends: Ints
+    codes: tuple[Ints, ...]
+    agree: dict[tuple[int, int], Bools]
+    apart: dict[tuple[int, ...], Floats]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Before:
+    """What is known of pairs before any price; the nodes of a search share nearly all of it."""
+
+    index: ChoiceIndex
+    edges: Edges
+    readers: tuple[tuple[int, ...], ...]  # edges, by the kernel they leave
+    of_kernel: dict[object, _Pairs] = field(default_factory=dict)
+    of_edge: dict[object, Bools] = field(default_factory=dict)
+    wholes: dict[object, _Whole] = field(default_factory=dict)
+    left: dict[object, _Left] = field(default_factory=dict)
+
+    def whole(self, domains: tuple[tuple[int, ...], ...]) -> _Whole:
+        """Return the pairs of all kernels within ``domains``."""
+        if domains not in self.wholes:
+            if len(self.wholes) >= MOST_DOMAINS:
+                self.wholes.clear()
+            of = tuple(self._pairs(i, domains) for i in range(len(domains)))
+            counts = [len(pairs.codes) for pairs in of]
+            start = np.cumsum([0, *counts])
+            self.wholes[domains] = _Whole(
+                of,
+                codes=np.concatenate([pairs.codes for pairs in of]),
+                sets=np.concatenate([pairs.sets for pairs in of]),
+                owner=np.repeat(np.arange(len(of)), counts),
+                fewer=np.concatenate([p.fewer + at for p, at in zip(of, start, strict=False)]),
+                more=np.concatenate([p.more + at for p, at in zip(of, start, strict=False)]),
+            )
+        return self.wholes[domains]
+
+    def _pairs(self, i: int, domains: tuple[tuple[int, ...], ...]) -> _Pairs:
+        """Pairs of kernel ``i``, but for sets that nobody needs or that leave a reader nothing."""
+        edges, target = self.readers[i], self.index.target
+        needed = tuple(domains[int(target[e])] for e in edges)
+        key = i, domains[i], needed
+        if key in self.of_kernel:
+            return self.of_kernel[key]
+        if len(self.of_kernel) >= MOST_KERNEL_PAIRS:
+            self.of_kernel.clear()
+        found: list[tuple[int, int]] = []
+        for code in domains[i]:
+            asked = [
+                set(self.edges.need[self.index.table(e, (code,), domain)[0]].tolist())
+                for e, domain in zip(edges, needed, strict=True)
+            ]
+            sets = {0}
+            for one in set().union(*asked):
+                sets |= {held | one for held in sets}
+            found += [
+                (code, s)
+                for s in sorted(sets)
+                if all(any(not one & ~s for one in ones) for ones in asked)
+            ]
+        codes, numbers = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        part = (codes[:, None] == codes) & (numbers[:, None] & ~numbers == 0)
+        fewer, more = np.nonzero(part & ~np.eye(len(codes), dtype=np.bool_))
+        self.of_kernel[key] = _Pairs(codes, numbers, fewer, more)
+        return self.of_kernel[key]
+
+    def kept(self, domains: tuple[tuple[int, ...], ...], dropped: Bools) -> _Left:
+        """Return what is left where some pairs are ``dropped``, and what goes with what."""
+        key = domains, dropped.tobytes()
+        if key not in self.left:
+            if len(self.left) >= MOST_DOMAINS:
+                self.left.clear()
+            self.left[key] = self._settled(self.whole(domains), dropped)
+        return self.left[key]
+
+    def _settled(self, whole: _Whole, dropped: Bools) -> _Left:
+        alive = np.split(~dropped, np.flatnonzero(np.diff(whole.owner)) + 1)
+        agree: dict[tuple[int, int], Bools] = {}
+        ends = zip(self.index.source.tolist(), self.index.target.tolist(), strict=True)
+        for e, (i, j) in enumerate(ends):
+            good = self._agree(e, whole.of[i], whole.of[j])
+            agree[i, j] = agree[i, j] & good if (i, j) in agree else good
+        agree = {ends: good for ends, good in agree.items() if not good.all()}
+        _drop_unsupported(agree, alive)
+        few = {i for i, some in enumerate(alive) if not some.all()}
+        apart: dict[tuple[int, ...], Floats] = {}
+        for i, j in list(agree):
+            if i in few or j in few:
+                agree[i, j] = agree[i, j][np.ix_(alive[i], alive[j])]
+            good = agree[i, j]
+            if good.all():
+                del agree[i, j]
+                continue
+            key, fits = ((i, j), good) if i < j else ((j, i), good.T)
+            apart[key] = apart.get(key, 0.0) + np.where(fits, 0.0, np.inf)
+        return _Left(
+            rows=np.flatnonzero(np.concatenate(alive)),
+            ends=np.cumsum([int(some.sum()) for some in alive])[:-1],
+            codes=tuple(of.codes[some] for of, some in zip(whole.of, alive, strict=True)),
+            agree=agree,
+            apart=apart,
+        )
+
+    def _agree(self, e: int, before: _Pairs, after: _Pairs) -> Bools:
+        """Which pairs of the ends of an edge go together."""
+        key = e, before, after
+        if key not in self.of_edge:
+            if len(self.of_edge) >= MOST_KERNEL_PAIRS:
+                self.of_edge.clear()
+            needed = self.edges.need[self.index.table(e, before.codes, after.codes)]
+            self.of_edge[key] = needed & ~before.sets[:, None] == 0
+        return self.of_edge[key]
+
+
+def _drop_unsupported(agree: dict[tuple[int, int], Bools], alive: list[Bools]) -> None:
+    """Drop pairs that some neighbour has none to go with, until none is left."""
+    changed = True
+    while changed:
+        changed = False
+        for (i, j), good in agree.items():
+            for k, supported in ((i, good[:, alive[j]].any(1)), (j, good[alive[i]].any(0))):
+                if (alive[k] & ~supported).any():
+                    alive[k] &= supported
+                    changed = True
+
+
+@lru_cache(maxsize=16)
+def _before(index: ChoiceIndex, edges: Edges) -> _Before:
+    readers: list[list[int]] = [[] for _ in range(index.n)]
+    for e, source in enumerate(index.source.tolist()):
+        readers[source].append(e)
+    return _Before(index, edges, tuple(map(tuple, readers)))
 
 
 def paid_layouts(choices: Choices, domains: Sequence[Sequence[int]]) -> PaidLayouts:
@@ -45,74 +215,32 @@ def paid_layouts(choices: Choices, domains: Sequence[Sequence[int]]) -> PaidLayo
 
 @lru_cache(maxsize=16)
 def _paid(choices: Choices, domains: tuple[tuple[int, ...], ...]) -> PaidLayouts:
-    index, need = choices.index, choices.conversions.need
-    edges: list[list[int]] = [[] for _ in domains]
-    for e, source in enumerate(index.source.tolist()):
-        edges[source].append(e)
-    pairs = [_sets_paid(choices, domains, i, edges[i]) for i in range(len(domains))]
-    codes = [[code for code, *_ in of_kernel] for of_kernel in pairs]
-    agree: dict[tuple[int, int], Bools] = {}
-    for e, (i, j) in enumerate(zip(index.source.tolist(), index.target.tolist(), strict=True)):
-        needed = need[index.table(e, codes[i], codes[j])]
-        good = needed & ~np.array([paid for _, paid, _ in pairs[i]])[:, None] == 0
-        agree[i, j] = agree[i, j] & good if (i, j) in agree else good
-    kept = _consistent(agree, [len(of_kernel) for of_kernel in pairs])
+    """Return all pairs but those whose layouts another one of the choice has for as little.
+
+    Where all that is read of a kernel is read again, so it is paid; else the second time is not
+    counted.
+    """
+    known = choices.conversions
+    before = _before(choices.index, known.edges)
+    whole = before.whole(domains)
+    price = _passes(known)[whole.owner] * known.table[whole.codes, whole.sets]
+    price[whole.sets == 0] = 0.0
+    dropped = np.zeros(len(price), dtype=np.bool_)
+    dropped[whole.fewer[price[whole.more] <= price[whole.fewer]]] = True
+    left = before.kept(domains, dropped)
     return PaidLayouts(
-        codes=tuple(np.array(c)[k] for c, k in zip(codes, kept, strict=True)),
-        price=tuple(
-            np.array([price for *_, price in of_kernel])[k]
-            for of_kernel, k in zip(pairs, kept, strict=True)
-        ),
-        agree={
-            (i, j): good[np.ix_(kept[i], kept[j])]
-            for (i, j), good in agree.items()
-            if not good[np.ix_(kept[i], kept[j])].all()
-        },
+        codes=left.codes,
+        price=tuple(np.split(price[left.rows], left.ends)),
+        agree=left.agree,
+        apart=left.apart,
     )
 
 
-def _sets_paid(
-    choices: Choices, domains: Sequence[Sequence[int]], i: int, edges: list[int]
-) -> list[tuple[int, int, float]]:
-    """Choices of kernel ``i``, sets of layouts to pay for, and their price. [s]
-
-    ``edges`` are those to its readers.
-
-    Left out are sets that nobody may need or that leave a reader without a choice, and those that
-    a larger one has for as little. Where all that is read is read again, so it is paid; else the
-    second time is not counted.
-    """
-    index, known = choices.index, choices.conversions
-    if not edges:
-        return [(code, 0, 0.0) for code in domains[i]]
-    again = bool((known.first & known.again)[edges].all())
-    found = []
-    for code in domains[i]:
-        tables = (index.table(e, (code,), domains[int(index.target[e])]) for e in edges)
-        asked = [set(known.need[entries[0]].tolist()) for entries in tables]
-        sets = {0}
-        for one in set().union(*asked):
-            sets |= {held | one for held in sets}
-        sets = {s for s in sets if all(any(not one & ~s for one in ones) for ones in asked)}
-        price = {s: (1 + again) * float(known.table[code, s]) if s else 0.0 for s in sets}
-        for s, cost in price.items():
-            if not any(s != t and not s & ~t and price[t] <= cost for t in sets):
-                found.append((code, s, cost))
-    return found
-
-
-def _consistent(agree: dict[tuple[int, int], Bools], counts: list[int]) -> list[Ints]:
-    """Pairs of each kernel that every neighbour has some pair to go with."""
-    alive = [np.ones(count, dtype=np.bool_) for count in counts]
-    changed = True
-    while changed:
-        changed = False
-        for (i, j), good in agree.items():
-            for k, supported in ((i, good[:, alive[j]].any(1)), (j, good[alive[i]].any(0))):
-                if (alive[k] & ~supported).any():
-                    alive[k] &= supported
-                    changed = True
-    return [np.nonzero(a)[0] for a in alive]
+def _passes(known: Conversions) -> Floats:
+    """How often each kernel pays for its layouts: twice where all its readers read again."""
+    index = known.index
+    once = np.bincount(index.source[~(known.first & known.again)], minlength=index.n)
+    return np.where(once > 0, 1.0, 2.0)
 
 
 def least_with_layouts(
@@ -137,7 +265,4 @@ def least_with_layouts(
     tables: dict[tuple[int, ...], Floats] = {
         (i,): nodes[codes] + sent * price for i, (codes, price) in enumerate(joined)
     }
-    for (i, j), good in paid.agree.items():
-        ends, fits = ((i, j), good) if i < j else ((j, i), good.T)
-        tables[ends] = tables.get(ends, 0.0) + np.where(fits, 0.0, np.inf)
-    return eliminate_tables([codes.tolist() for codes in paid.codes], tables)
+    return eliminate_tables(paid.codes, tables | paid.apart)

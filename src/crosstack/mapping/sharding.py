@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,35 +43,58 @@ MOST_ENTRIES = 2_000_000  # of one table
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
-    """Costs over the choices of the kernels in ``scope`` (ascending), one dimension each."""
+class _Step:
+    """One kernel is eliminated: ``tables`` name it, in ``groups`` that each leave one message.
 
-    scope: tuple[int, ...]
-    values: Floats
+    Tables are numbered as given, then in the order they are sent. A group has the shape of each of
+    its tables over all kernels in them, and the place of this kernel there; ``message`` is the
+    number of the only one, where there is one left.
+    """
+
+    kernel: int
+    tables: tuple[int, ...]
+    groups: tuple[tuple[tuple[tuple[int, tuple[int, ...]], ...], int], ...]
+    message: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """In which order kernels are eliminated, and the kernels that each table is over."""
+
+    steps: tuple[_Step, ...]
+    scopes: tuple[tuple[int, ...], ...]
+    exact: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elimination:
     """The result of eliminating all kernels.
 
-    ``bound`` is the least cost, or a lower bound on it where ``exact`` is False.
+    ``tables`` holds the costs that were given and then the messages. ``bound`` is the least cost,
+    or a lower bound on it where ``exact`` is False.
     """
 
-    domains: tuple[tuple[int, ...], ...]
-    sequence: tuple[int, ...]
-    buckets: tuple[tuple[_Table, ...], ...]
-    messages: tuple[_Table | None, ...]
+    domains: Sequence[Sequence[int] | Ints]
+    order: _Order
+    tables: list[Floats]
     bound: float
-    exact: bool
+
+    @property
+    def exact(self) -> bool:
+        """Whether no table was split."""
+        return self.order.exact
 
     def best(self) -> Ints:
         """Return the choices of the least cost, the first of `solutions`."""
-        codes = np.empty(len(self.sequence), dtype=np.int64)
+        steps = self.order.steps
+        codes = np.empty(len(steps), dtype=np.int64)
         chosen: dict[int, int] = {}
-        for step in reversed(range(len(self.sequence))):
-            kernel = self.sequence[step]
-            chosen[kernel] = int(self._increase(step, chosen).argmin())
-            codes[kernel] = self.domains[kernel][chosen[kernel]]
+        for step in reversed(steps):
+            position = 0
+            if len(self.domains[step.kernel]) > 1:
+                position = int(self._increase(step, chosen).argmin())
+            chosen[step.kernel] = position
+            codes[step.kernel] = self.domains[step.kernel][position]
         return codes
 
     def solutions(self) -> Iterator[tuple[float, Ints]]:
@@ -77,8 +102,8 @@ class Elimination:
 
         With a split table the order is by lower bound and the cost is that bound.
         """
-        n = len(self.sequence)
-        backwards = tuple(reversed(range(n)))
+        backwards = self.order.steps[::-1]
+        n = len(backwards)
         ticket = itertools.count()
         heap: list[tuple[float, int, int, tuple[int, ...]]] = [(self.bound, 0, next(ticket), ())]
         while heap:
@@ -86,28 +111,26 @@ class Elimination:
             if -depth == n:
                 codes = np.empty(n, dtype=np.int64)
                 for step, position in zip(backwards, choice, strict=True):
-                    kernel = self.sequence[step]
-                    codes[kernel] = self.domains[kernel][position]
+                    codes[step.kernel] = self.domains[step.kernel][position]
                 yield cost, codes
                 continue
-            step = backwards[-depth]
-            chosen = dict(zip((self.sequence[s] for s in backwards), choice, strict=False))
-            for position, added in enumerate(self._increase(step, chosen)):
+            chosen = dict(zip((step.kernel for step in backwards), choice, strict=False))
+            for position, added in enumerate(self._increase(backwards[-depth], chosen)):
                 if np.isfinite(added):
                     entry = (cost + added, depth - 1, next(ticket), (*choice, position))
                     heapq.heappush(heap, entry)
 
-    def _increase(self, step: int, chosen: dict[int, int]) -> Floats:
+    def _increase(self, step: _Step, chosen: dict[int, int]) -> Floats:
         """Cost over the completion already counted, for each choice of the kernel of ``step``."""
-        kernel = self.sequence[step]
-        total = np.zeros(len(self.domains[kernel]))
-        for table in self.buckets[step]:
-            where = tuple(slice(None) if i == kernel else chosen[i] for i in table.scope)
-            total = total + table.values[where]
-        message = self.messages[step]
+        total = np.zeros(len(self.domains[step.kernel]))
+        for t in step.tables:
+            scope = self.order.scopes[t]
+            where = tuple(slice(None) if i == step.kernel else chosen[i] for i in scope)
+            total = total + self.tables[t][where]
         counted = 0.0
-        if message is not None:
-            counted = float(message.values[tuple(chosen[i] for i in message.scope)])
+        if step.message is not None:
+            scope = self.order.scopes[step.message]
+            counted = float(self.tables[step.message][tuple(chosen[i] for i in scope)])
         elif len(total):
             counted = float(total.min())
         return np.asarray(total - counted)
@@ -134,7 +157,7 @@ def eliminate(
 
 
 def eliminate_tables(
-    domains: Sequence[Sequence[int]], costs: dict[tuple[int, ...], Floats]
+    domains: Sequence[Sequence[int] | Ints], costs: dict[tuple[int, ...], Floats]
 ) -> Elimination:
     """As `eliminate`, of costs by kernel and by pair of kernels, ascending.
 
@@ -145,60 +168,77 @@ def eliminate_tables(
     costs : dict of array
         Costs over the domains of the kernels in each key.
     """
-    n = len(domains)
-    tables = [_Table(scope, values) for scope, values in costs.items()]
-    neighbours: list[set[int]] = [set() for _ in range(n)]
-    at: list[set[int]] = [set() for _ in range(n)]
-    for t, table in enumerate(tables):
-        for i in table.scope:
+    order = _order_of(tuple(map(len, domains)), tuple(costs), MOST_ENTRIES)
+    tables, constant = list(costs.values()), 0.0
+    for step in order.steps:
+        for members, axis in step.groups:
+            total: Floats | float = 0.0
+            for t, shape in members:
+                total = total + tables[t].reshape(shape)
+            message = np.asarray(total).min(axis=axis)
+            if message.ndim:
+                tables.append(message)
+            else:
+                constant += float(message)
+    return Elimination(domains=domains, order=order, tables=tables, bound=constant)
+
+
+@lru_cache(maxsize=4096)
+def _order_of(sizes: tuple[int, ...], given: tuple[tuple[int, ...], ...], most: int) -> _Order:
+    """Eliminate first what has the fewest neighbours.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Choices of every kernel. [1]
+    given : tuple of tuples of int
+        Kernels of every table, ascending.
+    most : int
+        Entries of one table. [1]
+    """
+    scopes = list(given)
+    neighbours: list[set[int]] = [set() for _ in sizes]
+    at: list[set[int]] = [set() for _ in sizes]
+    for t, scope in enumerate(scopes):
+        for i in scope:
             at[i].add(t)
-            neighbours[i].update(table.scope)
-    heap = [(len(neighbours[i]), i) for i in range(n)]
+            neighbours[i].update(scope)
+    heap = [(len(neighbours[i]), i) for i in range(len(sizes))]
     heapq.heapify(heap)
-    left = set(range(n))
-    sequence: list[int] = []
-    buckets: list[tuple[_Table, ...]] = []
-    messages: list[_Table | None] = []
-    constant, exact = 0.0, True
+    left = set(range(len(sizes)))
+    steps: list[_Step] = []
+    exact = True
     while left:
         size, kernel = heapq.heappop(heap)
         if kernel not in left or size != len(neighbours[kernel]):
             continue
         left.discard(kernel)
-        bucket = [tables[t] for t in sorted(at[kernel])]
-        groups = _mini_buckets(bucket, domains)
-        exact = exact and len(groups) == 1
-        sent: list[_Table] = []
-        for group in groups:
-            sent.append(_minimise_out(kernel, group, domains))
-        for t in at[kernel].copy():
-            for i in tables[t].scope:
-                at[i].discard(t)
+        bucket = tuple(sorted(at[kernel]))
+        groups, message = [], None
         around = neighbours[kernel] - {kernel}
+        split = _mini_buckets([(t, scopes[t]) for t in bucket], sizes, most)
+        for t in bucket:
+            for i in scopes[t]:
+                at[i].discard(t)
         for i in around:
             neighbours[i].discard(kernel)
-        for message in sent:
-            if not message.scope:
-                constant += float(message.values)
+        for scope, members in split:
+            shapes = (tuple(sizes[i] if i in scopes[t] else 1 for i in scope) for t in members)
+            axis = scope.index(kernel)
+            groups.append((tuple(zip(members, shapes, strict=True)), axis))
+            rest = scope[:axis] + scope[axis + 1 :]
+            if not rest:
                 continue
-            tables.append(message)
-            for i in message.scope:
-                at[i].add(len(tables) - 1)
-                neighbours[i].update(message.scope)
+            message = len(scopes)
+            scopes.append(rest)
+            for i in rest:
+                at[i].add(message)
+                neighbours[i].update(rest)
         for i in around:
             heapq.heappush(heap, (len(neighbours[i]), i))
-        sequence.append(kernel)
-        buckets.append(tuple(bucket))
-        whole = sent[0] if len(groups) == 1 and sent[0].scope else None
-        messages.append(whole)
-    return Elimination(
-        domains=tuple(tuple(domain) for domain in domains),
-        sequence=tuple(sequence),
-        buckets=tuple(buckets),
-        messages=tuple(messages),
-        bound=constant,
-        exact=exact,
-    )
+        exact = exact and len(split) == 1
+        steps.append(_Step(kernel, bucket, tuple(groups), message if len(split) == 1 else None))
+    return _Order(tuple(steps), tuple(scopes), exact)
 
 
 def _edge_tables(
@@ -217,36 +257,21 @@ def _edge_tables(
     return {key: values for key, values in summed.items() if values.any()}
 
 
-def _mini_buckets(bucket: list[_Table], domains: Sequence[Sequence[int]]) -> list[list[_Table]]:
-    """Group the tables of a bucket so that no product grows past `MOST_ENTRIES`."""
-    groups: list[tuple[set[int], list[_Table]]] = []
-    for table in sorted(bucket, key=lambda t: -len(t.scope)):
+def _mini_buckets(
+    bucket: Sequence[tuple[int, tuple[int, ...]]], sizes: Sequence[int], most: int
+) -> list[tuple[tuple[int, ...], list[int]]]:
+    """Group tables and the kernels they are over so that none grows past ``most``."""
+    groups: list[tuple[set[int], list[int]]] = []
+    for t, kernels in sorted(bucket, key=lambda table: -len(table[1])):
         for scope, members in groups:
-            joined = scope | set(table.scope)
-            if _entries(joined, domains) <= MOST_ENTRIES and len(joined) <= 30:
-                scope |= set(table.scope)
-                members.append(table)
+            joined = scope | set(kernels)
+            if math.prod(sizes[i] for i in joined) <= most and len(joined) <= 30:
+                scope.update(joined)
+                members.append(t)
                 break
         else:
-            groups.append((set(table.scope), [table]))
-    return [members for _, members in groups]
-
-
-def _entries(scope: set[int], domains: Sequence[Sequence[int]]) -> int:
-    entries = 1
-    for i in scope:
-        entries *= len(domains[i])
-    return entries
-
-
-def _minimise_out(kernel: int, group: list[_Table], domains: Sequence[Sequence[int]]) -> _Table:
-    scope = tuple(sorted({i for table in group for i in table.scope}))
-    total: Floats = np.zeros([len(domains[i]) for i in scope])
-    for table in group:
-        shape = [len(domains[i]) if i in table.scope else 1 for i in scope]
-        total = total + table.values.reshape(shape)
-    axis = scope.index(kernel)
-    return _Table(scope[:axis] + scope[axis + 1 :], np.asarray(total.min(axis=axis)))
+            groups.append((set(kernels), [t]))
+    return [(tuple(sorted(scope)), members) for scope, members in groups]
 
 
 # ---------------------------------------------------------------- given shardings and dominance

@@ -89,12 +89,14 @@ class ChoiceIndex:
         columns = codes[self.target] - self.start[self.target]
         return np.asarray(self.edge_start[:-1] + rows * self._widths + columns)
 
-    def table(self, e: int, rows: Sequence[int], columns: Sequence[int]) -> Ints:
+    def table(self, e: int, rows: Sequence[int] | Ints, columns: Sequence[int] | Ints) -> Ints:
         """Return the entries of edge ``e`` between some choices of its ends, as a table."""
         source, target = self.source[e], self.target[e]
         width = self.start[target + 1] - self.start[target]
-        first = self.edge_start[e] + (np.array(rows, dtype=np.int64) - self.start[source]) * width
-        return np.asarray(first[:, None] + (np.array(columns, dtype=np.int64) - self.start[target]))
+        first = self.edge_start[e] + (np.asarray(rows, dtype=np.int64) - self.start[source]) * width
+        return np.asarray(
+            first[:, None] + (np.asarray(columns, dtype=np.int64) - self.start[target])
+        )
 
     @property
     def _widths(self) -> Ints:

@@ -204,7 +204,7 @@ def make_choices(
     network = _node_network(
         workload, plan, index, np.where(known.summed & ~partial, output_total, 0.0), together
     )
-    changed = (conversions.need > 0) & ~partial[index.before]
+    changed = (edges.need > 0) & ~partial[index.before]
     clock = None
     if chip is not None:
         clock = clocked(
@@ -274,14 +274,12 @@ def _conversions(
         table[rows, number] = times[id(line)][rows]
     return Conversions(
         index=index,
-        produced=edges.produced,
+        edges=edges,
         size=size,
         together=together.astype(float),
         table=table,
-        need=edges.need,
         first=~later,
         again=(twice[target] & edge) | later,
-        read=edges.read,
         shared=shared,
     )
 

@@ -140,51 +140,45 @@ class Conversions:
     ----------
     index : ChoiceIndex
         Where choices and entries are.
-    produced : array, shape (choices,)
-        As in `Edges`.
+    edges : Edges
+        What choices make and readers need.
     size : array, shape (choices,)
         Bytes of the tensor that is changed. [B]
     together : array, shape (choices,)
         Sequences whose tensors are sent as one. [1]
     table : array, shape (choices, SETS)
         Time to have what a choice makes in every set of layouts. [s]
-    need : array, shape (entries,)
-        As in `Edges`.
     first, again : array, shape (edges,)
         Whether an edge is read the first time, and when kernels run a second time.
-    read : array, shape (n,)
-        As in `Edges`.
     shared : bool
         Whether readers share a change.
     """
 
     index: ChoiceIndex
-    produced: Ints
+    edges: Edges
     size: Floats
     together: Floats
     table: Floats
-    need: Ints
     first: Bools
     again: Bools
-    read: Bools
     shared: bool
 
     @property
     def unread_time(self) -> Floats:
         """Time to add up sums that nobody reads, shape (choices,). [s]"""
-        unread = (self.produced == PARTIAL) & ~self.read[self.index.kernel]
+        unread = (self.edges.produced == PARTIAL) & ~self.edges.read[self.index.kernel]
         return np.asarray(np.where(unread, self.table[:, 0], 0.0))
 
     @property
     def edge_time(self) -> Floats:
         """Time of every entry of an edge on its own, shape (entries,). [s]"""
-        alone = self.table[self.index.before, self.need]
+        alone = self.table[self.index.before, self.edges.need]
         passes = self.first.astype(float) + self.again
-        return np.asarray(np.where(self.need > 0, alone, 0.0) * passes[self.index.edge])
+        return np.asarray(np.where(self.edges.need > 0, alone, 0.0) * passes[self.index.edge])
 
     def needs(self, codes: Ints) -> list[Ints]:
         """Return what readers need of each kernel, as sets: the first time, and again."""
-        need = self.need[self.index.entries(codes)]
+        need = self.edges.need[self.index.entries(codes)]
         found = []
         for read in (self.first, self.again):
             sets = np.zeros(self.index.n, dtype=np.int64)
@@ -208,13 +202,13 @@ class Conversions:
 
     def made(self, codes: Ints) -> Iterator[Change]:
         """Yield every change that is made where kernel i has ``codes[i]``."""
-        unread = np.flatnonzero((self.produced[codes] == PARTIAL) & ~self.read)
+        unread = np.flatnonzero((self.edges.produced[codes] == PARTIAL) & ~self.edges.read)
         pairs = [(i, 0) for i in unread.tolist()]
         if self.shared:
             for sets in self.needs(codes):
                 pairs += [(i, int(sets[i])) for i in np.flatnonzero(sets).tolist()]
         else:
-            need = self.need[self.index.entries(codes)]
+            need = self.edges.need[self.index.entries(codes)]
             for read in (self.first, self.again):
                 paid = np.flatnonzero((need > 0) & read).tolist()
                 pairs += [(int(self.index.source[e]), int(need[e])) for e in paid]
@@ -223,7 +217,7 @@ class Conversions:
             code = codes[i]
             yield Change(
                 kernel=i,
-                start=LAYOUTS[self.produced[code]],
+                start=LAYOUTS[self.edges.produced[code]],
                 ends=by_number[number],
                 size=float(self.size[code]),
                 together=float(self.together[code]),
@@ -254,11 +248,11 @@ class Conversions:
         Where no change is shared, each kind of change on its own.
         """
         if not self.shared:
-            whole = self.need == 1 << REPLICATED
+            whole = self.edges.need == 1 << REPLICATED
             return [self.edge_time * whole, self.edge_time * ~whole]
         kinds = (0, 1 << ROWS, 1 << COLUMNS, 1 << ROWS | 1 << COLUMNS, 1 << REPLICATED)
         before, found = self.index.before, []
         for others in kinds:
-            needed = self.need | others
+            needed = self.edges.need | others
             found.append(np.where(needed > 0, self.table[before, needed], 0.0))
         return found
