@@ -52,6 +52,7 @@ from crosstack.mapping.steps import (
     least_memory_time,
     scarcest,
 )
+from crosstack.mapping.temporal_steps import make_steps
 from crosstack.mapping.wide import (
     Core,
     Slots,
@@ -367,7 +368,7 @@ def fuse(
             if not bound < limit:
                 return Fusion(partitions=best[1], time=best[0], bound=best[0])
     if tables is not None:
-        found, complete = _shortest_chain(problem, Steps(problem.load, tables), limit, budget)
+        found, complete = _shortest_chain(problem, make_steps(problem.load, tables), limit, budget)
         best = found or best
         if best is None:
             return None if complete else _unknown(bound)
@@ -446,7 +447,7 @@ def quick_sequence(
         cache[key] = make_tables(list(ideals), load.n, load.flows)
     tables = cache[key]
     assert tables is not None
-    return _shortest_chain(problem, Steps(load, tables), limit, budget)[0]
+    return _shortest_chain(problem, make_steps(load, tables), limit, budget)[0]
 
 
 def _fuse_wide(
@@ -545,11 +546,11 @@ def core_steps(
     if load.overlap is Overlap.NONE:
         extra += float(memory[left_out].sum())
         # Where cores are dealt out, they may compute beside the others.
-        return Steps(core.load, tables, gates=gates), extra + (
+        return make_steps(core.load, tables, gates=gates), extra + (
             work if load.staircases is None else 0.0
         )
     filling = Filling(fill, moved, *prices)
-    steps = Steps(core.load, tables, filling=filling, gates=gates)
+    steps = make_steps(core.load, tables, filling=filling, gates=gates)
     return steps, prices[0] * work + prices[1] * float(memory[left_out].sum()) + extra
 
 
@@ -566,7 +567,7 @@ def _rounds(
     triggers = triggers_from(core, order, None)
     for _ in range(MOST_ROUNDS if len(tables.masks) <= MANY_IDEALS else 1):
         masks = triggered_masks(core, order, tables.masks, triggers)
-        steps = Steps(load, make_tables(masks, load.n, load.flows))
+        steps = make_steps(load, make_tables(masks, load.n, load.flows))
         found, complete = _shortest_chain(problem, steps, limit, budget)
         if found is not None and (best is None or found[0] < best[0]):
             best = found

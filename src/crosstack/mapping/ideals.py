@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -19,7 +19,15 @@ from crosstack.model.flows import Flow
 from crosstack.model.partition import STREAM_DEPTH, ChipLoad
 from crosstack.workload.kernel_graph import bits
 
-__all__ = ["IdealTables", "Order", "enumerate_ideals", "make_tables", "topological_chains"]
+__all__ = [
+    "IdealTables",
+    "Order",
+    "enumerate_ideals",
+    "make_tables",
+    "memberships",
+    "to_words",
+    "topological_chains",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +137,8 @@ class IdealTables:
 
     ``words`` (N, W) bit words; ``member`` (N, n); ``live`` (N, T): made inside, some reader
     outside; ``depth`` (N, T): tiles a live tensor's buffer holds in the partition that makes it;
-    ``dead`` (N, T): made inside and all readers inside; ``readers`` (T, n).
+    ``dead`` (N, T): made inside and all readers inside; ``readers`` (T, n). ``known`` keeps what
+    else follows from the ideals alone.
     """
 
     masks: tuple[int, ...]
@@ -141,6 +150,15 @@ class IdealTables:
     depth: NDArray[np.float64]
     readers: NDArray[np.bool_]
     index: dict[int, int]
+    known: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
+
+
+def memberships(masks: Sequence[int], n: int) -> NDArray[np.bool_]:
+    """Return masks of n bits as rows of flags."""
+    width = -(-n // 8)
+    raw = b"".join(mask.to_bytes(width, "little") for mask in masks)
+    packed = np.frombuffer(raw, dtype=np.uint8).reshape(len(masks), width)
+    return np.unpackbits(packed, axis=1, count=n, bitorder="little").astype(np.bool_)
 
 
 def to_words(masks: Sequence[int], n: int) -> NDArray[np.uint64]:
@@ -153,10 +171,7 @@ def to_words(masks: Sequence[int], n: int) -> NDArray[np.uint64]:
 def make_tables(masks: Sequence[int], n: int, flows: tuple[Flow, ...]) -> IdealTables:
     """Return the tables of ``masks`` (any order; sorted by size here)."""
     ordered = sorted(set(masks), key=lambda mask: (mask.bit_count(), mask))
-    width = -(-n // 8)
-    raw = b"".join(mask.to_bytes(width, "little") for mask in ordered)
-    packed = np.frombuffer(raw, dtype=np.uint8).reshape(len(ordered), width)
-    member = np.unpackbits(packed, axis=1, count=n, bitorder="little").astype(np.bool_)
+    member = memberships(ordered, n)
     live = np.zeros((len(ordered), len(flows)), dtype=np.bool_)
     dead = np.zeros_like(live)
     depth = np.zeros((len(ordered), len(flows)))

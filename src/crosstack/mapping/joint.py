@@ -28,6 +28,7 @@ from crosstack.mapping.ideals import collapse_twins, enumerate_ideals, make_tabl
 from crosstack.mapping.layouts import Excess, LayoutChoices, Layouts, make_layouts, priced_weights
 from crosstack.mapping.parts import parts_bound
 from crosstack.mapping.steps import Steps, StepTerms, scarcest
+from crosstack.mapping.temporal_steps import make_steps
 from crosstack.mapping.wide import core_of
 from crosstack.workload.kernel_graph import Floats
 
@@ -81,7 +82,7 @@ def joint_bound(
     if ideals is None or len(ideals) * max(small.n, len(small.flows)) > MOST_CELLS:
         return UNKNOWN
     tables = make_tables(ideals, small.n, small.flows)
-    steps, added = Steps(small, tables), 0.0
+    steps, added = make_steps(small, tables), 0.0
     if left_out:
         steps, added = core_steps(load, order, core, tables, scarcest(load, core.deferrable))
     small_choices = choices.of(kernels)

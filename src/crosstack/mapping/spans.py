@@ -16,7 +16,7 @@ from crosstack.machine.chip import Overlap
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.fusion import valid_ideals
 from crosstack.mapping.ideals import IdealTables
-from crosstack.mapping.steps import Steps
+from crosstack.mapping.temporal_steps import make_steps
 from crosstack.model.iteration import border_time
 from crosstack.model.partition import ChipLoad
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
@@ -100,7 +100,7 @@ class Spans:
         self.problem, self.tables, self.load = problem, tables, load
         self.prices = load.memory_price, load.network_price
         load = self.load = replace(load, memory_price=0.0, network_price=0.0)
-        self.steps = Steps(on_one_chip(load), tables)
+        self.steps = make_steps(on_one_chip(load), tables)
         sums = self.steps.sums
         self.so_far, self.rest = sums.so_far, sums.rest
         sums.rest = np.zeros_like(sums.rest)  # of a stage: nothing has to follow

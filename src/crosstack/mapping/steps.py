@@ -10,14 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.ideals import IdealTables
-from crosstack.model.partition import STREAM_DEPTH, ChipLoad, combine_arrays, partition_cost
-from crosstack.model.temporal import TemporalLoad
+from crosstack.model.partition import (
+    STREAM_DEPTH,
+    ChipLoad,
+    PartitionCost,
+    combine_arrays,
+    partition_cost,
+)
 from crosstack.workload.kernel_graph import bits
 
 __all__ = ["TOLERANCE", "Filling", "Steps", "least_compute", "least_memory_time", "scarcest"]
@@ -127,7 +133,7 @@ class StepTerms:
     network: Floats
     sram: Floats
 
-    def part(self, at: slice) -> StepTerms:
+    def part(self, at: slice | NDArray[np.bool_]) -> StepTerms:
         """Return some of the steps."""
         parts = (self.time, self.compute, self.memory, self.network, self.sram)
         return StepTerms(self.to[at], *(term[at] for term in parts))
@@ -146,9 +152,9 @@ class Gates:
     waits: NDArray[np.bool_]
     time: Floats
 
-    def leaving(self, j: int, to: Ints) -> Floats:
-        """Time of what leaves each partition from ideal ``j`` for readers left out alone. [s]"""
-        return np.asarray(self.waits[to] @ (self.time * ~self.made[j]))
+    def leaving(self, start: int | Ints, to: Ints) -> Floats:
+        """Time of what leaves partitions between ideals for readers left out alone. [s]"""
+        return np.asarray((self.waits[to] & ~self.made[start]) @ self.time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +169,6 @@ class Filling:
     memory: Floats
     compute_price: float
     memory_price: float
-
-
-_OneByOne = tuple[float, ...]  # of the device, of memory, and of the launch unshared [s]
 
 
 class Steps:
@@ -189,10 +192,8 @@ class Steps:
         self.total = np.array([flow.moved for flow in load.flows]) / load.bandwidth
         self.tile = np.array([flow.tile for flow in load.flows])
         self.shared = np.array([flow.mask.bit_count() > 1 for flow in load.flows], dtype=np.bool_)
-        self.alone = [partition_cost(load, 1 << i) for i in range(load.n)]
         held = np.array([flow.held for flow in load.flows])
-        binds = held.sum() > load.memory_limit
-        self.held = tables.live * held if binds else None  # of each tensor alive, where it matters
+        self.held = held if held.sum() > load.memory_limit else None  # where it matters
         self.needs = None if load.staircases is None else _core_needs(load)
         self.filling, self.gates = filling, gates
         self.least_share = 1.0  # of the compute of a step that its price does not take off
@@ -202,11 +203,12 @@ class Steps:
             s.rest = (1 - x - y) * s.rest + x * (s.compute[-1] - s.compute)
             s.rest = s.rest + y * (memory.sum() - tables.member @ memory + s.out)
             self.least_share = 1 - y
-        self.products = None  # in each ideal, where a partition has only so many
-        if load.temporal is not None:
-            self.products = tables.member[:, bits(load.temporal.legality.products)].sum(axis=1)
-        self.known: dict[int, _OneByOne | None] = {}
         self.ends = np.searchsorted(tables.count, np.arange(load.n + 2))
+
+    @cached_property
+    def alone(self) -> list[PartitionCost]:
+        """What every kernel takes in a partition of its own."""
+        return [partition_cost(self.load, 1 << i) for i in range(self.load.n)]
 
     def leave(self, j: int, limit: float) -> tuple[Ints, Floats]:
         """Return the ideals reachable from ideal ``j`` in one partition and the partition's time.
@@ -225,9 +227,6 @@ class Steps:
         near = s.sram[start:] <= s.sram[j] + load.sram_capacity * (1 + TOLERANCE)
         near[: int(self.ends[tables.count[j] + 2]) - start] = True  # a kernel alone may be cut
         near &= self.least_share * (s.compute[start:] - s.compute[j]) + s.rest[start:] < limit
-        if load.temporal is not None and self.products is not None:
-            most = max(load.temporal.legality.largest, 1)
-            near &= self.products[start:] <= self.products[j] + most
         to = np.nonzero(near)[0] + start
         for w in range(words.shape[1]):
             to = to[(words[to, w] & words[j, w]) == words[j, w]]
@@ -241,8 +240,6 @@ class Steps:
         to, compute, network = to[keep], compute[keep], network[keep]
         if not len(to):
             return StepTerms(to, compute, compute, compute, compute, compute)
-        if load.temporal is not None:
-            return self._one_by_one(load.temporal, to, network, j, limit)
         live = np.nonzero(tables.live[j])[0]
         alive_total, alive_sram = s.live_total[np.ix_(to, live)], s.live_sram[np.ix_(to, live)]
         reads, read_sram = self._reads(to, live, alive_total, j)
@@ -255,8 +252,7 @@ class Steps:
             within = held[to] - held[j]
             fits &= (within == 0) | (within == tables.count[to] - tables.count[j])
         if self.held is not None:
-            alive = self.held[j].sum() + self.held[to].sum(axis=1)
-            alive -= self.held[np.ix_(to, live)].sum(axis=1)
+            alive = (tables.live[to] | tables.live[j]) @ self.held
             room = alive <= load.memory_limit * (1 + TOLERANCE)
             fits &= room
         if load.resident_alone and j == 0 and tables.count[to[-1]] == load.n:
@@ -289,47 +285,7 @@ class Steps:
             network, sram = network[fits], sram[fits]
         return StepTerms(to, time, compute, memory, network, sram)
 
-    def _one_by_one(
-        self, temporal: TemporalLoad, to: Ints, network: Floats, j: int, limit: float
-    ) -> StepTerms:
-        """Return the steps from ``j`` that a temporal chip can take, with what it takes."""
-        load, masks = self.load, self.tables.masks
-        if self.held is not None:
-            live = np.nonzero(self.tables.live[j])[0]
-            alive = self.held[j].sum() + self.held[to].sum(axis=1)
-            alive -= self.held[np.ix_(to, live)].sum(axis=1)
-            room = alive <= load.memory_limit * (1 + TOLERANCE)
-            to, network = to[room], network[room]
-        kept, found = [], []
-        for position, ideal in enumerate(to.tolist()):
-            inside = masks[ideal] ^ masks[j]
-            if inside not in self.known:
-                legal = temporal.legality.allows(inside)
-                if not legal or any(inside & group not in (0, inside) for group in load.unmixed):
-                    self.known[inside] = None
-                else:
-                    whole, _, moved, _ = temporal.terms(inside)
-                    self.known[inside] = whole, moved, temporal.unshared(inside)
-            one = self.known[inside]
-            if one is not None:
-                kept.append(position)
-                found.append(one)
-        device, memory, unshared = np.array(found, dtype=np.float64).reshape(-1, 3).T
-        to, network = to[kept], network[kept]
-        # What the device takes already holds what main memory does, unless nothing hides.
-        busy = device if temporal.hides else device - memory
-        if self.gates is not None:
-            memory = memory + self.gates.leaving(j, to)
-        time = combine_arrays(busy, memory, network, load.overlap)
-        time = time + load.memory_price * memory + load.network_price * network
-        compute = busy - unshared  # as kernels left out are counted, launches by their shares
-        steps = StepTerms(to, time, compute, memory, network, np.zeros(len(to)))
-        keep = self.priced(time, steps, j) + self.sums.rest[to] < limit
-        return StepTerms(
-            to[keep], time[keep], compute[keep], memory[keep], network[keep], steps.sram[keep]
-        )
-
-    def priced(self, time: Floats, terms: StepTerms, j: int) -> Floats:
+    def priced(self, time: Floats, terms: StepTerms, j: int | Ints) -> Floats:
         """Time of steps from ``j`` less the price of what kernels left out add for nothing. [s]"""
         filling, to = self.filling, terms.to
         if filling is None or self.load.overlap is Overlap.NONE:
@@ -346,7 +302,7 @@ class Steps:
             taken_off = taken_off + filling.memory_price * idle
         return np.asarray(time - taken_off)
 
-    def _network(self, to: Ints, j: int) -> Floats:
+    def _network(self, to: Ints, j: int | Ints) -> Floats:
         s = self.sums
         network, data = s.network[to] - s.network[j], s.data[to] - s.data[j]
         if self.load.network_takes_maximum:
