@@ -6,6 +6,7 @@ graph; loads price the sets of kernels between the ideals (`crosstack.model.temp
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,74 +17,126 @@ from crosstack.mapping.steps import TOLERANCE, Filling, Gates, Steps, StepTerms
 from crosstack.model.legality import Legality
 from crosstack.model.partition import ChipLoad, combine_arrays
 from crosstack.model.temporal import Run, TemporalLoad
-from crosstack.workload.kernel_graph import Floats, Ints, bits
+from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
 
 __all__ = ["TemporalSteps", "make_steps"]
 
-FEW_IDEALS = 1_000  # whose steps are all priced before any is asked for
+FEW_IDEALS = 256  # whose steps are all listed and priced before any is asked for
+
+
+# ---------------------------------------------------------------- which steps there are
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Pairs of ideals: ``masks[number]`` are the kernels between ``start`` and ``to``."""
+
+    start: Ints
+    to: Ints
+    number: Ints
+    masks: tuple[int, ...]
+
+    def allowed(self, legality: Legality) -> _Pairs:
+        """Return the steps that are legal."""
+        good = np.array([legality.allows(mask) for mask in self.masks], dtype=np.bool_)
+        at = good[self.number]
+        number = (np.cumsum(good) - 1)[self.number[at]]
+        masks = tuple(mask for mask, fine in zip(self.masks, good.tolist(), strict=True) if fine)
+        return _Pairs(self.start[at], self.to[at], number, masks)
+
+
+def _pairs(tables: IdealTables, rows: Ints, products: int, most: int, groups: _Groups) -> _Pairs:
+    """Return the pairs from ``rows`` with ``most`` products at most that mix none of ``groups``."""
+    words, count = tables.words, tables.count
+    held = tables.member[:, bits(products)].sum(axis=1)
+    inside = (words & words[rows][:, None]) == words[rows][:, None]
+    good = inside.all(axis=2) & (count > count[rows][:, None])
+    at, to = np.nonzero(good & (held <= held[rows][:, None] + most))
+    number: dict[int, int] = {}
+    numbers = []
+    for j, ideal in zip(rows[at].tolist(), to.tolist(), strict=True):
+        mask = tables.masks[ideal] ^ tables.masks[j]
+        mixed = any(mask & group not in (0, mask) for group in groups)
+        numbers.append(-1 if mixed else number.setdefault(mask, len(number)))
+    kept = np.array(numbers, dtype=np.int64) >= 0
+    return _Pairs(rows[at][kept], to[kept], np.array(numbers, dtype=np.int64)[kept], tuple(number))
+
+
+_Groups = tuple[int, ...]  # masks of kernels that partitions do not mix with others
+
+
+@dataclass(slots=True, eq=False)
+class _Sets:
+    """Sets of kernels as arrays: ``member`` (n, sets), ``outside`` (sets, words)."""
+
+    member: Bools
+    outside: NDArray[np.uint64]
+    crossed: dict[object, list[tuple[Ints, Bools]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, masks: Sequence[int], n: int) -> _Sets:
+        """Return some masks over n kernels."""
+        return cls(memberships(masks, n).T, ~to_words(masks, n))
+
+    def crossing(self, run: Run) -> list[tuple[Ints, Bools]]:
+        """Return kernels with a first tensor, a second and so on, and whose border it crosses.
+
+        In the order of `Run.moves`; shapes (kernels,) and (kernels, sets).
+        """
+        ends = tuple(tuple(mask for mask, _ in moves) for moves in run.moves)
+        if ends not in self.crossed:
+            found = list[tuple[Ints, Bools]]()
+            for place in range(max(map(len, ends), default=0)):
+                rows = [i for i, masks in enumerate(ends) if len(masks) > place]
+                there = to_words([ends[i][place] for i in rows], len(ends))
+                crosses = np.asarray((there[:, None] & self.outside) > 0).any(axis=2)
+                found.append((np.array(rows), crosses))
+            self.crossed[ends] = found
+        return self.crossed[ends]
 
 
 @dataclass(slots=True, eq=False)
 class _LegalSteps:
-    """Steps that are legal: by ideal the ideals they lead to, and which of ``masks`` they run."""
+    """Legal steps between ideals; all of them, where they are few, or those from one ideal."""
 
     tables: IdealTables
     legality: Legality
-    unmixed: tuple[int, ...]
-    products: Ints = field(init=False)
-    ends: Ints = field(init=False)
-    masks: list[int] = field(default_factory=list)
-    number: dict[int, int] = field(default_factory=dict)
-    found: dict[int, tuple[Ints, Ints]] = field(default_factory=dict)
-    listed: tuple[Ints, Ints, Ints] | None = None
+    groups: _Groups
+    whole: tuple[_Pairs, _Sets, Ints] | None = None  # with the first step from every ideal
+    found: dict[int, _Pairs] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Count the products in every ideal, and find where the ideals of each size begin."""
-        tables = self.tables
-        self.products = tables.member[:, bits(self.legality.products)].sum(axis=1)
-        self.ends = np.searchsorted(tables.count, np.arange(tables.member.shape[1] + 2))
+        """List all steps where they are few."""
+        n_ideals, n = self.tables.member.shape
+        if n_ideals <= FEW_IDEALS:
+            products, most = self.legality.products, max(self.legality.largest, 1)
+            key = products, most, self.groups
+            pairs = self.tables.known.get(key)
+            if not isinstance(pairs, _Pairs):
+                pairs = _pairs(self.tables, np.arange(n_ideals), *key)
+                self.tables.known[key] = pairs
+            legal = pairs.allowed(self.legality)
+            first = np.searchsorted(legal.start, np.arange(n_ideals + 1))
+            self.whole = legal, _Sets.of(legal.masks, n), first
 
-    def at(self, j: int) -> tuple[Ints, Ints]:
-        """Return the ideals that legal steps from ideal ``j`` lead to, and their masks' numbers."""
+    def leaving(self, j: int) -> _Pairs:
+        """Return the steps from ideal ``j``."""
         if j not in self.found:
-            self.found[j] = self._list(j)
+            most = max(self.legality.largest, 1)
+            pairs = _pairs(self.tables, np.array([j]), self.legality.products, most, self.groups)
+            self.found[j] = pairs.allowed(self.legality)
         return self.found[j]
 
-    def _list(self, j: int) -> tuple[Ints, Ints]:
-        tables, words = self.tables, self.tables.words
-        start = int(self.ends[tables.count[j] + 1])
-        most = max(self.legality.largest, 1)
-        to = np.flatnonzero(self.products[start:] <= self.products[j] + most) + start
-        for w in range(words.shape[1]):
-            to = to[(words[to, w] & words[j, w]) == words[j, w]]
-        kept, numbers = list[int](), list[int]()
-        for ideal in to.tolist():
-            inside = tables.masks[ideal] ^ tables.masks[j]
-            mixed = any(inside & group not in (0, inside) for group in self.unmixed)
-            if not mixed and self.legality.allows(inside):
-                kept.append(ideal)
-                numbers.append(self.number.setdefault(inside, len(self.masks)))
-                if numbers[-1] == len(self.masks):
-                    self.masks.append(inside)
-        return np.array(kept, dtype=np.int64), np.array(numbers, dtype=np.int64)
 
-    def whole(self) -> tuple[Ints, Ints, Ints]:
-        """Return all steps: first of each ideal, where they lead, and their masks' numbers."""
-        if self.listed is None:
-            steps = [self.at(j) for j in range(len(self.tables.masks))]
-            first = np.cumsum([0, *(len(to) for to, _ in steps)])
-            to, number = (np.concatenate(column) for column in zip(*steps, strict=True))
-            self.listed = first, to, number
-        return self.listed
-
-
-def _legal_steps(tables: IdealTables, legality: Legality, unmixed: tuple[int, ...]) -> _LegalSteps:
-    key = legality, unmixed
-    if key not in tables.known:
-        tables.known[key] = _LegalSteps(tables, legality, unmixed)
-    found = tables.known[key]
-    assert isinstance(found, _LegalSteps)
+def _legal_steps(tables: IdealTables, legality: Legality, groups: _Groups) -> _LegalSteps:
+    key = legality, groups
+    found = tables.known.get(key)
+    if not isinstance(found, _LegalSteps):
+        found = tables.known[key] = _LegalSteps(tables, legality, groups)
     return found
+
+
+# ---------------------------------------------------------------- what they take
 
 
 class TemporalSteps(Steps):
@@ -101,12 +154,12 @@ class TemporalSteps(Steps):
         assert load.temporal is not None
         self.temporal = load.temporal
         self.legal = _legal_steps(tables, load.temporal.legality, load.unmixed)
-        self.values = np.full((3, len(self.legal.masks)), np.nan)
-        self.first, self.whole = np.zeros(0, dtype=np.int64), None
-        if len(tables.masks) <= FEW_IDEALS:
-            self.first, to, number = self.legal.whole()
-            start = np.repeat(np.arange(len(tables.masks)), np.diff(self.first))
-            self.whole = self._price(start, to, number)
+        self.known: dict[int, tuple[float, ...]] = {}  # by mask
+        self.whole = None
+        if self.legal.whole is not None:
+            pairs, sets, self.first = self.legal.whole
+            values = _set_terms(self.temporal, sets)
+            self.whole = self._price(pairs.start, pairs.to, values[:, pairs.number])
 
     def leave(self, j: int, limit: float) -> tuple[Ints, Floats]:
         """Return the ideals reachable from ideal ``j`` in one partition and the partition's time.
@@ -123,21 +176,26 @@ class TemporalSteps(Steps):
         return terms.part(priced + self.sums.rest[terms.to] < limit)
 
     def _from(self, j: int) -> tuple[StepTerms, Floats]:
-        if self.whole is None:
-            return self._price(j, *self.legal.at(j))
-        terms, priced = self.whole
-        at = slice(self.first[j], self.first[j + 1])
-        return terms.part(at), priced[at]
+        if self.whole is not None:
+            at = slice(self.first[j], self.first[j + 1])
+            return self.whole[0].part(at), self.whole[1][at]
+        pairs = self.legal.leaving(j)
+        return self._price(pairs.start, pairs.to, self._looked_up(pairs.masks)[:, pairs.number])
 
-    def _price(self, start: int | Ints, to: Ints, number: Ints) -> tuple[StepTerms, Floats]:
-        """Price steps from ideals ``start`` to ``to``: their terms, and with what fills them."""
-        load = self.load
-        if self.held is not None:
-            alive = (self.tables.live[to] | self.tables.live[start]) @ self.held
-            room = alive <= load.memory_limit * (1 + TOLERANCE)
-            start = start if isinstance(start, int) else start[room]
-            to, number = to[room], number[room]
-        device, memory, unshared = self._values(number)
+    def _looked_up(self, masks: Sequence[int]) -> Floats:
+        """Return `_set_terms`, of every mask once."""
+        new = [mask for mask in masks if mask not in self.known]
+        if new:
+            terms = _set_terms(self.temporal, _Sets.of(new, self.load.n))
+            self.known |= dict(zip(new, map(tuple, terms.T.tolist()), strict=True))
+        return np.array([self.known[mask] for mask in masks]).reshape(-1, 3).T
+
+    def _price(self, start: Ints, to: Ints, values: Floats) -> tuple[StepTerms, Floats]:
+        """Price steps with these `_set_terms`: their terms, and their times with what fills them.
+
+        Those whose tensors do not fit the main memory take for ever.
+        """
+        load, (device, memory, unshared) = self.load, values
         network = self._network(to, start)
         # What the device takes already holds what main memory does, unless nothing hides.
         busy = device if self.temporal.hides else device - memory
@@ -147,55 +205,38 @@ class TemporalSteps(Steps):
         time = time + load.memory_price * memory + load.network_price * network
         compute = busy - unshared  # as kernels left out are counted, launches by their shares
         terms = StepTerms(to, time, compute, memory, network, np.zeros(len(to)))
-        return terms, self.priced(time, terms, start)
-
-    def _values(self, number: Ints) -> Floats:
-        """Time of the device, of main memory, and of launches unshared, of some masks. [s]"""
-        new = len(self.legal.masks) - self.values.shape[1]
-        if new:
-            self.values = np.concatenate([self.values, np.full((3, new), np.nan)], axis=1)
-        missing = np.unique(number[np.isnan(self.values[0, number])])
-        if len(missing):
-            masks = [self.legal.masks[m] for m in missing.tolist()]
-            self.values[:, missing] = _mask_terms(self.temporal, masks)
-        return np.asarray(self.values[:, number])
+        priced = self.priced(time, terms, start)
+        if self.held is not None:
+            alive = (self.tables.live[to] | self.tables.live[start]) @ self.held
+            priced = np.where(alive <= load.memory_limit * (1 + TOLERANCE), priced, np.inf)
+        return terms, priced
 
 
-def _mask_terms(temporal: TemporalLoad, masks: list[int]) -> Floats:
-    """Return `TemporalLoad.terms` and `TemporalLoad.unshared` of many masks, shape (3, masks).
+def _set_terms(temporal: TemporalLoad, sets: _Sets) -> Floats:
+    """Return time of the device, of main memory, and of launches unshared, shape (3, sets). [s]
 
-    Sums are over kernels one after the other, as there, so that the same comes out.
+    As `TemporalLoad.terms` and `TemporalLoad.unshared` have them: sums are over kernels one after
+    the other, as there, so that the same comes out.
     """
-    n = len(temporal.work)
-    member, outside = memberships(masks, n).T, ~to_words(masks, n)
     work, after = np.array(temporal.work)[:, None], np.array(temporal.after)[:, None]
-    device, memory, launches = np.zeros((3, len(masks)))
+    device, memory, launches = np.zeros((3, sets.member.shape[1]))
+    n = len(temporal.work)
     for run in temporal.runs:
-        inside = member & memberships([run.members], n).T
-        moved = _moved(run, outside)
+        inside = sets.member
+        if run.members != temporal.legality.everything:
+            inside = inside & memberships([run.members], n).T
+        moved = np.repeat(np.array(run.own)[:, None], inside.shape[1], axis=1)
+        for place, (rows, crosses) in enumerate(sets.crossing(run)):
+            times = [run.moves[i][place][1] for i in rows.tolist()]
+            moved[rows] += crosses * np.array(times)[:, None]
         waited = np.where(moved > 0, moved + temporal.latency, 0.0)
         busy = np.maximum(work, waited) if temporal.hides else work + waited
         device = device + np.where(inside, after + busy, 0.0).sum(axis=0)
         memory = memory + np.where(inside, moved, 0.0).sum(axis=0)
         launches = launches + inside.any(axis=0)
-    shares = np.where(member, np.array(temporal.shares)[:, None], 0.0).sum(axis=0)
+    shares = np.where(sets.member, np.array(temporal.shares)[:, None], 0.0).sum(axis=0)
     launch = temporal.launch
     return np.stack([device + launch * launches, memory, launch * (launches - shares)])
-
-
-def _moved(run: Run, outside: NDArray[np.uint64]) -> Floats:
-    """Main memory that each kernel moves in every partition, shape (n, partitions). [s]
-
-    ``outside`` (partitions, words) are the kernels that are not in it.
-    """
-    n = len(run.own)
-    moved = np.repeat(np.array(run.own)[:, None], len(outside), axis=1)
-    for place in range(max(map(len, run.moves), default=0)):
-        ends = [(i, *moves[place]) for i, moves in enumerate(run.moves) if len(moves) > place]
-        rows, masks, times = zip(*ends, strict=True)
-        there = to_words(masks, n)[:, None, :] & outside
-        moved[list(rows)] += there.any(axis=2) * np.array(times)[:, None]
-    return moved
 
 
 def make_steps(
