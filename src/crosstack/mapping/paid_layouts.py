@@ -13,6 +13,7 @@ choice and p_i(a, K) of the changes. Variables: one pair a kernel.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -60,22 +61,26 @@ class _Pairs:
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """Pairs of all kernels within some domains, one after the other; ``owner`` is the kernel."""
+    """Pairs of all kernels within some domains, one after the other; ``owner`` is the kernel.
+
+    Kernel i has the rows from ``ends[i]`` on.
+    """
 
     of: tuple[_Pairs, ...]
     codes: Ints
     sets: Ints
     owner: Ints
+    ends: tuple[int, ...]
     fewer: Ints
     more: Ints
 
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What is left of pairs: ``rows`` among all of them, the kernels' parts of it, and the rest."""
+    """What is left of pairs: ``rows`` among all of them, those of kernel i from ``ends[i]`` on."""
 
     rows: Ints
-    ends: Ints
+    ends: tuple[int, ...]
     codes: tuple[Ints, ...]
     agree: dict[tuple[int, int], Bools]
     apart: dict[tuple[int, ...], Floats]
@@ -88,8 +93,9 @@ class _Before:
     index: ChoiceIndex
     edges: Edges
     readers: tuple[tuple[int, ...], ...]  # edges, by the kernel they leave
+    ends: tuple[tuple[int, int], ...]  # of every edge
     of_kernel: dict[object, _Pairs] = field(default_factory=dict)
-    of_edge: dict[object, Bools] = field(default_factory=dict)
+    of_edge: dict[object, Bools | None] = field(default_factory=dict)
     wholes: dict[object, _Whole] = field(default_factory=dict)
     left: dict[object, _Left] = field(default_factory=dict)
 
@@ -100,14 +106,15 @@ class _Before:
                 self.wholes.clear()
             of = tuple(self._pairs(i, domains) for i in range(len(domains)))
             counts = [len(pairs.codes) for pairs in of]
-            start = np.cumsum([0, *counts])
+            ends = tuple(itertools.accumulate(counts, initial=0))
             self.wholes[domains] = _Whole(
                 of,
                 codes=np.concatenate([pairs.codes for pairs in of]),
                 sets=np.concatenate([pairs.sets for pairs in of]),
                 owner=np.repeat(np.arange(len(of)), counts),
-                fewer=np.concatenate([p.fewer + at for p, at in zip(of, start, strict=False)]),
-                more=np.concatenate([p.more + at for p, at in zip(of, start, strict=False)]),
+                ends=ends,
+                fewer=np.concatenate([p.fewer + at for p, at in zip(of, ends, strict=False)]),
+                more=np.concatenate([p.more + at for p, at in zip(of, ends, strict=False)]),
             )
         return self.wholes[domains]
 
@@ -150,20 +157,16 @@ class _Before:
         return self.left[key]
 
     def _settled(self, whole: _Whole, dropped: Bools) -> _Left:
-        alive = np.split(~dropped, np.flatnonzero(np.diff(whole.owner)) + 1)
+        alive = [~dropped[a:b] for a, b in itertools.pairwise(whole.ends)]
         agree: dict[tuple[int, int], Bools] = {}
-        ends = zip(self.index.source.tolist(), self.index.target.tolist(), strict=True)
-        for e, (i, j) in enumerate(ends):
+        for e, (i, j) in enumerate(self.ends):
             good = self._agree(e, whole.of[i], whole.of[j])
-            agree[i, j] = agree[i, j] & good if (i, j) in agree else good
-        agree = {ends: good for ends, good in agree.items() if not good.all()}
+            if good is not None:
+                agree[i, j] = agree[i, j] & good if (i, j) in agree else good
         _drop_unsupported(agree, alive)
-        few = {i for i, some in enumerate(alive) if not some.all()}
         apart: dict[tuple[int, ...], Floats] = {}
         for i, j in list(agree):
-            if i in few or j in few:
-                agree[i, j] = agree[i, j][np.ix_(alive[i], alive[j])]
-            good = agree[i, j]
+            good = agree[i, j] = agree[i, j][alive[i]][:, alive[j]]
             if good.all():
                 del agree[i, j]
                 continue
@@ -171,20 +174,21 @@ class _Before:
             apart[key] = apart.get(key, 0.0) + np.where(fits, 0.0, np.inf)
         return _Left(
             rows=np.flatnonzero(np.concatenate(alive)),
-            ends=np.cumsum([int(some.sum()) for some in alive])[:-1],
+            ends=tuple(itertools.accumulate((int(some.sum()) for some in alive), initial=0)),
             codes=tuple(of.codes[some] for of, some in zip(whole.of, alive, strict=True)),
             agree=agree,
             apart=apart,
         )
 
-    def _agree(self, e: int, before: _Pairs, after: _Pairs) -> Bools:
-        """Which pairs of the ends of an edge go together."""
+    def _agree(self, e: int, before: _Pairs, after: _Pairs) -> Bools | None:
+        """Which pairs of the ends of an edge go together; None: all."""
         key = e, before, after
         if key not in self.of_edge:
             if len(self.of_edge) >= MOST_KERNEL_PAIRS:
                 self.of_edge.clear()
             needed = self.edges.need[self.index.table(e, before.codes, after.codes)]
-            self.of_edge[key] = needed & ~before.sets[:, None] == 0
+            good = needed & ~before.sets[:, None] == 0
+            self.of_edge[key] = None if good.all() else good
         return self.of_edge[key]
 
 
@@ -205,7 +209,8 @@ def _before(index: ChoiceIndex, edges: Edges) -> _Before:
     readers: list[list[int]] = [[] for _ in range(index.n)]
     for e, source in enumerate(index.source.tolist()):
         readers[source].append(e)
-    return _Before(index, edges, tuple(map(tuple, readers)))
+    ends = zip(index.source.tolist(), index.target.tolist(), strict=True)
+    return _Before(index, edges, tuple(map(tuple, readers)), tuple(ends))
 
 
 def paid_layouts(choices: Choices, domains: Sequence[Sequence[int]]) -> PaidLayouts:
@@ -228,9 +233,10 @@ def _paid(choices: Choices, domains: tuple[tuple[int, ...], ...]) -> PaidLayouts
     dropped = np.zeros(len(price), dtype=np.bool_)
     dropped[whole.fewer[price[whole.more] <= price[whole.fewer]]] = True
     left = before.kept(domains, dropped)
+    paid = price[left.rows]
     return PaidLayouts(
         codes=left.codes,
-        price=tuple(np.split(price[left.rows], left.ends)),
+        price=tuple(paid[a:b] for a, b in itertools.pairwise(left.ends)),
         agree=left.agree,
         apart=left.apart,
     )

@@ -89,7 +89,7 @@ class _Sets:
             for place in range(max(map(len, ends), default=0)):
                 rows = [i for i, masks in enumerate(ends) if len(masks) > place]
                 there = to_words([ends[i][place] for i in rows], len(ends))
-                crosses = np.asarray((there[:, None] & self.outside) > 0).any(axis=2)
+                crosses: Bools = np.any(there[:, None] & self.outside, axis=2)
                 found.append((np.array(rows), crosses))
             self.crossed[ends] = found
         return self.crossed[ends]
