@@ -15,6 +15,7 @@ from crosstack.machine.chip import Overlap, flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.budget import Budget
+from crosstack.mapping.following import one_by_one_bound
 from crosstack.mapping.fusion import fuse, make_problem
 from crosstack.mapping.ideals import make_order
 from crosstack.mapping.joint import joint_bound
@@ -24,7 +25,7 @@ from crosstack.mapping.parts import parts_bound
 from crosstack.mapping.search import search
 from crosstack.mapping.sharding import eliminate
 from crosstack.model.choices import make_choices
-from crosstack.model.partition import make_load, relaxed_load
+from crosstack.model.partition import make_load, one_by_one, partition_cost, relaxed_load
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import Rules, rules_named
 from crosstack.model.traffic import Boundary
@@ -197,6 +198,38 @@ class TestMixedDirections:
         for _, problem, found in self.bounds(case, range(400, 700)):
             reached += found >= best_time(problem) * (1 - 1e-9)
         assert reached > 5
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"utilization": False},
+        {"elided": True},
+        {"rules": RULES.changed(network_takes_maximum=True)},
+        {"price": 0.5},
+        {"temporal": True},
+        {"temporal": True, "price": 0.5},
+    ],
+    ids=named,
+)
+def test_kernels_with_a_partition_each_are_bounded_over_all_shardings(case, how):
+    sharp = told = 0
+    for seed in range(60):
+        given, domains, relaxed, rules = case(seed, **how)
+        bound = one_by_one_bound(given[4], domains, one_by_one(relaxed, rules))
+        least = math.inf
+        for codes in itertools.product(*domains):
+            load = one_by_one(make_load(*given, np.array(codes), rules), rules)
+            prices = {"memory_price": relaxed.memory_price, "network_price": relaxed.network_price}
+            load = replace(load, **prices)
+            costs = [partition_cost(load, 1 << i) for i in range(load.n)]
+            if all(cost.fits for cost in costs):
+                least = min(least, sum(cost.cost for cost in costs))
+        assert bound <= least * ROUNDING, seed
+        told += least < math.inf
+        sharp += bound >= least * (1 - 1e-9)
+    assert sharp > told / 4
 
 
 class TestSeveralLayers:

@@ -18,14 +18,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from crosstack.machine.chip import Overlap
-from crosstack.mapping.paid_layouts import least_with_layouts
+from crosstack.mapping.paid_layouts import least_with_layouts, paid_layouts
+from crosstack.mapping.sharding import eliminate_tables
 from crosstack.model.choices import Choices
-from crosstack.model.partition import ChipLoad
+from crosstack.model.partition import ChipLoad, combine_arrays, partition_cost
 from crosstack.model.temporal import Clocked, crossing
 from crosstack.model.traffic import Traffic
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
 
-__all__ = ["choices_excess", "following_bound"]
+__all__ = ["choices_excess", "following_bound", "one_by_one_bound"]
 
 # Of the device, where the network hides: alone, either is bounded elsewhere.
 SHARES = (0.5, 0.8)
@@ -57,6 +58,55 @@ def following_bound(choices: Choices, domains: Sequence[Sequence[int]], load: Ch
         ).bound
         for device, sent in pairs
     )
+
+
+def one_by_one_bound(choices: Choices, domains: Sequence[Sequence[int]], load: ChipLoad) -> float:
+    """Return what a layer takes at least where every kernel has a partition of its own. [s]
+
+    Such partitions share nothing, so what a choice sends and the layouts it pays for hide behind
+    the device kernel by kernel, or not at all.
+
+    Parameters
+    ----------
+    choices : Choices
+        Under rules by which readers share changes of layout; nothing is known under others.
+    load : ChipLoad
+        Of the chip, under the least of the shardings within ``domains``.
+    """
+    if not choices.conversions.shared:
+        return 0.0
+    paid = paid_layouts(choices, domains)
+    tables: dict[tuple[int, ...], Floats] = {}
+    for i, (codes, price) in enumerate(zip(paid.codes, paid.price, strict=True)):
+        network, data = choices.network_time[codes] + price, choices.data_time[codes]
+        network = np.maximum(network, data) if load.network_takes_maximum else network + data
+        device, memory = _device_alone(choices, codes, load, i)
+        hides = load.overlap is Overlap.ALL
+        taken = np.maximum(device, network) if hides else device + network
+        tables[(i,)] = taken + load.memory_price * memory + load.network_price * network
+    return eliminate_tables(paid.codes, tables | paid.apart).bound
+
+
+def _device_alone(
+    choices: Choices, codes: Ints, load: ChipLoad, i: int
+) -> tuple[Floats | float, Floats | float]:
+    """Return what kernel ``i`` takes of the device, and of main memory, by choice at least. [s]
+
+    Alone, it moves all that it makes. Over the least of its choices, in the load, come the work
+    and the bytes that a choice has over those of the least.
+    """
+    alone = partition_cost(load, 1 << i)
+    if load.temporal is not None:
+        return load.temporal.terms(1 << i)[0], alone.memory
+    compute: Floats | float = alone.compute
+    if load.staircases is None:
+        work = choices.work[codes]
+        compute = alone.compute * (work / max(float(work.min()), 1.0))
+    own = choices.entering[codes] + choices.leaving[codes] + choices.cache[codes]
+    made = sum(load.flows[f].producer == i for f in load.flows_of[i]) * choices.output_total[codes]
+    memory = alone.memory + (own - own.min() + made - made.min()) / load.bandwidth
+    device = combine_arrays(np.asarray(compute), memory, np.zeros(len(codes)), load.overlap)
+    return device, memory
 
 
 def choices_excess(

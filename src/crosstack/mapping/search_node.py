@@ -18,7 +18,7 @@ from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.branching import branches, first_shardings, tightened
 from crosstack.mapping.budget import Budget
 from crosstack.mapping.first_costs import Domains, FirstCosts
-from crosstack.mapping.following import choices_excess, following_bound
+from crosstack.mapping.following import choices_excess, following_bound, one_by_one_bound
 from crosstack.mapping.found import PROOF, Found, masks_of
 from crosstack.mapping.fusion import Fusion, Slots, fuse, make_problem, simple_bound
 from crosstack.mapping.ideals import IdealTables
@@ -207,6 +207,8 @@ class SearchState:
         if load.temporal is None or load.overlap is Overlap.ALL:
             network = max(self.network_bound(node.domains, choices), network)
         layer = max(layer, simple_bound(load, network))
+        if self.unfused:
+            layer = max(layer, one_by_one_bound(choices, node.domains, load))
         return self.total(node.plan, layer + load.extra)
 
     def relaxed(self, node: SearchNode) -> ChipLoad:
