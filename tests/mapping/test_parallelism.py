@@ -36,11 +36,14 @@ def network(a_chip):
     return build
 
 
+RULES = rules_named("crosstack")
+
+
 def plans(workload, system, rules, microbatch_size) -> list[Plan]:
     """Return every plan of every use of the network."""
     return [
         plan
-        for use in workload_uses(workload, system, microbatch_size)
+        for use in workload_uses(workload, system, microbatch_size, rules)
         if use is not None
         for microbatch in use.microbatches
         for plan in use.plans(microbatch, workload, system, rules)
@@ -148,7 +151,7 @@ class TestLongPipelines:
 class TestUses:
     def test_every_microbatch_size_is_tried_once(self, random_task):
         workload, system = random_task(3)
-        for use in workload_uses(workload, system, None):
+        for use in workload_uses(workload, system, None, RULES):
             if use is not None:
                 data = math.prod(
                     size

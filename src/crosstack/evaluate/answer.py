@@ -72,6 +72,7 @@ class Answer:
         m, c, task = self.mapping, self.certificate, self.task
         priced = plain(self.evaluation)
         stages = m.stages or (None,) * len(priced["kernels"])
+        places = m.dimensions or range(len(m.sizes))
         for kernel, stage in zip(priced["kernels"], stages, strict=True):
             kernel["pipeline_stage"] = stage
         return {
@@ -95,8 +96,8 @@ class Answer:
                 "dp": m.degree(Parallelism.DATA),
             },
             "network": [
-                {"size": size, "parallelism": use.value}
-                for size, use in zip(m.sizes, m.parallelism, strict=True)
+                {"dimension": i, "size": size, "parallelism": use.value}
+                for i, size, use in zip(places, m.sizes, m.parallelism, strict=True)
             ],
             "microbatch_size": m.microbatch_size,
             "recompute": m.recompute.value,
@@ -249,7 +250,7 @@ def _objective(objective: Objective | str) -> Objective:
 
 def _value(metric: Objective, system: System, mapping: Mapping, found: Evaluation) -> float:
     """Value of the objective for an evaluated mapping."""
-    return value_of(metric, system, mapping.sizes, time=found.time, energy=found.energy)
+    return value_of(metric, system, mapping.dimension_sizes, time=found.time, energy=found.energy)
 
 
 def _least_product(

@@ -188,12 +188,13 @@ class _Network:
 def can_be_arrays(task: Task, mapping: Mapping) -> bool:
     """Return whether `machine_times` covers a mapping; otherwise links are no line, or memory two.
 
-    It does where the mapping is searched, its stages hold whole copies, at most one dimension is
-    a pipeline, the chip is spatial, and there is no second memory.
+    It does where the mapping is searched, dimensions are not shared, stages hold whole copies, at
+    most one dimension is a pipeline, the chip is spatial, and there is no second memory.
     """
     pipelines = sum(use is Parallelism.PIPELINE for use in mapping.parallelism)
     return (
         task.workload.placement is Placement.SEARCHED
+        and not mapping.dimensions
         and mapping.stages is None
         and pipelines <= 1
         and task.system.chip.execution is Execution.SPATIAL
@@ -285,7 +286,7 @@ def _fitting(
 ) -> MachineTimes:
     """Return all terms, of the machines whose main memory holds what there is, from ``times``."""
     shape, system, time = machines.shape, task.system, times["time"]
-    price, power = _bills(system, mapping.sizes, machines)
+    price, power = _bills(system, mapping.dimension_sizes, machines)
     rate = known.work / time
     peak = system.n_chips * peak_rate(system.chip, task.workload.graph.dtype, rules)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -347,7 +348,13 @@ def _energy(
 
 def _plan(task: Task, system: System, mapping: Mapping, rules: Rules) -> Plan:
     plan = plan_of(
-        task.workload, system, mapping.sizes, mapping.parallelism, mapping.microbatch_size, rules
+        task.workload,
+        system,
+        mapping.sizes,
+        mapping.parallelism,
+        mapping.microbatch_size,
+        rules,
+        mapping.dimensions,
     )
     assert plan is not None  # the mapping was evaluated before
     return decided_plan(task.workload, system, mapping.general, rules, plan)

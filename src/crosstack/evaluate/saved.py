@@ -44,9 +44,11 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
     order = _choice(data.get("schedule", one), Schedule, "schedule", problems)
     if problems:
         raise InputError(problems)
+    places = tuple(place for place, *_ in uses)
     return Mapping(
-        sizes=tuple(size for size, _ in uses),
-        parallelism=tuple(use for _, use in uses if use is not None),
+        sizes=tuple(size for _, size, _ in uses),
+        parallelism=tuple(use for *_, use in uses if use is not None),
+        dimensions=places if len({*places}) < len(places) else (),
         microbatch_size=data["microbatch_size"],
         n_tiles=data["n_tiles"],
         sharding=tuple(axis for axis in axes if axis is not None),
@@ -86,20 +88,29 @@ def _rows(data: dict[str, Any], task: Task, problems: list[Problem]) -> list[dic
 
 def _network(
     data: dict[str, Any], task: Task, problems: list[Problem]
-) -> list[tuple[int, Parallelism | None]]:
+) -> list[tuple[int, int, Parallelism | None]]:
+    """Return the dimension, the size and the parallelism of all that the network is used for."""
     network = data.get("network")
     if network is None:
         problems.append(Problem("network", "missing from the result."))
         return []
     if not isinstance(network, list) or not all(isinstance(d, dict) for d in network):
         problems.append(
-            Problem("network", f"got {network!r}; allowed: a list of {{size, parallelism}}.")
+            Problem(
+                "network", f"got {network!r}; allowed: a list of {{dimension, size, parallelism}}."
+            )
         )
         return []
     uses = []
     given = task.system.network
     for i, dimension in enumerate(network):
-        size = dimension.get("size")
+        place, size = dimension.get("dimension", i), dimension.get("size")
+        if not isinstance(place, int) or isinstance(place, bool) or not 0 <= place < len(given):
+            allowed = f"a whole number, 0 to {len(given) - 1}"
+            problems.append(
+                Problem(f"network[{i}].dimension", f"got {place!r}; allowed: {allowed}.")
+            )
+            place = 0
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             problems.append(
                 Problem(f"network[{i}].size", f"got {size!r}; allowed: a whole number, at least 1.")
@@ -107,12 +118,12 @@ def _network(
             size = 1
         path = f"network[{i}].parallelism"
         use = _choice(dimension.get("parallelism"), Parallelism, path, problems)
-        wanted = given[i].parallelism if i < len(given) else None
+        wanted = given[place].parallelism
         if use is not None and wanted is not None and use is not wanted:
             problems.append(
                 Problem(path, f"got {use.value}; the system's network gives {wanted.value}.")
             )
-        uses.append((size, use))
+        uses.append((place, size, use))
     return uses
 
 

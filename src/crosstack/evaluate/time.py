@@ -80,7 +80,7 @@ def evaluate(
     """
     rules = chosen_rules(rules, MAPPED)
     arrays = workload.graph
-    problems = list(_problems(workload, system, mapping, arrays))
+    problems = list(_problems(workload, system, mapping, rules))
     if problems:
         raise InputError(problems)
     if system.chip.execution is Execution.TEMPORAL:
@@ -181,8 +181,8 @@ def _evaluation(p: _Priced) -> Evaluation:
         memory_used=account.peak,
         memory_capacity=capacity,
         memory=account,
-        price=system_price(system, plan.sizes),
-        power=system_power(system, plan.sizes),
+        price=system_price(system, plan.dimension_sizes),
+        power=system_power(system, plan.dimension_sizes),
         energy=_energy(system, plan, p.load, p.costs, time=total.time, **busy),
         memory_intensity=chip_work / traffic if traffic else math.inf,
         network_intensity=chip_work / moved if moved else math.inf,
@@ -232,7 +232,13 @@ def _planned(
 ) -> tuple[Plan, Choices]:
     """Return what mappings share that differ in shardings and partitions alone."""
     plan = plan_of(
-        workload, system, general.sizes, general.parallelism, general.microbatch_size, rules
+        workload,
+        system,
+        general.sizes,
+        general.parallelism,
+        general.microbatch_size,
+        rules,
+        general.dimensions,
     )
     require(
         plan is not None,
@@ -273,23 +279,30 @@ def decided_plan(
 
 
 def _problems(
-    workload: Workload, system: System, mapping: Mapping, arrays: KernelGraph
+    workload: Workload, system: System, mapping: Mapping, rules: Rules
 ) -> Iterator[Problem]:
     """Yield what of a mapping does not belong to the workload or the system."""
-    if len(mapping.sharding) != arrays.n:
-        message = f"got {len(mapping.sharding)} kernels; the workload has {arrays.n}."
+    n_kernels = len(workload.graph)
+    if len(mapping.sharding) != n_kernels:
+        message = f"got {len(mapping.sharding)} kernels; the workload has {n_kernels}."
         yield Problem("mapping.kernels", message)
-    if len(mapping.sizes) != len(system.network):
-        message = f"got {len(mapping.sizes)} dimensions; the network has {len(system.network)}."
+    sizes = mapping.dimension_sizes
+    if len(sizes) != len(system.network):
+        message = f"got {len(sizes)} dimensions; the network has {len(system.network)}."
         yield Problem("mapping.sizes", message)
+        return
+    if mapping.dimensions and not rules.collectives.share_dimensions:
+        message = f"got {mapping.dimensions}; a dimension has one use by rules {rules.name}."
+        yield Problem("mapping.dimensions", message)
         return
     if math.prod(mapping.sizes) != system.n_chips:
         chips = " x ".join(map(str, mapping.sizes))
         yield Problem("mapping.sizes", f"got {chips} chips; the system has {system.n_chips}.")
         return
     placed = placed_use(workload.placement)
-    joined = zip(mapping.sizes, mapping.parallelism, system.network, strict=True)
-    for i, (size, use, dimension) in enumerate(joined):
+    places = mapping.dimensions or range(len(sizes))
+    for i, (place, use) in enumerate(zip(places, mapping.parallelism, strict=True)):
+        size, dimension = sizes[place], system.network[place]
         if dimension.size not in (None, size):
             message = f"got {size}; the network has {dimension.size}."
             yield Problem(f"mapping.sizes[{i}]", message)

@@ -30,6 +30,7 @@ __all__ = [
     "Parallelism",
     "Prices",
     "System",
+    "dimension_sizes",
 ]
 
 MAX_DIMENSIONS = 4
@@ -219,6 +220,24 @@ class System:
             raise InputError(
                 Problem("n_chips", f"got {self.n_chips}, but the network joins {how} chips.")
             )
+
+
+def dimension_sizes(sizes: tuple[int, ...], dimensions: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the chips of every dimension of a network whose dimensions may be shared. [1]
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Chips of each dimension, or of its factors. [1]
+    dimensions : tuple of int
+        The dimension of each of those, ascending; empty: one for every dimension.
+    """
+    if not dimensions:
+        return sizes
+    found = [1] * (dimensions[-1] + 1)
+    for size, dimension in zip(sizes, dimensions, strict=True):
+        found[dimension] *= size
+    return tuple(found)
 
 
 def _check_chip(chip: Chip) -> None:

@@ -28,6 +28,7 @@ def mapping_order(mapping: Mapping) -> tuple[object, ...]:
     """Return what mappings that are as fast are told apart by: the least is the one kept."""
     stages = mapping.stages or ()
     return (
+        mapping.dimensions,
         mapping.sizes,
         tuple(list(Parallelism).index(use) for use in mapping.parallelism),
         mapping.microbatch_size,

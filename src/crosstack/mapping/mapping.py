@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, NamedTuple
 
 from crosstack.errors import InputError, require, require_quantity, require_whole
-from crosstack.machine.system import Parallelism, System
+from crosstack.machine.system import Parallelism, System, dimension_sizes
 from crosstack.model.objective import Objective
 from crosstack.records import brief, require_types
 from crosstack.workload.kernels import Axis
@@ -141,6 +142,7 @@ class GeneralDecisions(NamedTuple):
     recompute: Recompute
     schedule: Schedule
     interleave: int
+    dimensions: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +152,12 @@ class Mapping:
     Parameters
     ----------
     sizes : tuple of int
-        Chips of each network dimension. [1]
+        Chips of each network dimension, or of the factors of dimensions that several parallelisms
+        share, innermost first. [1]
     parallelism : tuple of Parallelism
-        What each dimension is used for.
+        What each of those is used for.
+    dimensions : tuple of int
+        The network dimension of each of those, ascending; empty: one for every dimension.
     microbatch_size, n_tiles : int
         See `Constraints`. [1]
     sharding : tuple of Axis
@@ -183,6 +188,7 @@ class Mapping:
     recompute: Recompute = Recompute.NONE
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int = 1
+    dimensions: tuple[int, ...] = ()
 
     __repr__ = brief
 
@@ -203,6 +209,8 @@ class Mapping:
         )
         for i, size in enumerate(self.sizes):
             require_whole(f"sizes[{i}]", size)
+        if self.dimensions:
+            self._check_dimensions(self.dimensions)
         for i, partition in enumerate(self.partitions):
             require_whole(f"partitions[{i}]", partition, minimum=0)
         for i, (lanes, stages) in enumerate(self.cores or ()):
@@ -220,6 +228,15 @@ class Mapping:
         require_whole("interleave", self.interleave)
         if self.stages is not None:
             self._check_stages(self.stages)
+
+    def _check_dimensions(self, dimensions: tuple[int, ...]) -> None:
+        count = f"one for each of {len(self.sizes)} sizes"
+        require(len(dimensions) == len(self.sizes), "dimensions", len(dimensions), count)
+        steps = {b - a for a, b in itertools.pairwise((0, *dimensions))}
+        good = dimensions[0] == 0 and steps <= {0, 1}
+        require(good, "dimensions", dimensions, "ascending from 0, none left out")
+        shared = len({*dimensions}) < len(dimensions)
+        require(shared, "dimensions", dimensions, "none, where no dimension is shared")
 
     def _check_stages(self, stages: tuple[int, ...]) -> None:
         count = len(self.partitions)
@@ -256,10 +273,16 @@ class Mapping:
             self.recompute,
             self.schedule,
             self.interleave,
+            self.dimensions,
         )
 
+    @property
+    def dimension_sizes(self) -> tuple[int, ...]:
+        """Chips of each network dimension. [1]"""
+        return dimension_sizes(self.sizes, self.dimensions)
+
     def degree(self, parallelism: Parallelism) -> int:
-        """Chips that ``parallelism`` uses: the product of its dimensions' sizes. [1]"""
+        """Chips that ``parallelism`` uses: the product of its sizes. [1]"""
         product = 1
         for size, use in zip(self.sizes, self.parallelism, strict=True):
             product *= size if use is parallelism else 1

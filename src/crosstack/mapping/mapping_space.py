@@ -90,7 +90,7 @@ def mapping_space(task: Task, rules: Rules | str | None = None) -> MappingSpace:
     chosen = chosen_rules(rules, MAPPED, otherwise=task.rules)
     arrays = task.workload.graph
     factors = (
-        _network(task),
+        _network(task, chosen),
         _tiles(task, chosen),
         _sharding(task, arrays),
         _partitions(task, arrays, chosen),
@@ -124,9 +124,9 @@ def _factor(decision: str, digits: float, choices: str) -> Factor:
     return Factor(decision=decision, digits=digits, choices=choices)
 
 
-def _network(task: Task) -> Factor:
+def _network(task: Task, rules: Rules) -> Factor:
     microbatch = task.constraints.microbatch_size
-    uses = workload_uses(task.workload, task.system, microbatch)
+    uses = workload_uses(task.workload, task.system, microbatch, rules)
     counts = [len(use.microbatches) for use in uses if use is not None]
     total = sum(counts)
     return _factor(

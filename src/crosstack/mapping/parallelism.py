@@ -4,8 +4,11 @@ Sets and parameters: dimensions d with a size or none, a use or none; n chips.
 Variables: size s_d and use u_d in {tensor, pipeline, data} of every dimension.
 
 (1) the sizes multiply to n; given sizes and uses stay;
-(2) a dimension serves one parallelism (``ko2025dfmodel`` IV.C); one parallelism may have several
-    dimensions, which are then used as a hierarchy;
+(2) a dimension serves one parallelism (``ko2025dfmodel`` IV.C), or, where the rules let it be
+    shared and all its chips reach each other through switches, factors of its size that multiply to
+    it serve one each, in the order of ranks: tensor, pipeline, data, and where neighbours are
+    nearer than others also tensor, data, pipeline; one parallelism may have several dimensions,
+    which are then used as a hierarchy;
 (3) the batch divides by the data-parallel degree and the microbatch size.
 
 Exact method: enumeration. Dimensions of one chip have no use, so those that differ only there are
@@ -20,13 +23,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem
-from crosstack.machine.system import Parallelism, System
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
+from crosstack.machine.topology import GRIDS
 from crosstack.model.placed import placed_use, plan_of
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.model.tiles import divisors
 from crosstack.workload.kernels import Placement
 from crosstack.workload.workload import Workload
+
+_ORDERS = (
+    (Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA),
+    (Parallelism.TENSOR, Parallelism.DATA, Parallelism.PIPELINE),
+)
+# Every chip is as far from each other.
+EVEN = (DimensionKind.SWITCH, DimensionKind.FULLY_CONNECTED, DimensionKind.RAIL_ONLY)
 
 __all__ = ["Use", "may_split", "network_uses", "workload_uses"]
 
@@ -55,24 +66,48 @@ def network_sizes(system: System) -> Iterator[tuple[int, ...]]:
         yield tuple(sizes)
 
 
+Factors = tuple[tuple[Parallelism, int], ...]  # of one dimension, innermost first
+
+
 def network_uses(
-    system: System,
-) -> Iterator[tuple[tuple[int, ...], tuple[Parallelism, ...]]]:
-    """Yield every (sizes, uses) of the network's dimensions."""
+    system: System, *, shared: bool
+) -> Iterator[tuple[tuple[int, ...], tuple[Parallelism, ...], tuple[int, ...]]]:
+    """Yield every (sizes, uses, dimensions) of a mapping; ``shared``: of dimensions that may be."""
     for sizes in network_sizes(system):
         choices = [
-            (d.parallelism,)
-            if d.parallelism is not None
-            else ((Parallelism.DATA,) if size == 1 else tuple(Parallelism))
+            tuple(_factors(d, size, shared=shared))
             for d, size in zip(system.network, sizes, strict=True)
         ]
-        for uses in itertools.product(*choices):
-            yield sizes, uses
+        for each in itertools.product(*choices):
+            rows = [(size, use, i) for i, some in enumerate(each) for use, size in some]
+            counts, uses, places = zip(*rows, strict=True)
+            yield counts, uses, () if len(places) == len(sizes) else places
+
+
+def _factors(dimension: Dimension, size: int, *, shared: bool) -> Iterator[Factors]:
+    """Yield what ``size`` chips of a dimension may be used for."""
+    if dimension.parallelism is not None or size == 1:
+        yield ((dimension.parallelism or Parallelism.DATA, size),)
+        return
+    yield from (((use, size),) for use in Parallelism)
+    if not shared or dimension.kind in GRIDS or dimension.shape:
+        return
+    even = dimension.kind in EVEN or dimension.oversubscription == 1.0
+    orders = _ORDERS[:1] if even else _ORDERS
+    found: dict[Factors, None] = {}
+    for order in orders:
+        for inner in divisors(size):
+            for middle in divisors(size // inner):
+                degrees = zip(order, (inner, middle, size // inner // middle), strict=True)
+                factors = tuple((use, degree) for use, degree in degrees if degree > 1)
+                if len(factors) > 1:
+                    found[factors] = None
+    yield from found
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One use of the network: sizes and parallelism of its dimensions, microbatch sizes to try.
+    """One use of the network, as of a `Mapping`, and microbatch sizes to try.
 
     The smallest, the largest and a middle size come first, to know early what they are good for;
     the others ascend.
@@ -81,12 +116,14 @@ class Use:
     sizes: tuple[int, ...]
     parallelism: tuple[Parallelism, ...]
     microbatches: tuple[int, ...]
+    dimensions: tuple[int, ...] = ()
 
     def plans(
         self, microbatch: int, workload: Workload, system: System, rules: Rules
     ) -> list[Plan]:
         """Return the plans of one microbatch size: one, and one that fills the second memory."""
-        plan = plan_of(workload, system, self.sizes, self.parallelism, microbatch, rules)
+        use = self.sizes, self.parallelism, microbatch
+        plan = plan_of(workload, system, *use, rules, self.dimensions)
         if plan is None:
             return []
         tiers = (False, True) if system.chip.has_second_memory else (False,)
@@ -94,7 +131,7 @@ class Use:
 
 
 def workload_uses(
-    workload: Workload, system: System, microbatch_size: int | None
+    workload: Workload, system: System, microbatch_size: int | None, rules: Rules
 ) -> Iterator[Use | None]:
     """Yield every use of the network; None for one that the workload has none for.
 
@@ -110,14 +147,15 @@ def workload_uses(
         for sizes in network_sizes(system):
             yield Use(sizes, (use,) * len(sizes), tried)
         return
-    for sizes, uses in network_uses(system):
+    shared = rules.collectives.share_dimensions
+    for sizes, uses, dimensions in network_uses(system, shared=shared):
         data = 1
         for size, use in zip(sizes, uses, strict=True):
             data *= size if use is Parallelism.DATA else 1
         if batch % data:
             yield None
         else:
-            yield Use(sizes, uses, _tried(batch // data, microbatch_size))
+            yield Use(sizes, uses, _tried(batch // data, microbatch_size), dimensions)
 
 
 def _tried(batch: int, microbatch_size: int | None) -> tuple[int, ...]:

@@ -36,8 +36,8 @@ class Pricing:
         if self.weights.only_time:
             return TIME
         key = (
-            plan.sizes, plan.parallelism, plan.microbatch_size, plan.n_microbatches,
-            plan.stage_transfer, plan.spilled, plan.schedule, plan.interleave,
+            plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
+            plan.n_microbatches, plan.stage_transfer, plan.spilled, plan.schedule, plan.interleave,
         )  # fmt: skip
         if key not in self.known:
             peak = peak_rate(self.system.chip, self.workload.graph.dtype, self.rules)

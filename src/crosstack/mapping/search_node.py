@@ -126,8 +126,8 @@ class SearchState:
     def table(self, plan: Plan, n_tiles: int) -> Choices:
         """Return the costs of all choices under a plan and a number of tiles, kept for a while."""
         key = (
-            plan.sizes, plan.parallelism, plan.microbatch_size, plan.n_microbatches, plan.periodic,
-            plan.spilled, plan.recompute, n_tiles,
+            plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
+            plan.n_microbatches, plan.periodic, plan.spilled, plan.recompute, n_tiles,
         )  # fmt: skip
         if key not in self.choices:
             self.budget.spend(TABLE * self.arrays.n)
@@ -375,6 +375,7 @@ class SearchState:
         mapping = Mapping(
             sizes=node.plan.sizes,
             parallelism=node.plan.parallelism,
+            dimensions=node.plan.dimensions,
             microbatch_size=node.plan.microbatch_size,
             n_tiles=node.n_tiles,
             sharding=self.index.sharding(codes),
@@ -416,7 +417,8 @@ class SearchState:
         InputError
             If the batch does not divide into its microbatches.
         """
-        use = Use(mapping.sizes, mapping.parallelism, (mapping.microbatch_size,))
+        batches = (mapping.microbatch_size,)
+        use = Use(mapping.sizes, mapping.parallelism, batches, mapping.dimensions)
         plans = self.plans(use, mapping.microbatch_size, mapping)
         require(
             bool(plans),

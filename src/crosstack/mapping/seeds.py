@@ -66,7 +66,7 @@ class _Block:
         return min(state.total(plan, self.bound) for plan in self.plans)
 
 
-_Lanes = dict[tuple[tuple[int, ...], tuple[Parallelism, ...]], Found]
+_Lanes = dict[tuple[tuple[int, ...], tuple[Parallelism, ...], tuple[int, ...]], Found]
 
 
 def plant(state: SearchState, tiles: Callable[[Plan], list[int]], tell: Callable[[], None]) -> None:
@@ -119,7 +119,8 @@ def plant(state: SearchState, tiles: Callable[[Plan], list[int]], tell: Callable
 def _plans(state: SearchState) -> Iterator[Plan]:
     """Yield the plans that the main memory can hold the weights of, up to `MOST_PLANS`."""
     made = 0
-    for use in workload_uses(state.workload, state.system, state.constraints.microbatch_size):
+    given = state.constraints.microbatch_size
+    for use in workload_uses(state.workload, state.system, given, state.rules):
         if use is None:
             continue
         for microbatch in use.microbatches:
@@ -224,7 +225,7 @@ def _price(
         if not total < NEAR * whole.best:
             break
         plan = block.plans[i]
-        lane = lanes.setdefault((plan.sizes, plan.parallelism), Found())
+        lane = lanes.setdefault((plan.sizes, plan.parallelism, plan.dimensions), Found())
         if not total < lane.best:
             continue
         node = SearchNode(plan, block.n_tiles, None)

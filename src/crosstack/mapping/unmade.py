@@ -129,5 +129,6 @@ def unrolled(
 
 def all_plans(state: SearchState) -> list[tuple[float, int, Item]]:
     """Return all plans, none of them made."""
-    uses = workload_uses(state.workload, state.system, state.constraints.microbatch_size)
+    given = state.constraints.microbatch_size
+    uses = workload_uses(state.workload, state.system, given, state.rules)
     return [(_least_floor(state), _REST, Rest(uses))]

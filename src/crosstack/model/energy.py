@@ -230,8 +230,11 @@ def _group_power(system: System, plan: Plan, powers: Powers, use: Parallelism) -
     Over several dimensions the mean by how long a ring reduce-scatter keeps each busy:
     ``(p - 1) / p`` of what the inner ones leave, over the bandwidth.
     """
-    each = zip(system.network, plan.sizes, plan.parallelism, powers.links, strict=True)
-    members = [(d, size, power) for d, size, of, power in each if of is use and size > 1]
+    places = plan.dimensions or tuple(range(len(system.network)))
+    each = zip(places, plan.sizes, plan.parallelism, strict=True)
+    members = [
+        (system.network[i], size, powers.links[i]) for i, size, of in each if of is use and size > 1
+    ]
     if not members:
         return 0.0
     busy = total = 0.0
@@ -251,7 +254,7 @@ def energy_rates(system: System, plan: Plan) -> EnergyRates:
     InputError
         For every power that is not given.
     """
-    powers = powers_of(system, plan.sizes)
+    powers = powers_of(system, plan.dimension_sizes)
     group = {use: _group_power(system, plan, powers, use) for use in Parallelism}
     sequences = plan.n_microbatches * plan.microbatch_size
     passes = sequences * plan.graph_repetitions * plan.tensor * plan.data * math.prod(plan.split)

@@ -198,7 +198,7 @@ def layer_prices(
     InputError
         If a power or a price that is needed is not given, or time costs nothing.
     """
-    second = weights.of_time(system, plan.sizes)
+    second = weights.of_time(system, plan.dimension_sizes)
     if not weights.energy:
         return LayerPrices(second=second)
     rates = energy_rates(system, plan)

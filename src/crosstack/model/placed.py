@@ -41,19 +41,21 @@ def plan_of(
     parallelism: tuple[Parallelism, ...],
     microbatch_size: int,
     rules: Rules,
+    dimensions: tuple[int, ...] = (),
 ) -> Plan | None:
     """Return the plan of any workload, or None if the batch does not divide into microbatches.
 
     Parameters
     ----------
-    sizes, parallelism : tuple
-        Of every network dimension, innermost first.
+    sizes, parallelism, dimensions : tuple
+        See `crosstack.mapping.mapping.Mapping`.
     microbatch_size : int
         Sequences a chip works on at a time. [1]
     """
     if workload.placement is Placement.SEARCHED:
         require(system.copies == 1, "system.copies", system.copies, "1; use data parallelism")
-        return make_plan(workload, system, sizes, parallelism, microbatch_size, rules)
+        return make_plan(workload, system, sizes, parallelism, microbatch_size, rules, dimensions)
+    require(not dimensions, "dimensions", dimensions, f"none with placement {workload.placement}")
     n_chips = math.prod(sizes)
     data = n_chips if placed_use(workload.placement) is Parallelism.DATA else 1
     if workload.global_batch_size % (data * microbatch_size):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from crosstack.machine.system import Parallelism, System
+from crosstack.machine.system import Parallelism, System, dimension_sizes
 from crosstack.model.collectives import AffineTime, Changes, ConcaveTime, NetworkUse
 from crosstack.model.rules import Rules
 from crosstack.workload.kernels import Collective
@@ -22,6 +22,7 @@ __all__ = ["Plan", "make_plan"]
 class Plan:
     """Degrees and collective prices of one use of the network.
 
+    ``sizes``, ``parallelism`` and ``dimensions`` as in `crosstack.mapping.mapping.Mapping`.
     ``tensor``, ``pipeline`` and ``data`` are chips per parallelism; ``layers_per_stage`` counts
     repetitions of the graph. ``graph_stages`` is how many stages one copy of the graph may be
     split over, 1 where stages hold whole copies (`crosstack.mapping.pipeline`), and
@@ -58,11 +59,17 @@ class Plan:
     split: tuple[int, int, int] = (1, 1, 1)
     spilled: bool = False
     copies: int = 1
+    dimensions: tuple[int, ...] = ()
     training: bool = False
     recompute: Recompute = Recompute.NONE
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int = 1
     forward: float = 1 / 3
+
+    @property
+    def dimension_sizes(self) -> tuple[int, ...]:
+        """Chips of each network dimension. [1]"""
+        return dimension_sizes(self.sizes, self.dimensions)
 
     @property
     def borders(self) -> int:
@@ -77,17 +84,18 @@ def make_plan(
     parallelism: tuple[Parallelism, ...],
     microbatch_size: int,
     rules: Rules,
+    dimensions: tuple[int, ...] = (),
 ) -> Plan | None:
     """Return the plan, or None if the batch does not divide into microbatches.
 
     Parameters
     ----------
-    sizes, parallelism : tuple
-        Of every network dimension, innermost first.
+    sizes, parallelism, dimensions : tuple
+        See `crosstack.mapping.mapping.Mapping`.
     microbatch_size : int
         Sequences a chip works on at a time. [1]
     """
-    network = NetworkUse.of(system, sizes, parallelism, workload.graph.dtype)
+    network = NetworkUse.of(system, sizes, parallelism, workload.graph.dtype, dimensions)
     degree = {use: network.degree(use) for use in Parallelism}
     data = degree[Parallelism.DATA]
     if workload.global_batch_size % (data * microbatch_size):
@@ -127,5 +135,6 @@ def make_plan(
         graph_stages=graph_stages,
         graph_repetitions=copies,
         border=border,
+        dimensions=dimensions,
         training=workload.training,
     )

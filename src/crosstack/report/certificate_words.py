@@ -94,7 +94,8 @@ def _gives(answer: Answer) -> str:
     workload = answer.task.workload
     values: dict[str, object] = {}
     if c.stopped is not Stop.METHOD:
-        for i, dimension in enumerate(answer.task.system.network):
+        shared = bool(m.dimensions)  # no file gives that of a system
+        for i, dimension in enumerate(() if shared else answer.task.system.network):
             if dimension.size is None:
                 values[f"system.network[{i}].size"] = m.sizes[i]
             matters = m.sizes[i] > 1 and "parallelism" in c.free

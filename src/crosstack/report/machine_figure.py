@@ -40,7 +40,7 @@ def machine_figure(
     _memory(canvas, system, 26)
     y = 200.0
     for i, dimension in enumerate(system.network):
-        size = mapping.sizes[i] if mapping else dimension.size
+        size = mapping.dimension_sizes[i] if mapping else dimension.size
         _dimension(canvas, dimension.kind, size, y)
         words = dimension_words(system, mapping)[i].split(", ")
         canvas.text(78, y + 24, words[0], size=12, cls="xs-ink xs-strong", width=WIDTH - 80)

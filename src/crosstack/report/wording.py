@@ -190,7 +190,7 @@ def _energy(energy: Energy) -> tuple[tuple[str, str], ...]:
 
 
 def _no_energy(answer: Answer) -> tuple[str, str]:
-    missing = missing_powers(answer.task.system, answer.mapping.sizes)
+    missing = missing_powers(answer.task.system, answer.mapping.dimension_sizes)
     return "energy of an iteration", f"not known: {', '.join(missing)} missing"
 
 
@@ -335,17 +335,18 @@ def number_words(numbers: Sequence[int]) -> str:
 
 def network_rows(answer: Answer) -> Table:
     """Return the dimensions of the network and what each is used for."""
-    m = answer.mapping
+    m, network = answer.mapping, answer.task.system.network
+    places = m.dimensions or range(len(network))
     rows = tuple(
         (
             str(i),
-            _kind(d),
-            f"{m.sizes[i]:,}",
-            m.parallelism[i].value,
-            format_quantity(d.bandwidth, "B/s"),
-            latency_words(d),
+            _kind(network[i]),
+            f"{size:,}",
+            use.value,
+            format_quantity(network[i].bandwidth, "B/s"),
+            latency_words(network[i]),
         )
-        for i, d in enumerate(answer.task.system.network)
+        for i, size, use in zip(places, m.sizes, m.parallelism, strict=True)
     )
     header = ("dimension", "kind", "chips", "used for", "link", "latency")
     return Table(header=header, numeric=(True, False, True, False, True, True), rows=rows)
@@ -371,13 +372,12 @@ def _kind(dimension: Dimension) -> str:
 def dimension_words(system: System, mapping: Mapping | None = None) -> tuple[str, ...]:
     """Return one phrase a dimension of the network: ``ring of 8, 300 GB/s, 150 ns, tensor``.
 
-    Sizes and uses are those of the mapping, if there is one.
+    Sizes and uses are those of the mapping, if there is one; a dimension may have several.
     """
     words = []
     for i, d in enumerate(system.network):
-        size, use = d.size, d.parallelism
-        if mapping is not None:
-            size, use = mapping.sizes[i], mapping.parallelism[i]
+        size = d.size if mapping is None else mapping.dimension_sizes[i]
+        use = _use_words(i, d, mapping)
         parts = [
             f"{_kind(d)} of {size if size else 'any size'}",
             format_quantity(d.bandwidth, "B/s"),
@@ -386,9 +386,20 @@ def dimension_words(system: System, mapping: Mapping | None = None) -> tuple[str
             parts.append("latency not given")
         elif d.latency:
             parts.append(time_words(d.latency))
-        parts.append(use.value if use else "free to use")
+        parts.append(use)
         words.append(", ".join(parts))
     return tuple(words)
+
+
+def _use_words(i: int, dimension: Dimension, mapping: Mapping | None) -> str:
+    """Return what a dimension is used for: ``tensor``, or ``8 pipeline x 8 data``."""
+    if mapping is None:
+        return dimension.parallelism.value if dimension.parallelism else "free to use"
+    if not mapping.dimensions:
+        return mapping.parallelism[i].value
+    each = zip(mapping.dimensions, mapping.sizes, mapping.parallelism, strict=True)
+    here = [(size, use.value) for place, size, use in each if place == i]
+    return here[0][1] if len(here) == 1 else " x ".join(f"{size} {use}" for size, use in here)
 
 
 def elided_names(names: Sequence[str], width: int) -> str:

@@ -196,24 +196,18 @@ def _beside(extent: Extent, members: int, stride: int, *, closed: bool) -> Axis:
     )
 
 
-def neighbour_link(dimension: Dimension, size: int, arrival: Arrival = NONE) -> tuple[float, float]:
-    """Return bandwidth [B/s] and latency [s] from a chip of ``size`` to the next on one level.
+def neighbour_link(extent: Extent, arrival: Arrival = NONE) -> tuple[float, float]:
+    """Return bandwidth [B/s] and latency [s] from a member of a group to the next on one level.
 
-    Parameters
-    ----------
-    dimension : Dimension
-        The level.
-    size : int
-        Chips that it joins. [1]
-    arrival : Arrival
-        What the next one takes for what arrives; nothing unless given.
+    Members that are some hops apart send over all links in between, as do those between them.
     """
-    axes = axes_of(Extent(dimension=dimension, size=size, members=size))
-    share = max((axis.near_share for axis in axes), default=1.0)
+    axes, dimension = axes_of(extent), extent.dimension
+    share = max((axis.near_share * axis.stride for axis in axes), default=1.0)
     bandwidth = dimension.bandwidth / share
+    hops = max((axis.stride for axis in axes), default=1)
     if arrival != NONE:
         bandwidth = 1 / (1 / bandwidth + arrival.per_byte(1.0))
-    return bandwidth, dimension.hop_latency + arrival.latency
+    return bandwidth, hops * dimension.hop_latency + arrival.latency
 
 
 # ---------------------------------------------------------------- groups of an order of ranks

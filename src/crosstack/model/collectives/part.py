@@ -10,7 +10,13 @@ from functools import lru_cache
 from typing import Protocol, assert_never
 
 from crosstack.errors import require
-from crosstack.machine.system import AllReduceAlgorithm, Dimension, Parallelism, System
+from crosstack.machine.system import (
+    AllReduceAlgorithm,
+    Dimension,
+    Parallelism,
+    System,
+    dimension_sizes,
+)
 from crosstack.machine.topology import NetworkLevel
 from crosstack.model.collectives.arrival import NONE, Arrival
 from crosstack.model.collectives.compose import collective_lines, is_legal
@@ -34,8 +40,9 @@ _WHOLE = (Layout.REPLICATED, Layout.ROWS, Layout.COLUMNS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkUse:
-    """How large the dimensions of a network are, and what each is used for, innermost first.
+    """What the dimensions of a network, or factors of them, are used for, innermost first.
 
+    ``sizes``, ``parallelism`` and ``places`` (the dimension of each size) are those of a mapping;
     ``domain_size`` and ``all_reduce`` as in `crosstack.machine.system.System`. ``arrival`` is what
     a chip takes for what arrives.
     """
@@ -43,6 +50,7 @@ class NetworkUse:
     dimensions: tuple[Dimension, ...]
     sizes: tuple[int, ...]
     parallelism: tuple[Parallelism, ...]
+    places: tuple[int, ...] = ()
     domain_size: int | None = None
     all_reduce: AllReduceAlgorithm | None = None
     arrival: Arrival = NONE
@@ -54,21 +62,31 @@ class NetworkUse:
         sizes: tuple[int, ...],
         parallelism: tuple[Parallelism, ...],
         dtype: Dtype,
+        places: tuple[int, ...] = (),
     ) -> NetworkUse:
         """Return how a system's network is used, by numbers of a type."""
         return cls(
             dimensions=system.network,
             sizes=sizes,
             parallelism=parallelism,
+            places=places,
             domain_size=system.domain_size,
             all_reduce=system.all_reduce,
             arrival=Arrival.of(system.chip, dtype),
         )
 
     def used_for(self, use: Parallelism) -> list[tuple[Dimension, int]]:
-        """Return the dimensions of one parallelism, and their sizes."""
-        joined = zip(self.dimensions, self.sizes, self.parallelism, strict=True)
-        return [(dimension, size) for dimension, size, p in joined if p is use]
+        """Return the dimensions of one parallelism, and their sizes, or those of their factors."""
+        places = self.places or tuple(range(len(self.dimensions)))
+        joined = zip(places, self.sizes, self.parallelism, strict=True)
+        return [(self.dimensions[place], size) for place, size, p in joined if p is use]
+
+    def extents(self, use: Parallelism) -> tuple[Extent, ...]:
+        """Return the chips of one parallelism, level by level."""
+        sizes = dimension_sizes(self.sizes, self.places)
+        numbers = (i for i, p in enumerate(self.parallelism) if p is use)
+        groups = (group_of(self.dimensions, sizes, self.sizes, number) for number in numbers)
+        return tuple(extent for group in groups for extent in group.extents)
 
     def degree(self, use: Parallelism) -> int:
         """Chips of one parallelism. [1]"""
@@ -77,6 +95,11 @@ class NetworkUse:
 
 class Collectives(Protocol):
     """What a collective takes."""
+
+    @property
+    def share_dimensions(self) -> bool:
+        """Whether several parallelisms may share a dimension of the network."""
+        ...
 
     @property
     def once_a_microbatch(self) -> bool:
@@ -114,6 +137,11 @@ class LeastTime:
     """
 
     @property
+    def share_dimensions(self) -> bool:
+        """Ranks have an order on every level."""
+        return True
+
+    @property
     def once_a_microbatch(self) -> bool:
         """Sequences of a microbatch are sent together."""
         return True
@@ -131,8 +159,8 @@ class LeastTime:
 
     def neighbours(self, network: NetworkUse) -> list[tuple[float, float]]:
         """Return what a message to the next stage has, with what that takes for its arrival."""
-        stages = network.used_for(Parallelism.PIPELINE)
-        return [neighbour_link(d, size, network.arrival) for d, size in stages]
+        stages = network.extents(Parallelism.PIPELINE)
+        return [neighbour_link(extent, network.arrival) for extent in stages]
 
     def changes(self, network: NetworkUse) -> Changes:
         """Return the fastest sequences of collectives among the tensor-parallel chips.
@@ -220,12 +248,11 @@ def _whole(chips: list[tuple[Dimension, int]]) -> Group:
 
 
 def _group(network: NetworkUse, use: Parallelism) -> Group:
-    """Return the chips of one parallelism: every level is filled by the degree that it is given."""
-    places = [i for i, p in enumerate(network.parallelism) if p is use]
+    """Return the chips of one parallelism: degrees fill every level, the innermost first."""
+    numbers = [i for i, p in enumerate(network.parallelism) if p is use]
     if network.domain_size is not None and network.degree(use) > 1:
-        inside = math.prod(network.sizes[: places[0]])
+        inside = math.prod(network.sizes[: numbers[0]])
+        last = network.places[numbers[-1]] if network.places else numbers[-1]
         found = network.dimensions, network.domain_size, inside, network.degree(use)
-        return domain_group(*found, last=places[-1])
-    sizes = network.sizes
-    levels = (group_of(network.dimensions, sizes, sizes, place) for place in places)
-    return Group(extents=tuple(extent for level in levels for extent in level.extents))
+        return domain_group(*found, last=last)
+    return Group(extents=network.extents(use))

@@ -26,6 +26,7 @@ from crosstack.model.collectives import (
     AffineTime,
     Changes,
     ConcaveTime,
+    Extent,
     Layout,
     LayoutChange,
     NetworkUse,
@@ -103,6 +104,11 @@ class ReleaseCollectives:
         check_fields(self, _HALVES)
 
     @property
+    def share_dimensions(self) -> bool:
+        """A dimension serves one parallelism (``ko2025dfmodel``, IV.C)."""
+        return False
+
+    @property
     def once_a_microbatch(self) -> bool:
         """Every sequence pays for latency."""
         return False
@@ -121,7 +127,10 @@ class ReleaseCollectives:
     def neighbours(self, network: NetworkUse) -> list[tuple[float, float]]:
         """Return the links to the next stage; what arrives takes nothing."""
         stages = network.used_for(Parallelism.PIPELINE)
-        return [neighbour_link(dimension, size) for dimension, size in stages]
+        return [
+            neighbour_link(Extent(dimension=dimension, size=size, members=size))
+            for dimension, size in stages
+        ]
 
     def changes(self, network: NetworkUse) -> Changes:
         """Return an all-gather to a whole tensor, and an all-to-all to any other layout.
