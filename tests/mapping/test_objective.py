@@ -104,6 +104,7 @@ def every_evaluation(workload, system):
                 for order, stages in ((o, s) for o in orders for s in stagings(workload, use, o)):
                     mapping = Mapping(
                         sizes=use.sizes, parallelism=use.parallelism, microbatch_size=microbatch,
+                        dimensions=use.dimensions,
                         n_tiles=n_tiles, sharding=sharding, partitions=order, stages=stages,
                     )  # fmt: skip
                     try:

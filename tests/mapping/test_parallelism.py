@@ -64,7 +64,20 @@ def every_use(system: System) -> set:
                 use is (d.parallelism or (Parallelism.DATA if size == 1 else use))
                 for d, size, use in zip(system.network, sizes, uses, strict=True)
             ):
-                found.add((sizes, uses))
+                found.add((sizes, uses, ()))
+    return found
+
+
+def every_shared_use(size: int, *, orders: int) -> set:
+    """Return every (sizes, uses, dimensions) of one level, by trying all degrees."""
+    tensor, pipeline, data = Parallelism
+    found = set()
+    for order in [(tensor, pipeline, data), (tensor, data, pipeline)][:orders]:
+        for degrees in itertools.product(range(1, size + 1), repeat=3):
+            if math.prod(degrees) == size:
+                rows = [(n, use) for n, use in zip(degrees, order, strict=True) if n > 1]
+                sizes, uses = zip(*(rows or [(1, data)]), strict=True)
+                found.add((sizes, uses, (0,) * len(sizes) if len(sizes) > 1 else ()))
     return found
 
 
@@ -84,11 +97,54 @@ def every_use(system: System) -> set:
 class TestNetworkUses:
     def test_they_are_all_there_are(self, network, n_chips, dimensions):
         system = network(n_chips, *dimensions)
-        assert set(network_uses(system)) == every_use(system)
+        assert set(network_uses(system, shared=True)) == every_use(system)
 
     def test_none_comes_twice(self, network, n_chips, dimensions):
-        uses = list(network_uses(network(n_chips, *dimensions)))
+        uses = list(network_uses(network(n_chips, *dimensions), shared=True))
         assert len(uses) == len(set(uses))
+
+
+@pytest.mark.parametrize("n_chips", [1, 2, 6, 8, 12])
+@pytest.mark.parametrize(
+    ("kind", "more", "orders"),
+    [
+        (DimensionKind.SWITCH, {}, 1),
+        (DimensionKind.FULLY_CONNECTED, {}, 1),
+        (DimensionKind.RAIL_ONLY, {}, 1),
+        (DimensionKind.FAT_TREE, {}, 1),
+        (DimensionKind.FAT_TREE, {"oversubscription": 2.0, "pod_size": 2}, 2),
+    ],
+)
+class TestSharedDimensions:
+    def system(self, network, n_chips, kind, more) -> System:
+        plain = network(n_chips, (n_chips, None))
+        level = Dimension(kind=kind, bandwidth=1e9, size=n_chips, **more)
+        return replace(plain, network=(level,))
+
+    def test_they_are_all_there_are_once(self, network, n_chips, kind, more, orders):
+        uses = list(network_uses(self.system(network, n_chips, kind, more), shared=True))
+        assert len(uses) == len(set(uses))
+        assert set(uses) == every_shared_use(n_chips, orders=orders)
+
+    def test_none_is_shared_where_the_rules_forbid_it(self, network, n_chips, kind, more, orders):
+        system = self.system(network, n_chips, kind, more)
+        assert set(network_uses(system, shared=False)) == every_use(system)
+
+    def test_a_given_use_is_not_shared(self, network, n_chips, kind, more, orders):
+        system = self.system(network, n_chips, kind, more)
+        given = replace(system.network[0], parallelism=Parallelism.PIPELINE)
+        uses = set(network_uses(replace(system, network=(given,)), shared=True))
+        assert uses == {((n_chips,), (Parallelism.PIPELINE,), ())}
+
+
+def test_levels_are_shared_each_on_its_own(network):
+    inner = Dimension(kind=DimensionKind.SWITCH, bandwidth=1e9, size=2)
+    outer = Dimension(kind=DimensionKind.SWITCH, bandwidth=1e8, size=4)
+    system = replace(network(8, (8, None)), network=(inner, outer))
+    uses = set(network_uses(system, shared=True))
+    assert len(uses) == 3 * (3 + 3)  # two of 2, or one of 4
+    tensor, pipeline, data = Parallelism
+    assert ((2, 2, 2), (tensor, pipeline, data), (0, 1, 1)) in uses
 
 
 class TestPlans:

@@ -53,10 +53,34 @@ OTHER_KINDS = (
     DimensionKind.RAIL_ONLY,
     DimensionKind.RAIL_OPTIMISED,
 )
+SHARED = (
+    DimensionKind.SWITCH,
+    DimensionKind.FULLY_CONNECTED,
+    DimensionKind.FAT_TREE,
+    DimensionKind.DRAGONFLY,
+    DimensionKind.RAIL_ONLY,
+    DimensionKind.RAIL_OPTIMISED,
+)
 NOTHING_GIVEN = Constraints()
 
 
 # ---------------------------------------------------------------- brute force
+
+
+def every_factoring(dimension: Dimension, size: int, rules: Rules) -> list:
+    """Return what a dimension may be used for, as lists of (chips, use), innermost first."""
+    if dimension.parallelism is not None:
+        return [[(size, dimension.parallelism)]]
+    found = [[(size, use)] for use in Parallelism]
+    if dimension.kind in SHARED and rules.collectives.share_dimensions:
+        for count in (2, 3):
+            for uses in itertools.permutations(Parallelism, count):
+                if Parallelism.TENSOR in uses[1:]:
+                    continue  # its chips lie next to each other
+                for sizes in itertools.product(range(2, size + 1), repeat=count):
+                    if math.prod(sizes) == size:
+                        found.append(list(zip(sizes, uses, strict=True)))
+    return found
 
 
 def every_plan(workload: Workload, system: System, rules: Rules) -> list[Plan]:
@@ -67,13 +91,14 @@ def every_plan(workload: Workload, system: System, rules: Rules) -> list[Plan]:
             continue
         if any(d.size not in (None, s) for d, s in zip(system.network, sizes, strict=True)):
             continue
-        for uses in itertools.product(Parallelism, repeat=len(sizes)):
-            if any(
-                d.parallelism not in (None, u) for d, u in zip(system.network, uses, strict=True)
-            ):
-                continue
+        levels = zip(system.network, sizes, strict=True)
+        ways = [every_factoring(d, size, rules) for d, size in levels]
+        for each in itertools.product(*ways):
+            rows = [(size, use, i) for i, some in enumerate(each) for size, use in some]
+            counts, uses, places = map(tuple, zip(*rows, strict=True))
             for microbatch in range(1, workload.global_batch_size + 1):
-                plan = make_plan(workload, system, sizes, uses, microbatch, rules)
+                where = places if len(places) > len(sizes) else ()
+                plan = make_plan(workload, system, counts, uses, microbatch, rules, where)
                 found += [] if plan is None else [plan]
     if workload.training and rules.memory.keeps_activations:
         found = [replace(plan, recompute=again) for plan in found for again in Recompute]
@@ -512,6 +537,7 @@ def random_mappings(workload, system, rules, rng: random.Random) -> list[float]:
         mapping = Mapping(
             sizes=plan.sizes,
             parallelism=plan.parallelism,
+            dimensions=plan.dimensions,
             microbatch_size=plan.microbatch_size,
             n_tiles=n_tiles,
             sharding=choices.index.sharding(codes),

@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
-from crosstack.machine.topology import GRIDS
 from crosstack.model.placed import placed_use, plan_of
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
@@ -38,6 +37,12 @@ _ORDERS = (
 )
 # Every chip is as far from each other.
 EVEN = (DimensionKind.SWITCH, DimensionKind.FULLY_CONNECTED, DimensionKind.RAIL_ONLY)
+SWITCHED = (
+    *EVEN,
+    DimensionKind.FAT_TREE,
+    DimensionKind.RAIL_OPTIMISED,
+    DimensionKind.DRAGONFLY,
+)
 
 __all__ = ["Use", "may_split", "network_uses", "workload_uses"]
 
@@ -90,7 +95,7 @@ def _factors(dimension: Dimension, size: int, *, shared: bool) -> Iterator[Facto
         yield ((dimension.parallelism or Parallelism.DATA, size),)
         return
     yield from (((use, size),) for use in Parallelism)
-    if not shared or dimension.kind in GRIDS or dimension.shape:
+    if not shared or dimension.kind not in SWITCHED:
         return
     even = dimension.kind in EVEN or dimension.oversubscription == 1.0
     orders = _ORDERS[:1] if even else _ORDERS
