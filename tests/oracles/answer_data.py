@@ -60,8 +60,10 @@ def answer_data(answer: Answer) -> dict[str, Any]:
             "dp": m.degree(Parallelism.DATA),
         },
         "network": [
-            {"size": size, "parallelism": use.value}
-            for size, use in zip(m.sizes, m.parallelism, strict=True)
+            {"dimension": place, "size": size, "parallelism": use.value}
+            for place, size, use in zip(
+                m.dimensions or range(len(m.sizes)), m.sizes, m.parallelism, strict=True
+            )
         ],
         "microbatch_size": m.microbatch_size,
         "n_microbatches": e.n_microbatches,
