@@ -159,7 +159,11 @@ class LeastTime:
 
     def neighbours(self, network: NetworkUse) -> list[tuple[float, float]]:
         """Return what a message to the next stage has, with what that takes for its arrival."""
-        stages = network.extents(Parallelism.PIPELINE)
+        alone = (
+            Extent(dimension=d, size=1, members=1)  # a stage, which has no neighbour to reach
+            for d, _ in network.used_for(Parallelism.PIPELINE)
+        )
+        stages = network.extents(Parallelism.PIPELINE) or alone
         return [neighbour_link(extent, network.arrival) for extent in stages]
 
     def changes(self, network: NetworkUse) -> Changes:
