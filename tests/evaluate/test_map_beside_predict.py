@@ -155,15 +155,12 @@ OPERATIONS = {
 }
 
 
-def stepped(name, batch, chip):
+def stepped(model, tokens, batch, chip):
     """Return each operation of a layer of a step on one chip, forward and backward. [s]"""
-    hidden, heads, tokens = GPT[name]
-    model = TransformerTraining(
-        model=plain(hidden=hidden, heads=heads), batch=batch, sequence=tokens
-    )  # fmt: skip
+    job = TransformerTraining(model=model, batch=batch, sequence=tokens)
     times = Roofline().times(chip)
     chips = Distributed(strategy=Strategy(), times=times, links={})
-    (stage,) = transformer_stages(model, chips)
+    (stage,) = transformer_stages(job, chips)
     return {
         words.removeprefix("layer 0 "): (operation.forward, operation.backward)
         for operation, words in zip(stage.operations, stage.names, strict=True)
@@ -177,7 +174,34 @@ def test_operations_of_a_step_take_what_their_kernels_do(chip, name, batch):
     system = alone(chip)
     answer = mapped(workload("training", name, batch), system)
     taken = {p.kernels[0]: p.time * batch for p in answer.evaluation.partitions}
-    steps = stepped(name, batch, system.chip)
+    hidden, heads, tokens = GPT[name]
+    steps = stepped(plain(hidden=hidden, heads=heads), tokens, batch, system.chip)
     for operation, ways in OPERATIONS.items():
         for time, kernels in zip(steps[operation], ways, strict=True):
             assert sum(taken[kernel] for kernel in kernels) == pytest.approx(time, **CLOSE)
+
+
+# Heads that share keys, a gate, heads wider or narrower than the width, norms of heads.
+SHARED = ("scores", "values", "output", "feed-forward 2")
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "qwen3-4b", "gemma-7b", "nemotron-4-15b"])
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("chip", ["a100-sxm-80gb", "h100-sxm", "mi300x"])
+def test_a_step_of_a_model_takes_what_kernels_of_its_prompts_do(chip, name, batch):
+    system, tokens = alone(chip), 1024
+    answer = mapped(workload("prefill", name, batch, tokens), system)
+    taken = {p.kernels[0]: p.time * batch for p in answer.evaluation.partitions}
+    model = replace(library.model(name), layers=1)
+    steps = stepped(model, tokens, batch, system.chip)
+    for operation in SHARED:
+        (kernel,) = OPERATIONS[operation][0]
+        assert taken[kernel] == pytest.approx(steps[operation][0], **CLOSE)
+    # One product of all columns reads the tokens once, has fewer launches, and fuller waves.
+    for operation, kernels in (
+        ("queries, keys, values", ("Q", "K", "V")),
+        ("feed-forward 1", ("FFN0", "FFN_Gate") if model.gated else ("FFN0",)),
+    ):
+        apart = sum(taken[kernel] for kernel in kernels)
+        assert steps[operation][0] <= apart * (1 + 1e-9)
+        assert steps[operation][0] > 0.5 * apart
