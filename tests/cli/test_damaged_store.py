@@ -30,7 +30,8 @@ DEAD = "0123456789ab"
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, run, small_text):
     """Return a store of two parts with two rows each, and a journal with two that a kill left."""
-    from crosstack.explore.store import Store, journal_line
+    from crosstack.explore.store import Store
+    from crosstack.explore.store_files import journal_line
 
     folder = tmp_path_factory.mktemp("whole")
     (folder / "small.yaml").write_text(small_text)
@@ -164,7 +165,7 @@ def test_a_sweep_sets_a_damaged_part_aside_and_answers_its_points_again(store, r
 def test_a_damaged_part_is_made_again_from_its_journal(store, rows_of):
     all_rows, _ = rows_of(store)  # which makes a part of the journal
     hit = store / "parts" / f"{DEAD}-000000.parquet"
-    from crosstack.explore.store import journal_line
+    from crosstack.explore.store_files import journal_line
 
     rows = pq.read_table(hit).to_pylist()
     (store / "journal" / f"{DEAD}-000000.jsonl").write_text("".join(map(journal_line, rows)))

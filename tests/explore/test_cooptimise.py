@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.explore.bounds import shortest_makespan, time_bound
-from crosstack.explore.cooptimise import Choice, ChoiceStatus, co_optimise
+from crosstack.explore.cooptimise import ChoiceStatus, co_optimise
 from crosstack.explore.design import Metric
 from crosstack.explore.methods import METHODS
 from crosstack.explore.optimize import read_optimization
+from crosstack.explore.recorded import Choice
 from crosstack.explore.store import Store
 from crosstack.model.schedule.events import TaskGraphBuilder, simulate
 

@@ -18,8 +18,8 @@ _TYPES = ("dtype", "accumulator")
 
 
 if TYPE_CHECKING:
-    from crosstack.explore.step_machines import Machine
     from crosstack.io.library.named import LibraryMachine
+    from crosstack.io.step_machines import Machine
 
 
 def source_of(file: Path | None, on: str | None) -> Path:

@@ -50,7 +50,7 @@ from crosstack.units import parse_quantity
 
 if TYPE_CHECKING:
     from crosstack.evaluate.predict import Prediction, Program, Step
-    from crosstack.explore.step_machines import Machine, Ranked, TypedChip
+    from crosstack.io.step_machines import Machine, Ranked, TypedChip
     from crosstack.machine.chip import Chip
     from crosstack.machine.topology import NetworkLevel
     from crosstack.mapping.strategy import MappingOrder, Strategy
@@ -312,7 +312,7 @@ def _predicted(
 ) -> tuple[Prediction, TypedChip]:
     """Return the prediction, and the chip with what it computed in."""
     from crosstack.evaluate.step_settings import StepSettings
-    from crosstack.explore.step_machines import joined, typed_chip
+    from crosstack.io.step_machines import joined, typed_chip
     from crosstack.workload.transformer_training import CHOICES
 
     options = {"strategy": "--parallel", "order": "--order"}
@@ -374,7 +374,7 @@ def _ranked(
     hardware: Machine, chip: Chip, strategy: Strategy, where: _Where, step: Program
 ) -> Ranked:
     """Return what a strategy runs on: as the machine has it, or placed on a grid."""
-    from crosstack.explore.step_machines import ranked
+    from crosstack.io.step_machines import ranked
     from crosstack.mapping.strategy import parse_order
 
     order = None if where.order is None else parse_order(where.order)
@@ -390,7 +390,7 @@ def _placed(
     chip: Chip, strategy: Strategy, where: _Where, order: MappingOrder | None, step: Program
 ) -> Ranked:
     """Return chips on a grid, in the order that shares links least; a release has its rings."""
-    from crosstack.explore.step_machines import Ranked
+    from crosstack.io.step_machines import Ranked
     from crosstack.machine.packages import system_of_grid, system_of_packages
     from crosstack.mapping.placement import place
     from crosstack.published.deepflow.edges import edges_of_placement

@@ -8,46 +8,33 @@ the front is not mapped. All others are mapped with `crosstack.optimise`, to a p
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.errors import InfeasibleError, InputError, Problem, require_whole
-from crosstack.evaluate.answer import Answer
 from crosstack.explore.draws import Drawn, draws_near, first_draws
-from crosstack.explore.evaluators import PointAnswer, Terms, failed_point
+from crosstack.explore.evaluators import PointAnswer, failed_point
 from crosstack.explore.keys import stated
 from crosstack.explore.machines import (
     Machine,
-    MachineChoice,
-    UnitPrices,
     machines_at,
     never_slower,
 )
-from crosstack.explore.mapped import ANSWER_UNITS, mapped_point
+from crosstack.explore.mapped_machines import CodesignProblem, Mapped, least_time, map_machine
 from crosstack.explore.pareto import pareto_rows
 from crosstack.explore.pool import Executor, Failure, Run, Serial
 from crosstack.explore.progress import Meter, Tell
 from crosstack.explore.trials import Trials
-from crosstack.machine.generate.generation import Generation
 from crosstack.machine.system import System
-from crosstack.mapping.mapping import Constraints, Task
-from crosstack.model.rates import reached_rate
-from crosstack.model.rules import Rules
-from crosstack.workload.workload import Workload
 
 __all__ = [
     "BEATEN",
     "Candidate",
-    "CodesignProblem",
     "Front",
-    "Mapped",
-    "least_time",
     "search_front",
 ]
 
@@ -56,71 +43,6 @@ FIRST = 0.4  # of the candidates are drawn evenly, the others near the front
 LITTER = 32  # candidates drawn from one front
 WAVE = 8  # mapped before the next look at what cannot win; the same whatever the number of jobs
 BEATEN = "cannot be on the front"  # why a candidate that a mapped one beats is not mapped
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CodesignProblem:
-    """What is mapped, onto which machines.
-
-    Parameters
-    ----------
-    workload, constraints : Workload, Constraints
-        What is mapped, and what is given of the mapping.
-    choices : tuple of MachineChoice
-        Technologies and numbers of chips.
-    prices : UnitPrices
-        Beside the dies.
-    chip_rules : Generation
-        How chips are generated.
-    rules : Rules
-        How a mapping is counted.
-    limits : mapping of str to float
-        Of ``price`` [USD], ``power`` [W] and ``time`` [s], what a machine must not exceed.
-    time_limit : float
-        Of each mapping. [s]
-    gap : float
-        Relative gap at which a mapping is good enough. [1]
-    """
-
-    workload: Workload
-    choices: tuple[MachineChoice, ...]
-    prices: UnitPrices
-    chip_rules: Generation
-    rules: Rules
-    constraints: Constraints = field(default_factory=Constraints)
-    limits: dict[str, float] = field(default_factory=dict)
-    time_limit: float = math.inf
-    gap: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mapped:
-    """The best mapping of a candidate in short.
-
-    ``time`` is that of an iteration, ``bound`` what no mapping beats. [s]
-    """
-
-    time: float
-    bound: float
-    status: str
-    tensor: int
-    pipeline: int
-    data: int
-    bound_by: str
-
-    @classmethod
-    def of(cls, answer: PointAnswer) -> Mapped:
-        """Return what a store keeps of a mapping."""
-        found: dict[str, Any] = dict(answer.terms)
-        return cls(
-            time=found["time"],
-            bound=found["bound"],
-            status=answer.status,
-            tensor=int(found["tensor"]),
-            pipeline=int(found["pipeline"]),
-            data=int(found["data"]),
-            bound_by=found["bound_by"],
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -161,48 +83,6 @@ class Front:
         """Items of the global batch a second. [1/s]"""
         assert candidate.mapped is not None
         return self.problem.workload.global_batch_size / candidate.mapped.time
-
-
-def least_time(workload: Workload, system: System, rules: Rules) -> float:
-    """Return a time that no mapping beats: all compute busy at its utilization. [s]"""
-    chip = system.chip
-    throughput = reached_rate(chip, workload.graph.dtype, rules)
-    return workload.work / (system.copies * system.n_chips * throughput)
-
-
-TERMS: dict[str, str | None] = {
-    **ANSWER_UNITS,
-    "bound_by": None,
-    "chip_area": "m^2",
-    "die_price": "USD",
-    "yield": "1",
-}
-"""What comes of a machine, with units."""
-
-
-def map_machine(problem: CodesignProblem, item: tuple[int, System]) -> tuple[PointAnswer, float]:
-    """Return the best mapping of a numbered machine, or why there is none; and the time. [s]"""
-    begun, (_, system) = time.perf_counter(), item
-    task = Task(workload=problem.workload, system=system, constraints=problem.constraints)
-    try:
-        answer = mapped_point(
-            task,
-            terms=_bound_by,
-            rules=problem.rules,
-            time_limit=problem.time_limit,
-            gap=problem.gap,
-        )
-    except InfeasibleError as error:
-        reason = f"{error.resource} of {error.where.rstrip(',')}"  # which goes on elsewhere
-        answer = PointAnswer(status="infeasible", reason=reason)
-    return answer, time.perf_counter() - begun
-
-
-def _bound_by(answer: Answer) -> Terms:
-    shares: dict[str, float] = {}
-    for partition in answer.evaluation.partitions:
-        shares[partition.bound_by] = shares.get(partition.bound_by, 0.0) + partition.time
-    return {"bound_by": max(shares, key=lambda name: shares[name], default="")}
 
 
 def search_front(

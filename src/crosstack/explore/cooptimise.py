@@ -7,8 +7,6 @@ their bound says by then that they cannot win any more.
 
 from __future__ import annotations
 
-import math
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,23 +15,18 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crosstack.errors import CrosstackError, InfeasibleError, InputError, Problem, require_whole
 from crosstack.explore.bounds import ideal_chip, time_bound
-from crosstack.explore.design import Design, DesignProblem, Metric
-from crosstack.explore.evaluators import PointAnswer, Terms
-from crosstack.explore.keys import stated
+from crosstack.explore.design import Design, Metric
 from crosstack.explore.methods import Descent
 from crosstack.explore.progress import Meter, Tell
-from crosstack.explore.search import DEFAULT_METHOD, SearchResult, Value, minimise
+from crosstack.explore.recorded import Choice, Recorded
+from crosstack.explore.search import DEFAULT_METHOD, SearchResult, minimise
 from crosstack.explore.trials import Trials
 from crosstack.machine.chip import Chip
 
-__all__ = ["EXCESS", "Choice", "ChoiceResult", "ChoiceStatus", "CoResult", "co_optimise"]
-
-Floats = NDArray[np.float64]
-EXCESS = "excess"  # the column of `Value.excess`
+__all__ = ["ChoiceResult", "ChoiceStatus", "CoResult", "co_optimise"]
 
 
 class ChoiceStatus(StrEnum):
@@ -48,19 +41,6 @@ class ChoiceStatus(StrEnum):
     PRUNED = "pruned"
     LEFT = "left"
     IMPOSSIBLE = "impossible"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """One combination: what was chosen, by field, and the problem that this leaves."""
-
-    labels: tuple[tuple[str, str], ...]
-    problem: DesignProblem
-
-    @property
-    def name(self) -> str:
-        """For people and files."""
-        return ", ".join(f"{field}={value}" for field, value in self.labels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,56 +75,6 @@ class CoResult:
         """What no design of any choice beats: the smallest bound. [unit of the objective]"""
         possible = [o.bound for o in self.results if o.status is not ChoiceStatus.IMPOSSIBLE]
         return min(possible)
-
-
-@dataclass(frozen=True, slots=True)
-class _Recorded:
-    """The values of a choice; points that there are trials of are not evaluated again."""
-
-    choice: Choice
-    trials: Trials
-    template: str  # files name technologies: this is what the library says of them
-
-    @classmethod
-    def of(cls, choice: Choice, trials: Trials) -> _Recorded:
-        """Return the values of a choice."""
-        return cls(choice, trials, stated(choice.problem.template))
-
-    def __call__(self, points: Floats, *, probes: bool = False) -> list[Value]:
-        """Return the value of every point."""
-        problem, trials = self.choice.problem, self.trials
-        labels, names = self.choice.labels, problem.space.names
-        keys = trials.keys(labels, names, points, probes=probes, template=self.template)
-        known = {key: trials.recall(key) for key in dict.fromkeys(keys)}
-        fresh = [i for i, key in enumerate(keys) if known[key] is None]
-        if fresh:
-            begun = time.perf_counter()
-            found = problem(points[fresh], probes=probes)
-            each = (time.perf_counter() - begun) / len(fresh)
-            new = {
-                keys[i]: (points[i].tolist(), _answer(value, probes=probes), each)
-                for i, value in zip(fresh, found, strict=True)
-            }
-            trials.record(labels, names, new)
-            known |= {key: answer for key, (_, answer, _) in new.items()}
-        return [_value(known[key], problem.objective) for key in keys]
-
-
-def _answer(value: Value, *, probes: bool) -> PointAnswer:
-    """Return what a store holds of a value."""
-    excess = value.excess if math.isfinite(value.excess) else None
-    status = "probe" if probes else "feasible" if value.feasible else "infeasible"
-    terms: Terms = {**{m.value: None for m in Metric}, **value.terms, EXCESS: excess}
-    return PointAnswer(status=status, reason=value.reason or None, terms=terms)
-
-
-def _value(answer: PointAnswer | None, objective: Metric) -> Value:
-    """Return the value that `_answer` was given."""
-    assert answer is not None  # known, or evaluated just now
-    if answer.reason is None:
-        return Value(objective=float(answer.terms[objective] or 0.0))
-    excess = answer.terms[EXCESS]
-    return Value(excess=math.inf if excess is None else float(excess), reason=answer.reason)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -239,7 +169,7 @@ def co_optimise(
         if best is not None and candidate.bound >= best:
             candidate.status = ChoiceStatus.PRUNED
             continue
-        spent += _look(candidate, _Recorded.of(candidate.choice, trials), even=evaluations > 1)
+        spent += _look(candidate, Recorded.of(candidate.choice, trials), even=evaluations > 1)
         best = _least(best, candidate.first)
         tell(candidate)
     open_ = [c for c in possible if c.status is not ChoiceStatus.PRUNED]
@@ -255,7 +185,7 @@ def co_optimise(
         _search(
             candidate,
             problems,
-            evaluate=_Recorded.of(candidate.choice, trials),
+            evaluate=Recorded.of(candidate.choice, trials),
             method=method,
             descent=descent,
             evaluations=evaluations,
@@ -312,7 +242,7 @@ def _bounded(
     return possible
 
 
-def _look(candidate: _Candidate, evaluate: _Recorded, *, even: bool) -> int:
+def _look(candidate: _Candidate, evaluate: Recorded, *, even: bool) -> int:
     """Evaluate a choice at its given shares, and at even ones; return how many that was."""
     problem = candidate.choice.problem
     points = np.stack([problem.start, problem.centre]) if even else problem.start[None, :]

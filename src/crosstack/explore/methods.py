@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from crosstack.errors import (
     InputError,
     Problem,
-    nearest,
     require,
     require_quantity,
     require_whole,
+    unknown_name,
 )
 from crosstack.explore.simplex import SimplexSpace
 
@@ -51,8 +51,8 @@ class Request:
     probes: bool = False
 
 
-Asking = Generator[Request, Floats, None]
-Method = Callable[[SimplexSpace, Floats, int], Asking]
+Searcher = Generator[Request, Floats, None]
+Method = Callable[[SimplexSpace, Floats, int], Searcher]
 
 LEAST = 0.01  # what a share below 0 becomes (deepflow_code)
 FLAT = 1e-7  # relative: no slope, or rounding would be scaled to a whole step
@@ -134,7 +134,7 @@ class Descent:
 
 def gradient(
     space: SimplexSpace, start: Floats, seed: int, descent: Descent | None = None
-) -> Asking:
+) -> Searcher:
     """Projected gradient descent, averaged over the points it passes, from many starts.
 
     Notes
@@ -169,7 +169,7 @@ def gradient(
         point = space.draw(random, 1)[0]
 
 
-def evolution(space: SimplexSpace, start: Floats, seed: int) -> Asking:
+def evolution(space: SimplexSpace, start: Floats, seed: int) -> Searcher:
     """CMA-ES over the logarithms of shares; restarts with twice the population where it stalls.
 
     Notes
@@ -205,7 +205,7 @@ def evolution(space: SimplexSpace, start: Floats, seed: int) -> Asking:
         middle = space.logarithms(space.draw(random, 1)[0])
 
 
-def random_search(space: SimplexSpace, start: Floats, seed: int) -> Asking:
+def random_search(space: SimplexSpace, start: Floats, seed: int) -> Searcher:
     """Draw points evenly: what any other method has to beat."""
     random = np.random.default_rng(seed)
     yield Request(points=start[None, :])
@@ -234,7 +234,4 @@ def method_named(name: str, descent: Descent | None = None) -> Method:
         return partial(gradient, descent=descent)
     if name in METHODS:
         return METHODS[name]
-    close = nearest(name, METHODS, 1)
-    hint = f' Did you mean "{close[0]}"?' if close else ""
-    message = f'no method is called "{name[:60]}".{hint} Allowed: {", ".join(METHODS)}.'
-    raise InputError(Problem("method", message))
+    raise unknown_name("method", "method is", name, METHODS)

@@ -12,11 +12,12 @@ from typing import Any
 from crosstack.errors import InputError, Problem, nearest, unknown_name
 from crosstack.evaluate.predict import Step
 from crosstack.explore.budget_space import AreaRange
-from crosstack.explore.cooptimise import EXCESS, Choice, CoResult, co_optimise
+from crosstack.explore.cooptimise import CoResult, co_optimise
 from crosstack.explore.design import DesignProblem, Metric
 from crosstack.explore.keys import stated
 from crosstack.explore.methods import Descent, DescentForm, method_named
 from crosstack.explore.progress import Tell
+from crosstack.explore.recorded import EXCESS, Choice
 from crosstack.explore.study import Bound, Goal
 from crosstack.explore.trials import Space, trials_in
 from crosstack.io import deepflow

@@ -17,7 +17,12 @@ from crosstack.explore.evaluators import (
 )
 from crosstack.explore.flat import term_at
 from crosstack.explore.options import FileEvaluator, rules_of, split_options
-from crosstack.explore.step_machines import (
+from crosstack.io import deepflow
+from crosstack.io.chip_file import ChipDescription, read_chip
+from crosstack.io.deepflow.steps import strategy_of, workload_of
+from crosstack.io.library.named import LibraryMachine, library_machine
+from crosstack.io.native.overrides import override_freely
+from crosstack.io.step_machines import (
     Levels,
     Machine,
     TypedChip,
@@ -25,11 +30,6 @@ from crosstack.explore.step_machines import (
     ranked,
     typed_chip,
 )
-from crosstack.io import deepflow
-from crosstack.io.chip_file import ChipDescription, read_chip
-from crosstack.io.deepflow.steps import strategy_of, workload_of
-from crosstack.io.library.named import LibraryMachine, library_machine
-from crosstack.io.native.overrides import override_freely
 from crosstack.io.steps import step_named
 from crosstack.io.yaml_tree import tree_of
 from crosstack.machine.topology import parse_levels

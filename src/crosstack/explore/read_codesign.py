@@ -10,9 +10,10 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem
 from crosstack.explore.budget_space import AreaRange, BudgetSpace
-from crosstack.explore.codesign import TERMS, CodesignProblem, Front, search_front
+from crosstack.explore.codesign import Front, search_front
 from crosstack.explore.keys import stated
 from crosstack.explore.machines import MachineChoice, UnitPrices
+from crosstack.explore.mapped_machines import TERMS, CodesignProblem
 from crosstack.explore.optimize import combinations
 from crosstack.explore.pool import Executor
 from crosstack.explore.progress import Tell

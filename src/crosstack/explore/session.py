@@ -15,7 +15,8 @@ import numpy as np
 
 from crosstack.explore.keys import KEY_BYTES, Keys, from_hex, is_in
 from crosstack.explore.locks import held, try_lock
-from crosstack.explore.store import Row, Store, journal_line, refusal, sync
+from crosstack.explore.store import Store, refusal, sync
+from crosstack.explore.store_files import Row, journal_line
 
 if TYPE_CHECKING:
     import pyarrow

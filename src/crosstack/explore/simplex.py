@@ -52,11 +52,6 @@ class SimplexSpace:
         return sum(len(group.parts) for group in self.groups)
 
     @property
-    def n_free(self) -> int:
-        """Dimensions of the space: one less than its shares for every group. [1]"""
-        return self.n_shares - len(self.groups)
-
-    @property
     def slices(self) -> tuple[slice, ...]:
         """Where each group stands in a point."""
         ends = np.cumsum([0, *(len(group.parts) for group in self.groups)]).tolist()

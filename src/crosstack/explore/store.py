@@ -23,36 +23,36 @@ answers its points again.
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import zlib
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from crosstack.errors import InputError, Problem
 from crosstack.explore.keys import Keys, hex_keys
 from crosstack.explore.layout import FORMAT, Layout, arrow
 from crosstack.explore.locks import held, held_if_possible, try_lock
+from crosstack.explore.store_files import (
+    DamageError,
+    Row,
+    once,
+    read_journal,
+    read_part,
+    several,
+)
 from crosstack.io.files import TEMPORARY, read_text, write_atomically
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Row", "Store", "journal_line", "refusal", "sync"]
+__all__ = ["Store", "refusal", "sync"]
 
 FOLDERS = ("parts", "journal", "claims", "studies")
 OURS = {*FOLDERS, "aside", "lock", "store.json"}
-KEY = "[0-9a-f]{32}"
 SESSION = re.compile("[0-9a-f]{12}")
 JOURNAL = re.compile("([0-9a-f]{12})-[0-9]{6}[.]jsonl")
-Row = dict[str, Any]
-
-
-class _DamageError(Exception):
-    """What is wrong with a piece of a store."""
 
 
 class Store:
@@ -188,7 +188,7 @@ class Store:
             found = {path.stem: self._read(path) for path in self.parts()}
         rows = [row for path in live if found.get(path.stem) is None for row in live[path]]
         tables = [table for table in found.values() if table is not None]
-        table = _once(pa.concat_tables([*tables, self._as_table(rows)]))
+        table = once(pa.concat_tables([*tables, self._as_table(rows)]))
         if keys is None:
             return table
         place = {key: i for i, key in enumerate(table.column("key").to_pylist())}
@@ -268,11 +268,11 @@ class Store:
         if part.exists() and self.keys_of(part) is not None:
             journal.unlink()
             return
-        rows, damaged = _read_journal(journal, self.layout)
+        rows, damaged = read_journal(journal, self.layout)
         if rows:
             self.write_part(part, self._as_table(rows))
         if damaged:
-            self.set_aside(journal, _several(damaged, "line"))
+            self.set_aside(journal, several(damaged, "line"))
         else:
             journal.unlink()
 
@@ -285,8 +285,8 @@ class Store:
             If the part may not be read: its points would be answered twice.
         """
         try:
-            table, _ = _read_part(part, self.layout)
-        except _DamageError as error:
+            table, _ = read_part(part, self.layout)
+        except DamageError as error:
             self.set_aside(part, str(error))
             return None
         except OSError as error:
@@ -298,28 +298,28 @@ class Store:
     def _read(self, part: Path) -> pyarrow.Table | None:
         """Return the sound rows of a part; None where there are none."""
         try:
-            table, damaged = _read_part(part, self.layout)
-        except _DamageError as error:
+            table, damaged = read_part(part, self.layout)
+        except DamageError as error:
             self.note(part, f"{error}; its points are left out")
             return None
         except OSError as error:
             self.note(part, f"cannot be read: {error.strerror or error}; its points are left out")
             return None
         if damaged:
-            self.note(part, f"{_several(damaged, 'row')} (no key or no status), left out")
+            self.note(part, f"{several(damaged, 'row')} (no key or no status), left out")
         return table
 
     def _rows(self, journal: Path) -> list[Row]:
         """Return the sound rows of a journal."""
         try:
-            rows, damaged = _read_journal(journal, self.layout)
+            rows, damaged = read_journal(journal, self.layout)
         except FileNotFoundError:  # became a part in this moment
             return []
         except OSError as error:
             self.note(journal, f"cannot be read: {error.strerror or error}")
             return []
         if damaged:
-            self.note(journal, f"{_several(damaged, 'line')}, left out")
+            self.note(journal, f"{several(damaged, 'line')}, left out")
         return rows
 
     def _as_table(self, rows: Sequence[Row]) -> pyarrow.Table:
@@ -344,89 +344,6 @@ class Store:
             with suppress(OSError):
                 temporary.unlink()
             raise
-
-
-def journal_line(row: Row) -> str:
-    """Return the line of a row in a journal: JSON, a tab, and its checksum."""
-    text = json.dumps(row)
-    return f"{text}\t{zlib.crc32(text.encode()):08x}\n"
-
-
-def _read_journal(journal: Path, layout: Layout) -> tuple[list[Row], int]:
-    """Return the rows of a journal, and how many lines are none; a line cut off is neither."""
-    kinds = {name: str if unit is None else (int, float) for name, unit in layout.columns}
-    rows, damaged = [], 0
-    for line in journal.read_bytes().split(b"\n")[:-1]:
-        row = _row(line)
-        if row is not None and _fits(row, kinds):
-            rows.append(row)
-        else:
-            damaged += 1
-    return rows, damaged
-
-
-def _row(line: bytes) -> Row | None:
-    text, _, check = line.rpartition(b"\t")
-    if check != f"{zlib.crc32(text):08x}".encode():
-        return None
-    try:
-        row = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
-
-
-def _fits(row: Row, kinds: dict[str, Any]) -> bool:
-    """Whether a row has a key and a status, and values of the kind of their columns."""
-    good = re.fullmatch(KEY, str(row.get("key"))) and isinstance(row.get("status"), str)
-    return bool(good) and all(
-        name in kinds and (value is None or isinstance(value, kinds[name]))
-        for name, value in row.items()
-    )
-
-
-def _several(count: int, what: str) -> str:
-    return f"{count:,} damaged {what}{'' if count == 1 else 's'}"
-
-
-def _read_part(part: Path, layout: Layout) -> tuple[pyarrow.Table, int]:
-    """Return the rows of a part that have a key and a status, and how many have not.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be read at all.
-    _DamageError
-        If it is no Parquet, fails its checksums, or has other columns.
-    """
-    pa = arrow()
-    content = part.read_bytes()
-    try:
-        source = pa.BufferReader(content)
-        table = pa.parquet.ParquetFile(source, page_checksum_verification=True).read()
-        table.validate(full=True)
-        columns = Layout.of_schema(table.schema)
-    except Exception as error:  # whatever the reader says of these bytes, they are no part
-        words = " ".join(str(error).split())[:120]
-        raise _DamageError(f"is damaged ({words})") from None
-    if columns != layout:
-        raise _DamageError("is foreign: its columns are not those of the store")
-    table = pa.Table.from_arrays(table.columns, schema=layout.schema())
-    compute = pa.compute
-    keyed = compute.match_substring_regex(table.column("key"), f"^{KEY}$")
-    good = compute.and_(compute.fill_null(keyed, False), table.column("status").is_valid())
-    damaged = table.num_rows - int(compute.sum(good).as_py() or 0)
-    return (table.filter(good) if damaged else table), damaged
-
-
-def _once(table: pyarrow.Table) -> pyarrow.Table:
-    """Return rows without those whose point has one already, as in a copy of a part."""
-    pa = arrow()
-    keys = table.column("key")
-    if pa.compute.count_distinct(keys).as_py() == len(keys):
-        return table
-    first = {key: i for i, key in reversed(list(enumerate(keys.to_pylist())))}
-    return table.take(pa.array(sorted(first.values()), pa.int64()))
 
 
 def _layout_in(folder: Path) -> Layout | None:

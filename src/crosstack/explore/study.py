@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crosstack.errors import InputError, Problem, nearest, require_whole
+from crosstack.errors import InputError, Problem, nearest, require_whole, unknown_name
 from crosstack.explore.axes import Axis, Span, axis_of_values, in_bits, quantity_in
 from crosstack.explore.evaluators import EVALUATORS, BaseProblem, Evaluator, evaluator_named
 from crosstack.io.files import in_file, read_text
@@ -127,12 +127,6 @@ class Study:
         """Constraints on axes alone: they leave points out."""
         names = {axis.name for axis in self.axes}
         return tuple(bound for bound in self.bounds if bound.column in names)
-
-    @property
-    def term_bounds(self) -> tuple[Bound, ...]:
-        """Constraints on what comes out."""
-        names = {axis.name for axis in self.axes}
-        return tuple(bound for bound in self.bounds if bound.column not in names)
 
 
 def _no_column(name: str, columns: list[str]) -> str:
@@ -326,10 +320,8 @@ def _sample(file: StudyFile, axes: list[Axis], problems: list[Problem]) -> Sampl
     named = file.sample.axes if file.sample.axes is not None else ranges
     for i, name in enumerate(named):
         if name not in ranges:
-            close = nearest(name, ranges, 1)
-            hint = f' Did you mean "{close[0]}"?' if close else ""
-            message = f"no range is called {shown(name)}.{hint} Ranges: {', '.join(ranges)}."
-            problems.append(Problem(f"sample.axes[{i}]", message))
+            where = f"sample.axes[{i}]"
+            problems += unknown_name(where, "range is", name, ranges, "Ranges").problems
     if not named:
         problems.append(Problem("sample", "allowed: with at least one axis that is a range."))
     return Sample(

@@ -21,7 +21,8 @@ from crosstack.explore.keys import model_version, point_keys
 from crosstack.explore.layout import Column, Layout
 from crosstack.explore.question import StudyQuestion
 from crosstack.explore.session import Session
-from crosstack.explore.store import Row, Store
+from crosstack.explore.store import Store
+from crosstack.explore.store_files import Row
 from crosstack.explore.study import Bound, Goal
 
 __all__ = ["Space", "Trials", "trials_in"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from crosstack.charts import BarChart, Bars, Measure
-from crosstack.explore.cooptimise import Choice, CoResult, co_optimise
+from crosstack.explore.cooptimise import CoResult, co_optimise
+from crosstack.explore.recorded import Choice
 from crosstack.mapping.strategy import strategies
 from crosstack.published.figures.deepflow_setting import (
     CHIPS,

@@ -44,8 +44,8 @@ def typed_chip(machine: Machine, rules: Generation) -> TypedChip:
     """
     if isinstance(machine, LibraryMachine):
         return TypedChip(chip=machine.chip, dtype=machine.dtype, power=machine.chip.power)
-    made = generate(machine.template, machine.budget, rules)
-    return TypedChip(chip=made.chip, dtype=machine.template.dtype, power=made.power)
+    built = generate(machine.template, machine.budget, rules)
+    return TypedChip(chip=built.chip, dtype=machine.template.dtype, power=built.power)
 
 
 def joined(machine: Machine, levels: Levels | None) -> Machine:
