@@ -105,6 +105,8 @@ class LoweredKernel:
         Of what it makes.
     product : ProductAxes
         Its axes by what they are in products, or in the elements that it works on.
+    streams : frozenset of str
+        Axes that data streams along.
     extents : mapping
         Of its groups of axes, see `crosstack.workload.loops.ProductAxes`. [1]
     operands : tuple of int
@@ -131,6 +133,7 @@ class LoweredKernel:
     nest: LoopNest
     dtype: Dtype
     product: ProductAxes
+    streams: frozenset[str]
     extents: dict[str, int]
     operands: tuple[int, ...]
     reads: tuple[str, ...]
@@ -198,6 +201,7 @@ class LoweredKernel:
             nest=nest,
             dtype=made.dtype,
             product=product,
+            streams=_streams(graph),
             extents=extents,
             operands=operands,
             reads=lies,
@@ -222,9 +226,9 @@ class LoweredKernel:
         """Place in the arrays' axes of what is cut into tiles."""
         nest, product = self.nest, self.product
         whole = nest.operation.kind is OperationKind.REDUCTION
-        if whole and any(nest.uses[a] is AxisUse.TOKEN for a in nest.operation.over):
+        if whole and self.streams & {*nest.operation.over}:
             return AXIS_CODE[Axis.NONE]
-        cut = (TILING[place] for place in PLACES if _has_tokens(nest, product, place))
+        cut = (TILING[place] for place in PLACES if self.streams & {*getattr(product, place)})
         return AXIS_CODE[next(cut, Axis.NONE)]
 
 
@@ -235,8 +239,10 @@ def _adds_rows(graph: Graph, operation: Operation) -> bool:
     return scatters and graph.tensor[made.of].role is Role.WEIGHT
 
 
-def _has_tokens(nest: LoopNest, product: ProductAxes, place: str) -> bool:
-    return any(nest.uses[axis] is AxisUse.TOKEN for axis in getattr(product, place))
+def _streams(graph: Graph) -> frozenset[str]:
+    """Return the axes that data streams along: of tokens, and if there is one, of more than one."""
+    tokens = frozenset(axis for axis, use in graph.uses.items() if use is AxisUse.TOKEN)
+    return frozenset(axis for axis in tokens if graph.sizes[axis] > 1) or tokens
 
 
 def _operands(graph: Graph, operation: Operation) -> tuple[int, ...]:
