@@ -68,7 +68,9 @@ class TestWorkload:
         graph = recommendation_graph(**TABLES)
         workload = workload_of(graph, items="sample")
         assert workload.data_size == graph.size("tables") == 3 * 50 * 4 * 2
-        assert workload.graph.total_weight_size == (graph.n_parameters - 3 * 50 * 4) * 2
+        perceptrons = 2 * 8 * 8 + 3 * 3 * 8
+        assert workload.graph.total_weight_size == 2 * perceptrons
+        assert graph.n_parameters == perceptrons + 3 * 50 * 4 + 8  # and those of the click
         assert workload.global_batch_size == 16
 
     def test_a_graph_of_several_blocks_says_which(self):

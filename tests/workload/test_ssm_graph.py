@@ -118,7 +118,8 @@ class TestKernels:
         one, other = facts(old), facts(new)
         same = {name for name in one if one[name] == other.get(name)}
         assert same == {
-            "Norm", "In_Proj_x", "In_Proj_z", "Step_Down", "Step_Up", "Gate", "Out_Proj"
+            "Norm", "In_Proj_x", "In_Proj_z", "Step_Down", "Step_Up", "Gate", "Out_Proj", "Conv",
+            "Read_Out",
         }  # fmt: skip
         # What layers hand on is added at the end; two tensors are two kernels; decays and what
         # drives the states are made one by one.
@@ -126,9 +127,6 @@ class TestKernels:
         assert {*other} - {*one} == {
             "Add", "B_Proj", "C_Proj", "Exponent", "Decay", "Step_x", "Drive"
         }  # fmt: skip
-        # As products: taps of each channel, and what reads the states out.
-        assert other["Conv"][:5] == (128, 1, 4, 128, one["Conv"][4])
-        assert other["Read_Out"][:5] == (128, 1, 16, 128, one["Read_Out"][4])
 
     def test_work_of_mamba_is_that_of_its_formulas(self):
         old, new = mamba(**ALIKE).graph, lowered(mamba_graph(**ALIKE), "layers")
@@ -141,17 +139,20 @@ class TestKernels:
         assert work_of(new, "Scan") == 2 * each * s == work_of(old, "Scan") / 3
         assert work_of(new, "SiLU*", "Softplus") == 3 * 3 * each
         products = 3 * d * inner + 2 * 4 * inner + 2 * s * inner
-        assert sum(new.work[new.systolic]) == 2 * tokens * (products + (4 + s) * inner)
+        assert sum(new.work[new.systolic]) == 2 * tokens * products
+        # Taps of each channel's own, and states by what reads them, are sums in the lanes.
+        assert work_of(new, "Conv", "Read_Out") == 2 * each * (4 + s)
 
     @pytest.mark.parametrize("convolution", [Convolution.FFT_GEMM, Convolution.SCAN])
-    def test_projections_and_gates_of_hyena_are_the_same(self, convolution):
+    def test_all_of_hyena_but_its_transforms_and_recurrences_is_the_same(self, convolution):
         old = hyena(**ALIKE, convolution=convolution).graph
         new = lowered(hyena_graph(**ALIKE, convolution=convolution), "layers")
         one, other = facts(old), facts(new)
-        states = {"States_1", "States_2"} if convolution is Convolution.SCAN else set()
-        projected = {"Norm", "Proj_v", "Proj_x1", "Proj_x2", "Gate_1", "Gate_2", "Out_Proj"}
+        states = {f"{what}_{i}" for what in ("States", "Read_Out") for i in (1, 2)}
+        states = states if convolution is Convolution.SCAN else set()
+        projected = {"Norm", "Gate_1", "Gate_2", "Out_Proj"}
+        projected |= {f"{what}_{part}" for what in ("Proj", "Conv") for part in ("v", "x1", "x2")}
         assert {n for n in one if one[n] == other.get(n)} == projected | states
-        assert work_of(new, "Conv*") == work_of(old, "Conv*")
 
     def test_transforms_of_hyena_take_the_work_of_their_products(self):
         old, new = hyena(**ALIKE).graph, lowered(hyena_graph(**ALIKE), "layers")

@@ -170,7 +170,10 @@ class _Compiled:
         codes = {AXIS_CODE[axis]: name for axis, name in cut.items()}
         tiles = n_tiles if tiling in codes else 1
         tile = {n: -(-v // tiles) if codes.get(tiling) == n else v for n, v in whole.items()}
-        each = 2.0 * tile["k"] if nest.operation.multiplies else kernel.each
+        each = 2.0 * tile["k"] if kernel.matrices else kernel.each
+        if nest.operation.multiplies and not kernel.matrices:  # what is added up may be split
+            each *= self.count(nest.loops, along) / self.graph.count(nest.loops)
+            each *= math.prod(kernel.extents.values()) / math.prod(groups.values())
         size = self.graph.tensor[nest.operation.output.tensor].dtype.size
         output = float(tile["m"] * tile["columns"]) * size
         return {
@@ -185,7 +188,7 @@ class _Compiled:
     def _weight(self, kernel: LoweredKernel, along: Layout) -> float:
         """Bytes that a chip has of the weight of a product. [B]"""
         nest, found = kernel.nest, 0.0
-        if nest.operation.multiplies and sum(nest.weights) == 1:
+        if kernel.matrices and sum(nest.weights) == 1:
             i = nest.weights.index(True)
             size = self.graph.tensor[nest.operation.inputs[i].tensor].dtype.size
             found = self.count(nest.inputs[i], along) * size

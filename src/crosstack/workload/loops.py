@@ -29,6 +29,11 @@ class ProductAxes:
     k: Axes
     n: Axes
 
+    @property
+    def uses_twice(self) -> bool:
+        """Whether numbers of both factors enter several products: rows, columns, and a depth."""
+        return bool(self.m and self.n and self.k)
+
     def place(self, axis: str) -> str:
         """Name of the group that has an axis; empty where none has."""
         return next((g for g in ("outer", "m", "k", "n") if axis in getattr(self, g)), "")

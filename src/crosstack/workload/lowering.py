@@ -7,6 +7,8 @@ before (``join_*``).
 
 * Operands are tensors that are no weight of a product, factor or term of a norm, mask or constant;
   the engine knows two of a kernel. An index from outside is left out where there are two others.
+* Products in which one of M, N and K has no axis (taps of each channel's own, sums of products of
+  two vectors, products without a sum) use no number twice: they are work in the lanes.
 * Data streams along the axes of tokens: a kernel is tiled where its columns have one, or what it
   adds up. What needs all of a sequence at once, or has none, is not tiled.
 * Rows that are read of a table of weights, and keys and values of before, are read from main
@@ -127,6 +129,8 @@ class LoweredKernel:
         What it sends besides what its sharding causes.
     each : float
         Operations on each element that it makes. [FLOP]
+    matrices : bool
+        Whether it is a product of matrices: of vectors, no number is used twice, and lanes do it.
     """
 
     block: Block
@@ -146,6 +150,7 @@ class LoweredKernel:
     cache_size: float
     messages: tuple[Communication, ...]
     each: float
+    matrices: bool
 
     @classmethod
     def of(
@@ -170,7 +175,11 @@ class LoweredKernel:
         nest, behind = graph.nest(block, operation), appends(graph, operation)
         operands = _operands(graph, operation)
         rows = _adds_rows(graph, operation)
-        product = nest.elements(nest.inputs[operands[0]]) if behind or rows else nest.product
+        product, matrices = nest.product, operation.multiplies and nest.product.uses_twice
+        if behind or rows:
+            product = nest.elements(nest.inputs[operands[0]])
+        elif operation.multiplies and not matrices:
+            product = nest.elements(nest.output)
         extents = {g: graph.count(getattr(product, g)) for g in PLACES}
 
         def size(tensor: str) -> float:
@@ -192,10 +201,11 @@ class LoweredKernel:
         looked_up = operation.kind is OperationKind.GATHER and nest.weights[0]
         elements = graph.count(nest.inputs[0] if rows else nest.output)
         weights = [i for i, weight in enumerate(nest.weights) if weight]
-        own = operation.multiplies and len(weights) == 1
+        own = matrices and len(weights) == 1
         sent = output + others.sent.get(operation.name, 0.0)
         summed = Communication(collective=Collective.ALL_REDUCE, size=sent, periodic=True)
-        done = work(operation) * graph.count(nest.loops) + others.work.get(operation.name, 0.0)
+        one = nest.work if operation.multiplies else work(operation)
+        done = one * graph.count(nest.loops) + others.work.get(operation.name, 0.0)
         return cls(
             block=block,
             nest=nest,
@@ -213,7 +223,8 @@ class LoweredKernel:
             cache_size=sum(cached.values()) + output * looked_up,
             weight_size=size(operation.inputs[weights[0]].tensor) if own else 0.0,
             messages=(summed,) if of_weight and not rows else (),
-            each=1.0 if operation.multiplies else done / elements,
+            each=1.0 if matrices else done / elements,
+            matrices=matrices,
         )
 
     @property
@@ -323,7 +334,7 @@ def _arrays(kernels: Sequence[LoweredKernel]) -> KernelGraph:
 
 def _dtype(kernels: Sequence[LoweredKernel]) -> Dtype:
     """Return what kernels compute with: the type of what products make, if there are any."""
-    products = [k for k in kernels if k.nest.operation.multiplies]
+    products = [k for k in kernels if k.matrices]
     found = Counter(k.dtype for k in products or kernels)
     dtype = max(found, key=lambda each: found[each])
     if dtype.size < 1:
@@ -368,7 +379,7 @@ def _costs(kernels: Sequence[LoweredKernel]) -> dict[str, Any]:
 
 def _flags(kernels: Sequence[LoweredKernel]) -> dict[str, Any]:
     nothing = np.zeros(len(kernels), dtype=np.bool_)
-    multiplies = np.array([kernel.nest.operation.multiplies for kernel in kernels])
+    multiplies = np.array([kernel.matrices for kernel in kernels])
     backward = np.array([kernel.backward for kernel in kernels])
     later = frozenset(name for kernel in kernels if kernel.backward for name in kernel.masks)
     return {
