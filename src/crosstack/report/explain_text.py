@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from crosstack.explore.explain import Effect, Explanation
+from crosstack.explore.explain import Effect, Explanation, Resource
 from crosstack.report.text import pairs_table, rows_table
 from crosstack.report.tornado_figure import tornado_svg
 from crosstack.report.wording import NOT_GIVEN, Table, percent, time_words, usd
@@ -93,6 +93,12 @@ def _changed(change: float | None) -> str:
     return f"is {percent(abs(change))} {'slower' if change > 0 else 'faster'}"
 
 
+def _value(resource: Resource) -> str:
+    if resource.unit == "USD":
+        return usd(resource.value)
+    return format_quantity(resource.value, resource.unit)
+
+
 def explanation_tables(explanation: Explanation) -> Group:
     """Return the findings, then every resource."""
     answer = explanation.answer
@@ -107,7 +113,7 @@ def explanation_tables(explanation: Explanation) -> Group:
         rows=tuple(
             (
                 e.resource.name,
-                format_quantity(e.resource.value, e.resource.unit),
+                _value(e.resource),
                 f"{_plus_zero(e.elasticity):.3f}",
                 *(_cell(change) for change in e.one_sided),
                 NOT_GIVEN if e.price is None else f"{_plus_zero(e.price_elasticity):.3f}",
