@@ -4,7 +4,7 @@ Rows are what the bytes are for, columns the stages of a pipeline; the fullest c
 
 *Activations* are what the backward pass reads of the forward pass, derived from the graph: results
 of forward kernels that backward kernels read, operands from outside that backward kernels read
-beside a gradient, and what a derivative needs besides (`crosstack.workload.graph.Saved`), each
+beside a gradient, and what a derivative needs besides (`crosstack.workload.kernels.Saved`), each
 tensor once. Every copy of the graph that a stage holds keeps its own for every microbatch in
 flight. Of what is computed again (`Recompute`), only what goes in and what comes out is kept; the
 rest is there for one copy and one microbatch at a time.

@@ -1,6 +1,6 @@
 """Plans of workloads that bring their own distribution over the chips.
 
-See `crosstack.workload.graph.Placement`. All chips of the network work together; what is left of
+See `crosstack.workload.kernels.Placement`. All chips of the network work together; what is left of
 the plan is what a byte of the kernels' own communication costs. High-bandwidth domains are not
 looked at: the dimensions of the network say what is near.
 """

@@ -193,7 +193,7 @@ class LibraryModel(FileModel):
 
 
 class CommunicationFile(FileModel):
-    """See `crosstack.workload.graph.Communication`."""
+    """See `crosstack.workload.kernels.Communication`."""
 
     collective: Annotated[Collective, one_of(Collective)]
     size: Bytes
@@ -213,7 +213,7 @@ class InputFile(FileModel):
 
 
 class KernelFile(FileModel):
-    """See `crosstack.workload.graph.Kernel`; an operand in ``inputs`` that is null is outside."""
+    """See `crosstack.workload.kernels.Kernel`; an operand in ``inputs`` that is null is outside."""
 
     name: Text
     kind: Annotated[KernelKind, one_of(KernelKind)]
@@ -240,7 +240,7 @@ class KernelFile(FileModel):
 
 
 class ConsumerFile(FileModel):
-    """See `crosstack.workload.graph.Consumer`."""
+    """See `crosstack.workload.kernels.Consumer`."""
 
     kernel: Text
     operand: Index = 0
@@ -248,7 +248,7 @@ class ConsumerFile(FileModel):
 
 
 class TensorFile(FileModel):
-    """See `crosstack.workload.graph.Tensor`; for graphs that `KernelFile.inputs` cannot express."""
+    """See `crosstack.workload.kernels.Tensor`; for what `KernelFile.inputs` cannot express."""
 
     producer: Text
     size: Bytes | None = None

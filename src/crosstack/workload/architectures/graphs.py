@@ -13,6 +13,7 @@ another record, has drafted. Training appends the derived backward pass.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from crosstack.errors import require, require_quantity, require_whole
 from crosstack.records import require_type
@@ -370,8 +371,12 @@ _PARTS = ("attention", "feed_forward")
 def _added(layer: LayerDraft, name: str, x: str, part: str, called: str = "") -> str:
     """Add a part of a layer to the tokens, with the norm behind it where there is one."""
     places, added = layer.model.norms, called or f"{name}_added"
-    if places is NormPlace.AFTER:
-        return layer.norm(called or f"{name}_after", layer.add(f"{name}_added", x, part))
-    if places is NormPlace.BOTH:
-        part = layer.norm(f"{name}_after", part)
-    return layer.add(added, x, part)
+    match places:
+        case NormPlace.AFTER:
+            return layer.norm(called or f"{name}_after", layer.add(f"{name}_added", x, part))
+        case NormPlace.BOTH:
+            return layer.add(added, x, layer.norm(f"{name}_after", part))
+        case NormPlace.BEFORE | NormPlace.SHARED:
+            return layer.add(added, x, part)
+        case _:
+            assert_never(places)
