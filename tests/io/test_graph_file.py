@@ -16,6 +16,7 @@ from oracles.differences import gradient_errors
 from oracles.interpreter import run
 
 from crosstack.errors import InputError
+from crosstack.io import library
 from crosstack.io.native import holds_graph, read_graph, write_graph
 from crosstack.io.native.read_graph import graph_in
 from crosstack.workload.architectures import graphs
@@ -138,6 +139,15 @@ class TestWritten:
         if trained:
             graph = training(graph, "loss", of=(Role.WEIGHT, Role.INPUT))
         assert graph_in(write_graph(graph), "mine.yaml") == graph
+
+    @pytest.mark.parametrize("model", ["llama3-8b", "mixtral-8x7b", "deepseek-v3", "gemma2-9b"])
+    def test_a_model_of_the_registry_is_read_back_the_same(self, model):
+        record = library.model(model)
+        for graph in (
+            graphs.training(record, sequence=64, batch=2),
+            graphs.decode(record, context=64, batch=2),
+        ):
+            assert graph_in(write_graph(graph), "mine.yaml") == graph
 
     def test_a_name_that_yaml_would_read_as_something_else_stays_text(self):
         text = PERCEPTRON.replace("wide", '"12"').replace('batch "12"', '"batch 12"')
