@@ -117,14 +117,14 @@ def default_input_size(
     return float(outer * m * k * word) if operand == 0 else float(outer * k * n * word)
 
 
-Made = tuple[float, bool]  # bytes, and whether they stand whatever the reader's extents say
+OutputSize = tuple[float, bool]  # bytes, and whether they stand whatever the reader's extents say
 
 
 def default_input_sizes(
     kind: KernelKind,
     extents: tuple[int, int, int, int],
     word: int,
-    made: Sequence[Made | None],
+    made: Sequence[OutputSize | None],
 ) -> tuple[float, ...]:
     """Sizes of all operands, where some are made by other kernels. [B]
 
@@ -309,7 +309,7 @@ class _Builder:
         outer, k = file.outer or 1, file.k or 1
         extents = (outer, file.m, k, file.n)
 
-        def made(operand: int) -> Made | None:
+        def output_of(operand: int) -> OutputSize | None:
             producer = self.producer_of.get((i, operand))
             if producer is None:
                 return None
@@ -317,7 +317,7 @@ class _Builder:
             return outputs[producer], known or (i, operand) in self.elided
 
         operands = range(file.kind.n_inputs)
-        usual = default_input_sizes(file.kind, extents, word, [made(o) for o in operands])
+        usual = default_input_sizes(file.kind, extents, word, [output_of(o) for o in operands])
         given = file.input_sizes or [None] * file.kind.n_inputs
         weight = file.weight_size
         return Kernel(

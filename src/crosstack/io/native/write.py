@@ -8,7 +8,7 @@ from inspect import signature
 from typing import Any
 
 from crosstack.io.native.read_workload import (
-    Made,
+    OutputSize,
     default_input_sizes,
     default_output_size,
     default_unit,
@@ -106,7 +106,7 @@ def _of_kernels(workload: Workload) -> list[str]:
     follows = graph.dtype is dtype_of_word(graph.word)
     dtype = {} if follows else {"dtype": graph.dtype}
     lines = field_lines({"name": fields.pop("name"), "word": graph.word, **dtype, **fields})
-    makes: dict[str, Made] = {}
+    makes: dict[str, OutputSize] = {}
     for k in graph.kernels:
         usual = default_output_size(k.outer, k.m, k.n, graph.word)
         makes[k.name] = k.output_size, k.output_size != usual
@@ -142,7 +142,7 @@ def _as_inputs(workload: Workload) -> Inputs | None:
 
 
 def _kernel(
-    kernel: Kernel, word: int, inputs: Inputs | None, makes: Mapping[str, Made]
+    kernel: Kernel, word: int, inputs: Inputs | None, makes: Mapping[str, OutputSize]
 ) -> dict[str, Any]:
     extents = (kernel.outer, kernel.m, kernel.k, kernel.n)
     makers = [(inputs or {}).get((kernel.name, i)) for i in range(kernel.kind.n_inputs)]

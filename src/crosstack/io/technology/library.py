@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from crosstack.errors import InputError, Problem, require_whole, unknown_name
 from crosstack.io.files import in_file
@@ -30,7 +30,6 @@ from crosstack.units import parse_quantity
 
 __all__ = ["SECTIONS", "TechnologyLibrary", "read_library", "shipped"]
 
-Made = TypeVar("Made")
 
 _SUPPLY = {
     "nominal_voltage": "V",
