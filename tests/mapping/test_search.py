@@ -18,10 +18,11 @@ from crosstack.evaluate.time import evaluate
 from crosstack.machine.chip import Execution, Overlap, flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
-from crosstack.mapping.fusion import fuse, make_problem, make_slots
+from crosstack.mapping.fusion import fuse, make_problem
 from crosstack.mapping.mapping import Constraints, Mapping, Status, Stop
 from crosstack.mapping.pipeline import make_stage_problem
 from crosstack.mapping.search import Progress, search
+from crosstack.mapping.slots import make_slots
 from crosstack.model.choices import make_choices
 from crosstack.model.iteration import iteration
 from crosstack.model.partition import live_size, make_load, partition_cost, relaxed_load

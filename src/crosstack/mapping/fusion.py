@@ -29,7 +29,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.errors import InputError, Problem, nearest, require
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.budget import CALL, DEAL, UNLIMITED, Budget
 from crosstack.mapping.ideals import (
@@ -42,7 +41,6 @@ from crosstack.mapping.ideals import (
     topological_chains,
 )
 from crosstack.mapping.layouts import only_choice
-from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.parts import parts_bound
 from crosstack.mapping.steps import (
     TOLERANCE,
@@ -63,10 +61,8 @@ from crosstack.mapping.wide import (
     triggered_masks,
     triggers_from,
 )
-from crosstack.model.decisions import Decisions
 from crosstack.model.partition import ChipLoad, combine
-from crosstack.model.rules import Rules
-from crosstack.workload.kernel_graph import KernelGraph, bits
+from crosstack.workload.kernel_graph import bits
 
 __all__ = [
     "Fusion",
@@ -75,7 +71,6 @@ __all__ = [
     "all_ideals",
     "fuse",
     "make_problem",
-    "make_slots",
     "quick_sequence",
     "simple_bound",
     "valid_ideals",
@@ -85,7 +80,6 @@ MOST_CELLS = 6_000_000  # of one table over ideals: about 50 MB
 LONG_GRAPH = 400  # kernels above which orders are cut into segments without tables
 MOST_ROUNDS = 4
 MANY_IDEALS = 8_000  # above which one round of them has to do
-MOST_EMPTY = 8  # partitions a kernel, where pins count empty ones
 PRICES = (1.0, 0.8)  # of the scarcest idle resource, in the bound for deferrable kernels
 
 
@@ -132,143 +126,91 @@ def make_problem(
     return FusionProblem(load=load, preds=tuple(preds), order=order, slots=slots)
 
 
-def make_slots(
-    arrays: KernelGraph, constraints: Constraints, rules: Rules
-) -> tuple[Slots | None, bool]:
-    """Return which partitions each kernel may have, and whether directions stay apart."""
-    n, count = arrays.n, constraints.max_partitions
-    number = {name: i for i, name in enumerate(arrays.names)}
-    backward = arrays.backward.tolist()
-    decisions = rules.decisions
-    separate = constraints.separate_directions or decisions.parts_directions(backward, count)
-    if constraints.kernel_by_kernel:
-        require(
-            not constraints.partitions,
-            "constraints.partitions",
-            dict(constraints.partitions),
-            "none, as kernel_by_kernel gives every kernel its own partition",
-        )
-        require(
-            count is None or count >= n,
-            "constraints.max_partitions",
-            count,
-            f"at least {n}, as kernel_by_kernel gives every kernel its own partition",
-        )
-    if count is None and constraints.partitions:
-        count = n
-    if count is not None:
-        count = _useful_count(backward, count, constraints, decisions)
-    some = None if count is None else decisions.partitions(backward, count)
-    if count is None or (count >= n and not constraints.partitions and some is None):
-        return None, separate
-    whole = [(0, count - 1)] * n
-    first, last = ([*ends] for ends in zip(*(some or whole), strict=True))
-    problems = []
-    for name, partition in constraints.partitions:
-        if name not in number:
-            close = ", ".join(f'"{c}"' for c in nearest(name, number))
-            problems.append(
-                Problem(
-                    f"constraints.partitions.{name}",
-                    f'no kernel is called "{name}".' + (f" Nearest: {close}." if close else ""),
-                )
-            )
-            continue
-        i = number[name]
-        require(
-            first[i] <= partition <= last[i],
-            f"constraints.partitions.{name}",
-            partition,
-            f"{first[i]} to {last[i]}" + ("" if some is None else _whose(first[i], last[i], count)),
-        )
-        first[i] = last[i] = partition
-    problems += _pins_against_order(arrays, dict(constraints.partitions), number)
-    if problems:
-        raise InputError(problems)
-    return Slots(count=count, first=tuple(first), last=tuple(last)), separate
-
-
-def _useful_count(
-    backward: list[bool], count: int, constraints: Constraints, decisions: Decisions
-) -> int:
-    """Return a limit on partitions that says the same: more than one a kernel serves nobody."""
-    if not constraints.partitions:
-        return decisions.most_partitions(backward, count)
-    # Pins number partitions, empty ones among them; where rules deal them out, by their limit.
-    n, dealt = len(backward), decisions.partitions(backward, count) is not None
-    needed = max([n, *(partition + 1 for _, partition in constraints.partitions)])
-    least = count if dealt else min(count, needed)
-    most = MOST_EMPTY * n + MOST_EMPTY
-    allowed = f"up to {most} where kernels are pinned"
-    require(least <= most, "constraints.max_partitions", count, allowed)
-    return least
-
-
-def _whose(first: int, last: int, count: int) -> str:
-    """Why a kernel may be pinned to some of ``count`` partitions only."""
-    direction = "backward" if first else "forward"
-    if count == 1:
-        return ", as there is one partition"
-    return f", as {direction} kernels have {last - first + 1} of {count} partitions"
-
-
 # ---------------------------------------------------------------- the exact method
+
+
+_Chain = tuple[float, tuple[int, ...]] | None  # time [s] and partitions
 
 
 def _shortest_chain(
     problem: FusionProblem, steps: Steps, incumbent: float, budget: Budget
-) -> tuple[tuple[float, tuple[int, ...]] | None, bool]:
+) -> tuple[_Chain, bool]:
     """Shortest path from the empty ideal to the full one below ``incumbent``, or None.
 
     Also returns whether the search ended before its budget.
     """
-    tables, slots = steps.tables, problem.slots
-    n_ideals = len(tables.masks)
-    layers = 1 if slots is None else slots.count + 1
-    best = np.full((layers, n_ideals), math.inf)
-    parent = np.full((layers, n_ideals), -1, dtype=np.int64)
+    if problem.slots is not None:
+        return _shortest_in_slots(steps, problem.slots, incumbent, budget)
+    rest, last = steps.sums.rest.tolist(), len(steps.tables.masks) - 1
+    best = np.full(last + 1, math.inf)
+    parent = np.full(last + 1, -1, dtype=np.int64)
+    best[0] = 0.0
+    limit, each = incumbent, _work_of_step(steps)
+    for j in range(last):
+        here = float(best[j])
+        if not here + rest[j] < limit:
+            continue
+        to, taken = steps.leave(j, limit - here)
+        if budget.spend(CALL + len(to) * each):
+            return None, False
+        reached = here + taken
+        better = reached < best[to]
+        to = to[better]
+        best[to], parent[to] = reached[better], j
+        limit = min(limit, float(best[last]))
+    if not best[last] < incumbent:
+        return None, True
+    return (float(best[last]), _path(steps.tables, parent[None], 1, last, None)), True
+
+
+def _work_of_step(steps: Steps) -> int:
+    """Units of work of a step, see `Budget`."""
+    return 1 if steps.load.unit is None or steps.load.staircases is None else DEAL
+
+
+def _shortest_in_slots(
+    steps: Steps, slots: Slots, incumbent: float, budget: Budget
+) -> tuple[_Chain, bool]:
+    """`_shortest_chain` with the number of partitions as a second label."""
+    tables, layers = steps.tables, slots.count + 1
+    best = np.full((layers, len(tables.masks)), math.inf)
+    parent = np.full(best.shape, -1, dtype=np.int64)
     best[0, 0] = 0.0
-    valid = None if slots is None else valid_ideals(slots, tables)
-    limit = incumbent
-    last = n_ideals - 1
-    rest = steps.sums.rest
-    each = 1 if steps.load.unit is None or steps.load.staircases is None else DEAL
-    for j in range(n_ideals - 1):
+    valid = valid_ideals(slots, tables)
+    limit, last, rest = incumbent, len(tables.masks) - 1, steps.sums.rest
+    each = _work_of_step(steps)
+    for j in range(last):
         column = best[:, j]
-        if valid is not None:
-            for p in range(1, layers):  # an empty partition
-                if valid[p, j] and column[p - 1] < column[p]:
-                    column[p], parent[p, j] = column[p - 1], j
+        _empty_partitions(best, parent, valid, j)
         least = float(column.min())
         if not least + rest[j] < limit:
             continue
         to, taken = steps.leave(j, limit - least)
         if budget.spend(CALL + len(to) * each):
             return None, False
-        if not len(to):
-            continue
-        for p in range(layers):
+        for p in range(layers - 1) if len(to) else ():
             if not column[p] + rest[j] < limit:
                 continue
-            q = p if slots is None else p + 1
-            if q >= layers:
-                break
             reached = column[p] + taken
-            better = reached < best[q, to]
-            if valid is not None:
-                better &= valid[q, to]
-            best[q, to[better]] = reached[better]
-            parent[q, to[better]] = j
-            if best[q, last] < limit and (valid is None or valid[q:, last].all()):
-                limit = float(best[q, last])
-    if valid is not None:
-        for p in range(1, layers):
-            if valid[p, last] and best[p - 1, last] < best[p, last]:
-                best[p, last], parent[p, last] = best[p - 1, last], last
+            better = valid[p + 1, to] & (reached < best[p + 1, to])
+            best[p + 1, to[better]] = reached[better]
+            parent[p + 1, to[better]] = j
+            if best[p + 1, last] < limit and valid[p + 1 :, last].all():
+                limit = float(best[p + 1, last])
+    _empty_partitions(best, parent, valid, last)
     found = float(best[-1, last])
     if not found < incumbent:
         return None, True
     return (found, _path(tables, parent, layers, last, slots)), True
+
+
+def _empty_partitions(
+    best: NDArray[np.float64], parent: NDArray[np.int64], valid: NDArray[np.bool_], j: int
+) -> None:
+    """Let an ideal stand after one partition more, which is empty."""
+    for p in range(1, len(best)):
+        if valid[p, j] and best[p - 1, j] < best[p, j]:
+            best[p, j], parent[p, j] = best[p - 1, j], j
 
 
 def valid_ideals(slots: Slots, tables: IdealTables) -> NDArray[np.bool_]:
@@ -297,30 +239,6 @@ def _path(
         j = i
         q -= 0 if slots is None else 1
     return tuple(reversed(masks))
-
-
-def _pins_against_order(
-    arrays: KernelGraph, pins: dict[str, int], number: dict[str, int]
-) -> list[Problem]:
-    """Pinned kernels that would run before a pinned kernel they depend on."""
-    latest: dict[int, tuple[int, str]] = {}  # the last pinned partition upstream of each kernel
-    problems = []
-    for i in arrays.order:
-        name = arrays.names[i]
-        above = max((latest[j] for j in bits(arrays.preds[i]) if j in latest), default=None)
-        if above is not None and pins.get(name, above[0]) < above[0]:
-            problems.append(
-                Problem(
-                    f"constraints.partitions.{name}",
-                    f'got {pins[name]}, but it needs what "{above[1]}" in partition {above[0]} '
-                    f"makes; allowed: {above[0]} or later.",
-                )
-            )
-        own = (pins[name], name) if name in pins else None
-        known = [place for place in (above, own) if place is not None]
-        if known:
-            latest[i] = max(known)
-    return problems
 
 
 def fuse(

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crosstack.mapping.fusion import Slots, make_slots
 from crosstack.mapping.ideals import enumerate_ideals, make_order
 from crosstack.mapping.mapping import Task
 from crosstack.mapping.parallelism import workload_uses
 from crosstack.mapping.sharding import given_choices
+from crosstack.mapping.slots import make_slots
+from crosstack.mapping.wide import Slots
 from crosstack.model.choice_index import choice_index
 from crosstack.model.memory import recomputations
 from crosstack.model.rules import MAPPED, Rules, chosen_rules

@@ -35,13 +35,13 @@ from crosstack.machine.system import System
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.checks import check_given
 from crosstack.mapping.found import PROOF, Found, Lack, masks_of
-from crosstack.mapping.fusion import make_slots
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop
 from crosstack.mapping.parallelism import may_split
 from crosstack.mapping.pricing import Pricing
 from crosstack.mapping.search_node import SearchNode, SearchState
 from crosstack.mapping.seeds import plant
 from crosstack.mapping.sharding import given_choices
+from crosstack.mapping.slots import make_slots
 from crosstack.mapping.unmade import ROOT, Item, all_plans, unrolled
 from crosstack.model.choice_index import choice_index
 from crosstack.model.choices import make_choices

@@ -102,7 +102,7 @@ class _LegalSteps:
     tables: IdealTables
     legality: Legality
     groups: _Groups
-    whole: tuple[_Pairs, _Sets, Ints] | None = None  # with the first step from every ideal
+    whole: tuple[_Pairs, _Sets, list[int]] | None = None  # with the first step from every ideal
     found: dict[int, _Pairs] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -117,7 +117,7 @@ class _LegalSteps:
                 self.tables.known[key] = pairs
             legal = pairs.allowed(self.legality)
             first = np.searchsorted(legal.start, np.arange(n_ideals + 1))
-            self.whole = legal, _Sets.of(legal.masks, n), first
+            self.whole = legal, _Sets.of(legal.masks, n), first.tolist()
 
     def leaving(self, j: int) -> _Pairs:
         """Return the steps from ideal ``j``."""
@@ -166,9 +166,14 @@ class TemporalSteps(Steps):
 
         Only steps whose time plus the bound of the rest stays below ``limit`` are returned.
         """
-        terms, priced = self._from(j)
-        keep = priced + self.sums.rest[terms.to] < limit
-        return terms.to[keep], priced[keep]
+        if self.whole is not None:  # the innermost loop of a search
+            at = slice(self.first[j], self.first[j + 1])
+            to, priced = self.whole[0].to[at], self.whole[1][at]
+        else:
+            terms, priced = self._from(j)
+            to = terms.to
+        keep = priced + self.sums.rest[to] < limit
+        return to[keep], priced[keep]
 
     def terms(self, j: int, limit: float) -> StepTerms:
         """Return the steps of `leave` with every term of the partitions, before any price."""

@@ -1,0 +1,118 @@
+"""Which partitions each kernel may be in, of pins and of a limit on their number."""
+
+from __future__ import annotations
+
+from crosstack.errors import InputError, Problem, nearest, require
+from crosstack.mapping.mapping import Constraints
+from crosstack.mapping.wide import Slots
+from crosstack.model.decisions import Decisions
+from crosstack.model.rules import Rules
+from crosstack.workload.kernel_graph import KernelGraph, bits
+
+__all__ = ["make_slots"]
+
+MOST_EMPTY = 8  # partitions a kernel, where pins count empty ones
+
+
+def make_slots(
+    arrays: KernelGraph, constraints: Constraints, rules: Rules
+) -> tuple[Slots | None, bool]:
+    """Return which partitions each kernel may have, and whether directions stay apart."""
+    n, count = arrays.n, constraints.max_partitions
+    number = {name: i for i, name in enumerate(arrays.names)}
+    backward = arrays.backward.tolist()
+    decisions = rules.decisions
+    separate = constraints.separate_directions or decisions.parts_directions(backward, count)
+    if constraints.kernel_by_kernel:
+        require(
+            not constraints.partitions,
+            "constraints.partitions",
+            dict(constraints.partitions),
+            "none, as kernel_by_kernel gives every kernel its own partition",
+        )
+        require(
+            count is None or count >= n,
+            "constraints.max_partitions",
+            count,
+            f"at least {n}, as kernel_by_kernel gives every kernel its own partition",
+        )
+    if count is None and constraints.partitions:
+        count = n
+    if count is not None:
+        count = _useful_count(backward, count, constraints, decisions)
+    some = None if count is None else decisions.partitions(backward, count)
+    if count is None or (count >= n and not constraints.partitions and some is None):
+        return None, separate
+    whole = [(0, count - 1)] * n
+    first, last = ([*ends] for ends in zip(*(some or whole), strict=True))
+    problems = []
+    for name, partition in constraints.partitions:
+        if name not in number:
+            close = ", ".join(f'"{c}"' for c in nearest(name, number))
+            problems.append(
+                Problem(
+                    f"constraints.partitions.{name}",
+                    f'no kernel is called "{name}".' + (f" Nearest: {close}." if close else ""),
+                )
+            )
+            continue
+        i = number[name]
+        require(
+            first[i] <= partition <= last[i],
+            f"constraints.partitions.{name}",
+            partition,
+            f"{first[i]} to {last[i]}" + ("" if some is None else _whose(first[i], last[i], count)),
+        )
+        first[i] = last[i] = partition
+    problems += _pins_against_order(arrays, dict(constraints.partitions), number)
+    if problems:
+        raise InputError(problems)
+    return Slots(count=count, first=tuple(first), last=tuple(last)), separate
+
+
+def _useful_count(
+    backward: list[bool], count: int, constraints: Constraints, decisions: Decisions
+) -> int:
+    """Return a limit on partitions that says the same: more than one a kernel serves nobody."""
+    if not constraints.partitions:
+        return decisions.most_partitions(backward, count)
+    # Pins number partitions, empty ones among them; where rules deal them out, by their limit.
+    n, dealt = len(backward), decisions.partitions(backward, count) is not None
+    needed = max([n, *(partition + 1 for _, partition in constraints.partitions)])
+    least = count if dealt else min(count, needed)
+    most = MOST_EMPTY * n + MOST_EMPTY
+    allowed = f"up to {most} where kernels are pinned"
+    require(least <= most, "constraints.max_partitions", count, allowed)
+    return least
+
+
+def _whose(first: int, last: int, count: int) -> str:
+    """Why a kernel may be pinned to some of ``count`` partitions only."""
+    direction = "backward" if first else "forward"
+    if count == 1:
+        return ", as there is one partition"
+    return f", as {direction} kernels have {last - first + 1} of {count} partitions"
+
+
+def _pins_against_order(
+    arrays: KernelGraph, pins: dict[str, int], number: dict[str, int]
+) -> list[Problem]:
+    """Pinned kernels that would run before a pinned kernel they depend on."""
+    latest: dict[int, tuple[int, str]] = {}  # the last pinned partition upstream of each kernel
+    problems = []
+    for i in arrays.order:
+        name = arrays.names[i]
+        above = max((latest[j] for j in bits(arrays.preds[i]) if j in latest), default=None)
+        if above is not None and pins.get(name, above[0]) < above[0]:
+            problems.append(
+                Problem(
+                    f"constraints.partitions.{name}",
+                    f'got {pins[name]}, but it needs what "{above[1]}" in partition {above[0]} '
+                    f"makes; allowed: {above[0]} or later.",
+                )
+            )
+        own = (pins[name], name) if name in pins else None
+        known = [place for place in (above, own) if place is not None]
+        if known:
+            latest[i] = max(known)
+    return problems
