@@ -191,7 +191,7 @@ def test_bits_a_second_are_a_bandwidth(study):
         (STUDY + "constraints: {price: {max: dear}}\n", "constraints.price.max: got 'dear'"),
         (STUDY + "constraints: {memory: {max: 1 GB/s}}\n", "leave no point: memory <= 1e+09"),
         (STUDY + "sample: {count: 3}\n", "sample: allowed: with at least one axis that is a range"),
-        (STUDY + "sample: {count: 3, axes: [memory]}\n", "no range is called 'memory'"),
+        (STUDY + "sample: {count: 3, axes: [memory]}\n", 'no range is called "memory"'),
         (with_axes("  a: {path: b}\n"), "axes.a: got none of them; allowed: exactly one of"),
         (with_axes("  a: {path: b, values: [1], zip: {}}\n"), "got values and zip"),
         (with_axes("  a: []\n"), "axes.a: got 'no value'"),
