@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -436,7 +436,7 @@ def slow_legal(rules: Legality, members: set[int]) -> bool:
     return reached == members
 
 
-def _alive(load: ChipLoad, done: set[int], members: set[int]) -> float:
+def _alive(load: ChipLoad, done: Set[int], members: Set[int]) -> float:
     """Main-memory bytes of tensors while ``members`` run after ``done``. [B]"""
     total = 0.0
     for flow in load.flows:
@@ -463,26 +463,32 @@ def _subsets(items: list[int]) -> Iterator[set[int]]:
 
 
 def slow_fuse(load: ChipLoad, slots: Any = None, separate: bool = False) -> float:
-    """Least time over all sequences of partitions, by trying every one; infinite if none. [s]"""
+    """Least time over all sequences of partitions, by trying every one; infinite if none. [s]
+
+    What is left after the same kernels is tried once.
+    """
     before = _predecessors(load, separate)
     priced: dict[frozenset[int], Step] = {}
 
-    def step(done: set[int], members: set[int]) -> float:
+    def step(done: frozenset[int], members: set[int]) -> float:
         key = frozenset(members)
         if key not in priced:
             priced[key] = slow_step(load, members)
         time, fits = priced[key]
         return time if fits and _alive(load, done, members) <= load.memory_limit else math.inf
 
-    def best(done: set[int], partition: int) -> float:
+    @cache
+    def best(done: frozenset[int], partition: int) -> float:
+        """Partitions are counted where they are numbered alone."""
         if slots is not None and partition == slots.count:
             return 0.0 if len(done) == load.n else math.inf
         if slots is None and len(done) == load.n:
             return 0.0
+        after = 0 if slots is None else partition + 1
         left = [i for i in range(load.n) if i not in done]
         found = math.inf
         if slots is not None:  # an empty partition
-            found = best(done, partition + 1)
+            found = best(done, after)
         for members in _subsets(left):
             if not all(before[i] <= done | members for i in members):
                 continue
@@ -494,10 +500,10 @@ def slow_fuse(load: ChipLoad, slots: Any = None, separate: bool = False) -> floa
                 continue
             time = step(done, members)
             if time < found:
-                found = min(found, time + best(done | members, partition + 1))
+                found = min(found, time + best(done | members, after))
         return found
 
-    return best(set(), 0)
+    return best(frozenset(), 0)
 
 
 @pytest.fixture(scope="session")
