@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike
 from crosstack.errors import InputError, Problem, nearest, require, require_whole
 from crosstack.evaluate.evaluation import TERMS
 from crosstack.evaluate.serving_layer import Family, LayerCosts, family, layer_costs, serving_axes
+from crosstack.machine.chip import Execution
 from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.collectives import NetworkUse
@@ -42,6 +43,7 @@ from crosstack.workload.workload import Workload
 __all__ = ["MOST_POINTS", "Phase", "ServingSweep", "check_serving", "machine_of", "serving_sweep"]
 
 MOST_POINTS = 1_000_000
+LAID_OUT = 32  # graphs that are priced together on a temporal chip
 
 
 class Phase(StrEnum):
@@ -455,11 +457,22 @@ def _pricer(
     plan = make_plan(graphs.workload, machine, (chips, 1), uses, 1, rules)
     assert plan is not None  # one sequence is a microbatch
 
+    # What a temporal chip may fuse is asked of all pairs of kernels that are laid end to end.
+    most = LAID_OUT if machine.chip.execution is Execution.TEMPORAL else len(pairs)
+
     def price(rows: Ints, n_tiles: Ints) -> LayerCosts:
-        contexts, microbatch = pairs[rows].T
-        return layer_costs(
-            graphs, contexts, microbatch, n_tiles, machine, plan, rules, spilled=spilled
-        )
+        found = []
+        for first in range(0, len(rows), most):
+            contexts, microbatch = pairs[rows[first : first + most]].T
+            tiles = n_tiles[first : first + most]
+            found.append(
+                layer_costs(
+                    graphs, contexts, microbatch, tiles, machine, plan, rules, spilled=spilled
+                )
+            )
+        names = (f.name for f in fields(LayerCosts))
+        joined = {name: np.concatenate([getattr(one, name) for one in found]) for name in names}
+        return LayerCosts(**joined)
 
     return price
 
