@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.errors import MOST_SHOWN, InputError, Problem, nearest, require, require_whole
-from crosstack.records import require_type
+from crosstack.records import known_again, require_type
 from crosstack.workload.dtype import Dtype, dtype_of_word
 from crosstack.workload.kernels import (
     Axis,
@@ -172,28 +172,19 @@ class KernelGraph:
     @property
     def index(self) -> Mapping[str, int]:
         """Number of every kernel by its name. [1]"""
-        return {name: i for i, name in enumerate(self.names)}
+        return _index(self)
 
     # ------------------------------------------------------------ as a list
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         """Kernels as a list of records."""
-        return tuple(self._kernel(i) for i in range(self.n))
+        return _listed_kernels(self)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """Tensors as a list of records."""
-        readers: list[list[Consumer]] = [[] for _ in self.tensor_size]
-        makers = [0] * len(readers)
-        for e, t in enumerate(self.tensor.tolist()):
-            makers[t] = int(self.source[e])
-            name, operand = self.names[self.target[e]], int(self.operand[e])
-            readers[t].append(Consumer(kernel=name, operand=operand, elided=bool(self.elided[e])))
-        return tuple(
-            Tensor(producer=self.names[i], consumers=tuple(some), size=float(size))
-            for i, some, size in zip(makers, readers, self.tensor_size, strict=True)
-        )
+        return _listed_tensors(self)
 
     def listing(
         self, kernels: Sequence[Kernel] | None = None, tensors: Sequence[Tensor] | None = None
@@ -206,7 +197,8 @@ class KernelGraph:
             dtype=self.dtype,
         )
 
-    def _kernel(self, i: int) -> Kernel:
+    def kernel(self, i: int) -> Kernel:
+        """Return kernel ``i`` as a record."""
         kind, kept = self.kind(i), (self.saved_input, self.saved_output, self.saved_mask)
         saved = next((s for s, some in zip(_SAVED, kept, strict=True) if some[i]), Saved.NOTHING)
         repeats = max(1, round(float(self.repeats[i]) / int(self.operations[i])))
@@ -242,6 +234,30 @@ class KernelGraph:
 
 
 _COLUMNS = tuple(f.name for f in fields(KernelGraph) if f.init)
+
+
+@known_again(16)
+def _index(graph: KernelGraph) -> Mapping[str, int]:
+    return {name: i for i, name in enumerate(graph.names)}
+
+
+@known_again(16)
+def _listed_kernels(graph: KernelGraph) -> tuple[Kernel, ...]:
+    return tuple(graph.kernel(i) for i in range(graph.n))
+
+
+@known_again(16)
+def _listed_tensors(graph: KernelGraph) -> tuple[Tensor, ...]:
+    readers: list[list[Consumer]] = [[] for _ in graph.tensor_size]
+    makers = [0] * len(readers)
+    for e, t in enumerate(graph.tensor.tolist()):
+        makers[t] = int(graph.source[e])
+        name, operand = graph.names[graph.target[e]], int(graph.operand[e])
+        readers[t].append(Consumer(kernel=name, operand=operand, elided=bool(graph.elided[e])))
+    return tuple(
+        Tensor(producer=graph.names[i], consumers=tuple(some), size=float(size))
+        for i, some, size in zip(makers, readers, graph.tensor_size, strict=True)
+    )
 
 
 def _of_columns(*columns: Any) -> KernelGraph:
