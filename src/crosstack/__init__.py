@@ -27,6 +27,11 @@ from crosstack.machine import (
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
 from crosstack.model.rules import Rules
 from crosstack.published.bundles import register_bundles
+from crosstack.published.dfmodel.graphs.dlrm import dlrm
+from crosstack.published.dfmodel.graphs.fft import fft
+from crosstack.published.dfmodel.graphs.hpl import hpl
+from crosstack.published.dfmodel.graphs.llm import llm
+from crosstack.published.dfmodel.graphs.ssm import hyena, mamba
 from crosstack.version import __version__
 from crosstack.workload import (
     Axis,
@@ -38,12 +43,6 @@ from crosstack.workload import (
     Tensor,
     Workload,
     decode,
-    dlrm,
-    fft,
-    hpl,
-    hyena,
-    llm,
-    mamba,
     prefill,
 )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crosstack.io.dfmodel import read_task
+from crosstack.io.dfmodel.read import read_task
 from crosstack.mapping.mapping import Task
 
 TESTS = Path(__file__).resolve().parents[1]

@@ -8,7 +8,7 @@ import pytest
 
 import crosstack
 from crosstack.io.load import load
-from crosstack.workload.llm import llm
+from crosstack.published.dfmodel.graphs.llm import llm
 
 SIZES = ["--hidden", 64, "--heads", 4, "--sequence", 32, "--layers", 2, "--batch", 8]
 WORKLOAD = llm(

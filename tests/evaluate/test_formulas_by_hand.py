@@ -20,12 +20,12 @@ from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Pric
 from crosstack.mapping.mapping import Mapping
 from crosstack.model.choice_index import choice_index
 from crosstack.model.rules import rules_named
-from crosstack.workload.dlrm import dlrm
-from crosstack.workload.fft import fft
-from crosstack.workload.hpl import hpl
+from crosstack.published.dfmodel.graphs.dlrm import dlrm
+from crosstack.published.dfmodel.graphs.fft import fft
+from crosstack.published.dfmodel.graphs.hpl import hpl
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.workload.kernel_graph import AXES
 from crosstack.workload.kernels import Axis, ComputeUnit
-from crosstack.workload.llm import llm
 
 RING, SWITCH, FULL = DimensionKind.RING, DimensionKind.SWITCH, DimensionKind.FULLY_CONNECTED
 WORDS = {"r": RING, "sw": SWITCH, "fc": FULL}

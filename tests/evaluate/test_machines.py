@@ -15,7 +15,7 @@ from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Syst
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.mapping.search import search
 from crosstack.model.rules import rules_named
-from crosstack.workload.llm import llm
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.workload.transformer_training import Recompute, Schedule
 
 BANDWIDTHS = np.array([1e7, 1e9, 1e10, 1e12])

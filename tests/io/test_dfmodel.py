@@ -10,7 +10,7 @@ from builders.dfmodel_text import LLM_SETUPS, OTHER_SETUPS, SETUPS, SMALL, chang
 
 import crosstack
 from crosstack.errors import InputError
-from crosstack.io.dfmodel import looks_like, read_task
+from crosstack.io.dfmodel.read import looks_like, read_task
 from crosstack.io.dfmodel.schema import TOPOLOGIES, new_dse
 from crosstack.io.dfmodel.text import parse_text
 from crosstack.io.dfmodel.vocabulary import matching_operands, single
@@ -23,8 +23,9 @@ from crosstack.machine.system import (
     Prices,
 )
 from crosstack.mapping.mapping import Constraints
-from crosstack.workload.fft import fft
-from crosstack.workload.hpl import hpl
+from crosstack.published.dfmodel.graphs.fft import fft
+from crosstack.published.dfmodel.graphs.hpl import hpl
+from crosstack.published.dfmodel.graphs.llm import llm_training
 from crosstack.workload.kernels import (
     Axis,
     Collective,
@@ -35,7 +36,6 @@ from crosstack.workload.kernels import (
     KernelKind,
     Tensor,
 )
-from crosstack.workload.llm import llm_training
 
 
 def problem(*pairs: tuple[str, str], overrides: tuple[str, ...] = ()) -> str:

@@ -10,8 +10,9 @@ from builders.dfmodel_text import LLM_SETUPS, OTHER_SETUPS, SETUPS, published, s
 from crosstack.errors import InputError
 from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import Evaluation, KernelTerms
-from crosstack.io.dfmodel import read_task, write_answer, write_task
+from crosstack.io.dfmodel.read import read_task
 from crosstack.io.dfmodel.text import parse_text
+from crosstack.io.dfmodel.write import write_answer, write_task
 from crosstack.machine.chip import Overlap
 from crosstack.machine.memory import main_memory
 from crosstack.machine.prices import Bill
@@ -23,12 +24,12 @@ from crosstack.machine.system import (
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
 from crosstack.model.memory import MemoryAccount, StageMemory
 from crosstack.model.rules import Rules, rules_named
-from crosstack.workload.dlrm import dlrm
-from crosstack.workload.fft import fft
-from crosstack.workload.hpl import hpl
+from crosstack.published.dfmodel.graphs.dlrm import dlrm
+from crosstack.published.dfmodel.graphs.fft import fft
+from crosstack.published.dfmodel.graphs.hpl import hpl
+from crosstack.published.dfmodel.graphs.llm import llm, llm_forward
 from crosstack.workload.kernel_graph import kernel_graph
 from crosstack.workload.kernels import Axis, Collective, Communication
-from crosstack.workload.llm import llm, llm_forward
 
 
 @published

@@ -37,6 +37,7 @@ from crosstack.machine.system import (
 )
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.rules import rule_names
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import kernel_graph
 from crosstack.workload.kernels import (
@@ -50,7 +51,6 @@ from crosstack.workload.kernels import (
     KernelKind,
     Tensor,
 )
-from crosstack.workload.llm import llm
 from crosstack.workload.transformer_training import Recompute
 from crosstack.workload.workload import Workload
 

@@ -10,12 +10,13 @@ from crosstack.errors import InputError
 from crosstack.io import library, native
 from crosstack.machine.memory import main_memory
 from crosstack.mapping.mapping import Task
-from crosstack.workload.dlrm import dlrm
+from crosstack.published.dfmodel.graphs.dlrm import dlrm
+from crosstack.published.dfmodel.graphs.fft import fft
+from crosstack.published.dfmodel.graphs.hpl import hpl
+from crosstack.published.dfmodel.graphs.ssm import hyena, mamba
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.fft import fft
-from crosstack.workload.hpl import hpl
 from crosstack.workload.serving import decode, prefill
-from crosstack.workload.ssm import Convolution, Scan, hyena, mamba
+from crosstack.workload.ssm_graph import Convolution, Scan
 
 SYSTEM = """
 system:

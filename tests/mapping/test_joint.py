@@ -29,7 +29,7 @@ from crosstack.model.partition import make_load, one_by_one, partition_cost, rel
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import Rules, rules_named
 from crosstack.model.traffic import Boundary
-from crosstack.workload.llm import llm
+from crosstack.published.dfmodel.graphs.llm import llm
 
 ROUNDING = 1 + 1e-9
 RULES = rules_named("crosstack")

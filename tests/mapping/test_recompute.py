@@ -22,8 +22,8 @@ from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.mapping.search import search
 from crosstack.model.objective import Objective
 from crosstack.model.rules import rules_named
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.workload.kernels import Axis, Saved
-from crosstack.workload.llm import llm
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 

@@ -3,7 +3,7 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.mapping.transform import EdgeKind, transform
-from crosstack.workload import llm, llm_forward
+from crosstack.published.dfmodel.graphs.llm import llm, llm_forward
 
 
 def graph():

@@ -16,11 +16,11 @@ from crosstack.model.collectives.compose import collective_lines
 from crosstack.model.collectives.layouts import Layout, layout_change
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
+from crosstack.published.dfmodel.graphs.llm import llm_forward
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.kernel_graph import AXES
 from crosstack.workload.kernels import Axis, Collective
 from crosstack.workload.layout_steps import LayoutStep
-from crosstack.workload.llm import llm_forward
 from crosstack.workload.lowering import kernels_of, lowered
 from crosstack.workload.passes.backward import training
 from crosstack.workload.sharding import PARTIAL

@@ -17,9 +17,9 @@ from crosstack.model.choices import make_choices
 from crosstack.model.placed import placed_use, plan_of
 from crosstack.model.rules import MAPPED, rule_names, rules_named
 from crosstack.model.traffic import Boundary
+from crosstack.published.dfmodel.graphs.fft import fft
+from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.workload.builders import join
-from crosstack.workload.fft import fft
-from crosstack.workload.hpl import hpl
 from crosstack.workload.kernel_graph import AXIS_CODE, kernel_graph
 from crosstack.workload.kernels import (
     Axis,

@@ -19,7 +19,7 @@ from crosstack.model.energy import Basis, powers_of
 from crosstack.model.kernels.clock import product_time
 from crosstack.model.objective import YEAR, YEARS, Objective, price_of
 from crosstack.model.rules import rules_named
-from crosstack.workload.llm import llm
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.workload.transformer_training import Recompute
 
 LLAMA = Path(__file__).resolve().parents[2] / "examples" / "llama3_8b_sn40l.yaml"

@@ -27,10 +27,10 @@ from crosstack.model.memory import (
 )
 from crosstack.model.plan import Plan, make_plan
 from crosstack.model.rules import Rules, rules_named
+from crosstack.published.dfmodel.graphs.llm import llm, llm_forward, llm_training
 from crosstack.published.dfmodel.rules import as_dfmodel
 from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
 from crosstack.workload.kernels import Axis, Saved, Tensor
-from crosstack.workload.llm import llm, llm_forward, llm_training
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 

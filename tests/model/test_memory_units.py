@@ -14,7 +14,7 @@ from crosstack.machine.chip import flat_chip
 from crosstack.mapping.mapping import Status
 from crosstack.model.flows import Flow
 from crosstack.model.memory_units import assign_memory_units, units_for
-from crosstack.workload.dlrm import dlrm
+from crosstack.published.dfmodel.graphs.dlrm import dlrm
 
 LANES, STAGES, UNIT = 2, 2, 16.0
 SHAPES = ((12, 3, 8, True), (10, 1, 4, False), (6, 5, 6, True))

@@ -12,11 +12,11 @@ from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Pric
 from crosstack.mapping.mapping import Status
 from crosstack.model.placed import plan_of
 from crosstack.model.rules import rules_named
-from crosstack.workload.dlrm import dlrm
-from crosstack.workload.fft import fft
-from crosstack.workload.hpl import hpl
+from crosstack.published.dfmodel.graphs.dlrm import dlrm
+from crosstack.published.dfmodel.graphs.fft import fft
+from crosstack.published.dfmodel.graphs.hpl import hpl
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.workload.kernels import Axis, Collective
-from crosstack.workload.llm import llm
 
 E2, E3B, E5 = rules_named("dfmodel-e2"), rules_named("dfmodel-e3b"), rules_named("dfmodel-e5")
 OURS = rules_named("crosstack")

@@ -15,10 +15,10 @@ from crosstack.machine.system import Dimension, DimensionKind, System
 from crosstack.mapping.mapping import Task
 from crosstack.model.rates import cycles_per_step, peak_rate
 from crosstack.model.rules import MAPPED, rule_names, rules_named
+from crosstack.published.dfmodel.graphs.fft import fft
+from crosstack.published.dfmodel.graphs.hpl import hpl
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.workload.dtype import Dtype, dtype_of_word
-from crosstack.workload.fft import fft
-from crosstack.workload.hpl import hpl
-from crosstack.workload.llm import llm
 
 CROSSTACK = rules_named("crosstack")
 PLAIN = flat_chip(n_cores=4, lanes=8, stages=4, frequency=1e9, sram_capacity=1e6)

@@ -10,9 +10,9 @@ from crosstack.cli.main import main
 from crosstack.io.library import references
 from crosstack.published import runner
 from crosstack.published.case import inside
+from crosstack.published.dfmodel.graphs.dlrm import dlrm
 from crosstack.published.measured import measured_cases, run_measured
 from crosstack.published.runner import report_rows
-from crosstack.workload.dlrm import dlrm
 
 CASES = measured_cases()
 # What DFModel's log of the same input says; the last is printed with four digits.

@@ -151,7 +151,8 @@ def test_a_complete_published_input_is_mapped_no_slower_than_published(setup, ru
 def test_a_published_recommendation_model_of_release_e2_takes_the_published_time():
     # DLRM/Compare_w_existing/F: a pair of its 128 chips exchanges 4,096,000 B of 524,288,000 B.
     import crosstack
-    from crosstack.io.dfmodel import read_task, write_task
+    from crosstack.io.dfmodel.read import read_task
+    from crosstack.io.dfmodel.write import write_task
 
     case = next(case for case in CASES if case.source == "DLRM/Compare_w_existing/F")
     text = write_task(replace(case.task, rules=case.rules))

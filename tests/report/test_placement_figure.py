@@ -6,9 +6,9 @@ from crosstack.machine.topology import Grid
 from crosstack.mapping.placement import place
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.mapping.transform import transform
+from crosstack.published.dfmodel.graphs.llm import llm_forward
 from crosstack.report.placement_figure import placement_svg
 from crosstack.report.transform_figure import transform_svg
-from crosstack.workload import llm_forward
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from crosstack import decode, dlrm, fft, hpl, hyena, llm, mamba, prefill
 from crosstack.evaluate.answer import given_answer
 from crosstack.io import library
 from crosstack.mapping.mapping import Status, Stop
@@ -31,7 +32,6 @@ from crosstack.report.wording import (
     throughput_words,
     time_words,
 )
-from crosstack.workload import decode, dlrm, fft, hpl, hyena, llm, mamba, prefill
 from crosstack.workload.dtype import Dtype
 
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from oracles.differences import gradient_errors
 
 from crosstack.errors import InputError
+from crosstack.published.dfmodel.graphs.llm import llm_training
 from crosstack.workload.axes import AxisUse
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.draft import Draft
 from crosstack.workload.functions import TABLE, Function
-from crosstack.workload.llm import llm_training
 from crosstack.workload.operations import Role
 from crosstack.workload.passes.backward import training
 from crosstack.workload.passes.reach import kept

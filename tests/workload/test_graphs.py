@@ -17,12 +17,12 @@ from oracles.differences import gradient_errors
 from oracles.interpreter import run
 
 from crosstack.errors import InputError
+from crosstack.published.dfmodel.graphs.dlrm import dlrm
+from crosstack.published.dfmodel.graphs.fft import fft
+from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.workload.dataflow import Graph
-from crosstack.workload.dlrm import dlrm
 from crosstack.workload.dlrm_graph import recommendation_graph
-from crosstack.workload.fft import fft
 from crosstack.workload.fft_graph import fourier_graph
-from crosstack.workload.hpl import hpl
 from crosstack.workload.hpl_graph import factorisation_graph
 from crosstack.workload.kernels import Collective
 from crosstack.workload.lowering import lowered

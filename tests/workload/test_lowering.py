@@ -21,10 +21,10 @@ from crosstack.model.conversions import Conversions
 from crosstack.model.memory import kept_tensors
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
+from crosstack.published.dfmodel.graphs.llm import llm_forward, llm_training
 from crosstack.workload import serving
 from crosstack.workload.architectures import graphs
 from crosstack.workload.kernel_graph import KernelGraph
-from crosstack.workload.llm import llm_forward, llm_training
 from crosstack.workload.lowering import lowered
 from crosstack.workload.operations import Role
 from crosstack.workload.passes.backward import training

@@ -6,8 +6,8 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.io import library
+from crosstack.published.dfmodel.graphs.llm import llm_forward
 from crosstack.workload.architectures import NormPlace, Transformer
-from crosstack.workload.llm import llm_forward
 from crosstack.workload.serving import decode, prefill
 
 SMALL = Transformer(

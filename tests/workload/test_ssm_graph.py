@@ -12,11 +12,11 @@ from oracles.differences import gradient_errors
 from oracles.interpreter import run
 
 from crosstack.errors import InputError
+from crosstack.published.dfmodel.graphs.ssm import hyena, mamba
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.lowering import lowered
 from crosstack.workload.operations import Role
-from crosstack.workload.ssm import Convolution, hyena, mamba
-from crosstack.workload.ssm_graph import hyena_graph, mamba_graph
+from crosstack.workload.ssm_graph import Convolution, hyena_graph, mamba_graph
 
 SMALL = {"hidden": 3, "sequence_length": 6, "n_layers": 2, "batch": 2, "state_size": 2}
 ALIKE = {"hidden": 64, "sequence_length": 128}

@@ -18,7 +18,8 @@ from crosstack.cli.outputs import (
     write,
 )
 from crosstack.errors import InputError, Problem
-from crosstack.workload.ssm import Convolution, Scan, hyena, mamba
+from crosstack.published.dfmodel.graphs.ssm import hyena, mamba
+from crosstack.workload.ssm_graph import Convolution, Scan
 
 if TYPE_CHECKING:
     from crosstack.workload.architectures import Transformer

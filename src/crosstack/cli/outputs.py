@@ -146,10 +146,10 @@ def task_text(task: Task, target: Path | None) -> str:
         from crosstack.io import native
 
         return native.write_task(task)
-    from crosstack.io import dfmodel
+    from crosstack.io.dfmodel.write import write_task
 
     with in_file(target):
-        return dfmodel.write_task(task)
+        return write_task(task)
 
 
 def converted_text(
@@ -159,14 +159,15 @@ def converted_text(
 
     What the format cannot say is reported under the name of the file that was read, by its fields.
     """
-    from crosstack.io import dfmodel, load, native
+    from crosstack.io import load, native
+    from crosstack.io.dfmodel.write import write_answer, write_task
 
     try:
         if answer is not None:
-            return dfmodel.write_answer(answer)
+            return write_answer(answer)
         if target.suffix.lower() in YAML_SUFFIXES:
             return native.write_task(task)
-        return dfmodel.write_task(task)
+        return write_task(task)
     except InputError as error:
         said = f"cannot be written to {target.name}"
         own = load.as_in_file(error, task, source, overrides)

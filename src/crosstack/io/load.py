@@ -43,9 +43,9 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Task:
 def task_in(content: Content, source: str, overrides: Sequence[Change] = ()) -> Task:
     """Return the task that a file called ``source`` holds, text or tree; as `load`."""
     if isinstance(content, str) and not _is_native(content, source):
-        from crosstack.io import dfmodel
+        from crosstack.io.dfmodel.read import read_task
 
-        return dfmodel.read_task(content, source, overrides)
+        return read_task(content, source, overrides)
     from crosstack.io import native
 
     return native.read_task(content, source, overrides)
@@ -54,9 +54,9 @@ def task_in(content: Content, source: str, overrides: Sequence[Change] = ()) -> 
 def _is_native(text: str, source: str) -> bool:
     if Path(source).suffix.lower() in _NATIVE:
         return True
-    from crosstack.io import dfmodel
+    from crosstack.io.dfmodel.read import looks_like
 
-    return not dfmodel.looks_like(text)
+    return not looks_like(text)
 
 
 def as_in_file(
@@ -106,9 +106,9 @@ def save(task: Task, path: str | Path) -> None:
 
         write_atomically(path, native.write_task(task))
     elif suffix in _DFMODEL:
-        from crosstack.io import dfmodel
+        from crosstack.io.dfmodel.write import write_task
 
-        write_atomically(path, dfmodel.write_task(task))
+        write_atomically(path, write_task(task))
     else:
         allowed = ", ".join((*_NATIVE, *_DFMODEL))
         raise InputError(Problem(str(path), f"unknown suffix {suffix!r}; allowed: {allowed}."))

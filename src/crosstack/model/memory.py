@@ -13,7 +13,7 @@ Activations lie as the chips that make them hold them: split over the chips of a
 group, or whole on each.
 
 Sources: ``korthikanti2023reducing`` for what is kept and computed again (its equations 1, 2 and 4
-are what a GPT layer of `crosstack.workload.llm` comes to), ``huang2019gpipe`` and
+are what a layer of GPT comes to), ``huang2019gpipe`` and
 ``narayanan2021megatron`` for microbatches in flight, ``rajbhandari2020zero`` for gradients and
 optimizer state.
 """

@@ -1,4 +1,6 @@
-"""Makes every rule set known by its name; what one consists of is read when it is asked for.
+"""Makes rule sets and graphs of releases known by their names.
+
+What a rule set consists of is read when it is asked for.
 
 ``+separate`` counts both halves of an all-reduce, which ``separate_rs_ag_for_ar`` switches on in
 DFModel's releases E4 and E5; ``+separate-tensor`` leaves the gradient all-reduce at one half, as
@@ -7,9 +9,17 @@ one of its published runs does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
+from crosstack.io.generators import register_generator
 from crosstack.model.rules import Rules, register
+from crosstack.published.dfmodel.graphs.dlrm import dlrm
+from crosstack.published.dfmodel.graphs.fft import fft
+from crosstack.published.dfmodel.graphs.hpl import hpl
+from crosstack.published.dfmodel.graphs.llm import llm
+from crosstack.published.dfmodel.graphs.ssm import hyena, mamba
+from crosstack.workload.workload import Workload
 
 __all__ = ["register_bundles"]
 
@@ -21,6 +31,14 @@ DEEPFLOW = (
     "deepflow-2021",
     "deepflow-2020",
 )
+GRAPHS: dict[str, Callable[..., Workload]] = {
+    "llm": llm,
+    "dlrm": dlrm,
+    "hpl": hpl,
+    "fft": fft,
+    "mamba": mamba,
+    "hyena": hyena,
+}
 
 
 def _crosstack() -> Rules:
@@ -42,7 +60,9 @@ def _deepflow(name: str) -> Rules:
 
 
 def register_bundles() -> None:
-    """Register every name."""
+    """Register every name, and the graphs that files name."""
+    for section, make in GRAPHS.items():
+        register_generator(section, make)
     register("crosstack", _crosstack)
     for name in DFMODEL:
         register(name, partial(_dfmodel, name))

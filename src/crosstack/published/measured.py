@@ -36,6 +36,8 @@ from crosstack.published.dfmodel.cases import (
     VENDOR_STAGES,
     sn10,
 )
+from crosstack.published.dfmodel.graphs.fft import fft
+from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.published.dfmodel.machines import (
     FORWARD_SHARDING,
     RING,
@@ -48,8 +50,6 @@ from crosstack.published.dfmodel.machines import (
 )
 from crosstack.published.dfmodel.placed import Shape, dlrm_a, free_use, hpl_selene, placed_task
 from crosstack.published.dfmodel.serving import serving_cases
-from crosstack.workload.fft import fft
-from crosstack.workload.hpl import hpl
 from crosstack.workload.serving import decode
 
 __all__ = ["Measured", "measured_cases", "measured_rows", "run_measured"]

@@ -1,12 +1,9 @@
-"""Workloads as dataflow graphs, and generators of known ones."""
+"""Workloads as dataflow graphs."""
 
 from __future__ import annotations
 
 from crosstack.workload.architectures import Transformer
-from crosstack.workload.dlrm import dlrm, dlrm_graph
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.fft import fft
-from crosstack.workload.hpl import hpl
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import (
     Axis,
@@ -20,9 +17,7 @@ from crosstack.workload.kernels import (
     Placement,
     Tensor,
 )
-from crosstack.workload.llm import llm, llm_forward, llm_training
 from crosstack.workload.serving import decode, prefill
-from crosstack.workload.ssm import Convolution, Scan, hyena, mamba
 from crosstack.workload.workload import Workload
 
 __all__ = [
@@ -31,26 +26,15 @@ __all__ = [
     "Communication",
     "ComputeUnit",
     "Consumer",
-    "Convolution",
     "Direction",
     "Dtype",
     "Kernel",
     "KernelGraph",
     "KernelKind",
     "Placement",
-    "Scan",
     "Tensor",
     "Transformer",
     "Workload",
     "decode",
-    "dlrm",
-    "dlrm_graph",
-    "fft",
-    "hpl",
-    "hyena",
-    "llm",
-    "llm_forward",
-    "llm_training",
-    "mamba",
     "prefill",
 ]

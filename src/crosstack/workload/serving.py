@@ -16,7 +16,6 @@ from crosstack.workload.architectures import NormPlace, Transformer, require_sai
 from crosstack.workload.builders import elementwise, join, product_of
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import ComputeUnit, Consumer, Kernel
-from crosstack.workload.llm import is_row_wise
 from crosstack.workload.workload import Workload
 
 __all__ = ["decode", "prefill"]
@@ -27,6 +26,11 @@ _UNSAID = {
     "experts": "one feed-forward network a layer",
     "parallel": "attention before the feed-forward network",
 }
+
+
+def _is_row_wise(name: str) -> bool:
+    """Return whether a kernel needs whole rows."""
+    return name.startswith(("LayerNorm", "SOFTMAX"))
 
 
 def _check(model: Transformer, reach: int) -> None:
@@ -59,7 +63,7 @@ class _Layer:
 
     def pointwise(self, name: str, width: int, *reads: str) -> None:
         """Add an elementwise kernel on ``width`` numbers a token."""
-        inputs, rows = max(len(reads), 1), is_row_wise(name)
+        inputs, rows = max(len(reads), 1), _is_row_wise(name)
         kernel = elementwise(name, width, self.tokens, word=self.word, inputs=inputs, row_wise=rows)
         self.add(kernel, *reads)
 
@@ -82,7 +86,7 @@ class _Layer:
 
     def scores(self, name: str, rows: int, columns: int, read: str) -> None:
         """Add an elementwise kernel on the attention of each head."""
-        heads, whole = self.model.kv_heads, is_row_wise(name)
+        heads, whole = self.model.kv_heads, _is_row_wise(name)
         kernel = elementwise(name, rows, columns, outer=heads, word=self.word, row_wise=whole)
         self.add(kernel, read)
 

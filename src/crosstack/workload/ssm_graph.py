@@ -8,6 +8,7 @@ out the last layer's ``Add``.
 from __future__ import annotations
 
 import math
+from enum import StrEnum
 
 from crosstack.errors import require, require_whole
 from crosstack.workload.axes import AxisUse, Window
@@ -16,12 +17,35 @@ from crosstack.workload.draft import Draft, Read
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import Function
 from crosstack.workload.operations import Role
-from crosstack.workload.ssm import Convolution
 
-__all__ = ["hyena_graph", "mamba_graph"]
+__all__ = ["Convolution", "Scan", "hyena_graph", "mamba_graph"]
 
 EPSILON = 1e-5
 TOKENS = "batch sequence"
+
+
+class Scan(StrEnum):
+    """How a linear recurrence along the sequence is computed.
+
+    ``serial``: step by step, a multiply and an add each. ``parallel``: as prefixes of pairs, two
+    sweeps over a tree, three operations a pair and sweep (``blelloch1990prefix``).
+    """
+
+    SERIAL = "serial"
+    PARALLEL = "parallel"
+
+
+class Convolution(StrEnum):
+    """How a convolution as long as the sequence is computed.
+
+    ``fft_gemm``: Fourier transforms as products with small dense matrices, in the systolic array
+    (``bailey1990fft``). ``fft_vector``: the same with radix-2 butterflies in the lanes.
+    ``scan``: as a recurrence with a few states (``massaroli2023laughing``).
+    """
+
+    FFT_GEMM = "fft_gemm"
+    FFT_VECTOR = "fft_vector"
+    SCAN = "scan"
 
 
 def _draft(dtype: Dtype, batch: int, sequence: int, **sizes: int) -> Draft:

@@ -18,9 +18,9 @@ from crosstack.machine.system import (
 from crosstack.model.collectives import AffineTime, ConcaveTime, LeastTime, NetworkUse
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernels import Collective
-from crosstack.workload.llm import llm
 
 TENSOR, PIPELINE, DATA = Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA
 WORKLOAD = llm(

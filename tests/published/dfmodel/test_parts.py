@@ -10,9 +10,9 @@ from crosstack import optimise
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.rules import MAPPED, rule_names, rules_named
 from crosstack.published.dfmodel import parts
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.published.dfmodel.parts import ENGINE
 from crosstack.published.dfmodel.rules import as_dfmodel
-from crosstack.workload.llm import llm
 
 OURS = rules_named("crosstack")
 README = rules_named("dfmodel-readme")

@@ -17,12 +17,13 @@ from crosstack.io.dfmodel.vocabulary import (
     UNITS,
     VARIANTS,
     Variant,
+    is_row_wise,
     matching_operands,
+    saved_of,
     single,
 )
 from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
 from crosstack.workload.kernels import Communication, Consumer, Direction, Kernel, Placement, Tensor
-from crosstack.workload.llm import is_row_wise, saved_of
 
 __all__ = ["read_graph"]
 

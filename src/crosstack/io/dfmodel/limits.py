@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 from crosstack.errors import Problem
 from crosstack.io.dfmodel.schema import TOPOLOGIES
-from crosstack.io.dfmodel.vocabulary import COLLECTIVES, LINKS, matching_operands, single
+from crosstack.io.dfmodel.vocabulary import COLLECTIVES, LINKS, matching_operands, saved_of, single
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.mapping import Task
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Collective, Kernel, Placement, Saved
-from crosstack.workload.llm import saved_of
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 

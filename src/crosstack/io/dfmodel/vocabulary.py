@@ -13,7 +13,7 @@ from typing import Any
 
 from crosstack.machine.chip import Overlap
 from crosstack.machine.system import DimensionKind, Parallelism
-from crosstack.workload.kernels import Axis, Collective, ComputeUnit, Direction, KernelKind
+from crosstack.workload.kernels import Axis, Collective, ComputeUnit, Direction, KernelKind, Saved
 
 __all__ = [
     "COLLECTIVES",
@@ -29,8 +29,10 @@ __all__ = [
     "UNITS",
     "VARIANTS",
     "Variant",
+    "is_row_wise",
     "matching_operands",
     "release",
+    "saved_of",
     "single",
 ]
 
@@ -152,6 +154,29 @@ def matching_operands(
         if operand is not None:
             taken.add((target, operand))
     return operands
+
+
+# What the backward pass needs of a kernel besides what edges name: its backward kernel reads the
+# gradient alone.
+_SAVED = {
+    "LayerNorm_1": Saved.INPUT,
+    "SOFTMAX": Saved.OUTPUT,
+    "DropOut_1": Saved.MASK,
+    "DropOut_2": Saved.MASK,
+    "LayerNorm_2": Saved.INPUT,
+    "GeLU": Saved.INPUT,
+    "DropOut_3": Saved.MASK,
+}
+
+
+def saved_of(name: str) -> Saved:
+    """Return what the backward pass of a layer needs of the kernel ``name``, in any layer."""
+    return _SAVED.get(name.partition("_layer_")[0], Saved.NOTHING)
+
+
+def is_row_wise(name: str) -> bool:
+    """Return whether the kernel ``name`` of a layer, in any layer, needs whole rows."""
+    return name.startswith(("LayerNorm", "SOFTMAX"))
 
 
 def release(dse: Any, execution: Any) -> str:

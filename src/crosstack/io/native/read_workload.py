@@ -14,14 +14,12 @@ from inspect import signature
 from typing import Any, assert_never
 
 from crosstack.errors import MOST_SHOWN, InputError, Problem
+from crosstack.io.generators import GENERATORS, register_generator
 from crosstack.io.native.problems import collecting, unknown_kernel
 from crosstack.io.native.read_graph import workload_in
 from crosstack.io.native.schema import KernelFile, TensorFile
 from crosstack.io.native.workload_schema import WorkloadFile
 from crosstack.io.transformers import transformer
-from crosstack.workload.dlrm import dlrm
-from crosstack.workload.fft import fft
-from crosstack.workload.hpl import hpl
 from crosstack.workload.kernel_graph import SIZES_DISAGREE, KernelGraph, kernel_graph
 from crosstack.workload.kernels import (
     Axis,
@@ -33,9 +31,7 @@ from crosstack.workload.kernels import (
     KernelKind,
     Tensor,
 )
-from crosstack.workload.llm import llm
 from crosstack.workload.serving import decode, prefill
-from crosstack.workload.ssm import hyena, mamba
 from crosstack.workload.workload import Workload
 
 __all__ = [
@@ -64,17 +60,8 @@ def _serving(make: Callable[..., Workload]) -> Callable[..., Workload]:
     return workload
 
 
-# Sections that make a whole workload.
-GENERATORS: dict[str, Callable[..., Workload]] = {
-    "llm": llm,
-    "dlrm": dlrm,
-    "hpl": hpl,
-    "fft": fft,
-    "prefill": _serving(prefill),
-    "decode": _serving(decode),
-    "mamba": mamba,
-    "hyena": hyena,
-}
+register_generator("prefill", _serving(prefill))
+register_generator("decode", _serving(decode))
 
 
 def default_unit(kind: KernelKind) -> ComputeUnit:

@@ -27,7 +27,7 @@ from crosstack.workload.kernels import (
     KernelKind,
     Saved,
 )
-from crosstack.workload.ssm import Convolution, Scan
+from crosstack.workload.ssm_graph import Convolution, Scan
 
 __all__ = [
     "CommunicationFile",
@@ -256,7 +256,7 @@ class TensorFile(FileModel):
 
 
 class LlmFile(FileModel):
-    """The transformer generator; see `crosstack.workload.llm.llm`."""
+    """The transformer generator."""
 
     hidden: Count
     sequence_length: Count
@@ -270,7 +270,7 @@ class LlmFile(FileModel):
 
 
 class DlrmFile(FileModel):
-    """The generator of recommendation models; see `crosstack.workload.dlrm.dlrm`."""
+    """The generator of recommendation models."""
 
     width: Count
     n_bottom: Count
@@ -286,7 +286,7 @@ class DlrmFile(FileModel):
 
 
 class HplFile(FileModel):
-    """The generator of matrix factorisations; see `crosstack.workload.hpl.hpl`."""
+    """The generator of matrix factorisations."""
 
     size: Count
     block: Count
@@ -295,7 +295,7 @@ class HplFile(FileModel):
 
 
 class FftFile(FileModel):
-    """The generator of Fourier transforms; see `crosstack.workload.fft.fft`."""
+    """The generator of Fourier transforms."""
 
     length: Count
     radix: Count = 2
@@ -347,7 +347,7 @@ class StateSpaceFile(FileModel):
 
 
 class MambaFile(StateSpaceFile):
-    """The generator of selective state spaces; see `crosstack.workload.ssm.mamba`."""
+    """The generator of selective state spaces."""
 
     expansion: Count = 2
     filter_size: Count = 4
@@ -355,7 +355,7 @@ class MambaFile(StateSpaceFile):
 
 
 class HyenaFile(StateSpaceFile):
-    """The generator of long convolutions; see `crosstack.workload.ssm.hyena`."""
+    """The generator of long convolutions."""
 
     convolution: Annotated[Convolution, one_of(Convolution)] = Convolution.FFT_GEMM
     filter_size: Count = 3

@@ -9,6 +9,7 @@ from __future__ import annotations
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.published.case import Case, Check
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.published.dfmodel.machines import (
     DATA,
     FORWARD_SHARDING,
@@ -27,7 +28,6 @@ from crosstack.published.dfmodel.machines import (
 from crosstack.published.dfmodel.placed import placed_cases
 from crosstack.published.dfmodel.serving import serving_cases
 from crosstack.published.dfmodel.unfused import ONE_TB, calculon, unfused_cases
-from crosstack.workload.llm import llm
 
 __all__ = [
     "DFMODEL_PARTITIONS",

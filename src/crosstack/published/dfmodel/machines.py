@@ -20,9 +20,9 @@ from crosstack.machine.system import (
     System,
 )
 from crosstack.mapping.mapping import Constraints, Mapping, Task
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.workload.kernel_graph import AXES
 from crosstack.workload.kernels import Axis
-from crosstack.workload.llm import llm
 from crosstack.workload.workload import Workload
 
 __all__ = [

@@ -11,11 +11,11 @@ from crosstack.machine.chip import Overlap
 from crosstack.machine.system import DimensionKind, Parallelism, System
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.published.case import Case, Check
+from crosstack.published.dfmodel.graphs.dlrm import dlrm
+from crosstack.published.dfmodel.graphs.fft import fft
+from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.published.dfmodel.machines import RING, SWITCH, chip, system
 from crosstack.published.dfmodel.unfused import ONE_TB
-from crosstack.workload.dlrm import dlrm
-from crosstack.workload.fft import fft
-from crosstack.workload.hpl import hpl
 from crosstack.workload.workload import Workload
 
 __all__ = [

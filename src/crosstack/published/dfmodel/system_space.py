@@ -13,6 +13,9 @@ from functools import lru_cache
 
 from crosstack.machine.system import DimensionKind, Parallelism
 from crosstack.mapping.mapping import Constraints, Task
+from crosstack.published.dfmodel.graphs.dlrm import dlrm
+from crosstack.published.dfmodel.graphs.fft import fft
+from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.published.dfmodel.machines import (
     DATA,
     PIPELINE,
@@ -26,9 +29,6 @@ from crosstack.published.dfmodel.machines import (
     gpt3_1t,
     system,
 )
-from crosstack.workload.dlrm import dlrm
-from crosstack.workload.fft import fft
-from crosstack.workload.hpl import hpl
 from crosstack.workload.workload import Workload
 
 __all__ = [

@@ -13,6 +13,7 @@ from crosstack.machine.chip import Chip, Overlap
 from crosstack.machine.system import DimensionKind, Parallelism
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.published.case import Case, Check
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.published.dfmodel.machines import (
     DATA,
     FORWARD_SHARDING,
@@ -28,7 +29,6 @@ from crosstack.published.dfmodel.machines import (
     gpt3_175b,
     system,
 )
-from crosstack.workload.llm import llm
 
 __all__ = ["ONE_TB", "calculon", "gpt_100t", "rail_only", "sn10_unfused", "unfused_cases"]
 

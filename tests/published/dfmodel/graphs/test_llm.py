@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstack.errors import InputError
+from crosstack.published.dfmodel.graphs.llm import llm, llm_forward, llm_training
 from crosstack.workload.kernels import Axis, Collective, Direction, KernelKind, Saved
-from crosstack.workload.llm import llm, llm_forward, llm_training
 
 SMALL = {"hidden": 64, "sequence_length": 16, "n_heads": 4, "head_size": 16}
 GPT3_175B = {"hidden": 12288, "sequence_length": 2048, "n_heads": 96, "head_size": 128}

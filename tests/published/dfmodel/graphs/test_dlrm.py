@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.workload.dlrm import dlrm, dlrm_graph
+from crosstack.published.dfmodel.graphs.dlrm import dlrm, dlrm_graph
 from crosstack.workload.kernels import Axis, Collective, Direction, Placement
 
 SHAPE = {

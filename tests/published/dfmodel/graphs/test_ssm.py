@@ -5,7 +5,8 @@ import math
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.workload.ssm import Convolution, Scan, hyena, mamba
+from crosstack.published.dfmodel.graphs.ssm import hyena, mamba
+from crosstack.workload.ssm_graph import Convolution, Scan
 
 
 def n_edges(workload) -> int:

@@ -8,38 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from enum import StrEnum
 
 from crosstack.errors import require, require_whole
 from crosstack.workload.builders import elementwise, join, product_of
 from crosstack.workload.kernels import Axis, ComputeUnit, Kernel, KernelKind
+from crosstack.workload.ssm_graph import Convolution, Scan
 from crosstack.workload.workload import Workload
 
-__all__ = ["Convolution", "Scan", "hyena", "mamba"]
-
-
-class Scan(StrEnum):
-    """How a linear recurrence along the sequence is computed.
-
-    ``serial``: step by step, a multiply and an add each. ``parallel``: as prefixes of pairs, two
-    sweeps over a tree, three operations a pair and sweep (``blelloch1990prefix``).
-    """
-
-    SERIAL = "serial"
-    PARALLEL = "parallel"
-
-
-class Convolution(StrEnum):
-    """How a convolution as long as the sequence is computed.
-
-    ``fft_gemm``: Fourier transforms as products with small dense matrices, in the systolic array
-    (``bailey1990fft``). ``fft_vector``: the same with radix-2 butterflies in the lanes.
-    ``scan``: as a recurrence with a few states (``massaroli2023laughing``).
-    """
-
-    FFT_GEMM = "fft_gemm"
-    FFT_VECTOR = "fft_vector"
-    SCAN = "scan"
+__all__ = ["hyena", "mamba"]
 
 
 SCAN_OPERATIONS = {Scan.SERIAL: 2, Scan.PARALLEL: 6}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.workload.hpl import hpl
+from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.workload.kernels import Collective, Placement
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.workload.fft import fft
+from crosstack.published.dfmodel.graphs.fft import fft
 from crosstack.workload.kernels import Collective, Placement
 
 

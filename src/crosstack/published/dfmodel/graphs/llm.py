@@ -12,25 +12,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from crosstack.errors import require, require_whole
+from crosstack.io.dfmodel.vocabulary import is_row_wise, saved_of
 from crosstack.records import require_type
 from crosstack.workload.builders import elementwise, join, product_of
 from crosstack.workload.kernel_graph import KernelGraph
-from crosstack.workload.kernels import Direction, Kernel, Saved
+from crosstack.workload.kernels import Direction, Kernel
 from crosstack.workload.workload import Workload
 
-__all__ = ["is_row_wise", "llm", "llm_forward", "llm_training", "saved_of"]
-
-# What the backward pass needs of a kernel besides what edges name: its backward kernel reads the
-# gradient alone.
-_SAVED = {
-    "LayerNorm_1": Saved.INPUT,
-    "SOFTMAX": Saved.OUTPUT,
-    "DropOut_1": Saved.MASK,
-    "DropOut_2": Saved.MASK,
-    "LayerNorm_2": Saved.INPUT,
-    "GeLU": Saved.INPUT,
-    "DropOut_3": Saved.MASK,
-}
+__all__ = ["llm", "llm_forward", "llm_training"]
 
 # (producer, consumer, operand): kernel numbers of the forward layer, from 1.
 _FORWARD_EDGES = (
@@ -45,16 +34,6 @@ _BACKWARD_EDGES = (
     (20, 36, 0), (15, 36, 1), (22, 37, 0), (13, 37, 1), (25, 38, 0), (9, 38, 1), (28, 39, 0),
     (2, 39, 1), (33, 40, 0), (2, 40, 1), (32, 41, 0), (2, 41, 1),
 )  # fmt: skip
-
-
-def saved_of(name: str) -> Saved:
-    """Return what the backward pass of a layer needs of the kernel ``name``, in any layer."""
-    return _SAVED.get(name.partition("_layer_")[0], Saved.NOTHING)
-
-
-def is_row_wise(name: str) -> bool:
-    """Return whether the kernel ``name`` of a layer, in any layer, needs whole rows."""
-    return name.startswith(("LayerNorm", "SOFTMAX"))
 
 
 def _forward_kernels(hidden: int, seq: int, heads: int, head: int, word: int) -> list[Kernel]:
