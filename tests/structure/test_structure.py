@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "crosstack"
 FILES = sorted(SOURCE.rglob("*.py"))
 MOST_LINES = 600
