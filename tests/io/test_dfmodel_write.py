@@ -21,6 +21,7 @@ from crosstack.machine.system import (
     DimensionKind,
     Parallelism,
 )
+from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
 from crosstack.model.memory import MemoryAccount, StageMemory
 from crosstack.model.rules import Rules, rules_named
@@ -131,6 +132,7 @@ def test_what_a_release_cannot_say_is_refused() -> None:
     [
         (Constraints(), "max_partitions"),
         (Constraints(max_partitions=4, n_tiles=2), "n_tiles"),
+        (Constraints(max_partitions=4, degrees=Degrees(tensor=2)), "degrees"),
         (Constraints(max_partitions=4, separate_directions=True), "separate_directions"),
         (Constraints(max_partitions=4, sharding=(("Q", Axis.OUTER),)), "sharding"),
         (Constraints(max_partitions=41, partitions=(("Q", 0),)), "partitions"),

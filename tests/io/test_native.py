@@ -35,6 +35,7 @@ from crosstack.machine.system import (
     Prices,
     System,
 )
+from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.rules import rule_names
 from crosstack.published.dfmodel.graphs.llm import llm
@@ -468,6 +469,13 @@ def tasks(draw):
     }
     constraints = Constraints(
         **given_counts,
+        degrees=Degrees(
+            **draw(
+                st.fixed_dictionaries(
+                    {name: st.none() | COUNTS for name in ("tensor", "pipeline", "data")}
+                )
+            )
+        ),
         kernel_by_kernel=draw(st.booleans()),
         separate_directions=draw(st.booleans()),
         recompute=draw(st.none() | st.sampled_from(Recompute)),

@@ -91,7 +91,7 @@ def every_evaluation(workload, system):
         for masks in sequences(arrays)
     ]
     shardings = list(itertools.product(*(index.axes(i) for i in range(arrays.n))))
-    for use in workload_uses(workload, system, None, RULES):
+    for use in workload_uses(workload, system, Constraints(), RULES):
         if use is None:
             continue
         whole = math.prod(

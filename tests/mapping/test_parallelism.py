@@ -6,8 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from crosstack.errors import InfeasibleError, InputError
+from crosstack.evaluate.answer import optimise
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
+from crosstack.mapping.degrees import Degrees, parse_degrees
+from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.parallelism import may_split, network_uses, workload_uses
 from crosstack.model.plan import Plan
 from crosstack.model.rules import rules_named
@@ -43,7 +47,9 @@ def plans(workload, system, rules, microbatch_size) -> list[Plan]:
     """Return every plan of every use of the network."""
     return [
         plan
-        for use in workload_uses(workload, system, microbatch_size, rules)
+        for use in workload_uses(
+            workload, system, Constraints(microbatch_size=microbatch_size), rules
+        )
         if use is not None
         for microbatch in use.microbatches
         for plan in use.plans(microbatch, workload, system, rules)
@@ -147,6 +153,84 @@ def test_levels_are_shared_each_on_its_own(network):
     assert ((2, 2, 2), (tensor, pipeline, data), (0, 1, 1)) in uses
 
 
+class TestDegrees:
+    """Degrees that are given leave the uses of the network that have them, and no other."""
+
+    GIVEN = (
+        Degrees(tensor=2), Degrees(pipeline=3), Degrees(data=1), Degrees(tensor=2, data=3),
+        Degrees(tensor=1, pipeline=2, data=6), Degrees(tensor=5), Degrees(tensor=12, data=1),
+    )  # fmt: skip
+
+    @pytest.mark.parametrize("given", GIVEN, ids=str)
+    @pytest.mark.parametrize("kind", [DimensionKind.RING, DimensionKind.SWITCH])
+    def test_what_is_left_of_all_uses_has_them(self, network, given, kind):
+        plain = network(12, FREE, FREE)
+        system = replace(plain, network=tuple(replace(d, kind=kind) for d in plain.network))
+        left = list(network_uses(system, shared=True, degrees=given))
+        every = network_uses(system, shared=True)
+        assert left == [use for use in every if given.are_those_of(use[0], use[1])]
+
+    def test_a_mapping_has_them_and_is_no_faster(self, random_task):
+        workload, system = random_task(3, dimensions=2)
+        best = optimise(workload, system)
+        for tensor in divisors(system.n_chips):
+            given = Constraints(degrees=Degrees(tensor=tensor))
+            try:
+                found = optimise(workload, system, constraints=given)
+            except InfeasibleError:
+                continue
+            except InputError:  # no dimension has so many chips
+                assert tensor not in {math.prod(s) for s in every_product(system)}
+                continue
+            assert found.mapping.degree(Parallelism.TENSOR) == tensor
+            assert found.certificate.objective >= best.certificate.objective * (1 - 1e-9)
+            assert f"degrees tp={tensor}" in found.certificate.given
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            (Degrees(tensor=3), "a divisor of 4, the number of chips"),
+            (Degrees(tensor=2, pipeline=1, data=1), "whose product is 4, the number of chips"),
+            (Degrees(tensor=2), "degrees that the dimensions of the network, 4, can be used for"),
+        ],
+        ids=str,
+    )
+    def test_degrees_that_cannot_be_are_refused(self, random_task, given, said):
+        workload, plain = random_task(3)  # 4 chips
+        ring = replace(plain.network[0], kind=DimensionKind.RING, size=4)
+        system = replace(plain, network=(ring,))
+        with pytest.raises(InputError, match=said):
+            optimise(workload, system, constraints=Constraints(degrees=given))
+
+    def test_a_start_that_has_others_is_refused(self, random_task):
+        workload, system = random_task(3)
+        found = optimise(workload, system).mapping
+        other = 1 if found.degree(Parallelism.TENSOR) > 1 else system.n_chips
+        with pytest.raises(InputError, match="degrees: the mapping to start from"):
+            optimise(
+                workload,
+                system,
+                start=found,
+                constraints=Constraints(degrees=Degrees(tensor=other)),
+            )
+
+    def test_they_are_read_as_they_are_printed(self):
+        given = Degrees(tensor=8, data=16)
+        assert str(given) == "tp=8,dp=16"
+        assert parse_degrees(" TP=8, dp=16") == given
+
+    @pytest.mark.parametrize("text", ["", "8", "tp=0", "tp=2,tp=4", "RC-1-8-d8-p8", "tp=8;pp=2"])
+    def test_a_text_that_is_none_is_refused(self, text):
+        with pytest.raises(InputError, match="degrees"):
+            parse_degrees(text)
+
+
+def every_product(system: System) -> list[list[int]]:
+    """Return the sizes of every set of dimensions of a machine."""
+    sizes = [d.size or 1 for d in system.network]
+    return [list(some) for n in range(len(sizes) + 1) for some in itertools.combinations(sizes, n)]
+
+
 class TestPlans:
     @pytest.mark.parametrize("seed", range(10))
     def test_every_plan_covers_the_batch(self, random_task, seed):
@@ -207,7 +291,7 @@ class TestLongPipelines:
 class TestUses:
     def test_every_microbatch_size_is_tried_once(self, random_task):
         workload, system = random_task(3)
-        for use in workload_uses(workload, system, None, RULES):
+        for use in workload_uses(workload, system, Constraints(), RULES):
             if use is not None:
                 data = math.prod(
                     size

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 from crosstack.errors import require
 from crosstack.machine.chip import Execution
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints
+from crosstack.mapping.parallelism import network_uses
 from crosstack.model.memory import recomputations
 from crosstack.model.rules import Rules
+from crosstack.workload.kernels import Placement
 from crosstack.workload.transformer_training import Schedule
 from crosstack.workload.workload import Workload
 
@@ -27,9 +31,29 @@ def check_given(workload: Workload, system: System, constraints: Constraints, ru
     InputError
         Naming what is allowed.
     """
+    _degrees(workload, system, constraints, rules)
     _tiles(workload, system, constraints, rules)
     _recompute(workload, constraints, rules)
     _schedule(workload, constraints, rules)
+
+
+def _degrees(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
+    degrees, field, n_chips = constraints.degrees, "constraints.degrees", system.n_chips
+    if not degrees.given:
+        return
+    said, placed = str(degrees), workload.placement is not Placement.SEARCHED
+    require(not placed, field, said, f"none for {workload.name}, which brings its own")
+    product = math.prod(degrees.given.values())
+    fits = product == n_chips if degrees.all_given else n_chips % product == 0
+    part = "" if degrees.all_given else " a divisor of"
+    require(fits, field, said, f"degrees whose product is{part} {n_chips}, the number of chips")
+    batch, data = workload.global_batch_size, degrees.data or 1
+    require(batch % data == 0, field, said, f"a dp that divides the batch of {batch}")
+    shared = rules.collectives.share_dimensions
+    some = next(network_uses(system, shared=shared, degrees=degrees), None)
+    sizes = " x ".join(str(d.size or "free") for d in system.network)
+    allowed = f"degrees that the dimensions of the network, {sizes}, can be used for"
+    require(some is not None, field, said, allowed)
 
 
 def _recompute(workload: Workload, constraints: Constraints, rules: Rules) -> None:

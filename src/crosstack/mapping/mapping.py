@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 
 from crosstack.errors import InputError, require, require_quantity, require_whole
 from crosstack.machine.system import Parallelism, System, dimension_sizes
+from crosstack.mapping.degrees import FREE, Degrees
 from crosstack.model.objective import Objective
 from crosstack.records import brief, require_types
 from crosstack.workload.kernels import Axis
@@ -53,6 +54,8 @@ class Constraints:
 
     Parameters
     ----------
+    degrees : Degrees
+        Chips of tensor, pipeline and data parallelism.
     microbatch_size, n_tiles, tile_size : int or None
         Sequences a chip works on at a time; into how many tiles a sequence is cut, or how long
         a tile may be (``n_tiles`` tiles of ``tile_size`` must cover the sequence; they are the
@@ -75,6 +78,7 @@ class Constraints:
         Given shardings.
     """
 
+    degrees: Degrees = FREE
     microbatch_size: int | None = None
     n_tiles: int | None = None
     tile_size: int | None = None

@@ -126,8 +126,7 @@ def _factor(decision: str, digits: float, choices: str) -> Factor:
 
 
 def _network(task: Task, rules: Rules) -> Factor:
-    microbatch = task.constraints.microbatch_size
-    uses = workload_uses(task.workload, task.system, microbatch, rules)
+    uses = workload_uses(task.workload, task.system, task.constraints, rules)
     counts = [len(use.microbatches) for use in uses if use is not None]
     total = sum(counts)
     return _factor(

@@ -9,7 +9,8 @@ Variables: size s_d and use u_d in {tensor, pipeline, data} of every dimension.
     it serve one each, in the order of ranks: tensor, pipeline, data, and where neighbours are
     nearer than others also tensor, data, pipeline; one parallelism may have several dimensions,
     which are then used as a hierarchy;
-(3) the batch divides by the data-parallel degree and the microbatch size.
+(3) the batch divides by the data-parallel degree and the microbatch size;
+(4) a degree that is given is the product of all sizes with that use.
 
 Exact method: enumeration. Dimensions of one chip have no use, so those that differ only there are
 listed once.
@@ -24,6 +25,8 @@ from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
+from crosstack.mapping.degrees import FREE, Degrees
+from crosstack.mapping.mapping import Constraints
 from crosstack.model.placed import placed_use, plan_of
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
@@ -75,18 +78,33 @@ Factors = tuple[tuple[Parallelism, int], ...]  # of one dimension, innermost fir
 
 
 def network_uses(
-    system: System, *, shared: bool
+    system: System, *, shared: bool, degrees: Degrees = FREE
 ) -> Iterator[tuple[tuple[int, ...], tuple[Parallelism, ...], tuple[int, ...]]]:
-    """Yield every (sizes, uses, dimensions) of a mapping; ``shared``: of dimensions that may be."""
+    """Yield every (sizes, uses, dimensions) of a mapping.
+
+    Parameters
+    ----------
+    system : System
+        The machine.
+    shared : bool
+        Whether dimensions whose chips all reach each other serve several parallelisms.
+    degrees : Degrees
+        Those that are given.
+    """
     for sizes in network_sizes(system):
         choices = [
-            tuple(_factors(d, size, shared=shared))
+            tuple(
+                factors
+                for factors in _factors(d, size, shared=shared)
+                if all(degrees.may_have(use, degree) for use, degree in factors)
+            )
             for d, size in zip(system.network, sizes, strict=True)
         ]
         for each in itertools.product(*choices):
             rows = [(size, use, i) for i, some in enumerate(each) for use, size in some]
             counts, uses, places = zip(*rows, strict=True)
-            yield counts, uses, () if len(places) == len(sizes) else places
+            if degrees.are_those_of(counts, uses):
+                yield counts, uses, () if len(places) == len(sizes) else places
 
 
 def _factors(dimension: Dimension, size: int, *, shared: bool) -> Iterator[Factors]:
@@ -136,15 +154,28 @@ class Use:
 
 
 def workload_uses(
-    workload: Workload, system: System, microbatch_size: int | None, rules: Rules
+    workload: Workload, system: System, constraints: Constraints, rules: Rules
 ) -> Iterator[Use | None]:
     """Yield every use of the network; None for one that the workload has none for.
 
+    Parameters
+    ----------
+    workload : Workload
+        Whose batch is split.
+    system : System
+        The machine.
+    constraints : Constraints
+        Degrees and microbatch size, where they are given.
+    rules : Rules
+        Which say whether dimensions are shared.
+
+    Notes
+    -----
     Pipelines longer than the model split every copy of a forward graph, into no more stages than
     it has kernels; stages beyond that idle, which may still be the fastest. There may be millions
     left out in a row, so a caller with little time is told of each.
     """
-    batch = workload.global_batch_size
+    batch, microbatch_size = workload.global_batch_size, constraints.microbatch_size
     if workload.placement is not Placement.SEARCHED:
         use = _placed_use(workload, system)
         batch //= system.n_chips if workload.placement is Placement.BATCH else 1
@@ -153,7 +184,7 @@ def workload_uses(
             yield Use(sizes, (use,) * len(sizes), tried)
         return
     shared = rules.collectives.share_dimensions
-    for sizes, uses, dimensions in network_uses(system, shared=shared):
+    for sizes, uses, dimensions in network_uses(system, shared=shared, degrees=constraints.degrees):
         data = 1
         for size, use in zip(sizes, uses, strict=True):
             data *= size if use is Parallelism.DATA else 1
@@ -173,18 +204,19 @@ def _tried(batch: int, microbatch_size: int | None) -> tuple[int, ...]:
     return (first, last, others.pop(len(others) // 2), *others)
 
 
-def may_split(workload: Workload, system: System) -> bool:
+def may_split(workload: Workload, system: System, given: Degrees = FREE) -> bool:
     """Whether some use of the network splits every copy of the graph over several stages."""
     if workload.training or workload.placement is not Placement.SEARCHED:
         return False
     fixed = math.prod(d.size for d in system.network if d.size is not None)
     degrees = {1}
+    pipeline = given.pipeline or system.n_chips
     for d in system.network:
         sizes = divisors(system.n_chips // fixed) if d.size is None else (d.size,)
         if d.parallelism is None:
             sizes = (1, *sizes)
         if d.parallelism in (None, Parallelism.PIPELINE):
-            degrees = {a * b for a in degrees for b in sizes if system.n_chips % (a * b) == 0}
+            degrees = {a * b for a in degrees for b in sizes if pipeline % (a * b) == 0}
     return len(workload.graph) > 1 and max(degrees) >= 2 * workload.graph_repetitions
 
 

@@ -209,7 +209,9 @@ def search(
     proved = bound >= found.best * (1 - PROOF)
     inside = bound >= found.best * (1 - gap)
     status = Status.OPTIMAL if proved else Status.FEASIBLE if inside else Status.LIMIT
-    splits = may_split(workload, system) and (rules.iteration.has_schedules or not weights.energy)
+    splits = may_split(workload, system, constraints.degrees) and (
+        rules.iteration.has_schedules or not weights.energy
+    )
     placed = workload.placement is not Placement.SEARCHED
     free, given = _covered(system, constraints, splits=splits, placed=placed)
     if len(recomputations(state.arrays, rules)) > 1:
@@ -261,6 +263,7 @@ def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
     order = [max(found) for found in directions]
     length = -(-state.workload.sequence_length // start.n_tiles)
     kept = {
+        "degrees": given.degrees.are_those_of(start.sizes, start.parallelism),
         "microbatch_size": given.microbatch_size in (None, start.microbatch_size),
         "n_tiles": given.n_tiles in (None, start.n_tiles),
         "tile_size": given.n_tiles is not None or length <= (given.tile_size or length),
@@ -514,9 +517,10 @@ def _covered(
     system: System, constraints: Constraints, *, splits: bool, placed: bool
 ) -> tuple[list[str], list[str]]:
     """Name the decisions that were free and those that were given."""
+    places = "places of the degrees" if constraints.degrees.all_given else "parallelism"
     decided = {
         "dimension sizes": all(d.size is not None for d in system.network),
-        "parallelism": placed or all(d.parallelism is not None for d in system.network),
+        places: placed or all(d.parallelism is not None for d in system.network),
         "microbatch size": constraints.microbatch_size is not None,
         "number of tiles": constraints.n_tiles is not None
         or system.chip.execution is Execution.TEMPORAL,
@@ -526,6 +530,8 @@ def _covered(
     free = [name for name, is_given in decided.items() if not is_given]
     free += ["stages"] if splits else []
     given = [name for name, is_given in decided.items() if is_given]
+    if constraints.degrees.given:
+        given.append(f"degrees {constraints.degrees}")
     if constraints.sharding:
         given.append(f"sharding of {len(constraints.sharding)} kernels")
     if constraints.partitions:

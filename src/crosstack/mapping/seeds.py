@@ -119,8 +119,7 @@ def plant(state: SearchState, tiles: Callable[[Plan], list[int]], tell: Callable
 def _plans(state: SearchState) -> Iterator[Plan]:
     """Yield the plans that the main memory can hold the weights of, up to `MOST_PLANS`."""
     made = 0
-    given = state.constraints.microbatch_size
-    for use in workload_uses(state.workload, state.system, given, state.rules):
+    for use in workload_uses(state.workload, state.system, state.constraints, state.rules):
         if use is None:
             continue
         for microbatch in use.microbatches:

@@ -129,6 +129,5 @@ def unrolled(
 
 def all_plans(state: SearchState) -> list[tuple[float, int, Item]]:
     """Return all plans, none of them made."""
-    given = state.constraints.microbatch_size
-    uses = workload_uses(state.workload, state.system, given, state.rules)
+    uses = workload_uses(state.workload, state.system, state.constraints, state.rules)
     return [(_least_floor(state), _REST, Rest(uses))]

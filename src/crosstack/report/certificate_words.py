@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from crosstack.evaluate.answer import Answer
+from crosstack.machine.system import Parallelism
+from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Certificate, Status, Stop
 from crosstack.model.objective import Objective
 from crosstack.report.wording import percent, time_words
@@ -94,16 +98,15 @@ def _gives(answer: Answer) -> str:
     workload = answer.task.workload
     values: dict[str, object] = {}
     if c.stopped is not Stop.METHOD:
-        shared = bool(m.dimensions)  # no file gives that of a system
-        for i, dimension in enumerate(() if shared else answer.task.system.network):
+        for i, dimension in enumerate(answer.task.system.network):
             if dimension.size is None:
-                values[f"system.network[{i}].size"] = m.sizes[i]
-            matters = m.sizes[i] > 1 and "parallelism" in c.free
-            if dimension.parallelism is None and matters:
-                values[f"system.network[{i}].parallelism"] = m.parallelism[i].value
+                values[f"system.network[{i}].size"] = m.dimension_sizes[i]
+        if "parallelism" in c.free and math.prod(m.sizes) > 1:
+            degrees = {use.value: m.degree(use) for use in Parallelism}
+            values["constraints.degrees"] = str(Degrees(**degrees))
         if given.microbatch_size is None and workload.global_batch_size > 1:
             values["constraints.microbatch_size"] = m.microbatch_size
-        if given.n_tiles is None and workload.sequence_length > 1:
+        if "number of tiles" in c.free and workload.sequence_length > 1:
             values["constraints.n_tiles"] = m.n_tiles
     if values:
         return f"what is free; here it is {_settings(answer, values)}"
@@ -117,5 +120,15 @@ def _settings(answer: Answer, values: dict[str, object]) -> str:
     """Return fields and their values, as a command takes them where the file has our names."""
     names = answer.task.paths
     if names:
-        return ", ".join(f"{names.get(path, path)} ({value})" for path, value in values.items())
-    return " ".join(f"--set '{path}={value}'" for path, value in values.items())
+        own = {path: names.get(path, _OPTIONS.get(path, path)) for path in values}
+        return ", ".join(f"{own[path]} ({value})" for path, value in values.items())
+    return " ".join(
+        f"{_OPTIONS[path]} {value}" if path in _OPTIONS else f"--set '{path}={value}'"
+        for path, value in values.items()
+    )
+
+
+_OPTIONS = {
+    "constraints.degrees": "--parallel",
+    "constraints.microbatch_size": "--microbatch-size",
+}

@@ -381,7 +381,8 @@ def _unit_price(price: float | None) -> str:
 def _given_words(task: Task) -> tuple[tuple[str, str], ...]:
     c = task.constraints
     numbers = ("microbatch_size", "n_tiles", "tile_size", "max_partitions")
-    pairs = [(n.replace("_", " "), f"{getattr(c, n):,}") for n in numbers if getattr(c, n)]
+    pairs = [("degrees", str(c.degrees))] if c.degrees.given else []
+    pairs += [(n.replace("_", " "), f"{getattr(c, n):,}") for n in numbers if getattr(c, n)]
     if c.kernel_by_kernel:
         pairs.append(("kernel by kernel", "yes"))
     if c.separate_directions:

@@ -128,6 +128,7 @@ def _constraints(task: Task) -> Iterator[Problem]:
     for name, value, allowed in (
         ("microbatch_size", microbatch, "1 for this workload"),
         ("tile_size", given.tile_size if placed else None, "none for this workload"),
+        ("degrees", given.degrees.given, "parallelism of the dimensions instead"),
         ("n_tiles", given.n_tiles, "tile_size instead"),
         ("separate_directions", given.separate_directions, "false"),
         ("recompute", given.recompute not in (None, Recompute.NONE), "none"),

@@ -21,6 +21,7 @@ from crosstack.io.native.task_schema import ConstraintsFile, HeadFile, SystemFil
 from crosstack.io.native.workload_schema import WorkloadFile
 from crosstack.io.yaml_tree import Change, Content, parse_yaml, tree_of
 from crosstack.machine.system import System
+from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.rules import rules_named
 from crosstack.workload.workload import Workload
@@ -151,6 +152,9 @@ def _constraints(
     if file is None:
         return Constraints()
     values = file.given()
+    degrees = values.pop("degrees", None)
+    if degrees is not None:
+        values["degrees"] = Degrees(**degrees.given())
     for name in ("partitions", "sharding"):
         given = values.pop(name, None) or {}
         values[name] = tuple(given.items())

@@ -40,6 +40,7 @@ __all__ = [
     "ChipFile",
     "ComputeFile",
     "ConstraintsFile",
+    "DegreesFile",
     "DimensionFile",
     "HeadFile",
     "LevelFile",
@@ -197,9 +198,18 @@ class SystemFile(FileModel):
     link: Text | None = None
 
 
+class DegreesFile(FileModel):
+    """See `crosstack.mapping.degrees.Degrees`."""
+
+    tensor: Count | None = None
+    pipeline: Count | None = None
+    data: Count | None = None
+
+
 class ConstraintsFile(FileModel):
     """See `crosstack.mapping.mapping.Constraints`."""
 
+    degrees: DegreesFile | None = None
     microbatch_size: Count | None = None
     n_tiles: Count | None = None
     tile_size: Count | None = None
