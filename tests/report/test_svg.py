@@ -8,7 +8,7 @@ from crosstack import Dimension, DimensionKind, System, Task, llm, optimise
 from crosstack.io import library
 from crosstack.machine.chip import Overlap
 from crosstack.report.drawing import fit, text_width
-from crosstack.report.svg import answer_svg, layer_svg, task_svg
+from crosstack.report.svg import answer_svg, piece_svg, task_svg
 from crosstack.report.wording import key_numbers, time_words
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
@@ -64,7 +64,7 @@ def test_kernels_of_a_gpu_follow_one_another_with_what_bounds_each():
                 global_batch_size=1)  # fmt: skip
     task = Task(workload=graph, system=System(chip=chip, network=(alone,), n_chips=1))
     answer = optimise(task, gap=0.5, work_limit=1e4)
-    drawn = with_attribute(layer_svg(answer), "data-lane")
+    drawn = with_attribute(piece_svg(answer, "layer"), "data-lane")
     bars = {(e.get("data-lane"), e[0].text): e.find(f"{NAMESPACE}rect") for e in drawn}
     runs = [run for p in answer.evaluation.partitions for run in p.kernel_runs]
     shown = [(text, bar) for (lane, text), bar in bars.items() if lane == "kernel"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -21,407 +23,272 @@ from crosstack.errors import InputError, Problem
 from crosstack.published.dfmodel.graphs.ssm import hyena, mamba
 from crosstack.workload.ssm_graph import Convolution, Scan
 
-if TYPE_CHECKING:
-    from crosstack.workload.architectures import Transformer
-
 __all__ = ["generate_app"]
 
 generate_app = typer.Typer(no_args_is_help=True, help="Write a ready-made workload to a file.")
 
-Word = Annotated[int, typer.Option(metavar="N", help="Bytes of an element.")]
-Forward = Annotated[bool, typer.Option("--forward", help="Forward pass only.")]
-SystemFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--system", metavar="FILE", help="Take the machine and constraints from this file."
-    ),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", metavar="FILE", help="Write here instead of printing."),
-]
+REQUIRED = Parameter.empty
 
 
-@generate_app.command("llm")
-def generate_llm(
-    hidden: Annotated[int, typer.Option(metavar="N", help="Model width.")],
-    heads: Annotated[int, typer.Option(metavar="N", help="Attention heads.")],
-    sequence: Annotated[int, typer.Option(metavar="N", help="Tokens of a sequence.")],
-    layers: Annotated[int, typer.Option(metavar="N", help="Layers of the model.")] = 1,
-    batch: Annotated[int, typer.Option(metavar="N", help="Sequences of one iteration.")] = 1,
-    head_size: Annotated[
-        int | None, typer.Option(metavar="N", help="Width of a head; hidden / heads if left out.")
-    ] = None,
-    layers_in_graph: Annotated[
-        int, typer.Option(metavar="N", help="Layers the graph spells out.")
-    ] = 1,
-    word: Word = 2,
-    forward: Forward = False,
-    system: SystemFile = None,
-    output: Output = None,
-) -> None:
-    """Write a transformer, kernel by kernel, as native YAML or (by suffix .txt) DFModel text.
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A field of a workload as an option; ``called`` where its name is not that of the field."""
 
-    Without `--system` only the workload section is written, to be completed by hand.
+    field: str
+    help: str
+    default: Any = REQUIRED
+    called: str = ""
+    kind: Any = int
+    metavar: str | None = "N"
+    short: str = ""
 
-    Example: `crosstack generate llm --hidden 4096 --heads 32 --sequence 2048 -o llama.yaml`
-    """
-    _check_output(system, output)
-    if head_size is None:
+    @property
+    def option(self) -> str:
+        """Its name on the command line."""
+        return self.called or f"--{self.field.replace('_', '-')}"
+
+    @property
+    def parameter(self) -> Parameter:
+        """It, as typer reads it of a function."""
+        names = (name for name in (self.short, self.option) if name)
+        option = typer.Option(*names, metavar=self.metavar, help=self.help)
+        return Parameter(
+            self.field,
+            Parameter.KEYWORD_ONLY,
+            default=self.default,
+            annotation=Annotated[self.kind, option],
+        )
+
+
+def _llm(**given: Any) -> crosstack.Workload:
+    """Return a transformer whose heads share its width where theirs is left out."""
+    if given["head_size"] is None:
+        hidden, heads = given["hidden"], given["n_heads"]
         check_number("--hidden", hidden, hidden >= 1, "a whole number, at least 1")
         divides = 1 <= heads <= hidden and hidden % heads == 0
         check_number("--heads", heads, divides, f"a divisor of --hidden {hidden}, or --head-size")
-        head_size = hidden // heads
-    with options_named(_LLM_OPTIONS):
-        workload = crosstack.llm(
-            hidden=hidden,
-            sequence_length=sequence,
-            n_heads=heads,
-            head_size=head_size,
-            n_layers=layers,
-            global_batch_size=batch,
-            training=not forward,
-            word=word,
-            layers_in_graph=layers_in_graph,
+        given["head_size"] = hidden // heads
+    return crosstack.llm(**given)
+
+
+def _served(phase: str) -> Callable[..., crosstack.Workload]:
+    """Return what makes a phase of serving a model with some of its fields changed."""
+
+    def made(model: str, **given: Any) -> crosstack.Workload:
+        from crosstack.io.transformers import transformer
+        from crosstack.workload import serving
+
+        own = {size.field: given.pop(size.field) for size in SHAPE}
+        changes = {field: value for field, value in own.items() if value is not None}
+        workload: crosstack.Workload = getattr(serving, phase)(
+            replace(transformer(model), **changes), **given
         )
-    _write(workload, system, output)
+        return workload
+
+    return made
 
 
-@generate_app.command("dlrm")
-def generate_dlrm(
-    width: Annotated[int, typer.Option(metavar="N", help="Width of every perceptron layer.")],
-    bottom: Annotated[int, typer.Option(metavar="N", help="Layers before the embeddings.")],
-    top: Annotated[int, typer.Option(metavar="N", help="Layers after the embeddings.")],
-    tables: Annotated[int, typer.Option(metavar="N", help="Embedding tables.")],
-    rows: Annotated[int, typer.Option(metavar="N", help="Rows of a table.")],
-    embedding_size: Annotated[int, typer.Option(metavar="N", help="Numbers in a row.")],
-    samples: Annotated[int, typer.Option(metavar="N", help="Samples a chip works on at a time.")],
-    batch: Annotated[
-        int, typer.Option(metavar="N", help="Batches of so many samples in one iteration.")
-    ] = 1,
-    pooled_rows: Annotated[
-        int, typer.Option(metavar="N", help="Rows of each table that a sample looks up.")
-    ] = 1,
-    word: Word = 2,
-    forward: Forward = False,
-    system: SystemFile = None,
-    output: Output = None,
-) -> None:
-    """Write a recommendation model: perceptron layers and an exchange of embeddings.
-
-    Example: `crosstack generate dlrm --width 3375 --bottom 10 --top 10 --tables 600
-    --rows 14211469 --embedding-size 93 --samples 512 --pooled-rows 15 -o dlrm.yaml`
-    """
-    _check_output(system, output)
-    counts = {"n_bottom": "--bottom", "n_top": "--top", "n_tables": "--tables"}
-    same = ("width", "rows", "embedding_size", "samples", "pooled_rows")
-    with options_named(_named({**counts, "global_batch_size": "--batch"}, same)):
-        workload = crosstack.dlrm(
-            width=width,
-            n_bottom=bottom,
-            n_top=top,
-            n_tables=tables,
-            rows=rows,
-            embedding_size=embedding_size,
-            samples=samples,
-            global_batch_size=batch,
-            pooled_rows=pooled_rows,
-            training=not forward,
-            word=word,
+WORD, WIDE_WORD = (Size("word", "Bytes of an element.", default) for default in (2, 8))
+FORWARD = Size("forward", "Forward pass only.", False, kind=bool, metavar=None)
+PLACES = (
+    Size("system", "Take the machine and constraints from this file.", None, kind=Path | None,
+         metavar="FILE"),
+    Size("output", "Write here instead of printing.", None, kind=Path | None,
+         metavar="FILE", short="-o"),
+)  # fmt: skip
+HIDDEN = Size("hidden", "Model width.")
+SEQUENCE = Size("sequence_length", "Tokens of a sequence.", called="--sequence")
+LAYERS = Size("n_layers", "Layers of the model.", 1, "--layers")
+BATCH = Size("global_batch_size", "Sequences of one iteration.", 1, "--batch")
+STATES = Size("state_size", "States of one channel of a recurrence.", 16)
+SCAN = Size("scan", "How a recurrence is computed.", Scan.PARALLEL, kind=Scan, metavar=None)
+MODEL = Size("model", "A model of `crosstack show library models`, or a config.json.", kind=str,
+             metavar="NAME|FILE")  # fmt: skip
+SHAPE = (
+    *(
+        Size(field, words, None, kind=int | None)
+        for field, words in (
+            ("hidden", "Model width, if not its own."),
+            ("heads", "Query heads."),
+            ("kv_heads", "Heads of keys and values; a divisor of --heads."),
+            ("head_size", "Width of a head."),
+            ("feed_forward", "Width inside the feed-forward network."),
+            ("layers", "Layers of the model."),
         )
-    _write(workload, system, output)
-
-
-@generate_app.command("hpl")
-def generate_hpl(
-    size: Annotated[int, typer.Option(metavar="N", help="Rows of the matrix.")],
-    block: Annotated[int, typer.Option(metavar="N", help="Columns of a panel.")],
-    iterations: Annotated[
-        int | None, typer.Option(metavar="N", help="Iterations; all of them if left out.")
-    ] = None,
-    word: Word = 8,
-    system: SystemFile = None,
-    output: Output = None,
-) -> None:
-    """Write the factorisation of a dense matrix, one kernel a panel.
-
-    Example: `crosstack generate hpl --size 262144 --block 4096 -o hpl.yaml`
-    """
-    _check_output(system, output)
-    with options_named(_named({}, ("size", "block", "iterations"))):
-        workload = crosstack.hpl(size=size, block=block, iterations=iterations, word=word)
-    _write(workload, system, output)
-
-
-@generate_app.command("fft")
-def generate_fft(
-    length: Annotated[int, typer.Option(metavar="N", help="Points.")],
-    radix: Annotated[int, typer.Option(metavar="N", help="Points of one butterfly.")] = 2,
-    word: Word = 8,
-    system: SystemFile = None,
-    output: Output = None,
-) -> None:
-    """Write a Fourier transform of many points: columns, a transpose, rows.
-
-    Example: `crosstack generate fft --length 1099511627776 --radix 32 -o fft.yaml`
-    """
-    _check_output(system, output)
-    with options_named(_named({}, ("length", "radix"))):
-        workload = crosstack.fft(length=length, radix=radix, word=word)
-    _write(workload, system, output)
-
-
-Model = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME|FILE", help="A model of `crosstack show library models`, or a config.json."
     ),
-]
-Hidden = Annotated[int | None, typer.Option(metavar="N", help="Model width, if not its own.")]
-Heads = Annotated[int | None, typer.Option(metavar="N", help="Query heads.")]
-KvHeads = Annotated[
-    int | None, typer.Option(metavar="N", help="Heads of keys and values; a divisor of --heads.")
-]
-HeadSize = Annotated[int | None, typer.Option(metavar="N", help="Width of a head.")]
-FeedForward = Annotated[
-    int | None, typer.Option(metavar="N", help="Width inside the feed-forward network.")
-]
-Layers = Annotated[int | None, typer.Option(metavar="N", help="Layers of the model.")]
-Gated = Annotated[
-    bool | None, typer.Option("--gated/--plain", help="Whether that network is gated (SwiGLU).")
-]
+    Size("gated", "Whether that network is gated (SwiGLU).", None, "--gated/--plain",
+         kind=bool | None, metavar=None),
+)  # fmt: skip
 
 
-@generate_app.command("prefill")
-def generate_prefill(
-    tokens: Annotated[int, typer.Option(metavar="N", help="Tokens of a prompt.")],
-    model: Model,
-    batch: Annotated[int, typer.Option(metavar="N", help="Prompts of one iteration.")] = 1,
-    hidden: Hidden = None,
-    heads: Heads = None,
-    kv_heads: KvHeads = None,
-    head_size: HeadSize = None,
-    feed_forward: FeedForward = None,
-    layers: Layers = None,
-    gated: Gated = None,
-    word: Word = 2,
-    system: SystemFile = None,
-    output: Output = None,
-) -> None:
-    """Write the reading of a prompt by a transformer.
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """A command: what makes its workload, of which sizes; ``text`` is its help."""
 
-    Example: `crosstack generate prefill --model llama3-8b --tokens 4096 -o prefill.yaml`
-    """
-    from crosstack.workload.serving import prefill
-
-    _check_output(system, output)
-    with options_named(_SERVING_OPTIONS):
-        chosen = _transformer(
-            model, hidden, heads, kv_heads, head_size, feed_forward, layers, gated
-        )
-        workload = prefill(chosen, tokens=tokens, global_batch_size=batch, word=word)
-    _write(workload, system, output)
+    make: Callable[..., crosstack.Workload]
+    sizes: tuple[Size, ...]
+    text: str
 
 
-@generate_app.command("decode")
-def generate_decode(
-    context: Annotated[
-        int, typer.Option(metavar="N", help="Tokens whose keys and values are kept.")
-    ],
-    model: Model,
-    tokens: Annotated[int, typer.Option(metavar="N", help="New tokens of a step.")] = 1,
-    batch: Annotated[int, typer.Option(metavar="N", help="Sequences written at once.")] = 1,
-    chips: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Write down what each of N tensor-parallel chips reads, for rules that count no "
-            "reading of weights.",
+GENERATORS = {
+    "llm": Generator(
+        _llm,
+        (
+            HIDDEN,
+            Size("n_heads", "Attention heads.", called="--heads"),
+            SEQUENCE,
+            LAYERS,
+            BATCH,
+            Size("head_size", "Width of a head; hidden / heads if left out.", None,
+                 kind=int | None),
+            Size("layers_in_graph", "Layers the graph spells out.", 1),
+            WORD,
+            FORWARD,
         ),
-    ] = None,
-    hidden: Hidden = None,
-    heads: Heads = None,
-    kv_heads: KvHeads = None,
-    head_size: HeadSize = None,
-    feed_forward: FeedForward = None,
-    layers: Layers = None,
-    gated: Gated = None,
-    word: Word = 2,
-    system: SystemFile = None,
-    output: Output = None,
-) -> None:
-    """Write one step of a transformer that writes token after token.
+        """Write a transformer, kernel by kernel, as native YAML or (by suffix .txt) DFModel text.
 
-    Example: `crosstack generate decode --model llama3-8b --context 4096 -o decode.yaml`
-    """
-    from crosstack.workload.serving import decode
+        Without `--system` only the workload section is written, to be completed by hand.
 
-    _check_output(system, output)
-    with options_named(_SERVING_OPTIONS):
-        chosen = _transformer(
-            model, hidden, heads, kv_heads, head_size, feed_forward, layers, gated
-        )
-        workload = decode(
-            chosen,
-            context=context,
-            tokens=tokens,
-            global_batch_size=batch,
-            word=word,
-            chips=chips,
-        )
-    _write(workload, system, output)
+        Example: `crosstack generate llm --hidden 4096 --heads 32 --sequence 2048 -o llama.yaml`
+        """,
+    ),
+    "dlrm": Generator(
+        crosstack.dlrm,
+        (
+            Size("width", "Width of every perceptron layer."),
+            Size("n_bottom", "Layers before the embeddings.", called="--bottom"),
+            Size("n_top", "Layers after the embeddings.", called="--top"),
+            Size("n_tables", "Embedding tables.", called="--tables"),
+            Size("rows", "Rows of a table."),
+            Size("embedding_size", "Numbers in a row."),
+            Size("samples", "Samples a chip works on at a time."),
+            Size("global_batch_size", "Batches of so many samples in one iteration.", 1,
+                 "--batch"),
+            Size("pooled_rows", "Rows of each table that a sample looks up.", 1),
+            WORD,
+            FORWARD,
+        ),
+        """Write a recommendation model: perceptron layers and an exchange of embeddings.
 
+        Example: `crosstack generate dlrm --width 3375 --bottom 10 --top 10 --tables 600
+        --rows 14211469 --embedding-size 93 --samples 512 --pooled-rows 15 -o dlrm.yaml`
+        """,
+    ),
+    "hpl": Generator(
+        crosstack.hpl,
+        (
+            Size("size", "Rows of the matrix."),
+            Size("block", "Columns of a panel."),
+            Size("iterations", "Iterations; all of them if left out.", None, kind=int | None),
+            WIDE_WORD,
+        ),
+        """Write the factorisation of a dense matrix, one kernel a panel.
 
-Length = Annotated[int, typer.Option("--sequence", metavar="N", help="Tokens of a sequence.")]
-Width = Annotated[int, typer.Option("--hidden", metavar="N", help="Model width.")]
-Repeated = Annotated[int, typer.Option("--layers", metavar="N", help="Layers of the model.")]
-Batch = Annotated[int, typer.Option("--batch", metavar="N", help="Sequences of one iteration.")]
-States = Annotated[
-    int, typer.Option("--state-size", metavar="N", help="States of one channel of a recurrence.")
-]
-ScanKind = Annotated[Scan, typer.Option("--scan", help="How a recurrence is computed.")]
+        Example: `crosstack generate hpl --size 262144 --block 4096 -o hpl.yaml`
+        """,
+    ),
+    "fft": Generator(
+        crosstack.fft,
+        (Size("length", "Points."), Size("radix", "Points of one butterfly.", 2), WIDE_WORD),
+        """Write a Fourier transform of many points: columns, a transpose, rows.
 
+        Example: `crosstack generate fft --length 1099511627776 --radix 32 -o fft.yaml`
+        """,
+    ),
+    "prefill": Generator(
+        _served("prefill"),
+        (
+            Size("tokens", "Tokens of a prompt."),
+            MODEL,
+            Size("global_batch_size", "Prompts of one iteration.", 1, "--batch"),
+            *SHAPE,
+            WORD,
+        ),
+        """Write the reading of a prompt by a transformer.
 
-@generate_app.command("mamba")
-def generate_mamba(
-    hidden: Width,
-    sequence: Length,
-    layers: Repeated = 1,
-    batch: Batch = 1,
-    state_size: States = 16,
-    expansion: Annotated[int, typer.Option(metavar="N", help="Channels over model width.")] = 2,
-    filter_size: Annotated[int, typer.Option(metavar="N", help="Taps of the convolution.")] = 4,
-    scan: ScanKind = Scan.PARALLEL,
-    word: Word = 2,
-    system: SystemFile = None,
-    output: Output = None,
-) -> None:
-    """Write a model of selective state spaces, forward.
+        Example: `crosstack generate prefill --model llama3-8b --tokens 4096 -o prefill.yaml`
+        """,
+    ),
+    "decode": Generator(
+        _served("decode"),
+        (
+            Size("context", "Tokens whose keys and values are kept."),
+            MODEL,
+            Size("tokens", "New tokens of a step.", 1),
+            Size("global_batch_size", "Sequences written at once.", 1, "--batch"),
+            Size("chips", "Write down what each of N tensor-parallel chips reads, for rules that "
+                 "count no reading of weights.", None, kind=int | None),
+            *SHAPE,
+            WORD,
+        ),
+        """Write one step of a transformer that writes token after token.
 
-    Example: `crosstack generate mamba --hidden 4096 --sequence 4096 --layers 32 -o mamba.yaml`
-    """
-    _check_output(system, output)
-    with options_named(_STATE_SPACE_OPTIONS):
-        workload = mamba(
-            hidden=hidden,
-            sequence_length=sequence,
-            n_layers=layers,
-            global_batch_size=batch,
-            state_size=state_size,
-            expansion=expansion,
-            filter_size=filter_size,
-            scan=scan,
-            word=word,
-        )
-    _write(workload, system, output)
+        Example: `crosstack generate decode --model llama3-8b --context 4096 -o decode.yaml`
+        """,
+    ),
+    "mamba": Generator(
+        mamba,
+        (
+            HIDDEN,
+            SEQUENCE,
+            LAYERS,
+            BATCH,
+            STATES,
+            Size("expansion", "Channels over model width.", 2),
+            Size("filter_size", "Taps of the convolution.", 4),
+            SCAN,
+            WORD,
+        ),
+        """Write a model of selective state spaces, forward.
 
+        Example: `crosstack generate mamba --hidden 4096 --sequence 4096 --layers 32 -o mamba.yaml`
+        """,
+    ),
+    "hyena": Generator(
+        hyena,
+        (
+            HIDDEN,
+            SEQUENCE,
+            LAYERS,
+            BATCH,
+            Size("convolution", "How the long convolutions are computed.", Convolution.FFT_GEMM,
+                 kind=Convolution, metavar=None),
+            STATES,
+            Size("filter_size", "Taps of the short ones.", 3),
+            SCAN,
+            WORD,
+        ),
+        """Write a model of long convolutions, forward.
 
-@generate_app.command("hyena")
-def generate_hyena(
-    hidden: Width,
-    sequence: Length,
-    layers: Repeated = 1,
-    batch: Batch = 1,
-    convolution: Annotated[
-        Convolution, typer.Option(help="How the long convolutions are computed.")
-    ] = Convolution.FFT_GEMM,
-    state_size: States = 16,
-    filter_size: Annotated[int, typer.Option(metavar="N", help="Taps of the short ones.")] = 3,
-    scan: ScanKind = Scan.PARALLEL,
-    word: Word = 2,
-    system: SystemFile = None,
-    output: Output = None,
-) -> None:
-    """Write a model of long convolutions, forward.
-
-    Example: `crosstack generate hyena --hidden 4096 --sequence 4096 --convolution scan -o h.yaml`
-    """
-    _check_output(system, output)
-    with options_named(_STATE_SPACE_OPTIONS):
-        workload = hyena(
-            hidden=hidden,
-            sequence_length=sequence,
-            n_layers=layers,
-            global_batch_size=batch,
-            convolution=convolution,
-            state_size=state_size,
-            filter_size=filter_size,
-            scan=scan,
-            word=word,
-        )
-    _write(workload, system, output)
-
-
-_STATE_SPACE_OPTIONS = {
-    "hidden": "--hidden",
-    "sequence_length": "--sequence",
-    "n_layers": "--layers",
-    "global_batch_size": "--batch",
-    "state_size": "--state-size",
-    "expansion": "--expansion",
-    "filter_size": "--filter-size",
-    "word": "--word",
-}
+        Example: `crosstack generate hyena --hidden 4096 --sequence 4096 --convolution scan
+        -o h.yaml`
+        """,
+    ),
+}  # fmt: skip
+"""Every workload that a command makes, by its name."""
 
 
-def _transformer(
-    name: str,
-    hidden: int | None,
-    heads: int | None,
-    kv_heads: int | None,
-    head_size: int | None,
-    feed_forward: int | None,
-    layers: int | None,
-    gated: bool | None,
-) -> Transformer:
-    """Return a model with what the options change."""
-    from crosstack.io.transformers import transformer
+def _command(generator: Generator) -> Callable[..., None]:
+    """Return the function that typer makes a command of."""
+    sizes = (*generator.sizes, *PLACES)
 
-    given: dict[str, Any] = {
-        "hidden": hidden,
-        "heads": heads,
-        "kv_heads": kv_heads,
-        "head_size": head_size,
-        "feed_forward": feed_forward,
-        "layers": layers,
-        "gated": gated,
-    }
-    changes = {field: value for field, value in given.items() if value is not None}
-    return replace(transformer(name), **changes)
+    def command(system: Path | None, output: Path | None, **given: Any) -> None:
+        _check_output(system, output)
+        if "forward" in given:
+            given["training"] = not given.pop("forward")
+        with options_named({size.field: size.option for size in generator.sizes}):
+            workload = generator.make(**given)
+        _write(workload, system, output)
+
+    parameters = [size.parameter for size in sizes]
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    command.__doc__ = generator.text
+    return command
 
 
-_SERVING_OPTIONS = {
-    "model": "--model",
-    "hidden": "--hidden",
-    "heads": "--heads",
-    "kv_heads": "--kv-heads",
-    "head_size": "--head-size",
-    "feed_forward": "--feed-forward",
-    "layers": "--layers",
-    "tokens": "--tokens",
-    "context": "--context",
-    "chips": "--chips",
-    "global_batch_size": "--batch",
-    "word": "--word",
-}
-
-
-def _named(names: dict[str, str], same: tuple[str, ...]) -> dict[str, str]:
-    """Return which option gives each field; those of ``same`` are called like their field."""
-    called = {name: f"--{name.replace('_', '-')}" for name in (*same, "word")}
-    return {**called, **names}
-
-
-_LLM_OPTIONS = {
-    "hidden": "--hidden",
-    "n_heads": "--heads",
-    "head_size": "--head-size",
-    "sequence_length": "--sequence",
-    "n_layers": "--layers",
-    "layers_in_graph": "--layers-in-graph",
-    "global_batch_size": "--batch",
-    "word": "--word",
-}
+for _name, _generator in GENERATORS.items():
+    generate_app.command(_name)(_command(_generator))
 
 
 def _check_output(system: Path | None, output: Path | None) -> None:

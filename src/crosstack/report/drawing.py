@@ -7,112 +7,57 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from html import escape
+from importlib.resources import files
 
 __all__ = [
     "DARK",
     "LIGHT",
     "N_SERIES",
+    "THEMES",
     "Canvas",
     "attribute",
     "clean",
     "figure_css",
     "fit",
     "standalone",
+    "style_text",
     "text_width",
     "wrapped",
 ]
 
-LIGHT = {
-    "page": "#ffffff",
-    "ink": "#1c2430",
-    "muted": "#5b6675",
-    "line": "#d5dbe3",
-    "frame": "#f6f8fa",
-    "frame-line": "#c3ccd6",
-    "wire": "#7b8794",
-    "lane": "#b0bac5",
-    "fs": "#cfe0fd",
-    "fs-line": "#3f74d1",
-    "fv": "#eff5ff",
-    "fv-line": "#93b2e6",
-    "bs": "#fcd9bd",
-    "bs-line": "#cd6a22",
-    "bv": "#fff4ea",
-    "bv-line": "#e2a775",
-    "compute": "#4f5bd5",
-    "memory": "#0f9488",
-    "network": "#cf2f6d",
-    "launch": "#b8912a",
-    "on-network": "#ffffff",
-    "series-0": "#3f74d1",
-    "series-1": "#cd6a22",
-    "series-2": "#0f9488",
-    "series-3": "#8a4fbf",
-    "series-4": "#b8912a",
-    "series-5": "#cf2f6d",
+THEMES = {
+    "page": ("#ffffff", "#14181f"),
+    "ink": ("#1c2430", "#e6eaf0"),
+    "muted": ("#5b6675", "#9aa6b5"),
+    "line": ("#d5dbe3", "#323b47"),
+    "frame": ("#f6f8fa", "#1b212a"),
+    "frame-line": ("#c3ccd6", "#3b4654"),
+    "wire": ("#7b8794", "#8592a2"),
+    "lane": ("#b0bac5", "#566273"),
+    "fs": ("#cfe0fd", "#234174"),
+    "fs-line": ("#3f74d1", "#6f9df0"),
+    "fv": ("#eff5ff", "#1c2a42"),
+    "fv-line": ("#93b2e6", "#45629a"),
+    "bs": ("#fcd9bd", "#6b3a15"),
+    "bs-line": ("#cd6a22", "#e8924f"),
+    "bv": ("#fff4ea", "#3a2818"),
+    "bv-line": ("#e2a775", "#96673f"),
+    "compute": ("#4f5bd5", "#8089f0"),
+    "memory": ("#0f9488", "#2cb5a7"),
+    "network": ("#cf2f6d", "#ea5b93"),
+    "launch": ("#b8912a", "#d9b44a"),
+    "on-network": ("#ffffff", "#14181f"),
+    "series-0": ("#3f74d1", "#6f9df0"),
+    "series-1": ("#cd6a22", "#e8924f"),
+    "series-2": ("#0f9488", "#2cb5a7"),
+    "series-3": ("#8a4fbf", "#b487e6"),
+    "series-4": ("#b8912a", "#d9b44a"),
+    "series-5": ("#cf2f6d", "#ea5b93"),
 }
-DARK = {
-    "page": "#14181f",
-    "ink": "#e6eaf0",
-    "muted": "#9aa6b5",
-    "line": "#323b47",
-    "frame": "#1b212a",
-    "frame-line": "#3b4654",
-    "wire": "#8592a2",
-    "lane": "#566273",
-    "fs": "#234174",
-    "fs-line": "#6f9df0",
-    "fv": "#1c2a42",
-    "fv-line": "#45629a",
-    "bs": "#6b3a15",
-    "bs-line": "#e8924f",
-    "bv": "#3a2818",
-    "bv-line": "#96673f",
-    "compute": "#8089f0",
-    "memory": "#2cb5a7",
-    "network": "#ea5b93",
-    "launch": "#d9b44a",
-    "on-network": "#14181f",
-    "series-0": "#6f9df0",
-    "series-1": "#e8924f",
-    "series-2": "#2cb5a7",
-    "series-3": "#b487e6",
-    "series-4": "#d9b44a",
-    "series-5": "#ea5b93",
-}
-
-_RULES = """
-.xs-figure {{ font-family: Helvetica, Arial, sans-serif; }}
-.xs-page {{ fill: {page}; }}
-.xs-ink {{ fill: {ink}; }}
-.xs-muted {{ fill: {muted}; }}
-.xs-strong {{ font-weight: bold; }}
-.xs-halo {{ stroke: {page}; stroke-width: 3; paint-order: stroke; }}
-.xs-frame {{ fill: {frame}; stroke: {frame-line}; }}
-.xs-plate {{ fill: {frame}; }}
-.xs-card {{ fill: {page}; stroke: {frame-line}; }}
-.xs-line {{ stroke: {line}; fill: none; }}
-.xs-mark {{ stroke: {ink}; stroke-width: 2; fill: none; }}
-.xs-wire {{ stroke: {wire}; stroke-width: 1.2; fill: none; }}
-.xs-lane {{ stroke: {lane}; stroke-width: 1.2; fill: none; }}
-.xs-head {{ fill: {wire}; }}
-.xs-fs {{ fill: {fs}; stroke: {fs-line}; }}
-.xs-fv {{ fill: {fv}; stroke: {fv-line}; }}
-.xs-bs {{ fill: {bs}; stroke: {bs-line}; }}
-.xs-bv {{ fill: {bv}; stroke: {bv-line}; }}
-.xs-compute {{ fill: {compute}; }}
-.xs-memory {{ fill: {memory}; }}
-.xs-network {{ fill: {network}; }}
-.xs-launch {{ fill: {launch}; }}
-.xs-on-network {{ fill: {on-network}; }}
-.xs-kp1 {{ stroke: {compute}; fill: none; }}
-.xs-kp2 {{ stroke: {memory}; fill: none; }}
-.xs-dp {{ stroke: {bs-line}; fill: none; }}
-.xs-lp {{ stroke: {ink}; fill: none; }}
-.xs-hot {{ stroke: {network}; fill: none; }}
-.xs-dashed {{ stroke-dasharray: 5 4; }}
-"""
+"""Colours by what they are for, in light and dark."""
+LIGHT, DARK = ({name: both[k] for name, both in THEMES.items()} for k in (0, 1))
 
 N_SERIES = 6  # colours for what charts tell apart
 
@@ -121,9 +66,15 @@ _NARROW, _WIDE = frozenset("iljtfrI.,:;!|'()[]-· "), frozenset("MWmw@%…")
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
+@cache
+def style_text(name: str) -> str:
+    """Return a style sheet of this folder; colours of a theme stand in it as ``%(name)s``."""
+    return files("crosstack.report").joinpath(name).read_text(encoding="utf-8")
+
+
 def figure_css(theme: dict[str, str]) -> str:
     """Return the rules that colour every figure in a theme."""
-    rules = [_RULES.format(**theme)]
+    rules = ["\n", style_text("figure.css") % theme]
     for i in range(N_SERIES):
         colour, page = theme[f"series-{i}"], theme["page"]
         rules.append(

@@ -19,15 +19,7 @@ from crosstack.report.html_parts import (
 )
 from crosstack.report.layer_figure import layer_sentence
 from crosstack.report.sources import cited, rule_rows
-from crosstack.report.svg import (
-    bars_svg,
-    graph_svg,
-    layer_svg,
-    legend_svg,
-    machine_svg,
-    memory_svg,
-    roofline_svg,
-)
+from crosstack.report.svg import piece_svg
 from crosstack.report.wording import (
     bills,
     headline,
@@ -60,6 +52,18 @@ def _body(answer: Answer) -> str:
     partitions = len(answer.evaluation.partitions)
     fold = len(answer.evaluation.kernels) > 60
     rows = partition_rows(answer, name_width=160)
+
+    def piece(name: str, label: str) -> str:
+        drawn = piece_svg(answer, name)
+        return scrolled(drawn, label) if drawn else ""
+
+    sections = {
+        "Time of every partition": piece("bars", "times"),
+        "Roofline of the partitions": piece("roofline", "roofline"),
+        "Memory of a chip": piece("memory", "memory") + html_table(memory_rows(answer)),
+        "Price and power": html_table(bills(answer)),
+        "Machine": piece("machine", "machine"),
+    }
     parts = [
         f"<h1>{attribute(headline(answer))}</h1>",
         _certificate(answer),
@@ -69,21 +73,16 @@ def _body(answer: Answer) -> str:
         *_stages(answer),
         "<h2>Timeline of one layer</h2>",
         f"<p>{attribute(layer_sentence(answer))}</p>",
-        scrolled(layer_svg(answer), "timeline"),
+        piece("layer", "timeline"),
         '<div class="xs-columns">',
-        f"<section><h2>Time of every partition</h2>{scrolled(bars_svg(answer), 'times')}</section>",
-        *_roofline(answer),
-        f"<section><h2>Memory of a chip</h2>{scrolled(memory_svg(answer), 'memory')}"
-        f"{html_table(memory_rows(answer))}</section>",
-        f"<section><h2>Price and power</h2>{html_table(bills(answer))}</section>",
-        f"<section><h2>Machine</h2>{scrolled(machine_svg(answer), 'machine')}</section>",
+        *(f"<section><h2>{title}</h2>{s}</section>" for title, s in sections.items() if s),
         "</div>",
         "<h2>How it is split</h2>",
         number_cards(splits(answer), "xs-numbers xs-plain"),
         f"<p></p>{html_table(network_rows(answer))}",
         "<h2>Graph</h2>",
-        legend_svg(answer),
-        f"<p></p>{scrolled(graph_svg(answer), 'graph')}",
+        piece_svg(answer, "legend"),
+        f"<p></p>{piece('graph', 'graph')}",
         "<h2>Kernels</h2>",
         folded(html_table(kernel_rows(answer)), fold),
         '<p class="xs-quiet">m, k and n are extents on one chip.</p>',
@@ -109,13 +108,6 @@ def _certificate(answer: Answer) -> str:
 def _stages(answer: Answer) -> list[str]:
     rows = stage_rows(answer)
     return ["<h2>Pipeline stages, for one microbatch</h2>", html_table(rows)] if rows.rows else []
-
-
-def _roofline(answer: Answer) -> list[str]:
-    figure = roofline_svg(answer)
-    if not figure:
-        return []
-    return [f"<section><h2>Roofline of the partitions</h2>{scrolled(figure, 'roofline')}</section>"]
 
 
 def _sources(answer: Answer) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from crosstack.evaluate.answer import Answer
 from crosstack.mapping.mapping import Task
 from crosstack.report.bars_figure import answer_bars
@@ -20,17 +22,7 @@ from crosstack.report.memory_figure import memory_figure
 from crosstack.report.roofline_figure import roofline_figure
 from crosstack.report.wording import headline, key_numbers
 
-__all__ = [
-    "answer_svg",
-    "bars_svg",
-    "graph_svg",
-    "layer_svg",
-    "legend_svg",
-    "machine_svg",
-    "memory_svg",
-    "roofline_svg",
-    "task_svg",
-]
+__all__ = ["PIECES", "answer_svg", "piece_svg", "task_svg"]
 
 MARGIN = 20.0
 SIDE = 410.0
@@ -40,7 +32,7 @@ def answer_svg(answer: Answer) -> str:
     """Return an answer as one figure: the graph in partitions, their times, the key numbers."""
     graph, bars = answer_graph(answer), answer_bars(answer)
     side = Canvas()
-    legend = kernel_legend(answer.task.workload.graph, collectives=_shows_collectives(answer))
+    legend = _legend(answer)
     y = _heading(side, "Key numbers", 0)
     for label, value in key_numbers(answer):
         room = SIDE - 20 - min(text_width(label, 11), 225)  # what its own label leaves
@@ -81,54 +73,34 @@ def task_svg(task: Task) -> str:
     )
 
 
-def graph_svg(answer: Answer) -> str:
-    """Return the graph alone, to be put into a page that brings the colours."""
-    figure = answer_graph(answer)
-    return standalone(figure.canvas, figure.width, figure.height, "graph in partitions", own=False)
+def _legend(answer: Answer) -> Figure:
+    kernels = answer.evaluation.kernels
+    shown = len(kernels) <= MOST_KERNELS and any(k.collective for k in kernels)
+    return kernel_legend(answer.task.workload.graph, collectives=shown)
 
 
-def bars_svg(answer: Answer) -> str:
-    """Return the bars alone, to be put into a page that brings the colours."""
-    figure = answer_bars(answer)
-    return standalone(figure.canvas, figure.width, figure.height, "time by partition", own=False)
+PIECES: dict[str, tuple[str, Callable[[Answer], Figure | None]]] = {
+    "graph": ("graph in partitions", answer_graph),
+    "bars": ("time by partition", answer_bars),
+    "machine": ("machine", lambda a: machine_figure(a.task, a.mapping, a.rules)),
+    "legend": ("legend", _legend),
+    "layer": ("time of one layer", layer_figure),
+    "memory": ("memory used", memory_figure),
+    "roofline": ("partitions under the roofs of the chip", roofline_figure),
+}
+"""What a page shows of an answer: what it is called for those who cannot see it, and how drawn."""
 
 
-def machine_svg(answer: Answer) -> str:
-    """Return the machine alone, to be put into a page that brings the colours."""
-    figure = machine_figure(answer.task, answer.mapping, answer.rules)
-    return standalone(figure.canvas, figure.width, figure.height, "machine", own=False)
+def piece_svg(answer: Answer, name: str) -> str:
+    """Return one of `PIECES` alone, to be put into a page that brings the colours.
 
-
-def legend_svg(answer: Answer) -> str:
-    """Return the legend alone, to be put into a page that brings the colours."""
-    figure = kernel_legend(answer.task.workload.graph, collectives=_shows_collectives(answer))
-    return standalone(figure.canvas, figure.width, figure.height, "legend", own=False)
-
-
-def layer_svg(answer: Answer) -> str:
-    """Return the time of a layer alone, to be put into a page that brings the colours."""
-    figure = layer_figure(answer)
-    return standalone(figure.canvas, figure.width, figure.height, "time of one layer", own=False)
-
-
-def memory_svg(answer: Answer) -> str:
-    """Return the memories alone, to be put into a page that brings the colours."""
-    figure = memory_figure(answer)
-    return standalone(figure.canvas, figure.width, figure.height, "memory used", own=False)
-
-
-def roofline_svg(answer: Answer) -> str:
-    """Return the roofline alone, to be put into a page; empty where nothing leaves the chip."""
-    figure = roofline_figure(answer)
+    Empty where there is nothing to draw, as on a roofline where nothing leaves the chip.
+    """
+    label, drawn = PIECES[name]
+    figure = drawn(answer)
     if figure is None:
         return ""
-    label = "partitions under the roofs of the chip"
     return standalone(figure.canvas, figure.width, figure.height, label, own=False)
-
-
-def _shows_collectives(answer: Answer) -> bool:
-    kernels = answer.evaluation.kernels
-    return len(kernels) <= MOST_KERNELS and any(k.collective for k in kernels)
 
 
 def _heading(canvas: Canvas, words: str, y: float) -> float:
