@@ -97,6 +97,7 @@ class SearchState:
     choices: dict[object, Choices] = field(default_factory=dict)
     useful_tiles: dict[int, list[int]] = field(default_factory=dict)
     lightest: dict[object, tuple[Choices, ChipLoad]] = field(default_factory=dict)
+    blocks: dict[object, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Look at the main memory, and at what comes before time."""

@@ -21,16 +21,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from crosstack.machine.system import Parallelism
+from crosstack.mapping.blocks import block_bound, block_of, unburdened, unburdened_plan
 from crosstack.mapping.budget import CALL, DEAL
 from crosstack.mapping.found import PROOF, Found, masks_of
 from crosstack.mapping.fusion import make_problem, quick_sequence, simple_bound
 from crosstack.mapping.parallelism import workload_uses
-from crosstack.mapping.search_node import BOUND, SearchNode, SearchState
-from crosstack.mapping.sharding import with_given
-from crosstack.model.collectives import NOTHING
+from crosstack.mapping.search_node import SearchNode, SearchState
 from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.model.plan import Plan
 from crosstack.workload.kernel_graph import Ints
@@ -81,17 +80,12 @@ def plant(state: SearchState, tiles: Callable[[Plan], list[int]], tell: Callable
     """
     groups: dict[object, list[Plan]] = {}
     for plan in _plans(state):
-        lines = tuple(plan.collectives.items())
-        # A temporal chip takes other times for a sequence of a larger microbatch.
-        size = plan.microbatch_size if state.temporal else None
-        splits = plan.graph_stages > 1
-        key = plan.tensor, plan.split, plan.spilled, plan.recompute, lines, splits, size
-        groups.setdefault(key, []).append(plan)
+        groups.setdefault(block_of(state, plan), []).append(plan)
     lanes: _Lanes = {}
     split: list[tuple[float, int, Plan]] = []
     order: list[tuple[float, int, list[Plan]]] = []
     for number, plans in enumerate(groups.values()):
-        layer = _layer_bound(state, plans)
+        layer = block_bound(state, plans[0])
         bounds = [state.total(plan, layer) for plan in plans]
         if plans[0].graph_stages > 1:
             split += [(bound, len(split) + i, plans[i]) for i, bound in enumerate(bounds)]
@@ -141,51 +135,14 @@ def _ladder(tiles: list[int]) -> list[int]:
     return sorted({*kept, max(tiles)}) if tiles else []
 
 
-def _shared(state: SearchState, plans: list[Plan]) -> Plan:
-    """Return a plan that takes no longer than any of these for what they share."""
-    largest = plans[0].microbatch_size if state.temporal else state.workload.global_batch_size
-    return replace(
-        plans[0], microbatch_size=largest, n_microbatches=1, interleave=1, periodic=NOTHING
-    )
-
-
-def _unburdened(load: ChipLoad) -> ChipLoad:
-    """Return a load without what plans add: weights, tensors that have to fit, and prices."""
-    return replace(
-        load,
-        memory_limit=math.inf,
-        weight_time=(0.0,) * load.n,
-        resident_alone=False,
-        memory_price=0.0,
-        network_price=0.0,
-        extra=0.0,
-    )
-
-
-def _layer_bound(state: SearchState, plans: list[Plan]) -> float:
-    """Bound the layer time under plans that share their tensor-parallel dimensions. [s]
-
-    With one tile nothing is cut raggedly, so no number of tiles has less work or traffic.
-    """
-    plan = _shared(state, plans)
-    choices = state.table(plan, 1)
-    domains = with_given(choices.index, state.given)
-    load = _unburdened(state.relaxed(SearchNode(plan, 1, domains)))
-    state.budget.spend(BOUND * load.n)
-    network = 0.0
-    if plan.tensor > 1:
-        network = max(state.network_bound(domains, choices), sum(load.network))
-    return simple_bound(load, network)
-
-
 def _blocks(state: SearchState, plans: list[Plan], n_tiles: int) -> Iterator[_Block]:
     """Yield the blocks of some plans that share their tensor-parallel dimensions."""
     node = SearchNode(plans[0], n_tiles, None)
     if math.isinf(state.open(node)):
         return
-    shared = SearchNode(_shared(state, plans), n_tiles, None)
+    shared = SearchNode(unburdened_plan(state, plans[0]), n_tiles, None)
     for codes in state.shardings(node):
-        load = _unburdened(state.load(shared, codes))
+        load = unburdened(state.load(shared, codes))
         block = _Block(plans, n_tiles, codes, load, simple_bound(load))
         if block.least(state) < state.found.best:
             yield block

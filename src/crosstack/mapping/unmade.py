@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from crosstack.mapping.blocks import block_bound
 from crosstack.mapping.parallelism import Use, workload_uses
 from crosstack.mapping.search_node import SearchNode, SearchState
 from crosstack.model.collectives import AffineTime
@@ -111,7 +112,10 @@ def unrolled(
             state.found.plans_made += 1
             if not state.too_heavy(plan):
                 light = True
-                yield _above(bound, _floor(state, plan)), _PLAN, SearchNode(plan, 1, None)
+                floor = _floor(state, plan)
+                if floor < state.target():
+                    floor = max(floor, state.total(plan, block_bound(state, plan)))
+                yield _above(bound, floor), _PLAN, SearchNode(plan, 1, None)
         if not light and rest.next == 1:  # a larger microbatch keeps no less in the main memory
             return
         left = _rest_of_use(state, rest.use, rest.next)

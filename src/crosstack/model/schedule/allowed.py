@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
+
 from crosstack.machine.chip import Overlap
 from crosstack.model.iteration import iteration_time, pipeline_of
 from crosstack.model.memory import computed_again, microbatches_kept
@@ -116,7 +118,8 @@ def never_slower(
     crossings = [(d - b) / (a - c) for (a, b), (c, d) in itertools.combinations(lines, 2) if a != c]
     points = sorted({least, *(w for w in crossings if w > least)})
     points.append(2 * points[-1] + 1.0)
-    times = [[float(iteration_time(p, w, rules)) for w in points] for p in pipelines]
+    works = np.array(points)
+    times = [iteration_time(p, works, rules).tolist() for p in pipelines]
     held = [0.0 if roomy else float(microbatches_kept(plan, 0)) for plan in plans]
     kept: list[int] = []
     for i in sorted(range(len(plans)), key=lambda i: (times[i], held[i], i)):

@@ -1,0 +1,75 @@
+"""Blocks: what plans that use tensor parallelism alike share of a layer, bounded once for all.
+
+What a chip does for one layer depends on the tensor-parallel dimensions, on what is computed again
+and, where a chip runs kernels one after the other, on the microbatch size. The rest of a plan adds
+to it: gradients that are summed, weights that are held and read, prices. So a bound on the layer
+without what plans add holds for each of them, and the closed form of the iteration turns it into a
+bound on the plan. A large network has thousands of plans and tens of blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from crosstack.mapping.following import following_bound, one_by_one_bound
+from crosstack.mapping.fusion import simple_bound
+from crosstack.mapping.search_node import BOUND, SearchNode, SearchState
+from crosstack.mapping.sharding import with_given
+from crosstack.model.collectives import NOTHING
+from crosstack.model.partition import ChipLoad
+from crosstack.model.plan import Plan
+
+__all__ = ["block_bound", "block_of", "unburdened", "unburdened_plan"]
+
+
+def block_of(state: SearchState, plan: Plan) -> tuple[object, ...]:
+    """Return what tells the block of a plan from others."""
+    # A temporal chip takes other times for a sequence of a larger microbatch.
+    size = plan.microbatch_size if state.temporal else None
+    lines, splits = tuple(plan.collectives.items()), plan.graph_stages > 1
+    return plan.tensor, plan.split, plan.spilled, plan.recompute, lines, splits, size
+
+
+def unburdened_plan(state: SearchState, plan: Plan) -> Plan:
+    """Return a plan that takes no longer than any of a block for what they share."""
+    largest = plan.microbatch_size if state.temporal else state.workload.global_batch_size
+    return replace(plan, microbatch_size=largest, n_microbatches=1, interleave=1, periodic=NOTHING)
+
+
+def unburdened(load: ChipLoad) -> ChipLoad:
+    """Return a load without what plans add: weights, tensors that have to fit, and prices."""
+    return replace(
+        load,
+        memory_limit=math.inf,
+        weight_time=(0.0,) * load.n,
+        resident_alone=False,
+        memory_price=0.0,
+        network_price=0.0,
+        extra=0.0,
+    )
+
+
+def block_bound(state: SearchState, plan: Plan) -> float:
+    """Bound the layer time under all plans of the block of ``plan``. [s]
+
+    With one tile nothing is cut raggedly, so no number of tiles has less work or traffic; what
+    one tile needs of the SRAM is not looked at.
+    """
+    key = block_of(state, plan)
+    if key not in state.blocks:
+        state.blocks[key] = _layer_bound(state, unburdened_plan(state, plan))
+    return state.blocks[key]
+
+
+def _layer_bound(state: SearchState, plan: Plan) -> float:
+    choices = state.table(plan, 1)
+    domains = with_given(choices.index, state.given)
+    load = unburdened(state.relaxed(SearchNode(plan, 1, domains)))
+    state.budget.spend(BOUND * load.n)
+    layer, network = following_bound(choices, domains, load), 0.0
+    if plan.tensor > 1:
+        network = max(state.network_bound(domains, choices), sum(load.network))
+    if state.unfused and state.temporal:
+        layer = max(layer, one_by_one_bound(choices, domains, load))
+    return max(layer, simple_bound(load, network))

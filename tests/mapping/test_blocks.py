@@ -1,0 +1,99 @@
+"""Claims about blocks: a bound of one holds for every plan that shares it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from builders.seeds import few_and_many
+
+import crosstack
+from crosstack.machine.system import DimensionKind
+from crosstack.mapping import search as search_module
+from crosstack.mapping.blocks import block_bound, block_of
+from crosstack.mapping.mapping import Constraints, Status
+from crosstack.mapping.parallelism import workload_uses
+from crosstack.mapping.search_node import SearchNode, SearchState
+from crosstack.model.objective import Objective, Weights
+from crosstack.model.partition import partition_cost
+from crosstack.model.plan import Plan
+from crosstack.model.rules import rules_named
+from crosstack.workload.kernels import Axis
+
+RULES = rules_named("crosstack")
+SEQUENCE_TILED = (Axis.N, Axis.NONE, Axis.NONE)
+
+
+def state_of(workload, system, constraints: Constraints) -> SearchState:
+    return search_module._state(
+        workload, system, constraints, RULES, 0.0, Weights.of(Objective.TIME)
+    )
+
+
+def every_plan(state: SearchState) -> list[Plan]:
+    uses = workload_uses(state.workload, state.system, None, RULES)
+    return [
+        plan
+        for use in uses
+        if use is not None
+        for microbatch in use.microbatches
+        for plan in state.plans(use, microbatch)
+    ]
+
+
+def random_groups(load, rng: random.Random) -> list[int]:
+    """Return random runs of kernels in their order that the chip may fuse."""
+    groups = [1 << load.order[0]]
+    for i in load.order[1:]:
+        together = groups[-1] | 1 << i
+        legal = load.temporal is None or load.temporal.legality.allows(together)
+        if legal and rng.random() < 0.5:
+            groups[-1] = together
+        else:
+            groups.append(1 << i)
+    return groups
+
+
+@pytest.mark.parametrize("temporal", [False, True])
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("seeds", few_and_many(6, 60), ids=len)
+def test_no_layer_of_any_plan_beats_the_bound_of_its_block(random_task, seeds, temporal, alone):
+    compared = 0
+    for seed in seeds:
+        rng = random.Random(seed)
+        workload, system = random_task(
+            seed, 5, dimensions=2, length=4, temporal=temporal, tilings=SEQUENCE_TILED
+        )
+        workload = replace(workload, global_batch_size=4)
+        kind = rng.choice([DimensionKind.SWITCH, DimensionKind.RING])
+        network = tuple(replace(d, kind=kind) for d in system.network)
+        state = state_of(
+            workload, replace(system, network=network), Constraints(kernel_by_kernel=alone)
+        )
+        for plan in every_plan(state):
+            node = SearchNode(plan, 1 if temporal else rng.choice([1, 2, 4]), None)
+            domains = state.table(plan, node.n_tiles).index.domains()
+            load = state.load(node, np.array([rng.choice(domain) for domain in domains]))
+            masks = [1 << i for i in load.order] if alone else random_groups(load, rng)
+            costs = [partition_cost(load, mask) for mask in masks]
+            if all(cost.fits for cost in costs) and state.rooms(load, tuple(masks)):
+                taken = sum(cost.cost for cost in costs) + load.extra
+                assert block_bound(state, plan) <= taken * (1 + 1e-12), (seed, plan)
+                compared += 1
+    assert compared > 10 * len(seeds)
+
+
+def test_plans_that_differ_in_what_others_than_tensor_parallel_chips_do_are_one_block(random_task):
+    workload, system = random_task(1, 4, dimensions=2, kinds=(DimensionKind.SWITCH,), n_chips=16)
+    state = state_of(replace(workload, global_batch_size=16), system, Constraints())
+    plans = every_plan(state)
+    blocks = {block_of(state, plan) for plan in plans}
+    assert 0 < 20 * len(blocks) < len(plans)
+
+
+def test_kernels_one_by_one_on_512_chips_that_parallelisms_share_are_proved():
+    task = crosstack.load("tests/golden/tasks/llama_70b_512_h100.yaml")
+    task = replace(task, constraints=Constraints(kernel_by_kernel=True))
+    assert crosstack.optimise(task).certificate.status is Status.OPTIMAL
