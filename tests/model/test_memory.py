@@ -234,6 +234,15 @@ def test_microbatches_in_flight(stage, options, flying):
     assert in_flight(stage, stages=4, microbatches=8, **options) == flying
 
 
+def test_microbatches_in_flight_of_many_stages_are_those_of_each():
+    at, stages, m, v = np.array([(0, 4, 8, 1), (3, 4, 2, 1), (1, 4, 8, 2), (0, 1, 5, 1)]).T
+    for schedule in Schedule:
+        many = in_flight(at, stages=stages, microbatches=m, schedule=schedule, interleave=v)
+        for i, kept in enumerate(many.tolist()):
+            given = {"stages": int(stages[i]), "microbatches": int(m[i]), "interleave": int(v[i])}
+            assert in_flight(int(at[i]), schedule=schedule, **given) == kept
+
+
 def test_no_more_are_in_flight_than_there_are():
     assert [in_flight(0, stages=4, microbatches=m) for m in (1, 2, 8)] == [1, 2, 4]
     assert in_flight(0, stages=4, microbatches=4, interleave=9) == 4

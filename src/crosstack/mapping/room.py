@@ -62,18 +62,18 @@ class Room:
     def least(self, plan: Plan) -> Demand:
         """Return what stays in the fullest chip's memory, however the plan is filled in."""
         memory = self._memory(plan, most=False)
-        total = static_size(self.workload, plan, memory)
+        total = float(static_size(self.workload, plan, memory))
         if plan.graph_stages > 1:  # the fullest stage holds at least its share
             held = float(memory.resident.sum())
             total += held / plan.graph_stages - held
-        return Demand(total=total, activations=activations_held(plan, memory))
+        return Demand(total=total, activations=float(activations_held(plan, memory)))
 
     def always_fits(self, plan: Plan) -> bool:
         """Whether a plan fits, however it is filled in."""
         if math.isinf(self.capacity(plan)):
             return True
         moving = self._most_moving(plan) * plan.microbatch_size
-        most = static_size(self.workload, plan, self._memory(plan, most=True))
+        most = float(static_size(self.workload, plan, self._memory(plan, most=True)))
         return most + moving <= self.capacity(plan)
 
     def variants(

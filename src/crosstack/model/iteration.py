@@ -73,8 +73,8 @@ class Pipeline:
     overlap: Overlap
     training: bool
     schedule: Schedule = Schedule.ONE_F_ONE_B
-    interleave: int = 1
-    forward: float = 1 / 3
+    interleave: Ints | int = 1
+    forward: Floats | float = 1 / 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class Pipelining:
         if not pipeline.training:
             ways = forward_ways(pipeline.stages, pipeline.microbatches, beside=beside)
             return tuple((work, sends * pipeline.transfer) for work, sends in ways)
-        stages, microbatches = int(pipeline.stages), int(pipeline.microbatches)
+        stages, microbatches = pipeline.stages, pipeline.microbatches
         share = pipeline.forward
         match pipeline.schedule:
             case Schedule.GPIPE:

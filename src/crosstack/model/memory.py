@@ -28,11 +28,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crosstack.errors import require, require_quantity, require_whole
+from crosstack.errors import require, require_quantity
 from crosstack.model.attention import attention_core
 from crosstack.model.boundary import Shares, operand_share
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
+from crosstack.model.schedule.closed import Counts, require_counts
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
@@ -289,7 +290,7 @@ def activation_sizes(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CopyMemory:
-    """What one copy of the graph takes of a chip, by kernel, shape (n,). [B]
+    """What one copy of the graph takes of a chip, by kernel, shape (n,), or (plans, n). [B]
 
     ``weights``, ``gradients``, ``optimizer_state``, ``caches`` and ``buffers`` (what a kernel sets
     aside) all the time; ``kept`` and ``again`` of one sequence, see `activation_sizes`.
@@ -348,10 +349,10 @@ def copy_memory(
     )
 
 
-def static_size(workload: Workload, plan: Plan, memory: CopyMemory) -> float:
+def static_size(workload: Workload, plan: Plan, memory: CopyMemory) -> Floats:
     """Bytes on the fullest chip whatever runs: all but the tensors between kernels. [B]"""
-    held = memory.resident.sum() * plan.layers_per_stage
-    return float(held) + data_size(workload, plan) + activations_held(plan, memory)
+    held = memory.resident.sum(axis=-1) * plan.layers_per_stage
+    return np.asarray(held + data_size(workload, plan) + activations_held(plan, memory))
 
 
 def data_size(workload: Workload, plan: Plan) -> float:
@@ -360,16 +361,14 @@ def data_size(workload: Workload, plan: Plan) -> float:
 
 
 def activations_held(
-    plan: Plan, memory: CopyMemory, *, stage: int = 0, copies: int | None = None
-) -> float:
-    """What a stage with so many copies keeps for its backward passes; the first keeps most. [B]"""
-    kept, again = float(memory.kept.sum()), float(memory.again.sum())
-    copies = plan.layers_per_stage if copies is None else copies
-    if not copies or (kept == 0 and again == 0):
-        return 0.0
+    plan: Plan, memory: CopyMemory, *, stage: ArrayLike = 0, copies: ArrayLike | None = None
+) -> Floats:
+    """What stages with so many copies keep for their backward passes; the first keeps most. [B]"""
+    kept, again = memory.kept.sum(axis=-1), memory.again.sum(axis=-1)
+    count = np.asarray(plan.layers_per_stage if copies is None else copies)
     flying = microbatches_kept(plan, stage)
-    held = activation_size(kept, again, copies=copies, microbatches=flying)
-    return plan.microbatch_size * float(held)
+    held = activation_size(kept, again, copies=count, microbatches=flying)
+    return np.asarray(plan.microbatch_size * np.where(count > 0, held, 0.0))
 
 
 def pipeline_account(
@@ -394,10 +393,7 @@ def pipeline_account(
     moving = np.asarray(working, float) if kernels is not None else working[0] * (count > 0)
     activations = np.zeros(len(count))
     if kernels is None:
-        kept, again = float(memory.kept.sum()), float(memory.again.sum())
-        flying = microbatches_kept(plan, np.arange(plan.pipeline))
-        held = activation_size(kept, again, copies=count, microbatches=flying)
-        activations = plan.microbatch_size * np.where(count > 0, held, 0.0)
+        activations = activations_held(plan, memory, stage=np.arange(plan.pipeline), copies=count)
 
     def of(sizes: Floats) -> Floats:
         if kernels is None:
@@ -441,10 +437,10 @@ def _copies(plan: Plan) -> Floats:
 def in_flight(
     stage: ArrayLike,
     *,
-    stages: int,
-    microbatches: int,
+    stages: Counts,
+    microbatches: Counts,
     schedule: Schedule = Schedule.ONE_F_ONE_B,
-    interleave: int = 1,
+    interleave: Counts = 1,
     at_once: int = 1,
 ) -> Floats:
     """Microbatches whose activations a stage keeps at most, each of all layers it holds. [1]
@@ -453,14 +449,14 @@ def in_flight(
     ----------
     stage : array_like of int
         Numbers of stages on their chip, from 0. [1]
-    stages : int
+    stages : int or array
         Chips of the pipeline. [1]
-    microbatches : int
+    microbatches : int or array
         Of one iteration. [1]
     schedule : Schedule
         GPipe keeps all of them until the pipeline turns round. With one forward, one backward a
         stage keeps as many as there are stages from itself to the last.
-    interleave : int
+    interleave : int or array
         Pieces v of the model on every chip: the first of p chips keeps ``1 + (p - 1) / (p v)``
         times as much. [1]
     at_once : int
@@ -471,34 +467,34 @@ def in_flight(
     huang2019gpipe, narayanan2021megatron (sections 2.2.1 and 2.2.2), korthikanti2023reducing
     """
     for name, count in (("stages", stages), ("microbatches", microbatches)):
-        require_whole(name, count)
+        require_counts(name, count)
     at = np.asarray(stage)
     inside = bool(((at >= 0) & (at < stages)).all())
     require(inside, "stage", stage, f"0 to {stages - 1}")
-    if schedule is Schedule.GPIPE:
-        return np.full(at.shape, float(microbatches))
     last = stages - at  # stages from this one to the last
-    if interleave == 1:
-        return np.asarray(np.minimum(last + at_once - 1, microbatches), dtype=float)
+    if schedule is Schedule.GPIPE:
+        return np.zeros(np.shape(last)) + microbatches
+    whole = np.minimum(last + at_once - 1, microbatches)
     pieces = 2 * last - 1 + (interleave - 1) * stages + at_once - 1
-    return np.asarray(np.minimum(pieces, interleave * microbatches) / interleave)
+    cut = np.minimum(pieces, interleave * microbatches) / interleave
+    return np.where(np.asarray(interleave) == 1, whole, cut)
 
 
 def activation_size(
-    kept: float, again: float, *, copies: ArrayLike, microbatches: ArrayLike
+    kept: ArrayLike, again: ArrayLike, *, copies: ArrayLike, microbatches: ArrayLike
 ) -> Floats:
     """Bytes that a stage keeps for its backward passes. [B]
 
     Parameters
     ----------
-    kept : float
+    kept : array_like
         Of one copy of the graph (a layer) and one microbatch. [B]
-    again : float
+    again : array_like
         What one copy and microbatch has besides while it is computed again. [B]
     copies, microbatches : array_like
         That the stage holds, and has in flight. [1]
     """
-    return np.asarray(kept * np.asarray(copies) * np.asarray(microbatches) + again)
+    return np.asarray(np.asarray(kept) * copies * np.asarray(microbatches) + again)
 
 
 def training_account(

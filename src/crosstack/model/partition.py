@@ -278,7 +278,7 @@ def _assemble(
         kept=picked.of("kept"),
         again=picked.of("again"),
     )
-    static = static_size(workload, plan, memory)
+    static = float(static_size(workload, plan, memory))
     capacity = chip.memory_room(spilled=plan.spilled)
     exchanged = tuple(network.tolist())
     temporal = choices.clocked is not None
@@ -303,7 +303,7 @@ def _assemble(
         sram_capacity=chip.on_chip_capacity,
         memory_limit=(capacity - static) / plan.microbatch_size,
         memory_static=static,
-        activations=activations_held(plan, memory),
+        activations=float(activations_held(plan, memory)),
         kept=tuple(memory.resident.tolist()),
         overlap=chip.overlap,
         traffic=rules.traffic,

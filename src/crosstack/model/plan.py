@@ -20,7 +20,7 @@ __all__ = ["Plan", "make_plan"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Degrees and collective prices of one use of the network.
+    """Degrees and collective prices of one use of the network, or of many: numbers, or arrays.
 
     ``sizes``, ``parallelism`` and ``dimensions`` as in `crosstack.mapping.mapping.Mapping`.
     ``tensor``, ``pipeline`` and ``data`` are chips per parallelism; ``layers_per_stage`` counts

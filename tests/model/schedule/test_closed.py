@@ -156,6 +156,22 @@ def test_ways_are_of_arrays_too():
     assert together.tolist() == alone
 
 
+@pytest.mark.parametrize("beside", [True, False])
+def test_training_ways_of_arrays_are_those_of_each(beside):
+    rng, rows = random.Random(11), []
+    for _ in range(200):
+        p, v = rng.randint(1, 8), rng.choice([1, 1, 2, 3]) if beside else 1
+        v = 1 if p == 1 else v
+        m = p * rng.randint(1, 5) if v > 1 else rng.randint(1, 24)
+        rows.append((p, m, v, rng.uniform(0.1, 0.9)))
+    p, m, v, share = (np.array(column) for column in zip(*rows, strict=True))
+    for work, send in ((1.0, 0.0), (1.0, 0.2), (1.0, 3.0), (0.0, 1.0)):
+        found = longest(training_ways(p, m, v, beside=beside, forward=share), work, send)
+        for time, (a, b, c, forward) in zip(found, rows, strict=True):
+            alone = longest(training_ways(a, b, c, beside=beside, forward=forward), work, send)
+            assert time == alone
+
+
 def test_one_stage_takes_its_work_alone():
     assert float(longest(training_ways(1, 5), 2.0, 9.0)) == 10.0
     assert float(longest(forward_ways(1, 5), 2.0, 9.0)) == 10.0

@@ -7,7 +7,7 @@ for the schedules here; the tests hold every form against the events. Where none
 
 Stages that are all alike take ``a W + k x`` along a way: ``a`` times the work W of a stage for one
 microbatch, forward and backward, and ``k`` sends of x from one stage to the next. The time is the
-most of a few ways, whatever W and x are.
+most of a few ways, whatever W and x are; numbers, or arrays of many pipelines.
 
 * GPipe: stages and links are machines that all microbatches pass one after the other
   (``huang2019gpipe``); holds for any stages, see `pass_time`.
@@ -24,6 +24,7 @@ most of a few ways, whatever W and x are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,17 +32,20 @@ from numpy.typing import NDArray
 from crosstack.errors import require, require_whole
 
 __all__ = [
+    "Counts",
     "Way",
     "forward_ways",
     "gpipe_ways",
     "longest",
     "pass_time",
+    "require_counts",
     "training_ways",
     "uneven_time",
 ]
 
 Floats = NDArray[np.float64]
-Way = tuple[Floats | float, Floats | float]  # how often the work of a stage, and how many sends
+Counts = NDArray[np.int64] | int
+Way = tuple[Any, Any]  # how often the work of a stage, and how many sends; numbers, or arrays
 
 
 def longest(ways: Sequence[Way], work: Floats | float, send: Floats | float) -> Floats:
@@ -56,24 +60,24 @@ def longest(ways: Sequence[Way], work: Floats | float, send: Floats | float) -> 
 
 
 def training_ways(
-    stages: int,
-    microbatches: int,
-    interleave: int = 1,
+    stages: Counts,
+    microbatches: Counts,
+    interleave: Counts = 1,
     *,
     beside: bool = True,
-    forward: float = 1 / 3,
+    forward: Floats | float = 1 / 3,
 ) -> tuple[Way, ...]:
     """Ways through forward and backward passes of stages that are alike, one forward, one backward.
 
     Parameters
     ----------
-    stages, microbatches : int
+    stages, microbatches : int or array
         Of the pipeline, of one iteration. [1]
-    interleave : int
+    interleave : int or array
         Pieces of every stage, spread over the model. [1]
     beside : bool
         Whether sends run beside the work of a stage, on links of their own, or take its time.
-    forward : float
+    forward : float or array
         Share of the work that is the forward pass; only sends longer than the pass of a piece
         depend on it. [1]
 
@@ -87,7 +91,8 @@ def training_ways(
     With ``p`` stages and ``m`` microbatches, ``(m + p - 1) W + 2 x (p + m - 2 - ceil((m - 1)/p))``;
     where ``m - 1 = q p + 1`` a link may be waited for once instead of a stage. Sent by the stages
     themselves all but the first and the last send twice: ``x (2 (p - 1) + 2 m - 3)``. Interleaved,
-    ``(m v + p - 1) W / v + 2 x (p v - 1)``, where a pass of a piece takes at least x.
+    ``(m v + p - 1) W / v + 2 x (p v - 1)``, where a pass of a piece takes at least x. Of arrays,
+    ways that one pipeline does not have are shorter than its first.
 
     References
     ----------
@@ -95,31 +100,43 @@ def training_ways(
     """
     p, m, v = stages, microbatches, interleave
     for name, count in (("stages", p), ("microbatches", m), ("interleave", v)):
-        require_whole(name, count)
-    if p == 1:
-        return ((float(m), 0.0),)
-    if v > 1:
-        require(m % p == 0, "microbatches", m, f"a multiple of {p} stages, to interleave")
-        require(beside, "interleave", v, "1 where stages send by themselves")
-        passes, sends = float(m * v + p - 1), 2.0 * (p * v - 1)
-        longer = max(forward, 1 - forward)
-        return (
-            (passes / v, sends),
-            (passes / v * longer, sends + passes),
-            (0.0, sends + 2 * passes),
-        )
+        require_counts(name, count)
+    several, cut = p > 1, (p > 1) & (v > 1)
     if not beside:
-        inner = 2 * m - 3 if p > 2 and m > 1 else m - 1
-        return ((float(m + p - 1), float(2 * (p - 1) + inner)),)
-    sends = 2.0 * (p + m - 2 - -(-(m - 1) // p))
-    way = (float(m + p - 1), sends)
-    return (way, (m + p - 2.0, sends + 1)) if (m - 1) % p == 1 else (way,)
+        require(not _any(cut), "interleave", v, "1 where stages send by themselves")
+        inner = m - 1 + ((p > 2) & (m > 1)) * (m - 2)
+        return ((m + p - 1, several * (2.0 * (p - 1) + inner)),)
+    even = not _any(cut & (m % p > 0))
+    require(even, "microbatches", m, f"a multiple of {p} stages, to interleave")
+    turn = (m - 1) % p == 1
+    turn = turn & (v == 1)
+    passes = m * v + p - 1
+    whole = p + m - 2 - -(-(m - 1) // p)
+    sends = several * 2.0 * (cut * (p * v - 1) + (1 - cut) * whole)
+    ways: list[Way] = [(passes / v, sends)]
+    if _any(cut | turn):
+        half = passes / v * np.maximum(forward, 1 - np.asarray(forward))
+        ways.append((cut * half + turn * (m + p - 2.0), sends + cut * passes + turn))
+    if _any(cut):
+        ways.append((0.0, sends + 2.0 * cut * passes))
+    return tuple(ways)
 
 
-def forward_ways(
-    stages: NDArray[np.int64] | int, microbatches: NDArray[np.int64] | int, *, beside: bool = True
-) -> tuple[Way, ...]:
-    """Ways through the forward pass alone of stages that are alike; parameters may be arrays.
+def _any(flags: NDArray[np.bool_] | bool) -> bool:
+    return bool(flags.any()) if isinstance(flags, np.ndarray) else bool(flags)
+
+
+def require_counts(name: str, counts: Counts) -> None:
+    """Check that numbers are whole, and at least 1."""
+    if isinstance(counts, np.ndarray):
+        good = counts.dtype.kind in "iu" and bool((counts >= 1).all())
+        require(good, name, counts, "whole numbers, at least 1")
+    else:
+        require_whole(name, counts)
+
+
+def forward_ways(stages: Counts, microbatches: Counts, *, beside: bool = True) -> tuple[Way, ...]:
+    """Ways through the forward pass alone of stages that are alike.
 
     As `training_ways`; the slower of a stage and a link is passed by every microbatch.
     """
@@ -131,7 +148,11 @@ def forward_ways(
 
 
 def gpipe_ways(
-    stages: int, microbatches: int, *, beside: bool = True, forward: float = 1 / 3
+    stages: Counts,
+    microbatches: Counts,
+    *,
+    beside: bool = True,
+    forward: Floats | float = 1 / 3,
 ) -> tuple[Way, ...]:
     """Ways through all forward, then all backward passes of stages that are alike.
 
