@@ -132,9 +132,11 @@ class Evaluation:
     latency : float
         One microbatch, from the first layer to the last, nothing else in its way. [s]
     work : float
-        FLOP of one iteration on all chips. [FLOP]
+        FLOP of the model in one iteration on all chips; all scores of attention count, also those
+        that a mask leaves out (``chowdhery2022palm``, ``narayanan2021megatron``); what chips do is
+        the work of the kernels. [FLOP]
     utilization : float
-        Of the peak of all chips. [1]
+        That over what all chips could do at their peak. [1]
     throughput : float
         Items of the batch per second. [1/s]
     memory_used, memory_capacity : float

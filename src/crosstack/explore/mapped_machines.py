@@ -15,6 +15,7 @@ from crosstack.explore.mapped import ANSWER_UNITS, mapped_point
 from crosstack.machine.generate.generation import Generation
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Task
+from crosstack.model.attention import work_share
 from crosstack.model.rates import reached_rate
 from crosstack.model.rules import Rules
 from crosstack.workload.workload import Workload
@@ -91,7 +92,8 @@ def least_time(workload: Workload, system: System, rules: Rules) -> float:
     """Return a time that no mapping beats: all compute busy at its utilization. [s]"""
     chip = system.chip
     throughput = reached_rate(chip, workload.graph.dtype, rules)
-    return workload.work / (system.copies * system.n_chips * throughput)
+    done = workload.work * work_share(workload.graph, chip, rules.traffic)
+    return done / (system.copies * system.n_chips * throughput)
 
 
 TERMS: dict[str, str | None] = {

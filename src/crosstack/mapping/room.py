@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from crosstack.machine.system import System
+from crosstack.model.attention import density_on
 from crosstack.model.choices import Choices
 from crosstack.model.memory import (
     CopyMemory,
@@ -117,7 +118,9 @@ class Room:
         """Operations of a layer for one sequence on one chip, at least. [FLOP]"""
         if plan.recompute not in self.work:
             again = computed_again(self.arrays, plan.recompute)
-            self.work[plan.recompute] = float((self.arrays.work * (1 + again)).sum())
+            density = density_on(self.arrays, self.system.chip, self.rules.traffic)
+            work = self.arrays.work * density.min(axis=1)
+            self.work[plan.recompute] = float((work * (1 + again)).sum())
         return self.work[plan.recompute] / plan.tensor / math.prod(plan.split)
 
     def _least_layer(self, plan: Plan) -> float:

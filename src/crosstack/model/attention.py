@@ -1,4 +1,4 @@
-"""Attention in a graph, found by its structure: what is fused there and what is computed again."""
+"""Attention in a graph, found by its structure: what is fused, computed again, and left out."""
 
 from __future__ import annotations
 
@@ -7,9 +7,40 @@ from functools import lru_cache
 
 import numpy as np
 
-from crosstack.workload.kernel_graph import Bools, KernelGraph
+from crosstack.machine.chip import Chip, Execution, Fusion
+from crosstack.model.traffic import Traffic
+from crosstack.workload.kernel_graph import Bools, Floats, KernelGraph
 
-__all__ = ["attention_core", "attentions"]
+__all__ = ["attention_core", "attentions", "density_on", "work_share"]
+
+
+def density_on(arrays: KernelGraph, chip: Chip | None, traffic: Traffic) -> Floats:
+    """Shares of each kernel's operands and result that a chip works on and moves, shape (n, 3). [1]
+
+    Notes
+    -----
+    A chip that fuses attention has programs that skip blocks which a mask leaves out: they neither
+    compute nor move them, so work and bytes grow with the share s that counts
+    (``dao2022flashattention``, proposition 4). Blocks at the border of a mask count as the elements
+    that they have. The same holds of a kernel of an attention that runs alone. Chips without such
+    programs compute all and mask then, and so does a pipeline of a spatial chip, which is as wide
+    as the last row needs.
+
+    References
+    ----------
+    dao2022flashattention, dao2023flashattention2 (section 3.1)
+    """
+    skips = traffic.skips_masked and chip is not None and chip.execution is Execution.TEMPORAL
+    if skips and chip is not None and Fusion.ATTENTION in chip.fusions:
+        return arrays.density
+    return np.ones_like(arrays.density)
+
+
+@lru_cache(maxsize=64)
+def work_share(arrays: KernelGraph, chip: Chip, traffic: Traffic) -> float:
+    """Share of the operations of a graph that a chip does not skip. [1]"""
+    done = arrays.work * density_on(arrays, chip, traffic).min(axis=1)
+    return float(done.sum() / arrays.work.sum()) if done.any() else 1.0
 
 
 @lru_cache(maxsize=64)

@@ -16,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from crosstack.machine.chip import Chip
+from crosstack.model.attention import density_on
 from crosstack.model.boundary import Shares, boundary_traffic
 from crosstack.model.choice_index import ChoiceIndex, choice_index
 from crosstack.model.collectives import NOTHING
@@ -175,7 +176,9 @@ def make_choices(
     columns = np.where(known.tiles_width, -(-columns // parts), columns)
     tiles = np.where(known.untiled, 1, parts)
     each = np.where(known.factor > 0, known.factor * k, 1.0)
+    density = density_on(arrays, chip, rules.traffic)
     work = m.astype(np.float64) * columns * each * tiles * known.repeats
+    work = work * density.min(axis=1)[row]
     output_tile = (m * columns).astype(np.float64) * word
     # A kernel tiled along K adds its tiles up: its output leaves once.
     output_total = output_tile * np.where(known.tiles_depth, 1, tiles)
@@ -215,6 +218,7 @@ def make_choices(
             rules,
             choices=(row, index.axis),
             extents=(m, k, columns),
+            density=density,
             work=work,
             cache=known.cache * cached,
             microbatch=microbatch,

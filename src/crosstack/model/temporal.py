@@ -118,6 +118,7 @@ def clocked(
     *,
     choices: tuple[Ints, Ints],
     extents: tuple[Ints, Ints, Ints],
+    density: Floats,
     work: Floats,
     cache: Floats,
     microbatch: Ints | None = None,
@@ -130,6 +131,8 @@ def clocked(
         Kernel and axis of each.
     extents : tuple of array, shape (choices,)
         Outer x M, K and N that one chip works on. [1]
+    density : array, shape (n, 3)
+        See `crosstack.model.attention.density_on`. [1]
     work : array, shape (choices,)
         Of one sequence. [FLOP]
     cache : array, shape (choices,)
@@ -162,7 +165,9 @@ def clocked(
     )
     table = np.zeros((len(row), 6))
     table[product] = product_terms(kernel_clock(chip, rules), chip, dtype, shapes[product])
+    counted = density[row]
     table /= sequences[:, None]
+    table[:, [0, 5]] *= counted.min(axis=1)[:, None]
     size = word / dtype.size
     tall, wide, made = table[:, 2] * size, table[:, 3] * size, table[:, 4] * size
     share = rows / arrays.rows[row] * (columns / arrays.columns[row])
@@ -170,8 +175,9 @@ def clocked(
     turned = swapped[row]
     first = np.where(product, np.where(turned, tall, wide), inputs[:, 0])
     second = np.where(product, np.where(turned, wide, tall), inputs[:, 1])
-    second = np.where(arrays.two_inputs[row], second, 0.0)
-    result = np.where(product, made, rows * columns * word)
+    second = np.where(arrays.two_inputs[row], second * counted[:, 1], 0.0)
+    first = first * counted[:, 0]
+    result = np.where(product, made, rows * columns * word) * counted[:, 2]
     rate = np.where(arrays.systolic, chip.throughput(dtype), chip.vector_throughput(dtype))[row]
     repeats = np.where(product, arrays.repeats[row], 1.0)
     keeps, read = _caches(arrays)

@@ -97,6 +97,11 @@ class Traffic:
     # ------------------------------------------------------------ conversions of layouts
 
     @property
+    def skips_masked(self) -> bool:
+        """Whether programs that skip what a mask leaves out do; see `crosstack.model.attention`."""
+        return True
+
+    @property
     def traces_layouts(self) -> bool:
         """Whether sums stay partial until they are read, and joins of copies have a layout.
 

@@ -183,9 +183,12 @@ class Graph:
 
     def density(self, operation: Operation) -> float:
         """Share of the work of an operation on elements that count (`Causal`). [1]"""
-        masks = {self.tensor[o.tensor].mask for o in (operation.output, *operation.inputs)}
-        shares = [m.density(self.sizes[m.query], self.sizes[m.key]) for m in masks if m]
-        return min(shares, default=1.0)
+        return min(self.counted(o.tensor) for o in (operation.output, *operation.inputs))
+
+    def counted(self, tensor: str) -> float:
+        """Share of the elements of a tensor that count (`Causal`). [1]"""
+        mask = self.tensor[tensor].mask
+        return mask.density(self.sizes[mask.query], self.sizes[mask.key]) if mask else 1.0
 
     @property
     def total_work(self) -> float:

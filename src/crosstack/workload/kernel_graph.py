@@ -54,12 +54,13 @@ class KernelGraph:
     ``rows`` is outer x M, ``repeats`` counts inputs (where ``counted_inputs``) times ``operations``
     on each element. ``open_inputs`` (n, 2) tells which operands no edge feeds, ``open_output``
     which results no edge takes; ``saved_*`` what the backward pass needs of a forward kernel
-    (`Saved`); ``messages`` what each kernel sends besides what its sharding causes. ``preds`` and
-    ``succs`` are bit masks over kernels; ``source``, ``target``, ``operand`` and ``tensor`` are
-    columns of edges, ``tensor_size`` [B] one of tensors. ``levels`` is the longest way from a
-    kernel that needs nothing; ``depth`` how many tiles of a tensor an on-chip edge holds so that
-    reconvergent paths do not stall: levels apart plus one (``dfmodel_code``). ``join_*``: results
-    that one copy of the graph hands to the next, and the operands they become there.
+    (`Saved`); ``density`` (n, 3) as `Kernel.density`; ``messages`` what each kernel sends besides
+    what its sharding causes. ``preds`` and ``succs`` are bit masks over kernels; ``source``,
+    ``target``, ``operand`` and ``tensor`` are columns of edges, ``tensor_size`` [B] one of tensors.
+    ``levels`` is the longest way from a kernel that needs nothing; ``depth`` how many tiles of a
+    tensor an on-chip edge holds so that reconvergent paths do not stall: levels apart plus one
+    (``dfmodel_code``). ``join_*``: results that one copy of the graph hands to the next, and the
+    operands they become there.
     """
 
     n: int
@@ -90,6 +91,7 @@ class KernelGraph:
     saved_input: Bools
     saved_output: Bools
     saved_mask: Bools
+    density: Floats
     messages: tuple[tuple[Communication, ...], ...]
     weight_size: Floats
     output_size: Floats
@@ -224,6 +226,7 @@ class KernelGraph:
             memory_extra=float(self.memory_extra[i]),
             saved=saved,
             row_wise=bool(self.row_wise[i]),
+            density=tuple(self.density[i].tolist()),
         )
 
     def kind(self, i: int) -> KernelKind:
@@ -409,6 +412,7 @@ def _columns(kernels: Sequence[Kernel]) -> dict[str, Any]:
         "saved_input": bools(x.saved is Saved.INPUT for x in kernels),
         "saved_output": bools(x.saved is Saved.OUTPUT for x in kernels),
         "saved_mask": bools(x.saved is Saved.MASK for x in kernels),
+        "density": np.array([x.density for x in kernels], dtype=np.float64),
         "messages": tuple(x.communications for x in kernels),
         "periodic_size": reals(
             sum(c.size for c in x.communications if c.periodic) for x in kernels

@@ -201,6 +201,9 @@ class Kernel:
     row_wise : bool
         Whether a result needs a whole row of an operand (a norm, a softmax, a scan), so that no
         tile of it can be finished alone; of elementwise kernels.
+    density : tuple of float
+        Shares of the elements of its first operand, its second, and its result that count, where a
+        mask leaves out the others; a program that skips those works on the least of the three. [1]
     """
 
     name: str
@@ -224,6 +227,7 @@ class Kernel:
     memory_extra: float = 0.0
     saved: Saved = Saved.NOTHING
     row_wise: bool = False
+    density: tuple[float, float, float] = (1.0, 1.0, 1.0)
 
     def __post_init__(self) -> None:
         """Check every field; see `InputError`."""
@@ -259,11 +263,14 @@ class Kernel:
         require(forward, "saved", self.saved, "nothing, in the backward pass")
         rows = not (self.kind.is_gemm and self.row_wise)
         require(rows, "row_wise", self.row_wise, "false: a product adds up over K")
+        shares = all(0 < share <= 1 for share in self.density)
+        require(shares, "density", self.density, "shares above 0, at most 1")
 
     @property
     def work(self) -> float:
         """Floating-point operations for one sequence: outer M N, twice K for a systolic kernel.
 
+        All elements count, also those that a mask leaves out (``narayanan2021megatron``).
         Source: ``ko2025dfmodel``, where an elementwise kernel has one operation an element. [FLOP]
         """
         elements = float(self.outer) * self.m * self.n * (self.repeats or 1) * self.operations

@@ -18,6 +18,7 @@ before (``join_*``).
 * Some operations are no kernels of their own (`crosstack.workload.passes.merged`).
 * The gradient of a weight is a sum over chips that work on different data (``periodic_size``).
   That of a table that is only looked up in is added to the rows in question, where they lie.
+* What a mask of scores leaves out (later tokens, tokens behind a window) says ``density``.
 * A mask is kept where the backward pass reads it. Nothing else has to be said of what is kept:
   edges to backward kernels do.
 """
@@ -125,6 +126,8 @@ class LoweredKernel:
         Masks that it reads.
     output_size, weight_size, cache_size : float
         As in `KernelGraph`. [B]
+    density : tuple of float
+        As in `KernelGraph`. [1]
     messages : tuple of Communication
         What it sends besides what its sharding causes.
     each : float
@@ -148,6 +151,7 @@ class LoweredKernel:
     output_size: float
     weight_size: float
     cache_size: float
+    density: tuple[float, float, float]
     messages: tuple[Communication, ...]
     each: float
     matrices: bool
@@ -194,7 +198,7 @@ class LoweredKernel:
             if of_before(graph, tensor)
             or (tensor in others.lies and graph.tensor[others.lies[tensor]].role is Role.WEIGHT)
         }
-        sizes = tuple(map(size, read))
+        sizes, counted = tuple(map(size, read)), [*map(graph.counted, read), 1.0, 1.0]
         made = graph.tensor[operation.output.tensor]
         output = min(size(made.name), sizes[0]) if rows else size(made.name)
         of_weight = made.of != "" and graph.tensor[made.of].role is Role.WEIGHT
@@ -222,6 +226,7 @@ class LoweredKernel:
             output_size=output,
             cache_size=sum(cached.values()) + output * looked_up,
             weight_size=size(operation.inputs[weights[0]].tensor) if own else 0.0,
+            density=(counted[0], counted[1], graph.counted(made.name)),
             messages=(summed,) if of_weight and not rows else (),
             each=1.0 if matrices else done / elements,
             matrices=matrices,
@@ -369,6 +374,7 @@ def _costs(kernels: Sequence[LoweredKernel]) -> dict[str, Any]:
         "cache_size": np.array([x.cache_size for x in kernels]),
         "operations": np.array([max(1, round(x.each)) for x in kernels], dtype=np.int64),
         "weight_size": np.array([x.weight_size for x in kernels]),
+        "density": np.array([x.density for x in kernels]),
         "messages": tuple(x.messages for x in kernels),
         "periodic_size": np.array([sum((c.size for c in x.messages), 0.0) for x in kernels]),
         "memory_traffic": nothing,

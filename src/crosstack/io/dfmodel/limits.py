@@ -227,6 +227,8 @@ def _kernel(kernel: Kernel, path: str) -> Iterator[Problem]:
     if kernel.cache_size:
         message = "DFModel cannot say it; allowed: 0, with the traffic of each chip instead."
         yield Problem(f"{path}.cache_size", message)
+    if min(kernel.density) < 1:
+        yield Problem(f"{path}.density", "DFModel counts all elements; allowed: 1, 1 and 1.")
     known = saved_of(kernel.name)
     if kernel.saved not in (Saved.NOTHING, known):
         message = f"got {kernel.saved}; DFModel cannot say it; allowed for this name: {known}."

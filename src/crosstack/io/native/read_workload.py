@@ -336,6 +336,7 @@ class _Builder:
             memory_extra=file.memory_extra or 0.0,
             saved=file.saved,
             row_wise=file.row_wise,
+            density=file.density,
         )
 
     def _graph(

@@ -237,6 +237,7 @@ class KernelFile(FileModel):
     memory_extra: Bytes | None = None
     saved: Annotated[Saved, one_of(Saved)] = Saved.NOTHING
     row_wise: bool = False
+    density: tuple[Share, Share, Share] = (1.0, 1.0, 1.0)
 
 
 class ConsumerFile(FileModel):

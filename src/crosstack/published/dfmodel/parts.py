@@ -229,6 +229,11 @@ class DFModelTraffic(Traffic):
                 assert_never(self.weight_cuts)
 
     @property
+    def skips_masked(self) -> bool:
+        """No: all elements count."""
+        return False
+
+    @property
     def traces_layouts(self) -> bool:
         """Not where sums are added up as soon as they are made."""
         return not self.sums_at_once
