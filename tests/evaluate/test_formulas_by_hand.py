@@ -43,7 +43,7 @@ RULES = {
     "dfmodel-e4+separate": (4, 2), "dfmodel-e5": (5, 1), "dfmodel-e5+separate": (5, 2),
 }  # fmt: skip
 SPLIT_ROWS, SPLIT_COLUMNS, WHOLE = "rows", "columns", "whole"
-MADE = dict(zip(AXES, (SPLIT_ROWS, SPLIT_ROWS, WHOLE, SPLIT_COLUMNS, WHOLE), strict=True))
+MADE = dict(zip(AXES[:5], (SPLIT_ROWS, SPLIT_ROWS, WHOLE, SPLIT_COLUMNS, WHOLE), strict=True))
 NEEDED = {
     "elementwise": (SPLIT_ROWS, SPLIT_ROWS, WHOLE, SPLIT_COLUMNS, WHOLE),
     "first": (SPLIT_ROWS, WHOLE, SPLIT_ROWS, SPLIT_COLUMNS, WHOLE),

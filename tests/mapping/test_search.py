@@ -29,6 +29,7 @@ from crosstack.model.partition import live_size, make_load, partition_cost, rela
 from crosstack.model.plan import Plan, make_plan
 from crosstack.model.rules import Rules, rules_named
 from crosstack.model.tiles import divisors
+from crosstack.workload.builders import elementwise, join, product_of
 from crosstack.workload.kernel_graph import kernel_graph
 from crosstack.workload.kernels import (
     Axis,
@@ -378,6 +379,57 @@ class TestSharedConversions:
             given = Constraints(sharding=(("P", Axis.M), ("A", Axis.NONE), ("B", axis)))
             _, certificate = search(workload, system, given, rules_named("crosstack"))
             assert certificate.objective == pytest.approx(0.012)
+
+
+def added_products(rng: random.Random, temporal: bool) -> tuple[Workload, System]:
+    """Return two products, or three, whose results are added up and read, on four chips."""
+    count, rows, word = rng.choice((2, 3)), rng.choice((1, 1, 8)), 2
+    sizes = {"input_sizes": (64.0,), "weight_size": rows * 16.0}
+    product = product_of("product", (1, rows, 8, 4), word=word, **sizes)
+    added = elementwise("sum", rows, 4, word=word, inputs=2)
+    added = replace(added, tiling=rng.choice((Axis.N, Axis.NONE)))
+    kernels = [replace(product, name=f"product_{i}") for i in range(count)]
+    kernels += [replace(added, name=f"sum_{i}") for i in range(count - 1)]
+    edges = [(1, count + 1, 0), (2, count + 1, 1)]
+    if count == 3:
+        edges += [(3, 5, 0), (4, 5, 1)]
+    graph = join(kernels, edges, word)
+    graph = replace(graph, adds=np.array([k.kind is KernelKind.ELEMENTWISE_2 for k in kernels]))
+    chip = flat_chip(n_cores=8, lanes=2, stages=2, frequency=1e6, sram_capacity=1e6,
+                     utilization=0.9, overlap=rng.choice(list(Overlap)))  # fmt: skip
+    if temporal:
+        chip = replace(chip, execution=Execution.TEMPORAL, launch_overhead=1e-6)
+    bandwidth = rng.choice((1e5, 1e6, 1e7))
+    ring = Dimension(kind=DimensionKind.RING, bandwidth=bandwidth, size=4,
+                     latency=rng.choice((0.0, 1e-5)), parallelism=Parallelism.TENSOR)  # fmt: skip
+    chip = replace(chip, memories=main_memory(bandwidth=rng.choice((1e6, 1e8))))
+    workload = Workload(graph=graph, sequence_length=4, n_layers=rng.choice((1, 2)))
+    return workload, System(chip=chip, network=(ring,), n_chips=4)
+
+
+class TestSumsOfParts:
+    RULES = rules_named("crosstack")
+
+    @pytest.mark.parametrize("temporal", [False, True])
+    @pytest.mark.parametrize("seeds", few_and_many(6, 40), ids=len)
+    def test_search_finds_the_best_mapping(self, brute_fuse, brute_split, seeds, temporal):
+        later = 0
+        for seed in seeds:
+            workload, system = added_products(random.Random(seed), temporal)
+            least = brute_search(workload, system, self.RULES, brute_fuse, brute_split)
+            mapping, certificate = search(workload, system, NOTHING_GIVEN, self.RULES)
+            assert certificate.objective == pytest.approx(least, rel=1e-9), seed
+            found = evaluate(workload, system, mapping).time
+            assert found == pytest.approx(certificate.objective, rel=1e-9)
+            later += Axis.PARTIAL in mapping.sharding
+        assert later > 0
+
+    def test_releases_add_up_what_they_make(self):
+        workload, system = added_products(random.Random(0), temporal=False)
+        given = Constraints(sharding=(("sum_0", Axis.PARTIAL),))
+        search(workload, system, given, self.RULES)
+        with pytest.raises(InputError, match=r"sharding\.sum_0: got partial"):
+            search(workload, system, given, rules_named("dfmodel-e4"))
 
 
 class TestGivenDecisions:

@@ -22,7 +22,7 @@ from crosstack.workload.kernels import (
 )
 from crosstack.workload.workload import Workload
 
-OUTER, M, K, N, NONE = (AXIS_CODE[a] for a in AXES)
+OUTER, M, K, N, NONE = (AXIS_CODE[a] for a in AXES[:5])
 RULES = rules_named("crosstack")
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from crosstack.io import library
+from crosstack.io.library import system_on
 from crosstack.machine.system import Parallelism
+from crosstack.mapping.paid_layouts import least_with_layouts
 from crosstack.model.choice_index import choice_index
 from crosstack.model.choices import make_choices
 from crosstack.model.collectives import Layout
@@ -14,13 +18,15 @@ from crosstack.model.conversions import LAYOUTS, edges_of
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.llm import llm
+from crosstack.workload.architectures import graphs
 from crosstack.workload.builders import elementwise, join, product_of
+from crosstack.workload.graph_workload import workload_of
 from crosstack.workload.kernel_graph import AXES
 from crosstack.workload.kernels import Axis, Collective
 from crosstack.workload.transformer_training import Recompute
 from crosstack.workload.workload import Workload
 
-OUTER, M, K, N, NONE = AXES
+OUTER, M, K, N, NONE = AXES[:5]
 RULES, RELEASE = rules_named("crosstack"), rules_named("dfmodel-readme")
 WORD, SIZE = 2, 8 * 16 * 2.0
 
@@ -154,6 +160,63 @@ class TestWhatIsPaid:
         hidden = replace(tensor, consumers=tuple(replace(c, elided=True) for c in tensor.consumers))
         _, costs = costs_of(replace(workload, graph=workload.graph.listing(tensors=(hidden,))))
         assert paid(costs, (K, M)) == 0.0
+
+
+def summed(*readers):
+    """Return two products, their sum, and readers of that; some of the products, too."""
+    first = replace(maker(K), name="first")
+    total = replace(elementwise("sum", 8, 16, word=WORD, inputs=2), tiling=Axis.NONE)
+    kernels = [first, maker(K), total]
+    kernels += [replace(simple(), name=f"reader{i}") for i in range(len(readers))]
+    edges = [(1, 3, 0), (2, 3, 1)]
+    edges += [(read, i + 4, 0) for i, read in enumerate(readers)]
+    graph = join(kernels, edges, WORD)
+    adds = np.array([kernel.name == "sum" for kernel in kernels])
+    return Workload(graph=replace(graph, adds=adds), sequence_length=16)
+
+
+class TestSumsOfParts:
+    def test_parts_of_several_products_are_added_up_once(self, costs_of):
+        plan, costs = costs_of(summed(3))
+        for axis, layout in ((M, Layout.ROWS), (N, Layout.COLUMNS), (NONE, Layout.REPLICATED)):
+            times = costs.conversions.times(costs.index.codes((K, K, Axis.PARTIAL, axis)))
+            change = float(plan.changes[Layout.PARTIAL, frozenset({layout})].lines.time(SIZE))
+            assert times.tolist() == [0.0, 0.0, change, 0.0]
+
+    def test_what_is_whole_or_split_is_a_part_beside_zeros(self, costs_of):
+        _, costs = costs_of(summed(3))
+        for axis in (M, N):
+            codes = costs.index.codes((axis, K, Axis.PARTIAL, NONE))
+            assert costs.conversions.times(codes)[:2].tolist() == [0.0, 0.0]
+
+    def test_only_where_all_that_read_a_part_add(self):
+        def axes(workload, sums=True):
+            return choice_index(workload.graph, sums=sums).axes(2)
+
+        assert Axis.PARTIAL in axes(summed(3))
+        assert Axis.PARTIAL in axes(summed())
+        assert Axis.PARTIAL not in axes(summed(1, 3))  # the first product is added up anyway
+        assert Axis.PARTIAL not in axes(summed(3), sums=False)
+
+    def test_bytes_are_counted_where_parts_are_added_up(self, costs_of):
+        _, costs = costs_of(summed(3))
+        codes = costs.index.codes((K, K, Axis.PARTIAL, NONE))
+        assert costs.conversions.passed_on(codes).tolist() == [True, True, False, False]
+        codes = costs.index.codes((K, K, NONE, NONE))
+        assert not costs.conversions.passed_on(codes).any()
+
+    def test_a_layer_of_a_llama_adds_up_as_often_as_is_known(self):
+        """Two sums forward and two backward, of a token's vector each (``shoeybi2019megatron``)."""
+        graph = graphs.training(library.model("llama3-70b"), sequence=8192)
+        workload = workload_of(graph, block="layers", items="batch")
+        system = system_on("h100-dgx")
+        plan = make_plan(workload, system, (8,), (Parallelism.TENSOR,), 1, RULES)
+        costs = make_choices(workload, workload.graph, plan, 1, RULES, system.chip)
+        found = least_with_layouts(costs, costs.index.domains(), costs.network_time)
+        made = list(costs.conversions.made(found.best()))
+        whole = (Layout.PARTIAL, frozenset({Layout.REPLICATED}))
+        assert [(change.start, change.ends) for change in made] == [whole] * 4
+        assert {change.size for change in made} == {8192 * 8192 * 2.0}
 
 
 class TestJoins:

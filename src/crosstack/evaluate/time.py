@@ -462,7 +462,7 @@ def _check_fit(
 
 
 def _network_bytes(workload: Workload, arrays: KernelGraph, choices: Choices, codes: Ints) -> float:
-    moved = float(choices.bytes_moved[codes].sum())
+    moved = float(choices.bytes_moved[codes][~choices.conversions.passed_on(codes)].sum())
     moved += sum(c.size for some in arrays.messages for c in some if not c.periodic)
     if len(choices.index.source):
         moved += float(choices.edge_bytes[choices.index.entries(codes)].sum())

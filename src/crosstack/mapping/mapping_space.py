@@ -93,7 +93,7 @@ def mapping_space(task: Task, rules: Rules | str | None = None) -> MappingSpace:
     factors = (
         _network(task, chosen),
         _tiles(task, chosen),
-        _sharding(task, arrays),
+        _sharding(task, arrays, chosen),
         _partitions(task, arrays, chosen),
         _cores(task, arrays),
         *_recomputation(task, arrays, chosen),
@@ -146,8 +146,9 @@ def _tiles(task: Task, rules: Rules) -> Factor:
     return _factor("tiles", math.log10(len(counts)), "numbers of tiles")
 
 
-def _sharding(task: Task, arrays: KernelGraph) -> Factor:
-    index = choice_index(arrays, task.workload.placement)
+def _sharding(task: Task, arrays: KernelGraph, rules: Rules) -> Factor:
+    sums = rules.traffic.traces_layouts
+    index = choice_index(arrays, task.workload.placement, sums=sums)
     axes = np.diff(index.start)
     axes[list(given_choices(arrays, task.constraints.sharding, index))] = 1
     free = int((axes > 1).sum())

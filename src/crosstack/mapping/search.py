@@ -308,6 +308,7 @@ def _state(
     slots, separate = make_slots(arrays, constraints, rules)
     alone = rules.decisions.one_by_one(arrays.n, constraints.max_partitions)
     alone = alone and not constraints.partitions
+    index = choice_index(arrays, workload.placement, sums=rules.traffic.traces_layouts)
     return SearchState(
         workload=workload,
         system=system,
@@ -316,7 +317,7 @@ def _state(
         gap=gap,
         pricing=Pricing(workload=workload, system=system, rules=rules, weights=weights),
         arrays=arrays,
-        given=given_choices(arrays, constraints.sharding, choice_index(arrays, workload.placement)),
+        given=given_choices(arrays, constraints.sharding, index),
         slots=slots,
         separate=separate,
         unfused=constraints.kernel_by_kernel or alone,

@@ -120,7 +120,8 @@ class SearchState:
     @property
     def index(self) -> ChoiceIndex:
         """The choices of every kernel."""
-        return choice_index(self.arrays, self.workload.placement)
+        sums = self.rules.traffic.traces_layouts
+        return choice_index(self.arrays, self.workload.placement, sums=sums)
 
     # ------------------------------------------------------------ loads
 

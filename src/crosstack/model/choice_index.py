@@ -21,7 +21,7 @@ from crosstack.workload.kernels import Axis, Placement
 
 __all__ = ["ChoiceIndex", "choice_index", "sharding_codes"]
 
-OUTER, M, K, N, NONE = (AXIS_CODE[a] for a in AXES)
+OUTER, M, K, N, NONE, PARTIAL = (AXIS_CODE[a] for a in AXES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -144,7 +144,32 @@ class ChoiceIndex:
         return found
 
 
-def _allowed(arrays: KernelGraph, placement: Placement) -> Bools:
+def _sums(arrays: KernelGraph, makes: Bools) -> Bools:
+    """Which additions may add up parts of sums before they are added up over chips, shape (n,).
+
+    Where parts of two products meet, such as gradients of what several kernels read, and on the
+    way there. What anything but additions reads as well is added up for those in any case.
+    """
+    edges = zip(arrays.source.tolist(), arrays.target.tolist(), strict=True)
+    carried = [edge for edge, elided in zip(edges, arrays.elided, strict=True) if not elided]
+    makers: list[list[int]] = [[] for _ in range(arrays.n)]
+    readers: list[list[int]] = [[] for _ in range(arrays.n)]
+    for i, j in carried:
+        makers[j].append(i)
+        readers[i].append(j)
+    stays = [bool(some) and all(arrays.adds[j] for j in some) for some in readers]
+    parts = makes.astype(np.int64)  # of products, that a kernel makes or may add up
+    for i in arrays.order:
+        if arrays.adds[i]:
+            parts[i] = sum(parts[j] for j in makers[i] if stays[j])
+    found = arrays.adds & (parts > 1)
+    for i in reversed(arrays.order):
+        if arrays.adds[i] and parts[i] == 1 and stays[i]:
+            found[i] = found[readers[i]].any()
+    return np.asarray(found)
+
+
+def _allowed(arrays: KernelGraph, placement: Placement, sums: bool) -> Bools:
     """Which of `AXES` each kernel may be split along, shape (n, axes).
 
     None but ``none`` where the workload's `Placement` says how the chips split it. Otherwise:
@@ -154,6 +179,7 @@ def _allowed(arrays: KernelGraph, placement: Placement) -> Bools:
     """
     n = arrays.n
     allowed = np.ones((n, len(AXES)), dtype=np.bool_)
+    allowed[:, PARTIAL] = False
     if placement is not Placement.SEARCHED:
         allowed[:, :NONE] = False
         return allowed
@@ -166,22 +192,32 @@ def _allowed(arrays: KernelGraph, placement: Placement) -> Bools:
     batched = allowed[:, OUTER].copy()
     allowed[batched, 1:] = False
     allowed[~allowed.any(axis=1), NONE] = True
+    if sums and arrays.adds.any():
+        allowed[:, PARTIAL] = _sums(arrays, allowed[:, K])
     return allowed
 
 
 @lru_cache(maxsize=64)
 def choice_index(
-    arrays: KernelGraph, placement: Placement = Placement.SEARCHED, *, joined: bool = False
+    arrays: KernelGraph,
+    placement: Placement = Placement.SEARCHED,
+    *,
+    sums: bool = False,
+    joined: bool = False,
 ) -> ChoiceIndex:
     """Return the choices of every kernel of a graph, in the order of `AXES`.
 
     Parameters
     ----------
+    arrays, placement
+        The graph, and how it lies on the chips.
+    sums : bool
+        Whether additions may have parts of sums (`crosstack.model.traffic.Traffic.traces_layouts`).
     joined : bool
         Whether the joins between one copy of the graph and the next are edges, too, after all
         others.
     """
-    kernel, axis = np.nonzero(_allowed(arrays, placement))
+    kernel, axis = np.nonzero(_allowed(arrays, placement, sums))
     counts = np.bincount(kernel, minlength=arrays.n)
     source, target = arrays.source, arrays.target
     if joined:

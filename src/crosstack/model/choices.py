@@ -31,7 +31,7 @@ from crosstack.workload.workload import Workload
 
 __all__ = ["Choices", "make_choices"]
 
-OUTER, M, K, N, NONE = (AXIS_CODE[a] for a in AXES)
+OUTER, M, K, N, NONE, SUMS = (AXIS_CODE[a] for a in AXES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # hashed by identity, for caches
@@ -118,7 +118,7 @@ def _spread(arrays: KernelGraph, index: ChoiceIndex) -> _Spread:
         periodic=arrays.periodic_size[row],
         cache=arrays.cache_size[row],
         summed=summed,
-        reduced=np.where(summed, arrays.output_size[row], 0.0),
+        reduced=np.where(summed | (axis == SUMS), arrays.output_size[row], 0.0),
     )
 
 
@@ -145,7 +145,10 @@ def make_choices(
     chips = plan.tensor
     joined = rules.traffic.traces_layouts and workload.graph_repetitions > 1
     index = choice_index(
-        arrays, workload.placement, joined=joined and workload.placement is Placement.SEARCHED
+        arrays,
+        workload.placement,
+        sums=rules.traffic.traces_layouts,
+        joined=joined and workload.placement is Placement.SEARCHED,
     )
     row, known = index.kernel, _spread(arrays, index)
     edges = edges_of(arrays, index, rules.traffic, float(workload.graph.word))

@@ -1,8 +1,10 @@
 """Layouts of tensors between kernels: what each choice makes, what each needs, and what changes.
 
 A product that is split along K leaves sums that are not yet added up; so a tensor is whole on every
-chip, split by its rows (M or the batch) or its columns (N), or *partial*. What a reader needs
-follows from its own choice. Between the two lies a change of layout
+chip, split by its rows (M or the batch) or its columns (N), or *partial*. Additions may add such
+parts as they are, so that the sum of several products is added up over chips once; what is whole or
+split they add as a part, with zeros on the other chips. What a reader needs follows from its own
+choice. Between the two lies a change of layout
 (`crosstack.model.collectives.layouts`), paid by the kernel that makes the tensor.
 
 Readers that need a tensor in the same layout share a change, and who has it whole cuts what else is
@@ -48,12 +50,12 @@ OUTER, K = AXIS_CODE[Axis.OUTER], AXIS_CODE[Axis.K]
 LAYOUTS = (Layout.REPLICATED, Layout.ROWS, Layout.COLUMNS, Layout.PARTIAL)
 REPLICATED, ROWS, COLUMNS, PARTIAL = range(4)
 SETS = 8  # of layouts that readers may need: any but partial
-_PRODUCED = np.array([ROWS, ROWS, REPLICATED, COLUMNS, REPLICATED])
-# What a consumer needs, by its own sharding (outer, M, K, N, none).
-_ELEMENTWISE = (ROWS, ROWS, REPLICATED, COLUMNS, REPLICATED)
-_FIRST_OPERAND = (ROWS, REPLICATED, ROWS, COLUMNS, REPLICATED)
-_SECOND_OPERAND = (ROWS, ROWS, COLUMNS, REPLICATED, REPLICATED)
-_CONTRACTION_TILED = (ROWS, ROWS, COLUMNS, ROWS, REPLICATED)
+_PRODUCED = np.array([ROWS, ROWS, REPLICATED, COLUMNS, REPLICATED, PARTIAL])
+# What a consumer needs, by its own sharding (outer, M, K, N, none, partial).
+_ELEMENTWISE = (ROWS, ROWS, REPLICATED, COLUMNS, REPLICATED, PARTIAL)
+_FIRST_OPERAND = (ROWS, REPLICATED, ROWS, COLUMNS, REPLICATED, REPLICATED)
+_SECOND_OPERAND = (ROWS, ROWS, COLUMNS, REPLICATED, REPLICATED, REPLICATED)
+_CONTRACTION_TILED = (ROWS, ROWS, COLUMNS, ROWS, REPLICATED, REPLICATED)
 _NEEDED = np.array([_ELEMENTWISE, _FIRST_OPERAND, _SECOND_OPERAND, _CONTRACTION_TILED])
 
 
@@ -113,7 +115,9 @@ def edges_of(arrays: KernelGraph, index: ChoiceIndex, traffic: Traffic, word: fl
         sums = arrays.gemm[index.kernel] & (index.axis == K)
         produced = np.where(sums, PARTIAL, produced)
     made = produced[index.before]
-    change = (made != needed) & (made != REPLICATED) & ~elided[index.edge]
+    # What is whole, or split, is the one part of a sum that is not zero.
+    settled = (made == needed) | (made == REPLICATED) | (needed == PARTIAL)
+    change = ~settled & ~elided[index.edge]
     return Edges(
         produced=produced,
         need=np.where(change, 1 << needed, 0),
@@ -185,6 +189,12 @@ class Conversions:
             np.bitwise_or.at(sets, self.index.source[read], need[read])
             found.append(sets)
         return found
+
+    def passed_on(self, codes: Ints) -> Bools:
+        """Which kernels make parts of sums that readers add as they are, shape (n,)."""
+        first, again = self.needs(codes)
+        added_up = (first > 0) | (again > 0) | ~self.edges.read
+        return np.asarray((self.edges.produced[codes] == PARTIAL) & ~added_up)
 
     def times(self, codes: Ints) -> Floats:
         """Time that changing what each kernel makes takes, where kernel i has ``codes[i]``. [s]"""

@@ -122,7 +122,7 @@ def task_graph(graph: KernelGraph) -> Figure:
 
 def _answer_card(kernel: Kernel, terms: KernelTerms, sharded: bool) -> _Card:
     words = sharding_words(terms.sharding)
-    split = "whole" if terms.sharding is Axis.NONE else f"split {words}"
+    split = words if terms.sharding in (Axis.NONE, Axis.PARTIAL) else f"split {words}"
     time = time_words(terms.compute_time, 3)
     collective = terms.collective.replace("_", "-")
     tip = [f"{kernel.name}: {_extents(kernel)}", f"partition {terms.partition}, {split}"]

@@ -445,7 +445,8 @@ def shown_terms(partitions: Sequence[PartitionTerms]) -> tuple[str, ...]:
 
 def sharding_words(axis: Axis) -> str:
     """Return what a sharding is called next to a kernel."""
-    return {Axis.OUTER: "outer", Axis.NONE: "whole"}.get(axis, axis.value.upper())
+    words = {Axis.OUTER: "outer", Axis.NONE: "whole", Axis.PARTIAL: "partial"}
+    return words.get(axis, axis.value.upper())
 
 
 def kernel_rows(answer: Answer) -> Table:

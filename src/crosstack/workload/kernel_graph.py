@@ -39,7 +39,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-AXES: tuple[Axis, ...] = (Axis.OUTER, Axis.M, Axis.K, Axis.N, Axis.NONE)
+AXES: tuple[Axis, ...] = (Axis.OUTER, Axis.M, Axis.K, Axis.N, Axis.NONE, Axis.PARTIAL)
 AXIS_CODE: dict[Axis, int] = {axis: i for i, axis in enumerate(AXES)}
 ROUNDING = 1e-6  # relative: published files round sizes to about eight digits
 SIZES_DISAGREE = "sizes disagree"  # how the problem of an operand begins
@@ -52,7 +52,8 @@ class KernelGraph:
 
     ``word`` is bytes of one element, ``dtype`` what kernels compute with, ``names`` are unique.
     ``rows`` is outer x M, ``repeats`` counts inputs (where ``counted_inputs``) times ``operations``
-    on each element. ``open_inputs`` (n, 2) tells which operands no edge feeds, ``open_output``
+    on each element. ``adds``: whether a kernel may add up parts of sums, element by element; lists
+    do not say. ``open_inputs`` (n, 2) tells which operands no edge feeds, ``open_output``
     which results no edge takes; ``saved_*`` what the backward pass needs of a forward kernel
     (`Saved`); ``density`` (n, 3) as `Kernel.density`; ``messages`` what each kernel sends besides
     what its sharding causes. ``preds`` and ``succs`` are bit masks over kernels; ``source``,
@@ -84,6 +85,7 @@ class KernelGraph:
     operations: Ints
     counted_inputs: Bools
     row_wise: Bools
+    adds: Bools
     memory_traffic: Floats
     cache_size: Floats
     sram_extra: Floats
@@ -405,6 +407,7 @@ def _columns(kernels: Sequence[Kernel]) -> dict[str, Any]:
         "operations": ints(x.operations for x in kernels),
         "counted_inputs": bools(x.repeats is not None for x in kernels),
         "row_wise": bools(x.row_wise for x in kernels),
+        "adds": bools(False for _ in kernels),
         "memory_traffic": reals(x.memory_traffic for x in kernels),
         "cache_size": reals(x.cache_size for x in kernels),
         "sram_extra": reals(x.sram_extra for x in kernels),

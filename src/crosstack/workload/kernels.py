@@ -36,13 +36,18 @@ MOST_ELEMENTS = 2**62  # of a tensor: they are counted in 64-bit whole numbers
 
 
 class Axis(StrEnum):
-    """An axis of a kernel: what a sharding or a tiling splits."""
+    """An axis of a kernel: what a sharding or a tiling splits.
+
+    ``partial``: no axis; the kernel adds what each chip has, parts of sums, before they are added
+    up over chips. Of shardings of additions alone.
+    """
 
     OUTER = "outer"
     M = "m"
     K = "k"
     N = "n"
     NONE = "none"
+    PARTIAL = "partial"
 
 
 class KernelKind(StrEnum):
@@ -257,6 +262,8 @@ class Kernel:
         if self.repeats is not None:
             require_whole("repeats", self.repeats)
         require_whole("operations", self.operations)
+        cut = self.tiling is not Axis.PARTIAL
+        require(cut, "tiling", self.tiling, "outer, m, k, n or none")
         single = not self.kind.is_gemm or self.operations == 1
         require(single, "operations", self.operations, "1: a product counts its own")
         forward = self.saved is Saved.NOTHING or self.direction is Direction.FORWARD

@@ -238,6 +238,13 @@ class LoweredKernel:
         return self.block.twin != ""
 
     @property
+    def adds(self) -> bool:
+        """Whether it makes parts of sums of operands that are, element by element."""
+        operation = self.nest.operation
+        linear = {*TABLE[operation.function].linear}
+        return operation.kind is OperationKind.ELEMENTWISE and {*self.operands} <= linear
+
+    @property
     def tiling(self) -> int:
         """Place in the arrays' axes of what is cut into tiles."""
         nest, product = self.nest, self.product
@@ -395,6 +402,7 @@ def _flags(kernels: Sequence[LoweredKernel]) -> dict[str, Any]:
         "backward": backward,
         "counted_inputs": nothing,
         "row_wise": np.array([kernel.nest.operation.kind in ROWS for kernel in kernels]),
+        "adds": np.array([kernel.adds for kernel in kernels]),
         "saved_input": nothing,
         "saved_output": nothing,
         "saved_mask": np.array([bool(kernel.masks & later) for kernel in kernels]) & ~backward,
