@@ -70,6 +70,7 @@ def _layer_bound(state: SearchState, plan: Plan) -> float:
     layer, network = following_bound(choices, domains, load), 0.0
     if plan.tensor > 1:
         network = max(state.network_bound(domains, choices), sum(load.network))
-    if state.unfused and state.temporal:
-        layer = max(layer, one_by_one_bound(choices, domains, load))
+    if state.unfused:
+        roomy = replace(load, sram_capacity=math.inf, unit=None)
+        layer = max(layer, one_by_one_bound(choices, domains, roomy))
     return max(layer, simple_bound(load, network))
