@@ -64,8 +64,8 @@ def test_no_layer_of_any_plan_beats_the_bound_of_its_block(random_task, seeds, t
     for seed in seeds:
         rng = random.Random(seed)
         workload, system = random_task(
-            seed, 5, dimensions=2, length=4, temporal=temporal, utilization=temporal or seed % 2 > 0,
-            tilings=SEQUENCE_TILED,
+            seed, 5, dimensions=2, length=4, temporal=temporal,
+            utilization=temporal or seed % 2 > 0, tilings=SEQUENCE_TILED,
         )  # fmt: skip
         workload = replace(workload, global_batch_size=4)
         kind = rng.choice([DimensionKind.SWITCH, DimensionKind.RING])
