@@ -36,7 +36,7 @@ from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.checks import check_given
 from crosstack.mapping.found import PROOF, Found, Lack, masks_of
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop
-from crosstack.mapping.parallelism import may_split
+from crosstack.mapping.parallelism import Use, may_split
 from crosstack.mapping.pricing import Pricing
 from crosstack.mapping.search_node import SearchNode, SearchState
 from crosstack.mapping.seeds import plant
@@ -148,6 +148,7 @@ def search(
     gap: float = 0.0,
     jobs: int = 1,
     start: tuple[Mapping, float] | None = None,
+    use: Use | None = None,
     objective: Objective = Objective.TIME,
     weights: Weights | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -167,6 +168,8 @@ def search(
         Processes that share the nodes among them; the answer is the same. [1]
     start : (Mapping, float), optional
         A mapping to start from, one of those that are searched, and its objective.
+    use : Use, optional
+        The only use of the network that is searched; all if left out.
     objective : Objective
         What is minimised.
     weights : Weights, optional
@@ -187,7 +190,7 @@ def search(
     check_given(workload, system, constraints, rules)
     weights = Weights.of(objective) if weights is None else weights
     state = _state(workload, system, constraints, rules, gap, weights)
-    state.budget = Budget(work=work_limit, deadline=started + time_limit)
+    state.use, state.budget = use, Budget(work=work_limit, deadline=started + time_limit)
     if start is not None:
         _offer_start(state, *start)
     run, found = _Run(state, progress, objective.unit), state.found

@@ -26,7 +26,7 @@ from crosstack.mapping.joint import UNKNOWN, Joint, joint_bound
 from crosstack.mapping.layouts import make_layout_choices
 from crosstack.mapping.mapping import Constraints, Mapping
 from crosstack.mapping.paid_layouts import least_with_layouts
-from crosstack.mapping.parallelism import Use
+from crosstack.mapping.parallelism import Use, workload_uses
 from crosstack.mapping.pipeline import (
     StageSplit,
     fullest_stage,
@@ -89,6 +89,7 @@ class SearchState:
     slots: Slots | None
     separate: bool
     unfused: bool
+    use: Use | None = None
     room: Room = field(init=False)
     first: FirstCosts = field(init=False)
     budget: Budget = field(default_factory=Budget)
@@ -149,6 +150,12 @@ class SearchState:
         )
         load = one_by_one(load, self.rules) if self.unfused else load
         return self.pricing.priced(load, node.plan, choices, codes)
+
+    def uses(self) -> Iterator[Use | None]:
+        """Yield every use of the network, or the one that is given; see `workload_uses`."""
+        if self.use is not None:
+            return iter((self.use,))
+        return workload_uses(self.workload, self.system, self.constraints, self.rules)
 
     def plans(self, use: Use, microbatch: int, like: Mapping | None = None) -> list[Plan]:
         """Return the plans of a use of the network, the fastest first.

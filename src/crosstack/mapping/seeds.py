@@ -28,7 +28,6 @@ from crosstack.mapping.blocks import block_bound, block_of, unburdened, unburden
 from crosstack.mapping.budget import CALL, DEAL
 from crosstack.mapping.found import PROOF, Found, masks_of
 from crosstack.mapping.fusion import make_problem, quick_sequence, simple_bound
-from crosstack.mapping.parallelism import workload_uses
 from crosstack.mapping.search_node import SearchNode, SearchState
 from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.model.plan import Plan
@@ -113,7 +112,7 @@ def plant(state: SearchState, tiles: Callable[[Plan], list[int]], tell: Callable
 def _plans(state: SearchState) -> Iterator[Plan]:
     """Yield the plans that the main memory can hold the weights of, up to `MOST_PLANS`."""
     made = 0
-    for use in workload_uses(state.workload, state.system, state.constraints, state.rules):
+    for use in state.uses():
         if use is None:
             continue
         for microbatch in use.microbatches:

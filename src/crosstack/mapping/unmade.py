@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from crosstack.mapping.blocks import block_bound
-from crosstack.mapping.parallelism import Use, workload_uses
+from crosstack.mapping.parallelism import Use
 from crosstack.mapping.search_node import SearchNode, SearchState
 from crosstack.model.attention import work_share
 from crosstack.model.collectives import AffineTime
@@ -135,5 +135,4 @@ def unrolled(
 
 def all_plans(state: SearchState) -> list[tuple[float, int, Item]]:
     """Return all plans, none of them made."""
-    uses = workload_uses(state.workload, state.system, state.constraints, state.rules)
-    return [(_least_floor(state), _REST, Rest(uses))]
+    return [(_least_floor(state), _REST, Rest(state.uses()))]

@@ -13,7 +13,7 @@ from typing import assert_never
 from crosstack.errors import require
 from crosstack.machine.system import Parallelism, System
 from crosstack.model.collectives import AffineTime, NetworkUse
-from crosstack.model.plan import Plan, make_plan
+from crosstack.model.plan import Plan, make_plan, microbatch_count
 from crosstack.model.rules import Rules
 from crosstack.workload.kernels import Placement
 from crosstack.workload.workload import Workload
@@ -78,7 +78,7 @@ def plan_of(
         tensor=1,
         pipeline=1,
         data=data,
-        n_microbatches=workload.global_batch_size // (data * microbatch_size),
+        n_microbatches=microbatch_count(workload, data, microbatch_size),
         layers_per_stage=workload.graph_repetitions,
         collectives=collectives,
         changes={},

@@ -7,6 +7,7 @@ prices every collective once, as a fixed time and a time per byte.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from crosstack.machine.system import Parallelism, System, dimension_sizes
 from crosstack.model.collectives import AffineTime, Changes, ConcaveTime, NetworkUse
@@ -15,7 +16,7 @@ from crosstack.workload.kernels import Collective
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["Plan", "make_plan", "microbatch_count"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,11 @@ class Plan:
         return self.pipeline * self.interleave - 1
 
 
+def microbatch_count(workload: Workload, data: Any, microbatch_size: Any) -> Any:
+    """Microbatches of an iteration, of one plan or arrays of many. [1]"""
+    return workload.global_batch_size // (data * microbatch_size)
+
+
 def make_plan(
     workload: Workload,
     system: System,
@@ -124,7 +130,7 @@ def make_plan(
         tensor=degree[Parallelism.TENSOR],
         pipeline=degree[Parallelism.PIPELINE],
         data=data,
-        n_microbatches=workload.global_batch_size // (data * microbatch_size),
+        n_microbatches=microbatch_count(workload, data, microbatch_size),
         layers_per_stage=-(-copies // degree[Parallelism.PIPELINE]),
         collectives=rules.collectives.kernels(network),
         changes=rules.collectives.changes(network) if degree[Parallelism.TENSOR] > 1 else {},

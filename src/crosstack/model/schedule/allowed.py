@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from crosstack.workload.transformer_training import Recompute, Schedule
 __all__ = [
     "by_schedule",
     "interleavings",
+    "may_interleave",
     "most_pieces",
     "never_slower",
     "schedules",
@@ -35,27 +37,35 @@ def schedules(plan: Plan, rules: Rules) -> tuple[Schedule, ...]:
     return (Schedule.ONE_F_ONE_B, Schedule.GPIPE)
 
 
-def most_pieces(plan: Plan, overlap: Overlap, rules: Rules) -> int:
+def most_pieces(plan: Plan, overlap: Overlap, rules: Rules) -> Any:
     """Return the most pieces that a stage may be cut into, whatever the microbatches. [1]
 
     Stages hold as many layers, and links send beside their work: a stage that sends by itself is
-    not left in time.
+    not left in time. Of a plan, or of arrays of many.
     """
+    cut = rules.iteration.has_schedules and plan.training and overlap is Overlap.ALL
+    if not cut or plan.schedule is not Schedule.ONE_F_ONE_B:
+        return 1
     even = plan.graph_repetitions == plan.layers_per_stage * plan.pipeline
-    cut = rules.iteration.has_schedules and plan.training and plan.pipeline > 1
-    cut = cut and even and overlap is Overlap.ALL
-    return plan.layers_per_stage if cut and plan.schedule is Schedule.ONE_F_ONE_B else 1
+    return 1 + ((plan.pipeline > 1) & even) * (plan.layers_per_stage - 1)
 
 
-def interleavings(plan: Plan, overlap: Overlap, rules: Rules) -> tuple[int, ...]:
-    """Return how many pieces of as many layers the stages of a plan may have, 1 first. [1]
+def may_interleave(plan: Plan, overlap: Overlap, rules: Rules) -> Any:
+    """Whether stages may have the pieces that a plan says, of as many layers; or arrays of plans.
 
     References
     ----------
     narayanan2021megatron, section 2.2.2: microbatches are a multiple of the stages
     """
-    most = most_pieces(plan, overlap, rules)
-    return tuple(divisors(most)) if plan.n_microbatches % plan.pipeline == 0 else (1,)
+    divides = most_pieces(plan, overlap, rules) % plan.interleave == 0
+    return divides & ((plan.interleave == 1) | (plan.n_microbatches % plan.pipeline == 0))
+
+
+def interleavings(plan: Plan, overlap: Overlap, rules: Rules) -> tuple[int, ...]:
+    """Return how many pieces of as many layers the stages of a plan may have, 1 first. [1]"""
+    pieces = divisors(most_pieces(plan, overlap, rules))
+    cut = (replace(plan, interleave=count) for count in pieces)
+    return tuple(one.interleave for one in cut if may_interleave(one, overlap, rules))
 
 
 @lru_cache(maxsize=256)

@@ -1,0 +1,215 @@
+"""Blocks of many strategies: the kernels of a layer, sharded and fused once for all of them.
+
+A *block problem* is the best sharding and fusion of one layer for a use of tensor parallelism, a
+microbatch size and what is computed again (`crosstack.mapping.search` with those given, without a
+limit on main memory). Its *terms* are what any strategy needs of the answer: the time of every
+partition without gradients, the bytes of gradients, and what a chip keeps. They depend, beside the
+block, on how many microbatches add to the gradients and on whether a layer is alone in its stage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+
+from crosstack.errors import InfeasibleError, LimitError
+from crosstack.machine.system import System
+from crosstack.mapping.degrees import FREE
+from crosstack.mapping.found import masks_of
+from crosstack.mapping.mapping import Certificate, Constraints, Mapping
+from crosstack.mapping.parallelism import Use
+from crosstack.mapping.search import search
+from crosstack.model.choice_index import sharding_codes
+from crosstack.model.choices import make_choices
+from crosstack.model.collectives import AffineTime, ConcaveTime
+from crosstack.model.memory import copy_memory
+from crosstack.model.partition import (
+    combine_arrays,
+    live_sizes,
+    make_load,
+    one_by_one,
+    partition_cost,
+)
+from crosstack.model.plan import Plan
+from crosstack.model.rules import Rules
+from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
+from crosstack.workload.workload import Workload
+
+__all__ = ["BLOCK_WORK", "NOUGHT", "BlockTable", "BlockTerms", "SolvedBlock"]
+
+BLOCK_WORK = 1e4  # units of work of the search of one block: about 0.1 s
+NOUGHT = np.zeros(())  # the time of main memory, where that on the chip has it
+BlockKey = tuple[int, int, int]  # group, microbatch size, place of what is computed again
+RowKey = tuple[int, ...]  # of a block, data degree, whether a layer is alone, memory tier
+_BYTES = ConcaveTime((AffineTime(per_byte=1.0),))  # whose time is the bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolvedBlock:
+    """The mapping that a block was solved with, of one of its strategies, and how sure it is."""
+
+    mapping: Mapping
+    certificate: Certificate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BlockTerms:
+    """What blocks take, each shape (rows, ...); times of one sequence [s], sizes [B].
+
+    ``others`` is the time of all partitions that sum no gradients. Of the others, one place each in
+    ``device`` and ``network``: the time on the chip, and of messages among tensor-parallel chips;
+    ``gradients`` are the bytes that each kernel with gradients sums once an iteration, and
+    ``place`` is that of its partition. ``resident`` stays whatever runs, ``kept`` and ``again`` are
+    those of `crosstack.model.memory.CopyMemory`, ``working`` is the most that tensors between
+    kernels take. ``fits``: whether the partitions fit the chip.
+    """
+
+    others: Floats
+    device: Floats
+    network: Floats
+    gradients: Floats
+    place: Ints
+    resident: Floats
+    kept: Floats
+    again: Floats
+    working: Floats
+    fits: Bools
+
+    @classmethod
+    def stacked(cls, rows: Sequence[BlockTerms]) -> BlockTerms:
+        """Return many rows as one table."""
+        names = [column.name for column in fields(cls)]
+        return cls(**{name: np.stack([getattr(row, name) for row in rows]) for name in names})
+
+
+@dataclass(slots=True, kw_only=True)
+class BlockTable:
+    """Blocks of one workload on one system, solved when they are first asked for.
+
+    Parameters
+    ----------
+    constraints : Constraints
+        Decisions on kernels that are given.
+    work_limit : float
+        Units of work after which the search of a block ends. [1]
+    """
+
+    workload: Workload
+    system: System
+    rules: Rules
+    constraints: Constraints = field(default_factory=Constraints)
+    work_limit: float = BLOCK_WORK
+    solved: dict[BlockKey, SolvedBlock | None] = field(default_factory=dict)
+    groups: dict[object, int] = field(default_factory=dict)
+    rows: dict[RowKey, int] = field(default_factory=dict)
+    _priced: list[BlockTerms] = field(default_factory=list)
+    _stacked: BlockTerms | None = None
+
+    @property
+    def terms(self) -> BlockTerms:
+        """All rows that are known."""
+        if self._stacked is None or len(self._stacked.others) < len(self._priced):
+            self._stacked = BlockTerms.stacked(self._priced)
+        return self._stacked
+
+    def group(self, plan: Plan) -> int:
+        """Return the number of what plans share whose tensor parallelism takes the same times."""
+        key = plan.tensor, tuple(plan.collectives.items())
+        return self.groups.setdefault(key, len(self.groups))
+
+    def solve(self, key: BlockKey, plan: Plan) -> SolvedBlock | None:
+        """Return the answer to the block problem of a plan; None where nothing was found.
+
+        Parameters
+        ----------
+        key : tuple of int
+            What tells the block from others.
+        plan : Plan
+            One of its plans.
+        """
+        if key not in self.solved:
+            self.solved[key] = self._solved(plan)
+        return self.solved[key]
+
+    def add(self, key: RowKey, plan: Plan, block: SolvedBlock | None) -> int:
+        """Add what a block takes under a plan, and return its row.
+
+        Parameters
+        ----------
+        key : tuple of int
+            What tells the row from others.
+        plan : Plan
+            With the microbatch size and what is computed again.
+        block : SolvedBlock or None
+            None: nothing was found.
+        """
+        self.rows[key] = len(self._priced)
+        self._priced.append(self._nothing() if block is None else self._terms(plan, block.mapping))
+        return self.rows[key]
+
+    def _solved(self, plan: Plan) -> SolvedBlock | None:
+        use = Use(plan.sizes, plan.parallelism, (plan.microbatch_size,), plan.dimensions)
+        chip = self.system.chip.with_memory(capacity=None)
+        given = replace(
+            self.constraints,
+            degrees=FREE,
+            microbatch_size=None,
+            recompute=plan.recompute if plan.training else None,
+            interleave=1,
+        )
+        system = replace(self.system, chip=chip)
+        try:
+            mapping, certificate = search(
+                self.workload, system, given, self.rules, use=use, work_limit=self.work_limit
+            )
+        except (InfeasibleError, LimitError):
+            return None
+        return SolvedBlock(mapping=mapping, certificate=certificate)
+
+    def _nothing(self) -> BlockTerms:
+        """Return the row of a block for which nothing fits the chip."""
+        count = int((self.workload.graph.periodic_size > 0).sum())
+        none, zero = np.zeros(count), np.asarray(0.0)
+        return BlockTerms(
+            others=zero, device=none, network=none, gradients=none, place=np.zeros(count, int),
+            resident=zero, kept=zero, again=zero, working=zero, fits=np.asarray(False),
+        )  # fmt: skip
+
+    def _terms(self, plan: Plan, mapping: Mapping) -> BlockTerms:
+        workload, arrays, rules = self.workload, self.workload.graph, self.rules
+        chip, counted = self.system.chip, replace(plan, periodic=_BYTES)
+        first = replace(counted, spilled=False)
+        choices = make_choices(workload, arrays, first, mapping.n_tiles, rules, chip)
+        codes = sharding_codes(choices.index, mapping.sharding, split=plan.tensor > 1)
+        load = make_load(workload, self.system, arrays, counted, choices, codes, rules)
+        masks = masks_of(mapping)
+        load = one_by_one(load, rules) if len(masks) == arrays.n else load
+        silent = replace(load, network=(0.0,) * load.n, data=(0.0,) * load.n)
+        costs = [partition_cost(silent, mask) for mask in masks]
+        device = np.array([cost.time for cost in costs])
+        network = np.array([math.fsum(load.network[i] for i in bits(mask)) for mask in masks])
+        summing = np.flatnonzero(arrays.periodic_size > 0)
+        where = {i: number for number, mask in enumerate(masks) for i in bits(mask)}
+        partition = np.array([where[i] for i in summing.tolist()], dtype=np.int64)
+        with_gradients, place = np.unique(partition, return_inverse=True)
+        pad = (0, len(summing) - len(with_gradients))
+        alone = np.delete(np.arange(len(masks)), with_gradients)
+        both = combine_arrays(device[alone], NOUGHT, network[alone], chip.overlap)
+        sizes = ("weight", "cache", "kept", "again")
+        columns = {name: getattr(choices, name)[codes] for name in sizes}
+        memory = copy_memory(workload, arrays, plan, rules, **columns)
+        return BlockTerms(
+            others=np.asarray(both.sum()),
+            device=np.pad(device[with_gradients], pad),
+            network=np.pad(network[with_gradients], pad),
+            gradients=np.array(load.data)[summing] * rules.iteration.shares_of_gradients(plan),
+            place=place,
+            resident=np.asarray(memory.resident.sum()),
+            kept=np.asarray(memory.kept.sum()),
+            again=np.asarray(memory.again.sum()),
+            working=np.asarray(max(live_sizes(load, masks))),
+            fits=np.asarray(all(cost.fits for cost in costs)),
+        )

@@ -1,0 +1,372 @@
+"""Many strategies at once: time, memory and what fits, as arithmetic on arrays.
+
+A *strategy* is a use of the network by tensor, pipeline and data parallelism, a microbatch size,
+what is computed again, a schedule and the pieces of a stage. The kernels of a layer are a block
+(`crosstack.evaluate.blocks`) that many strategies share; where the blocks are known, the rest are
+the closed forms of `crosstack.model`, which take arrays. The numbers are those of
+`crosstack.evaluate.time.evaluate` of every mapping, to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from crosstack.errors import require
+from crosstack.evaluate.blocks import NOUGHT, BlockTable, BlockTerms
+from crosstack.machine.chip import Execution
+from crosstack.machine.system import System
+from crosstack.mapping.mapping import Constraints, Mapping
+from crosstack.mapping.parallelism import workload_uses
+from crosstack.model.collectives import AffineTime, ConcaveTime
+from crosstack.model.iteration import iteration_time, pipeline_of
+from crosstack.model.memory import CopyMemory, recomputations, static_size
+from crosstack.model.partition import ROUNDING, combine_arrays
+from crosstack.model.placed import plan_of
+from crosstack.model.plan import Plan, microbatch_count
+from crosstack.model.rates import peak_rate
+from crosstack.model.rules import Rules
+from crosstack.model.schedule.allowed import may_interleave, schedules, with_recompute
+from crosstack.model.tiles import divisors
+from crosstack.workload.kernel_graph import Bools, Floats, Ints
+from crosstack.workload.kernels import Placement
+from crosstack.workload.transformer_training import Recompute, Schedule
+from crosstack.workload.workload import Workload
+
+__all__ = ["Strategies", "StrategyTimes", "all_strategies", "mapping_of", "strategy_times"]
+
+RECOMPUTED, ORDERS = tuple(Recompute), tuple(Schedule)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NetworkPlans:
+    """Plans of one use of the network each, of one microbatch size, and their numbers as arrays.
+
+    ``group`` numbers what is the same for all tensor-parallel collectives, ``exchange`` what is for
+    the sums of gradients, whose times are ``exchanges``.
+    """
+
+    plans: tuple[Plan, ...]
+    pipeline: Ints
+    data: Ints
+    layers: Ints
+    group: Ints
+    exchange: Ints
+    exchanges: tuple[ConcaveTime, ...]
+    fixed: Floats
+    per_byte: Floats
+
+    @classmethod
+    def of(cls, plans: Sequence[Plan]) -> NetworkPlans:
+        """Return the numbers of some plans."""
+        groups: dict[object, int] = {}
+        exchanges: dict[ConcaveTime, int] = {}
+        keys = [(plan.tensor, tuple(plan.collectives.items())) for plan in plans]
+        return cls(
+            plans=tuple(plans),
+            pipeline=np.array([plan.pipeline for plan in plans]),
+            data=np.array([plan.data for plan in plans]),
+            layers=np.array([plan.layers_per_stage for plan in plans]),
+            group=np.array([groups.setdefault(key, len(groups)) for key in keys]),
+            exchange=np.array(
+                [exchanges.setdefault(plan.periodic, len(exchanges)) for plan in plans]
+            ),
+            exchanges=tuple(exchanges),
+            fixed=np.array([plan.stage_transfer.fixed for plan in plans]),
+            per_byte=np.array([plan.stage_transfer.per_byte for plan in plans]),
+        )
+
+    def exchange_lines(self, number: Ints) -> ConcaveTime:
+        """Return the times of some sums of gradients as one, of arrays of shape (numbers, 1)."""
+        most = max(len(line.members) for line in self.exchanges)
+        table = np.zeros((2, most, len(self.exchanges)))
+        table[0] = np.inf  # lines that one does not have
+        for i, one in enumerate(self.exchanges):
+            for j, line in enumerate(one.members):
+                table[:, j, i] = line.fixed, line.per_byte
+        lines = table[:, :, number, None]
+        return ConcaveTime(
+            tuple(AffineTime(fixed=a, per_byte=b) for a, b in zip(*lines, strict=True))
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Strategies:
+    """Arrays of strategies, shape (n,).
+
+    ``use`` is the place of the network's use among ``network``'s plans, ``recompute`` and
+    ``schedule`` those of the kind among all; ``microbatch_size`` [1], ``interleave`` [1].
+    """
+
+    network: NetworkPlans
+    use: Ints
+    microbatch_size: Ints
+    recompute: Ints
+    schedule: Ints
+    interleave: Ints
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.use)
+
+    def at(self, places: Ints | Bools) -> Strategies:
+        """Return some of them."""
+        names = ("use", "microbatch_size", "recompute", "schedule", "interleave")
+        return replace(self, **{name: getattr(self, name)[places] for name in names})
+
+    def plan(self, workload: Workload, schedule: Schedule) -> Plan:
+        """Return the plan of all of them as arrays, by one schedule."""
+        known, use, first = self.network, self.use, self.network.plans[0]
+        forward = [with_recompute(first, workload.graph, kind).forward for kind in RECOMPUTED]
+        line = AffineTime(fixed=known.fixed[use], per_byte=known.per_byte[use])  # type: ignore[arg-type]
+        numbers = {
+            "microbatch_size": self.microbatch_size,
+            "pipeline": known.pipeline[use],
+            "data": known.data[use],
+            "n_microbatches": microbatch_count(workload, known.data[use], self.microbatch_size),
+            "layers_per_stage": known.layers[use],
+            "stage_transfer": line,
+            "interleave": self.interleave,
+            "forward": np.array(forward)[self.recompute],
+        }
+        return replace(first, schedule=schedule, **numbers)
+
+
+def all_strategies(
+    workload: Workload,
+    system: System,
+    rules: Rules,
+    constraints: Constraints | None = None,
+    orders: Sequence[Schedule] | None = None,
+) -> Strategies:
+    """Return every strategy whose stages hold whole copies of the graph.
+
+    Parameters
+    ----------
+    constraints : Constraints, optional
+        Decisions that are given.
+    orders : sequence of Schedule, optional
+        Schedules; that of the constraints if left out.
+
+    Raises
+    ------
+    InputError
+        If the workload brings its own distribution over the chips, or none is left.
+    """
+    given = constraints or Constraints()
+    searched = workload.placement is Placement.SEARCHED
+    require(searched, "workload.placement", workload.placement, Placement.SEARCHED)
+    plans, sizes = list[Plan](), list[tuple[int, ...]]()
+    for use in workload_uses(workload, system, given, rules):
+        if use is None:
+            continue
+        parts = use.sizes, use.parallelism, use.microbatches[0]
+        plan = plan_of(workload, system, *parts, rules, use.dimensions)
+        if plan is not None and plan.graph_stages == 1:
+            plans.append(plan)
+            sizes.append(use.microbatches)
+    require(bool(plans), "workload.global_batch_size", workload.global_batch_size, "another")
+    network = NetworkPlans.of(plans)
+    kinds = recomputations(workload.graph, rules) if given.recompute is None else (given.recompute,)
+    layers = {pieces for count in set(network.layers.tolist()) for pieces in divisors(count)}
+    cuts = sorted(layers) if given.interleave is None else [given.interleave]
+    orders = (given.schedule,) if orders is None else orders
+    orders = [order for order in orders if order in schedules(plans[0], rules)]
+    counts = np.array([len(some) for some in sizes])
+    pairs = np.repeat(np.arange(len(plans)), counts), np.concatenate([*map(np.array, sizes)])
+    shape = (len(pairs[0]), len(kinds), len(orders), len(cuts))
+    pair, kind, order, cut = (index.ravel() for index in np.indices(shape))
+    found = Strategies(
+        network=network,
+        use=pairs[0][pair],
+        microbatch_size=pairs[1][pair],
+        recompute=np.array([RECOMPUTED.index(one) for one in kinds])[kind],
+        schedule=np.array([ORDERS.index(one) for one in orders])[order],
+        interleave=np.array(cuts)[cut],
+    )
+    good = np.zeros(len(found), dtype=np.bool_)
+    for number in set(found.schedule.tolist()):
+        here = np.flatnonzero(found.schedule == number)
+        plan = found.at(here).plan(workload, ORDERS[number])
+        good[here] = may_interleave(plan, system.chip.overlap, rules)
+    return found.at(good)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StrategyTimes:
+    """What strategies take, each shape (n,): see `crosstack.evaluate.evaluation.Evaluation`.
+
+    ``time`` of an iteration and of a ``layer`` of one sequence [s], ``memory_used`` and
+    ``memory_capacity`` of the fullest chip [B], ``utilization`` [1]. ``fits``: whether main memory
+    and the chip hold it; the numbers of others are what they would be.
+    """
+
+    time: Floats
+    layer_time: Floats
+    memory_used: Floats
+    memory_capacity: Floats
+    utilization: Floats
+    fits: Bools
+
+
+def strategy_times(strategies: Strategies, table: BlockTable) -> StrategyTimes:
+    """Price strategies; blocks that the table does not have are solved first."""
+    system = table.system
+    used, capacity, layer, fits = _priced(strategies, table, spilled=False)
+    if system.chip.has_second_memory:
+        over = np.flatnonzero(used > capacity * (1 + ROUNDING))
+        found = _priced(strategies.at(over), table, spilled=True)
+        for column, values in zip((used, capacity, layer, fits), found, strict=True):
+            column[over] = values
+    workload, chip, time = table.workload, system.chip, np.zeros(len(strategies))
+    for number in np.unique(strategies.schedule).tolist():
+        here = np.flatnonzero(strategies.schedule == number)
+        plan = strategies.at(here).plan(workload, ORDERS[number])
+        pipeline = pipeline_of(plan, chip.overlap, table.rules)
+        work = layer[here] * plan.microbatch_size * plan.layers_per_stage
+        time[here] = iteration_time(pipeline, work, table.rules) / plan.copies
+    peak = peak_rate(chip, workload.graph.dtype, table.rules) * system.copies * system.n_chips
+    return StrategyTimes(
+        time=time,
+        layer_time=layer,
+        memory_used=used,
+        memory_capacity=capacity,
+        utilization=workload.work / time / peak,
+        fits=fits & (used <= capacity * (1 + ROUNDING)),
+    )
+
+
+def _priced(
+    strategies: Strategies, table: BlockTable, *, spilled: bool
+) -> tuple[Floats, Floats, Floats, Bools]:
+    """Return memory used and there is [B], time of a layer [s], and what fits the chip."""
+    rows = _rows(strategies, table, spilled=spilled)
+    known = table.terms
+    used = np.zeros(len(strategies))
+    for number in np.unique(strategies.schedule).tolist():
+        here = np.flatnonzero(strategies.schedule == number)
+        used[here] = _memory(strategies.at(here), known, rows[here], table, ORDERS[number])
+    exchange = strategies.network.exchange[strategies.use]
+    count = len(strategies.network.exchanges)
+    both, first, back = np.unique(rows * count + exchange, return_index=True, return_inverse=True)
+    plan = strategies.at(first).plan(table.workload, ORDERS[0])
+    spread = np.asarray(table.rules.iteration.shares_of_gradients(plan))
+    lines = strategies.network.exchange_lines(both % count)
+    layer = _layer_times(known, both // count, lines, spread, table)
+    capacity = table.system.chip.memory_room(spilled=spilled)
+    return used, np.full(len(used), capacity), layer[back], known.fits[rows]
+
+
+def _memory(
+    strategies: Strategies, known: BlockTerms, rows: Ints, table: BlockTable, order: Schedule
+) -> Floats:
+    """Bytes of main memory that the fullest chip needs, of strategies by one schedule. [B]"""
+    plan = strategies.plan(table.workload, order)
+    none = np.zeros((len(rows), 1))
+    memory = CopyMemory(
+        weights=known.resident[rows, None],
+        gradients=none,
+        optimizer_state=none,
+        caches=none,
+        buffers=none,
+        kept=known.kept[rows, None],
+        again=known.again[rows, None],
+    )
+    return static_size(table.workload, plan, memory) + known.working[rows] * plan.microbatch_size
+
+
+def _layer_times(
+    known: BlockTerms, rows: Ints, lines: ConcaveTime, spread: Ints, table: BlockTable
+) -> Floats:
+    """Time of a layer of one sequence, with its share of the sums of gradients. [s]
+
+    Parameters
+    ----------
+    rows : array, shape (layers,)
+        Of ``known``. [1]
+    lines : ConcaveTime
+        What a sum of gradients takes, of arrays of shape (layers, 1).
+    spread : array, shape (layers,)
+        Sequences that one sum is spread over. [1]
+    """
+    shares = spread[:, None]
+    times = lines.time(known.gradients[rows] / shares, together=shares)
+    data, place = np.zeros(times.shape), known.place[rows]
+    for kernel in range(times.shape[1]):
+        data[np.arange(len(rows)), place[:, kernel]] += times[:, kernel]
+    network = known.network[rows]
+    both = (
+        np.maximum(network, data) if table.rules.traffic.network_takes_maximum else network + data
+    )
+    summing = combine_arrays(known.device[rows], NOUGHT, both, table.system.chip.overlap)
+    return np.asarray(known.others[rows] + summing.sum(axis=1))
+
+
+# ---------------------------------------------------------------- blocks of strategies
+
+
+def _rows(strategies: Strategies, table: BlockTable, *, spilled: bool) -> Ints:
+    """Return the row of every strategy among the block terms of a table."""
+    network, use = strategies.network, strategies.use
+    groups = np.array([table.group(plan) for plan in network.plans])
+    spatial = table.system.chip.execution is Execution.SPATIAL
+    columns = (
+        groups[use],
+        strategies.microbatch_size,
+        strategies.recompute,
+        network.data[use],
+        (network.layers[use] == 1) & spatial,  # weights that may stay on the chip
+    )
+    shape = [int(column.max(initial=0)) + 1 for column in columns]
+    code = np.ravel_multi_index(columns, shape)
+    _, first, back = np.unique(code, return_index=True, return_inverse=True)
+    keys = zip(*(column[first].tolist() for column in columns), strict=True)
+    rows = []
+    for i, key in zip(first.tolist(), keys, strict=True):
+        row = table.rows.get((*key, spilled))
+        if row is None:
+            block = table.solve(key[:3], _block_plan(strategies, i, groups, table))
+            plan = replace(_alone_plan(strategies, i, table.workload), spilled=spilled)
+            row = table.add((*key, spilled), plan, block)
+        rows.append(row)
+    return np.array(rows, dtype=np.int64)[back]
+
+
+def _alone_plan(
+    strategies: Strategies, number: int, workload: Workload, plan: Plan | None = None
+) -> Plan:
+    """Return the plan of one strategy without its schedule, on its own use of the network."""
+    plan = strategies.network.plans[strategies.use[number]] if plan is None else plan
+    size = int(strategies.microbatch_size[number])
+    count = microbatch_count(workload, plan.data, size)
+    plan = replace(plan, microbatch_size=size, n_microbatches=count)
+    return with_recompute(plan, workload.graph, RECOMPUTED[strategies.recompute[number]])
+
+
+def _block_plan(strategies: Strategies, number: int, groups: Ints, table: BlockTable) -> Plan:
+    """Return the plan that a strategy's block is solved with: of the least data parallelism."""
+    network, use = strategies.network, strategies.use[number]
+    whole = network.data * strategies.microbatch_size[number]
+    same = (groups == groups[use]) & (table.workload.global_batch_size % whole == 0)
+    fewest = int(np.argmin(np.where(same, network.data, network.data.max() + 1)))
+    return _alone_plan(strategies, number, table.workload, network.plans[fewest])
+
+
+def mapping_of(strategies: Strategies, number: int, table: BlockTable) -> Mapping | None:
+    """Return the mapping of one strategy whose block is known; None where it has none."""
+    plan = strategies.network.plans[strategies.use[number]]
+    size = int(strategies.microbatch_size[number])
+    block = table.solved[table.group(plan), size, int(strategies.recompute[number])]
+    if block is None:
+        return None
+    return replace(
+        block.mapping,
+        sizes=plan.sizes,
+        parallelism=plan.parallelism,
+        dimensions=plan.dimensions,
+        recompute=RECOMPUTED[strategies.recompute[number]],
+        schedule=ORDERS[strategies.schedule[number]],
+        interleave=int(strategies.interleave[number]),
+    )
