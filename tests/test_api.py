@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import crosstack
-from crosstack import Constraints, Dimension, Mapping, System, Task, Workload
+from crosstack import Constraints, Dimension, Job, Mapping, System, Task, Workload
 from crosstack.io import library
 from crosstack.workload.kernel_graph import kernel_graph
 
@@ -29,6 +29,7 @@ MAPPING_FIELDS = {
     name: getattr(MAPPING, name)
     for name in ("sizes", "parallelism", "microbatch_size", "n_tiles", "sharding", "partitions")
 }
+JOB = Job(model=LLAMA, kind="decode", batch=8, context=4096)
 LAYER = {
     "hidden": 64, "sequence_length": 32, "n_heads": 4, "head_size": 16, "n_layers": 1,
     "global_batch_size": 1,
@@ -41,6 +42,10 @@ CALLS = {
     "save, task": lambda bad: crosstack.save(bad, "never.yaml"),
     "save, path": lambda bad: crosstack.save(TASK, bad),
     "optimise, task": crosstack.optimise,
+    "Job, model": lambda bad: Job(model=bad, sequence=8),
+    "Job, kind": lambda bad: Job(model=LLAMA, kind=bad, sequence=8),
+    "Job, batch": lambda bad: Job(model=LLAMA, batch=bad, sequence=8),
+    "Degrees": lambda bad: crosstack.Degrees(tensor=bad),
     "optimise, system": lambda bad: crosstack.optimise(WORKLOAD, bad),
     "evaluate, task": lambda bad: crosstack.evaluate(bad, MAPPING),
     "evaluate, mapping": lambda bad: crosstack.evaluate(WORKLOAD, SYSTEM, bad),
@@ -69,7 +74,7 @@ CALLS = {
     },
     **{
         f"Constraints, {name}": lambda bad, name=name: Constraints(**{name: bad})
-        for name in ("n_tiles", "partitions", "sharding", "kernel_by_kernel")
+        for name in ("degrees", "n_tiles", "partitions", "sharding", "kernel_by_kernel")
     },
     **{
         f"llm, {name}": lambda bad, name=name: crosstack.llm(**{**LAYER, name: bad})
@@ -91,7 +96,7 @@ CALLS = {
 }
 MAY_BE_NONE = {
     "optimise, constraints", "optimise, rules", "optimise, progress", "optimise, work_limit",
-    "optimise, start", "Constraints, n_tiles",
+    "optimise, start", "Constraints, n_tiles", "Degrees",
 }  # fmt: skip
 
 
@@ -114,7 +119,7 @@ def test_the_error_says_what_is_allowed():
 
 
 @pytest.mark.parametrize(
-    "record", [TASK, WORKLOAD, SYSTEM, GRAPH, MAPPING], ids=lambda r: type(r).__name__
+    "record", [TASK, WORKLOAD, SYSTEM, GRAPH, MAPPING, LLAMA, JOB], ids=lambda r: type(r).__name__
 )
 def test_a_record_prints_in_ten_lines(record):
     assert len(repr(record)) <= 800

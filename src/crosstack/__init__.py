@@ -24,6 +24,7 @@ from crosstack.machine import (
     flat_chip,
     main_memory,
 )
+from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
 from crosstack.model.rules import Rules
 from crosstack.published.bundles import register_bundles
@@ -36,6 +37,7 @@ from crosstack.version import __version__
 from crosstack.workload import (
     Axis,
     Dtype,
+    Job,
     Kernel,
     KernelGraph,
     KernelKind,
@@ -58,11 +60,13 @@ __all__ = [
     "Chip",
     "Constraints",
     "CrosstackError",
+    "Degrees",
     "Dimension",
     "DimensionKind",
     "Dtype",
     "InfeasibleError",
     "InputError",
+    "Job",
     "Kernel",
     "KernelGraph",
     "KernelKind",

@@ -68,7 +68,7 @@ def test_the_version_is_printed(run):
     ("arguments", "says"),
     [
         (["mapp"], "No such command 'mapp'. Did you mean 'map'?"),
-        (["map"], "Missing argument 'FILE'. See: crosstack map --help"),
+        (["map"], "Missing argument 'FILE|MODEL'. See: crosstack map --help"),
         (["map", "a", "b"], "unexpected extra argument"),
         (["map", "a", "--json"], "--json"),
         (["convert", "a"], "Missing argument 'B'"),

@@ -18,13 +18,13 @@ from crosstack.cli.inputs import (
     check_number,
     check_outputs,
     check_work,
-    in_file,
-    loaded_task,
     machine_given,
     read_result,
     result_answer,
     rules_given,
 )
+from crosstack.cli.job_options import GivenOptions, JobOptions, asked_task, said_by
+from crosstack.cli.options import with_options
 from crosstack.cli.outputs import asked_files, json_text, show_and_write
 from crosstack.cli.sweep import searching
 from crosstack.errors import InputError, Problem
@@ -32,13 +32,18 @@ from crosstack.errors import InputError, Problem
 __all__ = ["explain"]
 
 
+@with_options
 def explain(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="Native YAML, DFModel text, or what `crosstack map --json` saved."
+            metavar="FILE|MODEL",
+            help="Native YAML, DFModel text, what `crosstack map --json` saved, or, with --on, one "
+            "of `crosstack show library models`.",
         ),
     ],
+    job: JobOptions,
+    given: GivenOptions,
     rules: Annotated[
         str | None,
         typer.Option("--rules", metavar="NAME|FILE", help="What is counted; see `crosstack map`."),
@@ -73,7 +78,8 @@ def explain(
     is mapped anew, starting from the mapping it has. Where that is not proved the best, the figures
     are those of the mapping itself.
 
-    Example: `crosstack explain examples/my_graph.yaml --svg worth.svg`
+    Examples: `crosstack explain examples/my_graph.yaml --svg worth.svg` and
+    `crosstack explain llama3-8b --on h100-dgx --batch 64 --parallel tp=2,pp=1`
     """
     from crosstack.explore.explain import explain as run
     from crosstack.model.rules import MAPPED, chosen_rules
@@ -95,14 +101,16 @@ def explain(
             raise InputError(Problem("--set", "allowed with a task; a saved result is as it is."))
         if machine_given(on, chips, fabric):
             raise InputError(Problem("--on", "allowed with a task; a saved result is as it is."))
+        job.refuse()
+        given.refuse()
         saved = result_answer(file, read_result(file), None, rules)
         task, chosen, answer = saved.task, saved.rules, saved
     else:
         answer = None
-        given = rules_given(rules)
-        task = loaded_task(file, set_, on, chips, fabric)
-        chosen = chosen_rules(given, MAPPED, otherwise=task.rules)
-    with searching(None) as update, in_file(file):
+        counted = rules_given(rules)
+        task = asked_task(file, set_, on, chips, fabric, job, given)
+        chosen = chosen_rules(counted, MAPPED, otherwise=task.rules)
+    with searching(None) as update, said_by(file):
         found = run(
             task,
             answer=answer,

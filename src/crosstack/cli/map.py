@@ -20,11 +20,18 @@ from crosstack.cli.inputs import (
     check_outputs,
     check_work,
     in_file,
-    loaded_task,
     read_result,
     result_rules,
     rules_given,
 )
+from crosstack.cli.job_options import (
+    FileOrModel,
+    GivenOptions,
+    JobOptions,
+    asked_task,
+    said_by,
+)
+from crosstack.cli.options import with_options
 from crosstack.cli.outputs import (
     DFMODEL_SUFFIXES,
     YAML_SUFFIXES,
@@ -35,7 +42,7 @@ from crosstack.cli.outputs import (
     show_answer,
     write,
 )
-from crosstack.cli.task_options import File, HtmlOut, Kernels, Rules, Set, SvgOut
+from crosstack.cli.task_options import HtmlOut, Kernels, Rules, Set, SvgOut
 from crosstack.model.objective import Objective
 
 __all__ = ["convert", "evaluate", "map_"]
@@ -43,8 +50,11 @@ __all__ = ["convert", "evaluate", "map_"]
 LIMIT_EXIT = 4
 
 
+@with_options
 def map_(
-    file: File,
+    file: FileOrModel,
+    job: JobOptions,
+    given: GivenOptions,
     rules: Rules = None,
     start: Annotated[
         Path | None,
@@ -90,8 +100,12 @@ def map_(
 ) -> None:
     """Find the best mapping, prove it, and print what bounds it.
 
-    Examples: `crosstack map examples/gpt3_1t_sn30.yaml --html map.html`,
-    `crosstack map examples/llama3_8b_sn40l.yaml --on h100-dgx --chips 64` and
+    A model by name needs a machine of the library and takes how much is done with it from the
+    options; what is given with --parallel and the options after it is not searched.
+
+    Examples: `crosstack map llama3-70b --on h100-dgx --chips 512 --batch 512 --parallel tp=8`,
+    `crosstack map llama3-8b --on h100-dgx --decode --batch 64 --context 8192`,
+    `crosstack map examples/gpt3_1t_sn30.yaml --html map.html` and
     `crosstack map setup.txt --rules dfmodel-readme --set system.r_r.link_bw_x=450`
     """
     limit = float("inf") if time_limit is None else time_limit
@@ -101,14 +115,14 @@ def map_(
     check_jobs(jobs)
     check_outputs(file, {"--json": json_out, "--html": html_out, "--svg": svg_out})
     chosen = rules_given(rules)
-    task = loaded_task(file, set_, on, chips, fabric)
+    task = asked_task(file, set_, on, chips, fabric, job, given)
     first = None
     if start is not None:
         from crosstack.evaluate.saved import mapping_from_dict
 
         with in_file(start):
             first = mapping_from_dict(read_result(start), task)
-    with Searching() as update, in_file(file):
+    with Searching() as update, said_by(file):
         answer = crosstack.optimise(
             task,
             rules=chosen,
@@ -128,8 +142,10 @@ def map_(
         raise typer.Exit(LIMIT_EXIT)
 
 
+@with_options
 def evaluate(
-    file: File,
+    file: FileOrModel,
+    job: JobOptions,
     mapping: Annotated[
         Path, typer.Option("--mapping", metavar="RESULT", help="A result saved with --json.")
     ],
@@ -147,10 +163,12 @@ def evaluate(
 
     The result's own rules are used unless others are given.
 
-    Example: `crosstack evaluate examples/gpt3_1t_sn30.yaml --mapping map.json`
+    Examples: `crosstack evaluate examples/gpt3_1t_sn30.yaml --mapping map.json` and
+    `crosstack evaluate llama3-8b --mapping map.json --on a100-dgx --batch 64`
     """
     check_outputs(file, {"--json": json_out, "--html": html_out, "--svg": svg_out})
-    answer = _given_answer(loaded_task(file, set_, on, chips, fabric), mapping, rules)
+    task = asked_task(file, set_, on, chips, fabric, job, GivenOptions())
+    answer = _given_answer(task, mapping, rules)
     try:
         show_answer(answer, kernels=kernels)
     finally:

@@ -29,6 +29,7 @@ from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.records import brief, plain, require_type
 from crosstack.units import format_quantity
 from crosstack.version import __version__
+from crosstack.workload.job import Job, as_workload
 from crosstack.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -125,8 +126,10 @@ class Answer:
         return None if Answer.renderer is None else Answer.renderer(self)
 
 
-def _task(task: Task | Workload, system: System | None, constraints: Constraints | None) -> Task:
-    require_type("task", task, Task | Workload)
+def _task(
+    task: Task | Workload | Job, system: System | None, constraints: Constraints | None
+) -> Task:
+    require_type("task", task, Task | Workload | Job)
     require_type("system", system, System | None)
     require_type("constraints", constraints, Constraints | None)
     if isinstance(task, Task):
@@ -139,7 +142,7 @@ def _task(task: Task | Workload, system: System | None, constraints: Constraints
         )
     if system is None:
         raise InputError(Problem("system", "missing: a workload alone cannot be mapped."))
-    return Task(workload=task, system=system, constraints=constraints or Constraints())
+    return Task(workload=as_workload(task), system=system, constraints=constraints or Constraints())
 
 
 def _rules(rules: Rules | str | None, task: Task) -> Rules:
@@ -148,7 +151,7 @@ def _rules(rules: Rules | str | None, task: Task) -> Rules:
 
 
 def optimise(
-    task: Task | Workload,
+    task: Task | Workload | Job,
     system: System | None = None,
     *,
     constraints: Constraints | None = None,
@@ -165,8 +168,8 @@ def optimise(
 
     Parameters
     ----------
-    task : Task or Workload
-        What `crosstack.load` returns, or a workload; then ``system`` is needed.
+    task : Task, Workload or Job
+        What `crosstack.load` returns; or a workload or a job, then ``system`` is needed.
     constraints : Constraints, optional
         Decisions that are given; those of the task if left out.
     rules : Rules or str, optional
@@ -298,7 +301,7 @@ def _as_evaluated(certificate: Certificate, value: float) -> Certificate:
 
 
 def evaluate_task(
-    task: Task | Workload,
+    task: Task | Workload | Job,
     system: System | Mapping | None = None,
     mapping: Mapping | None = None,
     rules: Rules | str | None = None,

@@ -1,4 +1,4 @@
-"""A training step as people name it: by its model, with what is published of its batch."""
+"""A job or a training step as people name it: by its model, with what is published of its batch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.io import library
 from crosstack.io.transformers import transformer
+from crosstack.workload.architectures import Transformer
+from crosstack.workload.job import Job, JobKind
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.published_steps import BATCHES, LSTMS, changed_step
 from crosstack.workload.transformer_training import TransformerTraining
 
-__all__ = ["step_named"]
+__all__ = ["job_named", "step_named"]
 
 
 def step_named(
@@ -40,6 +42,44 @@ def step_named(
     return changed_step(_training(name, changes), changes)
 
 
+def job_named(name: str, kind: JobKind | str = JobKind.TRAIN, **numbers: Any) -> Job:
+    """Return what is done with the model called ``name``.
+
+    Parameters
+    ----------
+    name : str
+        Of the library, or the path of a ``config.json``.
+    kind : JobKind or str
+        ``train``, ``prefill`` or ``decode``.
+    **numbers
+        ``batch``, ``sequence``, ``context`` and ``dtype`` of `Job`; what is None is as published,
+        where that is known of training, else as usual.
+
+    Raises
+    ------
+    InputError
+        If there is no such model, saying the nearest, or a number is missing or out of range.
+    """
+    model = transformer(name)
+    published = BATCHES.get(name) if kind == JobKind.TRAIN else None
+    usual = {field: getattr(published, field, None) for field in ("batch", "sequence")}
+    given = {field: value for field, value in numbers.items() if value is not None}
+    known = {field: value for field, value in usual.items() if value is not None}
+    if kind == JobKind.TRAIN:
+        _require_numbers(model, usual | given)
+    return Job(model=model, kind=kind, **(known | given))
+
+
+def _require_numbers(model: Transformer, numbers: Mapping[str, Any]) -> None:
+    """Raise `InputError` where nothing says how much a step trains on."""
+    missing = [field for field in ("batch", "sequence") if numbers.get(field) is None]
+    if missing:
+        raise InputError(
+            Problem(field, f"required: none is published here for {model.name}.")
+            for field in missing
+        )
+
+
 def _training(name: str, changes: Mapping[str, Any]) -> TransformerTraining:
     if Path(name).suffix.lower() != ".json" and name not in library.names("models"):
         raise unknown_name("model", "model is", name, (*library.names("models"), *LSTMS))
@@ -49,10 +89,5 @@ def _training(name: str, changes: Mapping[str, Any]) -> TransformerTraining:
         for field in ("batch", "sequence")
     }
     model = transformer(name)
-    missing = [field for field, value in numbers.items() if value is None]
-    if missing:
-        raise InputError(
-            Problem(field, f"required: none is published here for {model.name}.")
-            for field in missing
-        )
+    _require_numbers(model, numbers)
     return TransformerTraining(model=model, **numbers)  # type: ignore[arg-type]

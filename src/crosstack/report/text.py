@@ -35,6 +35,7 @@ from crosstack.report.wording import (
     many,
     memory_rows,
     network_rows,
+    not_mapped,
     one,
     partition_rows,
     peak_words,
@@ -110,7 +111,8 @@ def answer_tables(answer: Answer) -> Group:
 
 def answer_summary(answer: Answer) -> str:
     """Return an answer in a few lines: what it is of, how sure it is, and the main numbers."""
-    numbers = (*splits(answer)[:1], *key_numbers(answer)[:4])
+    left_out = not_mapped(answer.task.workload)
+    numbers = (*left_out, *splits(answer)[:1], *key_numbers(answer)[:4])
     said = (headline(answer), certificate_sentence(answer), closing_sentence(answer))
     return "\n".join([*filter(None, said), *(f"{label}: {value}" for label, value in numbers)])
 
@@ -312,9 +314,9 @@ def _workload_words(workload: Workload) -> tuple[tuple[str, str], ...]:
     placed = workload.placement is not Placement.SEARCHED
     work = format_quantity(graph.total_work, "FLOP")
     data = format_quantity(workload.data_size, "B")
-    length = "extent cut into tiles"
+    length = "extent cut into tiles", workload.sequence_length
     if workload.item_part:
-        length = f"{many(workload.item_part)} of {one(workload.item)}"
+        length = f"{many(workload.item_part)} of {one(workload.item)}", workload.item_length
     return (
         ("kernels", f"{len(graph):,}: " + ", ".join(f"{n} {kind}" for kind, n in kinds.items())),
         ("forward, backward", f"{len(graph) - back:,}, {back:,}"),
@@ -328,7 +330,8 @@ def _workload_words(workload: Workload) -> tuple[tuple[str, str], ...]:
         ("work of an iteration", format_quantity(workload.work, "FLOP")),
         ("layers", f"{workload.n_layers:,}, {workload.layers_in_graph:,} in this graph"),
         ("batch", plural(workload.global_batch_size, workload.item)),
-        (length, f"{workload.sequence_length:,}"),
+        (length[0], f"{length[1]:,}"),
+        *not_mapped(workload),
         ("element", f"{plural(graph.word, 'byte')}, computed in {graph.dtype}"),
         *([("placement", workload.placement.value)] if placed else []),
         *([("data on all chips", data)] if workload.data_size else []),

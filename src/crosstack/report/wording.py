@@ -39,6 +39,7 @@ __all__ = [
     "many",
     "memory_rows",
     "network_rows",
+    "not_mapped",
     "one",
     "partition_rows",
     "peak_words",
@@ -120,7 +121,7 @@ def throughput_words(workload: Workload, rate: float) -> str:
     """
     words = f"{_number(rate)} {many(workload.item)}{' a second' if ' ' in workload.item else '/s'}"
     if workload.item_part:
-        words += f", {_number(rate * workload.sequence_length)} {many(workload.item_part)}/s"
+        words += f", {_number(rate * workload.item_length)} {many(workload.item_part)}/s"
     return words
 
 
@@ -252,9 +253,17 @@ def splits(answer: Answer) -> tuple[tuple[str, str], ...]:
         ),
         (f"tiles of {one(workload.item)}", f"{m.n_tiles:,}"),
         *_computed_again(answer),
+        *not_mapped(workload),
         ("stage time, one microbatch", time_words(e.stage_time)),
         ("bubble factor", f"{e.bubble_factor:.4g}"),
     )
+
+
+def not_mapped(workload: Workload) -> tuple[tuple[str, str], ...]:
+    """Return the blocks of a graph that nothing is said of, as (label, value); none where none."""
+    blocks = () if workload.made_of is None else workload.made_of.left_out
+    words = (name if times == 1 else f"{name} x {times:,}" for name, times in blocks)
+    return (("not mapped, not counted", ", ".join(words)),) if blocks else ()
 
 
 RECOMPUTATION = {

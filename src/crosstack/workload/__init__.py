@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from crosstack.workload.architectures import Transformer
 from crosstack.workload.dtype import Dtype
+from crosstack.workload.job import Job, JobKind
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import (
     Axis,
@@ -28,6 +29,8 @@ __all__ = [
     "Consumer",
     "Direction",
     "Dtype",
+    "Job",
+    "JobKind",
     "Kernel",
     "KernelGraph",
     "KernelKind",

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from crosstack.errors import InputError, Problem, nearest
+from crosstack.workload.axes import AxisUse
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.functions import OperationKind
 from crosstack.workload.kernel_graph import AXES, KernelGraph
@@ -15,7 +16,7 @@ from crosstack.workload.lowering import lowered
 from crosstack.workload.operations import Block, Role
 from crosstack.workload.workload import BlockOf, Workload
 
-__all__ = ["workload_of"]
+__all__ = ["most_repeated", "workload_of"]
 
 
 def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "graph") -> Workload:
@@ -53,6 +54,7 @@ def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "
         graph = replace(graph, axes=axes)
     chosen = _chosen(graph, block)
     kernels = lowered(graph, chosen.name)
+    of_tokens = any(a.use is AxisUse.TOKEN and a.name != items for a in whole.axes)
     return Workload(
         graph=kernels,
         n_layers=graph.repeats(chosen),
@@ -62,7 +64,14 @@ def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "
         data_size=_size(graph, _tables(graph, chosen)),
         name=name,
         made_of=BlockOf(graph=whole, block=block, items=items),
+        item="sequence" if of_tokens else "sample",
+        item_part="token" if of_tokens else "",
     )
+
+
+def most_repeated(graph: Graph) -> str:
+    """Return the name of the block that runs most often, of equal ones the first."""
+    return max((b for b in graph.blocks if not b.twin), key=graph.repeats).name
 
 
 def _check_name(field: str, name: str, known: Iterable[str], what: str) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from crosstack.errors import require, require_quantity, require_whole
 from crosstack.records import brief, require_types
+from crosstack.workload.axes import AxisUse
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Placement
+from crosstack.workload.operations import Role
 
 __all__ = ["BlockOf", "Workload"]
 
@@ -22,6 +25,24 @@ class BlockOf:
     graph: Graph
     block: str
     items: str
+
+    @property
+    def left_out(self) -> tuple[tuple[str, int], ...]:
+        """Other blocks that run forward, which are not mapped, and how often each runs. [1]"""
+        tensor = self.graph.tensor
+        forward = (
+            block
+            for block in self.graph.blocks
+            if any(tensor[o.output.tensor].role is not Role.GRADIENT for o in block.operations)
+        )
+        others = (b for b in forward if self.block and self.block not in (b.name, b.twin))
+        return tuple((b.name, self.graph.repeats(b)) for b in others if not b.twin)
+
+    @property
+    def item_length(self) -> int:
+        """Tokens of an item: places of all axes of tokens but that of items. [1]"""
+        axes = (a for a in self.graph.axes if a.use is AxisUse.TOKEN and a.name != self.items)
+        return math.prod(axis.size for axis in axes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +73,7 @@ class Workload:
     item : str
         What reports call one of the global batch: sequence, sample, matrix.
     item_part : str
-        What they call one of the ``sequence_length`` that an item has, such as token; empty where
+        What they call one of the ``item_length`` that an item has, such as token; empty where
         that has no name.
     made_of : BlockOf or None
         Of which graph over named axes it is, if it is of one; a file says it by that.
@@ -89,6 +110,11 @@ class Workload:
         )
         require_quantity("boundary_size", self.boundary_size, "B")
         require_quantity("data_size", self.data_size, "B")
+
+    @property
+    def item_length(self) -> int:
+        """How many ``item_part`` an item has. [1]"""
+        return self.sequence_length if self.made_of is None else self.made_of.item_length
 
     @property
     def graph_repetitions(self) -> int:

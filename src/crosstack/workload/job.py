@@ -1,0 +1,132 @@
+"""A job: a model, and what is done with it; the graph and the workload that follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from crosstack.errors import InputError, Problem, require_whole, unknown_name
+from crosstack.records import brief, known_again, require_type, require_types
+from crosstack.workload.architectures import Transformer
+from crosstack.workload.architectures.graphs import decode, prefill, training
+from crosstack.workload.dataflow import Graph
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.graph_workload import most_repeated, workload_of
+from crosstack.workload.workload import Workload
+
+__all__ = ["Job", "JobKind", "as_workload"]
+
+
+class JobKind(StrEnum):
+    """What is done with a model.
+
+    ``TRAIN``: a step forward and backward. ``PREFILL``: prompts are read. ``DECODE``: the next
+    tokens of sequences are written, after those whose keys and values are kept.
+    """
+
+    TRAIN = "train"
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+_DONE = {JobKind.TRAIN: "training", JobKind.PREFILL: "prefill", JobKind.DECODE: "decoding"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A model, and one iteration of what is done with it.
+
+    Parameters
+    ----------
+    model : Transformer
+        What `crosstack.model` returns, or a shape of one's own.
+    kind : JobKind or str
+        ``train``, ``prefill`` or ``decode``.
+    batch : int
+        Sequences of an iteration, over all chips. [1]
+    sequence : int, optional
+        Tokens of each; those that decoding writes at a time: 1 where it is left out. [1]
+    context : int, optional
+        Tokens that decoding kept of each. [1]
+    dtype : Dtype or str
+        Of weights and activations.
+    """
+
+    model: Transformer
+    kind: JobKind | str = JobKind.TRAIN
+    batch: int = 1
+    sequence: int | None = None
+    context: int | None = None
+    dtype: Dtype | str = Dtype.BF16
+
+    __repr__ = brief
+
+    def __post_init__(self) -> None:
+        """Check every field; a kind and a type of number may be given by their names."""
+        require_types(self)
+        for name, known in (("kind", JobKind), ("dtype", Dtype)):
+            value = getattr(self, name)
+            if value not in list(known):
+                raise unknown_name(name, f"{name} is", value, list(known))
+            object.__setattr__(self, name, known(value))
+        require_whole("batch", self.batch)
+        decoding = self.kind is JobKind.DECODE
+        if decoding and self.sequence is None:
+            object.__setattr__(self, "sequence", 1)
+        if decoding and self.context is None:
+            raise InputError(Problem("context", "required to decode: the tokens that are kept."))
+        if not decoding and self.context is not None:
+            raise InputError(Problem("context", f"allowed to decode; this is to {self.kind}."))
+        if self.sequence is None:
+            raise InputError(Problem("sequence", f"required to {self.kind}: tokens of each."))
+        require_whole("sequence", self.sequence)
+        if self.context is not None:
+            require_whole("context", self.context)
+
+    def __str__(self) -> str:
+        """Return what is done with which model, and how much of it."""
+        kept = f", {self.context:,} kept of each" if self.context else ""
+        tokens = f"{self.sequence:,} token{'' if self.sequence == 1 else 's'}"
+        sequences = f"{self.batch:,} sequence{'' if self.batch == 1 else 's'}"
+        return f"{self.name}: {sequences} of {tokens}{kept}, in {self.dtype}"
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.model.name}, {_DONE[JobKind(self.kind)]}"
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of operations over named axes, of the whole batch."""
+        assert self.sequence is not None  # checked when it was made
+        much = {"batch": self.batch, "dtype": Dtype(self.dtype)}
+        match self.kind:
+            case JobKind.TRAIN:
+                return training(self.model, sequence=self.sequence, **much)  # type: ignore[arg-type]
+            case JobKind.PREFILL:
+                return prefill(self.model, sequence=self.sequence, **much)  # type: ignore[arg-type]
+        assert self.context is not None
+        return decode(self.model, context=self.context, tokens=self.sequence, **much)  # type: ignore[arg-type]
+
+    @property
+    def workload(self) -> Workload:
+        """What is mapped: the layers that repeat most; see `left_out`."""
+        return _workload(self)
+
+    @property
+    def left_out(self) -> tuple[tuple[str, int], ...]:
+        """Blocks of the graph that are not mapped, and how often each runs. [1]"""
+        of = self.workload.made_of
+        return () if of is None else of.left_out
+
+
+@known_again(16)
+def _workload(job: Job) -> Workload:
+    graph = job.graph
+    return workload_of(graph, block=most_repeated(graph), items="batch", name=job.name)
+
+
+def as_workload(given: Workload | Job) -> Workload:
+    """Return a workload, or that of a job."""
+    require_type("job", given, Workload | Job)
+    return given.workload if isinstance(given, Job) else given

@@ -1,0 +1,111 @@
+"""A job says what is done with a model, and is mapped as the graph that follows from it."""
+
+from __future__ import annotations
+
+import pytest
+
+from crosstack.errors import InputError
+from crosstack.io import library
+from crosstack.io.steps import job_named
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.job import Job, JobKind, as_workload
+
+LLAMA = library.model("llama3-8b")
+
+
+def test_a_step_of_training_does_three_times_the_work_of_reading():
+    """Twice forward for every product behind, and a little elementwise work beside it."""
+    numbers = {"model": LLAMA, "batch": 4, "sequence": 1024}
+    train, read = (Job(kind=kind, **numbers).workload for kind in ("train", "prefill"))
+    assert train.training
+    assert not read.training
+    assert train.work / read.work == pytest.approx(3, rel=0.02)
+
+
+def test_its_layers_do_two_operations_a_parameter_and_token():
+    """``kaplan2020scaling``, equation 2.2: 2 N a token forward, without the context's own part."""
+    job = Job(model=LLAMA, kind="prefill", sequence=1)
+    layers = LLAMA.parameters.total - LLAMA.parameters.embedding - LLAMA.parameters.head
+    assert job.workload.work == pytest.approx(2 * layers, rel=0.01)
+
+
+def test_the_batch_is_that_of_all_chips_and_items_are_sequences():
+    workload = Job(model=LLAMA, batch=12, sequence=512).workload
+    assert workload.global_batch_size == 12
+    assert (workload.item, workload.item_part, workload.item_length) == ("sequence", "token", 512)
+
+
+def test_a_step_of_decoding_writes_one_token_of_each():
+    job = Job(model=LLAMA, kind=JobKind.DECODE, batch=8, context=4096)
+    assert job.sequence == 1
+    assert job.workload.item_length == 1
+
+
+def test_a_type_of_number_may_be_given_by_its_name():
+    job = Job(model=LLAMA, sequence=64, dtype="fp8")
+    assert job.dtype is Dtype.FP8
+    assert job.workload.graph.dtype is Dtype.FP8
+
+
+@pytest.mark.parametrize(
+    ("name", "left_out"),
+    [
+        ("llama3-8b", {"embedding": 1, "head": 1}),
+        ("deepseek-v3", {
+            "embedding": 1, "dense_layers": 3, "head": 1, "predictors": 1, "loss": 1,
+        }),
+        ("gemma3-27b", {"embedding": 1, "global_layers": 10, "head": 1}),
+    ],
+)  # fmt: skip
+def test_what_is_not_mapped_is_said(name, left_out):
+    job = Job(model=library.model(name), batch=2, sequence=128)
+    assert dict(job.left_out) == left_out
+    layers = sum(count for block, count in job.left_out if block.endswith("layers"))
+    assert job.workload.n_layers + layers == job.model.layers
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "sequence: required to train"),
+        ({"kind": "decode"}, "context: required to decode"),
+        ({"kind": "prefil", "sequence": 8}, 'Did you mean "prefill"'),
+        ({"sequence": 8, "context": 8}, "context: allowed to decode; this is to train"),
+        ({"sequence": 8, "dtype": "bf8"}, "dtype: no dtype is"),
+        ({"sequence": 0}, "sequence: got 0"),
+        ({"sequence": 8, "batch": 0}, "batch: got 0"),
+        ({"sequence": 8, "model": "llama3-8b"}, "model: got 'llama3-8b'; allowed: Transformer"),
+    ],
+)
+def test_a_job_that_is_none_is_refused(fields, said):
+    with pytest.raises(InputError, match=said):
+        Job(**{"model": LLAMA, **fields})
+
+
+def test_a_job_prints_on_a_line():
+    assert str(Job(model=LLAMA, kind="decode", batch=8, context=4096)) == (
+        "Llama 3 8B, decoding: 8 sequences of 1 token, 4,096 kept of each, in bf16"
+    )
+
+
+def test_a_workload_is_taken_as_it_is():
+    job = Job(model=LLAMA, sequence=64)
+    assert as_workload(job) is as_workload(job.workload)
+    with pytest.raises(InputError, match="allowed: Workload or Job"):
+        as_workload(LLAMA)
+
+
+def test_training_takes_the_batch_that_is_published():
+    job = job_named("llama3-8b")
+    assert (job.batch, job.sequence) == (2048, 8192)
+    assert job_named("llama3-8b", batch=64).sequence == 8192
+
+
+def test_serving_takes_one_sequence_where_nothing_is_said():
+    assert job_named("llama3-8b", "prefill", sequence=100).batch == 1
+
+
+def test_training_without_a_published_batch_has_to_be_told():
+    with pytest.raises(InputError, match="none is published here") as error:
+        job_named("qwen3-8b")
+    assert [problem.path for problem in error.value.problems] == ["batch", "sequence"]
