@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from crosstack.quantities import compared
@@ -20,6 +20,7 @@ __all__ = [
     "InputError",
     "LimitError",
     "Problem",
+    "did_you_mean",
     "nearest",
     "require",
     "require_jobs",
@@ -87,6 +88,11 @@ class InputError(CrosstackError, ValueError):
         """Return the same error with ``prefix`` put before the path of every problem."""
         return InputError(problem.at(_join(prefix, problem.path)) for problem in self.problems)
 
+    def renamed(self, names: Mapping[str, str]) -> InputError:
+        """Return the same error with other paths, where ``names`` has them."""
+        return InputError(problem.at(names.get(problem.path, problem.path))
+                          for problem in self.problems)  # fmt: skip
+
 
 class InfeasibleError(CrosstackError):
     """No mapping fits. Names the resource, the demand, the limit and the levers.
@@ -150,6 +156,12 @@ def nearest(name: object, allowed: Iterable[str], count: int = 3) -> list[str]:
     return [by_fold[f] for f in found]
 
 
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Return `` Did you mean "x"?`` with the nearest of ``known``, empty where none is near."""
+    close = nearest(name, known, 1)
+    return f' Did you mean "{close[0]}"?' if close else ""
+
+
 def unknown_name(
     path: str, what: str, name: object, known: Iterable[str], label: str = "Allowed"
 ) -> InputError:
@@ -158,8 +170,7 @@ def unknown_name(
     ``what`` is a noun with its verb, ``"model is"``.
     """
     names = list(known)
-    close = nearest(name, names, 1)
-    hint = f' Did you mean "{close[0]}"?' if close else ""
+    hint = did_you_mean(name, names)
     message = f'no {what} called "{str(name)[:60]}".{hint} {label}: {", ".join(names)}.'
     return InputError(Problem(path, message))
 

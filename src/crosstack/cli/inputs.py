@@ -206,9 +206,7 @@ def options_named(names: dict[str, str]) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(
-            problem.at(names.get(problem.path, problem.path)) for problem in error.problems
-        ) from None
+        raise error.renamed(names) from None
 
 
 def rules_given(name: str | None, parts: tuple[str, ...] | None = None) -> Rules | None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from crosstack.errors import InputError, Problem, nearest
+from crosstack.errors import InputError, Problem, did_you_mean
 
 __all__ = ["leaves", "term_at"]
 
@@ -46,8 +46,7 @@ def term_at(tree: Any, path: str) -> float | None:
             continue
         if not isinstance(node, dict) or match[1] not in node:
             names = list(node) if isinstance(node, dict) else []
-            close = nearest(match[1], names, 1)
-            hint = f' Did you mean "{close[0]}"?' if close else ""
+            hint = did_you_mean(match[1], names)
             raise InputError(Problem(f"keep.{path}", f'there is no "{match[1]}".{hint}'))
         node = node[match[1]]
     if node is None:

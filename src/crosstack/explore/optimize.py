@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from crosstack.errors import InputError, Problem, nearest, unknown_name
+from crosstack.errors import InputError, Problem, did_you_mean, unknown_name
 from crosstack.evaluate.predict import Step
 from crosstack.explore.budget_space import AreaRange
 from crosstack.explore.cooptimise import CoResult, co_optimise
@@ -201,8 +201,7 @@ def _metric(field: str, name: str) -> Metric:
     names = [metric.value for metric in Metric]
     if name in names:
         return Metric(name)
-    close = nearest(name, names, 1)
-    hint = f' Did you mean "{close[0]}"?' if close else ""
+    hint = did_you_mean(name, names)
     message = f'got "{name[:60]}"; allowed: {", ".join(names)}.{hint}'
     raise InputError(Problem(field, message))
 

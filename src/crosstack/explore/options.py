@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crosstack.errors import InputError, Problem, nearest
+from crosstack.errors import InputError, Problem, did_you_mean
 from crosstack.explore.axes import Assignment
 from crosstack.explore.evaluators import BaseProblem, Column
 from crosstack.io.files import read_text
@@ -77,8 +77,7 @@ def known_options(given: Iterable[str], allowed: Sequence[str]) -> None:
     problems = []
     for name in given:
         if name not in allowed:
-            close = nearest(name, allowed, 1)
-            hint = f' Did you mean "{close[0]}"?' if close else ""
+            hint = did_you_mean(name, allowed)
             message = f"no such option.{hint} Allowed: {', '.join(allowed) or 'none'}."
             problems.append(Problem(f"options.{name}", message))
     if problems:

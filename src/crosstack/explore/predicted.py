@@ -146,9 +146,7 @@ def _of_library(options: dict[str, Any]) -> LibraryMachine:
     except InputError as error:
         named = {"n_chips": "chips", "system.chip.rates": "dtype"}
         named["workload.accumulator"] = "accumulator"
-        raise InputError(
-            p.at(f"options.{named.get(p.path, p.path)}") for p in error.problems
-        ) from None
+        raise error.renamed(named).under("options") from None
 
 
 def _machine(
@@ -194,10 +192,7 @@ def _of_options() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(
-            p.at(f"options.{p.path}") if p.path in ("order", "topology") else p
-            for p in error.problems
-        ) from None
+        raise error.renamed({name: f"options.{name}" for name in ("order", "topology")}) from None
 
 
 def _levels(options: dict[str, Any]) -> Levels | None:

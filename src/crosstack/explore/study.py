@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crosstack.errors import InputError, Problem, nearest, require_whole, unknown_name
+from crosstack.errors import InputError, Problem, did_you_mean, require_whole, unknown_name
 from crosstack.explore.axes import Axis, Span, axis_of_values, in_bits, quantity_in
 from crosstack.explore.evaluators import EVALUATORS, BaseProblem, Evaluator, evaluator_named
 from crosstack.io.files import in_file, read_text
@@ -130,8 +130,7 @@ class Study:
 
 
 def _no_column(name: str, columns: list[str]) -> str:
-    close = nearest(name, columns, 1)
-    hint = f' Did you mean "{close[0]}"?' if close else ""
+    hint = did_you_mean(name, columns)
     return f"no such axis or term.{hint} Allowed: {', '.join(columns)}."
 
 
@@ -167,8 +166,7 @@ def _study(file: StudyFile, path: Path, overrides: dict[str, Any], evaluator: An
     problems: list[Problem] = []
     if evaluator is None:
         if file.evaluate not in EVALUATORS:
-            close = nearest(file.evaluate, EVALUATORS, 1)
-            hint = f' Did you mean "{close[0]}"?' if close else ""
+            hint = did_you_mean(file.evaluate, EVALUATORS)
             message = f"got {shown(file.evaluate)}; allowed: {', '.join(EVALUATORS)}.{hint}"
             raise InputError(Problem("evaluate", message))
         evaluator = evaluator_named(file.evaluate)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
 
-from crosstack.errors import InputError, Problem, nearest
+from crosstack.errors import InputError, Problem, did_you_mean
 from crosstack.published.case import Progress, Row, run_cases, silent
 from crosstack.published.dfmodel.cases import dfmodel_cases
 from crosstack.published.figures import figure_rows
@@ -61,8 +61,7 @@ def run_suite(name: str | None = None, progress: Progress = silent) -> list[Row]
         If there is no such suite.
     """
     if name is not None and name not in SUITES:
-        close = nearest(name, SUITES, 1)
-        hint = f' Did you mean "{close[0]}"?' if close else ""
+        hint = did_you_mean(name, SUITES)
         raise InputError(
             Problem("--suite", f'no suite is called "{name}".{hint} Allowed: {", ".join(SUITES)}.')
         )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.charts import HeatMap, LineChart, Mark, Measure, Series
-from crosstack.errors import InputError, Problem, nearest
+from crosstack.errors import InputError, Problem, did_you_mean
 from crosstack.explore.question import StudyQuestion
 from crosstack.explore.tables import number_column, pareto, within
 from crosstack.io.study_file import Goal
@@ -172,8 +172,7 @@ def _front(
 
 def _column(table: pyarrow.Table, name: str) -> Any:
     if name not in table.column_names:
-        close = nearest(name, table.column_names, 1)
-        hint = f' Did you mean "{close[0]}"?' if close else ""
+        hint = did_you_mean(name, table.column_names)
         allowed = ", ".join(table.column_names)
         raise InputError(Problem(name, f"no such column.{hint} Allowed: {allowed}."))
     return table.column(name)

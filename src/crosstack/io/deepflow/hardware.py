@@ -180,9 +180,7 @@ def _named(path: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(
-            Problem(f"{path}.{_FILE_NAMES.get(p.path, p.path)}", p.message) for p in error.problems
-        ) from None
+        raise error.renamed(_FILE_NAMES).under(path) from None
 
 
 def _supply(file: CoreFile | DramFile | LinkFile, path: str, maximum: float | None) -> Supply:

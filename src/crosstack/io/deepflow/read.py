@@ -154,8 +154,7 @@ def _as_written(error: InputError, form: int) -> InputError:
     names = {f"{section}.{new}": f"{section}.{old}" for (section, old), new in _RENAMED.items()}
     names["system_hierarchy.num_nodes"] = "system_hierarchy.num_workers"
     names |= {f"tech_param.core.FMA_d{i}": "tech_param.core.FMA_width" for i in (1, 2)}
-    found = [Problem(names.get(p.path, p.path), p.message) for p in error.problems]
-    return InputError(dict.fromkeys(found))
+    return InputError(dict.fromkeys(error.renamed(names).problems))
 
 
 def _modern(tree: dict[str, Any]) -> dict[str, Any]:

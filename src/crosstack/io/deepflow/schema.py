@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PlainValidator
 
-from crosstack.errors import InputError, Problem, nearest, require_quantity
+from crosstack.errors import InputError, Problem, did_you_mean, require_quantity
 from crosstack.io.native.schema import LARGEST, SMALLEST, FileModel, shown
 
 __all__ = [
@@ -94,8 +94,7 @@ def _anything(value: object) -> object:
 
 def _one_of(value: object, choices: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in choices:
-        close = nearest(value, choices, 1) if isinstance(value, str) else []
-        hint = f' Did you mean "{close[0]}"?' if close else ""
+        hint = did_you_mean(value, choices) if isinstance(value, str) else ""
         raise InputError(Problem("", f"got {shown(value)}; allowed: {', '.join(choices)}.{hint}"))
     return value
 

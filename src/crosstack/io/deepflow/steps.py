@@ -32,7 +32,6 @@ __all__ = [
     "workload_of",
 ]
 
-_LLM_FIELDS = {"feed_forward": "ffn_dim", "heads": "num_heads"}  # fields that can be refused
 CR_TYPE = 1  # of kp_hidden_type; 2 is RC, -1 none
 
 
@@ -152,9 +151,6 @@ def workload_of(model: ModelFile) -> Step:
             communication=model.communication_time,
         )
     except InputError as error:
-        names = dict(_LLM_FIELDS)
-        if model.ffn_mult is not None:
-            names["feed_forward"] = "ffn_mult"
-        raise InputError(
-            Problem(f"model_param.{names.get(p.path, p.path)}", p.message) for p in error.problems
-        ) from None
+        by = "ffn_dim" if model.ffn_mult is None else "ffn_mult"
+        names = {"feed_forward": by, "heads": "num_heads"}  # fields that can be refused
+        raise error.renamed(names).under("model_param") from None

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from crosstack.errors import InputError, Problem
+from crosstack.io import files
 from crosstack.io.dfmodel.schema import ENUMS
 
 __all__ = ["choice", "fields_of", "in_file", "unsupported"]
@@ -39,9 +40,7 @@ def in_file(source: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(
-            p.at(f"{source}: {p.path}" if p.path else source) for p in error.problems
-        ) from None
+        raise files.in_file(error, source) from None
 
 
 def _renamed(path: str, names: Mapping[str, str], field: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf import text_format
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
-from crosstack.errors import InputError, Problem, nearest
+from crosstack.errors import InputError, Problem, did_you_mean
 from crosstack.io.dfmodel.schema import ENUMS, REPEATED, new_dse
 from crosstack.io.yaml_tree import Change
 
@@ -26,8 +26,7 @@ _ELEMENT = re.compile(r"(\w+)(?:\[(\d+)\])?")
 def unknown(path: str, what: str, name: str, allowed: Iterable[str]) -> InputError:
     """Return the error for a name that is not among the allowed ones, with the nearest."""
     allowed = list(allowed)
-    close = nearest(name, allowed, 1)
-    hint = f' Did you mean "{close[0]}"?' if close else ""
+    hint = did_you_mean(name, allowed)
     return InputError(Problem(path, f"{what}.{hint} Allowed: {', '.join(allowed)}."))
 
 

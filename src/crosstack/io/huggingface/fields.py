@@ -75,7 +75,7 @@ class ConfigFile(FileModel):
         try:
             return Transformer(name=name, **self.shape())
         except InputError as error:
-            raise InputError(p.at(self.names.get(p.path, p.path)) for p in error.problems) from None
+            raise error.renamed(self.names) from None
 
 
 def activation_of(field: str, name: str) -> Activation:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError
 
-from crosstack.errors import MOST_SHOWN, InputError, Problem, nearest
+from crosstack.errors import MOST_SHOWN, InputError, Problem, did_you_mean, nearest
 from crosstack.io.native.schema import FileModel, LibraryModel, shown, strip_optional
 
 __all__ = [
@@ -87,8 +87,7 @@ def path_of(prefix: str, location: Iterable[str | int]) -> str:
 def unknown_field(name: object, allowed: Iterable[str]) -> str:
     """Return the message for a field that does not exist."""
     names = list(allowed)
-    close = nearest(name, names, 1)
-    hint = f' Did you mean "{close[0]}"?' if close else ""
+    hint = did_you_mean(name, names)
     return f"unknown field.{hint} Allowed: {', '.join(names)}."
 
 

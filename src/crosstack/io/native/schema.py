@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, model_validator
 
-from crosstack.errors import InputError, Problem, nearest, require_quantity
+from crosstack.errors import InputError, Problem, did_you_mean, require_quantity
 from crosstack.machine.system import Parallelism
 from crosstack.units import parse_quantity
 from crosstack.workload.dtype import Dtype
@@ -115,8 +115,7 @@ def _number(value: object, unit: str, above_zero: bool = False) -> float:
 def _one_of(value: object, choices: type[E_]) -> E_:
     names = [choice.value for choice in choices]
     if not isinstance(value, str) or value not in names:
-        close = nearest(value, names, 1) if isinstance(value, str) else []
-        hint = f' Did you mean "{close[0]}"?' if close else ""
+        hint = did_you_mean(value, names) if isinstance(value, str) else ""
         message = f"got {shown(value)}; allowed: {', '.join(names)}.{hint}"
         raise InputError(Problem("", message))
     return choices(value)

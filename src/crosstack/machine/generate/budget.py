@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crosstack.errors import InputError, Problem, nearest, require
+from crosstack.errors import InputError, Problem, did_you_mean, require
 
 __all__ = ["Budget"]
 
@@ -70,8 +70,7 @@ class Budget:
         for name in ("areas", "powers", "edges"):
             for component in getattr(self, name):
                 if component not in components:
-                    close = nearest(component, components, 1)
-                    hint = f' Did you mean "{close[0]}"?' if close else ""
+                    hint = did_you_mean(component, components)
                     message = f"no such component.{hint} Components: {', '.join(components)}."
                     problems.append(Problem(f"{name}.{component}", message))
         if problems:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from crosstack.errors import InputError, Problem, nearest
+from crosstack.errors import InputError, Problem, did_you_mean
 from crosstack.published.case import Progress, Row, silent
 from crosstack.published.figures.calculon import parallelism_sweep
 from crosstack.published.figures.chip_power import chip_power
@@ -128,8 +128,7 @@ def named(name: str) -> Entry:
             Problem("NAME", f"{name} ({missing.place}) cannot be made again: {missing.why}.")
         )
     if name not in FIGURES:
-        close = nearest(name, [*FIGURES, *UNAVAILABLE], 1)
-        hint = f' Did you mean "{close[0]}"?' if close else ""
+        hint = did_you_mean(name, [*FIGURES, *UNAVAILABLE])
         raise InputError(
             Problem(
                 "NAME", f'no figure is called "{name}".{hint} Allowed: {", ".join(FIGURES)}, all.'
