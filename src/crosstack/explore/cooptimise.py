@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -47,17 +47,22 @@ class ChoiceStatus(StrEnum):
 class ChoiceResult:
     """A choice and what is known of it.
 
-    ``bound`` is what no design of it beats, 0 where there is none; ``first`` the better of the
-    given and even shares, ``best`` the best found, both None where there was no design.
+    ``bound`` is what no design of it beats, 0 where there is none; ``point`` the better of the
+    given and even shares, ``first`` what it is worth, None where it is no design.
     """
 
     choice: Choice
-    status: ChoiceStatus
+    status: ChoiceStatus = ChoiceStatus.LEFT
     bound: float = 0.0
+    point: tuple[float, ...] = ()
     first: float | None = None
-    best: float | None = None
     result: SearchResult | None = None
     reason: str = ""
+
+    @property
+    def best(self) -> float | None:
+        """The best that is known; None where there is no design."""
+        return _least(self.first, None if self.result is None else self.result.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,38 +80,6 @@ class CoResult:
         """What no design of any choice beats: the smallest bound. [unit of the objective]"""
         possible = [o.bound for o in self.results if o.status is not ChoiceStatus.IMPOSSIBLE]
         return min(possible)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Candidate:
-    """A choice on its way: what is known of it so far."""
-
-    number: int
-    choice: Choice
-    bound: float = 0.0
-    point: tuple[float, ...] = ()
-    first: float | None = None
-    status: ChoiceStatus = ChoiceStatus.LEFT
-    result: SearchResult | None = None
-    reason: str = ""
-
-    @property
-    def best(self) -> float | None:
-        """The best value so far."""
-        values = [self.first, None if self.result is None else self.result.value]
-        return min((v for v in values if v is not None), default=None)
-
-    def reported(self) -> ChoiceResult:
-        """Return what is reported."""
-        return ChoiceResult(
-            choice=self.choice,
-            status=self.status,
-            bound=self.bound,
-            first=self.first,
-            best=self.best,
-            result=self.result,
-            reason=self.reason,
-        )
 
 
 def co_optimise(
@@ -146,7 +119,7 @@ def co_optimise(
     """
     require_whole("evaluations", evaluations)
     require_whole("searches", searches, minimum=0)
-    every = [_Candidate(number=i, choice=choice) for i, choice in enumerate(choices)]
+    every = [ChoiceResult(choice=choice) for choice in choices]
     if not every:
         raise InputError(Problem("choices", "there is nothing to choose from."))
     trials, meter = trials or Trials(), Meter(progress)
@@ -156,59 +129,66 @@ def co_optimise(
     longest = evaluations if evaluations > 1 else 0
     spent, left = 0, looks * len(every) + min(searches, len(every)) * longest
 
-    def tell(candidate: _Candidate, more: int = 0, value: float | None = None) -> None:
+    def tell(i: int, more: int = 0, value: float | None = None) -> None:
         counts = Counter(c.status.value for c in every if c.status is not ChoiceStatus.LEFT)
-        done, at = spent + more, candidate.choice.name
+        done, at = spent + more, every[i].choice.name
         total = max(spent + left, done)
         meter.show(done, total, counts=counts, at=at, best=_least(best, value))
 
+    def pruned(i: int) -> bool:
+        beaten = best is not None and every[i].bound >= best and every[i].first != best
+        if beaten:
+            every[i] = replace(every[i], status=ChoiceStatus.PRUNED)
+        return beaten
+
     possible = _bounded(every, problems, tell)
     # The most promising bounds first, so that what they reach spares a look at the others.
-    for candidate in sorted(possible, key=lambda c: c.bound):
+    for i in sorted(possible, key=lambda i: every[i].bound):
         left -= looks
-        if best is not None and candidate.bound >= best:
-            candidate.status = ChoiceStatus.PRUNED
-            continue
-        spent += _look(candidate, Recorded.of(candidate.choice, trials), even=evaluations > 1)
-        best = _least(best, candidate.first)
-        tell(candidate)
-    open_ = [c for c in possible if c.status is not ChoiceStatus.PRUNED]
+        if not pruned(i):
+            evaluate = Recorded.of(every[i].choice, trials)
+            every[i] = _looked(every[i], evaluate, even=looks == 2)
+            spent += looks
+            best = _least(best, every[i].first)
+            tell(i)
+    open_ = [i for i in possible if every[i].status is not ChoiceStatus.PRUNED]
     done, left = 0, min(searches, len(open_)) * longest
-    for candidate in sorted(open_, key=lambda c: (c.first is None, c.first or c.bound)):
-        if best is not None and candidate.bound >= best and candidate.first != best:
-            candidate.status = ChoiceStatus.PRUNED
-            continue
-        if done >= searches or evaluations == 1:
+    for i in sorted(
+        open_, key=lambda i: (every[i].first is None, every[i].first or every[i].bound)
+    ):
+        if pruned(i) or done >= searches or evaluations == 1:
             continue
         done += 1
-        tell(candidate)
-        _search(
-            candidate,
+        tell(i)
+        every[i] = found = _searched(
+            every[i],
             problems,
-            evaluate=Recorded.of(candidate.choice, trials),
+            evaluate=Recorded.of(every[i].choice, trials),
             method=method,
             descent=descent,
             evaluations=evaluations,
             seed=seed,
-            progress=partial(tell, candidate),
+            progress=partial(tell, i),
         )
-        spent += evaluations if candidate.result is None else candidate.result.evaluations
+        spent += evaluations if found.result is None else found.result.evaluations
         left -= evaluations
-        best = _least(best, candidate.best)
-    return _best([c.reported() for c in every], [c.point for c in every], problems, spent)
+        best = _least(best, found.best)
+    return _best(every, problems, spent)
 
 
-def _search(candidate: _Candidate, problems: list[CrosstackError], **options: Any) -> None:
+def _searched(
+    candidate: ChoiceResult, problems: list[CrosstackError], **options: Any
+) -> ChoiceResult:
     """Search the shares of a choice; problems grow."""
     problem = candidate.choice.problem
     try:
-        candidate.result = minimise(space=problem.space, start=problem.start, **options)
-        candidate.status, candidate.reason = ChoiceStatus.SEARCHED, ""
+        result = minimise(space=problem.space, start=problem.start, **options)
     except InfeasibleError as error:
         problems.append(error)
-        candidate.reason = str(error)
         found = candidate.first is not None
-        candidate.status = ChoiceStatus.SEARCHED if found else ChoiceStatus.IMPOSSIBLE
+        status = ChoiceStatus.SEARCHED if found else ChoiceStatus.IMPOSSIBLE
+        return replace(candidate, status=status, reason=str(error))
+    return replace(candidate, status=ChoiceStatus.SEARCHED, result=result, reason="")
 
 
 def _least(one: float | None, other: float | None) -> float | None:
@@ -216,49 +196,47 @@ def _least(one: float | None, other: float | None) -> float | None:
 
 
 def _bounded(
-    every: Sequence[_Candidate],
-    problems: list[CrosstackError],
-    tell: Callable[[_Candidate], None],
-) -> list[_Candidate]:
-    """Bound every choice and return those that are possible; ``problems`` says why others are not.
+    every: list[ChoiceResult], problems: list[CrosstackError], tell: Callable[[int], None]
+) -> list[int]:
+    """Bound every choice; return which are possible, ``problems`` says why others are not.
 
     Choices of the same chip have the same ideal one.
     """
     chips: dict[tuple[object, ...], Chip] = {}
     possible = []
-    for candidate in every:
+    for i, candidate in enumerate(every):
         problem = candidate.choice.problem
         same = id(problem.template), id(problem.budget), problem.held, problem.chip_area
         try:
             if problem.objective is Metric.TIME:
                 if same not in chips:
                     chips[same] = ideal_chip(problem)
-                candidate.bound = time_bound(problem, chips[same])
-            possible.append(candidate)
+                every[i] = replace(candidate, bound=time_bound(problem, chips[same]))
+            possible.append(i)
         except (InfeasibleError, InputError) as error:
             problems.append(error)
-            candidate.status, candidate.reason = ChoiceStatus.IMPOSSIBLE, str(error)
-        tell(candidate)
+            every[i] = replace(candidate, status=ChoiceStatus.IMPOSSIBLE, reason=str(error))
+        tell(i)
     return possible
 
 
-def _look(candidate: _Candidate, evaluate: Recorded, *, even: bool) -> int:
-    """Evaluate a choice at its given shares, and at even ones; return how many that was."""
+def _looked(candidate: ChoiceResult, evaluate: Recorded, *, even: bool) -> ChoiceResult:
+    """Evaluate a choice at its given shares, and at even ones."""
     problem = candidate.choice.problem
     points = np.stack([problem.start, problem.centre]) if even else problem.start[None, :]
     values = evaluate(points)
     where = int(np.argmin([value.score for value in values]))
-    candidate.point = tuple(points[where].tolist())
-    candidate.first = values[where].objective if values[where].feasible else None
-    candidate.reason = values[where].reason
-    return len(points)
+    value = values[where]
+    return replace(
+        candidate,
+        point=tuple(points[where].tolist()),
+        first=value.objective if value.feasible else None,
+        reason=value.reason,
+    )
 
 
 def _best(
-    results: Sequence[ChoiceResult],
-    points: Sequence[tuple[float, ...]],
-    problems: Sequence[CrosstackError],
-    evaluations: int,
+    results: Sequence[ChoiceResult], problems: Sequence[CrosstackError], evaluations: int
 ) -> CoResult:
     designs = [(o.best, i) for i, o in enumerate(results) if o.best is not None]
     if not designs:
@@ -277,9 +255,8 @@ def _best(
         )
     value, number = min(designs)
     winner = results[number]
-    point = points[number]
-    if winner.result is not None and winner.result.value <= value:
-        point = winner.result.point
+    searched = winner.result is not None and winner.result.value <= value
+    point = winner.result.point if winner.result is not None and searched else winner.point
     return CoResult(
         results=tuple(results),
         best=winner,
