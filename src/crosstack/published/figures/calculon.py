@@ -8,7 +8,7 @@ from crosstack.charts import BarChart, Bars, Measure
 from crosstack.evaluate.answer import Answer
 from crosstack.published.dfmodel.machines import TRAINING_SHARDING, axes, given
 from crosstack.published.dfmodel.unfused import calculon
-from crosstack.published.figures.figure import Figure, Progress, claim, mapped, status
+from crosstack.published.figures.figure import Figure, Progress, claim, figure, mapped, status
 from crosstack.workload.kernels import Direction
 
 __all__ = ["parallelism_sweep"]
@@ -118,11 +118,8 @@ def parallelism_sweep(progress: Progress) -> Figure:
         )
         for folder, sweep in SWEEPS
     )
-    return Figure(
-        name="parallelism-sweep",
-        title="Figure 8: GPT-3 1T on 4,096 A100 under tensor, pipeline and data parallelism",
-        source="ko2025dfmodel, Fig. 8",
-        header=("degrees", "log [s]", "ours [s]", *(f"{part} [s]" for part in PARTS)),
+    return figure(
+        "parallelism-sweep",
         rows=tuple(
             (names[degrees], logs[degrees], answer.evaluation.time, *parts[degrees])
             for degrees, answer in answers.items()
@@ -130,9 +127,4 @@ def parallelism_sweep(progress: Progress) -> Figure:
         claims=claims,
         points=points,
         charts=charts,
-        notes=(
-            "The paper compares with Calculon (4.1 % on average), whose numbers it shows as bars "
-            "only: they cannot be checked. The runs behind its own bars are logged, and ours are "
-            "those with the sharding that they print.",
-        ),
     )

@@ -10,7 +10,7 @@ from crosstack.published.case import Progress, Row, silent
 from crosstack.published.figures.calculon import parallelism_sweep
 from crosstack.published.figures.chip_power import chip_power
 from crosstack.published.figures.cooptimised_nodes import cooptimised_nodes
-from crosstack.published.figures.figure import Figure
+from crosstack.published.figures.figure import TEXTS, Figure
 from crosstack.published.figures.intensity import intensity
 from crosstack.published.figures.mappings import roofline, table_6
 from crosstack.published.figures.measured_systems import measured_systems
@@ -45,38 +45,27 @@ class Entry:
     make: Callable[[Progress], Figure]
 
 
+_MAKERS: dict[str, Callable[[Progress], Figure]] = {
+    "mapping-space": mapping_spaces,
+    "measured-systems": measured_systems,
+    "rail-only": domain_sweep,
+    "parallelism-sweep": parallelism_sweep,
+    "chip-power": chip_power,
+    **{f"systems-{workload}": make for workload, make in SYSTEM_FIGURES.items()},
+    "table6": table_6,
+    "roofline": roofline,
+    "memory-sweep": memory_sweep,
+    "serving": serving_sweep,
+    "speculation": speculative_decoding,
+    "stacked-memory": stacked_memory,
+    "intensity": intensity,
+    "technology-scaling": technology_scaling,
+    "co-optimised-nodes": cooptimised_nodes,
+    "package-size": package_size,
+}
 FIGURES: dict[str, Entry] = {
-    "mapping-space": Entry(
-        "Conclusion", "how many mappings there are, by decision", mapping_spaces
-    ),
-    "measured-systems": Entry(
-        "Fig. 6", "what is known of DFModel beside measured systems", measured_systems
-    ),
-    "rail-only": Entry("Fig. 7", "iteration by the size of a high-bandwidth domain", domain_sweep),
-    "parallelism-sweep": Entry(
-        "Fig. 8", "TP, PP and DP of GPT-3 1T on 4,096 A100", parallelism_sweep
-    ),
-    "chip-power": Entry("Fig. 9", "power of a chip over its throughput", chip_power),
-    "systems-llm": Entry("Fig. 10, 11", "GPT-3 1T on 80 systems", SYSTEM_FIGURES["llm"]),
-    "systems-dlrm": Entry("Fig. 12, 13", "DLRM on 80 systems", SYSTEM_FIGURES["dlrm"]),
-    "systems-hpl": Entry("Fig. 14, 15", "HPL on 80 systems", SYSTEM_FIGURES["hpl"]),
-    "systems-fft": Entry("Fig. 16, 17", "FFT on 80 systems", SYSTEM_FIGURES["fft"]),
-    "table6": Entry("Table VI", "four mappings of GPT-3 175B on eight SN10", table_6),
-    "roofline": Entry("Fig. 18", "the same mappings under their roofs", roofline),
-    "memory-sweep": Entry("Fig. 19", "SRAM x memory, fused against kernel by kernel", memory_sweep),
-    "serving": Entry("Fig. 20", "Llama-3 8B on 16 SN40L: TTFT, TPOT, throughput", serving_sweep),
-    "speculation": Entry("Fig. 21", "speculative decoding of Llama-3 405B", speculative_decoding),
-    "stacked-memory": Entry(
-        "Fig. 22", "compute share of a chip under 2-D, 2.5-D and 3-D memory", stacked_memory
-    ),
-    "intensity": Entry("DeepFlow, Fig. 1", "operations for each access by parallelism", intensity),
-    "technology-scaling": Entry(
-        "DeepFlow, Fig. 9", "7 nodes x 4 memories x 3 networks", technology_scaling
-    ),
-    "co-optimised-nodes": Entry(
-        "DeepFlow, Fig. 10", "parallelism, then chip, then model, by node", cooptimised_nodes
-    ),
-    "package-size": Entry("DeepFlow, Fig. 11", "chips that share a package", package_size),
+    name: Entry(TEXTS["figures"][name]["place"], TEXTS["figures"][name]["shows"], make)
+    for name, make in _MAKERS.items()
 }
 
 
@@ -89,28 +78,8 @@ class Unavailable:
     why: str
 
 
-_UNPUBLISHED = (
-    "the measured times are dots in a picture and nowhere printed, and the public tool holds the "
-    "scripts that measured, but none of their results (deepflow_code, validation/benchmarks)"
-)
 UNAVAILABLE: dict[str, Unavailable] = {
-    "gemm-p4": Unavailable(
-        "DeepFlow, Fig. 6",
-        "measured and predicted matrix products on a P4",
-        f"{_UNPUBLISHED}; the paper says: correlation 0.996, mean error 8.9 %",
-    ),
-    "gemm-dgx1": Unavailable(
-        "DeepFlow, Fig. 7",
-        "measured and predicted products on 1, 2, 4 and 8 V100 of a DGX-1",
-        f"{_UNPUBLISHED}, nor which of its more than 2,000 kernels ran under which strategy; the "
-        "paper says: correlation 0.98 to 0.99, mean error 6 % to 18 %",
-    ),
-    "lm-v100": Unavailable(
-        "DeepFlow, Fig. 8",
-        "measured and predicted steps of an LSTM language model on a V100",
-        f"{_UNPUBLISHED}, nor the length of a sequence in its 125 configurations; the paper says: "
-        "correlation 0.996, mean error 16 %",
-    ),
+    name: Unavailable(**said) for name, said in TEXTS["not_to_be_made_again"].items()
 }
 
 

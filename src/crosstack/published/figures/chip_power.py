@@ -8,7 +8,7 @@ import numpy as np
 
 from crosstack.charts import LineChart, Mark, Measure, Series
 from crosstack.published.dfmodel.system_space import CHIPS, NOMINAL_PEAK
-from crosstack.published.figures.figure import Figure, Progress, claim, statement
+from crosstack.published.figures.figure import Figure, Progress, claim, figure, statement
 
 __all__ = ["chip_power"]
 
@@ -66,12 +66,8 @@ def chip_power(progress: Progress) -> Figure:
             statement("Fig. 9", f"{words} grows faster than throughput, chip by chip",
                       [later > earlier for earlier, later in itertools.pairwise(each)])
         )  # fmt: skip
-    return Figure(
-        name="chip-power",
-        title="Figure 9: power of an accelerator over its throughput",
-        source="ko2025dfmodel, Fig. 9 and Table V; powers and prices: dfmodel_code, setups",
-        header=("chip", "throughput [TFLOP/s]", "power [W]", "our fit [W]", "as printed [W]",
-                "with a plus [W]", "W per TFLOP/s", "price [USD]", "USD per TFLOP/s"),
+    return figure(
+        "chip-power",
         rows=tuple(
             (label, rate, power * KILO, _at(fit, rate) * KILO, minus * KILO,
              _at(turned, rate) * KILO, power * KILO / rate, price, price / rate)
@@ -81,13 +77,7 @@ def chip_power(progress: Progress) -> Figure:
         ),
         claims=tuple(claims),
         charts=_charts(rates, powers, prices, fit, turned),
-        notes=(
-            "The paper does not print its points. Ours are the throughputs of its Table V and the "
-            "powers and prices of the public setups, one for each chip.",
-            f"Ours: power [kW] = {fit[0]:.2e} X^2 + {fit[1]:.2e} X + {fit[2]:.3f}, X in TFLOP/s; "
-            "three numbers through four points, so that it says little of a fifth chip. The text "
-            "calls the axis once power and once price; price is drawn beside it.",
-        ),
+        fit=fit,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from crosstack.published.figures.deepflow_setting import (
     NODES,
     problem,
 )
-from crosstack.published.figures.figure import Figure, Progress, claim, statement
+from crosstack.published.figures.figure import Figure, Progress, claim, figure, statement
 from crosstack.workload.lstm import LstmModel
 
 __all__ = ["best_of_strategies", "cooptimised_nodes", "deeper_model"]
@@ -109,12 +109,8 @@ def cooptimised_nodes(progress: Progress) -> Figure:
               reason="the paper does not say what of the model it varies; here layers, at the "
               "same number of parameters"),
     )  # fmt: skip
-    return Figure(
-        name="co-optimised-nodes",
-        title="Figure 10 (DeepFlow): parallelism, architecture and model together",
-        source="ardalani2022deepflow, Fig. 10",
-        header=("node", "data parallel [s]", "and parallelism [s]", "and architecture [s]",
-                "and model [s]", "strategy", "layers"),
+    return figure(
+        "co-optimised-nodes",
         rows=tuple((node, naive[node], parallel[node], built[node], shaped[node], names[node],
                     float(shapes[node])) for node in NODES),
         claims=claims,
@@ -132,12 +128,10 @@ def cooptimised_nodes(progress: Progress) -> Figure:
                 ),
             ),
         ),
-        notes=(
-            f"All RC and CR strategies of {CHIPS} chips; {SEARCHES} of each node, the most "
-            f"promising, get a search of {EVALUATIONS} evaluations of area and power among compute "
-            f"and the memory on the chip. {MEMORY} of 2.6 TB/s and a network of 200 GB/s at every "
-            "node. The paper prints no numbers but those in its sentences.",
-        ),
+        chips=CHIPS,
+        searches=SEARCHES,
+        evaluations=EVALUATIONS,
+        memory=MEMORY,
     )  # fmt: skip
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
 
 from crosstack.charts import Chart
 from crosstack.evaluate.answer import Answer, given_answer, optimise
+from crosstack.io.yaml_tree import parse_yaml
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.rules import Rules
 from crosstack.published.case import Progress, Row, inside
@@ -14,11 +17,13 @@ from crosstack.published.case import Progress, Row, inside
 __all__ = [
     "STATEMENT",
     "SUITE",
+    "TEXTS",
     "Cell",
     "Figure",
     "MappedPoint",
     "Progress",
     "claim",
+    "figure",
     "found",
     "mapped",
     "statement",
@@ -28,6 +33,8 @@ __all__ = [
 SUITE = "figures"
 STATEMENT = "statement"  # quantity of a claim without a number
 Cell = str | float | None
+TEXTS: Any = parse_yaml(files(__package__).joinpath("figures.yaml").read_text(encoding="utf-8"))
+"""What is said of every figure; see ``figures.yaml``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +74,38 @@ class MappedPoint:
 
     utilization: float
     status: str
+
+
+def figure(
+    name: str,
+    *,
+    rows: Sequence[tuple[Cell, ...]],
+    claims: Sequence[Row],
+    charts: Sequence[Chart],
+    points: Sequence[Row] = (),
+    **numbers: Any,
+) -> Figure:
+    """Return the figure called ``name`` with what ``figures.yaml`` says of it.
+
+    Parameters
+    ----------
+    rows, claims, charts, points
+        As of `Figure`.
+    numbers
+        What stands in the notes in braces.
+    """
+    said = TEXTS["figures"][name]
+    return Figure(
+        name=name,
+        title=said["title"],
+        source=said["source"],
+        header=tuple(said["header"]),
+        rows=tuple(rows),
+        claims=tuple(claims),
+        charts=tuple(charts),
+        points=tuple(points),
+        notes=tuple(note.format(**numbers) for note in said["notes"]),
+    )
 
 
 def claim(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from crosstack.charts import LineChart, Measure, Series
 from crosstack.mapping.strategy import KernelSplit, Strategy, strategies
-from crosstack.published.figures.figure import Cell, Figure, Progress, statement
+from crosstack.published.figures.figure import Cell, Figure, Progress, figure, statement
 
 __all__ = ["intensities", "intensity", "shard"]
 
@@ -109,11 +109,8 @@ def intensity(progress: Progress) -> Figure:
     )  # fmt: skip
     x = tuple(map(float, GPUS))
     names = ("smallest", "first quartile", "median", "third quartile", "largest")
-    return Figure(
-        name="intensity",
-        title="Figure 1 (DeepFlow): computation intensity over parallelism",
-        source="ardalani2022deepflow, Fig. 1",
-        header=("chips or strategy", *(f"{name} [FLOP/word]" for name in names)),
+    return figure(
+        "intensity",
         rows=(
             *(_row(f"{count:,} chips", spread[count]) for count in GPUS),
             *(_row(f"{GPUS[-1]:,}: {name}", values) for name, values in single.items()),
@@ -148,9 +145,5 @@ def intensity(progress: Progress) -> Figure:
                     for i, name in enumerate(names)
                 ),
             ),
-        ),
-        notes=(
-            "Tiles of a cache of 6 MiB as in a V100, every power of two; the paper draws 20 tiles "
-            "a level and does not print its numbers. An access is a word of 2 B to main memory.",
         ),
     )  # fmt: skip

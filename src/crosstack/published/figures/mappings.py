@@ -22,7 +22,15 @@ from crosstack.published.dfmodel.cases import (
 )
 from crosstack.published.dfmodel.machines import FORWARD_SHARDING, GB, axes, mapping
 from crosstack.published.dfmodel.unfused import sn10_unfused
-from crosstack.published.figures.figure import Figure, Progress, claim, mapped, statement, status
+from crosstack.published.figures.figure import (
+    Figure,
+    Progress,
+    claim,
+    figure,
+    mapped,
+    statement,
+    status,
+)
 
 __all__ = ["roofline", "table_6"]
 
@@ -36,10 +44,6 @@ LOGS = (
     ("dfmodel_4x2", 793.1945602252472),
 )
 SPEEDUPS = (1.0, 4.05, 4.8, 6.13)  # Table VI, accumulated
-BANDWIDTHS = (
-    "The text gives 200 GB/s of memory and 25 GB/s links; the published runs have 100 GB/s and "
-    "25 GB/s, and so have we."
-)
 
 
 def _published_mappings(progress: Progress, memory: float = 100.0) -> list[Answer]:
@@ -113,25 +117,15 @@ def table_6(progress: Progress) -> Figure:
             Bars(name="ours, the best mapping", values=tuple(most), colour=2),
         ),
     )
-    return Figure(
-        name="table6",
-        title="Table VI: four mappings of GPT-3 175B on eight SN10",
-        source="ko2025dfmodel, Table VI",
-        header=("mapping", "logged [s]", "ours [s]", "paper [x]", "logs [x]", "ours [x]",
-                "best [s]", "best [x]", "200 GB/s [x]"),
+    return figure(
+        "table6",
         rows=rows,
         claims=tuple(claims),
         points=tuple(points),
         charts=(chart,),
-        notes=(
-            f"{BANDWIDTHS} At 200 GB/s the same mappings are {said[1]:.2f}, {said[2]:.2f} and "
-            f"{said[3]:.2f} times as fast as kernel by kernel: the table is of 100 GB/s.",
-            "The published logs' own speedups are "
-            f"{logs[1]:.2f}, {logs[2]:.2f} and {logs[3]:.2f}; the paper's are rounded or of other "
-            "runs.",
-            "The published run of DFModel's mapping on the ring pins every matrix product; all "
-            f"free, the best is {most[2]:.2f} times as fast as kernel by kernel.",
-        ),
+        said=said,
+        logs=logs,
+        most=most,
     )  # fmt: skip
 
 
@@ -190,11 +184,8 @@ def roofline(progress: Progress) -> Figure:
         statement("Fig. 18", "the torus has more FLOP per byte of its links than the ring",
                   measured[3][1] > measured[2][1], rules=RULES)
     )  # fmt: skip
-    return Figure(
-        name="roofline",
-        title="Figure 18: hierarchical roofline of four mappings of GPT-3 175B on SN10",
-        source="ko2025dfmodel, Fig. 18",
-        header=("mapping", "memory [FLOP/B]", "links [FLOP/B]", "achieved [TFLOP/s]", "bound by"),
+    return figure(
+        "roofline",
         rows=tuple(
             (name, m, n, achieved / 1e12, bound)
             for name, (m, n, achieved), bound in zip(NAMES, measured, bounds, strict=True)
@@ -207,11 +198,5 @@ def roofline(progress: Progress) -> Figure:
                 y=Measure(label="throughput", unit="TFLOP/s", worth=1e12, log=True),
                 series=(*roofs, *dots),
             ),
-        ),
-        notes=(
-            BANDWIDTHS,
-            "Intensity counts the bytes that memory and links are busy with: a point lies under "
-            "both roofs, and on one where nothing else bounds a partition. What bounds a mapping "
-            "is what its partitions are busy with longest, summed over them.",
         ),
     )

@@ -10,7 +10,7 @@ from crosstack.charts import BarChart, Bars, Measure
 from crosstack.published.case import Case, Row, run_case
 from crosstack.published.dfmodel.cases import dfmodel_cases
 from crosstack.published.dfmodel.placed import hpl_circe
-from crosstack.published.figures.figure import Cell, Figure, Progress, claim, mapped
+from crosstack.published.figures.figure import Cell, Figure, Progress, claim, figure, mapped
 from crosstack.published.figures.speculation import counted_rate, log_rate
 from crosstack.published.measured import Measured, measured_cases, run_measured
 
@@ -210,32 +210,15 @@ def measured_systems(progress: Progress) -> Figure:
         claim("Fig. 6", "HPL on Circe", CIRCE_LOG, circe_time, unit="s", quantity="time",
               sense="at most", tolerance=1e-6, rules=E2, source="HPL/Compare_w_existing/GPU/Circe"),
     )  # fmt: skip
-    return Figure(
-        name="measured-systems",
-        title="Figure 6: DFModel beside measured systems",
-        source="ko2025dfmodel, Fig. 6",
-        header=("bar", "paper's reference", "unit", "measured", "DFModel's log", "ours, same input",
-                "log/measured", "ours/measured", "known"),
+    return figure(
+        "measured-systems",
         rows=(*(bar.cells() for bar in bars), *pairs),
         claims=_claims(bars, len(pairs)),
         points=points,
         charts=(_chart(bars),),
-        notes=(
-            "The figure has no numbers. Of its bars the text prints: DFModel 10 % above the "
-            "measured ones on average, Calculon 60 % below them for dataflow (section VI.B), 1,188 "
-            f"against 1,100 token/s of Llama-3 8B (VIII.A), {PAIRED_ERROR} for the two pairs of "
-            "speculative decoding (VIII.B). Where nothing is known, no log can be told to be of "
-            "the bar either: it is not reproduced.",
-            "Circe: 3,057 TFLOP/s are the list's (top500_circe), 576 chips of 7.07 TFLOP/s and "
-            "65,536 rows DFModel's input; the rows of the measured run are not known.",
-            "Speculative decoding: measured rate and acceptance are not printed; the logs of both "
-            f"targets check five tokens, so that the window is {WINDOW}. The rates are for an "
-            f"acceptance of {ACCEPTANCES[0]:g} to {ACCEPTANCES[1]:g}, as the public tool counts "
-            "it. The vendor's page of September 2024 has "
-            f"{VENDOR['70B']:.0f} and {VENDOR['405B']:.0f} token/s (sambanova2024inference), not "
-            "said to be with a draft: the logs give those at an acceptance of "
-            f"{_needed('70B'):.2f} and {_needed('405B'):.2f}.",
-            "Recommendation models and the language models of [29]: DFModel's runs are logged, the "
-            "measured numbers are drawn only.",
-        ),
+        paired_error=PAIRED_ERROR,
+        window=WINDOW,
+        acceptances=ACCEPTANCES,
+        vendor=VENDOR,
+        needed={target: _needed(target) for target in VENDOR},
     )  # fmt: skip

@@ -17,6 +17,7 @@ from crosstack.published.figures.figure import (
     MappedPoint,
     Progress,
     claim,
+    figure,
     found,
     mapped,
     statement,
@@ -180,12 +181,8 @@ def memory_sweep_figure(known: Mapping[tuple[int, int, str], MappedPoint]) -> Fi
     """Return Figure 19 from what came of every point: SRAM [MiB], memory [GB/s], mode."""
     cells = _cells(known)
     runs = [(cell, *cell.modes[mode]) for mode in range(len(MODES)) for cell in cells]
-    return Figure(
-        name="memory-sweep",
-        title="Figure 19: SRAM and memory bandwidth, fused against kernel by kernel",
-        source="ko2025dfmodel, Fig. 19",
-        header=("SRAM, memory", "fused, logs", "fused, ours", "alone, logs", "alone, ours",
-                "gain, logs [x]", "gain, ours [x]"),
+    return figure(
+        "memory-sweep",
         rows=tuple(
             (cell.name, cell.logged[0], cell.ours[0], cell.logged[1], cell.ours[1],
              _gain(cell.logged), _gain(cell.ours))
@@ -201,11 +198,5 @@ def memory_sweep_figure(known: Mapping[tuple[int, int, str], MappedPoint]) -> Fi
         charts=(
             _chart(cells, "Fused: as many partitions as serve", 0),
             _chart(cells, "Kernel by kernel", 1),
-        ),
-        notes=(
-            "GPT-3 175B on 4 x 2 SN10. The setups have 150, 300 and 500 MiB, links of 50 GB/s and "
-            "at most 3 to 18 partitions; ours may use up to 8. All have the sharding of fewest "
-            "bytes that keeps elementwise kernels whole, as the logs do. The paper does not say "
-            "how it averages: the geometric mean of its runs comes closest.",
         ),
     )  # fmt: skip

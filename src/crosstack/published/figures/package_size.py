@@ -9,7 +9,7 @@ from crosstack.published.figures.cooptimised_nodes import (
     best_of_strategies,
 )
 from crosstack.published.figures.deepflow_setting import CHIPS, INTRA_BANDWIDTH
-from crosstack.published.figures.figure import Figure, Progress, claim, statement
+from crosstack.published.figures.figure import Figure, Progress, claim, figure, statement
 
 __all__ = ["package_size"]
 
@@ -47,11 +47,8 @@ def package_size(progress: Progress) -> Figure:
                   reason="the best strategies split kernels over 8 chips, which only a package "
                   f"of 8 holds; ours gain up to {100 * max(beyond) - 100:.0f} % from 4 to 16"),
     )  # fmt: skip
-    return Figure(
-        name="package-size",
-        title="Figure 11 (DeepFlow): chips that share a package",
-        source="ardalani2022deepflow, Fig. 11",
-        header=("node", "network", "chips a package", "time [s]", "gain [x]", "strategy"),
+    return figure(
+        "package-size",
         rows=tuple(
             (*case, float(size), times[case][i], gains[case][i], names[case][i])
             for case in SHOWN
@@ -74,11 +71,7 @@ def package_size(progress: Progress) -> Figure:
                 ),
             ),
         ),
-        notes=(
-            f"Links of {INTRA_BANDWIDTH / 1e12:g} TB/s join the chips of a package in a ring; "
-            "every chip keeps its bandwidth towards other packages: 100 GB/s (NDR-x8) or 200 GB/s "
-            "(XDR-x8), the slower two of section 9, since the paper says what packages gain at "
-            f"best. For every size all strategies are looked at, {SEARCHES} searched for their "
-            f"chip, {EVALUATIONS} evaluations each.",
-        ),
+        inside=INTRA_BANDWIDTH / 1e12,
+        searches=SEARCHES,
+        evaluations=EVALUATIONS,
     )

@@ -10,7 +10,7 @@ from crosstack.machine.system import DimensionKind, Parallelism
 from crosstack.published.case import Row
 from crosstack.published.dfmodel.machines import PIPELINE, RING, TENSOR
 from crosstack.published.dfmodel.serving import BATCH, published_8b, sn40l
-from crosstack.published.figures.figure import Figure, Progress, claim, mapped, statement
+from crosstack.published.figures.figure import Figure, Progress, claim, figure, mapped, statement
 from crosstack.workload.serving import decode, prefill
 from crosstack.workload.workload import Workload
 
@@ -173,12 +173,8 @@ def serving_sweep(progress: Progress) -> Figure:
         fast={phase: [_mapped(phase, t, 50.0) for t in TENSORS] for phase in PHASES},
         slow={phase: [_mapped(phase, t, 25.0) for t in TENSORS] for phase in PHASES},
     )
-    return Figure(
-        name="serving",
-        title="Figure 20: Llama-3 8B on 16 SN40L, tensor against pipeline parallelism",
-        source="ko2025dfmodel, Fig. 20",
-        header=("phase", "split", "TTFT or TPOT [ms]", "tokens/s", "log [tokens/s]",
-                "25 GB/s links [tokens/s]", *(f"{term} [ms]" for term in TERMS)),
+    return figure(
+        "serving",
         rows=tuple(
             (phase, NAMES[i], found.latency[phase][i] * 1e3, found.rate[phase][i],
              BATCH * TOKENS[phase] / log,
@@ -190,9 +186,4 @@ def serving_sweep(progress: Progress) -> Figure:
         claims=_claims(found),
         points=_points(found),
         charts=_charts(found),
-        notes=(
-            "The text has links of 25 GB/s; the published runs, which give the text's 1,188 "
-            "tokens/s, have 50 GB/s. Their model gives every query head its own keys and values "
-            "and does not gate the feed-forward network.",
-        ),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from crosstack.charts import BarChart, Bars, Measure
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.mapping.mapping_space import MappingSpace, mapping_space
 from crosstack.published.dfmodel.cases import readme_task
-from crosstack.published.figures.figure import Figure, Progress, claim
+from crosstack.published.figures.figure import Figure, Progress, claim, figure
 
 __all__ = ["mapping_spaces"]
 
@@ -53,12 +53,8 @@ def mapping_spaces(progress: Progress) -> Figure:
     )
     spaces = [(name, mapping_space(task, RULES)) for name, task in cases]
     largest = spaces[0][1]
-    return Figure(
-        name="mapping-space",
-        title="The design space of GPT-3 1T on 1,024 SN30",
-        source="ko2025dfmodel, X",
-        header=("what is free", *(f"{d} [10^]" for d in DECISIONS), "all [10^]",
-                "in order [10^]"),
+    return figure(
+        "mapping-space",
         rows=tuple(
             (name, *(_of(space, d) for d in DECISIONS), space.digits, space.ordered_digits)
             for name, space in spaces
@@ -81,10 +77,5 @@ def mapping_spaces(progress: Progress) -> Figure:
                 ),
                 stacked=True,
             ),
-        ),
-        notes=(
-            "A mapping chooses a use of the network with a microbatch size, a number of tiles, an "
-            "axis, a partition and cores for every kernel. Partitions that respect the graph "
-            "(last column) are far fewer. `crosstack space FILE` counts for any task.",
         ),
     )  # fmt: skip

@@ -12,7 +12,7 @@ from crosstack.io import library
 from crosstack.published.case import Row
 from crosstack.published.dfmodel.machines import RING, TENSOR
 from crosstack.published.dfmodel.serving import sn40l
-from crosstack.published.figures.figure import Figure, Progress, claim, mapped, statement
+from crosstack.published.figures.figure import Figure, Progress, claim, figure, mapped, statement
 from crosstack.workload.architectures import Transformer
 from crosstack.workload.serving import decode
 
@@ -192,12 +192,8 @@ def speculative_decoding(progress: Progress) -> Figure:
     progress("trees")
     tree = {d: [[_rate(d, k, a, 2) for k in WINDOWS] for a in RATES] for d in DRAFTS}
     found = _Decoded(plain=plain, sequence=sequence, counted=counted, tree=tree)
-    return Figure(
-        name="speculation",
-        title="Figure 21: speculative decoding of Llama-3 405B on 16 SN40L",
-        source="ko2025dfmodel, Fig. 21",
-        header=("draft", "acceptance", "window", "sequence [tokens/s]", "as counted there",
-                "tree [tokens/s]"),
+    return figure(
+        "speculation",
         rows=tuple(
             (d, a, float(k), sequence[d][i][j], counted[d][i][j], tree[d][i][j])
             for d in DRAFTS for i, a in enumerate(RATES) for j, k in enumerate(WINDOWS)
@@ -205,10 +201,5 @@ def speculative_decoding(progress: Progress) -> Figure:
         claims=_claims(found),
         points=_points(),
         charts=_charts(found),
-        notes=(
-            f"Without a draft the target writes {plain:.1f} tokens/s. The paper's bars have no "
-            "numbers in the text, and neither acceptance nor window of its comparison with "
-            "measurements (12 %) is given. Trees are drafted level by level, as in "
-            "miao2024specinfer: a level costs one run of the draft, the check grows with 2^K.",
-        ),
+        plain=plain,
     )  # fmt: skip

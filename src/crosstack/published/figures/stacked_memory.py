@@ -17,6 +17,7 @@ from crosstack.published.figures.figure import (
     MappedPoint,
     Progress,
     claim,
+    figure,
     found,
     mapped,
     statement,
@@ -167,12 +168,8 @@ def stacked_memory_figure(known: Mapping[tuple[str, float, str], MappedPoint]) -
     """Return Figure 22 from what came of every point: memory, share of compute, mode."""
     sweeps = _points(known)
     points = [point for sweep in sweeps for point in sweep]
-    return Figure(
-        name="stacked-memory",
-        title="Figure 22: compute share of a chip under 2-D, 2.5-D and 3-D memory",
-        source="ko2025dfmodel, Fig. 22",
-        header=("memory", "compute [%]", "log [TFLOP/s]", "ours [TFLOP/s]", "fused [TFLOP/s]",
-                "utilization, log", "utilization, ours"),
+    return figure(
+        "stacked-memory",
         rows=tuple(
             (p.memory, 100 * p.compute, None if p.logged_rate is None else p.logged_rate / 1e12,
              p.rate / 1e12, p.fused_rate / 1e12, p.log, p.alone.utilization)
@@ -193,10 +190,5 @@ def stacked_memory_figure(known: Mapping[tuple[str, float, str], MappedPoint]) -
                 y=Measure(label="throughput", unit="TFLOP/s", worth=1e12),
                 series=_series(sweeps),
             ),
-        ),
-        notes=(
-            "The text has 1,024 chips that train, fused; the published runs have 8 chips on a "
-            "ring of 1 TB/s, the forward pass alone, kernel by kernel, and 1,024 GB/s for HBM. "
-            "Ours are those runs, proved best for the sharding of their graph, and the same fused.",
         ),
     )  # fmt: skip

@@ -17,7 +17,7 @@ from crosstack.published.figures.deepflow_setting import (
     NODES,
     problem,
 )
-from crosstack.published.figures.figure import Figure, Progress, claim, statement
+from crosstack.published.figures.figure import Figure, Progress, claim, figure, statement
 
 __all__ = ["technology_scaling"]
 
@@ -41,22 +41,11 @@ def technology_scaling(progress: Progress) -> Figure:
             for node in NODES
         }
     ours, tool = times["crosstack"], times["deepflow-2021"]
-    return Figure(
-        name="technology-scaling",
-        title="Figure 9 (DeepFlow): scaling logic, memory and network",
-        source="ardalani2022deepflow, Fig. 9",
-        header=("network", "memory", "node", "crosstack [s]", "deepflow-2021 [s]"),
+    return figure(
+        "technology-scaling",
         rows=tuple((*point, ours[point], tool[point]) for point in ours),
         claims=tuple(row for rules in RULES for row in _claims(rules, times[rules])),
         charts=tuple(_chart(network, ours) for network in NETWORKS),
-        notes=(
-            "The paper prints no numbers. Its text names networks of 100, 200 and, in one place, "
-            "3,300 and, in another, 400 GB/s; 400 is taken. The model does not fit the memory of "
-            "a chip under data parallelism, which the paper does not ask, and neither is it here.",
-            "The picture shows the rules of crosstack. Beyond N3 the default rules still gain: "
-            "they move fewer bytes with more cache, up to what main memory must deliver, where "
-            "the public tool draws 20 tiles a level.",
-        ),
     )
 
 
