@@ -15,15 +15,13 @@ from crosstack.published.figures.deepflow_setting import (
     NODES,
     problem,
 )
-from crosstack.published.figures.figure import Figure, Progress, claim, figure, statement
+from crosstack.published.figures.figure import Figure, Ours, Progress, figure
 from crosstack.workload.lstm import LstmModel
 
 __all__ = ["best_of_strategies", "cooptimised_nodes", "deeper_model"]
 
 MEMORY, NETWORK = "HBM3", "XDR-x8"
 EVALUATIONS, SEARCHES = 60, 4
-SOURCE = "ardalani2022deepflow, section 9.2"
-RULES = "crosstack"
 MATURE = ("N12", "N7")
 
 
@@ -86,29 +84,14 @@ def cooptimised_nodes(progress: Progress) -> Figure:
         node: _nodes_worth(built, node, built[node] / shaped[node]) for node in ("N12", "N7", "N5")
     }
     mean = sum(gains.values()) / len(gains)
-    claims = (
-        claim("Fig. 10", "parallelism alone, mean over nodes", 2.0, mean, tolerance=0.25,
-              rules=RULES, source=SOURCE,
-              reason="strategies that split the softmax and its 800,000 words shed most of what "
-              "data parallelism sums and updates on every chip"),
-        statement("Fig. 10", "architecture on top gains at least 20 % at N12 and N7",
-                  [chips[node] >= 1.2 for node in MATURE], rules=RULES, source=SOURCE,
-                  reason="how far the given shares are from the best ones decides it; the paper's "
-                  "are not printed"),
-        statement("Fig. 10", "architecture gains less on every advanced node than at N12 and N7",
-                  [chips[node] < min(chips[m] for m in MATURE)
-                   for node in NODES if node not in MATURE], rules=RULES, source=SOURCE),
-        statement("Fig. 10", "architecture gains 20 % to 30 % on advanced nodes",
-                  [1.2 <= chips[node] <= 1.3 for node in NODES if node not in MATURE],
-                  rules=RULES, source=SOURCE,
-                  reason="how far the given shares are from the best ones decides it; the paper's "
-                  "are not printed"),
-        claim("Fig. 10", "the model's shape is worth nodes, up to N5, mean", 2.0,
-              sum(steps.values()) / len(steps), unit="nodes", tolerance=0.5, rules=RULES,
-              source=SOURCE,
-              reason="the paper does not say what of the model it varies; here layers, at the "
-              "same number of parameters"),
-    )  # fmt: skip
+    advanced = [node for node in NODES if node not in MATURE]
+    claims: dict[str, Ours] = {
+        "parallelism": mean,
+        "mature": [chips[node] >= 1.2 for node in MATURE],
+        "less": [chips[node] < min(chips[m] for m in MATURE) for node in advanced],
+        "advanced": [1.2 <= chips[node] <= 1.3 for node in advanced],
+        "shape": sum(steps.values()) / len(steps),
+    }
     return figure(
         "co-optimised-nodes",
         rows=tuple((node, naive[node], parallel[node], built[node], shaped[node], names[node],

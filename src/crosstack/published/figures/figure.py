@@ -33,6 +33,7 @@ __all__ = [
 SUITE = "figures"
 STATEMENT = "statement"  # quantity of a claim without a number
 Cell = str | float | None
+Ours = float | bool | Sequence[bool]
 TEXTS: Any = parse_yaml(files(__package__).joinpath("figures.yaml").read_text(encoding="utf-8"))
 """What is said of every figure; see ``figures.yaml``."""
 
@@ -80,7 +81,7 @@ def figure(
     name: str,
     *,
     rows: Sequence[tuple[Cell, ...]],
-    claims: Sequence[Row],
+    claims: Sequence[Row] | dict[str, Ours],
     charts: Sequence[Chart],
     points: Sequence[Row] = (),
     **numbers: Any,
@@ -89,10 +90,12 @@ def figure(
 
     Parameters
     ----------
-    rows, claims, charts, points
+    rows, charts, points
         As of `Figure`.
+    claims : sequence of Row, or dict
+        As of `Figure`; or ours by the names of claims there: a number, or whether it holds.
     numbers
-        What stands in the notes in braces.
+        What stands in notes and reasons in braces.
     """
     said = TEXTS["figures"][name]
     return Figure(
@@ -101,11 +104,26 @@ def figure(
         source=said["source"],
         header=tuple(said["header"]),
         rows=tuple(rows),
-        claims=tuple(claims),
+        claims=_held(said, claims, numbers) if isinstance(claims, dict) else tuple(claims),
         charts=tuple(charts),
         points=tuple(points),
         notes=tuple(note.format(**numbers) for note in said["notes"]),
     )
+
+
+def _held(said: Any, ours: dict[str, Ours], numbers: dict[str, Any]) -> tuple[Row, ...]:
+    """Return the claims that a text makes, each held against ours."""
+    assert ours.keys() == said["claims"].keys()
+    rows = []
+    for name, given in said["claims"].items():
+        told = {**said["claimed"], **given}
+        told["reason"] = told.get("reason", "").format(**numbers)
+        place, words, found = told.pop("place"), told.pop("words"), ours[name]
+        if isinstance(found, float):
+            rows.append(claim(place, words, told.pop("published"), found, **told))
+        else:
+            rows.append(statement(place, words, found, **told))
+    return tuple(rows)
 
 
 def claim(

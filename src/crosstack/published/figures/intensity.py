@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from crosstack.charts import LineChart, Measure, Series
 from crosstack.mapping.strategy import KernelSplit, Strategy, strategies
-from crosstack.published.figures.figure import Cell, Figure, Progress, figure, statement
+from crosstack.published.figures.figure import Cell, Figure, Ours, Progress, figure
 
 __all__ = ["intensities", "intensity", "shard"]
 
@@ -20,7 +20,6 @@ GPUS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)
 CACHE = 6 * 2.0**20  # L2 of a V100, deepflow_code, configs/v100.yaml [B]
 WORD = 2.0  # B
 SMALLEST = 16  # side of a tile: smaller ones leave the arrays of a core empty
-SOURCE = "ardalani2022deepflow, section 2"
 
 
 def shard(strategy: Strategy) -> tuple[float, float, float]:
@@ -98,15 +97,11 @@ def intensity(progress: Progress) -> Figure:
             single = {name.removesuffix("-d1-p1"): _quartiles(v) for name, v in found.items()}
     widths = [spread[count][4] - spread[count][0] for count in GPUS]
     best = [values[4] for values in single.values()]
-    claims = (
-        statement("Fig. 1", "computation intensity is much smaller at high parallelism: less than "
-                  "half on 64K chips, median and largest",
-                  [spread[GPUS[-1]][i] < spread[GPUS[0]][i] / 2 for i in (2, 4)], source=SOURCE),
-        statement("Fig. 1", "the spread over strategies and tilings is larger at low parallelism",
-                  [widths[0] > widths[-1], widths[1] > widths[-2]], source=SOURCE),
-        statement("Fig. 1", "on 64K chips strategies differ: the best of one is twice that of "
-                  "another or more", max(best) > 2 * min(best), source=SOURCE),
-    )  # fmt: skip
+    claims: dict[str, Ours] = {
+        "falls": [spread[GPUS[-1]][i] < spread[GPUS[0]][i] / 2 for i in (2, 4)],
+        "spread": [widths[0] > widths[-1], widths[1] > widths[-2]],
+        "differ": max(best) > 2 * min(best),
+    }
     x = tuple(map(float, GPUS))
     names = ("smallest", "first quartile", "median", "third quartile", "largest")
     return figure(
