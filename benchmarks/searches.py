@@ -18,7 +18,7 @@ from statistics import median
 import numpy as np
 
 from crosstack.errors import InfeasibleError
-from crosstack.explore.budget_space import AreaRange
+from crosstack.explore.budget_space import AreaRange, BudgetSpace
 from crosstack.explore.design import DesignProblem
 from crosstack.explore.methods import METHODS
 from crosstack.explore.optimize import read_optimization
@@ -39,14 +39,16 @@ def public_setting(rules: str, *, free: bool) -> DesignProblem:
     areas = {name: a / 815e-6 * area for name, a in hardware.budget.areas.items()}
     counted = rules_named(rules)
     return DesignProblem(
-        template=hardware.template,
-        budget=replace(hardware.budget, chip_area=area, areas=areas),
+        free=BudgetSpace(
+            template=hardware.template,
+            budget=replace(hardware.budget, chip_area=area, areas=areas),
+            held=("intra", "inter"),
+            chip_area=AreaRange(low=400e-6, high=area) if free else None,
+        ),
         workload=replace(workload_of(hardware.model), batch=256, width=4096),
         strategy=strategy_of(hardware),
         system=lambda chip: system_of(hardware, chip),
         rules=replace(counted, step=program_of(counted.step, hardware)),
-        held=("intra", "inter"),
-        chip_area=AreaRange(low=400e-6, high=area) if free else None,
     )
 
 
@@ -54,7 +56,7 @@ def tpe(problem: DesignProblem, seed: int) -> float:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    space = problem.space
+    space = problem.free.space
 
     def value(trial: optuna.Trial) -> float:
         z = [trial.suggest_float(name, -4.0, 4.0) for name in space.names]
@@ -90,11 +92,16 @@ def main() -> None:
 
 
 def run(problem: DesignProblem, method: str, seed: int) -> tuple[float, float]:
-    start = problem.space.draw(np.random.default_rng(seed), 1)[0]
+    start = problem.free.space.draw(np.random.default_rng(seed), 1)[0]
     begun = time.perf_counter()
     try:
         value = minimise(
-            problem, problem.space, start=start, method=method, evaluations=EVALUATIONS, seed=seed
+            problem,
+            problem.free.space,
+            start=start,
+            method=method,
+            evaluations=EVALUATIONS,
+            seed=seed,
         ).value
     except InfeasibleError:
         value = float("inf")

@@ -44,7 +44,9 @@ def test_no_design_beats_its_bound(rules):
             bound = time_bound(problem)
         except InputError:  # the release has no such strategy
             continue
-        points = np.vstack([problem.start, problem.centre, problem.space.draw(random, 12)])
+        points = np.vstack(
+            [problem.free.start, problem.free.centre, problem.free.space.draw(random, 12)]
+        )
         values = [v.objective for v in problem(points) if v.feasible]
         assert values
         assert min(values) >= bound * (1 - 1e-12)
@@ -57,7 +59,7 @@ def test_a_transformer_does_not_beat_its_bound():
          "strategies=[RC-1-8-d1-p8, RC-1-16-d1-p4]"),
     )  # fmt: skip
     for choice in case.choices:
-        values = choice.problem(np.stack([choice.problem.start, choice.problem.centre]))
+        values = choice.problem(np.stack([choice.problem.free.start, choice.problem.free.centre]))
         feasible = [v.objective for v in values if v.feasible]
         assert all(v >= time_bound(choice.problem) for v in feasible)
         assert feasible
@@ -113,10 +115,10 @@ def test_what_fits_nowhere_is_infeasible(choices):
 
 
 def test_less_power_is_found_where_power_is_minimised(choices):
-    slow = co_optimise(
-        [Choice(labels=(), problem=replace(choices[0].problem, objective=Metric.ENERGY))],
-        evaluations=80,
-    )
+    given, objective = choices[0].problem, Metric.ENERGY
+    free = replace(given.free, spare=objective.spare)
+    problem = replace(given, objective=objective, free=free)
+    slow = co_optimise([Choice(labels=(), problem=problem)], evaluations=80)
     fast = co_optimise([choices[0]], evaluations=80)
     assert slow.design.metrics.value(Metric.ENERGY) < fast.design.metrics.value(Metric.ENERGY)
     assert slow.design.metrics.power < fast.design.metrics.power
@@ -132,18 +134,18 @@ def test_a_limit_holds_for_the_best(choices):
 
 
 def test_held_components_keep_their_shares(choices):
-    problem = replace(choices[0].problem, held=("DRAM", "inter"))
-    budget = problem.budget_space.budgets(problem.space.draw(np.random.default_rng(1), 3))
-    given_ = problem.budget_space.shares("power")
+    free = replace(choices[0].problem.free, held=("DRAM", "inter"))
+    budget = free.budgets(free.space.draw(np.random.default_rng(1), 3))
+    given_ = free.shares("power")
     for name in ("DRAM", "inter"):
         assert budget.power_of(name) / 300 == pytest.approx([given_[name]] * 3)
-    total = sum(budget.power_of(name) for name in problem.template.components)
+    total = sum(budget.power_of(name) for name in free.template.components)
     assert total == pytest.approx(300)
 
 
 def test_a_point_is_the_same_alone_and_among_others(choices):
     problem = choices[0].problem
-    points = np.stack([problem.start, problem.centre])
+    points = np.stack([problem.free.start, problem.free.centre])
     together = [v.objective for v in problem(points)]
     assert [problem(p[None])[0].objective for p in points] == together
     assert problem.design(points[1]).metrics.time == together[1]

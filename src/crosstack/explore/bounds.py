@@ -33,16 +33,16 @@ class IdealTimes(OneChip):
 
 def ideal_chip(problem: DesignProblem) -> Chip:
     """Return a chip each of whose components has all that is free to itself."""
-    b = problem.budget
+    b, space = problem.free.budget, problem.free
     low = high = float(np.asarray(b.chip_area))
-    if problem.chip_area is not None:
-        low, high = problem.chip_area.low, problem.chip_area.high
+    if space.chip_area is not None:
+        low, high = space.chip_area.low, space.chip_area.high
     shares = {}
     for kind in CLASSES:
-        own, free = problem.budget_space.shares(kind), problem.budget_space.free(kind)
-        left = 1.0 - sum(share for name, share in own.items() if name in problem.held)
+        own, free = space.shares(kind), space.free(kind)
+        left = 1.0 - sum(share for name, share in own.items() if name in space.held)
         shares[kind] = {name: left if name in free else share for name, share in own.items()}
-    template = problem.template
+    template = space.template
     tight = replace(
         template,
         srams=tuple(
@@ -85,7 +85,7 @@ def time_bound(problem: DesignProblem, chip: Chip | None = None) -> float:
         If the strategy cannot split the workload, or a link is missing.
     """
     chip = chip or ideal_chip(problem)
-    clock, dtype = problem.rules.clock.kernels, problem.template.dtype
+    clock, dtype = problem.rules.clock.kernels, problem.free.template.dtype
     times = IdealTimes(chip, clock, dtype)
     found = problem.step(problem.system(chip), times)
     if not found.scheduled:  # sums and maxima of times, in an order that does not change

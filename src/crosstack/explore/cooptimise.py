@@ -182,7 +182,7 @@ def _searched(
     """Search the shares of a choice; problems grow."""
     problem = candidate.choice.problem
     try:
-        result = minimise(space=problem.space, start=problem.start, **options)
+        result = minimise(space=problem.free.space, start=problem.free.start, **options)
     except InfeasibleError as error:
         problems.append(error)
         found = candidate.first is not None
@@ -205,8 +205,8 @@ def _bounded(
     chips: dict[tuple[object, ...], Chip] = {}
     possible = []
     for i, candidate in enumerate(every):
-        problem = candidate.choice.problem
-        same = id(problem.template), id(problem.budget), problem.held, problem.chip_area
+        problem, free = candidate.choice.problem, candidate.choice.problem.free
+        same = id(free.template), id(free.budget), free.held, free.chip_area
         try:
             if problem.objective is Metric.TIME:
                 if same not in chips:
@@ -222,8 +222,8 @@ def _bounded(
 
 def _looked(candidate: ChoiceResult, evaluate: Recorded, *, even: bool) -> ChoiceResult:
     """Evaluate a choice at its given shares, and at even ones."""
-    problem = candidate.choice.problem
-    points = np.stack([problem.start, problem.centre]) if even else problem.start[None, :]
+    free = candidate.choice.problem.free
+    points = np.stack([free.start, free.centre]) if even else free.start[None, :]
     values = evaluate(points)
     where = int(np.argmin([value.score for value in values]))
     value = values[where]

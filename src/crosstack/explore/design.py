@@ -19,15 +19,12 @@ from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.distributed import KernelTimes
 from crosstack.evaluate.predict import Prediction, Program, Step
 from crosstack.evaluate.step_settings import StepSettings
-from crosstack.explore.budget_space import AreaRange, BudgetSpace
+from crosstack.explore.budget_space import BudgetSpace
 from crosstack.explore.search import Value
-from crosstack.explore.simplex import SimplexSpace
 from crosstack.machine.chip import Chip
-from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.checks import checks_of
 from crosstack.machine.generate.generated import GeneratedChip, chip_at, generate
 from crosstack.machine.generate.generator import GeneratedChips, generate_chips
-from crosstack.machine.generate.template import ChipTemplate
 from crosstack.machine.system import System
 from crosstack.mapping.strategy import NESTED, MappingOrder, Strategy
 from crosstack.model.energy import Energy, energy_of_budget
@@ -51,6 +48,14 @@ class Metric(StrEnum):
     ENERGY_DELAY = "energy_delay"
     POWER = "power"
     AREA = "area"
+
+    @property
+    def spare(self) -> tuple[str, ...]:
+        """Of ``area`` and ``power``, what a design may leave: a smaller or slower chip may win.
+
+        None where time alone counts.
+        """
+        return () if self is Metric.TIME else ("area", "power")
 
     @property
     def unit(self) -> str:
@@ -97,10 +102,8 @@ class DesignProblem:
 
     Parameters
     ----------
-    template : ChipTemplate
-        What the chip is made of.
-    budget : Budget
-        Package area, power, and the shares to start from; those of ``held`` components stay.
+    free : BudgetSpace
+        The chip: what it is made of, and how its budget may be shared out.
     workload : Step
         What is timed.
     strategy : Strategy
@@ -113,67 +116,26 @@ class DesignProblem:
         What is minimised.
     limits : mapping of Metric to float
         What a design must not exceed.
-    chip_area : AreaRange or None
-        None: as in the budget.
-    held : tuple of str
-        Components whose shares are as in the budget.
     settings : StepSettings
         What the step is run with.
     order : tuple of ParallelDimension
         Of ranks on the network, innermost first.
     """
 
-    template: ChipTemplate
-    budget: Budget
+    free: BudgetSpace
     workload: Step
     strategy: Strategy
     system: Callable[[Chip], System]
     rules: Rules
     objective: Metric = Metric.TIME
     limits: Mapping[Metric, float] = field(default_factory=dict)
-    chip_area: AreaRange | None = None
-    held: tuple[str, ...] = ()
     settings: StepSettings = field(default_factory=StepSettings)
     order: MappingOrder = NESTED
-
-    def __post_init__(self) -> None:
-        """Check that there is one budget, and that every held component exists."""
-        self.budget_space  # noqa: B018, it checks both
-
-    @property
-    def budget_space(self) -> BudgetSpace:
-        """What is free."""
-        # A smaller or slower chip may be the better one, unless time alone counts.
-        spare = () if self.objective is Metric.TIME else ("area", "power")
-        return BudgetSpace(
-            template=self.template,
-            budget=self.budget,
-            chip_area=self.chip_area,
-            held=self.held,
-            spare=spare,
-        )
-
-    @property
-    def space(self) -> SimplexSpace:
-        """Everything that is free."""
-        return self.budget_space.space
-
-    @property
-    def start(self) -> Floats:
-        """The point of the budget itself."""
-        return self.budget_space.start
-
-    @property
-    def centre(self) -> Floats:
-        """The point where every part of a group has the same share."""
-        return self.budget_space.centre
-
-    # ------------------------------------------------------------ values
 
     def __call__(self, points: Floats, *, probes: bool = False) -> list[Value]:
         """Return the value of every point; nothing is raised for what is no design."""
         rules = self.rules.chips
-        chips = generate_chips(self.template, self.budget_space.budgets(points), rules)
+        chips = generate_chips(self.free.template, self.free.budgets(points), rules)
         checks = [] if probes else checks_of(chips)
         # The checks are made here for all points at once, not again for each.
         plain = replace(chips, rules=rules.unchecked())
@@ -215,7 +177,7 @@ class DesignProblem:
         InfeasibleError, InputError
             As `design`.
         """
-        return self._design(generate(self.template, self.budget, self.rules.chips))
+        return self._design(generate(self.free.template, self.free.budget, self.rules.chips))
 
     def design(self, point: Sequence[float] | Floats) -> Design:
         """Return the design at one point.
@@ -227,8 +189,8 @@ class DesignProblem:
         InputError
             If the strategy cannot split the workload, or a link is missing.
         """
-        budgets = self.budget_space.budgets(np.array([point]))
-        chips = generate_chips(self.template, budgets, self.rules.chips)
+        budgets = self.free.budgets(np.array([point]))
+        chips = generate_chips(self.free.template, budgets, self.rules.chips)
         return self._design(chip_at(chips, (0,)))
 
     def step(self, system: System, times: KernelTimes) -> Prediction:
@@ -244,7 +206,7 @@ class DesignProblem:
 
     def _design(self, chip: GeneratedChip) -> Design:
         system = self.system(chip.chip)
-        times = self.rules.clock.kernels.times(chip.chip, self.template.dtype)
+        times = self.rules.clock.kernels.times(chip.chip, self.free.template.dtype)
         found = self.step(system, times)
         power = sum(part.power for part in chip.components) * self.strategy.n_chips
         metrics = Metrics(time=found.time, power=power, area=chip.area)

@@ -11,7 +11,7 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem, did_you_mean, unknown_name
 from crosstack.evaluate.predict import Step
-from crosstack.explore.budget_space import AreaRange
+from crosstack.explore.budget_space import AreaRange, BudgetSpace
 from crosstack.explore.cooptimise import CoResult, co_optimise
 from crosstack.explore.design import DesignProblem, Metric
 from crosstack.explore.keys import stated
@@ -129,8 +129,13 @@ def read_optimization(
                 if not run.several:  # one chip sends nothing
                     held |= {n for n in ("intra", "inter") if n in hardware.template.components}
                 problem = DesignProblem(
-                    template=hardware.template,
-                    budget=hardware.budget,
+                    free=BudgetSpace(
+                        template=hardware.template,
+                        budget=hardware.budget,
+                        chip_area=area or None,
+                        held=tuple(sorted(held)),
+                        spare=objective.spare,
+                    ),
                     workload=workload,
                     strategy=run.strategy,
                     system=run.system,
@@ -138,8 +143,6 @@ def read_optimization(
                     order=run.order,
                     objective=objective,
                     limits=limits,
-                    chip_area=area or None,
-                    held=tuple(sorted(held)),
                 )
                 named = (*labels, ("strategy", str(run.strategy)))
                 choices.append(Choice(labels=named, problem=problem))
@@ -168,7 +171,7 @@ def _space(
         kind="optimize",
         base=file.chip,
         labels=(*file.choices, "strategy"),
-        shares=tuple(dict.fromkeys(n for c in choices for n in c.problem.space.names)),
+        shares=tuple(dict.fromkeys(n for c in choices for n in c.problem.free.space.names)),
         terms=(*((metric.value, metric.unit) for metric in Metric), (EXCESS, "1")),
         problem={
             "file": file.model_dump(

@@ -45,12 +45,12 @@ class Recorded:
     @classmethod
     def of(cls, choice: Choice, trials: Trials) -> Recorded:
         """Return the values of a choice."""
-        return cls(choice, trials, stated(choice.problem.template))
+        return cls(choice, trials, stated(choice.problem.free.template))
 
     def __call__(self, points: Floats, *, probes: bool = False) -> list[Value]:
         """Return the value of every point."""
         problem, trials = self.choice.problem, self.trials
-        labels, names = self.choice.labels, problem.space.names
+        labels, names = self.choice.labels, problem.free.space.names
         keys = trials.keys(labels, names, points, probes=probes, template=self.template)
         known = {key: trials.recall(key) for key in dict.fromkeys(keys)}
         fresh = [i for i, key in enumerate(keys) if known[key] is None]

@@ -134,6 +134,7 @@ def optimum_data(found: CoResult, workload: Step, objective: Metric) -> dict[str
     """Return everything as plain data; units are in the names, SI."""
     metrics = found.design.metrics
     problem = found.best.choice.problem
+    names = problem.free.space.names
     return {
         "crosstack_version": __version__,
         "workload": workload.name,
@@ -144,8 +145,8 @@ def optimum_data(found: CoResult, workload: Step, objective: Metric) -> dict[str
         "choice": dict(found.best.choice.labels),
         "metrics": {m.value: metrics.value(m) for m in Metric},
         "energy_basis": metrics.energy.basis.value,
-        "given_shares": dict(zip(problem.space.names, problem.start.tolist(), strict=True)),
-        "shares": dict(zip(problem.space.names, found.point, strict=True)),
+        "given_shares": dict(zip(names, problem.free.start.tolist(), strict=True)),
+        "shares": dict(zip(names, found.point, strict=True)),
         "chip": chip_data(found.design.chip, problem.rules.name),
         "evaluations": found.evaluations,
         "choices": [

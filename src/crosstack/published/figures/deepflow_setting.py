@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from crosstack.evaluate.step_settings import StepSettings
+from crosstack.explore.budget_space import BudgetSpace
 from crosstack.explore.design import DesignProblem
 from crosstack.io.chip_file import read_chip
 from crosstack.machine.chip import Chip, Link
@@ -102,12 +103,10 @@ def problem(
     text = _CHIP.format(node=node, memory=MEMORIES[memory])
     chip = read_chip(text, f"{node}, {memory}")
     return DesignProblem(
-        template=chip.template,
-        budget=chip.budget,
+        free=BudgetSpace(template=chip.template, budget=chip.budget, held=("DRAM", "inter")),
         workload=model,
         strategy=strategy,
         system=system_builder(NETWORKS[network], per_package=per_package),
         rules=rules_of_paper(rules),
         settings=SETTINGS,
-        held=("DRAM", "inter"),
     )
