@@ -7,6 +7,7 @@ import pytest
 from builders import named_models
 from builders.twice_written import gpt_forward
 
+from crosstack.io import library
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism
 from crosstack.mapping.sharding import eliminate
 from crosstack.model.axis_choices import AxisChoices, axis_choices
@@ -17,6 +18,7 @@ from crosstack.model.collectives.layouts import Layout, layout_change
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.llm import llm_forward
+from crosstack.workload.architectures import graphs
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.kernel_graph import AXES
 from crosstack.workload.kernels import Axis, Collective
@@ -102,6 +104,13 @@ class TestColumns:
         assert m["feed_forward", "hidden"] == 4 * 32 // 2
 
 
+LAYERS = (
+    gpt_forward(sequence=16, heads=4, head=8),
+    training(named_models.gpt_layer(batch=1, sequence=16, heads=4, head=8, ff=64), "loss"),
+    graphs.training(library.model("llama3-8b"), sequence=16),
+)
+
+
 class TestEdges:
     def test_times_are_those_of_changes_of_layout_on_the_same_chips(self):
         graph = gpt_forward(sequence=16, heads=4, head=8)
@@ -122,6 +131,33 @@ class TestEdges:
             prices = {c: collective_lines(c, ring()) for c in MOVES}
             change = layout_change(first, frozenset({last}), prices)
             assert found == pytest.approx(0.0 if first is last else float(change.lines.time(size)))
+
+    @pytest.mark.parametrize("graph", LAYERS, ids=["gpt", "gpt trained", "llama trained"])
+    def test_the_search_pays_for_the_same_changes(self, a_system, a_dimension, graph):
+        """Choices of the search split one axis of each group; readers apart, changes are the same.
+
+        But that what is not partial may be added to parts, which conversions by steps do not know.
+        """
+        rules, names = rules_named("crosstack"), [block.name for block in graph.blocks]
+        block = "layers" if "layers" in names else names[0]
+        by_name, arrays = compiled(graph, block)
+        system = a_system(network=(a_dimension(size=CHIPS, kind=DimensionKind.RING, bandwidth=1e9,
+                                               latency=1e-6),), n_chips=CHIPS)  # fmt: skip
+        workload = Workload(graph=arrays, sequence_length=16)
+        plan = make_plan(workload, system, (CHIPS,), (Parallelism.TENSOR,), 1, rules)
+        by_place = make_choices(workload, arrays, plan, 1, rules)
+        places, same = by_place.index, same_choices(graph, block, by_place, by_name)
+        compared = 0
+        for entry, e in enumerate(places.edge.tolist()):
+            before, after = same[places.before[entry]], same[places.after[entry]]
+            time = float(by_name.edge_time[by_name.index.table(e, (before,), (after,))[0, 0]])
+            expected = 0.0 if np.isinf(time) else time
+            assert by_place.conversions.edge_time[entry] == pytest.approx(expected), (
+                arrays.names[places.source[e]], by_name.splits[before],
+                arrays.names[places.target[e]], by_name.splits[after],
+            )  # fmt: skip
+            compared += time > 0
+        assert compared > 20
 
     def test_least_communication_with_split_weights_is_columns_then_rows(self):
         """Heads, then the width inside, then parts of sums: ``shoeybi2019megatron``."""
@@ -146,6 +182,20 @@ class TestEdges:
         assert arrays.backward.any()
         _, time = cheapest(choices, arrays)
         assert 0 < time < np.inf
+
+
+def same_choices(graph: Graph, block: str, by_place, by_name: AxisChoices) -> list[int]:
+    """Return the choice by name that every choice by place is."""
+    groups, found = {Axis.OUTER: "outer", Axis.M: "m", Axis.K: "k", Axis.N: "n"}, []
+    kernels = kernels_of(graph, block)
+    for i, code in zip(by_place.index.kernel.tolist(), by_place.index.axis.tolist(), strict=True):
+        own = range(*by_name.index.start[i : i + 2].tolist())
+        along = {by_name.splits[j].along[0]: j for j in own}
+        axis = AXES[code]
+        names = {Axis.NONE: ("",), Axis.PARTIAL: (PARTIAL,)}.get(axis)
+        names = names or getattr(kernels[i].product, groups[axis])
+        found.append(next(along[name] for name in names if name in along))
+    return found
 
 
 def cheapest(choices: AxisChoices, arrays) -> tuple[list[int], float]:

@@ -190,13 +190,13 @@ class TestSumsOfParts:
             assert costs.conversions.times(codes)[:2].tolist() == [0.0, 0.0]
 
     def test_only_where_all_that_read_a_part_add(self):
-        def axes(workload, sums=True):
-            return choice_index(workload.graph, sums=sums).axes(2)
+        def axes(workload, named=True):
+            return choice_index(workload.graph, named=named).axes(2)
 
         assert Axis.PARTIAL in axes(summed(3))
         assert Axis.PARTIAL in axes(summed())
         assert Axis.PARTIAL not in axes(summed(1, 3))  # the first product is added up anyway
-        assert Axis.PARTIAL not in axes(summed(3), sums=False)
+        assert Axis.PARTIAL not in axes(summed(3), named=False)
 
     def test_bytes_are_counted_where_parts_are_added_up(self, costs_of):
         _, costs = costs_of(summed(3))

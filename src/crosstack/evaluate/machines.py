@@ -424,7 +424,7 @@ def _messages(task: Task, mapping: Mapping, rules: Rules) -> list[list[_Message]
     """
     workload, system = task.workload, task.system
     arrays, plan = workload.graph, _plan(task, task.system, mapping, rules)
-    index = choice_index(arrays, workload.placement, sums=rules.traffic.traces_layouts)
+    index = choice_index(arrays, workload.placement, named=rules.traffic.traces_layouts)
     codes = sharding_codes(index, mapping.sharding, split=mapping.degree(Parallelism.TENSOR) > 1)
     together = float(plan.microbatch_size if rules.collectives.once_a_microbatch else 1)
 

@@ -147,8 +147,8 @@ def _tiles(task: Task, rules: Rules) -> Factor:
 
 
 def _sharding(task: Task, arrays: KernelGraph, rules: Rules) -> Factor:
-    sums = rules.traffic.traces_layouts
-    index = choice_index(arrays, task.workload.placement, sums=sums)
+    named = rules.traffic.traces_layouts
+    index = choice_index(arrays, task.workload.placement, named=named)
     axes = np.diff(index.start)
     axes[list(given_choices(arrays, task.constraints.sharding, index))] = 1
     free = int((axes > 1).sum())

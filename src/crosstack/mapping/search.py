@@ -311,7 +311,7 @@ def _state(
     slots, separate = make_slots(arrays, constraints, rules)
     alone = rules.decisions.one_by_one(arrays.n, constraints.max_partitions)
     alone = alone and not constraints.partitions
-    index = choice_index(arrays, workload.placement, sums=rules.traffic.traces_layouts)
+    index = choice_index(arrays, workload.placement, named=rules.traffic.traces_layouts)
     return SearchState(
         workload=workload,
         system=system,

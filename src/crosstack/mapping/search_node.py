@@ -121,8 +121,8 @@ class SearchState:
     @property
     def index(self) -> ChoiceIndex:
         """The choices of every kernel."""
-        sums = self.rules.traffic.traces_layouts
-        return choice_index(self.arrays, self.workload.placement, sums=sums)
+        named = self.rules.traffic.traces_layouts
+        return choice_index(self.arrays, self.workload.placement, named=named)
 
     # ------------------------------------------------------------ loads
 

@@ -169,13 +169,14 @@ def _sums(arrays: KernelGraph, makes: Bools) -> Bools:
     return np.asarray(found)
 
 
-def _allowed(arrays: KernelGraph, placement: Placement, sums: bool) -> Bools:
+def _allowed(arrays: KernelGraph, placement: Placement, named: bool) -> Bools:
     """Which of `AXES` each kernel may be split along, shape (n, axes).
 
     None but ``none`` where the workload's `Placement` says how the chips split it. Otherwise:
 
     A batched kernel is split along its batch; no axis of extent 1, none that is tiled; a kernel
-    with a weight is always split, where it can be. Source: ``dfmodel_code``.
+    with a weight is always split, where it can be. Source: ``dfmodel_code``. By names of axes, rows
+    that are looked at as a whole are not split, and kernels without a weight along tokens, too.
     """
     n = arrays.n
     allowed = np.ones((n, len(AXES)), dtype=np.bool_)
@@ -187,12 +188,15 @@ def _allowed(arrays: KernelGraph, placement: Placement, sums: bool) -> Bools:
     allowed[:, :NONE] = extents > 1
     allowed[~arrays.gemm, K] = False
     tiled = arrays.tiling != NONE
+    if named and arrays.layouts:
+        allowed[:, :NONE] &= arrays.splits[:, :, 2] >= 0
+        tiled &= arrays.gemm | (arrays.tiling != N)
     allowed[np.nonzero(tiled)[0], arrays.tiling[tiled]] = False
     allowed[arrays.has_weight, NONE] = False
     batched = allowed[:, OUTER].copy()
     allowed[batched, 1:] = False
     allowed[~allowed.any(axis=1), NONE] = True
-    if sums and arrays.adds.any():
+    if named:
         allowed[:, PARTIAL] = _sums(arrays, allowed[:, K])
     return allowed
 
@@ -202,7 +206,7 @@ def choice_index(
     arrays: KernelGraph,
     placement: Placement = Placement.SEARCHED,
     *,
-    sums: bool = False,
+    named: bool = False,
     joined: bool = False,
 ) -> ChoiceIndex:
     """Return the choices of every kernel of a graph, in the order of `AXES`.
@@ -211,13 +215,14 @@ def choice_index(
     ----------
     arrays, placement
         The graph, and how it lies on the chips.
-    sums : bool
-        Whether additions may have parts of sums (`crosstack.model.traffic.Traffic.traces_layouts`).
+    named : bool
+        Whether kernels that have names of axes are split by those, and additions among them may
+        have parts of sums (`crosstack.model.traffic.Traffic.traces_layouts`).
     joined : bool
         Whether the joins between one copy of the graph and the next are edges, too, after all
         others.
     """
-    kernel, axis = np.nonzero(_allowed(arrays, placement, sums))
+    kernel, axis = np.nonzero(_allowed(arrays, placement, named))
     counts = np.bincount(kernel, minlength=arrays.n)
     source, target = arrays.source, arrays.target
     if joined:

@@ -147,7 +147,7 @@ def make_choices(
     index = choice_index(
         arrays,
         workload.placement,
-        sums=rules.traffic.traces_layouts,
+        named=rules.traffic.traces_layouts,
         joined=joined and workload.placement is Placement.SEARCHED,
     )
     row, known = index.kernel, _spread(arrays, index)

@@ -1,7 +1,8 @@
 """Layouts of tensors between kernels: what each choice makes, what each needs, and what changes.
 
 A product that is split along K leaves sums that are not yet added up; so a tensor is whole on every
-chip, split by its rows (M or the batch) or its columns (N), or *partial*. Additions may add such
+chip, split by its rows (M or the batch) or its columns (N), or *partial*. Of operations over named
+axes, rows and columns are the axes of the tensor that kernels split. Additions may add such
 parts as they are, so that the sum of several products is added up over chips once; what is whole or
 split they add as a part, with zeros on the other chips. What a reader needs follows from its own
 choice. Between the two lies a change of layout
@@ -107,7 +108,9 @@ def edges_of(arrays: KernelGraph, index: ChoiceIndex, traffic: Traffic, word: fl
     )
     produced, axis = _PRODUCED[index.axis], index.axis[index.after]
     needed = _NEEDED[reader[index.edge], axis]
-    if traffic.traces_layouts:
+    if traffic.traces_layouts and arrays.layouts:
+        produced, needed = _by_name(arrays, index, operand)
+    elif traffic.traces_layouts:
         # What all of a batch multiply has no batch to be split along: tokens projected by heads.
         second, factor = factor_order(arrays, word)
         shared = factor[target] & (operand == second[target]) & (arrays.outer[source] == 1)
@@ -123,6 +126,29 @@ def edges_of(arrays: KernelGraph, index: ChoiceIndex, traffic: Traffic, word: fl
         need=np.where(change, 1 << needed, 0),
         read=np.bincount(source[~elided], minlength=arrays.n) > 0,
     )
+
+
+def _by_name(arrays: KernelGraph, index: ChoiceIndex, operand: Ints) -> tuple[Ints, Ints]:
+    """Return what choices make and what entries need of kernels that have names of axes.
+
+    The first axes that choices split a tensor along are its rows and its columns, of which no
+    kernel splits more than two; what is needed along another is gathered, and cut.
+    """
+    # Numbers of `layouts` begin with what is whole, and parts of sums.
+    ends = np.concatenate([arrays.splits, np.zeros((arrays.n, 2, 3), dtype=np.int64)], axis=1)
+    ends[:, AXIS_CODE[Axis.PARTIAL]] = 1
+    made = ends[index.kernel, index.axis, 2]
+    maker, reader = index.source[index.edge], index.kernel[index.after]
+    asked = np.maximum(ends[reader, index.axis[index.after], operand[index.edge]], 0)
+    place = np.full((arrays.n, len(arrays.layouts)), REPLICATED)
+    place[:, 1] = PARTIAL
+    left: list[list[int]] = [[ROWS, COLUMNS] for _ in range(arrays.n)]
+    kernels = np.concatenate([index.kernel, maker]).tolist()
+    names = np.concatenate([made, asked]).tolist()
+    for i, name in dict.fromkeys(zip(kernels, names, strict=True)):
+        if name > 1 and left[i]:
+            place[i, name] = left[i].pop(0)
+    return place[index.kernel, made], place[maker, asked]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,16 +52,18 @@ class KernelGraph:
 
     ``word`` is bytes of one element, ``dtype`` what kernels compute with, ``names`` are unique.
     ``rows`` is outer x M, ``repeats`` counts inputs (where ``counted_inputs``) times ``operations``
-    on each element. ``adds``: whether a kernel may add up parts of sums, element by element; lists
-    do not say. ``open_inputs`` (n, 2) tells which operands no edge feeds, ``open_output``
-    which results no edge takes; ``saved_*`` what the backward pass needs of a forward kernel
-    (`Saved`); ``density`` (n, 3) as `Kernel.density`; ``messages`` what each kernel sends besides
-    what its sharding causes. ``preds`` and ``succs`` are bit masks over kernels; ``source``,
-    ``target``, ``operand`` and ``tensor`` are columns of edges, ``tensor_size`` [B] one of tensors.
-    ``levels`` is the longest way from a kernel that needs nothing; ``depth`` how many tiles of a
-    tensor an on-chip edge holds so that reconvergent paths do not stall: levels apart plus one
-    (``dfmodel_code``). ``join_*``: results that one copy of the graph hands to the next, and the
-    operands they become there.
+    on each element. ``splits`` (n, 4, 3): how both operands and the result of a kernel lie where it
+    is split by outer, M, K or N, as places in ``layouts``, names of axes; -1 where it cannot be.
+    ``adds``: whether a kernel may add up parts of sums, element by element. Lists say neither,
+    their ``splits`` are empty. ``open_inputs`` (n, 2) tells which operands no edge feeds,
+    ``open_output`` which results no edge takes; ``saved_*`` what the backward pass needs of a
+    forward kernel (`Saved`); ``density`` (n, 3) as `Kernel.density`; ``messages`` what each kernel
+    sends besides what its sharding causes. ``preds`` and ``succs`` are bit masks over kernels;
+    ``source``, ``target``, ``operand`` and ``tensor`` are columns of edges, ``tensor_size`` [B] one
+    of tensors. ``levels`` is the longest way from a kernel that needs nothing; ``depth`` how many
+    tiles of a tensor an on-chip edge holds so that reconvergent paths do not stall: levels apart
+    plus one (``dfmodel_code``). ``join_*``: results that one copy of the graph hands to the next,
+    and the operands they become there.
     """
 
     n: int
@@ -85,6 +87,8 @@ class KernelGraph:
     operations: Ints
     counted_inputs: Bools
     row_wise: Bools
+    splits: Ints
+    layouts: tuple[str, ...]
     adds: Bools
     memory_traffic: Floats
     cache_size: Floats
@@ -407,6 +411,8 @@ def _columns(kernels: Sequence[Kernel]) -> dict[str, Any]:
         "operations": ints(x.operations for x in kernels),
         "counted_inputs": bools(x.repeats is not None for x in kernels),
         "row_wise": bools(x.row_wise for x in kernels),
+        "splits": np.zeros((0, 4, 3), dtype=np.int64),
+        "layouts": (),
         "adds": bools(False for _ in kernels),
         "memory_traffic": reals(x.memory_traffic for x in kernels),
         "cache_size": reals(x.cache_size for x in kernels),

@@ -43,6 +43,7 @@ from crosstack.workload.loops import LoopNest, ProductAxes
 from crosstack.workload.operations import Block, Operation, Role
 from crosstack.workload.ordering import topological_order
 from crosstack.workload.passes.merged import Merged, appends, merged, of_before
+from crosstack.workload.sharding import PARTIAL, REPLICATED, splits
 
 __all__ = ["LoweredKernel", "kernels_of", "lowered", "work_of_row"]
 
@@ -108,6 +109,9 @@ class LoweredKernel:
         Of what it makes.
     product : ProductAxes
         Its axes by what they are in products, or in the elements that it works on.
+    splits : mapping
+        By group of those axes: how its operands and its result lie where the first of the group
+        that may be split is, see `crosstack.workload.sharding`.
     streams : frozenset of str
         Axes that data streams along.
     extents : mapping
@@ -140,6 +144,7 @@ class LoweredKernel:
     nest: LoopNest
     dtype: Dtype
     product: ProductAxes
+    splits: dict[str, tuple[str, ...]]
     streams: frozenset[str]
     extents: dict[str, int]
     operands: tuple[int, ...]
@@ -215,6 +220,7 @@ class LoweredKernel:
             nest=nest,
             dtype=made.dtype,
             product=product,
+            splits=_splits(graph, block, nest, product, operands),
             streams=_streams(graph),
             extents=extents,
             operands=operands,
@@ -253,6 +259,30 @@ class LoweredKernel:
             return AXIS_CODE[Axis.NONE]
         cut = (TILING[place] for place in PLACES if self.streams & {*getattr(product, place)})
         return AXIS_CODE[next(cut, Axis.NONE)]
+
+
+def _splits(
+    graph: Graph, block: Block, nest: LoopNest, product: ProductAxes, operands: tuple[int, ...]
+) -> dict[str, tuple[str, ...]]:
+    """Return how operands and result lie where each group of axes is split.
+
+    Parameters
+    ----------
+    graph, block, nest
+        The operation and where it is.
+    product : ProductAxes
+        Its groups of axes.
+    operands : tuple of int
+        Which of its inputs count. [1]
+    """
+    along = {split.along[0]: split for split in splits(graph, block, nest, (1,))}
+    found = {}
+    for group in PLACES:
+        axis = next((axis for axis in getattr(product, group) if axis in along), None)
+        if axis is not None:
+            ends = along[axis]
+            found[group] = (*(ends.inputs[i][0] for i in operands), ends.output[0])
+    return found
 
 
 def _adds_rows(graph: Graph, operation: Operation) -> bool:
@@ -326,6 +356,7 @@ def _arrays(kernels: Sequence[LoweredKernel]) -> KernelGraph:
         **_extents(kernels),
         **_operand_arrays(kernels, table),
         **_costs(kernels),
+        **_split_arrays(kernels),
         **_flags(kernels),
         output_size=output_size,
         tensor_size=output_size[[made[t] for t in range(len(made))]],
@@ -372,6 +403,18 @@ def _operand_arrays(kernels: Sequence[LoweredKernel], table: np.ndarray) -> dict
     unfed[table[:, 1], table[:, 2]] = False
     two = np.array([len(kernel.operands) == 2 for kernel in kernels])
     return {"input_sizes": sizes, "open_inputs": unfed, "two_inputs": two}
+
+
+def _split_arrays(kernels: Sequence[LoweredKernel]) -> dict[str, Any]:
+    named = {name for kernel in kernels for ends in kernel.splits.values() for name in ends}
+    layouts = (REPLICATED, PARTIAL, *sorted(named - {REPLICATED, PARTIAL}))
+    number = {name: i for i, name in enumerate(layouts)}
+    table = np.full((len(kernels), len(PLACES), 3), -1, dtype=np.int64)
+    for i, kernel in enumerate(kernels):
+        for group, (*inputs, output) in kernel.splits.items():
+            row = table[i, AXIS_CODE[TILING[group]]]
+            row[: len(inputs)], row[2] = [number[name] for name in inputs], number[output]
+    return {"splits": table, "layouts": layouts}
 
 
 def _costs(kernels: Sequence[LoweredKernel]) -> dict[str, Any]:
