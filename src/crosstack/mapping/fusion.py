@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.machine.chip import Overlap
-from crosstack.mapping.budget import CALL, DEAL, UNLIMITED, Budget
+from crosstack.mapping.budget import UNLIMITED, Budget
 from crosstack.mapping.ideals import (
     IdealTables,
     Order,
@@ -145,13 +145,13 @@ def _shortest_chain(
     best = np.full(last + 1, math.inf)
     parent = np.full(last + 1, -1, dtype=np.int64)
     best[0] = 0.0
-    limit, each = incumbent, _work_of_step(steps)
+    limit = incumbent
     for j in range(last):
         here = float(best[j])
         if not here + rest[j] < limit:
             continue
         to, taken = steps.leave(j, limit - here)
-        if budget.spend(CALL + len(to) * each):
+        if budget.spend(steps.work_of(len(to))):
             return None, False
         reached = here + taken
         better = reached < best[to]
@@ -161,11 +161,6 @@ def _shortest_chain(
     if not best[last] < incumbent:
         return None, True
     return (float(best[last]), _path(steps.tables, parent[None], 1, last, None)), True
-
-
-def _work_of_step(steps: Steps) -> int:
-    """Units of work of a step, see `Budget`."""
-    return 1 if steps.load.unit is None or steps.load.staircases is None else DEAL
 
 
 def _shortest_in_slots(
@@ -178,7 +173,6 @@ def _shortest_in_slots(
     best[0, 0] = 0.0
     valid = valid_ideals(slots, tables)
     limit, last, rest = incumbent, len(tables.masks) - 1, steps.sums.rest
-    each = _work_of_step(steps)
     for j in range(last):
         column = best[:, j]
         _empty_partitions(best, parent, valid, j)
@@ -186,7 +180,7 @@ def _shortest_in_slots(
         if not least + rest[j] < limit:
             continue
         to, taken = steps.leave(j, limit - least)
-        if budget.spend(CALL + len(to) * each):
+        if budget.spend(steps.work_of(len(to))):
             return None, False
         for p in range(layers - 1) if len(to) else ():
             if not column[p] + rest[j] < limit:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.machine.chip import Overlap
+from crosstack.mapping.budget import CALL, DEAL
 from crosstack.mapping.ideals import IdealTables
 from crosstack.model.partition import (
     STREAM_DEPTH,
@@ -204,6 +205,11 @@ class Steps:
             s.rest = s.rest + y * (memory.sum() - tables.member @ memory + s.out)
             self.least_share = 1 - y
         self.ends = np.searchsorted(tables.count, np.arange(load.n + 2))
+
+    def work_of(self, n_steps: int) -> int:
+        """Units of work of leaving an ideal by so many steps; see `crosstack.mapping.budget`."""
+        dealt = self.load.unit is not None and self.load.staircases is not None
+        return CALL + n_steps * (DEAL if dealt else 1)
 
     @cached_property
     def alone(self) -> list[PartitionCost]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.mapping.ideals import IdealTables, memberships, to_words
 from crosstack.mapping.steps import TOLERANCE, Filling, Gates, Steps, StepTerms
-from crosstack.model.legality import Legality
+from crosstack.model.legality import Legality, possible_partitions
 from crosstack.model.partition import ChipLoad, combine_arrays
 from crosstack.model.temporal import Run, TemporalLoad
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
@@ -22,6 +24,10 @@ from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
 __all__ = ["TemporalSteps", "make_steps"]
 
 FEW_IDEALS = 256  # whose steps are all listed and priced before any is asked for
+LISTED = 2  # units of work of leaving an ideal by steps that are priced already
+MOST_SETS = 4096  # kernels that may run as one, of which all steps are made
+MOST_STEPS = 400_000  # priced before any is asked for
+MOST_COMPARED = 4_000_000  # words of ideals and sets at once
 
 
 # ---------------------------------------------------------------- which steps there are
@@ -65,6 +71,39 @@ def _pairs(tables: IdealTables, rows: Ints, products: int, most: int, groups: _G
 _Groups = tuple[int, ...]  # masks of kernels that partitions do not mix with others
 
 
+def _steps_of_sets(tables: IdealTables, sets: Sequence[int], groups: _Groups) -> _Pairs:
+    """Return the pairs whose kernels between are one of ``sets`` that mix none of ``groups``."""
+    n, behind = tables.member.shape[1], _always_before(tables)
+    sets = [s for s in sets if not any(s & group not in (0, s) for group in groups)]
+    needs = [reduce(or_, (behind[i] for i in bits(s))) & ~s for s in sets]
+    own, need = to_words(sets, n), to_words(needs, n)
+    chunk = max(MOST_COMPARED // max(own.size, 1), 1)
+    starts, ends, numbers = list[int](), list[int](), list[int]()
+    for first in range(0, len(tables.masks), chunk):
+        words = tables.words[first : first + chunk, None]
+        free = ((words & (own | need)) == need).all(axis=2)
+        for j, number in zip(*(at.tolist() for at in np.nonzero(free)), strict=True):
+            to = tables.index.get(tables.masks[first + j] | sets[number])
+            if to is not None:
+                starts.append(first + j)
+                ends.append(to)
+                numbers.append(number)
+    used, number = np.unique(np.array(numbers, dtype=np.int64), return_inverse=True)
+    masks = tuple(sets[k] for k in used.tolist())
+    return _Pairs(np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64), number, masks)
+
+
+def _always_before(tables: IdealTables) -> list[int]:
+    """Return by kernel the mask of those in every ideal that holds it, itself among them."""
+    known = tables.known.get("always before")
+    if not isinstance(known, list):
+        inside = (tables.words[tables.member[:, i]] for i in range(tables.member.shape[1]))
+        rows = [np.bitwise_and.reduce(words, axis=0) for words in inside]
+        known = [sum(int(word) << 64 * w for w, word in enumerate(row)) for row in rows]
+        tables.known["always before"] = known
+    return known
+
+
 @dataclass(slots=True, eq=False)
 class _Sets:
     """Sets of kernels as arrays: ``member`` (n, sets), ``outside`` (sets, words)."""
@@ -97,35 +136,50 @@ class _Sets:
 
 @dataclass(slots=True, eq=False)
 class _LegalSteps:
-    """Legal steps between ideals; all of them, where they are few, or those from one ideal."""
+    """Legal steps between ideals; all of them, where that is known to be few, or as asked for."""
 
     tables: IdealTables
     legality: Legality
     groups: _Groups
-    whole: tuple[_Pairs, _Sets, list[int]] | None = None  # with the first step from every ideal
+    listed: _Pairs | None = None
+    first: list[int] = field(default_factory=list)  # the first step from every ideal
+    sets: _Sets | None = None  # of all steps, where they are priced at once
     found: dict[int, _Pairs] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """List all steps where they are few."""
         n_ideals, n = self.tables.member.shape
-        if n_ideals <= FEW_IDEALS:
+        sets = possible_partitions(self.legality, MOST_SETS)
+        if sets is not None:
+            self.listed = _steps_of_sets(self.tables, sets, self.groups)
+        elif n_ideals <= FEW_IDEALS:
             products, most = self.legality.products, max(self.legality.largest, 1)
             key = products, most, self.groups
             pairs = self.tables.known.get(key)
             if not isinstance(pairs, _Pairs):
                 pairs = _pairs(self.tables, np.arange(n_ideals), *key)
                 self.tables.known[key] = pairs
-            legal = pairs.allowed(self.legality)
-            first = np.searchsorted(legal.start, np.arange(n_ideals + 1))
-            self.whole = legal, _Sets.of(legal.masks, n), first.tolist()
+            self.listed = pairs.allowed(self.legality)
+        if self.listed is not None:
+            self.first = np.searchsorted(self.listed.start, np.arange(n_ideals + 1)).tolist()
+            if len(self.listed.to) <= MOST_STEPS:
+                self.sets = _Sets.of(self.listed.masks, n)
 
     def leaving(self, j: int) -> _Pairs:
         """Return the steps from ideal ``j``."""
         if j not in self.found:
+            self.found[j] = self._leaving(j)
+        return self.found[j]
+
+    def _leaving(self, j: int) -> _Pairs:
+        if self.listed is None:
             most = max(self.legality.largest, 1)
             pairs = _pairs(self.tables, np.array([j]), self.legality.products, most, self.groups)
-            self.found[j] = pairs.allowed(self.legality)
-        return self.found[j]
+            return pairs.allowed(self.legality)
+        at = slice(self.first[j], self.first[j + 1])
+        used, number = np.unique(self.listed.number[at], return_inverse=True)
+        masks = tuple(self.listed.masks[k] for k in used.tolist())
+        return _Pairs(self.listed.start[at], self.listed.to[at], number, masks)
 
 
 def _legal_steps(tables: IdealTables, legality: Legality, groups: _Groups) -> _LegalSteps:
@@ -156,10 +210,14 @@ class TemporalSteps(Steps):
         self.legal = _legal_steps(tables, load.temporal.legality, load.unmixed)
         self.known: dict[int, tuple[float, ...]] = {}  # by mask
         self.whole = None
-        if self.legal.whole is not None:
-            pairs, sets, self.first = self.legal.whole
-            values = _set_terms(self.temporal, sets)
+        pairs, self.first = self.legal.listed, self.legal.first
+        if pairs is not None and self.legal.sets is not None:
+            values = _set_terms(self.temporal, self.legal.sets)
             self.whole = self._price(pairs.start, pairs.to, values[:, pairs.number])
+
+    def work_of(self, n_steps: int) -> int:
+        """Units of work of leaving an ideal: few where all steps are priced already."""
+        return super().work_of(n_steps) if self.whole is None else LISTED
 
     def leave(self, j: int, limit: float) -> tuple[Ints, Floats]:
         """Return the ideals reachable from ideal ``j`` in one partition and the partition's time.

@@ -30,7 +30,7 @@ from crosstack.machine.chip import Fusion
 from crosstack.model.attention import attentions
 from crosstack.workload.kernel_graph import Floats, KernelGraph, bits
 
-__all__ = ["Legality", "make_legality"]
+__all__ = ["Legality", "make_legality", "possible_partitions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +175,32 @@ class Legality:
             ),
             whole=False,
         )
+
+
+@lru_cache(maxsize=256)
+def possible_partitions(legality: Legality, most: int) -> tuple[int, ...] | None:
+    """Return every set that may be a partition; None where more than ``most`` were looked at.
+
+    Tensors join the kernels of a partition, so it grows kernel by kernel through sets that keep
+    the hereditary rules. Not known where kernels may have been left out that joined others.
+    """
+    if not legality.whole:
+        return None
+    layer = {1 << i for i in range(len(legality.joined))}
+    looked_at = list(layer)
+    while layer:
+        grown: set[int] = set()
+        for inside in layer:
+            near = 0
+            for i in bits(inside):
+                near |= legality.joined[i]
+            beside = (inside | 1 << i for i in bits(near & ~inside))
+            grown.update(s for s in beside if s not in grown and legality.may_grow(s))
+            if len(looked_at) + len(grown) > most:
+                return None
+        looked_at += grown
+        layer = grown
+    return tuple(sorted(s for s in looked_at if legality.allows(s)))
 
 
 @lru_cache(maxsize=256)

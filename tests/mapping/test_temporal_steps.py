@@ -1,0 +1,70 @@
+"""Claims about the steps of fusion on chips that run kernels one after the other."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from builders.seeds import few_and_many
+
+from crosstack.machine.system import Parallelism
+from crosstack.mapping.fusion import all_ideals, make_problem
+from crosstack.mapping.temporal_steps import make_steps
+from crosstack.model.choices import make_choices
+from crosstack.model.legality import possible_partitions
+from crosstack.model.partition import make_load
+from crosstack.model.plan import make_plan
+from crosstack.model.rules import rules_named
+from crosstack.workload.kernels import Axis
+
+RULES = rules_named("crosstack")
+SEQUENCE_TILED = (Axis.N, Axis.NONE, Axis.NONE)
+
+
+@pytest.fixture
+def load(random_task):
+    """Return a builder of a random load of a temporal chip."""
+
+    def build(seed: int, n: int = 7):
+        workload, system = random_task(
+            seed, n, temporal=True, dimensions=2, length=4, tilings=SEQUENCE_TILED
+        )
+        rng = random.Random(seed)
+        arrays, uses = workload.graph, (Parallelism.TENSOR, Parallelism.DATA)
+        plan = make_plan(workload, system, (4, 1), tuple(rng.sample(uses, 2)), 1, RULES)
+        choices = make_choices(workload, arrays, plan, 1, RULES, system.chip)
+        codes = np.array([rng.choice(domain) for domain in choices.index.domains()])
+        return make_load(workload, system, arrays, plan, choices, codes, RULES)
+
+    return build
+
+
+@pytest.mark.parametrize("seeds", few_and_many(20, 200), ids=len)
+def test_steps_are_all_pairs_of_ideals_with_a_legal_partition_between(load, seeds):
+    several = 0
+    for seed in seeds:
+        problem = make_problem(load(seed), separate_directions=seed % 2 == 0)
+        tables = all_ideals(problem, 10_000, {})
+        groups, legality = problem.load.unmixed, problem.load.temporal.legality
+        steps = make_steps(problem.load, tables)
+        for j, start in enumerate(tables.masks):
+            expected = {
+                k: mask ^ start
+                for k, mask in enumerate(tables.masks)
+                if mask & start == start and mask != start
+                if legality.allows(mask ^ start)
+                and not any((mask ^ start) & group not in (0, mask ^ start) for group in groups)
+            }
+            to, _ = steps.leave(j, np.inf)
+            assert set(to.tolist()) == set(expected), seed
+            several += sum(inside.bit_count() > 1 for inside in expected.values())
+    assert several > 3 * len(seeds)
+
+
+def test_possible_partitions_are_all_sets_that_are_allowed(load):
+    for seed in range(10):
+        legality = load(seed).temporal.legality
+        allowed = tuple(s for s in range(1, legality.everything + 1) if legality.allows(s))
+        assert possible_partitions(legality, 4096) == allowed
+        assert possible_partitions(legality, len(allowed) - 1) is None
