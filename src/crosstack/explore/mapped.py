@@ -87,45 +87,40 @@ def _task(base: BaseProblem, assignments: Sequence[Assignment]) -> tuple[Task, d
     return task_in(base.content, base.source, fields), options
 
 
+_OF_EVALUATION = (
+    "time", "latency", "throughput", "utilization", "work", "stage_transfer_time", "bubble_factor",
+    "memory_used", "memory_capacity",
+)  # fmt: skip
+_OF_PARTITIONS = ("compute_time", "memory_time", "network_time", "launch_time")
+
+
 def _common(answer: Answer) -> Terms:
     e = answer.evaluation
     price, power = e.price.total, e.power.total
     rate = e.work / e.time
-    return {
-        "time": e.time,
-        "latency": e.latency,
-        "throughput": e.throughput,
-        "utilization": e.utilization,
-        "work": e.work,
+    found: Terms = {name: getattr(e, name) for name in _OF_EVALUATION}
+    found |= {name: math.fsum(getattr(p, name) for p in e.partitions) for name in _OF_PARTITIONS}
+    found |= {
         "n_chips": float(answer.task.system.n_chips),
         "price": price,
         "power": power,
         "energy": None if e.energy is None else e.energy.total,
         "cost_efficiency": rate / price if price else None,
         "power_efficiency": rate / power if power else None,
-        "compute_time": math.fsum(p.compute_time for p in e.partitions),
-        "memory_time": math.fsum(p.memory_time for p in e.partitions),
-        "network_time": math.fsum(p.network_time for p in e.partitions),
-        "launch_time": math.fsum(p.launch_time for p in e.partitions),
-        "stage_transfer_time": e.stage_transfer_time,
-        "bubble_factor": e.bubble_factor,
-        "memory_used": e.memory_used,
-        "memory_capacity": e.memory_capacity,
     }
+    return {name: found[name] for name in UNITS}
 
 
 def _decisions(answer: Answer) -> Terms:
     m, c = answer.mapping, answer.certificate
-    return {
-        "tensor": float(m.degree(Parallelism.TENSOR)),
-        "pipeline": float(m.degree(Parallelism.PIPELINE)),
-        "data": float(m.degree(Parallelism.DATA)),
-        "microbatch_size": float(m.microbatch_size),
-        "n_tiles": float(m.n_tiles),
-        "n_partitions": float(len(answer.evaluation.partitions)),
-        "bound": c.bound,
-        "gap": c.gap,
+    counts = {
+        **{use.value: m.degree(use) for use in Parallelism},
+        "microbatch_size": m.microbatch_size,
+        "n_tiles": m.n_tiles,
+        "n_partitions": len(answer.evaluation.partitions),
     }
+    found: Terms = {name: float(count) for name, count in counts.items()}
+    return found | {"bound": c.bound, "gap": c.gap}
 
 
 def answer_terms(answer: Answer) -> Terms:

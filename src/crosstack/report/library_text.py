@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -29,8 +30,8 @@ def library_list(which: str | None = None) -> Group:
     tables = {
         "chips": (chip_table(),),
         "nodes": (node_table(),),
-        "networks": (_fabrics(), _links(), _named("topologies", "topology")),
-        "memories": (_memories(),),
+        "networks": tuple(map(_section, LISTED["networks"])),
+        "memories": (_section("memories"),),
         "models": (model_table(),),
     }
     chosen = list(tables) if which is None else [which]
@@ -145,40 +146,41 @@ def _node_row(node: Node) -> tuple[str, ...]:
     )
 
 
-def _fabrics() -> Table:
-    rows = []
-    for name in library.names("fabrics"):
-        fabric = library.fabric(name)
-        pods = "" if fabric.pod_size is None else f"{fabric.pod_size:,}"
-        kind = fabric.kind.value.replace("_", " ")
-        title = library.entry("fabrics", name).title
-        rows.append((name, kind, f"{fabric.oversubscription:g}", pods, title))
-    header = ("fabric", "kind", "oversubscription", "nodes a leaf", "what it is")
-    return Table(header=header, numeric=(False, False, True, True, False), rows=tuple(rows))
+def _fabric_words(name: str) -> tuple[str, ...]:
+    fabric = library.fabric(name)
+    pods = "" if fabric.pod_size is None else f"{fabric.pod_size:,}"
+    return fabric.kind.value.replace("_", " "), f"{fabric.oversubscription:g}", pods
 
 
-def _links() -> Table:
-    rows = []
-    for name in library.names("links"):
-        link = library.link(name)
-        latency = "" if link.latency is None else format_quantity(link.latency, "s", 3)
-        title = library.entry("links", name).title
-        rows.append((name, format_quantity(link.bandwidth, "B/s", 3), latency, title))
-    header = ("link", "bandwidth", "latency", "what it is")
-    return Table(header=header, numeric=(False, True, True, False), rows=tuple(rows))
+def _link_words(name: str) -> tuple[str, ...]:
+    link = library.link(name)
+    latency = "" if link.latency is None else format_quantity(link.latency, "s", 3)
+    return format_quantity(link.bandwidth, "B/s", 3), latency
 
 
-def _memories() -> Table:
-    rows = []
-    for name in library.names("memories"):
-        (memory,) = library.memory(name)
-        room = "" if math.isinf(memory.room) else format_quantity(memory.room, "B", 3)
-        title = library.entry("memories", name).title
-        rows.append((name, format_quantity(memory.speed, "B/s", 3), room, title))
-    header = ("memory", "bandwidth", "capacity", "what it is")
-    return Table(header=header, numeric=(False, True, True, False), rows=tuple(rows))
+def _memory_words(name: str) -> tuple[str, ...]:
+    (memory,) = library.memory(name)
+    room = "" if math.isinf(memory.room) else format_quantity(memory.room, "B", 3)
+    return format_quantity(memory.speed, "B/s", 3), room
 
 
-def _named(section: str, one: str) -> Table:
-    rows = tuple((name, library.entry(section, name).title) for name in library.names(section))
-    return Table(header=(one, "what it is"), numeric=(False, False), rows=rows)
+# Section: what its columns are called, between the name and what it is; which are numbers; words.
+_COLUMNS: dict[str, tuple[tuple[str, ...], tuple[bool, ...], Callable[[str], tuple[str, ...]]]] = {
+    "fabrics": (("kind", "oversubscription", "nodes a leaf"), (False, True, True), _fabric_words),
+    "links": (("bandwidth", "latency"), (True, True), _link_words),
+    "topologies": ((), (), lambda name: ()),
+    "memories": (("bandwidth", "capacity"), (True, True), _memory_words),
+}
+
+
+def _section(section: str) -> Table:
+    """Return what stands in a section of the library, an entry a row."""
+    header, numeric, words = _COLUMNS[section]
+    rows = [
+        (name, *words(name), library.entry(section, name).title) for name in library.names(section)
+    ]
+    return Table(
+        header=(library.SECTIONS[section][0], *header, "what it is"),
+        numeric=(False, *numeric, False),
+        rows=tuple(rows),
+    )

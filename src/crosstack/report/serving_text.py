@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from crosstack.evaluate.serving_sweep import Phase
+from crosstack.explore.served import UNITS as SERVED
 from crosstack.explore.served import ServedPoints
 from crosstack.io.csv_text import csv_text
 from crosstack.report.text import rows_table
@@ -17,14 +18,8 @@ from crosstack.units import format_quantity
 
 __all__ = ["sweep_csv", "sweep_rows", "sweep_tables"]
 
-# Units of the columns that have one; the others count.
-UNITS = {
-    "latency": "s",
-    "time": "s",
-    "throughput": "token/s",
-    "memory_used": "B",
-    "memory_capacity": "B",
-}
+UNITS = {name: unit for name, unit in SERVED.items() if unit not in (None, "1")}
+UNITS["throughput"] = "token/s"
 
 # What a point that does not fit exceeds.
 LIMITS = {

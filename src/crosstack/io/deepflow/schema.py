@@ -230,29 +230,28 @@ class NetworkShare(FileModel):
     inter_node: Amount = 0.0
 
 
-class AreaFile(FileModel):
+class SharesFile(FileModel):
+    """What every component gets of an area [mm2] or a power [W]."""
+
+    core: Amount
+    DRAM: Amount
+    L2: Amount = 0.0
+    L1: Amount = 0.0
+    reg_mem: Amount = 0.0
+    network: NetworkShare = NetworkShare()
+
+
+class AreaFile(SharesFile):
     """``area_breakdown``, mm2."""
 
     device_area_budget: Positive
     proc_chip_area_budget: Positive
-    core: Amount
-    L2: Amount = 0.0
-    L1: Amount = 0.0
-    reg_mem: Amount = 0.0
-    DRAM: Amount
-    network: NetworkShare = NetworkShare()
 
 
-class PowerFile(FileModel):
+class PowerFile(SharesFile):
     """``power_breakdown``, W."""
 
     TDP: Positive
-    core: Amount
-    L2: Amount = 0.0
-    L1: Amount = 0.0
-    reg_mem: Amount = 0.0
-    DRAM: Amount
-    network: NetworkShare = NetworkShare()
 
 
 class PerimeterFile(FileModel):

@@ -21,7 +21,7 @@ from crosstack.io.dfmodel.graph import read_graph
 from crosstack.io.dfmodel.records import choice, fields_of, in_file, unsupported
 from crosstack.io.dfmodel.schema import TOPOLOGIES, dimension_letters
 from crosstack.io.dfmodel.text import apply_override, parse_text, unknown
-from crosstack.io.dfmodel.vocabulary import GIGA, LINKS, OVERLAPS, PARALLELISMS, release
+from crosstack.io.dfmodel.vocabulary import GIGA, LINKS, OVERLAPS, PARALLELISMS, PRICES, release
 from crosstack.io.yaml_tree import Change
 from crosstack.machine.chip import Chip, Overlap, flat_chip
 from crosstack.machine.memory import main_memory
@@ -360,15 +360,8 @@ def _system(dse: Any, name: str, execution: Any, placement: Placement, copies: i
         )
     # The public tool looks at domains of three-dimensional networks only.
     domain = system.HBD if len(network) == 3 and placement is Placement.SEARCHED else 0
-    prices_names = {
-        "link": "link_unit_price",
-        "switch": "switch_unit_price",
-        "memory": "dram_unit_price",
-        "switch_power": "switch_unit_power",
-        "memory_power": "dram_unit_power",
-    }
-    with fields_of("cost", prices_names):
-        prices = Prices(**{k: getattr(cost, v) / GIGA for k, v in prices_names.items()})
+    with fields_of("cost", PRICES):
+        prices = Prices(**{k: getattr(cost, v) / GIGA for k, v in PRICES.items()})
     with fields_of("system", {"n_chips": "num_chip", "domain_size": "HBD"}):
         _check_copies(network, system.num_chip, copies)
         return System(

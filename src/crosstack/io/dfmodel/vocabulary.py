@@ -24,6 +24,7 @@ __all__ = [
     "OVERLAPS",
     "PARALLELISMS",
     "PERIODIC",
+    "PRICES",
     "SHARDINGS",
     "TILINGS",
     "UNITS",
@@ -112,6 +113,16 @@ KERNEL_FIELDS = {
     "memory_traffic": "memory_size",
     "sram_extra": "sram_extra",
     "memory_extra": "dram_extra",
+}
+
+
+# Field of `Prices`: field of the block of costs.
+PRICES = {
+    "link": "link_unit_price",
+    "switch": "switch_unit_price",
+    "memory": "dram_unit_price",
+    "switch_power": "switch_unit_power",
+    "memory_power": "dram_unit_power",
 }
 
 

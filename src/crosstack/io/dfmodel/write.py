@@ -37,6 +37,7 @@ from crosstack.io.dfmodel.vocabulary import (
     OVERLAPS,
     PARALLELISMS,
     PERIODIC,
+    PRICES,
     SHARDINGS,
     TILINGS,
     UNITS,
@@ -200,11 +201,8 @@ def _write_system(dse: Any, task: Task) -> None:
     system.HBD = task.system.domain_size or 0
     cost = dse.cost
     cost.accelerator_price, cost.accelerator_power = chip.price or 0.0, chip.power or 0.0
-    cost.link_unit_price = (prices.link or 0.0) * GIGA
-    cost.switch_unit_price = (prices.switch or 0.0) * GIGA
-    cost.dram_unit_price = (prices.memory or 0.0) * GIGA
-    cost.switch_unit_power = (prices.switch_power or 0.0) * GIGA
-    cost.dram_unit_power = (prices.memory_power or 0.0) * GIGA
+    for field, name in PRICES.items():
+        setattr(cost, name, (getattr(prices, field) or 0.0) * GIGA)
     network = task.system.network
     shape = getattr(system, topology_name(task))
     for letter, dimension in zip(dimension_letters(len(network)), network, strict=True):

@@ -12,21 +12,24 @@ from crosstack.report.wording import many
 
 __all__ = ["front_html", "front_study"]
 
-UNITS = {
-    "throughput": "1/s",
-    "price": "USD",
-    "power": "W",
-    "time": "s",
-    "bound": "s",
-    "tensor": "1",
-    "pipeline": "1",
-    "data": "1",
-    "die_area": "m^2",
-    "die_price": "USD",
-    "die_yield": "1",
-    "chip_throughput": "FLOP/s",
-    "sram_capacity": "B",
-    "memory_bandwidth": "B/s",
+# Column of a study: the field of a machine's data that it holds, and its unit; None: text.
+COLUMNS: dict[str, tuple[str, str | None]] = {
+    "status": ("status", None),
+    "throughput": ("throughput_per_s", "1/s"),
+    "price": ("price_usd", "USD"),
+    "power": ("power_w", "W"),
+    "time": ("time_s", "s"),
+    "bound": ("bound_s", "s"),
+    "bound_by": ("bound_by", None),
+    "tensor": ("parallelism.tp", "1"),
+    "pipeline": ("parallelism.pp", "1"),
+    "data": ("parallelism.dp", "1"),
+    "die_area": ("chip_area_m2", "m^2"),
+    "die_price": ("die_price_usd", "USD"),
+    "die_yield": ("die_yield", "1"),
+    "chip_throughput": ("chip.throughput", "FLOP/s"),
+    "sram_capacity": ("chip.sram_capacity", "B"),
+    "memory_bandwidth": ("chip.memory_bandwidth", "B/s"),
 }
 
 
@@ -39,11 +42,10 @@ def front_study(data: dict[str, Any]) -> StudyTable:
     """Return every machine that was mapped, those on the front first."""
     machines = [*data["front"], *data["dominated"]]
     n_front = len(data["front"])
-    rows = [_row(machine) for machine in machines]
     found: dict[str, list[Cell]] = {
         "front": ["on the front" if i < n_front else "beaten" for i in range(len(machines))]
     }
-    found |= {name: [row[name] for row in rows] for name in rows[0]}
+    found |= {name: [_field(m, path) for m in machines] for name, (path, _) in COLUMNS.items()}
     # A choice is a field of the chip file, which may be called as what comes out is.
     axes = {name: f"chip.{name}" if name in found else name for name in data["choices"]}
     columns = {axes[name]: _values([m["choice"][name] for m in machines]) for name in axes}
@@ -56,7 +58,7 @@ def front_study(data: dict[str, Any]) -> StudyTable:
             ("price", Goal.MINIMUM),
             ("power", Goal.MINIMUM),
         ),
-        units=UNITS,
+        units={name: unit for name, (_, unit) in COLUMNS.items() if unit is not None},
         details=(("Degrees of parallelism", ("tensor", "pipeline", "data")),),
         notes=(
             front_sentence(data),
@@ -79,23 +81,9 @@ def _values(words: list[str]) -> list[Cell]:
         return list(words)
 
 
-def _row(machine: dict[str, Any]) -> dict[str, Cell]:
-    degrees, chip = machine["parallelism"], machine["chip"]
-    return {
-        "status": machine["status"],
-        "throughput": machine["throughput_per_s"],
-        "price": machine["price_usd"],
-        "power": machine["power_w"],
-        "time": machine["time_s"],
-        "bound": machine["bound_s"],
-        "bound_by": machine["bound_by"],
-        "tensor": degrees["tp"],
-        "pipeline": degrees["pp"],
-        "data": degrees["dp"],
-        "die_area": machine["chip_area_m2"],
-        "die_price": machine["die_price_usd"],
-        "die_yield": machine["die_yield"],
-        "chip_throughput": chip["throughput"],
-        "sram_capacity": chip["sram_capacity"],
-        "memory_bandwidth": chip["memory_bandwidth"],
-    }
+def _field(machine: dict[str, Any], path: str) -> Cell:
+    found: Any = machine
+    for name in path.split("."):
+        found = found[name]
+    value: Cell = found
+    return value
