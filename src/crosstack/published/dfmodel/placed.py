@@ -10,11 +10,12 @@ from __future__ import annotations
 from crosstack.machine.chip import Overlap
 from crosstack.machine.system import DimensionKind, Parallelism, System
 from crosstack.mapping.mapping import Constraints, Task
-from crosstack.published.case import Case, Check
+from crosstack.published.case import Case
 from crosstack.published.dfmodel.graphs.dlrm import dlrm
 from crosstack.published.dfmodel.graphs.fft import fft
 from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.published.dfmodel.machines import RING, SWITCH, chip, system
+from crosstack.published.dfmodel.printed import published_case
 from crosstack.published.dfmodel.unfused import ONE_TB
 from crosstack.workload.workload import Workload
 
@@ -31,7 +32,6 @@ __all__ = [
 
 FULL = DimensionKind.FULLY_CONNECTED
 HBM = 103079215104.0
-INPUTS = "layers, widths and pooling are those of the model (Mudigere 2022), not in the log"
 Shape = tuple[tuple[DimensionKind, int, float], ...]
 
 
@@ -57,41 +57,19 @@ def _h100(shape: Shape, memory: tuple[float, float | None], sram: float | None =
     )
 
 
-def _table(time: float, use: float, price: float, power: float) -> tuple[Check, ...]:
-    return (
-        Check("time", time),
-        Check("utilization", use),
-        Check("price", price),
-        Check("power", power),
-    )
-
-
 def _fft_cases() -> list[Case]:
     design = fft(length=2**40, radix=32, word=2, name="FFT of 2^40 points")
-    shapes = (
-        (
-            "1,024 H100, 3-D torus",
-            "h100/3d_torus_hbm_nvlink",
-            _h100(((RING, 8, 450.0), (RING, 8, 450.0), (RING, 16, 450.0)), (3072.0, HBM)),
-            _table(0.02031876953399225, 0.10896559119044309, 46614528.0, 974268.7025356293),
+    machines = {
+        "1,024 H100, 3-D torus": _h100(
+            ((RING, 8, 450.0), (RING, 8, 450.0), (RING, 16, 450.0)), (3072.0, HBM)
         ),
-        (
-            "1,024 SN30, 2-D torus",
-            "sn30/2d_torus_ddr_pcie",
-            system(
-                chip("SN30", utilization=0.9),
-                (300.0, 1099511627776.0),
-                free_use(((RING, 32, 50.0), (RING, 32, 50.0))),
-            ),
-            _table(0.35075566250666673, 0.010204081632653059, 17584384.0, 510950.6113471985),
+        "1,024 SN30, 2-D torus": system(
+            chip("SN30", utilization=0.9),
+            (300.0, 1099511627776.0),
+            free_use(((RING, 32, 50.0), (RING, 32, 50.0))),
         ),
-        (
-            "1,024 H100, switches",
-            "h100/dgx_2_hbm_nvlink",
-            _h100(((SWITCH, 8, 450.0), (SWITCH, 128, 450.0)), (3072.0, HBM)),
-            _table(0.010774397765103355, 0.20549146066472432, 50416128.0, 977263.9027583599),
-        ),
-    )
+        "1,024 H100, switches": _h100(((SWITCH, 8, 450.0), (SWITCH, 128, 450.0)), (3072.0, HBM)),
+    }
     measured = system(
         chip("A100 FP32", price=33000, power=750),
         (2039.0, 85899345920.0),
@@ -101,26 +79,11 @@ def _fft_cases() -> list[Case]:
     points = fft(length=1073740000000, radix=2, word=4, name="FFT of 1.07e12 points")
     return [
         *(
-            Case(
-                name=f"FFT of 2^40 points on {name}",
-                source=f"FFT/DSE/system/{source}",
-                rules="dfmodel-e2",
-                task=placed_task(design, machine),
-                checks=(*checks, Check("work", 2251799813685248.0)),
-                proved=True,
-            )
-            for name, source, machine, checks in shapes
+            published_case(f"FFT of 2^40 points on {name}", placed_task(design, machine))
+            for name, machine in machines.items()
         ),
-        Case(
-            name="FFT of 1.07e12 points on 1,024 A100, cycles",
-            source="FFT/Compare_w_existing/FP32/1024",
-            rules="dfmodel-e4",
-            task=placed_task(points, measured),
-            checks=(
-                *_table(1.357981486505653, 0.02519471172309386, 43908736.0, 1126516.9546906352),
-                Check("work", 682898292614256.0),
-            ),
-            proved=True,
+        published_case(
+            "FFT of 1.07e12 points on 1,024 A100, cycles", placed_task(points, measured)
         ),
     ]
 
@@ -161,43 +124,9 @@ def _hpl_cases() -> list[Case]:
         ),
     )
     return [
-        Case(
-            name="HPL, 64 of 512 panels, on 1,024 H100, 3-D torus",
-            source="HPL/DSE/system/h100/3d_torus_hbm_nvlink",
-            rules="dfmodel-e2",
-            task=torus,
-            checks=(
-                *_table(0.27774263269892896, 0.8999999761581421, 48688128.0, 978761.5026283264),
-                Check("work", 2.542307278418084e17),
-            ),
-            proved=True,
-        ),
-        Case(
-            name="HPL on 8,100 A100, switches",
-            source="HPL/Compare_w_existing/GPU/Selene",
-            rules="dfmodel-e2",
-            task=hpl_selene(),
-            checks=(
-                *_table(0.18253588986326588, 0.8530716552638549, 285219000.0, 8134293.198423693),
-                Check("work", 1.229253999853568e16),
-            ),
-            proved=True,
-        ),
-        Case(
-            name="HPL on 576 V100, switches",
-            source="HPL/Compare_w_existing/GPU/Circe",
-            rules="dfmodel-e2",
-            task=hpl_circe(),
-            checks=(
-                Check("time", 0.06304543074356042, "at most"),
-                Check("utilization", 0.748577053838195, "at least"),
-                Check("price", 19719672.0),
-                Check("power", 516416.86485353485),
-                Check("work", 192070937477120.0),
-            ),
-            proved=True,
-            note="one partition of the published run is 286 ns above its terms, 4.5e-6 of all",
-        ),
+        published_case("HPL, 64 of 512 panels, on 1,024 H100, 3-D torus", torus),
+        published_case("HPL on 8,100 A100, switches", hpl_selene()),
+        published_case("HPL on 576 V100, switches", hpl_circe()),
     ]
 
 
@@ -236,55 +165,13 @@ def _dlrm_cases() -> list[Case]:
     )  # fmt: skip
     design = _h100(((RING, 32, 50.0), (RING, 32, 50.0)), (300.0, ONE_TB))
     return [
-        Case(
-            name="DLRM-A on 128 A100, rings joined fully",
-            source="DLRM/Compare_w_existing/A",
-            rules="dfmodel-e2",
-            task=dlrm_a(),
-            checks=(
-                Check("layer_time", 38217967.64790911e-9),
-                *_table(38217.96764790844, 0.0587162570035742, 3539040.0, 98932.60964179039),
-                Check("work", 8.957952e19),
-            ),
-            proved=True,
-            note=INPUTS,
+        published_case("DLRM-A on 128 A100, rings joined fully", dlrm_a()),
+        published_case("DLRM-I on 128 A100, rings joined fully", _zion(model_i)),
+        published_case(
+            "DLRM-F on 128 A100, rings joined fully", _zion(model_f, (400.0, 206158430208.0))
         ),
-        Case(
-            name="DLRM-I on 128 A100, rings joined fully",
-            source="DLRM/Compare_w_existing/I",
-            rules="dfmodel-e2",
-            task=_zion(model_i),
-            checks=(
-                *_table(55932.11001630807, 0.014089137066513099, 3539040.0, 98932.60964179039),
-                Check("work", 3.1457802190848e19),
-            ),
-            proved=True,
-            note=INPUTS,
-        ),
-        Case(
-            name="DLRM-F on 128 A100, rings joined fully",
-            source="DLRM/Compare_w_existing/F",
-            rules="dfmodel-e2",
-            task=_zion(model_f, (400.0, 206158430208.0)),
-            checks=(
-                Check("layer_time", 23671572.76655616e-9),
-                *_table(23671.57276655616, 0.0006993772279187301, 3391200.0, 74911.5669324398),
-                Check("work", 6.608781312e17),
-            ),
-            proved=True,
-        ),
-        Case(
-            name="DLRM-A, twice as wide, on 1,024 H100, 2-D torus",
-            source="DLRM/DSE/system/h100/2d_torus_ddr_pcie",
-            rules="dfmodel-e2",
-            task=placed_task(_dlrm_a(6750), design),
-            checks=(
-                Check("layer_time", 277870900.5353245e-9),
-                *_table(34733.86256691556, 0.010143145275424358, 34457600.0, 823571.4550971985),
-                Check("work", 3.5831808e20),
-            ),
-            proved=True,
-            note=INPUTS,
+        published_case(
+            "DLRM-A, twice as wide, on 1,024 H100, 2-D torus", placed_task(_dlrm_a(6750), design)
         ),
     ]
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from crosstack.machine.chip import Chip, Overlap
 from crosstack.machine.system import DimensionKind, Parallelism
 from crosstack.mapping.mapping import Constraints, Task
-from crosstack.published.case import Case, Check
+from crosstack.published.case import Case
 from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.published.dfmodel.machines import (
     DATA,
@@ -29,13 +29,13 @@ from crosstack.published.dfmodel.machines import (
     gpt3_175b,
     system,
 )
+from crosstack.published.dfmodel.printed import published_case
 
 __all__ = ["ONE_TB", "calculon", "gpt_100t", "rail_only", "sn10_unfused", "unfused_cases"]
 
 ONE_TB = 1099511600000.0
 UNFUSED = Constraints(microbatch_size=1, kernel_by_kernel=True)
 Dimensions = Sequence[tuple[DimensionKind, int, float, Parallelism]]
-LIMIT = "published run stopped at its time limit"
 
 
 def calculon(degrees: tuple[int, int, int]) -> Task:
@@ -96,33 +96,13 @@ def sn10_unfused(overlap: Overlap) -> Task:
 
 
 def _table_6() -> list[Case]:
-    cost = (Check("price", 134578.0), Check("power", 3700.6336558163166))
     return [
-        Case(
-            name="GPT-3 175B on 8 SN10, kernel by kernel, sharding of the log",
-            source="LLM/dataflow_mapping/kbk_8x1",
-            rules="dfmodel-e4",
-            task=sn10_unfused(Overlap.ALL),
-            checks=(
-                Check("layer_time", 22138060.7999997e-9),
-                Check("time", 4896.584839987134),
-                Check("utilization", 0.14022119227353652),
-                *cost,
-            ),
-            proved=True,
+        published_case(
+            "GPT-3 175B on 8 SN10, kernel by kernel, sharding of the log", sn10_unfused(Overlap.ALL)
         ),
-        Case(
-            name="GPT-3 175B on 8 SN10, kernel by kernel, no overlap, sharding of the log",
-            source="LLM/dataflow_mapping/kbk_8x1_nooverlap",
-            rules="dfmodel-e4",
-            task=sn10_unfused(Overlap.NONE),
-            checks=(
-                Check("layer_time", 26438574.07999997e-9),
-                Check("time", 5847.789569310713),
-                Check("utilization", 0.11741273453730845),
-                *cost,
-            ),
-            proved=True,
+        published_case(
+            "GPT-3 175B on 8 SN10, kernel by kernel, no overlap, sharding of the log",
+            sn10_unfused(Overlap.NONE),
         ),
     ]
 
@@ -141,75 +121,27 @@ def _compared() -> list[Case]:
         ),
         constraints=UNFUSED,
     )  # fmt: skip
-    rail_cost = (Check("price", 708411392.0), Check("power", 17010806.931915283))
-    cases = [
-        Case(
-            name="GPT 145B on 1,536 A100, kernel by kernel, sharding of the log",
-            source="LLM/Compare_w_existing/GPU/Megatron_LM/12288",
-            rules="dfmodel-e4+separate-tensor",
-            task=given(megatron, axes(TRAINING_SHARDING, {2: 1, 17: 1, 18: 1})),
-            checks=(
-                Check("layer_time", 13139871.321721345e-9, "at most"),
-                Check("time", 13.360720562421438, "at most"),
-                Check("utilization", 0.659086281348823, "at least"),
-                Check("price", 57736704.0),
-                Check("power", 1672985.6716899872),
-            ),
-            proved=True,
-            note=f"{LIMIT}: 34 of its 41 partitions take our time, the others up to 22 % more",
+    swept = "GPT-3 1T on 4,096 A100 (TP{} PP{} DP{}), kernel by kernel, sharding of the log"
+    return [
+        published_case(
+            "GPT 145B on 1,536 A100, kernel by kernel, sharding of the log",
+            given(megatron, axes(TRAINING_SHARDING, {2: 1, 17: 1, 18: 1})),
         ),
-        Case(
-            name="GPT-3 1T on 16,384 H100, domains of 8, kernel by kernel, sharding of the log",
-            source="LLM/Compare_w_existing/rail_only/16384/8",
-            rules="dfmodel-e4",
-            task=given(rail_only(8), axes(TRAINING_SHARDING, {18: 1})),
-            checks=(
-                Check("layer_time", 18818267.779860187e-9, "at most"),
-                Check("time", 5.37346443408724, "at most"),
-                Check("utilization", 0.5871696400156247, "at least"),
-                *rail_cost,
-            ),
-            proved=True,
-            note=f"{LIMIT}: 32 of its 41 partitions take our time, the others up to 76 % more",
+        published_case(
+            "GPT-3 1T on 16,384 H100, domains of 8, kernel by kernel, sharding of the log",
+            given(rail_only(8), axes(TRAINING_SHARDING, {18: 1})),
         ),
-        Case(
-            name="GPT-3 1T on 16,384 H100, domains of one chip, kernel by kernel",
-            source="LLM/Compare_w_existing/rail_only/16384/1",
-            rules="dfmodel-e4",
-            task=given(rail_only(1), axes(TRAINING_SHARDING)),
-            checks=(
-                Check("time", 9.395769513857733, "at most"),
-                Check("utilization", 0.33580380752702454, "at least"),
-                *rail_cost,
-            ),
-            proved=True,
-            note=f"{LIMIT}; its partitions are not known",
+        published_case(
+            "GPT-3 1T on 16,384 H100, domains of one chip, kernel by kernel",
+            given(rail_only(1), axes(TRAINING_SHARDING)),
+        ),
+        *(
+            published_case(
+                swept.format(*degrees), given(calculon(degrees), axes(TRAINING_SHARDING, {18: 1}))
+            )
+            for degrees in ((8, 1, 512), (16, 32, 8))
         ),
     ]
-    for degrees, name, time, use, price, power in (
-        ((8, 1, 512), "fix_TP/8_1_512", 60.56948984915595, 0.49768613036047626, 92334080.0,
-         3243736.763748169),
-        ((16, 32, 8), "fix_PP/16_32_8", 49.19943750974998, 0.6127020256067103, 92172880.0,
-         3243091.963734865),
-    ):  # fmt: skip
-        tensor, pipeline, data = degrees
-        cases.append(
-            Case(
-                name=f"GPT-3 1T on 4,096 A100 (TP{tensor} PP{pipeline} DP{data}), "
-                "kernel by kernel, sharding of the log",
-                source=f"LLM/Compare_w_existing/Calculon/{name}",
-                rules="dfmodel-e4+separate",
-                task=given(calculon(degrees), axes(TRAINING_SHARDING, {18: 1})),
-                checks=(
-                    Check("time", time),
-                    Check("utilization", use),
-                    Check("price", price),
-                    Check("power", power),
-                ),
-                proved=True,
-            )
-        )
-    return cases
 
 
 def _design_space_cases() -> list[Case]:
@@ -239,78 +171,21 @@ def _design_space_cases() -> list[Case]:
     )
     log = axes(TRAINING_SHARDING, {18: 1})
     return [
-        Case(
-            name="GPT-3 1T on 1,024 H100, 3-D torus, kernel by kernel, sharding of the log",
-            source="LLM/DSE/system/h100/3d_torus_hbm_nvlink",
-            rules="dfmodel-e2",
-            task=given(torus, log),
-            checks=(
-                Check("layer_time", 15680953.33813594e-9, "at most"),
-                Check("time", 50.684559687358735, "at most"),
-                Check("utilization", 0.7470050516832306, "at least"),
-                Check("price", 42096128.0),
-                Check("power", 963768.862490654),
-            ),
-            proved=True,
-            note="two of the published 41 partitions are 4e-5 above their own terms",
+        published_case(
+            "GPT-3 1T on 1,024 H100, 3-D torus, kernel by kernel, sharding of the log",
+            given(torus, log),
         ),
-        Case(
-            name="GPT-3 1T on 1,024 H100, rings joined by a switch, kernel by kernel",
-            source="LLM/DSE/system/h100/dgx_1_hbm_nvlink",
-            rules="dfmodel-e2",
-            task=given(dgx, log),
-            checks=(
-                Check("layer_time", 16079664.604321912e-9, "at most"),
-                Check("time", 51.97571798122579, "at most"),
-                Check("price", 40790528.0),
-                Check("power", 956364.0623378754),
-            ),
-            proved=True,
-            note="published with a gap left; the 3-D torus differs in nothing that a layer feels",
+        published_case(
+            "GPT-3 1T on 1,024 H100, rings joined by a switch, kernel by kernel", given(dgx, log)
         ),
-        Case(
-            name="GPT-3 1T on 1,024 TPU v4, kernel by kernel, cycles",
-            source="LLM/DSE/system/tpu/2d_torus_hbm_nvlink",
-            rules="dfmodel-e2",
-            task=given(tpu, axes(TRAINING_SHARDING)),
-            checks=(
-                Check("layer_time", 49113724.10958991e-9, "at most"),
-                Check("time", 157.65167433857818, "at most"),
-                Check("utilization", 0.8665915826706329, "at least"),
-                Check("price", 11535940.5),
-                Check("power", 365128.4780049324),
-            ),
-            proved=True,
-            note="published run stopped at 300 s",
+        published_case(
+            "GPT-3 1T on 1,024 TPU v4, kernel by kernel, cycles",
+            given(tpu, axes(TRAINING_SHARDING)),
         ),
-        Case(
-            name="GPT-3 175B on 4x2 SN10, 150 MB SRAM, kernel by kernel",
-            source="LLM/sram_dram/KBK/s_sram_s_dram",
-            rules="dfmodel-e3b",
-            task=small,
-            checks=(
-                Check("layer_time", 29744737.919999994e-9, "at most"),
-                Check("time", 3289.53005604864, "at most"),
-                Check("utilization", 0.20872433223980477, "at least"),
-                Check("price", 148978.0),
-                Check("power", 3760.4336570501328),
-            ),
-            proved=True,
-            note=f"{LIMIT}; its sharding is not known",
-        ),
-        Case(
-            name="GPT 100T on 8 SN40L, memory of 100 GB/s, kernel by kernel",
-            source="LLM/3d_memory/DDR/0.5",
-            rules="dfmodel-e5",
-            task=given(gpt_100t(), axes(FORWARD_SHARDING)),
-            checks=(
-                Check("time", 11699747.431401579, "at most"),
-                Check("utilization", 0.11310457710641979, "at least"),
-                Check("price", 196978.0),
-                Check("power", 4207.633666276932),
-            ),
-            proved=True,
-            note=f"{LIMIT}; it prints 1.001 times its objective",
+        published_case("GPT-3 175B on 4x2 SN10, 150 MB SRAM, kernel by kernel", small),
+        published_case(
+            "GPT 100T on 8 SN40L, memory of 100 GB/s, kernel by kernel",
+            given(gpt_100t(), axes(FORWARD_SHARDING)),
         ),
     ]
 
