@@ -243,7 +243,8 @@ class TestRegistry:
             blocks = [block for block in graph.blocks if not block.twin]
             found = [lowered(graph, block.name) for block in blocks]
             work = sum(
-                arrays.work.sum() * graph.repeats(block)
+                # A graph counts all places of experts, arrays those that tokens fill.
+                (arrays.work / arrays.routing[:, 2]).sum() * graph.repeats(block)
                 for arrays, block in zip(found, blocks, strict=True)
             )
             # Gradients of biases are added up by products, whose own work is thousands of times it.

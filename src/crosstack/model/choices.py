@@ -181,7 +181,7 @@ def make_choices(
     each = np.where(known.factor > 0, known.factor * k, 1.0)
     density = density_on(arrays, chip, rules.traffic)
     work = m.astype(np.float64) * columns * each * tiles * known.repeats
-    work = work * density.min(axis=1)[row]
+    work = work * (density.min(axis=1) * arrays.routing[:, 2])[row]
     output_tile = (m * columns).astype(np.float64) * word
     # A kernel tiled along K adds its tiles up: its output leaves once.
     output_total = output_tile * np.where(known.tiles_depth, 1, tiles)

@@ -44,6 +44,7 @@ from crosstack.model.rules import Rules
 from crosstack.model.temporal import Clocked, TemporalLoad, temporal_load
 from crosstack.model.traffic import Traffic
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph, bits
+from crosstack.workload.passes.routing import touched_share
 from crosstack.workload.workload import Workload
 
 __all__ = [
@@ -317,7 +318,8 @@ def _side_by_side(picked: _Picked, weight: Floats) -> dict[str, Any]:
     chip, arrays, plan, rules = picked.system.chip, picked.arrays, picked.plan, picked.rules
     dtype, again = picked.workload.graph.dtype, picked.again
     steps = cycles_per_step(chip, dtype, rules)
-    cycle_time = picked.of("n_tiles") * arrays.repeats * (1 + again) / chip.compute.frequency
+    each = picked.of("n_tiles") * arrays.repeats * arrays.routing[:, 2]
+    cycle_time = each * (1 + again) / chip.compute.frequency
     cycle_time = cycle_time * np.where(arrays.systolic, steps.systolic, steps.simd)
     shapes = tuple(
         zip(
@@ -342,7 +344,8 @@ def _side_by_side(picked: _Picked, weight: Floats) -> dict[str, Any]:
     bandwidth = chip.memory_speed(spilled=plan.spilled)
     read = np.zeros(arrays.n)
     if rules.traffic.weights_read:
-        read = weight * (1 + again) / bandwidth / plan.microbatch_size
+        touched = touched_share(arrays.routing, plan.microbatch_size)
+        read = weight * touched * (1 + again) / bandwidth / plan.microbatch_size
     own = (arrays.memory_traffic + picked.of("cache")) * (1 + again)
     own = own + picked.of("entering") + picked.of("leaving") + _read_anew(picked)
     sram = (weight + arrays.sram_extra) * (not streams)

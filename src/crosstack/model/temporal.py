@@ -11,9 +11,11 @@ outside reads it; what S makes and reads is on the chip already. Nothing moved t
 chip's `Overlap` says; where nothing hides, the two terms of the maximum add up.
 
 A microbatch of b sequences is one launch of each kernel: weights multiply b times as many columns,
-gradients of weights add up over b times as many rows, other products are b times as many. The
-clock's answer is shared out over the sequences. Kernels that the backward pass computes again run
-twice, those of a partition behind one another with a launch of their own.
+gradients of weights add up over b times as many rows, other products are b times as many. Of groups
+that tokens are sent to (experts) the ones that get some work, on as many as come to them
+(`crosstack.workload.passes.routing.touched_share`). The clock's answer is shared out over the
+sequences. Kernels that the backward pass computes again run twice, those of a partition behind one
+another with a launch of their own.
 
 **Bounds.** D only grows with S: another kernel adds a term, and takes main memory off the others by
 no more than it had to move itself. So for parts of S
@@ -48,6 +50,7 @@ from crosstack.model.traffic import Boundary, Traffic
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import AXIS_CODE, Bools, Floats, Ints, KernelGraph, bits
 from crosstack.workload.kernels import Axis
+from crosstack.workload.passes.routing import touched_share
 from crosstack.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -154,12 +157,15 @@ def clocked(
     alone = shared[row] | (axis == M)
     batch = np.where(alone, 1.0, np.maximum(rows / arrays.m[row], 1.0))
     many = ~held & ~summed
+    # Tokens of a group that has any: those of all groups over the share that has.
+    filled, touched = arrays.routing[row, 2], touched_share(arrays.routing[row], sequences)
+    each = sequences * filled / touched
     shapes = np.stack(
         [
             rows / batch,
-            np.where(summed, sequences, 1.0) * depth,
-            np.where(held, sequences, 1.0) * columns,
-            np.where(many, sequences, 1.0) * batch,
+            np.where(summed, each, 1.0) * depth,
+            np.where(held, each, 1.0) * columns,
+            np.where(many, sequences, touched) * batch,
         ],
         axis=-1,
     )
@@ -171,13 +177,13 @@ def clocked(
     size = word / dtype.size
     tall, wide, made = table[:, 2] * size, table[:, 3] * size, table[:, 4] * size
     share = rows / arrays.rows[row] * (columns / arrays.columns[row])
-    inputs = arrays.input_sizes[row] * share[:, None]
+    inputs = arrays.input_sizes[row] * (share * filled)[:, None]
     turned = swapped[row]
     first = np.where(product, np.where(turned, tall, wide), inputs[:, 0])
     second = np.where(product, np.where(turned, wide, tall), inputs[:, 1])
     second = np.where(arrays.two_inputs[row], second * counted[:, 1], 0.0)
     first = first * counted[:, 0]
-    result = np.where(product, made, rows * columns * word) * counted[:, 2]
+    result = np.where(product, made, rows * columns * word * filled) * counted[:, 2]
     rate = np.where(arrays.systolic, chip.throughput(dtype), chip.vector_throughput(dtype))[row]
     repeats = np.where(product, arrays.repeats[row], 1.0)
     keeps, read = _caches(arrays)
@@ -567,8 +573,8 @@ def temporal_load(
         memory = np.where(always > 0, always + latency, 0.0)
         # Where nothing hides, main memory is bounded on its own.
         busy = np.maximum(columns.work, memory) if hides else columns.work + memory - always
-        once = columns.after + busy
-        least = least + (once if mask == legality.everything else once * _flags(mask, arrays.n))
+        inside = np.array([float(mask >> i & 1) for i in range(arrays.n)])
+        least = least + (columns.after + busy) * inside
     load = TemporalLoad(
         launch=launch,
         latency=latency,
@@ -580,10 +586,6 @@ def temporal_load(
         legality=legality,
     )
     return load, tuple(lightest), tuple(least.tolist())
-
-
-def _flags(mask: int, n: int) -> Floats:
-    return np.array([float(mask >> i & 1) for i in range(n)])
 
 
 def _second(flows: Sequence[Any], again: int) -> tuple[list[Any], list[Any]]:

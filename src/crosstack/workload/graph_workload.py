@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 
 from crosstack.errors import InputError, Problem, nearest
 from crosstack.workload.axes import AxisUse
@@ -14,6 +13,7 @@ from crosstack.workload.kernel_graph import AXES, KernelGraph
 from crosstack.workload.kernels import Axis
 from crosstack.workload.lowering import lowered
 from crosstack.workload.operations import Block, Role
+from crosstack.workload.passes.routing import of_one_item
 from crosstack.workload.workload import BlockOf, Workload
 
 __all__ = ["most_repeated", "workload_of"]
@@ -45,13 +45,13 @@ def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "
     Notes
     -----
     Tables that are looked up in are data of the workload, on all chips together. What is handed on
-    between layers is what the block carries.
+    between layers is what the block carries. Places for tokens that are sent to groups, as to
+    experts, are those for the tokens of one item.
     """
     whole, count = graph, graph.sizes.get(items, 1)
     if items:
         _check_name("items", items, graph.sizes, "axis")
-        axes = tuple(replace(a, size=1) if a.name == items else a for a in graph.axes)
-        graph = replace(graph, axes=axes)
+        graph = of_one_item(graph, items)
     chosen = _chosen(graph, block)
     kernels = lowered(graph, chosen.name)
     of_tokens = any(a.use is AxisUse.TOKEN and a.name != items for a in whole.axes)

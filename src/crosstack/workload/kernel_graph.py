@@ -28,12 +28,21 @@ from crosstack.workload.kernels import (
     Direction,
     Kernel,
     KernelKind,
+    Routing,
     Saved,
     Tensor,
 )
 from crosstack.workload.ordering import cycle_of, topological_order
 
-__all__ = ["AXES", "AXIS_CODE", "KernelGraph", "bits", "edge_columns", "kernel_graph"]
+__all__ = [
+    "AXES",
+    "AXIS_CODE",
+    "KernelGraph",
+    "bits",
+    "edge_columns",
+    "kernel_graph",
+    "routing_column",
+]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -57,13 +66,13 @@ class KernelGraph:
     ``adds``: whether a kernel may add up parts of sums, element by element. Lists say neither,
     their ``splits`` are empty. ``open_inputs`` (n, 2) tells which operands no edge feeds,
     ``open_output`` which results no edge takes; ``saved_*`` what the backward pass needs of a
-    forward kernel (`Saved`); ``density`` (n, 3) as `Kernel.density`; ``messages`` what each kernel
-    sends besides what its sharding causes. ``preds`` and ``succs`` are bit masks over kernels;
-    ``source``, ``target``, ``operand`` and ``tensor`` are columns of edges, ``tensor_size`` [B] one
-    of tensors. ``levels`` is the longest way from a kernel that needs nothing; ``depth`` how many
-    tiles of a tensor an on-chip edge holds so that reconvergent paths do not stall: levels apart
-    plus one (``dfmodel_code``). ``join_*``: results that one copy of the graph hands to the next,
-    and the operands they become there.
+    forward kernel (`Saved`); ``density`` and ``routing`` (n, 3) as `Kernel.density` and `Routing`;
+    ``messages`` what each kernel sends besides what its sharding causes. ``preds`` and ``succs``
+    are bit masks over kernels; ``source``, ``target``, ``operand`` and ``tensor`` are columns of
+    edges, ``tensor_size`` [B] one of tensors. ``levels`` is the longest way from a kernel that
+    needs nothing; ``depth`` how many tiles of a tensor an on-chip edge holds so that reconvergent
+    paths do not stall: levels apart plus one (``dfmodel_code``). ``join_*``: results that one copy
+    of the graph hands to the next, and the operands they become there.
     """
 
     n: int
@@ -98,6 +107,7 @@ class KernelGraph:
     saved_output: Bools
     saved_mask: Bools
     density: Floats
+    routing: Floats
     messages: tuple[tuple[Communication, ...], ...]
     weight_size: Floats
     output_size: Floats
@@ -159,7 +169,7 @@ class KernelGraph:
     @property
     def work(self) -> Floats:
         """Operations of each kernel for one sequence, as `Kernel.work`. [FLOP]"""
-        elements = self.rows * self.columns * self.repeats
+        elements = self.rows * self.columns * self.repeats * self.routing[:, 2]
         return np.asarray(elements * np.where(self.systolic, 2.0 * self.k, 1.0))
 
     @property
@@ -233,6 +243,7 @@ class KernelGraph:
             saved=saved,
             row_wise=bool(self.row_wise[i]),
             density=tuple(self.density[i].tolist()),
+            routing=Routing(**dict(zip(_ROUTING, self.routing[i].tolist(), strict=True))),
         )
 
     def kind(self, i: int) -> KernelKind:
@@ -242,6 +253,7 @@ class KernelGraph:
         return KernelKind.ELEMENTWISE_2 if self.two_inputs[i] else KernelKind.ELEMENTWISE
 
 
+_ROUTING = tuple(f.name for f in fields(Routing))
 _COLUMNS = tuple(f.name for f in fields(KernelGraph) if f.init)
 
 
@@ -364,6 +376,11 @@ def kernel_graph(
     )
 
 
+def routing_column(some: Iterable[Routing]) -> Floats:
+    """Return the column of a graph that says how tokens are spread."""
+    return np.array([[getattr(x, name) for name in _ROUTING] for x in some], dtype=np.float64)
+
+
 def edge_columns(source: Ints, target: Ints, levels: tuple[int, ...]) -> dict[str, Any]:
     """Return the columns of a graph that follow from its edges and the level of every kernel.
 
@@ -422,6 +439,7 @@ def _columns(kernels: Sequence[Kernel]) -> dict[str, Any]:
         "saved_output": bools(x.saved is Saved.OUTPUT for x in kernels),
         "saved_mask": bools(x.saved is Saved.MASK for x in kernels),
         "density": np.array([x.density for x in kernels], dtype=np.float64),
+        "routing": routing_column(x.routing for x in kernels),
         "messages": tuple(x.communications for x in kernels),
         "periodic_size": reals(
             sum(c.size for c in x.communications if c.periodic) for x in kernels

@@ -28,6 +28,7 @@ __all__ = [
     "Kernel",
     "KernelKind",
     "Placement",
+    "Routing",
     "Saved",
     "Tensor",
 ]
@@ -158,6 +159,33 @@ class Communication:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """How tokens of one sequence are spread over the groups of a kernel, as over experts.
+
+    Parameters
+    ----------
+    sent : float
+        Chance that a token is sent to a group; 1: all go everywhere. [1]
+    tokens : float
+        Of one sequence. [1]
+    filled : float
+        Share of its elements that tokens fill on average. [1]
+    """
+
+    sent: float = 1.0
+    tokens: float = 1.0
+    filled: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        require_types(self)
+        for name in ("sent", "filled"):
+            share = getattr(self, name)
+            require(0 < share <= 1, name, share, "a share above 0, at most 1")
+        require(self.tokens >= 1, "tokens", self.tokens, "1 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
     """One kernel of the graph, whole (unsharded), for one sequence.
 
@@ -209,6 +237,8 @@ class Kernel:
     density : tuple of float
         Shares of the elements of its first operand, its second, and its result that count, where a
         mask leaves out the others; a program that skips those works on the least of the three. [1]
+    routing : Routing
+        How tokens are spread over its groups, whose weights are read where there are any.
     """
 
     name: str
@@ -233,6 +263,7 @@ class Kernel:
     saved: Saved = Saved.NOTHING
     row_wise: bool = False
     density: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    routing: Routing = Routing()
 
     def __post_init__(self) -> None:
         """Check every field; see `InputError`."""
@@ -281,6 +312,7 @@ class Kernel:
         Source: ``ko2025dfmodel``, where an elementwise kernel has one operation an element. [FLOP]
         """
         elements = float(self.outer) * self.m * self.n * (self.repeats or 1) * self.operations
+        elements *= self.routing.filled
         match self.unit:
             case ComputeUnit.SYSTOLIC:
                 return 2.0 * elements * self.k

@@ -19,6 +19,8 @@ before (``join_*``).
 * The gradient of a weight is a sum over chips that work on different data (``periodic_size``).
   That of a table that is only looked up in is added to the rows in question, where they lie.
 * What a mask of scores leaves out (later tokens, tokens behind a window) says ``density``.
+* Of places for tokens that are sent to groups, as to experts, ``routing`` says how many are filled,
+  and how many groups the tokens of some sequences are sent to.
 * A mask is kept where the backward pass reads it. Nothing else has to be said of what is kept:
   edges to backward kernels do.
 """
@@ -26,7 +28,7 @@ before (``join_*``).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,12 +39,13 @@ from crosstack.workload.axes import AxisUse
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import TABLE, OperationKind
-from crosstack.workload.kernel_graph import AXIS_CODE, KernelGraph, edge_columns
-from crosstack.workload.kernels import Axis, Collective, Communication
+from crosstack.workload.kernel_graph import AXIS_CODE, KernelGraph, edge_columns, routing_column
+from crosstack.workload.kernels import Axis, Collective, Communication, Routing
 from crosstack.workload.loops import LoopNest, ProductAxes
 from crosstack.workload.operations import Block, Operation, Role
 from crosstack.workload.ordering import topological_order
 from crosstack.workload.passes.merged import Merged, appends, merged, of_before
+from crosstack.workload.passes.routing import Places, places, routing_of
 from crosstack.workload.sharding import PARTIAL, REPLICATED, splits
 
 __all__ = ["LoweredKernel", "kernels_of", "lowered", "work_of_row"]
@@ -88,9 +91,9 @@ def kernels_of(
     Parameters and errors as `lowered`.
     """
     blocks = [graph.block(block), *(b for b in graph.blocks if b.twin == block)]
-    others = merged(graph, blocks, work)
+    others, spread = merged(graph, blocks, work), places(graph)
     return tuple(
-        LoweredKernel.of(graph, each, operation, work, others)
+        LoweredKernel.of(graph, each, operation, work, others, spread)
         for each in blocks
         for operation in each.operations
         if operation not in others
@@ -132,6 +135,8 @@ class LoweredKernel:
         As in `KernelGraph`. [B]
     density : tuple of float
         As in `KernelGraph`. [1]
+    routing : Routing
+        How tokens are spread over its groups.
     messages : tuple of Communication
         What it sends besides what its sharding causes.
     each : float
@@ -157,6 +162,7 @@ class LoweredKernel:
     weight_size: float
     cache_size: float
     density: tuple[float, float, float]
+    routing: Routing
     messages: tuple[Communication, ...]
     each: float
     matrices: bool
@@ -169,6 +175,7 @@ class LoweredKernel:
         operation: Operation,
         work: WorkOf,
         others: Merged,
+        spread: Mapping[str, Places],
     ) -> LoweredKernel:
         """Return what the arrays say of an operation of a block.
 
@@ -180,6 +187,8 @@ class LoweredKernel:
             As `lowered`.
         others : Merged
             Operations that are no kernels of their own.
+        spread : mapping
+            Axes of places for tokens, see `crosstack.workload.passes.routing`.
         """
         nest, behind = graph.nest(block, operation), appends(graph, operation)
         operands = _operands(graph, operation)
@@ -233,6 +242,7 @@ class LoweredKernel:
             cache_size=sum(cached.values()) + output * looked_up,
             weight_size=size(operation.inputs[weights[0]].tensor) if own else 0.0,
             density=(counted[0], counted[1], graph.counted(made.name)),
+            routing=routing_of(graph, nest, spread),
             messages=(summed,) if of_weight and not rows else (),
             each=1.0 if matrices else done / elements,
             matrices=matrices,
@@ -425,6 +435,7 @@ def _costs(kernels: Sequence[LoweredKernel]) -> dict[str, Any]:
         "operations": np.array([max(1, round(x.each)) for x in kernels], dtype=np.int64),
         "weight_size": np.array([x.weight_size for x in kernels]),
         "density": np.array([x.density for x in kernels]),
+        "routing": routing_column(x.routing for x in kernels),
         "messages": tuple(x.messages for x in kernels),
         "periodic_size": np.array([sum((c.size for c in x.messages), 0.0) for x in kernels]),
         "memory_traffic": nothing,

@@ -19,6 +19,7 @@ from crosstack.workload.architectures.graphs import decode, forward, prefill, tr
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.operations import Role
+from crosstack.workload.passes.routing import places, routing_of
 from crosstack.workload.sharding import PARTIAL, splits
 
 REGISTRY = names("models")
@@ -33,8 +34,12 @@ every_model = pytest.mark.parametrize("name", REGISTRY)
 
 def products(graph: Graph, tokens: int) -> float:
     """Work of products on what counts, for each of some tokens. [FLOP]"""
+    spread = places(graph)
     found = (
-        graph.work(nest) * graph.density(nest.operation) * graph.repeats(block)
+        graph.work(nest)
+        * graph.density(nest.operation)
+        * routing_of(graph, nest, spread).filled
+        * graph.repeats(block)
         for block, nest in graph.nests()
         if nest.operation.multiplies
     )

@@ -227,6 +227,8 @@ def _kernel(kernel: Kernel, path: str) -> Iterator[Problem]:
     if kernel.cache_size:
         message = "DFModel cannot say it; allowed: 0, with the traffic of each chip instead."
         yield Problem(f"{path}.cache_size", message)
+    if kernel.routing.sent < 1:
+        yield Problem(f"{path}.routing", "DFModel cannot say it; allowed: all tokens everywhere.")
     if min(kernel.density) < 1:
         yield Problem(f"{path}.density", "DFModel counts all elements; allowed: 1, 1 and 1.")
     known = saved_of(kernel.name)

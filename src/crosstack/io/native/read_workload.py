@@ -29,6 +29,7 @@ from crosstack.workload.kernels import (
     Direction,
     Kernel,
     KernelKind,
+    Routing,
     Tensor,
 )
 from crosstack.workload.serving import decode, prefill
@@ -337,6 +338,7 @@ class _Builder:
             saved=file.saved,
             row_wise=file.row_wise,
             density=file.density,
+            routing=Routing(**file.routing.model_dump()) if file.routing else Routing(),
         )
 
     def _graph(

@@ -211,6 +211,14 @@ class InputFile(FileModel):
         return {"kernel": value} if isinstance(value, str) else value
 
 
+class RoutingFile(FileModel):
+    """See `crosstack.workload.kernels.Routing`."""
+
+    sent: Share
+    tokens: Share
+    filled: Share = 1.0
+
+
 class KernelFile(FileModel):
     """See `crosstack.workload.kernels.Kernel`; an operand in ``inputs`` that is null is outside."""
 
@@ -237,6 +245,7 @@ class KernelFile(FileModel):
     saved: Annotated[Saved, one_of(Saved)] = Saved.NOTHING
     row_wise: bool = False
     density: tuple[Share, Share, Share] = (1.0, 1.0, 1.0)
+    routing: RoutingFile | None = None
 
 
 class ConsumerFile(FileModel):

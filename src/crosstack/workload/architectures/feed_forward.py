@@ -1,9 +1,9 @@
 """Feed-forward networks as operations: one for all tokens, or experts that a router chooses among.
 
 Experts take an even share of the tokens, each those that chose it, up to a capacity
-(``shazeer2017moe``); so the work is that of the experts which a token is sent to. Where there are
-fewer choices than experts, as in writing a few tokens, no two of them are of the same expert: each
-choice has an expert to itself, and the others are not read.
+(``shazeer2017moe``); so the work is that of the experts which a token is sent to. One token alone
+has its experts to itself, and the others are not read; which of them some tokens leave unread
+follows from the chance that they do (`crosstack.workload.passes.routing.touched_share`).
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def feed_forward(layer: LayerDraft, x: str) -> str:
     layer.axes(choice=experts.count, active=experts.active, expert_width=experts.feed_forward)
     layer.axes(AxisUse.GROUP, expert=experts.count)
     chosen, gates = _routed(layer, experts, x)
-    few = layer.n_tokens * experts.active <= experts.count
-    made = _each(layer, x, chosen, gates) if few else _even(layer, experts, x, chosen, gates)
+    alone = layer.n_tokens == 1
+    made = _each(layer, x, chosen, gates) if alone else _even(layer, experts, x, chosen, gates)
     if experts.shared:
         layer.axes(shared_width=experts.shared * experts.feed_forward)
         shared = _network(layer, x, TOKENS, "shared_width", layer.weight, "shared_")
