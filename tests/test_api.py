@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import crosstack
 from crosstack import Constraints, Dimension, Job, Mapping, System, Task, Workload
-from crosstack.io import library
 from crosstack.workload.kernel_graph import kernel_graph
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -23,7 +24,7 @@ MAPPING = Mapping(
     sharding=(crosstack.Axis.NONE,) * len(GRAPH),
     partitions=(0,) * len(GRAPH),
 )
-LLAMA = library.model("llama3-8b")
+LLAMA = crosstack.model("llama3-8b")
 SYSTEM_FIELDS = {name: getattr(SYSTEM, name) for name in ("chip", "network", "n_chips")}
 MAPPING_FIELDS = {
     name: getattr(MAPPING, name)
@@ -37,6 +38,9 @@ LAYER = {
 SPEED = {"context": 16, "window": 2, "acceptance": 0.5}
 
 CALLS = {
+    "model": crosstack.model,
+    "system": crosstack.system,
+    "system, chips": lambda bad: crosstack.system("h100-dgx", chips=bad),
     "load": crosstack.load,
     "load, overrides": lambda bad: crosstack.load(EXAMPLES / "my_graph.yaml", bad),
     "save, task": lambda bad: crosstack.save(bad, "never.yaml"),
@@ -96,7 +100,7 @@ CALLS = {
 }
 MAY_BE_NONE = {
     "optimise, constraints", "optimise, rules", "optimise, progress", "optimise, work_limit",
-    "optimise, start", "Constraints, n_tiles", "Degrees",
+    "optimise, start", "Constraints, n_tiles", "Degrees", "system, chips",
 }  # fmt: skip
 
 
@@ -111,6 +115,26 @@ def test_a_wrong_type_is_an_error_of_ours(call, bad):
         return
     with pytest.raises(crosstack.CrosstackError):
         CALLS[call](bad)
+
+
+def test_everything_public_is_there_and_named_once():
+    assert len(set(crosstack.__all__)) == len(crosstack.__all__)
+    for name in crosstack.__all__:
+        assert getattr(crosstack, name) is not None
+    with pytest.raises(AttributeError, match="optimize"):
+        crosstack.optimize  # noqa: B018
+
+
+def test_importing_the_package_imports_no_arrays():
+    """Numbers come with the first question: a program that asks none does not wait."""
+    script = "import crosstack, sys; sys.exit('numpy' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize(("call", "near"), [("model", "llama3-8b"), ("system", "h100-dgx")])
+def test_a_misspelt_name_is_told_the_nearest(call, near):
+    with pytest.raises(crosstack.InputError, match=f'Did you mean "{near}"'):
+        getattr(crosstack, call)(near + "x")
 
 
 def test_the_error_says_what_is_allowed():

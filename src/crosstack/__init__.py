@@ -1,57 +1,97 @@
-"""crosstack: map AI and HPC workloads onto machines, and prove how good the mapping is."""
+"""crosstack: map AI and HPC workloads onto machines, and prove how good the mapping is.
+
+A name of the package is imported when it is first used, so that ``import crosstack`` takes no time.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crosstack.interrupt import loading
 
 loading()  # before all that takes its time
 
+from importlib import import_module
+
 from crosstack.errors import CrosstackError, InfeasibleError, InputError
-from crosstack.evaluate.answer import Answer, optimise
-from crosstack.evaluate.answer import evaluate_task as evaluate
-from crosstack.evaluate.speculation import speculate
-from crosstack.machine import (
-    Chip,
-    Dimension,
-    DimensionKind,
-    MemoryLevel,
-    Overlap,
-    Parallelism,
-    Prices,
-    System,
-    flat_chip,
-    main_memory,
-)
-from crosstack.mapping.degrees import Degrees
-from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
-from crosstack.model.rules import Rules
 from crosstack.published.bundles import register_bundles
-from crosstack.published.dfmodel.graphs.dlrm import dlrm
-from crosstack.published.dfmodel.graphs.fft import fft
-from crosstack.published.dfmodel.graphs.hpl import hpl
-from crosstack.published.dfmodel.graphs.llm import llm
-from crosstack.published.dfmodel.graphs.ssm import hyena, mamba
+from crosstack.registry import VIEWS
 from crosstack.version import __version__
-from crosstack.workload import (
-    Axis,
-    Dtype,
-    Job,
-    Kernel,
-    KernelGraph,
-    KernelKind,
-    Placement,
-    Tensor,
-    Workload,
-    decode,
-    prefill,
-)
+
+for _package in ("evaluate", "model"):  # called like a function: imported now, its name is free
+    import_module(f"{__name__}.{_package}")
+    del globals()[_package]
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-    from typing import Any
+    from crosstack.evaluate.answer import Answer, optimise
+    from crosstack.evaluate.answer import evaluate_task as evaluate
+    from crosstack.evaluate.speculation import speculate
+    from crosstack.explore.run import sweep
+    from crosstack.io.library.machines import system_on as system
+    from crosstack.io.load import load, save
+    from crosstack.io.transformers import transformer as model
+    from crosstack.machine import (
+        Chip,
+        Dimension,
+        DimensionKind,
+        MemoryLevel,
+        Overlap,
+        Parallelism,
+        Prices,
+        System,
+        flat_chip,
+        main_memory,
+    )
+    from crosstack.mapping.degrees import Degrees
+    from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
+    from crosstack.model.rules import Rules
+    from crosstack.published.dfmodel.graphs.dlrm import dlrm
+    from crosstack.published.dfmodel.graphs.fft import fft
+    from crosstack.published.dfmodel.graphs.hpl import hpl
+    from crosstack.published.dfmodel.graphs.llm import llm
+    from crosstack.published.dfmodel.graphs.ssm import hyena, mamba
+    from crosstack.workload import (
+        Axis,
+        Dtype,
+        Job,
+        JobKind,
+        Kernel,
+        KernelGraph,
+        KernelKind,
+        Placement,
+        Tensor,
+        Transformer,
+        Workload,
+        decode,
+        prefill,
+    )
+
+# Module -> what is public of it; ``name=other``: called otherwise there.
+_HOMES = {
+    "crosstack.evaluate.answer": "Answer optimise evaluate=evaluate_task",
+    "crosstack.evaluate.speculation": "speculate",
+    "crosstack.explore.run": "sweep",
+    "crosstack.io.library.machines": "system=system_on",
+    "crosstack.io.load": "load save",
+    "crosstack.io.transformers": "model=transformer",
+    "crosstack.machine": "Chip Dimension DimensionKind MemoryLevel Overlap Parallelism Prices "
+    "System flat_chip main_memory",
+    "crosstack.mapping.degrees": "Degrees",
+    "crosstack.mapping.mapping": "Certificate Constraints Mapping Status Stop Task",
+    "crosstack.model.rules": "Rules",
+    "crosstack.published.dfmodel.graphs.dlrm": "dlrm",
+    "crosstack.published.dfmodel.graphs.fft": "fft",
+    "crosstack.published.dfmodel.graphs.hpl": "hpl",
+    "crosstack.published.dfmodel.graphs.llm": "llm",
+    "crosstack.published.dfmodel.graphs.ssm": "hyena mamba",
+    "crosstack.workload": "Axis Dtype Job JobKind Kernel KernelGraph KernelKind Placement Tensor "
+    "Transformer Workload decode prefill",
+}
+_HOME = {
+    name.partition("=")[0]: (module, name.rpartition("=")[2])
+    for module, names in _HOMES.items()
+    for name in names.split()
+}
 
 __all__ = [
     "Answer",
@@ -67,6 +107,7 @@ __all__ = [
     "InfeasibleError",
     "InputError",
     "Job",
+    "JobKind",
     "Kernel",
     "KernelGraph",
     "KernelKind",
@@ -82,6 +123,7 @@ __all__ = [
     "System",
     "Task",
     "Tensor",
+    "Transformer",
     "Workload",
     "__version__",
     "decode",
@@ -95,16 +137,28 @@ __all__ = [
     "load",
     "main_memory",
     "mamba",
+    "model",
     "optimise",
     "prefill",
     "save",
     "speculate",
     "sweep",
-    "system_on",
+    "system",
 ]
 
 
-register_bundles()
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, other = _HOME[name]
+    value = globals()[name] = getattr(import_module(module), other)
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names, imported or not."""
+    return [*__all__]
 
 
 def _draw(answer: Answer) -> str:
@@ -119,66 +173,5 @@ def _describe(answer: Answer) -> str:
     return answer_summary(answer)
 
 
-Answer.renderer = _draw
-Answer.describer = _describe
-
-
-def system_on(
-    name: str, *, chips: int | None = None, fabric: str | None = None, port: str | None = None
-) -> System:
-    """Return a machine of the library; see `crosstack.io.library.system_on`."""
-    from crosstack.io import library
-
-    return library.system_on(name, chips=chips, fabric=fabric, port=port)
-
-
-def load(path: str | Path, overrides: Sequence[str] = ()) -> Task:
-    """Read a task from native YAML or DFModel text; the format is detected.
-
-    Parameters
-    ----------
-    overrides : sequence of str
-        ``path=value`` changes applied before the file is checked.
-
-    Raises
-    ------
-    InputError
-        With every problem found, one line each.
-    """
-    from crosstack.io.load import load as read  # pydantic and protobuf only where they are used
-
-    return read(path, overrides)
-
-
-def sweep(study: str | Path, **options: Any) -> Any:
-    """Answer every point of a study and return a table; see `crosstack.explore.run.sweep`.
-
-    Parameters
-    ----------
-    study : str or Path
-        A study's YAML file, or a `crosstack.explore.study.Study`.
-    **options
-        ``store``, ``resume``, ``jobs``, ``timeout``, ``dask``, ``evaluator``, ``table`` and
-        ``progress``.
-
-    Raises
-    ------
-    InputError
-        With every problem found, one line each.
-    """
-    from crosstack.explore.run import sweep as run  # pyarrow only where it is used
-
-    return run(study, **options)
-
-
-def save(task: Task, path: str | Path) -> None:
-    """Write a task: ``.yaml`` native, ``.txt`` or ``.pbtxt`` as DFModel text.
-
-    Raises
-    ------
-    InputError
-        If the format cannot say what the task holds.
-    """
-    from crosstack.io.load import save as write
-
-    write(task, path)
+register_bundles()
+VIEWS["html"], VIEWS["text"] = _draw, _describe

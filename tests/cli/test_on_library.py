@@ -33,7 +33,7 @@ def test_a_workload_needs_no_machine_of_its_own(run, workload):
     text = json.loads(out.read_text())["task"]
     workload.write_text(text)  # the machine spelled out is the one by name
     spelled = crosstack.load(workload).system
-    assert spelled == crosstack.system_on("a100-dgx-80gb", chips=2)
+    assert spelled == crosstack.system("a100-dgx-80gb", chips=2)
 
 
 def test_the_machine_of_a_file_is_left_aside(run, small):
@@ -49,14 +49,14 @@ def test_a_field_of_a_machine_by_name_may_be_changed(run, workload):
 
 def test_levels_follow_a_clock_that_is_set(workload):
     slow = crosstack.load(workload, ["system={on: h100-dgx}", "system.chip.frequency=1 GHz"])
-    fast = crosstack.system_on("h100-dgx").chip
+    fast = crosstack.system("h100-dgx").chip
     assert slow.system.chip.level("L2").bandwidth == fast.level("L2").bandwidth / 1.98
     assert slow.system.chip.main_memory.bandwidth == fast.main_memory.bandwidth
 
 
 def test_memory_of_a_machine_by_name_may_be_changed(workload):
     loaded = crosstack.load(workload, ["system={on: h100-dgx}", "system.memory.capacity=1 TB"])
-    chip = crosstack.system_on("h100-dgx").chip
+    chip = crosstack.system("h100-dgx").chip
     assert loaded.system.chip == chip.with_memory(capacity=1e12)
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from crosstack import Constraints, Task, llm, optimise
 from crosstack.errors import InputError
-from crosstack.model import rules as rules_module
-from crosstack.model.rules import MAPPED, PREDICTED, Rules, register, rule_names, rules_named
+from crosstack.model.rules import MAPPED, PREDICTED, Rules, rule_names, rules_named
 from crosstack.published.dfmodel.collectives import ExchangeRule, LatencyRule
 from crosstack.published.dfmodel.parts import StageTransfers, WeightCuts
+from crosstack.registry import RULE_SETS
 
 OURS = rules_named("crosstack")
 DFMODEL = [name for name in rule_names() if name.startswith("dfmodel")]
@@ -257,7 +257,7 @@ def test_new_numbers_are_checked(field, value):
 
 
 def test_a_set_of_your_own_is_found_by_its_name(monkeypatch):
-    monkeypatch.setattr(rules_module, "_LOADERS", dict(rules_module._LOADERS))
-    register("own", lambda: OURS.changed(name="own", weights_read=False))
+    own = OURS.changed(name="own", weights_read=False)
+    monkeypatch.setitem(RULE_SETS, "own", lambda: own)
     assert "own" in rule_names()
     assert rules_named("own", MAPPED).traffic.weights_read is False

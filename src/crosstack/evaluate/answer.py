@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from crosstack.errors import (
     InfeasibleError,
@@ -27,6 +27,7 @@ from crosstack.model.memory import ROWS
 from crosstack.model.objective import Objective, Weights, value_of
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.records import brief, plain, require_type
+from crosstack.registry import VIEWS
 from crosstack.units import format_quantity
 from crosstack.version import __version__
 from crosstack.workload.job import Job, as_workload
@@ -57,16 +58,12 @@ class Answer:
     mapping: Mapping
     certificate: Certificate
     evaluation: Evaluation
-    renderer: ClassVar[Callable[[Answer], str] | None] = None
-    """Draws an answer for notebooks; set by the package that draws."""
-    describer: ClassVar[Callable[[Answer], str] | None] = None
-    """Says an answer in a few lines; set by the package that reports."""
 
     __repr__ = brief
 
     def __str__(self) -> str:
         """Return what was found and how sure it is, in a few lines."""
-        return brief(self) if Answer.describer is None else Answer.describer(self)
+        return VIEWS.get("text", brief)(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the layout of `to_json`; see ``docs/result.md``."""
@@ -123,7 +120,7 @@ class Answer:
 
     def _repr_html_(self) -> str | None:
         """Show the answer in a notebook."""
-        return None if Answer.renderer is None else Answer.renderer(self)
+        return VIEWS["html"](self) if "html" in VIEWS else None
 
 
 def _task(

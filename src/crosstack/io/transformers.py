@@ -7,17 +7,18 @@ from pathlib import Path
 from crosstack.errors import InputError
 from crosstack.io import library
 from crosstack.io.files import in_file, read_text
+from crosstack.records import require_type
 from crosstack.workload.architectures import Transformer
 
 __all__ = ["transformer"]
 
 
-def transformer(model: str) -> Transformer:
+def transformer(model: str | Path) -> Transformer:
     """Return the model called ``model``, or that of a file of the Hugging Face Hub.
 
     Parameters
     ----------
-    model : str
+    model : str or Path
         A name of the library; with the suffix ``.json`` a path.
 
     Raises
@@ -26,6 +27,8 @@ def transformer(model: str) -> Transformer:
         If the library has no such model, saying the nearest; if the file cannot be read or is no
         model that is known.
     """
+    require_type("model", model, str | Path)
+    model = str(model)
     if Path(model).suffix.lower() != ".json":
         try:
             return library.model(model)

@@ -1,13 +1,13 @@
 """A rule set is a bundle of parts, each of which counts one thing; sets are known by name.
 
 `Rules` names the parts. What a part does is in the layer that uses it: its default there, the
-variants of published tools in `crosstack.published`. `register` makes a set known, `rules_named`
-finds it: the one lookup behind every ``--rules``.
+variants of published tools in `crosstack.published`. `crosstack.registry.register_rules` makes a
+set known, `rules_named` finds it: the one lookup behind every ``--rules``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from crosstack.model.decisions import Decisions
 from crosstack.model.iteration import Pipelining
 from crosstack.model.parts import Clock, MainMemory
 from crosstack.model.traffic import Traffic
+from crosstack.registry import RULE_SETS, RULE_VARIANTS
 
 if TYPE_CHECKING:
     from crosstack.machine.generate.generation import Generation
@@ -29,7 +30,6 @@ __all__ = [
     "Rules",
     "chosen_rules",
     "is_known",
-    "register",
     "require_parts",
     "rule_names",
     "rules_named",
@@ -183,34 +183,21 @@ def chosen_rules(
     return rules_named(rules or otherwise or "crosstack", parts)
 
 
-_LOADERS: dict[str, Callable[[], Rules]] = {}
-_VARIANTS: set[str] = set()
-
-
-def register(name: str, loader: Callable[[], Rules], *, variant: bool = False) -> None:
-    """Make a rule set known by a name; ``loader`` is called when it is first asked for.
-
-    ``variant``: of a set that is listed; not listed itself.
-    """
-    _LOADERS[name] = loader
-    if variant:
-        _VARIANTS.add(name)
-
-
 def rule_names(parts: tuple[str, ...] = ()) -> list[str]:
     """Return the names of all rule sets that have ``parts``, variants of them left out."""
-    names = [name for name in _LOADERS if name not in _VARIANTS]
+    names = [name for name in RULE_SETS if name not in RULE_VARIANTS]
     return [name for name in names if not parts or not rules_named(name).lacking(parts)]
 
 
 def is_known(name: str) -> bool:
     """Whether a rule set is called ``name``."""
-    return name in _LOADERS
+    return name in RULE_SETS
 
 
 @cache
 def _loaded(name: str) -> Rules:
-    return _LOADERS[name]()
+    found: Rules = RULE_SETS[name]()
+    return found
 
 
 def rules_named(name: str, parts: tuple[str, ...] = ()) -> Rules:
@@ -221,6 +208,6 @@ def rules_named(name: str, parts: tuple[str, ...] = ()) -> Rules:
     InputError
         If there is none, or it lacks a part; names the nearest, or those that have it.
     """
-    if name not in _LOADERS:
+    if name not in RULE_SETS:
         raise unknown_name("rules", "rules are", name, rule_names(parts))
     return require_parts(_loaded(name), parts)

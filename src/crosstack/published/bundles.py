@@ -9,17 +9,15 @@ one of its published runs does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from crosstack.io.generators import register_generator
-from crosstack.model.rules import Rules, register
-from crosstack.published.dfmodel.graphs.dlrm import dlrm
-from crosstack.published.dfmodel.graphs.fft import fft
-from crosstack.published.dfmodel.graphs.hpl import hpl
-from crosstack.published.dfmodel.graphs.llm import llm
-from crosstack.published.dfmodel.graphs.ssm import hyena, mamba
-from crosstack.workload.workload import Workload
+from crosstack.registry import GENERATORS, register_rules
+
+if TYPE_CHECKING:
+    from crosstack.model.rules import Rules
+    from crosstack.workload.workload import Workload
 
 __all__ = ["register_bundles"]
 
@@ -31,14 +29,8 @@ DEEPFLOW = (
     "deepflow-2021",
     "deepflow-2020",
 )
-GRAPHS: dict[str, Callable[..., Workload]] = {
-    "llm": llm,
-    "dlrm": dlrm,
-    "hpl": hpl,
-    "fft": fft,
-    "mamba": mamba,
-    "hyena": hyena,
-}
+# Section of a file -> the module here that makes the graph, by a function of the same name.
+GRAPHS = {"llm": "llm", "dlrm": "dlrm", "hpl": "hpl", "fft": "fft", "mamba": "ssm", "hyena": "ssm"}
 
 
 def _crosstack() -> Rules:
@@ -59,14 +51,20 @@ def _deepflow(name: str) -> Rules:
     return release(name)
 
 
+def _graph(section: str, **fields: Any) -> Workload:
+    module = import_module(f"crosstack.published.dfmodel.graphs.{GRAPHS[section]}")
+    made: Workload = getattr(module, section)(**fields)
+    return made
+
+
 def register_bundles() -> None:
     """Register every name, and the graphs that files name."""
-    for section, make in GRAPHS.items():
-        register_generator(section, make)
-    register("crosstack", _crosstack)
+    for section in GRAPHS:
+        GENERATORS[section] = partial(_graph, section)
+    register_rules("crosstack", _crosstack)
     for name in DFMODEL:
-        register(name, partial(_dfmodel, name))
+        register_rules(name, partial(_dfmodel, name))
         for halves in ("+separate", "+separate-tensor"):
-            register(name + halves, partial(_dfmodel, name + halves), variant=True)
+            register_rules(name + halves, partial(_dfmodel, name + halves), variant=True)
     for name in DEEPFLOW:
-        register(name, partial(_deepflow, name))
+        register_rules(name, partial(_deepflow, name))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from crosstack.errors import InputError, Problem, require_quantity, unknown_name
+from crosstack.errors import InputError, Problem, require_quantity, require_whole, unknown_name
 from crosstack.io.library.entries import Entry, entry, names
 from crosstack.machine.chip import Chip, Execution, Fusion, Link, Overlap
 from crosstack.machine.compute import Compute
@@ -21,6 +21,7 @@ from crosstack.machine.node import (
     system_of_nodes,
 )
 from crosstack.machine.system import Dimension, DimensionKind, System
+from crosstack.records import require_type
 from crosstack.workload.dtype import Dtype
 
 __all__ = [
@@ -322,6 +323,9 @@ def system_on(
         For a name that the library does not have; names the nearest. If nodes do not make so many
         chips.
     """
+    require_type("on", name, str)
+    if chips is not None:
+        require_whole("n_chips", chips, what="chips")
     if name in names("chips"):
         if chips not in (None, 1):
             nodes = ", ".join(chip_names()[name]) or "none in the library"
@@ -334,7 +338,9 @@ def system_on(
     found = _node_named(name)
     joined, ends = joined_by(found, fabric, port)
     wide = replace(found, port_bandwidth=found.port_bandwidth if port is None else ends.bandwidth)
-    return system_of_nodes(wide, chips or found.n_chips, fabric=joined, port=ends)
+    return system_of_nodes(
+        wide, found.n_chips if chips is None else chips, fabric=joined, port=ends
+    )
 
 
 def joined_by(

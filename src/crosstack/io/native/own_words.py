@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from crosstack.errors import InputError, Problem
-from crosstack.io.generators import GENERATORS
 from crosstack.io.native.graph_schema import GRAPH_SECTION, as_task, is_graph
 from crosstack.io.native.overrides import override
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.mapping.mapping import Task
+from crosstack.registry import GENERATORS
 
 __all__ = ["in_own_words"]
 

@@ -14,12 +14,12 @@ from inspect import signature
 from typing import Any, assert_never
 
 from crosstack.errors import MOST_SHOWN, InputError, Problem
-from crosstack.io.generators import GENERATORS, register_generator
 from crosstack.io.native.problems import collecting, unknown_kernel
 from crosstack.io.native.read_graph import workload_in
 from crosstack.io.native.schema import KernelFile, TensorFile
 from crosstack.io.native.workload_schema import WorkloadFile
 from crosstack.io.transformers import transformer
+from crosstack.registry import GENERATORS
 from crosstack.workload.kernel_graph import SIZES_DISAGREE, KernelGraph, kernel_graph
 from crosstack.workload.kernels import (
     Axis,
@@ -61,8 +61,8 @@ def _serving(make: Callable[..., Workload]) -> Callable[..., Workload]:
     return workload
 
 
-register_generator("prefill", _serving(prefill))
-register_generator("decode", _serving(decode))
+GENERATORS["prefill"] = _serving(prefill)
+GENERATORS["decode"] = _serving(decode)
 
 
 def default_unit(kind: KernelKind) -> ComputeUnit:
@@ -177,7 +177,7 @@ def read_workload(file: WorkloadFile, name: str | None, problems: list[Problem])
             message = f"not allowed beside {generator}, which gives it; {either}."
             problems.append(Problem(f"workload.{other}", message))
         with collecting(problems, f"workload.{generator}"):
-            made = make(**section.model_dump(), name=name or generator)
+            made: Workload = make(**section.model_dump(), name=name or generator)
             dtype = file.dtype or made.graph.dtype
             return replace(made, graph=replace(made.graph, dtype=dtype))
         return None
