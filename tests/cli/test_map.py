@@ -54,6 +54,18 @@ def test_a_machine_without_prices_has_no_total(run, tmp_path):
     assert "price not given: chips, memory" in " ".join(outcome.out.split())
 
 
+def test_the_fastest_strategies_are_listed(run):
+    asked = ("llama3-8b", "--train", "--batch", "8", "--sequence", "512", "--microbatch-size", "1")
+    given = ("--on", "h100-dgx", "--recompute", "none", "--work-limit", "1000")
+    outcome = run("map", *asked, *given, "--top", "3")
+    assert "Traceback" not in outcome.err
+    words = " ".join(outcome.out.split())
+    assert "Fastest 3 strategies of 10, each with the kernels of its block" in words
+    refused = run("map", *asked, *given, "--top", "-1")
+    assert refused.code == 2
+    assert "--top" in refused.err
+
+
 def test_a_type_that_the_chip_has_no_rate_for_is_bad_input(run, tmp_path):
     text = ONE_KERNEL.format(n_layers=1)
     start = text.index("  chip:")

@@ -40,6 +40,7 @@ from crosstack.cli.outputs import (
     converted_text,
     save,
     show_answer,
+    show_strategies,
     write,
 )
 from crosstack.cli.task_options import HtmlOut, Kernels, Rules, Set, SvgOut
@@ -48,6 +49,7 @@ from crosstack.model.objective import Objective
 __all__ = ["convert", "evaluate", "map_"]
 
 LIMIT_EXIT = 4
+MOST_LISTED = 1000
 
 
 @with_options
@@ -97,6 +99,15 @@ def map_(
     html_out: HtmlOut = None,
     svg_out: SvgOut = None,
     kernels: Kernels = False,
+    top: Annotated[
+        int,
+        typer.Option(
+            "--top",
+            metavar="N",
+            help="List the N fastest strategies too: degrees and their levels, microbatch, "
+            "recomputation and schedule, with time and memory.",
+        ),
+    ] = 0,
 ) -> None:
     """Find the best mapping, prove it, and print what bounds it.
 
@@ -111,6 +122,7 @@ def map_(
     limit = float("inf") if time_limit is None else time_limit
     check_number("--time-limit", limit, limit > 0, "a number of seconds above 0")
     check_work(work_limit)
+    check_number("--top", top, 0 <= top <= MOST_LISTED, f"0 to {MOST_LISTED:,} strategies")
     check_number("--gap", gap, 0 <= gap < 1, "0 to below 1, such as 0.01 for one percent")
     check_jobs(jobs)
     check_outputs(file, {"--json": json_out, "--html": html_out, "--svg": svg_out})
@@ -136,6 +148,9 @@ def map_(
         )
     try:
         show_answer(answer, kernels=kernels)
+        if top:
+            with in_file(file):
+                show_strategies(answer, top)
     finally:  # the reader of the tables may be gone; the result is not lost with him
         save(answer, json_out, html_out, svg_out)
     if answer.certificate.status is crosstack.Status.LIMIT:

@@ -37,6 +37,7 @@ __all__ = [
     "show",
     "show_and_write",
     "show_answer",
+    "show_strategies",
     "task_text",
     "tell_damage",
     "write",
@@ -72,6 +73,14 @@ def show_answer(answer: Answer, *, kernels: bool) -> None:
     from crosstack.report.text import answer_tables, kernel_table
 
     show(answer_tables(answer), *([kernel_table(answer)] if kernels else []))
+
+
+def show_strategies(answer: Answer, count: int) -> None:
+    """Print the fastest strategies of the task of an answer."""
+    from crosstack.evaluate.ranking import fastest_strategies
+    from crosstack.report.strategy_text import strategy_table
+
+    show(strategy_table(fastest_strategies(answer.task, count, rules=answer.rules)))
 
 
 def show_and_write(tables: RenderableType, texts: list[tuple[Path, str]]) -> None:

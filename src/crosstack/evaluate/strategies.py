@@ -35,7 +35,17 @@ from crosstack.workload.kernels import Placement
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 
-__all__ = ["Strategies", "StrategyTimes", "all_strategies", "mapping_of", "strategy_times"]
+__all__ = [
+    "ORDERS",
+    "RECOMPUTED",
+    "Strategies",
+    "StrategyTimes",
+    "all_strategies",
+    "mapping_of",
+    "plan_at",
+    "strategy_times",
+    "times_of_layers",
+]
 
 RECOMPUTED, ORDERS = tuple(Recompute), tuple(Schedule)
 
@@ -49,6 +59,7 @@ class NetworkPlans:
     """
 
     plans: tuple[Plan, ...]
+    tensor: Ints
     pipeline: Ints
     data: Ints
     layers: Ints
@@ -66,6 +77,7 @@ class NetworkPlans:
         keys = [(plan.tensor, tuple(plan.collectives.items())) for plan in plans]
         return cls(
             plans=tuple(plans),
+            tensor=np.array([plan.tensor for plan in plans]),
             pipeline=np.array([plan.pipeline for plan in plans]),
             data=np.array([plan.data for plan in plans]),
             layers=np.array([plan.layers_per_stage for plan in plans]),
@@ -220,14 +232,10 @@ def strategy_times(strategies: Strategies, table: BlockTable) -> StrategyTimes:
         found = _priced(strategies.at(over), table, spilled=True)
         for column, values in zip((used, capacity, layer, fits), found, strict=True):
             column[over] = values
-    workload, chip, time = table.workload, system.chip, np.zeros(len(strategies))
-    for number in np.unique(strategies.schedule).tolist():
-        here = np.flatnonzero(strategies.schedule == number)
-        plan = strategies.at(here).plan(workload, ORDERS[number])
-        pipeline = pipeline_of(plan, chip.overlap, table.rules)
-        work = layer[here] * plan.microbatch_size * plan.layers_per_stage
-        time[here] = iteration_time(pipeline, work, table.rules) / plan.copies
-    peak = peak_rate(chip, workload.graph.dtype, table.rules) * system.copies * system.n_chips
+    workload = table.workload
+    time = times_of_layers(strategies, layer, workload, system, table.rules)
+    rate = peak_rate(system.chip, workload.graph.dtype, table.rules)
+    peak = rate * system.copies * system.n_chips
     return StrategyTimes(
         time=time,
         layer_time=layer,
@@ -236,6 +244,26 @@ def strategy_times(strategies: Strategies, table: BlockTable) -> StrategyTimes:
         utilization=workload.work / time / peak,
         fits=fits & (used <= capacity * (1 + ROUNDING)),
     )
+
+
+def times_of_layers(
+    strategies: Strategies, layer: Floats, workload: Workload, system: System, rules: Rules
+) -> Floats:
+    """Time of an iteration of every strategy. [s]
+
+    Parameters
+    ----------
+    layer : array, shape (n,)
+        Time of a layer of one sequence. [s]
+    """
+    time = np.zeros(len(strategies))
+    for number in np.unique(strategies.schedule).tolist():
+        here = np.flatnonzero(strategies.schedule == number)
+        plan = strategies.at(here).plan(workload, ORDERS[number])
+        work = layer[here] * plan.microbatch_size * plan.layers_per_stage
+        pipeline = pipeline_of(plan, system.chip.overlap, rules)
+        time[here] = iteration_time(pipeline, work, rules) / plan.copies
+    return time
 
 
 def _priced(
@@ -328,16 +356,24 @@ def _rows(strategies: Strategies, table: BlockTable, *, spilled: bool) -> Ints:
         row = table.rows.get((*key, spilled))
         if row is None:
             block = table.solve(key[:3], _block_plan(strategies, i, groups, table))
-            plan = replace(_alone_plan(strategies, i, table.workload), spilled=spilled)
+            plan = replace(plan_at(strategies, i, table.workload), spilled=spilled)
             row = table.add((*key, spilled), plan, block)
         rows.append(row)
     return np.array(rows, dtype=np.int64)[back]
 
 
-def _alone_plan(
+def plan_at(
     strategies: Strategies, number: int, workload: Workload, plan: Plan | None = None
 ) -> Plan:
-    """Return the plan of one strategy without its schedule, on its own use of the network."""
+    """Return the plan of one strategy but for its schedule.
+
+    Parameters
+    ----------
+    number : int
+        Its place.
+    plan : Plan, optional
+        Of the use of the network; its own if left out.
+    """
     plan = strategies.network.plans[strategies.use[number]] if plan is None else plan
     size = int(strategies.microbatch_size[number])
     count = microbatch_count(workload, plan.data, size)
@@ -351,7 +387,7 @@ def _block_plan(strategies: Strategies, number: int, groups: Ints, table: BlockT
     whole = network.data * strategies.microbatch_size[number]
     same = (groups == groups[use]) & (table.workload.global_batch_size % whole == 0)
     fewest = int(np.argmin(np.where(same, network.data, network.data.max() + 1)))
-    return _alone_plan(strategies, number, table.workload, network.plans[fewest])
+    return plan_at(strategies, number, table.workload, network.plans[fewest])
 
 
 def mapping_of(strategies: Strategies, number: int, table: BlockTable) -> Mapping | None:

@@ -62,12 +62,16 @@ class Room:
 
     def least(self, plan: Plan) -> Demand:
         """Return what stays in the fullest chip's memory, however the plan is filled in."""
-        memory = self._memory(plan, most=False)
+        memory = self.lightest(plan)
         total = float(static_size(self.workload, plan, memory))
         if plan.graph_stages > 1:  # the fullest stage holds at least its share
             held = float(memory.resident.sum())
             total += held / plan.graph_stages - held
         return Demand(total=total, activations=float(activations_held(plan, memory)))
+
+    def lightest(self, plan: Plan) -> CopyMemory:
+        """Return the least that a copy of the graph takes under a plan, choice by choice."""
+        return self._memory(plan, most=False)
 
     def always_fits(self, plan: Plan) -> bool:
         """Whether a plan fits, however it is filled in."""
@@ -109,7 +113,7 @@ class Room:
                     if not (number and fits)
                 ]
                 if only_time and len(tried) > 1:
-                    least = self._least_layer(tried[0])
+                    least = self.least_layer(tried[0])
                     tried = never_slower(tried, least, overlap, self.rules, roomy=all(roomy))
                 found += tried
         return found
@@ -123,7 +127,7 @@ class Room:
             self.work[plan.recompute] = float((work * (1 + again)).sum())
         return self.work[plan.recompute] / plan.tensor / math.prod(plan.split)
 
-    def _least_layer(self, plan: Plan) -> float:
+    def least_layer(self, plan: Plan) -> float:
         """Time that a layer takes at least for one sequence. [s]"""
         rate = reached_rate(self.system.chip, self.workload.graph.dtype, self.rules)
         return self.least_work(plan) / rate

@@ -55,9 +55,10 @@ from crosstack.workload.kernels import Placement
 from crosstack.workload.transformer_training import Schedule
 from crosstack.workload.workload import Workload
 
-__all__ = ["Progress", "search"]
+__all__ = ["Progress", "search", "search_state"]
 
 FIRST_TRY = 256  # items after which the best open node is mapped, and each time they have doubled
+FASTEST = Weights.of(Objective.TIME)
 TRY_EVERY = 8  # items between tries while nothing is mapped
 MOST_TRIES = 4  # nodes mapped in one try, while none fits
 # Nodes taken in a round, by the number done before: few at first, when each tells much.
@@ -189,7 +190,7 @@ def search(
     started = time.perf_counter()
     check_given(workload, system, constraints, rules)
     weights = Weights.of(objective) if weights is None else weights
-    state = _state(workload, system, constraints, rules, gap, weights)
+    state = search_state(workload, system, constraints, rules, gap, weights)
     state.use, state.budget = use, Budget(work=work_limit, deadline=started + time_limit)
     if start is not None:
         _offer_start(state, *start)
@@ -299,14 +300,23 @@ def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
     state.found.keep(time_taken, start)
 
 
-def _state(
+def search_state(
     workload: Workload,
     system: System,
     constraints: Constraints,
     rules: Rules,
-    gap: float,
-    weights: Weights,
+    gap: float = 0.0,
+    weights: Weights = FASTEST,
 ) -> SearchState:
+    """Return a search that has found nothing yet.
+
+    Parameters
+    ----------
+    gap : float
+        Relative gap at which it stops. [1]
+    weights : Weights
+        Prices of time and energy.
+    """
     arrays = workload.graph
     slots, separate = make_slots(arrays, constraints, rules)
     alone = rules.decisions.one_by_one(arrays.n, constraints.max_partitions)
@@ -507,7 +517,7 @@ def _pool(state: SearchState, jobs: int) -> ProcessPoolExecutor:
 
 def _begin(problem: tuple[Workload, System, Constraints, Rules, float, Weights]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the process that waits
-    _own[:] = [_state(*problem)]
+    _own[:] = [search_state(*problem)]
 
 
 def _work(item: Item, bound: float, depth: int, best: float, left: float, seconds: float) -> _Piece:

@@ -1,0 +1,145 @@
+"""The fastest strategies of a task, one after the other.
+
+Every strategy is bounded first, as arrays: by the least that stays in main memory, and by the
+bound of its block (`crosstack.mapping.blocks`), looked at where the operations alone leave it
+open. Blocks are solved in the order of the best strategy that each may serve, until none that is
+left can be among the fastest. What is listed is the mapping of
+each strategy with the first partitions and shardings that the search of its block finds, priced by
+`crosstack.evaluate.time.evaluate`; a search of all decisions may find better ones.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from crosstack.errors import require_whole
+from crosstack.evaluate.blocks import BlockTable
+from crosstack.evaluate.evaluation import Evaluation
+from crosstack.evaluate.strategies import (
+    ORDERS,
+    Strategies,
+    all_strategies,
+    mapping_of,
+    plan_at,
+    strategy_times,
+    times_of_layers,
+)
+from crosstack.evaluate.time import evaluate
+from crosstack.mapping.blocks import block_bound
+from crosstack.mapping.mapping import Mapping, Task
+from crosstack.mapping.room import Room
+from crosstack.mapping.search import search_state
+from crosstack.mapping.search_node import SearchState
+from crosstack.model.memory import static_size
+from crosstack.model.partition import ROUNDING
+from crosstack.model.rules import MAPPED, Rules, chosen_rules
+from crosstack.workload.kernel_graph import Bools, Floats
+
+__all__ = ["RankedStrategies", "fastest_strategies"]
+
+
+RANKED_WORK = 1e5  # units of work of the search of a block: about a second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedStrategies:
+    """The fastest strategies, best first, of ``total``; ``blocks`` were solved for them. [1]"""
+
+    found: tuple[tuple[Mapping, Evaluation], ...]
+    total: int
+    blocks: int
+
+
+def fastest_strategies(
+    task: Task,
+    count: int,
+    *,
+    rules: Rules | str | None = None,
+    work_limit: float = RANKED_WORK,
+) -> RankedStrategies:
+    """Return the fastest strategies of a task; fewer than ``count`` where fewer fit.
+
+    Parameters
+    ----------
+    task : Task
+        What is mapped, and what is given.
+    count : int
+        How many. [1]
+    rules : Rules or str, optional
+        What is counted; by name, that of the task, or ``crosstack``.
+    work_limit : float
+        Units of work of the search of each block. [1]
+
+    Raises
+    ------
+    InputError
+        If the workload brings its own distribution over the chips.
+    """
+    require_whole("count", count)
+    chosen = chosen_rules(rules, MAPPED, otherwise=task.rules)
+    workload, system = task.workload, task.system
+    strategies = all_strategies(workload, system, chosen, task.constraints)
+    table = BlockTable(
+        workload=workload,
+        system=system,
+        rules=chosen,
+        constraints=task.constraints,
+        work_limit=work_limit,
+    )
+    times = _times(
+        strategies, table, search_state(workload, system, task.constraints, chosen), count
+    )
+    listed = []
+    for number in np.argsort(times, kind="stable")[:count].tolist():
+        mapping = mapping_of(strategies, number, table) if np.isfinite(times[number]) else None
+        if mapping is not None:
+            listed.append((mapping, evaluate(workload, system, mapping, chosen)))
+    return RankedStrategies(found=tuple(listed), total=len(strategies), blocks=len(table.solved))
+
+
+def _times(strategies: Strategies, table: BlockTable, state: SearchState, count: int) -> Floats:
+    """Time of the fastest strategies, infinite of others and of those that do not fit. [s]"""
+    given = table.workload, table.system, table.rules
+    groups = np.array([table.group(plan) for plan in strategies.network.plans])[strategies.use]
+    columns = np.stack([groups, strategies.microbatch_size, strategies.recompute])
+    _, block = np.unique(columns, axis=1, return_inverse=True)
+    least, light = _bounds(strategies, state.room)
+    floors = times_of_layers(strategies, least, *given)
+    members = [np.flatnonzero(light & (block == number)) for number in range(block.max() + 1)]
+    heap = [(floors[own].min(), False, number) for number, own in enumerate(members) if len(own)]
+    heapq.heapify(heap)
+    times, worst = np.full(len(strategies), np.inf), np.inf
+    while heap and heap[0][0] < worst:
+        _, bounded, number = heapq.heappop(heap)
+        own = members[number]
+        some = strategies.at(own)
+        if not bounded:
+            layer = block_bound(state, plan_at(some, 0, table.workload))
+            floors[own] = times_of_layers(some, np.full(len(own), layer), *given)
+            heapq.heappush(heap, (floors[own].min(), True, number))
+            continue
+        open_ = own[floors[own] < worst]
+        found = strategy_times(strategies.at(open_), table)
+        times[open_] = np.where(found.fits, found.time, np.inf)
+        worst = float(np.partition(times, min(count, len(times)) - 1)[:count].max())
+    return times
+
+
+def _bounds(strategies: Strategies, room: Room) -> tuple[Floats, Bools]:
+    """Return the least time of a layer of every strategy [s], and which may fit main memory."""
+    layers, light = np.zeros(len(strategies)), np.zeros(len(strategies), dtype=np.bool_)
+    network, chip, workload = strategies.network, room.system.chip, room.workload
+    capacity = chip.memory_room(spilled=chip.has_second_memory)
+    kinds = np.stack([network.tensor[strategies.use], strategies.recompute, strategies.schedule])
+    alike, kind = np.unique(kinds, axis=1, return_inverse=True)
+    for number, order in enumerate(alike[2].tolist()):
+        here = np.flatnonzero(kind == number)
+        many = strategies.at(here).plan(workload, ORDERS[order])
+        one = replace(plan_at(strategies, here[0], workload), data=int(np.max(many.data)))
+        layers[here] = room.least_layer(one)
+        least = static_size(workload, many, room.lightest(one))  # with the fewest caches
+        light[here] = least <= capacity * (1 + ROUNDING)
+    return layers, light

@@ -1,0 +1,72 @@
+"""The fastest strategies: what is listed is priced as it is alone, and nothing left out is faster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from crosstack.errors import InputError
+from crosstack.evaluate.blocks import BlockTable
+from crosstack.evaluate.ranking import fastest_strategies
+from crosstack.evaluate.strategies import all_strategies, strategy_times
+from crosstack.evaluate.time import evaluate
+from crosstack.io.library.machines import system_on
+from crosstack.io.transformers import transformer
+from crosstack.mapping.mapping import Constraints, Task
+from crosstack.model.rules import rules_named
+from crosstack.published.dfmodel.graphs.hpl import hpl
+from crosstack.workload.architectures import graphs
+from crosstack.workload.graph_workload import workload_of
+
+RULES = rules_named("crosstack")
+WORK = 1e3
+
+
+def a_task(capacity: float, **given: object) -> Task:
+    """Eight layers of Llama 3 8B trained on two servers of eight H100 with so much memory. [B]"""
+    few = replace(transformer("llama3-8b"), layers=8)
+    graph = graphs.training(few, sequence=1024, batch=16)
+    system = system_on("h100-dgx", chips=16)
+    return Task(
+        workload=workload_of(graph, block="layers", items="batch"),
+        system=replace(system, chip=system.chip.with_memory(capacity=capacity)),
+        constraints=Constraints(**given),
+    )
+
+
+@pytest.mark.parametrize("capacity", [8e9, 80e9])
+def test_the_fastest_of_all_strategies_are_listed(capacity):
+    task = a_task(capacity)
+    ranked = fastest_strategies(task, 5, work_limit=WORK)
+    given = task.workload, task.system, RULES
+    strategies = all_strategies(*given)
+    table = BlockTable(workload=task.workload, system=task.system, rules=RULES, work_limit=WORK)
+    found = strategy_times(strategies, table)
+    fastest = np.sort(found.time[found.fits])[:5]
+    assert [priced.time for _, priced in ranked.found] == pytest.approx(fastest.tolist())
+    assert ranked.total == len(strategies)
+    assert ranked.blocks < len(table.solved)
+
+
+def test_what_is_listed_costs_what_its_mapping_does():
+    task = a_task(80e9, microbatch_size=1)
+    ranked = fastest_strategies(task, 3, work_limit=WORK)
+    assert len(ranked.found) == 3
+    for mapping, priced in ranked.found:
+        assert mapping.microbatch_size == 1
+        assert evaluate(task.workload, task.system, mapping, RULES).time == priced.time
+
+
+def test_fewer_are_listed_where_fewer_fit():
+    task = a_task(80e9, microbatch_size=16)
+    ranked = fastest_strategies(task, 10_000, work_limit=WORK)
+    assert 0 < len(ranked.found) <= ranked.total < 10_000
+    assert fastest_strategies(a_task(1e8), 5, work_limit=WORK).found == ()
+
+
+def test_a_workload_that_brings_its_distribution_has_none():
+    task = replace(a_task(80e9), workload=hpl(size=4096, block=128))
+    with pytest.raises(InputError, match="placement"):
+        fastest_strategies(task, 5)
