@@ -1,4 +1,4 @@
-"""The fastest strategies: what is listed is priced as it is alone, and nothing left out is faster."""
+"""The fastest strategies: each costs what its mapping does, and nothing left out is faster."""
 
 from __future__ import annotations
 
