@@ -7,9 +7,13 @@ import pytest
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.answer import evaluate_task, mapping_from_dict, optimise
 from crosstack.evaluate.time import evaluate
+from crosstack.io import library
+from crosstack.io.library import system_on
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.mapping import Constraints, Mapping, Task
+from crosstack.workload.architectures import graphs
+from crosstack.workload.graph_workload import workload_of
 from crosstack.workload.kernel_graph import kernel_graph
 from crosstack.workload.kernels import Axis, ComputeUnit, Consumer, Kernel, KernelKind, Tensor
 from crosstack.workload.workload import Workload
@@ -218,6 +222,23 @@ class TestSavedAnswers:
         pinned = optimise(WORKLOAD, system, constraints=given)
         read = mapping_from_dict(pinned.to_dict(), pinned.task)
         assert read.partitions == pinned.mapping.partitions
+
+    def test_axes_are_saved_by_their_names(self):
+        graph = graphs.training(library.model("llama3-8b"), sequence=64, batch=8)
+        workload = workload_of(graph, block="layers", items="batch")
+        system = system_on("h100-dgx")
+        tensor = tuple(replace(d, parallelism=Parallelism.TENSOR) for d in system.network)
+        system = replace(system, network=tensor, chip=system.chip.with_memory(capacity=None))
+        found = optimise(workload, system, work_limit=1e4)
+        saved = found.to_dict()
+        sharding = {kernel["name"]: kernel["sharding"] for kernel in saved["kernels"]}
+        assert sharding["queries"] == "heads"
+        read = mapping_from_dict(saved, found.task)
+        assert replace(read, cores=None) == replace(found.mapping, cores=None)
+        # As written before they had names.
+        axes = zip(saved["kernels"], found.mapping.sharding, strict=True)
+        places = [kernel | {"sharding": axis.value} for kernel, axis in axes]
+        assert mapping_from_dict(saved | {"kernels": places}, found.task) == read
 
     def test_the_evaluation_is_the_objective(self, answer):
         objective = answer.certificate.objective

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from crosstack.errors import InputError
+from crosstack.io import library
 from crosstack.mapping import sharding
 from crosstack.mapping.sharding import dominated, eliminate, given_choices, with_given
-from crosstack.model.choice_index import ChoiceIndex, choice_index
+from crosstack.model.choice_index import ChoiceIndex, axis_names, choice_index
+from crosstack.workload.architectures import graphs
 from crosstack.workload.kernels import Axis
+from crosstack.workload.lowering import lowered
 
 SEEDS = range(60)
 
@@ -176,6 +179,37 @@ class TestGiven:
         axis = next(axis for axis in Axis if axis not in index.axes(0))
         with pytest.raises(InputError, match=f"constraints.sharding.{arrays.names[0]}: got {axis}"):
             given_choices(arrays, ((arrays.names[0], axis),), index)
+
+
+class TestNames:
+    """Kernels over named axes are split along those."""
+
+    @pytest.fixture
+    def arrays(self):
+        return lowered(graphs.training(library.model("llama3-8b"), sequence=16), "layers")
+
+    def test_what_is_split_is_an_axis_of_what_is_made_or_read(self, arrays):
+        def name(kernel, axis):
+            return axis_names(arrays, arrays.index[kernel])[axis]
+
+        assert name("queries", Axis.OUTER) == "heads"
+        assert name("keys", Axis.OUTER) == "kv_heads"
+        assert name("up", Axis.M) == name("down", Axis.K) == "feed_forward"
+        assert name("attention_norm", Axis.N) == "sequence"
+        assert name("up", Axis.NONE) == "none"
+
+    def test_a_norm_is_split_along_tokens_and_not_along_its_rows(self, arrays):
+        axes = choice_index(arrays, named=True).axes(arrays.index["attention_norm"])
+        assert axes == (Axis.N, Axis.NONE)
+        assert Axis.M in choice_index(arrays).axes(arrays.index["attention_norm"])
+
+    def test_an_axis_is_given_by_its_name_or_its_place(self, arrays):
+        index = choice_index(arrays, named=True)
+        for kernel, name, place in (("down", "feed_forward", "k"), ("out", "sequence", "n")):
+            by_name = given_choices(arrays, ((kernel, name),), index)
+            assert by_name == given_choices(arrays, ((kernel, place),), index)
+        with pytest.raises(InputError, match="got heads; allowed for this kernel: hidden, feed_fo"):
+            given_choices(arrays, (("down", "heads"),), index)
 
 
 class TestIndex:

@@ -122,7 +122,7 @@ def answer_data(answer: Answer) -> dict[str, Any]:
                 "name": k.name,
                 "partition": k.partition,
                 "pipeline_stage": None if m.stages is None else m.stages[i],
-                "sharding": k.sharding.value,
+                "sharding": str(k.sharding),
                 "m": k.m,
                 "k": k.k,
                 "n": k.n,

@@ -9,7 +9,6 @@ from crosstack.model.energy import Energy
 from crosstack.model.memory import MemoryAccount
 from crosstack.model.schedule.layer import TERMS, KernelRun
 from crosstack.records import brief
-from crosstack.workload.kernels import Axis
 
 __all__ = ["TERMS", "Evaluation", "KernelTerms", "PartitionTerms", "StageTerms"]
 
@@ -27,9 +26,10 @@ def _called(key: str | None) -> dict[str, str | None]:
 class KernelTerms:
     """One kernel on one tensor-parallel chip, for one sequence and one layer.
 
-    ``work`` [FLOP], ``compute_time`` [s] (with all cores where utilization is given, with its own
-    ``lanes`` x ``stages`` cores otherwise), ``network_time`` [s] of its collectives and of the
-    layout conversions of the tensor it makes, ``collective`` naming them, ``weight_size`` [B] and
+    ``sharding`` is what it is split along (`crosstack.model.choice_index.axis_names`), ``work``
+    [FLOP], ``compute_time`` [s] (with all cores where utilization is given, with its own ``lanes``
+    x ``stages`` cores otherwise), ``network_time`` [s] of its collectives and of the layout
+    conversions of the tensor it makes, ``collective`` naming them, ``weight_size`` [B] and
     ``output_size`` [B] of one tile on one chip; ``weight_cuts`` times its weight is cut to fit. [1]
     ``entering`` is what it reads of operands that no kernel of the graph makes, ``leaving`` what it
     writes of results that none reads (`crosstack.model.boundary`). [B]
@@ -37,7 +37,7 @@ class KernelTerms:
 
     name: str
     partition: int
-    sharding: Axis
+    sharding: str
     m: int
     k: int
     n: int

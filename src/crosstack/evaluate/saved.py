@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from crosstack.errors import InputError, Problem, nearest
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Mapping, Task
+from crosstack.model.choice_index import named_axis
 from crosstack.workload.kernels import Axis
 from crosstack.workload.transformer_training import Recompute, Schedule
 
@@ -31,10 +32,7 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
     for name in ("microbatch_size", "n_tiles"):
         if name not in data:
             problems.append(Problem(name, "missing from the result."))
-    axes = [
-        _choice(row.get("sharding"), Axis, f"kernels[{i}].sharding", problems)
-        for i, row in enumerate(rows)
-    ]
+    axes = [_sharding(row.get("sharding"), i, task, problems) for i, row in enumerate(rows)]
     for i, row in enumerate(rows):
         if "partition" not in row:
             problems.append(Problem(f"kernels[{i}].partition", "missing from the result."))
@@ -125,6 +123,12 @@ def _network(
             )
         uses.append((place, size, use))
     return uses
+
+
+def _sharding(value: object, i: int, task: Task, problems: list[Problem]) -> Axis | None:
+    """Return what kernel ``i`` is split along, by the name of an axis or by its place."""
+    axis = named_axis(task.workload.graph, i, value) if isinstance(value, str) else None
+    return axis or _choice(value, Axis, f"kernels[{i}].sharding", problems)
 
 
 def _choice(value: object, kind: type[Choice], path: str, problems: list[Problem]) -> Choice | None:

@@ -21,7 +21,7 @@ from crosstack.machine.chip import Execution
 from crosstack.machine.prices import system_power, system_price
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import GeneralDecisions, Mapping
-from crosstack.model.choice_index import sharding_codes
+from crosstack.model.choice_index import axis_names, sharding_codes
 from crosstack.model.choices import Choices, make_choices
 from crosstack.model.collectives import LayoutChange
 from crosstack.model.conversions import PARTIAL
@@ -323,7 +323,7 @@ def _checked_codes(
         Problem(
             f"mapping.kernels[{i}].sharding",
             f'got {mapping.sharding[i].value} for "{arrays.names[i]}"; allowed: '
-            + ", ".join(choices.index.axes(i)),
+            + ", ".join(axis_names(arrays, i)[axis] for axis in choices.index.axes(i)),
         )
         for i in np.nonzero(codes < 0)[0].tolist()
     ]
@@ -486,7 +486,7 @@ def _kernels(p: _Priced) -> tuple[KernelTerms, ...]:
             KernelTerms(
                 name=load.names[i],
                 partition=p.mapping.partitions[i],
-                sharding=p.mapping.sharding[i],
+                sharding=axis_names(p.arrays, i)[p.mapping.sharding[i]],
                 m=m[i],
                 k=k[i],
                 n=n[i],

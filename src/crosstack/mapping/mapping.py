@@ -74,8 +74,8 @@ class Constraints:
         Pieces of every stage, spread over the model; above 1 with one forward, one backward. [1]
     partitions : tuple of (kernel name, int)
         Pinned kernels: the number of their partition, from 0.
-    sharding : tuple of (kernel name, Axis)
-        Given shardings.
+    sharding : tuple of (kernel name, str)
+        Given shardings: names of axes, or of places, see `crosstack.model.choice_index.named_axis`.
     """
 
     degrees: Degrees = FREE
@@ -89,7 +89,7 @@ class Constraints:
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int | None = None
     partitions: tuple[tuple[str, int], ...] = ()
-    sharding: tuple[tuple[str, Axis], ...] = ()
+    sharding: tuple[tuple[str, str], ...] = ()
 
     __repr__ = brief
 

@@ -25,9 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, nearest
-from crosstack.model.choice_index import ChoiceIndex
+from crosstack.model.choice_index import ChoiceIndex, axis_names, named_axis
 from crosstack.workload.kernel_graph import Ints, KernelGraph
-from crosstack.workload.kernels import Axis
 
 __all__ = [
     "Elimination",
@@ -278,7 +277,7 @@ def _mini_buckets(
 
 
 def given_choices(
-    arrays: KernelGraph, sharding: Sequence[tuple[str, Axis]], index: ChoiceIndex
+    arrays: KernelGraph, sharding: Sequence[tuple[str, str]], index: ChoiceIndex
 ) -> dict[int, int]:
     """Return the choice of every kernel whose sharding is given.
 
@@ -289,7 +288,7 @@ def given_choices(
     """
     number = {name: i for i, name in enumerate(arrays.names)}
     problems, given = [], {}
-    for name, axis in sharding:
+    for name, along in sharding:
         path = f"constraints.sharding.{name}"
         if name not in number:
             close = ", ".join(f'"{c}"' for c in nearest(name, number))
@@ -297,10 +296,10 @@ def given_choices(
             problems.append(Problem(path, f'no kernel is called "{name}".{hint}'))
             continue
         i = number[name]
-        axes = index.axes(i)
+        axes, axis = index.axes(i), named_axis(arrays, i, along)
         if axis not in axes:
-            can = ", ".join(axes)
-            problems.append(Problem(path, f"got {axis.value}; allowed for this kernel: {can}."))
+            can = ", ".join(axis_names(arrays, i)[each] for each in axes)
+            problems.append(Problem(path, f"got {along}; allowed for this kernel: {can}."))
             continue
         given[i] = int(index.start[i]) + axes.index(axis)
     if problems:

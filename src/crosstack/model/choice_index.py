@@ -19,7 +19,7 @@ import numpy as np
 from crosstack.workload.kernel_graph import AXES, AXIS_CODE, Bools, Floats, Ints, KernelGraph
 from crosstack.workload.kernels import Axis, Placement
 
-__all__ = ["ChoiceIndex", "choice_index", "sharding_codes"]
+__all__ = ["ChoiceIndex", "axis_names", "choice_index", "named_axis", "sharding_codes"]
 
 OUTER, M, K, N, NONE, PARTIAL = (AXIS_CODE[a] for a in AXES)
 
@@ -229,6 +229,36 @@ def choice_index(
         source = np.concatenate([source, arrays.join_source])
         target = np.concatenate([target, arrays.join_target])
     return ChoiceIndex.of(counts=counts, axis=axis, source=source, target=target)
+
+
+def axis_names(arrays: KernelGraph, i: int) -> dict[Axis, str]:
+    """Return what each way to split kernel ``i`` is called: an axis of a tensor, where it is one.
+
+    Of what it makes, or else of what it reads: parts of sums are split along no other.
+    """
+    names: dict[Axis, str] = {axis: axis for axis in AXES}
+    if arrays.layouts:
+        for axis, (first, second, made) in zip(AXES, arrays.splits[i].tolist(), strict=False):
+            own = [arrays.layouts[end] for end in (made, first, second) if end > 1]
+            if own and own[0] not in names.values():
+                names[axis] = own[0]
+    return names
+
+
+def named_axis(arrays: KernelGraph, i: int, name: str) -> Axis | None:
+    """Return the way to split kernel ``i`` that has a name, or is written so; None: there is none.
+
+    Parameters
+    ----------
+    arrays, i
+        The graph, and which of its kernels. [1]
+    name : str
+        See `axis_names`; a place (``outer``, ``m``, ``k``, ``n``) may stand for its axis.
+    """
+    names = axis_names(arrays, i)
+    return next((a for a, called in names.items() if name == called), None) or next(
+        (a for a in names if name == a), None
+    )
 
 
 def sharding_codes(index: ChoiceIndex, sharding: Sequence[Axis], *, split: bool) -> Ints:

@@ -76,7 +76,7 @@ def _edges(graph: KernelGraph) -> list[tuple[int, int]]:
 def answer_graph(answer: Answer) -> Figure:
     """Return the graph with every partition framed, in the order they run."""
     graph, e = answer.task.workload.graph, answer.evaluation
-    sharded = any(k.sharding is not Axis.NONE for k in e.kernels)
+    sharded = any(k.sharding != Axis.NONE for k in e.kernels)
     cards = [
         _answer_card(kernel, terms, sharded)
         for kernel, terms in zip(graph.kernels, e.kernels, strict=True)

@@ -399,7 +399,7 @@ def _given_words(task: Task) -> tuple[tuple[str, str], ...]:
     if c.partitions:
         pairs.append(("partitions", ", ".join(f"{name} in {p}" for name, p in c.partitions)))
     if c.sharding:
-        pairs.append(("sharding", ", ".join(f"{name}: {axis.value}" for name, axis in c.sharding)))
+        pairs.append(("sharding", ", ".join(f"{name}: {axis}" for name, axis in c.sharding)))
     if task.rules:
         pairs.append(("rules", task.rules))
     return tuple(pairs)

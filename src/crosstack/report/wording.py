@@ -452,10 +452,10 @@ def shown_terms(partitions: Sequence[PartitionTerms]) -> tuple[str, ...]:
     return ("compute", "memory", "network", *(["launch"] if launches else []))
 
 
-def sharding_words(axis: Axis) -> str:
+def sharding_words(axis: str) -> str:
     """Return what a sharding is called next to a kernel."""
-    words = {Axis.OUTER: "outer", Axis.NONE: "whole", Axis.PARTIAL: "partial"}
-    return words.get(axis, axis.value.upper())
+    words: dict[str, str] = {Axis.NONE: "whole", Axis.M: "M", Axis.K: "K", Axis.N: "N"}
+    return words.get(axis, str(axis).replace("_", " "))
 
 
 def kernel_rows(answer: Answer) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from crosstack.io.yaml_tree import Change, Content, parse_yaml, tree_of
 from crosstack.machine.system import System
 from crosstack.mapping.degrees import Degrees
 from crosstack.mapping.mapping import Constraints, Task
+from crosstack.model.choice_index import axis_names, named_axis
 from crosstack.model.rules import rules_named
 from crosstack.workload.workload import Workload
 
@@ -146,6 +147,16 @@ _SECTIONS: dict[str, type[FileModel]] = {
 }
 
 
+def _unknown_axes(sharding: tuple[tuple[str, str], ...], workload: Workload) -> Iterator[Problem]:
+    arrays = workload.graph
+    for kernel, along in sharding:
+        i = arrays.index.get(kernel)
+        if i is not None and named_axis(arrays, i, along) is None:
+            allowed = ", ".join(axis_names(arrays, i).values())
+            message = f"got {along!r}; allowed: {allowed}."
+            yield Problem(f"constraints.sharding.{kernel}", message)
+
+
 def _constraints(
     file: ConstraintsFile | None, workload: Workload | None, problems: list[Problem]
 ) -> Constraints:
@@ -166,6 +177,8 @@ def _constraints(
             for i, kernel in enumerate(given)
             if kernel not in kernels
         )
+    if workload is not None:
+        problems.extend(_unknown_axes(values["sharding"], workload))
     with collecting(problems, "constraints"):
         return Constraints(**values)
     return Constraints()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from crosstack.io.native.schema import (
-    AxisName,
     Bandwidth,
     Bytes,
     BytesAboveZero,
@@ -220,7 +219,7 @@ class ConstraintsFile(FileModel):
     schedule: Annotated[Schedule, one_of(Schedule)] = Schedule.ONE_F_ONE_B
     interleave: Count | None = None
     partitions: dict[str, Index] | None = None
-    sharding: dict[str, AxisName] | None = None
+    sharding: dict[str, Text] | None = None
 
 
 class HeadFile(FileModel):
