@@ -25,8 +25,12 @@ for _package in ("evaluate", "model"):  # called like a function: imported now, 
 if TYPE_CHECKING:
     from crosstack.evaluate.answer import Answer, optimise
     from crosstack.evaluate.answer import evaluate_task as evaluate
+    from crosstack.evaluate.predicted import predict_job as predict
     from crosstack.evaluate.speculation import speculate
+    from crosstack.explore.explain import explain
+    from crosstack.explore.read_codesign import codesign
     from crosstack.explore.run import sweep
+    from crosstack.explore.served import serve
     from crosstack.io.library.machines import system_on as system
     from crosstack.io.load import load, save
     from crosstack.io.transformers import transformer as model
@@ -69,8 +73,12 @@ if TYPE_CHECKING:
 # Module -> what is public of it; ``name=other``: called otherwise there.
 _HOMES = {
     "crosstack.evaluate.answer": "Answer optimise evaluate=evaluate_task",
+    "crosstack.evaluate.predicted": "predict=predict_job",
     "crosstack.evaluate.speculation": "speculate",
+    "crosstack.explore.explain": "explain",
+    "crosstack.explore.read_codesign": "codesign",
     "crosstack.explore.run": "sweep",
+    "crosstack.explore.served": "serve",
     "crosstack.io.library.machines": "system=system_on",
     "crosstack.io.load": "load save",
     "crosstack.io.transformers": "model=transformer",
@@ -126,9 +134,11 @@ __all__ = [
     "Transformer",
     "Workload",
     "__version__",
+    "codesign",
     "decode",
     "dlrm",
     "evaluate",
+    "explain",
     "fft",
     "flat_chip",
     "hpl",
@@ -139,8 +149,10 @@ __all__ = [
     "mamba",
     "model",
     "optimise",
+    "predict",
     "prefill",
     "save",
+    "serve",
     "speculate",
     "sweep",
     "system",

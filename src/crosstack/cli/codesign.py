@@ -50,18 +50,25 @@ def codesign(
 
     Example: `crosstack codesign examples/codesign/llama3_decode.yaml --jobs 2 --svg front.svg`
     """
-    from crosstack.explore.pool import executor_for
-    from crosstack.explore.read_codesign import read_codesign
+    from crosstack.explore.read_codesign import codesign as run
     from crosstack.report.front_text import front_data, front_svg, front_tables
     from crosstack.report.pages.front_page import front_html
 
     check_outputs(file, {"--json": json_out, "--html": html_out, "--svg": svg_out})
     check_resume(store, resume=resume)
-    with options_named({"jobs": "--jobs", "timeout": "--timeout", "dask": "--dask"}):
-        executor = executor_for(jobs if dask is None else None, timeout, dask)
-    asked = read_codesign(file, set_ or (), library_given(library))
-    with searching(store) as update:
-        found = asked.run(executor=executor, store=store, resume=resume, progress=update)
+    named = {"jobs": "--jobs", "timeout": "--timeout", "dask": "--dask"}
+    with searching(store) as update, options_named(named):
+        found = run(
+            file,
+            set_ or (),
+            library=library_given(library),
+            jobs=jobs,
+            store=store,
+            resume=resume,
+            timeout=timeout,
+            dask=dask,
+            progress=update,
+        )
     data = front_data(found)
     texts = asked_files(
         (json_out, lambda: json_text(data)),

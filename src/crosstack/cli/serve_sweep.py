@@ -117,9 +117,8 @@ def serve_sweep(
     --tp 1,2,4,8,16 --pp 1,2,4 --batch 1,16,256 --context 1024,4096,16384 --csv points.csv`
     """
     from crosstack.evaluate.serving_sweep import MOST_POINTS
-    from crosstack.explore.served import AXES, Served, serve_points
+    from crosstack.explore.served import AXES, serve
     from crosstack.io.transformers import transformer
-    from crosstack.model.rules import MAPPED, chosen_rules
     from crosstack.report.serving_text import sweep_csv, sweep_tables
 
     check_resume(store, resume=resume)
@@ -136,18 +135,21 @@ def serve_sweep(
     count = math.prod(len(axis) for axis in swept)
     check_number(_OPTIONS["points"], count, count <= MOST_POINTS, f"at most {MOST_POINTS:,} points")
     system, usual = machine_of(file, set_, on, chips, fabric)
-    served = Served(
-        model=chosen,
-        system=system,
-        phase=phase,
-        tokens=tokens,
-        microbatch=microbatch,
-        word=word,
-        rules=chosen_rules(rules_given(rules) or usual, MAPPED),
-    )
+    counted = rules_given(rules) or usual
     with searching(store) as update, options_named(_OPTIONS):
-        numbers = dict(zip(AXES, swept, strict=True))
-        sweep = serve_points(served, numbers, store=store, resume=resume, progress=update)
+        sweep = serve(
+            chosen,
+            system,
+            **dict(zip(AXES, swept, strict=True)),
+            phase=phase,
+            tokens=tokens,
+            microbatch=microbatch,
+            word=word,
+            rules=counted,
+            store=store,
+            resume=resume,
+            progress=update,
+        )
     show(sweep_tables(sweep, top))
     texts = asked_files(
         (csv_out, lambda: sweep_csv(sweep)), (json_out, lambda: json_text(_data(sweep)))

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
+    "as_task",
     "evaluate_task",
     "given_answer",
     "mapping_from_dict",
@@ -123,9 +124,10 @@ class Answer:
         return VIEWS["html"](self) if "html" in VIEWS else None
 
 
-def _task(
+def as_task(
     task: Task | Workload | Job, system: System | None, constraints: Constraints | None
 ) -> Task:
+    """Return a task of what is given: one, perhaps with another machine, or a workload on one."""
     require_type("task", task, Task | Workload | Job)
     require_type("system", system, System | None)
     require_type("constraints", constraints, Constraints | None)
@@ -201,7 +203,7 @@ def optimise(
     from crosstack.mapping.search import search
 
     metric = _objective(objective)
-    whole = _task(task, system, constraints)
+    whole = as_task(task, system, constraints)
     chosen = _rules(rules, whole)
     require_quantity("time_limit", time_limit, "s", infinite=True)
     require_quantity("gap", gap, "1")
@@ -319,7 +321,7 @@ def evaluate_task(
     require_type("mapping", mapping, Mapping | None)
     if isinstance(system, Mapping):
         system, mapping = None, system
-    whole = _task(task, system, None)
+    whole = as_task(task, system, None)
     if mapping is None:
         raise InputError(Problem("mapping", "missing: there is nothing to evaluate."))
     return evaluate(whole.workload, whole.system, mapping, _rules(rules, whole))

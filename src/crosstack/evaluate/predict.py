@@ -22,6 +22,8 @@ from crosstack.machine.system import System
 from crosstack.mapping.strategy import NESTED, KernelSplit, MappingOrder, Strategy
 from crosstack.model.memory import MemoryAccount
 from crosstack.model.schedule.events import TaskGraphBuilder, Timeline, simulate
+from crosstack.records import brief
+from crosstack.units import format_quantity
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
 from crosstack.workload.transformer_training import Recompute, Schedule, TransformerTraining
@@ -67,6 +69,16 @@ class Prediction:
     scheduled: bool = False
     share: tuple[int, int, int] | None = None
 
+    __repr__ = brief
+
+    def __str__(self) -> str:
+        """Return the time of the step, and what most of it is."""
+        longest = sorted(self.parts, key=lambda part: -part[1])[:MOST_PARTS]
+        memory = () if self.memory is None else (("memory of a chip", self.memory.peak, "B"),)
+        numbers = (("time of a step", self.time, "s"), *memory, *((n, t, "s") for n, t in longest))
+        said = (f"  {name}: {format_quantity(value, unit)}" for name, value, unit in numbers)
+        return "\n".join((f"{self.workload.name} under {self.strategy}", *said))
+
     @property
     def busiest(self) -> str | None:
         """The stage that computes longest, of equal ones the first; None for an estimate."""
@@ -74,6 +86,7 @@ class Prediction:
         return max(busy, key=lambda stage: busy[stage]) if busy else None
 
 
+MOST_PARTS = 5  # that are printed
 WAITING = "waiting for other stages and transfers"
 SUMMING = "gradient sums after the last backward pass"
 

@@ -30,6 +30,7 @@ from crosstack.explore.pool import Executor, Failure, Run, Serial
 from crosstack.explore.progress import Meter, Tell
 from crosstack.explore.trials import Trials
 from crosstack.machine.system import System
+from crosstack.units import format_quantity
 
 __all__ = [
     "BEATEN",
@@ -73,6 +74,25 @@ class Front:
     front: tuple[Candidate, ...]
     skipped: int
     reused: int
+
+    def __str__(self) -> str:
+        """Return how many were looked at, and those of the front that lead in something."""
+        counts = f"{len(self.candidates):,} candidates, {len(self.mapped):,} mapped"
+        said = [f"{self.problem.workload.name}: {counts}, {len(self.front):,} on the front"]
+        for what, best in (
+            ("fastest", self.front[0]),
+            ("cheapest", min(self.front, key=lambda c: _machine(c).price)),
+            ("least power", min(self.front, key=lambda c: _machine(c).power)),
+        ):
+            machine = _machine(best)
+            price, power = (
+                format_quantity(value, unit)
+                for value, unit in ((machine.price, "USD"), (machine.power, "W"))
+            )
+            said.append(f"  {what}: {self.throughput(best):,.4g}/s, {price}, {power}")
+        return "\n".join(said)
+
+    __repr__ = __str__
 
     @property
     def mapped(self) -> tuple[Candidate, ...]:

@@ -16,17 +16,21 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from crosstack.errors import InfeasibleError, InputError, LimitError, require
-from crosstack.evaluate.answer import Answer, given_answer, optimise
+from crosstack.errors import InfeasibleError, InputError, LimitError, require, require_quantity
+from crosstack.evaluate.answer import Answer, as_task, given_answer, optimise
 from crosstack.explore.progress import Meter, Tell
 from crosstack.machine.chip import flat_fields
 from crosstack.machine.system import System
-from crosstack.mapping.mapping import Mapping, Status, Task
+from crosstack.mapping.mapping import Constraints, Mapping, Status, Task
 from crosstack.model.rules import Rules
+from crosstack.records import brief
+from crosstack.workload.job import Job
+from crosstack.workload.workload import Workload
 
 __all__ = ["Effect", "Explanation", "Resource", "explain", "resources_of"]
 
 STEP = 0.1
+MOST_EFFECTS = 6  # that are printed
 NO_ROOM = "the mapping does not fit there"
 ADDED_LATENCY = 1e-6  # what a latency of 0 is compared with [s]
 
@@ -117,6 +121,18 @@ class Explanation:
     answer: Answer
     step: float
     effects: tuple[Effect, ...]
+
+    __repr__ = brief
+
+    def __str__(self) -> str:
+        """Return what bounds the mapping, and what the resources that matter most are worth."""
+        bound = ", ".join(f"{name} {share:.0%}" for name, share in self.bound_by.items())
+        said = [f"{self.answer.task.workload.name} on {self.answer.task.system.name}"]
+        said.append(f"  bound by {bound} of the time of its partitions")
+        for effect in self.effects[:MOST_EFFECTS]:
+            name, percent = effect.resource.name, effect.elasticity
+            said.append(f"  1 % more of {name}: {percent:+.3f} % of time")
+        return "\n".join(said)
 
     @property
     def bound_by(self) -> dict[str, float]:
@@ -210,8 +226,10 @@ def _resources(system: System) -> Iterator[Resource]:
 
 
 def explain(
-    task: Task,
+    task: Task | Workload | Job,
+    system: System | None = None,
     *,
+    constraints: Constraints | None = None,
     answer: Answer | None = None,
     rules: Rules | str | None = None,
     step: float = STEP,
@@ -225,8 +243,8 @@ def explain(
 
     Parameters
     ----------
-    task : Task
-        What `crosstack.load` returns.
+    task : Task, Workload or Job
+        As of `crosstack.optimise`, with ``system`` and ``constraints``.
     answer : Answer, optional
         An answer to the task, such as a saved one, whose mapping is explained; it is mapped first
         where there is none.
@@ -246,6 +264,8 @@ def explain(
     InfeasibleError
         If the task itself fits nowhere.
     """
+    require_quantity("step", step, "1")
+    task = as_task(task, system, constraints)
     require(0 < step < 1, "step", step, "above 0, below 1, such as 0.1 for ten percent")
 
     def mapped(system: System, start: Mapping | None = None) -> Answer:

@@ -15,7 +15,7 @@ from crosstack.explore.keys import stated
 from crosstack.explore.machines import MachineChoice, UnitPrices
 from crosstack.explore.mapped_machines import TERMS, CodesignProblem
 from crosstack.explore.optimize import combinations
-from crosstack.explore.pool import Executor
+from crosstack.explore.pool import Executor, executor_for
 from crosstack.explore.progress import Tell
 from crosstack.explore.study import Bound, Goal
 from crosstack.explore.trials import Space, trials_in
@@ -28,9 +28,10 @@ from crosstack.io.rules import rules_at
 from crosstack.io.technology import TechnologyLibrary
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.model.rules import MAPPED
+from crosstack.records import require_type
 from crosstack.technology.wafers import Wafer
 
-__all__ = ["Codesign", "read_codesign"]
+__all__ = ["Codesign", "codesign", "read_codesign"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,56 @@ class Codesign:
                 trials=trials,
                 progress=progress,
             )
+
+
+def codesign(
+    path: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    library: TechnologyLibrary | None = None,
+    jobs: int | None = 1,
+    store: str | Path | None = None,
+    resume: bool = False,
+    timeout: float | None = None,
+    dask: Any = None,
+    progress: Tell | None = None,
+) -> Front:
+    """Generate chips, map a workload on machines of them, and keep what nothing else beats.
+
+    Parameters
+    ----------
+    path : str or Path
+        Workload, chip, choices and prices, as YAML.
+    overrides : sequence of str
+        ``path=value`` changes applied before the file is checked.
+    library : TechnologyLibrary, optional
+        Of technologies, in place of crosstack's own.
+    jobs : int or None
+        Processes that map; the answer is the same. [1]
+    store : str or Path, optional
+        Directory of the mappings; none are kept if it is left out.
+    resume : bool
+        Go on with a store that has mappings already.
+    timeout : float, optional
+        Seconds after which a mapping is given up. [s]
+    dask : distributed.Client or str, optional
+        A Dask cluster, or the address of its scheduler, to run on instead; then no ``jobs``.
+    progress : callable, optional
+        Told where the search stands.
+
+    Raises
+    ------
+    InputError
+        With every problem found.
+    InfeasibleError
+        If no candidate is a machine that the workload fits on.
+    """
+    require_type("path", path, str | Path)
+    require_type("store", store, str | Path | None)
+    executor = executor_for(jobs if dask is None else None, timeout, dask)
+    asked = read_codesign(Path(path), overrides, library)
+    place = None if store is None else Path(store)
+    return asked.run(executor=executor, store=place, resume=resume, progress=progress)
 
 
 def read_codesign(

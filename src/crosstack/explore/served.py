@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.errors import unknown_name
+from crosstack.errors import require, require_whole, unknown_name
 from crosstack.evaluate.serving_sweep import Phase, ServingSweep, check_serving, serving_sweep
 from crosstack.explore.axes import Assignment, Axis
 from crosstack.explore.evaluators import (
@@ -29,10 +29,12 @@ from crosstack.explore.store import Store
 from crosstack.explore.study import Study
 from crosstack.io.study_file import Goal
 from crosstack.machine.system import System
-from crosstack.model.rules import Rules
+from crosstack.model.rules import MAPPED, Rules, chosen_rules
+from crosstack.records import require_type
+from crosstack.units import format_quantity
 from crosstack.workload.architectures import Transformer
 
-__all__ = ["AXES", "Served", "ServedPoints", "serve_points"]
+__all__ = ["AXES", "Served", "ServedPoints", "serve", "serve_points"]
 
 AXES = ("tensor", "pipeline", "batch", "context")
 COUNTS = ("microbatch", "n_tiles")
@@ -144,6 +146,101 @@ class ServedPoints:
 
     served: Served
     columns: Mapping[str, NDArray[Any]]
+
+    def __len__(self) -> int:
+        """How many points there are. [1]"""
+        return len(self.columns["time"])
+
+    def __str__(self) -> str:
+        """Return what was served, and how fast at most."""
+        served, fits = self.served, self.columns["limit"] == ""
+        said = [
+            f"{served.model.name}, {served.phase}, on {served.system.name}: {len(self):,} points"
+        ]
+        said.append(f"  that fit: {int(fits.sum()):,}")
+        if fits.any():
+            best = np.flatnonzero(fits)[np.argmax(self.columns["throughput"][fits])]
+            degrees = ", ".join(f"{name} {self.columns[name][best]:,}" for name in AXES)
+            rate = self.columns["throughput"][best]
+            said.append(f"  most throughput: {rate:,.4g}/s at {degrees}")
+            said.append(f"  its latency: {format_quantity(self.columns['latency'][best], 's')}")
+        return "\n".join(said)
+
+    __repr__ = __str__
+
+
+def serve(
+    model: Transformer,
+    system: System,
+    *,
+    context: int | Sequence[int],
+    tensor: int | Sequence[int] = 1,
+    pipeline: int | Sequence[int] = 1,
+    batch: int | Sequence[int] = 1,
+    phase: Phase | str = Phase.DECODE,
+    tokens: int = 1,
+    microbatch: int | None = None,
+    word: int = 2,
+    rules: Rules | str | None = None,
+    store: Path | None = None,
+    resume: bool = False,
+    progress: Tell | None = None,
+) -> ServedPoints:
+    """Serve a transformer at every combination of degrees, batches and contexts.
+
+    Parameters
+    ----------
+    model : Transformer
+        What `crosstack.model` returns.
+    system : System
+        The machine: its first network dimension joins the chips that split tensors, the next one
+        the stages.
+    context : int or sequence of int
+        Tokens kept of each sequence, or of a prompt. [1]
+    tensor, pipeline, batch : int or sequence of int
+        Chips that split tensors, stages, and sequences served at once. [1]
+    phase : Phase or str
+        ``decode`` or ``prefill``.
+    tokens : int
+        New ones of a decoding step. [1]
+    microbatch : int, optional
+        Sequences a stage works on at a time; the most that keep every stage busy if left out. [1]
+    word : int
+        Bytes of an element. [B]
+    rules : Rules or str, optional
+        What is counted; by name, or ``crosstack``.
+    store, resume, progress
+        As of `serve_points`.
+
+    Raises
+    ------
+    InputError
+        As `serve_points`.
+    """
+    require_type("model", model, Transformer)
+    require_type("system", system, System)
+    served = Served(
+        model=model,
+        system=system,
+        phase=phase,
+        tokens=tokens,
+        microbatch=microbatch,
+        word=word,
+        rules=chosen_rules(rules, MAPPED),
+    )
+    swept = dict(zip(AXES, (tensor, pipeline, batch, context), strict=True))
+    numbers = {name: _several(name, values) for name, values in swept.items()}
+    return serve_points(served, numbers, store=store, resume=resume, progress=progress)
+
+
+def _several(name: str, values: int | Sequence[int]) -> Sequence[int]:
+    """Return one number as a list of it; all are whole."""
+    found = [values] if isinstance(values, int) else values
+    good = isinstance(found, Sequence) and not isinstance(found, str | bytes) and len(found) > 0
+    require(good, name, values, "a whole number, or a list of them")
+    for value in found:
+        require_whole(name, value)
+    return found
 
 
 def serve_points(

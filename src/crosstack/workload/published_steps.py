@@ -11,11 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from crosstack.errors import InputError, Problem, require_whole, unknown_name
+from crosstack.records import require_type
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.job import Job, JobKind
 from crosstack.workload.lstm import LstmModel
 from crosstack.workload.product import Product
 from crosstack.workload.transformer_training import CHOICES, TransformerTraining
 
-__all__ = ["BATCHES", "CHANGES", "LSTMS", "Batch", "changed_step"]
+__all__ = ["BATCHES", "CHANGES", "LSTMS", "Batch", "as_step", "changed_step"]
 
 Step = TypeVar("Step", bound=Product | LstmModel | TransformerTraining)
 # Fields of a step that are asked for beside its model.
@@ -83,6 +86,29 @@ LSTMS: dict[str, LstmModel] = {
         name="LSTM language model, 40 000 words",
     ),
 }  # fmt: skip
+
+
+def as_step(
+    given: Job | Product | LstmModel | TransformerTraining, changes: Mapping[str, Any]
+) -> tuple[Product | LstmModel | TransformerTraining, Dtype | None]:
+    """Return a step with those of `CHANGES` that are given, and what a job computes in.
+
+    Raises
+    ------
+    InputError
+        If a job does not train, or a change is not known or does not fit.
+    """
+    require_type("job", given, Job | Product | LstmModel | TransformerTraining)
+    for name in changes:
+        if name not in CHANGES:
+            raise unknown_name(name, "change of a step is", name, CHANGES)
+    if not isinstance(given, Job):
+        return changed_step(given, changes), None
+    if given.kind is not JobKind.TRAIN or given.sequence is None:
+        message = f"got {given.kind}; allowed: train. To serve is to optimise, or crosstack.serve."
+        raise InputError(Problem("job.kind", message))
+    step = TransformerTraining(model=given.model, batch=given.batch, sequence=given.sequence)
+    return changed_step(step, changes), Dtype(given.dtype)
 
 
 def changed_step(step: Step, changes: Mapping[str, Any]) -> Step:

@@ -1,0 +1,74 @@
+"""The prediction of a job on a machine under a strategy, from what people write of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crosstack.errors import require
+from crosstack.evaluate.predict import Prediction, Step
+from crosstack.evaluate.step_settings import StepSettings
+from crosstack.machine.system import System
+from crosstack.mapping.strategy import NESTED, Strategy, parse_order, parse_strategy, whole_order
+from crosstack.model.rules import PREDICTED, Rules, chosen_rules
+from crosstack.records import require_type
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.job import Job
+from crosstack.workload.published_steps import as_step
+
+__all__ = ["predict_job"]
+
+
+def predict_job(
+    job: Job | Step,
+    system: System,
+    parallel: str | Strategy = "tp=1",
+    *,
+    dtype: Dtype | str | None = None,
+    order: str | None = None,
+    settings: StepSettings | None = None,
+    rules: Rules | str | None = None,
+    **changes: Any,
+) -> Prediction:
+    """Time a step of training under a strategy that is given, kernel by kernel.
+
+    Parameters
+    ----------
+    job : Job, TransformerTraining, LstmModel or Product
+        What is computed; a job is one of training.
+    system : System
+        What `crosstack.system` returns, or a machine of one's own.
+    parallel : str or Strategy
+        How it is spread over the chips, such as ``tp=8,pp=4,dp=16`` or ``RC-4-2-d8-p1``; a degree
+        that is left out is 1.
+    dtype : Dtype or str, optional
+        What is computed in; the job's own, or ``bf16``.
+    order : str, optional
+        Of ranks on the network, such as ``kp1,kp2,dp,lp``: the nearest chips first.
+    settings : StepSettings, optional
+        Of optimizer and chip; the usual ones if left out.
+    rules : Rules or str, optional
+        What is counted; by name, or ``crosstack``.
+    **changes
+        Of a transformer's step: ``microbatches``, ``exchange``, ``recompute``, ``schedule`` and
+        ``interleave``; see `TransformerTraining`.
+
+    Raises
+    ------
+    InputError
+        If the strategy cannot split the job or needs more chips than there are.
+    InfeasibleError
+        If the step does not fit the main memory of a chip; says what would.
+    """
+    require_type("system", system, System)
+    require_type("parallel", parallel, str | Strategy)
+    require_type("settings", settings, StepSettings | None)
+    require_type("order", order, str | None)
+    chosen = chosen_rules(rules, PREDICTED)
+    step, own = as_step(job, changes)
+    computed = own or Dtype.BF16 if dtype is None else dtype
+    require(computed in list(Dtype), "dtype", computed, ", ".join(Dtype))
+    strategy = parse_strategy(parallel) if isinstance(parallel, str) else parallel
+    ranks = NESTED if order is None else whole_order(strategy, parse_order(order))
+    times = chosen.clock.kernels.times(system.chip, Dtype(computed))
+    found: Prediction = chosen.step(step, strategy, system, times, settings, order=ranks)
+    return found
