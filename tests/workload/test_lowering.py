@@ -31,7 +31,7 @@ from crosstack.workload.passes.backward import training
 from crosstack.workload.transformer_training import Recompute
 from crosstack.workload.workload import Workload
 
-NAMED = ("splits", "layouts", "adds")
+NAMED = ("splits", "layouts", "adds", "outside")
 Tables = KernelGraph | Choices | ChoiceIndex | Conversions
 
 
@@ -275,3 +275,27 @@ class TestKept:
             + (kept.operands * arrays.input_sizes).sum()
         )
         assert found == 34 * s * b * h + scores * a * s * s * b
+
+    @pytest.mark.parametrize("name", ["llama3-8b", "gpt3-175b", "falcon-40b", "gemma3-4b"])
+    def test_full_recomputation_keeps_what_a_layer_reads_once(self, name):
+        """2 s b h (korthikanti2023reducing, section 5), and the places of tokens."""
+        model = library.model(name)
+        graph = graphs.training(model, sequence=64)
+        for block in (b for b in graph.blocks if b.axis and not b.twin):
+            arrays = lowered(graph, block.name)
+            kept = kept_tensors(arrays, Recompute.FULL)
+            found = (kept.output * arrays.output_size).sum()
+            found += (kept.operands * arrays.input_sizes).sum()
+            places = 4 * 64 * ("places" in graph.tensor and name != "gpt3-175b")
+            assert found == 2 * 64 * model.hidden + places
+
+    def test_readers_of_one_tensor_from_outside_know_that_it_is_one(self):
+        graph = graphs.training(library.model("llama3-8b"), sequence=64)
+        arrays = lowered(graph, "layers")
+        found: dict[int, list[str]] = {}
+        for i, place in np.argwhere(arrays.outside >= 0).tolist():
+            found.setdefault(int(arrays.outside[i, place]), []).append(arrays.names[i])
+        assert ((arrays.outside >= 0) == arrays.open_inputs).all()
+        assert ["attention_norm", "attention_added", "attention_norm_bwd0"] in found.values()
+        assert ["down_bwd0", "down_bwd1", "attention_added_gradient"] in found.values()
+        assert (llm_forward(hidden=8, sequence_length=4, n_heads=2, head_size=4).outside < 0).all()

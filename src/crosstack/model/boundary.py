@@ -18,8 +18,9 @@ counted elsewhere.
   factorisation also reads its M x K factor, the matrix itself, and writes it back.
 
 What the record cannot say is not counted: a result that is read in the graph and kept for later
-(keys and values of a prompt) leaves nothing behind, and two kernels that read the same operand from
-outside read it twice.
+(keys and values of a prompt) leaves nothing behind. Two kernels that read the same operand from
+outside (`KernelGraph.outside`) read it twice, as it stays on no chip from the one to the other;
+memory holds it once (`crosstack.model.memory.kept_tensors`).
 """
 
 from __future__ import annotations

@@ -224,7 +224,10 @@ def kept_tensors(arrays: KernelGraph, recompute: Recompute = Recompute.NONE) -> 
     An operand from outside is kept where a forward kernel's derivative needs it, and where a
     backward kernel reads it beside the gradient that another one makes; a backward kernel that no
     other feeds takes the gradient itself from outside. What is computed again keeps the operands
-    that come from outside of it, and results that kernels not computed again have read.
+    that come from outside of it, and results that kernels not computed again have read. Where the
+    graph says which operands are one tensor, that is kept once, as the first forward kernel reads
+    it, if the backward pass reads it or computes a reader again; what the backward pass alone reads
+    is a gradient, which is there when it runs.
     """
     n, forward = arrays.n, ~arrays.backward
     output, operands = np.zeros(n, dtype=np.bool_), np.zeros((n, 2), dtype=np.bool_)
@@ -246,6 +249,12 @@ def kept_tensors(arrays: KernelGraph, recompute: Recompute = Recompute.NONE) -> 
     operands = arrays.open_inputs & kept[:, None]
     # Both from outside: the gradient and what is beside it.
     operands[:, 1] |= arrays.backward & ~fed & arrays.open_inputs.all(axis=1)
+    operands &= arrays.outside < 0
+    for tensor in range(int(arrays.outside.max()) + 1):
+        readers, places = np.nonzero(arrays.outside == tensor)
+        before = np.flatnonzero(forward[readers])
+        if before.size and (before.size < readers.size or again[readers].any()):
+            operands[readers[before[0]], places[before[0]]] = True
     return KeptTensors(output=output, mask=arrays.saved_mask & ~again, operands=operands)
 
 

@@ -65,14 +65,16 @@ class KernelGraph:
     is split by outer, M, K or N, as places in ``layouts``, names of axes; -1 where it cannot be.
     ``adds``: whether a kernel may add up parts of sums, element by element. Lists say neither,
     their ``splits`` are empty. ``open_inputs`` (n, 2) tells which operands no edge feeds,
-    ``open_output`` which results no edge takes; ``saved_*`` what the backward pass needs of a
-    forward kernel (`Saved`); ``density`` and ``routing`` (n, 3) as `Kernel.density` and `Routing`;
-    ``messages`` what each kernel sends besides what its sharding causes. ``preds`` and ``succs``
-    are bit masks over kernels; ``source``, ``target``, ``operand`` and ``tensor`` are columns of
-    edges, ``tensor_size`` [B] one of tensors. ``levels`` is the longest way from a kernel that
-    needs nothing; ``depth`` how many tiles of a tensor an on-chip edge holds so that reconvergent
-    paths do not stall: levels apart plus one (``dfmodel_code``). ``join_*``: results that one copy
-    of the graph hands to the next, and the operands they become there.
+    ``outside`` (n, 2) the number of the tensor that each of those is, the same for all its readers,
+    -1 where that is not known, as in lists; ``open_output`` which results no edge takes;
+    ``saved_*`` what the backward pass needs of a forward kernel (`Saved`); ``density`` and
+    ``routing`` (n, 3) as `Kernel.density` and `Routing`; ``messages`` what each kernel sends
+    besides what its sharding causes. ``preds`` and ``succs`` are bit masks over kernels;
+    ``source``, ``target``, ``operand`` and ``tensor`` are columns of edges, ``tensor_size`` [B] one
+    of tensors. ``levels`` is the longest way from a kernel that needs nothing; ``depth`` how many
+    tiles of a tensor an on-chip edge holds so that reconvergent paths do not stall: levels apart
+    plus one (``dfmodel_code``). ``join_*``: results that one copy of the graph hands to the next,
+    and the operands they become there.
     """
 
     n: int
@@ -89,6 +91,7 @@ class KernelGraph:
     two_inputs: Bools
     has_weight: Bools
     open_inputs: Bools
+    outside: Ints
     open_output: Bools
     tiling: Ints
     backward: Bools
@@ -361,6 +364,7 @@ def kernel_graph(
         **_columns(kernels),
         input_sizes=inputs,
         open_inputs=unfed,
+        outside=np.full(unfed.shape, -1, dtype=np.int64),
         open_output=~np.isin(np.arange(len(kernels)), table[:, 0]),
         tensor_size=np.array([tensor.size for tensor in tensors], dtype=np.float64),
         source=table[:, 0].copy(),

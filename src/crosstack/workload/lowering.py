@@ -411,8 +411,12 @@ def _operand_arrays(kernels: Sequence[LoweredKernel], table: np.ndarray) -> dict
         sizes[i, :count] = kernel.input_sizes
         unfed[i, :count] = [not cached for cached in kernel.cached]
     unfed[table[:, 1], table[:, 2]] = False
+    numbers: dict[str, int] = {}
+    outside = np.full((n, 2), -1, dtype=np.int64)
+    for i, place in np.argwhere(unfed).tolist():
+        outside[i, place] = numbers.setdefault(kernels[i].reads[place], len(numbers))
     two = np.array([len(kernel.operands) == 2 for kernel in kernels])
-    return {"input_sizes": sizes, "open_inputs": unfed, "two_inputs": two}
+    return {"input_sizes": sizes, "open_inputs": unfed, "outside": outside, "two_inputs": two}
 
 
 def _split_arrays(kernels: Sequence[LoweredKernel]) -> dict[str, Any]:
