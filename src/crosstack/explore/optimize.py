@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,6 @@ __all__ = [
     "Labels",
     "Optimization",
     "combinations",
-    "package_builder",
     "read_optimization",
 ]
 
@@ -326,14 +326,16 @@ def _runs(file: OptimizeFile, hardware: Hardware, workload: Step, rules: Rules) 
         own = strategy_of(hardware)
         as_in_file = _Run(
             strategy=own,
-            system=lambda chip: system_of(hardware, chip),
+            system=partial(system_of, hardware),
             several=own.n_chips > 1,
             rules=replace(rules, step=program_of(rules.step, hardware)),
             order=order_of(hardware),
         )
         return [as_in_file]
+    inside, between = RING, SWITCH
     if isinstance(hardware, ChipDescription):
         per_package, packages = hardware.chips_per_package, hardware.n_packages
+        inside, between = hardware.inside, hardware.between
     else:
         per_package, packages = hardware.system.num_devices_per_node, hardware.system.num_nodes
     n_chips = file.chips or (asked[0].n_chips if asked else per_package * packages)
@@ -349,7 +351,13 @@ def _runs(file: OptimizeFile, hardware: Hardware, workload: Step, rules: Rules) 
     if len(asked) > MOST_CHOICES:
         message = f"{len(asked):,} of them; allowed: up to {MOST_CHOICES:,}. Name some."
         raise InputError(Problem("strategies", message))
-    builder = package_builder(hardware, per_package, n_chips // per_package)
+    builder = partial(
+        system_of_packages,
+        chips_per_package=per_package,
+        n_packages=n_chips // per_package,
+        inside=inside,
+        between=between,
+    )
     return [
         _Run(strategy=strategy, system=builder, several=n_chips > 1, rules=rules)
         for strategy in asked
@@ -360,21 +368,3 @@ def _most_stages(workload: Step) -> int:
     if isinstance(workload, Product):
         return 1
     return workload.layers + 2 if isinstance(workload, LstmModel) else workload.model.layers
-
-
-def package_builder(hardware: Hardware, per_package: int, packages: int) -> Builder:
-    """Return what makes a machine of ``packages`` out of a chip, joined as the hardware says."""
-    inside, between = RING, SWITCH
-    if isinstance(hardware, ChipDescription):
-        inside, between = hardware.inside, hardware.between
-
-    def build(chip: Chip) -> System:
-        return system_of_packages(
-            chip,
-            chips_per_package=per_package,
-            n_packages=packages,
-            inside=inside,
-            between=between,
-        )
-
-    return build

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,24 +52,19 @@ class Session:
         """Take part."""
         self._started = time.monotonic()
         self.state = np.zeros(len(self.keys), dtype=np.int8)
-        try:
-            with held(self.store.path / "lock"):
-                self._handle = try_lock(self._claims(self.name), create=True)
-                self._look()
-        except OSError as error:
-            raise refusal(self.store.path, error) from None
+        with self._locked():
+            self._handle = try_lock(self._claims(self.name), create=True)
+            self._look()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Make a part of what is left and let go of claims; a full disk leaves the journal."""
         assert self._handle is not None  # entered
         try:
-            with held(self.store.path / "lock"):
+            with self._locked():
                 self._seal()
                 if not list((self.store.path / "journal").glob(f"{self.name}-*")):
                     self._claims(self.name).unlink(missing_ok=True)
-        except OSError as error:
-            raise refusal(self.store.path, error) from None
         finally:
             if self._journal is not None:
                 self._journal.close()
@@ -87,34 +82,26 @@ class Session:
 
     def claim(self, count: int, among: slice = slice(None)) -> Any:
         """Claim up to ``count`` open points of a slice; return their numbers, perhaps none."""
-        try:
-            with held(self.store.path / "lock"):
-                self._look()
-                start = among.start or 0
+        with self._locked():
+            self._look()
+            start = self._cursor if among == slice(None) else among.start or 0
+            found = np.flatnonzero(self.state[start : among.stop] == self.OPEN)[:count] + start
+            if len(found):
+                self._append(self.keys[found])
+                self.state[found] = self.MINE
                 if among == slice(None):
-                    start = self._cursor
-                found = np.flatnonzero(self.state[start : among.stop] == self.OPEN)[:count] + start
-                if len(found):
-                    self._append(self.keys[found])
-                    self.state[found] = self.MINE
-                    if among == slice(None):
-                        self._cursor = int(found[-1]) + 1
-        except OSError as error:
-            raise refusal(self.store.path, error) from None
+                    self._cursor = int(found[-1]) + 1
         return found
 
     def record(self, numbers: Sequence[int], rows: Sequence[Row]) -> None:
         """Write rows to the journal; they are finished when this returns."""
-        if self._journal is None:
-            path = self.store.path / "journal" / f"{self.name}-{self._sequence:06d}.jsonl"
-            try:
-                self._journal = open(path, "ab", buffering=0)  # noqa: SIM115
-            except OSError as error:
-                raise refusal(self.store.path, error) from None
-            sync(path.parent)
-            self._since = time.monotonic()
         text = "".join(map(journal_line, rows)).encode()
-        try:
+        with self._told():
+            if self._journal is None:
+                path = self.store.path / "journal" / f"{self.name}-{self._sequence:06d}.jsonl"
+                self._journal = open(path, "ab", buffering=0)  # noqa: SIM115
+                sync(path.parent)
+                self._since = time.monotonic()
             end = self._journal.seek(0, os.SEEK_END)
             try:
                 written = self._journal.write(text)
@@ -132,19 +119,14 @@ class Session:
             if self._unsealed >= MOST_IN_JOURNAL or age >= wait:
                 with held(self.store.path / "lock"):
                     self._seal()
-        except OSError as error:
-            raise refusal(self.store.path, error) from None
 
     def record_table(self, numbers: Any, table: pyarrow.Table) -> None:
         """Write many rows as a part of their own."""
         self._sequence += 1
         part = self.store.path / "parts" / f"{self.name}-{self._sequence:06d}a.parquet"
-        try:
-            with held(self.store.path / "lock"):
-                self.store.write_part(part, table)
-                self._seen_parts.add(part.name)
-        except OSError as error:
-            raise refusal(self.store.path, error) from None
+        with self._locked():
+            self.store.write_part(part, table)
+            self._seen_parts.add(part.name)
         self.state[numbers] = self.DONE
 
     def release(self) -> None:
@@ -152,13 +134,24 @@ class Session:
 
         Others see parts alone: two sweeps that wait for each other's journals would never end.
         """
+        with self._locked():
+            self._seal()
+            self._look()
+            self._cursor = 0
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say what the operating system refuses by the store."""
         try:
-            with held(self.store.path / "lock"):
-                self._seal()
-                self._look()
-                self._cursor = 0
+            yield
         except OSError as error:
             raise refusal(self.store.path, error) from None
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock of the store."""
+        with self._told(), held(self.store.path / "lock"):
+            yield
 
     def _claims(self, session: str) -> Path:
         return self.store.path / "claims" / session
