@@ -45,6 +45,23 @@ class Executor(Protocol):
         """Return what yields every item with its result, or a `Failure`."""
 
 
+class _Coming:
+    """Items as they come; ``more`` may, though perhaps not in this moment (``waiting``)."""
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self.items, self.more, self.waiting = iter(items), True, False
+
+    def take(self) -> Any:
+        """Return the next item, None where there is none now."""
+        try:
+            item = next(self.items)
+        except StopIteration:
+            self.more = False
+            return None
+        self.waiting = item is None
+        return item
+
+
 @dataclass(frozen=True, slots=True)
 class Serial:
     """One item after the other, in this process."""
@@ -143,20 +160,15 @@ class _Workers:
 
     def run(self, items: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """Yield every item with its result."""
-        coming, more = iter(items), True
+        coming = _Coming(items)
         while True:
-            waiting = False
-            while (more and not waiting) or self.again:
+            coming.waiting = False
+            while coming.more or self.again:
                 idle = next((w for w in self.all if w.item is None), None)
                 if idle is None and len(self.all) >= self.count:
                     break
-                try:
-                    item = self.again.pop() if self.again else next(coming)
-                except StopIteration:
-                    more = False
-                    break
+                item = self.again.pop() if self.again else coming.take()
                 if item is None:
-                    waiting = True
                     break
                 if idle is None:
                     idle = _Worker(self.function)
@@ -164,8 +176,8 @@ class _Workers:
                 idle.give(item)
             busy = [worker for worker in self.all if worker.item is not None]
             if busy:
-                yield from self._collect(busy, waiting)
-            elif more or self.again:
+                yield from self._collect(busy, coming.waiting)
+            elif coming.more or self.again:
                 time.sleep(PAUSE)
             else:
                 return
@@ -247,25 +259,18 @@ class Dask:
     ) -> Iterator[tuple[Any, Any]]:
         from distributed import wait as wait_for
 
-        coming = iter(items)
+        coming = _Coming(items)
         flying: dict[Any, Any] = {}
-        more = True
         try:
-            while more or flying:
+            while coming.more or flying:
                 most = 2 * max(sum(self.client.nthreads().values()), 1)
-                waiting = False
-                while more and not waiting and len(flying) < most:
-                    try:
-                        item = next(coming)
-                    except StopIteration:
-                        more = False
-                        break
+                while coming.more and len(flying) < most:
+                    item = coming.take()
                     if item is None:
-                        waiting = True
                         break
                     flying[self.client.submit(function, item, pure=False)] = item
                 if not flying:
-                    time.sleep(PAUSE if more else 0)
+                    time.sleep(PAUSE if coming.more else 0)
                     continue
                 with suppress(TimeoutError):
                     wait_for(list(flying), timeout=PAUSE * 5, return_when="FIRST_COMPLETED")
