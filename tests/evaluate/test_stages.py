@@ -16,31 +16,23 @@ from crosstack.machine.chip import Overlap, flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
+from crosstack.workload import kernels as ops
 from crosstack.workload.kernel_graph import kernel_graph
-from crosstack.workload.kernels import (
-    Axis,
-    ComputeUnit,
-    Consumer,
-    Direction,
-    Kernel,
-    KernelKind,
-    Tensor,
-)
 from crosstack.workload.workload import Workload
 
 
-def a_layer(name: str) -> Kernel:
+def a_layer(name: str) -> ops.Kernel:
     """8 x 4 weights on 16 columns: 1,024 FLOP, 64 B of weights, 256 B out."""
-    return Kernel(
+    return ops.Kernel(
         name=name,
-        kind=KernelKind.GEMM_WEIGHT,
+        kind=ops.KernelKind.GEMM_WEIGHT,
         m=8,
         k=4,
         n=16,
         input_sizes=(256.0,),
         output_size=256.0,
         weight_size=64.0,
-        unit=ComputeUnit.SYSTOLIC,
+        unit=ops.ComputeUnit.SYSTOLIC,
     )
 
 
@@ -50,14 +42,16 @@ NAMES = ("a", "b", "c", "d")
 def a_chain(**changes) -> Workload:
     """Four equal layers, each a kernel; the first is read by the last as well."""
     tensors = [
-        Tensor(producer=x, consumers=(Consumer(kernel=y),), size=256.0)
+        ops.Tensor(producer=x, consumers=(ops.Consumer(kernel=y),), size=256.0)
         for x, y in itertools.pairwise(NAMES[1:])
     ]
-    readers = (Consumer(kernel="b"), Consumer(kernel="d", operand=1))
-    last = replace(a_layer("d"), kind=KernelKind.GEMM, input_sizes=(256.0, 256.0), weight_size=0.0)
+    readers = (ops.Consumer(kernel="b"), ops.Consumer(kernel="d", operand=1))
+    last = replace(
+        a_layer("d"), kind=ops.KernelKind.GEMM, input_sizes=(256.0, 256.0), weight_size=0.0
+    )
     graph = kernel_graph(
         kernels=(*(a_layer(name) for name in NAMES[:3]), last),
-        tensors=(Tensor(producer="a", consumers=readers, size=256.0), *tensors),
+        tensors=(ops.Tensor(producer="a", consumers=readers, size=256.0), *tensors),
         word=2,
     )
     values = {"global_batch_size": 8, "sequence_length": 16, "boundary_size": 256.0}
@@ -92,7 +86,7 @@ MAPPING = Mapping(
     parallelism=(Parallelism.PIPELINE,),
     microbatch_size=2,
     n_tiles=1,
-    sharding=(Axis.NONE,) * 4,
+    sharding=(ops.Axis.NONE,) * 4,
     partitions=(0, 1, 2, 3),
     stages=(0, 0, 1, 2),
 )
@@ -190,7 +184,7 @@ class TestRefused:
     def test_stages_of_a_training_graph(self):
         workload = a_chain()
         kernels = workload.graph.kernels
-        last = replace(kernels[-1], direction=Direction.BACKWARD)
+        last = replace(kernels[-1], direction=ops.Direction.BACKWARD)
         graph = workload.graph.listing(kernels=(*kernels[:-1], last))
         with pytest.raises(InputError, match="a training graph is not split"):
             evaluate(replace(workload, graph=graph), a_system(), MAPPING)

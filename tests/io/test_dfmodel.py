@@ -26,16 +26,7 @@ from crosstack.mapping.mapping import Constraints
 from crosstack.published.dfmodel.graphs.fft import fft
 from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.published.dfmodel.graphs.llm import llm_training
-from crosstack.workload.kernels import (
-    Axis,
-    Collective,
-    Communication,
-    ComputeUnit,
-    Consumer,
-    Direction,
-    KernelKind,
-    Tensor,
-)
+from crosstack.workload import kernels as ops
 
 
 def problem(*pairs: tuple[str, str], overrides: tuple[str, ...] = ()) -> str:
@@ -73,24 +64,28 @@ def test_other_texts_do_not_look_like_dfmodel(text: str) -> None:
 
 def test_kernels_become_records() -> None:
     norm, up, total = small().workload.graph.kernels
-    assert (norm.name, norm.kind, norm.k) == ("Norm", KernelKind.ELEMENTWISE, 1)
-    assert norm.direction is Direction.FORWARD  # not set
+    assert (norm.name, norm.kind, norm.k) == ("Norm", ops.KernelKind.ELEMENTWISE, 1)
+    assert norm.direction is ops.Direction.FORWARD  # not set
     assert (up.outer, up.m, up.k, up.n) == (2, 8, 4, 4)
-    assert (up.unit, up.weight_size, up.memory_traffic) == (ComputeUnit.SYSTOLIC, 128.0, 5.0)
-    assert (total.direction, total.tiling, total.repeats) == (Direction.BACKWARD, Axis.NONE, 3)
+    assert (up.unit, up.weight_size, up.memory_traffic) == (ops.ComputeUnit.SYSTOLIC, 128.0, 5.0)
+    assert (total.direction, total.tiling, total.repeats) == (
+        ops.Direction.BACKWARD,
+        ops.Axis.NONE,
+        3,
+    )
     assert total.communications == (
-        Communication(collective=Collective.ALL_REDUCE, size=64.0, periodic=True),
+        ops.Communication(collective=ops.Collective.ALL_REDUCE, size=64.0, periodic=True),
     )
 
 
 def test_one_tensor_for_all_readers_of_a_kernel() -> None:
     assert small().workload.graph.tensors == (
-        Tensor(
+        ops.Tensor(
             producer="Norm",
             size=64.0,
-            consumers=(Consumer(kernel="Up"), Consumer(kernel="Sum", operand=1)),
+            consumers=(ops.Consumer(kernel="Up"), ops.Consumer(kernel="Sum", operand=1)),
         ),
-        Tensor(producer="Up", size=128.0, consumers=(Consumer(kernel="Sum", operand=0),)),
+        ops.Tensor(producer="Up", size=128.0, consumers=(ops.Consumer(kernel="Sum", operand=0),)),
     )
 
 

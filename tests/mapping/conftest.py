@@ -29,22 +29,12 @@ from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.parts import WeightCuts
 from crosstack.published.dfmodel.rules import as_dfmodel
+from crosstack.workload import kernels as ops
 from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
-from crosstack.workload.kernels import (
-    Axis,
-    Collective,
-    Communication,
-    ComputeUnit,
-    Consumer,
-    Direction,
-    Kernel,
-    KernelKind,
-    Tensor,
-)
 from crosstack.workload.workload import Workload
 
 WORD = 2
-ANY_TILING = (Axis.N, Axis.N, Axis.N, Axis.M, Axis.NONE, Axis.K)
+ANY_TILING = (ops.Axis.N, ops.Axis.N, ops.Axis.N, ops.Axis.M, ops.Axis.NONE, ops.Axis.K)
 Step = tuple[float, bool]
 
 # ---------------------------------------------------------------- random problems
@@ -56,13 +46,13 @@ def _random_kernel(
     inputs: list[float],
     backward: bool,
     length: int,
-    tilings: Sequence[Axis],
+    tilings: Sequence[ops.Axis],
     alike: bool,
-) -> Kernel:
+) -> ops.Kernel:
     if len(inputs) < 2:
-        kinds = [KernelKind.GEMM_WEIGHT, KernelKind.GEMM_WEIGHT, KernelKind.ELEMENTWISE]
+        kinds = [ops.KernelKind.GEMM_WEIGHT, ops.KernelKind.GEMM_WEIGHT, ops.KernelKind.ELEMENTWISE]
     else:
-        kinds = [KernelKind.GEMM, KernelKind.ELEMENTWISE_2]
+        kinds = [ops.KernelKind.GEMM, ops.KernelKind.ELEMENTWISE_2]
     kind = rng.choice(kinds)
     m, k = rng.choice([1, 2, 3, 5, 8, 12]), rng.choice([1, 2, 4, 6])
     outer = rng.choice([1, 1, 1, 2, 4])
@@ -71,15 +61,15 @@ def _random_kernel(
     if alike:  # as many elements each, so that what one makes another may take
         m, outer = 4, 2
         row_wise = not gemm and rng.random() < 0.3
-    tiling = rng.choice([axis for axis in tilings if gemm or axis is not Axis.K])
+    tiling = rng.choice([axis for axis in tilings if gemm or axis is not ops.Axis.K])
     communications = []
     if rng.random() < 0.2:
         communications.append(
-            Communication(collective=Collective.ALL_REDUCE, size=64.0, periodic=True)
+            ops.Communication(collective=ops.Collective.ALL_REDUCE, size=64.0, periodic=True)
         )
     if rng.random() < 0.1:
-        communications.append(Communication(collective=Collective.ALL_TO_ALL, size=32.0))
-    return Kernel(
+        communications.append(ops.Communication(collective=ops.Collective.ALL_TO_ALL, size=32.0))
+    return ops.Kernel(
         name=name,
         kind=kind,
         outer=outer,
@@ -88,10 +78,10 @@ def _random_kernel(
         n=length,
         output_size=float(outer * m * length * WORD),
         input_sizes=(*inputs, 16.0, 16.0)[: kind.n_inputs],
-        weight_size=float(m * k * WORD) if kind is KernelKind.GEMM_WEIGHT else 0.0,
-        unit=ComputeUnit.SYSTOLIC if gemm else ComputeUnit.SIMD,
+        weight_size=float(m * k * WORD) if kind is ops.KernelKind.GEMM_WEIGHT else 0.0,
+        unit=ops.ComputeUnit.SYSTOLIC if gemm else ops.ComputeUnit.SIMD,
         tiling=tiling,
-        direction=Direction.BACKWARD if backward else Direction.FORWARD,
+        direction=ops.Direction.BACKWARD if backward else ops.Direction.FORWARD,
         memory_traffic=rng.choice([0.0, 0.0, 0.0, 40.0, 200.0]),
         sram_extra=rng.choice([0.0, 0.0, 0.0, 24.0]),
         memory_extra=rng.choice([0.0, 0.0, 100.0]),
@@ -108,12 +98,12 @@ def _random_graph(
     counted: bool,
     elided: bool,
     length: int,
-    tilings: Sequence[Axis],
+    tilings: Sequence[ops.Axis],
     star: bool,
     training: bool,
     alike: bool,
 ) -> KernelGraph:
-    kernels: list[Kernel] = []
+    kernels: list[ops.Kernel] = []
     feeds: list[tuple[int, int, int]] = []  # source, target, operand
     first_backward = rng.randint(1, n) if n > 1 and rng.random() < 0.6 else n
     if training:
@@ -123,7 +113,7 @@ def _random_graph(
         backward = i >= first_backward
         twin_of = rng.randrange(i) if twins and i and rng.random() < 0.4 else None
         if twin_of is not None:
-            direction = Direction.BACKWARD if backward else Direction.FORWARD
+            direction = ops.Direction.BACKWARD if backward else ops.Direction.FORWARD
             kernels.append(replace(kernels[twin_of], name=f"k{i}", direction=direction))
             feeds += [(s, i, o) for s, t, o in feeds if t == twin_of]
             continue
@@ -138,13 +128,13 @@ def _random_graph(
         kernels = [
             replace(x, repeats=rng.choice([1, 2])) if rng.random() < 0.4 else x for x in kernels
         ]
-    consumers: dict[int, list[Consumer]] = {}
+    consumers: dict[int, list[ops.Consumer]] = {}
     for source, target, operand in feeds:
         hidden = elided and rng.random() < 0.25
-        reader = Consumer(kernel=f"k{target}", operand=operand, elided=hidden)
+        reader = ops.Consumer(kernel=f"k{target}", operand=operand, elided=hidden)
         consumers.setdefault(source, []).append(reader)
     tensors = tuple(
-        Tensor(producer=f"k{s}", consumers=tuple(c), size=kernels[s].output_size)
+        ops.Tensor(producer=f"k{s}", consumers=tuple(c), size=kernels[s].output_size)
         for s, c in consumers.items()
     )
     shuffled = kernels[:]
@@ -182,7 +172,7 @@ def random_task() -> Callable[..., tuple[Workload, System]]:
         counted: bool = False,
         elided: bool = False,
         length: int = 8,
-        tilings: Sequence[Axis] = ANY_TILING,
+        tilings: Sequence[ops.Axis] = ANY_TILING,
         star: bool = False,
         training: bool = False,
         kinds: Sequence[DimensionKind] = KINDS,

@@ -29,23 +29,15 @@ from crosstack.model.partition import live_size, make_load, partition_cost, rela
 from crosstack.model.plan import Plan, make_plan
 from crosstack.model.rules import Rules, rules_named
 from crosstack.model.tiles import divisors
+from crosstack.workload import kernels as ops
 from crosstack.workload.builders import elementwise, join, product_of
 from crosstack.workload.kernel_graph import kernel_graph
-from crosstack.workload.kernels import (
-    Axis,
-    ComputeUnit,
-    Consumer,
-    Direction,
-    Kernel,
-    KernelKind,
-    Tensor,
-)
 from crosstack.workload.transformer_training import Recompute
 from crosstack.workload.workload import Workload
 
 RULES = ["crosstack", "dfmodel-readme", "dfmodel-e4", "dfmodel-e5"]
 # Kernels tiled along the sequence or not at all, as in every published graph.
-SEQUENCE_TILED = (Axis.N, Axis.NONE, Axis.NONE)
+SEQUENCE_TILED = (ops.Axis.N, ops.Axis.NONE, ops.Axis.NONE)
 ROUNDING = 1 + 1e-9
 OTHER_KINDS = (
     DimensionKind.TORUS,
@@ -243,7 +235,9 @@ class TestAgainstEverything:
     def test_a_kernel_may_be_tiled_along_another_extent(
         self, tiny_task, brute_fuse, brute_split, name, seed
     ):
-        workload, system = tiny_task(seed, tilings=(Axis.N, Axis.N, Axis.N, Axis.M, Axis.NONE))
+        workload, system = tiny_task(
+            seed, tilings=(ops.Axis.N, ops.Axis.N, ops.Axis.N, ops.Axis.M, ops.Axis.NONE)
+        )
         rules = rules_named(name)
         least = brute_search(workload, system, rules, brute_fuse, brute_split)
         assert least_time(workload, system, rules) == pytest.approx(least, rel=1e-9)
@@ -258,7 +252,7 @@ def forward_task(tiny_task):
         if seed % 2:  # slow enough for work to count more than transfers
             system = replace(system, chip=system.chip.with_compute(frequency=1e4))
         graph = workload.graph
-        kernels = tuple(replace(k, direction=Direction.FORWARD) for k in graph.kernels)
+        kernels = tuple(replace(k, direction=ops.Direction.FORWARD) for k in graph.kernels)
         workload = replace(
             workload, graph=graph.listing(kernels=kernels), n_layers=1 if seed % 3 else 2
         )
@@ -316,7 +310,7 @@ class TestStages:
         workload, system = forward_task(1)
         system = replace(system, chip=system.chip.with_level(0, capacity=1e6))
         graph = workload.graph
-        last = replace(graph.kernels[graph.order[-1]], direction=Direction.BACKWARD)
+        last = replace(graph.kernels[graph.order[-1]], direction=ops.Direction.BACKWARD)
         kernels = tuple(last if k.name == last.name else k for k in graph.kernels)
         workload = replace(workload, graph=graph.listing(kernels=kernels))
         mapping, _ = search(workload, system, Constraints(), rules_named("crosstack"))
@@ -326,7 +320,7 @@ class TestStages:
 class TestNumberOfTiles:
     def test_few_tiles_win_where_every_larger_number_pads_more(self, a_kernel):
         # 580 rows: 582, 291, 194, 97 and 6 tiles pad them to 582, two tiles or one do not
-        rows = a_kernel("rows", m=580, n=1, size=1160.0, tiling=Axis.M)
+        rows = a_kernel("rows", m=580, n=1, size=1160.0, tiling=ops.Axis.M)
         graph = kernel_graph(kernels=(rows,), tensors=(), word=2)
         chip = flat_chip(
             n_cores=1, lanes=1, stages=1, frequency=1e3, sram_capacity=1e9, utilization=1.0
@@ -343,22 +337,22 @@ class TestNumberOfTiles:
 def shared_conversion() -> tuple[Workload, System]:
     """P, split by rows, is read by A, which needs all of it, and by B, which may need columns."""
 
-    def kernel(name: str, m: int) -> Kernel:
-        return Kernel(
+    def kernel(name: str, m: int) -> ops.Kernel:
+        return ops.Kernel(
             name=name,
-            kind=KernelKind.ELEMENTWISE,
+            kind=ops.KernelKind.ELEMENTWISE,
             m=m,
             n=4,
             output_size=m * 8.0,
             input_sizes=(32.0,),
-            unit=ComputeUnit.SIMD,
-            tiling=Axis.NONE,
+            unit=ops.ComputeUnit.SIMD,
+            tiling=ops.Axis.NONE,
         )
 
-    readers = (Consumer(kernel="A"), Consumer(kernel="B"))
+    readers = (ops.Consumer(kernel="A"), ops.Consumer(kernel="B"))
     graph = kernel_graph(
         kernels=(kernel("P", 4), kernel("A", 4), kernel("B", 1)),
-        tensors=(Tensor(producer="P", consumers=readers, size=32.0),),
+        tensors=(ops.Tensor(producer="P", consumers=readers, size=32.0),),
         word=2,
     )
     ring = Dimension(kind=DimensionKind.RING, bandwidth=1e3, size=4, parallelism=Parallelism.TENSOR)
@@ -375,8 +369,8 @@ class TestSharedConversions:
     def test_a_reader_uses_the_conversion_another_pays_for(self):
         # all-gather once: 24 B over two links of 1 kB/s; B along n cuts its columns out of that
         workload, system = shared_conversion()
-        for axis in (Axis.NONE, Axis.N):
-            given = Constraints(sharding=(("P", Axis.M), ("A", Axis.NONE), ("B", axis)))
+        for axis in (ops.Axis.NONE, ops.Axis.N):
+            given = Constraints(sharding=(("P", ops.Axis.M), ("A", ops.Axis.NONE), ("B", axis)))
             _, certificate = search(workload, system, given, rules_named("crosstack"))
             assert certificate.objective == pytest.approx(0.012)
 
@@ -387,14 +381,14 @@ def added_products(rng: random.Random, temporal: bool) -> tuple[Workload, System
     sizes = {"input_sizes": (64.0,), "weight_size": rows * 16.0}
     product = product_of("product", (1, rows, 8, 4), word=word, **sizes)
     added = elementwise("sum", rows, 4, word=word, inputs=2)
-    added = replace(added, tiling=rng.choice((Axis.N, Axis.NONE)))
+    added = replace(added, tiling=rng.choice((ops.Axis.N, ops.Axis.NONE)))
     kernels = [replace(product, name=f"product_{i}") for i in range(count)]
     kernels += [replace(added, name=f"sum_{i}") for i in range(count - 1)]
     edges = [(1, count + 1, 0), (2, count + 1, 1)]
     if count == 3:
         edges += [(3, 5, 0), (4, 5, 1)]
     graph = join(kernels, edges, word)
-    graph = replace(graph, adds=np.array([k.kind is KernelKind.ELEMENTWISE_2 for k in kernels]))
+    graph = replace(graph, adds=np.array([k.kind is ops.KernelKind.ELEMENTWISE_2 for k in kernels]))
     chip = flat_chip(n_cores=8, lanes=2, stages=2, frequency=1e6, sram_capacity=1e6,
                      utilization=0.9, overlap=rng.choice(list(Overlap)))  # fmt: skip
     if temporal:
@@ -421,12 +415,12 @@ class TestSumsOfParts:
             assert certificate.objective == pytest.approx(least, rel=1e-9), seed
             found = evaluate(workload, system, mapping).time
             assert found == pytest.approx(certificate.objective, rel=1e-9)
-            later += Axis.PARTIAL in mapping.sharding
+            later += ops.Axis.PARTIAL in mapping.sharding
         assert later > 0
 
     def test_releases_add_up_what_they_make(self):
         workload, system = added_products(random.Random(0), temporal=False)
-        given = Constraints(sharding=(("sum_0", Axis.PARTIAL),))
+        given = Constraints(sharding=(("sum_0", ops.Axis.PARTIAL),))
         search(workload, system, given, self.RULES)
         with pytest.raises(InputError, match=r"sharding\.sum_0: got partial"):
             search(workload, system, given, rules_named("dfmodel-e4"))
@@ -496,7 +490,7 @@ class TestGivenDecisions:
         # Four forward kernels may use the first half of all that are asked for, not of four.
         workload, _ = tiny_task(3, 5)
         kernels = [
-            replace(k, direction=Direction.FORWARD if i < 4 else Direction.BACKWARD)
+            replace(k, direction=ops.Direction.FORWARD if i < 4 else ops.Direction.BACKWARD)
             for i, k in enumerate(workload.graph.kernels)
         ]
         graph = workload.graph.listing(kernels=tuple(kernels))
@@ -510,7 +504,7 @@ class TestGivenDecisions:
     def test_a_pin_past_half_the_kernels_is_kept(self, tiny_task):
         workload, _ = tiny_task(3, 3)
         kernels = [
-            replace(k, direction=Direction.FORWARD if i < 2 else Direction.BACKWARD)
+            replace(k, direction=ops.Direction.FORWARD if i < 2 else ops.Direction.BACKWARD)
             for i, k in enumerate(workload.graph.kernels)
         ]
         graph = workload.graph.listing(kernels=tuple(kernels))

@@ -19,19 +19,9 @@ from crosstack.model.rules import MAPPED, rule_names, rules_named
 from crosstack.model.traffic import Boundary
 from crosstack.published.dfmodel.graphs.fft import fft
 from crosstack.published.dfmodel.graphs.hpl import hpl
+from crosstack.workload import kernels as ops
 from crosstack.workload.builders import join
 from crosstack.workload.kernel_graph import AXIS_CODE, kernel_graph
-from crosstack.workload.kernels import (
-    Axis,
-    Collective,
-    Communication,
-    ComputeUnit,
-    Consumer,
-    Direction,
-    Kernel,
-    KernelKind,
-    Tensor,
-)
 from crosstack.workload.workload import Workload
 
 OURS = rules_named("crosstack")
@@ -41,22 +31,22 @@ OUTER, M, K, N = 4, 8, 12, 16
 MK, KN, MN = OUTER * M * K * WORD, OUTER * K * N * WORD, OUTER * M * N * WORD
 
 
-def product(name: str = "product", **changes) -> Kernel:
+def product(name: str = "product", **changes) -> ops.Kernel:
     values = {
-        "kind": KernelKind.GEMM, "outer": OUTER, "m": M, "k": K, "n": N,
+        "kind": ops.KernelKind.GEMM, "outer": OUTER, "m": M, "k": K, "n": N,
         "input_sizes": (float(KN), float(MK)), "output_size": float(MN),
-        "unit": ComputeUnit.SYSTOLIC, "tiling": Axis.NONE,
+        "unit": ops.ComputeUnit.SYSTOLIC, "tiling": ops.Axis.NONE,
     }  # fmt: skip
-    return Kernel(name=name, **{**values, **changes})
+    return ops.Kernel(name=name, **{**values, **changes})
 
 
-def pointwise(name: str, inputs: int = 1, **changes) -> Kernel:
+def pointwise(name: str, inputs: int = 1, **changes) -> ops.Kernel:
     values = {
-        "kind": KernelKind.ELEMENTWISE if inputs == 1 else KernelKind.ELEMENTWISE_2,
+        "kind": ops.KernelKind.ELEMENTWISE if inputs == 1 else ops.KernelKind.ELEMENTWISE_2,
         "outer": OUTER, "m": M, "n": N, "input_sizes": (float(MN),) * inputs,
-        "output_size": float(MN), "unit": ComputeUnit.SIMD, "tiling": Axis.NONE,
+        "output_size": float(MN), "unit": ops.ComputeUnit.SIMD, "tiling": ops.Axis.NONE,
     }  # fmt: skip
-    return Kernel(name=name, **{**values, **changes})
+    return ops.Kernel(name=name, **{**values, **changes})
 
 
 def network(size: int) -> tuple[Dimension, ...]:
@@ -80,7 +70,7 @@ def machine(a_chip):
     return build
 
 
-def traffic(workload, system, axis=Axis.NONE, *, microbatch=1, rules=OURS):
+def traffic(workload, system, axis=ops.Axis.NONE, *, microbatch=1, rules=OURS):
     """Bytes that one chip reads and writes for every kernel, all split along ``axis``."""
     use = placed_use(workload.placement) or Parallelism.TENSOR
     sizes = tuple(d.size for d in system.network)
@@ -101,7 +91,7 @@ def along(axis, arrays) -> ChoiceIndex:
     )  # fmt: skip
 
 
-def alone(kernel: Kernel, **changes) -> Workload:
+def alone(kernel: ops.Kernel, **changes) -> Workload:
     return Workload(graph=join([kernel], [], WORD), **changes)
 
 
@@ -114,11 +104,11 @@ class TestOfOneKernel:
     @pytest.mark.parametrize(
         ("axis", "read", "written"),
         [
-            (Axis.OUTER, (KN + MK) / 4, MN / 4),
-            (Axis.M, KN + MK / 4, MN / 4),
-            (Axis.K, (KN + MK) / 4, MN),  # added up, the result is whole on every chip
-            (Axis.N, KN / 4 + MK, MN / 4),
-            (Axis.NONE, KN + MK, MN),
+            (ops.Axis.OUTER, (KN + MK) / 4, MN / 4),
+            (ops.Axis.M, KN + MK / 4, MN / 4),
+            (ops.Axis.K, (KN + MK) / 4, MN),  # added up, the result is whole on every chip
+            (ops.Axis.N, KN / 4 + MK, MN / 4),
+            (ops.Axis.NONE, KN + MK, MN),
         ],
     )
     def test_a_product_reads_what_its_part_needs_and_writes_what_it_holds(
@@ -128,10 +118,11 @@ class TestOfOneKernel:
 
     def test_its_bytes_tell_which_factor_comes_first(self, machine):
         swapped = product(input_sizes=(float(MK), float(KN)))
-        assert traffic(alone(swapped), machine(4), Axis.M)[0] == [KN + MK / 4]
+        assert traffic(alone(swapped), machine(4), ops.Axis.M)[0] == [KN + MK / 4]
 
     @pytest.mark.parametrize(
-        ("axis", "share"), [(Axis.OUTER, 4), (Axis.M, 4), (Axis.N, 4), (Axis.NONE, 1)]
+        ("axis", "share"),
+        [(ops.Axis.OUTER, 4), (ops.Axis.M, 4), (ops.Axis.N, 4), (ops.Axis.NONE, 1)],
     )
     def test_a_sum_reads_two_parts_and_writes_one(self, machine, axis, share):
         found = traffic(alone(pointwise("sum", inputs=2)), machine(4), axis)
@@ -139,17 +130,19 @@ class TestOfOneKernel:
 
     def test_heads_share_an_input_that_is_too_small_for_all_of_them(self, machine):
         weight = product(
-            kind=KernelKind.GEMM_WEIGHT, input_sizes=(float(K * N * WORD),), weight_size=float(MK)
+            kind=ops.KernelKind.GEMM_WEIGHT,
+            input_sizes=(float(K * N * WORD),),
+            weight_size=float(MK),
         )
-        assert traffic(alone(weight), machine(4), Axis.OUTER)[0] == [K * N * WORD]
+        assert traffic(alone(weight), machine(4), ops.Axis.OUTER)[0] == [K * N * WORD]
 
     def test_of_three_rows_on_two_chips_two_are_on_one_of_them(self, machine):
         row = float(N * WORD)
         three = pointwise("sum", outer=1, m=3, input_sizes=(3 * row,), output_size=3 * row)
-        assert traffic(alone(three), machine(2), Axis.M) == ([2 * row], [2 * row])
+        assert traffic(alone(three), machine(2), ops.Axis.M) == ([2 * row], [2 * row])
 
     def test_tiles_move_the_same_bytes(self, machine):
-        ragged = alone(pointwise("sum", tiling=Axis.N), sequence_length=N)
+        ragged = alone(pointwise("sum", tiling=ops.Axis.N), sequence_length=N)
         found = []
         for n_tiles in (1, 3, 5):
             plan = plan_of(ragged, machine(4), (4,), (Parallelism.TENSOR,), 1, OURS)
@@ -173,8 +166,8 @@ class TestOfAGraph:
 
     def test_what_an_elided_edge_carries_is_accounted_for_elsewhere(self, machine):
         kernels = (pointwise("a"), pointwise("b"))
-        reader = Consumer(kernel="b", elided=True)
-        edge = Tensor(producer="a", consumers=(reader,), size=float(MN))
+        reader = ops.Consumer(kernel="b", elided=True)
+        edge = ops.Tensor(producer="a", consumers=(reader,), size=float(MN))
         graph = kernel_graph(kernels=kernels, tensors=(edge,), word=WORD)
         assert traffic(Workload(graph=graph), machine()) == ([MN, 0], [0, MN])
 
@@ -187,9 +180,11 @@ class TestOfAGraph:
         self, machine, microbatch, read, written
     ):
         update = product(
-            direction=Direction.BACKWARD,
+            direction=ops.Direction.BACKWARD,
             communications=(
-                Communication(collective=Collective.ALL_REDUCE, size=float(MN), periodic=True),
+                ops.Communication(
+                    collective=ops.Collective.ALL_REDUCE, size=float(MN), periodic=True
+                ),
             ),
         )
         workload = alone(update, global_batch_size=8)
@@ -197,7 +192,7 @@ class TestOfAGraph:
         assert found == ([pytest.approx(KN + MK + read)], [pytest.approx(written)])
 
 
-def given(workload, partitions, n_chips, parallelism=Parallelism.TENSOR, sharding=Axis.NONE):
+def given(workload, partitions, n_chips, parallelism=Parallelism.TENSOR, sharding=ops.Axis.NONE):
     n = len(workload.graph)
     return Mapping(
         sizes=(n_chips,), parallelism=(parallelism,), microbatch_size=1, n_tiles=1,
@@ -210,9 +205,9 @@ class TestTime:
         # 8 sums of two 8192 x 4096 tensors of 2-byte words: 8 x 3 x 67.1 MB = 1.61 GB, on four
         # chips of 3.35 TB/s each
         h100 = library_chip("h100")
-        sum_of_two = Kernel(
-            name="sum", kind=KernelKind.ELEMENTWISE_2, m=8192, n=4096,
-            input_sizes=(67108864.0,) * 2, output_size=67108864.0, unit=ComputeUnit.SIMD,
+        sum_of_two = ops.Kernel(
+            name="sum", kind=ops.KernelKind.ELEMENTWISE_2, m=8192, n=4096,
+            input_sizes=(67108864.0,) * 2, output_size=67108864.0, unit=ops.ComputeUnit.SIMD,
         )  # fmt: skip
         four = System(
             chip=replace(h100, memories=main_memory(bandwidth=3.35e12)),
@@ -242,7 +237,7 @@ class TestTime:
 
     def test_pieces_of_a_weight_stream_an_input_from_outside_again(self, machine):
         weight = product(
-            outer=1, kind=KernelKind.GEMM_WEIGHT, input_sizes=(float(K * N * WORD),),
+            outer=1, kind=ops.KernelKind.GEMM_WEIGHT, input_sizes=(float(K * N * WORD),),
             output_size=float(M * N * WORD), weight_size=float(M * K * WORD),
         )  # fmt: skip
         workload = alone(weight)
@@ -294,7 +289,7 @@ class TestPlaced:
         system = torus(1e9, a_chip(utilization=0.5, overlap=Overlap.ALL))
         mapping = Mapping(
             sizes=(4, 2), parallelism=(Parallelism.TENSOR,) * 2, microbatch_size=1, n_tiles=1,
-            sharding=(Axis.NONE,) * 2, partitions=partitions,
+            sharding=(ops.Axis.NONE,) * 2, partitions=partitions,
         )  # fmt: skip
         found = evaluate(TRANSFORMED, system, mapping)
         moved = 4 * 256 * 256 * 8 / 8

@@ -15,16 +15,8 @@ from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Task
 from crosstack.model.rules import rules_named
+from crosstack.workload import kernels as ops
 from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
-from crosstack.workload.kernels import (
-    Axis,
-    ComputeUnit,
-    Consumer,
-    Direction,
-    Kernel,
-    KernelKind,
-    Tensor,
-)
 from crosstack.workload.workload import Workload
 
 SIZE = 2.0 * 64 * 64
@@ -41,25 +33,25 @@ def a_graph(names: Sequence[str], edges: Sequence[Edge]) -> KernelGraph:
     for i, name in enumerate(names):
         weighted = len(makers[i]) < 2
         kernels.append(
-            Kernel(
+            ops.Kernel(
                 name=name,
-                kind=KernelKind.GEMM_WEIGHT if weighted else KernelKind.ELEMENTWISE_2,
+                kind=ops.KernelKind.GEMM_WEIGHT if weighted else ops.KernelKind.ELEMENTWISE_2,
                 m=64,
                 n=64,
                 k=64 if weighted else 1,
                 output_size=SIZE,
                 input_sizes=(SIZE,) if weighted else (SIZE, SIZE),
                 weight_size=SIZE if weighted else 0.0,
-                unit=ComputeUnit.SYSTOLIC if weighted else ComputeUnit.SIMD,
-                direction=Direction.BACKWARD if 2 * i > len(names) else Direction.FORWARD,
+                unit=ops.ComputeUnit.SYSTOLIC if weighted else ops.ComputeUnit.SIMD,
+                direction=ops.Direction.BACKWARD if 2 * i > len(names) else ops.Direction.FORWARD,
             )
         )
-    readers: dict[int, list[Consumer]] = {}
+    readers: dict[int, list[ops.Consumer]] = {}
     for source, target in edges:
         operand = makers[target].index(source)
-        readers.setdefault(source, []).append(Consumer(kernel=names[target], operand=operand))
+        readers.setdefault(source, []).append(ops.Consumer(kernel=names[target], operand=operand))
     tensors = tuple(
-        Tensor(producer=names[i], consumers=tuple(c), size=SIZE) for i, c in readers.items()
+        ops.Tensor(producer=names[i], consumers=tuple(c), size=SIZE) for i, c in readers.items()
     )
     return kernel_graph(kernels=tuple(kernels), tensors=tensors, word=2)
 
@@ -113,7 +105,9 @@ def an_answer(
         microbatch_size=1,
         n_tiles=4,
         # Splitting K makes an all-reduce.
-        sharding=tuple(Axis.NONE if n_chips == 1 else Axis.K if g else Axis.M for g in gemm),
+        sharding=tuple(
+            ops.Axis.NONE if n_chips == 1 else ops.Axis.K if g else ops.Axis.M for g in gemm
+        ),
         partitions=tuple(partitions),
     )
     rules = rules_named("crosstack")
@@ -143,14 +137,14 @@ def small_answer() -> Answer:
 def staged_answer(small_answer: Answer) -> Answer:
     """The first six of those kernels in three partitions, on two stages of a pipeline."""
     graph = a_graph(NAMES[:6], random_edges(6))
-    forward = tuple(replace(k, direction=Direction.FORWARD) for k in graph.kernels)
+    forward = tuple(replace(k, direction=ops.Direction.FORWARD) for k in graph.kernels)
     task = small_answer.task
     system = task.system
     workload = replace(task.workload, graph=graph.listing(kernels=forward))
     mapping = replace(
         small_answer.mapping,
         parallelism=(Parallelism.PIPELINE,),
-        sharding=(Axis.NONE,) * 6,
+        sharding=(ops.Axis.NONE,) * 6,
         partitions=(0, 0, 1, 1, 2, 2),
         stages=(0, 0, 0, 0, 1, 1),
     )

@@ -9,24 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstack.errors import InputError
+from crosstack.workload import kernels as ops
 from crosstack.workload.kernel_graph import kernel_graph
-from crosstack.workload.kernels import (
-    Collective,
-    Communication,
-    ComputeUnit,
-    Consumer,
-    Direction,
-    Kernel,
-    KernelKind,
-    Tensor,
-)
 from crosstack.workload.workload import Workload
 
 
-def a_product(**changes) -> Kernel:
+def a_product(**changes) -> ops.Kernel:
     values = {
         "name": "product",
-        "kind": KernelKind.GEMM_WEIGHT,
+        "kind": ops.KernelKind.GEMM_WEIGHT,
         "outer": 3,
         "m": 5,
         "k": 7,
@@ -34,14 +25,14 @@ def a_product(**changes) -> Kernel:
         "input_sizes": (154.0,),
         "weight_size": 70.0,
         "output_size": 330.0,
-        "unit": ComputeUnit.SYSTOLIC,
+        "unit": ops.ComputeUnit.SYSTOLIC,
     }
-    return Kernel(**{**values, **changes})
+    return ops.Kernel(**{**values, **changes})
 
 
-def tensor(producer: str, *readers: str, size: float = 8.0) -> Tensor:
-    return Tensor(
-        producer=producer, consumers=tuple(Consumer(kernel=r) for r in readers), size=size
+def tensor(producer: str, *readers: str, size: float = 8.0) -> ops.Tensor:
+    return ops.Tensor(
+        producer=producer, consumers=tuple(ops.Consumer(kernel=r) for r in readers), size=size
     )
 
 
@@ -80,10 +71,10 @@ class TestKernel:
     @pytest.mark.parametrize(
         ("kind", "inputs"),
         [
-            (KernelKind.GEMM_WEIGHT, 1),
-            (KernelKind.GEMM, 2),
-            (KernelKind.ELEMENTWISE, 1),
-            (KernelKind.ELEMENTWISE_2, 2),
+            (ops.KernelKind.GEMM_WEIGHT, 1),
+            (ops.KernelKind.GEMM, 2),
+            (ops.KernelKind.ELEMENTWISE, 1),
+            (ops.KernelKind.ELEMENTWISE_2, 2),
         ],
     )
     def test_a_kind_knows_its_operands(self, kind, inputs):
@@ -118,7 +109,7 @@ class TestKernel:
 
     def test_only_a_weight_kernel_has_a_weight(self):
         with pytest.raises(InputError, match="^weight_size: got"):
-            a_product(kind=KernelKind.GEMM, input_sizes=(1.0, 1.0))
+            a_product(kind=ops.KernelKind.GEMM, input_sizes=(1.0, 1.0))
 
     def test_a_record_cannot_be_changed(self, a_kernel):
         with pytest.raises(FrozenInstanceError):
@@ -126,7 +117,7 @@ class TestKernel:
 
     def test_a_communication_of_negative_size_is_refused(self):
         with pytest.raises(InputError, match="^size: got"):
-            Communication(collective=Collective.ALL_REDUCE, size=-1.0)
+            ops.Communication(collective=ops.Collective.ALL_REDUCE, size=-1.0)
 
 
 class TestKernelGraph:
@@ -169,7 +160,7 @@ class TestKernelGraph:
         assert a_graph(2, [(0, 1)]) == a_graph(2, [(0, 1)])
 
     def test_a_backward_kernel_makes_a_backward_pass(self, a_kernel):
-        kernels = (a_kernel("a"), a_kernel("b", direction=Direction.BACKWARD))
+        kernels = (a_kernel("a"), a_kernel("b", direction=ops.Direction.BACKWARD))
         assert kernel_graph(kernels=kernels, tensors=(), word=2).has_backward
 
     def test_forward_kernels_alone_make_none(self, small_graph):
@@ -229,7 +220,9 @@ class TestKernelGraph:
 
     def test_what_is_accounted_for_elsewhere_may_share_an_operand(self, a_kernel):
         kernels = tuple(a_kernel(name) for name in "abc")
-        cache = Tensor(producer="b", consumers=(Consumer(kernel="c", elided=True),), size=8.0)
+        cache = ops.Tensor(
+            producer="b", consumers=(ops.Consumer(kernel="c", elided=True),), size=8.0
+        )
         graph = kernel_graph(kernels=kernels, tensors=(tensor("a", "c"), cache), word=2)
         assert graph.levels == (0, 0, 1)
 
@@ -284,14 +277,14 @@ class TestKernelGraph:
     @pytest.mark.parametrize("operand", [-1, 1])
     def test_an_operand_the_reader_does_not_have_is_refused(self, a_kernel, operand):
         kernels = (a_kernel("a"), a_kernel("b"))
-        reader = Consumer(kernel="b", operand=operand)
-        tensors = (Tensor(producer="a", consumers=(reader,), size=8.0),)
+        reader = ops.Consumer(kernel="b", operand=operand)
+        tensors = (ops.Tensor(producer="a", consumers=(reader,), size=8.0),)
         with pytest.raises(InputError, match=f"operand: got {operand}; allowed for 'b': 0"):
             kernel_graph(kernels=kernels, tensors=tensors, word=2)
 
     def test_a_tensor_nobody_reads_is_refused(self):
         with pytest.raises(InputError, match="^consumers: got"):
-            Tensor(producer="a", consumers=(), size=8.0)
+            ops.Tensor(producer="a", consumers=(), size=8.0)
 
     def test_every_problem_is_reported_at_once(self, a_kernel):
         kernels = (a_kernel("a"), a_kernel("a"))
