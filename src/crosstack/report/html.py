@@ -6,17 +6,9 @@ No script, nothing fetched; light and dark follow the reader's choice.
 from __future__ import annotations
 
 from crosstack.evaluate.answer import Answer
+from crosstack.report import html_parts as page
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
 from crosstack.report.drawing import attribute
-from crosstack.report.html_parts import (
-    folded,
-    fragment,
-    html_table,
-    number_cards,
-    page_frame,
-    pairs_rows,
-    scrolled,
-)
 from crosstack.report.layer_figure import layer_sentence
 from crosstack.report.sources import cited, rule_rows
 from crosstack.report.svg import piece_svg
@@ -45,7 +37,7 @@ def answer_html(answer: Answer, *, whole_page: bool = True) -> str:
         A page to save, or a fragment whose style touches nothing outside of it.
     """
     body = _body(answer)
-    return page_frame(headline(answer), body) if whole_page else fragment(body)
+    return page.page_frame(headline(answer), body) if whole_page else page.fragment(body)
 
 
 def _body(answer: Answer) -> str:
@@ -55,42 +47,46 @@ def _body(answer: Answer) -> str:
 
     def piece(name: str, label: str) -> str:
         drawn = piece_svg(answer, name)
-        return scrolled(drawn, label) if drawn else ""
+        return page.scrolled(drawn, label) if drawn else ""
 
     sections = {
         "Time of every partition": piece("bars", "times"),
         "Roofline of the partitions": piece("roofline", "roofline"),
-        "Memory of a chip": piece("memory", "memory") + html_table(memory_rows(answer)),
-        "Price and power": html_table(bills(answer)),
+        "Memory of a chip": piece("memory", "memory") + page.html_table(memory_rows(answer)),
+        "Price and power": page.html_table(bills(answer)),
         "Machine": piece("machine", "machine"),
     }
     parts = [
         f"<h1>{attribute(headline(answer))}</h1>",
         _certificate(answer),
-        number_cards(key_numbers(answer), "xs-numbers"),
+        page.number_cards(key_numbers(answer), "xs-numbers"),
         "<h2>Partitions, in the order they run</h2>",
-        folded(html_table(rows, bound=rows.header.index("bound by"), wrap=1), partitions > 60),
+        page.folded(
+            page.html_table(rows, bound=rows.header.index("bound by"), wrap=1), partitions > 60
+        ),
         *_stages(answer),
         "<h2>Timeline of one layer</h2>",
         f"<p>{attribute(layer_sentence(answer))}</p>",
         piece("layer", "timeline"),
         '<div class="xs-columns">',
-        *(f"<section><h2>{title}</h2>{s}</section>" for title, s in sections.items() if s),
+        *(page.section(title, s) for title, s in sections.items() if s),
         "</div>",
         "<h2>How it is split</h2>",
-        number_cards(splits(answer), "xs-numbers xs-plain"),
-        f"<p></p>{html_table(network_rows(answer))}",
+        page.number_cards(splits(answer), "xs-numbers xs-plain"),
+        f"<p></p>{page.html_table(network_rows(answer))}",
         "<h2>Graph</h2>",
         piece_svg(answer, "legend"),
         f"<p></p>{piece('graph', 'graph')}",
         "<h2>Kernels</h2>",
-        folded(html_table(kernel_rows(answer)), fold),
+        page.folded(page.html_table(kernel_rows(answer)), fold),
         '<p class="xs-quiet">m, k and n are extents on one chip.</p>',
         "<h2>What the answer rests on</h2>",
         _origin(answer),
         "<h2>Rules and sources</h2>",
-        folded(
-            html_table(rule_rows(answer.rules), wrap=2), True, "Every rule and what it switches"
+        page.folded(
+            page.html_table(rule_rows(answer.rules), wrap=2),
+            True,
+            "Every rule and what it switches",
         ),
         _sources(answer),
     ]
@@ -107,7 +103,9 @@ def _certificate(answer: Answer) -> str:
 
 def _stages(answer: Answer) -> list[str]:
     rows = stage_rows(answer)
-    return ["<h2>Pipeline stages, for one microbatch</h2>", html_table(rows)] if rows.rows else []
+    return (
+        ["<h2>Pipeline stages, for one microbatch</h2>", page.html_table(rows)] if rows.rows else []
+    )
 
 
 def _sources(answer: Answer) -> str:
@@ -128,4 +126,4 @@ def _origin(answer: Answer) -> str:
         ("method", c.method),
         ("version", f"crosstack {__version__}"),
     )
-    return pairs_rows(pairs)
+    return page.pairs_rows(pairs)

@@ -15,6 +15,7 @@ __all__ = [
     "page_frame",
     "pairs_rows",
     "scrolled",
+    "section",
 ]
 
 
@@ -56,6 +57,11 @@ def scrolled(inner: str, label: str) -> str:
         f'<div class="xs-scroll" tabindex="0" role="region" aria-label="{attribute(label)}">'
         f"{inner}</div>"
     )
+
+
+def section(title: str, inner: str) -> str:
+    """Return what stands beside other sections, under its title."""
+    return f"<section><h2>{title}</h2>{inner}</section>"
 
 
 def folded(inner: str, fold: bool, words: str = "Show all") -> str:

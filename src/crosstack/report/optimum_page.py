@@ -5,17 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from crosstack.io.study_file import Goal
+from crosstack.report import html_parts as page
 from crosstack.report.chart_figure import chart_svg
 from crosstack.report.chip_text import budget_rows, chip_pairs, left_pairs, level_rows
 from crosstack.report.drawing import attribute
-from crosstack.report.html_parts import (
-    folded,
-    html_table,
-    number_cards,
-    page_frame,
-    pairs_rows,
-    scrolled,
-)
 from crosstack.report.optimize_text import (
     choice_rows,
     optimum_chart,
@@ -40,28 +33,28 @@ def optimum_html(data: dict[str, Any]) -> str:
     parts = [
         f"<h1>{attribute(title)}</h1>",
         f'<p class="xs-status">{attribute(_sentence(data))}</p>',
-        number_cards(optimum_pairs(data), "xs-numbers"),
+        page.number_cards(optimum_pairs(data), "xs-numbers"),
         '<div class="xs-columns">',
         *_search(data),
-        f"<section><h2>How the budget is shared out</h2>{html_table(share_rows(data))}</section>",
+        page.section("How the budget is shared out", page.html_table(share_rows(data))),
         "</div>",
         *_choices(data),
         f"<h2>The chip {attribute(chip['hierarchy']['name'])}</h2>",
-        pairs_rows(chip_pairs(chip)),
-        f"<p></p>{html_table(level_rows(chip))}",
+        page.pairs_rows(chip_pairs(chip)),
+        f"<p></p>{page.html_table(level_rows(chip))}",
         "<h2>What each component takes, and what binds it</h2>",
-        html_table(budget_rows(chip)),
-        f"<p></p>{pairs_rows(left_pairs(chip))}",
+        page.html_table(budget_rows(chip)),
+        f"<p></p>{page.pairs_rows(left_pairs(chip))}",
         *(f"<p>Warning: {attribute(words)}</p>" for words in chip["warnings"]),
         "<h2>What the answer rests on</h2>",
-        pairs_rows(
+        page.pairs_rows(
             [
                 ("rules of the chip", chip["rules"]),
                 ("version", f"crosstack {data['crosstack_version']}"),
             ]
         ),
     ]
-    return page_frame(title, "\n".join(parts) + "\n")
+    return page.page_frame(title, "\n".join(parts) + "\n")
 
 
 def _sentence(data: dict[str, Any]) -> str:
@@ -78,17 +71,17 @@ def _search(data: dict[str, Any]) -> list[str]:
     chart = optimum_chart(data)
     if chart is None:
         return []
-    return [f"<section><h2>The search</h2>{scrolled(chart_svg(chart), 'the search')}</section>"]
+    return [page.section("The search", page.scrolled(chart_svg(chart), "the search"))]
 
 
 def _choices(data: dict[str, Any]) -> list[str]:
     count = len(data["choices"])
     if count < 2:
         return []
-    found = ["<h2>Choices, the best first</h2>", html_table(choice_rows(data, SHOWN))]
+    found = ["<h2>Choices, the best first</h2>", page.html_table(choice_rows(data, SHOWN))]
     if count > SHOWN:
         words = f"Show {'all' if count <= MOST else f'the best {MOST:,} of'} {count:,}"
-        found.append(folded(html_table(choice_rows(data, MOST)), True, words))
+        found.append(page.folded(page.html_table(choice_rows(data, MOST)), True, words))
     reasons = reason_lines(optimum_reasons(data))
     if reasons:
         items = "".join(f"<li>{attribute(line.plain.strip())}</li>" for line in reasons)

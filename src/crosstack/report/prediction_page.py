@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from crosstack.report import html_parts as page
 from crosstack.report.drawing import attribute
-from crosstack.report.html_parts import (
-    folded,
-    html_table,
-    number_cards,
-    page_frame,
-    pairs_rows,
-    scrolled,
-)
 from crosstack.report.kernel_text import kernel_pairs, level_rows, sides_words
 from crosstack.report.prediction_text import (
     memory_at_peak,
@@ -39,15 +32,15 @@ def prediction_html(data: dict[str, Any]) -> str:
         f"<h1>{attribute(title)}</h1>",
         f'<p class="xs-status">A step takes {time_words(data["time"])} under the strategy that was '
         "given; nothing was searched.</p>",
-        number_cards(prediction_pairs(data), "xs-numbers"),
+        page.number_cards(prediction_pairs(data), "xs-numbers"),
         *_parts(data),
         *_stages(data),
         *_memory(data),
         *_kernel(data),
         "<h2>What the number rests on</h2>",
-        pairs_rows(_origin(data)),
+        page.pairs_rows(_origin(data)),
     ]
-    return page_frame(title, "\n".join(parts) + "\n")
+    return page.page_frame(title, "\n".join(parts) + "\n")
 
 
 def _parts(data: dict[str, Any]) -> list[str]:
@@ -81,7 +74,7 @@ def _time_bars(label: str, pairs: Iterable[tuple[str, float]], whole: float = 0.
     found = [_bars(label, "time", rows[:SHOWN], most, "compute")]
     if rows[SHOWN:]:
         rest = _bars(label, "time", rows[SHOWN:], most, "compute")
-        found.append(folded(rest, True, f"Show {len(rows) - SHOWN} more"))
+        found.append(page.folded(rest, True, f"Show {len(rows) - SHOWN} more"))
     return found
 
 
@@ -123,12 +116,12 @@ def _kernel(data: dict[str, Any]) -> list[str]:
     }
     return [
         f"<h2>The product of one chip, {attribute(sides_words(kernel))}</h2>",
-        number_cards(kernel_pairs(kernel), "xs-numbers xs-plain"),
+        page.number_cards(kernel_pairs(kernel), "xs-numbers xs-plain"),
         "<h2>What compute and each memory take</h2>",
         f"<p>Bound by {attribute(str(kernel['bound']))}.</p>",
         *_time_bars("term", terms.items()),
         "<h2>What each memory moves</h2>",
-        html_table(level_rows(kernel)),
+        page.html_table(level_rows(kernel)),
     ]
 
 
@@ -148,7 +141,7 @@ def _bars(
     table = (
         f'<table class="xs-bars"><thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>'
     )
-    return scrolled(table, f"{value} by {label}")
+    return page.scrolled(table, f"{value} by {label}")
 
 
 def _origin(data: dict[str, Any]) -> list[tuple[str, str]]:
