@@ -119,6 +119,7 @@ class TestNetworkUses:
         (DimensionKind.RAIL_ONLY, {}, 1),
         (DimensionKind.FAT_TREE, {}, 1),
         (DimensionKind.FAT_TREE, {"oversubscription": 2.0, "pod_size": 2}, 2),
+        (DimensionKind.DRAGONFLY, {}, 2),
     ],
 )
 class TestSharedDimensions:

@@ -40,12 +40,8 @@ _ORDERS = (
 )
 # Every chip is as far from each other.
 EVEN = (DimensionKind.SWITCH, DimensionKind.FULLY_CONNECTED, DimensionKind.RAIL_ONLY)
-SWITCHED = (
-    *EVEN,
-    DimensionKind.FAT_TREE,
-    DimensionKind.RAIL_OPTIMISED,
-    DimensionKind.DRAGONFLY,
-)
+THINNED = (DimensionKind.FAT_TREE, DimensionKind.RAIL_OPTIMISED)  # even if not oversubscribed
+SWITCHED = (*EVEN, *THINNED, DimensionKind.DRAGONFLY)
 
 __all__ = ["Use", "may_split", "network_uses", "workload_uses"]
 
@@ -115,7 +111,8 @@ def _factors(dimension: Dimension, size: int, *, shared: bool) -> Iterator[Facto
     yield from (((use, size),) for use in Parallelism)
     if not shared or dimension.kind not in SWITCHED:
         return
-    even = dimension.kind in EVEN or dimension.oversubscription == 1.0
+    even = dimension.kind in EVEN
+    even = even or (dimension.kind in THINNED and dimension.oversubscription == 1.0)
     orders = _ORDERS[:1] if even else _ORDERS
     found: dict[Factors, None] = {}
     for order in orders:
