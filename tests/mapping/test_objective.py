@@ -323,6 +323,6 @@ def test_the_least_corner_is_where_the_product_is_least():
 def test_the_readmes_case_is_proved_with_few_search_nodes():
     done = []
     task = ct.load(EXAMPLE)
-    answer = optimise(task, progress=lambda at: done.append(at.boxes_done))
+    answer = optimise(task, progress=lambda at: done.append(at.nodes_done))
     assert answer.certificate.status is Status.OPTIMAL
     assert max(done) < 40

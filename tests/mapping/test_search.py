@@ -752,7 +752,7 @@ class TestManyPlans:
     def test_they_are_made_as_they_are_needed(self, huge):
         seen: list[Progress] = []
         search(*huge, Constraints(), rules_named("crosstack"), work_limit=2e5, progress=seen.append)
-        assert max(p.boxes_waiting for p in seen) < 100_000
+        assert max(p.nodes_waiting for p in seen) < 100_000
 
     def test_a_limit_holds_while_they_are_made(self, huge):
         mapping, found = search(*huge, Constraints(), rules_named("crosstack"), time_limit=0.0)

@@ -196,9 +196,9 @@ def test_many_partitions_are_counted_not_listed(make_answer):
 
 
 def test_progress_is_one_line_from_the_start():
-    start = Progress(objective=math.inf, bound=0.0, boxes_done=0, boxes_waiting=1)
+    start = Progress(objective=math.inf, bound=0.0, nodes_done=0, nodes_waiting=1)
     assert progress_line(start) == "nothing found yet; no bound; 0 done, 1 waiting"
-    later = Progress(objective=2.0, bound=1.9, boxes_done=1200, boxes_waiting=3)
+    later = Progress(objective=2.0, bound=1.9, nodes_done=1200, nodes_waiting=3)
     assert (
         progress_line(later) == "best 2 s; no mapping beats 1.9 s (gap 5 %); 1,200 done, 3 waiting"
     )

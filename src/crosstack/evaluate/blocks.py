@@ -18,7 +18,7 @@ import numpy as np
 from crosstack.errors import InfeasibleError, LimitError
 from crosstack.machine.system import System
 from crosstack.mapping.degrees import FREE
-from crosstack.mapping.found import masks_of
+from crosstack.mapping.incumbent import masks_of
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping
 from crosstack.mapping.parallelism import Use
 from crosstack.mapping.search import search

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from crosstack.mapping.found import PROOF
+from crosstack.mapping.incumbent import PROOF
 from crosstack.mapping.sharding import eliminate
 from crosstack.model.choices import Choices
 from crosstack.model.decisions import Decisions

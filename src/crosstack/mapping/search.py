@@ -34,7 +34,8 @@ from crosstack.machine.chip import Execution
 from crosstack.machine.system import System
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.checks import check_given
-from crosstack.mapping.found import PROOF, Found, Lack, masks_of
+from crosstack.mapping.deferred_plans import ROOT, Item, all_plans, unrolled
+from crosstack.mapping.incumbent import PROOF, Incumbent, Lack, masks_of
 from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop
 from crosstack.mapping.parallelism import Use, may_split
 from crosstack.mapping.pricing import Pricing
@@ -42,7 +43,6 @@ from crosstack.mapping.search_node import SearchNode, SearchState
 from crosstack.mapping.seeds import plant
 from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.slots import make_slots
-from crosstack.mapping.unmade import ROOT, Item, all_plans, unrolled
 from crosstack.model.choice_index import choice_index
 from crosstack.model.choices import make_choices
 from crosstack.model.memory import recomputations
@@ -75,8 +75,8 @@ class Progress:
 
     objective: float
     bound: float
-    boxes_done: int
-    boxes_waiting: int
+    nodes_done: int
+    nodes_waiting: int
     unit: str = "s"
 
 
@@ -194,7 +194,7 @@ def search(
     state.use, state.budget = use, Budget(work=work_limit, deadline=started + time_limit)
     if start is not None:
         _offer_start(state, *start)
-    run, found = _Run(state, progress, objective.unit), state.found
+    run, found = _Run(state, progress, objective.unit), state.incumbent
     pool = nullcontext() if jobs == 1 else _pool(state, jobs)
     with pool as workers:
         try:
@@ -202,7 +202,7 @@ def search(
         except KeyboardInterrupt:
             if found.mapping is None:
                 raise
-            state.found = found  # a lane or a piece may have been at work
+            state.incumbent = found  # a lane or a piece may have been at work
             state.budget.cut = Stop.INTERRUPT
             run.leave()
             if workers is not None:
@@ -240,7 +240,7 @@ def search(
 
 def _nothing(state: SearchState, objective: Objective) -> InfeasibleError | InputError | LimitError:
     """Return why there is no mapping."""
-    found = state.found
+    found = state.incumbent
     if not math.isinf(found.left_bound):
         return LimitError(
             "no mapping found before the limit; none beats "
@@ -297,7 +297,7 @@ def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
         choices = state.table(plan, start.n_tiles)
         if plan.tensor > 1 and not state.first.allows(domains, choices):
             return
-    state.found.keep(time_taken, start)
+    state.incumbent.keep(time_taken, start)
 
 
 def search_state(
@@ -342,7 +342,7 @@ class _Piece:
     """What became of one item: its parts with their bounds, and what was found on the way."""
 
     children: list[tuple[float, int, Item]]
-    found: Found
+    incumbent: Incumbent
     used: int
     cut: Stop | None
 
@@ -383,7 +383,7 @@ class _Run:
             self.done += len(self.round)
             self.round.clear()
             if self.done >= next_try or (
-                state.found.mapping is None and self.done % TRY_EVERY == 0
+                state.incumbent.mapping is None and self.done % TRY_EVERY == 0
             ):
                 _try_best(state, self.heap)
                 next_try = max(next_try, 2 * self.done)
@@ -391,24 +391,24 @@ class _Run:
     def leave(self) -> None:
         """Give up what is still open: the least of its bounds is part of the answer's."""
         for bound, *_ in (*self.heap[:1], *self.round):
-            self.state.found.left_bound = min(self.state.found.left_bound, bound)
+            self.state.incumbent.left_bound = min(self.state.incumbent.left_bound, bound)
 
     def _tell(self) -> None:
         if self.progress is not None:
-            best = self.state.found.best
+            best = self.state.incumbent.best
             self.progress(
                 Progress(
                     objective=best,
                     bound=min(self.heap[0][0], best),
-                    boxes_done=self.done,
-                    boxes_waiting=len(self.heap),
+                    nodes_done=self.done,
+                    nodes_waiting=len(self.heap),
                     unit=self.unit,
                 )
             )
 
     def _pieces(self, workers: ProcessPoolExecutor | None) -> Iterator[_Piece]:
         """Yield what becomes of the items of a round, all from the same best mapping."""
-        state, best = self.state, self.state.found.best
+        state, best = self.state, self.state.incumbent.best
         left = state.budget.work - state.budget.used
         seconds = state.budget.deadline - time.perf_counter()
         if workers is None or len(self.round) == 1:
@@ -429,7 +429,7 @@ class _Run:
 
     def _join(self, piece: _Piece) -> None:
         state = self.state
-        state.found.join(piece.found)
+        state.incumbent.join(piece.incumbent)
         state.budget.used += piece.used
         state.budget.cut = state.budget.cut or piece.cut
         for bound, depth, item in piece.children:
@@ -449,14 +449,14 @@ def _piece(
     seconds: float,
 ) -> _Piece:
     """Do what is next with an item, from a best time and with what work and time are left."""
-    whole = state.found, state.budget
-    state.found = Found(best=best)
+    whole = state.incumbent, state.budget
+    state.incumbent = Incumbent(best=best)
     state.budget = Budget(work=left, deadline=time.perf_counter() + seconds)
     try:
         children = list(_advance(state, item, bound, depth))
-        return _Piece(children, state.found, state.budget.used + CALL, state.budget.cut)
+        return _Piece(children, state.incumbent, state.budget.used + CALL, state.budget.cut)
     finally:
-        state.found, state.budget = whole
+        state.incumbent, state.budget = whole
 
 
 def _try_best(state: SearchState, heap: list[_Entry]) -> None:
@@ -468,7 +468,7 @@ def _try_best(state: SearchState, heap: list[_Entry]) -> None:
     ]
     for _, _, node in heapq.nsmallest(MOST_TRIES, waiting):
         state.complete(node)
-        if state.found.mapping is not None:
+        if state.incumbent.mapping is not None:
             break
 
 
@@ -488,11 +488,11 @@ def _advance(
     elif not node.fused:
         node.fused = True
         single = all(len(d) == 1 for d in node.domains)
-        if not single and not node.tried and (math.isinf(state.found.best) or depth == 0):
+        if not single and not node.tried and (math.isinf(state.incumbent.best) or depth == 0):
             state.complete(node)
         found = state.fuse_node(node, root=depth == 0)
         if single and math.isfinite(found):  # fused by a heuristic: nothing left to split
-            state.found.left_bound = min(state.found.left_bound, max(bound, found))
+            state.incumbent.left_bound = min(state.incumbent.left_bound, max(bound, found))
         else:
             yield max(bound, found), depth, node
     else:

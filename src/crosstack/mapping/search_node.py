@@ -19,9 +19,9 @@ from crosstack.mapping.branching import branches, first_shardings, tightened
 from crosstack.mapping.budget import Budget
 from crosstack.mapping.first_costs import Domains, FirstCosts
 from crosstack.mapping.following import choices_excess, following_bound, one_by_one_bound
-from crosstack.mapping.found import PROOF, Found, masks_of
 from crosstack.mapping.fusion import Fusion, Slots, fuse, make_problem, simple_bound
 from crosstack.mapping.ideals import IdealTables
+from crosstack.mapping.incumbent import PROOF, Incumbent, masks_of
 from crosstack.mapping.joint import UNKNOWN, Joint, joint_bound
 from crosstack.mapping.layouts import make_layout_choices
 from crosstack.mapping.mapping import Constraints, Mapping
@@ -93,7 +93,7 @@ class SearchState:
     room: Room = field(init=False)
     first: FirstCosts = field(init=False)
     budget: Budget = field(default_factory=Budget)
-    found: Found = field(default_factory=Found)
+    incumbent: Incumbent = field(default_factory=Incumbent)
     tables: dict[object, IdealTables | None] = field(default_factory=dict)
     choices: dict[object, Choices] = field(default_factory=dict)
     useful_tiles: dict[int, list[int]] = field(default_factory=dict)
@@ -179,14 +179,14 @@ class SearchState:
 
     def target(self) -> float:
         """Only times below this are of interest. [s]"""
-        best = self.found.best
+        best = self.incumbent.best
         return best * (1 - max(self.gap, PROOF / 10)) if math.isfinite(best) else math.inf
 
     def prune(self, bound: float) -> None:
         """Drop a node; where a gap is allowed, its bound stays part of the answer's."""
         if self.gap > 0:
             known = bound if math.isfinite(bound) else 0.0
-            self.found.left_bound = min(self.found.left_bound, max(known, self.target()))
+            self.incumbent.left_bound = min(self.incumbent.left_bound, max(known, self.target()))
 
     # ------------------------------------------------------------ bounds
 
@@ -246,7 +246,7 @@ class SearchState:
         if plan.graph_stages > 1:
             least = least_memory(load, plan.graph_stages)
             if least > capacity:
-                self.found.lack.stage(plan, least, capacity)
+                self.incumbent.lack.stage(plan, least, capacity)
                 return False
         elif load.memory_static > capacity:
             self._offer_static(plan, Demand(total=load.memory_static, activations=load.activations))
@@ -257,14 +257,14 @@ class SearchState:
                 continue
             cost = partition_cost(load, 1 << i)
             if not cost.fits:
-                self.found.lack.alone(load.names[i], cost.sram, load.sram_capacity)
+                self.incumbent.lack.alone(load.names[i], cost.sram, load.sram_capacity)
                 good = False
         return good
 
     def _offer_static(self, plan: Plan, demand: Demand) -> None:
         where, levers = self.room.lack(plan, demand)
         capacity = self.room.capacity(plan)
-        self.found.lack.offer("main memory", demand.total, capacity, where, levers)
+        self.incumbent.lack.offer("main memory", demand.total, capacity, where, levers)
 
     # ------------------------------------------------------------ fusing
 
@@ -314,7 +314,7 @@ class SearchState:
         if found is None and math.isinf(limit):  # nothing at all fits
             demand = fullest_stage(problem, self.tables)
             if demand > problem.capacity:
-                self.found.lack.stage(node.plan, demand, problem.capacity)
+                self.incumbent.lack.stage(node.plan, demand, problem.capacity)
         if found is None:
             return None
         time, bound = (
@@ -354,7 +354,7 @@ class SearchState:
     ) -> None:
         """Keep a mapping whose layer costs so much if it is the best so far."""
         total = self.total(node.plan, layer)
-        if not self.pricing.weights.only_time and total < self.found.best:
+        if not self.pricing.weights.only_time and total < self.incumbent.best:
             total = self.pricing.exact(node.plan, load, partitions)
         self._keep(node, codes, total, partitions, None)
 
@@ -375,7 +375,7 @@ class SearchState:
         partitions: tuple[int, ...],
         stages: tuple[int, ...] | None,
     ) -> None:
-        if total > self.found.best:
+        if total > self.incumbent.best:
             return
         numbers = [0] * self.arrays.n
         for number, mask in enumerate(partitions):
@@ -394,13 +394,13 @@ class SearchState:
             schedule=node.plan.schedule,
             interleave=node.plan.interleave,
         )
-        self.found.keep(total, mapping)
+        self.incumbent.keep(total, mapping)
 
     def complete(self, node: SearchNode) -> None:
         """Try whole shardings of a node: the best for weighted sums of its terms."""
         node.tried = True
         for codes in self.shardings(node):
-            self.settle(node, codes, self.found.best)
+            self.settle(node, codes, self.incumbent.best)
 
     def shardings(self, node: SearchNode) -> list[Ints]:
         """Return whole shardings of a node: the best for a few weighted sums of its terms."""

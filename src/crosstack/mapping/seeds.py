@@ -7,10 +7,10 @@ against the rest differently and for numbers of tiles that double. All data, all
 tensor parallelism inside the fast dimension are among the plans.
 
 What a chip does for one layer depends on the tensor-parallel dimensions alone, but for what the
-gradient exchange and small microbatches add. So a *block* (those dimensions, a number of tiles, a
-sharding) is fused once, without what its plans add; its time bounds it under each of them, and it
-is priced exactly where that bound is below the best so far. Nothing that could have been best is
-left out by this, so what a question with more given finds here, a freer one finds too.
+gradient exchange and small microbatches add. So a *candidate* (those dimensions, a number of
+tiles, a sharding) is fused once, without what its plans add; its time bounds it under each of them,
+and it is priced exactly where that bound is below the best so far. Nothing that could have been
+best is left out by this, so what a question with more given finds here, a freer one finds too.
 
 Every use of the network has a *lane*: the best of its mappings. The best few lanes are improved,
 each on its own, by other numbers of tiles and other choices kernel by kernel, as long as that
@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.blocks import block_bound, block_of, unburdened, unburdened_plan
 from crosstack.mapping.budget import CALL, DEAL
-from crosstack.mapping.found import PROOF, Found, masks_of
 from crosstack.mapping.fusion import make_problem, quick_sequence, simple_bound
+from crosstack.mapping.incumbent import PROOF, Incumbent, masks_of
 from crosstack.mapping.search_node import SearchNode, SearchState
 from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.model.plan import Plan
@@ -36,7 +36,7 @@ from crosstack.workload.kernel_graph import Ints
 __all__ = ["plant"]
 
 MOST_PLANS = 20_000  # of which mappings are made before anything is bounded
-MOST_FUSED = 24  # blocks fused of plans that share their tensor-parallel dimensions
+MOST_FUSED = 24  # candidates fused of plans that share their tensor-parallel dimensions
 MOST_SPLIT = 8  # plans whose stages split the graph
 TWICE = 2.0  # a number of tiles over the one before, at least
 ALONE = 10  # units of work of pricing a partition of a chip without memory units
@@ -47,7 +47,7 @@ NEAR_TILES = (-8, 8, -4, 4, -2, 2, -1, 1)  # places from the best number of tile
 
 
 @dataclass(slots=True)
-class _Block:
+class _Candidate:
     """A sharding and a number of tiles, and the plans they may serve, the least floor first.
 
     ``load`` leaves out what plans add; ``bound`` is its least layer time. [s]
@@ -64,7 +64,7 @@ class _Block:
         return min(state.total(plan, self.bound) for plan in self.plans)
 
 
-_Lanes = dict[tuple[tuple[int, ...], tuple[Parallelism, ...], tuple[int, ...]], Found]
+_Lanes = dict[tuple[tuple[int, ...], tuple[Parallelism, ...], tuple[int, ...]], Incumbent]
 
 
 def plant(state: SearchState, tiles: Callable[[Plan], list[int]], tell: Callable[[], None]) -> None:
@@ -91,19 +91,19 @@ def plant(state: SearchState, tiles: Callable[[Plan], list[int]], tell: Callable
         else:
             order.append((min(bounds), number, plans))
     for bound, _, plans in sorted(order):
-        if not bound < state.found.best:
+        if not bound < state.incumbent.best:
             break
-        blocks = [
-            block
+        candidates = [
+            candidate
             for n_tiles in _ladder(tiles(plans[0]))
-            for block in _blocks(state, plans, n_tiles)
+            for candidate in _candidates(state, plans, n_tiles)
         ]
         if state.slots is None:
-            _price_alone(state, lanes, blocks)
+            _price_alone(state, lanes, candidates)
         if not state.unfused:
-            _fuse(state, lanes, blocks)
+            _fuse(state, lanes, candidates)
         tell()
-        if state.found.mapping is not None and state.budget.over():
+        if state.incumbent.mapping is not None and state.budget.over():
             return
     _split(state, split, tiles)
     _improve(state, lanes, tiles, tell)
@@ -134,17 +134,17 @@ def _ladder(tiles: list[int]) -> list[int]:
     return sorted({*kept, max(tiles)}) if tiles else []
 
 
-def _blocks(state: SearchState, plans: list[Plan], n_tiles: int) -> Iterator[_Block]:
-    """Yield the blocks of some plans that share their tensor-parallel dimensions."""
+def _candidates(state: SearchState, plans: list[Plan], n_tiles: int) -> Iterator[_Candidate]:
+    """Yield the candidates of some plans that share their tensor-parallel dimensions."""
     node = SearchNode(plans[0], n_tiles, None)
     if math.isinf(state.open(node)):
         return
     shared = SearchNode(unburdened_plan(state, plans[0]), n_tiles, None)
     for codes in state.shardings(node):
         load = unburdened(state.load(shared, codes))
-        block = _Block(plans, n_tiles, codes, load, simple_bound(load))
-        if block.least(state) < state.found.best:
-            yield block
+        candidate = _Candidate(plans, n_tiles, codes, load, simple_bound(load))
+        if candidate.least(state) < state.incumbent.best:
+            yield candidate
 
 
 def _alone(load: ChipLoad) -> int:
@@ -152,12 +152,12 @@ def _alone(load: ChipLoad) -> int:
     return ALONE if load.unit is None or load.staircases is None else DEAL
 
 
-def _price_alone(state: SearchState, lanes: _Lanes, blocks: list[_Block]) -> None:
+def _price_alone(state: SearchState, lanes: _Lanes, candidates: list[_Candidate]) -> None:
     """Offer kernels one by one."""
-    for block in blocks:
-        masks = tuple(1 << i for i in block.load.order)
-        state.budget.spend(_alone(block.load) * len(masks))
-        _price(state, lanes, block, masks, _sum(block.load, masks))
+    for candidate in candidates:
+        masks = tuple(1 << i for i in candidate.load.order)
+        state.budget.spend(_alone(candidate.load) * len(masks))
+        _price(state, lanes, candidate, masks, _sum(candidate.load, masks))
 
 
 def _sum(load: ChipLoad, masks: tuple[int, ...]) -> float:
@@ -169,32 +169,32 @@ def _sum(load: ChipLoad, masks: tuple[int, ...]) -> float:
 
 
 def _price(
-    state: SearchState, lanes: _Lanes, block: _Block, masks: tuple[int, ...], layer: float
+    state: SearchState, lanes: _Lanes, candidate: _Candidate, masks: tuple[int, ...], layer: float
 ) -> None:
-    """Offer a block's partitions under each of its plans that they may be best, or a start, for."""
+    """Offer a candidate's partitions under its plans for which they may be best, or a start."""
     if math.isinf(layer):
         return
-    whole = state.found
-    waiting = [(state.total(plan, layer), i) for i, plan in enumerate(block.plans)]
+    whole = state.incumbent
+    waiting = [(state.total(plan, layer), i) for i, plan in enumerate(candidate.plans)]
     for total, i in sorted(waiting):
         if not total < NEAR * whole.best:
             break
-        plan = block.plans[i]
-        lane = lanes.setdefault((plan.sizes, plan.parallelism, plan.dimensions), Found())
+        plan = candidate.plans[i]
+        lane = lanes.setdefault((plan.sizes, plan.parallelism, plan.dimensions), Incumbent())
         if not total < lane.best:
             continue
-        node = SearchNode(plan, block.n_tiles, None)
-        load = state.load(node, block.codes)
+        node = SearchNode(plan, candidate.n_tiles, None)
+        load = state.load(node, candidate.codes)
         state.budget.spend(_alone(load) * len(masks))
         here: tuple[int, ...] | None = masks
         if not state.rooms(load, masks):
             here = None if state.unfused else _quick(state, load)
         taken = math.inf if here is None else _sum(load, here)
         if here is not None and math.isfinite(taken):
-            state.found = lane
-            state.offer(node, block.codes, load, here, taken)
-            state.found = whole
-            whole.join(Found(best=lane.best, mapping=lane.mapping))
+            state.incumbent = lane
+            state.offer(node, candidate.codes, load, here, taken)
+            state.incumbent = whole
+            whole.join(Incumbent(best=lane.best, mapping=lane.mapping))
 
 
 def _quick(state: SearchState, load: ChipLoad) -> tuple[int, ...] | None:
@@ -204,17 +204,17 @@ def _quick(state: SearchState, load: ChipLoad) -> tuple[int, ...] | None:
     return None if found is None else found[1]
 
 
-def _fuse(state: SearchState, lanes: _Lanes, blocks: list[_Block]) -> None:
-    """Fuse blocks along a few orders, the least bound first, while one may be best."""
-    heap = [(block.least(state), i) for i, block in enumerate(blocks)]
+def _fuse(state: SearchState, lanes: _Lanes, candidates: list[_Candidate]) -> None:
+    """Fuse candidates along a few orders, the least bound first, while one may be best."""
+    heap = [(candidate.least(state), i) for i, candidate in enumerate(candidates)]
     for least, i in sorted(heap)[:MOST_FUSED]:
-        if not least < state.found.best:
+        if not least < state.incumbent.best:
             return
-        if state.found.mapping is not None and state.budget.over():
+        if state.incumbent.mapping is not None and state.budget.over():
             return
-        masks = _quick(state, blocks[i].load)
+        masks = _quick(state, candidates[i].load)
         if masks is not None:
-            _price(state, lanes, blocks[i], masks, _sum(blocks[i].load, masks))
+            _price(state, lanes, candidates[i], masks, _sum(candidates[i].load, masks))
 
 
 def _split(
@@ -222,11 +222,11 @@ def _split(
 ) -> None:
     """Map the plans whose stages split the graph, those of the least bounds."""
     for bound, _, plan in sorted(plans)[:MOST_SPLIT]:
-        if not bound < state.found.best or state.budget.over():
+        if not bound < state.incumbent.best or state.budget.over():
             return
         for n_tiles in _ladder(tiles(plan)):
             node = SearchNode(plan, n_tiles, None)
-            if state.open(node) < state.found.best:
+            if state.open(node) < state.incumbent.best:
                 state.complete(node)
 
 
@@ -237,29 +237,29 @@ def _improve(
     state: SearchState, lanes: _Lanes, tiles: Callable[[Plan], list[int]], tell: Callable[[], None]
 ) -> None:
     """Improve the best lanes by their tiles and choices, then the best of all by its partitions."""
-    whole = state.found
+    whole = state.incumbent
     if whole.mapping is None:
         return
     for lane in sorted(lanes.values(), key=lambda lane: lane.best)[:MOST_LANES]:
         if not lane.best < NEAR * whole.best:
             break
-        state.found = lane
+        state.incumbent = lane
         for _ in range(MOST_ROUNDS):
             before = lane.best
             _better_choices(state)
             _better_tiles(state, tiles)
             if state.budget.over() or not lane.best < before * (1 - PROOF):
                 break
-        state.found = whole
-        whole.join(Found(best=lane.best, mapping=lane.mapping))
+        state.incumbent = whole
+        whole.join(Incumbent(best=lane.best, mapping=lane.mapping))
         tell()
-    node, codes = _best_box(state)
+    node, codes = _best_node(state)
     state.settle(node, codes, whole.best)
 
 
-def _best_box(state: SearchState) -> tuple[SearchNode, Ints]:
+def _best_node(state: SearchState) -> tuple[SearchNode, Ints]:
     """Return the plan, the number of tiles and the sharding of the best mapping."""
-    mapping = state.found.mapping
+    mapping = state.incumbent.mapping
     assert mapping is not None
     plan = state.plan_of(mapping)
     return SearchNode(plan, mapping.n_tiles, None), state.codes(mapping)
@@ -267,9 +267,9 @@ def _best_box(state: SearchState) -> tuple[SearchNode, Ints]:
 
 def _better_choices(state: SearchState) -> None:
     """Take another choice for one kernel after the other, while that is faster."""
-    mapping = state.found.mapping
+    mapping = state.incumbent.mapping
     assert mapping is not None
-    node, codes = _best_box(state)
+    node, codes = _best_node(state)
     if node.plan.graph_stages > 1 or node.plan.tensor == 1 or state.rules.decisions.before_time:
         return
     masks = masks_of(mapping)
@@ -287,16 +287,16 @@ def _better_choices(state: SearchState) -> None:
             if not state.rooms(load, masks):
                 continue
             taken = _sum(load, masks)
-            if math.isfinite(taken) and state.total(node.plan, taken) < state.found.best:
+            if math.isfinite(taken) and state.total(node.plan, taken) < state.incumbent.best:
                 state.offer(node, other, load, masks, taken)
                 codes = other
 
 
 def _better_tiles(state: SearchState, tiles: Callable[[Plan], list[int]]) -> None:
     """Try the numbers of tiles around the best."""
-    mapping = state.found.mapping
+    mapping = state.incumbent.mapping
     assert mapping is not None
-    node, codes = _best_box(state)
+    node, codes = _best_node(state)
     counts = sorted(tiles(node.plan))
     if node.plan.graph_stages > 1 or mapping.n_tiles not in counts:
         return

@@ -150,7 +150,7 @@ def task_text(task: Task) -> Group:
 
 def progress_line(progress: Progress) -> str:
     """Return where a search stands, on one line."""
-    done = f"{progress.boxes_done:,} done, {progress.boxes_waiting:,} waiting"
+    done = f"{progress.nodes_done:,} done, {progress.nodes_waiting:,} waiting"
     bound = "no bound"
     if progress.bound > 0:
         bound = f"no mapping beats {format_quantity(progress.bound, progress.unit)}"

@@ -111,7 +111,7 @@ def unrolled(
     if isinstance(rest, RestOfUse):
         light = False
         for plan in rest.plans:
-            state.found.plans_made += 1
+            state.incumbent.plans_made += 1
             if not state.too_heavy(plan):
                 light = True
                 floor = _floor(state, plan)

@@ -11,7 +11,7 @@ from crosstack.model.plan import Plan
 from crosstack.workload.kernel_graph import AXIS_CODE
 from crosstack.workload.transformer_training import Recompute, Schedule
 
-__all__ = ["PROOF", "Found", "Lack", "masks_of"]
+__all__ = ["PROOF", "Incumbent", "Lack", "masks_of"]
 
 PROOF = 1e-9  # relative gap that counts as none
 
@@ -82,7 +82,7 @@ class Lack:
 
 
 @dataclass(slots=True)
-class Found:
+class Incumbent:
     """What a search has found so far, or a piece of it that started from ``best``.
 
     ``best`` is the least time, of ``mapping`` or, where that is None, of what was known before
@@ -105,7 +105,7 @@ class Found:
         if time < self.best or first:
             self.best, self.mapping = time, mapping
 
-    def join(self, piece: Found) -> None:
+    def join(self, piece: Incumbent) -> None:
         """Take over what a piece of the search has found."""
         if piece.mapping is not None:
             self.keep(piece.best, piece.mapping)
