@@ -11,12 +11,11 @@ from builders.seeds import few_and_many
 
 import crosstack
 from crosstack.machine.system import DimensionKind
-from crosstack.mapping import search as search_module
 from crosstack.mapping.blocks import block_bound, block_of
 from crosstack.mapping.mapping import Constraints, Status
 from crosstack.mapping.parallelism import workload_uses
+from crosstack.mapping.search import search_state
 from crosstack.mapping.search_node import SearchNode, SearchState
-from crosstack.model.objective import Objective, Weights
 from crosstack.model.partition import partition_cost
 from crosstack.model.plan import Plan
 from crosstack.model.rules import rules_named
@@ -27,9 +26,7 @@ SEQUENCE_TILED = (Axis.N, Axis.NONE, Axis.NONE)
 
 
 def state_of(workload, system, constraints: Constraints) -> SearchState:
-    return search_module._state(
-        workload, system, constraints, RULES, 0.0, Weights.of(Objective.TIME)
-    )
+    return search_state(workload, system, constraints, RULES)
 
 
 def every_plan(state: SearchState) -> list[Plan]:

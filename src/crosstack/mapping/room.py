@@ -53,6 +53,7 @@ class Room:
     table: Callable[[Plan, int], Choices]
     free: Bools
     held: dict[object, list[Floats]] = field(default_factory=dict)
+    demands: dict[object, Demand] = field(default_factory=dict)
     moving: dict[object, float] = field(default_factory=dict)
     work: dict[Recompute, float] = field(default_factory=dict)
 
@@ -62,6 +63,15 @@ class Room:
 
     def least(self, plan: Plan) -> Demand:
         """Return what stays in the fullest chip's memory, however the plan is filled in."""
+        key = (
+            plan.tensor, plan.split, plan.pipeline, plan.data, plan.microbatch_size,
+            plan.recompute, plan.schedule, plan.interleave, plan.graph_stages,
+        )  # fmt: skip
+        if key not in self.demands:  # wherever its chips lie
+            self.demands[key] = self._demand(plan)
+        return self.demands[key]
+
+    def _demand(self, plan: Plan) -> Demand:
         memory = self.lightest(plan)
         total = float(static_size(self.workload, plan, memory))
         if plan.graph_stages > 1:  # the fullest stage holds at least its share

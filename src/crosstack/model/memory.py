@@ -484,6 +484,8 @@ def in_flight(
     if schedule is Schedule.GPIPE:
         return np.zeros(np.shape(last)) + microbatches
     whole = np.minimum(last + at_once - 1, microbatches)
+    if isinstance(interleave, int) and interleave == 1:
+        return np.asarray(whole, dtype=float)
     pieces = 2 * last - 1 + (interleave - 1) * stages + at_once - 1
     cut = np.minimum(pieces, interleave * microbatches) / interleave
     return np.where(np.asarray(interleave) == 1, whole, cut)

@@ -6,12 +6,13 @@ prices every collective once, as a fixed time and a time per byte.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from crosstack.machine.system import Parallelism, System, dimension_sizes
 from crosstack.model.collectives import AffineTime, Changes, ConcaveTime, NetworkUse
 from crosstack.model.rules import Rules
+from crosstack.records import known_again
 from crosstack.workload.kernels import Collective
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
@@ -101,11 +102,26 @@ def make_plan(
     microbatch_size : int
         Sequences a chip works on at a time. [1]
     """
+    plan = _network_plan(workload, system, rules, sizes, parallelism, dimensions)
+    if workload.global_batch_size % (plan.data * microbatch_size):
+        return None
+    count = microbatch_count(workload, plan.data, microbatch_size)
+    return replace(plan, microbatch_size=microbatch_size, n_microbatches=count)
+
+
+@known_again(1024, by_value=3)
+def _network_plan(
+    workload: Workload,
+    system: System,
+    rules: Rules,
+    sizes: tuple[int, ...],
+    parallelism: tuple[Parallelism, ...],
+    dimensions: tuple[int, ...],
+) -> Plan:
+    """Return the plan of microbatches of one sequence; see `make_plan`."""
     network = NetworkUse.of(system, sizes, parallelism, workload.graph.dtype, dimensions)
     degree = {use: network.degree(use) for use in Parallelism}
     data = degree[Parallelism.DATA]
-    if workload.global_batch_size % (data * microbatch_size):
-        return None
     links = rules.collectives.neighbours(network)
     pipelined = rules.iteration.crosses(degree[Parallelism.PIPELINE], len(links))
     directions = rules.iteration.directions(workload.training)
@@ -126,11 +142,11 @@ def make_plan(
     return Plan(
         sizes=sizes,
         parallelism=parallelism,
-        microbatch_size=microbatch_size,
+        microbatch_size=1,
         tensor=degree[Parallelism.TENSOR],
         pipeline=degree[Parallelism.PIPELINE],
         data=data,
-        n_microbatches=microbatch_count(workload, data, microbatch_size),
+        n_microbatches=microbatch_count(workload, data, 1),
         layers_per_stage=-(-copies // degree[Parallelism.PIPELINE]),
         collectives=rules.collectives.kernels(network),
         changes=rules.collectives.changes(network) if degree[Parallelism.TENSOR] > 1 else {},
