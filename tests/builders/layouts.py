@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from oracles.layout_steps import conversion
+
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.kernels import Collective
-from crosstack.workload.layout_steps import conversion
 from crosstack.workload.sharding import Layout, Split, splits
 
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from builders import named_models
 from builders.twice_written import gpt_forward
+from oracles.axis_choices import AxisChoices, axis_choices
+from oracles.layout_steps import LayoutStep
 
 from crosstack.io import library
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism
 from crosstack.mapping.sharding import eliminate
-from crosstack.model.axis_choices import AxisChoices, axis_choices
 from crosstack.model.choices import make_choices
 from crosstack.model.collectives import Extent, Group
 from crosstack.model.collectives.compose import collective_lines
@@ -22,7 +23,6 @@ from crosstack.workload.architectures import graphs
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.kernel_graph import AXES
 from crosstack.workload.kernels import Axis, Collective
-from crosstack.workload.layout_steps import LayoutStep
 from crosstack.workload.lowering import kernels_of, lowered
 from crosstack.workload.passes.backward import training
 from crosstack.workload.sharding import PARTIAL

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from crosstack.workload.dataflow import Graph
-from crosstack.workload.layout_steps import LayoutStep, conversion
 from crosstack.workload.operations import Block, Operation
 from crosstack.workload.sharding import PARTIAL, REPLICATED, Layout, Split, part
 from oracles.interpreter import Array, _Run
+from oracles.layout_steps import LayoutStep, conversion
 
 Chips = dict[tuple[int, ...], Array]
 

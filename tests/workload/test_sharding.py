@@ -11,12 +11,12 @@ from builders.random_graphs import random_graph
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles.interpreter import run
+from oracles.layout_steps import conversion
 from oracles.sharded import Sharded
 
 from crosstack.errors import InputError
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.kernels import Collective
-from crosstack.workload.layout_steps import conversion
 from crosstack.workload.operations import Role
 from crosstack.workload.passes.backward import training
 from crosstack.workload.sharding import PARTIAL, REPLICATED, Layout, Split, part, splits

@@ -2,15 +2,17 @@
 
 A product that is split along K leaves sums that are not yet added up; so a tensor is whole on every
 chip, split by its rows (M or the batch) or its columns (N), or *partial*. Of operations over named
-axes, rows and columns are the axes of the tensor that kernels split. Additions may add such
-parts as they are, so that the sum of several products is added up over chips once; what is whole or
-split they add as a part, with zeros on the other chips. What a reader needs follows from its own
-choice. Between the two lies a change of layout
-(`crosstack.model.collectives.layouts`), paid by the kernel that makes the tensor.
+axes, rows and columns are the axes of the tensor that kernels split. Additions may add such parts
+as they are, so that the sum of several products is added up over chips once; what is whole or split
+they add as a part, with zeros on the other chips. What a reader needs follows from its own choice.
+Between the two lies a change of layout (`crosstack.model.collectives.layouts`), paid by the kernel
+that makes the tensor.
 
 Readers that need a tensor in the same layout share a change, and who has it whole cuts what else is
 needed for nothing: what a kernel pays is a table over sets of layouts. Sets are numbers, one bit a
-layout. Where the backward pass runs kernels again, they need what they read a second time.
+layout. Where the backward pass runs kernels again, they need what they read a second time. What is
+gathered and kept split is gathered once more in the backward pass, hidden behind a product as the
+source does (``korthikanti2023reducing``, section 4.2.2): that is not counted.
 
 What one copy of a graph hands to the next has a layout there, too: such joins are edges like any
 other, but for the order that kernels run in.

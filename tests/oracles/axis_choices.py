@@ -1,12 +1,11 @@
 """The choices of every operation by the names of its axes, and what each costs on one chip.
 
-What the search sees is the same as of kernels without named axes (`crosstack.model.choices`): a
-ragged list of choices with columns of costs, and a table for every edge. Here a choice is a split
-over the dimensions of the tensor-parallel mesh (`crosstack.workload.sharding`), and an entry of an
-edge is the cheapest conversion from what one choice makes to what the other needs
-(`crosstack.workload.layout_steps`). What is added up over chips is added up on edges: with the
-conversion that follows, so that a reduce-scatter is one of the answers; only what leaves the graph
-is added up where it is made.
+The choices that a search sees (`crosstack.model.choices`) split one axis of each group over one
+dimension; here a choice is any split over the dimensions of a mesh (`crosstack.workload.sharding`),
+and an entry of an edge is the cheapest conversion from what one choice makes to what the other
+needs, step by step (`oracles.layout_steps`). What is added up over chips is added up on edges: with
+the conversion that follows, so that a reduce-scatter is one of the answers; only what leaves the
+graph is added up where it is made.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from crosstack.workload.axes import Axes
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.kernel_graph import AXIS_CODE, Floats, Ints, KernelGraph
 from crosstack.workload.kernels import Axis
-from crosstack.workload.layout_steps import Conversion, LayoutStep, conversion
 from crosstack.workload.lowering import PLACES, LoweredKernel
 from crosstack.workload.operations import Block
 from crosstack.workload.sharding import PARTIAL, REPLICATED, Layout, Split, part, splits
+from oracles.layout_steps import Conversion, LayoutStep, conversion
 
 __all__ = ["AxisChoices", "StepTime", "axis_choices"]
 
