@@ -23,6 +23,7 @@ from crosstack.mapping.mapping import Status
 from crosstack.model.kernels.clock import product_time
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.published.dfmodel.cases import dfmodel_cases, readme_task
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.published.dfmodel.machines import PIPELINE, RING, TENSOR, chip, system
 from crosstack.published.dfmodel.placed import dlrm_a, hpl_selene
 from crosstack.published.runner import run_suite
@@ -50,7 +51,7 @@ def four_layers(*, apart: bool) -> Task:
 
     ``apart``: forward and backward in separate partitions, as in the README's example.
     """
-    workload = crosstack.llm(
+    workload = llm(
         hidden=25600, sequence_length=2048, n_heads=160, head_size=160, n_layers=128,
         global_batch_size=3072, layers_in_graph=4,
     )  # fmt: skip

@@ -27,8 +27,8 @@ from crosstack.explore.study import read_study
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 TIMES = 5
 TASK = """\
-workload: {llm: {hidden: 25600, sequence_length: 2048, n_heads: 160, head_size: 160,
-  n_layers: 128, global_batch_size: 3072, training: true}}
+workload: {dfmodel: {llm: {hidden: 25600, sequence_length: 2048, n_heads: 160, head_size: 160,
+  n_layers: 128, global_batch_size: 3072, training: true}}}
 system:
   chip: {library: sn30, utilization: 0.9}
   memory: ddr

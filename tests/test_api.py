@@ -34,10 +34,6 @@ MAPPING_FIELDS = {
 }
 TRAIN = Job(model=LLAMA, batch=8, sequence=2048)
 JOB = Job(model=LLAMA, kind="decode", batch=8, context=4096)
-LAYER = {
-    "hidden": 64, "sequence_length": 32, "n_heads": 4, "head_size": 16, "n_layers": 1,
-    "global_batch_size": 1,
-}  # fmt: skip
 SPEED = {"context": 16, "window": 2, "acceptance": 0.5}
 
 NODE = crosstack.system("h100-dgx")
@@ -73,8 +69,6 @@ CALLS = {
     "sweep": crosstack.sweep,
     "speculate, draft": lambda bad: crosstack.speculate(bad, LLAMA, SYSTEM, **SPEED),
     "speculate, system": lambda bad: crosstack.speculate(LLAMA, LLAMA, bad, **SPEED),
-    "prefill": lambda bad: crosstack.prefill(bad, tokens=1),
-    "decode": lambda bad: crosstack.decode(bad, context=1),
     "Task, workload": lambda bad: Task(workload=bad, system=SYSTEM),
     "Task, system": lambda bad: Task(workload=WORKLOAD, system=bad),
     "Workload, graph": lambda bad: Workload(graph=bad),
@@ -96,10 +90,6 @@ CALLS = {
     **{
         f"Constraints, {name}": lambda bad, name=name: Constraints(**{name: bad})
         for name in ("degrees", "n_tiles", "partitions", "sharding", "kernel_by_kernel")
-    },
-    **{
-        f"llm, {name}": lambda bad, name=name: crosstack.llm(**{**LAYER, name: bad})
-        for name in (*LAYER, "training")
     },
     **{
         f"optimise, {name}": lambda bad, name=name: crosstack.optimise(TASK, **{name: bad})

@@ -49,11 +49,6 @@ if TYPE_CHECKING:
     from crosstack.mapping.degrees import Degrees
     from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop, Task
     from crosstack.model.rules import Rules
-    from crosstack.published.dfmodel.graphs.dlrm import dlrm
-    from crosstack.published.dfmodel.graphs.fft import fft
-    from crosstack.published.dfmodel.graphs.hpl import hpl
-    from crosstack.published.dfmodel.graphs.llm import llm
-    from crosstack.published.dfmodel.graphs.ssm import hyena, mamba
     from crosstack.workload import (
         Axis,
         Dtype,
@@ -66,9 +61,8 @@ if TYPE_CHECKING:
         Tensor,
         Transformer,
         Workload,
-        decode,
-        prefill,
     )
+    from crosstack.workload.generators import dlrm, fft, hyena, mamba
 
 # Module -> what is public of it; ``name=other``: called otherwise there.
 _HOMES = {
@@ -87,13 +81,9 @@ _HOMES = {
     "crosstack.mapping.degrees": "Degrees",
     "crosstack.mapping.mapping": "Certificate Constraints Mapping Status Stop Task",
     "crosstack.model.rules": "Rules",
-    "crosstack.published.dfmodel.graphs.dlrm": "dlrm",
-    "crosstack.published.dfmodel.graphs.fft": "fft",
-    "crosstack.published.dfmodel.graphs.hpl": "hpl",
-    "crosstack.published.dfmodel.graphs.llm": "llm",
-    "crosstack.published.dfmodel.graphs.ssm": "hyena mamba",
     "crosstack.workload": "Axis Dtype Job JobKind Kernel KernelGraph KernelKind Placement Tensor "
-    "Transformer Workload decode prefill",
+    "Transformer Workload",
+    "crosstack.workload.generators": "dlrm fft hyena mamba",
 }
 _HOME = {
     name.partition("=")[0]: (module, name.rpartition("=")[2])
@@ -135,22 +125,18 @@ __all__ = [
     "Workload",
     "__version__",
     "codesign",
-    "decode",
     "dlrm",
     "evaluate",
     "explain",
     "fft",
     "flat_chip",
-    "hpl",
     "hyena",
-    "llm",
     "load",
     "main_memory",
     "mamba",
     "model",
     "optimise",
     "predict",
-    "prefill",
     "save",
     "serve",
     "speculate",

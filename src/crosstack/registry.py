@@ -5,17 +5,17 @@ Upper packages say what they have; lower ones look it up here. Nothing is import
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["GENERATORS", "RULE_SETS", "RULE_VARIANTS", "VIEWS", "register_rules"]
+__all__ = ["RELEASED_GRAPHS", "RULE_SETS", "RULE_VARIANTS", "VIEWS", "register_rules"]
 
 RULE_SETS: dict[str, Callable[[], Any]] = {}
 """Name of a rule set, and what loads it."""
 RULE_VARIANTS: set[str] = set()
 """Names among them that are not listed: variants of one that is."""
-GENERATORS: dict[str, Callable[..., Any]] = {}
-"""Section of a native file that is a whole workload, and what makes it of its fields."""
+RELEASED_GRAPHS: dict[str, Callable[[], Mapping[str, Callable[..., Any]]]] = {}
+"""Section of a native file that names a graph of a release, and what loads their makers by name."""
 VIEWS: dict[str, Callable[[Any], str]] = {}
 """How an answer is said in a few lines (``text``) and drawn for notebooks (``html``)."""
 

@@ -171,7 +171,7 @@ def test_a_field_that_is_misspelt_on_the_command_line_is_refused(run, small, fie
 
 LLM = """\
 workload:
-  llm: {hidden: 64, sequence_length: 32, n_heads: 4, head_size: 16, n_layers: 2, global_batch_size: 8}
+  llm: {hidden: 64, sequence: 32, heads: 4, kv_heads: 2, layers: 2, batch: 8}
 """
 
 CONTRADICTIONS = {
@@ -212,9 +212,10 @@ def test_what_cannot_hold_together_is_refused(run, small, case):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (("n_heads: 4", "n_heads: 5"), "workload.llm.n_heads: got 5"),
-        (("head_size: 16", "head_size: 15"), "workload.llm"),
-        (("n_layers: 2", "n_layers: 2, layers_in_graph: 3"), "workload.llm.n_layers: got 2"),
+        ((" heads: 4", " heads: 5"), "workload.llm.head_size: left out"),
+        (("kv_heads: 2", "kv_heads: 3"), "workload.llm.kv_heads: got 3"),
+        (("hidden: 64, ", ""), "workload.llm.hidden: required, but missing; or model"),
+        (("batch: 8", "batch: 8, block: head_layers"), "workload.llm.block: no block is called"),
         (("hidden: 64", "hidden: 0"), "workload.llm.hidden: got 0"),
         (("hidden", "hiden"), "workload.llm.hiden: unknown field. Did you mean \"hidden\"?"),
         (("llm: {", "kernels: []\n  llm: {"), "workload.kernels: not allowed beside llm"),

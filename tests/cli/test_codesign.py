@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/codesign/llama3_decode.yaml"
 OPTIMIZE = ROOT / "examples/optimize/lstm_64.yaml"
 QUICK = (
-    "--set", "workload={prefill: {model: llama-68m, tokens: 64, global_batch_size: 8}}",
+    "--set", "workload={prefill: {model: llama-68m, sequence: 64, batch: 8}}",
     "--set", "choices={node: [N7, N3], packages: [1, 2]}",
     "--set", "search={evaluations: 20}",
 )  # fmt: skip
@@ -56,7 +56,7 @@ def test_a_member_can_be_mapped_on_its_own(run, tmp_path):
     run("codesign", EXAMPLE, *QUICK, "--json", out)
     member = json.loads(out.read_text())["front"][0]
     task = tmp_path / "task.yaml"
-    workload = "workload: {prefill: {model: llama-68m, tokens: 64, global_batch_size: 8}}\n"
+    workload = "workload: {prefill: {model: llama-68m, sequence: 64, batch: 8}}\n"
     task.write_text(workload + member["system"])
     answer = crosstack.optimise(crosstack.load(task))
     assert answer.evaluation.time == pytest.approx(member["time_s"], rel=1e-9)

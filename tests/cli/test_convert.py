@@ -146,10 +146,11 @@ def test_an_operand_that_would_be_taken_for_another_is_named_where_it_stands(run
 
 
 def test_what_a_generator_makes_is_said_to_be_the_generators(run, plain):
-    head, tail = "workload: {mamba: {hidden: 64, sequence_length: 64}}\n", plain.read_text()
+    head = "workload: {dfmodel: {mamba: {hidden: 64, sequence_length: 64}}}\n"
+    tail = plain.read_text()
     plain.write_text(head + tail[tail.index("system:") :])
     outcome = run("convert", plain, plain.with_suffix(".txt"))
-    starts = f"{plain}: workload.mamba: cannot be written to small.txt: its kernel 'Norm', operat"
+    starts = f"{plain}: workload.dfmodel.mamba: cannot be written to small.txt: its kernel 'Norm'"
     assert outcome.problems[0].startswith(starts)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 import crosstack
+from crosstack.published.dfmodel.graphs.llm import llm
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def file(tmp_path):
         network=(ring,),
         n_chips=4,
     )
-    workload = crosstack.llm(
+    workload = llm(
         hidden=256, n_heads=4, head_size=64, sequence_length=128, n_layers=2,
         global_batch_size=4, training=False,
     )  # fmt: skip

@@ -122,8 +122,8 @@ def trees(small_text):
     constraints = "constraints: {max_partitions: 4, partitions: {A: 0}, sharding: {A: m}}\n"
     llm = """\
 workload:
-  llm: {hidden: 8, sequence_length: 4, n_heads: 2, head_size: 4, n_layers: 2, global_batch_size: 4,
-    training: false}
+  dfmodel: {llm: {hidden: 8, sequence_length: 4, n_heads: 2, head_size: 4, n_layers: 2,
+    global_batch_size: 4, training: false}}
 """
     system = small_text[small_text.index("system:") :]
     return {

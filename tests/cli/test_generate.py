@@ -7,13 +7,13 @@ import json
 import pytest
 
 import crosstack
+from crosstack import Job, Transformer
 from crosstack.io.load import load
-from crosstack.published.dfmodel.graphs.llm import llm
 
 SIZES = ["--hidden", 64, "--heads", 4, "--sequence", 32, "--layers", 2, "--batch", 8]
-WORKLOAD = llm(
-    hidden=64, sequence_length=32, n_heads=4, head_size=16, n_layers=2, global_batch_size=8
-)
+SHAPE = {"hidden": 64, "heads": 4, "kv_heads": 4, "head_size": 16, "feed_forward": 256}
+MODEL = Transformer(**SHAPE, layers=2, vocabulary=32_000, context=1)
+WORKLOAD = Job(model=MODEL, sequence=32, batch=8).workload
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_workload_with_the_machine_of_a_file_can_be_mapped(run, small):
     run("generate", "llm", *SIZES, "--system", small, "-o", path)
     outcome = run("map", path, "--time-limit", 1, "--json", small.parent / "result.json")
     assert outcome.code in (0, 4)
-    assert len(json.loads((small.parent / "result.json").read_text())["kernels"]) == 41
+    assert len(json.loads((small.parent / "result.json").read_text())["kernels"]) == 49
 
 
 def test_a_workload_with_a_machine_is_printed_as_a_task(run, small, tmp_path):
@@ -62,16 +62,8 @@ def test_a_workload_with_a_machine_is_printed_as_a_task(run, small, tmp_path):
     assert load(path).system == load(small).system
 
 
-def test_a_workload_is_written_as_dfmodel_text(run, small):
-    with small.open("a") as file:
-        file.write("constraints: {max_partitions: 6}\nrules: dfmodel-readme\n")
-    path = small.parent / "w.txt"
-    assert run("generate", "llm", *SIZES, "--system", small, "-o", path).code == 0
-    assert load(path).workload.work == WORKLOAD.work
-
-
-@pytest.mark.parametrize(("flag", "kernels"), [([], 41), (["--forward"], 18)])
-def test_a_layer_has_as_many_kernels_as_published(run, tmp_path, system, flag, kernels):
+@pytest.mark.parametrize(("flag", "kernels"), [([], 49), (["--forward"], 17)])
+def test_a_layer_has_as_many_kernels_as_its_graph(run, tmp_path, system, flag, kernels):
     path = tmp_path / "w.yaml"
     path.write_text(run("generate", "llm", *SIZES, *flag).out + system)
     assert len(crosstack.load(path).workload.graph) == kernels
@@ -80,17 +72,14 @@ def test_a_layer_has_as_many_kernels_as_published(run, tmp_path, system, flag, k
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--heads", 5], "--heads: got 5; allowed: a divisor of --hidden 64"),
+        (["--heads", 5], "--head-size: left out; allowed: a whole number"),
         (["--heads", 0], "--heads: got 0"),
-        (["--head-size", 15], "--"),
+        (["--kv-heads", 3], "--kv-heads: got 3; allowed: a divisor of heads = 4"),
         (["--hidden", 0], "--hidden: got 0"),
-        (["--layers", 3, "--layers-in-graph", 2], "--layers: got 3; allowed: a multiple"),
         (["--batch", -1], "--batch: got -1"),
         (["--sequence", 0], "--sequence: got 0"),
-        (["--word", 0], "--word: got 0"),
-        (["--word", "two"], "--word"),
-        (["-o", "w.foo"], "--output: got w.foo; allowed: .yaml, .yml, .txt, .pbtxt."),
-        (["-o", "w.txt"], "--output: got w.txt; allowed: .yaml, .yml; DFModel text needs --system"),
+        (["--dtype", "fp12"], "--dtype"),
+        (["-o", "w.foo"], "--output: got w.foo; allowed: .yaml, .yml."),
         (["-o", "none/w.yaml"], "--output none/w.yaml: cannot be written: there is no directory"),
         (["--system", "none.yaml"], "none.yaml: no such file."),
     ],
@@ -117,19 +106,18 @@ def test_the_machine_is_not_overwritten(run, small, small_text):
 
 
 def test_the_sizes_are_needed(run):
-    outcome = run("generate", "llm", "--hidden", 64)
+    outcome = run("generate", "llm", "--hidden", 64, "--sequence", 32)
     assert outcome.code == 2
-    assert "--heads" in outcome.problems[0]
+    assert "--layers: required, but missing; or model" in outcome.problems[0]
 
 
 OTHERS = {
     "dlrm": [
         "--width", 64, "--bottom", 2, "--top", 2, "--tables", 8, "--rows", 100,
-        "--embedding-size", 16, "--samples", 8, "--batch", 8,
+        "--embedding-size", 16, "--samples", 8, "--forward",
     ],
-    "hpl": ["--size", 256, "--block", 64],
-    "fft": ["--length", 65536],
-    "prefill": ["--tokens", 32, "--model", "llama-68m"],
+    "fft": ["--length", 256, "--radix", 16],
+    "prefill": ["--sequence", 32, "--model", "llama-68m"],
     "decode": ["--context", 32, "--model", "llama-68m"],
     "mamba": ["--hidden", 64, "--sequence", 32],
     "hyena": ["--hidden", 64, "--sequence", 8],
@@ -156,39 +144,19 @@ def a_machine():
     )
 
 
-@pytest.mark.parametrize("name", ["dlrm", "hpl", "fft"])
-def test_other_workloads_are_written_as_dfmodel_text_and_come_back(run, small, name):
-    text = small.read_text()
-    text = text.replace(", parallelism: tensor", "").replace(", parallelism: data", "")
-    small.write_text(
-        text + "constraints: {microbatch_size: 1, kernel_by_kernel: true}\nrules: dfmodel-e2\n"
-    )
-    path, yaml = small.parent / "w.txt", small.parent / "w.yaml"
-    made = run("generate", name, *OTHERS[name], "--system", small, "-o", path)
-    assert (made.code, made.err) == (0, "")
-    run("generate", name, *OTHERS[name], "--system", small, "-o", yaml)
-    assert load(path).workload == load(yaml).workload
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "says"),
     [
         ("dlrm", ["--tables", 0], "--tables: got 0; allowed: a whole number, at least 1."),
         ("dlrm", ["--samples", -1], "--samples: got -1"),
         ("dlrm", ["--bottom", 0], "--bottom: got 0"),
-        (
-            "hpl",
-            ["--block", 512],
-            "--block: got 512; allowed: at most the size of the matrix, 256.",
-        ),
-        ("hpl", ["--iterations", 9], "--iterations: got 9; allowed: at most size / block = 4."),
         ("fft", ["--radix", 1], "--radix: got 1; allowed: a whole number, at least 2."),
-        ("prefill", ["--tokens", 0], "--tokens: got 0"),
+        ("prefill", ["--sequence", 0], "--sequence: got 0"),
         ("prefill", ["--kv-heads", 5], "--kv-heads: got 5; allowed: a divisor of heads = 12."),
         ("decode", ["--context", 0], "--context: got 0"),
         ("decode", ["--model", "llama4"], "--model: no model is called"),
         ("decode", ["--heads", 7], "--kv-heads: got 12; allowed: a divisor of heads = 7"),
-        ("prefill", ["--model", "deepseek-v2"], "model.latent: DeepSeek-V2 has it"),
+        ("prefill", ["--model", "deepseek-v2", "--block", "layers"], "--block: no block is called"),
         ("prefill", ["--model", "none.json"], "none.json: no such file"),
         ("mamba", ["--state-size", 0], "--state-size: got 0"),
         ("hyena", ["--filter-size", 33], "--filter-size: got 33; allowed: at most the sequence"),
@@ -203,10 +171,10 @@ def test_other_workloads_that_make_no_sense_are_refused(run, name, arguments, sa
 
 def test_the_published_decoding_run(run, tmp_path):
     # LLM_Serving/DSE/TP16_PP1/llama3_8B_SN40L_decode: 841893.89 ns a token
-    machine = tmp_path / "machine.yaml"
-    machine.write_text(
-        "workload: {llm: {hidden: 64, n_heads: 4, head_size: 16, sequence_length: 32, n_layers: 2,"
-        " global_batch_size: 8}}\n"
+    path, out = tmp_path / "decode.yaml", tmp_path / "decode.json"
+    path.write_text(
+        "workload: {dfmodel: {decode: {model: llama3-8b, kv_heads: 32, gated: false,"
+        " context: 4096, chips: 16, global_batch_size: 16384}}}\n"
         "system:\n"
         "  chip: {n_cores: 1040, lanes: 32, stages: 6, frequency: 1.6GHz,"
         " sram_capacity: 545259520, utilization: 0.9, overlap: none}\n"
@@ -216,9 +184,5 @@ def test_the_published_decoding_run(run, tmp_path):
         "constraints: {microbatch_size: 1, max_partitions: 1}\n"
         "rules: dfmodel-e5+separate\n"
     )
-    path, out = tmp_path / "decode.yaml", tmp_path / "decode.json"
-    model = ["--model", "llama3-8b", "--kv-heads", 32, "--plain", "--chips", 16, "--batch", 16384]
-    made = run("generate", "decode", "--context", 4096, *model, "--system", machine, "-o", path)
-    assert made.code == 0
     run("map", path, "--json", out)
     assert json.loads(out.read_text())["latency_s"] == pytest.approx(841893.89e-9, rel=1e-6)

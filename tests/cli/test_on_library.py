@@ -11,8 +11,8 @@ from crosstack.io import library
 
 WORKLOAD = """
 workload:
-  llm: {hidden: 1024, n_heads: 8, head_size: 128, sequence_length: 128, n_layers: 2,
-        global_batch_size: 8}
+  dfmodel: {llm: {hidden: 1024, n_heads: 8, head_size: 128, sequence_length: 128, n_layers: 2,
+        global_batch_size: 8}}
 """
 
 

@@ -27,10 +27,9 @@ show result.json
 show prediction.json
 show technology hbm3
 generate llm --hidden 64 --heads 4 --sequence 32 --layers 2 --batch 4 -o out.yaml
-generate decode --model llama3-8b --context 64 --tokens 2 --batch 4 --chips 2
-generate prefill --model llama3-8b --tokens 64
+generate decode --model llama3-8b --context 64 --tokens 2 --batch 4 --block layers
+generate prefill --model llama3-8b --sequence 64
 generate dlrm --width 64 --bottom 2 --top 2 --tables 4 --rows 100 --embedding-size 8 --samples 16
-generate hpl --size 1024 --block 128
 generate fft --length 4096 --radix 4
 generate mamba --hidden 64 --sequence 64 --layers 2
 generate hyena --hidden 64 --sequence 64 --convolution scan

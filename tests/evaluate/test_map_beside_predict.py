@@ -23,8 +23,10 @@ from crosstack.machine.chip import Overlap
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.strategy import Strategy
 from crosstack.model.kernels.roofline import Roofline
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.workload.architectures import Transformer
 from crosstack.workload.kernels import Axis, KernelKind
+from crosstack.workload.serving import decode, prefill
 from crosstack.workload.transformer_training import TransformerTraining
 
 CLOSE = {"rel": 1e-9, "abs": 0.0}
@@ -40,14 +42,14 @@ def workload(kind, name, batch, tokens=2048):
     """Return a layer: the training of a GPT, or a Llama that reads prompts or writes tokens."""
     if kind == "training":
         hidden, heads, tokens = GPT[name]
-        return crosstack.llm(
+        return llm(
             hidden=hidden, sequence_length=tokens, n_heads=heads, head_size=hidden // heads,
             n_layers=1, global_batch_size=batch,
         )  # fmt: skip
     model: Transformer = library.model(name)
     if kind == "prefill":
-        return crosstack.prefill(model, tokens=tokens, global_batch_size=batch)
-    return crosstack.decode(model, context=tokens, global_batch_size=batch)
+        return prefill(model, tokens=tokens, global_batch_size=batch)
+    return decode(model, context=tokens, global_batch_size=batch)
 
 
 def alone(name):

@@ -25,6 +25,7 @@ from crosstack.machine.packages import divided_system, system_of_packages
 from crosstack.mapping.strategy import Strategy
 from crosstack.model.collectives import NONE
 from crosstack.model.kernels.roofline import Roofline
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.workload.transformer_training import TransformerTraining
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/chips/n5_hbm3.yaml"
@@ -60,7 +61,7 @@ def two_roofs_system():
 
 def mapped(hidden, heads, system=None):
     """Time of products and of the rest, mapped kernel by kernel."""
-    workload = crosstack.llm(
+    workload = llm(
         hidden=hidden, sequence_length=SEQUENCE, n_heads=heads, head_size=hidden // heads,
         n_layers=LAYERS, global_batch_size=BATCH,
     )  # fmt: skip

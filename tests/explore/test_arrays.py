@@ -17,8 +17,8 @@ from crosstack.explore.study import read_study
 
 TASK = """\
 workload:
-  llm: {hidden: 512, sequence_length: 256, n_heads: 8, head_size: 64, n_layers: 8,
-        global_batch_size: 64, training: true}
+  dfmodel: {llm: {hidden: 512, sequence_length: 256, n_heads: 8, head_size: 64, n_layers: 8,
+        global_batch_size: 64, training: true}}
 system:
   chip: {library: sn30, utilization: 0.9}
   memory: {bandwidth: 300 GB/s, capacity: 1 TB}
@@ -159,8 +159,8 @@ def test_a_number_out_of_range_spoils_no_other_point(write):
 
 
 def test_a_mapping_that_is_no_line_is_priced_one_by_one(write):
-    llm = TASK[TASK.index("  llm") : TASK.index("system")]
-    task = TASK.replace(llm, "  fft: {length: 1048576, radix: 32}\n")
+    llm = TASK[TASK.index("  dfmodel") : TASK.index("system")]
+    task = TASK.replace(llm, "  dfmodel: {fft: {length: 1048576, radix: 32}}\n")
     task = task.replace(", parallelism: tensor", "").replace(", parallelism: USE", "")
     task = task.replace("microbatch_size: 2, ", "").replace("{library: sn30,", "{library: a100,")
     text = AXES[: AXES.index("  overlap")]

@@ -25,7 +25,7 @@ from crosstack.machine.chip import Execution
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/codesign/llama3_decode.yaml"
 SMALL = (
-    "workload={prefill: {model: llama-68m, tokens: 64, global_batch_size: 8}}",
+    "workload={prefill: {model: llama-68m, sequence: 64, batch: 8}}",
     "choices={node: [N7, N3], packages: [1, 2]}",
     "search={evaluations: 40}",
 )

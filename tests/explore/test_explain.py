@@ -9,6 +9,7 @@ from crosstack.errors import InputError
 from crosstack.explore.explain import explain, resources_of
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Prices, System
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.report.explain_text import explanation_data, explanation_svg, findings
 
 LIGHT = Dimension(
@@ -34,7 +35,7 @@ def task():
         n_chips=4,
         prices=Prices(link=0.0, switch=0.0, memory=1e-15),
     )
-    workload = crosstack.llm(
+    workload = llm(
         hidden=256, n_heads=4, head_size=64, sequence_length=128, n_layers=2,
         global_batch_size=4, training=False,
     )  # fmt: skip

@@ -22,7 +22,7 @@ MAPPED = [
     ("gpt3_1t_sn30", ("--set", "system.memory=hbm", "--rules", EASY)),
     ("gpt3_175b_sn10", ("--set", "constraints.max_partitions=4", "--work-limit", "1e5")),
     ("llama3_8b_sn40l", ()),
-    ("llama3_8b_sn40l", ("--set", "workload.decode.context=32768")),
+    ("llama3_8b_sn40l", ("--set", "workload.dfmodel.decode.context=32768")),
     ("my_graph", ("--work-limit", "1e5")),
     *(
         (path.stem, ("--work-limit", "3e4", *rules))
@@ -245,7 +245,7 @@ def test_front_of_machines(run, golden, row, tmp_path):
 
 def test_workloads(golden, row, task_named):
     rows = []
-    names = [path.stem for folder in (HERE / "tasks", EXAMPLES) for path in folder.glob("*.yaml")]
+    names = {path.stem for folder in (HERE / "tasks", EXAMPLES) for path in folder.glob("*.yaml")}
     for name in sorted(names):
         workload = task_named(name).workload
         kernels = workload.graph.kernels

@@ -100,8 +100,8 @@ def kernel(task, name):
 
 def test_a_generator_gives_the_workload_of_its_function():
     text = SMALL[: SMALL.index("  word")] + (
-        "  llm: {hidden: 64, sequence_length: 32, n_heads: 4, head_size: 16, n_layers: 2,"
-        " global_batch_size: 8}\n" + SMALL[SMALL.index("system") :]
+        "  dfmodel: {llm: {hidden: 64, sequence_length: 32, n_heads: 4, head_size: 16,"
+        " n_layers: 2, global_batch_size: 8}}\n" + SMALL[SMALL.index("system") :]
     )
     assert read(text).workload == llm(
         hidden=64, sequence_length=32, n_heads=4, head_size=16, n_layers=2, global_batch_size=8
@@ -547,7 +547,7 @@ BAD = [
     ("name: K,", "name: 3,", "workload.kernels[2].name: got 3; allowed: text (put it in quotes"),
     ("  word: 2\n", "", "workload.word: required, but missing."),
     ("  word: 2\n", "  word: 2\n  n_layers: 3\n  layers_in_graph: 2\n", "workload.n_layers: got 3; allowed: a multiple of"),
-    ("  word: 2\n", "  word: 2\n  llm: {hidden: 3}\n", "workload.llm.sequence_length: required, but missing."),
+    ("  word: 2\n", "  word: 2\n  llm: {hidden: 3}\n", "workload.llm.sequence: required, but missing."),
     ("chip: sn30", "chip: sn3O", 'system.chip: no chip is called "sn3O". Did you mean "sn30"?'),
     ("chip: sn30", "chip: {library: sn3O, power: 1}", 'system.chip.library: no chip is called "sn3O".'),
     ("chip: sn30", "chip: 30", "system.chip: got 30; allowed: a name from the library, or a mapping of library,"),

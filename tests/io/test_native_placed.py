@@ -13,10 +13,10 @@ from crosstack.mapping.mapping import Task
 from crosstack.published.dfmodel.graphs.dlrm import dlrm
 from crosstack.published.dfmodel.graphs.fft import fft
 from crosstack.published.dfmodel.graphs.hpl import hpl
-from crosstack.published.dfmodel.graphs.ssm import hyena, mamba
+from crosstack.published.dfmodel.graphs.ssm import Scan, hyena, mamba
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.serving import decode, prefill
-from crosstack.workload.ssm_graph import Convolution, Scan
+from crosstack.workload.ssm_graph import Convolution
 
 SYSTEM = """
 system:
@@ -67,7 +67,7 @@ def test_a_workload_comes_back(workload):
         ("hyena", hyena(hidden=64, sequence_length=16, convolution=Convolution.SCAN)),
     ],
 )
-def test_a_generator_is_a_section(section, made):
+def test_a_graph_of_a_release_is_a_section(section, made):
     fields = {
         "dlrm": ", ".join(f"{name}: {value}" for name, value in DLRM.items()),
         "hpl": "size: 64, block: 16, iterations: 2",
@@ -77,23 +77,47 @@ def test_a_generator_is_a_section(section, made):
         "mamba": "hidden: 64, sequence_length: 16, scan: serial",
         "hyena": "hidden: 64, sequence_length: 16, convolution: scan",
     }
-    assert read(f"workload: {{{section}: {{{fields[section]}}}}}").workload == made
+    text = f"workload: {{dfmodel: {{{section}: {{{fields[section]}}}}}}}"
+    assert read(text).workload == made
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("workload: {hpl: {size: 64, block: 65}}", "workload.hpl.block: got 65; allowed: at most"),
+        (
+            "workload: {dfmodel: {hpl: {size: 64, block: 65}}}",
+            "workload.dfmodel.hpl.block: got 65; allowed: at most",
+        ),
+        ("workload: {dfmodel: {hpl: {size: 64}}}", "workload.dfmodel.hpl.block: required, but"),
+        (
+            "workload: {dfmodel: {hppl: {size: 64}}}",
+            "workload.dfmodel.hppl: unknown field. Did you",
+        ),
+        ("workload: {dfmodel: {}}", "workload.dfmodel: got 0 graphs; allowed: one"),
+        (
+            "workload: {dfmodel: {mamba: {hidden: 8, sequence_length: 8, scan: fast}}}",
+            "workload.dfmodel.mamba.scan: got 'fast'; allowed: one of serial, parallel",
+        ),
+        (
+            "workload: {dfmodel: {decode: {model: llama-68m, context: 8, head: 2}}}",
+            'workload.dfmodel.decode.head: unknown field. Did you mean "heads"?',
+        ),
         ("workload: {fft: {length: 64, radix: 1}}", "workload.fft.radix: got 1"),
         (
             "workload: {fft: {length: 64, radx: 2}}",
             "workload.fft.radx: unknown field. Did you mean",
         ),
-        ("workload: {hpl: {size: 64, block: 8}, word: 2}", "workload.word: not allowed beside hpl"),
-        ("workload: {word: 2}", "a generator: llm, dlrm, hpl, fft"),
-        ("workload: {decode: {context: 8}}", "workload.decode.model: required, but missing"),
+        (
+            "workload: {dfmodel: {hpl: {size: 64, block: 8}}, word: 2}",
+            "workload.word: not allowed beside dfmodel",
+        ),
+        ("workload: {word: 2}", "or one of llm, prefill, decode, dlrm, fft"),
+        (
+            "workload: {decode: {context: 8}}",
+            "workload.decode.hidden: required, but missing; or model",
+        ),
         ("workload: {decode: {context: 8, model: llama}}", "workload.decode.model: no model"),
-        ("workload: {hyena: {hidden: 8, sequence_length: 2}}", "workload.hyena.filter_size"),
+        ("workload: {hyena: {hidden: 8, sequence: 2}}", "workload.hyena.filter_size"),
         ("workload: {fft: {length: 64}, llm: {hidden: 1}}", "workload.llm"),
     ],
 )
@@ -113,7 +137,7 @@ def test_a_machine_with_everything_comes_back():
 
 
 HPL = """
-workload: {hpl: {size: 64, block: 16}}
+workload: {dfmodel: {hpl: {size: 64, block: 16}}}
 system:
   chip: CHIP
   memory: {bandwidth: 1GB/s}

@@ -109,7 +109,7 @@ def task_of(machine: str, given: str | None = None) -> Task:
     llm, system = MACHINES[machine]
     changes = [] if given is None else [GIVEN[given]]
     return read_task(
-        f"workload:\n  llm: {llm}\nsystem:\n  {system}\n",
+        f"workload:\n  dfmodel: {{llm: {llm}}}\nsystem:\n  {system}\n",
         machine,
         overrides=[f"{path}={value}" for path, value in changes],
     )
@@ -143,7 +143,7 @@ def test_a_free_search_is_no_slower_than_one_with_every_parallelism_given(machin
     times = []
     for given in itertools.product(("tensor", "pipeline", "data"), repeat=3):
         overrides = [f"system.network[{i}].parallelism={which}" for i, which in enumerate(given)]
-        text = f"workload:\n  llm: {llm}\nsystem:\n  {system}\n"
+        text = f"workload:\n  dfmodel: {{llm: {llm}}}\nsystem:\n  {system}\n"
         task = read_task(text, machine, overrides=overrides)
         times.append(time_of(task, work_limit=3e5))
     assert min(times) < math.inf

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from builders.seeds import few_and_many
 
-import crosstack
 from crosstack.errors import InfeasibleError, InputError
 from crosstack.evaluate.time import evaluate
 from crosstack.io import library
@@ -22,8 +21,10 @@ from crosstack.model.choices import make_choices
 from crosstack.model.partition import make_load, partition_cost, relaxed_load
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.workload.kernel_graph import bits
 from crosstack.workload.kernels import Axis
+from crosstack.workload.serving import decode, prefill
 
 RULES = rules_named("crosstack")
 ROUNDING = 1 + 1e-9
@@ -132,10 +133,10 @@ def test_more_fusions_are_never_slower(task, seed):
 GPT = {"hidden": 256, "n_heads": 4, "head_size": 64, "sequence_length": 128, "n_layers": 1}
 MODEL = library.model("llama-68m")
 LAYERS = {
-    "forward": crosstack.llm(**GPT, global_batch_size=4, training=False),
-    "training": crosstack.llm(**GPT, global_batch_size=4),
-    "prompts": crosstack.prefill(MODEL, tokens=256, global_batch_size=4),
-    "decoding": crosstack.decode(MODEL, context=512, global_batch_size=4),
+    "forward": llm(**GPT, global_batch_size=4, training=False),
+    "training": llm(**GPT, global_batch_size=4),
+    "prompts": prefill(MODEL, tokens=256, global_batch_size=4),
+    "decoding": decode(MODEL, context=512, global_batch_size=4),
 }
 
 

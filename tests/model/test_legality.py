@@ -7,18 +7,17 @@ import itertools
 import numpy as np
 import pytest
 
-import crosstack
 from crosstack.io import library
 from crosstack.machine.chip import GPU_FUSIONS, Fusion
 from crosstack.model.attention import attentions
 from crosstack.model.legality import make_legality
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.workload.kernel_graph import bits
 from crosstack.workload.kernels import KernelKind
+from crosstack.workload.serving import decode, prefill
 
-GPT = crosstack.llm(
-    hidden=256, sequence_length=64, n_heads=4, head_size=64, n_layers=1, global_batch_size=1
-)
-LLAMA = crosstack.prefill(library.model("llama3-8b"), tokens=64, global_batch_size=1)
+GPT = llm(hidden=256, sequence_length=64, n_heads=4, head_size=64, n_layers=1, global_batch_size=1)
+LLAMA = prefill(library.model("llama3-8b"), tokens=64, global_batch_size=1)
 ARRAYS = GPT.graph
 
 
@@ -109,7 +108,7 @@ def test_what_is_exchanged_leaves_the_chip_first():
 
 
 def test_a_cache_is_read_from_main_memory():
-    decoding = crosstack.decode(library.model("llama3-8b"), context=64, global_batch_size=1)
+    decoding = decode(library.model("llama3-8b"), context=64, global_batch_size=1)
     arrays = decoding.graph
     rules = make_legality(arrays, GPU_FUSIONS)
     assert not rules.allows(mask("K_cache", "MHA_GEMM_1", arrays=arrays))

@@ -5,10 +5,11 @@ from dataclasses import fields, is_dataclass
 
 import pytest
 
-from crosstack import Constraints, Task, llm, optimise
+from crosstack import Constraints, Task, optimise
 from crosstack.errors import InputError
 from crosstack.model.rules import MAPPED, PREDICTED, Rules, rule_names, rules_named
 from crosstack.published.dfmodel.collectives import ExchangeRule, LatencyRule
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.published.dfmodel.parts import StageTransfers, WeightCuts
 from crosstack.registry import RULE_SETS
 

@@ -22,8 +22,10 @@ from crosstack.model.rules import rules_named
 from crosstack.model.schedule.events import simulate
 from crosstack.model.schedule.layer import TERMS, PartitionTimes, layer_graph
 from crosstack.model.temporal import kernel_clock
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.workload.kernel_graph import bits
 from crosstack.workload.kernels import Direction, KernelKind
+from crosstack.workload.serving import decode
 from crosstack.workload.transformer_training import Recompute
 
 A100 = library.chip("a100-sxm-80gb").with_memory(capacity=None)
@@ -33,7 +35,7 @@ RULES = rules_named("crosstack")
 
 def gpt(batch=1, hidden=12288, heads=96, sequence=2048):
     """A layer of GPT-3 (Brown 2020, table 2.1), forward and backward."""
-    return crosstack.llm(
+    return llm(
         hidden=hidden, sequence_length=sequence, n_heads=heads, head_size=hidden // heads,
         n_layers=1, global_batch_size=batch,
     )  # fmt: skip
@@ -98,7 +100,7 @@ def test_kernels_of_a_training_step_take_what_a_prediction_counts(batch):
 
 def test_kernels_of_a_decoding_step_take_what_a_prediction_counts():
     model = library.model("llama3-8b")
-    workload, times = crosstack.decode(model, context=4096, global_batch_size=16), None
+    workload, times = decode(model, context=4096, global_batch_size=16), None
     times = Roofline().times(A100)
     answer = mapped(workload, kernel_by_kernel=True, microbatch_size=16)
     kernels = {kernel.name: kernel for kernel in workload.graph.kernels}

@@ -4,9 +4,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from crosstack import Dimension, DimensionKind, System, Task, llm, optimise
+from crosstack import Dimension, DimensionKind, System, Task, optimise
 from crosstack.io import library
 from crosstack.machine.chip import Overlap
+from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.report.drawing import fit, text_width
 from crosstack.report.svg import answer_svg, piece_svg, task_svg
 from crosstack.report.wording import key_numbers, time_words

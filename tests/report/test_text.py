@@ -5,12 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from crosstack import decode, dlrm, fft, hpl, hyena, llm, mamba, prefill
 from crosstack.evaluate.answer import given_answer
 from crosstack.io import library
 from crosstack.mapping.mapping import Status, Stop
 from crosstack.mapping.search import Progress
 from crosstack.model.rules import rules_named
+from crosstack.published.dfmodel.graphs.dlrm import dlrm
+from crosstack.published.dfmodel.graphs.fft import fft
+from crosstack.published.dfmodel.graphs.hpl import hpl
+from crosstack.published.dfmodel.graphs.llm import llm
+from crosstack.published.dfmodel.graphs.ssm import hyena, mamba
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence
 from crosstack.report.html import answer_html
 from crosstack.report.svg import answer_svg
@@ -33,6 +37,7 @@ from crosstack.report.wording import (
     time_words,
 )
 from crosstack.workload.dtype import Dtype
+from crosstack.workload.serving import decode, prefill
 
 
 def flat(text):

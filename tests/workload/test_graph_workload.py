@@ -89,8 +89,8 @@ class TestWorkload:
 
 
 GRAPHS = {
-    "mamba": lambda: with_loss(mamba_graph(hidden=16, sequence_length=32), "Add"),
-    "hyena": lambda: with_loss(hyena_graph(hidden=16, sequence_length=32), "Add"),
+    "mamba": lambda: with_loss(mamba_graph(hidden=16, sequence=32), "Add"),
+    "hyena": lambda: with_loss(hyena_graph(hidden=16, sequence=32), "Add"),
     "lstm": lambda: language_model_graph(
         LstmModel(batch=4, sequence=8, vocabulary=100, layers=1, width=16)
     ),

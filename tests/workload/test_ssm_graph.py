@@ -18,8 +18,9 @@ from crosstack.workload.lowering import lowered
 from crosstack.workload.operations import Role
 from crosstack.workload.ssm_graph import Convolution, hyena_graph, mamba_graph
 
-SMALL = {"hidden": 3, "sequence_length": 6, "n_layers": 2, "batch": 2, "state_size": 2}
-ALIKE = {"hidden": 64, "sequence_length": 128}
+SMALL = {"hidden": 3, "sequence": 6, "layers": 2, "batch": 2, "state_size": 2}
+ALIKE = {"hidden": 64, "sequence": 128}
+OLD = {"hidden": 64, "sequence_length": 128}
 GRAPHS = {
     "mamba": lambda: mamba_graph(**SMALL, filter_size=3, step_rank=2),
     "hyena": lambda: hyena_graph(**SMALL),
@@ -57,7 +58,7 @@ def roots(rows: int, columns: int) -> dict[str, np.ndarray]:
 
 class TestNumbers:
     def test_a_layer_of_mamba_is_its_recurrence_step_by_step(self):
-        graph = mamba_graph(**SMALL | {"n_layers": 1}, filter_size=3, step_rank=2)
+        graph = mamba_graph(**SMALL | {"layers": 1}, filter_size=3, step_rank=2)
         values = filled(graph)
         made = run(graph, values)
         w = {name: value[0] for name, value in values.items() if name != "x"}
@@ -80,7 +81,7 @@ class TestNumbers:
 
     @pytest.mark.parametrize("length", [6, 8, 5])
     def test_a_product_of_transforms_is_a_causal_convolution(self, length):
-        graph = hyena_graph(**SMALL | {"sequence_length": length, "n_layers": 1}, filter_size=2)
+        graph = hyena_graph(**SMALL | {"sequence": length, "layers": 1}, filter_size=2)
         values = filled(graph)
         made = run(graph, values)
         assert np.shape(made["Inverse_FFT_1_columns"]) == (2, length, 3)
@@ -92,7 +93,7 @@ class TestNumbers:
                 assert found == pytest.approx(whole)
 
     def test_a_recurrence_is_a_convolution_with_what_fades(self):
-        graph = hyena_graph(**SMALL | {"n_layers": 1}, convolution=Convolution.SCAN)
+        graph = hyena_graph(**SMALL | {"layers": 1}, convolution=Convolution.SCAN)
         values = filled(graph)
         made = run(graph, values)
         into, decay, out = (values[f"{name}_1"][0] for name in ("B", "Decay", "C"))
@@ -114,7 +115,7 @@ class TestKernels:
     """Beside the kernels by extents: what is the same, and all that is not."""
 
     def test_projections_of_mamba_are_the_same(self):
-        old, new = mamba(**ALIKE).graph, lowered(mamba_graph(**ALIKE), "layers")
+        old, new = mamba(**OLD).graph, lowered(mamba_graph(**ALIKE), "layers")
         one, other = facts(old), facts(new)
         same = {name for name in one if one[name] == other.get(name)}
         assert same == {
@@ -129,7 +130,7 @@ class TestKernels:
         }  # fmt: skip
 
     def test_work_of_mamba_is_that_of_its_formulas(self):
-        old, new = mamba(**ALIKE).graph, lowered(mamba_graph(**ALIKE), "layers")
+        old, new = mamba(**OLD).graph, lowered(mamba_graph(**ALIKE), "layers")
         d, s, tokens, inner = 64, 16, 128, 128
         assert work_of(new, "B_Proj", "C_Proj") == work_of(old, "State_Proj")
         each = tokens * inner
@@ -145,7 +146,7 @@ class TestKernels:
 
     @pytest.mark.parametrize("convolution", [Convolution.FFT_GEMM, Convolution.SCAN])
     def test_all_of_hyena_but_its_transforms_and_recurrences_is_the_same(self, convolution):
-        old = hyena(**ALIKE, convolution=convolution).graph
+        old = hyena(**OLD, convolution=convolution).graph
         new = lowered(hyena_graph(**ALIKE, convolution=convolution), "layers")
         one, other = facts(old), facts(new)
         states = {f"{what}_{i}" for what in ("States", "Read_Out") for i in (1, 2)}
@@ -155,7 +156,7 @@ class TestKernels:
         assert {n for n in one if one[n] == other.get(n)} == projected | states
 
     def test_transforms_of_hyena_take_the_work_of_their_products(self):
-        old, new = hyena(**ALIKE).graph, lowered(hyena_graph(**ALIKE), "layers")
+        old, new = hyena(**OLD).graph, lowered(hyena_graph(**ALIKE), "layers")
         whole = work_of(old, "FFT_1_rows")
         assert whole == 64 * 2 * 32 * 32 * 16
         for rows in ("FFT_1_rows", "Filter_FFT_1_rows", "Inverse_FFT_1_rows"):
@@ -166,7 +167,7 @@ class TestKernels:
         assert work_of(new, "Filtered_1") == work_of(old, "Filter_1") == 6 * 64 * 256
 
     def test_readers_are_the_same(self):
-        old = edges_of(hyena(**ALIKE, convolution=Convolution.SCAN).graph)
+        old = edges_of(hyena(**OLD, convolution=Convolution.SCAN).graph)
         graph = hyena_graph(**ALIKE, convolution=Convolution.SCAN)
         new = edges_of(lowered(graph, "layers"))
         assert old ^ new == {("Add_Prev_Layer", "Norm"), ("Out_Proj", "Add")}

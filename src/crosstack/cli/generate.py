@@ -11,17 +11,17 @@ from typing import Annotated, Any
 import typer
 
 import crosstack
-from crosstack.cli.inputs import check_number, check_outputs, options_named
+from crosstack.cli.inputs import check_outputs, options_named
 from crosstack.cli.outputs import (
-    DFMODEL_SUFFIXES,
     YAML_SUFFIXES,
     check_suffix,
     task_text,
     write,
 )
 from crosstack.errors import InputError, Problem
-from crosstack.published.dfmodel.graphs.ssm import hyena, mamba
-from crosstack.workload.ssm_graph import Convolution, Scan
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.job import Job, JobKind
+from crosstack.workload.ssm_graph import Convolution
 
 __all__ = ["generate_app"]
 
@@ -60,35 +60,20 @@ class Size:
         )
 
 
-def _llm(**given: Any) -> crosstack.Workload:
-    """Return a transformer whose heads share its width where theirs is left out."""
-    if given["head_size"] is None:
-        hidden, heads = given["hidden"], given["n_heads"]
-        check_number("--hidden", hidden, hidden >= 1, "a whole number, at least 1")
-        divides = 1 <= heads <= hidden and hidden % heads == 0
-        check_number("--heads", heads, divides, f"a divisor of --hidden {hidden}, or --head-size")
-        given["head_size"] = hidden // heads
-    return crosstack.llm(**given)
+def _job(kind: JobKind) -> Callable[..., crosstack.Workload]:
+    """Return what does something with a model with some of its fields changed, or of a shape."""
 
+    def made(model: str | None, training: bool = True, **given: Any) -> crosstack.Workload:
+        from crosstack.io.transformers import SHAPE, shaped
 
-def _served(phase: str) -> Callable[..., crosstack.Workload]:
-    """Return what makes a phase of serving a model with some of its fields changed."""
-
-    def made(model: str, **given: Any) -> crosstack.Workload:
-        from crosstack.io.transformers import transformer
-        from crosstack.workload import serving
-
-        own = {size.field: given.pop(size.field) for size in SHAPE}
+        own = {field: given.pop(field) for field in SHAPE}
         changes = {field: value for field, value in own.items() if value is not None}
-        workload: crosstack.Workload = getattr(serving, phase)(
-            replace(transformer(model), **changes), **given
-        )
-        return workload
+        done = kind if training else JobKind.FORWARD
+        return Job(model=shaped(model, changes, "transformer"), kind=done, **given).workload
 
     return made
 
 
-WORD, WIDE_WORD = (Size("word", "Bytes of an element.", default) for default in (2, 8))
 FORWARD = Size("forward", "Forward pass only.", False, kind=bool, metavar=None)
 PLACES = (
     Size("system", "Take the machine and constraints from this file.", None, kind=Path | None,
@@ -97,14 +82,18 @@ PLACES = (
          metavar="FILE", short="-o"),
 )  # fmt: skip
 HIDDEN = Size("hidden", "Model width.")
-SEQUENCE = Size("sequence_length", "Tokens of a sequence.", called="--sequence")
-LAYERS = Size("n_layers", "Layers of the model.", 1, "--layers")
-BATCH = Size("global_batch_size", "Sequences of one iteration.", 1, "--batch")
+SEQUENCE = Size("sequence", "Tokens of a sequence.")
+LAYERS = Size("layers", "Layers of the model.", 1)
+BATCH = Size("batch", "Sequences of one iteration.", 1)
 STATES = Size("state_size", "States of one channel of a recurrence.", 16)
-SCAN = Size("scan", "How a recurrence is computed.", Scan.PARALLEL, kind=Scan, metavar=None)
-MODEL = Size("model", "A model of `crosstack show library models`, or a config.json.", kind=str,
-             metavar="NAME|FILE")  # fmt: skip
-SHAPE = (
+DTYPE, SINGLE = (
+    Size("dtype", "What it is computed in.", dtype, kind=Dtype, metavar=None)
+    for dtype in (Dtype.BF16, Dtype.FP32)
+)
+TRANSFORMER = (
+    Size("model", "A model of `crosstack show library models`, or a config.json; left out with "
+         "--hidden, --layers and --heads.", None, kind=str | None, metavar="NAME|FILE"),
+    BATCH,
     *(
         Size(field, words, None, kind=int | None)
         for field, words in (
@@ -114,10 +103,14 @@ SHAPE = (
             ("head_size", "Width of a head."),
             ("feed_forward", "Width inside the feed-forward network."),
             ("layers", "Layers of the model."),
+            ("vocabulary", "Tokens known."),
         )
     ),
     Size("gated", "Whether that network is gated (SwiGLU).", None, "--gated/--plain",
          kind=bool | None, metavar=None),
+    Size("block", "Which layers, where a model has several kinds; those that repeat most.", "",
+         kind=str, metavar="NAME"),
+    DTYPE,
 )  # fmt: skip
 
 
@@ -132,24 +125,33 @@ class Generator:
 
 GENERATORS = {
     "llm": Generator(
-        _llm,
-        (
-            HIDDEN,
-            Size("n_heads", "Attention heads.", called="--heads"),
-            SEQUENCE,
-            LAYERS,
-            BATCH,
-            Size("head_size", "Width of a head; hidden / heads if left out.", None,
-                 kind=int | None),
-            Size("layers_in_graph", "Layers the graph spells out.", 1),
-            WORD,
-            FORWARD,
-        ),
-        """Write a transformer, kernel by kernel, as native YAML or (by suffix .txt) DFModel text.
+        _job(JobKind.TRAIN),
+        (SEQUENCE, *TRANSFORMER, FORWARD),
+        """Write the training of a transformer, or its forward pass, as native YAML.
 
         Without `--system` only the workload section is written, to be completed by hand.
 
-        Example: `crosstack generate llm --hidden 4096 --heads 32 --sequence 2048 -o llama.yaml`
+        Example: `crosstack generate llm --model llama3-8b --sequence 4096 --batch 64 -o llama.yaml`
+        """,
+    ),
+    "prefill": Generator(
+        _job(JobKind.PREFILL),
+        (Size("sequence", "Tokens of a prompt."), *TRANSFORMER),
+        """Write the reading of a prompt by a transformer.
+
+        Example: `crosstack generate prefill --model llama3-8b --sequence 4096 -o prefill.yaml`
+        """,
+    ),
+    "decode": Generator(
+        _job(JobKind.DECODE),
+        (
+            Size("context", "Tokens whose keys and values are kept."),
+            Size("sequence", "New tokens of a step.", 1, "--tokens"),
+            *TRANSFORMER,
+        ),
+        """Write one step of a transformer that writes token after token.
+
+        Example: `crosstack generate decode --model llama3-8b --context 4096 -o decode.yaml`
         """,
     ),
     "dlrm": Generator(
@@ -161,73 +163,27 @@ GENERATORS = {
             Size("n_tables", "Embedding tables.", called="--tables"),
             Size("rows", "Rows of a table."),
             Size("embedding_size", "Numbers in a row."),
-            Size("samples", "Samples a chip works on at a time."),
-            Size("global_batch_size", "Batches of so many samples in one iteration.", 1,
-                 "--batch"),
+            Size("samples", "Samples of one iteration."),
             Size("pooled_rows", "Rows of each table that a sample looks up.", 1),
-            WORD,
+            DTYPE,
             FORWARD,
         ),
-        """Write a recommendation model: perceptron layers and an exchange of embeddings.
+        """Write a recommendation model: perceptron layers around embedding tables.
 
-        Example: `crosstack generate dlrm --width 3375 --bottom 10 --top 10 --tables 600
-        --rows 14211469 --embedding-size 93 --samples 512 --pooled-rows 15 -o dlrm.yaml`
-        """,
-    ),
-    "hpl": Generator(
-        crosstack.hpl,
-        (
-            Size("size", "Rows of the matrix."),
-            Size("block", "Columns of a panel."),
-            Size("iterations", "Iterations; all of them if left out.", None, kind=int | None),
-            WIDE_WORD,
-        ),
-        """Write the factorisation of a dense matrix, one kernel a panel.
-
-        Example: `crosstack generate hpl --size 262144 --block 4096 -o hpl.yaml`
+        Example: `crosstack generate dlrm --width 1024 --bottom 4 --top 6 --tables 128
+        --rows 1000000 --embedding-size 64 --samples 65536 --pooled-rows 8 -o dlrm.yaml`
         """,
     ),
     "fft": Generator(
         crosstack.fft,
-        (Size("length", "Points."), Size("radix", "Points of one butterfly.", 2), WIDE_WORD),
-        """Write a Fourier transform of many points: columns, a transpose, rows.
+        (Size("length", "Points."), Size("radix", "Points of one butterfly.", 2), SINGLE),
+        """Write a Fourier transform of many points: columns, then rows.
 
         Example: `crosstack generate fft --length 1099511627776 --radix 32 -o fft.yaml`
         """,
     ),
-    "prefill": Generator(
-        _served("prefill"),
-        (
-            Size("tokens", "Tokens of a prompt."),
-            MODEL,
-            Size("global_batch_size", "Prompts of one iteration.", 1, "--batch"),
-            *SHAPE,
-            WORD,
-        ),
-        """Write the reading of a prompt by a transformer.
-
-        Example: `crosstack generate prefill --model llama3-8b --tokens 4096 -o prefill.yaml`
-        """,
-    ),
-    "decode": Generator(
-        _served("decode"),
-        (
-            Size("context", "Tokens whose keys and values are kept."),
-            MODEL,
-            Size("tokens", "New tokens of a step.", 1),
-            Size("global_batch_size", "Sequences written at once.", 1, "--batch"),
-            Size("chips", "Write down what each of N tensor-parallel chips reads, for rules that "
-                 "count no reading of weights.", None, kind=int | None),
-            *SHAPE,
-            WORD,
-        ),
-        """Write one step of a transformer that writes token after token.
-
-        Example: `crosstack generate decode --model llama3-8b --context 4096 -o decode.yaml`
-        """,
-    ),
     "mamba": Generator(
-        mamba,
+        crosstack.mamba,
         (
             HIDDEN,
             SEQUENCE,
@@ -236,8 +192,7 @@ GENERATORS = {
             STATES,
             Size("expansion", "Channels over model width.", 2),
             Size("filter_size", "Taps of the convolution.", 4),
-            SCAN,
-            WORD,
+            DTYPE,
         ),
         """Write a model of selective state spaces, forward.
 
@@ -245,7 +200,7 @@ GENERATORS = {
         """,
     ),
     "hyena": Generator(
-        hyena,
+        crosstack.hyena,
         (
             HIDDEN,
             SEQUENCE,
@@ -255,8 +210,7 @@ GENERATORS = {
                  kind=Convolution, metavar=None),
             STATES,
             Size("filter_size", "Taps of the short ones.", 3),
-            SCAN,
-            WORD,
+            DTYPE,
         ),
         """Write a model of long convolutions, forward.
 
@@ -293,10 +247,8 @@ for _name, _generator in GENERATORS.items():
 
 def _check_output(system: Path | None, output: Path | None) -> None:
     if output is not None:
-        check_suffix("--output", output, (*YAML_SUFFIXES, *DFMODEL_SUFFIXES))
+        check_suffix("--output", output, YAML_SUFFIXES)
         check_outputs(system, {"--output": output})
-        if system is None:
-            check_suffix("--output", output, YAML_SUFFIXES, "; DFModel text needs --system FILE")
 
 
 def _write(workload: crosstack.Workload, system: Path | None, output: Path | None) -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from crosstack.errors import InputError
+from crosstack.errors import InputError, Problem, require_whole
 from crosstack.io import library
 from crosstack.io.files import in_file, read_text
 from crosstack.records import require_type
 from crosstack.workload.architectures import Transformer
 
-__all__ = ["transformer"]
+__all__ = ["SHAPE", "shaped", "transformer"]
+
+SHAPE = (
+    "hidden", "layers", "heads", "kv_heads", "head_size", "feed_forward", "vocabulary", "gated",
+)  # fmt: skip
+VOCABULARY = 32_000  # of a shape that says none: head and embedding are not mapped
 
 
 def transformer(model: str | Path) -> Transformer:
@@ -42,3 +50,41 @@ def transformer(model: str | Path) -> Transformer:
         # a file that cannot be read says its name already
         inside = (p.at(p.path.removeprefix(model).removeprefix(": ")) for p in error.problems)
         raise in_file(InputError(inside), f"model {model}") from None
+
+
+def shaped(model: str | None, shape: Mapping[str, Any], name: str) -> Transformer:
+    """Return a model with a shape that differs, or one that the shape alone says.
+
+    Parameters
+    ----------
+    model : str or None
+        As `transformer`; None: there is the shape alone.
+    shape : mapping
+        Fields of `SHAPE`; without a model at least hidden, layers and heads.
+    name : str
+        What to call a model that is a shape.
+
+    Raises
+    ------
+    InputError
+        If the model is unknown, or fields are missing or out of range.
+    """
+    if model is not None:
+        return replace(transformer(model), **shape)
+    missing = [field for field in ("hidden", "layers", "heads") if field not in shape]
+    if missing:
+        message = "required, but missing; or model, the name of one that has it."
+        raise InputError(Problem(field, message) for field in missing)
+    hidden, heads = shape["hidden"], shape["heads"]
+    require_whole("heads", heads)
+    if "head_size" not in shape and hidden % heads:
+        message = f"left out; allowed: a whole number, as hidden / heads = {hidden} / {heads}."
+        raise InputError(Problem("head_size", message))
+    usual = {
+        "kv_heads": heads,
+        "head_size": max(hidden // heads, 1),
+        "feed_forward": 4 * hidden,
+        "vocabulary": VOCABULARY,
+        "context": 1,  # nothing asks how long a sequence it was made for
+    }
+    return Transformer(name=name, **{**usual, **shape})

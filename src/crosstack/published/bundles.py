@@ -10,12 +10,13 @@ one of its published runs does.
 from __future__ import annotations
 
 from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from crosstack.registry import GENERATORS, register_rules
+from crosstack.registry import RELEASED_GRAPHS, register_rules
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from crosstack.model.rules import Rules
     from crosstack.workload.workload import Workload
 
@@ -29,8 +30,6 @@ DEEPFLOW = (
     "deepflow-2021",
     "deepflow-2020",
 )
-# Section of a file -> the module here that makes the graph, by a function of the same name.
-GRAPHS = {"llm": "llm", "dlrm": "dlrm", "hpl": "hpl", "fft": "fft", "mamba": "ssm", "hyena": "ssm"}
 
 
 def _crosstack() -> Rules:
@@ -51,16 +50,15 @@ def _deepflow(name: str) -> Rules:
     return release(name)
 
 
-def _graph(section: str, **fields: Any) -> Workload:
-    module = import_module(f"crosstack.published.dfmodel.graphs.{GRAPHS[section]}")
-    made: Workload = getattr(module, section)(**fields)
-    return made
+def _graphs() -> Mapping[str, Callable[..., Workload]]:
+    from crosstack.published.dfmodel.graphs.sections import GRAPHS
+
+    return GRAPHS
 
 
 def register_bundles() -> None:
     """Register every name, and the graphs that files name."""
-    for section in GRAPHS:
-        GENERATORS[section] = partial(_graph, section)
+    RELEASED_GRAPHS["dfmodel"] = _graphs
     register_rules("crosstack", _crosstack)
     for name in DFMODEL:
         register_rules(name, partial(_dfmodel, name))

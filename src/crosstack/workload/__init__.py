@@ -18,7 +18,6 @@ from crosstack.workload.kernels import (
     Placement,
     Tensor,
 )
-from crosstack.workload.serving import decode, prefill
 from crosstack.workload.workload import Workload
 
 __all__ = [
@@ -38,6 +37,4 @@ __all__ = [
     "Tensor",
     "Transformer",
     "Workload",
-    "decode",
-    "prefill",
 ]

@@ -60,10 +60,14 @@ def recommendation_graph(
     ----------
     naumov2019dlrm
     """
+    asked = {
+        "width": width, "n_bottom": n_bottom, "n_top": n_top, "n_tables": n_tables, "rows": rows,
+        "embedding_size": embedding_size, "samples": samples, "pooled_rows": pooled_rows,
+    }  # fmt: skip
+    for name, value in asked.items():
+        require_whole(name, value)
     sizes = {"table": n_tables, "row": rows, "embedding": embedding_size, "pooled": pooled_rows}
     sizes |= {"width": width, "width_in": width}
-    for name, value in {**sizes, "n_bottom": n_bottom, "n_top": n_top, "samples": samples}.items():
-        require_whole(name, value)
     draft = Draft(dtype=dtype)
     draft.axis(AxisUse.TOKEN, sample=samples)
     draft.axis(**sizes, other_table=n_tables)

@@ -54,12 +54,13 @@ def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "
         graph = of_one_item(graph, items)
     chosen = _chosen(graph, block)
     kernels = lowered(graph, chosen.name)
-    of_tokens = any(a.use is AxisUse.TOKEN and a.name != items for a in whole.axes)
+    beside = any(a.use is AxisUse.TOKEN and a.name != items for a in whole.axes)
+    of_tokens = bool(items) and beside
     return Workload(
         graph=kernels,
         n_layers=graph.repeats(chosen),
         global_batch_size=count,
-        sequence_length=_longest_tiled(kernels),
+        sequence_length=_tokens(graph, kernels),
         boundary_size=_size(graph, (before for before, _ in chosen.carries)),
         data_size=_size(graph, _tables(graph, chosen)),
         name=name,
@@ -115,8 +116,8 @@ def _size(graph: Graph, tensors: Iterable[str]) -> float:
     return math.fsum(graph.size(tensor) for tensor in tensors)
 
 
-def _longest_tiled(kernels: KernelGraph) -> int:
-    """Largest extent that is cut into tiles over the kernels. [1]"""
+def _tokens(graph: Graph, kernels: KernelGraph) -> int:
+    """Largest extent that is cut into tiles over the kernels, at most all tokens. [1]"""
     extents = {
         Axis.OUTER: kernels.outer, Axis.M: kernels.m, Axis.K: kernels.k, Axis.N: kernels.columns
     }  # fmt: skip
@@ -125,4 +126,6 @@ def _longest_tiled(kernels: KernelGraph) -> int:
         for i, code in enumerate(kernels.tiling.tolist())
         if AXES[code] in extents
     )
-    return max(tiled, default=1)
+    sizes = [axis.size for axis in graph.axes if axis.use is AxisUse.TOKEN]
+    longest = max(tiled, default=1)
+    return min(longest, math.prod(sizes)) if sizes else longest

@@ -8,7 +8,7 @@ from enum import StrEnum
 from crosstack.errors import InputError, Problem, require_whole, unknown_name
 from crosstack.records import brief, known_again, require_type, require_types
 from crosstack.workload.architectures import Transformer
-from crosstack.workload.architectures.graphs import decode, prefill, training
+from crosstack.workload.architectures.graphs import decode, forward, prefill, training
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph_workload import most_repeated, workload_of
@@ -20,16 +20,23 @@ __all__ = ["Job", "JobKind", "as_workload"]
 class JobKind(StrEnum):
     """What is done with a model.
 
-    ``TRAIN``: a step forward and backward. ``PREFILL``: prompts are read. ``DECODE``: the next
-    tokens of sequences are written, after those whose keys and values are kept.
+    ``TRAIN``: a step forward and backward. ``FORWARD``: forward alone. ``PREFILL``: prompts are
+    read. ``DECODE``: the next tokens of sequences are written, after those whose keys and values
+    are kept.
     """
 
     TRAIN = "train"
+    FORWARD = "forward"
     PREFILL = "prefill"
     DECODE = "decode"
 
 
-_DONE = {JobKind.TRAIN: "training", JobKind.PREFILL: "prefill", JobKind.DECODE: "decoding"}
+_DONE = {
+    JobKind.TRAIN: "training",
+    JobKind.FORWARD: "forward",
+    JobKind.PREFILL: "prefill",
+    JobKind.DECODE: "decoding",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +48,7 @@ class Job:
     model : Transformer
         What `crosstack.model` returns, or a shape of one's own.
     kind : JobKind or str
-        ``train``, ``prefill`` or ``decode``.
+        ``train``, ``forward``, ``prefill`` or ``decode``.
     batch : int
         Sequences of an iteration, over all chips. [1]
     sequence : int, optional
@@ -50,6 +57,8 @@ class Job:
         Tokens that decoding kept of each. [1]
     dtype : Dtype or str
         Of weights and activations.
+    block : str
+        Which layers are mapped, where a model has several kinds; those that repeat most, if empty.
     """
 
     model: Transformer
@@ -58,6 +67,7 @@ class Job:
     sequence: int | None = None
     context: int | None = None
     dtype: Dtype | str = Dtype.BF16
+    block: str = ""
 
     __repr__ = brief
 
@@ -103,6 +113,8 @@ class Job:
         match self.kind:
             case JobKind.TRAIN:
                 return training(self.model, sequence=self.sequence, **much)  # type: ignore[arg-type]
+            case JobKind.FORWARD:
+                return forward(self.model, sequence=self.sequence, **much)  # type: ignore[arg-type]
             case JobKind.PREFILL:
                 return prefill(self.model, sequence=self.sequence, **much)  # type: ignore[arg-type]
         assert self.context is not None
@@ -110,7 +122,7 @@ class Job:
 
     @property
     def workload(self) -> Workload:
-        """What is mapped: the layers that repeat most; see `left_out`."""
+        """What is mapped: some layers; see `left_out`."""
         return _workload(self)
 
     @property
@@ -123,7 +135,8 @@ class Job:
 @known_again(16)
 def _workload(job: Job) -> Workload:
     graph = job.graph
-    return workload_of(graph, block=most_repeated(graph), items="batch", name=job.name)
+    block = job.block or most_repeated(graph)
+    return workload_of(graph, block=block, items="batch", name=job.name)
 
 
 def as_workload(given: Workload | Job) -> Workload:

@@ -18,21 +18,17 @@ from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import Function
 from crosstack.workload.operations import Role
 
-__all__ = ["Convolution", "Scan", "hyena_graph", "mamba_graph"]
+__all__ = ["Convolution", "hyena_graph", "mamba_graph"]
 
 EPSILON = 1e-5
 TOKENS = "batch sequence"
-
-
-class Scan(StrEnum):
-    """How a linear recurrence along the sequence is computed.
-
-    ``serial``: step by step, a multiply and an add each. ``parallel``: as prefixes of pairs, two
-    sweeps over a tree, three operations a pair and sweep (``blelloch1990prefix``).
-    """
-
-    SERIAL = "serial"
-    PARALLEL = "parallel"
+# Axes whose size is asked for by another name.
+CALLED = {
+    "layer": "layers",
+    "state": "state_size",
+    "filter_tap": "filter_size",
+    "rank": "step_rank",
+}
 
 
 class Convolution(StrEnum):
@@ -50,8 +46,8 @@ class Convolution(StrEnum):
 
 def _draft(dtype: Dtype, batch: int, sequence: int, **sizes: int) -> Draft:
     """Return a draft with the axes that both have."""
-    for name, value in {"batch": batch, "sequence_length": sequence, **sizes}.items():
-        require_whole(name, value)
+    for name, value in {"batch": batch, "sequence": sequence, **sizes}.items():
+        require_whole(CALLED.get(name, name), value)
     taps = sizes["filter_tap"]
     require(taps <= sequence, "filter_size", taps, f"at most the sequence of {sequence}")
     draft = Draft(dtype=dtype)
@@ -84,8 +80,8 @@ def _project(draft: Draft, name: str, read: str, axes: str, made: str) -> str:
 def mamba_graph(
     *,
     hidden: int,
-    sequence_length: int,
-    n_layers: int = 1,
+    sequence: int,
+    layers: int = 1,
     batch: int = 1,
     state_size: int = 16,
     expansion: int = 2,
@@ -97,7 +93,7 @@ def mamba_graph(
 
     Parameters
     ----------
-    hidden, sequence_length, n_layers, batch : int
+    hidden, sequence, layers, batch : int
         Model width, tokens of a sequence, layers, sequences side by side. [1]
     state_size : int
         States of one channel. [1]
@@ -128,7 +124,7 @@ def mamba_graph(
     """
     require_whole("expansion", expansion)
     draft = _draft(
-        dtype, batch, sequence_length, layer=n_layers, hidden=hidden, channel=expansion * hidden,
+        dtype, batch, sequence, layer=layers, hidden=hidden, channel=expansion * hidden,
         state=state_size, filter_tap=filter_size,
         rank=-(-hidden // 16) if step_rank is None else step_rank,
     )  # fmt: skip
@@ -165,8 +161,8 @@ def mamba_graph(
 def hyena_graph(
     *,
     hidden: int,
-    sequence_length: int,
-    n_layers: int = 1,
+    sequence: int,
+    layers: int = 1,
     batch: int = 1,
     convolution: Convolution = Convolution.FFT_GEMM,
     state_size: int = 16,
@@ -184,7 +180,7 @@ def hyena_graph(
         States of one channel, where it is a recurrence. [1]
     filter_size : int
         Taps of the short convolutions. [1]
-    hidden, sequence_length, n_layers, batch, dtype
+    hidden, sequence, layers, batch, dtype
         As `mamba_graph`.
 
     Raises
@@ -209,11 +205,11 @@ def hyena_graph(
     names = ", ".join(allowed)
     require(convolution in allowed, "convolution", convolution, f"one of {names}")
     draft = _draft(
-        dtype, batch, sequence_length, layer=n_layers, hidden=hidden, width=hidden,
+        dtype, batch, sequence, layer=layers, hidden=hidden, width=hidden,
         state=state_size, filter_tap=filter_size,
     )  # fmt: skip
     if convolution is Convolution.FFT_GEMM:
-        _transform_axes(draft, sequence_length)
+        _transform_axes(draft, sequence)
     draft.tensor("x", f"{TOKENS} hidden")
     long = _transformed if convolution is Convolution.FFT_GEMM else _recurrent
     with draft.repeated("layers", "layer", ("x", "Add")):

@@ -9,9 +9,9 @@ from typing import Any
 from crosstack.errors import InputError, Problem
 from crosstack.io.native.graph_schema import GRAPH_SECTION, as_task, is_graph
 from crosstack.io.native.overrides import override
+from crosstack.io.native.ready_made import READY_MADE, RELEASES
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.mapping.mapping import Task
-from crosstack.registry import GENERATORS
 
 __all__ = ["in_own_words"]
 
@@ -66,8 +66,9 @@ def _own(problem: Problem, task: Task, tree: dict[str, Any]) -> Problem:
 
 
 def _generator(workload: dict[str, Any]) -> str | None:
-    makers = (*GENERATORS, "graph")
-    return next((name for name in makers if workload.get(name) is not None), None)
+    sections = (*READY_MADE, "graph")
+    section = next((name for name in sections if workload.get(name) is not None), None)
+    return f"{section}.{next(iter(workload[section]))}" if section in RELEASES else section
 
 
 def _of_graph(problem: Problem, task: Task, workload: dict[str, Any]) -> Problem:

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from inspect import signature
-from typing import Any, assert_never
+from typing import assert_never
 
 from crosstack.errors import MOST_SHOWN, InputError, Problem
 from crosstack.io.native.problems import collecting, unknown_kernel
 from crosstack.io.native.read_graph import workload_in
+from crosstack.io.native.ready_made import READY_MADE, made_of_section, section_of
 from crosstack.io.native.schema import KernelFile, TensorFile
 from crosstack.io.native.workload_schema import WorkloadFile
-from crosstack.io.transformers import transformer
-from crosstack.registry import GENERATORS
 from crosstack.workload.kernel_graph import SIZES_DISAGREE, KernelGraph, kernel_graph
 from crosstack.workload.kernels import (
     Axis,
@@ -32,7 +30,6 @@ from crosstack.workload.kernels import (
     Routing,
     Tensor,
 )
-from crosstack.workload.serving import decode, prefill
 from crosstack.workload.workload import Workload
 
 __all__ = [
@@ -46,23 +43,6 @@ __all__ = [
 ]
 
 _MOST_ALIKE = 3  # sizes that disagree and are said one by one
-
-
-def _serving(make: Callable[..., Workload]) -> Callable[..., Workload]:
-    """Return a generator that takes a model, and fields of its shape beside its own."""
-    own = set(signature(make).parameters)
-
-    def workload(model: str, name: str, **values: Any) -> Workload:
-        shape = {field: values.pop(field) for field in sorted(values.keys() - own)}
-        given = {field: value for field, value in shape.items() if value is not None}
-        start = transformer(model)
-        return replace(make(replace(start, **given), **values), name=name)
-
-    return workload
-
-
-GENERATORS["prefill"] = _serving(prefill)
-GENERATORS["decode"] = _serving(decode)
 
 
 def default_unit(kind: KernelKind) -> ComputeUnit:
@@ -168,27 +148,27 @@ def read_workload(file: WorkloadFile, name: str | None, problems: list[Problem])
         Grows by everything that is wrong.
     """
     name = file.name or name
-    for generator, make in GENERATORS.items():
-        section = getattr(file, generator)
-        if section is None:
-            continue
-        for other in sorted(file.model_fields_set - {"name", "dtype", "accumulator", generator}):
-            either = f"allowed: either {generator} or kernels"
-            message = f"not allowed beside {generator}, which gives it; {either}."
-            problems.append(Problem(f"workload.{other}", message))
-        with collecting(problems, f"workload.{generator}"):
-            made: Workload = make(**section.model_dump(), name=name or generator)
-            dtype = file.dtype or made.graph.dtype
-            return replace(made, graph=replace(made.graph, dtype=dtype))
+    if section := section_of(file):
+        _refuse_beside(file, section, {"dtype"}, problems)
+        with collecting(problems, f"workload.{section}"):
+            return made_of_section(file, section, name)
         return None
     if file.graph is not None:
-        for other in sorted(file.model_fields_set - {"name", "accumulator", "graph"}):
-            message = "not allowed beside graph; allowed: either graph or kernels."
-            problems.append(Problem(f"workload.{other}", message))
+        _refuse_beside(file, "graph", {"item"}, problems)
         with collecting(problems, "workload.graph"):
-            return workload_in(file.graph, name or "graph")
+            made = workload_in(file.graph, name or "graph")
+            return replace(made, item=file.item or made.item)
         return None
     return _Builder(file, problems).workload(name or "workload")
+
+
+def _refuse_beside(
+    file: WorkloadFile, section: str, also: set[str], problems: list[Problem]
+) -> None:
+    """Note fields that say again what a section says."""
+    for other in sorted(file.model_fields_set - {"name", "accumulator", section} - also):
+        message = f"not allowed beside {section}, which gives it; allowed: one of the two."
+        problems.append(Problem(f"workload.{other}", message))
 
 
 @dataclass
@@ -212,7 +192,7 @@ class _Builder:
         for required in ("kernels", "word"):
             if getattr(self.file, required) is None:
                 also = (
-                    f" (or a generator: {', '.join(GENERATORS)})" if required == "kernels" else ""
+                    f" (or one of {', '.join(READY_MADE)}, graph)" if required == "kernels" else ""
                 )
                 message = f"required, but missing{also}."
                 self.problems.append(Problem(f"workload.{required}", message))

@@ -1,4 +1,4 @@
-"""The shape of a native YAML file: its values, kernels, and the fields of generators.
+"""The shape of a native YAML file: its values, and kernels.
 
 Only shapes and single values are checked here. What fields mean together (defaults, library
 names, who reads whom) is in `read_workload` and `read_system`; the records check the rest. The
@@ -27,23 +27,14 @@ from crosstack.workload.kernels import (
     KernelKind,
     Saved,
 )
-from crosstack.workload.ssm_graph import Convolution, Scan
 
 __all__ = [
     "CommunicationFile",
     "ConsumerFile",
-    "DecodeFile",
-    "DlrmFile",
-    "FftFile",
     "FileModel",
-    "HplFile",
-    "HyenaFile",
     "InputFile",
     "KernelFile",
     "LibraryModel",
-    "LlmFile",
-    "MambaFile",
-    "PrefillFile",
     "TensorFile",
     "number",
     "one_of",
@@ -262,112 +253,6 @@ class TensorFile(FileModel):
     producer: Text
     size: Bytes | None = None
     consumers: list[ConsumerFile]
-
-
-class LlmFile(FileModel):
-    """The transformer generator."""
-
-    hidden: Count
-    sequence_length: Count
-    n_heads: Count
-    head_size: Count
-    n_layers: Count
-    global_batch_size: Count
-    training: Flag = True
-    word: Count = 2
-    layers_in_graph: Count = 1
-
-
-class DlrmFile(FileModel):
-    """The generator of recommendation models."""
-
-    width: Count
-    n_bottom: Count
-    n_top: Count
-    n_tables: Count
-    rows: Count
-    embedding_size: Count
-    samples: Count
-    global_batch_size: Count
-    pooled_rows: Count = 1
-    training: Flag = True
-    word: Count = 2
-
-
-class HplFile(FileModel):
-    """The generator of matrix factorisations."""
-
-    size: Count
-    block: Count
-    iterations: Count | None = None
-    word: Count = 8
-
-
-class FftFile(FileModel):
-    """The generator of Fourier transforms."""
-
-    length: Count
-    radix: Count = 2
-    word: Count = 8
-
-
-class TransformerFile(FileModel):
-    """A transformer that serves: ``model``, a name or a ``config.json``, and what differs from it.
-
-    See `crosstack.workload.architectures.Transformer`.
-    """
-
-    model: Text
-    hidden: Count | None = None
-    heads: Count | None = None
-    kv_heads: Count | None = None
-    head_size: Count | None = None
-    feed_forward: Count | None = None
-    layers: Count | None = None
-    gated: Flag | None = None
-    global_batch_size: Count = 1
-    word: Count = 2
-
-
-class PrefillFile(TransformerFile):
-    """The reading of prompts; see `crosstack.workload.serving.prefill`."""
-
-    tokens: Count
-
-
-class DecodeFile(TransformerFile):
-    """The writing of tokens; see `crosstack.workload.serving.decode`."""
-
-    context: Count
-    tokens: Count = 1
-    chips: Count | None = None
-
-
-class StateSpaceFile(FileModel):
-    """What the models that replace attention share."""
-
-    hidden: Count
-    sequence_length: Count
-    n_layers: Count = 1
-    global_batch_size: Count = 1
-    state_size: Count = 16
-    scan: Annotated[Scan, one_of(Scan)] = Scan.PARALLEL
-    word: Count = 2
-
-
-class MambaFile(StateSpaceFile):
-    """The generator of selective state spaces."""
-
-    expansion: Count = 2
-    filter_size: Count = 4
-    step_rank: Count | None = None
-
-
-class HyenaFile(StateSpaceFile):
-    """The generator of long convolutions."""
-
-    convolution: Annotated[Convolution, one_of(Convolution)] = Convolution.FFT_GEMM
-    filter_size: Count = 3
 
 
 def strip_optional(annotation: Any) -> Any:

@@ -2,44 +2,123 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from crosstack.io.native.graph_schema import GraphFile
 from crosstack.io.native.schema import (
     Bytes,
     Count,
-    DecodeFile,
-    DlrmFile,
     DtypeName,
-    FftFile,
     FileModel,
-    HplFile,
-    HyenaFile,
+    Flag,
     KernelFile,
-    LlmFile,
-    MambaFile,
-    PrefillFile,
     TensorFile,
     Text,
     one_of,
 )
 from crosstack.workload.kernels import Placement
+from crosstack.workload.ssm_graph import Convolution
 
-__all__ = ["WorkloadFile"]
+__all__ = ["TransformerFile", "WorkloadFile"]
+
+
+class TransformerFile(FileModel):
+    """A transformer: ``model``, a name or a ``config.json``, and what differs; or its shape.
+
+    See `crosstack.workload.architectures.Transformer` and `crosstack.workload.job.Job`.
+    """
+
+    model: Text | None = None
+    hidden: Count | None = None
+    layers: Count | None = None
+    heads: Count | None = None
+    kv_heads: Count | None = None
+    head_size: Count | None = None
+    feed_forward: Count | None = None
+    vocabulary: Count | None = None
+    gated: Flag | None = None
+    batch: Count = 1
+    block: Text = ""
+
+
+class StepFile(TransformerFile):
+    """A training step, or its forward pass alone."""
+
+    sequence: Count
+    training: Flag = True
+
+
+class PrefillFile(TransformerFile):
+    """The reading of prompts."""
+
+    sequence: Count
+
+
+class DecodeFile(TransformerFile):
+    """The writing of tokens."""
+
+    context: Count
+    tokens: Count = 1
+
+
+class DlrmFile(FileModel):
+    """A recommendation model; see `crosstack.workload.generators.dlrm`."""
+
+    width: Count
+    n_bottom: Count
+    n_top: Count
+    n_tables: Count
+    rows: Count
+    embedding_size: Count
+    samples: Count
+    pooled_rows: Count = 1
+    training: Flag = True
+
+
+class FftFile(FileModel):
+    """A Fourier transform; see `crosstack.workload.generators.fft`."""
+
+    length: Count
+    radix: Count = 2
+
+
+class StateSpaceFile(FileModel):
+    """What the models that replace attention share."""
+
+    hidden: Count
+    sequence: Count
+    layers: Count = 1
+    batch: Count = 1
+    state_size: Count = 16
+
+
+class MambaFile(StateSpaceFile):
+    """Selective state spaces; see `crosstack.workload.generators.mamba`."""
+
+    expansion: Count = 2
+    filter_size: Count = 4
+    step_rank: Count | None = None
+
+
+class HyenaFile(StateSpaceFile):
+    """Long convolutions; see `crosstack.workload.generators.hyena`."""
+
+    convolution: Annotated[Convolution, one_of(Convolution)] = Convolution.FFT_GEMM
+    filter_size: Count = 3
 
 
 class WorkloadFile(FileModel):
-    """A generator, a graph of operations over named axes, or kernels spelled out."""
+    """A ready-made graph, one of a release, one's own over named axes, or kernels spelled out."""
 
     name: Text | None = None
-    llm: LlmFile | None = None
-    dlrm: DlrmFile | None = None
-    hpl: HplFile | None = None
-    fft: FftFile | None = None
+    llm: StepFile | None = None
     prefill: PrefillFile | None = None
     decode: DecodeFile | None = None
+    dlrm: DlrmFile | None = None
+    fft: FftFile | None = None
     mamba: MambaFile | None = None
     hyena: HyenaFile | None = None
+    dfmodel: dict[str, dict[str, Any]] | None = None
     graph: GraphFile | None = None
     word: Count | None = None
     dtype: DtypeName | None = None

@@ -87,7 +87,10 @@ def _over_named_axes(workload: Workload) -> list[str]:
     said = {"items": of.items, "block": of.block}
     graph = write_graph(of.graph).splitlines()
     graph += field_lines({name: value for name, value in said.items() if value}, "")
-    return [*field_lines({"name": workload.name}), "  graph:", *(f"    {line}" for line in graph)]
+    head = {"name": workload.name}
+    if workload.item != again.item:
+        head["item"] = workload.item
+    return [*field_lines(head), "  graph:", *(f"    {line}" for line in graph)]
 
 
 def _of_kernels(workload: Workload) -> list[str]:

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.published.dfmodel.graphs.ssm import hyena, mamba
-from crosstack.workload.ssm_graph import Convolution, Scan
+from crosstack.published.dfmodel.graphs.ssm import Scan, hyena, mamba
+from crosstack.workload.ssm_graph import Convolution
 
 
 def n_edges(workload) -> int:

@@ -8,14 +8,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from enum import StrEnum
+from typing import TypeVar
 
 from crosstack.errors import require, require_whole
 from crosstack.workload.builders import elementwise, join, product_of
 from crosstack.workload.kernels import Axis, ComputeUnit, Kernel, KernelKind
-from crosstack.workload.ssm_graph import Convolution, Scan
+from crosstack.workload.ssm_graph import Convolution
 from crosstack.workload.workload import Workload
 
-__all__ = ["hyena", "mamba"]
+__all__ = ["Scan", "hyena", "mamba"]
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+class Scan(StrEnum):
+    """How a linear recurrence along the sequence is computed.
+
+    ``serial``: step by step, a multiply and an add each. ``parallel``: as prefixes of pairs, two
+    sweeps over a tree, three operations a pair and sweep (``blelloch1990prefix``).
+    """
+
+    SERIAL = "serial"
+    PARALLEL = "parallel"
 
 
 SCAN_OPERATIONS = {Scan.SERIAL: 2, Scan.PARALLEL: 6}
@@ -76,6 +91,12 @@ class _Chain:
         )
 
 
+def _choice(field: str, kind: type[Choice], value: str) -> Choice:
+    """Return the choice of a name."""
+    require(value in list(kind), field, value, f"one of {', '.join(kind)}")
+    return kind(value)
+
+
 def _check(**values: int) -> None:
     """Raise `InputError` for what is no whole number, or a filter longer than the sequence."""
     for name, value in values.items():
@@ -131,6 +152,7 @@ def mamba(
     ----------
     gu2023mamba, blelloch1990prefix
     """
+    scan = _choice("scan", Scan, scan)
     rank = -(-hidden // 16) if step_rank is None else step_rank
     _check(
         hidden=hidden, sequence_length=sequence_length, state_size=state_size,
@@ -203,6 +225,8 @@ def hyena(
         hidden=hidden, sequence_length=sequence_length, state_size=state_size,
         filter_size=filter_size, word=word,
     )  # fmt: skip
+    scan = _choice("scan", Scan, scan)
+    convolution = _choice("convolution", Convolution, convolution)
     length = sequence_length
     c = _Chain(word)
     c.point("Add_Prev_Layer", hidden, length)
