@@ -30,8 +30,12 @@ from crosstack.model.plan import Plan, make_plan
 from crosstack.model.rules import Rules, rules_named
 from crosstack.model.tiles import divisors
 from crosstack.workload import kernels as ops
+from crosstack.workload.axes import AxisUse
 from crosstack.workload.builders import elementwise, join, product_of
-from crosstack.workload.kernel_graph import kernel_graph
+from crosstack.workload.draft import Draft
+from crosstack.workload.functions import Function
+from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
+from crosstack.workload.lowering import lowered
 from crosstack.workload.transformer_training import Recompute
 from crosstack.workload.workload import Workload
 
@@ -401,6 +405,23 @@ def added_products(rng: random.Random, temporal: bool) -> tuple[Workload, System
     return workload, System(chip=chip, network=(ring,), n_chips=4)
 
 
+def residual_layers() -> KernelGraph:
+    """Return layers of a norm, columns and rows of a network, and the sum with what came in."""
+    draft = Draft()
+    draft.axis(AxisUse.TOKEN, batch=1, sequence=4)
+    draft.axis(layer=2, hidden=4, wide=8)
+    x = draft.tensor("x", "batch sequence hidden")
+    with draft.repeated("layers", "layer", ("x", "out")):
+        scale = draft.weight("scale", "layer hidden")
+        normed = draft.rows("norm", Function.RMS_NORM, x, scale, over="hidden")
+        first = draft.weight("first", "layer hidden wide")
+        second = draft.weight("second", "layer wide hidden")
+        inside = draft.product("up", normed, first, "batch sequence wide")
+        made = draft.product("down", inside, second, "batch sequence hidden")
+        draft.make("out", Function.ADD, made, x)
+    return lowered(draft.graph(), "layers")
+
+
 class TestSumsOfParts:
     RULES = rules_named("crosstack")
 
@@ -417,6 +438,21 @@ class TestSumsOfParts:
             assert found == pytest.approx(certificate.objective, rel=1e-9)
             later += ops.Axis.PARTIAL in mapping.sharding
         assert later > 0
+
+    @pytest.mark.parametrize("temporal", [False, True])
+    def test_search_finds_the_best_split_along_named_axes(self, brute_fuse, brute_split, temporal):
+        found = set()
+        for seed in range(20):
+            _, system = added_products(random.Random(seed), temporal)
+            graph = residual_layers()
+            workload = Workload(graph=graph, sequence_length=4, n_layers=1 + seed % 2)
+            least = brute_search(workload, system, self.RULES, brute_fuse, brute_split)
+            mapping, certificate = search(workload, system, NOTHING_GIVEN, self.RULES)
+            assert certificate.objective == pytest.approx(least, rel=1e-9), seed
+            time = evaluate(workload, system, mapping).time
+            assert time == pytest.approx(certificate.objective, rel=1e-9)
+            found.add(mapping.sharding)
+        assert len(found) > 1
 
     def test_releases_add_up_what_they_make(self):
         workload, system = added_products(random.Random(0), temporal=False)
