@@ -15,6 +15,7 @@ from crosstack.machine.chip import Execution
 from crosstack.mapping.mapping import Constraints
 from crosstack.workload.architectures import graphs
 from crosstack.workload.graph_workload import workload_of
+from crosstack.workload.kernels import Axis
 from crosstack.workload.lowering import lowered
 from crosstack.workload.passes.routing import places, touched_share
 
@@ -94,6 +95,15 @@ def test_a_gpu_reads_the_experts_that_a_microbatch_is_sent_to(batch):
     assert answer.mapping.microbatch_size == batch
     tokens = 2 * 2 * batch * (4096 + 14336)
     assert moved == pytest.approx(distinct * EXPERT + tokens, rel=0.03)
+
+
+def test_the_slowest_of_chips_with_few_experts_each_reads_a_whole_one():
+    workload, system = layer(context=1024, batch=2), system_on("h100-dgx", chips=8)
+    split = tuple((n, Axis.OUTER) for n in workload.graph.names if n == "expert_up")
+    answer = optimise(workload, system, constraints=Constraints(sharding=split))
+    (up,) = (p for p in answer.evaluation.partitions if p.kernels == ("expert_up",))
+    moved = up.memory_traffic * answer.mapping.microbatch_size
+    assert moved == pytest.approx(EXPERT, rel=0.01)
 
 
 def test_a_spatial_chip_reads_those_too():

@@ -157,15 +157,15 @@ def clocked(
     alone = shared[row] | (axis == M)
     batch = np.where(alone, 1.0, np.maximum(rows / arrays.m[row], 1.0))
     many = ~held & ~summed
-    # Tokens of a group that has any: those of all groups over the share that has.
+    # Groups that have tokens, of the slowest chip one at least, with those of all over their share.
     filled, touched = arrays.routing[row, 2], touched_share(arrays.routing[row], sequences)
     each = sequences * filled / touched
     shapes = np.stack(
         [
-            rows / batch,
+            rows / batch * np.where(alone, touched, 1.0),
             np.where(summed, each, 1.0) * depth,
             np.where(held, each, 1.0) * columns,
-            np.where(many, sequences, touched) * batch,
+            np.where(many, sequences * batch, np.maximum(touched * batch, 1.0)),
         ],
         axis=-1,
     )
