@@ -8,19 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from crosstack.errors import InputError, Problem
-from crosstack.io.deepflow.schema import (
-    CoreFile,
-    DramFile,
-    HardwareFile,
-    LevelFile,
-    LevelType,
-    LinkFile,
-    ModelFile,
-    ScheduleFile,
-    SoftwareFile,
-    SramFile,
-    SystemFile,
-)
+from crosstack.io.deepflow import schema
 from crosstack.machine.compute import Dataflow
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.template import (
@@ -81,13 +69,13 @@ class DeepflowHardware:
 
     template: ChipTemplate
     budget: Budget
-    software: SoftwareFile
-    system: SystemFile
+    software: schema.SoftwareFile
+    system: schema.SystemFile
     n_devices: int
     topology: tuple[str, str]
-    schedule: ScheduleFile
+    schedule: schema.ScheduleFile
     form: int
-    model: ModelFile | None = None
+    model: schema.ModelFile | None = None
 
     @property
     def rules(self) -> str:
@@ -96,7 +84,12 @@ class DeepflowHardware:
 
 
 def hardware_of(
-    file: HardwareFile, *, form: int, n_devices: int | None, model: ModelFile | None, name: str
+    file: schema.HardwareFile,
+    *,
+    form: int,
+    n_devices: int | None,
+    model: schema.ModelFile | None,
+    name: str,
 ) -> DeepflowHardware:
     """Return what a file means; raises `InputError` where its sections do not fit together."""
     levels = _levels(file)
@@ -133,10 +126,10 @@ def hardware_of(
     )
 
 
-def _levels(file: HardwareFile) -> list[LevelFile]:
+def _levels(file: schema.HardwareFile) -> list[schema.LevelFile]:
     """Return the memory levels, innermost first, main memory last and alone."""
     path = "memory_hierarchy"
-    numbered: list[tuple[int, LevelFile]] = []
+    numbered: list[tuple[int, schema.LevelFile]] = []
     for key, level in file.memory_hierarchy.items():
         if not re.fullmatch(r"l\d{1,2}", key):
             raise InputError(Problem(f"{path}.{key}", "unknown level; allowed: l0, l1 and so on."))
@@ -183,7 +176,9 @@ def _named(path: str) -> Iterator[None]:
         raise error.renamed(_FILE_NAMES).under(path) from None
 
 
-def _supply(file: CoreFile | DramFile | LinkFile, path: str, maximum: float | None) -> Supply:
+def _supply(
+    file: schema.CoreFile | schema.DramFile | schema.LinkFile, path: str, maximum: float | None
+) -> Supply:
     with _named(path):
         return Supply(
             nominal=file.nominal_voltage,
@@ -199,7 +194,7 @@ def _share(value: float, path: str) -> float:
     return value
 
 
-def _compute(file: CoreFile) -> ComputePart:
+def _compute(file: schema.CoreFile) -> ComputePart:
     path = "tech_param.core"
     if file.operating_frequency is None and file.nominal_frequency is None:
         raise InputError(
@@ -229,15 +224,17 @@ def _compute(file: CoreFile) -> ComputePart:
         )
 
 
-def _parts(file: HardwareFile, levels: list[LevelFile]) -> tuple[tuple[SramPart, ...], DramPart]:
+def _parts(
+    file: schema.HardwareFile, levels: list[schema.LevelFile]
+) -> tuple[tuple[SramPart, ...], DramPart]:
     technologies = {
-        LevelType.REGISTERS: file.tech_param.SRAM_R,
-        LevelType.L1: file.tech_param.SRAM_L1,
-        LevelType.L2: file.tech_param.SRAM_L2,
+        schema.LevelType.REGISTERS: file.tech_param.SRAM_R,
+        schema.LevelType.L1: file.tech_param.SRAM_L1,
+        schema.LevelType.L2: file.tech_param.SRAM_L2,
     }
     srams = []
     for level in levels[:-1]:
-        technology = technologies[LevelType(level.type)]
+        technology = technologies[schema.LevelType(level.type)]
         path = f"tech_param.{level.type}"
         if technology is None:
             raise InputError(Problem(path, "required by memory_hierarchy, but missing."))
@@ -245,7 +242,7 @@ def _parts(file: HardwareFile, levels: list[LevelFile]) -> tuple[tuple[SramPart,
     return tuple(srams), _dram(file.tech_param.DRAM)
 
 
-def _sram(file: SramFile, level: LevelFile, path: str) -> SramPart:
+def _sram(file: schema.SramFile, level: schema.LevelFile, path: str) -> SramPart:
     if file.overhead >= 1:
         raise InputError(
             Problem(f"{path}.overhead", f"got {file.overhead:g}; allowed: 0 to below 1.")
@@ -269,7 +266,7 @@ def _sram(file: SramFile, level: LevelFile, path: str) -> SramPart:
     )
 
 
-def _dram(file: DramFile) -> DramPart:
+def _dram(file: schema.DramFile) -> DramPart:
     path = "tech_param.DRAM"
     if file.operating_frequency is None and file.nominal_frequency is None:
         raise InputError(
@@ -298,7 +295,7 @@ def _dram(file: DramFile) -> DramPart:
     )
 
 
-def _links(file: LinkFile, neighbours: int, path: str) -> LinkPart:
+def _links(file: schema.LinkFile, neighbours: int, path: str) -> LinkPart:
     technology = LinkTechnology(
         energy_per_bit=file.nominal_energy_per_link,
         area_per_wire=file.nominal_area_per_link * MM2,
@@ -315,7 +312,7 @@ def _links(file: LinkFile, neighbours: int, path: str) -> LinkPart:
     )
 
 
-def _budget(file: HardwareFile, levels: list[LevelFile]) -> Budget:
+def _budget(file: schema.HardwareFile, levels: list[schema.LevelFile]) -> Budget:
     area, power, edge = file.area_breakdown, file.power_breakdown, file.perimeter_breakdown
     fields = {"SRAM-R": "reg_mem", "SRAM-L1": "L1", "SRAM-L2": "L2", "DRAM": "DRAM"}
     used = {_NAMES[level.type]: fields[level.type] for level in levels}

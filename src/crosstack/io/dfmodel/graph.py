@@ -6,22 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from crosstack.errors import MOST_SHOWN, InputError, Problem
+from crosstack.io.dfmodel import vocabulary as words
 from crosstack.io.dfmodel.records import choice, fields_of, unsupported
 from crosstack.io.dfmodel.schema import ENUMS
-from crosstack.io.dfmodel.vocabulary import (
-    COLLECTIVES,
-    DIRECTIONS,
-    KERNEL_FIELDS,
-    PERIODIC,
-    TILINGS,
-    UNITS,
-    VARIANTS,
-    Variant,
-    is_row_wise,
-    matching_operands,
-    saved_of,
-    single,
-)
 from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
 from crosstack.workload.kernels import Communication, Consumer, Direction, Kernel, Placement, Tensor
 
@@ -82,13 +69,13 @@ def read_graph(
     if any(kernel.direction is Direction.BACKWARD for kernel in kernels):
         # A file does not say what the backward pass needs of a kernel; the generator's names do.
         kernels = [
-            replace(kernel, saved=saved_of(kernel.name))
+            replace(kernel, saved=words.saved_of(kernel.name))
             if kernel.direction is Direction.FORWARD
             else kernel
             for kernel in kernels
         ]
     kernels = [
-        replace(kernel, row_wise=not kernel.kind.is_gemm and is_row_wise(kernel.name))
+        replace(kernel, row_wise=not kernel.kind.is_gemm and words.is_row_wise(kernel.name))
         for kernel in kernels
     ]
     edges = _edges(message)
@@ -106,7 +93,7 @@ def _fed(kernels: list[Kernel], edges: list[tuple[int, int]]) -> list[Kernel]:
     """
     fed = list(kernels)
     made = [kernel.output_size for kernel in kernels]
-    operands = matching_operands(edges, made, [kernel.input_sizes for kernel in kernels])
+    operands = words.matching_operands(edges, made, [kernel.input_sizes for kernel in kernels])
     known = zip(edges, operands, strict=True)
     taken = {(target, operand) for (_, target), operand in known if operand is not None}
     for (source, target), matching in zip(edges, operands, strict=True):
@@ -123,22 +110,24 @@ def _kernel(message: Any, path: str, word: int, placement: Placement, partners: 
     variant = message.WhichOneof("kernel_variant")
     if variant is None:
         raise InputError(
-            Problem(path, f"what the kernel computes is not set; allowed: {', '.join(VARIANTS)}.")
+            Problem(
+                path, f"what the kernel computes is not set; allowed: {', '.join(words.VARIANTS)}."
+            )
         )
-    names, body, inside = VARIANTS[variant], getattr(message, variant), f"{path}.{variant}"
+    names, body, inside = words.VARIANTS[variant], getattr(message, variant), f"{path}.{variant}"
     if names.weight and body.use_effective_stage:
         raise unsupported(f"{inside}.use_effective_stage", "an effective stage", "false")
     communications = tuple(
         c if c.periodic or c.size == body.memory_size else replace(c, size=c.size * partners)
         for c in _communications(body, inside)
     )
-    unit = choice(f"{path}.type", "KernelType", message.type, UNITS)
+    unit = choice(f"{path}.type", "KernelType", message.type, words.UNITS)
     direction = choice(
-        f"{path}.fwd_bwd", "FwdBwd", message.fwd_bwd, DIRECTIONS, unset=Direction.FORWARD
+        f"{path}.fwd_bwd", "FwdBwd", message.fwd_bwd, words.DIRECTIONS, unset=Direction.FORWARD
     )
-    tiling = choice(f"{inside}.tiling", "Tiling", body.tiling, TILINGS)
+    tiling = choice(f"{inside}.tiling", "Tiling", body.tiling, words.TILINGS)
     fields = {
-        **KERNEL_FIELDS,
+        **words.KERNEL_FIELDS,
         **{f"input_sizes[{i}]": name for i, name in enumerate(names.inputs)},
         "k": "K",
         "weight_size": names.weight or "",
@@ -157,17 +146,17 @@ def _kernel(message: Any, path: str, word: int, placement: Placement, partners: 
             tiling=tiling,
             communications=communications,
             repeats=body.num_input or None,
-            **{field: getattr(body, name) for field, name in KERNEL_FIELDS.items()},
+            **{field: getattr(body, name) for field, name in words.KERNEL_FIELDS.items()},
         )
 
 
-def _weight_size(body: Any, names: Variant, word: int, placement: Placement) -> float:
+def _weight_size(body: Any, names: words.Variant, word: int, placement: Placement) -> float:
     if names.weight is None or body.skip_weight:
         return 0.0
     if placement is Placement.COLUMNS:
         return float(getattr(body, names.weight))
     # The public tool counts a weight by its extents, whether or not its bytes are written down.
-    counted = single(float(body.outer) * body.M * body.K * word)
+    counted = words.single(float(body.outer) * body.M * body.K * word)
     return float(getattr(body, names.weight)) or counted
 
 
@@ -179,19 +168,19 @@ def _communications(body: Any, path: str) -> tuple[Communication, ...]:
         where = f"{path}.communication_type{suffix}"
         if kind == 0:
             if size:
-                allowed = ", ".join(COLLECTIVES)
+                allowed = ", ".join(words.COLLECTIVES)
                 raise InputError(Problem(where, f"a size, but no type; allowed: {allowed}."))
             continue
         if kind == _ALL_REDUCE and body.sharding == _K_SHARDING:
             continue  # filled in by the tool: the all-reduce this sharding causes
-        collective = choice(where, "CommunicationType", kind, COLLECTIVES)
+        collective = choice(where, "CommunicationType", kind, words.COLLECTIVES)
         with fields_of(path, {"size": f"communication_size{suffix}"}):
             found.append(
                 Communication(
                     collective=collective,
                     # A transformer's gradients: the tool counts the output, written down or not.
                     size=size or body.output_tensor_size,
-                    periodic=ENUMS["CommunicationType"][kind] == PERIODIC,
+                    periodic=ENUMS["CommunicationType"][kind] == words.PERIODIC,
                 )
             )
     return tuple(found)
@@ -236,7 +225,7 @@ def _tensors(
     message: Any, kernels: list[Kernel], edges: list[tuple[int, int]]
 ) -> tuple[Tensor, ...]:
     made = [kernel.output_size for kernel in kernels]
-    operands = matching_operands(edges, made, [kernel.input_sizes for kernel in kernels])
+    operands = words.matching_operands(edges, made, [kernel.input_sizes for kernel in kernels])
     problems: list[Problem] = []
     readers: dict[int, list[tuple[int, int, bool]]] = {}
     fed: dict[tuple[int, int], int] = {}

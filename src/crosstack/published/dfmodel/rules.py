@@ -15,19 +15,11 @@ from crosstack.model.iteration import Pipelining
 from crosstack.model.parts import Clock, MainMemory
 from crosstack.model.rules import Rules
 from crosstack.model.traffic import Traffic
+from crosstack.published.dfmodel import parts
 from crosstack.published.dfmodel.collectives import (
     ExchangeRule,
     LatencyRule,
     ReleaseCollectives,
-)
-from crosstack.published.dfmodel.parts import (
-    ENGINE,
-    DFModelClock,
-    DFModelDecisions,
-    DFModelMemory,
-    DFModelPipelining,
-    DFModelTraffic,
-    WeightCuts,
 )
 
 __all__ = ["as_dfmodel", "release"]
@@ -37,11 +29,11 @@ def _readme() -> Rules:
     return Rules(
         name="dfmodel-readme",
         collectives=ReleaseCollectives(),
-        traffic=DFModelTraffic(),
-        memory=DFModelMemory(),
-        iteration=DFModelPipelining(),
-        decisions=DFModelDecisions(),
-        clock=DFModelClock(),
+        traffic=parts.DFModelTraffic(),
+        memory=parts.DFModelMemory(),
+        iteration=parts.DFModelPipelining(),
+        decisions=parts.DFModelDecisions(),
+        clock=parts.DFModelClock(),
     )
 
 
@@ -61,7 +53,7 @@ def _e5() -> Rules:
     return _e3b().changed(
         latency=LatencyRule.KERNEL,
         tiles_divide=True,
-        weight_cuts=WeightCuts.ALL,
+        weight_cuts=parts.WeightCuts.ALL,
         network_takes_maximum=True,
         exchange=ExchangeRule.TWO_WAY,
         batch_in_sram=False,
@@ -82,16 +74,16 @@ def as_dfmodel(rules: Rules) -> Rules:
     made: dict[str, Any] = {}
     for name, part in rules.parts():
         kind = {
-            Clock: DFModelClock,
-            Decisions: DFModelDecisions,
-            MainMemory: DFModelMemory,
-            Pipelining: DFModelPipelining,
-            Traffic: DFModelTraffic,
+            Clock: parts.DFModelClock,
+            Decisions: parts.DFModelDecisions,
+            MainMemory: parts.DFModelMemory,
+            Pipelining: parts.DFModelPipelining,
+            Traffic: parts.DFModelTraffic,
         }.get(type(part))
         if kind is not None:
             held = {item.name: getattr(part, item.name) for item in fields(part)}
-            own = {item.name for item in fields(kind)} & set(ENGINE)
-            made[name] = kind(**{field: ENGINE[field] for field in own} | held)
+            own = {item.name for item in fields(kind)} & set(parts.ENGINE)
+            made[name] = kind(**{field: parts.ENGINE[field] for field in own} | held)
     return replace(rules, **made)
 
 

@@ -13,16 +13,7 @@ from crosstack.machine.chip import Overlap
 from crosstack.machine.system import DimensionKind, Parallelism
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.published.case import Case
-from crosstack.published.dfmodel.machines import (
-    FORWARD_SHARDING,
-    PIPELINE,
-    RING,
-    TENSOR,
-    axes,
-    chip,
-    given,
-    system,
-)
+from crosstack.published.dfmodel import machines as built
 from crosstack.published.dfmodel.printed import published_case
 from crosstack.workload.architectures import Transformer
 from crosstack.workload.serving import decode, prefill
@@ -47,8 +38,8 @@ def sn40l(
 
     ``utilization`` None counts cycles; ``latency`` is that of a link, in seconds.
     """
-    machine = system(
-        chip("SN40L", utilization=utilization, overlap=Overlap.NONE, price=33000, power=750),
+    machine = built.system(
+        built.chip("SN40L", utilization=utilization, overlap=Overlap.NONE, price=33000, power=750),
         (1638.4, 68719476736.0),
         dimensions,
         link_power=link_power,
@@ -56,7 +47,9 @@ def sn40l(
     )
     one = Constraints(microbatch_size=1, max_partitions=1)
     task = Task(workload=workload, system=machine, constraints=one)
-    return given(task, axes(DECODE_SHARDING if len(workload.graph) == 20 else FORWARD_SHARDING))
+    return built.given(
+        task, built.axes(DECODE_SHARDING if len(workload.graph) == 20 else built.FORWARD_SHARDING)
+    )
 
 
 def published_8b() -> Transformer:
@@ -70,8 +63,8 @@ def _decode(chips: int) -> Workload:
 
 def serving_cases() -> list[Case]:
     """Return every case, in the order of the published table."""
-    ring, slow = ((RING, 16, 50.0, TENSOR),), ((RING, 16, 25.0, TENSOR),)
-    square = ((RING, 4, 50.0, TENSOR), (RING, 4, 50.0, PIPELINE))
+    ring, slow = ((built.RING, 16, 50.0, built.TENSOR),), ((built.RING, 16, 25.0, built.TENSOR),)
+    square = ((built.RING, 4, 50.0, built.TENSOR), (built.RING, 4, 50.0, built.PIPELINE))
     reading = prefill(published_8b(), tokens=4096, global_batch_size=BATCH)
     tensor = sn40l(_decode(16), ring, (0.0104,))
     return [

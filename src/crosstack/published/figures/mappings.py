@@ -10,16 +10,7 @@ from crosstack.charts import BarChart, Bars, LineChart, Mark, Measure, Series
 from crosstack.evaluate.answer import Answer
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.mapping import Task
-from crosstack.published.dfmodel.cases import (
-    DFMODEL_PARTITIONS,
-    DFMODEL_PINS,
-    VENDOR_LANES,
-    VENDOR_PARTITIONS,
-    VENDOR_PINS,
-    VENDOR_STAGES,
-    sn10,
-    sn10_torus,
-)
+from crosstack.published.dfmodel import cases
 from crosstack.published.dfmodel.machines import FORWARD_SHARDING, GB, axes, mapping
 from crosstack.published.dfmodel.unfused import sn10_unfused
 from crosstack.published.figures.figure import (
@@ -53,13 +44,16 @@ def _published_mappings(progress: Progress, memory: float = 100.0) -> list[Answe
     """
     progress(f"four mappings, {memory:.0f} GB/s of memory")
     sharding = axes(FORWARD_SHARDING)
-    vendor, own = _at(sn10(VENDOR_PINS), memory), _at(sn10(DFMODEL_PINS), memory)
-    cores = tuple(zip(VENDOR_LANES, VENDOR_STAGES, strict=True))
+    vendor, own = (
+        _at(cases.sn10(cases.VENDOR_PINS), memory),
+        _at(cases.sn10(cases.DFMODEL_PINS), memory),
+    )
+    cores = tuple(zip(cases.VENDOR_LANES, cases.VENDOR_STAGES, strict=True))
     return [
         mapped(_at(sn10_unfused(Overlap.ALL), memory), RULES),
-        mapped(vendor, RULES, mapping(vendor, VENDOR_PARTITIONS, 8, sharding, cores)),
-        mapped(own, RULES, mapping(own, DFMODEL_PARTITIONS, 8, sharding)),
-        mapped(_at(sn10_torus(25.0, 5), memory), RULES),
+        mapped(vendor, RULES, mapping(vendor, cases.VENDOR_PARTITIONS, 8, sharding, cores)),
+        mapped(own, RULES, mapping(own, cases.DFMODEL_PARTITIONS, 8, sharding)),
+        mapped(_at(cases.sn10_torus(25.0, 5), memory), RULES),
     ]
 
 
@@ -75,8 +69,8 @@ def table_6(progress: Progress) -> Figure:
     progress("best mappings")
     best = [
         published[0],
-        mapped(sn10(VENDOR_PINS), RULES),
-        mapped(sn10(()), RULES),
+        mapped(cases.sn10(cases.VENDOR_PINS), RULES),
+        mapped(cases.sn10(()), RULES),
         published[3],
     ]
     as_said = [answer.evaluation.time for answer in _published_mappings(progress, 200.0)]

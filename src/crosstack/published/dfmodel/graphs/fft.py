@@ -10,17 +10,9 @@ from __future__ import annotations
 import math
 
 from crosstack.errors import require, require_whole
+from crosstack.workload import kernels as ops
 from crosstack.workload.builders import join
 from crosstack.workload.dtype import dtype_of_complex
-from crosstack.workload.kernels import (
-    Axis,
-    Collective,
-    Communication,
-    ComputeUnit,
-    Kernel,
-    KernelKind,
-    Placement,
-)
 from crosstack.workload.workload import Workload
 
 __all__ = ["fft"]
@@ -58,25 +50,25 @@ def fft(*, length: int, radix: int = 2, word: int = 8, name: str = "fft") -> Wor
     require_whole("radix", radix, minimum=2)
     require(radix <= n, "radix", radix, f"2 to {n}, the square root of the length")
     size = float(n * n * word)
-    transpose = Communication(collective=Collective.ALL_TO_ALL, size=size)
+    transpose = ops.Communication(collective=ops.Collective.ALL_TO_ALL, size=size)
     kernels = [
-        Kernel(
+        ops.Kernel(
             name=f"Step_{step}",
-            kind=KernelKind.GEMM_WEIGHT,
+            kind=ops.KernelKind.GEMM_WEIGHT,
             m=n,
             k=int(4 * math.log2(n) / math.log2(radix) * radix),
             n=n,
             input_sizes=(size,),
             output_size=size,
-            unit=ComputeUnit.SYSTOLIC,
-            tiling=Axis.NONE,
+            unit=ops.ComputeUnit.SYSTOLIC,
+            tiling=ops.Axis.NONE,
             communications=(transpose,) if step == 2 else (),
         )
         for step in (1, 2)
     ]
     return Workload(
         graph=join(kernels, [(1, 2, 0)], word, dtype_of_complex(word)),
-        placement=Placement.COLUMNS,
+        placement=ops.Placement.COLUMNS,
         data_size=float(length) * word,
         name=name,
         item="transform",

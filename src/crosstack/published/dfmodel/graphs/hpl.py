@@ -8,16 +8,8 @@ the trailing matrix, the broadcast of the panel and the exchange of rows.
 from __future__ import annotations
 
 from crosstack.errors import require, require_whole
+from crosstack.workload import kernels as ops
 from crosstack.workload.builders import MOST_KERNELS, join
-from crosstack.workload.kernels import (
-    Axis,
-    Collective,
-    Communication,
-    ComputeUnit,
-    Kernel,
-    KernelKind,
-    Placement,
-)
 from crosstack.workload.workload import Workload
 
 __all__ = ["hpl"]
@@ -72,27 +64,27 @@ def hpl(
     sides = [size - i * block for i in range(count)]
     panel_sizes = [float(side * block * word) for side in sides]
     kernels = [
-        Kernel(
+        ops.Kernel(
             name=f"Iteration_{i + 1}",
-            kind=KernelKind.GEMM,
+            kind=ops.KernelKind.GEMM,
             m=side,
             k=side,
             n=block,
             # The second factor is the rest of the matrix, which lies in main memory.
             input_sizes=(panel_sizes[max(i - 1, 0)], float(side) * side * word),
             output_size=panel_sizes[i],
-            unit=ComputeUnit.SYSTOLIC,
-            tiling=Axis.NONE,
+            unit=ops.ComputeUnit.SYSTOLIC,
+            tiling=ops.Axis.NONE,
             communications=tuple(
-                Communication(collective=collective, size=panel_sizes[i])
-                for collective in (Collective.BROADCAST, Collective.POINT_TO_POINT)
+                ops.Communication(collective=collective, size=panel_sizes[i])
+                for collective in (ops.Collective.BROADCAST, ops.Collective.POINT_TO_POINT)
             ),
         )
         for i, side in enumerate(sides)
     ]
     return Workload(
         graph=join(kernels, [(i, i + 1, 0) for i in range(1, count)], word),
-        placement=Placement.GRID,
+        placement=ops.Placement.GRID,
         data_size=float(size) * size * word,
         name=name,
         item="matrix",
