@@ -17,19 +17,11 @@ from crosstack.explore.evaluators import (
 )
 from crosstack.explore.flat import term_at
 from crosstack.explore.options import FileEvaluator, rules_of, split_options
-from crosstack.io import deepflow
+from crosstack.io import deepflow, step_machines
 from crosstack.io.chip_file import ChipDescription, read_chip
 from crosstack.io.deepflow.steps import strategy_of, workload_of
 from crosstack.io.library.named import LibraryMachine, library_machine
 from crosstack.io.native.overrides import override_freely
-from crosstack.io.step_machines import (
-    Levels,
-    Machine,
-    TypedChip,
-    joined,
-    ranked,
-    typed_chip,
-)
 from crosstack.io.steps import step_named
 from crosstack.io.yaml_tree import tree_of
 from crosstack.machine.topology import parse_levels
@@ -89,19 +81,21 @@ class Predicted(FileEvaluator):
         """Predict one step."""
         fields, options = split_options(base, assignments)
         rules = rules_of(options, PREDICTED) or rules_named("crosstack")
-        machine: Machine
+        machine: step_machines.Machine
         if _on_library(base, options, fields):
             machine = _of_library(options)
         else:
             machine = _machine(base, fields)
         levels, order = _levels(options), _order(options)
         with _of_options():
-            machine = joined(machine, levels)
-        typed = typed_chip(machine, rules.chips)
+            machine = step_machines.joined(machine, levels)
+        typed = step_machines.typed_chip(machine, rules.chips)
         workload = _workload(machine, options)
         strategy = _strategy(machine, workload, options)
         with _of_options():
-            on = ranked(machine, typed.chip, strategy, rules.step, levels=levels, order=order)
+            on = step_machines.ranked(
+                machine, typed.chip, strategy, rules.step, levels=levels, order=order
+            )
         times = rules.clock.kernels.times(typed.chip, typed.dtype)
         found = on.step(workload, strategy, on.system, times, order=on.order)
         terms = _terms(found, typed)
@@ -157,7 +151,7 @@ def _machine(
     return read_chip(base.content, base.source, changes)
 
 
-def _workload(machine: Machine, options: dict[str, Any]) -> Step:
+def _workload(machine: step_machines.Machine, options: dict[str, Any]) -> Step:
     gemm, model = options.get("gemm"), options.get("model")
     changes = {name: options.get(name) for name in CHANGES}
     if gemm is not None:
@@ -174,7 +168,7 @@ def _workload(machine: Machine, options: dict[str, Any]) -> Step:
     return changed_step(workload_of(machine.model), changes)
 
 
-def _strategy(machine: Machine, workload: Step, options: dict[str, Any]) -> Strategy:
+def _strategy(machine: step_machines.Machine, workload: Step, options: dict[str, Any]) -> Strategy:
     given = options.get("parallel")
     if given is not None:
         return parse_strategy(str(given))
@@ -195,7 +189,7 @@ def _of_options() -> Iterator[None]:
         raise error.renamed({name: f"options.{name}" for name in ("order", "topology")}) from None
 
 
-def _levels(options: dict[str, Any]) -> Levels | None:
+def _levels(options: dict[str, Any]) -> step_machines.Levels | None:
     topology = options.get("topology")
     return None if topology is None else parse_levels(str(topology))
 
@@ -205,7 +199,7 @@ def _order(options: dict[str, Any]) -> MappingOrder | None:
     return None if order is None else parse_order(str(order))
 
 
-def _terms(found: Prediction, typed: TypedChip) -> Terms:
+def _terms(found: Prediction, typed: step_machines.TypedChip) -> Terms:
     batch = getattr(found.workload, "batch", None)
     chips = found.strategy.n_chips
     chip, power = typed.chip, typed.power

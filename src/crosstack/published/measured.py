@@ -30,13 +30,7 @@ from crosstack.io.yaml_tree import parse_yaml
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.mapping import Constraints, Mapping, Task
 from crosstack.published.case import Progress, Row, inside, silent
-from crosstack.published.dfmodel.cases import (
-    VENDOR_LANES,
-    VENDOR_PARTITIONS,
-    VENDOR_PINS,
-    VENDOR_STAGES,
-    sn10,
-)
+from crosstack.published.dfmodel import cases as published
 from crosstack.published.dfmodel.graphs.fft import fft
 from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.published.dfmodel.machines import (
@@ -214,12 +208,12 @@ def _dlrm() -> dict[str, Task]:
 
 def _vendors(task: Task) -> Mapping:
     """Return the vendor's mapping of the language model on eight SN10."""
-    cores = tuple(zip(VENDOR_LANES, VENDOR_STAGES, strict=True))
-    return mapping(task, VENDOR_PARTITIONS, 8, axes(FORWARD_SHARDING), cores)
+    cores = tuple(zip(published.VENDOR_LANES, published.VENDOR_STAGES, strict=True))
+    return mapping(task, published.VENDOR_PARTITIONS, 8, axes(FORWARD_SHARDING), cores)
 
 
 def _language_models() -> dict[str, Task]:
-    pinned = sn10(VENDOR_PINS)
+    pinned = published.sn10(published.VENDOR_PINS)
     slow = pinned.system.chip.with_memory(bandwidth=200e9)
     machine = system(
         chip("SN40L", utilization=0.9, overlap=Overlap.NONE),

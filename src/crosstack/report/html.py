@@ -7,22 +7,12 @@ from __future__ import annotations
 
 from crosstack.evaluate.answer import Answer
 from crosstack.report import html_parts as page
+from crosstack.report import wording
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
 from crosstack.report.drawing import attribute
 from crosstack.report.layer_figure import layer_sentence
 from crosstack.report.sources import cited, rule_rows
 from crosstack.report.svg import piece_svg
-from crosstack.report.wording import (
-    bills,
-    headline,
-    kernel_rows,
-    key_numbers,
-    memory_rows,
-    network_rows,
-    partition_rows,
-    splits,
-    stage_rows,
-)
 from crosstack.version import __version__
 
 __all__ = ["answer_html"]
@@ -37,13 +27,13 @@ def answer_html(answer: Answer, *, whole_page: bool = True) -> str:
         A page to save, or a fragment whose style touches nothing outside of it.
     """
     body = _body(answer)
-    return page.page_frame(headline(answer), body) if whole_page else page.fragment(body)
+    return page.page_frame(wording.headline(answer), body) if whole_page else page.fragment(body)
 
 
 def _body(answer: Answer) -> str:
     partitions = len(answer.evaluation.partitions)
     fold = len(answer.evaluation.kernels) > 60
-    rows = partition_rows(answer, name_width=160)
+    rows = wording.partition_rows(answer, name_width=160)
 
     def piece(name: str, label: str) -> str:
         drawn = piece_svg(answer, name)
@@ -52,14 +42,15 @@ def _body(answer: Answer) -> str:
     sections = {
         "Time of every partition": piece("bars", "times"),
         "Roofline of the partitions": piece("roofline", "roofline"),
-        "Memory of a chip": piece("memory", "memory") + page.html_table(memory_rows(answer)),
-        "Price and power": page.html_table(bills(answer)),
+        "Memory of a chip": piece("memory", "memory")
+        + page.html_table(wording.memory_rows(answer)),
+        "Price and power": page.html_table(wording.bills(answer)),
         "Machine": piece("machine", "machine"),
     }
     parts = [
-        f"<h1>{attribute(headline(answer))}</h1>",
+        f"<h1>{attribute(wording.headline(answer))}</h1>",
         _certificate(answer),
-        page.number_cards(key_numbers(answer), "xs-numbers"),
+        page.number_cards(wording.key_numbers(answer), "xs-numbers"),
         "<h2>Partitions, in the order they run</h2>",
         page.folded(
             page.html_table(rows, bound=rows.header.index("bound by"), wrap=1), partitions > 60
@@ -72,13 +63,13 @@ def _body(answer: Answer) -> str:
         *(page.section(title, s) for title, s in sections.items() if s),
         "</div>",
         "<h2>How it is split</h2>",
-        page.number_cards(splits(answer), "xs-numbers xs-plain"),
-        f"<p></p>{page.html_table(network_rows(answer))}",
+        page.number_cards(wording.splits(answer), "xs-numbers xs-plain"),
+        f"<p></p>{page.html_table(wording.network_rows(answer))}",
         "<h2>Graph</h2>",
         piece_svg(answer, "legend"),
         f"<p></p>{piece('graph', 'graph')}",
         "<h2>Kernels</h2>",
-        page.folded(page.html_table(kernel_rows(answer)), fold),
+        page.folded(page.html_table(wording.kernel_rows(answer)), fold),
         '<p class="xs-quiet">m, k and n are extents on one chip.</p>',
         "<h2>What the answer rests on</h2>",
         _origin(answer),
@@ -102,7 +93,7 @@ def _certificate(answer: Answer) -> str:
 
 
 def _stages(answer: Answer) -> list[str]:
-    rows = stage_rows(answer)
+    rows = wording.stage_rows(answer)
     return (
         ["<h2>Pipeline stages, for one microbatch</h2>", page.html_table(rows)] if rows.rows else []
     )

@@ -8,16 +8,9 @@ from typing import assert_never
 from crosstack.machine.system import DimensionKind, System
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.rules import Rules
+from crosstack.report import wording
 from crosstack.report.drawing import Canvas, text_width
 from crosstack.report.graph_figure import Figure
-from crosstack.report.wording import (
-    dimension_words,
-    latency_words,
-    peak_words,
-    percent,
-    plural,
-    units_words,
-)
 from crosstack.units import format_quantity
 
 __all__ = ["machine_figure"]
@@ -32,19 +25,19 @@ def machine_figure(
     """Return the machine; a mapping says what the system leaves free."""
     system = task.system
     canvas = Canvas()
-    heading = plural(system.n_chips, "chip")
+    heading = wording.plural(system.n_chips, "chip")
     if system.chip.name != "chip":
         heading += f", {system.chip.name}"
     canvas.text(0, 13, heading, size=13, cls="xs-ink xs-strong", width=WIDTH)
-    _chip(canvas, system, peak_words(task, rules), 26)
+    _chip(canvas, system, wording.peak_words(task, rules), 26)
     _memory(canvas, system, 26)
     y = 200.0
     for i, dimension in enumerate(system.network):
         size = mapping.dimension_sizes[i] if mapping else dimension.size
         _dimension(canvas, dimension.kind, size, y)
-        words = dimension_words(system, mapping)[i].split(", ")
+        words = wording.dimension_words(system, mapping)[i].split(", ")
         canvas.text(78, y + 24, words[0], size=12, cls="xs-ink xs-strong", width=WIDTH - 80)
-        latency = "" if dimension.latency == 0 else f", latency {latency_words(dimension)}"
+        latency = "" if dimension.latency == 0 else f", latency {wording.latency_words(dimension)}"
         canvas.text(
             78, y + 40, f"{words[1]} a link{latency}, {words[-1]}", cls="xs-muted", width=WIDTH - 80
         )
@@ -59,7 +52,7 @@ def _chip(canvas: Canvas, system: System, peak: str, y: float) -> None:
     columns = min(shown, 12)
     for k in range(shown):
         canvas.rectangle(13 + k % columns * 17.8, y + 12 + k // columns * 15, 14, 11, "xs-fs", 2)
-    words = units_words(chip.compute)
+    words = wording.units_words(chip.compute)
     size = 11 if text_width(words, 11, strong=True) <= 214 else 8.5
     canvas.text(13, y + 72, words, size=size, cls="xs-ink xs-strong", width=214)
     clock = format_quantity(chip.compute.frequency, "Hz")
@@ -67,7 +60,7 @@ def _chip(canvas: Canvas, system: System, peak: str, y: float) -> None:
     if chip.compute.utilization is None:
         reach = "time of each kernel from its shape"
     else:
-        reach = f"kernels reach {percent(chip.compute.utilization)} of it"
+        reach = f"kernels reach {wording.percent(chip.compute.utilization)} of it"
     canvas.text(13, y + 101, reach, size=9.5, cls="xs-muted", width=214)
     canvas.rectangle(13, y + 112, 212, 32, "xs-card", 6)
     canvas.text(23, y + 132, "SRAM", cls="xs-ink xs-strong")

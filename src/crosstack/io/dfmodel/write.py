@@ -19,6 +19,7 @@ from google.protobuf import text_format
 
 from crosstack.errors import InputError, Problem
 from crosstack.evaluate.answer import Answer
+from crosstack.io.dfmodel import vocabulary
 from crosstack.io.dfmodel.limits import (
     RELEASES,
     SEPARATE,
@@ -29,20 +30,6 @@ from crosstack.io.dfmodel.limits import (
     writes_pairs,
 )
 from crosstack.io.dfmodel.schema import ENUMS, REPEATED, dimension_letters, new_dse
-from crosstack.io.dfmodel.vocabulary import (
-    COLLECTIVES,
-    DIRECTIONS,
-    GIGA,
-    KERNEL_FIELDS,
-    OVERLAPS,
-    PARALLELISMS,
-    PERIODIC,
-    PRICES,
-    SHARDINGS,
-    TILINGS,
-    UNITS,
-    VARIANTS,
-)
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.mapping import Task
 from crosstack.model.choice_index import choice_index, sharding_codes
@@ -154,11 +141,11 @@ def _infinite(message: Any, path: str) -> Iterator[str]:
 
 def _write_kernel(message: Any, kernel: Kernel, partners: int) -> None:
     message.name = kernel.name
-    message.fwd_bwd = _number("FwdBwd", _word(DIRECTIONS, kernel.direction))
-    message.type = _number("KernelType", _word(UNITS, kernel.unit))
-    variant, names = next((v, n) for v, n in VARIANTS.items() if n.kind is kernel.kind)
+    message.fwd_bwd = _number("FwdBwd", _word(vocabulary.DIRECTIONS, kernel.direction))
+    message.type = _number("KernelType", _word(vocabulary.UNITS, kernel.unit))
+    variant, names = next((v, n) for v, n in vocabulary.VARIANTS.items() if n.kind is kernel.kind)
     body = getattr(message, variant)
-    for field, name in KERNEL_FIELDS.items():
+    for field, name in vocabulary.KERNEL_FIELDS.items():
         setattr(body, name, getattr(kernel, field))
     for name, size in zip(names.inputs, kernel.input_sizes, strict=True):
         setattr(body, name, size)
@@ -167,7 +154,7 @@ def _write_kernel(message: Any, kernel: Kernel, partners: int) -> None:
     if names.weight is not None:
         setattr(body, names.weight, kernel.weight_size)
         body.skip_weight = kernel.weight_size == 0
-    body.tiling = _number("Tiling", _word(TILINGS, kernel.tiling))
+    body.tiling = _number("Tiling", _word(vocabulary.TILINGS, kernel.tiling))
     body.num_input = kernel.repeats or 0
     for suffix, communication in zip(("", "_2"), kernel.communications, strict=False):
         kind = _number("CommunicationType", _communication_word(communication))
@@ -177,7 +164,11 @@ def _write_kernel(message: Any, kernel: Kernel, partners: int) -> None:
 
 
 def _communication_word(communication: Communication) -> str:
-    return PERIODIC if communication.periodic else _word(COLLECTIVES, communication.collective)
+    return (
+        vocabulary.PERIODIC
+        if communication.periodic
+        else _word(vocabulary.COLLECTIVES, communication.collective)
+    )
 
 
 def _write_system(dse: Any, task: Task) -> None:
@@ -187,32 +178,34 @@ def _write_system(dse: Any, task: Task) -> None:
     compute, sram = chip.compute, chip.levels[0]
     accelerator.core, accelerator.sram_cap = compute.n_units, sram.capacity or 0
     accelerator.systolic_width, accelerator.systolic_height = compute.rows, compute.columns
-    accelerator.freq = compute.frequency / GIGA
+    accelerator.freq = compute.frequency / vocabulary.GIGA
     if sram.banks is not None:
         accelerator.pmu, accelerator.pmu_cap = sram.banks, sram.bank_capacity or 0
         accelerator.x, accelerator.y = _floor_plan(compute.n_units + sram.banks)
         accelerator.placement = "rowwise"
-    accelerator.link_latency = task.system.network[0].hop_latency * GIGA
-    system.memory.dram_bw = chip.main_memory.speed / GIGA
+    accelerator.link_latency = task.system.network[0].hop_latency * vocabulary.GIGA
+    system.memory.dram_bw = chip.main_memory.speed / vocabulary.GIGA
     system.memory.dram_cap = chip.main_memory.capacity or 0
     for second in chip.memories[1:]:
-        system.memory.second_dram_bw = second.speed / GIGA
+        system.memory.second_dram_bw = second.speed / vocabulary.GIGA
         system.memory.second_dram_cap = second.room
     system.HBD = task.system.domain_size or 0
     cost = dse.cost
     cost.accelerator_price, cost.accelerator_power = chip.price or 0.0, chip.power or 0.0
-    for field, name in PRICES.items():
-        setattr(cost, name, (getattr(prices, field) or 0.0) * GIGA)
+    for field, name in vocabulary.PRICES.items():
+        setattr(cost, name, (getattr(prices, field) or 0.0) * vocabulary.GIGA)
     network = task.system.network
     shape = getattr(system, topology_name(task))
     for letter, dimension in zip(dimension_letters(len(network)), network, strict=True):
         size = task.system.n_chips if len(network) == 1 else dimension.size
         setattr(shape, letter, size or 0)
-        setattr(shape, f"link_bw_{letter}", dimension.bandwidth / GIGA)
+        setattr(shape, f"link_bw_{letter}", dimension.bandwidth / vocabulary.GIGA)
         if dimension.parallelism is not None:
-            setattr(shape, f"par_{letter}", _word(PARALLELISMS, dimension.parallelism))
+            setattr(shape, f"par_{letter}", _word(vocabulary.PARALLELISMS, dimension.parallelism))
         if letter != "w":  # has no such field
-            setattr(cost, f"link_unit_power_{letter}", (dimension.link_power or 0.0) * GIGA)
+            setattr(
+                cost, f"link_unit_power_{letter}", (dimension.link_power or 0.0) * vocabulary.GIGA
+            )
 
 
 def _floor_plan(units: int) -> tuple[int, int]:
@@ -231,7 +224,7 @@ def _write_execution(dse: Any, task: Task) -> None:
     execution.compute_util = chip.compute.utilization or 0
     execution.word = workload.graph.word
     if number >= 4:
-        execution.overlap = _number("Overlap", _word(OVERLAPS, chip.overlap))
+        execution.overlap = _number("Overlap", _word(vocabulary.OVERLAPS, chip.overlap))
         execution.separate_rs_ag_for_ar = (task.rules or "").endswith(SEPARATE)
     else:
         execution.perfect_overlap = chip.overlap is Overlap.ALL
@@ -275,7 +268,7 @@ def _fill_kernels(dse: Any, answer: Answer) -> None:
         message.topological_number = graph.levels[i]
         message.config = answer.mapping.partitions[i]
         body = getattr(message, message.WhichOneof("kernel_variant"))
-        body.sharding = _number("Sharding", _word(SHARDINGS, sharding))
+        body.sharding = _number("Sharding", _word(vocabulary.SHARDINGS, sharding))
         term = terms[kernel.name]
         body.shard_outer_M, body.shard_N = term.m, term.n
         if kernel.kind.is_gemm:
@@ -287,7 +280,7 @@ def _fill_kernels(dse: Any, answer: Answer) -> None:
 
 
 def _communication_number(collective: Collective) -> int:
-    return _number("CommunicationType", _word(COLLECTIVES, collective))
+    return _number("CommunicationType", _word(vocabulary.COLLECTIVES, collective))
 
 
 def _fill_connections(dse: Any, answer: Answer) -> None:

@@ -21,12 +21,7 @@ from crosstack.model.kernels.clock import (
     KernelTime,
     product_time,
 )
-from crosstack.published.deepflow.drawn_tiles import (
-    largest_axis,
-    nested_schedules,
-    paired_schedules,
-    roofline_time,
-)
+from crosstack.published.deepflow import drawn_tiles
 from crosstack.workload.dtype import Dtype
 
 __all__ = ["DrawnTiles", "TileSearch", "tiles_of_2020", "tiles_of_2021", "tiles_of_2025"]
@@ -94,15 +89,16 @@ class DrawnTiles:
         """Return the times of products, arrays of one dimension."""
         m = batch * m
         if self.search is TileSearch.PAIRED:
-            found = paired_schedules(chip, dtype, m, k, n, self.n_drawn)
+            found = drawn_tiles.paired_schedules(chip, dtype, m, k, n, self.n_drawn)
         else:
-            found = nested_schedules(
+            found = drawn_tiles.nested_schedules(
                 chip, dtype, m, k, n, count=self.n_drawn, refills=self.tiles_refill
             )
         work = m * n * (2 * k - 1)
         names = [level.name for level in chip.storage]
         times = [
-            roofline_time(chip, dtype, i, work, moved) for i, moved in enumerate(found.traffic)
+            drawn_tiles.roofline_time(chip, dtype, i, work, moved)
+            for i, moved in enumerate(found.traffic)
         ]
         computing = work / chip.throughput(dtype)
         labels = np.array([COMPUTE, *names], object)
@@ -137,7 +133,7 @@ class DrawnTiles:
         registers = chip.storage[0]
         limited = work * registers.speed < chip.throughput(dtype) * traffic
         return ElementwiseTime(
-            time=roofline_time(chip, dtype, 0, work, np.trunc(traffic)),
+            time=drawn_tiles.roofline_time(chip, dtype, 0, work, np.trunc(traffic)),
             bound=np.where(limited, registers.name, COMPUTE),
         )
 
@@ -171,7 +167,9 @@ class _StepTimes(ChipTimes):
 
     def _timed(self, m: Floats, k: Floats, n: Floats, batch: Floats) -> KernelTime:
         if self._dataflow is None and self.chip.compute.dataflow is Dataflow.BEST:
-            self._dataflow = largest_axis(float(batch[0] * m[0]), float(k[0]), float(n[0]))
+            self._dataflow = drawn_tiles.largest_axis(
+                float(batch[0] * m[0]), float(k[0]), float(n[0])
+            )
         return product_time(
             self.clock,
             self.chip,
