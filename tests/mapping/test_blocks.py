@@ -13,7 +13,6 @@ import crosstack
 from crosstack.machine.system import DimensionKind
 from crosstack.mapping.blocks import block_bound, block_of
 from crosstack.mapping.mapping import Constraints, Status
-from crosstack.mapping.parallelism import workload_uses
 from crosstack.mapping.search import search_state
 from crosstack.mapping.search_node import SearchNode, SearchState
 from crosstack.model.partition import partition_cost
@@ -25,12 +24,8 @@ RULES = rules_named("crosstack")
 SEQUENCE_TILED = (Axis.N, Axis.NONE, Axis.NONE)
 
 
-def state_of(workload, system, constraints: Constraints) -> SearchState:
-    return search_state(workload, system, constraints, RULES)
-
-
 def every_plan(state: SearchState) -> list[Plan]:
-    uses = workload_uses(state.workload, state.system, state.constraints, RULES)
+    uses = state.uses()
     return [
         plan
         for use in uses
@@ -67,8 +62,8 @@ def test_no_layer_of_any_plan_beats_the_bound_of_its_block(random_task, seeds, t
         workload = replace(workload, global_batch_size=4)
         kind = rng.choice([DimensionKind.SWITCH, DimensionKind.RING])
         network = tuple(replace(d, kind=kind) for d in system.network)
-        state = state_of(
-            workload, replace(system, network=network), Constraints(kernel_by_kernel=alone)
+        state = search_state(
+            workload, replace(system, network=network), Constraints(kernel_by_kernel=alone), RULES
         )
         for plan in every_plan(state):
             node = SearchNode(plan, 1 if temporal else rng.choice([1, 2, 4]), None)
@@ -85,7 +80,7 @@ def test_no_layer_of_any_plan_beats_the_bound_of_its_block(random_task, seeds, t
 
 def test_plans_that_differ_in_what_others_than_tensor_parallel_chips_do_are_one_block(random_task):
     workload, system = random_task(1, 4, dimensions=2, kinds=(DimensionKind.SWITCH,), n_chips=16)
-    state = state_of(replace(workload, global_batch_size=16), system, Constraints())
+    state = search_state(replace(workload, global_batch_size=16), system, Constraints(), RULES)
     plans = every_plan(state)
     blocks = {block_of(state, plan) for plan in plans}
     assert 0 < 20 * len(blocks) < len(plans)
