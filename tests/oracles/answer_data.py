@@ -84,6 +84,7 @@ def answer_data(answer: Answer) -> dict[str, Any]:
         ],
         "memory_intensity_flop_per_b": _finite(e.memory_intensity),
         "network_intensity_flop_per_b": _finite(e.network_intensity),
+        "ends": [],  # what runs before and behind the layers: of the cases here, nothing does
         "pipeline_stages": [
             {
                 "number": s.number,

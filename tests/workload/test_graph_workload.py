@@ -14,7 +14,9 @@ from builders.random_graphs import random_graph
 import crosstack
 from crosstack.errors import InputError
 from crosstack.io.native import read_graph, read_task, write_task
+from crosstack.io.transformers import transformer
 from crosstack.mapping.mapping import Task
+from crosstack.workload.architectures import graphs
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.dlrm_graph import recommendation_graph
 from crosstack.workload.dtype import Dtype
@@ -73,10 +75,38 @@ class TestWorkload:
         assert graph.n_parameters == perceptrons + 3 * 50 * 4 + 8  # and those of the click
         assert workload.global_batch_size == 16
 
-    def test_a_graph_of_several_blocks_says_which(self):
-        message = "block: left out; allowed: one of start, layers, end. The others are not mapped."
-        with pytest.raises(InputError, match=message):
-            workload_of(read_graph(EXAMPLE))
+    def test_what_stands_before_and_behind_the_layers_are_ends(self):
+        graph = read_graph(EXAMPLE)
+        workload = workload_of(graph)
+        assert [end.name for end in workload.before] == ["start"]
+        assert [end.name for end in workload.after] == ["end"]
+        assert workload.n_layers == 6
+        assert workload.before[0].table_size == graph.size("embedding")
+        assert workload.work > workload.without_ends().work
+        assert workload.without_ends() == workload_of(graph, block="layers")
+
+    def test_a_table_that_two_ends_read_is_shared(self):
+        graph = graphs.training(transformer("gemma-2b"), sequence=64)
+        workload = workload_of(graph)
+        size = graph.size("embedding")
+        assert [end.shared_size for end in workload.ends] == [size, size]
+
+    def test_a_graph_of_several_blocks_none_of_which_repeats_says_which(self):
+        graph = read_graph(EXAMPLE)
+        first = graph.blocks[0]
+        made = replace(first.operations[0], name="again")
+        made = replace(made, output=replace(made.output, tensor="again"))
+        used = {"x", *(x.tensor for x in made.inputs)}
+        two = Graph(
+            axes=graph.axes,
+            tensors=(
+                *(t for t in graph.tensors if t.name in used),
+                replace(graph.tensor["x"], name="again"),
+            ),
+            blocks=(first, replace(first, name="other", operations=(made,))),
+        )
+        with pytest.raises(InputError, match="block: left out; allowed: one of start, other"):
+            workload_of(two)
 
     @pytest.mark.parametrize(
         ("field", "close"), [("block", "no block is called 'layer'. Nearest: 'layers'"),
@@ -164,7 +194,7 @@ class TestMapped:
 
     def test_what_was_changed_since_is_written_as_it_is(self):
         task = crosstack.load(EXAMPLE, [*SMALL, "system={on: h100-dgx, n_chips: 2}"])
-        workload = replace(task.workload, global_batch_size=7)
+        workload = replace(task.workload.without_ends(), global_batch_size=7)
         again = read_task(write_task(replace(task, workload=workload)), "mine.yaml")
         assert again.workload.global_batch_size == 7
         assert again.workload.graph.names == workload.graph.names

@@ -109,6 +109,22 @@ class StageTerms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndTerms:
+    """What runs ``count`` times before or behind the layers, for one sequence, each time.
+
+    ``time`` is of its partitions [s]; kernels and partitions as those of a layer, but that
+    ``memory_used`` is of what is alive alone.
+    """
+
+    name: str
+    count: int
+    n_tiles: int
+    time: float = field(metadata=S)
+    kernels: tuple[KernelTerms, ...]
+    partitions: tuple[PartitionTerms, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """What a mapping costs.
 
@@ -152,6 +168,8 @@ class Evaluation:
         nothing moves. [FLOP/B]
     stages : tuple
         Terms of the stages that hold one copy of the graph; empty where a stage holds whole copies.
+    ends : tuple
+        Terms of what runs before the first layer and behind the last one.
     """
 
     kernels: tuple[KernelTerms, ...]
@@ -177,5 +195,6 @@ class Evaluation:
     memory_intensity: float = field(metadata=INTENSITY)
     network_intensity: float = field(metadata=INTENSITY)
     stages: tuple[StageTerms, ...] = field(default=(), metadata=_called("pipeline_stages"))
+    ends: tuple[EndTerms, ...] = ()
 
     __repr__ = brief

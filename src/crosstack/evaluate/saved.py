@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 from crosstack.errors import InputError, Problem, nearest
 from crosstack.machine.system import Parallelism
-from crosstack.mapping.mapping import Mapping, Task
+from crosstack.mapping.mapping import EndMapping, Mapping, Task
 from crosstack.model.choice_index import named_axis
+from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Axis
 from crosstack.workload.transformer_training import Recompute, Schedule
 
@@ -27,15 +28,13 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
         If fields are missing, of another kind, or do not fit the task.
     """
     problems: list[Problem] = []
-    rows = _rows(data, task, problems)
+    rows = _rows(data, task.workload.graph, "", problems)
+    ends = _ends(data, task, problems)
     uses = _network(data, task, problems)
     for name in ("microbatch_size", "n_tiles"):
         if name not in data:
             problems.append(Problem(name, "missing from the result."))
-    axes = [_sharding(row.get("sharding"), i, task, problems) for i, row in enumerate(rows)]
-    for i, row in enumerate(rows):
-        if "partition" not in row:
-            problems.append(Problem(f"kernels[{i}].partition", "missing from the result."))
+    sharding = _sharding(rows, task.workload.graph, "", problems)
     stages = _given_stages(rows, problems)
     again = _choice(data.get("recompute", Recompute.NONE), Recompute, "recompute", problems)
     one = Schedule.ONE_F_ONE_B
@@ -49,8 +48,9 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
         dimensions=places if len({*places}) < len(places) else (),
         microbatch_size=data["microbatch_size"],
         n_tiles=data["n_tiles"],
-        sharding=tuple(axis for axis in axes if axis is not None),
+        sharding=sharding,
         partitions=tuple(row["partition"] for row in rows),
+        ends=ends,
         cores=_given_cores(rows, task),
         stages=stages,
         recompute=again or Recompute.NONE,
@@ -59,27 +59,75 @@ def mapping_from_dict(data: dict[str, Any], task: Task) -> Mapping:
     )
 
 
-def _rows(data: dict[str, Any], task: Task, problems: list[Problem]) -> list[dict[str, Any]]:
-    """Return one row per kernel of the task, in its order; none if something is wrong."""
+def _ends(data: dict[str, Any], task: Task, problems: list[Problem]) -> tuple[EndMapping, ...]:
+    """Return the mappings of what runs before and behind the layers."""
+    saved = data.get("ends", [])
+    if not isinstance(saved, list) or len(saved) > len(task.workload.ends):
+        count = f"one for each of {len(task.workload.ends)}"
+        problems.append(Problem("ends", f"got {saved!r:.60}; allowed: a list, {count}."))
+        return ()
+    found = []
+    for number, (row, end) in enumerate(zip(saved, task.workload.ends, strict=False)):
+        path = f"ends[{number}]."
+        own = row if isinstance(row, dict) else {}
+        if "n_tiles" not in own:
+            problems.append(Problem(f"{path}n_tiles", "missing from the result."))
+        rows = _rows(own, end.graph, path, problems)
+        sharding = _sharding(rows, end.graph, path, problems)
+        if not problems:
+            partitions = tuple(row["partition"] for row in rows)
+            found.append(
+                EndMapping(n_tiles=own["n_tiles"], sharding=sharding, partitions=partitions)
+            )
+    return tuple(found)
+
+
+def _sharding(
+    rows: list[dict[str, Any]], graph: KernelGraph, path: str, problems: list[Problem]
+) -> tuple[Axis, ...]:
+    """Return what every kernel is split along, by the name of an axis or by its place.
+
+    All have a partition, or it is a problem.
+    """
+    axes = []
+    for i, row in enumerate(rows):
+        value = row.get("sharding")
+        axis = named_axis(graph, i, value) if isinstance(value, str) else None
+        axes.append(axis or _choice(value, Axis, f"{path}kernels[{i}].sharding", problems))
+    for i, row in enumerate(rows):
+        if "partition" not in row:
+            problems.append(Problem(f"{path}kernels[{i}].partition", "missing from the result."))
+    return tuple(axis for axis in axes if axis is not None)
+
+
+def _rows(
+    data: dict[str, Any], graph: KernelGraph, path: str, problems: list[Problem]
+) -> list[dict[str, Any]]:
+    """Return one row per kernel of a graph, in its order; none if something is wrong."""
     rows = data.get("kernels")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InputError(Problem("kernels", "missing: a list of {name, partition, sharding}."))
-    index = task.workload.graph.index
+        message = "missing: a list of {name, partition, sharding}."
+        raise InputError(Problem(f"{path}kernels", message))
+    index = graph.index
     found: dict[str, dict[str, Any]] = {}
     for i, row in enumerate(rows):
         name = row.get("name")
         if isinstance(name, str) and name in index:
             if name in found:
-                problems.append(Problem(f"kernels[{i}].name", f'kernel "{name}" stands twice.'))
+                problems.append(
+                    Problem(f"{path}kernels[{i}].name", f'kernel "{name}" stands twice.')
+                )
             found[name] = row
             continue
         if len(problems) < MOST_PROBLEMS:
             close = ", ".join(f'"{c}"' for c in nearest(name, index))
             hint = f" Nearest: {close}." if close else ""
-            problems.append(Problem(f"kernels[{i}].name", f'no kernel is called "{name}".{hint}'))
+            problems.append(
+                Problem(f"{path}kernels[{i}].name", f'no kernel is called "{name}".{hint}')
+            )
     absent = [name for name in index if name not in found]
     problems += [
-        Problem("kernels", f'kernel "{name}" is missing.') for name in absent[:MOST_PROBLEMS]
+        Problem(f"{path}kernels", f'kernel "{name}" is missing.') for name in absent[:MOST_PROBLEMS]
     ]
     return [found[name] for name in index] if not absent else []
 
@@ -123,12 +171,6 @@ def _network(
             )
         uses.append((place, size, use))
     return uses
-
-
-def _sharding(value: object, i: int, task: Task, problems: list[Problem]) -> Axis | None:
-    """Return what kernel ``i`` is split along, by the name of an axis or by its place."""
-    axis = named_axis(task.workload.graph, i, value) if isinstance(value, str) else None
-    return axis or _choice(value, Axis, f"kernels[{i}].sharding", problems)
 
 
 def _choice(value: object, kind: type[Choice], path: str, problems: list[Problem]) -> Choice | None:

@@ -168,6 +168,7 @@ def all_strategies(
         If the workload brings its own distribution over the chips, or none is left.
     """
     given = constraints or Constraints()
+    require(not workload.ends, "workload", workload.name, "layers alone: Workload.without_ends()")
     searched = workload.placement is Placement.SEARCHED
     require(searched, "workload.placement", workload.placement, Placement.SEARCHED)
     plans, sizes = list[Plan](), list[tuple[int, ...]]()

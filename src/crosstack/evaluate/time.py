@@ -10,21 +10,19 @@ import numpy as np
 
 from crosstack.errors import InfeasibleError, InputError, Problem, require
 from crosstack.evaluate.evaluation import (
-    TERMS,
     Evaluation,
-    KernelTerms,
     PartitionTerms,
     StageTerms,
 )
 from crosstack.evaluate.stages import stage_masks, stage_memory, stage_terms, stages_latency
+from crosstack.evaluate.terms import end_terms, kernel_terms, partition_terms
 from crosstack.machine.chip import Execution
 from crosstack.machine.prices import system_power, system_price
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import GeneralDecisions, Mapping
 from crosstack.model.choice_index import axis_names, sharding_codes
 from crosstack.model.choices import Choices, make_choices
-from crosstack.model.collectives import LayoutChange
-from crosstack.model.conversions import PARTIAL
+from crosstack.model.ends import PricedBlock, end_cost, plan_of_end, priced_end, with_ends
 from crosstack.model.energy import Energy, energy_rates
 from crosstack.model.iteration import Iteration, iteration, latency, split_iteration
 from crosstack.model.memory import (
@@ -37,7 +35,6 @@ from crosstack.model.memory import (
 from crosstack.model.partition import (
     ChipLoad,
     PartitionCost,
-    cycles,
     live_sizes,
     make_load,
     one_by_one,
@@ -50,7 +47,7 @@ from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.model.schedule.allowed import interleavings, schedules, with_recompute
 from crosstack.records import known_again
 from crosstack.workload.kernel_graph import Ints, KernelGraph, bits
-from crosstack.workload.kernels import Axis, Collective, Placement
+from crosstack.workload.kernels import Axis, Placement
 from crosstack.workload.workload import Workload
 
 __all__ = ["decided_plan", "evaluate"]
@@ -79,6 +76,7 @@ def evaluate(
     ko2025dfmodel; the formulas are in `crosstack.model`
     """
     rules = chosen_rules(rules, MAPPED)
+    workload = workload if rules.iteration.has_ends else workload.without_ends()
     arrays = workload.graph
     problems = list(_problems(workload, system, mapping, rules))
     if problems:
@@ -87,15 +85,16 @@ def evaluate(
         allowed = "1: a kernel has a temporal chip to itself, and tiles of its own"
         require(mapping.n_tiles == 1, "mapping.n_tiles", mapping.n_tiles, allowed)
     plan, choices = _planned(workload, system, rules, mapping.general)
-    codes = _checked_codes(workload, arrays, choices, mapping, plan)
+    plan, ends = _with_ends(workload, system, mapping, plan, rules)
+    codes = _checked_codes(workload, arrays, choices, mapping.sharding, plan)
     load = make_load(workload, system, arrays, plan, choices, codes, rules)
-    numbers, masks = _partition_masks(arrays, mapping)
+    numbers, masks = _partition_masks(arrays, mapping.partitions)
     stages = stage_masks(arrays, mapping, plan)
     alive = live_sizes(load, masks)
     if system.chip.has_second_memory and max(_memory(load, plan, masks, stages, alive)) > (
         system.chip.memory_room(spilled=False) * (1 + 1e-12)
     ):
-        plan = replace(plan, spilled=True)
+        plan, ends = _with_ends(workload, system, mapping, replace(plan, spilled=True), rules)
         load = make_load(workload, system, arrays, plan, choices, codes, rules)
     if len(masks) == arrays.n:
         load = one_by_one(load, rules)
@@ -117,6 +116,7 @@ def evaluate(
         costs=costs,
         alive=alive,
         memory=_memory(load, plan, masks, stages, alive),
+        ends=ends,
     )
     return _evaluation(priced)
 
@@ -143,6 +143,27 @@ class _Priced:
     costs: list[PartitionCost]
     alive: list[float]
     memory: list[float]
+    ends: tuple[PricedBlock, ...]
+
+
+def _with_ends(
+    workload: Workload, system: System, mapping: Mapping, plan: Plan, rules: Rules
+) -> tuple[Plan, tuple[PricedBlock, ...]]:
+    """Return a plan with what its ends take, and those."""
+    found = []
+    for number, (end, own) in enumerate(zip(workload.ends, mapping.ends, strict=True)):
+        alone, arrays = workload.of_end(end), end.graph
+        one = plan_of_end(plan)
+        choices = make_choices(alone, arrays, one, own.n_tiles, rules, system.chip)
+        path = f"mapping.ends[{number}]"
+        codes = _checked_codes(alone, arrays, choices, own.sharding, one, path)
+        masks = tuple(_partition_masks(arrays, own.partitions, path)[1])
+        found.append(priced_end(workload, system, end, plan, rules, choices, codes, masks))
+    costs = [
+        end_cost(workload, system, end, plan, rules, each)
+        for end, each in zip(workload.ends, found, strict=True)
+    ]
+    return with_ends(workload, plan, costs) if found else plan, tuple(found)
 
 
 def _evaluation(p: _Priced) -> Evaluation:
@@ -150,7 +171,7 @@ def _evaluation(p: _Priced) -> Evaluation:
     workload, system, plan = p.workload, p.system, p.plan
     rows = zip(p.numbers, p.masks, p.costs, p.memory, strict=True)
     partitions = tuple(
-        _partition(p.load, number, mask, cost, used, _stage_of(mask, p.stages)[0])
+        partition_terms(p.load, number, mask, cost, used, _stage_of(mask, p.stages)[0])
         for number, mask, cost, used in rows
     )
     capacity, account = system.chip.memory_room(spilled=plan.spilled), _account(p)
@@ -158,13 +179,17 @@ def _evaluation(p: _Priced) -> Evaluation:
     layer_time = sum(cost.time for cost in p.costs)
     total, split = _iteration(p, layer_time)
     traffic = sum(cost.traffic for cost in p.costs)
+    block = PricedBlock(
+        choices=p.choices, codes=p.codes, load=p.load, masks=tuple(p.masks), costs=tuple(p.costs)
+    )
+    rows_of_ends = zip(workload.ends, p.mapping.ends, p.ends, strict=True)
     moved = _network_bytes(workload, p.arrays, p.choices, p.codes)
     chip_work = float(p.choices.work[p.codes].sum())
     peak = peak_rate(system.chip, workload.graph.dtype, p.rules)
     joules = 0.0 if p.choices.clocked is None else float(p.choices.clocked.joules[p.codes].sum())
     busy = {"compute": chip_work / peak, "on_chip": joules}
     return Evaluation(
-        kernels=_kernels(p),
+        kernels=kernel_terms(p.arrays, plan, block, p.mapping.sharding, p.mapping.partitions),
         partitions=partitions,
         layer_time=layer_time,
         layers_per_stage=plan.layers_per_stage,
@@ -187,6 +212,7 @@ def _evaluation(p: _Priced) -> Evaluation:
         memory_intensity=chip_work / traffic if traffic else math.inf,
         network_intensity=chip_work / moved if moved else math.inf,
         stages=split,
+        ends=tuple(end_terms(end, own, plan, priced) for end, own, priced in rows_of_ends),
     )
 
 
@@ -216,13 +242,19 @@ def _energy(
         rates = energy_rates(system, plan)
     except InputError:
         return None
+    copies = plan.graph_repetitions
+
+    def each(name: str, layer: float) -> float:
+        added: float = sum(getattr(end, name) for end in plan.ends)
+        return layer + added / copies
+
     return rates.energy(
         time=time,
-        compute=compute,
-        on_chip=on_chip,
-        memory=sum(cost.memory for cost in costs),
-        tensor=sum(load.network),
-        data=sum(load.data),
+        compute=each("compute", compute),
+        on_chip=each("on_chip", on_chip),
+        memory=each("memory", sum(cost.memory for cost in costs)),
+        tensor=each("tensor", sum(load.network)),
+        data=each("data", sum(load.data)),
     )
 
 
@@ -286,6 +318,13 @@ def _problems(
     if len(mapping.sharding) != n_kernels:
         message = f"got {len(mapping.sharding)} kernels; the workload has {n_kernels}."
         yield Problem("mapping.kernels", message)
+    if len(mapping.ends) != len(workload.ends):
+        message = f"got {len(mapping.ends)} ends; the workload has {len(workload.ends)}."
+        yield Problem("mapping.ends", message)
+    for number, (own, end) in enumerate(zip(mapping.ends, workload.ends, strict=False)):
+        if len(own.sharding) != end.graph.n:
+            message = f"got {len(own.sharding)} kernels; {end.name} has {end.graph.n}."
+            yield Problem(f"mapping.ends[{number}].kernels", message)
     sizes = mapping.dimension_sizes
     if len(sizes) != len(system.network):
         message = f"got {len(sizes)} dimensions; the network has {len(system.network)}."
@@ -315,14 +354,19 @@ def _problems(
 
 
 def _checked_codes(
-    workload: Workload, arrays: KernelGraph, choices: Choices, mapping: Mapping, plan: Plan
+    workload: Workload,
+    arrays: KernelGraph,
+    choices: Choices,
+    sharding: tuple[Axis, ...],
+    plan: Plan,
+    path: str = "mapping",
 ) -> Ints:
     split = plan.tensor > 1 or workload.placement is not Placement.SEARCHED
-    codes = sharding_codes(choices.index, mapping.sharding, split=split)
+    codes = sharding_codes(choices.index, sharding, split=split)
     problems = [
         Problem(
-            f"mapping.kernels[{i}].sharding",
-            f'got {mapping.sharding[i].value} for "{arrays.names[i]}"; allowed: '
+            f"{path}.kernels[{i}].sharding",
+            f'got {sharding[i].value} for "{arrays.names[i]}"; allowed: '
             + ", ".join(axis_names(arrays, i)[axis] for axis in choices.index.axes(i)),
         )
         for i in np.nonzero(codes < 0)[0].tolist()
@@ -332,49 +376,26 @@ def _checked_codes(
     return codes
 
 
-def _partition_masks(arrays: KernelGraph, mapping: Mapping) -> tuple[list[int], list[int]]:
+def _partition_masks(
+    arrays: KernelGraph, partitions: tuple[int, ...], path: str = "mapping"
+) -> tuple[list[int], list[int]]:
     """Numbers and masks of the partitions in order; empty ones left out."""
     problems = [
         Problem(
-            f"mapping.kernels[{target}].partition",
-            f'"{arrays.names[target]}" runs in partition {mapping.partitions[target]}, before '
-            f'"{arrays.names[source]}" in {mapping.partitions[source]}, whose tensor it reads.',
+            f"{path}.kernels[{target}].partition",
+            f'"{arrays.names[target]}" runs in partition {partitions[target]}, before '
+            f'"{arrays.names[source]}" in {partitions[source]}, whose tensor it reads.',
         )
         for source, target in zip(arrays.source.tolist(), arrays.target.tolist(), strict=True)
-        if mapping.partitions[source] > mapping.partitions[target]
+        if partitions[source] > partitions[target]
     ]
     if problems:
         raise InputError(problems)
     masks: dict[int, int] = {}
-    for i, partition in enumerate(mapping.partitions):
+    for i, partition in enumerate(partitions):
         masks[partition] = masks.get(partition, 0) | 1 << i
     numbers = sorted(masks)
     return numbers, [masks[p] for p in numbers]
-
-
-def _partition(
-    load: ChipLoad, number: int, mask: int, cost: PartitionCost, memory: float, stage: int | None
-) -> PartitionTerms:
-    members = bits(mask)
-    terms = (cost.compute, cost.memory, cost.network, cost.launch)
-    return PartitionTerms(
-        number=number,
-        kernels=tuple([load.names[i] for i in members]),
-        compute_time=cost.compute,
-        memory_time=cost.memory,
-        network_time=cost.network,
-        time=cost.time,
-        bound_by=TERMS[terms.index(max(terms))],
-        memory_traffic=cost.traffic,
-        sram_used=cost.sram,
-        sram_capacity=load.sram_capacity,
-        memory_used=memory,
-        cores_used=None if cost.cores is None else sum(a * b for _, a, b in cost.cores),
-        stage=stage,
-        boundary_traffic=sum([load.entering[i] + load.leaving[i] for i in members]),
-        launch_time=cost.launch,
-        kernel_runs=load.temporal.kernel_runs(mask, load.names) if load.temporal else (),
-    )
 
 
 def _stage_of(mask: int, stages: list[int] | None) -> tuple[int | None, int | None]:
@@ -467,71 +488,3 @@ def _network_bytes(workload: Workload, arrays: KernelGraph, choices: Choices, co
     if len(choices.index.source):
         moved += float(choices.edge_bytes[choices.index.entries(codes)].sum())
     return moved
-
-
-def _kernels(p: _Priced) -> tuple[KernelTerms, ...]:
-    choices, codes, load, costs = p.choices, p.codes, p.load, p.costs
-    names = _collectives(p.workload, p.arrays, p.plan, choices, codes)
-    dealt = {
-        kernel: (lanes, stages) for cost in costs for kernel, lanes, stages in cost.cores or ()
-    }
-    where = {i: number for number, mask in enumerate(p.masks) for i in bits(mask)}
-    m, k, n = (t[codes].tolist() for t in (choices.m, choices.k, choices.columns))
-    work = choices.work[codes].tolist()
-    tile = choices.output_tile[codes].tolist()
-    terms = []
-    for i in range(load.n):
-        lanes, stages = dealt.get(i, (None, None))
-        terms.append(
-            KernelTerms(
-                name=load.names[i],
-                partition=p.mapping.partitions[i],
-                sharding=axis_names(p.arrays, i)[p.mapping.sharding[i]],
-                m=m[i],
-                k=k[i],
-                n=n[i],
-                work=work[i],
-                compute_time=_compute_time(load, i, lanes, stages),
-                network_time=load.network[i] + load.data[i],
-                collective=names[i],
-                weight_size=load.weight[i],
-                output_size=tile[i],
-                lanes=lanes,
-                stages=stages,
-                weight_cuts=costs[where[i]].cuts,
-                entering=load.entering[i],
-                leaving=load.leaving[i],
-            )
-        )
-    return tuple(terms)
-
-
-def _compute_time(load: ChipLoad, i: int, lanes: int | None, stages: int | None) -> float:
-    if load.temporal is not None:
-        return load.temporal.computing(i)
-    if load.staircases is None or lanes is None or stages is None:
-        return load.compute[i]
-    return cycles(load, i, lanes, stages) * load.cycle_time[i]
-
-
-def _collectives(
-    workload: Workload, arrays: KernelGraph, plan: Plan, choices: Choices, codes: Ints
-) -> list[str]:
-    """Names of what each kernel's network time is spent on."""
-    found: list[list[str]] = [[] for _ in range(arrays.n)]
-    known = choices.conversions
-    partial = known.edges.produced[codes] == PARTIAL
-    for i in np.nonzero(choices.network_time[codes] > 0)[0].tolist():
-        whole = arrays.gemm[i] and not partial[i]
-        if whole and choices.index.sharding(codes[i : i + 1]) == (Axis.K,):
-            found[i].append(Collective.ALL_REDUCE.value)
-        own = arrays.messages[i]
-        found[i] += [c.collective.value for c in own if not c.periodic and c.size > 0]
-    for made in known.made(codes):
-        change = plan.changes[made.start, made.ends] if plan.changes else LayoutChange()
-        for collective in change.fastest(made.size, together=made.together):
-            if collective.value not in found[made.kernel]:
-                found[made.kernel].append(collective.value)
-    for i in np.nonzero(choices.data_time[codes] > 0)[0].tolist():
-        found[i].append("gradient all_reduce")
-    return [" + ".join(names) for names in found]

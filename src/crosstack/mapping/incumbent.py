@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from crosstack.machine.system import Parallelism
-from crosstack.mapping.mapping import Mapping
+from crosstack.mapping.mapping import EndMapping, Mapping
 from crosstack.model.plan import Plan
 from crosstack.workload.kernel_graph import AXIS_CODE
 from crosstack.workload.transformer_training import Recompute, Schedule
@@ -16,7 +16,7 @@ __all__ = ["PROOF", "Incumbent", "Lack", "masks_of"]
 PROOF = 1e-9  # relative gap that counts as none
 
 
-def masks_of(mapping: Mapping) -> tuple[int, ...]:
+def masks_of(mapping: Mapping | EndMapping) -> tuple[int, ...]:
     """Return the partitions of a mapping as masks of kernels, in the order they run."""
     masks: dict[int, int] = {}
     for i, number in enumerate(mapping.partitions):

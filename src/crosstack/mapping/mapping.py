@@ -16,7 +16,16 @@ from crosstack.workload.kernels import Axis
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 
-__all__ = ["Certificate", "Constraints", "GeneralDecisions", "Mapping", "Status", "Stop", "Task"]
+__all__ = [
+    "Certificate",
+    "Constraints",
+    "EndMapping",
+    "GeneralDecisions",
+    "Mapping",
+    "Status",
+    "Stop",
+    "Task",
+]
 
 
 class Status(StrEnum):
@@ -150,6 +159,31 @@ class GeneralDecisions(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndMapping:
+    """The decisions of what runs before or behind the layers; fields as those of `Mapping`."""
+
+    n_tiles: int
+    sharding: tuple[Axis, ...]
+    partitions: tuple[int, ...]
+
+    __repr__ = brief
+
+    def __post_init__(self) -> None:
+        """Check shapes and numbers."""
+        require_types(self)
+        count = len(self.sharding)
+        require(
+            count == len(self.partitions),
+            "partitions",
+            len(self.partitions),
+            f"one per kernel ({count})",
+        )
+        require_whole("n_tiles", self.n_tiles)
+        for i, partition in enumerate(self.partitions):
+            require_whole(f"partitions[{i}]", partition, minimum=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mapping:
     """Every decision.
 
@@ -179,6 +213,8 @@ class Mapping:
         What the backward pass computes again instead of keeping it.
     schedule, interleave
         See `Constraints`.
+    ends : tuple of EndMapping
+        One for each of `Workload.ends`.
     """
 
     sizes: tuple[int, ...]
@@ -193,6 +229,7 @@ class Mapping:
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int = 1
     dimensions: tuple[int, ...] = ()
+    ends: tuple[EndMapping, ...] = ()
 
     __repr__ = brief
 

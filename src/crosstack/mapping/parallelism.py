@@ -203,6 +203,8 @@ def _tried(batch: int, microbatch_size: int | None) -> tuple[int, ...]:
 
 def may_split(workload: Workload, system: System, given: Degrees = FREE) -> bool:
     """Whether some use of the network splits every copy of the graph over several stages."""
+    if workload.ends:
+        return False
     if workload.training or workload.placement is not Placement.SEARCHED:
         return False
     fixed = math.prod(d.size for d in system.network if d.size is not None)

@@ -9,10 +9,16 @@ import numpy as np
 
 from crosstack.machine.system import System
 from crosstack.model.choices import Choices
-from crosstack.model.iteration import layer_time_below, least_time, unsent_time
+from crosstack.model.iteration import (
+    exact_time,
+    layer_time_below,
+    least_time,
+    pipeline_of,
+    unsent_time,
+)
 from crosstack.model.objective import TIME, LayerPrices, Weights, layer_prices
 from crosstack.model.partition import ChipLoad, partition_cost
-from crosstack.model.plan import Plan
+from crosstack.model.plan import NO_END, Plan
 from crosstack.model.rates import peak_rate
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Floats, Ints
@@ -38,6 +44,7 @@ class Pricing:
         key = (
             plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
             plan.n_microbatches, plan.stage_transfer, plan.spilled, plan.schedule, plan.interleave,
+            plan.ends,
         )  # fmt: skip
         if key not in self.known:
             peak = peak_rate(self.system.chip, self.workload.graph.dtype, self.rules)
@@ -51,6 +58,18 @@ class Pricing:
         """
         price = self.of(plan)
         whole = least_time(plan, layer, self.system.chip.overlap, self.rules)
+        return price.second * whole + price.fixed
+
+    def offered(self, plan: Plan, layer: float) -> float:
+        """Return the objective of a mapping whose layer costs so much [s]; see `total`.
+
+        Exact where the first and the last stage have more to do than others, too.
+        """
+        if plan.ends == (NO_END, NO_END):
+            return self.total(plan, layer)
+        price, overlap = self.of(plan), self.system.chip.overlap
+        work = layer * plan.microbatch_size * plan.layers_per_stage
+        whole = exact_time(pipeline_of(plan, overlap, self.rules), work, self.rules) / plan.copies
         return price.second * whole + price.fixed
 
     def unsent(self, plan: Plan, layer: float, pieces: int) -> float:
@@ -92,7 +111,7 @@ class Pricing:
             return math.inf
         layer, price = sum(cost.time for cost in costs), self.of(plan)
         added = sum(cost.cost for cost in costs) - layer + load.extra
-        return self.total(plan, layer) + price.second * price.per_layer * added
+        return self.offered(plan, layer) + price.second * price.per_layer * added
 
     def priced(self, load: ChipLoad, plan: Plan, choices: Choices, codes: Ints) -> ChipLoad:
         """Return a load of one sharding with what the objective adds."""

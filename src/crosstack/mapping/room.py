@@ -89,7 +89,21 @@ class Room:
             return True
         moving = self._most_moving(plan) * plan.microbatch_size
         most = float(static_size(self.workload, plan, self._memory(plan, most=True)))
-        return most + moving <= self.capacity(plan)
+        return most + moving + self._most_of_ends(plan) <= self.capacity(plan)
+
+    def _most_of_ends(self, plan: Plan) -> float:
+        """Bytes that ends take at most: of chips that each have all of them. [B]"""
+        memory, most = self.rules.memory, 0.0
+        for end in self.workload.ends:
+            graph = end.graph
+            weights = float(graph.weight_size.sum()) + end.table_size
+            words = weights / graph.word if self.workload.training else 0.0
+            state = weights + words * (memory.gradient_bytes + memory.optimizer_bytes)
+            made = float((graph.output_size + graph.input_sizes.sum(axis=1)).sum())
+            caches = float(graph.cache_size.sum()) * self.workload.global_batch_size
+            flying = max(plan.n_microbatches, 1) * plan.microbatch_size
+            most += end.count * (state + made * (flying + 1) + caches + graph.memory_extra.sum())
+        return float(most)
 
     def variants(
         self,
@@ -122,7 +136,7 @@ class Room:
                     for one, fits in zip(ordered, roomy, strict=True)
                     if not (number and fits)
                 ]
-                if only_time and len(tried) > 1:
+                if only_time and len(tried) > 1 and not self.workload.ends:
                     least = self.least_layer(tried[0])
                     tried = never_slower(tried, least, overlap, self.rules, roomy=all(roomy))
                 found += tried

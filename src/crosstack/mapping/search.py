@@ -24,36 +24,43 @@ import math
 import multiprocessing
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from crosstack.errors import InfeasibleError, InputError, LimitError, Problem
-from crosstack.machine.chip import Execution
+from crosstack.errors import InputError, Problem
 from crosstack.machine.system import System
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.checks import check_given
+from crosstack.mapping.coverage import covered, method_of, nothing_found
 from crosstack.mapping.deferred_plans import ROOT, Item, all_plans, unrolled
 from crosstack.mapping.incumbent import PROOF, Incumbent, Lack, masks_of
-from crosstack.mapping.mapping import Certificate, Constraints, Mapping, Status, Stop
+from crosstack.mapping.mapping import (
+    Certificate,
+    Constraints,
+    EndMapping,
+    Mapping,
+    Status,
+    Stop,
+)
 from crosstack.mapping.parallelism import Use, may_split
 from crosstack.mapping.pricing import Pricing
-from crosstack.mapping.search_node import SearchNode, SearchState
+from crosstack.mapping.search_node import EndSearch, SearchNode, SearchState
 from crosstack.mapping.seeds import plant
 from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.slots import make_slots
 from crosstack.model.choice_index import choice_index
 from crosstack.model.choices import make_choices
+from crosstack.model.ends import end_cost, plan_of_end, priced_end
 from crosstack.model.memory import recomputations
 from crosstack.model.objective import Objective, Weights
-from crosstack.model.plan import Plan
+from crosstack.model.plan import EndCost, Plan
 from crosstack.model.rules import Rules
-from crosstack.units import format_quantity
 from crosstack.workload.kernel_graph import Floats, KernelGraph, bits
 from crosstack.workload.kernels import Placement
 from crosstack.workload.transformer_training import Schedule
-from crosstack.workload.workload import Workload
+from crosstack.workload.workload import End, Workload
 
 __all__ = ["Progress", "search", "search_state"]
 
@@ -188,6 +195,7 @@ def search(
         If constraints name unknown kernels or contradict the rules.
     """
     started = time.perf_counter()
+    workload = workload if rules.iteration.has_ends else workload.without_ends()
     check_given(workload, system, constraints, rules)
     weights = Weights.of(objective) if weights is None else weights
     state = search_state(workload, system, constraints, rules, gap, weights)
@@ -208,7 +216,7 @@ def search(
             if workers is not None:
                 workers.shutdown(wait=False, cancel_futures=True)
     if found.mapping is None:
-        raise _nothing(state, objective)
+        raise nothing_found(state, objective)
     bound = min(found.left_bound, found.best)
     proved = bound >= found.best * (1 - PROOF)
     inside = bound >= found.best * (1 - gap)
@@ -217,7 +225,8 @@ def search(
         rules.iteration.has_schedules or not weights.energy
     )
     placed = workload.placement is not Placement.SEARCHED
-    free, given = _covered(system, constraints, splits=splits, placed=placed)
+    ends = bool(workload.ends)
+    free, given = covered(system, constraints, splits=splits, placed=placed, ends=ends)
     if len(recomputations(state.arrays, rules)) > 1:
         (free if constraints.recompute is None else given).append("recomputation")
     if rules.iteration.has_schedules and workload.training:
@@ -229,27 +238,13 @@ def search(
         metric=objective,
         objective=found.best,
         bound=found.best if proved else bound,
-        method=_method(rules, splits=splits),
+        method=method_of(rules, splits=splits),
         free=tuple(free),
         given=tuple(given),
         runtime=time.perf_counter() - started,
         stopped=(state.budget.cut or Stop.METHOD) if status is Status.LIMIT else None,
     )
     return found.mapping, certificate
-
-
-def _nothing(state: SearchState, objective: Objective) -> InfeasibleError | InputError | LimitError:
-    """Return why there is no mapping."""
-    found = state.incumbent
-    if not math.isinf(found.left_bound):
-        return LimitError(
-            "no mapping found before the limit; none beats "
-            f"{format_quantity(found.left_bound, objective.unit)}, and none is ruled out. "
-            "A larger --work-limit or --time-limit, fewer pins or more SRAM may help."
-        )
-    if not found.plans_made:
-        return _no_plan(state.workload, state.system, state.constraints)
-    return _infeasible(state, found.lack)
 
 
 def _offer_start(state: SearchState, start: Mapping, time_taken: float) -> None:
@@ -334,7 +329,40 @@ def search_state(
         slots=slots,
         separate=separate,
         unfused=constraints.kernel_by_kernel or alone,
+        ends=tuple(_end_search(workload, system, end, constraints, rules) for end in workload.ends),
     )
+
+
+def _end_search(
+    workload: Workload, system: System, end: End, constraints: Constraints, rules: Rules
+) -> EndSearch:
+    """Return what finds the fastest mapping of an end under a plan, with proof."""
+    alone, free = (
+        workload.of_end(end),
+        Constraints(
+            kernel_by_kernel=constraints.kernel_by_kernel,
+            separate_directions=constraints.separate_directions,
+        ),
+    )
+    state = search_state(alone, system, free, rules, 0.0, FASTEST)
+
+    def fastest(plan: Plan) -> tuple[EndMapping, EndCost] | Lack:
+        state.incumbent, state.budget = Incumbent(), Budget()
+        run = _Run(state, None, Objective.TIME.unit)
+        run.add([(0.0, ROOT, SearchNode(plan_of_end(plan), 1, None))])
+        run.down()
+        mapping = state.incumbent.mapping
+        if mapping is None:
+            return state.incumbent.lack
+        node = SearchNode(plan_of_end(plan), mapping.n_tiles, None)
+        choices, codes = state.table(node.plan, node.n_tiles), state.codes(mapping)
+        priced = priced_end(workload, system, end, plan, rules, choices, codes, masks_of(mapping))
+        kept = EndMapping(
+            n_tiles=mapping.n_tiles, sharding=mapping.sharding, partitions=mapping.partitions
+        )
+        return kept, end_cost(workload, system, end, plan, rules, priced)
+
+    return fastest
 
 
 @dataclass(slots=True)
@@ -362,11 +390,19 @@ class _Run:
     def through(self, workers: ProcessPoolExecutor | None) -> None:
         """Search until the proof, the end of the method or a limit."""
         state = self.state
-        for bound, depth, item in all_plans(state):
-            heapq.heappush(self.heap, (bound, depth, next(self.ticket), item))
+        self.add(all_plans(state))
         self._tell()
         plant(state, lambda plan: _useful_tiles(state, plan), self._tell)
-        next_try = FIRST_TRY
+        self.down(workers)
+
+    def add(self, items: Iterable[tuple[float, int, Item]]) -> None:
+        """Add items with their bounds and depths to those that wait."""
+        for bound, depth, item in items:
+            heapq.heappush(self.heap, (bound, depth, next(self.ticket), item))
+
+    def down(self, workers: ProcessPoolExecutor | None = None) -> None:
+        """Take what waits, the least bound first, until the proof or a limit."""
+        state, next_try = self.state, FIRST_TRY
         while self.heap:
             if not self.heap[0][0] < state.target():
                 state.prune(self.heap[0][0])
@@ -481,8 +517,10 @@ def _advance(
         return
     node = item
     if not node.tiled:
-        for n_tiles in _useful_tiles(state, node.plan):
-            yield bound, ROOT, SearchNode(node.plan, n_tiles, None, tiled=True)
+        plan = state.ended(node.plan)
+        for n_tiles in _useful_tiles(state, node.plan) if plan is not None else ():
+            assert plan is not None
+            yield bound, ROOT, SearchNode(plan, n_tiles, None, tiled=True)
     elif node.domains is None:
         yield max(bound, state.open(node)), depth, node
     elif not node.fused:
@@ -522,79 +560,3 @@ def _begin(problem: tuple[Workload, System, Constraints, Rules, float, Weights])
 
 def _work(item: Item, bound: float, depth: int, best: float, left: float, seconds: float) -> _Piece:
     return _piece(_own[0], item, bound, depth, best, left, seconds)
-
-
-# ---------------------------------------------------------------- what to say
-
-
-def _covered(
-    system: System, constraints: Constraints, *, splits: bool, placed: bool
-) -> tuple[list[str], list[str]]:
-    """Name the decisions that were free and those that were given."""
-    places = "places of the degrees" if constraints.degrees.all_given else "parallelism"
-    decided = {
-        "dimension sizes": all(d.size is not None for d in system.network),
-        places: placed or all(d.parallelism is not None for d in system.network),
-        "microbatch size": constraints.microbatch_size is not None,
-        "number of tiles": constraints.n_tiles is not None
-        or system.chip.execution is Execution.TEMPORAL,
-        "sharding": placed,
-        "partitions": constraints.kernel_by_kernel,
-    }
-    free = [name for name, is_given in decided.items() if not is_given]
-    free += ["stages"] if splits else []
-    given = [name for name, is_given in decided.items() if is_given]
-    if constraints.degrees.given:
-        given.append(f"degrees {constraints.degrees}")
-    if constraints.sharding:
-        given.append(f"sharding of {len(constraints.sharding)} kernels")
-    if constraints.partitions:
-        given.append(f"partition of {len(constraints.partitions)} kernels")
-    if constraints.max_partitions is not None:
-        given.append(f"at most {constraints.max_partitions} partitions")
-    if constraints.separate_directions:
-        given.append("forward and backward in separate partitions")
-    return free, given
-
-
-def _method(rules: Rules, *, splits: bool) -> str:
-    before = rules.decisions.before_time
-    first = f"first a sharding that {before}, ties by time; " if before else ""
-    what = "fusion and stages" if splits else "fusion"
-    return f"{first}branch and bound over shardings, shortest path over order ideals for {what}"
-
-
-def _no_plan(workload: Workload, system: System, constraints: Constraints) -> InputError:
-    some = f"that some use of the {system.n_chips} chips has"
-    pieces = constraints.interleave
-    if pieces not in (None, 1):
-        allowed = "pieces of as many layers in every stage of a pipeline, with a multiple of its "
-        allowed += f"stages as microbatches, {some}, and links that work beside the chips"
-        return InputError(Problem("constraints.interleave", f"got {pieces}; allowed: {allowed}."))
-    microbatch = constraints.microbatch_size or "free"
-    message = (
-        f"got {workload.global_batch_size}; allowed: a multiple of the data-parallel degree and "
-        f"the microbatch size ({microbatch}) {some}."
-    )
-    return InputError(Problem("workload.global_batch_size", message))
-
-
-def _infeasible(state: SearchState, lack: Lack) -> InfeasibleError:
-    if lack.resource:
-        return InfeasibleError(
-            resource=lack.resource,
-            demand=lack.demand,
-            limit=lack.limit,
-            unit="B",
-            where=lack.where,
-            levers=lack.levers,
-        )
-    count = state.slots.count if state.slots else state.arrays.n
-    return InfeasibleError(
-        resource="partitions",
-        demand=float(count + 1),
-        limit=float(count),
-        unit="partitions",
-        where="fusing the kernels under the SRAM, the memory and the pins",
-        levers=("more partitions", "fewer pinned kernels", "more SRAM"),
-    )

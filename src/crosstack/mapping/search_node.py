@@ -7,7 +7,7 @@ to each kernel; see `crosstack.mapping.search`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,10 +21,10 @@ from crosstack.mapping.first_costs import Domains, FirstCosts
 from crosstack.mapping.following import choices_excess, following_bound, one_by_one_bound
 from crosstack.mapping.fusion import Fusion, Slots, fuse, make_problem, simple_bound
 from crosstack.mapping.ideals import IdealTables
-from crosstack.mapping.incumbent import PROOF, Incumbent, masks_of
+from crosstack.mapping.incumbent import PROOF, Incumbent, Lack, masks_of
 from crosstack.mapping.joint import UNKNOWN, Joint, joint_bound
 from crosstack.mapping.layouts import make_layout_choices
-from crosstack.mapping.mapping import Constraints, Mapping
+from crosstack.mapping.mapping import Constraints, EndMapping, Mapping
 from crosstack.mapping.paid_layouts import least_with_layouts
 from crosstack.mapping.parallelism import Use, workload_uses
 from crosstack.mapping.pipeline import (
@@ -40,6 +40,7 @@ from crosstack.mapping.sharding import with_given
 from crosstack.mapping.spans import on_one_chip
 from crosstack.model.choice_index import ChoiceIndex, choice_index, sharding_codes
 from crosstack.model.choices import Choices, make_choices
+from crosstack.model.ends import least_ends, with_ends
 from crosstack.model.partition import (
     ChipLoad,
     alone_sram,
@@ -49,13 +50,13 @@ from crosstack.model.partition import (
     partition_cost,
     relaxed_load,
 )
-from crosstack.model.plan import Plan
+from crosstack.model.plan import EndCost, Plan
 from crosstack.model.rates import reached_rate
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Ints, KernelGraph, bits
 from crosstack.workload.workload import Workload
 
-__all__ = ["SearchNode", "SearchState"]
+__all__ = ["EndSearch", "SearchNode", "SearchState"]
 
 SMALL_GRAPH = 80  # kernels up to which every node is bounded with its layouts
 MOST_LOADS = 10_000  # kernels of loads that are kept from a node's first bound to its second
@@ -72,6 +73,17 @@ class SearchNode:
     tiled: bool = False
     tried: bool = False  # with whole shardings
     fused: bool = False
+
+
+EndSearch = Callable[[Plan], tuple[EndMapping, EndCost] | Lack]  # the fastest of one end
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """The ends of a plan: how each is mapped, and what they take."""
+
+    mappings: tuple[EndMapping, ...]
+    costs: tuple[EndCost, EndCost]
 
 
 @dataclass(slots=True)
@@ -99,6 +111,8 @@ class SearchState:
     useful_tiles: dict[int, list[int]] = field(default_factory=dict)
     lightest: dict[object, tuple[Choices, ChipLoad]] = field(default_factory=dict)
     blocks: dict[object, float] = field(default_factory=dict)
+    ends: tuple[EndSearch, ...] = ()
+    ended_plans: dict[object, _Ended | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Look at the main memory, and at what comes before time."""
@@ -169,9 +183,42 @@ class SearchState:
             plan if splits(plan) else replace(plan, graph_stages=1)
             for plan in use.plans(microbatch, self.workload, self.system, self.rules)
         ]
+        if self.ends:
+            rate = reached_rate(self.system.chip, self.workload.graph.dtype, self.rules)
+            plans = [least_ends(self.workload, plan, rate, self.rules) for plan in plans]
         given = self.constraints if like is None else like
         kind = given.recompute, given.schedule, given.interleave
         return self.room.variants(plans, *kind, only_time=time)
+
+    def ended(self, plan: Plan) -> Plan | None:
+        """Return a plan with its ends, each mapped as is fastest by itself; None: one fits not."""
+        found = self._ended(plan) if self.ends else _Ended((), plan.ends)
+        return None if found is None else replace(plan, ends=found.costs)
+
+    def _ended(self, plan: Plan) -> _Ended | None:
+        key = (
+            plan.sizes, plan.parallelism, plan.dimensions, plan.microbatch_size,
+            plan.n_microbatches, plan.spilled,
+        )  # fmt: skip
+        # The same work whether it is known or not, and so for any number of processes.
+        self.budget.spend(sum(TABLE * end.graph.n for end in self.workload.ends))
+        if key not in self.ended_plans:
+            answers = [end(plan) for end in self.ends]
+            for lack in answers:
+                if isinstance(lack, Lack):
+                    self.incumbent.lack.join(lack)
+            mapped = [answer for answer in answers if not isinstance(answer, Lack)]
+            whole = len(mapped) == len(answers)
+            costs = [cost for _, cost in mapped]
+            self.ended_plans[key] = (
+                _Ended(
+                    tuple(mapping for mapping, _ in mapped),
+                    with_ends(self.workload, plan, costs).ends,
+                )
+                if whole
+                else None
+            )
+        return self.ended_plans[key]
 
     def total(self, plan: Plan, layer: float) -> float:
         """Return the objective for a layer's cost; see `Pricing.total`."""
@@ -354,6 +401,8 @@ class SearchState:
     ) -> None:
         """Keep a mapping whose layer costs so much if it is the best so far."""
         total = self.total(node.plan, layer)
+        if total < self.incumbent.best:
+            total = self.pricing.offered(node.plan, layer)
         if not self.pricing.weights.only_time and total < self.incumbent.best:
             total = self.pricing.exact(node.plan, load, partitions)
         self._keep(node, codes, total, partitions, None)
@@ -377,6 +426,7 @@ class SearchState:
     ) -> None:
         if total > self.incumbent.best:
             return
+        assert not self.ends or node.plan.ends == getattr(self._ended(node.plan), "costs", None)
         numbers = [0] * self.arrays.n
         for number, mask in enumerate(partitions):
             for i in bits(mask):
@@ -393,6 +443,7 @@ class SearchState:
             recompute=node.plan.recompute,
             schedule=node.plan.schedule,
             interleave=node.plan.interleave,
+            ends=() if (ended := self._ended(node.plan)) is None else ended.mappings,
         )
         self.incumbent.keep(total, mapping)
 
@@ -421,6 +472,8 @@ class SearchState:
     def plan_of(self, mapping: Mapping) -> Plan:
         """Return the plan of a mapping, of the first memory where all it keeps fits there.
 
+        With the ends that are fastest.
+
         Raises
         ------
         InputError
@@ -428,7 +481,8 @@ class SearchState:
         """
         batches = (mapping.microbatch_size,)
         use = Use(mapping.sizes, mapping.parallelism, batches, mapping.dimensions)
-        plans = self.plans(use, mapping.microbatch_size, mapping)
+        made = [self.ended(one) for one in self.plans(use, mapping.microbatch_size, mapping)]
+        plans = [one for one in made if one is not None]
         require(
             bool(plans),
             "microbatch_size",

@@ -183,6 +183,10 @@ def _price(
         lane = lanes.setdefault((plan.sizes, plan.parallelism, plan.dimensions), Incumbent())
         if not total < lane.best:
             continue
+        ended = state.ended(plan)
+        if ended is None or not state.total(ended, layer) < lane.best:
+            continue
+        plan = ended
         node = SearchNode(plan, candidate.n_tiles, None)
         load = state.load(node, candidate.codes)
         state.budget.spend(_alone(load) * len(masks))
@@ -287,7 +291,10 @@ def _better_choices(state: SearchState) -> None:
             if not state.rooms(load, masks):
                 continue
             taken = _sum(load, masks)
-            if math.isfinite(taken) and state.total(node.plan, taken) < state.incumbent.best:
+            if (
+                math.isfinite(taken)
+                and state.pricing.offered(node.plan, taken) < state.incumbent.best
+            ):
                 state.offer(node, other, load, masks, taken)
                 codes = other
 

@@ -150,6 +150,18 @@ class EnergyRates:
             basis=self.basis,
         )
 
+    def of_ends(self, plan: Plan) -> float:
+        """Return what ends add to an iteration, but for its time. [J]"""
+        drawn = sum(
+            self.compute * end.compute
+            + self.on_chip * end.on_chip
+            + self.memory * end.memory
+            + self.tensor * end.tensor
+            + self.data * end.data
+            for end in plan.ends
+        )
+        return drawn / plan.graph_repetitions
+
 
 def static_power(chip: Chip) -> tuple[float | None, Basis]:
     """Return what a chip draws always, None where it is not given [W], and on what basis."""

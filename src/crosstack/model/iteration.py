@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, assert_never
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.machine.chip import Overlap
 from crosstack.model.schedule.closed import forward_ways, gpipe_ways, training_ways
+from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_time
 from crosstack.workload.transformer_training import Schedule
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ __all__ = [
     "Pipeline",
     "Pipelining",
     "border_time",
+    "exact_time",
     "iteration",
     "iteration_time",
     "last_transfer",
@@ -44,7 +47,7 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Path = tuple[Floats | float, Floats | float]  # how often the work of a stage [1], and beside it [s]
+Path = tuple[Any, Any]  # how often the work of a stage [1], and beside it [s]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +66,8 @@ class Pipeline:
 
     ``layers`` are copies of the graph a stage holds [1]; ``transfer`` is that of `Pipelining` [s];
     ``training``: whether gradients come back, by a ``schedule`` with ``interleave`` pieces a stage
-    [1]; ``forward`` is the share of the forward pass in the work. [1]
+    [1]; ``forward`` is the share of the forward pass in the work. [1] ``first`` and ``last`` are
+    what the first and the last stage work besides on a microbatch: forward, and in all. [s]
     """
 
     stages: Ints | int
@@ -75,6 +79,13 @@ class Pipeline:
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: Ints | int = 1
     forward: Floats | float = 1 / 3
+    first: tuple[float, float] = (0.0, 0.0)
+    last: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether the first or the last stage works on anything besides layers."""
+        return bool(np.any(np.asarray(self.first[1]) + self.last[1] > 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +100,11 @@ class Pipelining:
     @property
     def has_schedules(self) -> bool:
         """Whether an iteration depends on the schedule."""
+        return True
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether what runs before the first layer and behind the last one is counted."""
         return True
 
     def crosses(self, n_stages: int, n_dimensions: int) -> bool:
@@ -109,7 +125,13 @@ class Pipelining:
         return stage_time(work, transfer, overlap)
 
     def paths(self, pipeline: Pipeline) -> tuple[Path, ...]:
-        """Return the paths through an iteration, the one through most work first."""
+        """Return the paths through an iteration, the one through most work first.
+
+        Of stages that differ at the ends, with one forward, one backward, they are some of the
+        paths: no iteration takes less.
+        """
+        if pipeline.has_ends:
+            return end_paths(pipeline)
         beside = pipeline.overlap is Overlap.ALL
         if not pipeline.training:
             ways = forward_ways(pipeline.stages, pipeline.microbatches, beside=beside)
@@ -144,8 +166,71 @@ class Pipelining:
         return plan.n_microbatches * plan.microbatch_size
 
 
+def end_paths(pipeline: Pipeline) -> tuple[Path, ...]:
+    """Return paths through an iteration whose first and last stage work longer than others.
+
+    Notes
+    -----
+    Stages and links that all pass one way are machines (`crosstack.model.schedule.closed`): of a
+    forward pass, and of GPipe each way, one path leads through each kind of machine as often as
+    there are microbatches. With one forward, one backward: all of the last stage, between the way
+    down and the way up; the way of stages that are alike, which passes the first stage at least
+    once; and all of the first stage.
+    """
+    p, m, x = pipeline.stages, pipeline.microbatches, pipeline.transfer
+    (first, begun), (last, ended) = pipeline.first, pipeline.last
+    beside, one = pipeline.overlap is Overlap.ALL, p == 1
+    if not pipeline.training:
+        return tuple(_one_way(p, m, 1.0, x, (begun, ended), beside=beside))
+    send, share = x / 2, pipeline.forward
+    if pipeline.schedule is Schedule.GPIPE:
+        down = _one_way(p, m, share, send, (first, last), beside=beside)
+        up = _one_way(p, m, 1 - share, send, (ended - last, begun - first), beside=beside)
+        return tuple((a + c, b + d) for a, b in down for c, d in up)
+    v = pipeline.interleave
+    alike = training_ways(p, m, v, beside=beside, forward=share)
+    found: list[Path] = [(work, sends * send + begun) for work, sends in alike]
+    sends = 2 * (p - 1) + (0 if beside else 1 - one) * (m - 1)
+    found.append((m + (p - 1) / v, begun + m * ended + sends * send))
+    found.append((1.0 * m, m * (begun + one * ended)))
+    return tuple(found)
+
+
+def _one_way(
+    stages: Ints | int,
+    microbatches: Ints | int,
+    share: Any,
+    send: Any,
+    ends: tuple[float, float],
+    *,
+    beside: bool,
+) -> list[Path]:
+    """Return the paths of a pass in one direction: all machines once, one of them each time.
+
+    Parameters
+    ----------
+    share : float or array
+        Of the work of a stage that is in this pass. [1]
+    send : float or array
+        From a stage to the next. [s]
+    ends : (float, float)
+        What the first and the last stage of the pass work besides. [s]
+    """
+    p, more = stages, microbatches - 1
+    work, extra = p * share, sum(ends) + (p - 1) * send
+    sent, both = send * (p > 1), ends[0] + (p == 1) * ends[1]
+    if beside:
+        slow = [(share, both), (share, ends[1]), (0.0, sent)]
+    else:  # a stage sends by itself, all but the last of the pass
+        slow = [(share, both + sent), (share, ends[1]), (share * (p > 2), send * (p > 2))]
+    return [(work + more * a, extra + more * b) for a, b in slow]
+
+
 def pipeline_of(plan: Plan, overlap: Overlap, rules: Rules) -> Pipeline:
     """Return the pipeline of a plan whose stages hold whole copies of the graph."""
+    first, last = (
+        (end.forward * plan.microbatch_size, end.time * plan.microbatch_size) for end in plan.ends
+    )
     return Pipeline(
         stages=plan.pipeline,
         microbatches=plan.n_microbatches,
@@ -156,7 +241,63 @@ def pipeline_of(plan: Plan, overlap: Overlap, rules: Rules) -> Pipeline:
         schedule=plan.schedule,
         interleave=plan.interleave,
         forward=plan.forward,
+        first=first,
+        last=last,
     )
+
+
+def exact_time(pipeline: Pipeline, work: float, rules: Rules) -> float:
+    """Time of an iteration whose stages work so long on a microbatch. [s]
+
+    Notes
+    -----
+    The longest of all paths, where those are known; otherwise when the events of
+    `crosstack.model.schedule.pipeline` end, or later where pieces wait for a link to be free
+    (`crosstack.model.schedule.closed`). Where stages send by themselves, that is work of theirs.
+    """
+    paths = float(iteration_time(pipeline, work, rules))
+    ends = pipeline.has_ends and pipeline.training and int(pipeline.stages) > 1
+    if not ends or pipeline.schedule is Schedule.GPIPE:
+        return paths
+    events = _uneven_time(
+        int(pipeline.stages),
+        int(pipeline.microbatches),
+        int(pipeline.interleave),
+        (work * float(pipeline.forward), work * (1 - float(pipeline.forward))),
+        (pipeline.first, pipeline.last),
+        float(pipeline.transfer) / rules.iteration.directions(training=True),
+        beside=pipeline.overlap is Overlap.ALL,
+    )
+    return max(events, paths)
+
+
+@lru_cache(maxsize=4096)
+def _uneven_time(
+    stages: int,
+    microbatches: int,
+    pieces: int,
+    work: tuple[float, float],
+    ends: tuple[tuple[float, float], tuple[float, float]],
+    send: float,
+    *,
+    beside: bool,
+) -> float:
+    """Time of one forward, one backward through stages that differ at the ends. [s]"""
+    count = stages * pieces
+    sent = 0.0 if beside else send
+    forward = [work[0] / pieces + sent] * (count - 1) + [work[0] / pieces]
+    backward = [work[1] / pieces] + [work[1] / pieces + sent] * (count - 1)
+    for stage, (there, both) in zip((0, -1), ends, strict=True):
+        forward[stage] += there
+        backward[stage] += both - there
+    passed = [
+        Stage(
+            operations=(Operation(name="layers", forward=there, backward=back),),
+            send=send if beside else 0.0,
+        )
+        for there, back in zip(forward, backward, strict=True)
+    ]
+    return pipeline_time(passed, microbatches, Schedule.ONE_F_ONE_B, interleave=pieces)
 
 
 def iteration_time(pipeline: Pipeline, work: Floats | float, rules: Rules) -> Floats:
@@ -183,11 +324,17 @@ def iteration(plan: Plan, layer_time: float, overlap: Overlap, rules: Rules) -> 
     work = layer_time * plan.microbatch_size * plan.layers_per_stage
     pipeline = pipeline_of(plan, overlap, rules)
     transfer = np.asarray(pipeline.transfer)
+    taken = exact_time(pipeline, work, rules)
+    bubble = float(rules.iteration.bubble_factor(pipeline))
+    besides = [both for _, both in (pipeline.first, pipeline.last)]
+    slowest = work + (sum(besides) if plan.pipeline == 1 else max(besides))
+    if pipeline.has_ends:  # all that the slowest stage waits for
+        bubble = taken / plan.n_microbatches / slowest
     return Iteration(
-        stage_time=float(rules.iteration.stage(np.asarray(work), transfer, overlap)),
-        bubble_factor=float(rules.iteration.bubble_factor(pipeline)),
+        stage_time=float(rules.iteration.stage(np.asarray(slowest), transfer, overlap)),
+        bubble_factor=bubble,
         transfer=float(transfer),
-        time=float(iteration_time(pipeline, work, rules)) / plan.copies,
+        time=taken / plan.copies,
     )
 
 
@@ -205,7 +352,8 @@ def latency(plan: Plan, layer_time: float) -> float:
     """
     stages = plan.pipeline
     copies = plan.graph_repetitions if plan.graph_stages > 1 else stages * plan.layers_per_stage
-    return plan.microbatch_size * (copies * layer_time + plan.borders * plan.hop)
+    ends = sum(end.time for end in plan.ends)
+    return plan.microbatch_size * (copies * layer_time + ends + plan.borders * plan.hop)
 
 
 def unsent_time(plan: Plan, layer_time: float, overlap: Overlap, rules: Rules) -> float:
@@ -294,10 +442,12 @@ def split_iteration(
 def least_time(plan: Plan, layer_time: float, overlap: Overlap, rules: Rules) -> float:
     """Least time of an iteration when the graph takes ``layer_time`` on one chip. [s]
 
-    Exact where stages hold whole copies; where they split them, of stages that are all as fast.
+    Exact where stages hold whole copies and are alike; where they split them, of stages that are
+    all as fast.
     """
     if plan.graph_stages == 1:
-        return iteration(plan, layer_time, overlap, rules).time
+        work = layer_time * plan.microbatch_size * plan.layers_per_stage
+        return float(iteration_time(pipeline_of(plan, overlap, rules), work, rules)) / plan.copies
     return layer_time * plan.microbatch_size * _even(plan, rules)
 
 

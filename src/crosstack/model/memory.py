@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike
 from crosstack.errors import require, require_quantity
 from crosstack.model.attention import attention_core
 from crosstack.model.boundary import Shares, operand_share
-from crosstack.model.plan import Plan
+from crosstack.model.plan import NO_END, Plan
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.closed import Counts, require_counts
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
@@ -61,6 +61,8 @@ __all__ = [
 ]
 
 MASK = 1  # bytes of an element of a mask
+LIVE = "live"
+_END_ROWS = ("weights", "gradients", "optimizer_state", "buffers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,10 +360,49 @@ def copy_memory(
     )
 
 
-def static_size(workload: Workload, plan: Plan, memory: CopyMemory) -> Floats:
-    """Bytes on the fullest chip whatever runs: all but the tensors between kernels. [B]"""
-    held = memory.resident.sum(axis=-1) * plan.layers_per_stage
-    return np.asarray(held + data_size(workload, plan) + activations_held(plan, memory))
+def static_size(
+    workload: Workload, plan: Plan, memory: CopyMemory, *, running: bool = False
+) -> Floats:
+    """Bytes on the fullest chip whatever runs: all but the tensors between kernels. [B]
+
+    Parameters
+    ----------
+    running : bool
+        While an end of its stage runs, with what that has alive.
+    """
+    held, data = memory.resident.sum(axis=-1), data_size(workload, plan)
+    ends = end_sizes(plan)
+    if not ends:
+        whole = held * plan.layers_per_stage + data + activations_held(plan, memory)
+        return np.asarray(whole)
+    copies = _copies(plan)
+    stages = [
+        held * copies[stage]
+        + activations_held(plan, memory, stage=stage, copies=copies[stage])
+        + sum(size for row, size in rows.items() if running or row != LIVE)
+        for stage, rows in ends.items()
+    ]
+    return np.asarray(data + np.maximum.reduce(stages))
+
+
+def end_sizes(plan: Plan) -> dict[int, dict[str, float]]:
+    """Return what ends have on a chip of their stages: by stage, by row of an account. [B]
+
+    What a kernel at a time has alive is in a row of its own, `LIVE`; what two ends have on one chip
+    adds up, but for that.
+    """
+    found: dict[int, dict[str, float]] = {}
+    if plan.ends == (NO_END, NO_END):
+        return found
+    for stage, end in zip((0, plan.pipeline - 1), plan.ends, strict=True):
+        flying = float(microbatches_kept(plan, stage))
+        rows = {row: getattr(end, row) for row in _END_ROWS}
+        rows["logits"] = end.kept * plan.microbatch_size * flying
+        own = found.setdefault(stage, dict.fromkeys((*rows, LIVE), 0.0))
+        for row, size in rows.items():
+            own[row] += size
+        own[LIVE] = max(own[LIVE], end.live * plan.microbatch_size)
+    return found
 
 
 def data_size(workload: Workload, plan: Plan) -> float:
@@ -418,6 +459,12 @@ def pipeline_account(
         "caches": of(memory.caches),
         "buffers": of(memory.buffers) + moving,
     }
+    for stage, rows in end_sizes(plan).items():
+        more = max(rows.pop(LIVE) - moving[stage], 0.0)  # an end runs while no layer does
+        table["buffers"][stage] += more
+        for row, size in rows.items():
+            sizes = table.setdefault(row, nothing.copy())
+            sizes[stage] += size
     return MemoryAccount(sizes=tuple(tuple(table.get(row, nothing).tolist()) for row in ROWS))
 
 

@@ -165,7 +165,7 @@ class LayerPrices:
     on_chip : float
         What a joule of memories on the chip adds. [s/J]
     fixed : float
-        What stages send to each other adds to an iteration.
+        What stages send to each other, and ends, add to an iteration.
     per_layer : float
         Seconds of an iteration for each second of a layer, at most. [1]
     """
@@ -208,6 +208,7 @@ def layer_prices(
         raise InputError(Problem("system.chip.power", message))
     per_layer = steepest(plan, system.chip.overlap, rules)
     each = weights.energy / (second * per_layer)
+    ends = rates.of_ends(plan)
     return LayerPrices(
         second=second,
         memory=each * rates.memory,
@@ -215,6 +216,6 @@ def layer_prices(
         data=each * rates.data,
         work=each * rates.compute / peak,
         on_chip=each * rates.on_chip,
-        fixed=weights.energy * rates.between_stages,
+        fixed=weights.energy * (rates.between_stages + ends),
         per_layer=per_layer,
     )

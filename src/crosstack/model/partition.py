@@ -281,7 +281,8 @@ def _assemble(
     )
     static = float(static_size(workload, plan, memory))
     capacity = chip.memory_room(spilled=plan.spilled)
-    exchanged = tuple(network.tolist())
+    full = float(static_size(workload, plan, memory, running=True))  # while an end runs
+    static = full if full > capacity else static
     temporal = choices.clocked is not None
     kind = _one_after_the_other(picked, network) if temporal else _side_by_side(picked, weight)
     return ChipLoad(
@@ -293,7 +294,7 @@ def _assemble(
         lanes=chip.compute.rows,
         stages=chip.compute.columns,
         n_cores=chip.compute.n_units,
-        network=exchanged,
+        network=tuple(network.tolist()),
         data=tuple(picked.of("data_time").tolist()),
         entering=tuple(picked.of("entering").tolist()),
         leaving=tuple(picked.of("leaving").tolist()),

@@ -17,7 +17,41 @@ from crosstack.workload.kernels import Collective
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 
-__all__ = ["Plan", "make_plan", "microbatch_count"]
+__all__ = ["NO_END", "EndCost", "Plan", "make_plan", "microbatch_count"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndCost:
+    """What the blocks before the first layer, or behind the last one, take of a chip.
+
+    For one sequence: ``time``, of which ``forward`` is the forward pass, and ``compute``,
+    ``memory``, ``tensor`` and ``data``, for which units, main memory and links are busy [s];
+    ``on_chip`` [J] of its memories. ``weights``, ``gradients``, ``optimizer_state`` and ``buffers``
+    are there whatever runs; ``kept`` of each sequence in flight; ``live`` of each that
+    runs, at most. [B]
+    """
+
+    time: float = 0.0
+    forward: float = 0.0
+    compute: float = 0.0
+    memory: float = 0.0
+    tensor: float = 0.0
+    data: float = 0.0
+    on_chip: float = 0.0
+    weights: float = 0.0
+    gradients: float = 0.0
+    optimizer_state: float = 0.0
+    buffers: float = 0.0
+    kept: float = 0.0
+    live: float = 0.0
+
+    @property
+    def resident(self) -> float:
+        """Bytes that are there whatever runs. [B]"""
+        return self.weights + self.gradients + self.optimizer_state + self.buffers
+
+
+NO_END = EndCost()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +72,8 @@ class Plan:
     second memory, too. ``training``: whether gradients come back through the stages, microbatches
     by ``schedule`` with ``interleave`` pieces a stage [1]; ``forward``: share of the forward pass
     in the work of a copy [1]. ``recompute``: what the backward pass computes again. ``copies`` of
-    the system run iterations at the same time. [1]
+    the system run iterations at the same time. [1] ``ends``: what runs before the first layer and
+    behind the last one, where that is decided.
     """
 
     sizes: tuple[int, ...]
@@ -67,6 +102,7 @@ class Plan:
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int = 1
     forward: float = 1 / 3
+    ends: tuple[EndCost, EndCost] = (NO_END, NO_END)
 
     @property
     def dimension_sizes(self) -> tuple[int, ...]:
@@ -133,7 +169,8 @@ def _network_plan(
         transfer = AffineTime(fixed=directions * hop, per_byte=size / slowest)
         border = AffineTime(fixed=hop, per_byte=1.0 / slowest)
     copies, graph_stages = workload.graph_repetitions, 1
-    if not workload.training:  # a backward kernel needs the weights of its forward kernel's stage
+    # A backward kernel needs the weights of its forward kernel's stage, an end its own layer.
+    if not (workload.training or workload.ends):
         graph_stages = min(max(degree[Parallelism.PIPELINE] // copies, 1), len(workload.graph))
     hop_time = 0.0
     if degree[Parallelism.PIPELINE] > 1:

@@ -14,21 +14,22 @@ from crosstack.workload.kernels import Axis
 from crosstack.workload.lowering import lowered
 from crosstack.workload.operations import Block, Role
 from crosstack.workload.passes.routing import of_one_item
-from crosstack.workload.workload import BlockOf, Workload
+from crosstack.workload.workload import BlockOf, End, Workload
 
 __all__ = ["most_repeated", "workload_of"]
 
 
 def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "graph") -> Workload:
-    """Return the workload of a block of a graph, with its backward pass where there is one.
+    """Return the workload of a graph, with its backward pass where there is one.
+
+    The layers are the block that repeats most; what runs before and behind it are its ends.
 
     Parameters
     ----------
     graph : Graph
         The whole graph.
     block : str
-        The block that is mapped, as many layers as it repeats; it may be left out where there is
-        one alone.
+        The block that is mapped alone, as many layers as it repeats; empty: all are.
     items : str
         The axis whose places are worked on one by one, or some at a time: the global batch. Empty:
         the graph is of one item.
@@ -38,22 +39,23 @@ def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "
     Raises
     ------
     InputError
-        If there is no such block or axis, or several blocks and none is named. If the graph is
+        If there is no such block or axis, or several blocks and none that repeats. If the graph is
         none any more when the axis of items has one place, or an operation reads more than two
         tensors.
 
     Notes
     -----
-    Tables that are looked up in are data of the workload, on all chips together. What is handed on
-    between layers is what the block carries. Places for tokens that are sent to groups, as to
-    experts, are those for the tokens of one item.
+    Tables that are looked up in are on the chips that run an end; those of layers are data of the
+    workload, on all chips together. What is handed on between layers is what the block carries.
+    Places for tokens that are sent to groups, as to experts, are those for the tokens of one item.
     """
     whole, count = graph, graph.sizes.get(items, 1)
     if items:
         _check_name("items", items, graph.sizes, "axis")
         graph = of_one_item(graph, items)
-    chosen = _chosen(graph, block)
+    chosen, before, after = _chosen(graph, block)
     kernels = lowered(graph, chosen.name)
+    ends = tuple(_end(graph, each) for each in before), tuple(_end(graph, each) for each in after)
     beside = any(a.use is AxisUse.TOKEN and a.name != items for a in whole.axes)
     of_tokens = bool(items) and beside
     return Workload(
@@ -63,6 +65,8 @@ def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "
         sequence_length=_tokens(graph, kernels),
         boundary_size=_size(graph, (before for before, _ in chosen.carries)),
         data_size=_size(graph, _tables(graph, chosen)),
+        before=ends[0],
+        after=ends[1],
         name=name,
         made_of=BlockOf(graph=whole, block=block, items=items),
         item="sequence" if of_tokens else "sample",
@@ -83,16 +87,44 @@ def _check_name(field: str, name: str, known: Iterable[str], what: str) -> None:
         raise InputError(Problem(field, f"no {what} is called {name!r}.{hint}"))
 
 
-def _chosen(graph: Graph, block: str) -> Block:
-    """Return the block that is mapped."""
-    forward = {b.name: b for b in graph.blocks if not _only_gradients(graph, b)}
+def _chosen(graph: Graph, block: str) -> tuple[Block, list[Block], list[Block]]:
+    """Return the block of the layers, and what runs before and behind it."""
+    forward = [b for b in graph.blocks if not _only_gradients(graph, b)]
+    names = [b.name for b in forward]
     if block:
-        _check_name("block", block, forward, "block")
-        return forward[block]
-    if len(forward) > 1:
-        message = f"left out; allowed: one of {', '.join(forward)}. The others are not mapped."
+        _check_name("block", block, names, "block")
+        return forward[names.index(block)], [], []
+    most = max(forward, key=graph.repeats)
+    if len(forward) > 1 and not most.axis:
+        message = f"left out; allowed: one of {', '.join(names)}, as none repeats."
         raise InputError(Problem("block", message))
-    return next(iter(forward.values()))
+    at = forward.index(most)
+    return most, forward[:at], forward[at + 1 :]
+
+
+def _end(graph: Graph, block: Block) -> End:
+    """Return what runs besides the layers; a table that two blocks read is shared."""
+    tables = _tables(graph, block)
+    own = _weights(graph, block)
+    others = [
+        other
+        for other in graph.blocks
+        if other.name != block.name and other.twin == "" and not _only_gradients(graph, other)
+    ]
+    elsewhere = {tensor for other in others for tensor in _weights(graph, other)}
+    return End(
+        name=block.name,
+        graph=lowered(graph, block.name),
+        count=graph.repeats(block),
+        table_size=_size(graph, tables),
+        shared_size=_size(graph, own & elsewhere),
+    )
+
+
+def _weights(graph: Graph, block: Block) -> set[str]:
+    """Return the weights that a block reads."""
+    read = {x.tensor for operation in block.operations for x in operation.inputs}
+    return {tensor for tensor in read if graph.tensor[tensor].role is Role.WEIGHT}
 
 
 def _only_gradients(graph: Graph, block: Block) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from crosstack.errors import require, require_quantity, require_whole
 from crosstack.records import brief, require_types
@@ -13,7 +13,7 @@ from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Placement
 from crosstack.workload.operations import Role
 
-__all__ = ["BlockOf", "Workload"]
+__all__ = ["BlockOf", "End", "Workload"]
 
 LONGEST_SEQUENCE = 2**28  # it is cut into tiles of twice the root of that many lengths
 
@@ -46,6 +46,40 @@ class BlockOf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """Kernels that run before the first layer or behind the last one, such as a head with its loss.
+
+    Parameters
+    ----------
+    name : str
+        For people.
+    graph : KernelGraph
+        Of one sequence, with its backward pass where there is one.
+    count : int
+        How often they run, one after the other. [1]
+    table_size : float
+        Bytes of the weights that are looked up in, on the chips that run it. [B]
+    shared_size : float
+        Bytes of its weights that another end has as well: a tied table of tokens. [B]
+    """
+
+    name: str
+    graph: KernelGraph
+    count: int = 1
+    table_size: float = 0.0
+    shared_size: float = 0.0
+
+    __repr__ = brief
+
+    def __post_init__(self) -> None:
+        """Check count and sizes."""
+        require_types(self)
+        require_whole("count", self.count)
+        require_quantity("table_size", self.table_size, "B")
+        require_quantity("shared_size", self.shared_size, "B")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """Kernels of one or several layers, and how often they run.
 
@@ -68,6 +102,9 @@ class Workload:
     data_size : float
         Bytes that all chips together keep in main memory besides weights: embedding tables, the
         matrix that is factorised, the points that are transformed. [B]
+    before, after : tuple of End
+        What runs before the first layer, on the first stage of a pipeline, and behind the last one,
+        on the last stage.
     name : str
         For people.
     item : str
@@ -87,6 +124,8 @@ class Workload:
     boundary_size: float = 0.0
     placement: Placement = Placement.SEARCHED
     data_size: float = 0.0
+    before: tuple[End, ...] = ()
+    after: tuple[End, ...] = ()
     name: str = "workload"
     item: str = field(default="sample", compare=False)
     item_part: str = field(default="", compare=False)
@@ -124,7 +163,33 @@ class Workload:
     @property
     def work(self) -> float:
         """Floating-point operations of one iteration. [FLOP]"""
-        return self.graph.total_work * self.graph_repetitions * self.global_batch_size
+        ends = sum(end.graph.total_work * end.count for end in self.ends)
+        each = self.graph.total_work * self.graph_repetitions + ends
+        return each * self.global_batch_size
+
+    @property
+    def ends(self) -> tuple[End, ...]:
+        """What runs besides the layers, in the order in which it runs."""
+        return (*self.before, *self.after)
+
+    def of_end(self, end: End) -> Workload:
+        """Return one run of an end as a workload of its own."""
+        return replace(
+            self,
+            graph=end.graph,
+            n_layers=1,
+            layers_in_graph=1,
+            boundary_size=0.0,
+            data_size=0.0,
+            before=(),
+            after=(),
+            name=f"{end.name} of {self.name}",
+            made_of=None,
+        )
+
+    def without_ends(self) -> Workload:
+        """Return the layers alone."""
+        return replace(self, before=(), after=()) if self.ends else self
 
     @property
     def training(self) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from inspect import signature
 from typing import Any
 
+from crosstack.errors import InputError, Problem
 from crosstack.io.native.read_workload import (
     OutputSize,
     default_input_sizes,
@@ -94,10 +95,14 @@ def _over_named_axes(workload: Workload) -> list[str]:
 
 
 def _of_kernels(workload: Workload) -> list[str]:
+    if workload.ends:
+        names = ", ".join(end.name for end in workload.ends)
+        message = f"{names}: a file says what runs besides layers by a graph over named axes alone."
+        raise InputError(Problem("workload.before", message))
     graph = workload.graph
     inputs = _as_inputs(workload)
     fields = {f.name: getattr(workload, f.name) for f in dataclasses.fields(workload)}
-    del fields["graph"], fields["made_of"]
+    del fields["graph"], fields["made_of"], fields["before"], fields["after"]
     if workload.placement is Placement.SEARCHED:
         del fields["placement"]
     if not workload.data_size:

@@ -278,6 +278,11 @@ class DFModelPipelining(Pipelining):
         """Not where transfers are paid once: one bubble for all."""
         return not self._once
 
+    @property
+    def has_ends(self) -> bool:
+        """Layers alone are mapped."""
+        return False
+
     def crosses(self, n_stages: int, n_dimensions: int) -> bool:
         """Also for one stage on a dimension of its own."""
         return n_dimensions > 0 if self._once else Pipelining.crosses(self, n_stages, n_dimensions)

@@ -1,0 +1,167 @@
+"""What a mapping takes, kernel by kernel and partition by partition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crosstack.evaluate.evaluation import TERMS, EndTerms, KernelTerms, PartitionTerms
+from crosstack.mapping.mapping import EndMapping
+from crosstack.model.choice_index import axis_names
+from crosstack.model.choices import Choices
+from crosstack.model.collectives import LayoutChange
+from crosstack.model.conversions import PARTIAL
+from crosstack.model.ends import PricedBlock, plan_of_end
+from crosstack.model.partition import ChipLoad, PartitionCost, cycles, live_sizes
+from crosstack.model.plan import Plan
+from crosstack.workload.kernel_graph import Ints, KernelGraph, bits
+from crosstack.workload.kernels import Axis, Collective
+from crosstack.workload.workload import End
+
+__all__ = ["end_terms", "kernel_terms", "partition_terms"]
+
+
+def partition_terms(
+    load: ChipLoad,
+    number: int,
+    mask: int,
+    cost: PartitionCost,
+    memory: float,
+    stage: int | None = None,
+) -> PartitionTerms:
+    """Return the terms of a partition.
+
+    Parameters
+    ----------
+    number, mask
+        Which it is, and its kernels.
+    memory : float
+        Bytes of its chip's main memory that are used while it runs. [B]
+    stage : int or None
+        The pipeline stage, where stages split the graph.
+    """
+    members = bits(mask)
+    terms = (cost.compute, cost.memory, cost.network, cost.launch)
+    return PartitionTerms(
+        number=number,
+        kernels=tuple([load.names[i] for i in members]),
+        compute_time=cost.compute,
+        memory_time=cost.memory,
+        network_time=cost.network,
+        time=cost.time,
+        bound_by=TERMS[terms.index(max(terms))],
+        memory_traffic=cost.traffic,
+        sram_used=cost.sram,
+        sram_capacity=load.sram_capacity,
+        memory_used=memory,
+        cores_used=None if cost.cores is None else sum(a * b for _, a, b in cost.cores),
+        stage=stage,
+        boundary_traffic=sum([load.entering[i] + load.leaving[i] for i in members]),
+        launch_time=cost.launch,
+        kernel_runs=load.temporal.kernel_runs(mask, load.names) if load.temporal else (),
+    )
+
+
+def kernel_terms(
+    arrays: KernelGraph,
+    plan: Plan,
+    priced: PricedBlock,
+    sharding: tuple[Axis, ...],
+    partitions: tuple[int, ...],
+) -> tuple[KernelTerms, ...]:
+    """Return the terms of every kernel.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of the block.
+    sharding, partitions : tuple
+        Of its mapping.
+    """
+    choices, codes, load, costs = priced.choices, priced.codes, priced.load, priced.costs
+    names = _collectives(arrays, plan, choices, codes)
+    dealt = {
+        kernel: (lanes, stages) for cost in costs for kernel, lanes, stages in cost.cores or ()
+    }
+    where = {i: number for number, mask in enumerate(priced.masks) for i in bits(mask)}
+    m, k, n = (t[codes].tolist() for t in (choices.m, choices.k, choices.columns))
+    work = choices.work[codes].tolist()
+    tile = choices.output_tile[codes].tolist()
+    terms = []
+    for i in range(load.n):
+        lanes, stages = dealt.get(i, (None, None))
+        terms.append(
+            KernelTerms(
+                name=load.names[i],
+                partition=partitions[i],
+                sharding=axis_names(arrays, i)[sharding[i]],
+                m=m[i],
+                k=k[i],
+                n=n[i],
+                work=work[i],
+                compute_time=_compute_time(load, i, lanes, stages),
+                network_time=load.network[i] + load.data[i],
+                collective=names[i],
+                weight_size=load.weight[i],
+                output_size=tile[i],
+                lanes=lanes,
+                stages=stages,
+                weight_cuts=costs[where[i]].cuts,
+                entering=load.entering[i],
+                leaving=load.leaving[i],
+            )
+        )
+    return tuple(terms)
+
+
+def _compute_time(load: ChipLoad, i: int, lanes: int | None, stages: int | None) -> float:
+    if load.temporal is not None:
+        return load.temporal.computing(i)
+    if load.staircases is None or lanes is None or stages is None:
+        return load.compute[i]
+    return cycles(load, i, lanes, stages) * load.cycle_time[i]
+
+
+def end_terms(end: End, mapping: EndMapping, plan: Plan, priced: PricedBlock) -> EndTerms:
+    """Return the terms of an end, of one run of it.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of the whole workload.
+    """
+    alive = live_sizes(priced.load, priced.masks)
+    rows = zip(sorted({*mapping.partitions}), priced.masks, priced.costs, alive, strict=True)
+    return EndTerms(
+        name=end.name,
+        count=end.count,
+        n_tiles=mapping.n_tiles,
+        time=sum(cost.time for cost in priced.costs),
+        kernels=kernel_terms(
+            end.graph, plan_of_end(plan), priced, mapping.sharding, mapping.partitions
+        ),
+        partitions=tuple(
+            partition_terms(priced.load, number, mask, cost, size * plan.microbatch_size)
+            for number, mask, cost, size in rows
+        ),
+    )
+
+
+def _collectives(arrays: KernelGraph, plan: Plan, choices: Choices, codes: Ints) -> list[str]:
+    """Names of what each kernel's network time is spent on."""
+    found: list[list[str]] = [[] for _ in range(arrays.n)]
+    known = choices.conversions
+    partial = known.edges.produced[codes] == PARTIAL
+    for i in np.nonzero(choices.network_time[codes] > 0)[0].tolist():
+        whole = arrays.gemm[i] and not partial[i]
+        if whole and choices.index.sharding(codes[i : i + 1]) == (Axis.K,):
+            found[i].append(Collective.ALL_REDUCE.value)
+        own = arrays.messages[i]
+        found[i] += [c.collective.value for c in own if not c.periodic and c.size > 0]
+    for made in known.made(codes):
+        change = plan.changes[made.start, made.ends] if plan.changes else LayoutChange()
+        for collective in change.fastest(made.size, together=made.together):
+            if collective.value not in found[made.kernel]:
+                found[made.kernel].append(collective.value)
+    for i in np.nonzero(choices.data_time[codes] > 0)[0].tolist():
+        found[i].append("gradient all_reduce")
+    return [" + ".join(names) for names in found]

@@ -1,0 +1,116 @@
+"""What a search covered, how it was proved, and why it found nothing."""
+
+from __future__ import annotations
+
+import math
+
+from crosstack.errors import InfeasibleError, InputError, LimitError, Problem
+from crosstack.machine.chip import Execution
+from crosstack.machine.system import System
+from crosstack.mapping.incumbent import Lack
+from crosstack.mapping.mapping import Constraints
+from crosstack.mapping.search_node import SearchState
+from crosstack.model.objective import Objective
+from crosstack.model.rules import Rules
+from crosstack.units import format_quantity
+from crosstack.workload.workload import Workload
+
+__all__ = ["covered", "method_of", "nothing_found"]
+
+
+def nothing_found(
+    state: SearchState, objective: Objective
+) -> InfeasibleError | InputError | LimitError:
+    """Return why there is no mapping."""
+    found = state.incumbent
+    if not math.isinf(found.left_bound):
+        return LimitError(
+            "no mapping found before the limit; none beats "
+            f"{format_quantity(found.left_bound, objective.unit)}, and none is ruled out. "
+            "A larger --work-limit or --time-limit, fewer pins or more SRAM may help."
+        )
+    if not found.plans_made:
+        return _no_plan(state.workload, state.system, state.constraints)
+    return _infeasible(state, found.lack)
+
+
+def covered(
+    system: System, constraints: Constraints, *, splits: bool, placed: bool, ends: bool
+) -> tuple[list[str], list[str]]:
+    """Name the decisions that were free and those that were given.
+
+    Parameters
+    ----------
+    splits, placed, ends : bool
+        Whether stages may split the graph, it brings its own distribution, or has ends.
+    """
+    places = "places of the degrees" if constraints.degrees.all_given else "parallelism"
+    decided = {
+        "dimension sizes": all(d.size is not None for d in system.network),
+        places: placed or all(d.parallelism is not None for d in system.network),
+        "microbatch size": constraints.microbatch_size is not None,
+        "number of tiles": constraints.n_tiles is not None
+        or system.chip.execution is Execution.TEMPORAL,
+        "sharding": placed,
+        "partitions": constraints.kernel_by_kernel,
+    }
+    free = [name for name, is_given in decided.items() if not is_given]
+    free += ["stages"] if splits else []
+    given = [name for name, is_given in decided.items() if is_given]
+    if constraints.degrees.given:
+        given.append(f"degrees {constraints.degrees}")
+    if ends:
+        given.append("what runs before and behind the layers, each as is fastest by itself")
+    if constraints.sharding:
+        given.append(f"sharding of {len(constraints.sharding)} kernels")
+    if constraints.partitions:
+        given.append(f"partition of {len(constraints.partitions)} kernels")
+    if constraints.max_partitions is not None:
+        given.append(f"at most {constraints.max_partitions} partitions")
+    if constraints.separate_directions:
+        given.append("forward and backward in separate partitions")
+    return free, given
+
+
+def method_of(rules: Rules, *, splits: bool) -> str:
+    """Return how a bound was reached; ``splits``: whether stages may split the graph."""
+    before = rules.decisions.before_time
+    first = f"first a sharding that {before}, ties by time; " if before else ""
+    what = "fusion and stages" if splits else "fusion"
+    return f"{first}branch and bound over shardings, shortest path over order ideals for {what}"
+
+
+def _no_plan(workload: Workload, system: System, constraints: Constraints) -> InputError:
+    some = f"that some use of the {system.n_chips} chips has"
+    pieces = constraints.interleave
+    if pieces not in (None, 1):
+        allowed = "pieces of as many layers in every stage of a pipeline, with a multiple of its "
+        allowed += f"stages as microbatches, {some}, and links that work beside the chips"
+        return InputError(Problem("constraints.interleave", f"got {pieces}; allowed: {allowed}."))
+    microbatch = constraints.microbatch_size or "free"
+    message = (
+        f"got {workload.global_batch_size}; allowed: a multiple of the data-parallel degree and "
+        f"the microbatch size ({microbatch}) {some}."
+    )
+    return InputError(Problem("workload.global_batch_size", message))
+
+
+def _infeasible(state: SearchState, lack: Lack) -> InfeasibleError:
+    if lack.resource:
+        return InfeasibleError(
+            resource=lack.resource,
+            demand=lack.demand,
+            limit=lack.limit,
+            unit="B",
+            where=lack.where,
+            levers=lack.levers,
+        )
+    count = state.slots.count if state.slots else state.arrays.n
+    return InfeasibleError(
+        resource="partitions",
+        demand=float(count + 1),
+        limit=float(count),
+        unit="partitions",
+        where="fusing the kernels under the SRAM, the memory and the pins",
+        levers=("more partitions", "fewer pinned kernels", "more SRAM"),
+    )

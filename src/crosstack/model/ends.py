@@ -1,0 +1,190 @@
+"""What runs before the first layer and behind the last one: the embedding, the head and its loss.
+
+An end is a graph of its own (`crosstack.workload.workload.End`). It runs on the chips of the first
+or of the last stage, split over the tensor-parallel chips as its own mapping says, on every
+microbatch; its formulas are those of the layers. What it hands to the layers or takes from them is
+in the layout that each needs. Nothing of it is computed again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+from crosstack.machine.system import System
+from crosstack.model.choices import Choices
+from crosstack.model.memory import copy_memory
+from crosstack.model.partition import (
+    ChipLoad,
+    PartitionCost,
+    live_sizes,
+    make_load,
+    one_by_one,
+    partition_cost,
+)
+from crosstack.model.plan import NO_END, EndCost, Plan
+from crosstack.model.rates import peak_rate
+from crosstack.model.rules import Rules
+from crosstack.workload.kernel_graph import Ints, bits
+from crosstack.workload.transformer_training import Recompute
+from crosstack.workload.workload import End, Workload
+
+__all__ = ["PricedBlock", "end_cost", "least_ends", "plan_of_end", "priced_end", "with_ends"]
+
+
+def plan_of_end(plan: Plan) -> Plan:
+    """Return the plan of one run of an end, on the chips of its stage."""
+    return replace(
+        plan,
+        pipeline=1,
+        layers_per_stage=1,
+        n_layers=1,
+        graph_stages=1,
+        graph_repetitions=1,
+        interleave=1,
+        recompute=Recompute.NONE,
+        ends=(NO_END, NO_END),
+    )
+
+
+def least_ends(workload: Workload, plan: Plan, rate: float, rules: Rules) -> Plan:
+    """Return a plan with ends that take no more than any mapping of them does.
+
+    Parameters
+    ----------
+    rate : float
+        Of all operations on a chip, at most. [FLOP/s]
+    """
+    costs = []
+    for end in workload.ends:
+        graph, ways = end.graph, plan.tensor * math.prod(plan.split)
+        forward = float(graph.weight_size[~graph.backward].sum()) + end.table_size
+        weights = (forward - (end.shared_size if plan.pipeline == 1 else 0.0)) / ways
+        words = weights / graph.word if workload.training else 0.0
+        costs.append(
+            EndCost(
+                time=end.count * graph.total_work / ways / rate,
+                weights=end.count * weights,
+                gradients=end.count * rules.memory.gradient_bytes * words,
+                optimizer_state=end.count * rules.memory.optimizer_bytes * words,
+            )
+        )
+    return with_ends(workload, plan, costs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedBlock:
+    """One run of a graph under a mapping: its choices, load, partitions as masks, their costs."""
+
+    choices: Choices
+    codes: Ints
+    load: ChipLoad
+    masks: tuple[int, ...]
+    costs: tuple[PartitionCost, ...]
+
+
+def priced_end(
+    workload: Workload,
+    system: System,
+    end: End,
+    plan: Plan,
+    rules: Rules,
+    choices: Choices,
+    codes: Ints,
+    masks: tuple[int, ...],
+) -> PricedBlock:
+    """Price one run of an end.
+
+    Parameters
+    ----------
+    workload : Workload
+        Of which it is an end.
+    plan : Plan
+        Of the whole workload.
+    choices, codes
+        Of the end under `plan_of_end`, and those taken.
+    masks : tuple of int
+        Its partitions, in the order that they run.
+    """
+    alone = workload.of_end(end), system, end.graph, plan_of_end(plan)
+    load = make_load(*alone, choices, codes, rules)
+    if len(masks) == end.graph.n:
+        load = one_by_one(load, rules)
+    costs = tuple(partition_cost(load, mask) for mask in masks)
+    return PricedBlock(choices=choices, codes=codes, load=load, masks=masks, costs=costs)
+
+
+def end_cost(
+    workload: Workload, system: System, end: End, plan: Plan, rules: Rules, priced: PricedBlock
+) -> EndCost:
+    """Return what all runs of an end take of a chip.
+
+    Parameters
+    ----------
+    workload, plan
+        As `priced_end`.
+
+    Notes
+    -----
+    A table that is looked up in is split over the tensor-parallel chips; its gradient is summed
+    over the data-parallel ones. What two ends share is there once where both are on one chip.
+    """
+    load, codes, choices = priced.load, priced.codes, priced.choices
+    alone, graph = workload.of_end(end), end.graph
+    column = {name: getattr(choices, name)[codes] for name in ("weight", "cache", "kept", "again")}
+    held = copy_memory(alone, graph, plan_of_end(plan), rules, **column)
+    table = end.table_size / plan.tensor
+    once = end.shared_size / plan.tensor if plan.pipeline == 1 and end in workload.before else 0.0
+    own = max(table - once, 0.0)
+    numbers = own / graph.word if workload.training else 0.0
+    spread = rules.iteration.shares_of_gradients(plan)
+    summed = float(plan.periodic.time(table / spread, together=spread)) if numbers else 0.0
+    peak = peak_rate(system.chip, alone.graph.dtype, rules)
+    joules = 0.0 if choices.clocked is None else float(choices.clocked.joules[codes].sum())
+    one = EndCost(
+        time=sum(cost.time for cost in priced.costs) + summed,
+        forward=_forward(priced),
+        compute=float(choices.work[codes].sum()) / peak,
+        memory=sum(cost.memory for cost in priced.costs),
+        tensor=sum(load.network),
+        data=sum(load.data) + summed,
+        on_chip=joules,
+        weights=float(held.weights.sum()) + own,
+        gradients=float(held.gradients.sum()) + rules.memory.gradient_bytes * numbers,
+        optimizer_state=float(held.optimizer_state.sum()) + rules.memory.optimizer_bytes * numbers,
+        buffers=float(held.buffers.sum()),
+        kept=float(held.kept.sum()),
+        live=max(live_sizes(load, priced.masks)),
+    )
+    return _times(one, end.count)
+
+
+def with_ends(workload: Workload, plan: Plan, costs: Sequence[EndCost]) -> Plan:
+    """Return a plan whose first and last stage have ends that cost so much, one by one."""
+    count = len(workload.before)
+    return replace(plan, ends=(_added(costs[:count]), _added(costs[count:])))
+
+
+def _forward(priced: PricedBlock) -> float:
+    """Time of partitions before the backward pass, by kernels where one has both. [s]"""
+    total = 0.0
+    for mask, cost in zip(priced.masks, priced.costs, strict=True):
+        inside = bits(mask)
+        there = sum(not priced.load.backward >> i & 1 for i in inside)
+        total += cost.time * there / len(inside)
+    return total
+
+
+def _times(cost: EndCost, count: int) -> EndCost:
+    """Return what so many runs take; what is alive is that of one."""
+    sizes = {f.name: count * getattr(cost, f.name) for f in fields(cost)}
+    return EndCost(**{**sizes, "live": cost.live})
+
+
+def _added(costs: Sequence[EndCost]) -> EndCost:
+    """Return what ends on one chip take together."""
+    if not costs:
+        return NO_END
+    sums = {f.name: sum(getattr(cost, f.name) for cost in costs) for f in fields(EndCost)}
+    return EndCost(**{**sums, "live": max(cost.live for cost in costs)})

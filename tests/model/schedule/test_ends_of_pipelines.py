@@ -1,0 +1,83 @@
+"""Pipelines whose first and last stage have more to do: closed forms beside events."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crosstack.machine.chip import Overlap
+from crosstack.model.iteration import Pipeline, exact_time, iteration_time
+from crosstack.model.rules import rules_named
+from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_time
+from crosstack.workload.transformer_training import Schedule
+
+RULES = rules_named("crosstack")
+TIMES = st.sampled_from([0.0, 0.05, 0.3, 1.0, 2.5])
+
+
+@st.composite
+def pipelines(draw, schedule=Schedule.ONE_F_ONE_B):
+    stages = draw(st.integers(1, 6))
+    pieces = draw(st.sampled_from([1, 2, 3])) if schedule is Schedule.ONE_F_ONE_B else 1
+    pieces = pieces if stages > 1 else 1
+    rounds = draw(st.integers(1, 4 if pieces > 1 else 14))
+    first, last = draw(TIMES), draw(TIMES)
+    beside = pieces > 1 or schedule is Schedule.GPIPE or draw(st.booleans())
+    return Pipeline(
+        stages=stages,
+        microbatches=rounds * stages if pieces > 1 else rounds,
+        layers=1,
+        transfer=2 * draw(TIMES) if stages > 1 else 0.0,
+        overlap=Overlap.ALL if beside else Overlap.NONE,
+        training=True,
+        schedule=schedule,
+        interleave=pieces,
+        forward=draw(st.sampled_from([1 / 3, 0.4])),
+        first=(first / 3, first),
+        last=(last / 3, last),
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(pipelines(), st.sampled_from([0.3, 1.0, 5.0]))
+def test_no_path_is_longer_than_the_iteration(pipeline, work):
+    paths = float(iteration_time(pipeline, work, RULES))
+    whole = exact_time(pipeline, work, RULES)
+    assert paths <= whole * (1 + 1e-12)
+    if not pipeline.has_ends or pipeline.stages == 1:
+        assert paths == whole
+
+
+@settings(max_examples=100, deadline=None)
+@given(pipelines(), st.sampled_from([0.3, 1.0, 5.0]))
+def test_more_work_is_never_faster(pipeline, work):
+    more = exact_time(pipeline, work * 1.25, RULES)
+    assert exact_time(pipeline, work, RULES) <= more * (1 + 1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(pipelines(Schedule.GPIPE), st.sampled_from([0.3, 1.0, 5.0]))
+def test_gpipe_is_what_its_events_take(pipeline, work):
+    share, count = pipeline.forward, pipeline.stages
+    times = [[work * share, work * (1 - share)] for _ in range(count)]
+    for stage, (there, both) in ((0, pipeline.first), (-1, pipeline.last)):
+        times[stage][0] += there
+        times[stage][1] += both - there
+    stages = [
+        Stage(
+            operations=(Operation(name="all", forward=there, backward=back),),
+            send=pipeline.transfer / 2,
+        )
+        for there, back in times
+    ]
+    events = pipeline_time(stages, pipeline.microbatches, Schedule.GPIPE)
+    assert abs(events - exact_time(pipeline, work, RULES)) <= 1e-9 * events
+
+
+def test_a_slow_head_sets_the_pace():
+    pipeline = Pipeline(
+        stages=4, microbatches=16, layers=1, transfer=0.0, overlap=Overlap.ALL, training=True,
+        first=(0.0, 0.0), last=(1.0, 3.0),
+    )  # fmt: skip
+    # The last stage works 6 on each of 16 microbatches, and waits for three stages once.
+    assert exact_time(pipeline, 3.0, RULES) == 16 * 6.0 + 3 * 3.0
