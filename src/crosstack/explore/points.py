@@ -9,9 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem
-from crosstack.explore import keys as hashed
 from crosstack.explore.axes import Assignment, Axis
 from crosstack.explore.flat import leaves
+from crosstack.explore.keys import (
+    Keys,
+    as_words,
+    changes_key,
+    model_version,
+    number_keys,
+    problem_key,
+)
 from crosstack.explore.sobol import MOST_DIMENSIONS, sobol
 from crosstack.explore.study import Bound, Sampling, Study
 
@@ -39,7 +46,7 @@ class Points:
     axes: tuple[Axis, ...]
     values: tuple[NDArray[np.float64] | NDArray[np.object_], ...]
     choice: NDArray[np.int32]
-    keys: hashed.Keys
+    keys: Keys
 
     def __len__(self) -> int:
         """Return how many points there are."""
@@ -150,17 +157,17 @@ def _keys(
     study: Study,
     values: Sequence[NDArray[np.float64] | NDArray[np.object_]],
     choice: NDArray[np.int32],
-) -> hashed.Keys:
+) -> Keys:
     """Return the key of every point: that of the base, changed by what each axis sets."""
     base = {
         "base": study.evaluator.tree(study.base),
         "options": dict(study.base.options),
         "evaluator": study.evaluator.name,
         "keep": sorted(study.keep),
-        "model": hashed.model_version(),
+        "model": model_version(),
     }
     known = list(leaves(base))
-    keys = np.broadcast_to(hashed.as_words([hashed.problem_key(base)]), (len(choice), 2)).copy()
+    keys = np.broadcast_to(as_words([problem_key(base)]), (len(choice), 2)).copy()
     for i, axis in enumerate(study.axes):
         # Leaves of the base outside of what the axis sets do not change by it.
         near = [
@@ -171,17 +178,15 @@ def _keys(
         used = np.unique(choice[:, i])
         table = np.zeros((len(values[i]), 2), dtype=np.uint64)
         if axis.span is None:
-            table[used] = hashed.as_words(
+            table[used] = as_words(
                 [
-                    hashed.changes_key(
-                        near, [(_place(p), value) for p, value in axis.choices[chosen]]
-                    )
+                    changes_key(near, [(_place(p), value) for p, value in axis.choices[chosen]])
                     for chosen in used.tolist()
                 ]
             )
         else:
             places = [_place(path) for path in axis.paths]
-            table[used] = hashed.number_keys(near, places, values[i][used].astype(float))
+            table[used] = number_keys(near, places, values[i][used].astype(float))
         keys ^= table[choice[:, i]]
     return keys
 
