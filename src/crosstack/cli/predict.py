@@ -3,48 +3,24 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crosstack.cli.chip import Library
 from crosstack.cli.hardware import hardware_of, source_of
 from crosstack.cli.inputs import (
-    Chips,
-    Fabric,
     JsonOut,
-    On,
     check_outputs,
     in_file,
     options_named,
     rules_asked,
 )
+from crosstack.cli.options import with_options
 from crosstack.cli.outputs import show, write
 from crosstack.cli.place import grid_of
-from crosstack.cli.predict_options import (
-    Again,
-    AtOnce,
-    Batch,
-    Between,
-    Gemm,
-    Hardware,
-    Interleave,
-    Levels,
-    Microbatches,
-    Model,
-    OptimizerBytes,
-    Order,
-    Package,
-    Packages,
-    Parallel,
-    Rules,
-    Sequence,
-    Sequential,
-    Set,
-    Torus,
-)
+from crosstack.cli.predict_options import StepOptions
 from crosstack.errors import InputError, Problem
 from crosstack.units import parse_quantity
 
@@ -52,41 +28,18 @@ if TYPE_CHECKING:
     from crosstack.evaluate.predict import Prediction, Program, Step
     from crosstack.io.step_machines import Machine, Ranked, TypedChip
     from crosstack.machine.chip import Chip
-    from crosstack.machine.topology import NetworkLevel
     from crosstack.mapping.strategy import MappingOrder, Strategy
     from crosstack.model.rules import Rules as CountedRules
 
 
 __all__ = ["predict", "trace"]
 
+_NOT_SAVED = ("parallel", "rules", "set_")  # among what was asked: a result has them elsewhere
+_PATHS = ("file", "library")
 
-def predict(
-    file: Hardware = None,
-    gemm: Gemm = None,
-    model: Model = None,
-    parallel: Parallel = None,
-    batch: Batch = None,
-    sequence: Sequence = None,
-    microbatches: Microbatches = None,
-    exchange: Between = None,
-    recompute: Again = None,
-    schedule: Order = None,
-    interleave: Interleave = None,
-    optimizer_bytes: OptimizerBytes = None,
-    kernels_at_once: AtOnce = 1,
-    package: Package = None,
-    packages: Packages = None,
-    torus: Torus = False,
-    order: Sequential = None,
-    topology: Levels = None,
-    rules: Rules = "crosstack",
-    on: On = None,
-    chips: Chips = None,
-    fabric: Fabric = None,
-    library: Library = None,
-    set_: Set = None,
-    json_out: JsonOut = None,
-) -> None:
+
+@with_options
+def predict(asked: StepOptions, json_out: JsonOut = None) -> None:
     """Predict the time of a training step, or of one product, under a given strategy.
 
     Examples: `crosstack predict gpt3-175b --on h100-dgx --parallel tp=8,pp=8,dp=2
@@ -98,39 +51,15 @@ def predict(
     from crosstack.report.kernel_text import kernel_data, kernel_tables
     from crosstack.report.prediction_text import prediction_data, prediction_tables
     from crosstack.workload.product import Product
-    from crosstack.workload.published_steps import CHANGES
 
-    file, model = _named_first(file, on, model, gemm)
-    check_outputs(file, {"--json": json_out})
-    source = source_of(file, on)
-    hardware = hardware_of(file, on, chips, fabric, library, set_ or [])
-    changed = batch, sequence, microbatches, exchange, recompute, schedule, interleave
-    changes = dict(zip(CHANGES, changed, strict=True))
-    workload = _workload(source, hardware, gemm, model, changes)
-    where = _Where(package, packages, torus, order, topology)
-    counted = rules_asked(rules, PREDICTED)
-    found, typed = _predicted(
-        source, hardware, workload, parallel, where, counted, optimizer_bytes, kernels_at_once
-    )
-    alone = isinstance(workload, Product) and found.strategy.n_chips == 1
-    inputs = {
-        "file": None if file is None else str(file),
-        "on": on,
-        "chips": chips,
-        "fabric": fabric,
-        "model": model,
-        "gemm": gemm,
-        **changes,
-        "optimizer_bytes": optimizer_bytes,
-        "kernels_at_once": kernels_at_once,
-        "package": package,
-        "packages": packages,
-        "torus": torus,
-        "order": order,
-        "topology": topology,
-        "library": None if library is None else str(library),
-        "set": set_ or [],
-    }
+    asked = _named_first(asked)
+    check_outputs(asked.file, {"--json": json_out})
+    counted = rules_asked(asked.rules, PREDICTED)
+    found, typed = _predicted(asked, counted)
+    alone = isinstance(found.workload, Product) and found.strategy.n_chips == 1
+    inputs = {f.name: getattr(asked, f.name) for f in fields(asked) if f.name not in _NOT_SAVED}
+    inputs |= {name: None if inputs[name] is None else str(inputs[name]) for name in _PATHS}
+    inputs["set"] = asked.set_ or []
     data = prediction_data(found, typed.chip, typed.dtype, counted.name, inputs)
     shown = [prediction_tables(data, parts=not alone)]
     if found.share is not None:
@@ -142,31 +71,9 @@ def predict(
         write((json_out, json.dumps(data, indent=1, allow_nan=False) + "\n"))
 
 
+@with_options
 def trace(
-    file: Hardware = None,
-    gemm: Gemm = None,
-    model: Model = None,
-    parallel: Parallel = None,
-    batch: Batch = None,
-    sequence: Sequence = None,
-    microbatches: Microbatches = None,
-    exchange: Between = None,
-    recompute: Again = None,
-    schedule: Order = None,
-    interleave: Interleave = None,
-    optimizer_bytes: OptimizerBytes = None,
-    kernels_at_once: AtOnce = 1,
-    package: Package = None,
-    packages: Packages = None,
-    torus: Torus = False,
-    order: Sequential = None,
-    topology: Levels = None,
-    rules: Rules = "crosstack",
-    on: On = None,
-    chips: Chips = None,
-    fabric: Fabric = None,
-    library: Library = None,
-    set_: Set = None,
+    asked: StepOptions,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="OUT", help="A trace for Perfetto or Chrome."),
@@ -183,22 +90,12 @@ def trace(
     from crosstack.model.rules import PREDICTED
     from crosstack.report.prediction_text import prediction_data, prediction_tables
     from crosstack.report.timeline_figure import gantt_svg, trace_json
-    from crosstack.workload.published_steps import CHANGES
 
-    check_outputs(file, {"--output": output, "--svg": svg_out})
+    check_outputs(asked.file, {"--output": output, "--svg": svg_out})
     if output is None and svg_out is None:
         raise InputError(Problem("--output", "nothing to save; give --output OUT or --svg OUT."))
-    file, model = _named_first(file, on, model, gemm)
-    source = source_of(file, on)
-    hardware = hardware_of(file, on, chips, fabric, library, set_ or [])
-    changed = batch, sequence, microbatches, exchange, recompute, schedule, interleave
-    changes = dict(zip(CHANGES, changed, strict=True))
-    workload = _workload(source, hardware, gemm, model, changes)
-    where = _Where(package, packages, torus, order, topology)
-    counted = rules_asked(rules, PREDICTED)
-    found, typed = _predicted(
-        source, hardware, workload, parallel, where, counted, optimizer_bytes, kernels_at_once
-    )
+    counted = rules_asked(asked.rules, PREDICTED)
+    found, typed = _predicted(_named_first(asked), counted)
     timelines = found.timelines()
     if not timelines:
         message = f"{counted.name} estimates a transformer without events; try deepflow-2025-graph."
@@ -207,7 +104,7 @@ def trace(
     if output is not None:
         texts.append((output, trace_json(timelines)))
     if svg_out is not None:
-        title = f"{workload.name} under {found.strategy} on {typed.chip.name}"
+        title = f"{found.workload.name} under {found.strategy} on {typed.chip.name}"
         texts.append((svg_out, gantt_svg(timelines, title)))
     show(
         prediction_tables(
@@ -220,45 +117,20 @@ def trace(
 # ---------------------------------------------------------------- pieces
 
 
-def _named_first(
-    file: Path | None, on: str | None, model: str | None, gemm: str | None
-) -> tuple[Path | None, str | None]:
-    """Return file and model; the argument is a model's name where the machine has one too."""
-    machine = file is None or file.suffix.lower() in (".yaml", ".yml")
-    if machine or on is None or model is not None or gemm is not None:
-        return file, model
-    return None, str(file)
+def _named_first(asked: StepOptions) -> StepOptions:
+    """Return what is asked; the argument is a model's name where the machine has one too."""
+    machine = asked.file is None or asked.file.suffix.lower() in (".yaml", ".yml")
+    if machine or asked.on is None or asked.model is not None or asked.gemm is not None:
+        return asked
+    return replace(asked, file=None, model=str(asked.file))
 
 
-@dataclass(frozen=True, slots=True)
-class _Where:
-    """What the options say of where shards stand and how chips are joined."""
-
-    package: str | None
-    packages: str | None
-    torus: bool
-    order: str | None
-    topology: str | None
-
-    @property
-    def levels(self) -> tuple[NetworkLevel, NetworkLevel | None] | None:
-        """How the chips of a package are joined, and the packages where that is said."""
-        from crosstack.machine.topology import parse_levels
-
-        return None if self.topology is None else parse_levels(self.topology)
-
-
-def _workload(
-    file: Path,
-    hardware: Machine,
-    gemm: str | None,
-    model: str | None,
-    changes: dict[str, Any],
-) -> Step:
+def _workload(file: Path, hardware: Machine, asked: StepOptions) -> Step:
     """Return what the options ask for, or what the file holds."""
     from crosstack.io.steps import step_named
     from crosstack.workload.published_steps import changed_step
 
+    gemm, model, changes = asked.gemm, asked.model, asked.changes
     if gemm is not None and model is not None:
         raise InputError(Problem("--gemm", "given with --model; allowed: one of them."))
     with options_named({name: f"--{name}" for name in ("model", *changes)}):
@@ -300,39 +172,36 @@ def _model(file: Path, hardware: Machine, model: str | None) -> Step:
         return workload_of(held)
 
 
-def _predicted(
-    file: Path,
-    hardware: Machine,
-    workload: Step,
-    parallel: str | None,
-    where: _Where,
-    counted: CountedRules,
-    optimizer_bytes: str | None,
-    kernels_at_once: int,
-) -> tuple[Prediction, TypedChip]:
+def _predicted(asked: StepOptions, counted: CountedRules) -> tuple[Prediction, TypedChip]:
     """Return the prediction, and the chip with what it computed in."""
     from crosstack.evaluate.step_settings import StepSettings
     from crosstack.io.step_machines import joined, typed_chip
     from crosstack.workload.transformer_training import CHOICES
 
+    file = source_of(asked.file, asked.on)
+    hardware = hardware_of(
+        asked.file, asked.on, asked.chips, asked.fabric, asked.library, asked.set_ or []
+    )
+    workload = _workload(file, hardware, asked)
     options = {"strategy": "--parallel", "order": "--order"}
     options |= dict.fromkeys(("topology", "shape", "package"), "--topology")
     options |= {f: f"--{f.replace('_', '-')}" for f in StepSettings.__dataclass_fields__}
     with options_named(options | {name: f"--{name}" for name in (*CHOICES, "interleave")}):
-        settings = StepSettings(kernels_at_once=kernels_at_once)
-        if optimizer_bytes is not None:
+        settings = StepSettings(kernels_at_once=asked.kernels_at_once)
+        if asked.optimizer_bytes is not None:
             with options_named({"": "--optimizer-bytes"}):
-                state = parse_quantity(optimizer_bytes, "B")
+                state = parse_quantity(asked.optimizer_bytes, "B")
             settings = replace(settings, optimizer_bytes=state)
-        strategy = _strategy(file, hardware, workload, parallel, placed=where.package is not None)
-        if where.levels is not None and where.package is not None:
+        placed = asked.package is not None
+        strategy = _strategy(file, hardware, workload, asked.parallel, placed=placed)
+        if asked.levels is not None and asked.package is not None:
             message = "allowed without --package, which places on a mesh or torus of its own."
             raise InputError(Problem("--topology", message))
-        hardware = joined(hardware, where.levels)
+        hardware = joined(hardware, asked.levels)
         with in_file(file):
             typed = typed_chip(hardware, counted.chips)
             times = counted.clock.kernels.times(typed.chip, typed.dtype)
-        on = _ranked(hardware, typed.chip, strategy, where, counted.step)
+        on = _ranked(hardware, typed.chip, strategy, asked, counted.step)
         return on.step(workload, strategy, on.system, times, settings, order=on.order), typed
 
 
@@ -371,23 +240,23 @@ def _strategy(
 
 
 def _ranked(
-    hardware: Machine, chip: Chip, strategy: Strategy, where: _Where, step: Program
+    hardware: Machine, chip: Chip, strategy: Strategy, asked: StepOptions, step: Program
 ) -> Ranked:
     """Return what a strategy runs on: as the machine has it, or placed on a grid."""
     from crosstack.io.step_machines import ranked
     from crosstack.mapping.strategy import parse_order
 
-    order = None if where.order is None else parse_order(where.order)
-    if where.package is not None:
-        return _placed(chip, strategy, where, order, step)
-    if where.packages is not None or where.torus:
+    order = None if asked.order is None else parse_order(asked.order)
+    if asked.package is not None:
+        return _placed(chip, strategy, asked, order, step)
+    if asked.packages is not None or asked.torus:
         raise InputError(Problem("--package", "required with --packages or --torus."))
     with options_named({"n_chips": "--chips"}):
-        return ranked(hardware, chip, strategy, step, levels=where.levels, order=order)
+        return ranked(hardware, chip, strategy, step, levels=asked.levels, order=order)
 
 
 def _placed(
-    chip: Chip, strategy: Strategy, where: _Where, order: MappingOrder | None, step: Program
+    chip: Chip, strategy: Strategy, asked: StepOptions, order: MappingOrder | None, step: Program
 ) -> Ranked:
     """Return chips on a grid, in the order that shares links least; a release has its rings."""
     from crosstack.io.step_machines import Ranked
@@ -396,8 +265,8 @@ def _placed(
     from crosstack.published.deepflow.edges import edges_of_placement
     from crosstack.published.deepflow.steps import ReleaseSteps, over_edges
 
-    assert where.package is not None
-    grid = grid_of(where.package, where.packages, torus=where.torus)
+    assert asked.package is not None
+    grid = grid_of(asked.package, asked.packages, torus=asked.torus)
     placement = place(strategy, grid, order=order)
     if not isinstance(step, ReleaseSteps):
         return Ranked(system=system_of_grid(chip, grid), order=placement.order, step=step)
