@@ -15,8 +15,10 @@ from crosstack.machine.chip import Overlap
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism
 from crosstack.mapping.mapping import Status
+from crosstack.published.dfmodel.graphs.serving import decode
 from crosstack.workload.architectures import Transformer
-from crosstack.workload.serving import decode, prefill
+from crosstack.workload.job import Job
+from crosstack.workload.serving import prefill
 
 MODEL = Transformer(
     hidden=256,
@@ -176,8 +178,8 @@ class TestSpeculation:
         found = speculate(DRAFT, MODEL, system, context=100, window=2, acceptance=0.5, branches=2)
 
         def time(model, tokens):
-            work = decode(model, context=100, tokens=tokens)
-            return optimise(Task(workload=work, system=system)).evaluation.time
+            job = Job(model=model, kind="decode", context=100, sequence=tokens)
+            return optimise(job, system).evaluation.time
 
         assert found.draft_time == pytest.approx(time(DRAFT, 1) + time(DRAFT, 2))
         assert found.check_time == pytest.approx(time(MODEL, 7))

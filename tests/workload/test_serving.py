@@ -7,8 +7,9 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.io import library
 from crosstack.published.dfmodel.graphs.llm import llm_forward
+from crosstack.published.dfmodel.graphs.serving import decode
 from crosstack.workload.architectures import NormPlace, Transformer
-from crosstack.workload.serving import decode, prefill
+from crosstack.workload.serving import prefill
 
 SMALL = Transformer(
     hidden=64,

@@ -72,7 +72,7 @@ def speculate(
         constraints = crosstack.load(file).constraints
     system, usual = machine_of(file, None, on, chips, fabric)
     names = ("context", "window", "acceptance", "branches")
-    given = {name: f"--{name}" for name in names} | {"global_batch_size": "--batch"}
+    given = {name: f"--{name}" for name in names} | {"batch": "--batch"}
     with options_named(given):
         found = run(
             models[0],

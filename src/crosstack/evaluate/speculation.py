@@ -17,7 +17,8 @@ from crosstack.mapping.mapping import Constraints
 from crosstack.model.rules import Rules
 from crosstack.records import require_type
 from crosstack.workload.architectures import Transformer
-from crosstack.workload.serving import decode
+from crosstack.workload.dtype import Dtype
+from crosstack.workload.job import Job
 
 __all__ = ["Speculation", "drafted_tokens", "expected_tokens", "speculate"]
 
@@ -111,7 +112,7 @@ def speculate(
     acceptance: float,
     branches: int = 1,
     batch: int = 1,
-    word: int = 2,
+    dtype: Dtype | str = Dtype.BF16,
     rules: Rules | str | None = None,
 ) -> Speculation:
     """Return what speculative decoding reaches when both models share all chips.
@@ -126,6 +127,8 @@ def speculate(
         Tokens that are kept of each sequence; sequences that are written at once. [1]
     window, acceptance, branches
         See `expected_tokens`.
+    dtype : Dtype or str
+        Of weights and activations of both.
 
     Raises
     ------
@@ -154,8 +157,10 @@ def speculate(
 
     @cache
     def step(model: Transformer, new: int) -> float:
-        work = decode(model, context=context, tokens=new, global_batch_size=batch, word=word)
-        answer = optimise(work, system, constraints=constraints, rules=rules)
+        job = Job(
+            model=model, kind="decode", context=context, sequence=new, batch=batch, dtype=dtype
+        )
+        answer = optimise(job, system, constraints=constraints, rules=rules)
         return answer.evaluation.time
 
     return Speculation(

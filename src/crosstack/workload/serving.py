@@ -15,7 +15,7 @@ from crosstack.errors import InputError, Problem, require_whole
 from crosstack.workload.architectures import NormPlace, Transformer, require_said
 from crosstack.workload.builders import elementwise, join, product_of
 from crosstack.workload.kernel_graph import KernelGraph
-from crosstack.workload.kernels import ComputeUnit, Consumer, Kernel
+from crosstack.workload.kernels import Consumer, Kernel
 from crosstack.workload.workload import Workload
 
 __all__ = ["decode", "prefill"]
@@ -190,7 +190,6 @@ def decode(
     tokens: int = 1,
     global_batch_size: int = 1,
     word: int = 2,
-    chips: int | None = None,
 ) -> Workload:
     """Return one step of writing: ``tokens`` new tokens after ``context`` old ones.
 
@@ -207,11 +206,6 @@ def decode(
         Sequences that are written at once. [1]
     word : int
         Bytes of one element. [B]
-    chips : int, optional
-        Tensor-parallel chips, as ``dfmodel_code`` writes it down: the weights, keys and values
-        that each of them reads become `Kernel.memory_traffic`, and its part of the cache lies on
-        the chip and in main memory. For rules that do not count reading weights. Left out, the
-        cache is `Kernel.cache_size`, split as the mapping splits the heads.
 
     Raises
     ------
@@ -229,15 +223,13 @@ def decode(
     """
     for field, value in {"context": context, "tokens": tokens, "word": word}.items():
         require_whole(field, value)
-    if chips is not None:
-        require_whole("chips", chips)
     _check(model, context + tokens)
     layer = _Layer(model, tokens, word)
     heads, reach = model.kv_heads, context + tokens
     kept = float(heads * model.head_size * context * word)
     layer.start()
     for letter, made in (("K", layer.normed["K"]), ("V", "V")):
-        layer.add(_cache(f"{letter}_cache", model, reach, tokens, word, kept, chips), made)
+        layer.add(_cache(f"{letter}_cache", model, reach, tokens, word, kept), made)
     rows = model.group * tokens
     queries = layer.normed["Q"]
     layer.multiply("MHA_GEMM_1", (heads, rows, model.head_size, reach), queries, "K_cache")
@@ -245,8 +237,6 @@ def decode(
     layer.scores("DropOut_1", rows, reach, "SOFTMAX")
     layer.multiply("MHA_GEMM_2", (heads, model.head_size, reach, rows), "V_cache", "DropOut_1")
     layer.finish()
-    if chips is not None:
-        layer.kernels = [_spread(kernel, chips) for kernel in layer.kernels]
     return Workload(
         graph=_elided(layer.graph()),
         n_layers=model.layers,
@@ -265,34 +255,16 @@ def _cache(
     tokens: int,
     word: int,
     kept: float,
-    chips: int | None,
 ) -> Kernel:
-    """Return the kernel that adds new keys or values to those that are ``kept``. [B]
-
-    It works on what is new; written down as ``dfmodel_code`` does, on all of them, in the
-    systolic array.
-    """
+    """Return the kernel that adds new keys or values to those that are ``kept``. [B]"""
     heads, width = model.kv_heads, model.head_size
     size = float(heads * width * word)
-    kernel = elementwise(name, width, tokens if chips is None else reach, outer=heads, word=word)
+    kernel = elementwise(name, width, tokens, outer=heads, word=word)
     return replace(
         kernel,
         input_sizes=(size * tokens,),
         output_size=size * reach,
-        unit=ComputeUnit.SIMD if chips is None else ComputeUnit.SYSTOLIC,
         cache_size=kept,
-    )
-
-
-def _spread(kernel: Kernel, chips: int) -> Kernel:
-    """Write down what each of ``chips`` chips reads and keeps of a kernel."""
-    kept = kernel.cache_size / chips
-    return replace(
-        kernel,
-        cache_size=0.0,
-        memory_traffic=(kernel.weight_size + kernel.cache_size) / chips,
-        sram_extra=kept,
-        memory_extra=kept,
     )
 
 

@@ -10,6 +10,7 @@ from crosstack.charts import Chart, HeatMap, LineChart, Measure, Series
 from crosstack.evaluate.speculation import drafted_tokens, expected_tokens
 from crosstack.io import library
 from crosstack.published.case import Row
+from crosstack.published.dfmodel.graphs.serving import decode
 from crosstack.published.dfmodel.machines import RING, TENSOR
 from crosstack.published.dfmodel.serving import sn40l
 from crosstack.published.figures.figure import (
@@ -21,7 +22,6 @@ from crosstack.published.figures.figure import (
     mapped,
 )
 from crosstack.workload.architectures import Transformer
-from crosstack.workload.serving import decode
 
 __all__ = ["LOGS", "RULES", "counted_rate", "log_rate", "speculative_decoding"]
 
