@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from crosstack.errors import require_whole
+from crosstack.errors import InfeasibleError, require_whole
 from crosstack.evaluate.blocks import BlockTable
 from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.strategies import (
@@ -89,19 +89,15 @@ def fastest_strategies(
         constraints=task.constraints,
         work_limit=work_limit,
     )
-    times = _times(
-        strategies, table, search_state(workload, system, task.constraints, chosen), count
-    )
-    listed = []
-    for number in np.argsort(times, kind="stable")[:count].tolist():
-        mapping = mapping_of(strategies, number, table) if np.isfinite(times[number]) else None
-        if mapping is not None:
-            listed.append((mapping, evaluate(workload, system, mapping, chosen)))
+    state = search_state(workload, system, task.constraints, chosen)
+    listed = _listed(strategies, table, state, count)
     return RankedStrategies(found=tuple(listed), total=len(strategies), blocks=len(table.solved))
 
 
-def _times(strategies: Strategies, table: BlockTable, state: SearchState, count: int) -> Floats:
-    """Time of the fastest strategies, infinite of others and of those that do not fit. [s]"""
+def _listed(
+    strategies: Strategies, table: BlockTable, state: SearchState, count: int
+) -> list[tuple[Mapping, Evaluation]]:
+    """Return the fastest strategies, best first."""
     given = table.workload, table.system, table.rules
     groups = np.array([table.group(plan) for plan in strategies.network.plans])[strategies.use]
     columns = np.stack([groups, strategies.microbatch_size, strategies.recompute])
@@ -111,7 +107,7 @@ def _times(strategies: Strategies, table: BlockTable, state: SearchState, count:
     members = [np.flatnonzero(light & (block == number)) for number in range(block.max() + 1)]
     heap = [(floors[own].min(), False, number) for number, own in enumerate(members) if len(own)]
     heapq.heapify(heap)
-    times, worst = np.full(len(strategies), np.inf), np.inf
+    listed, worst = list[tuple[Mapping, Evaluation]](), np.inf
     while heap and heap[0][0] < worst:
         _, bounded, number = heapq.heappop(heap)
         own = members[number]
@@ -121,11 +117,27 @@ def _times(strategies: Strategies, table: BlockTable, state: SearchState, count:
             floors[own] = times_of_layers(some, np.full(len(own), layer), *given)
             heapq.heappush(heap, (floors[own].min(), True, number))
             continue
-        open_ = own[floors[own] < worst]
-        found = strategy_times(strategies.at(open_), table)
-        times[open_] = np.where(found.fits, found.time, np.inf)
-        worst = float(np.partition(times, min(count, len(times)) - 1)[:count].max())
-    return times
+        left = own[floors[own] < worst]
+        found = strategy_times(strategies.at(left), table)
+        for place in np.argsort(found.time, kind="stable").tolist():
+            if found.fits[place] and found.time[place] < worst:
+                listed += _priced(strategies, int(left[place]), table)
+                listed = sorted(listed, key=lambda one: one[1].time)[:count]
+                worst = listed[-1][1].time if len(listed) == count else np.inf
+    return listed
+
+
+def _priced(
+    strategies: Strategies, number: int, table: BlockTable
+) -> list[tuple[Mapping, Evaluation]]:
+    """Return a strategy's mapping with what it takes; none where it does not fit."""
+    mapping = mapping_of(strategies, number, table)
+    if mapping is None:
+        return []
+    try:
+        return [(mapping, evaluate(table.workload, table.system, mapping, table.rules))]
+    except InfeasibleError:
+        return []
 
 
 def _bounds(strategies: Strategies, room: Room) -> tuple[Floats, Bools]:
