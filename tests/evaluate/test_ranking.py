@@ -10,7 +10,7 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.evaluate.blocks import BlockTable
 from crosstack.evaluate.ranking import fastest_strategies
-from crosstack.evaluate.strategies import all_strategies, strategy_times
+from crosstack.evaluate.strategies import all_strategies, mapping_of, strategy_times
 from crosstack.evaluate.time import evaluate
 from crosstack.io.library.machines import system_on
 from crosstack.io.transformers import transformer
@@ -19,6 +19,7 @@ from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.workload.architectures import graphs
 from crosstack.workload.graph_workload import workload_of
+from crosstack.workload.transformer_training import Recompute
 
 RULES = rules_named("crosstack")
 WORK = 1e3
@@ -48,6 +49,27 @@ def test_the_fastest_of_all_strategies_are_listed(capacity):
     assert [priced.time for _, priced in ranked.found] == pytest.approx(fastest.tolist())
     assert ranked.total == len(strategies)
     assert ranked.blocks < len(table.solved)
+
+
+def test_ends_of_a_model_are_counted():
+    few = replace(transformer("llama3-8b"), layers=4)
+    workload = workload_of(graphs.training(few, sequence=512, batch=8), items="batch")
+    assert workload.ends
+    given = Constraints(microbatch_size=1, recompute=Recompute.NONE)
+    task = Task(workload=workload, system=system_on("h100-dgx"), constraints=given)
+    ranked = fastest_strategies(task, 3, work_limit=WORK)
+    strategies = all_strategies(task.workload, task.system, RULES, given)
+    table = BlockTable(
+        workload=workload, system=task.system, rules=RULES, constraints=given, work_limit=WORK
+    )
+    alone = strategy_times(strategies, table)
+    times = []
+    for i in range(len(strategies)):
+        mapping = mapping_of(strategies, i, table)
+        assert mapping is not None
+        times.append(evaluate(workload, task.system, mapping, RULES).time)
+        assert times[-1] > alone.time[i]
+    assert [priced.time for _, priced in ranked.found] == pytest.approx(sorted(times)[:3])
 
 
 def test_what_is_listed_costs_what_its_mapping_does():

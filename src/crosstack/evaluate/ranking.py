@@ -3,7 +3,9 @@
 Every strategy is bounded first, as arrays: by the least that stays in main memory, and by the
 bound of its block (`crosstack.mapping.blocks`), looked at where the operations alone leave it
 open. Blocks are solved in the order of the best strategy that each may serve, until none that is
-left can be among the fastest. What is listed is the mapping of
+left can be among the fastest. The arrays leave out what runs before the first layer and behind the
+last one, so strategies are then priced one by one, as long as the arrays leave them among the
+fastest. What is listed is the mapping of
 each strategy with the first partitions and shardings that the search of its block finds, priced by
 `crosstack.evaluate.time.evaluate`; a search of all decisions may find better ones.
 """

@@ -168,7 +168,6 @@ def all_strategies(
         If the workload brings its own distribution over the chips, or none is left.
     """
     given = constraints or Constraints()
-    require(not workload.ends, "workload", workload.name, "layers alone: Workload.without_ends()")
     searched = workload.placement is Placement.SEARCHED
     require(searched, "workload.placement", workload.placement, Placement.SEARCHED)
     plans, sizes = list[Plan](), list[tuple[int, ...]]()
@@ -225,7 +224,11 @@ class StrategyTimes:
 
 
 def strategy_times(strategies: Strategies, table: BlockTable) -> StrategyTimes:
-    """Price strategies; blocks that the table does not have are solved first."""
+    """Price strategies; blocks that the table does not have are solved first.
+
+    What runs before the first layer and behind the last one is left out: a workload with ends takes
+    longer and keeps more, see `crosstack.evaluate.ranking`.
+    """
     system = table.system
     used, capacity, layer, fits = _priced(strategies, table, spilled=False)
     if system.chip.has_second_memory:

@@ -65,7 +65,7 @@ class Room:
         """Return what stays in the fullest chip's memory, however the plan is filled in."""
         key = (
             plan.tensor, plan.split, plan.pipeline, plan.data, plan.microbatch_size,
-            plan.recompute, plan.schedule, plan.interleave, plan.graph_stages,
+            plan.recompute, plan.schedule, plan.interleave, plan.graph_stages, plan.ends,
         )  # fmt: skip
         if key not in self.demands:  # wherever its chips lie
             self.demands[key] = self._demand(plan)
