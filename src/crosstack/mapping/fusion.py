@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.machine.chip import Overlap
-from crosstack.mapping.budget import UNLIMITED, Budget
+from crosstack.mapping.budget import CALL, UNLIMITED, Budget
 from crosstack.mapping.ideals import (
     IdealTables,
     Order,
@@ -50,7 +50,7 @@ from crosstack.mapping.steps import (
     least_memory_time,
     scarcest,
 )
-from crosstack.mapping.temporal_steps import make_steps
+from crosstack.mapping.temporal_steps import TemporalSteps, make_steps
 from crosstack.mapping.wide import (
     Core,
     Slots,
@@ -141,6 +141,8 @@ def _shortest_chain(
     """
     if problem.slots is not None:
         return _shortest_in_slots(steps, problem.slots, incumbent, budget)
+    if isinstance(steps, TemporalSteps) and steps.whole is not None:
+        return _shortest_listed(steps, incumbent, budget)
     rest, last = steps.sums.rest.tolist(), len(steps.tables.masks) - 1
     best = np.full(last + 1, math.inf)
     parent = np.full(last + 1, -1, dtype=np.int64)
@@ -161,6 +163,18 @@ def _shortest_chain(
     if not best[last] < incumbent:
         return None, True
     return (float(best[last]), _path(steps.tables, parent[None], 1, last, None)), True
+
+
+def _shortest_listed(steps: TemporalSteps, incumbent: float, budget: Budget) -> tuple[_Chain, bool]:
+    """`_shortest_chain` where all steps are priced already."""
+    masks = steps.tables.masks
+    if budget.spend(CALL + len(masks)):
+        return None, False
+    found = steps.shortest(incumbent)
+    if found is None:
+        return None, True
+    time, path = found
+    return (time, tuple(masks[b] ^ masks[a] for a, b in itertools.pairwise(path))), True
 
 
 def _shortest_in_slots(

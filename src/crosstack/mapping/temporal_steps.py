@@ -6,6 +6,7 @@ graph; loads price the sets of kernels between the ideals (`crosstack.model.temp
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -24,10 +25,13 @@ from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
 __all__ = ["TemporalSteps", "make_steps"]
 
 FEW_IDEALS = 256  # whose steps are all listed and priced before any is asked for
-LISTED = 2  # units of work of leaving an ideal by steps that are priced already
 MOST_SETS = 4096  # kernels that may run as one, of which all steps are made
 MOST_STEPS = 400_000  # priced before any is asked for
 MOST_COMPARED = 4_000_000  # words of ideals and sets at once
+# Odd numbers that words of a set are multiplied with, to tell sets apart by one number.
+_MIXED = np.random.default_rng(1).integers(0, 2**63, 64, dtype=np.uint64) * np.uint64(
+    2
+) + np.uint64(1)
 
 
 # ---------------------------------------------------------------- which steps there are
@@ -77,20 +81,23 @@ def _steps_of_sets(tables: IdealTables, sets: Sequence[int], groups: _Groups) ->
     sets = [s for s in sets if not any(s & group not in (0, s) for group in groups)]
     needs = [reduce(or_, (behind[i] for i in bits(s))) & ~s for s in sets]
     own, need = to_words(sets, n), to_words(needs, n)
+    # A sum over words is the same for a union as for its parts: what leads where is looked up.
+    ideals, of_sets = tables.words @ _MIXED[: own.shape[1]], own @ _MIXED[: own.shape[1]]
+    order = np.argsort(ideals)
     chunk = max(MOST_COMPARED // max(own.size, 1), 1)
-    starts, ends, numbers = list[int](), list[int](), list[int]()
+    found: list[tuple[Ints, Ints, Ints]] = []
     for first in range(0, len(tables.masks), chunk):
         words = tables.words[first : first + chunk, None]
-        free = ((words & (own | need)) == need).all(axis=2)
-        for j, number in zip(*(at.tolist() for at in np.nonzero(free)), strict=True):
-            to = tables.index.get(tables.masks[first + j] | sets[number])
-            if to is not None:
-                starts.append(first + j)
-                ends.append(to)
-                numbers.append(number)
-    used, number = np.unique(np.array(numbers, dtype=np.int64), return_inverse=True)
-    masks = tuple(sets[k] for k in used.tolist())
-    return _Pairs(np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64), number, masks)
+        start, number = np.nonzero(((words & (own | need)) == need).all(axis=2))
+        start = start + first
+        sought = ideals[start] + of_sets[number]
+        at = np.searchsorted(ideals, sought, sorter=order)
+        to = order[np.minimum(at, len(order) - 1)]
+        met = (tables.words[to] == (tables.words[start] | own[number])).all(axis=1)
+        found.append((start[met], to[met], number[met]))
+    start, to, number = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    used, number = np.unique(number, return_inverse=True)
+    return _Pairs(start, to, number, tuple(sets[k] for k in used.tolist()))
 
 
 def _always_before(tables: IdealTables) -> list[int]:
@@ -215,9 +222,29 @@ class TemporalSteps(Steps):
             values = _set_terms(self.temporal, self.legal.sets)
             self.whole = self._price(pairs.start, pairs.to, values[:, pairs.number])
 
-    def work_of(self, n_steps: int) -> int:
-        """Units of work of leaving an ideal: few where all steps are priced already."""
-        return super().work_of(n_steps) if self.whole is None else LISTED
+    def shortest(self, limit: float) -> tuple[float, list[int]] | None:
+        """Return the time of the shortest path below ``limit`` and its ideals, all steps priced.
+
+        Ideals of one size are passed at once. Of paths that take as long, the one whose last
+        ideals come first.
+        """
+        assert self.whole is not None
+        assert self.legal.listed is not None
+        start, to, priced = self.legal.listed.start, self.legal.listed.to, self.whole[1]
+        best = np.full(len(self.tables.masks), np.inf)
+        best[0] = 0.0
+        borders = [self.first[ideal] for ideal in self.ends.tolist()]
+        for first, last in itertools.pairwise(borders):
+            reached = best[start[first:last]] + priced[first:last]
+            good = reached + self.sums.rest[to[first:last]] < limit
+            np.minimum.at(best, to[first:last][good], reached[good])
+        if not best[-1] < limit:
+            return None
+        path = [len(best) - 1]
+        while path[-1]:
+            into = np.nonzero(to == path[-1])[0]
+            path.append(int(start[into[np.argmin(best[start[into]] + priced[into])]]))
+        return float(best[-1]), path[::-1]
 
     def leave(self, j: int, limit: float) -> tuple[Ints, Floats]:
         """Return the ideals reachable from ideal ``j`` in one partition and the partition's time.
