@@ -29,6 +29,12 @@ def test_its_layers_do_two_operations_a_parameter_and_token():
     assert job.workload.work == pytest.approx(2 * layers, rel=0.01)
 
 
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v3", "gemma3-27b"])
+def test_places_of_experts_are_no_tokens(name):
+    job = Job(model=library.model(name), batch=2, sequence=128)
+    assert job.workload.item_length == 128
+
+
 def test_the_batch_is_that_of_all_chips_and_items_are_sequences():
     workload = Job(model=LLAMA, batch=12, sequence=512).workload
     assert workload.global_batch_size == 12

@@ -56,8 +56,8 @@ def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "
     chosen, before, after = _chosen(graph, block)
     kernels = lowered(graph, chosen.name)
     ends = tuple(_end(graph, each) for each in before), tuple(_end(graph, each) for each in after)
-    beside = any(a.use is AxisUse.TOKEN and a.name != items for a in whole.axes)
-    of_tokens = bool(items) and beside
+    of = BlockOf(graph=whole, block=block, items=items)
+    of_tokens = bool(items) and bool(of.token_axes)
     return Workload(
         graph=kernels,
         n_layers=graph.repeats(chosen),
@@ -68,7 +68,7 @@ def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "
         before=ends[0],
         after=ends[1],
         name=name,
-        made_of=BlockOf(graph=whole, block=block, items=items),
+        made_of=of,
         item="sequence" if of_tokens else "sample",
         item_part="token" if of_tokens else "",
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from crosstack.errors import require, require_quantity, require_whole
 from crosstack.records import brief, require_types
-from crosstack.workload.axes import AxisUse
+from crosstack.workload.axes import AxisSize, AxisUse
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Placement
@@ -39,10 +39,18 @@ class BlockOf:
         return tuple((b.name, self.graph.repeats(b)) for b in others if not b.twin)
 
     @property
+    def token_axes(self) -> tuple[AxisSize, ...]:
+        """Axes of tokens, but that of items, of what one layer hands to the next."""
+        carried = (b.carries[0][0] for b in self.graph.blocks if b.carries and not b.twin)
+        tensor = next(carried, None)
+        own = () if tensor is None else self.graph.tensor[tensor].axes
+        tokens = (a for a in self.graph.axes if a.use is AxisUse.TOKEN and a.name != self.items)
+        return tuple(axis for axis in tokens if axis.name in own)
+
+    @property
     def item_length(self) -> int:
-        """Tokens of an item: places of all axes of tokens but that of items. [1]"""
-        axes = (a for a in self.graph.axes if a.use is AxisUse.TOKEN and a.name != self.items)
-        return math.prod(axis.size for axis in axes)
+        """Tokens of an item. [1]"""
+        return math.prod(axis.size for axis in self.token_axes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
