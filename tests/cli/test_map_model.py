@@ -31,7 +31,7 @@ def test_a_model_is_mapped_by_its_name(mapped):
         "Llama 68M, a draft model, training on h100-dgx, rules crosstack\n"
     )
     assert found["status"] in ("optimal", "feasible")
-    assert "not mapped, not counted" in outcome.out
+    assert "before and behind the layers" in outcome.out
     assert " tokens/s" in outcome.out
 
 
@@ -43,7 +43,7 @@ def test_degrees_that_are_given_are_kept(mapped, degrees, expected):
     outcome, found = mapped(*READ, "--parallel", degrees)
     assert outcome.code == 0
     assert tuple(found["parallelism"].values()) == expected
-    assert found["certificate"]["given"][-1].startswith("degrees ")
+    assert any(name.startswith("degrees ") for name in found["certificate"]["given"])
 
 
 def test_other_decisions_are_given_too(mapped):

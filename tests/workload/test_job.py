@@ -15,7 +15,7 @@ LLAMA = library.model("llama3-8b")
 
 def test_a_step_of_training_does_three_times_the_work_of_reading():
     """Twice forward for every product behind, and a little elementwise work beside it."""
-    numbers = {"model": LLAMA, "batch": 4, "sequence": 1024}
+    numbers = {"model": LLAMA, "batch": 4, "sequence": 1024, "block": "layers"}
     train, read = (Job(kind=kind, **numbers).workload for kind in ("train", "prefill"))
     assert train.training
     assert not read.training
@@ -24,7 +24,7 @@ def test_a_step_of_training_does_three_times_the_work_of_reading():
 
 def test_its_layers_do_two_operations_a_parameter_and_token():
     """``kaplan2020scaling``, equation 2.2: 2 N a token forward, without the context's own part."""
-    job = Job(model=LLAMA, kind="prefill", sequence=1)
+    job = Job(model=LLAMA, kind="prefill", sequence=1, block="layers")
     layers = LLAMA.parameters.total - LLAMA.parameters.embedding - LLAMA.parameters.head
     assert job.workload.work == pytest.approx(2 * layers, rel=0.01)
 
@@ -54,20 +54,28 @@ def test_a_type_of_number_may_be_given_by_its_name():
 
 
 @pytest.mark.parametrize(
-    ("name", "left_out"),
+    ("name", "before", "after"),
     [
-        ("llama3-8b", {"embedding": 1, "head": 1}),
-        ("deepseek-v3", {
-            "embedding": 1, "dense_layers": 3, "head": 1, "predictors": 1, "loss": 1,
-        }),
-        ("gemma3-27b", {"embedding": 1, "global_layers": 10, "head": 1}),
+        ("llama3-8b", {"embedding": 1}, {"head": 1}),
+        ("deepseek-v3", {"embedding": 1, "dense_layers": 3},
+         {"head": 1, "predictors": 1, "loss": 1}),
+        ("gemma3-27b", {"embedding": 1}, {"global_layers": 10, "head": 1}),
     ],
 )  # fmt: skip
-def test_what_is_not_mapped_is_said(name, left_out):
+def test_all_blocks_of_a_model_are_mapped(name, before, after):
     job = Job(model=library.model(name), batch=2, sequence=128)
-    assert dict(job.left_out) == left_out
-    layers = sum(count for block, count in job.left_out if block.endswith("layers"))
-    assert job.workload.n_layers + layers == job.model.layers
+    workload = job.workload
+    assert {end.name: end.count for end in workload.before} == before
+    assert {end.name: end.count for end in workload.after} == after
+    assert job.left_out == ()
+    layers = [end.count for end in workload.ends if end.name.endswith("layers")]
+    assert workload.n_layers + sum(layers) == job.model.layers
+
+
+def test_blocks_that_are_not_mapped_are_said():
+    job = Job(model=LLAMA, batch=2, sequence=128, block="layers")
+    assert dict(job.left_out) == {"embedding": 1, "head": 1}
+    assert job.workload.ends == ()
 
 
 @pytest.mark.parametrize(

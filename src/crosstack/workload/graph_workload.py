@@ -16,7 +16,7 @@ from crosstack.workload.operations import Block, Role
 from crosstack.workload.passes.routing import of_one_item
 from crosstack.workload.workload import BlockOf, End, Workload
 
-__all__ = ["most_repeated", "workload_of"]
+__all__ = ["workload_of"]
 
 
 def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "graph") -> Workload:
@@ -72,11 +72,6 @@ def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "
         item="sequence" if of_tokens else "sample",
         item_part="token" if of_tokens else "",
     )
-
-
-def most_repeated(graph: Graph) -> str:
-    """Return the name of the block that runs most often, of equal ones the first."""
-    return max((b for b in graph.blocks if not b.twin), key=graph.repeats).name
 
 
 def _check_name(field: str, name: str, known: Iterable[str], what: str) -> None:

@@ -11,7 +11,7 @@ from crosstack.workload.architectures import Transformer
 from crosstack.workload.architectures.graphs import decode, forward, prefill, training
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.graph_workload import most_repeated, workload_of
+from crosstack.workload.graph_workload import workload_of
 from crosstack.workload.workload import Workload
 
 __all__ = ["Job", "JobKind", "as_workload"]
@@ -122,7 +122,7 @@ class Job:
 
     @property
     def workload(self) -> Workload:
-        """What is mapped: some layers; see `left_out`."""
+        """What is mapped: all layers with what runs before and behind them, or ``block`` alone."""
         return _workload(self)
 
     @property
@@ -134,9 +134,7 @@ class Job:
 
 @known_again(16)
 def _workload(job: Job) -> Workload:
-    graph = job.graph
-    block = job.block or most_repeated(graph)
-    return workload_of(graph, block=block, items="batch", name=job.name)
+    return workload_of(job.graph, block=job.block, items="batch", name=job.name)
 
 
 def as_workload(given: Workload | Job) -> Workload:
