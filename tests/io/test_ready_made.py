@@ -100,6 +100,7 @@ def test_of_several_kinds_of_layers_those_that_repeat_most_are_mapped():
         ("llm: {model: lama3-8b, sequence: 8}", "workload.llm.model: no model is called"),
         ("llm: {model: gpt3-175b, sequence: 4096}", "workload.llm.sequence: got 4096"),
         ("fft: {length: 48}", "workload.fft.length: got 48; allowed: the square of a power"),
+        ("hpl: {size: 64, block: 8}", "workload.hpl: no graph over named axes has all panels"),
         (
             "hyena: {hidden: 8, sequence: 8, convolution: fft_vector}",
             "workload.hyena.convolution: got",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from pydantic import model_validator
+
+from crosstack.errors import InputError, Problem
 from crosstack.io.native.graph_schema import GraphFile
 from crosstack.io.native.schema import (
     Bytes,
@@ -134,3 +137,11 @@ class WorkloadFile(FileModel):
     item_part: Text | None = None
     kernels: list[KernelFile] | None = None
     tensors: list[TensorFile] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_release_alone(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "hpl" in value:
+            message = "no graph over named axes has all panels; allowed: dfmodel: {hpl: {...}}."
+            raise InputError(Problem("hpl", message))
+        return value
