@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+import crosstack
 from crosstack.evaluate.answer import given_answer
 from crosstack.io import library
 from crosstack.mapping.mapping import Status, Stop
@@ -26,6 +27,7 @@ from crosstack.report.text import (
     task_text,
 )
 from crosstack.report.wording import (
+    beside_rows,
     common_scale,
     elided_names,
     key_numbers,
@@ -33,6 +35,7 @@ from crosstack.report.wording import (
     partition_rows,
     scaled,
     stage_rows,
+    tables_of_parts,
     throughput_words,
     time_words,
 )
@@ -320,3 +323,11 @@ def test_the_peak_is_that_of_what_is_computed_with(small_answer):
     text = flat(plain_text(answer_tables(given_answer(task, small_answer.mapping)), 80))
     assert "% of 256 GFLOP/s in bf16" in text
     assert "peak of a chip 256 GFLOP/s in bf16" in flat(plain_text(task_text(task), 80))
+
+
+def test_what_runs_beside_the_layers_is_a_table_of_its_own():
+    job = crosstack.Job(model=crosstack.model("llama-68m"), kind="prefill", batch=2, sequence=64)
+    answer = crosstack.optimise(job, crosstack.system("h100-dgx", chips=1), work_limit=1e4)
+    rows = beside_rows(answer)
+    assert [row[:3] for row in rows.rows] == [("embedding", "first", "1"), ("head", "last", "1")]
+    assert ("Before and behind the layers, one sequence", rows) in tables_of_parts(answer)

@@ -93,10 +93,8 @@ def _certificate(answer: Answer) -> str:
 
 
 def _stages(answer: Answer) -> list[str]:
-    rows = wording.stage_rows(answer)
-    return (
-        ["<h2>Pipeline stages, for one microbatch</h2>", page.html_table(rows)] if rows.rows else []
-    )
+    parts = wording.tables_of_parts(answer)
+    return [f"<h2>{title}</h2>\n{page.html_table(rows)}" for title, rows in parts]
 
 
 def _sources(answer: Answer) -> str:

@@ -42,7 +42,7 @@ from crosstack.report.wording import (
     percent,
     plural,
     splits,
-    stage_rows,
+    tables_of_parts,
     units_words,
     usd,
     watts,
@@ -181,10 +181,9 @@ def _partitions(answer: Answer) -> FittedTable:
 
 
 def _stages(answer: Answer) -> list[RenderableType]:
-    """Return the stages that split the graph, if any do."""
-    rows = stage_rows(answer)
-    title = Text("Pipeline stages, for one microbatch", style="bold")
-    return [title, rows_table(rows)] if rows.rows else []
+    """Return the stages that split the graph and what runs beside the layers, if any do."""
+    parts = tables_of_parts(answer)
+    return [piece for title, rows in parts for piece in (Text(title, "bold"), rows_table(rows))]
 
 
 def _memory(answer: Answer) -> list[RenderableType]:

@@ -28,6 +28,7 @@ __all__ = [
     "NOT_GIVEN",
     "RECOMPUTATION",
     "Table",
+    "beside_rows",
     "bills",
     "common_scale",
     "dimension_words",
@@ -50,6 +51,7 @@ __all__ = [
     "shown_terms",
     "splits",
     "stage_rows",
+    "tables_of_parts",
     "throughput_words",
     "time_words",
     "units_words",
@@ -315,6 +317,30 @@ def _order(answer: Answer) -> str:
     return f" in {mapping.interleave:,} pieces" if mapping.interleave > 1 else ""
 
 
+def beside_rows(answer: Answer) -> Table:
+    """Return what runs before and behind the layers: how often, how long, and its longest kernels.
+
+    No rows where nothing does.
+    """
+    ends, before = answer.evaluation.ends, len(answer.task.workload.before)
+    unit, worth, decimals = common_scale(t for e in ends for t in (e.time, e.count * e.time))
+    rows = tuple(
+        (
+            end.name,
+            "first" if number < before else "last",
+            f"{end.count:,}",
+            *(scaled(t, worth, decimals) for t in (end.time, end.count * end.time)),
+            ", ".join(
+                elided_names(p.kernels, 32)
+                for p in sorted(end.partitions, key=lambda p: -p.time)[:2]
+            ),
+        )
+        for number, end in enumerate(ends)
+    )
+    header = ("block", "stage", "times", f"each [{unit}]", f"all [{unit}]", "longest")
+    return Table(header=header, numeric=(False, False, True, True, True, False), rows=rows)
+
+
 def stage_rows(answer: Answer) -> Table:
     """Return the stages that hold a copy of the graph; no rows where they hold whole copies."""
     stages = answer.evaluation.stages
@@ -335,6 +361,18 @@ def stage_rows(answer: Answer) -> Table:
     )  # fmt: skip
     numeric = (True, False, True, True, True, True, False, True)
     return Table(header=header, numeric=numeric, rows=rows)
+
+
+def tables_of_parts(answer: Answer) -> tuple[tuple[str, Table], ...]:
+    """Return the stages that split the graph and what runs beside the layers, where there are any.
+
+    Each with its title.
+    """
+    parts = (
+        ("Pipeline stages, for one microbatch", stage_rows(answer)),
+        (f"Before and behind the layers, one {answer.task.workload.item}", beside_rows(answer)),
+    )
+    return tuple((title, rows) for title, rows in parts if rows.rows)
 
 
 def number_words(numbers: Sequence[int]) -> str:
