@@ -39,10 +39,12 @@ def on_dgx():
 def test_a_token_on_a_dgx_h100_takes_what_its_data_sheets_say(on_dgx):
     """140 W idle and 700 W at 989.4 TFLOP/s a module; 5.5 W of an NVSwitch a port of 25 GB/s."""
     e = on_dgx.evaluation
-    times = SEQUENCES * LAYERS * CHIPS  # how often a chip runs each kernel
+    runs = [(LAYERS, e.kernels), *((end.count, end.kernels) for end in e.ends)]
+    each = [(SEQUENCES * CHIPS * times, k) for times, kernels in runs for k in kernels]
     static = CHIPS * 140.0 * e.time
-    compute = (700.0 - 140.0) * times * sum(k.work for k in e.kernels) / 989.4e12
-    switches = 0.22 * 450.0 * times * sum(k.network_time for k in e.kernels)
+    compute = (700.0 - 140.0) * sum(times * k.work for times, k in each) / 989.4e12
+    switches = 0.22 * 450.0 * sum(times * k.network_time for times, k in each)
+    assert [end.name for end in e.ends] == ["embedding", "head"]
     assert e.energy.static == pytest.approx(static)
     assert e.energy.compute == pytest.approx(compute, rel=1e-4)
     assert e.energy.network == pytest.approx(switches)

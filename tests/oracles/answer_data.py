@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from crosstack.evaluate.answer import Answer
+from crosstack.evaluate.evaluation import KernelTerms, PartitionTerms
 from crosstack.machine.system import Parallelism
 from crosstack.model.energy import Energy
 from crosstack.model.memory import ROWS
@@ -84,7 +85,17 @@ def answer_data(answer: Answer) -> dict[str, Any]:
         ],
         "memory_intensity_flop_per_b": _finite(e.memory_intensity),
         "network_intensity_flop_per_b": _finite(e.network_intensity),
-        "ends": [],  # what runs before and behind the layers: of the cases here, nothing does
+        "ends": [
+            {
+                "name": end.name,
+                "count": end.count,
+                "n_tiles": end.n_tiles,
+                "time_s": end.time,
+                "kernels": [_kernel(k) for k in end.kernels],
+                "partitions": [_partition(p) for p in end.partitions],
+            }
+            for end in e.ends
+        ],
         "pipeline_stages": [
             {
                 "number": s.number,
@@ -98,49 +109,53 @@ def answer_data(answer: Answer) -> dict[str, Any]:
             }
             for s in e.stages
         ],
-        "partitions": [
-            {
-                "number": p.number,
-                "pipeline_stage": p.stage,
-                "kernels": list(p.kernels),
-                "time_s": p.time,
-                "compute_time_s": p.compute_time,
-                "memory_time_s": p.memory_time,
-                "network_time_s": p.network_time,
-                "launch_time_s": p.launch_time,
-                "bound_by": p.bound_by,
-                "memory_traffic_b": p.memory_traffic,
-                "boundary_traffic_b": p.boundary_traffic,
-                "sram_used_b": p.sram_used,
-                "sram_capacity_b": p.sram_capacity,
-                "memory_used_b": p.memory_used,
-                "cores_used": p.cores_used,
-            }
-            for p in e.partitions
-        ],
+        "partitions": [_partition(p) for p in e.partitions],
         "kernels": [
-            {
-                "name": k.name,
-                "partition": k.partition,
-                "pipeline_stage": None if m.stages is None else m.stages[i],
-                "sharding": str(k.sharding),
-                "m": k.m,
-                "k": k.k,
-                "n": k.n,
-                "work_flop": k.work,
-                "compute_time_s": k.compute_time,
-                "network_time_s": k.network_time,
-                "collective": k.collective,
-                "weight_size_b": k.weight_size,
-                "output_tile_b": k.output_size,
-                "lanes": k.lanes,
-                "stages": k.stages,
-                "weight_cuts": k.weight_cuts,
-                "entering_b": k.entering,
-                "leaving_b": k.leaving,
-            }
+            {**_kernel(k), "pipeline_stage": None if m.stages is None else m.stages[i]}
             for i, k in enumerate(e.kernels)
         ],
+    }
+
+
+def _partition(p: PartitionTerms) -> dict[str, Any]:
+    return {
+        "number": p.number,
+        "pipeline_stage": p.stage,
+        "kernels": list(p.kernels),
+        "time_s": p.time,
+        "compute_time_s": p.compute_time,
+        "memory_time_s": p.memory_time,
+        "network_time_s": p.network_time,
+        "launch_time_s": p.launch_time,
+        "bound_by": p.bound_by,
+        "memory_traffic_b": p.memory_traffic,
+        "boundary_traffic_b": p.boundary_traffic,
+        "sram_used_b": p.sram_used,
+        "sram_capacity_b": p.sram_capacity,
+        "memory_used_b": p.memory_used,
+        "cores_used": p.cores_used,
+    }
+
+
+def _kernel(k: KernelTerms) -> dict[str, Any]:
+    return {
+        "name": k.name,
+        "partition": k.partition,
+        "sharding": str(k.sharding),
+        "m": k.m,
+        "k": k.k,
+        "n": k.n,
+        "work_flop": k.work,
+        "compute_time_s": k.compute_time,
+        "network_time_s": k.network_time,
+        "collective": k.collective,
+        "weight_size_b": k.weight_size,
+        "output_tile_b": k.output_size,
+        "lanes": k.lanes,
+        "stages": k.stages,
+        "weight_cuts": k.weight_cuts,
+        "entering_b": k.entering,
+        "leaving_b": k.leaving,
     }
 
 

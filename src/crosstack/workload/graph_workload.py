@@ -89,7 +89,7 @@ def _chosen(graph: Graph, block: str) -> tuple[Block, list[Block], list[Block]]:
     if block:
         _check_name("block", block, names, "block")
         return forward[names.index(block)], [], []
-    most = max(forward, key=graph.repeats)
+    most = max(forward, key=lambda b: (graph.repeats(b), bool(b.axis)))
     if len(forward) > 1 and not most.axis:
         message = f"left out; allowed: one of {', '.join(names)}, as none repeats."
         raise InputError(Problem("block", message))

@@ -52,13 +52,14 @@ def _sent(graph: Graph, operation: Operation) -> float:
     name = operation.inputs[0].tensor
     while name in graph.makers:
         block, maker = graph.makers[name]
-        if maker.function is Function.TOP_K:
-            return min(maker.parameter / graph.count(maker.over), 1.0)
-        if maker.function is Function.SCATTER:
-            chosen = graph.count(graph.names(block, maker.inputs[1]))
-            return min(chosen / graph.count(graph.names(block, maker.output)), 1.0)
-        if maker.multiplies or not maker.inputs:
-            break
+        match maker.function:
+            case Function.TOP_K:
+                return min(maker.parameter / graph.count(maker.over), 1.0)
+            case Function.SCATTER:
+                chosen = graph.count(graph.names(block, maker.inputs[1]))
+                return min(chosen / graph.count(graph.names(block, maker.output)), 1.0)
+            case _ if maker.multiplies or not maker.inputs:
+                break
         name = maker.inputs[0].tensor
     return 1.0
 
