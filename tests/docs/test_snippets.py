@@ -21,7 +21,7 @@ PAGES = [
     *sorted((ROOT / "docs" / "how-to").glob("*.md")),
 ]
 RUN = {"sh", "python"}
-SHOWN = {"text", "yaml", "json"}  # nothing to run
+SHOWN = {"text", "yaml", "json", "diff"}  # nothing to run
 NOT_RUN = re.compile(r"<!-- not run: (?P<reason>.+?) -->\s*\Z")
 FENCE = re.compile(r"^```(?P<language>\S*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 LONGEST = 120  # s, for one block
