@@ -19,7 +19,7 @@ from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Prices, System
 from crosstack.mapping.mapping import Constraints, EndMapping, Mapping
 from crosstack.mapping.parallelism import workload_uses
-from crosstack.mapping.search import search
+from crosstack.mapping.search import FASTEST, search, search_state
 from crosstack.model.choice_index import choice_index
 from crosstack.model.objective import Objective
 from crosstack.model.rules import rules_named
@@ -221,3 +221,23 @@ def test_ends_run_in_turn_on_a_chip_that_runs_kernels_so():
     answer = crosstack.optimise(WORKLOAD, gpus, constraints=Constraints(kernel_by_kernel=True))
     assert answer.certificate.status == "optimal"
     assert [len(end.partitions) for end in answer.evaluation.ends] == [5, 5]
+
+
+@pytest.mark.parametrize("kind", ["train", "prefill"])
+def test_ends_take_no_less_than_what_plans_are_bounded_by(kind):
+    """Layers with experts behind dense ones, whose masked scores an accelerator skips."""
+    shape = {"layers": 6, "hidden": 256, "heads": 4, "kv_heads": 4, "vocabulary": 1000}
+    model = replace(crosstack.model("deepseek-v2-lite"), **shape)
+    job = crosstack.Job(model=model, kind=kind, batch=8, sequence=2048)
+    system = crosstack.system("h100-dgx", chips=4)
+    state = search_state(job.workload, system, Constraints(), RULES, 0.0, FASTEST)
+    compared = 0
+    for use in state.uses():
+        for microbatch in use.microbatches[:2] if use is not None else ():
+            for plan in state.plans(use, microbatch)[:1]:
+                ended = state.ended(plan)
+                for least, whole in zip(plan.ends, ended.ends, strict=True):
+                    assert 0 < least.time <= whole.time
+                    assert least.resident <= whole.resident * (1 + 1e-12)
+                compared += 1
+    assert compared > 5

@@ -22,7 +22,7 @@ from crosstack.machine.system import System
 from crosstack.mapping.mapping import GeneralDecisions, Mapping
 from crosstack.model.choice_index import axis_names, sharding_codes
 from crosstack.model.choices import Choices, make_choices
-from crosstack.model.ends import PricedBlock, end_cost, plan_of_end, priced_end, with_ends
+from crosstack.model.ends import PricedBlock, counted, end_cost, plan_of_end, priced_end, with_ends
 from crosstack.model.energy import Energy, energy_rates
 from crosstack.model.iteration import Iteration, iteration, latency, split_iteration
 from crosstack.model.memory import (
@@ -76,7 +76,7 @@ def evaluate(
     ko2025dfmodel; the formulas are in `crosstack.model`
     """
     rules = chosen_rules(rules, MAPPED)
-    workload = workload if rules.iteration.has_ends else workload.without_ends()
+    workload = counted(workload, rules)
     arrays = workload.graph
     problems = list(_problems(workload, system, mapping, rules))
     if problems:

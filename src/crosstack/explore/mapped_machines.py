@@ -15,7 +15,8 @@ from crosstack.explore.mapped import ANSWER_UNITS, mapped_point
 from crosstack.machine.generate.generation import Generation
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Task
-from crosstack.model.attention import work_share
+from crosstack.model.attention import iteration_work
+from crosstack.model.ends import counted
 from crosstack.model.rates import reached_rate
 from crosstack.model.rules import Rules
 from crosstack.workload.workload import Workload
@@ -92,7 +93,7 @@ def least_time(workload: Workload, system: System, rules: Rules) -> float:
     """Return a time that no mapping beats: all compute busy at its utilization. [s]"""
     chip = system.chip
     throughput = reached_rate(chip, workload.graph.dtype, rules)
-    done = workload.work * work_share(workload.graph, chip, rules.traffic)
+    done = iteration_work(counted(workload, rules), chip, rules.traffic)
     return done / (system.copies * system.n_chips * throughput)
 
 

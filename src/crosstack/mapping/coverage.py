@@ -60,7 +60,7 @@ def covered(
     if constraints.degrees.given:
         given.append(f"degrees {constraints.degrees}")
     if ends:
-        given.append("what runs before and behind the layers, each as is fastest by itself")
+        given.append("what runs before and behind the layers, each mapped by itself")
     if constraints.sharding:
         given.append(f"sharding of {len(constraints.sharding)} kernels")
     if constraints.partitions:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from crosstack.mapping.blocks import block_bound
 from crosstack.mapping.parallelism import Use
 from crosstack.mapping.search_node import SearchNode, SearchState
-from crosstack.model.attention import work_share
+from crosstack.model.attention import iteration_work
 from crosstack.model.collectives import AffineTime
 from crosstack.model.energy import static_power
 from crosstack.model.plan import Plan
@@ -75,7 +75,7 @@ def _least_floor(state: SearchState) -> float:
     chip, workload = state.system.chip, state.workload
     n_chips = state.system.copies * state.system.n_chips
     rate = reached_rate(chip, workload.graph.dtype, state.rules) * n_chips
-    done = workload.work * work_share(state.arrays, chip, state.rules.traffic)
+    done = iteration_work(workload, chip, state.rules.traffic)
     time, weights = done / rate, state.pricing.weights
     if not weights.only_time:
         # What a plan adds is not known yet: static power alone.

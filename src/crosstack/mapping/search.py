@@ -52,7 +52,7 @@ from crosstack.mapping.sharding import given_choices
 from crosstack.mapping.slots import make_slots
 from crosstack.model.choice_index import choice_index
 from crosstack.model.choices import make_choices
-from crosstack.model.ends import end_cost, plan_of_end, priced_end
+from crosstack.model.ends import counted, end_cost, plan_of_end, priced_end
 from crosstack.model.memory import recomputations
 from crosstack.model.objective import Objective, Weights
 from crosstack.model.plan import EndCost, Plan
@@ -66,6 +66,7 @@ __all__ = ["Progress", "search", "search_state"]
 
 FIRST_TRY = 256  # items after which the best open node is mapped, and each time they have doubled
 FASTEST = Weights.of(Objective.TIME)
+END_WORK = (1e4, 1e5, math.inf)  # units of work of the search of an end, until one has a mapping
 TRY_EVERY = 8  # items between tries while nothing is mapped
 MOST_TRIES = 4  # nodes mapped in one try, while none fits
 # Nodes taken in a round, by the number done before: few at first, when each tells much.
@@ -195,7 +196,7 @@ def search(
         If constraints name unknown kernels or contradict the rules.
     """
     started = time.perf_counter()
-    workload = workload if rules.iteration.has_ends else workload.without_ends()
+    workload = counted(workload, rules)
     check_given(workload, system, constraints, rules)
     weights = Weights.of(objective) if weights is None else weights
     state = search_state(workload, system, constraints, rules, gap, weights)
@@ -336,26 +337,26 @@ def search_state(
 def _end_search(
     workload: Workload, system: System, end: End, constraints: Constraints, rules: Rules
 ) -> EndSearch:
-    """Return what finds the fastest mapping of an end under a plan, with proof."""
-    alone, free = (
-        workload.of_end(end),
-        Constraints(
-            kernel_by_kernel=constraints.kernel_by_kernel,
-            separate_directions=constraints.separate_directions,
-        ),
+    """Return what maps an end under a plan: a head is proved, layers are within limits on work."""
+    free = Constraints(
+        kernel_by_kernel=constraints.kernel_by_kernel,
+        separate_directions=constraints.separate_directions,
     )
-    state = search_state(alone, system, free, rules, 0.0, FASTEST)
+    state = search_state(workload.of_end(end), system, free, rules, 0.0, FASTEST)
 
     def fastest(plan: Plan) -> tuple[EndMapping, EndCost] | Lack:
-        state.incumbent, state.budget = Incumbent(), Budget()
-        run = _Run(state, None, Objective.TIME.unit)
-        run.add([(0.0, ROOT, SearchNode(plan_of_end(plan), 1, None))])
-        run.down()
+        alone = plan_of_end(plan)
+        for work in END_WORK:
+            state.incumbent, state.budget = Incumbent(), Budget(work=work)
+            run = _Run(state, None, Objective.TIME.unit)
+            run.add([(0.0, ROOT, SearchNode(alone, 1, None))])
+            run.down()
+            if state.incumbent.mapping is not None or state.budget.cut is None:
+                break
         mapping = state.incumbent.mapping
         if mapping is None:
             return state.incumbent.lack
-        node = SearchNode(plan_of_end(plan), mapping.n_tiles, None)
-        choices, codes = state.table(node.plan, node.n_tiles), state.codes(mapping)
+        choices, codes = state.table(alone, mapping.n_tiles), state.codes(mapping)
         priced = priced_end(workload, system, end, plan, rules, choices, codes, masks_of(mapping))
         kept = EndMapping(
             n_tiles=mapping.n_tiles, sharding=mapping.sharding, partitions=mapping.partitions

@@ -184,14 +184,13 @@ class SearchState:
             for plan in use.plans(microbatch, self.workload, self.system, self.rules)
         ]
         if self.ends:
-            rate = reached_rate(self.system.chip, self.workload.graph.dtype, self.rules)
-            plans = [least_ends(self.workload, plan, rate, self.rules) for plan in plans]
+            plans = [least_ends(self.workload, self.system, plan, self.rules) for plan in plans]
         given = self.constraints if like is None else like
         kind = given.recompute, given.schedule, given.interleave
         return self.room.variants(plans, *kind, only_time=time)
 
     def ended(self, plan: Plan) -> Plan | None:
-        """Return a plan with its ends, each mapped as is fastest by itself; None: one fits not."""
+        """Return a plan with its ends, each mapped by itself; None where one does not fit."""
         found = self._ended(plan) if self.ends else _Ended((), plan.ends)
         return None if found is None else replace(plan, ends=found.costs)
 
@@ -203,22 +202,19 @@ class SearchState:
         # The same work whether it is known or not, and so for any number of processes.
         self.budget.spend(sum(TABLE * end.graph.n for end in self.workload.ends))
         if key not in self.ended_plans:
-            answers = [end(plan) for end in self.ends]
-            for lack in answers:
-                if isinstance(lack, Lack):
-                    self.incumbent.lack.join(lack)
-            mapped = [answer for answer in answers if not isinstance(answer, Lack)]
-            whole = len(mapped) == len(answers)
-            costs = [cost for _, cost in mapped]
-            self.ended_plans[key] = (
-                _Ended(
-                    tuple(mapping for mapping, _ in mapped),
-                    with_ends(self.workload, plan, costs).ends,
-                )
-                if whole
-                else None
-            )
+            self.ended_plans[key] = self._mapped_ends(plan)
         return self.ended_plans[key]
+
+    def _mapped_ends(self, plan: Plan) -> _Ended | None:
+        mappings, costs = [], []
+        for end in self.ends:
+            found = end(plan)
+            if isinstance(found, Lack):
+                self.incumbent.lack.join(found)
+                return None
+            mappings.append(found[0])
+            costs.append(found[1])
+        return _Ended(tuple(mappings), with_ends(self.workload, plan, costs).ends)
 
     def total(self, plan: Plan, layer: float) -> float:
         """Return the objective for a layer's cost; see `Pricing.total`."""

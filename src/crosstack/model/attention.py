@@ -10,8 +10,9 @@ import numpy as np
 from crosstack.machine.chip import Chip, Execution, Fusion
 from crosstack.model.traffic import Traffic
 from crosstack.workload.kernel_graph import Bools, Floats, KernelGraph
+from crosstack.workload.workload import Workload
 
-__all__ = ["attention_core", "attentions", "density_on", "work_share"]
+__all__ = ["attention_core", "attentions", "density_on", "iteration_work", "work_done"]
 
 
 def density_on(arrays: KernelGraph, chip: Chip | None, traffic: Traffic) -> Floats:
@@ -37,10 +38,17 @@ def density_on(arrays: KernelGraph, chip: Chip | None, traffic: Traffic) -> Floa
 
 
 @lru_cache(maxsize=64)
-def work_share(arrays: KernelGraph, chip: Chip, traffic: Traffic) -> float:
-    """Share of the operations of a graph that a chip does not skip. [1]"""
-    done = arrays.work * density_on(arrays, chip, traffic).min(axis=1)
-    return float(done.sum() / arrays.work.sum()) if done.any() else 1.0
+def work_done(arrays: KernelGraph, chip: Chip, traffic: Traffic) -> float:
+    """Operations of a graph that a chip does not skip. [FLOP]"""
+    return float((arrays.work * density_on(arrays, chip, traffic).min(axis=1)).sum())
+
+
+def iteration_work(workload: Workload, chip: Chip, traffic: Traffic) -> float:
+    """Operations of an iteration that chips do not skip, of layers and ends. [FLOP]"""
+    runs = [(workload.graph_repetitions, workload.graph)]
+    runs += [(end.count, end.graph) for end in workload.ends]
+    each = sum(count * work_done(graph, chip, traffic) for count, graph in runs)
+    return each * workload.global_batch_size
 
 
 @lru_cache(maxsize=64)

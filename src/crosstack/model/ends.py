@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from crosstack.machine.system import System
+from crosstack.model.attention import work_done
 from crosstack.model.choices import Choices
 from crosstack.model.memory import copy_memory
 from crosstack.model.partition import (
@@ -24,13 +25,26 @@ from crosstack.model.partition import (
     partition_cost,
 )
 from crosstack.model.plan import NO_END, EndCost, Plan
-from crosstack.model.rates import peak_rate
+from crosstack.model.rates import peak_rate, reached_rate
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Ints, bits
 from crosstack.workload.transformer_training import Recompute
 from crosstack.workload.workload import End, Workload
 
-__all__ = ["PricedBlock", "end_cost", "least_ends", "plan_of_end", "priced_end", "with_ends"]
+__all__ = [
+    "PricedBlock",
+    "counted",
+    "end_cost",
+    "least_ends",
+    "plan_of_end",
+    "priced_end",
+    "with_ends",
+]
+
+
+def counted(workload: Workload, rules: Rules) -> Workload:
+    """Return what of a workload a rule set counts: with its ends, or the layers alone."""
+    return workload if rules.iteration.has_ends else workload.without_ends()
 
 
 def plan_of_end(plan: Plan) -> Plan:
@@ -48,23 +62,18 @@ def plan_of_end(plan: Plan) -> Plan:
     )
 
 
-def least_ends(workload: Workload, plan: Plan, rate: float, rules: Rules) -> Plan:
-    """Return a plan with ends that take no more than any mapping of them does.
-
-    Parameters
-    ----------
-    rate : float
-        Of all operations on a chip, at most. [FLOP/s]
-    """
-    costs = []
+def least_ends(workload: Workload, system: System, plan: Plan, rules: Rules) -> Plan:
+    """Return a plan with ends that take no more than any mapping of them does."""
+    rate, costs = reached_rate(system.chip, workload.graph.dtype, rules), []
     for end in workload.ends:
         graph, ways = end.graph, plan.tensor * math.prod(plan.split)
         forward = float(graph.weight_size[~graph.backward].sum()) + end.table_size
+        work = work_done(graph, system.chip, rules.traffic)
         weights = (forward - (end.shared_size if plan.pipeline == 1 else 0.0)) / ways
         words = weights / graph.word if workload.training else 0.0
         costs.append(
             EndCost(
-                time=end.count * graph.total_work / ways / rate,
+                time=end.count * work / ways / rate,
                 weights=end.count * weights,
                 gradients=end.count * rules.memory.gradient_bytes * words,
                 optimizer_state=end.count * rules.memory.optimizer_bytes * words,
