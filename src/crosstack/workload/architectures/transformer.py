@@ -25,6 +25,9 @@ __all__ = ["Transformer"]
 _NORMS = {NormPlace.BEFORE: 2, NormPlace.AFTER: 2, NormPlace.BOTH: 4, NormPlace.SHARED: 1}
 
 
+MOST_LAYERS = 100_000  # each is looked at
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transformer:
     """The shape of a decoder-only transformer.
@@ -113,6 +116,7 @@ class Transformer:
     def __post_init__(self) -> None:
         """Check every field, then what they say of each other."""
         require_types(self)
+        require(self.layers <= MOST_LAYERS, "layers", self.layers, f"up to {MOST_LAYERS:,}")
         for field in ("hidden", "layers", "heads", "kv_heads", "head_size", "feed_forward",
                       "vocabulary", "context"):  # fmt: skip
             require_whole(field, getattr(self, field))
