@@ -15,12 +15,10 @@ import numpy as np
 import pytest
 
 from crosstack.charts import Mark
-from crosstack.machine.chip import Overlap, flat_chip
-from crosstack.machine.memory import main_memory
-from crosstack.machine.prices import link_amounts, switch_amounts
-from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
-from crosstack.model.collectives import Extent, LeastTime, NetworkUse
-from crosstack.model.collectives.group import axes_of
+from crosstack.machine.chip import Overlap
+from crosstack.machine.network import Joint
+from crosstack.machine.system import Dimension, DimensionKind, Parallelism
+from crosstack.model.collectives import LeastTime, NetworkUse
 from crosstack.model.partition import combine, combine_arrays
 from crosstack.model.placed import placed_use
 from crosstack.model.rules import rules_named
@@ -38,7 +36,6 @@ from crosstack.technology.wafers import YieldModel, die_yield
 from crosstack.workload.kernels import ComputeUnit, Kernel, KernelKind, Placement
 
 RULES = rules_named("crosstack")
-CHIP = flat_chip(n_cores=1, lanes=1, stages=1, frequency=1e9, sram_capacity=1e6)
 KERNEL = Kernel(
     name="k", kind=KernelKind.ELEMENTWISE, m=1, n=1, output_size=1.0, input_sizes=(1.0,),
     unit=ComputeUnit.SIMD,
@@ -50,14 +47,6 @@ def added(kind: type[StrEnum]) -> Any:
     member = str.__new__(kind, "new")
     member._name_, member._value_ = "NEW", "new"
     return member
-
-
-def system() -> System:
-    """Return two chips joined in a way that nobody knows."""
-    one = Dimension(kind=added(DimensionKind), size=2, bandwidth=1e9)
-    return System(
-        chip=replace(CHIP, memories=main_memory(bandwidth=1e9)), network=(one,), n_chips=2
-    )
 
 
 def released(**changes: Any) -> ReleaseCollectives:
@@ -91,10 +80,8 @@ USE = NetworkUse(
     parallelism=(Parallelism.TENSOR,),
 )
 CASES = {
-    "links": lambda: link_amounts(system(), (2,)),
-    "switch ports": lambda: switch_amounts(system(), (2,)),
-    "axes": lambda: axes_of(Extent(dimension=system().network[0], size=2, members=2)),
-    "icon": lambda: _wires(Canvas(), added(DimensionKind), [(0.0, 0.0)], (1.0, 1.0)),
+    "links": lambda: added(Joint).links(2),
+    "icon": lambda: _wires(Canvas(), added(Joint), [(0.0, 0.0)], (1.0, 1.0)),
     "latency": lambda: released(latency=added(LatencyRule))._hops([]),
     "exchange": lambda: released(exchange=added(ExchangeRule))._slowest_pair([]),
     "placed": lambda: LeastTime().placed(USE, added(Placement)),
@@ -116,6 +103,11 @@ CASES = {
 def test_a_new_member_falls_through_to_nothing(case):
     with pytest.raises(AssertionError):
         CASES[case]()
+
+
+def test_a_kind_of_network_without_a_row_joins_nothing():
+    with pytest.raises(KeyError):
+        Dimension(kind=added(DimensionKind), size=2, bandwidth=1e9)
 
 
 # ---------------------------------------------------------------- chains of comparisons

@@ -10,10 +10,11 @@ from crosstack.io import library
 from crosstack.machine.chip import Chip, Link
 from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel
+from crosstack.machine.network import RING, SWITCH, parse_levels
 from crosstack.machine.node import system_of_nodes
 from crosstack.machine.packages import system_of_grid, system_of_packages
 from crosstack.machine.system import DimensionKind, Parallelism
-from crosstack.machine.topology import RING, SWITCH, Grid, parse_levels
+from crosstack.machine.topology import Grid
 from crosstack.mapping.strategy import (
     NESTED,
     ParallelDimension,

@@ -8,7 +8,7 @@ from crosstack.errors import InputError
 from crosstack.io.chip_file import read_chip
 from crosstack.io.technology import read_library, shipped
 from crosstack.machine.generate.generated import generate
-from crosstack.machine.topology import RING, SWITCH, DimensionKind, NetworkLevel
+from crosstack.machine.network import RING, SWITCH, DimensionKind, NetworkLevel
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "chips" / "n5_hbm3.yaml"
 SHORT = "memory: hbm3\nchip_area: 800 mm^2\npower: 500 W\n"

@@ -8,8 +8,8 @@ from crosstack.errors import InputError
 from crosstack.machine.chip import Chip, Link
 from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel
+from crosstack.machine.network import DimensionKind, NetworkLevel
 from crosstack.machine.packages import divided_system, system_of_packages
-from crosstack.machine.topology import DimensionKind, NetworkLevel
 
 CHIP = Chip(
     compute=Compute(n_units=4, n_multiprocessors=2, work_per_cycle=32.0, frequency=1e9, rows=4),

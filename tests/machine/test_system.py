@@ -102,7 +102,7 @@ class TestKindsOfDimension:
             ("mesh", {"shape": (2, 2, 2, 2)}, "shape: got '2x2x2x2'; allowed: 1 to 3 axes"),
             ("fat_tree", {"oversubscription": 0.5}, "oversubscription: got 0.5; allowed: 1 or"),
             ("switch", {"oversubscription": 2.0}, "oversubscription: got 2.0; allowed: that of a"),
-            ("ring", {"pod_size": 4}, "pod_size: got 4; allowed: that of a fat tree, dragonfly"),
+            ("ring", {"pod_size": 4}, "pod_size: got 4; allowed: that of a fat_tree, dragonfly"),
             ("dragonfly", {"pod_size": 0}, "pod_size: got 0"),
             ("torus", {"reduces": True}, "reduces: got True; allowed: false where there is no s"),
         ],

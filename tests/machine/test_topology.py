@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstack.errors import InputError
-from crosstack.machine.topology import DimensionKind, Grid, NetworkLevel, link_loads, parse_levels
+from crosstack.machine.network import DimensionKind, NetworkLevel, parse_levels
+from crosstack.machine.topology import Grid, link_loads
 
 
 def loads(grid, *edges):

@@ -130,7 +130,7 @@ def described(
 def _machine(found: ChipDescription | DeepflowHardware) -> ChipDescription:
     """Return a description with the machine around the chip, whatever file it is from."""
     from crosstack.io.chip_file import ChipDescription
-    from crosstack.machine.topology import RING, SWITCH
+    from crosstack.machine.network import RING, SWITCH
 
     if isinstance(found, ChipDescription):
         return found

@@ -87,7 +87,8 @@ def place(
 
 def grid_of(package: str, packages: str | None, *, torus: bool) -> Grid:
     """Return the grid that the options say."""
-    from crosstack.machine.topology import Grid, parse_shape
+    from crosstack.machine.network import parse_shape
+    from crosstack.machine.topology import Grid
 
     with options_named({"shape": "--package"}):
         chips = parse_shape(package)

@@ -12,7 +12,7 @@ from crosstack.cli.chip import Library
 from crosstack.cli.inputs import Chips, Fabric, On
 
 if TYPE_CHECKING:
-    from crosstack.machine.topology import NetworkLevel
+    from crosstack.machine.network import NetworkLevel
 
 __all__ = ["StepOptions", "Torus"]
 
@@ -180,6 +180,6 @@ class StepOptions:
     @property
     def levels(self) -> tuple[NetworkLevel, NetworkLevel | None] | None:
         """How the chips of a package are joined, and the packages where that is said."""
-        from crosstack.machine.topology import parse_levels
+        from crosstack.machine.network import parse_levels
 
         return None if self.topology is None else parse_levels(self.topology)

@@ -19,10 +19,10 @@ from crosstack.machine.generate.checks import checks_of
 from crosstack.machine.generate.generated import chip_at
 from crosstack.machine.generate.generation import Generation
 from crosstack.machine.generate.generator import generate_chips
+from crosstack.machine.network import RING, SWITCH, NetworkLevel
 from crosstack.machine.packages import divided_system, system_of_packages
 from crosstack.machine.prices import system_power, system_price
 from crosstack.machine.system import Prices, System
-from crosstack.machine.topology import RING, SWITCH, NetworkLevel
 from crosstack.technology.wafers import Wafer
 
 __all__ = ["Machine", "MachineChoice", "UnitPrices", "machines_at", "never_slower"]

@@ -32,9 +32,9 @@ from crosstack.io.steps import step_named
 from crosstack.io.technology import TechnologyLibrary
 from crosstack.io.yaml_tree import Change, parse_yaml
 from crosstack.machine.chip import Chip
+from crosstack.machine.network import RING, SWITCH
 from crosstack.machine.packages import system_of_packages
 from crosstack.machine.system import System
-from crosstack.machine.topology import RING, SWITCH
 from crosstack.mapping.strategy import (
     NESTED,
     MappingOrder,

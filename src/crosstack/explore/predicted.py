@@ -24,7 +24,7 @@ from crosstack.io.library.named import LibraryMachine, library_machine
 from crosstack.io.native.overrides import override_freely
 from crosstack.io.steps import step_named
 from crosstack.io.yaml_tree import tree_of
-from crosstack.machine.topology import parse_levels
+from crosstack.machine.network import parse_levels
 from crosstack.mapping.strategy import MappingOrder, Strategy, parse_order, parse_strategy
 from crosstack.model.energy import energy_of_budget
 from crosstack.model.rules import PREDICTED, rules_named

@@ -46,7 +46,7 @@ from crosstack.machine.generate.template import (
     SramPart,
 )
 from crosstack.machine.memory import Scope
-from crosstack.machine.topology import RING, SWITCH, DimensionKind, NetworkLevel, parse_shape
+from crosstack.machine.network import RING, SWITCH, DimensionKind, NetworkLevel, parse_shape
 from crosstack.technology.scaling import LogicNode, Scaling, scaled_sram, scaled_unit, steps_between
 from crosstack.workload.dtype import Dtype, dtype_of_size
 
@@ -93,7 +93,7 @@ class LinkFile(_NamedModel):
     """Links; see `crosstack.machine.generate.template.LinkPart`. ``kind`` is the network they make.
 
     ``shape`` is that of a mesh or torus, as ``4x4``; ``oversubscription``, ``pod_size`` and
-    ``reduces`` as in `crosstack.machine.topology.NetworkLevel`. ``neighbours`` is left to the kind
+    ``reduces`` as in `crosstack.machine.network.NetworkLevel`. ``neighbours`` is left to the kind
     where that is given, else 1.
     """
 

@@ -13,9 +13,9 @@ from crosstack.io.library.named import LibraryMachine
 from crosstack.machine.chip import Chip
 from crosstack.machine.generate.generated import generate
 from crosstack.machine.generate.generation import Generation
+from crosstack.machine.network import NetworkLevel
 from crosstack.machine.packages import system_of_packages
 from crosstack.machine.system import System
-from crosstack.machine.topology import NetworkLevel
 from crosstack.mapping.strategy import NESTED, MappingOrder, Strategy
 from crosstack.workload.dtype import Dtype
 

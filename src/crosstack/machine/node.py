@@ -9,9 +9,9 @@ from itertools import product
 
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
 from crosstack.machine.chip import Chip, Execution, Link
+from crosstack.machine.network import NetworkLevel
 from crosstack.machine.packages import dimension_of
 from crosstack.machine.system import Dimension, DimensionKind, Prices, System
-from crosstack.machine.topology import NetworkLevel
 from crosstack.records import require_types
 
 __all__ = ["Fabric", "NetworkPort", "Node", "system_of_chip", "system_of_nodes"]

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from crosstack.errors import InputError, Problem, require_whole
 from crosstack.machine.chip import Chip, Link
+from crosstack.machine.network import KINDS, RING, SWITCH, NetworkLevel
 from crosstack.machine.system import Dimension, DimensionKind, Prices, System
-from crosstack.machine.topology import RING, SWITCH, Grid, NetworkLevel
+from crosstack.machine.topology import Grid
 
 __all__ = [
     "ABSENT",
@@ -107,14 +108,13 @@ def divided_system(system: System) -> System:
 
 def _axes(level: Dimension, size: int) -> list[Dimension]:
     """Return the one-dimensional networks that a level is composed of."""
-    match level.kind:
-        case DimensionKind.TORUS:
-            ring = replace(level, kind=DimensionKind.RING, shape=(), size=None)
-            return [replace(ring, size=extent) for extent in level.axes(size)]
-        case DimensionKind.MESH:
-            return [replace(level, shape=(extent,), size=extent) for extent in level.axes(size)]
-        case _:  # of one piece
-            return [level]
+    kind = KINDS[level.kind].axis
+    if kind is None:  # of one piece
+        return [level]
+    return [
+        replace(level, kind=kind, shape=(extent,) if KINDS[kind].axis else (), size=extent)
+        for extent in level.axes(size)
+    ]
 
 
 def system_of_grid(chip: Chip, grid: Grid) -> System:

@@ -1,21 +1,22 @@
 """Price and power of a system: chips, memory, links and switches.
 
-The amounts of links and switch ports per dimension follow ``dfmodel_code``, where
-they are written out topology by topology; here one rule gives all of them. Torus dimensions pay
-for switch ports too, as published.
+The amounts of links and switch ports of a dimension are those of its kind
+(`crosstack.machine.network.KINDS`); of rings, which pay for switch ports too, switches and fully
+connected groups they follow ``dfmodel_code``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import ClassVar, assert_never
+from typing import ClassVar
 
 import numpy as np
 
 from crosstack.errors import Problem
-from crosstack.machine.system import Dimension, DimensionKind, System
+from crosstack.machine.network import KINDS
+from crosstack.machine.system import System
 
 __all__ = [
     "Bill",
@@ -139,110 +140,22 @@ def link_amounts(system: System, sizes: tuple[int, ...]) -> tuple[float, ...]:
     sizes : tuple of int
         Chips of each dimension. [1]
 
-    Notes
-    -----
-    A ring has one link a chip; a fully connected group of s has s (s-1). Outer dimensions of
-    switches and fully connected groups join whole inner groups, so they are counted once a
-    group, not once a chip. Of the other kinds every chip has links of its own: one along each
-    axis of a torus, but at the ends of a mesh; a port to a first switch, and above it those of
-    `_tiers`.
-
     References
     ----------
-    dfmodel_code (rings, switches, fully connected), leiserson1985, kim2008dragonfly
+    Those of the bills of `crosstack.machine.network.KINDS`.
     """
-    amounts = zip(range(len(sizes)), system.network, strict=True)
-    return tuple(_links(dimension, sizes, i) * dimension.bandwidth for i, dimension in amounts)
-
-
-def _links(dimension: Dimension, sizes: tuple[int, ...], i: int) -> float:
-    size = sizes[i]
-    inner, outer = math.prod(sizes[:i]), math.prod(sizes[i + 1 :])
-    match dimension.kind:
-        case DimensionKind.RING:
-            return inner * size * outer
-        case DimensionKind.FULLY_CONNECTED:
-            return size * (size - 1) * outer
-        case DimensionKind.SWITCH:
-            return size * outer
-        case DimensionKind.TORUS:
-            return inner * outer * size * sum(axis > 1 for axis in dimension.axes(size))
-        case DimensionKind.MESH:
-            return inner * outer * size * sum((axis - 1) / axis for axis in dimension.axes(size))
-        case (
-            DimensionKind.FAT_TREE
-            | DimensionKind.DRAGONFLY
-            | DimensionKind.RAIL_ONLY
-            | DimensionKind.RAIL_OPTIMISED
-        ):
-            return inner * outer * size * (1 + _tiers(dimension, size)[0])
-        case _:
-            assert_never(dimension.kind)
-
-
-def _tiers(dimension: Dimension, size: int) -> tuple[float, float]:
-    """Return links and switch ports above the first port of every chip, a chip. [1]
-
-    Notes
-    -----
-    Pods of a fat tree, or of rails, are joined by a second tier: a link up for every
-    ``oversubscription`` chips, with a port at both ends. The routers of a balanced dragonfly have
-    twice as many ports to their group, half of a link each, as chips, and one to another group
-    for every ``oversubscription`` of them.
-
-    References
-    ----------
-    leiserson1985, kim2008dragonfly (section 3)
-    """
-    up = 1 / dimension.oversubscription
-    one_pod = dimension.pod_size is not None and size <= dimension.pod_size
-    if dimension.kind is DimensionKind.DRAGONFLY:
-        return (1.0, 2.0) if one_pod else (1 + up / 2, 2 + up)
-    if dimension.kind is DimensionKind.RAIL_ONLY or one_pod:
-        return 0.0, 0.0
-    return up, 2 * up
+    return tuple(links for links, _ in _amounts(system, sizes))
 
 
 def switch_amounts(system: System, sizes: tuple[int, ...]) -> tuple[float, ...]:
-    """Bandwidth of all switch ports of each dimension; parameters as `link_amounts`. [B/s]
-
-    Notes
-    -----
-    A ring pays for two ports each, a switch for one port a member; a fully connected dimension
-    of several pays s^2 ports as an outer dimension and none as the innermost. A mesh or torus has
-    no switch; of the other kinds every chip has a port at a first switch, and above it those of
-    `_tiers`.
-
-    References
-    ----------
-    dfmodel_code (rings, switches, fully connected), leiserson1985, kim2008dragonfly
-    """
-    amounts = zip(range(len(sizes)), system.network, strict=True)
-    return tuple(_ports(dimension, sizes, i) * dimension.bandwidth for i, dimension in amounts)
+    """Bandwidth of all switch ports of each dimension; parameters as `link_amounts`. [B/s]"""
+    return tuple(ports for _, ports in _amounts(system, sizes))
 
 
-def _ports(dimension: Dimension, sizes: tuple[int, ...], i: int) -> float:
-    size = sizes[i]
-    others = math.prod(sizes) // size
-    outer = math.prod(sizes[i + 1 :])
-    match dimension.kind:
-        case DimensionKind.RING:
-            return 2 * others
-        case DimensionKind.FULLY_CONNECTED:
-            return 0 if i == 0 else size * size * outer
-        case DimensionKind.SWITCH:
-            return size * outer
-        case DimensionKind.MESH | DimensionKind.TORUS:
-            return 0
-        case (
-            DimensionKind.FAT_TREE
-            | DimensionKind.DRAGONFLY
-            | DimensionKind.RAIL_ONLY
-            | DimensionKind.RAIL_OPTIMISED
-        ):
-            return others * size * (1 + _tiers(dimension, size)[1])
-        case _:
-            assert_never(dimension.kind)
+def _amounts(system: System, sizes: tuple[int, ...]) -> Iterator[tuple[float, float]]:
+    for i, dimension in zip(range(len(sizes)), system.network, strict=True):
+        links, ports = KINDS[dimension.kind].bill(dimension.level, sizes, i)
+        yield links * dimension.bandwidth, ports * dimension.bandwidth
 
 
 def _network(

@@ -19,7 +19,7 @@ from crosstack.errors import (
     require_whole,
 )
 from crosstack.machine.chip import Chip
-from crosstack.machine.topology import GRIDS, DimensionKind, NetworkLevel
+from crosstack.machine.network import KINDS, DimensionKind, NetworkLevel
 from crosstack.records import brief, require_types
 
 __all__ = [
@@ -75,7 +75,7 @@ class Dimension:
     and ``switch_power`` [W/(B/s)] are those of this dimension; None: of the system's `Prices`.
 
     ``shape``, ``oversubscription``, ``pod_size`` and ``reduces`` are those of
-    `crosstack.machine.topology.NetworkLevel`.
+    `crosstack.machine.network.NetworkLevel`.
     """
 
     kind: DimensionKind
@@ -125,7 +125,7 @@ class Dimension:
 
     def axes(self, size: int) -> tuple[int, ...]:
         """Return the chips along every axis of ``size`` chips; see `NetworkLevel.axes`. [1]"""
-        return self.level.axes(size) if self.shape or self.kind in GRIDS else (size,)
+        return (size,) if KINDS[self.kind].axis is None else self.level.axes(size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

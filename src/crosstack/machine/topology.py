@@ -10,36 +10,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.errors import (
-    InputError,
-    Problem,
-    require,
-    require_quantity,
-    require_whole,
-    unknown_name,
-)
+from crosstack.errors import require, require_whole
+from crosstack.machine.network import MOST_AXES
 
-__all__ = [
-    "GRIDS",
-    "RING",
-    "SWITCH",
-    "DimensionKind",
-    "Grid",
-    "LinkLoads",
-    "NetworkLevel",
-    "link_loads",
-    "parse_levels",
-    "parse_shape",
-]
+__all__ = ["Grid", "LinkLoads", "link_loads"]
 
 Whole = NDArray[np.int64]
-MOST_AXES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,186 +76,6 @@ class Grid:
         """
         after = np.arange(1, self.shape[axis] + 1)
         return np.asarray((after % self.package[axis] == 0) & (self.packages[axis] > 1))
-
-
-class DimensionKind(StrEnum):
-    """How the chips of one dimension, or equal chips of what the inner ones join, are joined.
-
-    By links to neighbours or to all: ``ring``, ``mesh``, ``torus``, ``fully_connected``. By a port
-    of every chip to switches: ``switch``, one without limits of its own; ``fat_tree``
-    (``leiserson1985``) and ``dragonfly`` (``kim2008dragonfly``), see `Dimension.oversubscription`;
-    ``rail_only`` (``wang2023railonly``), a switch for the chips of one place in every server,
-    and no way from one rail to another but inside the servers; ``rail_optimised``, the same rails
-    joined by a second tier.
-    """
-
-    RING = "ring"
-    SWITCH = "switch"
-    FULLY_CONNECTED = "fully_connected"
-    MESH = "mesh"
-    TORUS = "torus"
-    FAT_TREE = "fat_tree"
-    DRAGONFLY = "dragonfly"
-    RAIL_ONLY = "rail_only"
-    RAIL_OPTIMISED = "rail_optimised"
-
-
-GRIDS = (DimensionKind.MESH, DimensionKind.TORUS)
-WITH_PODS = (DimensionKind.FAT_TREE, DimensionKind.DRAGONFLY, DimensionKind.RAIL_OPTIMISED)
-SWITCHED = (DimensionKind.SWITCH, DimensionKind.RAIL_ONLY, *WITH_PODS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkLevel:
-    """How the chips of one level of the network are joined.
-
-    Parameters
-    ----------
-    kind : DimensionKind
-        Links to neighbours, to all, or to switches.
-    shape : tuple of int
-        Chips along every axis of a mesh or torus; empty is two axes, as near to a square as the
-        number of chips allows. [1]
-    oversubscription : float
-        How many times as much the members of a pod can send as its links to other pods carry; a
-        dragonfly is plain at 1, tapered above. [1]
-    pod_size : int or None
-        Members of a pod: of a fat tree below one leaf switch, of a rail-optimised network below
-        one switch of a rail, of a dragonfly in one group. Where it is not given, all messages of a
-        fat tree or dragonfly leave their pod, none of a rail. [1]
-    reduces : bool
-        Whether the switches add what passes through them, and copy it.
-    """
-
-    kind: DimensionKind
-    shape: tuple[int, ...] = ()
-    oversubscription: float = 1.0
-    pod_size: int | None = None
-    reduces: bool = False
-
-    def __post_init__(self) -> None:
-        """Check that nothing is said of other kinds."""
-        given, kind = "x".join(map(str, self.shape)), self.kind
-        of_grids = f"that of a mesh or torus, not of {kind}"
-        require(kind in GRIDS or not given, "shape", given, of_grids)
-        require(len(self.shape) <= MOST_AXES, "shape", given, f"1 to {MOST_AXES} axes")
-        for size in self.shape:
-            require_whole("shape", size, what="chips")
-        over, pods = self.oversubscription, kind in WITH_PODS
-        require_quantity("oversubscription", over, "1")
-        require(over >= 1, "oversubscription", over, "1 or more")
-        of_pods = f"that of a fat tree, dragonfly or rail-optimised network, not of {kind}"
-        require(pods or over == 1, "oversubscription", over, of_pods)
-        require(pods or self.pod_size is None, "pod_size", self.pod_size, of_pods)
-        if self.pod_size is not None:
-            require_whole("pod_size", self.pod_size, what="members")
-        where = f"false where there is no switch, as of {kind}"
-        require(kind in SWITCHED or not self.reduces, "reduces", self.reduces, where)
-
-    def axes(self, size: int) -> tuple[int, ...]:
-        """Return the chips along every axis of ``size`` chips: one, but of a mesh or torus. [1]
-
-        Raises
-        ------
-        InputError
-            If the shape is that of another number of chips.
-        """
-        if self.kind not in GRIDS:
-            return (size,)
-        if not self.shape:
-            side = next(a for a in range(math.isqrt(size), 0, -1) if size % a == 0)
-            return size // side, side
-        if math.prod(self.shape) != size:
-            message = f"got {'x'.join(map(str, self.shape))}; allowed: a shape of {size} chips."
-            raise InputError(Problem("shape", message))
-        return self.shape
-
-    def links(self, size: int) -> int:
-        """Return how many links, or ports, each of ``size`` chips has; at least 1. [1]
-
-        A ring of two has a link each way round.
-        """
-        match self.kind:
-            case DimensionKind.RING | DimensionKind.TORUS:
-                found = sum(2 for extent in self.axes(size) if extent > 1)
-            case DimensionKind.MESH:
-                found = sum(min(2, extent - 1) for extent in self.axes(size))
-            case DimensionKind.FULLY_CONNECTED:
-                found = size - 1
-            case (
-                DimensionKind.SWITCH
-                | DimensionKind.FAT_TREE
-                | DimensionKind.DRAGONFLY
-                | DimensionKind.RAIL_ONLY
-                | DimensionKind.RAIL_OPTIMISED
-            ):
-                found = 1
-            case _:
-                assert_never(self.kind)
-        return max(1, found)
-
-
-RING = NetworkLevel(kind=DimensionKind.RING)
-SWITCH = NetworkLevel(kind=DimensionKind.SWITCH)
-
-
-def parse_shape(text: str) -> tuple[int, ...]:
-    """Read chips along every axis: ``8``, ``4x4`` or ``4x4x2``.
-
-    Raises
-    ------
-    InputError
-        If the text is not that.
-    """
-    parts = text.lower().split("x")
-    if len(text) > 40 or not all(part.isascii() and part.isdecimal() for part in parts):
-        allowed = "whole numbers joined by x, such as 8, 4x4 or 4x4x2"
-        raise InputError(Problem("shape", f"got {text[:40]!r}; allowed: {allowed}."))
-    return tuple(int(part) for part in parts)
-
-
-def parse_levels(text: str) -> tuple[NetworkLevel, NetworkLevel | None]:
-    """Read how chips of a package are joined, and packages: ``ring`` or ``torus:4x4,fat_tree:2``.
-
-    Behind the kind stands the shape of a mesh or torus, or the oversubscription.
-
-    Raises
-    ------
-    InputError
-        If there is no such topology, a shape is none, or there are more than two levels.
-    """
-    parts = text[:200].split(",")
-    if len(parts) > 2:
-        allowed = "one level or two, of a package and between packages"
-        raise InputError(Problem("topology", f"got {len(parts)} levels; allowed: {allowed}."))
-    found = [_level(part) for part in parts]
-    return found[0], found[1] if len(found) == 2 else None
-
-
-def _level(text: str) -> NetworkLevel:
-    name, _, more = text.strip().partition(":")
-    if name not in list(DimensionKind):
-        raise unknown_name("topology", "topology is", name, list(DimensionKind))
-    kind = DimensionKind(name)
-    if not more:
-        return NetworkLevel(kind=kind)
-    if kind in WITH_PODS:
-        return NetworkLevel(kind=kind, oversubscription=parse_number("oversubscription", more))
-    return NetworkLevel(kind=kind, shape=parse_shape(more))
-
-
-def parse_number(field: str, text: str) -> float:
-    """Read a plain number.
-
-    Raises
-    ------
-    InputError
-        If the text is not that.
-    """
-    try:
-        return float(text[:40])
-    except ValueError:
-        raise InputError(Problem(field, f"got {text[:40]!r}; allowed: a number.")) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from crosstack.errors import InputError, Problem
-from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
+from crosstack.machine.network import KINDS
+from crosstack.machine.system import Dimension, Parallelism, System
 from crosstack.mapping.degrees import FREE, Degrees
 from crosstack.mapping.mapping import Constraints
 from crosstack.model.placed import placed_use, plan_of
@@ -38,10 +39,6 @@ _ORDERS = (
     (Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA),
     (Parallelism.TENSOR, Parallelism.DATA, Parallelism.PIPELINE),
 )
-# Every chip is as far from each other.
-EVEN = (DimensionKind.SWITCH, DimensionKind.FULLY_CONNECTED, DimensionKind.RAIL_ONLY)
-THINNED = (DimensionKind.FAT_TREE, DimensionKind.RAIL_OPTIMISED)  # even if not oversubscribed
-SWITCHED = (*EVEN, *THINNED, DimensionKind.DRAGONFLY)
 
 __all__ = ["Use", "may_split", "network_uses", "workload_uses"]
 
@@ -109,11 +106,10 @@ def _factors(dimension: Dimension, size: int, *, shared: bool) -> Iterator[Facto
         yield ((dimension.parallelism or Parallelism.DATA, size),)
         return
     yield from (((use, size),) for use in Parallelism)
-    if not shared or dimension.kind not in SWITCHED:
+    row = KINDS[dimension.kind]
+    if not shared or row.by_neighbours:
         return
-    even = dimension.kind in EVEN
-    even = even or (dimension.kind in THINNED and dimension.oversubscription == 1.0)
-    orders = _ORDERS[:1] if even else _ORDERS
+    orders = _ORDERS[:1] if row.even and dimension.oversubscription == 1.0 else _ORDERS
     found: dict[Factors, None] = {}
     for order in orders:
         for inner in divisors(size):

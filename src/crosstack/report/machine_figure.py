@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import assert_never
 
-from crosstack.machine.system import DimensionKind, System
+from crosstack.machine.network import KINDS, Joint
+from crosstack.machine.system import System
 from crosstack.mapping.mapping import Mapping, Task
 from crosstack.model.rules import Rules
 from crosstack.report import wording
@@ -34,7 +35,7 @@ def machine_figure(
     y = 200.0
     for i, dimension in enumerate(system.network):
         size = mapping.dimension_sizes[i] if mapping else dimension.size
-        _dimension(canvas, dimension.kind, size, y)
+        _dimension(canvas, KINDS[dimension.kind].joint, size, y)
         words = wording.dimension_words(system, mapping)[i].split(", ")
         canvas.text(78, y + 24, words[0], size=12, cls="xs-ink xs-strong", width=WIDTH - 80)
         latency = "" if dimension.latency == 0 else f", latency {wording.latency_words(dimension)}"
@@ -80,7 +81,7 @@ def _memory(canvas: Canvas, system: System, y: float) -> None:
     canvas.path(f"M240 {y + 78:.1f} l9 -5 v10 z M288 {y + 78:.1f} l-9 -5 v10 z", "xs-ink")
 
 
-def _dimension(canvas: Canvas, kind: DimensionKind, size: int | None, y: float) -> None:
+def _dimension(canvas: Canvas, joint: Joint, size: int | None, y: float) -> None:
     """An icon of at most eight chips; more of them are dots on a ring all the same."""
     count = min(size or DOTS, DOTS)
     centre, middle, radius = 34.0, y + 30, 24.0
@@ -94,32 +95,26 @@ def _dimension(canvas: Canvas, kind: DimensionKind, size: int | None, y: float) 
     if count == 1:
         dots = [(centre, middle)]
     else:
-        _wires(canvas, kind, dots, (centre, middle))
+        _wires(canvas, joint, dots, (centre, middle))
     for x, at in dots:
         canvas.rectangle(x - 5, at - 5, 10, 10, "xs-fs", 2)
 
 
 def _wires(
-    canvas: Canvas, kind: DimensionKind, dots: list[tuple[float, float]], hub: tuple[float, float]
+    canvas: Canvas, joint: Joint, dots: list[tuple[float, float]], hub: tuple[float, float]
 ) -> None:
-    match kind:
-        case DimensionKind.RING | DimensionKind.TORUS:
+    match joint:
+        case Joint.RING:
             canvas.line((*dots, dots[0]), "xs-wire")
-        case DimensionKind.MESH:
+        case Joint.LINE:
             canvas.line(tuple(dots), "xs-wire")
-        case DimensionKind.FULLY_CONNECTED:
+        case Joint.PAIRS:
             for k, dot in enumerate(dots):
                 for other in dots[:k]:
                     canvas.line((dot, other), "xs-wire")
-        case (
-            DimensionKind.SWITCH
-            | DimensionKind.FAT_TREE
-            | DimensionKind.DRAGONFLY
-            | DimensionKind.RAIL_ONLY
-            | DimensionKind.RAIL_OPTIMISED
-        ):
+        case Joint.PORT:
             for dot in dots:
                 canvas.line((dot, hub), "xs-wire")
             canvas.rectangle(hub[0] - 7, hub[1] - 7, 14, 14, "xs-card", 2)
         case _:
-            assert_never(kind)
+            assert_never(joint)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstack.errors import InputError
+from crosstack.machine.network import Joint
 from crosstack.machine.system import Dimension, DimensionKind
 from crosstack.model.collectives import Extent, group_of
-from crosstack.model.collectives.algorithms import Joint
 from crosstack.model.collectives.group import axes_of, filled
 
 K = DimensionKind

@@ -13,6 +13,7 @@ from crosstack.io.library.entries import Entry, entry, names
 from crosstack.machine.chip import Chip, Execution, Fusion, Link, Overlap
 from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel, Scope, main_memory
+from crosstack.machine.network import KINDS, Joint, NetworkLevel
 from crosstack.machine.node import (
     Fabric,
     NetworkPort,
@@ -276,8 +277,8 @@ def node(name: str) -> Node:
 def _dimension(given: dict[str, Any]) -> Dimension:
     """Return a level of a node's network; its links are those of one chip, of a ring two."""
     kind, size, links = DimensionKind(given["kind"]), given["size"], given["links"]
-    switched = kind is DimensionKind.SWITCH  # else chips have what they need to pass on
-    ways = {DimensionKind.RING: 2, DimensionKind.FULLY_CONNECTED: size - 1}.get(kind, 1)
+    switched = KINDS[kind].joint is Joint.PORT  # else chips have what they need to pass on
+    ways = NetworkLevel(kind=kind).links(size)
     return Dimension(
         kind=kind,
         size=size,

@@ -9,10 +9,10 @@ from crosstack.evaluate.ranks import chips_of_nodes
 from crosstack.io.library.entries import names
 from crosstack.io.library.machines import chip, joined_by, node, system_on
 from crosstack.machine.chip import Chip
+from crosstack.machine.network import NetworkLevel
 from crosstack.machine.node import Fabric, NetworkPort, Node, system_of_nodes
 from crosstack.machine.packages import system_of_packages
 from crosstack.machine.system import System
-from crosstack.machine.topology import NetworkLevel
 from crosstack.mapping.strategy import NESTED, MappingOrder, Strategy
 from crosstack.workload.dtype import Dtype
 

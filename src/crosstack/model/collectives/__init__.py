@@ -1,6 +1,6 @@
 """What collective communication takes, on any level of a network and over several."""
 
-from crosstack.model.collectives.algorithms import Joint
+from crosstack.machine.network import Joint
 from crosstack.model.collectives.arrival import NONE, Arrival
 from crosstack.model.collectives.compose import collective_lines, is_legal
 from crosstack.model.collectives.group import Extent, Group, group_of, neighbour_link

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 
+from crosstack.machine.network import Joint
 from crosstack.machine.system import AllReduceAlgorithm
 from crosstack.workload.kernels import Collective
 
-__all__ = ["CHUNKS", "Algorithm", "Joint", "algorithms"]
+__all__ = ["CHUNKS", "Algorithm", "algorithms"]
 
 CHUNKS = (1, 4, 16, 64, 256)  # pieces of a message that is passed on piece by piece
 
@@ -33,19 +33,6 @@ Count = Callable[[int], float]
 RING, TREE, DIRECT, IN_NETWORK = AllReduceAlgorithm
 GATHER, SCATTER, REDUCE = Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_REDUCE
 SPREAD, EXCHANGE, SEND = Collective.BROADCAST, Collective.ALL_TO_ALL, Collective.POINT_TO_POINT
-
-
-class Joint(StrEnum):
-    """What links a chip has.
-
-    ``port``: one, to a switch that reaches all others; ``ring``: one to each of two neighbours;
-    ``line``: as a ring, but the ends have one; ``pairs``: one to each other chip.
-    """
-
-    PORT = "port"
-    RING = "ring"
-    LINE = "line"
-    PAIRS = "pairs"
 
 
 # ---------------------------------------------------------------- counts over p chips

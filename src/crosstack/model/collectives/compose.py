@@ -23,8 +23,9 @@ from typing import assert_never
 
 import numpy as np
 
+from crosstack.machine.network import Joint
 from crosstack.machine.system import AllReduceAlgorithm
-from crosstack.model.collectives.algorithms import Algorithm, Joint, algorithms
+from crosstack.model.collectives.algorithms import Algorithm, algorithms
 from crosstack.model.collectives.arrival import NONE, Arrival
 from crosstack.model.collectives.group import Axis, Group, axes_of
 from crosstack.model.collectives.times import NOTHING, AffineTime, ConcaveTime, least

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
-from typing import assert_never
 
 from crosstack.errors import InputError, Problem, require, require_whole
-from crosstack.machine.system import Dimension, DimensionArrays, DimensionKind
-from crosstack.model.collectives.algorithms import Joint
+from crosstack.machine.network import KINDS, Joint, Pods
+from crosstack.machine.system import Dimension, DimensionArrays
 from crosstack.model.collectives.arrival import NONE, Arrival
 
 __all__ = [
@@ -30,8 +29,6 @@ __all__ = [
     "group_of",
     "neighbour_link",
 ]
-
-VALIANT = 2.0  # times that a message which keeps off the direct way crosses between groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,26 +115,12 @@ def axes_of(extent: Extent) -> tuple[Axis, ...]:
     leiserson1985 (fat trees), kim2008dragonfly (section 4), wang2023railonly, dally2004
     (chapter 8)
     """
-    dimension, size = extent.dimension, extent.size
     if extent.members == 1:
         return ()
-    match dimension.kind:
-        case DimensionKind.RING | DimensionKind.TORUS:
-            return _grid(extent, closed=True)
-        case DimensionKind.MESH:
-            return _grid(extent, closed=False)
-        case DimensionKind.FULLY_CONNECTED:
-            return (_axis(extent, Joint.PAIRS),)
-        case DimensionKind.SWITCH | DimensionKind.RAIL_ONLY:
-            return (_axis(extent, Joint.PORT),)
-        case DimensionKind.FAT_TREE:
-            return (_thinned(extent, dimension.pod_size or 1, near=1.0),)
-        case DimensionKind.RAIL_OPTIMISED:
-            return (_thinned(extent, dimension.pod_size or size, near=1.0),)
-        case DimensionKind.DRAGONFLY:
-            return (_thinned(extent, dimension.pod_size or 1, near=VALIANT),)
-        case _:
-            assert_never(dimension.kind)
+    row = KINDS[extent.dimension.kind]
+    if row.by_neighbours:
+        return _grid(extent, closed=row.joint is Joint.RING)
+    return (_axis(extent, row.joint) if row.pods is None else _thinned(extent, row.pods),)
 
 
 def _axis(extent: Extent, joint: Joint, near: float = 1.0, far: float = 1.0) -> Axis:
@@ -153,18 +136,18 @@ def _axis(extent: Extent, joint: Joint, near: float = 1.0, far: float = 1.0) -> 
     )
 
 
-def _thinned(extent: Extent, pod: int, *, near: float) -> Axis:
-    """Return members that reach other pods over fewer links; ``near``: times neighbours cross."""
+def _thinned(extent: Extent, pods: Pods) -> Axis:
+    """Return members that reach other pods over fewer links."""
     members, stride = extent.members, extent.stride
+    pod = extent.dimension.pod_size or (extent.size if pods.hold_all else 1)
     if pod % (members * stride) == 0:
         return _axis(extent, Joint.PORT)
     thin = extent.dimension.oversubscription
     together = min(members, max(1, pod // stride))
     leaving = (members - together) / (members - 1)
     beside = min(stride, pod) / pod
-    return _axis(
-        extent, Joint.PORT, near=max(1.0, near * thin * beside), far=max(1.0, thin * leaving)
-    )
+    near, far = pods.crossings * thin * beside, thin * leaving
+    return _axis(extent, Joint.PORT, near=max(1.0, near), far=max(1.0, far))
 
 
 def _grid(extent: Extent, *, closed: bool) -> tuple[Axis, ...]:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Protocol, assert_never
 
 from crosstack.errors import require
+from crosstack.machine.network import NetworkLevel
 from crosstack.machine.system import (
     AllReduceAlgorithm,
     Dimension,
@@ -17,7 +18,6 @@ from crosstack.machine.system import (
     System,
     dimension_sizes,
 )
-from crosstack.machine.topology import NetworkLevel
 from crosstack.model.collectives.arrival import NONE, Arrival
 from crosstack.model.collectives.compose import collective_lines, is_legal
 from crosstack.model.collectives.group import (
