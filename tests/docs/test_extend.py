@@ -32,4 +32,4 @@ def test_a_change_applies(name, change):
 
 
 def test_the_page_shows_all_kinds():
-    assert len(CHANGES) == PAGE.count("```diff") == 6
+    assert len(CHANGES) == PAGE.count("```diff") == 7
