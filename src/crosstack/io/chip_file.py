@@ -50,8 +50,6 @@ from crosstack.machine.network import RING, SWITCH, DimensionKind, NetworkLevel,
 from crosstack.technology.scaling import LogicNode, Scaling, scaled_sram, scaled_unit, steps_between
 from crosstack.workload.dtype import Dtype, dtype_of_size
 
-__all__ = ["ChipDescription", "read_chip"]
-
 Area = Annotated[float, quantity("m^2", above_zero=True)]
 SharedOut = Annotated[float, quantity("1")]
 

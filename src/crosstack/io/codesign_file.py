@@ -36,8 +36,6 @@ from crosstack.io.optimize_file import AreaFile
 from crosstack.technology.wafers import YieldModel
 from crosstack.workload.workload import Workload
 
-__all__ = ["CodesignFile", "FrontSearchFile", "PricesFile", "WaferFile", "codesign_file"]
-
 
 class WaferFile(FileModel):
     """What a die costs; see `crosstack.technology.wafers.Wafer`. Left out: as of the node."""

@@ -12,16 +12,6 @@ from pathlib import Path
 
 from crosstack.errors import InputError, Problem, nearest
 
-__all__ = [
-    "LARGEST_FILE",
-    "TEMPORARY",
-    "in_file",
-    "make_folder",
-    "read_text",
-    "write_atomically",
-    "writing",
-]
-
 TEMPORARY = ".crosstack-"  # how names of files start that are being written
 
 MOST_NEIGHBOURS = 1000  # names of files that a misspelt one is compared with

@@ -8,8 +8,6 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem
 
-__all__ = ["FileKind", "refuse_other_kinds"]
-
 
 class FileKind(Enum):
     """Name, the fields that tell a file of it, the commands that take one; the first that fits."""

@@ -11,8 +11,6 @@ from crosstack.io.yaml_tree import Change, Content
 from crosstack.mapping.mapping import Task
 from crosstack.records import require_type
 
-__all__ = ["as_in_file", "load", "save", "task_in"]
-
 _NATIVE = (".yaml", ".yml")
 _DFMODEL = (".txt", ".pbtxt")
 

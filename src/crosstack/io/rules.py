@@ -23,8 +23,6 @@ from crosstack.io.native.schema import Bytes, FileModel, Flag, Index, Text, one_
 from crosstack.io.yaml_tree import Tree, parse_yaml
 from crosstack.model.rules import Rules, is_known, require_parts, rule_names, rules_named
 
-__all__ = ["read_rules", "rules_at", "rules_file", "rules_in"]
-
 FILES = (".yaml", ".yml")
 _KINDS: dict[type, Any] = {bool: Flag, int: Index, float: Bytes, str: Text}
 

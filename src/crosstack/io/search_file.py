@@ -11,8 +11,6 @@ from crosstack.errors import InputError, Problem
 from crosstack.io.native.problems import validate
 from crosstack.io.native.schema import Count, FileModel, Index, Text, number, shown
 
-__all__ = ["check_front", "check_optimum", "is_front", "is_optimum"]
-
 
 def _signed(value: object) -> float:
     """Return a finite number, perhaps below 0."""

@@ -16,8 +16,6 @@ from crosstack.io.kinds import FileKind
 from crosstack.io.native.fields import read_fields
 from crosstack.io.native.schema import Count, FileModel, Flag, Index, Names, Text, one_of
 
-__all__ = ["AxisFile", "Goal", "RangeFile", "SampleFile", "Sampling", "StudyFile", "study_file"]
-
 
 class Goal(StrEnum):
     """Whether less or more of an objective is better."""

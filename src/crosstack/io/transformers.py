@@ -13,8 +13,6 @@ from crosstack.io.files import in_file, read_text
 from crosstack.records import require_type
 from crosstack.workload.architectures import Transformer
 
-__all__ = ["SHAPE", "shaped", "transformer"]
-
 SHAPE = (
     "hidden", "layers", "heads", "kv_heads", "head_size", "feed_forward", "vocabulary", "gated",
 )  # fmt: skip

@@ -15,8 +15,6 @@ import yaml
 
 from crosstack.errors import InputError, Problem
 
-__all__ = ["Change", "Content", "Tree", "parse_yaml", "tree_of"]
-
 Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | int | float | bool | None"
 Content: TypeAlias = "str | dict[str, Tree]"
 """What a file holds: its text, or the tree of it where that is at hand."""

@@ -26,8 +26,6 @@ from crosstack.technology.sram import SramTechnology
 from crosstack.technology.voltage import Supply
 from crosstack.workload.dtype import dtype_of_size
 
-__all__ = ["DeepflowHardware", "check_devices", "hardware_of"]
-
 MM2 = 1e-6
 PER_MM = 1e3
 _SCOPES = {"mcu": Scope.UNIT, "mcu-bundle": Scope.MULTIPROCESSOR, "global": Scope.CHIP}

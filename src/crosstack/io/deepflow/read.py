@@ -15,8 +15,6 @@ from crosstack.io.native.problems import unknown_fields, validate
 from crosstack.io.native.schema import shown
 from crosstack.io.yaml_tree import Change, Content, tree_of
 
-__all__ = ["looks_like", "read_hardware", "read_model"]
-
 
 def looks_like(tree: object) -> bool:
     """Return whether a parsed YAML file is one of DeepFlow's."""

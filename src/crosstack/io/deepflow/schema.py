@@ -17,24 +17,6 @@ from pydantic import ConfigDict, Field, PlainValidator
 from crosstack.errors import InputError, Problem, did_you_mean, require_quantity
 from crosstack.io.native.schema import LARGEST, SMALLEST, FileModel, shown
 
-__all__ = [
-    "MODES",
-    "AreaFile",
-    "GemmFile",
-    "HardwareFile",
-    "LevelFile",
-    "LinkFile",
-    "LlmFile",
-    "LstmFile",
-    "ModelFile",
-    "NetworkFile",
-    "PerimeterFile",
-    "PowerFile",
-    "ScheduleFile",
-    "SoftwareFile",
-    "SystemFile",
-]
-
 _WITH_UNIT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([KMGT])(B|b)(?:/s)?\s*")
 _PREFIX = {"K": 10, "M": 20, "G": 30, "T": 40}
 

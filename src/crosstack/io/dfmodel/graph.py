@@ -12,8 +12,6 @@ from crosstack.io.dfmodel.schema import ENUMS
 from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
 from crosstack.workload.kernels import Communication, Consumer, Direction, Kernel, Placement, Tensor
 
-__all__ = ["read_graph"]
-
 _K_SHARDING = ENUMS["Sharding"].index("K_SHARDING")
 _ALL_REDUCE = ENUMS["CommunicationType"].index("ALL_REDUCE")
 

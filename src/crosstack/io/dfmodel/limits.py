@@ -15,16 +15,6 @@ from crosstack.workload.kernels import Collective, Kernel, Placement, Saved
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 
-__all__ = [
-    "RELEASES",
-    "SEPARATE",
-    "edges_in_order",
-    "limits",
-    "needed_release",
-    "topology_name",
-    "writes_pairs",
-]
-
 # Rule sets that a file's fields can point to, by the number of the release.
 RELEASES = {
     "dfmodel-e2": 2,

@@ -32,8 +32,6 @@ from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Placement
 from crosstack.workload.workload import Workload
 
-__all__ = ["looks_like", "read_task"]
-
 _BLOCK = re.compile(
     r"^\s*(?:dataflow_graph\s*:?|(?:system|cost|execution|miscellany|gurobi))\s*\{", re.MULTILINE
 )

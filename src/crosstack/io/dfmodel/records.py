@@ -10,8 +10,6 @@ from crosstack.errors import InputError, Problem
 from crosstack.io import files
 from crosstack.io.dfmodel.schema import ENUMS
 
-__all__ = ["choice", "fields_of", "in_file", "unsupported"]
-
 T = TypeVar("T")
 
 

@@ -17,8 +17,6 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from crosstack.io.yaml_tree import parse_yaml
 
-__all__ = ["ENUMS", "REPEATED", "TOPOLOGIES", "dimension_letters", "new_dse"]
-
 _PACKAGE = "crosstack.dfmodel"
 
 _Field = tuple[str, int, str]  # name, number, type

@@ -14,8 +14,6 @@ from crosstack.errors import InputError, Problem, did_you_mean
 from crosstack.io.dfmodel.schema import ENUMS, REPEATED, new_dse
 from crosstack.io.yaml_tree import Change
 
-__all__ = ["apply_override", "parse_text", "unknown"]
-
 _TOKEN = re.compile(
     r"""\#[^\n]* | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' | [{}<>:;,] | [^\s{}<>:;,"'\#]+""",
     re.VERBOSE,

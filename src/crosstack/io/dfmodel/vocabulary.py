@@ -15,28 +15,6 @@ from crosstack.machine.chip import Overlap
 from crosstack.machine.system import DimensionKind, Parallelism
 from crosstack.workload.kernels import Axis, Collective, ComputeUnit, Direction, KernelKind, Saved
 
-__all__ = [
-    "COLLECTIVES",
-    "DIRECTIONS",
-    "GIGA",
-    "KERNEL_FIELDS",
-    "LINKS",
-    "OVERLAPS",
-    "PARALLELISMS",
-    "PERIODIC",
-    "PRICES",
-    "SHARDINGS",
-    "TILINGS",
-    "UNITS",
-    "VARIANTS",
-    "Variant",
-    "is_row_wise",
-    "matching_operands",
-    "release",
-    "saved_of",
-    "single",
-]
-
 # Bandwidths are GB/s, clocks GHz, latencies ns and unit prices per GB/s: all by one factor.
 # Small quantities are divided by it, not multiplied by 1e-9, so that 150 ns is exactly 1.5e-7 s.
 GIGA = 1e9

@@ -36,8 +36,6 @@ from crosstack.model.choice_index import choice_index, sharding_codes
 from crosstack.model.conversions import PARTIAL, REPLICATED, edges_of
 from crosstack.workload.kernels import Axis, Collective, Communication, Kernel, Placement
 
-__all__ = ["write_answer", "write_task"]
-
 T = TypeVar("T")
 
 

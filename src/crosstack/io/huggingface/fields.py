@@ -15,8 +15,6 @@ from crosstack.errors import InputError, Problem, require, unknown_name
 from crosstack.io.native.schema import Count, FileModel
 from crosstack.workload.architectures import Activation, Transformer
 
-__all__ = ["ConfigFile", "Heads", "Hidden", "Layers", "activation_of", "also", "windows"]
-
 _ACTIVATIONS = {
     "gelu": Activation.GELU,
     "gelu_new": Activation.GELU,

@@ -17,21 +17,6 @@ from crosstack.io.huggingface.fields import (
 from crosstack.io.native.schema import Count, Flag, Index, number
 from crosstack.workload.architectures import Experts, LatentAttention, NormPlace
 
-__all__ = [
-    "DeepseekV2File",
-    "DeepseekV3File",
-    "Gemma2File",
-    "Gemma3File",
-    "Gemma3TextFile",
-    "GemmaFile",
-    "LlamaFile",
-    "MistralFile",
-    "MixtralFile",
-    "Qwen2File",
-    "Qwen3File",
-    "Qwen3MoeFile",
-]
-
 Cap = Annotated[float, number("1", above_zero=True)]
 
 

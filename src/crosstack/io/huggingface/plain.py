@@ -18,8 +18,6 @@ from crosstack.io.huggingface.gated import LlamaFile
 from crosstack.io.native.schema import Count, Flag
 from crosstack.workload.architectures import Activation, Norm, NormPlace, Position
 
-__all__ = ["BloomFile", "FalconFile", "Gpt2File", "NemotronFile", "OptFile", "RefinedWebFile"]
-
 _BIASES = {"qkv_bias": True, "output_bias": True, "feed_forward_bias": True}
 _OPT_OFFSET = 2  # rows of its table of positions before the first
 

@@ -13,8 +13,6 @@ from crosstack.io.native.problems import validate
 from crosstack.io.native.schema import shown
 from crosstack.workload.architectures import Transformer
 
-__all__ = ["ARCHITECTURES", "is_config", "read_config", "transformer_of"]
-
 # model_type -> the class named under `architectures`, and the fields of its file. Falcon's files
 # were first called by its data.
 ARCHITECTURES: dict[str, tuple[str, type[ConfigFile]]] = {

@@ -20,8 +20,6 @@ from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.units import parse_quantity
 
-__all__ = ["SECTIONS", "Entry", "Figure", "Origin", "entry", "names", "references"]
-
 # Section -> what one entry of it is, its file or folder, and the key in the file.
 SECTIONS = {
     "chips": ("chip", "data/library/chips", ""),

@@ -25,20 +25,6 @@ from crosstack.machine.system import Dimension, DimensionKind, System
 from crosstack.records import require_type
 from crosstack.workload.dtype import Dtype
 
-__all__ = [
-    "NetworkLink",
-    "chip",
-    "chip_names",
-    "fabric",
-    "joined_by",
-    "link",
-    "memory",
-    "node",
-    "port",
-    "system_on",
-    "topology",
-]
-
 # What work and peak of a unit are counted in, the first that a chip has.
 _BASE = (Dtype.BF16, Dtype.FP16, Dtype.FP32, Dtype.FP64)
 _BESIDE = re.compile(r"(?:HBM|GDDR|LPDDR|DDR)\d*\w*")  # memories that are not on the chip

@@ -12,8 +12,6 @@ from typing import Any, get_args, get_type_hints
 from crosstack.io.library.entries import entry
 from crosstack.workload.architectures import Transformer
 
-__all__ = ["PublishedParameters", "model", "published_parameters"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedParameters:

@@ -16,8 +16,6 @@ from crosstack.machine.system import System
 from crosstack.mapping.strategy import NESTED, MappingOrder, Strategy
 from crosstack.workload.dtype import Dtype
 
-__all__ = ["LibraryMachine", "library_machine"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryMachine:

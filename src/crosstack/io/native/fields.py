@@ -12,8 +12,6 @@ from crosstack.io.native.problems import validate
 from crosstack.io.native.schema import FileModel, shown
 from crosstack.io.yaml_tree import Change, Content, tree_of
 
-__all__ = ["read_fields"]
-
 Model = TypeVar("Model", bound=FileModel)
 
 

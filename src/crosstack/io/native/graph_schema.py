@@ -28,22 +28,6 @@ from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import Function
 from crosstack.workload.operations import Role
 
-__all__ = [
-    "GRAPH_SECTION",
-    "AxisSizeFile",
-    "BlockFile",
-    "GraphFile",
-    "MaskFile",
-    "NamedTensorFile",
-    "OperandFile",
-    "OperationFile",
-    "TrainingFile",
-    "WindowFile",
-    "as_task",
-    "is_graph",
-]
-
-
 GRAPH_SECTION = "workload.graph."  # where a graph is in the file of a task
 
 

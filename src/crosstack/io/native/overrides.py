@@ -13,8 +13,6 @@ from crosstack.io.native.schema import FileModel, InputFile, LibraryModel, shown
 from crosstack.io.native.task_schema import TaskFile
 from crosstack.io.yaml_tree import Change, parse_yaml
 
-__all__ = ["override", "override_freely"]
-
 _PART = re.compile(r'\.?([^.\[\]"=]+)|\[(\d{1,9})\]|\["([^"]+)"\]')
 
 

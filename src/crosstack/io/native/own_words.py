@@ -13,8 +13,6 @@ from crosstack.io.native.ready_made import READY_MADE, RELEASES
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.mapping.mapping import Task
 
-__all__ = ["in_own_words"]
-
 _GRAPH = "workload.graph"
 _KERNEL = re.compile(r"workload\.graph\.kernels\[(\d+)\](?:\.(.+))?")
 _CONSUMER = re.compile(r"workload\.graph\.tensors\[(\d+)\]\.consumers\[(\d+)\](.*)")

@@ -11,15 +11,6 @@ from pydantic import ValidationError
 from crosstack.errors import MOST_SHOWN, InputError, Problem, did_you_mean, nearest
 from crosstack.io.native.schema import FileModel, LibraryModel, shown, strip_optional
 
-__all__ = [
-    "collecting",
-    "path_of",
-    "unknown_field",
-    "unknown_fields",
-    "unknown_kernel",
-    "validate",
-]
-
 Model = TypeVar("Model", bound=FileModel)
 MOST_KEPT = 1000  # problems that pydantic is asked to list; it takes long over more
 

@@ -27,8 +27,6 @@ from crosstack.model.choice_index import axis_names, named_axis
 from crosstack.model.rules import rules_named
 from crosstack.workload.workload import Workload
 
-__all__ = ["read_system_alone", "read_task", "task_of"]
-
 
 def read_task(content: Content, source: str, overrides: Sequence[Change] = ()) -> Task:
     """Return the task that a native YAML file holds.

@@ -15,17 +15,6 @@ from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel
 from crosstack.workload.dtype import Dtype
 
-__all__ = [
-    "FLAT",
-    "LEVELLED",
-    "NULLABLE",
-    "REQUIRED",
-    "changed_chip",
-    "flat_of",
-    "read_levels",
-    "whole_chip",
-]
-
 REQUIRED = ("n_cores", "lanes", "stages", "frequency", "sram_capacity")
 _CELLS = ("n_cores", "lanes", "stages", "sram_capacity", "memory_units", "memory_unit_capacity")
 FLAT = (*REQUIRED, "utilization", "memory_units", "memory_unit_capacity", "rates",

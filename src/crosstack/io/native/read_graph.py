@@ -39,8 +39,6 @@ from crosstack.workload.ordering import cycle_of, topological_order
 from crosstack.workload.passes.backward import training
 from crosstack.workload.workload import Workload
 
-__all__ = ["graph_in", "graph_of", "holds_graph", "read_graph", "workload_in"]
-
 _PLACE = re.compile(r"(axes|tensors|carries)\[(\d+)\]")
 _OPERATION = re.compile(r"^blocks\[(\d+)\](?:\.operations\[(\d+)\])?")
 _FIELDS = {"inputs": "reads", "output.axes": "axes", "output": "makes", "axis": "repeats"}

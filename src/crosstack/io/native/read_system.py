@@ -34,8 +34,6 @@ from crosstack.machine.memory import MemoryLevel, main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Prices, System
 from crosstack.units import format_quantity
 
-__all__ = ["read_system"]
-
 _OWN_PRICES = {"link": "link_price", "switch": "switch_price", "switch_power": "switch_power"}
 _LINK_PRICES = {"link": "price", "switch": "switch_price", "switch_power": "switch_power"}
 

@@ -32,16 +32,6 @@ from crosstack.workload.kernels import (
 )
 from crosstack.workload.workload import Workload
 
-__all__ = [
-    "default_boundary_size",
-    "default_input_size",
-    "default_output_size",
-    "default_sequence_length",
-    "default_unit",
-    "default_weight_size",
-    "read_workload",
-]
-
 _MOST_ALIKE = 3  # sizes that disagree and are said one by one
 
 

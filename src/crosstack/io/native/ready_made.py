@@ -17,8 +17,6 @@ from crosstack.workload.generators import dlrm, fft, hyena, mamba
 from crosstack.workload.job import Job, JobKind
 from crosstack.workload.workload import Workload
 
-__all__ = ["READY_MADE", "RELEASES", "made_of_section", "section_of"]
-
 GENERATORS: dict[str, Callable[..., Workload]] = {
     "dlrm": dlrm,
     "fft": fft,

@@ -28,21 +28,6 @@ from crosstack.workload.kernels import (
     Saved,
 )
 
-__all__ = [
-    "CommunicationFile",
-    "ConsumerFile",
-    "FileModel",
-    "InputFile",
-    "KernelFile",
-    "LibraryModel",
-    "TensorFile",
-    "number",
-    "one_of",
-    "quantity",
-    "shown",
-    "strip_optional",
-]
-
 E_ = TypeVar("E_", bound=StrEnum)
 SMALLEST, LARGEST = 1e-60, 1e60  # quantities in a file, whatever the unit
 

@@ -35,22 +35,6 @@ from crosstack.machine.memory import Scope
 from crosstack.machine.system import AllReduceAlgorithm, DimensionKind
 from crosstack.workload.transformer_training import Recompute, Schedule
 
-__all__ = [
-    "ChipFile",
-    "ComputeFile",
-    "ConstraintsFile",
-    "DegreesFile",
-    "DimensionFile",
-    "HeadFile",
-    "LevelFile",
-    "LinkFile",
-    "MemoryFile",
-    "PricesFile",
-    "SystemFile",
-    "TaskFile",
-    "TopologyFile",
-]
-
 
 class ComputeFile(FileModel):
     """See `crosstack.machine.compute.Compute`."""

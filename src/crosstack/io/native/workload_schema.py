@@ -22,8 +22,6 @@ from crosstack.io.native.schema import (
 from crosstack.workload.kernels import Placement
 from crosstack.workload.ssm_graph import Convolution
 
-__all__ = ["TransformerFile", "WorkloadFile"]
-
 
 class TransformerFile(FileModel):
     """A transformer: ``model``, a name or a ``config.json``, and what differs; or its shape.

@@ -26,8 +26,6 @@ from crosstack.workload.graph_workload import workload_of
 from crosstack.workload.kernels import Kernel, Placement, Tensor
 from crosstack.workload.workload import Workload
 
-__all__ = ["write_system", "write_task", "write_workload"]
-
 Inputs = dict[tuple[str, int], tuple[str, bool]]
 
 

@@ -11,8 +11,6 @@ from crosstack.workload.dataflow import Graph
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.operations import Block, Operand, Operation, Role, Tensor
 
-__all__ = ["write_graph"]
-
 
 def write_graph(graph: Graph) -> str:
     """Return the text of a native YAML file that holds a graph.

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["changed", "field_lines", "flow"]
-
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*")
 _NOT_PLAIN = {"null", "true", "false"}
 _LONGEST_KEY = 200  # YAML wants an implicit key to end within 1024 characters

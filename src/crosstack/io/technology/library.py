@@ -28,9 +28,6 @@ from crosstack.technology.substrates import Substrate
 from crosstack.technology.voltage import Supply
 from crosstack.units import parse_quantity
 
-__all__ = ["SECTIONS", "TechnologyLibrary", "read_library", "shipped"]
-
-
 _SUPPLY = {
     "nominal_voltage": "V",
     "threshold_voltage": "V",
