@@ -7,34 +7,33 @@ from collections.abc import Mapping
 from typing import Any
 
 from crosstack.errors import InputError, Problem, unknown_name
-from crosstack.io.huggingface import gated, plain
-from crosstack.io.huggingface.fields import ConfigFile
+from crosstack.io.huggingface import architectures as files
 from crosstack.io.native.problems import validate
 from crosstack.io.native.schema import shown
 from crosstack.workload.architectures import Transformer
 
 # model_type -> the class named under `architectures`, and the fields of its file. Falcon's files
 # were first called by its data.
-ARCHITECTURES: dict[str, tuple[str, type[ConfigFile]]] = {
-    "llama": ("LlamaForCausalLM", gated.LlamaFile),
-    "mistral": ("MistralForCausalLM", gated.MistralFile),
-    "mixtral": ("MixtralForCausalLM", gated.MixtralFile),
-    "qwen2": ("Qwen2ForCausalLM", gated.Qwen2File),
-    "qwen3": ("Qwen3ForCausalLM", gated.Qwen3File),
-    "qwen3_moe": ("Qwen3MoeForCausalLM", gated.Qwen3MoeFile),
-    "gemma": ("GemmaForCausalLM", gated.GemmaFile),
-    "gemma2": ("Gemma2ForCausalLM", gated.Gemma2File),
-    "gemma3": ("Gemma3ForConditionalGeneration", gated.Gemma3File),
-    "gemma3_text": ("Gemma3ForCausalLM", gated.Gemma3TextFile),
-    "deepseek_v2": ("DeepseekV2ForCausalLM", gated.DeepseekV2File),
-    "deepseek_v3": ("DeepseekV3ForCausalLM", gated.DeepseekV3File),
-    "nemotron": ("NemotronForCausalLM", plain.NemotronFile),
-    "falcon": ("FalconForCausalLM", plain.FalconFile),
-    "RefinedWeb": ("RWForCausalLM", plain.RefinedWebFile),
-    "RefinedWebModel": ("RWForCausalLM", plain.FalconFile),
-    "opt": ("OPTForCausalLM", plain.OptFile),
-    "bloom": ("BloomForCausalLM", plain.BloomFile),
-    "gpt2": ("GPT2LMHeadModel", plain.Gpt2File),
+ARCHITECTURES: dict[str, tuple[str, type[files.ConfigFile | files.Gemma3File]]] = {
+    "llama": ("LlamaForCausalLM", files.LlamaFile),
+    "mistral": ("MistralForCausalLM", files.MistralFile),
+    "mixtral": ("MixtralForCausalLM", files.MixtralFile),
+    "qwen2": ("Qwen2ForCausalLM", files.Qwen2File),
+    "qwen3": ("Qwen3ForCausalLM", files.Qwen3File),
+    "qwen3_moe": ("Qwen3MoeForCausalLM", files.Qwen3MoeFile),
+    "gemma": ("GemmaForCausalLM", files.GemmaFile),
+    "gemma2": ("Gemma2ForCausalLM", files.Gemma2File),
+    "gemma3": ("Gemma3ForConditionalGeneration", files.Gemma3File),
+    "gemma3_text": ("Gemma3ForCausalLM", files.Gemma3TextFile),
+    "deepseek_v2": ("DeepseekV2ForCausalLM", files.DeepseekV2File),
+    "deepseek_v3": ("DeepseekV3ForCausalLM", files.DeepseekV3File),
+    "nemotron": ("NemotronForCausalLM", files.NemotronFile),
+    "falcon": ("FalconForCausalLM", files.FalconFile),
+    "RefinedWeb": ("RWForCausalLM", files.RefinedWebFile),
+    "RefinedWebModel": ("RWForCausalLM", files.FalconFile),
+    "opt": ("OPTForCausalLM", files.OptFile),
+    "bloom": ("BloomForCausalLM", files.BloomFile),
+    "gpt2": ("GPT2LMHeadModel", files.Gpt2File),
 }
 
 
