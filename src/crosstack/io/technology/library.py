@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import PlainValidator, create_model, model_validator
 
 from crosstack.errors import InputError, Problem, require_whole, unknown_name
 from crosstack.io.files import in_file
 from crosstack.io.library import Entry, Figure, Origin
-from crosstack.io.native.problems import unknown_field
-from crosstack.io.native.schema import shown
+from crosstack.io.native.problems import unknown_field, validate
+from crosstack.io.native.schema import FileModel, one_of, shown
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.technology.dram import DramTechnology
 from crosstack.technology.links import LinkTechnology
@@ -28,81 +30,51 @@ from crosstack.technology.substrates import Substrate
 from crosstack.technology.voltage import Supply
 from crosstack.units import parse_quantity
 
-_SUPPLY = {
-    "nominal_voltage": "V",
-    "threshold_voltage": "V",
-    "minimum_voltage": "V",
-    "maximum_voltage": "V",
-}
-_VOLTAGES = {name.removesuffix("_voltage"): name for name in _SUPPLY}  # as `Supply` calls them
-# Section -> field -> unit; "count" is a whole number, "text" a name, "1" a bare number.
-SECTIONS: dict[str, dict[str, str]] = {
-    "units": {
-        "node": "text",
-        "work_per_cycle": "FLOP",
-        "rows": "count",
-        "depth": "count",
-        "area": "m^2",
-        "power": "W",
-        "nominal_frequency": "Hz",
-        **_SUPPLY,
-    },
-    "nodes": {
-        "previous": "text",
-        "density": "1",
-        "power": "1",
-        "paper_density": "1",
-        "paper_power": "1",
-        "sram_cell": "m^2",
-        "wafer_price": "USD",
-        "defect_density": "1/m^2",
-    },
-    "srams": {
-        "node": "text",
-        "area_per_bit": "m^2",
-        "bank_capacity": "B",
-        "energy_per_bit": "J",
-        "static_power_per_bit": "W",
-        "periphery": "1",
-        "crossbar_area": "m^2",
-        "latency": "s",
-    },
-    "drams": {
-        "stack_capacity": "B",
-        "stack_area": "m^2",
-        "controller_area": "m^2",
-        "wires_per_stack": "count",
-        "wires_per_length": "1/m",
-        "nominal_rate": "bit/s",
-        "energy_per_bit": "J",
-        "static_power_per_bit": "W",
-        "latency": "s",
-        **_SUPPLY,
-    },
-    "links": {
-        "energy_per_bit": "J",
-        "area_per_wire": "m^2",
-        "wires_per_length": "1/m",
-        "nominal_rate": "bit/s",
-        "latency": "s",
-        **_SUPPLY,
-    },
-    "substrates": {"wires_per_length": "1/m", "maximum_area": "m^2"},
-}
-_ONE = {
-    "units": "compute unit",
-    "nodes": "node",
-    "srams": "on-chip memory",
-    "drams": "main memory",
-    "links": "link",
-    "substrates": "substrate",
-}
-_OPTIONAL = {
-    "maximum_voltage", "previous", "density", "power", "paper_density", "paper_power",
-    "static_power_per_bit", "periphery", "crossbar_area", "latency", "wafer_price",
-    "defect_density",
-}  # fmt: skip
-_PARTS = ("value", "kind", "source", "where")
+_TREE: Any = parse_yaml(files(__package__).joinpath("sections.yaml").read_text(encoding="utf-8"))
+SECTIONS = tuple(_TREE)
+# As `Supply` calls them.
+_VOLTAGES = {name: f"{name}_voltage" for name in ("nominal", "threshold", "minimum", "maximum")}
+
+
+def _value(value: object, unit: str) -> object:
+    if unit == "count":
+        require_whole("", value)
+        return value
+    if unit == "text":
+        if not isinstance(value, str):
+            raise InputError(Problem("", f"got {shown(value)}; allowed: text."))
+        return value
+    return parse_quantity(value, unit)
+
+
+class FigureFile(FileModel):
+    """A number as it is written down; null is left out."""
+
+    value: Any
+    kind: Annotated[Origin, one_of(Origin)]
+    source: Any
+    where: Any = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {name: part for name, part in value.items() if part is not None}
+
+
+def _section_file(section: str) -> type[FileModel]:
+    """Return the shape of one entry of a section."""
+    shape: dict[str, Any] = {"title": (Any, None)}
+    for field, words in _TREE[section]["fields"].items():
+        unit = str(words).removesuffix("?")
+        check = PlainValidator(partial(_value, unit=unit))
+        figure = create_model("FigureFile", __base__=FigureFile, value=(Annotated[Any, check], ...))
+        shape[field] = (figure, None if str(words).endswith("?") else ...)
+    return create_model("EntryFile", __base__=FileModel, **shape)
+
+
+_FILES = {section: _section_file(section) for section in SECTIONS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +94,7 @@ class TechnologyLibrary:
         """Return one entry, every number with its source and kind."""
         found = self.entries[section]
         if name not in found:
-            raise unknown_name("", f"{_ONE[section]} is", name, found, "In the library")
+            raise unknown_name("", f"{_TREE[section]['one']} is", name, found, "In the library")
         return found[name]
 
     def find(self, name: str) -> Entry:
@@ -158,22 +130,19 @@ class TechnologyLibrary:
         """Return a substrate."""
         return Substrate(**self._values("substrates", name), name=name)
 
+    def node(self, name: str) -> LogicNode:
+        """Return a logic node."""
+        return LogicNode(**self._values("nodes", name), name=name)
+
     def nodes(self) -> dict[str, LogicNode]:
         """Return every logic node by name."""
-        return {
-            name: LogicNode(**self._values("nodes", name), name=name)
-            for name in self.entries["nodes"]
-        }
+        return {name: self.node(name) for name in self.entries["nodes"]}
 
     def _values(self, section: str, name: str) -> dict[str, Any]:
         values = self.entry(section, name).values
-        if "nominal_voltage" in SECTIONS[section]:
-            values["supply"] = Supply(
-                nominal=values.pop("nominal_voltage"),
-                threshold=values.pop("threshold_voltage"),
-                minimum=values.pop("minimum_voltage"),
-                maximum=values.pop("maximum_voltage", None),
-            )
+        if "nominal_voltage" in values:
+            volts = {name: values.pop(field, None) for name, field in _VOLTAGES.items()}
+            values["supply"] = Supply(**volts)
         return values
 
     def with_entries(self, tree: object, path: str = "") -> TechnologyLibrary:
@@ -212,16 +181,8 @@ class TechnologyLibrary:
 
     def check(self, section: str, name: str, path: str) -> None:
         """Raise `InputError` unless the record of an entry can be made."""
-        makers: dict[str, Any] = {
-            "units": self.unit,
-            "srams": self.sram,
-            "drams": self.dram,
-            "links": self.link,
-            "substrates": self.substrate,
-            "nodes": lambda name: LogicNode(**self._values("nodes", name), name=name),
-        }
         try:
-            makers[section](name)
+            getattr(self, section.removesuffix("s"))(name)
         except InputError as error:
             raise InputError(
                 Problem(f"{path}.{name}.{_VOLTAGES.get(p.path, p.path)}.value", p.message)
@@ -232,75 +193,25 @@ class TechnologyLibrary:
 def _entry(
     section: str, name: str, fields: object, path: str, problems: list[Problem]
 ) -> Entry | None:
-    if not isinstance(fields, dict):
-        allowed = f"a mapping of title, {', '.join(SECTIONS[section])}"
-        problems.append(Problem(path, f"got {shown(fields)}; allowed: {allowed}."))
+    found = validate(_FILES[section], fields, path, problems)
+    if found is None or not isinstance(fields, dict):
         return None
-    before = len(problems)
-    known = {"title": "text", **SECTIONS[section]}
+    units = _TREE[section]["fields"]
     figures = []
-    for field, given in fields.items():
-        here = f"{path}.{field}"
-        if field not in known:
-            problems.append(Problem(here, unknown_field(field, known)))
-        elif field != "title":
-            figure = _figure(field, known[field], given, here, problems)
-            figures += [figure] if figure is not None else []
-    for field in SECTIONS[section]:
-        if field not in fields and field not in _OPTIONAL:
-            problems.append(Problem(f"{path}.{field}", "required, but missing."))
-    if len(problems) > before:
-        return None
-    return Entry(
-        section=section, name=name, title=str(fields.get("title", name)), figures=tuple(figures)
-    )
-
-
-def _figure(
-    field: str, unit: str, given: object, path: str, problems: list[Problem]
-) -> Figure | None:
-    if not isinstance(given, dict):
-        message = f"got {shown(given)}; allowed: a mapping of {', '.join(_PARTS)}."
-        problems.append(Problem(path, message))
-        return None
-    before = len(problems)
-    for part in given:
-        if part not in _PARTS:
-            problems.append(Problem(f"{path}.{part}", unknown_field(part, _PARTS)))
-    for part in ("value", "kind", "source"):
-        if given.get(part) is None:
-            problems.append(Problem(f"{path}.{part}", "required, but missing."))
-    kinds = [kind.value for kind in Origin]
-    kind = given.get("kind")
-    if kind is not None and kind not in kinds:
-        message = f"got {shown(kind)}; allowed: {', '.join(kinds)}."
-        problems.append(Problem(f"{path}.kind", message))
-    value: Any = given.get("value")
-    try:
-        value = _value(value, unit) if value is not None else None
-    except InputError as error:
-        problems.extend(error.under(f"{path}.value").problems)
-    if len(problems) > before:
-        return None
-    return Figure(
-        field=field,
-        value=value,
-        unit="1" if unit in ("count", "text") else unit,
-        kind=Origin(str(kind)),
-        source=str(given["source"]),
-        where=str(given.get("where") or ""),
-    )
-
-
-def _value(value: object, unit: str) -> object:
-    if unit == "count":
-        require_whole("", value)
-        return value
-    if unit == "text":
-        if not isinstance(value, str):
-            raise InputError(Problem("", f"got {shown(value)}; allowed: text."))
-        return value
-    return parse_quantity(value, unit)
+    for field in [field for field in fields if field != "title"]:
+        figure, unit = getattr(found, field), str(units[field]).removesuffix("?")
+        figures.append(
+            Figure(
+                field=field,
+                value=figure.value,
+                unit="1" if unit in ("count", "text") else unit,
+                kind=figure.kind,
+                source=str(figure.source),
+                where=str(figure.where or ""),
+            )
+        )
+    title = str(fields.get("title", name))
+    return Entry(section=section, name=name, title=title, figures=tuple(figures))
 
 
 @cache
