@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.deepflow import schema
-from crosstack.machine.compute import Dataflow
+from crosstack.io.native.schema import FileModel
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.template import (
     ChipTemplate,
@@ -26,19 +27,9 @@ from crosstack.technology.sram import SramTechnology
 from crosstack.technology.voltage import Supply
 from crosstack.workload.dtype import dtype_of_size
 
-MM2 = 1e-6
-PER_MM = 1e3
-_SCOPES = {"mcu": Scope.UNIT, "mcu-bundle": Scope.MULTIPROCESSOR, "global": Scope.CHIP}
-_DATAFLOWS = {
-    "best": Dataflow.BEST,
-    "wst": Dataflow.WEIGHT,
-    "ast": Dataflow.ACTIVATION,
-    "ost": Dataflow.OUTPUT,
-    "none": Dataflow.NONE,
-}
 # Links of a package that a topology shares out; the public tool takes 4 for everything.
 _NEIGHBOURS = {"ring": 2, "crossbar": 1}
-_NAMES = {"SRAM-R": "registers", "SRAM-L1": "L1", "SRAM-L2": "L2", "DRAM": "DRAM"}
+_NAMES: dict[str, str] = {"SRAM-R": "registers", "SRAM-L1": "L1", "SRAM-L2": "L2", "DRAM": "DRAM"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,16 +131,13 @@ def _levels(file: schema.HardwareFile) -> list[schema.LevelFile]:
         message = f"got {found}; allowed: l0 and every level after it, without a gap."
         raise InputError(Problem(path, message))
     types = [level.type for level in levels]
-    if types.count("DRAM") != 1 or types[-1] != "DRAM" or len(set(types)) < len(types):
+    if types[-1] != schema.LevelType.DRAM or len(set(types)) < len(types):
         message = f"got {', '.join(types)}; allowed: each type once, DRAM last."
         raise InputError(Problem(path, message))
-    if levels[-1].scope != "global":
-        raise InputError(
-            Problem(
-                f"{path}.l{len(levels) - 1}.scope",
-                f"got '{levels[-1].scope}'; allowed: global for DRAM.",
-            )
-        )
+    if levels[-1].scope is not Scope.CHIP:
+        word = next(word for word, scope in schema.SCOPES.items() if scope is levels[-1].scope)
+        message = f"got '{word}'; allowed: global for DRAM."
+        raise InputError(Problem(f"{path}.l{len(levels) - 1}.scope", message))
     return levels
 
 
@@ -194,10 +182,7 @@ def _share(value: float, path: str) -> float:
 
 def _compute(file: schema.CoreFile) -> ComputePart:
     path = "tech_param.core"
-    if file.operating_frequency is None and file.nominal_frequency is None:
-        raise InputError(
-            Problem(f"{path}.nominal_frequency", "required where there is no operating_frequency.")
-        )
+    _require_frequency(file.operating_frequency, file.nominal_frequency, path)
     # A unit drawn at another area does proportionally more or less work, for as much power.
     scale = file.operating_area_per_mcu / (file.nominal_area_per_mcu or file.operating_area_per_mcu)
     utilization = _share(file.util, f"{path}.util")
@@ -207,7 +192,7 @@ def _compute(file: schema.CoreFile) -> ComputePart:
             work_per_cycle=file.nominal_flop_rate_per_mcu * scale,
             rows=file.FMA_d1,
             depth=file.FMA_d2,
-            area=file.operating_area_per_mcu * MM2,
+            area=file.operating_area_per_mcu * schema.MM2,
             power=file.nominal_power_per_mcu * scale,
             supply=supply,
             nominal_frequency=file.nominal_frequency,
@@ -215,7 +200,7 @@ def _compute(file: schema.CoreFile) -> ComputePart:
         return ComputePart(
             unit=unit,
             units_per_multiprocessor=file.num_mcu_per_bundle,
-            dataflow=_DATAFLOWS[file.dataflow],
+            dataflow=file.dataflow,
             utilization=utilization,
             n_multiprocessors=file.num_bundles,
             frequency=file.operating_frequency,
@@ -226,13 +211,13 @@ def _parts(
     file: schema.HardwareFile, levels: list[schema.LevelFile]
 ) -> tuple[tuple[SramPart, ...], DramPart]:
     technologies = {
-        schema.LevelType.REGISTERS: file.tech_param.SRAM_R,
-        schema.LevelType.L1: file.tech_param.SRAM_L1,
-        schema.LevelType.L2: file.tech_param.SRAM_L2,
+        "SRAM-R": file.tech_param.SRAM_R,
+        "SRAM-L1": file.tech_param.SRAM_L1,
+        "SRAM-L2": file.tech_param.SRAM_L2,
     }
     srams = []
     for level in levels[:-1]:
-        technology = technologies[schema.LevelType(level.type)]
+        technology = technologies[level.type]
         path = f"tech_param.{level.type}"
         if technology is None:
             raise InputError(Problem(path, "required by memory_hierarchy, but missing."))
@@ -240,24 +225,20 @@ def _parts(
     return tuple(srams), _dram(file.tech_param.DRAM)
 
 
+def _record(kind: Any, file: FileModel, **others: Any) -> Any:
+    """Return a record of the fields of a file that are called as its own, and of others."""
+    given = {f.name: getattr(file, f.name) for f in fields(kind) if hasattr(file, f.name)}
+    return kind(**given, **others)
+
+
 def _sram(file: schema.SramFile, level: schema.LevelFile, path: str) -> SramPart:
-    if file.overhead >= 1:
-        raise InputError(
-            Problem(f"{path}.overhead", f"got {file.overhead:g}; allowed: 0 to below 1.")
-        )
+    if file.periphery >= 1:
+        message = f"got {file.periphery:g}; allowed: 0 to below 1."
+        raise InputError(Problem(f"{path}.overhead", message))
     return SramPart(
         name=_NAMES[level.type],
-        technology=SramTechnology(
-            area_per_bit=file.area_per_bit * MM2,
-            bank_capacity=file.bank_capacity,
-            energy_per_bit=file.dynamic_energy_per_bit,
-            static_power_per_bit=file.static_power_per_bit,
-            periphery=file.overhead,
-            crossbar_area=file.controller_area_per_link * MM2,
-            latency=file.latency,
-            name=level.type,
-        ),
-        scope=_SCOPES[level.scope],
+        technology=_record(SramTechnology, file, name=level.type.value),
+        scope=level.scope,
         utilization=_share(file.util, f"{path}.util"),
         capacity=file.size,
         bandwidth=file.bandwidth,
@@ -266,25 +247,11 @@ def _sram(file: schema.SramFile, level: schema.LevelFile, path: str) -> SramPart
 
 def _dram(file: schema.DramFile) -> DramPart:
     path = "tech_param.DRAM"
-    if file.operating_frequency is None and file.nominal_frequency is None:
-        raise InputError(
-            Problem(f"{path}.nominal_frequency", "required where there is no operating_frequency.")
-        )
+    _require_frequency(file.operating_frequency, file.nominal_rate, path)
+    supply = _supply(file, path, file.max_voltage)
     return DramPart(
         name=_NAMES["DRAM"],
-        technology=DramTechnology(
-            stack_capacity=file.stack_capacity,
-            stack_area=file.area_per_stack * MM2,
-            controller_area=file.mem_ctrl_area * MM2,
-            wires_per_stack=file.num_links_per_stack,
-            wires_per_length=file.num_links_per_mm * PER_MM,
-            energy_per_bit=file.dynamic_energy_per_bit,
-            supply=_supply(file, path, file.max_voltage),
-            static_power_per_bit=file.static_power_per_bit,
-            nominal_rate=file.nominal_frequency,
-            latency=file.latency,
-            name="DRAM",
-        ),
+        technology=_record(DramTechnology, file, supply=supply, name="DRAM"),
         utilization=_share(file.util, f"{path}.util"),
         capacity=file.size,
         bandwidth=file.bandwidth,
@@ -293,18 +260,16 @@ def _dram(file: schema.DramFile) -> DramPart:
     )
 
 
+def _require_frequency(operating: float | None, nominal: float | None, path: str) -> None:
+    if operating is None and nominal is None:
+        message = "required where there is no operating_frequency."
+        raise InputError(Problem(f"{path}.nominal_frequency", message))
+
+
 def _links(file: schema.LinkFile, neighbours: int, path: str) -> LinkPart:
-    technology = LinkTechnology(
-        energy_per_bit=file.nominal_energy_per_link,
-        area_per_wire=file.nominal_area_per_link * MM2,
-        wires_per_length=file.num_links_per_mm * PER_MM,
-        nominal_rate=file.nominal_frequency,
-        supply=_supply(file, path, None),
-        latency=file.latency,
-        name=path.rpartition(".")[2],
-    )
+    name, supply = path.rpartition(".")[2], _supply(file, path, None)
     return LinkPart(
-        technology=technology,
+        technology=_record(LinkTechnology, file, supply=supply, name=name),
         n_neighbours=neighbours,
         utilization=_share(file.util, f"{path}.util"),
     )
@@ -315,15 +280,15 @@ def _budget(file: schema.HardwareFile, levels: list[schema.LevelFile]) -> Budget
     fields = {"SRAM-R": "reg_mem", "SRAM-L1": "L1", "SRAM-L2": "L2", "DRAM": "DRAM"}
     used = {_NAMES[level.type]: fields[level.type] for level in levels}
     used["compute"] = "core"
-    areas = {name: getattr(area, of) * MM2 for name, of in used.items()}
+    areas = {name: getattr(area, of) * schema.MM2 for name, of in used.items()}
     powers = {name: getattr(power, of) for name, of in used.items()}
     network = {"intra": "intra_node", "inter": "inter_node"}
-    areas |= {name: getattr(area.network, of) * MM2 for name, of in network.items()}
+    areas |= {name: getattr(area.network, of) * schema.MM2 for name, of in network.items()}
     powers |= {name: getattr(power.network, of) for name, of in network.items()}
     edges = {name: getattr(edge, of) for name, of in network.items()}
     return Budget(
-        package_area=area.device_area_budget * MM2,
-        chip_area=area.proc_chip_area_budget * MM2,
+        package_area=area.device_area_budget * schema.MM2,
+        chip_area=area.proc_chip_area_budget * schema.MM2,
         power=power.TDP,
         areas=areas,
         powers=powers,

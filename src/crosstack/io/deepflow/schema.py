@@ -12,96 +12,89 @@ from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, PlainValidator
+from pydantic import Field, PlainValidator
 
-from crosstack.errors import InputError, Problem, did_you_mean, require_quantity
-from crosstack.io.native.schema import LARGEST, SMALLEST, FileModel, shown
+from crosstack.errors import require_quantity
+from crosstack.io.native.schema import (
+    LARGEST,
+    SMALLEST,
+    Count,
+    FileModel,
+    Flag,
+    Index,
+    one_of,
+    refused,
+)
+from crosstack.machine.compute import Dataflow
+from crosstack.machine.memory import Scope
 
 _WITH_UNIT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([KMGT])(B|b)(?:/s)?\s*")
 _PREFIX = {"K": 10, "M": 20, "G": 30, "T": 40}
 
 
-def _refuse(value: object, allowed: str) -> InputError:
-    return InputError(Problem("", f"got {shown(value)}; allowed: {allowed}."))
-
-
-def _number(value: object, *, above_zero: bool = False, bytes_: bool = False) -> float:
+def _number(
+    value: object, *, above_zero: bool = False, bytes_: bool = False, factor: float = 1.0
+) -> float:
     if bytes_ and isinstance(value, str):
         match = _WITH_UNIT.fullmatch(value)
         if match is None:
             units = "KB, MB, GB or TB (binary), or Kb, Mb, Gb, Tb for bits"
-            raise _refuse(value, f"a number of bytes, or one with {units}")
+            raise refused(value, f"a number of bytes, or one with {units}")
         size = float(match[1]) * 2.0 ** _PREFIX[match[2]]
         value = size if match[3] == "B" else size / 8
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _refuse(value, "a number")
+        raise refused(value, "a number")
     require_quantity("", value, "as in the file", above_zero=above_zero)
     # So that no product or quotient of a few numbers leaves the range of a float.
     if value != 0 and not SMALLEST <= value <= LARGEST:
-        raise _refuse(value, f"{SMALLEST:g} to {LARGEST:g}")
-    return float(value)
-
-
-def _whole(value: object, *, minimum: int = 0) -> int:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    good = isinstance(value, int) and not isinstance(value, bool) and minimum <= value < 2**53
-    if not isinstance(value, int) or not good:
-        raise _refuse(value, f"a whole number, at least {minimum}")
-    return value
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise _refuse(value, "true or false")
-    return value
+        raise refused(value, f"{SMALLEST:g} to {LARGEST:g}")
+    return float(value) * factor
 
 
 def _name(value: object) -> str:
     if not isinstance(value, str):
-        raise _refuse(value, "text")
+        raise refused(value, "text")
     return value
 
 
 def _never(value: object) -> bool:
     """No release can choose the parallelism itself, whatever ``auto`` says."""
     if value not in (False, "none"):
-        raise _refuse(value, "false, with kp1, kp2, dp and lp given")
+        raise refused(value, "false, with kp1, kp2, dp and lp given")
     return False
-
-
-def _anything(value: object) -> object:
-    return value
-
-
-def _one_of(value: object, choices: tuple[str, ...]) -> str:
-    if not isinstance(value, str) or value not in choices:
-        hint = did_you_mean(value, choices) if isinstance(value, str) else ""
-        raise InputError(Problem("", f"got {shown(value)}; allowed: {', '.join(choices)}.{hint}"))
-    return value
-
-
-Amount = Annotated[float, PlainValidator(_number)]
-Positive = Annotated[float, PlainValidator(partial(_number, above_zero=True))]
-Bytes = Annotated[float, PlainValidator(partial(_number, above_zero=True, bytes_=True))]
-Count = Annotated[int, PlainValidator(partial(_whole, minimum=1))]
-CountFrom0 = Annotated[int, PlainValidator(_whole)]
-Name = Annotated[str, PlainValidator(_name)]
-Flag = Annotated[bool, PlainValidator(_flag)]
-Unused = Annotated[Any, PlainValidator(_anything)]
 
 
 def _split(value: object) -> int:
     if not isinstance(value, int | float) or isinstance(value, bool) or value not in (-1, 1, 2):
-        raise _refuse(value, "-1 (none), 1 (CR) or 2 (RC)")
+        raise refused(value, "-1 (none), 1 (CR) or 2 (RC)")
     return int(value)
 
 
+def _real(**options: Any) -> PlainValidator:
+    return PlainValidator(partial(_number, **options))
+
+
+def _called(name: str) -> Any:
+    """Return a field that the file calls ``name``, and a record otherwise."""
+    return Field(alias=name)
+
+
+MM2, PER_MM = 1e-6, 1e3
+Amount = Annotated[float, _real()]
+Positive = Annotated[float, _real(above_zero=True)]
+Bytes = Annotated[float, _real(above_zero=True, bytes_=True)]
+Area = Annotated[float, _real(above_zero=True, factor=MM2)]
+PerLength = Annotated[float, _real(above_zero=True, factor=PER_MM)]
+Name = Annotated[str, PlainValidator(_name)]
 Split = Annotated[int, PlainValidator(_split)]
-
-
-def _choice(*choices: str) -> PlainValidator:
-    return PlainValidator(partial(_one_of, choices=choices))
+SCOPES = {"mcu": Scope.UNIT, "mcu-bundle": Scope.MULTIPROCESSOR, "global": Scope.CHIP}
+DATAFLOWS = {
+    "best": Dataflow.BEST,
+    "wst": Dataflow.WEIGHT,
+    "ast": Dataflow.ACTIVATION,
+    "ost": Dataflow.OUTPUT,
+    "none": Dataflow.NONE,
+}
 
 
 class SoftwareFile(FileModel):
@@ -124,7 +117,7 @@ class CoreFile(FileModel):
     num_mcu_per_bundle: Count
     FMA_d1: Count
     FMA_d2: Count
-    dataflow: Annotated[str, _choice("best", "wst", "ast", "ost", "none")]
+    dataflow: Annotated[Dataflow, one_of(DATAFLOWS)]
     util: Positive
     num_bundles: Count | None = None
     operating_frequency: Positive | None = None
@@ -134,38 +127,38 @@ class CoreFile(FileModel):
 class DramFile(FileModel):
     """``tech_param.DRAM``: J/bit, W/bit, mm2, s, V, bit/s of a wire."""
 
-    dynamic_energy_per_bit: Positive
+    energy_per_bit: Annotated[Positive, _called("dynamic_energy_per_bit")]
     static_power_per_bit: Amount
-    area_per_bit: Unused = None
+    area_per_bit: Any = None
     stack_capacity: Bytes
-    area_per_stack: Positive
+    stack_area: Annotated[Area, _called("area_per_stack")]
     latency: Amount
-    mem_ctrl_area: Positive
+    controller_area: Annotated[Area, _called("mem_ctrl_area")]
     nominal_voltage: Positive
     threshold_voltage: Amount
     margin_voltage: Positive
     max_voltage: Positive
-    num_links_per_mm: Positive
-    num_links_per_stack: Count
+    wires_per_length: Annotated[PerLength, _called("num_links_per_mm")]
+    wires_per_stack: Annotated[Count, _called("num_links_per_stack")]
     util: Positive
     size: Bytes | None = None
     bandwidth: Bytes | None = None
     num_stacks: Count | None = None
     operating_frequency: Positive | None = None
-    nominal_frequency: Positive | None = None
+    nominal_rate: Annotated[Positive | None, _called("nominal_frequency")] = None
 
 
 class SramFile(FileModel):
     """``tech_param.SRAM-*``: J/bit, W/bit, mm2/bit, mm2, s."""
 
-    dynamic_energy_per_bit: Positive
+    energy_per_bit: Annotated[Positive, _called("dynamic_energy_per_bit")]
     static_power_per_bit: Amount
-    area_per_bit: Positive
+    area_per_bit: Area
     bank_capacity: Bytes
-    controller_area_per_link: Amount
-    controller_power_per_link: Unused = None
+    crossbar_area: Annotated[float, _real(factor=MM2), _called("controller_area_per_link")]
+    controller_power_per_link: Any = None
     latency: Amount
-    overhead: Amount
+    periphery: Annotated[Amount, _called("overhead")]
     util: Positive
     size: Bytes | None = None
     bandwidth: Bytes | None = None
@@ -175,13 +168,13 @@ class LinkFile(FileModel):
     """``tech_param.network.*``: s, bit/s of a wire, V, J/bit, mm2."""
 
     latency: Amount
-    nominal_frequency: Positive
+    nominal_rate: Annotated[Positive, _called("nominal_frequency")]
     nominal_voltage: Positive
-    nominal_energy_per_link: Positive
-    nominal_area_per_link: Positive
+    energy_per_bit: Annotated[Positive, _called("nominal_energy_per_link")]
+    area_per_wire: Annotated[Area, _called("nominal_area_per_link")]
     threshold_voltage: Amount
     margin_voltage: Positive
-    num_links_per_mm: Positive
+    wires_per_length: Annotated[PerLength, _called("num_links_per_mm")]
     util: Positive
 
 
@@ -194,8 +187,6 @@ class NetworkFile(FileModel):
 
 class TechnologyFile(FileModel):
     """``tech_param``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     core: CoreFile
     DRAM: DramFile
@@ -276,8 +267,8 @@ class LevelType(StrEnum):
 class LevelFile(FileModel):
     """``memory_hierarchy.l0`` and so on, innermost first."""
 
-    type: Annotated[str, _choice(*LevelType)]
-    scope: Annotated[str, _choice("mcu", "mcu-bundle", "global")]
+    type: Annotated[LevelType, one_of(LevelType)]
+    scope: Annotated[Scope, one_of(SCOPES)]
 
 
 class ScheduleFile(FileModel):
@@ -321,10 +312,10 @@ class LstmFile(FileModel):
     num_layers: Count
     layer_size: Count
     seq_len: Count
-    projection: CountFrom0
+    projection: Index
     num_gates: Count
-    num_non_linear: CountFrom0
-    num_add: CountFrom0
+    num_non_linear: Index
+    num_add: Index
     data_scale: Amount
 
 

@@ -8,10 +8,10 @@ section of a workload is in `workload_schema`, machines and the whole file are i
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, model_validator
 
@@ -28,7 +28,6 @@ from crosstack.workload.kernels import (
     Saved,
 )
 
-E_ = TypeVar("E_", bound=StrEnum)
 SMALLEST, LARGEST = 1e-60, 1e60  # quantities in a file, whatever the unit
 
 
@@ -44,20 +43,21 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:50]}...{text[-1]}"
 
 
-def _refuse(value: object, allowed: str) -> InputError:
+def refused(value: object, allowed: str) -> InputError:
+    """Return the error for a value that is not what is ``allowed``."""
     return InputError(Problem("", f"got {shown(value)}; allowed: {allowed}."))
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         quote = ' (put it in quotes: "...")' if isinstance(value, int | float) else ""
-        raise _refuse(value, f"text{quote}")
+        raise refused(value, f"text{quote}")
     return value
 
 
 def _flag(value: object) -> bool:
     if not isinstance(value, bool):
-        raise _refuse(value, "true or false")
+        raise refused(value, "true or false")
     return value
 
 
@@ -66,35 +66,34 @@ def _whole(value: object, minimum: int = 1) -> int:
         value = int(value)  # 1e3 is 1000
     good = isinstance(value, int) and not isinstance(value, bool) and minimum <= value < 2**53
     if not isinstance(value, int) or not good:
-        raise _refuse(value, f"a whole number, at least {minimum}")
+        raise refused(value, f"a whole number, at least {minimum}")
     return value
 
 
 def _quantity(value: object, unit: str, above_zero: bool = False) -> float:
     if not isinstance(value, str | int | float) or isinstance(value, bool):
-        raise _refuse(value, f"a number [{unit}] or text with a unit")
+        raise refused(value, f"a number [{unit}] or text with a unit")
     number = parse_quantity(value, unit)
     require_quantity("", number, unit, above_zero=above_zero)
     # So that no product or quotient of a few quantities leaves the range of a float.
     if not (number == 0 or SMALLEST <= number <= LARGEST):
         zero = "" if above_zero else "0, or "
-        raise _refuse(value, f"{zero}{SMALLEST:g} to {LARGEST:g} [{unit}]")
+        raise refused(value, f"{zero}{SMALLEST:g} to {LARGEST:g} [{unit}]")
     return number
 
 
 def _number(value: object, unit: str, above_zero: bool = False) -> float:
     if isinstance(value, str):
-        raise _refuse(value, f"a number [{unit}]")
+        raise refused(value, f"a number [{unit}]")
     return _quantity(value, unit, above_zero)
 
 
-def _one_of(value: object, choices: type[E_]) -> E_:
-    names = [choice.value for choice in choices]
-    if not isinstance(value, str) or value not in names:
-        hint = did_you_mean(value, names) if isinstance(value, str) else ""
-        message = f"got {shown(value)}; allowed: {', '.join(names)}.{hint}"
+def _one_of(value: object, choices: Mapping[str, object]) -> object:
+    if not isinstance(value, str) or value not in choices:
+        hint = did_you_mean(value, choices) if isinstance(value, str) else ""
+        message = f"got {shown(value)}; allowed: {', '.join(choices)}.{hint}"
         raise InputError(Problem("", message))
-    return choices(value)
+    return choices[value]
 
 
 def _names(value: object) -> list[str]:
@@ -102,7 +101,7 @@ def _names(value: object) -> list[str]:
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list) or not value or not all(isinstance(v, str) for v in value):
-        raise _refuse(value, "a name, or a list of names")
+        raise refused(value, "a name, or a list of names")
     return value
 
 
@@ -110,9 +109,10 @@ def _checked(check: Callable[..., Any], **options: Any) -> PlainValidator:
     return PlainValidator(partial(check, **options))
 
 
-def one_of(choices: type[StrEnum]) -> PlainValidator:
+def one_of(choices: type[StrEnum] | Mapping[str, object]) -> PlainValidator:
     """Return the check of a field that holds the name of one of ``choices``."""
-    return _checked(_one_of, choices=choices)
+    named = choices if isinstance(choices, Mapping) else {one.value: one for one in choices}
+    return _checked(_one_of, choices=named)
 
 
 def quantity(unit: str, *, above_zero: bool = False) -> PlainValidator:
