@@ -12,20 +12,9 @@ from html import escape
 from importlib.resources import files
 
 __all__ = [
-    "DARK",
-    "LIGHT",
-    "N_SERIES",
-    "THEMES",
-    "Canvas",
-    "attribute",
-    "clean",
-    "figure_css",
-    "fit",
-    "standalone",
-    "style_text",
-    "text_width",
-    "wrapped",
-]
+    "DARK", "LIGHT", "N_SERIES", "THEMES", "Canvas", "attribute", "clean", "figure_css", "fit",
+    "standalone", "style_text", "text_width", "wrapped",
+]  # fmt: skip
 
 THEMES = {
     "page": ("#ffffff", "#14181f"),

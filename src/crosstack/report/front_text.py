@@ -20,13 +20,8 @@ from crosstack.units import format_quantity
 from crosstack.version import __version__
 
 __all__ = [
-    "front_charts",
-    "front_data",
-    "front_sentence",
-    "front_svg",
-    "front_tables",
-    "front_title",
-]
+    "front_charts", "front_data", "front_sentence", "front_svg", "front_tables", "front_title",
+]  # fmt: skip
 
 SHOWN = 30  # members in the table, spread over the front
 DRAWN = 8  # values of a field that are drawn as circles; others as squares

@@ -8,15 +8,9 @@ from crosstack.report.drawing import DARK, LIGHT, attribute, figure_css, style_t
 from crosstack.report.wording import Table
 
 __all__ = [
-    "folded",
-    "fragment",
-    "html_table",
-    "number_cards",
-    "page_frame",
-    "pairs_rows",
-    "scrolled",
+    "folded", "fragment", "html_table", "number_cards", "page_frame", "pairs_rows", "scrolled",
     "section",
-]
+]  # fmt: skip
 
 
 def fragment(body: str, *, tag: str = "div") -> str:

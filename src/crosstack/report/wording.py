@@ -6,16 +6,17 @@ Text, figures and pages show the same rows; nothing is computed here beyond form
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from crosstack.evaluate.answer import Answer
-from crosstack.evaluate.evaluation import KernelTerms, PartitionTerms
+from crosstack.evaluate.evaluation import PartitionTerms
 from crosstack.machine.compute import Compute
 from crosstack.machine.prices import Bill
 from crosstack.machine.system import Dimension, Parallelism, System
 from crosstack.mapping.mapping import Mapping, Task
-from crosstack.model.energy import Energy, missing_powers
+from crosstack.model.energy import missing_powers
 from crosstack.model.memory import recomputations
 from crosstack.model.objective import Objective
 from crosstack.model.rules import Rules, rules_named
@@ -25,41 +26,15 @@ from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 
 __all__ = [
-    "NOT_GIVEN",
-    "RECOMPUTATION",
-    "Table",
-    "beside_rows",
-    "bills",
-    "common_scale",
-    "dimension_words",
-    "elided_names",
-    "headline",
-    "kernel_rows",
-    "key_numbers",
-    "latency_words",
-    "many",
-    "memory_rows",
-    "network_rows",
-    "not_mapped",
-    "one",
-    "partition_rows",
-    "peak_words",
-    "percent",
-    "plural",
-    "scaled",
-    "sharding_words",
-    "shown_terms",
-    "splits",
-    "stage_rows",
-    "tables_of_parts",
-    "throughput_words",
-    "time_words",
-    "units_words",
-    "usd",
-    "watts",
-]
+    "NOT_GIVEN", "RECOMPUTATION", "Table", "beside_rows", "bills", "common_scale",
+    "dimension_words", "elided_names", "headline", "kernel_rows", "key_numbers", "latency_words",
+    "many", "memory_rows", "network_rows", "not_mapped", "one", "partition_rows", "peak_words",
+    "percent", "plural", "scaled", "sharding_words", "shown_terms", "splits", "stage_rows",
+    "tables_of_parts", "throughput_words", "time_words", "units_words", "usd", "watts",
+]  # fmt: skip
 
 NOT_GIVEN = "not given"
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +44,19 @@ class Table:
     header: tuple[str, ...]
     numeric: tuple[bool, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+def table_of(items: Iterable[Item], *columns: tuple[str, str, Callable[[Item], str]]) -> Table:
+    """Return a row for each item.
+
+    A column is its heading, ``<`` or ``>`` for the side on which its cells line up, and what an
+    item says there.
+    """
+    return Table(
+        header=tuple(heading for heading, _, _ in columns),
+        numeric=tuple(side == ">" for _, side, _ in columns),
+        rows=tuple(tuple(cell(item) for _, _, cell in columns) for item in items),
+    )
 
 
 def time_words(time: float, digits: int = 4) -> str:
@@ -166,11 +154,13 @@ def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
     moved = sum(p.memory_traffic for p in e.partitions)
     crossing = sum(p.boundary_traffic for p in e.partitions)
     crossed = (("of it in and out of the graph", format_quantity(crossing, "B")),)
+    typed = answer.rules.clock.knows_types and answer.task.system.chip.compute.relative_rates
+    of_rate = f" of {peak_words(answer.task, answer.rules)}" if typed else ""
     return (
         ("iteration time", time),
         (f"layer time, one {workload.item}", time_words(e.layer_time)),
         ("throughput", throughput_words(workload, e.throughput)),
-        ("utilization of the peak", f"{percent(e.utilization)}{_of_rate(answer)}"),
+        ("utilization of the peak", f"{percent(e.utilization)}{of_rate}"),
         ("work of an iteration", format_quantity(e.work, "FLOP")),
         ("main memory used, one chip", memory),
         ("memory traffic of a layer", format_quantity(moved, "B")),
@@ -179,31 +169,25 @@ def key_numbers(answer: Answer) -> tuple[tuple[str, str], ...]:
         ("FLOP per byte of collectives", _intensity(e.network_intensity)),
         ("price", _total(e.price, usd(e.price.total))),
         ("power", _total(e.power, watts(e.power.total))),
-        *(_energy(e.energy) if e.energy else (_no_energy(answer),)),
+        *_energy(answer),
     )
 
 
-def _energy(energy: Energy) -> tuple[tuple[str, str], ...]:
+def _energy(answer: Answer) -> tuple[tuple[str, str], ...]:
     """Return an energy with the share that is drawn always, and what that is."""
+    energy, label = answer.evaluation.energy, "energy of an iteration"
+    if energy is None:
+        missing = missing_powers(answer.task.system, answer.mapping.dimension_sizes)
+        return ((label, f"not known: {', '.join(missing)} missing"),)
     total = format_quantity(energy.total, "J")
     if not energy.total:
-        return (("energy of an iteration", total),)
+        return ((label, total),)
     always = f"{percent(energy.static / energy.total)} of it always drawn"
-    return ("energy of an iteration", f"{total}, {always}"), ("always drawn", energy.basis.value)
-
-
-def _no_energy(answer: Answer) -> tuple[str, str]:
-    missing = missing_powers(answer.task.system, answer.mapping.dimension_sizes)
-    return "energy of an iteration", f"not known: {', '.join(missing)} missing"
+    return (label, f"{total}, {always}"), ("always drawn", energy.basis.value)
 
 
 def _total(bill: Bill, words: str) -> str:
     return f"{words}: {', '.join(bill.missing)}" if bill.missing else words
-
-
-def _of_rate(answer: Answer) -> str:
-    typed = answer.rules.clock.knows_types and answer.task.system.chip.compute.relative_rates
-    return f" of {peak_words(answer.task, answer.rules)}" if typed else ""
 
 
 def units_words(compute: Compute) -> str:
@@ -229,9 +213,7 @@ def peak_words(task: Task, rules: Rules | None = None) -> str:
 
 
 def _intensity(value: float) -> str:
-    if not math.isfinite(value):
-        return "nothing moves"
-    return _number(value)
+    return _number(value) if math.isfinite(value) else "nothing moves"
 
 
 def _number(value: float) -> str:
@@ -241,6 +223,7 @@ def _number(value: float) -> str:
 def splits(answer: Answer) -> tuple[tuple[str, str], ...]:
     """Return how the work is split, as (label, value)."""
     e, m, workload = answer.evaluation, answer.mapping, answer.task.workload
+    again = len(recomputations(workload.graph, answer.rules)) > 1
     degrees = " x ".join(
         f"{use.value} {m.degree(use)}"
         for use in (Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA)
@@ -254,7 +237,7 @@ def splits(answer: Answer) -> tuple[tuple[str, str], ...]:
             f"{e.n_microbatches:,} x {m.microbatch_size}",
         ),
         (f"tiles of {one(workload.item)}", f"{m.n_tiles:,}"),
-        *_computed_again(answer),
+        *([("computed again in the backward pass", RECOMPUTATION[m.recompute])] if again else []),
         *not_mapped(workload),
         ("stage time, one microbatch", time_words(e.stage_time)),
         ("bubble factor", f"{e.bubble_factor:.4g}"),
@@ -275,13 +258,6 @@ RECOMPUTATION = {
 }
 
 
-def _computed_again(answer: Answer) -> tuple[tuple[str, str], ...]:
-    kinds = recomputations(answer.task.workload.graph, answer.rules)
-    if len(kinds) == 1:
-        return ()
-    return (("computed again in the backward pass", RECOMPUTATION[answer.mapping.recompute]),)
-
-
 def memory_rows(answer: Answer) -> Table:
     """Return what the main memory of a chip is used for, in the fullest stage and the last."""
     account = answer.evaluation.memory
@@ -298,10 +274,13 @@ def memory_rows(answer: Answer) -> Table:
 
 
 def _pipeline(answer: Answer) -> str:
-    e = answer.evaluation
+    e, m = answer.evaluation, answer.mapping
     stages = plural(e.n_stages, "stage")
     if not e.stages:
-        return f"{stages}, {plural(e.layers_per_stage, 'layer')} each{_order(answer)}"
+        order = f" in {m.interleave:,} pieces" if m.interleave > 1 else ""
+        if m.schedule is not Schedule.ONE_F_ONE_B:
+            order = f", {m.schedule}"
+        return f"{stages}, {plural(e.layers_per_stage, 'layer')} each{order}"
     copies = answer.task.workload.graph_repetitions
     used = f"{len(e.stages)} hold" + ("s" if len(e.stages) == 1 else "")
     if copies == 1:
@@ -309,58 +288,45 @@ def _pipeline(answer: Answer) -> str:
     return f"{stages}, {used} each of {copies:,} copies of the graph"
 
 
-def _order(answer: Answer) -> str:
-    """Return what is to say of the schedule."""
-    mapping = answer.mapping
-    if mapping.schedule is not Schedule.ONE_F_ONE_B:
-        return f", {mapping.schedule}"
-    return f" in {mapping.interleave:,} pieces" if mapping.interleave > 1 else ""
-
-
 def beside_rows(answer: Answer) -> Table:
     """Return what runs before and behind the layers: how often, how long, and its longest kernels.
 
     No rows where nothing does.
     """
-    ends, before = answer.evaluation.ends, len(answer.task.workload.before)
+    ends, n_before = answer.evaluation.ends, len(answer.task.workload.before)
     unit, worth, decimals = common_scale(t for e in ends for t in (e.time, e.count * e.time))
-    rows = tuple(
-        (
-            end.name,
-            "first" if number < before else "last",
-            f"{end.count:,}",
-            *(scaled(t, worth, decimals) for t in (end.time, end.count * end.time)),
-            ", ".join(
-                elided_names(p.kernels, 32)
-                for p in sorted(end.partitions, key=lambda p: -p.time)[:2]
-            ),
-        )
-        for number, end in enumerate(ends)
+    stages = ["first"] * n_before + ["last"] * (len(ends) - n_before)
+    return table_of(
+        zip(ends, stages, strict=True),
+        ("block", "<", lambda of: of[0].name),
+        ("stage", "<", lambda of: of[1]),
+        ("times", ">", lambda of: f"{of[0].count:,}"),
+        (f"each [{unit}]", ">", lambda of: scaled(of[0].time, worth, decimals)),
+        (f"all [{unit}]", ">", lambda of: scaled(of[0].count * of[0].time, worth, decimals)),
+        ("longest", "<", lambda of: _longest(of[0].partitions)),
     )
-    header = ("block", "stage", "times", f"each [{unit}]", f"all [{unit}]", "longest")
-    return Table(header=header, numeric=(False, False, True, True, True, False), rows=rows)
+
+
+def _longest(partitions: Sequence[PartitionTerms]) -> str:
+    longest = sorted(partitions, key=lambda p: -p.time)[:2]
+    return ", ".join(elided_names(p.kernels, 32) for p in longest)
 
 
 def stage_rows(answer: Answer) -> Table:
     """Return the stages that hold a copy of the graph; no rows where they hold whole copies."""
     stages = answer.evaluation.stages
     unit, worth, decimals = common_scale(t for s in stages for t in (s.time, s.transfer_time))
-    rows = tuple(
-        (
-            str(s.number),
-            number_words(s.partitions),
-            f"{len(s.kernels):,}",
-            *(scaled(t, worth, decimals) for t in (s.work_time, s.transfer_time, s.time)),
-            s.bound_by,
-            format_quantity(s.memory_used, "B"),
-        )
-        for s in stages
+    return table_of(
+        stages,
+        ("stage", ">", lambda s: str(s.number)),
+        ("partitions", "<", lambda s: _from_to(s.partitions)),
+        ("kernels", ">", lambda s: f"{len(s.kernels):,}"),
+        ("work", ">", lambda s: scaled(s.work_time, worth, decimals)),
+        ("transfer", ">", lambda s: scaled(s.transfer_time, worth, decimals)),
+        (f"time [{unit}]", ">", lambda s: scaled(s.time, worth, decimals)),
+        ("bound by", "<", lambda s: s.bound_by),
+        ("memory", ">", lambda s: format_quantity(s.memory_used, "B")),
     )
-    header = (
-        "stage", "partitions", "kernels", "work", "transfer", f"time [{unit}]", "bound by", "memory"
-    )  # fmt: skip
-    numeric = (True, False, True, True, True, True, False, True)
-    return Table(header=header, numeric=numeric, rows=rows)
 
 
 def tables_of_parts(answer: Answer) -> tuple[tuple[str, Table], ...]:
@@ -375,8 +341,7 @@ def tables_of_parts(answer: Answer) -> tuple[tuple[str, Table], ...]:
     return tuple((title, rows) for title, rows in parts if rows.rows)
 
 
-def number_words(numbers: Sequence[int]) -> str:
-    """Return ``3``, or ``3 to 5`` for several in a row."""
+def _from_to(numbers: Sequence[int]) -> str:
     return f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
 
 
@@ -384,19 +349,15 @@ def network_rows(answer: Answer) -> Table:
     """Return the dimensions of the network and what each is used for."""
     m, network = answer.mapping, answer.task.system.network
     places = m.dimensions or range(len(network))
-    rows = tuple(
-        (
-            str(i),
-            _kind(network[i]),
-            f"{size:,}",
-            use.value,
-            format_quantity(network[i].bandwidth, "B/s"),
-            latency_words(network[i]),
-        )
-        for i, size, use in zip(places, m.sizes, m.parallelism, strict=True)
+    return table_of(
+        zip(places, m.sizes, m.parallelism, strict=True),
+        ("dimension", ">", lambda use: str(use[0])),
+        ("kind", "<", lambda use: _kind(network[use[0]])),
+        ("chips", ">", lambda use: f"{use[1]:,}"),
+        ("used for", "<", lambda use: use[2].value),
+        ("link", ">", lambda use: format_quantity(network[use[0]].bandwidth, "B/s")),
+        ("latency", ">", lambda use: latency_words(network[use[0]])),
     )
-    header = ("dimension", "kind", "chips", "used for", "link", "latency")
-    return Table(header=header, numeric=(True, False, True, False, True, True), rows=rows)
 
 
 def latency_words(dimension: Dimension) -> str:
@@ -466,22 +427,22 @@ def partition_rows(answer: Answer, *, name_width: int = 48) -> Table:
     """Return the partitions in the order they run; how full the SRAM is where tiles are counted."""
     partitions = answer.evaluation.partitions
     shown = shown_terms(partitions)
-    times = [[*(p.terms[term] for term in shown), p.time] for p in partitions]
-    held = any(p.sram_used for p in partitions)
-    unit, worth, decimals = common_scale(t for row in times for t in row)
-    rows = tuple(
-        (
-            str(p.number),
-            elided_names(p.kernels, name_width),
-            *(scaled(t, worth, decimals) for t in row),
-            p.bound_by,
-            *([f"{100 * p.sram_used / p.sram_capacity:.1f} %"] if held else []),
-        )
-        for p, row in zip(partitions, times, strict=True)
+    times = [t for p in partitions for t in (*(p.terms[term] for term in shown), p.time)]
+    unit, worth, decimals = common_scale(times)
+
+    def term_column(term: str) -> tuple[str, str, Callable[[PartitionTerms], str]]:
+        return term, ">", lambda p: scaled(p.terms[term], worth, decimals)
+
+    sram = ("SRAM", ">", lambda p: f"{100 * p.sram_used / p.sram_capacity:.1f} %")
+    return table_of(
+        partitions,
+        ("#", ">", lambda p: str(p.number)),
+        ("kernels", "<", lambda p: elided_names(p.kernels, name_width)),
+        *map(term_column, shown),
+        (f"time [{unit}]", ">", lambda p: scaled(p.time, worth, decimals)),
+        ("bound by", "<", lambda p: p.bound_by),
+        *([sram] if any(p.sram_used for p in partitions) else []),
     )
-    header = ("#", "kernels", *shown, f"time [{unit}]", "bound by", *(["SRAM"] if held else []))
-    numeric = (True, False, *(True for _ in shown), True, False, *([True] if held else []))
-    return Table(header=header, numeric=numeric, rows=rows)
 
 
 def shown_terms(partitions: Sequence[PartitionTerms]) -> tuple[str, ...]:
@@ -498,55 +459,31 @@ def sharding_words(axis: str) -> str:
 
 def kernel_rows(answer: Answer) -> Table:
     """Return the kernels as they run, with their extents on a chip; cores where they own some."""
-    kernels = answer.evaluation.kernels
-    dealt = any(k.lanes is not None for k in kernels)
-    cut = any(k.weight_cuts > 1 for k in kernels)
-    header: tuple[str, ...] = (
-        "#",
-        "kernel",
-        "split",
-        "m",
-        "k",
-        "n",
-        "compute",
-        "network",
-        "collective",
+    kernels = sorted(answer.evaluation.kernels, key=lambda k: k.partition)
+    cores = ("cores", ">", lambda k: "" if k.lanes is None else f"{k.lanes} x {k.stages}")
+    cuts = ("weight cuts", ">", lambda k: str(k.weight_cuts))
+    return table_of(
+        kernels,
+        ("#", ">", lambda k: str(k.partition)),
+        ("kernel", "<", lambda k: k.name),
+        ("split", "<", lambda k: sharding_words(k.sharding)),
+        ("m", ">", lambda k: str(k.m)),
+        ("k", ">", lambda k: str(k.k)),
+        ("n", ">", lambda k: str(k.n)),
+        ("compute", ">", lambda k: time_words(k.compute_time, 3)),
+        ("network", ">", lambda k: time_words(k.network_time, 3) if k.network_time else ""),
+        ("collective", "<", lambda k: k.collective.replace("_", "-")),
+        *([cores] if any(k.lanes is not None for k in kernels) else []),
+        *([cuts] if any(k.weight_cuts > 1 for k in kernels) else []),
     )
-    numeric: tuple[bool, ...] = (True, False, False, *[True] * 5, False)
-    if dealt:
-        header, numeric = (*header, "cores"), (*numeric, True)
-    if cut:
-        header, numeric = (*header, "weight cuts"), (*numeric, True)
-    rows = tuple(
-        _kernel_row(k) + ((_cores(k),) if dealt else ()) + ((str(k.weight_cuts),) if cut else ())
-        for k in sorted(kernels, key=lambda k: k.partition)
-    )
-    return Table(header=header, numeric=numeric, rows=rows)
-
-
-def _kernel_row(k: KernelTerms) -> tuple[str, ...]:
-    return (
-        str(k.partition),
-        k.name,
-        sharding_words(k.sharding),
-        str(k.m),
-        str(k.k),
-        str(k.n),
-        time_words(k.compute_time, 3),
-        time_words(k.network_time, 3) if k.network_time else "",
-        k.collective.replace("_", "-"),
-    )
-
-
-def _cores(k: KernelTerms) -> str:
-    return "" if k.lanes is None else f"{k.lanes} x {k.stages}"
 
 
 def bills(answer: Answer) -> Table:
     """Return price and power with their parts."""
     price, power = answer.evaluation.price, answer.evaluation.power
-    rows = tuple(
-        (part, usd(getattr(price, part)), watts(getattr(power, part)))
-        for part in ("chips", "memory", "links", "switches", "total")
+    return table_of(
+        ("chips", "memory", "links", "switches", "total"),
+        ("part", "<", str),
+        ("price", ">", lambda part: usd(getattr(price, part))),
+        ("power", ">", lambda part: watts(getattr(power, part))),
     )
-    return Table(header=("part", "price", "power"), numeric=(False, True, True), rows=rows)

@@ -23,15 +23,9 @@ if TYPE_CHECKING:
     from crosstack.explore.store import Store
 
 __all__ = [
-    "ANSWERED",
-    "MOST_ON_PAGE",
-    "StudyTable",
-    "as_arrow",
-    "front",
-    "shares",
-    "store_table",
+    "ANSWERED", "MOST_ON_PAGE", "StudyTable", "as_arrow", "front", "shares", "store_table",
     "terms",
-]
+]  # fmt: skip
 
 Cell = float | str | None
 ANSWERED = ("optimal", "feasible", "limit")
