@@ -6,12 +6,11 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group
-from rich.text import Text
 
 from crosstack.machine.generate.generated import GeneratedChip
 from crosstack.machine.memory import Scope
-from crosstack.report.text import pairs_table, rows_table
-from crosstack.report.wording import Table, percent, plural
+from crosstack.report.text import pairs_table, rows_table, titled
+from crosstack.report.wording import Table, percent, plural, table_of
 from crosstack.units import format_quantity
 
 __all__ = ["budget_rows", "chip_data", "chip_pairs", "chip_tables", "left_pairs", "level_rows"]
@@ -25,14 +24,13 @@ def chip_tables(data: dict[str, Any]) -> Group:
 
     ``data`` is what `chip_data` returns, perhaps saved and read again.
     """
-    return Group(
-        Text(f"{data['hierarchy']['name']}, by the rules {data['rules']}", style="bold"),
+    return titled(
+        f"{data['hierarchy']['name']}, by the rules {data['rules']}",
         pairs_table(chip_pairs(data)),
         rows_table(level_rows(data)),
-        Text("What each component takes, and what binds it", style="bold"),
-        rows_table(budget_rows(data)),
+        titled("What each component takes, and what binds it", rows_table(budget_rows(data))),
         pairs_table(left_pairs(data)),
-        *(Text(f"Warning: {words}") for words in data["warnings"]),
+        *(f"Warning: {words}" for words in data["warnings"]),
     )
 
 
@@ -61,40 +59,28 @@ def chip_pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
 
 def level_rows(data: dict[str, Any]) -> Table:
     """Return the memory levels."""
-    return Table(
-        header=("memory", "capacity", "each", "shared by", "bandwidth", "pJ/bit"),
-        numeric=(False, True, True, False, True, True),
-        rows=tuple(
-            (
-                level["name"],
-                format_quantity(level["capacity"], "B"),
-                format_quantity(level["capacity_of_instance"], "B"),
-                SHARED[level["scope"]],
-                format_quantity(level["bandwidth"], "B/s"),
-                f"{level['energy_per_bit'] * 1e12:.3g}",
-            )
-            for level in data["hierarchy"]["levels"]
-        ),
+    return table_of(
+        data["hierarchy"]["levels"],
+        ("memory", "<", lambda level: level["name"]),
+        ("capacity", ">", lambda level: format_quantity(level["capacity"], "B")),
+        ("each", ">", lambda level: format_quantity(level["capacity_of_instance"], "B")),
+        ("shared by", "<", lambda level: SHARED[level["scope"]]),
+        ("bandwidth", ">", lambda level: format_quantity(level["bandwidth"], "B/s")),
+        ("pJ/bit", ">", lambda level: f"{level['energy_per_bit'] * 1e12:.3g}"),
     )
 
 
 def budget_rows(data: dict[str, Any]) -> Table:
     """Return what each component takes of area and power, and what binds it."""
-    return Table(
-        header=("component", "mm2", "of", "W", "of", "size bound by", "rate bound by"),
-        numeric=(False, True, True, True, True, False, False),
-        rows=tuple(
-            (
-                part["name"],
-                f"{part['area'] * MM2:.4g}",
-                f"{part['area_budget'] * MM2:.4g}",
-                f"{part['power']:.4g}",
-                f"{part['power_budget']:.4g}",
-                part["size_bound"],
-                part["rate_bound"],
-            )
-            for part in data["components"]
-        ),
+    return table_of(
+        data["components"],
+        ("component", "<", lambda part: part["name"]),
+        ("mm2", ">", lambda part: f"{part['area'] * MM2:.4g}"),
+        ("of", ">", lambda part: f"{part['area_budget'] * MM2:.4g}"),
+        ("W", ">", lambda part: f"{part['power']:.4g}"),
+        ("of", ">", lambda part: f"{part['power_budget']:.4g}"),
+        ("size bound by", "<", lambda part: part["size_bound"]),
+        ("rate bound by", "<", lambda part: part["rate_bound"]),
     )
 
 

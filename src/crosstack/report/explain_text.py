@@ -8,9 +8,9 @@ from rich.console import Group
 from rich.text import Text
 
 from crosstack.explore.explain import Effect, Explanation, Resource
-from crosstack.report.text import pairs_table, rows_table
+from crosstack.report.text import pairs_table, rows_table, titled
 from crosstack.report.tornado_figure import tornado_svg
-from crosstack.report.wording import NOT_GIVEN, Table, percent, time_words, usd
+from crosstack.report.wording import NOT_GIVEN, percent, table_of, time_words, usd
 from crosstack.units import format_quantity
 from crosstack.version import __version__
 
@@ -107,26 +107,22 @@ def explanation_tables(explanation: Explanation) -> Group:
         ("status", answer.certificate.status.value),
         ("price of the system", usd(answer.evaluation.price.total)),
     )
-    table = Table(
-        header=("resource", "is", "time: % for 1 %", "less", "more", "price: % for 1 %"),
-        numeric=(False, True, True, True, True, True),
-        rows=tuple(
-            (
-                e.resource.name,
-                _value(e.resource),
-                f"{_plus_zero(e.elasticity):.3f}",
-                *(_cell(change) for change in e.one_sided),
-                NOT_GIVEN if e.price is None else f"{_plus_zero(e.price_elasticity):.3f}",
-            )
-            for e in explanation.effects
-        ),
+    table = table_of(
+        explanation.effects,
+        ("resource", "<", lambda e: e.resource.name),
+        ("is", ">", lambda e: _value(e.resource)),
+        ("time: % for 1 %", ">", lambda e: f"{_plus_zero(e.elasticity):.3f}"),
+        ("less", ">", lambda e: _cell(e.one_sided[0])),
+        ("more", ">", lambda e: _cell(e.one_sided[1])),
+        ("price: % for 1 %", ">", _price_cell),
     )
-    return Group(
-        Text(f"{answer.task.workload.name} on {answer.task.system.name}", style="bold"),
-        pairs_table(head),
-        *(Text(sentence) for sentence in findings(explanation)),
-        rows_table(table),
-    )
+    title = f"{answer.task.workload.name} on {answer.task.system.name}"
+    said = (Text(sentence) for sentence in findings(explanation))
+    return titled(title, pairs_table(head), *said, rows_table(table))
+
+
+def _price_cell(effect: Effect) -> str:
+    return NOT_GIVEN if effect.price is None else f"{_plus_zero(effect.price_elasticity):.3f}"
 
 
 def _plus_zero(value: float) -> float:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
 from rich.console import Group
-from rich.text import Text
 
 from crosstack.charts import LineChart, Mark, Measure, Series
 from crosstack.explore.codesign import BEATEN, Candidate, Front
 from crosstack.explore.machines import Machine
 from crosstack.io import native
 from crosstack.report.charts_page import charts_svg
-from crosstack.report.text import pairs_table, reason_lines, rows_table
-from crosstack.report.wording import Table, many, percent, plural
+from crosstack.report.text import pairs_table, reason_lines, rows_table, titled
+from crosstack.report.wording import Table, many, percent, plural, table_of
 from crosstack.units import format_quantity
 from crosstack.version import __version__
 
@@ -38,15 +38,14 @@ def front_tables(data: dict[str, Any], *, reused: int = 0) -> Group:
     pairs = _pairs(data)
     if reused:
         pairs.append(("from the store", f"{reused:,} mappings"))
-    parts: list[Any] = [
-        Text(f"{data['workload']}: throughput, price and power", style="bold"),
+    left_out = [f"{len(shown)} of {len(data['front'])} are shown; --json has all."]
+    return titled(
+        f"{data['workload']}: throughput, price and power",
         pairs_table(tuple(pairs)),
         *reason_lines(Counter(data["no_machine"]).elements()),
         rows_table(_members(data, shown)),
-    ]
-    if step > 1:
-        parts.append(Text(f"{len(shown)} of {len(data['front'])} are shown; --json has all."))
-    return Group(*parts)
+        *(left_out if step > 1 else []),
+    )
 
 
 def _pairs(data: dict[str, Any]) -> list[tuple[str, str]]:
@@ -70,35 +69,27 @@ def _pairs(data: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _members(data: dict[str, Any], members: list[dict[str, Any]]) -> Table:
-    names = list(data["choices"])
-    return Table(
-        header=("1/s", "USD", "W", *map(_short, names), "mm2", "yield", "TFLOP/s",
-                "SRAM MB", "GB/s", "TP/PP/DP", "bound by"),
-        numeric=(True, True, True, *(False for _ in names), *(True for _ in range(5)), False,
-                 False),
-        rows=tuple(_row(member) for member in members),
-    )  # fmt: skip
+    def choice(name: str) -> tuple[str, str, Callable[[dict[str, Any]], str]]:
+        return _short(name), "<", lambda m: m["choice"][name]
+
+    return table_of(
+        members,
+        ("1/s", ">", lambda m: format_quantity(m["throughput_per_s"], "1")),
+        ("USD", ">", lambda m: f"{m['price_usd']:,.0f}"),
+        ("W", ">", lambda m: f"{m['power_w']:,.0f}"),
+        *map(choice, data["choices"]),
+        ("mm2", ">", lambda m: f"{m['chip_area_m2'] * 1e6:.0f}"),
+        ("yield", ">", lambda m: percent(m["die_yield"], 2)),
+        ("TFLOP/s", ">", lambda m: f"{m['chip']['throughput'] / 1e12:.4g}"),
+        ("SRAM MB", ">", lambda m: f"{m['chip']['sram_capacity'] / 1e6:.4g}"),
+        ("GB/s", ">", lambda m: f"{m['chip']['memory_bandwidth'] / 1e9:.4g}"),
+        ("TP/PP/DP", "<", lambda m: "/".join(str(m["parallelism"][d]) for d in ("tp", "pp", "dp"))),
+        ("bound by", "<", lambda m: m["bound_by"]),
+    )
 
 
 def _short(field: str) -> str:
     return field.rpartition(".")[2]
-
-
-def _row(member: dict[str, Any]) -> tuple[str, ...]:
-    chip, degrees = member["chip"], member["parallelism"]
-    return (
-        format_quantity(member["throughput_per_s"], "1"),
-        f"{member['price_usd']:,.0f}",
-        f"{member['power_w']:,.0f}",
-        *member["choice"].values(),
-        f"{member['chip_area_m2'] * 1e6:.0f}",
-        percent(member["die_yield"], 2),
-        f"{chip['throughput'] / 1e12:.4g}",
-        f"{chip['sram_capacity'] / 1e6:.4g}",
-        f"{chip['memory_bandwidth'] / 1e9:.4g}",
-        f"{degrees['tp']}/{degrees['pp']}/{degrees['dp']}",
-        member["bound_by"],
-    )
 
 
 def front_data(found: Front) -> dict[str, Any]:

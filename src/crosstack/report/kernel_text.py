@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Group
-from rich.text import Text
 
 from crosstack.model.kernels.clock import KernelTime
-from crosstack.report.text import pairs_table, rows_table
-from crosstack.report.wording import Table, percent, time_words
+from crosstack.report.text import pairs_table, rows_table, titled
+from crosstack.report.wording import Table, percent, table_of, time_words
 from crosstack.units import format_quantity
 
 __all__ = ["kernel_data", "kernel_pairs", "kernel_tables", "level_rows", "sides_words"]
@@ -20,8 +19,8 @@ def kernel_tables(data: dict[str, Any]) -> Group:
 
     ``data`` is what `kernel_data` returns, perhaps saved and read again.
     """
-    title = Text(f"The product of one chip, {sides_words(data)}", style="bold")
-    return Group(title, pairs_table(kernel_pairs(data)), rows_table(level_rows(data)))
+    title = f"The product of one chip, {sides_words(data)}"
+    return titled(title, pairs_table(kernel_pairs(data)), rows_table(level_rows(data)))
 
 
 def sides_words(data: dict[str, Any]) -> str:
@@ -34,20 +33,18 @@ def level_rows(data: dict[str, Any]) -> Table:
 
     The time is the traffic over the bandwidth.
     """
-    rows = tuple(
+    levels = data["levels"]
+    return table_of(
+        levels,
+        ("memory", "<", str),
+        ("traffic", ">", lambda name: format_quantity(levels[name]["traffic"], "B")),
+        ("bandwidth in use", ">", lambda name: format_quantity(levels[name]["bandwidth"], "B/s")),
+        ("takes", ">", lambda name: time_words(levels[name]["time"])),
         (
-            name,
-            format_quantity(level["traffic"], "B"),
-            format_quantity(level["bandwidth"], "B/s"),
-            time_words(level["time"]),
-            " x ".join(f"{side:,.0f}" for side in level["tile"]),
-        )
-        for name, level in data["levels"].items()
-    )
-    return Table(
-        header=("memory", "traffic", "bandwidth in use", "takes", "tile, M x K x N"),
-        numeric=(False, True, True, True, True),
-        rows=rows,
+            "tile, M x K x N",
+            ">",
+            lambda name: " x ".join(f"{side:,.0f}" for side in levels[name]["tile"]),
+        ),
     )
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from crosstack.io import library
 from crosstack.io.library import Entry, Figure
@@ -14,15 +12,15 @@ from crosstack.machine.chip import Chip
 from crosstack.machine.node import Node
 from crosstack.report.library_data import LISTED, named_entries
 from crosstack.report.model_text import count_table, model_table
-from crosstack.report.text import pairs_table, rows_table
-from crosstack.report.wording import Table
+from crosstack.report.text import pairs_table, rows_table, titled
+from crosstack.report.wording import Table, table_of
 from crosstack.units import UNITS, format_quantity
 from crosstack.workload.dtype import Dtype
 
 __all__ = ["LISTS", "chip_table", "library_list", "library_tables", "node_table"]
 
 LISTS = (*LISTED, "technology")
-_HALF = (Dtype.BF16, Dtype.FP16)
+_RUNS = {"spatial": "side by side", "temporal": "one by one"}
 
 
 def library_list(which: str | None = None) -> Group:
@@ -34,11 +32,10 @@ def library_list(which: str | None = None) -> Group:
         "memories": (_section("memories"),),
         "models": (model_table(),),
     }
-    chosen = list(tables) if which is None else [which]
     shown: list[RenderableType] = []
-    for name in chosen:
-        shown.append(Text(name.capitalize(), style="bold"))
-        shown += [rows_table(table, wraps=len(table.header) - 1) for table in tables[name]]
+    for name in tables if which is None else [which]:
+        fitted = (rows_table(table, wraps=len(table.header) - 1) for table in tables[name])
+        shown.append(titled(name.capitalize(), *fitted))
     return Group(*shown)
 
 
@@ -50,28 +47,26 @@ def library_tables(name: str) -> Group:
     InputError
         If the library has nothing of that name; names the nearest.
     """
-    return Group(*(part for entry in named_entries(name) for part in _entry(entry)))
+    return Group(*map(_entry, named_entries(name)))
 
 
-def _entry(entry: Entry) -> tuple[RenderableType, ...]:
+def _entry(entry: Entry) -> Group:
     """Return the numbers of an entry, what follows from a model's, and the sources below them."""
     sources = list(dict.fromkeys(_source(figure) for figure in entry.figures if figure.source))
-    rows = tuple(
-        (
-            figure.field,
-            _shown(figure.value, figure.unit),
-            figure.kind.value if figure.source else "",
-            str(sources.index(_source(figure)) + 1) if figure.source else "",
-        )
-        for figure in entry.figures
+    table = table_of(
+        entry.figures,
+        ("", "<", lambda figure: figure.field),
+        ("value", ">", lambda figure: _shown(figure.value, figure.unit)),
+        ("kind", "<", lambda figure: figure.kind.value if figure.source else ""),
+        ("source", ">", lambda f: str(sources.index(_source(f)) + 1) if f.source else ""),
     )
-    numeric = (False, True, False, True)
-    table = Table(header=("", "value", "kind", "source"), numeric=numeric, rows=rows)
-    pairs = tuple((str(i), source) for i, source in enumerate(sources, start=1))
-    title = Text(f"{entry.name}: {entry.title}", style="bold")
     counts = [count_table(library.model(entry.name))] if entry.section == "models" else []
-    more = [part for each in counts for part in (Text(""), rows_table(each, wraps=0), Text(""))]
-    return title, rows_table(table, wraps=1), *more, pairs_table(pairs)
+    return titled(
+        f"{entry.name}: {entry.title}",
+        rows_table(table, wraps=1),
+        *(part for each in counts for part in ("", rows_table(each, wraps=0), "")),
+        pairs_table(tuple((str(i), source) for i, source in enumerate(sources, start=1))),
+    )
 
 
 def _source(figure: Figure) -> str:
@@ -92,26 +87,17 @@ def _shown(value: object, unit: str) -> str:
 
 def chip_table() -> Table:
     """Return the chips: what they reach, hold and draw."""
-    rows = tuple(_chip_row(library.chip(name)) for name in library.names("chips"))
-    header = ("chip", "runs kernels", "16-bit rate", "8-bit rate", "on the chip", "main memory",
-              "at", "links", "W")  # fmt: skip
-    return Table(header=header, numeric=(False, False, *([True] * 7)), rows=rows)
-
-
-def _chip_row(chip: Chip) -> tuple[str, ...]:
-    rates = dict(chip.compute.relative_rates)
-    half = next((rates[d] for d in _HALF if d in rates), None)
-    beside = chip.memories[:1]
-    return (
-        chip.name,
-        {"spatial": "side by side", "temporal": "one by one"}[chip.execution.value],
-        _rate(chip, half),
-        _rate(chip, max((rates[d] for d in (Dtype.FP8, Dtype.INT8) if d in rates), default=None)),
-        format_quantity(chip.on_chip_capacity, "B", 3),
-        "".join(format_quantity(memory.room, "B", 3) for memory in beside),
-        "".join(format_quantity(memory.speed, "B/s", 3) for memory in beside if memory.bandwidth),
-        "" if chip.intra is None else format_quantity(chip.intra.bandwidth, "B/s", 3),
-        _whole(chip.power),
+    return table_of(
+        map(library.chip, library.names("chips")),
+        ("chip", "<", lambda c: c.name),
+        ("runs kernels", "<", lambda c: _RUNS[c.execution.value]),
+        ("16-bit rate", ">", lambda c: _rate(c, Dtype.BF16) or _rate(c, Dtype.FP16)),
+        ("8-bit rate", ">", lambda c: _rate(c, Dtype.FP8, Dtype.INT8)),
+        ("on the chip", ">", lambda c: _quantity(c.on_chip_capacity, "B")),
+        ("main memory", ">", lambda c: _quantity(c.memories[0].room if c.memories else None, "B")),
+        ("at", ">", lambda c: _quantity(c.memories[0].bandwidth if c.memories else None)),
+        ("links", ">", lambda c: _quantity(c.intra.bandwidth if c.intra else None)),
+        ("W", ">", lambda c: _whole(c.power)),
     )
 
 
@@ -119,68 +105,64 @@ def _whole(number: float | None) -> str:
     return "" if number is None else f"{number:,.0f}"
 
 
-def _rate(chip: Chip, share: float | None) -> str:
-    return "" if share is None else format_quantity(share * chip.peak_throughput, "FLOP/s", 4)
+def _quantity(number: float | None, unit: str = "B/s", digits: int = 3) -> str:
+    return "" if number is None else format_quantity(number, unit, digits)
+
+
+def _rate(chip: Chip, *dtypes: Dtype) -> str:
+    """Return the highest rate in one of some types."""
+    known = dict(chip.compute.relative_rates)
+    share = max((known[dtype] for dtype in dtypes if dtype in known), default=None)
+    return _quantity(None if share is None else share * chip.peak_throughput, "FLOP/s", 4)
 
 
 def node_table() -> Table:
     """Return the nodes: their chips, what joins these, and what leads out."""
-    rows = tuple(_node_row(library.node(name)) for name in library.names("nodes"))
-    header = ("node", "chips", "of", "joined by", "out of it, a chip", "W", "USD")
-    return Table(header=header, numeric=(False, True, False, False, True, True, True), rows=rows)
-
-
-def _node_row(node: Node) -> tuple[str, ...]:
-    joined = [
-        f"{d.kind.value.replace('_', ' ')} of {d.size}, {format_quantity(d.bandwidth, 'B/s', 3)}"
-        for d in node.network
-    ]
-    same = len(set(joined)) == 1 and len(joined) > 1
-    return (
-        node.name,
-        f"{node.n_chips:,}",
-        node.chip.name,
-        f"{len(joined)} times {joined[0]}" if same else "; ".join(joined),
-        format_quantity(node.bandwidth_out, "B/s", 3) if node.n_ports else "",
-        *map(_whole, (node.power, node.price)),
+    return table_of(
+        map(library.node, library.names("nodes")),
+        ("node", "<", lambda node: node.name),
+        ("chips", ">", lambda node: f"{node.n_chips:,}"),
+        ("of", "<", lambda node: node.chip.name),
+        ("joined by", "<", _joined),
+        ("out of it, a chip", ">", lambda n: _quantity(n.bandwidth_out if n.n_ports else None)),
+        ("W", ">", lambda node: _whole(node.power)),
+        ("USD", ">", lambda node: _whole(node.price)),
     )
 
 
-def _fabric_words(name: str) -> tuple[str, ...]:
-    fabric = library.fabric(name)
-    pods = "" if fabric.pod_size is None else f"{fabric.pod_size:,}"
-    return fabric.kind.value.replace("_", " "), f"{fabric.oversubscription:g}", pods
+def _joined(node: Node) -> str:
+    joined = [
+        f"{d.kind.value.replace('_', ' ')} of {d.size}, {_quantity(d.bandwidth)}"
+        for d in node.network
+    ]
+    same = len(set(joined)) == 1 and len(joined) > 1
+    return f"{len(joined)} times {joined[0]}" if same else "; ".join(joined)
 
 
-def _link_words(name: str) -> tuple[str, ...]:
-    link = library.link(name)
-    latency = "" if link.latency is None else format_quantity(link.latency, "s", 3)
-    return format_quantity(link.bandwidth, "B/s", 3), latency
-
-
-def _memory_words(name: str) -> tuple[str, ...]:
-    (memory,) = library.memory(name)
-    room = "" if math.isinf(memory.room) else format_quantity(memory.room, "B", 3)
-    return format_quantity(memory.speed, "B/s", 3), room
-
-
-# Section: what its columns are called, between the name and what it is; which are numbers; words.
-_COLUMNS: dict[str, tuple[tuple[str, ...], tuple[bool, ...], Callable[[str], tuple[str, ...]]]] = {
-    "fabrics": (("kind", "oversubscription", "nodes a leaf"), (False, True, True), _fabric_words),
-    "links": (("bandwidth", "latency"), (True, True), _link_words),
-    "topologies": ((), (), lambda name: ()),
-    "memories": (("bandwidth", "capacity"), (True, True), _memory_words),
+# The columns of a section, between the name and what it is.
+_COLUMNS: dict[str, tuple[tuple[str, str, Callable[[str], str]], ...]] = {
+    "fabrics": (
+        ("kind", "<", lambda name: library.fabric(name).kind.value.replace("_", " ")),
+        ("oversubscription", ">", lambda name: f"{library.fabric(name).oversubscription:g}"),
+        ("nodes a leaf", ">", lambda name: _whole(library.fabric(name).pod_size)),
+    ),
+    "links": (
+        ("bandwidth", ">", lambda name: format_quantity(library.link(name).bandwidth, "B/s", 3)),
+        ("latency", ">", lambda name: _quantity(library.link(name).latency, "s")),
+    ),
+    "topologies": (),
+    "memories": (
+        ("bandwidth", ">", lambda name: format_quantity(library.memory(name)[0].speed, "B/s", 3)),
+        ("capacity", ">", lambda name: _quantity(library.memory(name)[0].capacity, "B")),
+    ),
 }
 
 
 def _section(section: str) -> Table:
     """Return what stands in a section of the library, an entry a row."""
-    header, numeric, words = _COLUMNS[section]
-    rows = [
-        (name, *words(name), library.entry(section, name).title) for name in library.names(section)
-    ]
-    return Table(
-        header=(library.SECTIONS[section][0], *header, "what it is"),
-        numeric=(False, *numeric, False),
-        rows=tuple(rows),
+    return table_of(
+        library.names(section),
+        (library.SECTIONS[section][0], "<", str),
+        *_COLUMNS[section],
+        ("what it is", "<", lambda name: library.entry(section, name).title),
     )

@@ -6,45 +6,41 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group
-from rich.text import Text
 
 from crosstack.io import library
 from crosstack.report.text import rows_table
-from crosstack.report.wording import Table
+from crosstack.report.wording import Table, table_of
 from crosstack.workload.architectures import AttentionKind, Transformer
 
-__all__ = ["count_table", "model_data", "model_row", "model_table", "model_tables"]
+__all__ = ["count_table", "model_data", "model_table", "model_tables"]
 
-HEADER = ("model", "layers", "hidden", "heads", "feed-forward", "experts", "vocabulary", "context",
-          "parameters", "active")  # fmt: skip
+_KINDS = {"feed_forward": "feed-forward", "routed": "experts", "shared": "shared experts"}
 
 
 def model_table() -> Table:
     """Return the models of the library: their shapes and parameters."""
-    rows = tuple(model_row(name, library.model(name)) for name in library.names("models"))
-    return _shapes(rows)
+    return _shapes({name: library.model(name) for name in library.names("models")})
 
 
-def _shapes(rows: tuple[tuple[str, ...], ...]) -> Table:
-    return Table(header=HEADER, numeric=(False, *([True] * (len(HEADER) - 1))), rows=rows)
-
-
-def model_row(name: str, model: Transformer) -> tuple[str, ...]:
-    """Return a model as a row of the table of models."""
-    count = model.parameters
-    active = model.active_parameters
-    return (
-        name,
-        f"{model.layers:,}",
-        f"{model.hidden:,}",
-        _heads(model),
-        f"{model.feed_forward:,}",
-        _experts(model),
-        f"{model.vocabulary:,}",
-        f"{model.context:,}",
-        f"{count.total:,}",
-        "" if active == count.total else f"{active:,}",
+def _shapes(models: dict[str, Transformer]) -> Table:
+    return table_of(
+        models.items(),
+        ("model", "<", lambda named: named[0]),
+        ("layers", ">", lambda named: f"{named[1].layers:,}"),
+        ("hidden", ">", lambda named: f"{named[1].hidden:,}"),
+        ("heads", ">", lambda named: _heads(named[1])),
+        ("feed-forward", ">", lambda named: f"{named[1].feed_forward:,}"),
+        ("experts", ">", lambda named: _experts(named[1])),
+        ("vocabulary", ">", lambda named: f"{named[1].vocabulary:,}"),
+        ("context", ">", lambda named: f"{named[1].context:,}"),
+        ("parameters", ">", lambda named: f"{named[1].parameters.total:,}"),
+        ("active", ">", lambda named: _active(named[1])),
     )
+
+
+def _active(model: Transformer) -> str:
+    active = model.active_parameters
+    return "" if active == model.parameters.total else f"{active:,}"
 
 
 def _heads(model: Transformer) -> str:
@@ -64,7 +60,6 @@ def _experts(model: Transformer) -> str:
 
 def count_table(model: Transformer) -> Table:
     """Return parameters by kind, and the work of a token at the end of the longest sequence."""
-    count = model.parameters
     work = model.forward_flop(1, cached=model.context - 1)
     flop = {
         "attention": work.projections,
@@ -74,33 +69,29 @@ def count_table(model: Transformer) -> Table:
         "shared": work.shared,
         "router": work.router,
         "head": work.head,
+        "all": work.total,
     }
-    held = asdict(count)
-    kinds = [kind for kind in (*held, "scores and weighted values") if _any(held, flop, kind)]
-    rows = [(_words(kind), _whole(held.get(kind)), _whole(flop.get(kind))) for kind in kinds]
-    rows.append(("all", _whole(count.total), _whole(work.total)))
-    header = ("", "parameters", f"FLOP of a token after {model.context - 1:,}")
-    return Table(header=header, numeric=(False, True, True), rows=tuple(rows))
-
-
-def _any(held: dict[str, int], flop: dict[str, float], kind: str) -> bool:
-    return bool(held.get(kind) or flop.get(kind))
-
-
-def _words(kind: str) -> str:
-    return {"feed_forward": "feed-forward", "routed": "experts", "shared": "shared experts"}.get(
-        kind, kind
+    held = asdict(model.parameters)
+    kinds = [
+        kind for kind in (*held, "scores and weighted values") if held.get(kind) or flop.get(kind)
+    ]
+    held["all"] = model.parameters.total
+    return table_of(
+        (*kinds, "all"),
+        ("", "<", lambda kind: _KINDS.get(kind, kind)),
+        ("parameters", ">", lambda kind: _whole(held.get(kind))),
+        (f"FLOP of a token after {model.context - 1:,}", ">", lambda kind: _whole(flop.get(kind))),
     )
 
 
 def _whole(value: float | None) -> str:
-    return "" if not value else f"{value:,.0f}"
+    return f"{value:,.0f}" if value else ""
 
 
 def model_tables(name: str, model: Transformer) -> Group:
     """Return a model as tables: its shape, and what it holds and computes."""
-    shape = _shapes((model_row(name, model),))
-    return Group(rows_table(shape, wraps=0), Text(""), rows_table(count_table(model), wraps=0))
+    shape = rows_table(_shapes({name: model}), wraps=0)
+    return Group(shape, "", rows_table(count_table(model), wraps=0))
 
 
 def model_data(model: Transformer) -> dict[str, Any]:

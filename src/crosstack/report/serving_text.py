@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 from rich.console import Group
-from rich.text import Text
 
 from crosstack.evaluate.serving_sweep import Phase
 from crosstack.explore.served import UNITS as SERVED
 from crosstack.explore.served import ServedPoints
 from crosstack.io.csv_text import csv_text
-from crosstack.report.text import rows_table
-from crosstack.report.wording import Table, plural, time_words
+from crosstack.report.text import rows_table, titled
+from crosstack.report.wording import Table, plural, table_of, time_words
 from crosstack.units import format_quantity
 
 __all__ = ["sweep_csv", "sweep_rows", "sweep_tables"]
@@ -57,30 +56,23 @@ def sweep_tables(sweep: ServedPoints, most: int) -> Group:
     ]
     limits = [limit for limit in columns["limit"].tolist() if limit]
     lines += [f"{limits.count(what):,} {LIMITS[what]}" for what in LIMITS if what in limits]
-    title = Text("; ".join(lines), style="bold")
-    return Group(title, rows_table(_table(sweep, best.tolist())))
+    return titled("; ".join(lines), rows_table(_table(sweep, best.tolist())))
 
 
 def _table(sweep: ServedPoints, points: Sequence[int]) -> Table:
     first = "to first token" if sweep.served.phase == Phase.PREFILL else "a token"
     c = sweep.columns
-    rows = [
-        (
-            f"{c['tensor'][i]}",
-            f"{c['pipeline'][i]}",
-            f"{c['batch'][i]:,}",
-            f"{c['context'][i]:,}",
-            f"{c['microbatch'][i]:,}",
-            time_words(float(c["latency"][i])),
-            f"{c['throughput'][i]:,.5g}",
-            f"{c['throughput'][i] / (c['tensor'][i] * c['pipeline'][i]):,.4g}",
-            format_quantity(float(c["memory_used"][i]), "B"),
-            str(c["bound_by"][i]),
-        )
-        for i in points
-    ]
-    header = (
-        "TP", "PP", "batch", "context", "microbatch", first, "tokens/s", "per chip",
-        "memory a chip", "bound by",
-    )  # fmt: skip
-    return Table(header=header, numeric=(*[True] * 9, False), rows=tuple(rows))
+    chips = c["tensor"] * c["pipeline"]
+    return table_of(
+        points,
+        ("TP", ">", lambda i: f"{c['tensor'][i]}"),
+        ("PP", ">", lambda i: f"{c['pipeline'][i]}"),
+        ("batch", ">", lambda i: f"{c['batch'][i]:,}"),
+        ("context", ">", lambda i: f"{c['context'][i]:,}"),
+        ("microbatch", ">", lambda i: f"{c['microbatch'][i]:,}"),
+        (first, ">", lambda i: time_words(float(c["latency"][i]))),
+        ("tokens/s", ">", lambda i: f"{c['throughput'][i]:,.5g}"),
+        ("per chip", ">", lambda i: f"{c['throughput'][i] / chips[i]:,.4g}"),
+        ("memory a chip", ">", lambda i: format_quantity(float(c["memory_used"][i]), "B")),
+        ("bound by", "<", lambda i: str(c["bound_by"][i])),
+    )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from rich.console import Group
-from rich.text import Text
 
 from crosstack.mapping.mapping_space import MappingSpace
-from crosstack.report.text import rows_table
+from crosstack.report.text import rows_table, titled
 from crosstack.report.wording import Table
 
 __all__ = ["space_table"]
@@ -19,17 +18,9 @@ def space_table(space: MappingSpace) -> Group:
     ordered = space.ordered_digits
     words = "combinations whose partitions respect the graph"
     rows.append(("in order", "unknown" if ordered is None else _power(ordered), words))
-    return Group(
-        Text("Mappings to choose from", style="bold"),
-        rows_table(
-            Table(
-                header=("decision", "choices", "which"),
-                numeric=(False, True, False),
-                rows=tuple(rows),
-            ),
-            wraps=2,
-        ),
-    )
+    header, numeric = ("decision", "choices", "which"), (False, True, False)
+    table = Table(header=header, numeric=numeric, rows=tuple(rows))
+    return titled("Mappings to choose from", rows_table(table, wraps=2))
 
 
 def _power(digits: float) -> str:

@@ -3,52 +3,47 @@
 from __future__ import annotations
 
 from rich.console import Group
-from rich.text import Text
 
-from crosstack.evaluate.evaluation import Evaluation
 from crosstack.evaluate.ranking import RankedStrategies
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import Mapping
-from crosstack.report.text import rows_table
-from crosstack.report.wording import Table, percent, plural, time_words
+from crosstack.report.text import rows_table, titled
+from crosstack.report.wording import percent, plural, table_of, time_words
 from crosstack.units import format_quantity
 
-__all__ = ["strategy_rows", "strategy_table"]
-
-HEADER = ("tensor", "pipeline", "data", "on levels", "microbatch", "again", "schedule", "time",
-          "of peak", "memory")  # fmt: skip
+__all__ = ["strategy_table"]
 
 
-def strategy_rows(ranked: RankedStrategies) -> Table:
+def strategy_table(ranked: RankedStrategies) -> Group:
     """Return what each strategy decides, and what it takes."""
-    rows = tuple(_row(mapping, found) for mapping, found in ranked.found)
-    numeric = (True, True, True, False, True, False, False, True, True, True)
-    return Table(header=HEADER, numeric=numeric, rows=rows)
+    title = (
+        f"Fastest {plural(len(ranked.found), 'strategy')} of {ranked.total:,}, each "
+        f"with the kernels of its block as first mapped ({plural(ranked.blocks, 'block')})"
+    )
+    table = table_of(
+        ranked.found,
+        ("tensor", ">", lambda found: f"{found[0].degree(Parallelism.TENSOR):,}"),
+        ("pipeline", ">", lambda found: f"{found[0].degree(Parallelism.PIPELINE):,}"),
+        ("data", ">", lambda found: f"{found[0].degree(Parallelism.DATA):,}"),
+        ("on levels", "<", lambda found: _levels(found[0])),
+        ("microbatch", ">", lambda found: f"{found[0].microbatch_size:,}"),
+        ("again", "<", lambda found: found[0].recompute.value),
+        ("schedule", "<", lambda found: _schedule(found[0])),
+        ("time", ">", lambda found: time_words(found[1].time)),
+        ("of peak", ">", lambda found: percent(found[1].utilization)),
+        ("memory", ">", lambda found: format_quantity(found[1].memory_used, "B")),
+    )
+    return titled(title, rows_table(table, wraps=3))
 
 
-def _row(mapping: Mapping, found: Evaluation) -> tuple[str, ...]:
-    degrees = (f"{mapping.degree(use):,}" for use in Parallelism)
+def _levels(mapping: Mapping) -> str:
     places = mapping.dimensions or range(len(mapping.sizes))
     levels: dict[int, list[str]] = {}
     for place, size, use in zip(places, mapping.sizes, mapping.parallelism, strict=True):
         levels.setdefault(place, []).append(f"{use.value} {size}")
+    return "; ".join(f"{place}: {' x '.join(uses)}" for place, uses in levels.items())
+
+
+def _schedule(mapping: Mapping) -> str:
     pieces = "" if mapping.interleave == 1 else f" in {mapping.interleave} pieces"
-    return (
-        *degrees,
-        "; ".join(f"{place}: {' x '.join(uses)}" for place, uses in levels.items()),
-        f"{mapping.microbatch_size:,}",
-        mapping.recompute.value,
-        mapping.schedule.value + pieces,
-        time_words(found.time),
-        percent(found.utilization),
-        format_quantity(found.memory_used, "B"),
-    )
-
-
-def strategy_table(ranked: RankedStrategies) -> Group:
-    """Return the table, with what it is of."""
-    said = (
-        f"Fastest {plural(len(ranked.found), 'strategy')} of {ranked.total:,}, each "
-        f"with the kernels of its block as first mapped ({plural(ranked.blocks, 'block')})"
-    )
-    return Group(Text(said, style="bold"), rows_table(strategy_rows(ranked), wraps=3))
+    return mapping.schedule.value + pieces

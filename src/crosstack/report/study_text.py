@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from crosstack.explore.points import Points
 from crosstack.explore.progress import Progress
 from crosstack.explore.question import StudyQuestion
 from crosstack.explore.study import Study
 from crosstack.explore.tables import best, pareto, within
-from crosstack.report.text import pairs_table, reason_lines, rows_table
+from crosstack.report.text import pairs_table, reason_lines, rows_table, titled
 from crosstack.report.wording import Table, time_words
 from crosstack.units import UNITS, format_quantity
 
@@ -61,16 +60,9 @@ def study_tables(study: Study, points: Points) -> Group:
     ]
     if study.bounds:
         pairs.append(("constraints", ", ".join(bound.words for bound in study.bounds)))
-    return Group(
-        Text(study.name, style="bold"),
-        pairs_table(tuple(pairs)),
-        rows_table(
-            Table(
-                header=("axis", "values", "which"), numeric=(False, True, False), rows=tuple(rows)
-            ),
-            wraps=2,
-        ),
-    )
+    header, numeric = ("axis", "values", "which"), (False, True, False)
+    table = Table(header=header, numeric=numeric, rows=tuple(rows))
+    return titled(study.name, pairs_table(tuple(pairs)), rows_table(table, wraps=2))
 
 
 def results_tables(table: pyarrow.Table, asked: StudyQuestion, top: int) -> Group:
@@ -82,7 +74,7 @@ def results_tables(table: pyarrow.Table, asked: StudyQuestion, top: int) -> Grou
     if asked.bounds:
         words = ", ".join(bound.words for bound in asked.bounds)
         pairs.append(("constraints", f"{words}: {int(good.sum()):,} points meet them"))
-    parts: list[RenderableType] = [Text(asked.name, style="bold"), pairs_table(tuple(pairs))]
+    parts: list[RenderableType] = [pairs_table(tuple(pairs))]
     parts += reason_lines(filter(None, table.column("reason").to_pylist()))
     had = []
     for objective in asked.objectives:
@@ -90,18 +82,19 @@ def results_tables(table: pyarrow.Table, asked: StudyQuestion, top: int) -> Grou
         if len(rows):
             had.append(objective)
             side = "least" if objective[1].value == "min" else "most"
-            head = Text(f"{side} {objective[0]}", style="bold")
-            parts += [head, _rows(table, asked, rows, [objective[0]])]
+            parts.append(
+                titled(f"{side} {objective[0]}", _rows(table, asked, rows, [objective[0]]))
+            )
     lacking = [name for name, goal in asked.objectives if (name, goal) not in had]
     if lacking and good.any():
-        parts.append(Text(f"No point has {', '.join(lacking)}: not an objective here."))
+        parts.append(f"No point has {', '.join(lacking)}: not an objective here.")
     if len(had) > 1:
         front = pareto(table, had, good)
         count = f"{len(front):,} point{'' if len(front) == 1 else 's'}"
         title = f"Pareto front: {count}, no other better in every objective"
         names = [name for name, _ in had]
-        parts += [Text(title, style="bold"), _rows(table, asked, front[:top], names)]
-    return Group(*parts)
+        parts.append(titled(title, _rows(table, asked, front[:top], names)))
+    return titled(asked.name, *parts)
 
 
 def _rows(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from rich.console import Group
-from rich.text import Text
 
 from crosstack.io.library import Entry
 from crosstack.io.technology import SECTIONS, TechnologyLibrary
-from crosstack.report.text import pairs_table, rows_table
-from crosstack.report.wording import Table
+from crosstack.report.text import pairs_table, rows_table, titled
+from crosstack.report.wording import table_of
 from crosstack.technology.scaling import Scaling, steps_between
 from crosstack.units import UNITS, format_quantity
 
@@ -20,37 +19,32 @@ GB = 1e9
 
 def technology_list(library: TechnologyLibrary) -> Group:
     """Return the names in the library, section by section."""
-    rows = tuple(
-        (section, name, library.entry(section, name).title)
-        for section in SECTIONS
-        for name in library.names(section)
+    table = table_of(
+        ((section, name) for section in SECTIONS for name in library.names(section)),
+        ("section", "<", lambda entry: entry[0]),
+        ("name", "<", lambda entry: entry[1]),
+        ("what it is", "<", lambda entry: library.entry(*entry).title),
     )
-    header = ("section", "name", "what it is")
-    return Group(rows_table(Table(header=header, numeric=(False,) * 3, rows=rows), wraps=2))
+    return Group(rows_table(table, wraps=2))
 
 
 def technology_tables(library: TechnologyLibrary, name: str) -> Group:
     """Return one technology: its numbers with source and kind, and quantities derived from them.
 
-    Parameters
-    ----------
-    library : TechnologyLibrary
-        Where it is.
-    name : str
-        What it is called there, any case.
+    ``name`` is what it is called in the library, any case.
     """
     entry = library.find(name)
-    rows = tuple(
-        (f.field, _shown(f.value, f.unit), f.kind.value, f"{f.source}: {f.where}".rstrip(": "))
-        for f in entry.figures
+    table = table_of(
+        entry.figures,
+        ("", "<", lambda f: f.field),
+        ("value", ">", lambda f: _shown(f.value, f.unit)),
+        ("kind", "<", lambda f: f.kind.value),
+        ("source", "<", lambda f: f"{f.source}: {f.where}".rstrip(": ")),
     )
-    header = ("", "value", "kind", "source")
-    numeric = (False, True, False, False)
-    return Group(
-        Text(f"{entry.name}: {entry.title}", style="bold"),
-        rows_table(Table(header=header, numeric=numeric, rows=rows), wraps=3),
-        Text("What follows, at nominal voltage", style="bold"),
-        pairs_table(derived(library, entry)),
+    return titled(
+        f"{entry.name}: {entry.title}",
+        rows_table(table, wraps=3),
+        titled("What follows, at nominal voltage", pairs_table(derived(library, entry))),
     )
 
 

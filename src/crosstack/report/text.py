@@ -19,34 +19,11 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from crosstack.evaluate.answer import Answer
-from crosstack.machine.system import System
 from crosstack.mapping.mapping import Task
 from crosstack.mapping.search import Progress
+from crosstack.report import wording
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
-from crosstack.report.wording import (
-    NOT_GIVEN,
-    RECOMPUTATION,
-    Table,
-    bills,
-    dimension_words,
-    headline,
-    kernel_rows,
-    key_numbers,
-    many,
-    memory_rows,
-    network_rows,
-    not_mapped,
-    one,
-    partition_rows,
-    peak_words,
-    percent,
-    plural,
-    splits,
-    tables_of_parts,
-    units_words,
-    usd,
-    watts,
-)
+from crosstack.report.wording import Table, percent, plural
 from crosstack.units import format_quantity
 from crosstack.workload.kernels import ComputeUnit, Direction, KernelKind, Placement
 from crosstack.workload.transformer_training import Schedule
@@ -54,7 +31,7 @@ from crosstack.workload.workload import Workload
 
 __all__ = [
     "answer_summary", "answer_tables", "kernel_table", "pairs_table", "plain_text",
-    "progress_line", "reason_lines", "rows_table", "task_text",
+    "progress_line", "reason_lines", "rows_table", "task_text", "titled",
 ]  # fmt: skip
 
 COLOURS = {
@@ -87,62 +64,53 @@ def plain_text(renderable: RenderableType, width: int = 100) -> str:
 
 def answer_tables(answer: Answer) -> Group:
     """Return an answer as a title, its certificate, partitions, splits, totals and bills."""
-    return Group(
-        Text(headline(answer), style="bold"),
-        *_certificate(answer),
+    said = [Text(certificate_sentence(answer))]
+    if is_open(answer):  # a large gap stands out, with what would close it
+        said = [
+            Text(certificate_sentence(answer), style="bold red"),
+            Text(closing_sentence(answer), style="bold"),
+        ]
+    memory = wording.memory_rows(answer)  # shown where it is used for more than one thing
+    return titled(
+        wording.headline(answer),
+        *said,
         _partitions(answer),
-        *_stages(answer),
-        Text("How it is split", style="bold"),
-        pairs_table(splits(answer)),
-        rows_table(network_rows(answer)),
-        *_memory(answer),
-        Text("Totals", style="bold"),
-        pairs_table(key_numbers(answer)),
-        rows_table(bills(answer)),
+        *(titled(title, rows_table(rows)) for title, rows in wording.tables_of_parts(answer)),
+        titled("How it is split", pairs_table(wording.splits(answer))),
+        rows_table(wording.network_rows(answer)),
+        *([rows_table(memory)] if len(memory.rows) > 2 else []),
+        titled("Totals", pairs_table(wording.key_numbers(answer))),
+        rows_table(wording.bills(answer)),
     )
 
 
 def answer_summary(answer: Answer) -> str:
     """Return an answer in a few lines: what it is of, how sure it is, and the main numbers."""
-    left_out = not_mapped(answer.task.workload)
-    numbers = (*left_out, *splits(answer)[:1], *key_numbers(answer)[:4])
-    said = (headline(answer), certificate_sentence(answer), closing_sentence(answer))
+    left_out = wording.not_mapped(answer.task.workload)
+    numbers = (*left_out, *wording.splits(answer)[:1], *wording.key_numbers(answer)[:4])
+    said = (wording.headline(answer), certificate_sentence(answer), closing_sentence(answer))
     return "\n".join([*filter(None, said), *(f"{label}: {value}" for label, value in numbers)])
-
-
-def _certificate(answer: Answer) -> list[Text]:
-    """Return how sure the answer is; a large gap stands out, with what would close it."""
-    if not is_open(answer):
-        return [Text(certificate_sentence(answer))]
-    return [
-        Text(certificate_sentence(answer), style="bold red"),
-        Text(closing_sentence(answer), style="bold"),
-    ]
 
 
 def kernel_table(answer: Answer) -> Group:
     """Return the kernels: partition, what is split, extents on a chip, times, collectives."""
-    return Group(
-        Text("Kernels; m, k and n are extents on one chip", style="bold"),
-        rows_table(kernel_rows(answer), wraps=1),
-    )
+    title = "Kernels; m, k and n are extents on one chip"
+    return titled(title, rows_table(wording.kernel_rows(answer), wraps=1))
 
 
 def task_text(task: Task) -> Group:
     """Return a task in words: the graph, the machine, and what is given."""
-    words = _given_words(task)
-    given: list[RenderableType] = [Text("Given", style="bold"), pairs_table(words)] if words else []
-    return Group(
-        Text(f"{task.workload.name} on {task.system.name}", style="bold"),
+    given = _given_words(task)
+    return titled(
+        f"{task.workload.name} on {task.system.name}",
         pairs_table(_workload_words(task.workload)),
-        Text("Machine", style="bold"),
-        pairs_table(_machine_words(task)),
-        *given,
+        titled("Machine", pairs_table(_machine_words(task))),
+        *([titled("Given", pairs_table(given))] if given else []),
     )
 
 
 def progress_line(progress: Progress) -> str:
-    """Return where a search stands, on one line."""
+    """Return where a search stands, on wording.one line."""
     done = f"{progress.nodes_done:,} done, {progress.nodes_waiting:,} waiting"
     bound = "no bound"
     if progress.bound > 0:
@@ -156,33 +124,19 @@ def progress_line(progress: Progress) -> str:
 
 
 def _partitions(answer: Answer) -> FittedTable:
-    rows = partition_rows(answer)
+    rows = wording.partition_rows(answer)
     table = FittedTable(rows, wraps=1)
     last = rows.header.index("bound by")
-    for i, row in enumerate(rows.rows):
-        if i == MOST_ROWS:
-            left = plural(len(rows.rows) - MOST_ROWS, "more partition")
-            table.add_row("", Text(f"… {left}"), *[""] * (len(row) - 2))
-            break
-        cells = [Text(cell) for cell in row]
-        bound_by = row[last]
+    for row in table.rows:
+        bound_by = row[last].plain
         for column in (rows.header.index(bound_by), last):
-            cells[column].stylize(COLOURS[bound_by])
-        cells[last - 1].stylize("bold")
-        table.add_row(*cells)
+            row[column].stylize(COLOURS[bound_by])
+        row[last - 1].stylize("bold")
+    if len(table.rows) > MOST_ROWS:
+        left = plural(len(table.rows) - MOST_ROWS, "more partition")
+        more = [Text(cell) for cell in ("", f"… {left}", *[""] * (len(rows.header) - 2))]
+        table.rows[MOST_ROWS:] = [more]
     return table
-
-
-def _stages(answer: Answer) -> list[RenderableType]:
-    """Return the stages that split the graph and what runs beside the layers, if any do."""
-    parts = tables_of_parts(answer)
-    return [piece for title, rows in parts for piece in (Text(title, "bold"), rows_table(rows))]
-
-
-def _memory(answer: Answer) -> list[RenderableType]:
-    """Return what the main memory is used for, where it is for more than one thing."""
-    rows = memory_rows(answer)
-    return [rows_table(rows)] if len(rows.rows) > 2 else []
 
 
 class FittedTable:
@@ -194,11 +148,7 @@ class FittedTable:
 
     def __init__(self, rows: Table, wraps: int | None) -> None:
         self.header, self.numeric, self.wraps = rows.header, rows.numeric, wraps
-        self.rows: list[tuple[Text, ...]] = []
-
-    def add_row(self, *cells: str | Text) -> None:
-        """Add cells of text below."""
-        self.rows.append(tuple(c if isinstance(c, Text) else Text(c) for c in cells))
+        self.rows = [[Text(cell) for cell in row] for row in rows.rows]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Lay the columns out for the room that there is."""
@@ -219,7 +169,7 @@ class FittedTable:
         yield table
 
     def _widths(self, room: int) -> list[int]:
-        """Return how many letters wide each column is."""
+        """Return how wording.many letters wide each column is."""
         columns = [[row[i].plain for row in self.rows] for i in range(len(self.header))]
         cells = [_widest("\n".join(column).split("\n")) for column in columns]
         words = [_widest(word for cell in column for word in cell.split()) for column in columns]
@@ -257,16 +207,19 @@ def _narrowed(widths: Sequence[int], floors: Sequence[int], room: int) -> list[i
 
 def rows_table(rows: Table, wraps: int | None = None) -> FittedTable:
     """Return rows of text under a header; the column ``wraps`` takes what room is left."""
-    table = FittedTable(rows, wraps)
-    for row in rows.rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table
+    return FittedTable(rows, wraps)
+
+
+def titled(title: str, *parts: RenderableType) -> Group:
+    """Return parts below their title; text is text, never markup."""
+    shown = (Text(part) if isinstance(part, str) else part for part in parts)
+    return Group(Text(title, style="bold"), *shown)
 
 
 def reason_lines(reasons: Iterable[str], most: int = 3) -> list[Text]:
     """Return the most frequent reasons with how often each is given.
 
-    Those that differ in numbers alone are one, said by the first of them.
+    Those that differ in numbers alone are wording.one, said by the first of them.
     """
     counts: Counter[str] = Counter()
     example: dict[str, str] = {}
@@ -306,37 +259,30 @@ def _workload_words(workload: Workload) -> tuple[tuple[str, str], ...]:
     placed = workload.placement is not Placement.SEARCHED
     work = format_quantity(graph.total_work, "FLOP")
     data = format_quantity(workload.data_size, "B")
-    length = "extent cut into tiles", workload.sequence_length
+    length, item = ("extent cut into tiles", workload.sequence_length), wording.one(workload.item)
     if workload.item_part:
-        length = f"{many(workload.item_part)} of {one(workload.item)}", workload.item_length
+        length = f"{wording.many(workload.item_part)} of {item}", workload.item_length
     return (
         ("kernels", f"{len(graph):,}: " + ", ".join(f"{n} {kind}" for kind, n in kinds.items())),
         ("forward, backward", f"{len(graph) - back:,}, {back:,}"),
         ("systolic, SIMD", f"{systolic:,}, {len(graph) - systolic:,}"),
         ("tensors", tensors),
         ("weights", format_quantity(graph.total_weight_size, "B")),
-        (
-            f"work of {one(workload.item)}",
-            f"{work} in this graph",
-        ),
+        (f"work of {item}", f"{work} in this graph"),
         ("work of an iteration", format_quantity(workload.work, "FLOP")),
         ("layers", f"{workload.n_layers:,}, {workload.layers_in_graph:,} in this graph"),
         ("batch", plural(workload.global_batch_size, workload.item)),
         (length[0], f"{length[1]:,}"),
-        *not_mapped(workload),
+        *wording.not_mapped(workload),
         ("element", f"{plural(graph.word, 'byte')}, computed in {graph.dtype}"),
         *([("placement", workload.placement.value)] if placed else []),
         *([("data on all chips", data)] if workload.data_size else []),
     )
 
 
-def _copies(system: System) -> str:
-    return f", {system.copies:,} times" if system.copies > 1 else ""
-
-
 def _machine_words(task: Task) -> tuple[tuple[str, str], ...]:
     system, chip = task.system, task.system.chip
-    cores = units_words(chip.compute)
+    cores = wording.units_words(chip.compute)
     share = chip.compute.utilization
     reach = "computed per kernel" if share is None else percent(share)
     capacity = chip.main_memory.capacity
@@ -346,31 +292,26 @@ def _machine_words(task: Task) -> tuple[tuple[str, str], ...]:
         memory = f"{memory} and {second} at {format_quantity(level.speed, 'B/s')}"
     banks = chip.levels[0].banks
     units = "" if banks is None else f" in {banks:,} units"
-    prices = system.prices
+    copies = f", {system.copies:,} times" if system.copies > 1 else ""
+    each = {name: getattr(system.prices, name) for name in ("link", "switch", "memory")}
+    prices = (
+        f"{name} {wording.NOT_GIVEN if price is None else format_quantity(price, 'USD/(B/s)')}"
+        for name, price in each.items()
+    )
     return (
-        ("chips", f"{system.n_chips:,} x {chip.name}{_copies(system)}"),
+        ("chips", f"{system.n_chips:,} x {chip.name}{copies}"),
         ("chip", f"{cores} at {format_quantity(chip.compute.frequency, 'Hz')}"),
-        ("peak of a chip", peak_words(task)),
+        ("peak of a chip", wording.peak_words(task)),
         ("utilization of compute", reach),
         ("SRAM", format_quantity(chip.on_chip_capacity, "B") + units),
         ("overlap", chip.overlap.value.replace("_", " and ")),
         ("memory", f"{memory}, {format_quantity(system.chip.main_memory.speed, 'B/s')}"),
-        *((f"network {i}", words) for i, words in enumerate(dimension_words(system))),
+        *((f"network {i}", words) for i, words in enumerate(wording.dimension_words(system))),
         *([("domains", plural(system.domain_size, "chip"))] if system.domain_size else []),
         *([("all-reduce", system.all_reduce.replace("_", " "))] if system.all_reduce else []),
-        ("a chip", f"{usd(chip.price)}, {watts(chip.power)}"),
-        (
-            "prices",
-            ", ".join(
-                f"{name} {_unit_price(getattr(prices, name))}"
-                for name in ("link", "switch", "memory")
-            ),
-        ),
+        ("a chip", f"{wording.usd(chip.price)}, {wording.watts(chip.power)}"),
+        ("prices", ", ".join(prices)),
     )
-
-
-def _unit_price(price: float | None) -> str:
-    return NOT_GIVEN if price is None else format_quantity(price, "USD/(B/s)")
 
 
 def _given_words(task: Task) -> tuple[tuple[str, str], ...]:
@@ -383,7 +324,7 @@ def _given_words(task: Task) -> tuple[tuple[str, str], ...]:
     if c.separate_directions:
         pairs.append(("forward and backward", "in separate partitions"))
     if c.recompute is not None:
-        pairs.append(("computed again", RECOMPUTATION[c.recompute]))
+        pairs.append(("computed again", wording.RECOMPUTATION[c.recompute]))
     if c.schedule is not Schedule.ONE_F_ONE_B:
         pairs.append(("schedule", c.schedule.value))
     if c.interleave is not None:
