@@ -22,10 +22,10 @@ from crosstack.io import library
 from crosstack.mapping.mapping import Status
 from crosstack.model.kernels.clock import product_time
 from crosstack.model.kernels.roofline import Roofline
-from crosstack.published.dfmodel.cases import dfmodel_cases, readme_task
+from crosstack.published.dfmodel.cases import dfmodel_cases
 from crosstack.published.dfmodel.graphs.llm import llm
 from crosstack.published.dfmodel.machines import PIPELINE, RING, TENSOR, chip, system
-from crosstack.published.dfmodel.placed import dlrm_a, hpl_selene
+from crosstack.published.dfmodel.runs import published_task
 from crosstack.published.runner import run_suite
 
 EXAMPLE = "examples/gpt3_1t_sn30.yaml"
@@ -97,7 +97,7 @@ def main() -> None:
     """Measure and print."""
     quick = "--quick" in sys.argv
     times = 3 if quick else 7
-    task = readme_task()
+    task = published_task("sn30")
     answer = crosstack.optimise(task, rules="dfmodel-readme")
     status = answer.certificate.status.value
     solve = median(lambda: crosstack.optimise(task, rules="dfmodel-readme"), times)
@@ -118,7 +118,7 @@ def main() -> None:
         label = f"164 kernels, {rules}, directions {'apart' if apart else 'mixed'}"
         report(f"{label} ({certificate.status.value})", taken, "s", 62.0)
         report("  gap", 100 * certificate.gap, "%", 1.0)
-    fewer = replace(readme_task(), constraints=Constraints(separate_directions=True))
+    fewer = replace(published_task("sn30"), constraints=Constraints(separate_directions=True))
     free = replace(
         fewer,
         system=replace(
@@ -136,7 +136,8 @@ def main() -> None:
     status = crosstack.optimise(llama_on_512()).certificate.status.value
     taken = time.perf_counter() - start
     report(f"Llama-3 70B, 512 H100, kernel by kernel ({status})", taken, "s", 10.0)
-    for name, task in (("HPL, 64 panels", hpl_selene()), ("DLRM, 60 kernels", dlrm_a())):
+    for name, run in (("HPL, 64 panels", "hpl_selene"), ("DLRM, 60 kernels", "dlrm_a")):
+        task = published_task(run)
         one = median(lambda task=task: crosstack.optimise(task, rules="dfmodel-e2"), times)
         report(f"{name}, kernel by kernel", one * 1e3, "ms", 50.0)
     for phase in ("decode", "prefill"):

@@ -11,7 +11,7 @@ from crosstack.errors import InputError
 from crosstack.machine.memory import main_memory
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.mapping.mapping_space import mapping_space
-from crosstack.published.dfmodel.cases import readme_task
+from crosstack.published.dfmodel.runs import published_task
 from crosstack.workload.workload import Workload
 
 
@@ -87,7 +87,7 @@ def test_an_unknown_pin_names_the_nearest_kernel(a_task):
 
 
 def test_the_free_dimensions_of_a_thousand_chips_count_their_uses():
-    task = readme_task()
+    task = published_task("sn30")
     free = tuple(replace(d, size=None, parallelism=None) for d in task.system.network)
     open_task = replace(task, system=replace(task.system, network=free))
     # 11 splits of 2^10 over two dimensions; 3 uses each, or none where a dimension has one chip.

@@ -19,33 +19,17 @@ could not be opened; the notes of their rows say where the number was read inste
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
 from crosstack.evaluate.answer import given_answer, optimise
 from crosstack.evaluate.evaluation import Evaluation
-from crosstack.io import library
 from crosstack.io.yaml_tree import parse_yaml
-from crosstack.machine.chip import Overlap
-from crosstack.mapping.mapping import Constraints, Mapping, Task
+from crosstack.mapping.mapping import Mapping, Task
 from crosstack.published.case import Progress, Row, inside, silent
-from crosstack.published.dfmodel import cases as published
-from crosstack.published.dfmodel.graphs.fft import fft
-from crosstack.published.dfmodel.graphs.hpl import hpl
-from crosstack.published.dfmodel.machines import (
-    FORWARD_SHARDING,
-    RING,
-    SWITCH,
-    TENSOR,
-    axes,
-    chip,
-    mapping,
-    system,
-)
-from crosstack.published.dfmodel.placed import Shape, dlrm_a, free_use, hpl_selene, placed_task
+from crosstack.published.dfmodel.runs import published_mapping, published_task
 from crosstack.published.dfmodel.serving import serving_cases
-from crosstack.workload.serving import decode
 
 __all__ = ["Measured", "measured_cases", "measured_rows", "run_measured"]
 
@@ -90,17 +74,15 @@ class Measured:
 
 def measured_cases() -> list[Measured]:
     """Return every case, in the order of the published table."""
-    tasks = {**_hpl(), **_fft(), **_dlrm(), **_language_models()}
-    mappings = {"GPT-3 175B on 8 SN10, the vendor's mapping": _vendors}
-    return [
-        Measured(
-            name=name,
-            task=task,
-            mapping=mappings[name](task) if name in mappings else None,
-            **_TOLD[name],
-        )
-        for name, task in tasks.items()
-    ]
+    return [_case(name, told) for name, told in _TOLD.items()]
+
+
+def _case(name: str, told: Any) -> Measured:
+    known = {key: value for key, value in told.items() if key not in ("task", "mapping")}
+    # DFModel's own input for serving is no entry of ``setups.yaml``.
+    task = published_task(told["task"]) if "task" in told else serving_cases()[0].task
+    mapping = published_mapping(told["mapping"], task) if "mapping" in told else None
+    return Measured(name=name, task=task, mapping=mapping, **known)
 
 
 def measured_rows(progress: Progress = silent) -> list[Row]:
@@ -139,97 +121,3 @@ def run_measured(case: Measured) -> Row:
         reason=case.reason,
         modelled=case.modelled,
     )
-
-
-# ---------------------------------------------------------------- factorisations
-
-
-def _linpack(size: int, name: str, grid: tuple[int, int], link: float, memory: float) -> Task:
-    """Return a factorisation in 64 panels on a grid of ``name``; links and memory in GB/s."""
-    x, y = grid
-    machine = system(
-        chip(name, utilization=0.9),
-        (memory, None),
-        free_use(((SWITCH, x, link), (SWITCH, y, link))),
-    )
-    return placed_task(hpl(size=size, block=size // 64, word=8, name=f"HPL {size}"), machine)
-
-
-def _hpl() -> dict[str, Task]:
-    tensor = "A100 FP64 tensor"
-    return {
-        "HPL on Selene, DFModel's input": hpl_selene(),
-        "HPL on Selene, 4,480 A100": _linpack(262144, tensor, (64, 70), 25.0, 1555.0),
-        "HPL on Tethys, DFModel's input": _linpack(131072, "A100 FP64", (16, 16), 25.0, 1555.0),
-        "HPL on Tethys, 160 A100": _linpack(131072, tensor, (10, 16), 25.0, 2039.0),
-        "HPL on Eos, DFModel's input": _linpack(262144, "H100 FP64", (86, 86), 50.0, 2039.0),
-    }
-
-
-# ---------------------------------------------------------------- Fourier transforms
-
-
-def _transform(length: int, dimensions: Shape, word: int, utilization: float | None = None) -> Task:
-    machine = system(
-        chip("A100 FP32", utilization=utilization), (2039.0, 85899345920.0), free_use(dimensions)
-    )
-    return placed_task(fft(length=length, radix=2, word=word, name=f"FFT {length}"), machine)
-
-
-def _fft() -> dict[str, Task]:
-    node, points, few = (SWITCH, 8, 300.0), 16384**3, 2048**3
-    return {
-        "cuFFTMp, 16384^3 points on 4,096 A100, DFModel's input": _transform(
-            4398050000000, (node, (SWITCH, 512, 12.5)), 4
-        ),
-        "cuFFTMp, 16384^3 points on 4,096 A100": _transform(points, (node, (SWITCH, 512, 25.0)), 8),
-        "cuFFTMp, 2048^3 points on 8 A100, DFModel's input": _transform(
-            few, (node,), 4, utilization=0.9
-        ),
-        "cuFFTMp, 2048^3 points on 8 A100": _transform(few, (node,), 8),
-        "cuFFTMp, 2048^3 points on 2,048 A100": _transform(few, (node, (SWITCH, 256, 25.0)), 8),
-    }
-
-
-# ---------------------------------------------------------------- recommendation
-
-
-def _dlrm() -> dict[str, Task]:
-    machine = system(
-        chip("A100", utilization=0.9, overlap=Overlap.NONE),
-        (1555.0, 42949672960.0),
-        free_use(((SWITCH, 8, 300.0), (SWITCH, 16, 25.0))),
-    )
-    return {"DLRM-A training on 128 A100": placed_task(dlrm_a().workload, machine)}
-
-
-# ---------------------------------------------------------------- language models
-
-
-def _vendors(task: Task) -> Mapping:
-    """Return the vendor's mapping of the language model on eight SN10."""
-    cores = tuple(zip(published.VENDOR_LANES, published.VENDOR_STAGES, strict=True))
-    return mapping(task, published.VENDOR_PARTITIONS, 8, axes(FORWARD_SHARDING), cores)
-
-
-def _language_models() -> dict[str, Task]:
-    pinned = published.sn10(published.VENDOR_PINS)
-    slow = pinned.system.chip.with_memory(bandwidth=200e9)
-    machine = system(
-        chip("SN40L", utilization=0.9, overlap=Overlap.NONE),
-        (1638.4, 68719476736.0),
-        ((RING, 16, 25.0, TENSOR),),
-        latency=150e-9,
-    )
-    own = Task(
-        workload=decode(library.model("llama3-8b"), context=4096, global_batch_size=1),
-        system=machine,
-        constraints=Constraints(microbatch_size=1, max_partitions=1),
-    )
-    return {
-        "GPT-3 175B on 8 SN10, the vendor's mapping": replace(
-            pinned, system=replace(pinned.system, chip=slow)
-        ),
-        "Llama-3 8B decoding on 16 SN40L, DFModel's input": serving_cases()[0].task,
-        "Llama-3 8B decoding on 16 SN40L": own,
-    }

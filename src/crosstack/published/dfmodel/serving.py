@@ -15,7 +15,7 @@ from crosstack.mapping.mapping import Constraints, Task
 from crosstack.published.case import Case
 from crosstack.published.dfmodel import machines as built
 from crosstack.published.dfmodel.graphs.serving import decode
-from crosstack.published.dfmodel.printed import published_case
+from crosstack.published.dfmodel.runs import published_case
 from crosstack.workload.architectures import Transformer
 from crosstack.workload.serving import prefill
 from crosstack.workload.workload import Workload
@@ -23,8 +23,6 @@ from crosstack.workload.workload import Workload
 __all__ = ["BATCH", "published_8b", "serving_cases", "sn40l"]
 
 BATCH = 16384
-# Columns of `AXES`: elementwise kernels are whole on every chip, as far as they may be.
-DECODE_SHARDING = (4, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 4, 4, 4, 1, 1, 2, 4, 4)
 
 
 def sn40l(
@@ -48,9 +46,7 @@ def sn40l(
     )
     one = Constraints(microbatch_size=1, max_partitions=1)
     task = Task(workload=workload, system=machine, constraints=one)
-    return built.given(
-        task, built.axes(DECODE_SHARDING if len(workload.graph) == 20 else built.FORWARD_SHARDING)
-    )
+    return built.given(task, "decode" if len(workload.graph) == 20 else "forward")
 
 
 def published_8b() -> Transformer:

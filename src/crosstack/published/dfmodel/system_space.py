@@ -9,26 +9,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from crosstack.machine.system import DimensionKind, Parallelism
 from crosstack.mapping.mapping import Constraints, Task
-from crosstack.published.dfmodel.graphs.dlrm import dlrm
-from crosstack.published.dfmodel.graphs.fft import fft
-from crosstack.published.dfmodel.graphs.hpl import hpl
 from crosstack.published.dfmodel.machines import (
     DATA,
     PIPELINE,
     RING,
     SWITCH,
     TENSOR,
-    TRAINING_SHARDING,
-    axes,
     chip,
     given,
-    gpt3_1t,
     system,
 )
+from crosstack.published.dfmodel.runs import published_workload
 from crosstack.workload.workload import Workload
 
 __all__ = [
@@ -153,7 +147,7 @@ def task_of(point: SpacePoint) -> Task:
         memory_power=memory_power,
     )
     task = Task(workload=_workload(point), system=machine, constraints=_given(point))
-    return given(task, axes(TRAINING_SHARDING, {18: 1})) if transformer else task
+    return given(task, "logged") if transformer else task
 
 
 def _sizes(point: SpacePoint) -> tuple[int, ...]:
@@ -179,20 +173,6 @@ def _given(point: SpacePoint) -> Constraints:
 
 
 def _workload(point: SpacePoint) -> Workload:
-    return _made(point.workload, point.chip == "wse_2")
-
-
-@lru_cache(maxsize=8)
-def _made(name: str, wafer: bool) -> Workload:
-    if name == "llm":
-        return gpt3_1t()
-    if name == "dlrm":
-        return dlrm(
-            width=6750, n_bottom=10, n_top=10, n_tables=600, rows=14211469, embedding_size=93,
-            samples=512, pooled_rows=15, global_batch_size=128000000, name="DLRM 793B",
-        )  # fmt: skip
-    if name == "hpl" and wafer:
-        return hpl(size=5 * 2**20, block=81920, word=2, name="HPL of 5,242,880 rows")
-    if name == "hpl":
-        return hpl(size=2**20, block=2048, iterations=64, word=2, name="HPL of 1,048,576 rows")
-    return fft(length=2**40, radix=32, word=2, name="FFT of 2^40 points")
+    factorisation = "hpl_wafer" if point.chip == "wse_2" else "hpl_2_20"
+    names = {"llm": "gpt3_1t", "dlrm": "dlrm_793b", "hpl": factorisation, "fft": "fft_2_40"}
+    return published_workload(names[point.workload])

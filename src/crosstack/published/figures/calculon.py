@@ -6,8 +6,8 @@ import math
 
 from crosstack.charts import BarChart, Bars, Measure
 from crosstack.evaluate.answer import Answer
-from crosstack.published.dfmodel.machines import TRAINING_SHARDING, axes, given
-from crosstack.published.dfmodel.unfused import calculon
+from crosstack.mapping.mapping import Task
+from crosstack.published.dfmodel.runs import published_task
 from crosstack.published.figures.figure import Figure, Progress, claim, figure, mapped, status
 from crosstack.workload.kernels import Direction
 
@@ -50,6 +50,12 @@ TITLES = {
 PARTS = ("forward", "backward", "tensor comm.", "gradients", "bubble", "between stages")
 
 
+def _task(degrees: Degrees) -> Task:
+    links = zip(degrees, (150.0, 25.0, 25.0), ("tensor", "pipeline", "data"), strict=True)
+    network = [("switch", size, speed, use) for size, speed, use in links if size > 1]
+    return published_task("a100", network=network, sharding="logged")
+
+
 def _periodic(answer: Answer) -> set[str]:
     """Return the kernels whose communication is that of gradients, once an iteration."""
     kernels = answer.task.workload.graph.kernels
@@ -85,9 +91,7 @@ def parallelism_sweep(progress: Progress) -> Figure:
                 continue
             tensor, pipeline, data = degrees
             progress(f"TP{tensor} PP{pipeline} DP{data}")
-            # All logs print this sharding: Add_2 is split by rows, otherwise the common one.
-            task = given(calculon(degrees), axes(TRAINING_SHARDING, {18: 1}))
-            answers[degrees] = mapped(task, RULES)
+            answers[degrees] = mapped(_task(degrees), RULES)
             logs[degrees], folders[degrees] = seconds, folder
     parts = {degrees: _parts(answer) for degrees, answer in answers.items()}
     names = {degrees: "TP{} PP{} DP{}".format(*degrees) for degrees in answers}

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 
 from crosstack.charts import BarChart, Bars, LineChart, Mark, Measure, Series
 from crosstack.evaluate.answer import Answer
-from crosstack.machine.chip import Overlap
 from crosstack.mapping.mapping import Task
-from crosstack.published.dfmodel import cases
-from crosstack.published.dfmodel.machines import FORWARD_SHARDING, GB, axes, mapping
-from crosstack.published.dfmodel.unfused import sn10_unfused
+from crosstack.published.dfmodel.runs import published_mapping, published_task
 from crosstack.published.figures.figure import (
     Figure,
     Progress,
@@ -26,6 +22,7 @@ from crosstack.published.figures.figure import (
 __all__ = ["roofline", "table_6"]
 
 RULES = "dfmodel-e4"
+ONE_TB = 1099511600000.0  # of memory, as the logs have it [B]
 NAMES = ("kernel by kernel", "vendor's partitions", "DFModel's partitions", "4 x 2 torus")
 # Times of one batch in the published logs (LLM/dataflow_mapping, commit 52c34a87). [s]
 LOGS = (
@@ -43,24 +40,17 @@ def _published_mappings(progress: Progress, memory: float = 100.0) -> list[Answe
     ``memory`` is the bandwidth of a chip's. [GB/s]
     """
     progress(f"four mappings, {memory:.0f} GB/s of memory")
-    sharding = axes(FORWARD_SHARDING)
-    vendor, own = (
-        _at(cases.sn10(cases.VENDOR_PINS), memory),
-        _at(cases.sn10(cases.DFMODEL_PINS), memory),
-    )
-    cores = tuple(zip(cases.VENDOR_LANES, cases.VENDOR_STAGES, strict=True))
+
+    def at(name: str) -> Task:
+        return published_task(name, memory=(memory, ONE_TB))
+
+    vendor, own = at("sn10_vendor"), at("sn10_own")
     return [
-        mapped(_at(sn10_unfused(Overlap.ALL), memory), RULES),
-        mapped(vendor, RULES, mapping(vendor, cases.VENDOR_PARTITIONS, 8, sharding, cores)),
-        mapped(own, RULES, mapping(own, cases.DFMODEL_PARTITIONS, 8, sharding)),
-        mapped(_at(cases.sn10_torus(25.0, 5), memory), RULES),
+        mapped(at("sn10_unfused"), RULES),
+        mapped(vendor, RULES, published_mapping("vendor", vendor)),
+        mapped(own, RULES, published_mapping("own", own)),
+        mapped(at("sn10_torus"), RULES),
     ]
-
-
-def _at(task: Task, bandwidth: float) -> Task:
-    """Return a task with another bandwidth of memory. [GB/s]"""
-    chip = task.system.chip.with_memory(bandwidth=bandwidth * GB)
-    return replace(task, system=replace(task.system, chip=chip))
 
 
 def table_6(progress: Progress) -> Figure:
@@ -69,8 +59,8 @@ def table_6(progress: Progress) -> Figure:
     progress("best mappings")
     best = [
         published[0],
-        mapped(cases.sn10(cases.VENDOR_PINS), RULES),
-        mapped(cases.sn10(()), RULES),
+        mapped(published_task("sn10_vendor"), RULES),
+        mapped(published_task("sn10"), RULES),
         published[3],
     ]
     as_said = [answer.evaluation.time for answer in _published_mappings(progress, 200.0)]

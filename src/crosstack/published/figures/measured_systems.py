@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from crosstack.charts import BarChart, Bars, Measure
 from crosstack.published.case import Case, Row, run_case
 from crosstack.published.dfmodel.cases import dfmodel_cases
-from crosstack.published.dfmodel.placed import hpl_circe
+from crosstack.published.dfmodel.runs import published_task
 from crosstack.published.figures.figure import Cell, Figure, Progress, claim, figure, mapped
 from crosstack.published.figures.speculation import counted_rate, log_rate
 from crosstack.published.measured import Measured, measured_cases, run_measured
@@ -88,7 +88,7 @@ class _Bar:
 def _hpl_circe(progress: Progress) -> tuple[_Bar, float]:
     """Return the bar of Circe, and the time of our run. [s]"""
     progress("HPL on Circe")
-    found = mapped(hpl_circe(), E2).evaluation
+    found = mapped(published_task("hpl_circe"), E2).evaluation
     bar = _Bar(
         name="HPL on Circe", reference="[3]", unit="TFLOP/s", measured=CIRCE / TERA,
         logged=found.work / CIRCE_LOG / TERA, ours=found.work / found.time / TERA,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from crosstack.charts import BarChart, Bars, Measure
 from crosstack.mapping.mapping import Task
-from crosstack.published.dfmodel.cases import sn10_torus
-from crosstack.published.dfmodel.machines import FORWARD_SHARDING, GB, axes, given
+from crosstack.published.dfmodel.runs import published_task
 from crosstack.published.figures.figure import (
     Figure,
     MappedPoint,
@@ -66,13 +65,9 @@ def memory_sweep_task(sram: int, memory: int, mode: str) -> Task:
     mode : str
         Of `MODES`.
     """
-    task = given(sn10_torus(50.0, 8, sram * MIB), axes(FORWARD_SHARDING))
-    chip = task.system.chip.with_memory(bandwidth=memory * GB)
-    task = replace(task, system=replace(task.system, chip=chip))
-    if mode == "fused":
-        return task
-    alone = replace(task.constraints, kernel_by_kernel=True, max_partitions=None)
-    return replace(task, constraints=alone)
+    name = "sn10_torus_small" if mode == "fused" else "sn10_torus_small_unfused"
+    chip = {"name": "SN10", "sram": sram * MIB}
+    return published_task(name, chip=chip, memory=[memory, 1099511600000.0], sharding="forward")
 
 
 def memory_sweep(progress: Progress) -> Figure:

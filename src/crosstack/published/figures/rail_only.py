@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 
 from crosstack.charts import LineChart, Measure, Series
-from crosstack.published.dfmodel.machines import TRAINING_SHARDING, axes, given
-from crosstack.published.dfmodel.unfused import rail_only
+from crosstack.published.dfmodel.runs import published_task
 from crosstack.published.figures.figure import (
     Figure,
     Progress,
@@ -34,8 +33,7 @@ def domain_sweep(progress: Progress) -> Figure:
     states: list[str] = []
     for size, _ in LOGS:
         progress(f"domains of {size}")
-        task = given(rail_only(size), axes(TRAINING_SHARDING, {18: 1}))
-        answer = mapped(task, RULES)
+        answer = mapped(published_task("rail_only", domain_size=size), RULES)
         found = answer.evaluation
         states.append(status(answer))
         times.append(found.time)

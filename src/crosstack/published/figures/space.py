@@ -8,7 +8,7 @@ from dataclasses import replace
 from crosstack.charts import BarChart, Bars, Measure
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.mapping.mapping_space import MappingSpace, mapping_space
-from crosstack.published.dfmodel.cases import readme_task
+from crosstack.published.dfmodel.runs import published_task
 from crosstack.published.figures.figure import Figure, Progress, figure
 
 __all__ = ["mapping_spaces"]
@@ -19,7 +19,7 @@ DECISIONS = ("network", "tiles", "sharding", "partitions", "cores")
 
 def _free() -> Task:
     """Return the README's example with every decision open, cores among them."""
-    task = readme_task()
+    task = published_task("sn30")
     network = tuple(replace(d, size=None, parallelism=None) for d in task.system.network)
     chip = task.system.chip.with_compute(utilization=None)
     system = replace(task.system, chip=chip, network=network)
@@ -49,7 +49,7 @@ def mapping_spaces(progress: Progress) -> Figure:
         ("everything free", free),
         ("six partitions", replace(free, constraints=Constraints(max_partitions=6))),
         ("kernel by kernel", replace(free, constraints=Constraints(kernel_by_kernel=True))),
-        ("as published", readme_task()),
+        ("as published", published_task("sn30")),
     )
     spaces = [(name, mapping_space(task, RULES)) for name, task in cases]
     largest = spaces[0][1]

@@ -10,8 +10,8 @@ from crosstack.charts import LineChart, Measure, Series
 from crosstack.mapping.mapping import Task
 from crosstack.model.rules import rules_named
 from crosstack.published.case import Row
-from crosstack.published.dfmodel.machines import FORWARD_SHARDING, GB, axes, given
-from crosstack.published.dfmodel.unfused import gpt_100t
+from crosstack.published.dfmodel.machines import GB
+from crosstack.published.dfmodel.runs import published_task
 from crosstack.published.figures.figure import (
     Figure,
     MappedPoint,
@@ -93,7 +93,7 @@ def stacked_memory_task(memory: str, compute: float, mode: str) -> Task:
     mode : str
         Of `MODES`.
     """
-    base = given(gpt_100t(), axes(FORWARD_SHARDING))
+    base = published_task("gpt_100t")
     cores = round(UNITS * compute)
     chip = base.system.chip.with_compute(n_units=cores, n_multiprocessors=cores)
     chip = chip.with_level(0, capacity=(UNITS - cores) * UNIT_SRAM)
