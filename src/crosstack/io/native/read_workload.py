@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import assert_never
+from dataclasses import dataclass, fields, replace
+from typing import Any, assert_never
 
 from crosstack.errors import MOST_SHOWN, InputError, Problem
 from crosstack.io.native.problems import collecting, unknown_kernel
@@ -162,87 +162,92 @@ def _refuse_beside(
 
 
 @dataclass
+class _Read:
+    """A tensor as written: its producer's number, its size where given, and who reads it.
+
+    ``readers`` are the number of a kernel, its operand, and whether it is elided.
+    """
+
+    producer: int
+    size: float | None
+    readers: list[tuple[int, int, bool]]
+
+
 class _Builder:
     """Builds an explicit graph, collecting problems on the way."""
 
-    file: WorkloadFile
-    problems: list[Problem]
-    index: dict[str, int] = field(default_factory=dict)
-    elided: set[tuple[int, int]] = field(default_factory=set)
-    readers: dict[int, list[tuple[int, int, bool]]] = field(default_factory=dict)
-    producer_of: dict[tuple[int, int], int] = field(default_factory=dict)
-
-    @property
-    def files(self) -> list[KernelFile]:
-        """Kernels as written down."""
-        return self.file.kernels or []
+    def __init__(self, file: WorkloadFile, problems: list[Problem]) -> None:
+        self.file, self.problems = file, problems
+        self.kernels = file.kernels or []
+        self.index: dict[str, int] = {}
+        self.tensors: list[_Read] = []
+        self.producer_of: dict[tuple[int, int], int] = {}
+        self.elided: set[tuple[int, int]] = set()
 
     def workload(self, name: str) -> Workload | None:
-        before = len(self.problems)
+        before, file = len(self.problems), self.file
         for required in ("kernels", "word"):
-            if getattr(self.file, required) is None:
-                also = (
-                    f" (or one of {', '.join(READY_MADE)}, graph)" if required == "kernels" else ""
-                )
+            if getattr(file, required) is None:
+                others = f" (or one of {', '.join(READY_MADE)}, graph)"
+                also = others if required == "kernels" else ""
                 message = f"required, but missing{also}."
                 self.problems.append(Problem(f"workload.{required}", message))
-        files = self.files
-        for i, kernel in enumerate(files):
+        for i, kernel in enumerate(self.kernels):
             first = self.index.setdefault(kernel.name, i)
             if first != i:
                 message = f"the name {kernel.name!r} is taken by workload.kernels[{first}]."
                 self.problems.append(Problem(f"workload.kernels[{i}].name", message))
-        self._read_inputs(files)
-        tensors = self._read_tensors(self.file.tensors) if self.file.tensors is not None else None
-        if self.file.kernels == []:
+        self._read_inputs()
+        self._read_tensors(file.tensors or [])
+        for tensor in self.tensors:
+            for reader, operand, elided in tensor.readers:
+                self.producer_of.setdefault((reader, operand), tensor.producer)
+                if elided:
+                    self.elided.add((reader, operand))
+        if file.kernels == []:
             message = "got no kernels; allowed: at least one."
             self.problems.append(Problem("workload.kernels", message))
-        if self.file.word is None or not files:
+        if file.word is None or not self.kernels:
             return None
-        kernels = self._kernels(files, self.file.word)
+        kernels = self._kernels(file.word)
         if len(self.problems) > before:
             return None
-        graph = self._graph(kernels, tensors, self.file.word)
+        graph = self._graph(kernels, file.word)
         return None if graph is None else self._whole(graph, name)
 
-    def _read_inputs(self, files: list[KernelFile]) -> None:
+    def _read_inputs(self) -> None:
         """Note who reads what, from the ``inputs`` of every kernel."""
-        for i, kernel in enumerate(files):
+        readers: dict[int, list[tuple[int, int, bool]]] = {}
+        for i, kernel in enumerate(self.kernels):
             path, given = f"workload.kernels[{i}].inputs", kernel.inputs or []
             most = kernel.kind.n_inputs
             if len(given) > most:
                 message = f"got {len(given)} operands; allowed for {kernel.kind}: up to {most}."
                 self.problems.append(Problem(path, message))
-                continue
-            if given and self.file.tensors is not None:
+            elif given and self.file.tensors is not None:
                 message = "not allowed beside workload.tensors, which says who reads what."
                 self.problems.append(Problem(path, message))
-                continue
-            for operand, entry in enumerate(given):
-                if entry is None:
-                    continue
-                producer = self._number(entry.kernel, f"{path}[{operand}]")
-                if producer is not None:
-                    self.producer_of[i, operand] = producer
-                    self.readers.setdefault(producer, []).append((i, operand, entry.elided))
-                    if entry.elided:
-                        self.elided.add((i, operand))
+            else:
+                for operand, entry in enumerate(given):
+                    if entry is None:
+                        continue
+                    producer = self._number(entry.kernel, f"{path}[{operand}]")
+                    if producer is not None:
+                        readers.setdefault(producer, []).append((i, operand, entry.elided))
+        self.tensors += [_Read(producer, None, readers[producer]) for producer in sorted(readers)]
 
-    def _read_tensors(self, files: list[TensorFile]) -> list[tuple[TensorFile, int]]:
+    def _read_tensors(self, files: list[TensorFile]) -> None:
         """Note who reads what, from the list of tensors."""
-        known = []
         for t, tensor in enumerate(files):
             path = f"workload.tensors[{t}]"
             producer = self._number(tensor.producer, f"{path}.producer")
-            for c, consumer in enumerate(tensor.consumers):
-                reader = self._number(consumer.kernel, f"{path}.consumers[{c}].kernel")
-                if reader is not None and producer is not None:
-                    self.producer_of.setdefault((reader, consumer.operand), producer)
-                    if consumer.elided:
-                        self.elided.add((reader, consumer.operand))
+            numbers = [
+                (self._number(one.kernel, f"{path}.consumers[{c}].kernel"), one)
+                for c, one in enumerate(tensor.consumers)
+            ]
+            readers = [(i, one.operand, one.elided) for i, one in numbers if i is not None]
             if producer is not None:
-                known.append((tensor, producer))
-        return known
+                self.tensors.append(_Read(producer, tensor.size, readers))
 
     def _number(self, name: str, path: str) -> int | None:
         if name not in self.index:
@@ -250,77 +255,64 @@ class _Builder:
             self.problems.append(Problem(path, unknown_kernel(name, self.index, hint=hint)))
         return self.index.get(name)
 
-    def _kernels(self, files: list[KernelFile], word: int) -> list[Kernel]:
+    def _kernels(self, word: int) -> list[Kernel]:
         kernels: list[Kernel] = []
         outputs = [
             default_output_size(f.outer or 1, f.m, f.n, word)
             if f.output_size is None
             else f.output_size
-            for f in files
+            for f in self.kernels
         ]
-        for i, file in enumerate(files):
+        for i, file in enumerate(self.kernels):
             with collecting(self.problems, f"workload.kernels[{i}]"):
                 kernels.append(self._kernel(i, file, outputs, word))
         return kernels
 
     def _kernel(self, i: int, file: KernelFile, outputs: list[float], word: int) -> Kernel:
         outer, k = file.outer or 1, file.k or 1
-        extents = (outer, file.m, k, file.n)
 
         def output_of(operand: int) -> OutputSize | None:
             producer = self.producer_of.get((i, operand))
             if producer is None:
                 return None
-            known = self.files[producer].output_size is not None
+            known = self.kernels[producer].output_size is not None
             return outputs[producer], known or (i, operand) in self.elided
 
-        operands = range(file.kind.n_inputs)
-        usual = default_input_sizes(file.kind, extents, word, [output_of(o) for o in operands])
-        given = file.input_sizes or [None] * file.kind.n_inputs
-        weight = file.weight_size
-        return Kernel(
-            name=file.name,
-            kind=file.kind,
-            outer=outer,
-            m=file.m,
-            k=k,
-            n=file.n,
-            output_size=outputs[i],
-            input_sizes=tuple(
-                own if size is None else size
-                for size, own in itertools.zip_longest(given, usual[: len(given)], fillvalue=0.0)
-            ),
-            weight_size=(
-                default_weight_size(file.kind, outer, file.m, k, word) if weight is None else weight
-            ),
-            unit=file.unit or default_unit(file.kind),
-            tiling=file.tiling or Axis.N,
-            direction=file.direction or Direction.FORWARD,
-            memory_traffic=file.memory_traffic or 0.0,
-            communications=tuple(
-                Communication(**c.model_dump()) for c in file.communications or ()
-            ),
-            repeats=file.repeats,
-            operations=file.operations,
-            cache_size=file.cache_size or 0.0,
-            sram_extra=file.sram_extra or 0.0,
-            memory_extra=file.memory_extra or 0.0,
-            saved=file.saved,
-            row_wise=file.row_wise,
-            density=file.density,
-            routing=Routing(**file.routing.model_dump()) if file.routing else Routing(),
+        made = [output_of(operand) for operand in range(file.kind.n_inputs)]
+        usual = default_input_sizes(file.kind, (outer, file.m, k, file.n), word, made)
+        sizes = file.input_sizes or [None] * file.kind.n_inputs
+        values: dict[str, Any] = {
+            "weight_size": default_weight_size(file.kind, outer, file.m, k, word),
+            "unit": default_unit(file.kind),
+        }
+        values |= {name: value for name, value in file.given().items() if value is not None}
+        values["output_size"] = outputs[i]
+        values["input_sizes"] = tuple(
+            own if size is None else size
+            for size, own in itertools.zip_longest(sizes, usual[: len(sizes)], fillvalue=0.0)
         )
+        given = values.pop("communications", ())
+        values["communications"] = tuple(Communication(**one.given()) for one in given)
+        if "routing" in values:
+            values["routing"] = Routing(**values["routing"].given())
+        values.pop("inputs", None)
+        return Kernel(**values)
 
-    def _graph(
-        self, kernels: list[Kernel], listed: list[tuple[TensorFile, int]] | None, word: int
-    ) -> KernelGraph | None:
+    def _graph(self, kernels: list[Kernel], word: int) -> KernelGraph | None:
+        tensors = (
+            Tensor(
+                producer=kernels[tensor.producer].name,
+                size=kernels[tensor.producer].output_size if tensor.size is None else tensor.size,
+                consumers=tuple(
+                    Consumer(kernel=kernels[i].name, operand=operand, elided=elided)
+                    for i, operand, elided in tensor.readers
+                ),
+            )
+            for tensor in self.tensors
+        )
         try:
-            if listed is None:
-                tensors = self._tensors_from_inputs(kernels)
-            else:
-                tensors = tuple(_tensor(file, kernels[producer]) for file, producer in listed)
             return kernel_graph(
-                kernels=tuple(kernels), tensors=tensors, word=word, dtype=self.file.dtype
+                kernels=tuple(kernels), tensors=tuple(tensors), word=word, dtype=self.file.dtype
             )
         except InputError as error:
             self.problems.extend(self._together(error.problems))
@@ -348,38 +340,19 @@ class _Builder:
         for problem in group[:_MOST_ALIKE]:
             reader, operand = self._operand(problem.path) or (0, 0)
             producer = self.producer_of[reader, operand]
-            names.append(f"{self.files[producer].name!r} to {self.files[reader].name!r}")
+            names.append(f"{self.kernels[producer].name!r} to {self.kernels[reader].name!r}")
         end = ", ..." if len(group) > len(names) else "."
         return f" {len(group)} more disagree likewise: {', '.join(names)}{end}"
-
-    def _tensors_from_inputs(self, kernels: list[Kernel]) -> tuple[Tensor, ...]:
-        return tuple(
-            Tensor(
-                producer=kernels[producer].name,
-                consumers=tuple(
-                    Consumer(kernel=kernels[i].name, operand=operand, elided=elided)
-                    for i, operand, elided in self.readers[producer]
-                ),
-                size=kernels[producer].output_size,
-            )
-            for producer in sorted(self.readers)
-        )
 
     def _operand(self, path: str) -> tuple[int, int] | None:
         """Return the reader's number and operand that the record's path of a consumer means."""
         match = re.match(r"tensors\[(\d+)\]\.consumers\[(\d+)\]$", path)
-        if match is None:
-            return None
-        if self.file.tensors is None:
-            producer = sorted(self.readers)[int(match[1])]
-            return self.readers[producer][int(match[2])][:2]
-        consumer = self.file.tensors[int(match[1])].consumers[int(match[2])]
-        return self.index[consumer.kernel], consumer.operand
+        return self.tensors[int(match[1])].readers[int(match[2])][:2] if match else None
 
     def _hint(self, path: str) -> str:
         """Return what else to say of an operand whose size nobody wrote down."""
         place = self._operand(path)
-        if place is None or (self.files[place[0]].input_sizes or [None, None])[place[1]]:
+        if place is None or (self.kernels[place[0]].input_sizes or [None, None])[place[1]]:
             return ""
         return " That is by its extents; input_sizes would say it otherwise."
 
@@ -393,29 +366,13 @@ class _Builder:
         return f"workload.{path}"
 
     def _whole(self, graph: KernelGraph, name: str) -> Workload | None:
-        length, boundary = self.file.sequence_length, self.file.boundary_size
+        beside = {f.name for f in fields(Workload)} & self.file.model_fields_set
+        given = {field: getattr(self.file, field) for field in beside - {"graph", "name"}}
+        usual = {
+            "sequence_length": default_sequence_length(graph.kernels),
+            "boundary_size": default_boundary_size(graph),
+        }
+        said = {field: value for field, value in given.items() if value is not None}
         with collecting(self.problems, "workload"):
-            return Workload(
-                graph=graph,
-                n_layers=self.file.n_layers or 1,
-                layers_in_graph=self.file.layers_in_graph or 1,
-                global_batch_size=self.file.global_batch_size or 1,
-                sequence_length=length or default_sequence_length(graph.kernels),
-                boundary_size=default_boundary_size(graph) if boundary is None else boundary,
-                placement=self.file.placement,
-                data_size=self.file.data_size,
-                name=name,
-                item=self.file.item or "sample",
-                item_part=self.file.item_part or "",
-            )
+            return Workload(graph=graph, name=name, **usual | said)
         return None
-
-
-def _tensor(file: TensorFile, producer: Kernel) -> Tensor:
-    return Tensor(
-        producer=file.producer,
-        size=producer.output_size if file.size is None else file.size,
-        consumers=tuple(
-            Consumer(kernel=c.kernel, operand=c.operand, elided=c.elided) for c in file.consumers
-        ),
-    )
