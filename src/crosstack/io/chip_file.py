@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Annotated, Any
 
-from pydantic import model_validator
-
 from crosstack.errors import InputError, Problem
 from crosstack.io.files import in_file
 from crosstack.io.kinds import FileKind
@@ -29,6 +27,7 @@ from crosstack.io.native.schema import (
     Frequency,
     Seconds,
     Share,
+    ShortModel,
     Text,
     Watts,
     one_of,
@@ -54,15 +53,6 @@ Area = Annotated[float, quantity("m^2", above_zero=True)]
 SharedOut = Annotated[float, quantity("1")]
 
 
-class _NamedModel(FileModel):
-    """A mapping that its first field alone may stand for."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _name_alone(cls, value: Any) -> Any:
-        return {next(iter(cls.model_fields)): value} if isinstance(value, str) else value
-
-
 class LevelFile(FileModel):
     """A level of on-chip memory; see `crosstack.machine.generate.template.SramPart`."""
 
@@ -75,7 +65,7 @@ class LevelFile(FileModel):
     line_size: BytesAboveZero = 1.0
 
 
-class MemoryFile(_NamedModel):
+class MemoryFile(ShortModel):
     """Main memory; see `crosstack.machine.generate.template.DramPart`."""
 
     dram: Text
@@ -87,7 +77,7 @@ class MemoryFile(_NamedModel):
     line_size: BytesAboveZero = 1.0
 
 
-class LinkFile(_NamedModel):
+class LinkFile(ShortModel):
     """Links; see `crosstack.machine.generate.template.LinkPart`. ``kind`` is the network they make.
 
     ``shape`` is that of a mesh or torus, as ``4x4``; ``oversubscription``, ``pod_size`` and

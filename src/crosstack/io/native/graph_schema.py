@@ -8,7 +8,7 @@ or as a list of them.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PlainValidator, model_validator
 
@@ -19,6 +19,7 @@ from crosstack.io.native.schema import (
     FileModel,
     Flag,
     Index,
+    ShortModel,
     Text,
     one_of,
     shown,
@@ -64,16 +65,12 @@ Real = Annotated[float, PlainValidator(_real)]
 RoleName = Annotated[Role, one_of(Role)]
 
 
-class AxisSizeFile(FileModel):
+class AxisSizeFile(ShortModel):
     """See `crosstack.workload.axes.AxisSize`; a size alone is enough."""
 
+    alone: ClassVar[tuple[type, ...]] = (int, float, str, list, type(None))
     size: Count
     use: Annotated[AxisUse, one_of(AxisUse)] = AxisUse.FEATURE
-
-    @model_validator(mode="before")
-    @classmethod
-    def _size_alone(cls, value: Any) -> Any:
-        return value if isinstance(value, dict) else {"size": value}
 
 
 class MaskFile(FileModel):
@@ -84,31 +81,22 @@ class MaskFile(FileModel):
     window: Index = 0
 
 
-class NamedTensorFile(FileModel):
+class NamedTensorFile(ShortModel):
     """See `crosstack.workload.operations.Tensor`; the role is that of what nobody makes, or not."""
 
+    alone: ClassVar[tuple[type, ...]] = (str, list)
     axes: AxisNames
     dtype: DtypeName | None = None
     role: RoleName | None = None
     mask: MaskFile | None = None
     of: Text | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _axes_alone(cls, value: Any) -> Any:
-        return {"axes": value} if isinstance(value, str | list) else value
 
-
-class OperandFile(FileModel):
+class OperandFile(ShortModel):
     """A tensor, and the names that the operation gives to its axes; a name alone is enough."""
 
     tensor: Text
     axes: AxisNames | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _name_alone(cls, value: Any) -> Any:
-        return {"tensor": value} if isinstance(value, str) else value
 
 
 class WindowFile(FileModel):
@@ -157,16 +145,11 @@ class BlockFile(FileModel):
     twin: Text | None = None
 
 
-class TrainingFile(FileModel):
+class TrainingFile(ShortModel):
     """What the backward pass is derived of; see `crosstack.workload.passes.backward.training`."""
 
     loss: Text | None = None
     of: list[RoleName] = Field(default_factory=lambda: [Role.WEIGHT])
-
-    @model_validator(mode="before")
-    @classmethod
-    def _loss_alone(cls, value: Any) -> Any:
-        return {"loss": value} if isinstance(value, str) else value
 
 
 class GraphFile(FileModel):

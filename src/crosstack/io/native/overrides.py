@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.native.problems import path_of, unknown_field
-from crosstack.io.native.schema import FileModel, InputFile, LibraryModel, shown, strip_optional
+from crosstack.io.native.schema import FileModel, ShortModel, shown, strip_optional
 from crosstack.io.native.task_schema import TaskFile
 from crosstack.io.yaml_tree import Change, parse_yaml
 
@@ -144,10 +144,8 @@ def _opened(child: Any, schema: Any, path: str) -> Any:
             return child or []
         raise InputError(Problem(path, f"is {shown(child)}, not a list."))
     is_model = isinstance(schema, type) and issubclass(schema, FileModel)
-    if isinstance(child, str) and is_model and issubclass(schema, LibraryModel):
-        return {"library": child}
-    if isinstance(child, str) and schema is InputFile:
-        return {"kernel": child}
+    if isinstance(child, str) and is_model and issubclass(schema, ShortModel):
+        return {next(iter(schema.model_fields)): child}
     if is_model or get_origin(schema) is dict:
         if child is None:
             return {}

@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, model_validator
 
@@ -156,15 +156,21 @@ class FileModel(BaseModel):
         return {name: getattr(self, name) for name in self.model_fields_set}
 
 
-class LibraryModel(FileModel):
-    """A mapping whose other fields start from those of a library entry."""
+class ShortModel(FileModel):
+    """A mapping that its first field alone may stand for, where that is one of the types."""
 
-    library: Text | None = None
+    alone: ClassVar[tuple[type, ...]] = (str,)
 
     @model_validator(mode="before")
     @classmethod
-    def _name_alone(cls, value: Any) -> Any:
-        return {"library": value} if isinstance(value, str) else value
+    def _opened(cls, value: Any) -> Any:
+        return {next(iter(cls.model_fields)): value} if isinstance(value, cls.alone) else value
+
+
+class LibraryModel(ShortModel):
+    """A mapping whose other fields start from those of a library entry."""
+
+    library: Text | None = None
 
 
 class CommunicationFile(FileModel):
@@ -175,16 +181,11 @@ class CommunicationFile(FileModel):
     periodic: Flag = False
 
 
-class InputFile(FileModel):
+class InputFile(ShortModel):
     """Who makes an operand: a kernel's name, or a mapping."""
 
     kernel: Text
     elided: Flag = False
-
-    @model_validator(mode="before")
-    @classmethod
-    def _name_alone(cls, value: Any) -> Any:
-        return {"kernel": value} if isinstance(value, str) else value
 
 
 class RoutingFile(FileModel):
