@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Annotated, Any
 
 from crosstack.errors import InputError, Problem
-from crosstack.io.files import in_file
+from crosstack.io.files import of_file
 from crosstack.io.kinds import FileKind
 from crosstack.io.native.fields import read_fields
 from crosstack.io.native.problems import collecting, unknown_field
@@ -200,11 +200,9 @@ def read_chip(
     InputError
         With every problem found: ``FILE: path: what is wrong``.
     """
-    try:
+    with of_file(source):
         file = read_fields(ChipFile, FileKind.CHIP, content, overrides)
         return _describe(file, library or shipped(), PurePath(source).stem)
-    except InputError as error:
-        raise in_file(error, source) from None
 
 
 def _describe(file: ChipFile, library: TechnologyLibrary, name: str) -> ChipDescription:

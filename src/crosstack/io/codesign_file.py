@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from crosstack.errors import InputError, Problem
-from crosstack.io.files import in_file
+from crosstack.io.files import of_file
 from crosstack.io.kinds import FileKind
 from crosstack.io.load import load
 from crosstack.io.native.fields import read_fields
@@ -100,7 +100,7 @@ def codesign_file(
     InputError
         With every problem found: ``FILE: path: what is wrong``.
     """
-    try:
+    with of_file(path):
         file = read_fields(CodesignFile, FileKind.CODESIGN, text, overrides)
         if not isinstance(file.workload, dict):
             return file, load(path.parent / file.workload).workload
@@ -110,5 +110,3 @@ def codesign_file(
         if problems or workload is None:
             raise InputError(problems)
         return file, workload
-    except InputError as error:
-        raise in_file(error, str(path)) from None

@@ -25,6 +25,15 @@ def in_file(error: InputError, source: str) -> InputError:
     return InputError(p.at(f"{source}: {p.path}" if p.path else source) for p in error.problems)
 
 
+@contextmanager
+def of_file(source: str | Path) -> Iterator[None]:
+    """Put the name of a file before the path of every problem that is raised inside."""
+    try:
+        yield
+    except InputError as error:
+        raise in_file(error, str(source)) from None
+
+
 def _refuse(path: str | Path, message: str) -> InputError:
     return InputError(Problem(str(path), message))
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import create_model
 
 from crosstack.errors import InputError, Problem
-from crosstack.io.files import in_file, read_text
+from crosstack.io.files import of_file, read_text
 from crosstack.io.kinds import FileKind, refuse_other_kinds
 from crosstack.io.native.problems import collecting, validate
 from crosstack.io.native.schema import Bytes, FileModel, Flag, Index, Text, one_of
@@ -59,10 +59,8 @@ def read_rules(path: str | Path) -> Rules:
         With every problem found, one line each: ``FILE: field: what is wrong``.
     """
     text = read_text(path)
-    try:
+    with of_file(path):
         return rules_in(parse_yaml(text), Path(path).stem)
-    except InputError as error:
-        raise in_file(error, str(path)) from None
 
 
 def rules_at(given: str, parts: tuple[str, ...] = (), folder: Path = Path()) -> Rules:
@@ -77,10 +75,8 @@ def rules_at(given: str, parts: tuple[str, ...] = (), folder: Path = Path()) -> 
     like_file = path.suffix.lower() in FILES or os.sep in given or path.exists()
     if given and like_file and not is_known(given):
         found = read_rules(path)
-        try:
+        with of_file(path):
             return require_parts(found, parts)
-        except InputError as error:
-            raise in_file(error, str(path)) from None
     return rules_named(given, parts)
 
 

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, model_validator
 
-from crosstack.errors import InputError
-from crosstack.io.files import in_file
+from crosstack.io.files import of_file
 from crosstack.io.kinds import FileKind
 from crosstack.io.native.fields import read_fields
 from crosstack.io.native.schema import Count, FileModel, Flag, Index, Names, Text, one_of
@@ -97,7 +96,5 @@ def study_file(text: str, source: str) -> StudyFile:
     InputError
         With every problem found: ``FILE: path: what is wrong``.
     """
-    try:
+    with of_file(source):
         return read_fields(StudyFile, FileKind.STUDY, text)
-    except InputError as error:
-        raise in_file(error, source) from None

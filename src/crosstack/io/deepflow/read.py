@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 from crosstack.errors import InputError, Problem
 from crosstack.io.deepflow.hardware import DeepflowHardware, hardware_of
 from crosstack.io.deepflow.schema import MODES, HardwareFile, ModelFile
-from crosstack.io.files import in_file
+from crosstack.io.files import in_file, of_file
 from crosstack.io.native.overrides import override_freely
 from crosstack.io.native.problems import unknown_fields, validate
 from crosstack.io.native.schema import shown
@@ -73,13 +73,11 @@ def read_model(text: str, source: str, overrides: Sequence[str] = ()) -> ModelFi
     InputError
         With every problem found: ``FILE: path: what is wrong``.
     """
-    try:
+    with of_file(source):
         tree = _tree(text, overrides)
         if "model_param" not in tree:
             raise InputError(Problem("model_param", "required, but missing."))
         return _model(tree["model_param"], "LSTM" if _is_old(tree) else None)
-    except InputError as error:
-        raise in_file(error, source) from None
 
 
 def _tree(content: Content, overrides: Sequence[Change]) -> dict[str, Any]:

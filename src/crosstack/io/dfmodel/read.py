@@ -18,10 +18,11 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.dfmodel.graph import read_graph
-from crosstack.io.dfmodel.records import choice, fields_of, in_file, unsupported
+from crosstack.io.dfmodel.records import choice, fields_of, unsupported
 from crosstack.io.dfmodel.schema import TOPOLOGIES, dimension_letters
 from crosstack.io.dfmodel.text import apply_override, parse_text, unknown
 from crosstack.io.dfmodel.vocabulary import GIGA, LINKS, OVERLAPS, PARALLELISMS, PRICES, release
+from crosstack.io.files import of_file
 from crosstack.io.yaml_tree import Change
 from crosstack.machine.chip import Chip, Overlap, flat_chip
 from crosstack.machine.memory import main_memory
@@ -66,12 +67,12 @@ def read_task(text: str, source: str, overrides: Iterable[Change] = ()) -> Task:
     as in the public tool; where as many partitions as kernels are asked for (or none is said),
     that tool gives every kernel its own and pins nothing.
     """
-    with in_file(source):
+    with of_file(source):
         dse = parse_text(text)
-    with in_file(f"{source} (override)"):
+    with of_file(f"{source} (override)"):
         for override in overrides:
             apply_override(dse, override)
-    with in_file(source):
+    with of_file(source):
         return _task(dse)
 
 

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from crosstack.errors import InputError, Problem
-from crosstack.io import files
 from crosstack.io.dfmodel.schema import ENUMS
 
 T = TypeVar("T")
@@ -30,15 +29,6 @@ def fields_of(path: str, names: Mapping[str, str]) -> Iterator[None]:
         raise InputError(
             problem.at(_renamed(path, names, problem.path)) for problem in error.problems
         ) from None
-
-
-@contextmanager
-def in_file(source: str) -> Iterator[None]:
-    """Put the name of the file before the path of every problem."""
-    try:
-        yield
-    except InputError as error:
-        raise files.in_file(error, source) from None
 
 
 def _renamed(path: str, names: Mapping[str, str], field: str) -> str:

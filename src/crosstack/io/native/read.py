@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crosstack.errors import MOST_SHOWN, InputError, Problem, nearest
-from crosstack.io.files import in_file
+from crosstack.io.files import of_file
 from crosstack.io.kinds import FileKind, refuse_other_kinds
 from crosstack.io.native.graph_schema import GRAPH_SECTION, as_task, is_graph
 from crosstack.io.native.overrides import override
@@ -45,7 +45,7 @@ def read_task(content: Content, source: str, overrides: Sequence[Change] = ()) -
     InputError
         With every problem found, one line each: ``FILE: path: what is wrong``.
     """
-    try:
+    with of_file(source):
         tree = tree_of(content)
         if not isinstance(tree, dict):
             allowed = f"a mapping of {', '.join(TaskFile.model_fields)}"
@@ -54,8 +54,6 @@ def read_task(content: Content, source: str, overrides: Sequence[Change] = ()) -
             return _task_of_graph({"name": Path(source).stem, **tree}, overrides)
         refuse_other_kinds(tree, FileKind.TASK)
         return task_of(override(tree, overrides))
-    except InputError as error:
-        raise in_file(error, source) from None
 
 
 def _task_of_graph(tree: dict[str, Any], overrides: Sequence[Change]) -> Task:
@@ -88,7 +86,7 @@ def read_system_alone(text: str, source: str) -> System | None:
     InputError
         With every problem found, one line each.
     """
-    try:
+    with of_file(source):
         tree = parse_yaml(text)
         if not isinstance(tree, dict) or "workload" in tree or "system" not in tree:
             return None
@@ -98,8 +96,6 @@ def read_system_alone(text: str, source: str) -> System | None:
         if problems:
             raise InputError(problems)
         return system
-    except InputError as error:
-        raise in_file(error, source) from None
 
 
 def task_of(tree: dict[str, Any]) -> Task:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from crosstack.errors import InputError, Problem
-from crosstack.io.files import in_file, read_text
+from crosstack.io.files import of_file, read_text
 from crosstack.io.kinds import FileKind
 from crosstack.io.native.fields import read_fields
 from crosstack.io.native.graph_schema import (
@@ -65,10 +65,8 @@ def read_graph(path: str | Path, overrides: Sequence[str] = ()) -> Graph:
 
 def graph_in(text: str, source: str, overrides: Sequence[str] = ()) -> Graph:
     """Return the graph in the text of a file called ``source``; as `read_graph`."""
-    try:
+    with of_file(source):
         return graph_of(read_fields(GraphFile, FileKind.GRAPH, text, overrides))
-    except InputError as error:
-        raise in_file(error, source) from None
 
 
 def holds_graph(path: str | Path) -> bool:

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, create_model, model_validator
 
 from crosstack.errors import InputError, Problem, require_whole, unknown_name
-from crosstack.io.files import in_file
+from crosstack.io.files import of_file
 from crosstack.io.library import Entry, Figure, Origin
 from crosstack.io.native.problems import unknown_field, validate
 from crosstack.io.native.schema import FileModel, one_of, shown
@@ -245,7 +245,5 @@ def read_library(text: str, source: str) -> TechnologyLibrary:
     InputError
         With every problem found: ``FILE: path: what is wrong``.
     """
-    try:
+    with of_file(source):
         return shipped().with_entries(parse_yaml(text))
-    except InputError as error:
-        raise in_file(error, source) from None
