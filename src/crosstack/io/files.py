@@ -39,17 +39,9 @@ def _refuse(path: str | Path, message: str) -> InputError:
 
 
 def read_text(path: str | Path) -> str:
-    """Return the text of a file.
+    """Return the text of a regular file of UTF-8 of at most `LARGEST_FILE`, checked before reading.
 
-    Parameters
-    ----------
-    path : str or Path
-        A regular file of UTF-8 text, at most `LARGEST_FILE`, checked before reading.
-
-    Raises
-    ------
-    InputError
-        If it is missing, a directory, empty, too large, or not text.
+    `InputError` if it is missing, a directory, empty, too large, or not text.
     """
     try:
         found = os.stat(path)
@@ -94,10 +86,7 @@ def _decode(path: str | Path, content: bytes) -> str:
 def write_atomically(path: str | Path, text: str) -> None:
     """Write ``text`` to a file so that a reader sees the old file or the new one, never a part.
 
-    Raises
-    ------
-    InputError
-        If the directory does not exist or is not writable.
+    `InputError` if the directory does not exist or is not writable.
     """
     try:
         content = text.encode()
@@ -111,10 +100,7 @@ def write_atomically(path: str | Path, text: str) -> None:
 def writing(path: str | Path) -> Iterator[Path]:
     """Give a file to write, of the same suffix, that takes the place of ``path`` when it is whole.
 
-    Raises
-    ------
-    InputError
-        If the directory does not exist or is not writable.
+    `InputError` if the directory does not exist or is not writable.
     """
     try:
         target = Path(os.path.realpath(path))  # a link stays a link
@@ -143,13 +129,7 @@ def writing(path: str | Path) -> Iterator[Path]:
 
 
 def make_folder(path: str | Path) -> None:
-    """Make the directory that ``path`` will be in, and those above it.
-
-    Raises
-    ------
-    InputError
-        If it cannot be made.
-    """
+    """Make the directory that ``path`` will be in, and those above it, or raise `InputError`."""
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:

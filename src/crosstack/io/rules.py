@@ -47,16 +47,8 @@ def rules_file(base: Rules) -> type[FileModel]:
 def read_rules(path: str | Path) -> Rules:
     """Return the rules that a YAML file holds.
 
-    Parameters
-    ----------
-    path : str or Path
-        A mapping of ``base`` (a rule set to start from, `crosstack.model.rules.rules_named`),
-        ``name`` and any fields of the parts of that set.
-
-    Raises
-    ------
-    InputError
-        With every problem found, one line each: ``FILE: field: what is wrong``.
+    It has ``base`` (a rule set to start from, `crosstack.model.rules.rules_named`), ``name`` and
+    fields of the parts of that set. `InputError` says all: ``FILE: field: what is wrong``.
     """
     text = read_text(path)
     with of_file(path):
@@ -95,13 +87,7 @@ def _own_fields(tree: Tree, shape: type[FileModel], problems: list[Problem]) -> 
 
 
 def rules_in(tree: Tree, name: str) -> Rules:
-    """Return the rules that the content of a file holds; ``name``: where it gives none.
-
-    Raises
-    ------
-    InputError
-        With every problem found, one line each.
-    """
+    """Return the rules that the content of a file holds; ``name``: where it gives none."""
     if isinstance(tree, dict):
         refuse_other_kinds(tree, FileKind.RULES)
     problems: list[Problem] = []

@@ -212,10 +212,7 @@ def is_optimum(data: dict[str, Any]) -> bool:
 def check_front(data: dict[str, Any]) -> dict[str, Any]:
     """Return a saved front as it was written.
 
-    Raises
-    ------
-    InputError
-        If fields are missing, unknown or of another kind, or contradict one another.
+    `InputError` if fields are missing, unknown or of another kind, or contradict one another.
     """
     problems: list[Problem] = []
     found = validate(SavedFront, data, "", problems)
@@ -230,13 +227,7 @@ def check_front(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_optimum(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a saved best design as it was written.
-
-    Raises
-    ------
-    InputError
-        If fields are missing, unknown or of another kind, or contradict one another.
-    """
+    """Return a saved best design as it was written; `InputError` as of `check_front`."""
     problems: list[Problem] = []
     found = validate(SavedOptimum, data, "", problems)
     if found is not None:

@@ -89,12 +89,6 @@ class StudyFile(FileModel):
 
 
 def study_file(text: str, source: str) -> StudyFile:
-    """Return what a study file holds, checked field by field.
-
-    Raises
-    ------
-    InputError
-        With every problem found: ``FILE: path: what is wrong``.
-    """
+    """Return what a study file holds; `InputError` says all as ``FILE: path: what is wrong``."""
     with of_file(source):
         return read_fields(StudyFile, FileKind.STUDY, text)

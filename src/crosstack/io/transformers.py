@@ -22,16 +22,8 @@ VOCABULARY = 32_000  # of a shape that says none: head and embedding are not map
 def transformer(model: str | Path) -> Transformer:
     """Return the model called ``model``, or that of a file of the Hugging Face Hub.
 
-    Parameters
-    ----------
-    model : str or Path
-        A name of the library; with the suffix ``.json`` a path.
-
-    Raises
-    ------
-    InputError
-        If the library has no such model, saying the nearest; if the file cannot be read or is no
-        model that is known.
+    ``model`` is a name of the library, or with the suffix ``.json`` a path. `InputError` if the
+    library has no such model, saying the nearest; if the file cannot be read or is no known model.
     """
     require_type("model", model, str | Path)
     model = str(model)

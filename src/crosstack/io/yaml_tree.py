@@ -85,13 +85,7 @@ def parse_yaml(text: str) -> Tree:
 
 
 def tree_of(content: Content) -> Tree:
-    """Return the tree of a YAML file.
-
-    Raises
-    ------
-    InputError
-        As `parse_yaml`.
-    """
+    """Return the tree of a YAML file; `InputError` as of `parse_yaml`."""
     return parse_yaml(content) if isinstance(content, str) else content
 
 

@@ -297,14 +297,9 @@ def _budget(file: schema.HardwareFile, levels: list[schema.LevelFile]) -> Budget
 
 
 def check_devices(hardware: DeepflowHardware) -> None:
-    """Raise `InputError` where the parallelism of a file does not fill its devices.
+    """Raise `InputError` where a file's parallelism does not fill its devices; says what to change.
 
     Only a prediction needs that; a chip can be generated from such a file.
-
-    Raises
-    ------
-    InputError
-        Says which numbers differ and what to change.
     """
     schedule, system = hardware.schedule, hardware.system
     dp, lp = schedule.dp or 1, schedule.lp or 1

@@ -14,14 +14,9 @@ T = TypeVar("T")
 
 @contextmanager
 def fields_of(path: str, names: Mapping[str, str]) -> Iterator[None]:
-    """Say the errors of a record in the file's words.
+    """Say the errors of a record, made from the block at ``path``, in the file's words.
 
-    Parameters
-    ----------
-    path : str
-        Of the block the record is made from.
-    names : mapping of str to str
-        Field of the record: field of the block, or a whole path after a leading ``/``.
+    ``names``: field of the record -> field of the block, or a whole path after a leading ``/``.
     """
     try:
         yield

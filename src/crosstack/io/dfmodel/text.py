@@ -29,13 +29,7 @@ def unknown(path: str, what: str, name: str, allowed: Iterable[str]) -> InputErr
 
 
 def parse_text(text: str) -> Any:
-    """Parse a DFModel file.
-
-    Raises
-    ------
-    InputError
-        Naming the field, the line and the column of the first thing that is wrong.
-    """
+    """Parse a DFModel file; `InputError` names field, line and column of the first mistake."""
     dse = new_dse()
     try:
         text_format.Parse(text, dse)
@@ -123,10 +117,7 @@ def _unknown_value(path: str, enum: EnumDescriptor, name: str) -> InputError:
 def apply_override(dse: Any, override: Change) -> None:
     """Set one field of a parsed file: ``path=value``, as in ``system.r_r.link_bw_x=450``.
 
-    Raises
-    ------
-    InputError
-        If the path or the value is not one of the schema; names the nearest.
+    `InputError` if the path or the value is not one of the schema; names the nearest.
     """
     if isinstance(override, str):
         path, equals, value = (part.strip() for part in override.partition("="))

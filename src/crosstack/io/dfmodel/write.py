@@ -40,32 +40,22 @@ T = TypeVar("T")
 
 
 def write_task(task: Task) -> str:
-    """Return DFModel text of a task.
+    """Return DFModel text of a task; `InputError` lists everything that DFModel cannot say.
 
     The release written is that of ``task.rules``, or the earliest that can say everything where
     no rules are given. Kernels get ids from 1 in listing order; connections come by the kernel
     they lead to and its operand, one for each reader of a tensor.
-
-    Raises
-    ------
-    InputError
-        Listing everything DFModel cannot say.
     """
     return text_format.MessageToString(_dse(task), as_utf8=True)
 
 
 def write_answer(answer: Answer) -> str:
-    """Return DFModel text of an answer: the task, with what the public tool fills in.
+    """Return DFModel text of an answer: that of its task, with what the public tool fills in.
 
     That is the partition (``config``), sharding and level of each kernel, the extents of one tile
     on one chip, the collectives sharding causes, and names, depth and bytes of each connection.
     Given shardings and directions are not written as such, the mapping obeys them; rules no
     DFModel file can say leave no trace.
-
-    Raises
-    ------
-    InputError
-        Listing everything DFModel cannot say.
     """
     task, name = answer.task, answer.rules.name
     given, length = task.constraints, task.workload.sequence_length

@@ -91,13 +91,7 @@ class ConfigFile(FileModel):
         return {"kv_heads": self.heads, "head_size": self.hidden // self.heads} | given
 
     def transformer(self, name: str) -> Transformer:
-        """Return the model.
-
-        Raises
-        ------
-        InputError
-            If its numbers do not fit each other; by the names of the file.
-        """
+        """Return the model; `InputError`, in the file's names, if its numbers do not fit."""
         try:
             return Transformer(name=name, **self.shape())
         except InputError as error:

@@ -43,20 +43,10 @@ def is_config(tree: object) -> bool:
 
 
 def read_config(text: str, name: str = "") -> Transformer:
-    """Return the model that the text of a ``config.json`` describes.
+    """Return the model that the text of a ``config.json`` describes; ``name`` is for people.
 
-    Parameters
-    ----------
-    text : str
-        JSON.
-    name : str
-        For people; the architecture if left out.
-
-    Raises
-    ------
-    InputError
-        With every problem found, by the path of its field: no JSON, an architecture that is not
-        known, a field that is missing or out of range.
+    `InputError` says every problem by the path of its field: no JSON, an architecture that is not
+    known, a field that is missing or out of range.
     """
     try:
         tree = json.loads(text)

@@ -202,10 +202,7 @@ def names(section: str) -> tuple[str, ...]:
 def entry(section: str, name: str) -> Entry:
     """Return what the library holds under ``name``, every number with its source and kind.
 
-    Raises
-    ------
-    InputError
-        If there is no such section or name; names the nearest.
+    `InputError` if there is no such section or name; names the nearest.
     """
     entries = _section(section)
     if name not in entries:

@@ -48,13 +48,7 @@ class PublishedParameters:
 
 @cache
 def model(name: str) -> Transformer:
-    """Return the model called ``name``.
-
-    Raises
-    ------
-    InputError
-        If there is none of that name; names the nearest.
-    """
+    """Return the model called ``name``; `InputError` names the nearest if there is none."""
     found = entry("models", name)
     made: Transformer = _record(Transformer, _nested(found.under("shape")) | {"name": found.title})
     return made

@@ -53,11 +53,7 @@ def override_freely(data: dict[str, Any], assignments: Sequence[Change]) -> dict
     """Return the tree of a file of another format, changed as by `override`.
 
     Mappings that are not there are made; unknown names are left to the check of the format.
-
-    Raises
-    ------
-    InputError
-        If an assignment is none, or a path leads through a value.
+    `InputError` if an assignment is none, or a path leads through a value.
     """
     changed = copy.deepcopy(data)
     for assignment in assignments:

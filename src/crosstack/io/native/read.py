@@ -81,10 +81,7 @@ def _inside(change: Change) -> Change:
 def read_system_alone(text: str, source: str) -> System | None:
     """Return the system of a native file without a workload; None where there is a workload.
 
-    Raises
-    ------
-    InputError
-        With every problem found, one line each.
+    `InputError` says every problem as ``FILE: path: what is wrong``.
     """
     with of_file(source):
         tree = parse_yaml(text)

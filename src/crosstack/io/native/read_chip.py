@@ -60,10 +60,7 @@ def flat_of(given: dict[str, Any]) -> Chip:
 def changed_chip(base: Chip, given: dict[str, Any]) -> Chip:
     """Return a chip of the library with the fields that a file gives over its own.
 
-    Raises
-    ------
-    InputError
-        If the chip is not of cores alone and fields of one are given, or a number is out of range.
+    `InputError` if it is not of cores alone and fields of one are given, or for a bad number.
     """
     flat = flat_fields(base)
     if flat is not None:

@@ -81,10 +81,7 @@ def holds_graph(path: str | Path) -> bool:
 def graph_of(file: GraphFile) -> Graph:
     """Return the graph of a file, with its backward pass if that is asked for.
 
-    Raises
-    ------
-    InputError
-        With every problem found, by the path of its field.
+    `InputError` says every problem by the path of its field.
     """
     written = _Written(file)
     graph = written.graph()

@@ -39,15 +39,7 @@ _LINK_PRICES = {"link": "price", "switch": "switch_price", "switch_power": "swit
 
 
 def read_system(file: SystemFile, problems: list[Problem]) -> System | None:
-    """Return the system, or None with ``problems`` longer.
-
-    Parameters
-    ----------
-    file : SystemFile
-        The section.
-    problems : list of Problem
-        Grows by everything that is wrong.
-    """
+    """Return the system of a section; None, with ``problems`` longer, if something is wrong."""
     return _Builder(file, problems).system()
 
 

@@ -30,13 +30,7 @@ Inputs = dict[tuple[str, int], tuple[str, bool]]
 
 
 def write_task(task: Task) -> str:
-    """Return the text of a native YAML file that holds ``task``.
-
-    Parameters
-    ----------
-    task : Task
-        Any task; generators and library names it came from are spelled out.
-    """
+    """Return native YAML of a task; generators and library names it came from are spelled out."""
     lines = ["system:", *_system(task.system)]
     if task.constraints != Constraints():
         values = changed(task.constraints)
@@ -50,24 +44,12 @@ def write_task(task: Task) -> str:
 
 
 def write_workload(workload: Workload) -> str:
-    """Return the ``workload`` section alone; with a ``system`` section after it, a whole file.
-
-    Parameters
-    ----------
-    workload : Workload
-        Any workload; a generator it came from is spelled out.
-    """
+    """Return the ``workload`` section alone; with a ``system`` section after it, a whole file."""
     return "\n".join(["workload:", *_workload(workload)]) + "\n"
 
 
 def write_system(system: System) -> str:
-    """Return the ``system`` section alone; with a ``workload`` section before it, a whole file.
-
-    Parameters
-    ----------
-    system : System
-        Any system; library names it came from are spelled out.
-    """
+    """Return the ``system`` section alone; with a ``workload`` section before it, a whole file."""
     return "\n".join(["system:", *_system(system)]) + "\n"
 
 

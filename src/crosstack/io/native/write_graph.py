@@ -13,13 +13,7 @@ from crosstack.workload.operations import Block, Operand, Operation, Role, Tenso
 
 
 def write_graph(graph: Graph) -> str:
-    """Return the text of a native YAML file that holds a graph.
-
-    Parameters
-    ----------
-    graph : Graph
-        Any graph; a backward pass is spelled out.
-    """
+    """Return native YAML of a graph; a backward pass is spelled out."""
     dtypes = [tensor.dtype for tensor in graph.tensors if tensor.role is not Role.INDEX]
     usual = max(sorted({*dtypes}), key=dtypes.count, default=Dtype.BF16)
     sizes = {

@@ -146,13 +146,7 @@ class TechnologyLibrary:
         return values
 
     def with_entries(self, tree: object, path: str = "") -> TechnologyLibrary:
-        """Return the library with the sections of a parsed file on top.
-
-        Raises
-        ------
-        InputError
-            With every problem found.
-        """
+        """Return the library with the sections of a parsed file on top, if all in it is right."""
         if not isinstance(tree, dict):
             allowed = f"a mapping of {', '.join(SECTIONS)}"
             raise InputError(Problem(path, f"got {shown(tree)}; allowed: {allowed}."))
@@ -230,20 +224,10 @@ def shipped() -> TechnologyLibrary:
 
 
 def read_library(text: str, source: str) -> TechnologyLibrary:
-    """Return the shipped library with the entries of a file on top.
+    """Return the shipped library with the entries of a file called ``source`` on top.
 
-    Parameters
-    ----------
-    text : str
-        YAML: sections of `SECTIONS`, names, fields, each with ``value``, ``kind``, ``source`` and
-        ``where``.
-    source : str
-        What to call the file in errors.
-
-    Raises
-    ------
-    InputError
-        With every problem found: ``FILE: path: what is wrong``.
+    ``text`` is YAML: sections of `SECTIONS`, names, fields, each with ``value``, ``kind``,
+    ``source`` and ``where``. `InputError` says every problem: ``FILE: path: what is wrong``.
     """
     with of_file(source):
         return shipped().with_entries(parse_yaml(text))
