@@ -4,8 +4,7 @@ from crosstack.io.native.overrides import override
 from crosstack.io.native.own_words import in_own_words
 from crosstack.io.native.read import read_system_alone, read_task
 from crosstack.io.native.read_graph import holds_graph, read_graph
-from crosstack.io.native.write import write_system, write_task, write_workload
-from crosstack.io.native.write_graph import write_graph
+from crosstack.io.native.write import write_graph, write_system, write_task, write_workload
 
 __all__ = [
     "holds_graph",

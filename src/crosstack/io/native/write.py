@@ -1,4 +1,4 @@
-"""Writes a task as native YAML. Reading it back gives an equal task, to the last bit."""
+"""Writes a task or a graph as native YAML; read back it is equal, to the last bit."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from crosstack.io.native.read_workload import (
     default_unit,
     default_weight_size,
 )
-from crosstack.io.native.write_graph import write_graph
-from crosstack.io.native.yaml_text import changed, field_lines, flow
+from crosstack.io.native.yaml_text import Rows, Section, block_text, changed
 from crosstack.machine.chip import Chip, flat_chip, flat_fields
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Task
-from crosstack.workload.dtype import dtype_of_word
+from crosstack.workload import kernels
+from crosstack.workload.axes import AxisUse
+from crosstack.workload.dataflow import Graph
+from crosstack.workload.dtype import Dtype, dtype_of_word
 from crosstack.workload.graph_workload import workload_of
-from crosstack.workload.kernels import Kernel, Placement, Tensor
+from crosstack.workload.kernels import Kernel
+from crosstack.workload.operations import Block, Operand, Operation, Role, Tensor
 from crosstack.workload.workload import Workload
 
 Inputs = dict[tuple[str, int], tuple[str, bool]]
@@ -31,79 +34,70 @@ Inputs = dict[tuple[str, int], tuple[str, bool]]
 
 def write_task(task: Task) -> str:
     """Return native YAML of a task; generators and library names it came from are spelled out."""
-    lines = ["system:", *_system(task.system)]
+    fields: dict[str, Any] = {"system": _system(task.system)}
     if task.constraints != Constraints():
-        values = changed(task.constraints)
+        values = Section(changed(task.constraints))
         for name in ("partitions", "sharding"):
             if name in values:
                 values[name] = dict(values[name])
-        lines += ["constraints:", *field_lines(values)]
+        fields["constraints"] = values
     if task.rules is not None:
-        lines += field_lines({"rules": task.rules}, indent="")
-    return write_workload(task.workload) + "\n".join(lines) + "\n"
+        fields["rules"] = task.rules
+    return write_workload(task.workload) + block_text(fields)
 
 
 def write_workload(workload: Workload) -> str:
     """Return the ``workload`` section alone; with a ``system`` section after it, a whole file."""
-    return "\n".join(["workload:", *_workload(workload)]) + "\n"
+    return block_text({"workload": _over_named_axes(workload) or _of_kernels(workload)})
 
 
 def write_system(system: System) -> str:
     """Return the ``system`` section alone; with a ``workload`` section before it, a whole file."""
-    return "\n".join(["system:", *_system(system)]) + "\n"
+    return block_text({"system": _system(system)})
 
 
-def _workload(workload: Workload) -> list[str]:
-    return _over_named_axes(workload) or _of_kernels(workload)
-
-
-def _over_named_axes(workload: Workload) -> list[str]:
-    """Return the graph that a workload is made of; nothing if it is of none, or changed since."""
+def _over_named_axes(workload: Workload) -> Section | None:
+    """Return the graph that a workload is made of; None if it is of none, or changed since."""
     of = workload.made_of
     if of is None:
-        return []
+        return None
     again = workload_of(of.graph, block=of.block, items=of.items, name=workload.name)
     if again != workload:
-        return []
+        return None
     said = {"items": of.items, "block": of.block}
-    graph = write_graph(of.graph).splitlines()
-    graph += field_lines({name: value for name, value in said.items() if value}, "")
-    head = {"name": workload.name}
-    if workload.item != again.item:
-        head["item"] = workload.item
-    return [*field_lines(head), "  graph:", *(f"    {line}" for line in graph)]
+    graph = _graph(of.graph) | {name: value for name, value in said.items() if value}
+    item = {} if workload.item == again.item else {"item": workload.item}
+    return Section({"name": workload.name, **item, "graph": Section(graph)})
 
 
-def _of_kernels(workload: Workload) -> list[str]:
+def _of_kernels(workload: Workload) -> Section:
     if workload.ends:
         names = ", ".join(end.name for end in workload.ends)
         message = f"{names}: a file says what runs besides layers by a graph over named axes alone."
         raise InputError(Problem("workload.before", message))
     graph = workload.graph
     inputs = _as_inputs(workload)
-    fields = {f.name: getattr(workload, f.name) for f in dataclasses.fields(workload)}
-    del fields["graph"], fields["made_of"], fields["before"], fields["after"]
-    if workload.placement is Placement.SEARCHED:
-        del fields["placement"]
-    if not workload.data_size:
-        del fields["data_size"]
-    if workload.item == "sample":
-        del fields["item"]
-    if not workload.item_part:
-        del fields["item_part"]
-    follows = graph.dtype is dtype_of_word(graph.word)
-    dtype = {} if follows else {"dtype": graph.dtype}
-    lines = field_lines({"name": fields.pop("name"), "word": graph.word, **dtype, **fields})
+    always = (
+        "n_layers",
+        "layers_in_graph",
+        "global_batch_size",
+        "sequence_length",
+        "boundary_size",
+    )
+    others = ("placement", "data_size", "item", "item_part")
+    fields = Section(name=workload.name, word=graph.word)
+    if graph.dtype is not dtype_of_word(graph.word):
+        fields["dtype"] = graph.dtype
+    fields |= {name: getattr(workload, name) for name in always}
+    fields |= {name: value for name, value in changed(workload).items() if name in others}
     makes: dict[str, OutputSize] = {}
     for k in graph.kernels:
         usual = default_output_size(k.outer, k.m, k.n, graph.word)
         makes[k.name] = k.output_size, k.output_size != usual
-    lines.append("  kernels:")
-    lines += [f"    - {flow(_kernel(k, graph.word, inputs, makes))}" for k in graph.kernels]
+    fields["kernels"] = Rows(_kernel(k, graph.word, inputs, makes) for k in graph.kernels)
     if inputs is None:
-        lines.append("  tensors:")
-        lines += [f"    - {flow(_tensor(tensor))}" for tensor in graph.tensors]
-    return lines
+        fields["tensors"] = Rows(map(_kernel_tensor, graph.tensors))
+    return fields
 
 
 def _as_inputs(workload: Workload) -> Inputs | None:
@@ -160,7 +154,7 @@ def _kernel(
     return fields
 
 
-def _tensor(tensor: Tensor) -> dict[str, Any]:
+def _kernel_tensor(tensor: kernels.Tensor) -> dict[str, Any]:
     return {
         "producer": tensor.producer,
         "size": tensor.size,
@@ -171,24 +165,14 @@ def _tensor(tensor: Tensor) -> dict[str, Any]:
     }
 
 
-def _system(system: System) -> list[str]:
-    lines = field_lines(
-        {
-            "name": system.name,
-            "chip": _chip(system.chip),
-            **_memory(system.chip),
-            "n_chips": system.n_chips,
-        }
-    )
-    lines.append("  network:")
-    lines += [f"    - {flow(changed(dimension))}" for dimension in system.network]
-    prices = changed(system.prices)
-    lines += field_lines({"prices": prices}) if prices else []
-    if system.domain_size is not None:
-        lines += field_lines({"domain_size": system.domain_size})
-    if system.all_reduce is not None:
-        lines += field_lines({"all_reduce": system.all_reduce})
-    return lines + (field_lines({"copies": system.copies}) if system.copies > 1 else [])
+def _system(system: System) -> Section:
+    fields = Section(name=system.name, chip=_chip(system.chip), **_memory(system.chip))
+    fields |= {"n_chips": system.n_chips, "network": Rows(map(changed, system.network))}
+    if prices := changed(system.prices):
+        fields["prices"] = prices
+    said = changed(system)
+    fields |= {name: said[name] for name in ("domain_size", "all_reduce", "copies") if name in said}
+    return fields
 
 
 def _chip(chip: Chip) -> dict[str, Any]:
@@ -223,4 +207,79 @@ def _memory(chip: Chip) -> dict[str, Any]:
         fields |= {"second_bandwidth": second.bandwidth, "second_capacity": second.capacity}
     if main_memory(**fields) != chip.memories:
         return {}
-    return {"memory": fields if first.capacity is not None else fields | {}}
+    return {"memory": fields}
+
+
+# ---------------------------------------------------------------- a graph over named axes
+
+
+def write_graph(graph: Graph) -> str:
+    """Return native YAML of a graph; a backward pass is spelled out."""
+    return block_text(_graph(graph))
+
+
+def _graph(graph: Graph) -> dict[str, Any]:
+    """Return what a file says of a graph."""
+    dtypes = [tensor.dtype for tensor in graph.tensors if tensor.role is not Role.INDEX]
+    usual = max(sorted({*dtypes}), key=dtypes.count, default=Dtype.BF16)
+    tensors = Section((t.name, _tensor(t, usual, t.name in graph.makers)) for t in graph.tensors)
+    feature = AxisUse.FEATURE
+    return {
+        "dtype": usual,
+        "axes": Section(
+            (a.name, a.size if a.use is feature else {"size": a.size, "use": a.use})
+            for a in graph.axes
+        ),
+        **({"tensors": tensors} if tensors else {}),
+        "blocks": Rows(map(_block, graph.blocks)),
+    }
+
+
+def _tensor(tensor: Tensor, usual: Dtype, made: bool) -> dict[str, Any]:
+    fields: dict[str, Any] = {"axes": " ".join(tensor.axes), "dtype": tensor.dtype}
+    if tensor.dtype is usual and tensor.role is not Role.INDEX:
+        del fields["dtype"]
+    if made is not (tensor.role is Role.ACTIVATION) or tensor.role not in (
+        Role.INPUT,
+        Role.ACTIVATION,
+    ):
+        fields["role"] = tensor.role
+    if tensor.mask is not None:
+        fields["mask"] = tensor.mask
+    return fields | ({"of": tensor.of} if tensor.of else {})
+
+
+def _block(block: Block) -> Section:
+    said = {
+        "repeats": block.axis,
+        "carries": dict(block.carries),
+        "reverse": block.reverse,
+        "twin": block.twin,
+    }
+    given = {name: value for name, value in said.items() if value}
+    operations = Rows(map(_operation, block.operations))
+    return Section({"name": block.name, **given, "operations": operations})
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    made = operation.output
+    fields: dict[str, Any] = {"makes": made.tensor, "function": operation.function}
+    if operation.inputs:
+        fields["reads"] = [_operand(operand) for operand in operation.inputs]
+    if operation.name != made.tensor:
+        fields["name"] = operation.name
+    said = {
+        "axes": " ".join(made.axes),
+        "over": " ".join(operation.over),
+        "windows": operation.windows,
+        "parameter": operation.parameter,
+        "reverse": operation.reverse,
+        "twin": operation.twin,
+    }
+    return fields | {name: value for name, value in said.items() if value}
+
+
+def _operand(operand: Operand) -> Any:
+    if not operand.axes:
+        return operand.tensor
+    return {"tensor": operand.tensor, "axes": " ".join(operand.axes)}

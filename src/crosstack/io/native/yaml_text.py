@@ -1,10 +1,10 @@
-"""Values and records as YAML on one line each."""
+"""Values and records as YAML: on one line each, but for sections and rows."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -22,9 +22,36 @@ def changed(record: Any) -> dict[str, Any]:
     }
 
 
-def field_lines(values: Mapping[str, Any], indent: str = "  ") -> list[str]:
-    """Return a line for each field."""
-    return [f"{indent}{name}: {flow(value)}" for name, value in values.items()]
+class Section(dict[str, Any]):
+    """Fields on a line each, below the name of what they are of."""
+
+
+class Rows(list[Any]):
+    """Entries on a line each, or each a `Section`."""
+
+
+def block_lines(fields: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    """Yield a line for each field and for what is inside sections and rows."""
+    for name, value in fields.items():
+        if isinstance(value, Section | Rows) and value:
+            yield f"{indent}{name}:"
+        if isinstance(value, Section) and value:
+            yield from block_lines(value, f"{indent}  ")
+        elif isinstance(value, Rows) and value:
+            for row in value:
+                lines = (
+                    block_lines(row, f"{indent}    ") if isinstance(row, Section) else [flow(row)]
+                )
+                first, *rest = lines
+                yield f"{indent}  - {first.lstrip()}"
+                yield from rest
+        else:
+            yield f"{indent}{name}: {flow(value)}"
+
+
+def block_text(fields: Mapping[str, Any]) -> str:
+    """Return fields as YAML, with sections and rows over several lines."""
+    return "\n".join(block_lines(fields)) + "\n"
 
 
 def flow(value: Any) -> str:
