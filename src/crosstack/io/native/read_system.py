@@ -7,35 +7,36 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from crosstack.errors import Problem
-from crosstack.io.library import NetworkLink, entry, link, system_on, topology
+from crosstack.errors import InputError, Problem
+from crosstack.io.library import NetworkLink, entry, link, names, system_on, topology
 from crosstack.io.library import chip as library_chip
 from crosstack.io.native.problems import collecting
-from crosstack.io.native.read_chip import (
-    FLAT,
-    LEVELLED,
-    NULLABLE,
-    REQUIRED,
-    changed_chip,
-    flat_of,
-    read_levels,
-    whole_chip,
-)
 from crosstack.io.native.schema import FileModel, LibraryModel
 from crosstack.io.native.task_schema import (
     ChipFile,
     DimensionFile,
+    LevelFile,
     MemoryFile,
     SystemFile,
     TopologyFile,
 )
-from crosstack.machine.chip import Chip
+from crosstack.machine.chip import Chip, Link, flat_chip, flat_fields, relative_rates
+from crosstack.machine.compute import Compute
 from crosstack.machine.memory import MemoryLevel, main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Prices, System
 from crosstack.units import format_quantity
+from crosstack.workload.dtype import Dtype
 
 _OWN_PRICES = {"link": "link_price", "switch": "switch_price", "switch_power": "switch_power"}
 _LINK_PRICES = {"link": "price", "switch": "switch_price", "switch_power": "switch_power"}
+
+
+_REQUIRED = ("n_cores", "lanes", "stages", "frequency", "sram_capacity")
+_CELLS = ("n_cores", "lanes", "stages", "sram_capacity", "memory_units", "memory_unit_capacity")
+_FLAT = (*_REQUIRED, "utilization", "memory_units", "memory_unit_capacity", "rates",
+        "relative_rates")  # fmt: skip
+_LEVELLED = ("levels", "intra", "inter")
+_NULLABLE = {"utilization", "rates"}  # null takes what a library entry has away
 
 
 def read_system(file: SystemFile, problems: list[Problem]) -> System | None:
@@ -116,18 +117,18 @@ class _Builder:
             self.problems.append(Problem(path, "required, but missing."))
             return None
         if file.compute is not None:
-            others = ("library", *FLAT)
+            others = ("library", *_FLAT)
             self._refuse(others, path, file, "allowed without system.chip.compute, which says it")
             with collecting(self.problems, path):
-                return whole_chip(file)
+                return _whole_chip(file)
             return None
-        self._refuse(LEVELLED, path, file, "allowed with system.chip.compute")
-        given = {k: v for k, v in file.given().items() if v is not None or k in NULLABLE}
-        for name in ("library", "memories", *LEVELLED):
+        self._refuse(_LEVELLED, path, file, "allowed with system.chip.compute")
+        given = {k: v for k, v in file.given().items() if v is not None or k in _NULLABLE}
+        for name in ("library", "memories", *_LEVELLED):
             given.pop(name, None)
         if base is None and file.library is None:
-            self._require(given, REQUIRED, path, named=False)
-            if any(name not in given for name in REQUIRED):
+            self._require(given, _REQUIRED, path, named=False)
+            if any(name not in given for name in _REQUIRED):
                 return None
         if file.library is not None:
             with collecting(self.problems, path if _named_alone(file) else f"{path}.library"):
@@ -138,7 +139,7 @@ class _Builder:
             message = "not allowed beside rates, which says the same in FLOP/s."
             self.problems.append(Problem(f"{path}.relative_rates", message))
         with collecting(self.problems, path):
-            return flat_of(given) if base is None else changed_chip(base, given)
+            return _flat_of(given) if base is None else _changed_chip(base, given)
         return None
 
     def _memories(self, chip: Chip | None) -> tuple[MemoryLevel, ...] | None:
@@ -150,7 +151,7 @@ class _Builder:
             self.problems.append(Problem(path, message))
         elif beside is not None:
             with collecting(self.problems, "system.chip.memories"):
-                return read_levels(beside)
+                return _levels(beside)
         elif file is not None:
             return self._memory(file, path, chip)
         elif chip is not None and chip.memories:
@@ -327,3 +328,89 @@ def _link_values(found: NetworkLink) -> dict[str, Any]:
         "latency": found.latency,
         "link_power": found.link_power,
     }
+
+
+# ---------------------------------------------------------------- the chip
+
+
+def _whole_chip(file: ChipFile) -> Chip:
+    """Return a chip that the file describes as its record is, without memories."""
+    assert file.compute is not None  # the caller asked
+    compute = file.compute.given()
+    for name in ("relative_rates", "relative_vector_rates"):
+        compute[name] = _in_order(compute.get(name) or {})
+    others = compute.pop("accumulator_rates", None) or {}
+    compute["accumulator_rates"] = tuple(
+        (dtype, sums, share) for dtype, shares in others.items() for sums, share in shares.items()
+    )
+    given = {k: v for k, v in file.given().items() if v is not None and k in Chip.__slots__}
+    given["compute"] = Compute(**compute)
+    given["fusions"] = tuple(given.get("fusions", ()))
+    given["levels"], given["memories"] = _levels(file.levels or ()), ()
+    for name in ("intra", "inter"):
+        if name in given:
+            given[name] = Link(**given[name].given())
+    return Chip(**given)
+
+
+def _levels(files: Iterable[LevelFile]) -> tuple[MemoryLevel, ...]:
+    """Return levels of memory; raises `InputError` for the first that is wrong."""
+    return tuple(MemoryLevel(**level.given()) for level in files)
+
+
+def _flat_of(given: dict[str, Any]) -> Chip:
+    """Return the flat chip that the fields of a file make."""
+    values = {name: value for name, value in given.items() if name != "rates"}
+    values["fusions"] = tuple(values.get("fusions", ()))
+    shares = dict(values.pop("relative_rates", {}))
+    shares |= relative_rates(given.get("rates") or {}, values)
+    return flat_chip(**values, relative_rates=_in_order(shares))
+
+
+def _changed_chip(base: Chip, given: dict[str, Any]) -> Chip:
+    """Return a chip of the library with the fields that a file gives over its own.
+
+    `InputError` if it is not of cores alone and fields of one are given, or for a bad number.
+    """
+    flat = flat_fields(base)
+    if flat is not None:
+        rates = {} if given.get("rates", {}) is None else dict(flat["relative_rates"])
+        rates |= given.get("relative_rates", {})
+        made = _flat_of({**flat, **given, "relative_rates": rates})
+        return replace(made, memories=base.memories)
+    wrong = [
+        Problem(name, f"{base.name} has levels and no cells; describe it with compute and levels.")
+        for name in _CELLS
+        if name in given
+    ]
+    if wrong:
+        raise InputError(wrong)
+    changed = base
+    if "frequency" in given:
+        known = base.name in names("chips")
+        changed = (
+            replace(library_chip(base.name, frequency=given["frequency"]), memories=base.memories)
+            if known
+            else base.with_compute(frequency=given["frequency"])
+        )
+        changed = replace(changed, intra=base.intra, inter=base.inter)
+    compute = {name: given[name] for name in ("utilization",) if name in given}
+    if "rates" in given or "relative_rates" in given:
+        compute["relative_rates"] = _rates(changed, given)
+    simple = {k: v for k, v in given.items() if k in Chip.__slots__ and k != "fusions"}
+    if "fusions" in given:
+        simple["fusions"] = tuple(given["fusions"])
+    return replace(changed.with_compute(**compute), **simple)
+
+
+def _rates(base: Chip, given: dict[str, Any]) -> tuple[tuple[Dtype, float], ...]:
+    """Return the chip's rates with the file's over them; none where the file says null."""
+    if given.get("rates", {}) is None:
+        return ()
+    found = dict(base.compute.relative_rates) | given.get("relative_rates", {})
+    found |= {d: rate / base.peak_throughput for d, rate in given.get("rates", {}).items()}
+    return _in_order(found)
+
+
+def _in_order(shares: dict[Dtype, float]) -> tuple[tuple[Dtype, float], ...]:
+    return tuple((dtype, shares[dtype]) for dtype in Dtype if dtype in shares)
