@@ -6,12 +6,13 @@ A graph too large to follow edge by edge becomes a grid of small squares, one a 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import KernelTerms, PartitionTerms
 from crosstack.report.drawing import Canvas, attribute, fit, text_width
-from crosstack.report.layout import Layout, Rectangle, Wire, layered
+from crosstack.report.layout import Rectangle, Wire, layered
 from crosstack.report.wording import plural, sharding_words, time_words
 from crosstack.units import format_quantity
 from crosstack.workload.kernel_graph import KernelGraph
@@ -54,6 +55,11 @@ class _Card:
         need = max(text_width(self.name, NAME, strong=True), second) + 16
         return min(WIDEST, max(NARROWEST, need))
 
+    @property
+    def opening(self) -> str:
+        """Of the group of its elements."""
+        return f'<g data-kernel="{attribute(self.name)}"><title>{attribute(self.tip)}</title>'
+
 
 def _pill_width(pill: str) -> float:
     return text_width(pill, PILL) + 10
@@ -62,15 +68,6 @@ def _pill_width(pill: str) -> float:
 def _kernel_class(kernel: Kernel) -> str:
     direction = "b" if kernel.direction is Direction.BACKWARD else "f"
     return f"xs-{direction}{'s' if kernel.unit is ComputeUnit.SYSTOLIC else 'v'}"
-
-
-def _edges(graph: KernelGraph) -> list[tuple[int, int]]:
-    pairs = {
-        (graph.index[tensor.producer], graph.index[consumer.kernel]): None
-        for tensor in graph.tensors
-        for consumer in tensor.consumers
-    }
-    return list(pairs)
 
 
 def answer_graph(answer: Answer) -> Figure:
@@ -84,37 +81,58 @@ def answer_graph(answer: Answer) -> Figure:
     numbers = [terms.partition for terms in e.kernels]
     if len(cards) > MOST_KERNELS:
         return _grid(cards, numbers, [_heading(p) for p in e.partitions])
-    layout = layered(
-        [card.width for card in cards],
-        _edges(graph),
-        numbers,
-        node_height=NODE_HEIGHT,
-        gutter=GUTTER,
-    )
-    canvas = Canvas()
-    for partition, box in zip(e.partitions, layout.clusters, strict=True):
-        _frame(canvas, box, partition.number)
-    _wires(canvas, layout)
-    for partition, box in zip(e.partitions, layout.clusters, strict=True):
-        _title(canvas, box, partition)
-    for card, box in zip(cards, layout.nodes, strict=True):
-        _node(canvas, card, box)
-    return Figure(canvas, layout.width, layout.height)
+    return _layers(graph, cards, numbers, e.partitions)
+
+
+def _heading(p: PartitionTerms) -> str:
+    stage = "" if p.stage is None else f" · stage {p.stage}"
+    return f"partition {p.number} · {time_words(p.time, 3)} · bound by {p.bound_by}{stage}"
 
 
 def task_graph(graph: KernelGraph) -> Figure:
     """Return the graph alone."""
-    cards = [_task_card(kernel) for kernel in graph.kernels]
+    cards = []
+    for kernel in graph.kernels:
+        work = format_quantity(kernel.work, "FLOP", 3)
+        tip = f"{kernel.name}: {_extents(kernel)}, {work}"
+        if kernel.weight_size:
+            tip += f", weight {format_quantity(kernel.weight_size, 'B', 3)}"
+        cls = _kernel_class(kernel)
+        cards.append(_Card(name=kernel.name, detail=work, pill="", cls=cls, tip=tip))
+    numbers = [0] * len(cards)
     if len(cards) > MOST_KERNELS:
-        return _grid(cards, [0] * len(cards), [plural(len(cards), "kernel")])
-    layout = layered(
-        [card.width for card in cards],
-        _edges(graph),
-        [0] * len(cards),
-        node_height=NODE_HEIGHT,
-    )
+        return _grid(cards, numbers, [plural(len(cards), "kernel")])
+    return _layers(graph, cards, numbers, ())
+
+
+def _layers(
+    graph: KernelGraph,
+    cards: Sequence[_Card],
+    numbers: Sequence[int],
+    partitions: Sequence[PartitionTerms],
+) -> Figure:
+    """Draw kernels and the tensors between them; partitions, if there are any, are framed."""
+    pairs = {
+        (graph.index[tensor.producer], graph.index[consumer.kernel]): None
+        for tensor in graph.tensors
+        for consumer in tensor.consumers
+    }
+    gutter = GUTTER if partitions else 0.0
+    widths = [card.width for card in cards]
+    layout = layered(widths, list(pairs), numbers, node_height=NODE_HEIGHT, gutter=gutter)
     canvas = Canvas()
-    _wires(canvas, layout)
+    framed = list(zip(partitions, layout.clusters, strict=False))
+    for p, box in framed:
+        canvas.add(f'<g data-partition="{p.number}">')
+        canvas.rectangle(box.x + 1, box.y, box.width - 2, box.height, "xs-frame", 10)
+        canvas.add("</g>")
+    for wire in sorted(layout.wires, key=lambda w: not w.lane):
+        path = _rounded(wire) if wire.lane else _curved(wire)
+        canvas.path(path, "xs-lane" if wire.lane else "xs-wire")
+    for x, y in sorted({wire.points[-1] for wire in layout.wires}):
+        canvas.path(f"M{x:.1f} {y:.1f} l-3.5 -6.5 h7 z", "xs-head")
+    for p, box in framed:
+        _title(canvas, box, p)
     for card, box in zip(cards, layout.nodes, strict=True):
         _node(canvas, card, box)
     return Figure(canvas, layout.width, layout.height)
@@ -140,33 +158,11 @@ def _answer_card(kernel: Kernel, terms: KernelTerms, sharded: bool) -> _Card:
     )
 
 
-def _task_card(kernel: Kernel) -> _Card:
-    work = format_quantity(kernel.work, "FLOP", 3)
-    tip = f"{kernel.name}: {_extents(kernel)}, {work}"
-    if kernel.weight_size:
-        tip += f", weight {format_quantity(kernel.weight_size, 'B', 3)}"
-    return _Card(name=kernel.name, detail=work, pill="", cls=_kernel_class(kernel), tip=tip)
-
-
 def _extents(kernel: Kernel) -> str:
-    inner = (
-        f"{kernel.m} x {kernel.k} x {kernel.n}"
-        if kernel.kind.is_gemm
-        else (f"{kernel.m} x {kernel.n}")
-    )
+    sides = (kernel.m, kernel.k, kernel.n) if kernel.kind.is_gemm else (kernel.m, kernel.n)
+    inner = " x ".join(map(str, sides))
     outer = f"{kernel.outer} x ({inner})" if kernel.outer > 1 else inner
     return f"{kernel.kind.value.replace('_', ' ')}, {outer}"
-
-
-def _heading(p: PartitionTerms) -> str:
-    stage = "" if p.stage is None else f" · stage {p.stage}"
-    return f"partition {p.number} · {time_words(p.time, 3)} · bound by {p.bound_by}{stage}"
-
-
-def _frame(canvas: Canvas, box: Rectangle, number: int) -> None:
-    canvas.add(f'<g data-partition="{number}">')
-    canvas.rectangle(box.x + 1, box.y, box.width - 2, box.height, "xs-frame", 10)
-    canvas.add("</g>")
 
 
 def _title(canvas: Canvas, box: Rectangle, p: PartitionTerms) -> None:
@@ -181,7 +177,7 @@ def _title(canvas: Canvas, box: Rectangle, p: PartitionTerms) -> None:
 
 
 def _node(canvas: Canvas, card: _Card, box: Rectangle) -> None:
-    canvas.add(f'<g data-kernel="{attribute(card.name)}"><title>{attribute(card.tip)}</title>')
+    canvas.add(card.opening)
     canvas.rectangle(box.x, box.y, box.width, box.height, card.cls, 5)
     name = fit(card.name, box.width - 14, NAME, strong=True)
     canvas.text(box.x + 8, box.y + 15, name, size=NAME, cls="xs-ink xs-strong")
@@ -199,14 +195,6 @@ def _node(canvas: Canvas, card: _Card, box: Rectangle) -> None:
     detail_text = fit(card.detail, room, DETAIL)
     canvas.text(box.x + 8, box.y + 29, detail_text, size=DETAIL, cls="xs-muted")
     canvas.add("</g>")
-
-
-def _wires(canvas: Canvas, layout: Layout) -> None:
-    for wire in sorted(layout.wires, key=lambda w: not w.lane):
-        path = _rounded(wire) if wire.lane else _curved(wire)
-        canvas.path(path, "xs-lane" if wire.lane else "xs-wire")
-    for x, y in sorted({wire.points[-1] for wire in layout.wires}):
-        canvas.path(f"M{x:.1f} {y:.1f} l-3.5 -6.5 h7 z", "xs-head")
 
 
 def _curved(wire: Wire) -> str:
@@ -248,14 +236,9 @@ def _grid(cards: list[_Card], numbers: list[int], headings: list[str]) -> Figure
     for card, number in zip(cards, numbers, strict=True):
         members.setdefault(number, []).append(card)
     most = SQUARES * SQUARE + 20
-    canvas.text(
-        0,
-        12,
-        f"{plural(len(cards), 'kernel')}, too many to draw the tensors between "
-        "them: each square is one.",
-        cls="xs-muted",
-        width=most,
-    )
+    all_of_them = plural(len(cards), "kernel")
+    said = f"{all_of_them}, too many to draw the tensors between them: each square is one."
+    canvas.text(0, 12, said, cls="xs-muted", width=most)
     x, y, tallest = 0.0, 24.0, 0.0
     for number in sorted(members):
         count = len(members[number])
@@ -269,20 +252,12 @@ def _grid(cards: list[_Card], numbers: list[int], headings: list[str]) -> Figure
             x, y, tallest = 0.0, y + tallest + 8, 0.0
         canvas.add(f'<g data-partition="{number}"><title>{attribute(heading)}</title>')
         canvas.rectangle(x, y, width, height, "xs-frame", 8)
-        canvas.text(
-            x + 9,
-            y + 16,
-            str(number) if short else heading,
-            size=HEADING,
-            cls="xs-ink xs-strong",
-            width=width - 12,
-        )
+        words = str(number) if short else heading
+        canvas.text(x + 9, y + 16, words, size=HEADING, cls="xs-ink xs-strong", width=width - 12)
         canvas.add("</g>")
         for k, card in enumerate(members[number]):
             left, top = x + 9 + k % SQUARES * SQUARE, y + 24 + k // SQUARES * SQUARE
-            canvas.add(
-                f'<g data-kernel="{attribute(card.name)}"><title>{attribute(card.tip)}</title>'
-            )
+            canvas.add(card.opening)
             canvas.rectangle(left, top, SQUARE - 3, SQUARE - 3, card.cls, 2)
             canvas.add("</g>")
         x, tallest = x + width + 8, max(tallest, height)
@@ -296,17 +271,14 @@ def kernel_legend(graph: KernelGraph, *, collectives: bool) -> Figure:
         "xs-fv": "forward, vector units",
         "xs-bs": "backward, matrix units",
         "xs-bv": "backward, vector units",
+        "xs-network": "collective that the kernel causes",
     }
     used = {_kernel_class(kernel) for kernel in graph.kernels}
     canvas = Canvas()
     y = 0.0
     for cls, words in names.items():
-        if cls in used:
-            canvas.rectangle(1, y + 1, 18, 12, cls, 3)
+        if cls in used or (cls == "xs-network" and collectives):
+            canvas.rectangle(1, y + 1, 18, 12, cls, 6 if cls == "xs-network" else 3)
             canvas.text(26, y + 11, words)
             y += 19
-    if collectives:
-        canvas.rectangle(1, y + 1, 18, 12, "xs-network", 6)
-        canvas.text(26, y + 11, "collective that the kernel causes")
-        y += 19
     return Figure(canvas, 230, y)

@@ -30,47 +30,30 @@ SIDE = 410.0
 
 def answer_svg(answer: Answer) -> str:
     """Return an answer as one figure: the graph in partitions, their times, the key numbers."""
-    graph, bars = answer_graph(answer), answer_bars(answer)
-    side = Canvas()
-    legend = _legend(answer)
-    y = _heading(side, "Key numbers", 0)
+    numbers, y = Canvas(), 0.0
     for label, value in key_numbers(answer):
         room = SIDE - 20 - min(text_width(label, 11), 225)  # what its own label leaves
-        side.text(0, y + 10, label, cls="xs-muted", width=225)
-        side.text(SIDE - 8, y + 10, value, anchor="end", width=room)
+        numbers.text(0, y + 10, label, cls="xs-muted", width=225)
+        numbers.text(SIDE - 8, y + 10, value, anchor="end", width=room)
         y += 17
-    y = _heading(side, "Time of every partition", y + 16)
-    side.put(bars.canvas, 0, y)
-    y = _heading(side, "Kernels", y + bars.height + 16)
-    side.put(legend.canvas, 0, y)
-    y = _heading(side, "Machine", y + legend.height + 16)
-    machine = machine_figure(answer.task, answer.mapping, answer.rules)
-    side.put(machine.canvas, 0, y)
-    return _page(
-        headline(answer),
-        f"{certificate_sentence(answer)} {closing_sentence(answer)}".rstrip(),
-        graph,
-        Figure(side, SIDE, y + machine.height),
-        warns=is_open(answer),
-    )
+    side = {
+        "Key numbers": Figure(numbers, SIDE, y),
+        "Time of every partition": answer_bars(answer),
+        "Kernels": _legend(answer),
+        "Machine": machine_figure(answer.task, answer.mapping, answer.rules),
+    }
+    said = f"{certificate_sentence(answer)} {closing_sentence(answer)}".rstrip()
+    return _page(headline(answer), said, answer_graph(answer), side, warns=is_open(answer))
 
 
 def task_svg(task: Task) -> str:
     """Return a task as one figure: the graph in layers, and the machine."""
-    graph = task_graph(task.workload.graph)
-    side = Canvas()
-    legend = kernel_legend(task.workload.graph, collectives=False)
-    machine = machine_figure(task)
-    y = _heading(side, "Machine", 0)
-    side.put(machine.canvas, 0, y)
-    y = _heading(side, "Kernels", y + machine.height + 16)
-    side.put(legend.canvas, 0, y)
-    return _page(
-        f"{task.workload.name} on {task.system.name}",
-        f"One {task.workload.item}, unsharded; work in floating-point operations.",
-        graph,
-        Figure(side, SIDE, y + legend.height),
-    )
+    graph = task.workload.graph
+    title = f"{task.workload.name} on {task.system.name}"
+    said = f"One {task.workload.item}, unsharded; work in floating-point operations."
+    kernels = kernel_legend(graph, collectives=False)
+    side = {"Machine": machine_figure(task), "Kernels": kernels}
+    return _page(title, said, task_graph(graph), side)
 
 
 def _legend(answer: Answer) -> Figure:
@@ -103,14 +86,11 @@ def piece_svg(answer: Answer, name: str) -> str:
     return standalone(figure.canvas, figure.width, figure.height, label, own=False)
 
 
-def _heading(canvas: Canvas, words: str, y: float) -> float:
-    canvas.text(0, y + 13, words, size=13, cls="xs-ink xs-strong")
-    return y + 24
-
-
-def _page(title: str, sentence: str, graph: Figure, side: Figure, *, warns: bool = False) -> str:
+def _page(
+    title: str, sentence: str, graph: Figure, side: dict[str, Figure], *, warns: bool = False
+) -> str:
     """Title and sentence over two columns, the graph left; what ``warns`` stands out."""
-    width = MARGIN * 3 + graph.width + side.width
+    width = MARGIN * 3 + graph.width + SIDE
     page = Canvas()
     page.text(MARGIN, 34, title, size=18, cls="xs-ink xs-strong", width=width - 2 * MARGIN)
     y = 56.0
@@ -120,6 +100,10 @@ def _page(title: str, sentence: str, graph: Figure, side: Figure, *, warns: bool
         y += 17
     y += 8
     page.put(graph.canvas, MARGIN, y)
-    page.put(side.canvas, MARGIN * 2 + graph.width, y)
-    height = y + max(graph.height, side.height) + MARGIN
+    end, x = y, MARGIN * 2 + graph.width
+    for heading, figure in side.items():
+        page.text(x, end + 13, heading, size=13, cls="xs-ink xs-strong")
+        page.put(figure.canvas, x, end + 24)
+        end += figure.height + 40
+    height = max(y + graph.height, end - 16) + MARGIN
     return standalone(page, width, height, title, own=True)
