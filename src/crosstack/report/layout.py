@@ -11,7 +11,7 @@ import bisect
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = ["Layout", "Rectangle", "Wire", "layered"]
 
@@ -24,6 +24,7 @@ TOP, PAD = 18.0, 16.0
 
 Edge = tuple[int, int]
 Point = tuple[float, float]
+Track = tuple[str, int]  # ("out", producer) or ("in", edge)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +60,15 @@ class Layout:
 class _Layers:
     """Nodes and dummies layer by layer; dummies are numbered after the nodes."""
 
+    edges: Sequence[Edge]
     rank: list[int]
     width: list[float]
     rows: list[list[int]]
-    links: list[Edge]  # between neighbouring layers
-    chains: dict[int, list[int]]  # of each short edge: its nodes from end to end
-    lanes: list[int]  # edges that take a lane
+    links: list[Edge] = field(default_factory=list)  # between neighbouring layers
+    chains: dict[int, list[int]] = field(default_factory=dict)  # of short edges: all their nodes
+    lanes: list[int] = field(default_factory=list)  # edges that take a lane
+    x: list[float] = field(default_factory=list)  # centres
+    tracks: dict[int, list[Track]] = field(default_factory=dict)
 
 
 def layered(
@@ -97,22 +101,20 @@ def layered(
     layers = _make_layers(widths, edges, clusters)
     _order(layers)
     x = _across(layers, len(widths))
-    left = min(x[i] - layers.width[i] / 2 for i in range(len(x)))
-    right = max(x[i] + layers.width[i] / 2 for i in range(len(x)))
+    left, right = _ends(layers, x, range(len(x)))
     frame = max(gutter, PAD) + right - left + PAD
-    x = [at + max(gutter, PAD) - left for at in x]
-    tracks = _tracks(layers, edges, x)
+    layers.x = [at + max(gutter, PAD) - left for at in x]
+    layers.tracks = _tracks(layers)
     band = [0] * len(layers.rows)
     for i, cluster in enumerate(clusters):
         band[layers.rank[i]] = cluster
-    top, height, boxes = _down(band, tracks, node_height, frame, gutter > 0)
+    top, boxes = _down(layers, band, node_height, frame, gutter > 0)
     nodes = tuple(
-        Rectangle(
-            x=x[i] - widths[i] / 2, y=top[layers.rank[i]], width=widths[i], height=node_height
-        )
-        for i in range(len(widths))
+        Rectangle(x=layers.x[i] - wide / 2, y=top[layers.rank[i]], width=wide, height=node_height)
+        for i, wide in enumerate(widths)
     )
-    wires, used = _wires(layers, edges, nodes, x, top, tracks, frame)
+    wires, used = _wires(layers, nodes, top, frame)
+    height = boxes[-1].y + boxes[-1].height + 2.0
     return Layout(nodes=nodes, clusters=boxes, wires=wires, width=used, height=height)
 
 
@@ -120,14 +122,8 @@ def _make_layers(
     widths: Sequence[float], edges: Sequence[Edge], clusters: Sequence[int]
 ) -> _Layers:
     rank = _ranks(len(widths), edges, clusters)
-    layers = _Layers(
-        rank=rank,
-        width=list(widths),
-        rows=[[] for _ in range(max(rank) + 1)],
-        links=[],
-        chains={},
-        lanes=[],
-    )
+    rows: list[list[int]] = [[] for _ in range(max(rank) + 1)]
+    layers = _Layers(edges=edges, rank=rank, width=list(widths), rows=rows)
     for i, at in enumerate(rank):
         layers.rows[at].append(i)
     for e, (source, target) in enumerate(edges):
@@ -268,11 +264,16 @@ def _centre(layers: _Layers, x: list[float]) -> None:
     for r, row in enumerate(layers.rows):
         run += row
         if r not in joined:
-            left = min(x[i] - layers.width[i] / 2 for i in run)
-            right = max(x[i] + layers.width[i] / 2 for i in run)
+            left, right = _ends(layers, x, run)
             for i in run:
                 x[i] -= (left + right) / 2
             run = []
+
+
+def _ends(layers: _Layers, x: Sequence[float], nodes: Sequence[int]) -> tuple[float, float]:
+    """Return where some nodes begin at the left and end at the right."""
+    left = min(x[i] - layers.width[i] / 2 for i in nodes)
+    return left, max(x[i] + layers.width[i] / 2 for i in nodes)
 
 
 def _place(
@@ -296,16 +297,11 @@ def _place(
         x[i] = mean + offset
 
 
-def _tracks(
-    layers: _Layers, edges: Sequence[Edge], x: list[float]
-) -> dict[int, list[tuple[str, int]]]:
-    """Horizontal pieces of lane wires in the gap below each layer; -1 is above the first.
-
-    A piece is ("out", producer) or ("in", edge).
-    """
-    tracks: dict[int, list[tuple[str, int]]] = defaultdict(list)
-    for e in sorted(layers.lanes, key=lambda e: (-x[edges[e][1]], e)):
-        source, target = edges[e]
+def _tracks(layers: _Layers) -> dict[int, list[Track]]:
+    """Horizontal pieces of lane wires in the gap below each layer; -1 is above the first."""
+    tracks: dict[int, list[Track]] = defaultdict(list)
+    for e in sorted(layers.lanes, key=lambda e: (-layers.x[layers.edges[e][1]], e)):
+        source, target = layers.edges[e]
         out = ("out", source)
         if out not in tracks[layers.rank[source]]:
             tracks[layers.rank[source]].append(out)
@@ -314,13 +310,10 @@ def _tracks(
 
 
 def _down(
-    band: list[int],
-    tracks: dict[int, list[tuple[str, int]]],
-    node_height: float,
-    width: float,
-    framed: bool,
-) -> tuple[list[float], float, tuple[Rectangle, ...]]:
-    """Tops of the layers, the whole height, and the frames of the clusters."""
+    layers: _Layers, band: list[int], node_height: float, width: float, framed: bool
+) -> tuple[list[float], tuple[Rectangle, ...]]:
+    """Tops of the layers, and the frames of the clusters."""
+    tracks = layers.tracks
     pad, head = (PAD, TOP) if framed else (4.0, 4.0)
     top: list[float] = []
     boxes: list[Rectangle] = []
@@ -340,23 +333,17 @@ def _down(
             y += 14.0 if framed else LAYER_GAP
         else:
             y += LAYER_GAP + TRACK_GAP * len(tracks.get(r, ()))
-    return top, boxes[-1].y + boxes[-1].height + 2.0, tuple(boxes)
+    return top, tuple(boxes)
 
 
 def _wires(
-    layers: _Layers,
-    edges: Sequence[Edge],
-    nodes: tuple[Rectangle, ...],
-    x: list[float],
-    top: list[float],
-    tracks: dict[int, list[tuple[str, int]]],
-    right: float,
+    layers: _Layers, nodes: tuple[Rectangle, ...], top: list[float], right: float
 ) -> tuple[tuple[Wire, ...], float]:
-    ports = _ports(layers, edges, nodes, x, right)
-    lanes, count = _lanes(layers, edges)
-    height = nodes[0].height
+    ports = _ports(layers, nodes, right)
+    lanes, count = _lanes(layers)
+    x, tracks, height = layers.x, layers.tracks, nodes[0].height
     wires = []
-    for e, (source, target) in enumerate(edges):
+    for e, (source, target) in enumerate(layers.edges):
         start = (x[source], nodes[source].y + height)
         end = (ports[e], nodes[target].y)
         if e not in layers.chains:
@@ -376,19 +363,14 @@ def _wires(
     return tuple(wires), right + LANE_GAP * (count + 1 if count else 0)
 
 
-def _ports(
-    layers: _Layers,
-    edges: Sequence[Edge],
-    nodes: tuple[Rectangle, ...],
-    x: list[float],
-    right: float,
-) -> list[float]:
+def _ports(layers: _Layers, nodes: tuple[Rectangle, ...], right: float) -> list[float]:
     """Where each edge enters its target: side by side, in the order in which they come."""
+    x = layers.x
     arriving: dict[int, list[tuple[float, int]]] = defaultdict(list)
-    for e, (_, target) in enumerate(edges):
+    for e, (_, target) in enumerate(layers.edges):
         comes = x[layers.chains[e][-2]] if e in layers.chains else right
         arriving[target].append((comes, e))
-    ports = [0.0] * len(edges)
+    ports = [0.0] * len(layers.edges)
     for target, came in arriving.items():
         step = min(22.0, (nodes[target].width - 16) / len(came))
         for k, (_, e) in enumerate(sorted(came)):
@@ -396,11 +378,11 @@ def _ports(
     return ports
 
 
-def _lanes(layers: _Layers, edges: Sequence[Edge]) -> tuple[dict[int, int], int]:
+def _lanes(layers: _Layers) -> tuple[dict[int, int], int]:
     """Give each producer of long edges the innermost lane free down to its last reader."""
     reach: dict[int, int] = {}
     for e in layers.lanes:
-        source, target = edges[e]
+        source, target = layers.edges[e]
         reach[source] = max(reach.get(source, 0), layers.rank[target])
     ends: list[list[tuple[int, int]]] = []
     lanes: dict[int, int] = {}
