@@ -66,14 +66,8 @@ def _row(
     x = LABEL + p.time * scale
     canvas.line(((x, top - 2), (x, top + height + 2)), "xs-mark")
     if roomy:
-        canvas.text(
-            LABEL - 8,
-            top + height / 2 + 4,
-            f"partition {p.number}",
-            size=10,
-            width=LABEL - 8,
-            anchor="end",
-        )
+        y, name = top + height / 2 + 4, f"partition {p.number}"
+        canvas.text(LABEL - 8, y, name, size=10, width=LABEL - 8, anchor="end")
     elif p.number % 5 == 0:
         canvas.text(LABEL - 8, top + height / 2 + 3, str(p.number), size=8, anchor="end")
 

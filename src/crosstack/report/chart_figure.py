@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import assert_never
 
-from crosstack.charts import BarChart, Chart, HeatMap, LineChart, Mark, Measure
+from crosstack.charts import BarChart, Bars, Chart, HeatMap, LineChart, Mark, Measure, Series
 from crosstack.report.drawing import N_SERIES, Canvas, standalone, text_width, wrapped
 from crosstack.report.graph_figure import Figure
 from crosstack.report.scales import Scale, log_scale, number_words, round_scale
@@ -22,7 +22,6 @@ LEFT, RIGHT, BELOW = 66.0, 16.0, 46.0
 ROW = 18.0  # of the legend
 SMALL, RADIUS = 10.0, 3.6
 MOST_LABELLED = 24  # bars that carry their value
-Entry = tuple[str, int, bool, bool, Mark]  # name, colour, published, with a line, mark
 
 
 def chart_figure(chart: Chart) -> Figure:
@@ -44,33 +43,27 @@ def chart_svg(chart: Chart) -> str:
 
 def _lines(chart: LineChart) -> Figure:
     canvas = Canvas()
-    entries = [(s.name, s.colour, s.published, s.line, s.mark) for s in chart.series]
-    top = _head(canvas, chart.title, entries)
+    top = _head(canvas, chart.title, chart.series)
     across = _scale(chart.x, [x for s in chart.series for x in s.x], tight=True)
     up = _scale(chart.y, [y for s in chart.series for y in s.y])
     _frame(canvas, top, up, chart.y.title)
     _columns(canvas, top, across, chart.x)
     for s in chart.series:
-        points = [
-            (
-                LEFT + across.at(x / chart.x.worth) * WIDTH,
-                top + HEIGHT - up.at(y / chart.y.worth) * HEIGHT,
-            )
-            for x, y in zip(s.x, s.y, strict=True)
-        ]
+        xs = (LEFT + across.at(x / chart.x.worth) * WIDTH for x in s.x)
+        ys = (top + HEIGHT - up.at(y / chart.y.worth) * HEIGHT for y in s.y)
+        points = list(zip(xs, ys, strict=True))
         canvas.add(f'<g data-series="{s.colour}" data-published="{str(s.published).lower()}">')
         if s.line and len(points) > 1:
-            canvas.line(points, _stroke(s.colour, published=s.published))
+            canvas.line(points, _stroke(s))
         for x, y in points:
-            _mark(canvas, x, y, s.colour, s.mark, published=s.published)
+            _mark(canvas, x, y, s)
         canvas.add("</g>")
     return Figure(canvas, LEFT + WIDTH + RIGHT, top + HEIGHT + BELOW)
 
 
 def _bars(chart: BarChart) -> Figure:
     canvas = Canvas()
-    entries = [(b.name, b.colour, b.published, False, Mark.SQUARE) for b in chart.bars]
-    top = _head(canvas, chart.title, entries)
+    top = _head(canvas, chart.title, chart.bars)
     worth = chart.y.worth
     shown = [[None if v is None else v / worth for v in bar.values] for bar in chart.bars]
     if chart.stacked:
@@ -95,15 +88,15 @@ def _bars(chart: BarChart) -> Figure:
             x = start + (0 if chart.stacked else b * bar)
             y = base - height - piled
             canvas.add(f'<g data-value="{value:.6g}">')
-            canvas.rectangle(
-                x + 0.5, y, bar - 1, height, _fill(item.colour, published=item.published)
-            )
+            canvas.rectangle(x + 0.5, y, bar - 1, height, _fill(item))
             canvas.add("</g>")
             piled += height if chart.stacked else 0.0
             words = number_words(value)
             if labelled and text_width(words, 8.5) <= bar + 6:
                 canvas.text(x + bar / 2, y - 3, words, size=8.5, cls="xs-muted", anchor="middle")
-        _group(canvas, centre, base + 14, group, slot)
+        for k, line in enumerate(wrapped(group, slot - 2, 9)[:3]):
+            y = base + 14 + 11 * k
+            canvas.text(centre, y, line, size=9, cls="xs-muted", anchor="middle", width=slot + 4)
     return Figure(canvas, LEFT + WIDTH + RIGHT, top + HEIGHT + BELOW)
 
 
@@ -118,26 +111,20 @@ def _heat(chart: HeatMap) -> Figure:
     wide, tall = (LEFT + WIDTH - left) / len(chart.columns), min(HEIGHT / len(chart.rows), 34.0)
     canvas.text(left, top + 4, f"{chart.value.title}", size=SMALL, cls="xs-muted")
     top += 14.0
-    for r, row in enumerate(chart.values):
+    for r, (name, row) in enumerate(zip(chart.rows, chart.values, strict=True)):
         y = top + r * tall
-        canvas.text(
-            left - 8, y + tall / 2 + 3.5, chart.rows[r], size=SMALL, cls="xs-muted", anchor="end"
-        )
+        base = y + tall / 2 + 3.5
+        canvas.text(left - 8, base, name, size=SMALL, cls="xs-muted", anchor="end")
         for c, value in enumerate(row):
-            shown = value / chart.value.worth
-            if math.isnan(shown):  # no such point, or no answer
-                middle = left + (c + 0.5) * wide
-                canvas.text(middle, y + tall / 2 + 3.5, "-", size=9.5, anchor="middle")
-                continue
-            share = (shown - low) / (high - low) if high > low else 1.0
-            x = left + c * wide
-            canvas.add(
-                f'<rect class="xs-fill-0" fill-opacity="{0.06 + 0.6 * share:.3f}" x="{x:.1f}" '
-                f'y="{y:.1f}" width="{wide - 1:.1f}" height="{tall - 1:.1f}"/>'
-            )
-            canvas.text(
-                x + wide / 2, y + tall / 2 + 3.5, number_words(shown), size=9.5, anchor="middle"
-            )
+            shown, x, words = value / chart.value.worth, left + c * wide, "-"
+            if not math.isnan(shown):  # else there is no such point, or no answer
+                share = (shown - low) / (high - low) if high > low else 1.0
+                canvas.add(
+                    f'<rect class="xs-fill-0" fill-opacity="{0.06 + 0.6 * share:.3f}" x="{x:.1f}" '
+                    f'y="{y:.1f}" width="{wide - 1:.1f}" height="{tall - 1:.1f}"/>'
+                )
+                words = number_words(shown)
+            canvas.text(x + wide / 2, base, words, size=9.5, anchor="middle")
     bottom = top + tall * len(chart.rows)
     for c, column in enumerate(chart.columns):
         x = left + (c + 0.5) * wide
@@ -151,21 +138,22 @@ def _heat(chart: HeatMap) -> Figure:
 # ---------------------------------------------------------------- pieces
 
 
-def _head(canvas: Canvas, title: str, entries: Sequence[Entry]) -> float:
+def _head(canvas: Canvas, title: str, entries: Sequence[Series | Bars]) -> float:
     """Draw the title and the legend in rows; return where the plot begins."""
     canvas.text(0, 13, title, size=13, cls="xs-ink xs-strong", width=LEFT + WIDTH)
     x, y = 0.0, 34.0
-    for name, colour, published, line, mark in entries:
-        wide = 28.0 + text_width(name, SMALL) + 14.0
+    for entry in entries:
+        wide = 28.0 + text_width(entry.name, SMALL) + 14.0
         if x and x + wide > LEFT + WIDTH + RIGHT:
             x, y = 0.0, y + ROW
+        line = isinstance(entry, Series) and entry.line
         if line:
-            canvas.line(((x, y - 3.5), (x + 22, y - 3.5)), _stroke(colour, published=published))
-        if mark is Mark.SQUARE and not line:
-            canvas.rectangle(x + 6, y - 9, 11, 11, _fill(colour, published=published), 2)
+            canvas.line(((x, y - 3.5), (x + 22, y - 3.5)), _stroke(entry))
+        if isinstance(entry, Bars) or (entry.mark is Mark.SQUARE and not line):
+            canvas.rectangle(x + 6, y - 9, 11, 11, _fill(entry), 2)
         else:
-            _mark(canvas, x + 11, y - 3.5, colour, mark, published=published)
-        canvas.text(x + 28, y, name, size=SMALL, cls="xs-muted", width=LEFT + WIDTH - 28)
+            _mark(canvas, x + 11, y - 3.5, entry)
+        canvas.text(x + 28, y, entry.name, size=SMALL, cls="xs-muted", width=LEFT + WIDTH - 28)
         x += wide
     return y + (18.0 if entries else -6.0)
 
@@ -207,22 +195,15 @@ def _columns(canvas: Canvas, top: float, across: Scale, measure: Measure) -> Non
     canvas.text(LEFT + WIDTH / 2, base + 33, measure.title, size=SMALL, anchor="middle")
 
 
-def _group(canvas: Canvas, x: float, y: float, name: str, slot: float) -> None:
-    """Name a group of bars, in lines of words that fit it."""
-    lines = wrapped(name, slot - 2, 9)
-    for k, line in enumerate(lines[:3]):
-        canvas.text(x, y + 11 * k, line, size=9, cls="xs-muted", anchor="middle", width=slot + 4)
-
-
 def _sideways(canvas: Canvas, x: float, y: float, words: str) -> None:
     canvas.add(f'<g transform="translate({x:.1f} {y:.1f}) rotate(-90)">')
     canvas.text(0, 0, words, size=SMALL, anchor="middle")
     canvas.add("</g>")
 
 
-def _mark(canvas: Canvas, x: float, y: float, colour: int, mark: Mark, *, published: bool) -> None:
-    cls = _fill(colour, published=published)
-    match mark:
+def _mark(canvas: Canvas, x: float, y: float, series: Series) -> None:
+    cls = _fill(series)
+    match series.mark:
         case Mark.CIRCLE:
             canvas.add(f'<circle class="{cls}" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}"/>')
         case Mark.SQUARE:
@@ -230,12 +211,12 @@ def _mark(canvas: Canvas, x: float, y: float, colour: int, mark: Mark, *, publis
         case Mark.NONE:
             pass
         case _:
-            assert_never(mark)
+            assert_never(series.mark)
 
 
-def _fill(colour: int, *, published: bool) -> str:
-    return f"xs-{'hollow' if published else 'fill'}-{colour % N_SERIES}"
+def _fill(item: Series | Bars) -> str:
+    return f"xs-{'hollow' if item.published else 'fill'}-{item.colour % N_SERIES}"
 
 
-def _stroke(colour: int, *, published: bool) -> str:
-    return f"xs-stroke-{colour % N_SERIES}" + (" xs-dashed" if published else "")
+def _stroke(item: Series | Bars) -> str:
+    return f"xs-stroke-{item.colour % N_SERIES}" + (" xs-dashed" if item.published else "")

@@ -86,19 +86,16 @@ def attribute(text: str) -> str:
 
 def text_width(text: str, size: float, *, strong: bool = False) -> float:
     """Return how wide text is at most, by its letters."""
-    em = sum(
-        0.42
-        if c in _NARROW
-        else 0.92
-        if c in _WIDE
-        else 0.72
-        if c.isupper()
-        else 0.62
-        if c < "\u2e80"
-        else 1.0
-        for c in text
-    )
-    return em * size * (1.08 if strong else 1.0)
+    return sum(map(_em, text)) * size * (1.08 if strong else 1.0)
+
+
+@cache
+def _em(c: str) -> float:
+    if c in _NARROW or c in _WIDE:
+        return 0.42 if c in _NARROW else 0.92
+    if c.isupper():
+        return 0.72
+    return 0.62 if c < "\u2e80" else 1.0
 
 
 def fit(text: str, width: float, size: float, *, strong: bool = False) -> str:

@@ -17,6 +17,8 @@ from crosstack.version import __version__
 
 __all__ = ["answer_html"]
 
+EVERY_RULE = "Every rule and what it switches"
+
 
 def answer_html(answer: Answer, *, whole_page: bool = True) -> str:
     """Return an answer as HTML with its figures inside.
@@ -34,6 +36,10 @@ def _body(answer: Answer) -> str:
     partitions = len(answer.evaluation.partitions)
     fold = len(answer.evaluation.kernels) > 60
     rows = wording.partition_rows(answer, name_width=160)
+    sources = "".join(
+        f"<li>{attribute(key)}: {attribute(words)}</li>"
+        for key, words in cited(answer.rules, ("williams2009roofline",))
+    )
 
     def piece(name: str, label: str) -> str:
         drawn = piece_svg(answer, name)
@@ -55,7 +61,10 @@ def _body(answer: Answer) -> str:
         page.folded(
             page.html_table(rows, bound=rows.header.index("bound by"), wrap=1), partitions > 60
         ),
-        *_stages(answer),
+        *(
+            f"<h2>{title}</h2>\n{page.html_table(rows)}"
+            for title, rows in wording.tables_of_parts(answer)
+        ),
         "<h2>Timeline of one layer</h2>",
         f"<p>{attribute(layer_sentence(answer))}</p>",
         piece("layer", "timeline"),
@@ -74,12 +83,8 @@ def _body(answer: Answer) -> str:
         "<h2>What the answer rests on</h2>",
         _origin(answer),
         "<h2>Rules and sources</h2>",
-        page.folded(
-            page.html_table(rule_rows(answer.rules), wrap=2),
-            True,
-            "Every rule and what it switches",
-        ),
-        _sources(answer),
+        page.folded(page.html_table(rule_rows(answer.rules), wrap=2), True, EVERY_RULE),
+        f"<ul>{sources}</ul>",
     ]
     return "\n".join(parts) + "\n"
 
@@ -90,19 +95,6 @@ def _certificate(answer: Answer) -> str:
         return f'<p class="xs-status">{sentence}</p>'
     how = attribute(closing_sentence(answer))
     return f'<div class="xs-status xs-open" role="alert"><p>{sentence}</p><p>{how}</p></div>'
-
-
-def _stages(answer: Answer) -> list[str]:
-    parts = wording.tables_of_parts(answer)
-    return [f"<h2>{title}</h2>\n{page.html_table(rows)}" for title, rows in parts]
-
-
-def _sources(answer: Answer) -> str:
-    entries = "".join(
-        f"<li>{attribute(key)}: {attribute(words)}</li>"
-        for key, words in cited(answer.rules, ("williams2009roofline",))
-    )
-    return f"<ul>{entries}</ul>"
 
 
 def _origin(answer: Answer) -> str:

@@ -28,39 +28,31 @@ def placement_svg(placement: Placement) -> str:
     """Return a placement as one figure with a heading and a legend."""
     figure = placement_figure(placement)
     width = max(figure.width, NARROW) + 3 * MARGIN
-    page = Canvas()
-    page.text(MARGIN, 32, f"{placement.strategy} placed", size=18, cls="xs-ink xs-strong")
+    page, title = Canvas(), f"{placement.strategy} placed"
+    page.text(MARGIN, 32, title, size=18, cls="xs-ink xs-strong")
     order = ", ".join(d.value for d in placement.order)
     shape = " x ".join(str(size) for size in placement.grid.shape)
     kind = "torus" if placement.grid.torus else "mesh"
     sharing = placement.sharing
-    page.text(
-        MARGIN,
-        54,
-        f"{kind} of {shape} chips, packages: {placement.grid.n_packages}; innermost first: {order}",
-        size=12,
-        cls="xs-muted",
-    )
-    page.text(
-        MARGIN,
-        71,
-        f"busiest link: {sharing.inside} edges inside a package, {sharing.between} between them",
-        size=12,
-        cls="xs-muted",
-    )
+    packages = placement.grid.n_packages
+    for y, said in (
+        (54, f"{kind} of {shape} chips, packages: {packages}; innermost first: {order}"),
+        (
+            71,
+            f"busiest link: {sharing.inside} edges inside a package, {sharing.between} between them",
+        ),
+    ):
+        page.text(MARGIN, y, said, size=12, cls="xs-muted")
     x = MARGIN
     for d in ParallelDimension:
         if placement.strategy.degree(d) > 1:
             page.line(((x, 91), (x + 22, 91)), f"xs-{d.value}")
             page.text(x + 28, 95, f"{d.value} ({placement.strategy.degree(d)})", cls="xs-muted")
             x += 90
-    page.text(
-        MARGIN, 113, "chip: shard kp1.kp2.dp.lp; on a link: its edges, both ways", cls="xs-muted"
-    )
+    said = "chip: shard kp1.kp2.dp.lp; on a link: its edges, both ways"
+    page.text(MARGIN, 113, said, cls="xs-muted")
     page.put(figure.canvas, MARGIN * 2, HEAD)
-    return standalone(
-        page, width, figure.height + HEAD + MARGIN, f"{placement.strategy} placed", own=True
-    )
+    return standalone(page, width, figure.height + HEAD + MARGIN, title, own=True)
 
 
 def placement_figure(placement: Placement) -> Figure:

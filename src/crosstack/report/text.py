@@ -317,22 +317,18 @@ def _machine_words(task: Task) -> tuple[tuple[str, str], ...]:
 def _given_words(task: Task) -> tuple[tuple[str, str], ...]:
     c = task.constraints
     numbers = ("microbatch_size", "n_tiles", "tile_size", "max_partitions")
-    pairs = [("degrees", str(c.degrees))] if c.degrees.given else []
-    pairs += [(n.replace("_", " "), f"{getattr(c, n):,}") for n in numbers if getattr(c, n)]
-    if c.kernel_by_kernel:
-        pairs.append(("kernel by kernel", "yes"))
-    if c.separate_directions:
-        pairs.append(("forward and backward", "in separate partitions"))
-    if c.recompute is not None:
-        pairs.append(("computed again", wording.RECOMPUTATION[c.recompute]))
-    if c.schedule is not Schedule.ONE_F_ONE_B:
-        pairs.append(("schedule", c.schedule.value))
-    if c.interleave is not None:
-        pairs.append(("pieces a stage", f"{c.interleave:,}"))
-    if c.partitions:
-        pairs.append(("partitions", ", ".join(f"{name} in {p}" for name, p in c.partitions)))
-    if c.sharding:
-        pairs.append(("sharding", ", ".join(f"{name}: {axis}" for name, axis in c.sharding)))
-    if task.rules:
-        pairs.append(("rules", task.rules))
-    return tuple(pairs)
+    sized = {n.replace("_", " "): f"{getattr(c, n):,}" for n in numbers if getattr(c, n)}
+    ordered = c.schedule is not Schedule.ONE_F_ONE_B
+    pairs = {
+        "degrees": str(c.degrees) if c.degrees.given else "",
+        **sized,
+        "kernel by kernel": "yes" if c.kernel_by_kernel else "",
+        "forward and backward": "in separate partitions" if c.separate_directions else "",
+        "computed again": "" if c.recompute is None else wording.RECOMPUTATION[c.recompute],
+        "schedule": c.schedule.value if ordered else "",
+        "pieces a stage": "" if c.interleave is None else f"{c.interleave:,}",
+        "partitions": ", ".join(f"{name} in {p}" for name, p in c.partitions or ()),
+        "sharding": ", ".join(f"{name}: {axis}" for name, axis in c.sharding or ()),
+        "rules": task.rules or "",
+    }
+    return tuple((label, value) for label, value in pairs.items() if value)

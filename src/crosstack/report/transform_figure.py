@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Group
-from rich.text import Text
 
 from crosstack.mapping.transform import EdgeKind, SuperGraph
 from crosstack.report.drawing import Canvas, standalone
-from crosstack.report.text import rows_table
-from crosstack.report.wording import Table
+from crosstack.report.text import rows_table, titled
+from crosstack.report.wording import table_of
 from crosstack.units import format_quantity
 
 __all__ = ["transform_svg", "transform_table"]
@@ -36,25 +35,17 @@ def transform_table(steps: Sequence[SuperGraph], title: str) -> Group:
 
     Sizes are summed over all edges, one item of the batch through one layer.
     """
-    rows = []
-    for step in steps:
-        crossing = [edge for edge in step.edges if edge.kind is not EdgeKind.DATA]
-        sizes = (sum(e.forward for e in crossing), sum(e.backward for e in crossing))
-        rows.append(
-            (
-                step.title,
-                f"{len(step.nodes):,}",
-                f"{len(step.edges) - len(crossing):,}",
-                f"{len(crossing):,}",
-                *(format_quantity(size, "B") for size in sizes),
-            )
-        )
-    header = ("step", "nodes", "edges", "cross edges", "forward", "backward")
-    numeric = (False, True, True, True, True, True)
-    return Group(
-        Text(title, style="bold"),
-        rows_table(Table(header=header, numeric=numeric, rows=tuple(rows))),
+    crossing = [[edge for edge in step.edges if edge.kind is not EdgeKind.DATA] for step in steps]
+    table = table_of(
+        zip(steps, crossing, strict=True),
+        ("step", "<", lambda of: of[0].title),
+        ("nodes", ">", lambda of: f"{len(of[0].nodes):,}"),
+        ("edges", ">", lambda of: f"{len(of[0].edges) - len(of[1]):,}"),
+        ("cross edges", ">", lambda of: f"{len(of[1]):,}"),
+        ("forward", ">", lambda of: format_quantity(sum(e.forward for e in of[1]), "B")),
+        ("backward", ">", lambda of: format_quantity(sum(e.backward for e in of[1]), "B")),
     )
+    return titled(title, rows_table(table))
 
 
 def transform_svg(steps: Sequence[SuperGraph], title: str) -> str:
@@ -98,9 +89,8 @@ def _panel(page: Canvas, step: SuperGraph, rows: dict[str, int], left: float, to
         cls = _CLASSES[edge.kind]
         if y0 == y1:
             bend = BEND + 0.12 * abs(x1 - x0)
-            page.path(
-                f"M{x0:.1f} {y0:.1f} Q{(x0 + x1) / 2:.1f} {y0 + bend:.1f} {x1:.1f} {y1:.1f}", cls
-            )
+            middle = f"{(x0 + x1) / 2:.1f} {y0 + bend:.1f}"
+            page.path(f"M{x0:.1f} {y0:.1f} Q{middle} {x1:.1f} {y1:.1f}", cls)
         elif x0 == x1 and abs(y1 - y0) > ROW:  # round the kernels between
             side = x0 - min(0.8 * DOT, 8.0 + 3.0 * abs(y1 - y0) / ROW)
             page.path(f"M{x0:.1f} {y0:.1f} C{side:.1f} {y0:.1f} {side:.1f} {y1:.1f} {x1:.1f} "
