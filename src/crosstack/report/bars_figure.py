@@ -1,7 +1,12 @@
-"""Bars: what every partition takes to compute, to move data and to launch, and the time it runs."""
+"""Bars: the time of every partition term by term, and what is full.
+
+Full are the main memory of a chip, and its SRAM in every partition that has tiles there. Kernels
+that run one after the other have all of it to themselves, so nothing is counted there.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from crosstack.evaluate.answer import Answer
@@ -9,13 +14,16 @@ from crosstack.evaluate.evaluation import PartitionTerms
 from crosstack.report.drawing import Canvas, text_width
 from crosstack.report.graph_figure import Figure
 from crosstack.report.scales import round_scale
-from crosstack.report.wording import common_scale, scaled, shown_terms
+from crosstack.report.wording import common_scale, percent, scaled, shown_terms
+from crosstack.units import format_quantity
 
-__all__ = ["answer_bars"]
+__all__ = ["answer_bars", "memory_figure"]
 
 LABEL, CHART, VALUE = 88.0, 250.0, 62.0
 BAR, GAP, SPACE = 10.0, 1.5, 9.5  # of a bar, between bars, between partitions
 MOST_LABELLED = 60
+NAME, WHOLE, SAID, LINE = 130.0, 240.0, 210.0, 22.0  # of a memory
+MOST_MEMORIES = 40
 
 
 def answer_bars(answer: Answer) -> Figure:
@@ -80,3 +88,34 @@ def _legend(canvas: Canvas, shown: Sequence[str]) -> None:
         x += 30 + text_width(term, 11)
     canvas.line(((x + 4, 1), (x + 4, 15)), "xs-mark")
     canvas.text(x + 12, 12, "partition")
+
+
+def memory_figure(answer: Answer) -> Figure:
+    """Return a bar for each memory, as a share of its capacity; the fullest partitions alone."""
+    e = answer.evaluation
+    canvas = Canvas()
+    rows = [("main memory", e.memory_used, e.memory_capacity)]
+    held = [p for p in e.partitions if p.sram_used]
+    fullest = sorted(held, key=lambda p: -p.sram_used / p.sram_capacity)[:MOST_MEMORIES]
+    kept = {p.number for p in fullest}
+    rows += [
+        (f"SRAM, partition {p.number}", p.sram_used, p.sram_capacity)
+        for p in held
+        if p.number in kept
+    ]
+    for k, (label, used, capacity) in enumerate(rows):
+        y = k * LINE + (8 if k else 0)
+        canvas.text(0, y + 14, label, width=NAME - 8)
+        canvas.rectangle(NAME, y + 4, WHOLE, 13, "xs-frame", 2)
+        share = used / capacity if math.isfinite(capacity) else 0.0
+        canvas.rectangle(NAME, y + 4, WHOLE * min(share, 1.0), 13, "xs-memory", 2)
+        words = format_quantity(used, "B", 4)
+        if math.isfinite(capacity):
+            words = f"{percent(share)}: {words} of {format_quantity(capacity, 'B', 4)}"
+        canvas.text(NAME + WHOLE + 10, y + 14, words, size=10, cls="xs-muted", width=SAID)
+    height = len(rows) * LINE + 10
+    if len(held) > MOST_MEMORIES:
+        words = f"The {MOST_MEMORIES} fullest of {len(held):,} partitions."
+        canvas.text(0, height + 10, words, cls="xs-muted")
+        height += 18
+    return Figure(canvas, NAME + WHOLE + SAID, height)

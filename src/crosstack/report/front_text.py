@@ -23,6 +23,7 @@ __all__ = [
     "front_charts", "front_data", "front_sentence", "front_svg", "front_tables", "front_title",
 ]  # fmt: skip
 
+AS_GOOD = "a mapped one is proved to be as good in everything"
 SHOWN = 30  # members in the table, spread over the front
 DRAWN = 8  # values of a field that are drawn as circles; others as squares
 
@@ -55,10 +56,7 @@ def _pairs(data: dict[str, Any]) -> list[tuple[str, str]]:
     pairs = [
         ("candidates", f"{data['candidates']:,} of {plural(data['n_choices'], 'choice')}"),
         ("mapped", f"{data['mapped']:,}, {proved:,} with proof"),
-        (
-            "not mapped",
-            f"{data['not_mapped']:,}: a mapped one is proved to be as good in everything",
-        ),
+        ("not mapped", f"{data['not_mapped']:,}: {AS_GOOD}"),
         ("no machine", f"{impossible:,}: no such chip, it does not fit, or above a limit"),
         ("on the front", f"{len(data['front']):,}"),
         ("columns", f"1/s: {items}; mm2 and yield: one die; TFLOP/s and on: one chip"),
@@ -178,32 +176,18 @@ def front_charts(data: dict[str, Any]) -> list[LineChart]:
     field = next((name for name, values in choices.items() if len(values) > 1), "")
     values = choices.get(field, [""])
     charts = []
-    for name, column, unit, worth in (
-        ("price", "price_usd", "thousand USD", 1e3),
-        ("power", "power_w", "kW", 1e3),
-    ):
+    for name, column, unit in (("price", "price_usd", "thousand USD"), ("power", "power_w", "kW")):
         series = [_stairs(data["front"], name, column, len(values))]
         for colour, value in enumerate(values):
             own = [m for m in data["front"] if m["choice"].get(field, "") == value]
             if own:
-                series.append(
-                    Series(
-                        name=f"{_short(field)} {value}".strip() or "front",
-                        x=tuple(m[column] for m in own),
-                        y=tuple(m["throughput_per_s"] for m in own),
-                        colour=colour,
-                        line=False,
-                        mark=Mark.CIRCLE if colour < DRAWN else Mark.SQUARE,
-                    )
-                )
-        charts.append(
-            LineChart(
-                title=f"Throughput over {name}",
-                x=Measure(label=f"{name} of the machine", unit=unit, worth=worth, log=True),
-                y=Measure(label=many(data["item"]), unit="1/s", log=True),
-                series=tuple(series),
-            )
-        )
+                said = f"{_short(field)} {value}".strip() or "front"
+                mark = Mark.CIRCLE if colour < DRAWN else Mark.SQUARE
+                xs, ys = (tuple(m[of] for m in own) for of in (column, "throughput_per_s"))
+                series.append(Series(name=said, x=xs, y=ys, colour=colour, line=False, mark=mark))
+        x = Measure(label=f"{name} of the machine", unit=unit, worth=1e3, log=True)
+        y = Measure(label=many(data["item"]), unit="1/s", log=True)
+        charts.append(LineChart(title=f"Throughput over {name}", x=x, y=y, series=tuple(series)))
     return charts
 
 
@@ -221,13 +205,8 @@ def _stairs(front: list[dict[str, Any]], name: str, column: str, colour: int) ->
         if not ys or y > ys[-1]:
             xs += [x, x] if ys else [x]
             ys += [ys[-1], y] if ys else [y]
-    return Series(
-        name=f"most for the {name}",
-        x=tuple(xs),
-        y=tuple(ys),
-        colour=colour,
-        mark=Mark.NONE,
-    )
+    title, across, up = f"most for the {name}", tuple(xs), tuple(ys)
+    return Series(name=title, x=across, y=up, colour=colour, mark=Mark.NONE)
 
 
 def _words(member: dict[str, Any]) -> str:

@@ -35,14 +35,10 @@ def placement_svg(placement: Placement) -> str:
     kind = "torus" if placement.grid.torus else "mesh"
     sharing = placement.sharing
     packages = placement.grid.n_packages
-    for y, said in (
-        (54, f"{kind} of {shape} chips, packages: {packages}; innermost first: {order}"),
-        (
-            71,
-            f"busiest link: {sharing.inside} edges inside a package, {sharing.between} between them",
-        ),
-    ):
-        page.text(MARGIN, y, said, size=12, cls="xs-muted")
+    chips = f"{kind} of {shape} chips, packages: {packages}; innermost first: {order}"
+    page.text(MARGIN, 54, chips, size=12, cls="xs-muted")
+    edges = f"{sharing.inside} edges inside a package, {sharing.between} between them"
+    page.text(MARGIN, 71, f"busiest link: {edges}", size=12, cls="xs-muted")
     x = MARGIN
     for d in ParallelDimension:
         if placement.strategy.degree(d) > 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["heat_map", "line_chart"]
 
+Floats = NDArray[np.float64]
 MOST_SERIES, MOST_POINTS, MOST_CELLS = 8, 5_000, 40
 LOG_SPAN = 50.0  # a scale is logarithmic where the largest value is so many times the smallest
 
@@ -66,20 +66,14 @@ def line_chart(
     for colour, kind in enumerate(kinds):
         own = drawn[labels[drawn] == kind]
         own = own[np.lexsort((ys[own], xs[own]))]
-        joined = x in asked.axes and len(np.unique(xs[own])) == len(own)
-        series.append(
-            Series(
-                name=kind,
-                x=tuple(xs[own].tolist()),
-                y=tuple(ys[own].tolist()),
-                colour=colour,
-                line=joined,
-                mark=Mark.CIRCLE,
-            )
-        )
+        joined = not front and x in asked.axes and len(np.unique(xs[own])) == len(own)
+        across, up = (tuple(values[own].tolist()) for values in (xs, ys))
+        series.append(Series(name=kind, x=across, y=up, colour=colour, line=joined))
     if front:
-        series = [replace(s, line=False) for s in series]
-        series.append(_front(table, asked, x, y, best, name, colour=len(series)))
+        maximum = dict(asked.objectives)[x] is Goal.MAXIMUM
+        across, up = _steps(xs[best], ys[best], maximum=maximum)
+        mark = Mark.NONE if len(best) > 1 else Mark.CIRCLE
+        series.append(Series(name=name, x=across, y=up, colour=len(series), mark=mark))
     return LineChart(
         title=f"{y} over {x}",
         x=_measure(table, x, xs[rows]),
@@ -140,34 +134,16 @@ def _front_rows(
     return pareto(table, [(x, goals[x]), (y, goals[y])], among)
 
 
-def _front(
-    table: pyarrow.Table,
-    asked: StudyQuestion,
-    x: str,
-    y: str,
-    found: NDArray[np.int64],
-    name: str,
-    *,
-    colour: int,
-) -> Series:
-    """Return the front of two objectives as steps from left to right."""
-    xs, ys = number_column(table, x)[found], number_column(table, y)[found]
+def _steps(xs: Floats, ys: Floats, *, maximum: bool) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return a front as steps from left to right; ``maximum`` says that more of x is better."""
     order = np.argsort(xs, kind="stable")
     xs, ys = xs[order], ys[order]
     # Each corner has the worse of two neighbours in both.
-    first = dict(asked.objectives)[x] is Goal.MAXIMUM
-    corners = (xs[:-1], ys[1:]) if first else (xs[1:], ys[:-1])
-    steps = [
+    corners = (xs[:-1], ys[1:]) if maximum else (xs[1:], ys[:-1])
+    across, up = (
         np.insert(own, range(1, len(own)), c) for own, c in zip((xs, ys), corners, strict=True)
-    ]
-    return Series(
-        name=name,
-        x=tuple(steps[0].tolist()),
-        y=tuple(steps[1].tolist()),
-        colour=colour,
-        line=True,
-        mark=Mark.NONE if len(found) > 1 else Mark.CIRCLE,
     )
+    return tuple(across.tolist()), tuple(up.tolist())
 
 
 def _column(table: pyarrow.Table, name: str) -> Any:
@@ -178,27 +154,22 @@ def _column(table: pyarrow.Table, name: str) -> Any:
     return table.column(name)
 
 
-def _unit(table: pyarrow.Table, name: str) -> str | None:
-    metadata = table.schema.field(name).metadata or {}
-    unit: bytes | None = metadata.get(b"unit")
-    return None if unit is None else unit.decode()
+def _unit(table: pyarrow.Table, name: str) -> str:
+    unit: bytes = (table.schema.field(name).metadata or {}).get(b"unit", b"")
+    return unit.decode()
 
 
 def _labels(table: pyarrow.Table, name: str) -> NDArray[np.object_]:
     """Return a column as text for people."""
     values = _column(table, name).to_pylist()
     unit = _unit(table, name)
-    found = [
-        ""
-        if value is None
-        else value
-        if isinstance(value, str)
-        else format_quantity(value, unit)
-        if unit in UNITS
-        else f"{value:g}"
-        for value in values
-    ]
-    return np.array(found, dtype=object)
+
+    def label(value: float | str | None) -> str:
+        if value is None or isinstance(value, str):
+            return value or ""
+        return format_quantity(value, unit) if unit in UNITS else f"{value:g}"
+
+    return np.array([label(value) for value in values], dtype=object)
 
 
 def _ordered(table: pyarrow.Table, name: str, labels: NDArray[np.object_]) -> list[str]:
@@ -210,8 +181,8 @@ def _ordered(table: pyarrow.Table, name: str, labels: NDArray[np.object_]) -> li
     return sorted(pairs, key=lambda label: float(pairs[label]))
 
 
-def _measure(table: pyarrow.Table, name: str, values: NDArray[np.float64]) -> Measure:
-    unit = _unit(table, name) or ""
+def _measure(table: pyarrow.Table, name: str, values: Floats) -> Measure:
+    unit = _unit(table, name)
     largest, smallest = float(np.max(values)), float(np.min(values))
     log = smallest > 0 and largest > LOG_SPAN * smallest
     if unit not in UNITS or unit == "1":

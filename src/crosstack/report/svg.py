@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from crosstack.evaluate.answer import Answer
 from crosstack.mapping.mapping import Task
-from crosstack.report.bars_figure import answer_bars
+from crosstack.report.bars_figure import answer_bars, memory_figure
 from crosstack.report.certificate_words import certificate_sentence, closing_sentence, is_open
 from crosstack.report.drawing import Canvas, standalone, text_width, wrapped
 from crosstack.report.graph_figure import (
@@ -18,7 +18,6 @@ from crosstack.report.graph_figure import (
 )
 from crosstack.report.layer_figure import layer_figure
 from crosstack.report.machine_figure import machine_figure
-from crosstack.report.memory_figure import memory_figure
 from crosstack.report.roofline_figure import roofline_figure
 from crosstack.report.wording import headline, key_numbers
 
