@@ -8,8 +8,8 @@ from rich.console import Group
 from rich.text import Text
 
 from crosstack.explore.explain import Effect, Explanation, Resource
+from crosstack.report.drawing import Canvas, standalone, text_width, wrapped
 from crosstack.report.text import pairs_table, rows_table, titled
-from crosstack.report.tornado_figure import tornado_svg
 from crosstack.report.wording import NOT_GIVEN, percent, table_of, time_words, usd
 from crosstack.units import format_quantity
 from crosstack.version import __version__
@@ -18,6 +18,9 @@ __all__ = ["explanation_data", "explanation_svg", "explanation_tables", "finding
 
 SMALLEST = 5e-4  # elasticities below it are called none
 MOST = 8  # findings on single resources
+MARGIN, ROW, BAR, SMALL = 22.0, 24.0, 13.0, 10.0
+HALF = 170.0  # of the bars, each way
+LESS, MORE = "xs-hollow-0", "xs-fill-0"
 
 
 def findings(explanation: Explanation) -> list[str]:
@@ -71,18 +74,12 @@ def _moves(effect: Effect) -> bool:
 
 def _sentence(effect: Effect, step: str) -> str:
     less, more = effect.one_sided
-    said = []
+    name = effect.resource.name
+    heading = name[:1].upper() + name[1:]  # SRAM stays as it is
     if effect.resource.value == 0:
         added = format_quantity(effect.more, effect.resource.unit)
-        return f"{_heading(effect.resource.name)}: {added} {_changed(more)}."
-    for change, how in ((more, "more"), (less, "less")):
-        said.append(f"{step} {how} {_changed(change)}")
-    return f"{_heading(effect.resource.name)}: {', '.join(said)}."
-
-
-def _heading(name: str) -> str:
-    """Return a name as it begins a sentence; SRAM stays as it is."""
-    return name[:1].upper() + name[1:]
+        return f"{heading}: {added} {_changed(more)}."
+    return f"{heading}: {step} more {_changed(more)}, {step} less {_changed(less)}."
 
 
 def _changed(change: float | None) -> str:
@@ -170,15 +167,65 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
 
 
 def explanation_svg(explanation: Explanation) -> str:
-    """Return the tornado chart of everything that a time may depend on."""
-    answer = explanation.answer
+    """Return the tornado chart of everything that a time may depend on.
+
+    Bars go to the left where the task gets faster, to the right where slower.
+    """
+    answer, step = explanation.answer, explanation.step
     rows = [
         (e.resource.name, *e.one_sided)
         for e in explanation.effects
         if "USD" not in e.resource.unit and e.resource.value > 0
     ]
+    canvas = Canvas()
+    label = max((text_width(name, SMALL) for name, _, _ in rows), default=60.0)
+    middle = MARGIN + label + 60.0 + HALF
+    width = middle + HALF + 60.0 + MARGIN
     title = f"{answer.task.workload.name} on {answer.task.system.name}"
-    time = time_words(answer.evaluation.time)
+    canvas.text(MARGIN, 34, title, size=18, cls="xs-ink xs-strong", width=width - 2 * MARGIN)
     anew = "the mapping kept" if any(e.of_mapping for e in explanation.effects) else "mapped anew"
-    subtitle = f"{time} an iteration; each resource changed alone, and {anew}."
-    return tornado_svg(title, subtitle, rows, explanation.step)
+    time = time_words(answer.evaluation.time)
+    said = f"{time} an iteration; each resource changed alone, and {anew}."
+    y = 54.0
+    for line in wrapped(said, width - 2 * MARGIN, 11):
+        canvas.text(MARGIN, y, line, cls="xs-muted")
+        y += 15
+    y += 6
+    x = MARGIN
+    for cls, words in ((LESS, f"{100 * step:g} % less"), (MORE, f"{100 * step:g} % more")):
+        canvas.rectangle(x, y - 9, 11, 11, cls, 2)
+        canvas.text(x + 17, y, words, size=SMALL, cls="xs-muted")
+        x += 30 + text_width(words, SMALL)
+    canvas.text(middle - 6, y, "faster", size=SMALL, cls="xs-muted", anchor="end")
+    canvas.text(middle + 6, y, "slower", size=SMALL, cls="xs-muted")
+    top = y + 10
+    largest = max((abs(c) for _, *both in rows for c in both if c is not None), default=0.0)
+    scale = HALF / largest if largest > 0 else 0.0
+    for k, (name, less, more) in enumerate(rows):
+        canvas.text(MARGIN, top + k * ROW + ROW / 2 + 3.5, name, size=SMALL)
+        _bars(canvas, less, more, middle, top + k * ROW, scale)
+    bottom = top + len(rows) * ROW
+    canvas.line(((middle, top), (middle, bottom)), "xs-wire")
+    return standalone(canvas, width, bottom + MARGIN, title, own=True)
+
+
+def _bars(
+    canvas: Canvas, less: float | None, more: float | None, middle: float, y: float, scale: float
+) -> None:
+    """Draw what less and more of a resource do; None: the task does not fit."""
+    base = y + ROW / 2 + 3.5
+    data = ["none" if change is None else f"{change:.6g}" for change in (less, more)]
+    canvas.add(f'<g data-less="{data[0]}" data-more="{data[1]}">')
+    for change, cls, shift in ((less, LESS, -BAR / 2), (more, MORE, 0.0)):
+        if change is None:
+            canvas.text(middle + 6, base, "does not fit", size=8.5, cls="xs-muted")
+            continue
+        length = abs(change) * scale
+        start = middle if change > 0 else middle - length
+        canvas.rectangle(start, y + ROW / 2 + shift, max(length, 0.5), BAR / 2, cls)
+    canvas.add("</g>")
+    ends = [c for c in (less, more) if c]
+    for change in {min(ends, default=0.0), max(ends, default=0.0)} - {0.0}:
+        at, anchor = (5, "start") if change > 0 else (-5, "end")
+        x = middle + change * scale + at
+        canvas.text(x, base, f"{change:+.1%}", size=8.5, cls="xs-muted", anchor=anchor)
