@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from crosstack.evaluate.answer import Answer
 from crosstack.evaluate.evaluation import PartitionTerms
 from crosstack.model.schedule.events import Timeline, simulate
-from crosstack.model.schedule.layer import TERMS, KernelRun, PartitionTimes, layer_graph
+from crosstack.model.schedule.layer import TERMS, PartitionTimes, layer_graph
 from crosstack.report.drawing import Canvas, attribute, text_width
 from crosstack.report.graph_figure import Figure
 from crosstack.report.scales import round_scale
@@ -47,10 +47,7 @@ def layer_figure(answer: Answer) -> Figure:
 def _run(answer: Answer) -> Timeline:
     """Return the layer, run task by task."""
     times = [
-        PartitionTimes(
-            **{term: getattr(p, f"{term}_time") for term in TERMS}, kernels=p.kernel_runs
-        )
-        for p in answer.evaluation.partitions
+        PartitionTimes(**dict(p.terms), kernels=p.kernel_runs) for p in answer.evaluation.partitions
     ]
     return simulate(layer_graph(times, answer.task.system.chip.overlap))
 
@@ -130,21 +127,7 @@ class _Drawing:
     def rectangle(
         self, row: str, start: float, time: float, cls: str, tip: str, number: int
     ) -> None:
-        """Draw a bar that says ``tip``.
-
-        Parameters
-        ----------
-        row : str
-            Its name.
-        start, time : float
-            When it begins and how long it is. [s]
-        cls : str
-            Of its colour.
-        tip : str
-            What is said of it.
-        number : int
-            Of its partition.
-        """
+        """Draw a bar of partition ``number`` from ``start`` for ``time`` [s] that says ``tip``."""
         self.canvas.add(f'<g data-lane="{row}" data-of="{number}"><title>{attribute(tip)}</title>')
         x, width = NAMES + start * self.scale, time * self.scale
         top = HEAD + self.rows.index(row) * ROW + 5
@@ -164,11 +147,6 @@ def _draw_kernels(draw: _Drawing, ran: Timeline, tasks: list[int], p: PartitionT
         again = ", computed again" if kernel.again else ""
         tip = f"{kernel.name}{again}: {time_words(time, 3)}, bound by {kernel.bound_by}"
         draw.rectangle("kernel", start, time, f"xs-{kernel.bound_by}", tip, p.number)
-        _label(draw, kernel, start, time)
-
-
-def _label(draw: _Drawing, kernel: KernelRun, start: float, time: float) -> None:
-    width = time * draw.scale
-    if text_width(kernel.name, 9) <= width - 6:
-        x, y = NAMES + start * draw.scale + width / 2, HEAD + 18.5
-        draw.canvas.text(x, y, kernel.name, size=9, cls="xs-on-network", anchor="middle")
+        if text_width(kernel.name, 9) <= time * draw.scale - 6:
+            x, y = NAMES + (start + time / 2) * draw.scale, HEAD + 18.5
+            draw.canvas.text(x, y, kernel.name, size=9, cls="xs-on-network", anchor="middle")

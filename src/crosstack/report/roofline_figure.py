@@ -103,12 +103,7 @@ def _axes(canvas: Canvas, across: Scale, up: Scale) -> None:
 
 
 def _roofs(
-    canvas: Canvas,
-    across: Scale,
-    up: Scale,
-    peak: float,
-    bandwidth: float,
-    utilization: float | None,
+    canvas: Canvas, across: Scale, up: Scale, peak: float, bandwidth: float, share: float | None
 ) -> None:
     low = max(across.low, up.low / bandwidth)
     ridge = min(max(peak / bandwidth, low), across.high)
@@ -118,16 +113,16 @@ def _roofs(
         _at(across, up, across.high, peak),
     )
     canvas.line(points, "xs-mark")
+    x, y = points[2]
     words = f"peak {format_quantity(peak, 'FLOP/s')}"
-    canvas.text(*_above(points[2], -6), words, size=10, cls="xs-ink xs-halo", anchor="end")
+    canvas.text(x, max(y - 6, 11.0), words, size=10, cls="xs-ink xs-halo", anchor="end")
     words = f"memory {format_quantity(bandwidth, 'B/s')}"
     x, y = ((a + b) / 2 for a, b in zip(points[0], points[1], strict=True))
     canvas.text(x + 12, y + 14, words, size=10, cls="xs-ink xs-halo")  # below the slope
-    if utilization is not None and utilization < 1:
-        start = _at(across, up, min(peak * utilization / bandwidth, across.high), 1.0)[0]
-        y = _at(across, up, 1.0, peak * utilization)[1]
+    if share is not None and share < 1:
+        start, y = _at(across, up, min(peak * share / bandwidth, across.high), peak * share)
         canvas.line(((start, y), (LEFT + WIDTH, y)), "xs-wire xs-dashed")
-        words = f"kernels reach {100 * utilization:.3g} % of it"
+        words = f"kernels reach {100 * share:.3g} % of it"
         canvas.text(LEFT + WIDTH, y + 13, words, size=10, cls="xs-muted xs-halo", anchor="end")
 
 
@@ -138,22 +133,15 @@ def _names(canvas: Canvas, names: Sequence[str], places: Sequence[tuple[float, f
         half = text_width(name, 10) / 2
         reach = RADIUS + 4 + half
         sides = ((x + reach, y), (x - reach, y), (x, y - 12), (x, y + 12))
-        free = [
-            side
-            for side in sides
-            if all(
-                abs(side[0] - a) > half + RADIUS + 1 or abs(side[1] - b) > RADIUS + 5
-                for a, b in taken
-                if (a, b) != (x, y)
-            )
-        ]
-        at = (free or sides)[0]
+        others = [at for at in taken if at != (x, y)]
+        at = next((s for s in sides if not any(_meet(s, o, half) for o in others)), sides[0])
         taken.append(at)
         canvas.text(at[0], at[1] + 4, name, size=10, cls="xs-ink xs-halo", anchor="middle")
 
 
-def _above(point: tuple[float, float], shift: float) -> tuple[float, float]:
-    return point[0], max(point[1] + shift, 11.0)
+def _meet(name: tuple[float, float], other: tuple[float, float], half: float) -> bool:
+    (x, y), (a, b) = name, other
+    return abs(x - a) <= half + RADIUS + 1 and abs(y - b) <= RADIUS + 5
 
 
 def _mark(canvas: Canvas, x: float, y: float, term: str) -> None:

@@ -34,15 +34,9 @@ MOST_ON_PAGE = 20_000
 share of the others are shown, and the page says so."""
 
 _MORE_IS_BETTER = (
-    "throughput",
-    "utilization",
-    "efficiency",
-    "intensity",
-    "bandwidth",
-    "capacity",
-    "peak",
-    "yield",
-)
+    "throughput", "utilization", "efficiency", "intensity",
+    "bandwidth", "capacity", "peak", "yield",
+)  # fmt: skip
 _BREAKDOWNS = (
     (
         "Where the time goes, one layer of one item",
@@ -125,9 +119,7 @@ class StudyTable:
         numeric = [column for column in self.columns if self.is_number(column)]
         if name not in numeric:
             raise unknown_name("column", "column of numbers is", name, numeric)
-        return np.array(
-            [math.nan if value is None else value for value in self.columns[name]], dtype=float
-        )
+        return np.array(self.columns[name], dtype=float)  # of None: NaN
 
     def goal(self, name: str) -> Goal:
         """Return which way a column is better: as the study says, else by what it is called."""
@@ -164,10 +156,12 @@ def as_arrow(table: StudyTable) -> pyarrow.Table:
     """Return the points as a pyarrow table; units are metadata of its fields."""
     from crosstack.explore.layout import Layout, columns_as
 
-    columns = tuple(
-        (name, table.units.get(name, "1") if _holds_numbers(table, name) else None)
-        for name in table.columns
-    )
+    def unit_of(name: str) -> str | None:
+        empty = all(value is None for value in table.columns[name])
+        number = name in table.units if empty else table.is_number(name)
+        return table.units.get(name, "1") if number else None
+
+    columns = tuple((name, unit_of(name)) for name in table.columns)
     values = {
         name: [math.nan if v is None and unit is not None else v for v in table.columns[name]]
         for name, unit in columns
@@ -175,21 +169,13 @@ def as_arrow(table: StudyTable) -> pyarrow.Table:
     return columns_as(values, Layout(columns=columns))
 
 
-def _holds_numbers(table: StudyTable, name: str) -> bool:
-    """Whether a column is one of numbers; an empty one is if it has a unit."""
-    empty = all(value is None for value in table.columns[name])
-    return name in table.units if empty else table.is_number(name)
-
-
 def front(table: StudyTable, names: Sequence[str]) -> NDArray[np.int64]:
     """Return the answered points that no other beats in all of the columns ``names``.
 
     Sorted by the first column; of points that are equal in all columns the first stays.
     """
-    signs = [1.0 if table.goal(name) is Goal.MINIMUM else -1.0 for name in names]
-    scores = np.stack(
-        [sign * table.numbers(name) for sign, name in zip(signs, names, strict=True)], axis=1
-    )
+    signs = np.array([1.0 if table.goal(name) is Goal.MINIMUM else -1.0 for name in names])
+    scores = signs * np.stack([table.numbers(name) for name in names], axis=1)
     rows = np.flatnonzero(table.answered() & ~np.isnan(scores).any(axis=1))
     found = rows[pareto_rows(scores[rows])]
     first = np.ones(len(found), dtype=bool)  # equal points follow one another
