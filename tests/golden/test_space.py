@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 import crosstack
-from crosstack.published.dfmodel.system_space import RULES, WORKLOADS, design_space, task_of
+from crosstack.published.dfmodel.system_space import AXES, RULES, design_space, task_of
 
 FAMILY = "design_space"
+WORKLOADS = AXES["workload"]
 QUICK = ("fft",)
 
 

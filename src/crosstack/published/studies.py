@@ -18,7 +18,7 @@ from crosstack.mapping.mapping import Task
 from crosstack.model.rules import Rules
 from crosstack.published.dfmodel.machines import GB
 from crosstack.published.dfmodel.system_claims import result_in
-from crosstack.published.dfmodel.system_space import AXES, RULES, WORKLOADS, SpacePoint, task_of
+from crosstack.published.dfmodel.system_space import AXES, RULES, SpacePoint, task_of
 from crosstack.published.figures import memory_sweep, stacked_memory
 from crosstack.published.figures.figure import Figure, MappedPoint
 from crosstack.published.figures.systems import systems_figure
@@ -132,7 +132,7 @@ def _space_figures(rows: Sequence[Row]) -> list[Figure]:
     results = [result_in(SpacePoint(**{name: row[name] for name in AXES}), row) for row in rows]
     return [
         systems_figure(workload, [r for r in results if r.point.workload == workload])
-        for workload in WORKLOADS
+        for workload in AXES["workload"]
     ]
 
 

@@ -20,8 +20,8 @@ from crosstack.evaluate.answer import optimise
 from crosstack.explore.mapped import answer_terms
 from crosstack.published.dfmodel.system_space import (
     AXES,
-    NOMINAL_PEAK,
     RULES,
+    SPACE,
     SpacePoint,
     task_of,
 )
@@ -29,8 +29,6 @@ from crosstack.published.dfmodel.system_space import (
 __all__ = ["CLAIMS", "PointResult", "RatioClaim", "result_in", "result_of"]
 
 N_CHIPS = 1024
-SIMPLE = ("2d_torus", "3d_torus", "dgx_1", "dgx_2")
-UTILIZATION, COST, POWER = "utilization", "cost_efficiency", "power_efficiency"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +67,8 @@ class PointResult:
     @property
     def throughput(self) -> float:
         """Utilization times the nominal peak of all chips. [FLOP/s]"""
-        return self.utilization * NOMINAL_PEAK[self.point.chip] * N_CHIPS
+        peak: float = SPACE["chips"][self.point.chip]["peak"]
+        return self.utilization * peak * N_CHIPS
 
     @property
     def cost_efficiency(self) -> float:
@@ -151,72 +150,18 @@ class RatioClaim:
         return abs(ours - self.published) <= self.digit * (1 + 1e-9)
 
 
-# From 79 logs (one of 80 ends without an answer); 11 are more than 1 % below our optimum.
-SLOWER = (
-    "the published logs give 1.646: many searches stopped at their time limit below the optimum"
+CLAIMS: tuple[RatioClaim, ...] = tuple(
+    RatioClaim(
+        workload=told["workload"],
+        axis=told["axis"],
+        choices=tuple(told["choices"]),
+        others=tuple(told["others"]),
+        quantity=quantity,
+        published=value,
+        digit=told.get("digits", {}).get(quantity, 0.005),
+        among={axis: tuple(names) for axis, names in told.get("among", {}).items()},
+        reason=told.get("reasons", {}).get(quantity, ""),
+    )
+    for told in SPACE["ratios"]
+    for quantity, value in told["published"].items()
 )
-LATE = (
-    "the published logs give 0.511: searches for dragonflies stopped at their time limit, up to "
-    "7 % below the optimum"
-)
-PRINTED = "the published logs give 0.988; the paper prints another number"
-WAFER = (
-    "the published logs give 5.155: their searches for dragonflies with PCIe stopped at 0.691, "
-    "where 0.791 is the optimum"
-)
-
-
-def _three(
-    workload: str,
-    axis: str,
-    choices: tuple[str, ...],
-    others: tuple[str, ...],
-    published: tuple[float | None, float | None, float | None],
-    among: Table[str, tuple[str, ...]] | None = None,
-    reasons: tuple[str, str, str] = ("", "", ""),
-) -> list[RatioClaim]:
-    quantities = (UTILIZATION, COST, POWER)
-    return [
-        RatioClaim(
-            workload=workload,
-            axis=axis,
-            choices=choices,
-            others=others,
-            quantity=quantity,
-            published=value,
-            digit=0.05 if value in (1.6, 6.3) else 0.005,
-            among=among or {},
-            reason=reason,
-        )
-        for quantity, value, reason in zip(quantities, published, reasons, strict=True)
-        if value is not None
-    ]
-
-
-_GPUS = ("h100", "tpu_v4")
-_OTHERS = (*_GPUS, "sn30")
-_NO_WAFER = {"chip": _OTHERS}
-
-CLAIMS: tuple[RatioClaim, ...] = (
-    *_three("llm", "chip", ("sn30",), _GPUS, (1.52, 1.59, 1.6)),
-    *_three("llm", "memory", ("hbm",), ("ddr",), (1.66, None, None), {"chip": _GPUS},
-            (SLOWER, "", "")),
-    *_three("llm", "memory", ("hbm",), ("ddr",), (1.0, None, None), {"chip": ("sn30",)}),
-    *_three("llm", "memory", ("hbm",), ("ddr",), (1.0, None, None), {"chip": ("wse_2",)}),
-    *_three("llm", "topology", ("dragonfly",), SIMPLE, (1.0, None, None),
-            {"link": ("nvlink",), **_NO_WAFER}),
-    *_three("llm", "topology", ("dragonfly",), SIMPLE, (1.21, 0.51, 0.91),
-            {"link": ("pcie",), **_NO_WAFER}, ("", LATE, PRINTED)),
-    *_three("llm", "link", ("nvlink",), ("pcie",), (5.15, None, None), {"chip": ("wse_2",)},
-            (WAFER, "", "")),
-    *_three("llm", "chip", ("wse_2",), _OTHERS, (None, 0.06, 0.2)),
-    *_three("dlrm", "link", ("nvlink",), ("pcie",), (6.3, 4.31, 6.04)),
-    *_three("dlrm", "topology", ("dragonfly",), SIMPLE, (2.51, 1.66, 2.13)),
-    *_three("dlrm", "chip", ("tpu_v4",), ("h100", "sn30", "wse_2"), (4.43, 9.45, 5.24)),
-    *_three("dlrm", "chip", ("wse_2",), _OTHERS, (0.1, 0.01, 0.04)),
-    *_three("hpl", "chip", ("wse_2",), _OTHERS, (None, 0.09, 0.33)),
-    *_three("fft", "link", ("nvlink",), ("pcie",), (7.02, 4.81, 6.73)),
-    *_three("fft", "topology", ("dragonfly",), SIMPLE, (3.22, 2.13, 2.74)),
-    *_three("fft", "chip", ("tpu_v4",), ("h100", "sn30", "wse_2"), (5.11, 10.92, 6.06)),
-    *_three("fft", "chip", ("wse_2",), _OTHERS, (0.09, 0.01, 0.03)),
-)  # fmt: skip

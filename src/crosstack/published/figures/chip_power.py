@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from crosstack.charts import LineChart, Mark, Measure, Series
-from crosstack.published.dfmodel.system_space import CHIPS, NOMINAL_PEAK
+from crosstack.published.dfmodel.system_space import SPACE
 from crosstack.published.figures.figure import Figure, Progress, claim, figure, statement
 
 __all__ = ["chip_power"]
@@ -35,14 +35,14 @@ def _at(curve: tuple[float, ...], throughput: float) -> float:
 def chip_power(progress: Progress) -> Figure:
     """Return Figure 9: power of a chip over its throughput, the fit as printed and ours."""
     progress("fitting")
-    names = sorted(CHIPS, key=lambda name: NOMINAL_PEAK[name])
-    labels = [CHIPS[name][0] for name in names]
-    rates = [NOMINAL_PEAK[name] / TERA for name in names]
-    prices = [CHIPS[name][1] for name in names]
-    powers = [CHIPS[name][2] / KILO for name in names]
+    chips = sorted(SPACE["chips"].values(), key=lambda chip: chip["peak"])
+    labels = [chip["name"] for chip in chips]
+    rates = [chip["peak"] / TERA for chip in chips]
+    prices = [chip["price"] for chip in chips]
+    powers = [chip["power"] / KILO for chip in chips]
     fit = _fitted(rates, powers)
     sheet = _fitted(
-        [DATA_SHEET if n == "h100" else r for n, r in zip(names, rates, strict=True)], powers
+        [DATA_SHEET if n == "H100" else r for n, r in zip(labels, rates, strict=True)], powers
     )
     turned = (PRINTED[0], -PRINTED[1], PRINTED[2])
     printed = [_at(PRINTED, rate) for rate in rates]

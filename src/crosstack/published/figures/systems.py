@@ -12,8 +12,7 @@ from crosstack.published.dfmodel.system_claims import CLAIMS, PointResult, Ratio
 from crosstack.published.dfmodel.system_space import (
     AXES,
     RULES,
-    SETTINGS,
-    SYSTEMS,
+    SPACE,
     SpacePoint,
     design_space,
 )
@@ -21,19 +20,7 @@ from crosstack.published.figures.figure import Figure, Progress, claim, statemen
 
 __all__ = ["SYSTEM_FIGURES", "systems_figure"]
 
-LABELS = {
-    "h100": "H100", "tpu_v4": "TPU v4", "sn30": "SN30", "wse_2": "WSE-2",
-    "2d_torus": "2-D torus", "3d_torus": "3-D torus", "dragonfly": "dragonfly", "dgx_1": "DGX-1",
-    "dgx_2": "DGX-2", "ddr": "DDR", "hbm": "HBM", "pcie": "PCIe", "nvlink": "NVLink",
-    "utilization": "utilization", "cost_efficiency": "cost efficiency",
-    "power_efficiency": "power efficiency",
-}  # fmt: skip
-WORKLOADS = {
-    "llm": ("GPT-3 1T", "Fig. 10 and 11"),
-    "dlrm": ("DLRM of 793 billion parameters", "Fig. 12 and 13"),
-    "hpl": ("HPL", "Fig. 14 and 15"),
-    "fft": ("FFT of 2^40 points", "Fig. 16 and 17"),
-}
+LABELS: dict[str, str] = SPACE["labels"]
 HEADER = (
     "system", "time [s]", "utilization", "price [USD]", "power [W]", "GFLOP/s/USD", "GFLOP/s/W",
     "compute [s]", "memory [s]", "network [s]", "status",
@@ -102,7 +89,7 @@ def _high(workload: str, results: list[PointResult]) -> tuple[Row, ...]:
     """Return that every factorisation uses its chips well, as the text says without a number."""
     if workload != "hpl":
         return ()
-    place, uses = WORKLOADS[workload][1], [r.utilization for r in results]
+    place, uses = SPACE["workloads"][workload][1], [r.utilization for r in results]
     source = "ko2025dfmodel, VI.C"
     words = f"all setups reach high utilization, at least {LEAST_LOGGED:.2f} as in the logs"
     return (
@@ -115,17 +102,18 @@ def _high(workload: str, results: list[PointResult]) -> tuple[Row, ...]:
 
 
 def _systems(workload: str, progress: Progress) -> Figure:
-    title, _ = WORKLOADS[workload]
+    title, _ = SPACE["workloads"][workload]
     results = []
-    for k, point in enumerate(design_space((workload,))):
-        progress(f"{title}: system {k + 1} of {SYSTEMS}")
+    points = design_space((workload,))
+    for k, point in enumerate(points):
+        progress(f"{title}: system {k + 1} of {len(points)}")
         results.append(result_of(point, time_limit=60.0))
     return systems_figure(workload, results)
 
 
 def systems_figure(workload: str, results: list[PointResult]) -> Figure:
     """Return the figures of a workload from what came of its 80 points."""
-    title, place = WORKLOADS[workload]
+    title, place = SPACE["workloads"][workload]
     claims = tuple(
         claim(
             place,
@@ -172,7 +160,7 @@ def systems_figure(workload: str, results: list[PointResult]) -> Figure:
             "900 GB/s; the setups have 300, 3,072, 50 and 450 GB/s, and so have we.",
             "A ratio is the geometric mean over pairs of systems that differ in nothing else. "
             "Throughput is utilization times the peak of the paper's Table V.",
-            *_settings(),
+            *SPACE["settings"],
         ),
     )  # fmt: skip
 
@@ -183,11 +171,6 @@ def _weakest(results: list[PointResult]) -> str:
     return states.pop() if len(states) == 1 else "feasible"
 
 
-def _settings() -> list[str]:
-    """Return the sentences of `SETTINGS`, one for each of its points."""
-    return [" ".join(part.split()) for part in ("\n" + SETTINGS).split("\n- ")[1:]]
-
-
 SYSTEM_FIGURES: dict[str, Callable[[Progress], Figure]] = {
-    workload: partial(_systems, workload) for workload in WORKLOADS
+    workload: partial(_systems, workload) for workload in AXES["workload"]
 }
