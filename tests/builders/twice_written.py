@@ -22,7 +22,7 @@ GROUP, TOKEN = AxisUse.GROUP, AxisUse.TOKEN
 
 
 def gpt_forward(*, sequence: int, heads: int, head: int) -> Graph:
-    """A layer of the published `llm_forward`, kernel by kernel, over named axes."""
+    """A layer of the published `llm_graph`, kernel by kernel, over named axes."""
     return _forward(sequence, heads, head).graph()
 
 
@@ -63,7 +63,7 @@ def _forward_layer(draft: Draft) -> None:
 
 
 def gpt_by_hand(*, sequence: int, heads: int, head: int) -> Graph:
-    """One layer of the published `llm_training` with its backward pass as it is there.
+    """One layer of the published `llm_graph` with its backward pass as it is there.
 
     What that leaves out is left out: sums of gradients, the first norm, operands of derivatives.
     """

@@ -25,7 +25,7 @@ from crosstack.machine.system import (
 from crosstack.mapping.mapping import Constraints
 from crosstack.published.dfmodel.graphs.fft import fft
 from crosstack.published.dfmodel.graphs.hpl import hpl
-from crosstack.published.dfmodel.graphs.llm import llm_training
+from crosstack.published.dfmodel.graphs.llm import llm_graph
 from crosstack.workload import kernels as ops
 
 
@@ -236,7 +236,7 @@ def test_sizes_that_match_neither_operand_are_not_guessed() -> None:
 @published
 def test_readme_setup_is_the_generated_layer() -> None:
     graph = read_task((SETUPS / "readme_gpt3_1t_sn30.txt").read_text(), "readme").workload.graph
-    made = llm_training(hidden=25600, sequence_length=2048, n_heads=160, head_size=160)
+    made = llm_graph(training=True, hidden=25600, sequence_length=2048, n_heads=160, head_size=160)
     assert graph == made  # every size of it is a float32
 
 

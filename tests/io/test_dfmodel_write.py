@@ -28,7 +28,7 @@ from crosstack.model.rules import Rules, rules_named
 from crosstack.published.dfmodel.graphs.dlrm import dlrm
 from crosstack.published.dfmodel.graphs.fft import fft
 from crosstack.published.dfmodel.graphs.hpl import hpl
-from crosstack.published.dfmodel.graphs.llm import llm, llm_forward
+from crosstack.published.dfmodel.graphs.llm import llm, llm_graph
 from crosstack.workload.kernel_graph import kernel_graph
 from crosstack.workload.kernels import Axis, Collective, Communication
 
@@ -310,7 +310,7 @@ def test_answer_of_other_rules_and_constraints_can_be_written() -> None:
 
 
 def test_forward_layer_is_the_one_the_generator_made() -> None:
-    graph = llm_forward(hidden=64, sequence_length=16, n_heads=4, head_size=16)
+    graph = llm_graph(training=False, hidden=64, sequence_length=16, n_heads=4, head_size=16)
     assert read_task(write_task(generated(training=False)), "x").workload.graph == graph
 
 

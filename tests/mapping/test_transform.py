@@ -3,11 +3,11 @@ import pytest
 from crosstack.errors import InputError
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.mapping.transform import EdgeKind, transform
-from crosstack.published.dfmodel.graphs.llm import llm, llm_forward
+from crosstack.published.dfmodel.graphs.llm import llm, llm_graph
 
 
 def graph():
-    return llm_forward(hidden=64, sequence_length=32, n_heads=4, head_size=16)
+    return llm_graph(training=False, hidden=64, sequence_length=32, n_heads=4, head_size=16)
 
 
 def kinds(step):

@@ -18,7 +18,7 @@ from crosstack.model.collectives.compose import collective_lines
 from crosstack.model.collectives.layouts import Layout, layout_change
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
-from crosstack.published.dfmodel.graphs.llm import llm_forward
+from crosstack.published.dfmodel.graphs.llm import llm_graph
 from crosstack.workload.architectures import graphs
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.kernel_graph import AXES
@@ -69,7 +69,7 @@ class TestColumns:
     @pytest.mark.parametrize("n_tiles", [1, 3])
     def test_what_splits_an_axis_by_place_splits_one_by_name(self, a_system, a_dimension, n_tiles):
         graph = gpt_forward(sequence=12, heads=4, head=8)
-        old = llm_forward(hidden=32, sequence_length=12, n_heads=4, head_size=8)
+        old = llm_graph(training=False, hidden=32, sequence_length=12, n_heads=4, head_size=8)
         workload, rules = Workload(graph=old, sequence_length=12), rules_named("crosstack")
         system = a_system(network=(a_dimension(size=CHIPS),), n_chips=CHIPS)
         plan = make_plan(workload, system, (CHIPS,), (Parallelism.TENSOR,), 1, rules)

@@ -27,7 +27,7 @@ from crosstack.model.memory import (
 )
 from crosstack.model.plan import Plan, make_plan
 from crosstack.model.rules import Rules, rules_named
-from crosstack.published.dfmodel.graphs.llm import llm, llm_forward, llm_training
+from crosstack.published.dfmodel.graphs.llm import llm, llm_graph
 from crosstack.published.dfmodel.rules import as_dfmodel
 from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
 from crosstack.workload.kernels import Axis, Saved, Tensor
@@ -120,13 +120,13 @@ class TestGptLayer:
         assert (kept, kept + again) == (2 * WIDE, 34 * WIDE + 5 * SCORES)
 
     def test_several_layers_in_a_graph_keep_each_its_own(self):
-        graph = llm_training(**GPT, layers_in_graph=3)
+        graph = llm_graph(training=True, **GPT, layers_in_graph=3)
         assert kept_size(graph) == 3 * (34 * WIDE + 5 * SCORES)
         # The graph is computed again from where it begins.
         assert kept_size(graph, Recompute.FULL) == 2 * WIDE
 
     def test_attention_is_scores_to_weighted_values_of_every_layer(self):
-        arrays = llm_training(**GPT, layers_in_graph=2)
+        arrays = llm_graph(training=True, **GPT, layers_in_graph=2)
         core = [
             name
             for name, inside in zip(arrays.names, attention_core(arrays), strict=True)
@@ -206,7 +206,7 @@ def test_computed_again_keeps_what_goes_in():
 
 
 def test_without_a_backward_pass_nothing_is_kept_or_computed_again():
-    graph = llm_forward(**GPT)
+    graph = llm_graph(training=False, **GPT)
     arrays = graph
     kept = kept_tensors(arrays)
     assert not (kept.output | kept.mask | kept.operands.any(axis=1)).any()

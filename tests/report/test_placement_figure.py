@@ -6,7 +6,7 @@ from crosstack.machine.topology import Grid
 from crosstack.mapping.placement import place
 from crosstack.mapping.strategy import parse_strategy
 from crosstack.mapping.transform import transform
-from crosstack.published.dfmodel.graphs.llm import llm_forward
+from crosstack.published.dfmodel.graphs.llm import llm_graph
 from crosstack.report.placement_figure import placement_svg
 from crosstack.report.transform_figure import transform_svg
 
@@ -43,7 +43,7 @@ def test_too_many_chips_are_said_not_drawn():
 
 
 def test_every_step_of_the_transformation_has_a_panel():
-    graph = llm_forward(hidden=64, sequence_length=32, n_heads=4, head_size=16)
+    graph = llm_graph(training=False, hidden=64, sequence_length=32, n_heads=4, head_size=16)
     steps = transform(graph, parse_strategy("RC-2-2-d2-p2"))
     svg = transform_svg(steps, "one layer")
     assert {step.title for step in steps} <= set(texts(svg))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oracles.differences import gradient_errors
 
 from crosstack.errors import InputError
-from crosstack.published.dfmodel.graphs.llm import llm_training
+from crosstack.published.dfmodel.graphs.llm import llm_graph
 from crosstack.workload.axes import AxisUse
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.draft import Draft
@@ -70,7 +70,7 @@ class TestWork:
             )
             for kernel in ("Q", "K", "V", "MHA_GEMM_1", "MHA_GEMM_2", "PROJ_GEMM", "FFN0", "FFN1")
         }
-        by_hand = llm_training(hidden=24, sequence_length=10, n_heads=3, head_size=8)
+        by_hand = llm_graph(training=True, hidden=24, sequence_length=10, n_heads=3, head_size=8)
         assert derived == {
             kernel: Counter(
                 k.work

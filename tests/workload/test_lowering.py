@@ -21,7 +21,7 @@ from crosstack.model.conversions import Conversions
 from crosstack.model.memory import kept_tensors
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
-from crosstack.published.dfmodel.graphs.llm import llm_forward, llm_training
+from crosstack.published.dfmodel.graphs.llm import llm_graph
 from crosstack.workload import serving
 from crosstack.workload.architectures import graphs
 from crosstack.workload.kernel_graph import KernelGraph
@@ -63,13 +63,13 @@ def joined(arrays: KernelGraph) -> list[tuple[str, str, int]]:
 
 class TestArrays:
     def test_a_layer_of_a_gpt_has_the_same_arrays_in_both_forms(self):
-        old = llm_forward(hidden=24, sequence_length=10, n_heads=3, head_size=8)
+        old = llm_graph(training=False, hidden=24, sequence_length=10, n_heads=3, head_size=8)
         new = gpt_forward(sequence=10, heads=3, head=8)
         arrays = lowered(new, new.blocks[0].name, work=lambda operation: 1.0)
         assert differing(old, arrays) == []
 
     def test_a_backward_pass_written_by_hand_has_the_same_arrays_in_both_forms(self):
-        old = llm_training(hidden=24, sequence_length=10, n_heads=3, head_size=8)
+        old = llm_graph(training=True, hidden=24, sequence_length=10, n_heads=3, head_size=8)
         arrays = lowered(gpt_by_hand(sequence=10, heads=3, head=8), "forward", work=lambda _: 1.0)
         # Kernels by extents say what derivatives need that they do not read; of what one layer
         # hands back to the other, they leave out the sum.
@@ -112,7 +112,7 @@ class TestTables:
     @pytest.mark.parametrize("rules", ["crosstack", "dfmodel-e3b"])
     @pytest.mark.parametrize("chips", [1, 4])
     def test_a_layer_of_a_gpt_has_the_same_choices_in_both_forms(self, tables_of, rules, chips):
-        old = llm_forward(hidden=24, sequence_length=10, n_heads=3, head_size=8)
+        old = llm_graph(training=False, hidden=24, sequence_length=10, n_heads=3, head_size=8)
         new = gpt_forward(sequence=10, heads=3, head=8)
         workload = Workload(graph=old, sequence_length=10, n_layers=3)
         arrays = lowered(new, new.blocks[0].name, work=lambda operation: 1.0)
@@ -175,7 +175,9 @@ class TestRegistry:
     def test_products_of_gpt3_are_those_written_by_hand(self):
         model = library.model("gpt3-175b")
         new = lowered(graphs.training(model, sequence=2048), "layers")
-        old = llm_training(hidden=12288, sequence_length=2048, n_heads=96, head_size=128)
+        old = llm_graph(
+            training=True, hidden=12288, sequence_length=2048, n_heads=96, head_size=128
+        )
         assert products(new) == products(old)
         # Gradients of keys and values add up over queries tile by tile; by hand they have columns.
         assert products(new, backward=True, turned=True) == products(
@@ -298,4 +300,7 @@ class TestKept:
         assert ((arrays.outside >= 0) == arrays.open_inputs).all()
         assert ["attention_norm", "attention_added", "attention_norm_bwd0"] in found.values()
         assert ["down_bwd0", "down_bwd1", "attention_added_gradient"] in found.values()
-        assert (llm_forward(hidden=8, sequence_length=4, n_heads=2, head_size=4).outside < 0).all()
+        assert (
+            llm_graph(training=False, hidden=8, sequence_length=4, n_heads=2, head_size=4).outside
+            < 0
+        ).all()

@@ -6,7 +6,7 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.io import library
-from crosstack.published.dfmodel.graphs.llm import llm_forward
+from crosstack.published.dfmodel.graphs.llm import llm_graph
 from crosstack.published.dfmodel.graphs.serving import decode
 from crosstack.workload.architectures import NormPlace, Transformer
 from crosstack.workload.serving import prefill
@@ -40,7 +40,7 @@ def test_numbers_of_kernels_and_edges(model, kernels, edges):
 def test_prefill_without_sharing_or_gate_is_the_forward_layer():
     same = replace(PLAIN, feed_forward=4 * 64)
     ours = prefill(same, tokens=16).graph
-    published = llm_forward(hidden=64, sequence_length=16, n_heads=8, head_size=8)
+    published = llm_graph(training=False, hidden=64, sequence_length=16, n_heads=8, head_size=8)
     assert ours.kernels == published.kernels
     assert ours.tensors == published.tensors
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from crosstack.errors import InputError
-from crosstack.published.dfmodel.graphs.dlrm import dlrm, dlrm_graph
+from crosstack.published.dfmodel.graphs.dlrm import dlrm
 from crosstack.workload.kernels import Axis, Collective, Direction, Placement
 
 SHAPE = {
@@ -12,6 +12,10 @@ SHAPE = {
 }  # fmt: skip
 # 7 tables x 5 rows x 4 numbers x 8 samples x 2 bytes
 LOOKED_UP = 2240.0
+
+
+def dlrm_graph(**shape):
+    return dlrm(**shape, rows=100, global_batch_size=16).graph
 
 
 def n_edges(graph) -> int:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstack.errors import InputError
-from crosstack.published.dfmodel.graphs.llm import llm, llm_forward, llm_training
+from crosstack.published.dfmodel.graphs.llm import llm, llm_graph
 from crosstack.workload.kernels import Axis, Collective, Direction, KernelKind, Saved
 
 SMALL = {"hidden": 64, "sequence_length": 16, "n_heads": 4, "head_size": 16}
@@ -30,16 +30,16 @@ def readers(graph, producer: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("layer", "layers", "kernels", "edges"),
+    ("training", "layers", "kernels", "edges"),
     [
-        pytest.param(llm_forward, 1, 18, 21, id="forward: dfmodel_code, generator LLM_fwd"),
-        pytest.param(llm_training, 1, 41, 53, id="training: dfmodel_code, generator LLM_fwdbwd"),
-        pytest.param(llm_forward, 4, 72, 87, id="4 forward layers: 4 x 21 and 3 joins"),
-        pytest.param(llm_training, 3, 123, 163, id="3 training layers: 3 x 53 and 2 x 2 joins"),
+        pytest.param(False, 1, 18, 21, id="forward: dfmodel_code, generator LLM_fwd"),
+        pytest.param(True, 1, 41, 53, id="training: dfmodel_code, generator LLM_fwdbwd"),
+        pytest.param(False, 4, 72, 87, id="4 forward layers: 4 x 21 and 3 joins"),
+        pytest.param(True, 3, 123, 163, id="3 training layers: 3 x 53 and 2 x 2 joins"),
     ],
 )
-def test_layers_have_the_published_kernels_and_edges(layer, layers, kernels, edges):
-    graph = layer(**SMALL, layers_in_graph=layers)
+def test_layers_have_the_published_kernels_and_edges(training, layers, kernels, edges):
+    graph = llm_graph(**SMALL, training=training, layers_in_graph=layers)
     assert (len(graph), n_edges(graph)) == (kernels, edges)
 
 
@@ -111,7 +111,7 @@ def test_every_published_run_has_the_work_it_printed(published_run):
     ],
 )
 def test_kernels_have_the_published_work(name, work):
-    assert kernel(llm_forward(**GPT3_175B), name).work == work
+    assert kernel(llm_graph(training=False, **GPT3_175B), name).work == work
 
 
 @pytest.mark.parametrize(
@@ -125,23 +125,23 @@ def test_kernels_have_the_published_work(name, work):
     ],
 )
 def test_kernels_make_the_published_bytes(name, size):
-    assert kernel(llm_forward(**GPT3_1T), name).output_size == size
+    assert kernel(llm_graph(training=False, **GPT3_1T), name).output_size == size
 
 
 def test_a_layer_holds_twelve_squares_of_weights_each_way():
     # Q, K, V, projection: 4 h^2; the two halves of the feed-forward network: 8 h^2.
-    graph = llm_training(**SMALL)
+    graph = llm_graph(training=True, **SMALL)
     assert graph.total_weight_size == 2 * 12 * 64 * 64 * 2
 
 
 def test_gradients_are_as_large_as_the_weights_of_one_pass():
-    graph = llm_training(**SMALL)
+    graph = llm_graph(training=True, **SMALL)
     gradients = sum(c.size for k in graph.kernels for c in k.communications if c.periodic)
-    assert gradients == llm_forward(**SMALL).total_weight_size
+    assert gradients == llm_graph(training=False, **SMALL).total_weight_size
 
 
 def test_the_backward_pass_of_the_products_is_twice_the_forward_pass():
-    graph = llm_training(**SMALL)
+    graph = llm_graph(training=True, **SMALL)
 
     def work(direction: Direction) -> float:
         return sum(k.work for k in graph.kernels if k.kind.is_gemm and k.direction is direction)
@@ -150,22 +150,22 @@ def test_the_backward_pass_of_the_products_is_twice_the_forward_pass():
 
 
 def test_six_weight_updates_are_reduced_over_the_batch():
-    updates = [k for k in llm_training(**SMALL).kernels if k.communications]
+    updates = [k for k in llm_graph(training=True, **SMALL).kernels if k.communications]
     assert [k.communications[0].collective for k in updates] == [Collective.ALL_REDUCE] * 6
 
 
 def test_weight_updates_stream_along_the_contraction():
-    updates = [k for k in llm_training(**SMALL).kernels if k.communications]
+    updates = [k for k in llm_graph(training=True, **SMALL).kernels if k.communications]
     assert {k.tiling for k in updates} == {Axis.K}
 
 
 def test_everything_else_streams_along_the_sequence():
-    others = [k for k in llm_training(**SMALL).kernels if not k.communications]
+    others = [k for k in llm_graph(training=True, **SMALL).kernels if not k.communications]
     assert {k.tiling for k in others} == {Axis.N}
 
 
 def test_attention_reads_the_value_projection_first():
-    graph = llm_forward(**SMALL)
+    graph = llm_graph(training=False, **SMALL)
     operands = {
         t.producer: c.operand
         for t in graph.tensors
@@ -176,28 +176,30 @@ def test_attention_reads_the_value_projection_first():
 
 
 def test_the_first_layer_norm_feeds_the_three_projections():
-    assert readers(llm_forward(**SMALL), "LayerNorm_1") == ["Q", "K", "V"]
+    assert readers(llm_graph(training=False, **SMALL), "LayerNorm_1") == ["Q", "K", "V"]
 
 
 def test_a_layer_reads_the_layer_before_it():
-    graph = llm_forward(**SMALL, layers_in_graph=2)
+    graph = llm_graph(training=False, **SMALL, layers_in_graph=2)
     assert "Add_Prev_Layer_layer_1" in readers(graph, "Add_2_layer_0")
 
 
 def test_the_backward_pass_of_a_layer_reads_the_layer_after_it():
-    graph = llm_training(**SMALL, layers_in_graph=2)
+    graph = llm_graph(training=True, **SMALL, layers_in_graph=2)
     assert "Loss_bwd_layer_0" in readers(graph, "K_bwd_layer_1")
 
 
 def test_the_value_projection_goes_back_unsplit_by_heads():
     # A quirk of dfmodel_code, kept so that published results come out.
-    graph = llm_training(**SMALL)
+    graph = llm_graph(training=True, **SMALL)
     assert (kernel(graph, "V_bwd").outer, kernel(graph, "Q_bwd").outer) == (1, 4)
 
 
 def test_a_forward_layer_is_the_start_of_a_training_layer():
-    forward = tuple(replace(k, saved=Saved.NOTHING) for k in llm_training(**SMALL).kernels[:18])
-    assert forward == llm_forward(**SMALL).kernels
+    forward = tuple(
+        replace(k, saved=Saved.NOTHING) for k in llm_graph(training=True, **SMALL).kernels[:18]
+    )
+    assert forward == llm_graph(training=False, **SMALL).kernels
 
 
 @given(
@@ -213,14 +215,14 @@ def test_work_is_the_sum_of_its_layers(heads, head, sequence, layers):
         "n_heads": heads,
         "head_size": head,
     }
-    spelled_out = llm_training(**shape, layers_in_graph=layers)
-    assert spelled_out.total_work == layers * llm_training(**shape).total_work
+    spelled_out = llm_graph(training=True, **shape, layers_in_graph=layers)
+    assert spelled_out.total_work == layers * llm_graph(training=True, **shape).total_work
 
 
 @given(heads=st.integers(1, 8), head=st.integers(1, 8), sequence=st.integers(1, 64))
 def test_every_operand_of_a_two_input_kernel_is_fed_at_most_once(heads, head, sequence):
-    graph = llm_training(
-        hidden=heads * head, sequence_length=sequence, n_heads=heads, head_size=head
+    graph = llm_graph(
+        training=True, hidden=heads * head, sequence_length=sequence, n_heads=heads, head_size=head
     )
     fed = [(c.kernel, c.operand) for t in graph.tensors for c in t.consumers]
     assert len(fed) == len(set(fed))
@@ -236,16 +238,16 @@ def test_a_model_for_inference_has_no_backward_pass():
 
 
 def test_weights_are_operands_of_weight_kernels_only():
-    graph = llm_training(**SMALL)
+    graph = llm_graph(training=True, **SMALL)
     assert {k.kind for k in graph.kernels if k.weight_size} == {KernelKind.GEMM_WEIGHT}
 
 
 def test_heads_that_do_not_make_up_the_width_are_refused():
     with pytest.raises(InputError, match="4 x 15 is 60, hidden is 64"):
-        llm_forward(**{**SMALL, "head_size": 15})
+        llm_graph(training=False, **{**SMALL, "head_size": 15})
 
 
 @pytest.mark.parametrize("field", [*SMALL, "word", "layers_in_graph"])
 def test_a_dimension_of_zero_is_refused(field):
     with pytest.raises(InputError, match=f"^{field}: got 0"):
-        llm_training(**{**SMALL, field: 0})
+        llm_graph(training=True, **{**SMALL, field: 0})

@@ -16,39 +16,19 @@ from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Axis, Collective, Communication, Direction, Kernel, Placement
 from crosstack.workload.workload import Workload
 
-__all__ = ["dlrm", "dlrm_graph"]
+__all__ = ["dlrm"]
 
 
-def dlrm_graph(
-    *,
-    width: int,
-    n_bottom: int,
-    n_top: int,
-    n_tables: int,
-    pooled_rows: int,
-    embedding_size: int,
-    samples: int,
-    training: bool = True,
-    word: int = 2,
-) -> KernelGraph:
-    """Perceptron layers of one batch of ``samples``, forward or forward and backward.
+def _graph(
+    width: int, n_bottom: int, layers: int, samples: int, *, looked_up: float, training: bool,
+    word: int,
+) -> KernelGraph:  # fmt: skip
+    """Perceptron layers of one batch: L kernels and L - 1 edges forward, 3 L and 4 (L - 1) in all.
 
-    With L = ``n_bottom + n_top`` layers: L kernels and L - 1 edges forward, 3 L kernels and
-    4 (L - 1) edges with the backward pass. See `dlrm` for the parameters and errors.
-
-    Notes
-    -----
     The last bottom layer (and its backward kernel) brings the exchange of embeddings: each chip
-    reads from main memory, and takes part in an all-to-all of, ``n_tables x pooled_rows x
-    embedding_size x samples`` words.
-
-    References
-    ----------
-    ko2025dfmodel, dfmodel_code, naumov2019dlrm
+    reads from main memory, and takes part in an all-to-all of, what is ``looked_up``. [B]
     """
-    layers = n_bottom + n_top
     activation = float(width * samples * word)
-    looked_up = float(n_tables * pooled_rows * embedding_size * samples * word)
 
     def perceptron(layer: int, suffix: str, direction: Direction) -> Kernel:
         kernel = product_of(
@@ -143,23 +123,22 @@ def dlrm(
     ----------
     ko2025dfmodel, dfmodel_code, naumov2019dlrm
     """
-    shape = {
-        "width": width,
-        "n_bottom": n_bottom,
-        "n_top": n_top,
-        "n_tables": n_tables,
-        "pooled_rows": pooled_rows,
-        "embedding_size": embedding_size,
-        "samples": samples,
-        "word": word,
-    }
     require_type("training", training, bool)
-    for field, value in {**shape, "rows": rows}.items():
+    for field, value in {
+        "width": width, "n_bottom": n_bottom, "n_top": n_top, "n_tables": n_tables,
+        "pooled_rows": pooled_rows, "embedding_size": embedding_size, "samples": samples,
+        "word": word, "rows": rows,
+    }.items():  # fmt: skip
         require_whole(field, value)
     for field, layers in (("n_bottom", n_bottom), ("n_top", n_top)):
         require(layers <= MOST_KERNELS // 6, field, layers, f"at most {MOST_KERNELS // 6} layers")
+    looked_up = float(n_tables * pooled_rows * embedding_size * samples * word)
+    graph = _graph(
+        width, n_bottom, n_bottom + n_top, samples, looked_up=looked_up, training=training,
+        word=word,
+    )  # fmt: skip
     return Workload(
-        graph=dlrm_graph(**shape, training=training),
+        graph=graph,
         global_batch_size=global_batch_size,
         placement=Placement.BATCH,
         data_size=float(n_tables * rows * embedding_size * word),

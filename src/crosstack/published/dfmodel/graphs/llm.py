@@ -8,7 +8,6 @@ kernel is not split by heads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from crosstack.errors import require, require_whole
@@ -19,7 +18,7 @@ from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Direction, Kernel
 from crosstack.workload.workload import Workload
 
-__all__ = ["llm", "llm_forward", "llm_training"]
+__all__ = ["llm", "llm_graph"]
 
 # (producer, consumer, operand): kernel numbers of the forward layer, from 1.
 _FORWARD_EDGES = (
@@ -36,137 +35,107 @@ _BACKWARD_EDGES = (
 )  # fmt: skip
 
 
-def _forward_kernels(hidden: int, seq: int, heads: int, head: int, word: int) -> list[Kernel]:
-    a = float(hidden * seq * word)
-    q = float(seq * seq * heads * word)
-    w = float(hidden * hidden * word)
-    projection = {"word": word, "input_sizes": (a,), "weight_size": w}
+def _layer(hidden: int, seq: int, heads: int, head: int, word: int) -> tuple[list[Kernel], ...]:
+    """Return the kernels of a layer, forward and backward."""
+    a, q, w = (float(count * word) for count in (hidden * seq, seq * seq * heads, hidden * hidden))
 
-    def norm(name: str, inputs: int = 1) -> Kernel:
-        rows = is_row_wise(name)
-        return elementwise(name, hidden, seq, word=word, inputs=inputs, row_wise=rows)
+    def direction(name: str) -> Direction:
+        return Direction.BACKWARD if "_bwd" in name else Direction.FORWARD
 
-    def attention(name: str) -> Kernel:
-        rows = is_row_wise(name)
-        return elementwise(name, seq, seq, outer=heads, word=word, row_wise=rows)
+    def point(name: str, rows: int = hidden, *, outer: int = 1, inputs: int = 1) -> Kernel:
+        return elementwise(
+            name, rows, seq, outer=outer, word=word, inputs=inputs, row_wise=is_row_wise(name),
+            direction=direction(name),
+        )  # fmt: skip
 
-    return [
-        norm("Add_Prev_Layer"),
-        norm("LayerNorm_1"),
-        *(
-            product_of(name, (heads, head, hidden, seq), **projection)  # type: ignore[arg-type]
-            for name in ("Q", "K", "V")
-        ),
-        product_of("MHA_GEMM_1", (heads, seq, head, seq), word=word, input_sizes=(a, a)),
-        attention("SOFTMAX"),
-        attention("DropOut_1"),
-        product_of("MHA_GEMM_2", (heads, head, seq, seq), word=word, input_sizes=(a, q)),
-        product_of("PROJ_GEMM", (1, hidden, hidden, seq), **projection),  # type: ignore[arg-type]
-        norm("DropOut_2"),
-        norm("Add_1", inputs=2),
-        norm("LayerNorm_2"),
-        product_of(
-            "FFN0", (1, 4 * hidden, hidden, seq), word=word, input_sizes=(a,), weight_size=4 * w
-        ),
-        elementwise("GeLU", 4 * hidden, seq, word=word),
-        product_of(
-            "FFN1", (1, hidden, 4 * hidden, seq), word=word, input_sizes=(4 * a,), weight_size=4 * w
-        ),
-        norm("DropOut_3"),
-        norm("Add_2", inputs=2),
-    ]
-
-
-def _backward_kernels(hidden: int, seq: int, heads: int, head: int, word: int) -> list[Kernel]:
-    a = float(hidden * seq * word)
-    q = float(seq * seq * heads * word)
-    w = float(hidden * hidden * word)
-    back = Direction.BACKWARD
-
-    def norm(name: str) -> Kernel:
-        rows = is_row_wise(name)
-        return elementwise(name, hidden, seq, word=word, direction=back, row_wise=rows)
-
-    def attention(name: str) -> Kernel:
-        rows = is_row_wise(name)
-        return elementwise(name, seq, seq, outer=heads, word=word, direction=back, row_wise=rows)
+    def scores(name: str) -> Kernel:
+        return point(name, seq, outer=heads)
 
     def product(
-        name: str, shape: tuple[int, int, int, int], inputs: tuple[float, ...], weight: float = 0.0
+        name: str, shape: tuple[int, int, int, int], *inputs: float, weight: float = 0.0
     ) -> Kernel:
         return product_of(
-            name, shape, word=word, input_sizes=inputs, weight_size=weight, direction=back
-        )
+            name, shape, word=word, input_sizes=inputs, weight_size=weight,
+            direction=direction(name),
+        )  # fmt: skip
 
-    def update(name: str, m: int, n: int, inputs: tuple[float, float]) -> Kernel:
+    def update(name: str, m: int, n: int, *inputs: float) -> Kernel:
         return product_of(
-            f"{name}_bwd_weight_update",
-            (1, m, seq, n),
-            word=word,
-            input_sizes=inputs,
-            direction=back,
-            weight_update=True,
-        )
+            f"{name}_bwd_weight_update", (1, m, seq, n), word=word, input_sizes=inputs,
+            direction=Direction.BACKWARD, weight_update=True,
+        )  # fmt: skip
 
+    wide = 4 * hidden
     per_head, square = (heads, head, hidden, seq), (1, hidden, hidden, seq)
-    return [
-        norm("Loss_bwd"),
-        norm("DropOut_3_bwd"),
-        product("FFN1_bwd", (1, 4 * hidden, hidden, seq), (a,), 4 * w),
-        elementwise("GeLU_bwd", 4 * hidden, seq, word=word, direction=back),
-        product("FFN0_bwd", (1, hidden, 4 * hidden, seq), (4 * a,), 4 * w),
-        norm("LayerNorm_2_bwd"),
-        norm("DropOut_2_bwd"),
-        product("PROJ_GEMM_bwd", square, (a,), w),
-        product("MHA_GEMM_2_bwd1", (heads, seq, head, seq), (a, a)),
-        product("MHA_GEMM_2_bwd2", (heads, head, seq, seq), (a, q)),
-        product("V_bwd", square, (a,), w),
-        attention("DropOut_1_bwd"),
-        attention("SOFTMAX_bwd"),
-        product("MHA_GEMM_1_bwd1", (heads, head, seq, seq), (q, a)),
-        product("MHA_GEMM_1_bwd2", (heads, head, seq, seq), (q, a)),
-        product("Q_bwd", per_head, (a,), w),
-        product("K_bwd", per_head, (a,), w),
-        update("FFN1", 4 * hidden, hidden, (a, 4 * a)),
-        update("FFN0", hidden, 4 * hidden, (4 * a, a)),
-        *(update(name, hidden, hidden, (a, a)) for name in ("PROJ_GEMM", "V", "K", "Q")),
+    into, out_of = (1, wide, hidden, seq), (1, hidden, wide, seq)
+    outer, inner = (heads, seq, head, seq), (heads, head, seq, seq)
+    forward = [
+        point("Add_Prev_Layer"),
+        point("LayerNorm_1"),
+        *(product(name, per_head, a, weight=w) for name in ("Q", "K", "V")),
+        product("MHA_GEMM_1", outer, a, a),
+        scores("SOFTMAX"),
+        scores("DropOut_1"),
+        product("MHA_GEMM_2", inner, a, q),
+        product("PROJ_GEMM", square, a, weight=w),
+        point("DropOut_2"),
+        point("Add_1", inputs=2),
+        point("LayerNorm_2"),
+        product("FFN0", into, a, weight=4 * w),
+        point("GeLU", wide),
+        product("FFN1", out_of, 4 * a, weight=4 * w),
+        point("DropOut_3"),
+        point("Add_2", inputs=2),
     ]
+    backward = [
+        point("Loss_bwd"),
+        point("DropOut_3_bwd"),
+        product("FFN1_bwd", into, a, weight=4 * w),
+        point("GeLU_bwd", wide),
+        product("FFN0_bwd", out_of, 4 * a, weight=4 * w),
+        point("LayerNorm_2_bwd"),
+        point("DropOut_2_bwd"),
+        product("PROJ_GEMM_bwd", square, a, weight=w),
+        product("MHA_GEMM_2_bwd1", outer, a, a),
+        product("MHA_GEMM_2_bwd2", inner, a, q),
+        product("V_bwd", square, a, weight=w),
+        scores("DropOut_1_bwd"),
+        scores("SOFTMAX_bwd"),
+        product("MHA_GEMM_1_bwd1", inner, q, a),
+        product("MHA_GEMM_1_bwd2", inner, q, a),
+        product("Q_bwd", per_head, a, weight=w),
+        product("K_bwd", per_head, a, weight=w),
+        update("FFN1", wide, hidden, a, 4 * a),
+        update("FFN0", hidden, wide, 4 * a, a),
+        *(update(name, hidden, hidden, a, a) for name in ("PROJ_GEMM", "V", "K", "Q")),
+    ]
+    return forward, backward
 
 
-def _check(hidden: int, seq: int, heads: int, head: int, word: int, layers: int) -> None:
-    named: Mapping[str, int] = {
-        "hidden": hidden, "sequence_length": seq, "n_heads": heads, "head_size": head,
-        "word": word, "layers_in_graph": layers,
-    }  # fmt: skip
-    for name, value in named.items():
-        require_whole(name, value)
-    require(
-        heads * head == hidden,
-        "n_heads",
-        heads,
-        f"n_heads x head_size = hidden ({heads} x {head} is {heads * head}, hidden is {hidden})",
-    )
-
-
-def llm_forward(
+def llm_graph(
     *,
     hidden: int,
     sequence_length: int,
     n_heads: int,
     head_size: int,
+    training: bool,
     word: int = 2,
     layers_in_graph: int = 1,
 ) -> KernelGraph:
-    """Forward pass of transformer layers: 18 kernels and 21 edges a layer.
+    """Transformer layers: 18 kernels and 21 edges each forward, 41 and 53 in training.
 
     Parameters
     ----------
     hidden, sequence_length, n_heads, head_size : int
         Model width, tokens of a sequence, attention heads and width of one head. [1]
+    training : bool
+        With the backward pass.
     word : int
         Bytes of one element. [B]
     layers_in_graph : int
-        Layers to spell out; layer l > 1 reads layer l - 1. [1]
+        Layers to spell out; layer l > 1 reads layer l - 1, and the backward pass of layer l that of
+        layer l + 1 (the sum of the gradients of the query and key projections is not modelled: the
+        key's is passed on). [1]
 
     Raises
     ------
@@ -177,38 +146,24 @@ def llm_forward(
     ----------
     ko2025dfmodel, dfmodel_code
     """
-    _check(hidden, sequence_length, n_heads, head_size, word, layers_in_graph)
-    one = _forward_kernels(hidden, sequence_length, n_heads, head_size, word)
-    return _stack(one, _FORWARD_EDGES, word, layers_in_graph, joins=((18, 1, 0),))
-
-
-def llm_training(
-    *,
-    hidden: int,
-    sequence_length: int,
-    n_heads: int,
-    head_size: int,
-    word: int = 2,
-    layers_in_graph: int = 1,
-) -> KernelGraph:
-    """Forward and backward pass of transformer layers: 41 kernels and 53 edges a layer.
-
-    Parameters and errors as `llm_forward`. With several layers, the forward pass of layer l + 1
-    reads that of layer l, and the backward pass of layer l reads that of layer l + 1 (the sum of
-    the gradients of the query and key projections is not modelled: the key's is passed on).
-
-    References
-    ----------
-    ko2025dfmodel, dfmodel_code
-    """
-    _check(hidden, sequence_length, n_heads, head_size, word, layers_in_graph)
-    one = [
-        replace(kernel, saved=saved_of(kernel.name))
-        for kernel in _forward_kernels(hidden, sequence_length, n_heads, head_size, word)
-    ]
-    one += _backward_kernels(hidden, sequence_length, n_heads, head_size, word)
+    for name, value in {
+        "hidden": hidden, "sequence_length": sequence_length, "n_heads": n_heads,
+        "head_size": head_size, "word": word, "layers_in_graph": layers_in_graph,
+    }.items():  # fmt: skip
+        require_whole(name, value)
+    filled = n_heads * head_size
+    allowed = (
+        f"n_heads x head_size = hidden ({n_heads} x {head_size} is {filled}, hidden is {hidden})"
+    )
+    require(filled == hidden, "n_heads", n_heads, allowed)
+    one, back = _layer(hidden, sequence_length, n_heads, head_size, word)
+    if not training:
+        return _stack(one, _FORWARD_EDGES, word, layers_in_graph, joins=((18, 1, 0),))
+    one = [replace(kernel, saved=saved_of(kernel.name)) for kernel in one]
     edges = _FORWARD_EDGES + _BACKWARD_EDGES
-    return _stack(one, edges, word, layers_in_graph, joins=((18, 1, 0),), back_joins=((35, 19, 0),))
+    return _stack(
+        one + back, edges, word, layers_in_graph, joins=((18, 1, 0),), back_joins=((35, 19, 0),)
+    )
 
 
 def _stack(
@@ -254,18 +209,13 @@ def llm(
 ) -> Workload:
     """Return a whole model: a layer graph, its repetitions and the batch.
 
-    See `llm_training` and `llm_forward` for the parameters of a layer.
+    See `llm_graph` for the parameters of a layer.
     """
     require_type("training", training, bool)
-    layer = llm_training if training else llm_forward
-    graph = layer(
-        hidden=hidden,
-        sequence_length=sequence_length,
-        n_heads=n_heads,
-        head_size=head_size,
-        word=word,
-        layers_in_graph=layers_in_graph,
-    )
+    graph = llm_graph(
+        hidden=hidden, sequence_length=sequence_length, n_heads=n_heads, head_size=head_size,
+        word=word, layers_in_graph=layers_in_graph, training=training,
+    )  # fmt: skip
     return Workload(
         graph=graph,
         n_layers=n_layers,
