@@ -162,6 +162,13 @@ class Graph:
         """Return the block called ``name``."""
         return next(block for block in self.blocks if block.name == name)
 
+    @property
+    def forward_blocks(self) -> tuple[Block, ...]:
+        """Blocks that belong to no backward pass, nor add up its gradients."""
+        gradients = {t.name for t in self.tensors if t.role is Role.GRADIENT}
+        blocks = (block for block in self.blocks if not block.twin)
+        return tuple(b for b in blocks if {o.output.tensor for o in b.operations} - gradients)
+
     def repeats(self, block: Block) -> int:
         """How often a block runs. [1]"""
         return self.sizes[block.axis] if block.axis else 1

@@ -84,7 +84,7 @@ def _check_name(field: str, name: str, known: Iterable[str], what: str) -> None:
 
 def _chosen(graph: Graph, block: str) -> tuple[Block, list[Block], list[Block]]:
     """Return the block of the layers, and what runs before and behind it."""
-    forward = [b for b in graph.blocks if not _only_gradients(graph, b)]
+    forward = list(graph.forward_blocks)
     names = [b.name for b in forward]
     if block:
         _check_name("block", block, names, "block")
@@ -101,11 +101,7 @@ def _end(graph: Graph, block: Block) -> End:
     """Return what runs besides the layers; a table that two blocks read is shared."""
     tables = _tables(graph, block)
     own = _weights(graph, block)
-    others = [
-        other
-        for other in graph.blocks
-        if other.name != block.name and other.twin == "" and not _only_gradients(graph, other)
-    ]
+    others = (other for other in graph.forward_blocks if other.name != block.name)
     elsewhere = {tensor for other in others for tensor in _weights(graph, other)}
     return End(
         name=block.name,
@@ -120,12 +116,6 @@ def _weights(graph: Graph, block: Block) -> set[str]:
     """Return the weights that a block reads."""
     read = {x.tensor for operation in block.operations for x in operation.inputs}
     return {tensor for tensor in read if graph.tensor[tensor].role is Role.WEIGHT}
-
-
-def _only_gradients(graph: Graph, block: Block) -> bool:
-    """Whether a block belongs to a backward pass."""
-    made = (graph.tensor[operation.output.tensor].role for operation in block.operations)
-    return all(role is Role.GRADIENT for role in made)
 
 
 def _tables(graph: Graph, block: Block) -> set[str]:

@@ -11,7 +11,6 @@ from crosstack.workload.axes import AxisSize, AxisUse
 from crosstack.workload.dataflow import Graph
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Placement
-from crosstack.workload.operations import Role
 
 __all__ = ["BlockOf", "End", "Workload"]
 
@@ -29,14 +28,8 @@ class BlockOf:
     @property
     def left_out(self) -> tuple[tuple[str, int], ...]:
         """Other blocks that run forward, which are not mapped, and how often each runs. [1]"""
-        tensor = self.graph.tensor
-        forward = (
-            block
-            for block in self.graph.blocks
-            if any(tensor[o.output.tensor].role is not Role.GRADIENT for o in block.operations)
-        )
-        others = (b for b in forward if self.block and self.block not in (b.name, b.twin))
-        return tuple((b.name, self.graph.repeats(b)) for b in others if not b.twin)
+        others = (b for b in self.graph.forward_blocks if self.block and b.name != self.block)
+        return tuple((b.name, self.graph.repeats(b)) for b in others)
 
     @property
     def token_axes(self) -> tuple[AxisSize, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass
 
 __all__ = ["FlopCount", "ParameterCount", "mean_keys"]
 
@@ -41,7 +41,7 @@ class ParameterCount:
     @property
     def total(self) -> int:
         """All of them. [1]"""
-        return sum(getattr(self, field.name) for field in fields(self))
+        return sum(astuple(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class FlopCount:
     @property
     def total(self) -> float:
         """All of it. [FLOP]"""
-        return float(sum(getattr(self, field.name) for field in fields(self)))
+        return float(sum(astuple(self)))
 
 
 def mean_keys(tokens: int, *, cached: int = 0, causal: bool = True, window: int = 0) -> float:
