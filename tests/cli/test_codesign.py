@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from builders.stores import points_in
 
 import crosstack
 from crosstack.explore.store import Store
@@ -129,7 +130,7 @@ def test_an_interrupted_search_stops_and_goes_on(run, tmp_path):
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     deadline = time.monotonic() + 60
-    while not any(p.stat().st_size for p in store.glob("journal/*")) and started.poll() is None:
+    while not points_in(store) and started.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     os.killpg(started.pid, signal.SIGINT)

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from builders.stores import points_in
 
 pytest.importorskip("pyarrow", reason="needs crosstack[explore]")
 
@@ -178,14 +179,14 @@ def test_an_interrupt_keeps_what_is_done_and_says_how_to_go_on(small, tmp_path):
         text=True,
         cwd=tmp_path,
     )
-    journal = tmp_path / "s" / "journal"
+    store = tmp_path / "s"
     stop = time.monotonic() + 60
     while running.poll() is None and time.monotonic() < stop:
-        if journal.exists() and any(journal.iterdir()):
+        if points_in(store):
             break
         time.sleep(0.05)
     os.kill(running.pid, signal.SIGINT)
     message = running.communicate(timeout=30)[1]
     assert running.returncode == 130
     assert "points are in s, --resume goes on with them" in message
-    assert not list(journal.iterdir())
+    assert not list(store.glob("*.sweep*"))

@@ -12,7 +12,6 @@ from typing import Any
 
 from crosstack.errors import InfeasibleError, InputError, Problem
 from crosstack.explore import points as points_module
-from crosstack.explore import session as session_module
 from crosstack.explore.axes import Axis, Span
 from crosstack.explore.evaluators import BaseProblem, Column, PointAnswer
 from crosstack.explore.run import sweep
@@ -82,7 +81,6 @@ def study_of(count: int, **changes: Any) -> Study:
 def main() -> None:
     """``slow_points.py STORE LOG COUNT PAUSE JOBS [LARGEST FILE]``: sweep until killed."""
     place, log, count, pause, jobs, *limit = sys.argv[1:]
-    session_module.MOST_IN_JOURNAL = 5
     points_module.model_version = one_version
     if limit:
         import resource

@@ -38,7 +38,7 @@ study_app = typer.Typer(
     no_args_is_help=True,
     help="Start or run a study, look at it, draw and export what came of it.\n\n"
     "A study is a YAML file: a base problem, axes of what is varied (values, ranges, samples), "
-    "objectives and constraints. A sweep of it fills a store, a directory of Parquet files with "
+    "objectives and constraints. A sweep of it fills a store, a directory with a database of "
     "a row a point. `study run` has published studies ready.\n\n"
     "In this order: `crosstack study init study.yaml --base FILE`, edit it, "
     "`crosstack study show study.yaml`, `crosstack sweep study.yaml`, "

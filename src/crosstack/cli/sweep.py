@@ -71,7 +71,7 @@ def sweep(
     Whatever ends a sweep, `--resume` goes on with it. Several sweeps may share one store.
     Points that do not fit or take too long are rows with their reason. Then `crosstack study
     show|plot|export DIR`, `crosstack report DIR -o study.html` and `crosstack explore DIR` (while
-    it runs, too) read the store, as do pandas and DuckDB.
+    it runs, too) read the store; pandas and DuckDB read what `study export` writes.
 
     `crosstack study init study.yaml --base FILE` writes a study to start from.
 

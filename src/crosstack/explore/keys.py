@@ -31,8 +31,10 @@ from crosstack.version import __version__
 __all__ = [
     "KEY_BYTES",
     "Keys",
+    "as_bytes",
     "as_words",
     "changes_key",
+    "from_bytes",
     "from_hex",
     "hex_keys",
     "is_in",
@@ -164,25 +166,34 @@ def _inside(path: str, of: str) -> bool:
 
 def _as_int(key: Keys) -> int:
     """Return the one key of an array as a number, as `as_words` takes it."""
-    return int.from_bytes(key.astype("<u8").tobytes(), "little")
+    return int.from_bytes(as_bytes(key), "little")
 
 
 def as_words(keys: Sequence[int]) -> Keys:
     """Return keys as pairs of 64-bit words, shape (n, 2)."""
-    raw = b"".join(key.to_bytes(KEY_BYTES, "little") for key in keys)
-    return np.frombuffer(raw, dtype="<u8").reshape(-1, 2)
+    return from_bytes(b"".join(key.to_bytes(KEY_BYTES, "little") for key in keys))
+
+
+def as_bytes(keys: Keys) -> bytes:
+    """Return keys as bytes, one after the other."""
+    return keys.astype("<u8").tobytes()
+
+
+def from_bytes(keys: bytes) -> Keys:
+    """Return the keys that `as_bytes` wrote."""
+    return np.frombuffer(keys, dtype="<u8").reshape(-1, 2)
 
 
 def hex_keys(keys: Keys) -> list[str]:
     """Return keys as text, 32 hexadecimal digits each."""
-    text = keys.astype("<u8").tobytes().hex()
+    text = as_bytes(keys).hex()
     size = 2 * KEY_BYTES
     return [text[i : i + size] for i in range(0, len(text), size)]
 
 
 def from_hex(keys: Iterable[str]) -> Keys:
     """Return the keys that `hex_keys` wrote."""
-    return np.frombuffer(bytes.fromhex("".join(keys)), dtype="<u8").reshape(-1, 2)
+    return from_bytes(bytes.fromhex("".join(keys)))
 
 
 def is_in(keys: Keys, known: Keys) -> NDArray[np.bool_]:

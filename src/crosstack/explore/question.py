@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
+import json
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from crosstack.errors import InputError
 from crosstack.explore.keys import model_version
-from crosstack.explore.layout import Layout, sealed, unsealed
-from crosstack.explore.store import Store
+from crosstack.explore.store import Store, checksum, is_sound
 from crosstack.explore.study import Bound, Goal, Study
-from crosstack.io.files import read_text, write_atomically
 
 __all__ = ["StudyQuestion", "question_in", "question_of"]
 
@@ -31,27 +26,10 @@ class StudyQuestion:
     model: str = ""
 
     def note(self, store: Store) -> None:
-        """Keep what was asked beside the answers."""
-        text = sealed(self._data())
-        for known in (store.path / "studies").glob("*.json"):
-            with suppress(OSError):  # it is another's, or no file
-                if known.read_bytes() == text.encode():
-                    known.touch()
-                    return
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        write_atomically(store.path / "studies" / f"{stamp}-{self.name}.json", text)
-
-    def _data(self) -> dict[str, Any]:
-        """Return it as plain data; see `question_in`."""
-        return {
-            "name": self.name,
-            "evaluator": self.evaluator,
-            "base": self.base,
-            "axes": list(self.axes),
-            "constraints": [[b.column, b.minimum, b.maximum] for b in self.bounds],
-            "objectives": [[name, goal.value] for name, goal in self.objectives],
-            "model": self.model,
-        }
+        """Keep what was asked beside the answers, as the last that was."""
+        asked = json.dumps(asdict(self)).encode()
+        with store.database(write=True) as db:
+            db.execute("insert or replace into studies values (?, ?)", (asked, checksum(asked)))
 
 
 def question_of(study: Study) -> StudyQuestion:
@@ -72,19 +50,18 @@ def question_in(store: Store) -> StudyQuestion:
 
     What is damaged is passed over; a store that has nothing else knows its axes still.
     """
-    folder = store.path / "studies"
-    known: list[tuple[int, Path]] = []
-    for path in folder.glob("*.json"):
-        with suppress(OSError):  # gone in this moment
-            known.append((path.stat().st_mtime_ns, path))
-    for _, path in sorted(known, reverse=True):
-        with suppress(InputError):
-            found = _asked(unsealed(read_text(path)) or {}, store.layout)
-            if found is not None:
-                return found
-        store.note(path, "is damaged, so that it is not known what was asked")
+    with store.database() as db:
+        known = db.execute("select asked, checksum from studies order by rowid desc").fetchall()
+    for asked, found in known:
+        if is_sound(asked, found):
+            data: dict[str, Any] = json.loads(asked)
+            data["axes"] = tuple(data["axes"])
+            data["bounds"] = tuple(Bound(**bound) for bound in data["bounds"])
+            data["objectives"] = tuple((name, Goal(goal)) for name, goal in data["objectives"])
+            return StudyQuestion(**data)
+        store.damage["studies"] = "is damaged, so that it is not known what was asked last"
     if not known:
-        store.note(folder, "nothing is known of what was asked")
+        store.damage["studies"] = "nothing is known of what was asked"
     return StudyQuestion(
         name=store.path.stem,
         evaluator="",
@@ -93,33 +70,3 @@ def question_in(store: Store) -> StudyQuestion:
         bounds=(),
         objectives=(),
     )
-
-
-def _asked(data: dict[str, Any], layout: Layout) -> StudyQuestion | None:
-    """Return what `StudyQuestion.note` wrote; None for anything else."""
-    try:
-        found = StudyQuestion(
-            name=data["name"],
-            evaluator=data["evaluator"],
-            base=data["base"],
-            axes=tuple(data["axes"]),
-            bounds=tuple(
-                Bound(column=column, minimum=low, maximum=high)
-                for column, low, high in data["constraints"]
-            ),
-            objectives=tuple((name, Goal(goal)) for name, goal in data["objectives"]),
-            model=data.get("model", ""),
-        )
-    except (KeyError, TypeError, ValueError):
-        return None
-    texts = (found.name, found.evaluator, found.base, found.model)
-    numbers = {name for name, unit in layout.columns if unit is not None}
-    ends = [end for bound in found.bounds for end in (bound.minimum, bound.maximum)]
-    good = (
-        all(isinstance(text, str) for text in texts)
-        and set(found.axes) <= {name for name, _ in layout.columns}
-        and {bound.column for bound in found.bounds} <= numbers
-        and {name for name, _ in found.objectives} <= numbers
-        and all(end is None or isinstance(end, int | float) for end in ends)
-    )
-    return found if good else None

@@ -163,7 +163,6 @@ def _batches(session: Session, points: Points, arrays: Arrayed) -> Iterator[Batc
         if (session.state != session.ELSEWHERE).all():
             return  # what is left is in flight here
         yield None
-        session.release()
 
 
 def _chunks(session: Session, points: Points, arrays: Arrayed) -> Iterator[Batch]:
@@ -188,7 +187,7 @@ def _record(session: Session, points: Points, batch: Batch, result: Result) -> C
             "runtime": np.full(len(numbers), result.runtime),
             "model": np.full(len(numbers), model_version(), dtype=object),
         }
-        session.record_table(numbers, columns_as(values, session.store.layout))
+        session.record_table(columns_as(values, session.store.layout), numbers)
         kinds, each = np.unique(answer.status, return_counts=True)
         return Counter(dict(zip(kinds.tolist(), each.tolist(), strict=True)))
     rows = []
@@ -201,7 +200,7 @@ def _record(session: Session, points: Points, batch: Batch, result: Result) -> C
         row |= answer.terms
         row |= {"runtime": result.runtime, "model": model_version()}
         rows.append(row)
-    session.record(numbers.tolist(), rows)
+    session.record(rows, numbers)
     return Counter({answer.status: len(rows)})
 
 

@@ -21,8 +21,7 @@ from crosstack.explore.keys import model_version, point_keys
 from crosstack.explore.layout import Column, Layout
 from crosstack.explore.question import StudyQuestion
 from crosstack.explore.session import Session
-from crosstack.explore.store import Store
-from crosstack.explore.store_files import Row
+from crosstack.explore.store import Row, Store
 from crosstack.explore.study import Bound, Goal
 
 __all__ = ["Space", "Trials", "trials_in"]
@@ -120,7 +119,6 @@ class Trials:
             return
         chosen = {self.space.column(name): value for name, value in labels}
         self.session.record(
-            (),
             [
                 {
                     "key": key,
@@ -133,7 +131,7 @@ class Trials:
                     "model": model_version(),
                 }
                 for key, (point, answer, runtime) in answers.items()
-            ],
+            ]
         )
 
     def _take(self, rows: Sequence[Row], terms: Sequence[str]) -> None:

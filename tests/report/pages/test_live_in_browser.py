@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+from builders.stores import points_in
 
-from crosstack.explore.store import Store
 from crosstack.report.pages.server import StudyServer
 
 TASK = Path(__file__).resolve().parents[3] / "examples" / "gpt3_1t_sn30.yaml"
@@ -78,7 +78,7 @@ def test_points_come_while_a_sweep_runs(explore, visit, tmp_path):
     study.write_text(SEARCHED.format(base=TASK))
     command = [sys.executable, "-m", "crosstack", "sweep", str(study), "--store", str(store)]
     with subprocess.Popen([*command, "--jobs", "1"], stdout=subprocess.DEVNULL) as sweep:
-        while not (store / "store.json").exists() or not Store.open(store).count():
+        while not points_in(store):
             assert sweep.poll() is None
             time.sleep(0.05)
         page = visit(explore(store))

@@ -79,8 +79,8 @@ def test_other_names_are_refused(swept, host):
     [
         "/../chips.yaml",
         "/%2e%2e/chips.yaml",
-        "//chips.store/store.json",
-        "/store.json",
+        "//chips.store/store.sqlite",
+        "/store.sqlite",
         "/data.json/",
     ],
 )

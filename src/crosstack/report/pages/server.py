@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +16,7 @@ from threading import Lock
 from urllib.parse import urlsplit
 
 from crosstack.errors import InputError, Problem
+from crosstack.explore.store import DATABASE
 from crosstack.report.pages.study_page import study_data, study_html
 from crosstack.report.pages.study_table import store_table
 
@@ -83,15 +83,12 @@ class StudyServer(ThreadingHTTPServer):
 
 
 def _state(store: Path) -> tuple[object, ...]:
-    """Return what changes whenever the store has more rows: its files and their sizes."""
-    found: list[object] = []
-    for folder in ("parts", "journal", "studies"):
-        with suppress(OSError):  # a folder that is missing
-            for path in sorted((store / folder).iterdir()):
-                with suppress(FileNotFoundError):  # became a part in this moment
-                    status = path.stat()
-                    found.append((folder, path.name, status.st_size, status.st_mtime_ns))
-    return tuple(found)
+    """Return what changes whenever the store has more rows: its file's size and time."""
+    try:
+        status = (store / DATABASE).stat()
+    except OSError:  # it is gone, perhaps for a moment
+        return ()
+    return status.st_size, status.st_mtime_ns
 
 
 class _Handler(BaseHTTPRequestHandler):
