@@ -7,17 +7,22 @@ batches through `answer`, so that where a point is answered does not change its 
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.errors import CrosstackError, InfeasibleError
 from crosstack.explore.axes import Assignment, Axis, quantity_in
-from crosstack.explore.evaluators import BaseProblem, Evaluator, PointAnswer, PointAnswers, answered
+from crosstack.explore.evaluators import (
+    BaseProblem,
+    Evaluator,
+    PointAnswer,
+    PointAnswers,
+    answered,
+    refused,
+)
 from crosstack.explore.points import Points
 
 __all__ = [
@@ -26,6 +31,7 @@ __all__ = [
 
 CHUNK = 65_536
 """Points of a batch that is answered as arrays; the same for every executor."""
+Arrayed: TypeAlias = "Mapping[int, Mapping[str, NDArray[np.float64]]]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +76,7 @@ def answer(common: Common, batch: Batch) -> Result:
         found = _answer_groups(common, batch)
         runtime = (time.perf_counter() - started) / len(batch.points)
         return Result(answer=found, runtime=runtime)
-    try:
-        one = answered(common.evaluator, common.base, batch.assignments, common.keep)
-    except Exception as error:  # one point's bug must not end the sweep
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{where.name}, line {where.lineno}"
-        one = PointAnswer(status="failed", reason=f"{type(error).__name__}: {error} ({place})")
+    one = answered(common.evaluator, common.base, batch.assignments, common.keep)
     return Result(answer=one, runtime=time.perf_counter() - started)
 
 
@@ -94,7 +95,8 @@ def _answer_groups(common: Common, batch: Batch) -> PointAnswers:
         try:
             found = evaluator.run_many(common.base, group.assignments, group.arrays)
         except Exception as error:  # the same for all of them
-            status[at], reason[at] = _refused(error)
+            one = refused(error)
+            status[at], reason[at] = one.status, one.reason
             continue
         status[at], reason[at] = found.status, found.reason
         for name, values in terms.items():
@@ -102,31 +104,14 @@ def _answer_groups(common: Common, batch: Batch) -> PointAnswers:
     return PointAnswers(status=status, reason=reason, terms=terms)
 
 
-def _refused(error: Exception) -> tuple[str, str]:
-    if isinstance(error, InfeasibleError):
-        return "infeasible", str(error)
-    if isinstance(error, CrosstackError):
-        return "invalid", "; ".join(str(error).splitlines())
-    return "failed", f"{type(error).__name__}: {error}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrayed:
-    """Axes whose numbers are arrays, by their place: fields and what each value is in them."""
-
-    tables: Mapping[int, Mapping[str, NDArray[np.float64]]]
-
-    @property
-    def axes(self) -> frozenset[int]:
-        """Places of those axes."""
-        return frozenset(self.tables)
-
-
 def arrayed(common: Common, points: Points) -> Arrayed:
-    """Return which axes of a study the evaluator takes as arrays; none where it takes none."""
+    """Return the axes that an evaluator takes as arrays, by their place; none where it takes none.
+
+    Each with its fields and what every value is in them.
+    """
     take = getattr(common.evaluator, "array_fields", None)
     if take is None or common.keep:
-        return Arrayed(tables={})
+        return {}
     fields = [field for axis in points.axes for field in axis.fields]
     units: Mapping[str, str] = take(common.base, fields)
     tables = {}
@@ -134,7 +119,7 @@ def arrayed(common: Common, points: Points) -> Arrayed:
         table = _numbers(axis, points.values[i], units)
         if table is not None:
             tables[i] = table
-    return Arrayed(tables=tables)
+    return tables
 
 
 def _numbers(
@@ -160,9 +145,9 @@ def _numbers(
 
 def cut(points: Points, numbers: NDArray[np.int64], arrays: Arrayed) -> Batch:
     """Return points as a batch: one by itself, or many in groups."""
-    if not arrays.tables:
+    if not arrays:
         return Batch(points=numbers, assignments=tuple(points.assignments(int(numbers[0]))))
-    others = [i for i in range(len(points.axes)) if i not in arrays.axes]
+    others = [i for i in range(len(points.axes)) if i not in arrays]
     chosen = points.choice[numbers]
     if others:
         _, first, group = np.unique(
@@ -180,7 +165,7 @@ def cut(points: Points, numbers: NDArray[np.int64], arrays: Arrayed) -> Batch:
                 assignments=tuple(points.assignments(int(numbers[start]), others)),
                 arrays={
                     field: table[chosen[places, i]]
-                    for i, tables in arrays.tables.items()
+                    for i, tables in arrays.items()
                     for field, table in tables.items()
                 },
             )

@@ -6,6 +6,7 @@ A study names one; another is any picklable object with the methods of `Evaluato
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -37,6 +38,7 @@ __all__ = [
     "evaluator_named",
     "failed_point",
     "one_by_one",
+    "refused",
 ]
 
 Terms: TypeAlias = "dict[str, float | str | None]"
@@ -137,16 +139,25 @@ class ArrayEvaluator(Evaluator, Protocol):
         """
 
 
+def refused(error: Exception) -> PointAnswer:
+    """Return what is known of a point that an error came of: no bug of one may end the others."""
+    if isinstance(error, InfeasibleError):
+        return PointAnswer(status="infeasible", reason=str(error))
+    if isinstance(error, CrosstackError):
+        return PointAnswer(status="invalid", reason="; ".join(str(error).splitlines()))
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    reason = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
+    return PointAnswer(status="failed", reason=reason)
+
+
 def answered(
     evaluator: Evaluator, base: BaseProblem, assignments: Sequence[Assignment], keep: Sequence[str]
 ) -> PointAnswer:
-    """Return what comes of a point, an error of crosstack's included."""
+    """Return what comes of a point, an error included."""
     try:
         return evaluator.run(base, assignments, keep)
-    except InfeasibleError as error:
-        return PointAnswer(status="infeasible", reason=str(error))
-    except CrosstackError as error:
-        return PointAnswer(status="invalid", reason="; ".join(str(error).splitlines()))
+    except Exception as error:
+        return refused(error)
 
 
 def answered_many(

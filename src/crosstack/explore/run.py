@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem
 from crosstack.explore.batches import (
@@ -41,7 +40,7 @@ from crosstack.records import require_type
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["answered_here", "check_study", "layout_of", "run_study", "sweep"]
+__all__ = ["check_study", "layout_of", "run_study", "sweep"]
 
 
 def layout_of(study: Study) -> Layout:
@@ -98,30 +97,6 @@ def run_study(
     return points
 
 
-def answered_here(study: Study, *, progress: Tell | None = None) -> dict[str, NDArray[Any]]:
-    """Return the columns of a study that is answered as arrays, in this process; none are kept.
-
-    Raises
-    ------
-    InputError
-        If an axis leads nowhere.
-    """
-    points = expand(study)
-    check_study(study)
-    common = Common(evaluator=study.evaluator, base=study.base, keep=study.keep)
-    arrays, meter = arrayed(common, points), Meter(progress)
-    assert arrays.tables  # its evaluator takes arrays
-    found: list[dict[str, NDArray[Any]]] = []
-    for start in range(0, len(points), CHUNK):
-        numbers = np.arange(start, min(start + CHUNK, len(points)))
-        one = answer(common, cut(points, numbers, arrays)).answer
-        assert isinstance(one, PointAnswers)
-        found.append({"status": one.status, "reason": one.reason, **one.terms})
-        meter.show(int(numbers[-1]) + 1, len(points))
-    columns = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
-    return columns | {axis.name: points.column(i) for i, axis in enumerate(points.axes)}
-
-
 def _result(found: Result | Failure) -> Result:
     if isinstance(found, Failure):
         return Result(answer=failed_point(found), runtime=found.runtime)
@@ -155,21 +130,16 @@ def _check_kept(answer: PointAnswer | PointAnswers) -> None:
 def _batches(session: Session, points: Points, arrays: Arrayed) -> Iterator[Batch | None]:
     """Yield open points until all are finished, by this sweep or another on the same store."""
     while not session.complete:
-        if arrays.tables:
-            yield from _chunks(session, points, arrays)
+        if arrays:
+            for start in range(0, len(points), CHUNK):
+                if len(found := session.claim(CHUNK, slice(start, start + CHUNK))):
+                    yield cut(points, found, arrays)
         else:
             while len(found := session.claim(1)):
                 yield cut(points, found, arrays)
         if (session.state != session.ELSEWHERE).all():
             return  # what is left is in flight here
         yield None
-
-
-def _chunks(session: Session, points: Points, arrays: Arrayed) -> Iterator[Batch]:
-    for start in range(0, len(points), CHUNK):
-        found = session.claim(CHUNK, slice(start, start + CHUNK))
-        if len(found):
-            yield cut(points, found, arrays)
 
 
 def _record(session: Session, points: Points, batch: Batch, result: Result) -> Counter[str]:

@@ -23,8 +23,8 @@ from crosstack.explore.evaluators import (
 from crosstack.explore.keys import stated
 from crosstack.explore.options import known_options
 from crosstack.explore.pool import Serial
-from crosstack.explore.progress import Tell
-from crosstack.explore.run import answered_here, layout_of, run_study
+from crosstack.explore.progress import Meter, Tell
+from crosstack.explore.run import layout_of, run_study
 from crosstack.explore.store import Store
 from crosstack.explore.study import Study
 from crosstack.io.study_file import Goal
@@ -34,7 +34,7 @@ from crosstack.records import require_type
 from crosstack.units import format_quantity
 from crosstack.workload.architectures import Transformer
 
-__all__ = ["AXES", "Served", "ServedPoints", "serve", "serve_points"]
+__all__ = ["AXES", "Served", "ServedPoints", "serve"]
 
 AXES = ("tensor", "pipeline", "batch", "context")
 COUNTS = ("microbatch", "n_tiles")
@@ -66,7 +66,8 @@ class Served:
         ("latency", Goal.MINIMUM),
     )
 
-    def _asked(self, arrays: Arrays) -> dict[str, Any]:
+    def asked(self, arrays: Arrays) -> dict[str, Any]:
+        """Return what `serving_sweep` is asked besides model and system."""
         numbers = {name: _whole(values) for name, values in arrays.items()}
         return {
             "phase": self.phase,
@@ -76,10 +77,6 @@ class Served:
             "rules": self.rules,
             **numbers,
         }
-
-    def refuse(self, arrays: Arrays) -> None:
-        """Raise `InputError` for points that contradict the model or the machine."""
-        check_serving(self.model, self.system, **self._asked(arrays))
 
     def options(self, given: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Return the options: there are none."""
@@ -92,7 +89,7 @@ class Served:
 
     def tree(self, base: BaseProblem) -> Any:
         """Return what is served, how, and on what."""
-        asked = {name: stated(value) for name, value in self._asked({}).items()}
+        asked = {name: stated(value) for name, value in self.asked({}).items()}
         told = {"model": stated(self.model), "system": stated(self.system)}
         return {**told, **asked, **dict.fromkeys(AXES)}
 
@@ -119,7 +116,7 @@ class Served:
         self, base: BaseProblem, assignments: Sequence[Assignment], arrays: Arrays
     ) -> PointAnswers:
         """Price many points at once; one that does not fit is priced all the same."""
-        found: ServingSweep = serving_sweep(self.model, self.system, **self._asked(arrays))
+        found: ServingSweep = serving_sweep(self.model, self.system, **self.asked(arrays))
         limits = np.array([limit or None for limit in found.limit], dtype=object)
         terms = {name: np.asarray(getattr(found, name)) for name in UNITS}
         return PointAnswers(
@@ -196,7 +193,7 @@ def serve(
         The machine: its first network dimension joins the chips that split tensors, the next one
         the stages.
     context : int or sequence of int
-        Tokens kept of each sequence, or of a prompt. [1]
+        Tokens kept of each sequence, or of a prompt; a number that is given twice counts once. [1]
     tensor, pipeline, batch : int or sequence of int
         Chips that split tensors, stages, and sequences served at once. [1]
     phase : Phase or str
@@ -209,13 +206,17 @@ def serve(
         Bytes of an element. [B]
     rules : Rules or str, optional
         What is counted; by name, or ``crosstack``.
-    store, resume, progress
-        As of `serve_points`.
+    store : Path, optional
+        Where every point is kept while it runs, as a sweep's are.
+    resume : bool
+        Go on with a store that has points already.
+    progress : callable, optional
+        Told where it stands.
 
     Raises
     ------
     InputError
-        As `serve_points`.
+        As `serving_sweep`, or `Store.fresh`.
     """
     require_type("model", model, Transformer)
     require_type("system", system, System)
@@ -229,52 +230,40 @@ def serve(
         rules=chosen_rules(rules, MAPPED),
     )
     swept = dict(zip(AXES, (tensor, pipeline, batch, context), strict=True))
-    numbers = {name: _several(name, values) for name, values in swept.items()}
-    return serve_points(served, numbers, store=store, resume=resume, progress=progress)
+    axes = {name: _several(name, values) for name, values in swept.items()}
+    grid = np.meshgrid(*axes.values(), indexing="ij")
+    points = {name: values.ravel() for name, values in zip(AXES, grid, strict=True)}
+    columns: dict[str, NDArray[Any]]
+    if store is None:
+        meter = Meter(progress)
+        found = served.run_many(BaseProblem(content="", source="none"), (), points)
+        columns = {**points, **found.terms, "reason": found.reason}
+        meter.show(len(found.status), len(found.status))
+    else:
+        check_serving(model, system, **served.asked(points))
+        study = _study(served, axes)
+        kept = Store.fresh(store, layout_of(study), resume=resume)
+        table = kept.table(run_study(study, kept, Serial(), progress=progress).keys)
+        columns = {n: table.column(n).to_numpy(zero_copy_only=False) for n in table.column_names}
+    limits = [reason or "" for reason in columns["reason"]]
+    columns = {name: columns[name] for name in (*AXES, *UNITS)}
+    columns |= {name: columns[name].astype(np.int64) for name in (*AXES, *COUNTS)}
+    return ServedPoints(served=served, columns=columns | {"limit": np.array(limits, dtype=object)})
 
 
-def _several(name: str, values: int | Sequence[int]) -> Sequence[int]:
-    """Return one number as a list of it; all are whole."""
+def _several(name: str, values: int | Sequence[int]) -> NDArray[np.float64]:
+    """Return one number or a list of them, all whole, as an array; each once."""
     found = [values] if isinstance(values, int) else values
     good = isinstance(found, Sequence) and not isinstance(found, str | bytes) and len(found) > 0
     require(good, name, values, "a whole number, or a list of them")
     for value in found:
         require_whole(name, value)
-    return found
+    return np.array(list(dict.fromkeys(found)), dtype=float)
 
 
-def serve_points(
-    served: Served,
-    numbers: Mapping[str, Sequence[int]],
-    *,
-    store: Path | None = None,
-    resume: bool = False,
-    progress: Tell | None = None,
-) -> ServedPoints:
-    """Price every combination of degrees, batches and contexts.
-
-    Parameters
-    ----------
-    served : Served
-        What is served, and on what.
-    numbers : mapping of str to sequence of int
-        Values of every one of `AXES`; one that is given twice counts once. [1]
-    store : Path or None
-        Where every point is kept while it runs, as a sweep's are.
-    resume : bool
-        Go on with a store that has points already.
-    progress : callable or None
-        Told where it stands.
-
-    Raises
-    ------
-    InputError
-        As `serving_sweep`, or `Store.fresh`.
-    """
-    axes = {name: np.array(list(dict.fromkeys(numbers[name])), dtype=float) for name in AXES}
-    grid = np.meshgrid(*axes.values(), indexing="ij")
-    served.refuse({name: values.ravel() for name, values in zip(AXES, grid, strict=True)})
-    study = Study(
+def _study(served: Served, axes: Mapping[str, NDArray[np.float64]]) -> Study:
+    """Return every combination of degrees, batches and contexts as a study."""
+    return Study(
         name="serve",
         base=BaseProblem(content="", source=f"{served.model.name} on {served.system.name}"),
         evaluator=served,
@@ -288,15 +277,3 @@ def serve_points(
         ),
         objectives=served.objectives,
     )
-    if store is None:
-        found = answered_here(study, progress=progress)
-    else:
-        kept = Store.fresh(store, layout_of(study), resume=resume)
-        points = run_study(study, kept, Serial(), progress=progress)
-        table = kept.table(points.keys)
-        found = {n: table.column(n).to_numpy(zero_copy_only=False) for n in table.column_names}
-    columns = {name: found[name] for name in (*AXES, *UNITS)}
-    for name in (*AXES, *COUNTS):
-        columns[name] = columns[name].astype(np.int64)
-    columns["limit"] = np.array([reason or "" for reason in found["reason"]], dtype=object)
-    return ServedPoints(served=served, columns=columns)
