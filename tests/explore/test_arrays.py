@@ -135,7 +135,7 @@ def test_what_a_kernel_sends_of_its_own_is_counted_beside_conversions(write):
 def test_numbers_of_the_machine_are_arrays_and_names_are_not(write):
     study = study_with(write, "crosstack")
     job = Common(evaluator=study.evaluator, base=study.base, keep=())
-    names = [study.axes[i].name for i in sorted(arrayed(job, expand(study)).axes)]
+    names = [study.axes[i].name for i in sorted(arrayed(job, expand(study)))]
     assert names == ["memory", "capacity", "link", "outer", "hop", "hop2", "clock", "use"]
 
 

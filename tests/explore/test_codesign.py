@@ -11,10 +11,9 @@ import pytest
 
 import crosstack
 from crosstack.errors import InfeasibleError, InputError
-from crosstack.explore.codesign import search_front
+from crosstack.explore.codesign import least_time, search_front
 from crosstack.explore.explain import resources_of
 from crosstack.explore.machines import machines_at, never_slower
-from crosstack.explore.mapped_machines import least_time
 from crosstack.explore.pareto import pareto_rows
 from crosstack.explore.pool import Processes
 from crosstack.explore.question import question_in

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,7 +26,7 @@ from crosstack.explore.evaluators import (
 from crosstack.explore.points import Points
 
 __all__ = [
-    "CHUNK", "Alike", "Arrayed", "Batch", "Common", "Result", "answer", "arrayed", "cut",
+    "CHUNK", "Alike", "Arrayed", "Batch", "Common", "answer", "arrayed", "cut",
 ]  # fmt: skip
 
 CHUNK = 65_536
@@ -61,23 +61,14 @@ class Batch:
     groups: tuple[Alike, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Result:
-    """What came of a batch: an answer, or as many as it has points; and how long each took. [s]"""
-
-    answer: PointAnswer | PointAnswers
-    runtime: float
-
-
-def answer(common: Common, batch: Batch) -> Result:
+def answer(common: Common, batch: Batch) -> PointAnswer | PointAnswers:
     """Answer a batch. No exception comes out of it but an interrupt."""
     started = time.perf_counter()
     if batch.groups:
-        found = _answer_groups(common, batch)
-        runtime = (time.perf_counter() - started) / len(batch.points)
-        return Result(answer=found, runtime=runtime)
+        many = _answer_groups(common, batch)
+        return replace(many, runtime=(time.perf_counter() - started) / len(batch.points))
     one = answered(common.evaluator, common.base, batch.assignments, common.keep)
-    return Result(answer=one, runtime=time.perf_counter() - started)
+    return replace(one, runtime=time.perf_counter() - started)
 
 
 def _answer_groups(common: Common, batch: Batch) -> PointAnswers:

@@ -8,42 +8,119 @@ the front is not mapped. All others are mapped with `crosstack.optimise`, to a p
 from __future__ import annotations
 
 import math
+import time
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.errors import InfeasibleError, InputError, Problem, require_whole
-from crosstack.explore.draws import Drawn, draws_near, first_draws
-from crosstack.explore.evaluators import PointAnswer, failed_point
+from crosstack.evaluate.answer import Answer
+from crosstack.explore.evaluators import PointAnswer, Terms
 from crosstack.explore.keys import stated
 from crosstack.explore.machines import (
     Machine,
+    MachineChoice,
+    UnitPrices,
     machines_at,
     never_slower,
 )
-from crosstack.explore.mapped_machines import CodesignProblem, Mapped, least_time, map_machine
+from crosstack.explore.mapped import ANSWER_UNITS, mapped_point
 from crosstack.explore.pareto import pareto_rows
-from crosstack.explore.pool import Executor, Failure, Run, Serial
+from crosstack.explore.pool import Executor, Run, Serial
 from crosstack.explore.progress import Meter, Tell
 from crosstack.explore.trials import Trials
+from crosstack.machine.generate.generation import Generation
 from crosstack.machine.system import System
+from crosstack.mapping.mapping import Constraints, Task
+from crosstack.model.attention import iteration_work
+from crosstack.model.ends import counted
+from crosstack.model.rates import reached_rate
+from crosstack.model.rules import Rules
 from crosstack.units import format_quantity
+from crosstack.workload.workload import Workload
 
-__all__ = [
-    "BEATEN",
-    "Candidate",
-    "Front",
-    "search_front",
-]
+__all__ = ["BEATEN", "TERMS", "Candidate", "CodesignProblem", "Front", "least_time", "search_front"]
 
 Floats = NDArray[np.float64]
 FIRST = 0.4  # of the candidates are drawn evenly, the others near the front
 LITTER = 32  # candidates drawn from one front
 WAVE = 8  # mapped before the next look at what cannot win; the same whatever the number of jobs
 BEATEN = "cannot be on the front"  # why a candidate that a mapped one beats is not mapped
+SPREAD = 0.4  # standard deviation of the logarithms of shares, from parent to child
+MOVES = 0.3  # how often a child takes another choice than its parent
+Drawn = tuple[int, Floats]  # the number of a choice, and a point of its space
+
+TERMS: dict[str, str | None] = {
+    **ANSWER_UNITS,
+    "bound_by": None,
+    "chip_area": "m^2",
+    "die_price": "USD",
+    "yield": "1",
+}
+"""What comes of a machine, with units."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CodesignProblem:
+    """What is mapped, onto which machines.
+
+    Parameters
+    ----------
+    workload, constraints : Workload, Constraints
+        What is mapped, and what is given of the mapping.
+    choices : tuple of MachineChoice
+        Technologies and numbers of chips.
+    prices : UnitPrices
+        Beside the dies.
+    chip_rules : Generation
+        How chips are generated.
+    rules : Rules
+        How a mapping is counted.
+    limits : mapping of str to float
+        Of ``price`` [USD], ``power`` [W] and ``time`` [s], what a machine must not exceed.
+    time_limit : float
+        Of each mapping. [s]
+    gap : float
+        Relative gap at which a mapping is good enough. [1]
+    """
+
+    workload: Workload
+    choices: tuple[MachineChoice, ...]
+    prices: UnitPrices
+    chip_rules: Generation
+    rules: Rules
+    constraints: Constraints = field(default_factory=Constraints)
+    limits: dict[str, float] = field(default_factory=dict)
+    time_limit: float = math.inf
+    gap: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mapped:
+    """The best mapping of a candidate in short.
+
+    ``time`` is that of an iteration, ``bound`` what no mapping beats. [s]
+    """
+
+    time: float
+    bound: float
+    status: str
+    tensor: int
+    pipeline: int
+    data: int
+    bound_by: str
+
+    @classmethod
+    def of(cls, answer: PointAnswer) -> Mapped:
+        """Return what a store keeps of a mapping."""
+        found: dict[str, Any] = {name: answer.terms[name] for name in ("time", "bound", "bound_by")}
+        found |= {name: int(answer.terms[name] or 0) for name in ("tensor", "pipeline", "data")}
+        return cls(status=answer.status, **found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -145,15 +222,15 @@ def search_front(
     if not problem.choices:
         raise InputError(Problem("choices", "there is nothing to choose from."))
     known = trials or Trials()
-    with (executor or Serial()).started(partial(map_machine, problem)) as run:
+    with (executor or Serial()).started(partial(_map_machine, problem)) as run:
         search = _Search(problem, known, run, evaluations, Meter(progress))
         random = np.random.default_rng(seed)
-        first = first_draws(problem.choices, random, max(1, int(FIRST * evaluations)))
+        first = _first_draws(problem.choices, random, max(1, int(FIRST * evaluations)))
         search.look(first[:evaluations])
         while len(search.candidates) < evaluations:
             litter = min(LITTER, evaluations - len(search.candidates))
             parents = [(c.choice, c.point) for c in search.front()]
-            search.look(draws_near(problem.choices, parents, random, litter))
+            search.look(_draws_near(problem.choices, parents, random, litter))
     front = search.front()
     if not front:
         raise _nothing(search.candidates)
@@ -164,6 +241,79 @@ def search_front(
         skipped=search.skipped,
         reused=known.reused,
     )
+
+
+def _first_draws(
+    choices: Sequence[MachineChoice], random: np.random.Generator, count: int
+) -> list[Drawn]:
+    """Return given and even shares of every choice, then points drawn evenly, choice by choice."""
+    drawn: list[Drawn] = [(i, c.space.start) for i, c in enumerate(choices)]
+    drawn += [(i, c.space.centre) for i, c in enumerate(choices)]
+    while len(drawn) < count:
+        drawn.append(_even(choices, random))
+    return drawn
+
+
+def _draws_near(
+    choices: Sequence[MachineChoice],
+    parents: Sequence[tuple[int, tuple[float, ...]]],
+    random: np.random.Generator,
+    count: int,
+) -> list[Drawn]:
+    """Return points near ``parents``; evenly drawn ones where there is none yet."""
+    drawn: list[Drawn] = []
+    for _ in range(count):
+        if not parents:
+            drawn.append(_even(choices, random))
+            continue
+        number, point = parents[int(random.integers(len(parents)))]
+        space = choices[number].space.space
+        moved = space.logarithms(np.array(point))
+        moved = moved + SPREAD * random.standard_normal(len(moved))
+        if random.random() < MOVES:
+            other = int(random.integers(len(choices)))
+            if choices[other].space.space.names == space.names:
+                number = other
+        drawn.append((number, choices[number].space.space.from_logarithms(moved)))
+    return drawn
+
+
+def _even(choices: Sequence[MachineChoice], random: np.random.Generator) -> Drawn:
+    number = int(random.integers(len(choices)))
+    return number, choices[number].space.space.draw(random, 1)[0]
+
+
+def least_time(workload: Workload, system: System, rules: Rules) -> float:
+    """Return a time that no mapping beats: all compute busy at its utilization. [s]"""
+    chip = system.chip
+    throughput = reached_rate(chip, workload.graph.dtype, rules)
+    done = iteration_work(counted(workload, rules), chip, rules.traffic)
+    return done / (system.copies * system.n_chips * throughput)
+
+
+def _map_machine(problem: CodesignProblem, item: tuple[int, System]) -> PointAnswer:
+    """Return the best mapping of a numbered machine, or why there is none."""
+    begun, (_, system) = time.perf_counter(), item
+    task = Task(workload=problem.workload, system=system, constraints=problem.constraints)
+    try:
+        answer = mapped_point(
+            task,
+            terms=_bound_by,
+            rules=problem.rules,
+            time_limit=problem.time_limit,
+            gap=problem.gap,
+        )
+    except InfeasibleError as error:
+        reason = f"{error.resource} of {error.where.rstrip(',')}"  # which goes on elsewhere
+        answer = PointAnswer(status="infeasible", reason=reason)
+    return replace(answer, runtime=time.perf_counter() - begun)
+
+
+def _bound_by(answer: Answer) -> Terms:
+    shares: dict[str, float] = {}
+    for partition in answer.evaluation.partitions:
+        shares[partition.bound_by] = shares.get(partition.bound_by, 0.0) + partition.time
+    return {"bound_by": max(shares, key=lambda name: shares[name], default="")}
 
 
 class _Search:
@@ -253,12 +403,9 @@ class _Search:
         answers = {number: self.trials.recall(key) for number, key in keys.items()}
         fresh = {c.number: c for c in wave if answers[c.number] is None}
         waiting = [(number, _machine(c).system) for number, c in fresh.items()]
-        for (number, _), found in self.run(waiting):
-            answer, runtime = (
-                (failed_point(found), found.runtime) if isinstance(found, Failure) else found
-            )
+        for (number, _), answer in self.run(waiting):
             answers[number] = answer
-            self._record(fresh[number], keys[number], answer, runtime)
+            self._record(fresh[number], keys[number], answer)
         limit = self.problem.limits.get("time", math.inf)
         for candidate in wave:
             found = answers[candidate.number]
@@ -277,7 +424,7 @@ class _Search:
         point, names = np.array([candidate.point]), choice.space.space.names
         return self.trials.keys(choice.labels, names, point, chip=chip)[0]
 
-    def _record(self, candidate: Candidate, key: str, answer: PointAnswer, runtime: float) -> None:
+    def _record(self, candidate: Candidate, key: str, answer: PointAnswer) -> None:
         choice, machine = self.problem.choices[candidate.choice], _machine(candidate)
         paid = {
             "price": machine.price,
@@ -288,7 +435,7 @@ class _Search:
         }
         whole = replace(answer, terms={**answer.terms, **paid}) if answer.terms else answer
         names = choice.space.space.names
-        self.trials.record(choice.labels, names, {key: (candidate.point, whole, runtime)})
+        self.trials.record(choice.labels, names, {key: (candidate.point, whole, answer.runtime)})
 
     def front(self) -> list[Candidate]:
         """Return the mapped candidates that no other beats, the fastest first."""
@@ -308,10 +455,7 @@ def _machine(candidate: Candidate) -> Machine:
 
 
 def _nothing(candidates: Sequence[Candidate]) -> InfeasibleError:
-    reasons: dict[str, int] = {}
-    for candidate in candidates:
-        reasons[candidate.reason] = reasons.get(candidate.reason, 0) + 1
-    most = max(reasons, key=lambda r: reasons[r])
+    ((most, _),) = Counter(candidate.reason for candidate in candidates).most_common(1)
     return InfeasibleError(
         resource="machines",
         demand=1.0,

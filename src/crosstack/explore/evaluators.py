@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from crosstack.errors import CrosstackError, InfeasibleError
 from crosstack.explore.axes import Assignment
-from crosstack.explore.pool import Failure
 from crosstack.io.yaml_tree import Content
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ __all__ = [
     "answered",
     "answered_many",
     "evaluator_named",
-    "failed_point",
     "one_by_one",
     "refused",
 ]
@@ -68,28 +66,26 @@ class PointAnswer:
 
     ``status`` is one of `crosstack.mapping.mapping.Status`, or ``invalid`` (the point contradicts
     itself), ``timeout`` (stopped from outside) or ``failed`` (a bug, or a process that died).
+    ``runtime``: how long it took. [s]
     """
 
     status: str
     reason: str | None = None
     terms: Terms = field(default_factory=dict)
+    runtime: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointAnswers:
     """What came of many points: arrays of one length; a term of a point without one is NaN.
 
-    Terms that are text are arrays of objects.
+    Terms that are text are arrays of objects. ``runtime``: how long each took. [s]
     """
 
     status: NDArray[np.str_]
     reason: NDArray[np.object_]
     terms: Mapping[str, NDArray[Any]]
-
-
-def failed_point(failure: Failure) -> PointAnswer:
-    """Return what is known of a point that a pool could not answer."""
-    return PointAnswer(status=failure.status, reason=failure.reason)
+    runtime: float = 0.0
 
 
 class Evaluator(Protocol):

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from crosstack.errors import InfeasibleError, InputError, require_quantity
 from crosstack.explore.budget_space import BudgetSpace
 from crosstack.machine.chip import Execution
-from crosstack.machine.generate.checks import checks_of
 from crosstack.machine.generate.generated import chip_at
 from crosstack.machine.generate.generation import Generation
 from crosstack.machine.generate.generator import generate_chips
@@ -103,17 +102,10 @@ def machines_at(
     All chips are generated at once, as arrays.
     """
     chips = generate_chips(choice.space.template, choice.space.budgets(points), rules)
-    checks = checks_of(chips)
-    # The checks are made here for all points at once, not again for each.
-    plain = replace(chips, rules=rules.unchecked())
     found: list[Machine | str] = []
     for i in range(len(points)):
-        wrong = [check for check in checks if not check.holds[i]]
-        if wrong:
-            found.append(f"{wrong[0].resource} of {wrong[0].where}")
-            continue
         try:
-            chip = chip_at(plain, (i,))
+            chip = chip_at(chips, (i,))
             die = float(choice.wafer.die_price(chip.area))
             whole = system_of_packages(
                 replace(chip.chip, price=die + prices.package),

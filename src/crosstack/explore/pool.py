@@ -19,9 +19,10 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 from crosstack.errors import InputError, Problem, require_jobs, require_quantity
+from crosstack.explore.evaluators import PointAnswer
 
 __all__ = [
-    "Dask", "Executor", "Failure", "Processes", "Run", "Serial", "executor_for", "n_processors",
+    "Dask", "Executor", "Processes", "Run", "Serial", "executor_for", "n_processors",
 ]  # fmt: skip
 
 Run = Callable[[Iterable[Any]], Iterator[tuple[Any, Any]]]
@@ -29,20 +30,14 @@ PAUSE = 0.2  # s between two looks at whether there are more items
 MOST_DEATHS = 2  # of a process under one item, until that is the item's result
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """The result of an item that its process did not live to answer, after ``runtime``. [s]"""
-
-    status: str
-    reason: str
-    runtime: float = 0.0
-
-
 class Executor(Protocol):
     """Where a function is applied to items."""
 
     def started(self, function: Callable[[Any], Any]) -> AbstractContextManager[Run]:
-        """Return what yields every item with its result, or a `Failure`."""
+        """Return what yields every item with its result.
+
+        That of an item whose process did not live to answer it is a `PointAnswer` that says so.
+        """
 
 
 class _Coming:
@@ -207,9 +202,9 @@ class _Workers:
                 self.all.remove(worker)
                 worker.stop()
                 reason = f"stopped after {self.timeout:g} s"
-                yield item, Failure(status="timeout", reason=reason, runtime=self.timeout)
+                yield item, PointAnswer(status="timeout", reason=reason, runtime=self.timeout)
 
-    def _died(self, worker: _Worker) -> Failure | None:
+    def _died(self, worker: _Worker) -> PointAnswer | None:
         """Give the item of a dead process to another; the failure where that is no use."""
         self.all.remove(worker)
         worker.stop()
@@ -219,7 +214,7 @@ class _Workers:
             return None
         code = worker.process.exitcode
         reason = f"its process died {MOST_DEATHS} times (exit code {code})"
-        return Failure(status="failed", reason=reason)
+        return PointAnswer(status="failed", reason=reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +274,7 @@ class Dask:
                     error = future.exception()
                     if error is not None:
                         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-                        yield item, Failure(status="failed", reason=reason)
+                        yield item, PointAnswer(status="failed", reason=reason)
                     else:
                         yield item, future.result()
                     future.release()

@@ -10,10 +10,9 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem
 from crosstack.explore.budget_space import AreaRange, BudgetSpace
-from crosstack.explore.codesign import Front, search_front
+from crosstack.explore.codesign import TERMS, CodesignProblem, Front, search_front
 from crosstack.explore.keys import stated
 from crosstack.explore.machines import MachineChoice, UnitPrices
-from crosstack.explore.mapped_machines import TERMS, CodesignProblem
 from crosstack.explore.optimize import combinations
 from crosstack.explore.pool import Executor, executor_for
 from crosstack.explore.progress import Tell
@@ -171,18 +170,11 @@ def read_codesign(
             choice.space.space  # noqa: B018, it says so where nothing is free
     except InputError as error:
         raise in_file(error, str(path)) from None
-    prices = file.prices
     limits = {name: value for name, value in file.limits.model_dump().items() if value is not None}
     problem = CodesignProblem(
         workload=workload,
         choices=choices,
-        prices=UnitPrices(
-            package=prices.package,
-            memory=prices.memory,
-            link=prices.link,
-            switch=prices.switch,
-            switch_power=prices.switch_power,
-        ),
+        prices=UnitPrices(**file.prices.model_dump(exclude={"wafer"})),
         chip_rules=chip_rules,
         rules=rules,
         limits=limits,

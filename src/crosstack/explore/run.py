@@ -18,16 +18,15 @@ from crosstack.explore.batches import (
     Arrayed,
     Batch,
     Common,
-    Result,
     answer,
     arrayed,
     cut,
 )
-from crosstack.explore.evaluators import PointAnswer, PointAnswers, failed_point
+from crosstack.explore.evaluators import PointAnswer, PointAnswers
 from crosstack.explore.keys import hex_keys, model_version
 from crosstack.explore.layout import Layout, arrow, columns_as
 from crosstack.explore.points import Points, expand
-from crosstack.explore.pool import Executor, Failure, executor_for
+from crosstack.explore.pool import Executor, executor_for
 from crosstack.explore.progress import Meter, Tell
 from crosstack.explore.question import question_of
 from crosstack.explore.session import Session
@@ -88,19 +87,12 @@ def run_study(
     ):
         meter = Meter(progress)
         for batch, found in run(_batches(session, points, arrays)):
-            result = _result(found)
             if not counts.keys() & {"optimal", "feasible", "limit"}:
-                _check_kept(result.answer)
-            counts.update(_record(session, points, batch, result))
+                _check_kept(found)
+            counts.update(_record(session, points, batch, found))
             meter.show(session.n_done, len(points), fresh=counts.total(), counts=counts)
         assert session.complete  # batches end when nothing is left
     return points
-
-
-def _result(found: Result | Failure) -> Result:
-    if isinstance(found, Failure):
-        return Result(answer=failed_point(found), runtime=found.runtime)
-    return found
 
 
 def check_study(study: Study) -> None:
@@ -142,9 +134,11 @@ def _batches(session: Session, points: Points, arrays: Arrayed) -> Iterator[Batc
         yield None
 
 
-def _record(session: Session, points: Points, batch: Batch, result: Result) -> Counter[str]:
+def _record(
+    session: Session, points: Points, batch: Batch, answer: PointAnswer | PointAnswers
+) -> Counter[str]:
     """Write the rows of a batch; return how many there are of each status."""
-    numbers, answer = batch.points, result.answer
+    numbers = batch.points
     if isinstance(answer, PointAnswers):
         values: dict[str, Any] = {
             axis.name: points.column(i, numbers) for i, axis in enumerate(points.axes)
@@ -154,7 +148,7 @@ def _record(session: Session, points: Points, batch: Batch, result: Result) -> C
             "key": _key_array(points.keys[numbers]),
             "status": answer.status,
             "reason": answer.reason,
-            "runtime": np.full(len(numbers), result.runtime),
+            "runtime": np.full(len(numbers), answer.runtime),
             "model": np.full(len(numbers), model_version(), dtype=object),
         }
         session.record_table(columns_as(values, session.store.layout), numbers)
@@ -168,7 +162,7 @@ def _record(session: Session, points: Points, batch: Batch, result: Result) -> C
             row[axis.name] = float(value) if axis.is_number else str(value)
         row |= {"status": answer.status, "reason": answer.reason}
         row |= answer.terms
-        row |= {"runtime": result.runtime, "model": model_version()}
+        row |= {"runtime": answer.runtime, "model": model_version()}
         rows.append(row)
     session.record(rows, numbers)
     return Counter({answer.status: len(rows)})

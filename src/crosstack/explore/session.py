@@ -103,8 +103,10 @@ class Session:
 
     def _look(self, db: sqlite3.Connection) -> None:
         """Take in finished rows and claims of other sweeps; clear up after those that ended."""
-        for (name,) in db.execute("select distinct sweep from claims").fetchall():
-            if name != self.name and (lock := _locked(self._file(name))) is not None:
+        known = {name for (name,) in db.execute("select distinct sweep from claims")}
+        known |= {file.stem for file in self.store.path.glob("*.sweep")}
+        for name in known - {self.name}:
+            if (lock := _locked(self._file(name))) is not None:
                 lock.close()
                 self._file(name).unlink(missing_ok=True)
                 db.execute("delete from claims where sweep = ?", (name,))
@@ -131,6 +133,7 @@ def _locked(file: Path) -> sqlite3.Connection | None:
     """Return what holds the lock on a file until it is closed; None where somebody else does."""
     lock = sqlite3.connect(file, timeout=0, isolation_level=None)
     try:
+        lock.execute("pragma journal_mode = memory")  # no file beside it
         lock.execute("begin exclusive")
     except sqlite3.OperationalError:
         lock.close()

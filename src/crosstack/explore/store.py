@@ -41,7 +41,7 @@ __all__ = ["DATABASE", "Row", "Store", "checksum", "is_sound"]
 Row = dict[str, Any]
 FORMAT = 2
 DATABASE = "store.sqlite"
-OURS = re.compile(r"(store\.sqlite|[0-9a-f]{12}\.sweep)(-journal)?")
+OURS = re.compile(r"store\.sqlite(-journal)?|[0-9a-f]{12}\.sweep")
 PATIENCE = 600.0  # for another sweep's transaction [s]
 TABLES = (
     "create table layout (columns blob, checksum integer)",
