@@ -1,15 +1,20 @@
-"""What ``crosstack codesign`` and ``crosstack optimize`` saved, read back and checked."""
+"""What ``crosstack codesign`` and ``crosstack optimize`` saved, read back and checked.
+
+Which fields there are is in ``search.yaml``.
+"""
 
 from __future__ import annotations
 
 import math
+from importlib.resources import files
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, PlainValidator
+from pydantic import ConfigDict, Field, PlainValidator, create_model
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.native.problems import validate
 from crosstack.io.native.schema import Count, FileModel, Index, Text, number, shown
+from crosstack.io.yaml_tree import parse_yaml
 
 
 def _signed(value: object) -> float:
@@ -19,184 +24,43 @@ def _signed(value: object) -> float:
     raise InputError(Problem("", f"got {shown(value)}; allowed: a finite number."))
 
 
-Amount = Annotated[float, number("1")]
-Size = Annotated[float, number("1", above_zero=True)]
-Signed = Annotated[float, PlainValidator(_signed)]
-Labels = dict[str, Text]
-
-
-class FrontDegrees(FileModel):
-    """How a machine is mapped."""
-
-    tp: Count
-    pp: Count
-    dp: Count
-
-
-class FrontChip(FileModel):
-    """The chip of a machine, in short."""
-
-    throughput: Size
-    sram_capacity: Amount
-    memory_bandwidth: Size
-
-
-class FrontMachine(FileModel):
-    """A machine that was mapped."""
-
-    choice: Labels
-    throughput_per_s: Size
-    price_usd: Amount
-    power_w: Amount
-    time_s: Size
-    bound_s: Amount
-    status: Text
-    parallelism: FrontDegrees
-    bound_by: Text
-    chip: FrontChip
-    chip_area_m2: Size
-    die_price_usd: Amount
-    die_yield: Amount
-
-
-class FrontMember(FrontMachine):
-    """A machine on the front."""
-
-    shares: dict[str, Amount]
-    system: Text
-
-
-class SavedFront(FileModel):
-    """See `crosstack.report.front_text.front_data`."""
-
-    crosstack_version: Text
-    workload: Text
-    item: Text
-    rules: Text
-    without_price: list[Text]
-    choices: dict[str, list[Text]]
-    n_choices: Count
-    candidates: Count
-    mapped: Count
-    not_mapped: Index
-    no_machine: dict[str, Count]
-    front: Annotated[list[FrontMember], Field(min_length=1)]
-    dominated: list[FrontMachine]
-
-
 class ReadFields(FileModel):
-    """A mapping of which only these fields are read."""
+    """A mapping of which only some fields are read."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class ChipCompute(ReadFields):
-    """See `crosstack.machine.compute.Compute`."""
-
-    n_units: Count
-    n_multiprocessors: Count
-    frequency: Amount
-    voltage: Amount | None
-    utilization: Amount
-
-
-class ChipLevel(ReadFields):
-    """See `crosstack.machine.memory.MemoryLevel`."""
-
-    name: Text
-    scope: Literal["unit", "multiprocessor", "chip"]
-    capacity: Amount
-    capacity_of_instance: Amount
-    bandwidth: Amount
-    energy_per_bit: Amount
+_TREE: Any = parse_yaml(files(__package__).joinpath("search.yaml").read_text(encoding="utf-8"))
+_SHAPES: dict[str, Any] = {
+    "text": Text,
+    "count": Count,
+    "index": Index,
+    "amount": Annotated[float, number("1")],
+    "size": Annotated[float, number("1", above_zero=True)],
+    "signed": Annotated[float, PlainValidator(_signed)],
+}
 
 
-class ChipLink(ReadFields):
-    """See `crosstack.machine.chip.Link`."""
-
-    n_links: Index
-    frequency: Amount
-    bandwidth: Amount
-    voltage: Amount
-
-
-class MadeChip(ReadFields):
-    """See `crosstack.machine.chip.Chip`."""
-
-    name: Text
-    compute: ChipCompute
-    levels: Annotated[list[ChipLevel], Field(min_length=1)]
-    intra: ChipLink | None
-    inter: ChipLink | None
-    peak_throughput: Amount
-    throughput: Amount
-    n_stacks: Index
-
-
-class ChipComponent(ReadFields):
-    """See `crosstack.machine.generate.generated.Component`."""
-
-    name: Text
-    area: Amount
-    area_budget: Amount
-    power: Amount
-    power_budget: Amount
-    size_bound: Text
-    rate_bound: Text
-
-
-class OptimumChip(ReadFields):
-    """See `crosstack.report.chip_text.chip_data`."""
-
-    rules: Text
-    hierarchy: MadeChip
-    components: list[ChipComponent]
-    area: Amount
-    power: Amount
-    unused_area: Signed
-    unused_power: Signed
-    warnings: list[Text]
-
-
-class OptimumMetrics(FileModel):
-    """See `crosstack.explore.design.Metrics`."""
-
-    time: Amount
-    energy: Amount
-    energy_delay: Amount
-    power: Amount
-    area: Amount
-
-
-class OptimumChoice(FileModel):
-    """What became of a choice."""
-
-    choice: Labels
-    status: Literal["searched", "pruned", "left", "impossible"]
-    best: Amount | None
-    first: Amount | None
-    bound: Amount | None
-    reason: Text | None
-    history: list[Amount | None] | None
-
-
-class SavedOptimum(FileModel):
-    """See `crosstack.report.optimize_text.optimum_data`."""
-
-    crosstack_version: Text
-    workload: Text
-    objective: Literal["time", "energy", "energy_delay", "power", "area"]
-    unit: Text
-    best: Size
-    bound: Amount | None
-    choice: Labels
-    metrics: OptimumMetrics
-    energy_basis: Text
-    given_shares: dict[str, Amount]
-    shares: dict[str, Amount]
-    chip: OptimumChip
-    evaluations: Count
-    choices: Annotated[list[OptimumChoice], Field(min_length=1)]
+def _shape(tree: Any) -> Any:
+    """Return the type of what ``search.yaml`` says of a field."""
+    if isinstance(tree, list):
+        listed: Any = list.__class_getitem__(_shape(tree[0]))
+        return Annotated[listed, Field(min_length=1)] if "some" in tree else listed
+    if isinstance(tree, str):
+        if " | " in tree:
+            return Literal[tuple(tree.split(" | "))]
+        name = tree.removesuffix("?")
+        if name not in _SHAPES:
+            _SHAPES[name] = _shape(_TREE[name])
+        return _SHAPES[name] if name == tree else _SHAPES[name] | None
+    if "names" in tree:
+        return dict.__class_getitem__((str, _shape(tree["names"])))
+    base = ReadFields if "others" in tree else FileModel
+    whole = _TREE[tree["like"]] | tree if "like" in tree else tree
+    fields: dict[str, Any] = {
+        k: (_shape(v), ...) for k, v in whole.items() if k not in ("others", "like")
+    }
+    return create_model("Saved", __base__=base, **fields)
 
 
 def is_front(data: dict[str, Any]) -> bool:
@@ -215,7 +79,7 @@ def check_front(data: dict[str, Any]) -> dict[str, Any]:
     `InputError` if fields are missing, unknown or of another kind, or contradict one another.
     """
     problems: list[Problem] = []
-    found = validate(SavedFront, data, "", problems)
+    found = validate(_shape("front"), data, "", problems)
     if found is not None:
         for name, machines in (("front", found.front), ("dominated", found.dominated)):
             for i, machine in enumerate(machines):
@@ -229,7 +93,7 @@ def check_front(data: dict[str, Any]) -> dict[str, Any]:
 def check_optimum(data: dict[str, Any]) -> dict[str, Any]:
     """Return a saved best design as it was written; `InputError` as of `check_front`."""
     problems: list[Problem] = []
-    found = validate(SavedOptimum, data, "", problems)
+    found = validate(_shape("optimum"), data, "", problems)
     if found is not None:
         for i, choice in enumerate(found.choices):
             if list(choice.choice) != list(found.choice):
