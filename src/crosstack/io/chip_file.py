@@ -46,8 +46,15 @@ from crosstack.machine.generate.template import (
 )
 from crosstack.machine.memory import Scope
 from crosstack.machine.network import RING, SWITCH, DimensionKind, NetworkLevel, parse_shape
-from crosstack.technology.scaling import LogicNode, Scaling, scaled_sram, scaled_unit, steps_between
-from crosstack.workload.dtype import Dtype, dtype_of_size
+from crosstack.technology.scaling import (
+    LogicNode,
+    Scaling,
+    Steps,
+    scaled_sram,
+    scaled_unit,
+    steps_between,
+)
+from crosstack.workload.dtype import dtype_of_size
 
 Area = Annotated[float, quantity("m^2", above_zero=True)]
 SharedOut = Annotated[float, quantity("1")]
@@ -216,22 +223,12 @@ def _describe(file: ChipFile, library: TechnologyLibrary, name: str) -> ChipDesc
         "inter": between.links(file.packages),
     }
     parts = _parts(file, library, neighbours, problems)
-    dtype = Dtype.BF16
     with collecting(problems, "word"):
-        dtype = dtype_of_size(file.word)
+        parts["dtype"] = dtype_of_size(file.word)
     if problems:
         raise InputError(problems)
-    compute, srams, dram, intra, inter, largest = parts
-    template = ChipTemplate(
-        compute=compute,
-        srams=tuple(srams),
-        dram=dram,
-        intra=intra,
-        inter=inter,
-        launch_overhead=file.launch_overhead,
-        dtype=dtype,
-        name=file.name or name,
-    )
+    largest = parts.pop("largest")
+    template = ChipTemplate(**parts, launch_overhead=file.launch_overhead, name=file.name or name)
     package = largest if file.package_area is None else file.package_area
     if package > largest:
         message = (
@@ -271,95 +268,59 @@ def _level(
 
 
 def _parts(
-    file: ChipFile,
-    library: TechnologyLibrary,
-    neighbours: dict[str, int],
-    problems: list[Problem],
-) -> Any:
-    """Return compute, srams, dram, intra, inter and the largest package; problems grow.
+    file: ChipFile, library: TechnologyLibrary, neighbours: dict[str, int], problems: list[Problem]
+) -> dict[str, Any]:
+    """Return the parts of a template, and the ``largest`` package; problems grow.
 
     ``neighbours`` are those of the kind of network that links make.
     """
-    dram = None
-    links: dict[str, LinkPart | None] = {"intra": None, "inter": None}
-    largest = 0.0
+
+    def steps(node: str) -> Steps:
+        return steps_between(library.nodes(), node, file.node, file.scaling)
+
+    parts: dict[str, Any] = {"intra": None, "inter": None}
     with collecting(problems, ""):
-        steps_between(library.nodes(), file.node, file.node, file.scaling)  # is the node known?
+        steps(file.node)  # is the node known?
     known = not problems
     with collecting(problems, "substrate"):
         substrate = library.substrate(file.substrate)
-        largest = substrate.maximum_area
+        parts["largest"] = substrate.maximum_area
         with collecting(problems, "memory"):
-            dram = DramPart(
-                name=file.memory.name,
-                technology=substrate.carry_memory(library.dram(file.memory.dram)),
-                utilization=file.memory.utilization,
-                capacity=file.memory.capacity,
-                bandwidth=file.memory.bandwidth,
-                n_stacks=file.memory.stacks,
-                line_size=file.memory.line_size,
-            )
-    compute = _compute_part(file, library, problems, known=known)
-    srams = _sram_parts(file, library, problems, known=known)
-    for name, link in (("intra", file.intra), ("inter", file.inter)):
-        if link is not None:
-            with collecting(problems, f"{name}.link"):
-                technology = library.link(link.link)
-                if name == "intra" and not problems:
-                    technology = substrate.carry_link(technology)
-                links[name] = LinkPart(
-                    technology=technology,
-                    n_neighbours=link.neighbours or (neighbours[name] if link.kind else 1),
-                    utilization=link.utilization,
-                )
-    return compute, srams, dram, links["intra"], links["inter"], largest
-
-
-def _compute_part(
-    file: ChipFile, library: TechnologyLibrary, problems: list[Problem], *, known: bool
-) -> ComputePart | None:
-    """Return what computes, scaled where the node is ``known``; None where something is wrong."""
-    unit = None
+            technology = substrate.carry_memory(library.dram(file.memory.dram))
+            given = file.memory.model_dump(exclude={"dram", "stacks"})
+            parts["dram"] = DramPart(technology=technology, n_stacks=file.memory.stacks, **given)
     with collecting(problems, "unit"):
         unit, node = library.unit(file.unit)
-        if known:
-            unit = scaled_unit(unit, steps_between(library.nodes(), node, file.node, file.scaling))
-    if unit is None:
-        return None
-    with collecting(problems, ""):
-        return ComputePart(
-            unit=unit,
-            units_per_multiprocessor=file.units_per_multiprocessor,
-            dataflow=file.dataflow,
-            utilization=file.utilization,
-            n_multiprocessors=file.multiprocessors,
-            frequency=file.frequency,
-        )
-    return None
-
-
-def _sram_parts(
-    file: ChipFile, library: TechnologyLibrary, problems: list[Problem], *, known: bool
-) -> list[SramPart]:
-    """Return the memories on the chip, scaled where the node is ``known``."""
-    found: list[SramPart] = []
+        unit = scaled_unit(unit, steps(node)) if known else unit
+        with collecting(problems, ""):
+            parts["compute"] = ComputePart(
+                unit=unit,
+                units_per_multiprocessor=file.units_per_multiprocessor,
+                dataflow=file.dataflow,
+                utilization=file.utilization,
+                n_multiprocessors=file.multiprocessors,
+                frequency=file.frequency,
+            )
+    srams = []
     for i, level in enumerate(file.levels):
         with collecting(problems, f"levels[{i}].sram"):
             sram, node = library.sram(level.sram)
             if known:
-                steps = steps_between(library.nodes(), node, file.node, file.scaling)
-                found.append(
-                    SramPart(
-                        name=level.name,
-                        technology=scaled_sram(sram, steps),
-                        scope=level.scope,
-                        utilization=level.utilization,
-                        capacity=level.capacity,
-                        bandwidth=level.bandwidth,
-                        line_size=level.line_size,
-                    )
+                sram = scaled_sram(sram, steps(node))
+                srams.append(SramPart(technology=sram, **level.model_dump(exclude={"sram"})))
+    parts["srams"] = tuple(srams)
+    for name, link in (("intra", file.intra), ("inter", file.inter)):
+        if link is not None:
+            with collecting(problems, f"{name}.link"):
+                wire = library.link(link.link)
+                if name == "intra" and not problems:
+                    wire = substrate.carry_link(wire)
+                parts[name] = LinkPart(
+                    technology=wire,
+                    n_neighbours=link.neighbours or (neighbours[name] if link.kind else 1),
+                    utilization=link.utilization,
                 )
-    return found
+    return parts
 
 
 def _budget(file: ChipFile, template: ChipTemplate, package_area: float) -> Budget:
