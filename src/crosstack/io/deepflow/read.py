@@ -11,7 +11,7 @@ from crosstack.io.deepflow.hardware import DeepflowHardware, hardware_of
 from crosstack.io.deepflow.schema import MODES, HardwareFile, ModelFile
 from crosstack.io.files import in_file, of_file
 from crosstack.io.native.overrides import override_freely
-from crosstack.io.native.problems import unknown_fields, validate
+from crosstack.io.native.problems import checked, unknown_fields
 from crosstack.io.native.schema import shown
 from crosstack.io.yaml_tree import Change, Content, tree_of
 
@@ -55,10 +55,7 @@ def read_hardware(
             n_devices = _workers(tree)
             tree = _modern(tree)
         _require_known(tree, HardwareFile.model_fields)
-        problems: list[Problem] = []
-        file = validate(HardwareFile, tree, "", problems)
-        if file is None:
-            raise InputError(problems)
+        file = checked(HardwareFile, tree)
         name = PurePath(source).stem
         return hardware_of(file, form=form, n_devices=n_devices, model=model, name=name)
     except InputError as error:
@@ -122,11 +119,7 @@ def _model(section: object, default: str | None) -> ModelFile:
         raise InputError(Problem("model_param.mode", f"{came}; allowed: {', '.join(MODES)}."))
     if mode == "LLM":  # either is optional, and null is how a file leaves it out
         given = {"ffn_dim": None, "ffn_mult": None} | given
-    problems: list[Problem] = []
-    model = validate(MODES[mode], given, "model_param", problems)
-    if model is None:
-        raise InputError(problems)
-    return model
+    return checked(MODES[mode], given, "model_param")
 
 
 def _workers(tree: dict[str, Any]) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem, unknown_name
 from crosstack.io.huggingface import architectures as files
-from crosstack.io.native.problems import validate
+from crosstack.io.native.problems import checked
 from crosstack.io.native.schema import shown
 from crosstack.workload.architectures import Transformer
 
@@ -65,11 +65,7 @@ def transformer_of(tree: object, name: str = "") -> Transformer:
     if not isinstance(tree, dict):
         raise InputError(Problem("", f"got {shown(tree)}; allowed: a mapping with model_type."))
     kind = _kind(tree)
-    problems: list[Problem] = []
-    found = validate(ARCHITECTURES[kind][1], tree, "", problems)
-    if found is None:
-        raise InputError(problems)
-    return found.transformer(name or kind)
+    return checked(ARCHITECTURES[kind][1], tree).transformer(name or kind)
 
 
 def _kind(tree: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from crosstack.errors import InputError, Problem
 from crosstack.io.kinds import FileKind, refuse_other_kinds
 from crosstack.io.native.overrides import override_freely
-from crosstack.io.native.problems import validate
+from crosstack.io.native.problems import checked
 from crosstack.io.native.schema import FileModel, shown
 from crosstack.io.yaml_tree import Change, Content, tree_of
 
@@ -30,8 +30,4 @@ def read_fields(
         allowed = f"a mapping of {', '.join(model.model_fields)}"
         raise InputError(Problem("", f"got {shown(tree)}; allowed: {allowed}."))
     refuse_other_kinds(tree, kind)
-    problems: list[Problem] = []
-    found = validate(model, override_freely(tree, overrides), "", problems)
-    if found is None:
-        raise InputError(problems)
-    return found
+    return checked(model, override_freely(tree, overrides))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Sequence
-from typing import Any, get_args, get_origin
+from typing import Any, get_origin
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.native.problems import path_of, unknown_field
-from crosstack.io.native.schema import FileModel, ShortModel, shown, strip_optional
+from crosstack.io.native.schema import ShortModel, inside, is_model, shown
 from crosstack.io.native.task_schema import TaskFile
 from crosstack.io.yaml_tree import Change, parse_yaml
 
@@ -114,37 +114,33 @@ def _assign(data: dict[str, Any], path: list[str | int], value: Any) -> None:
 def _check_part(node: Any, schema: Any, path: list[str | int], depth: int) -> Any:
     """Return what the schema holds under ``path[depth]``; raise unless it may stand there."""
     part, here = path[depth], path_of("", path[:depth])
-    full = path_of("", path[: depth + 1])
+    message = ""
     if get_origin(schema) is list:
         if not isinstance(part, int):
-            raise InputError(Problem(full, f"{here} is a list; allowed: {here}[0], ..."))
-        if part >= len(node):
+            message = f"{here} is a list; allowed: {here}[0], ..."
+        elif part >= len(node):
             count = f"{len(node)} entries, numbered from 0" if node else "no entries"
-            raise InputError(Problem(full, f"there is no such entry: {here} has {count}."))
-        return strip_optional(get_args(schema)[0])
-    if isinstance(part, int):
-        raise InputError(Problem(full, f"{here or 'the file'} is not a list."))
-    if get_origin(schema) is dict:
-        return strip_optional(get_args(schema)[1])
-    if isinstance(schema, type) and issubclass(schema, FileModel):
-        if part not in schema.model_fields:
-            raise InputError(Problem(full, unknown_field(part, schema.model_fields)))
-        return strip_optional(schema.model_fields[part].annotation)
-    raise InputError(Problem(full, f"{here} is a single value and has no fields."))
+            message = f"there is no such entry: {here} has {count}."
+    elif isinstance(part, int):
+        message = f"{here or 'the file'} is not a list."
+    elif is_model(schema) and part not in schema.model_fields:
+        message = unknown_field(part, schema.model_fields)
+    elif not is_model(schema) and get_origin(schema) is not dict:
+        message = f"{here} is a single value and has no fields."
+    if message:
+        raise InputError(Problem(path_of("", path[: depth + 1]), message))
+    return inside(schema, part)
 
 
 def _opened(child: Any, schema: Any, path: str) -> Any:
     """Return ``child`` as something that a part can be set in."""
-    if get_origin(schema) is list:
-        if child is None or isinstance(child, list):
-            return child or []
-        raise InputError(Problem(path, f"is {shown(child)}, not a list."))
-    is_model = isinstance(schema, type) and issubclass(schema, FileModel)
-    if isinstance(child, str) and is_model and issubclass(schema, ShortModel):
+    if isinstance(child, str) and is_model(schema) and issubclass(schema, ShortModel):
         return {next(iter(schema.model_fields)): child}
-    if is_model or get_origin(schema) is dict:
-        if child is None:
-            return {}
-        if not isinstance(child, dict):
-            raise InputError(Problem(path, f"is {shown(child)}, not a mapping."))
+    is_list, is_mapping = get_origin(schema) is list, is_model(schema) or get_origin(schema) is dict
+    if child is None and (is_list or is_mapping):
+        return [] if is_list else {}
+    if is_list and not isinstance(child, list):
+        raise InputError(Problem(path, f"is {shown(child)}, not a list."))
+    if is_mapping and not isinstance(child, dict):
+        raise InputError(Problem(path, f"is {shown(child)}, not a mapping."))
     return child

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar, get_args, get_origin
+from functools import reduce
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from crosstack.errors import MOST_SHOWN, InputError, Problem, did_you_mean, nearest
-from crosstack.io.native.schema import FileModel, LibraryModel, shown, strip_optional
+from crosstack.io.native.schema import FileModel, LibraryModel, fields_of, inside, is_model, shown
 
 Model = TypeVar("Model", bound=FileModel)
 MOST_KEPT = 1000  # problems that pydantic is asked to list; it takes long over more
@@ -42,23 +43,28 @@ def validate(model: type[Model], value: object, path: str, problems: list[Proble
     return None
 
 
+def checked(model: type[Model], value: object, path: str = "") -> Model:
+    """Return ``value`` as a ``model``; `InputError` with every problem if it is not one."""
+    problems: list[Problem] = []
+    found = validate(model, value, path, problems)
+    if found is None:
+        raise InputError(problems)
+    return found
+
+
 def _without_unknown(value: Any, model: Any, path: str, problems: list[Problem]) -> Any:
     """Return a tree without the fields that do not exist, each of which becomes a problem."""
-    if isinstance(value, list) and get_args(model):
-        inner = strip_optional(get_args(model)[0])
+    if isinstance(value, list):
+        inner = inside(model, 0)
         return [
             _without_unknown(item, inner, f"{path}[{i}]", problems) for i, item in enumerate(value)
         ]
-    if not isinstance(value, dict) or not (
-        isinstance(model, type) and issubclass(model, FileModel)
-    ):
+    if not isinstance(value, dict) or not is_model(model):
         return value
-    known = {field.alias or name: field for name, field in model.model_fields.items()}
+    known = fields_of(model)
     problems.extend(unknown_fields([name for name in value if name not in known], known, path))
     return {
-        name: _without_unknown(
-            item, strip_optional(known[name].annotation), path_of(path, [name]), problems
-        )
+        name: _without_unknown(item, inside(model, name), path_of(path, [name]), problems)
         for name, item in value.items()
         if name in known
     }
@@ -145,22 +151,10 @@ def _problems(item: Any, root: type[FileModel], prefix: str) -> Iterable[Problem
 
 def _fields(root: type[FileModel], location: Iterable[str | int]) -> list[str]:
     model = _model_at(root, location)
-    if model is None:
-        return []
-    return [field.alias or name for name, field in model.model_fields.items()]
+    return [] if model is None else list(fields_of(model))
 
 
 def _model_at(root: type[FileModel], location: Iterable[str | int]) -> type[FileModel] | None:
     """Return the model of the mapping at ``location``, None where there is none."""
-    here: Any = root
-    for part in location:
-        if isinstance(part, int):
-            here = strip_optional(get_args(here)[0])
-        elif isinstance(here, type) and issubclass(here, FileModel):
-            by_name = {field.alias or name: field for name, field in here.model_fields.items()}
-            here = strip_optional(by_name[part].annotation) if part in by_name else None
-        elif get_origin(here) is dict:
-            here = strip_optional(get_args(here)[1])
-        else:
-            return None
-    return here if isinstance(here, type) and issubclass(here, FileModel) else None
+    here = reduce(inside, location, root)
+    return here if is_model(here) else None

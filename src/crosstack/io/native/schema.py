@@ -11,9 +11,10 @@ import types
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, TypeGuard, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, model_validator
+from pydantic.fields import FieldInfo
 
 from crosstack.errors import InputError, Problem, did_you_mean, require_quantity
 from crosstack.machine.system import Parallelism
@@ -252,3 +253,22 @@ def strip_optional(annotation: Any) -> Any:
             annotation = next(a for a in get_args(annotation) if a is not types.NoneType)
         else:
             return annotation
+
+
+def is_model(schema: Any) -> TypeGuard[type[FileModel]]:
+    """Whether a type is that of a mapping with fields."""
+    return isinstance(schema, type) and issubclass(schema, FileModel)
+
+
+def fields_of(model: type[FileModel]) -> dict[str, FieldInfo]:
+    """Return the fields of a mapping as a file calls them."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def inside(schema: Any, part: str | int) -> Any:
+    """Return the type of what stands under a name or number in a type; None where nothing may."""
+    if get_origin(schema) is (list if isinstance(part, int) else dict):
+        return strip_optional(get_args(schema)[-1])
+    if is_model(schema) and (field := fields_of(schema).get(str(part))) is not None:
+        return strip_optional(field.annotation)
+    return None
