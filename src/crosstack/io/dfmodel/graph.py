@@ -7,8 +7,8 @@ from typing import Any
 
 from crosstack.errors import MOST_SHOWN, InputError, Problem
 from crosstack.io.dfmodel import vocabulary as words
-from crosstack.io.dfmodel.records import choice, fields_of, unsupported
 from crosstack.io.dfmodel.schema import ENUMS
+from crosstack.io.dfmodel.vocabulary import choice, fields_of, unsupported
 from crosstack.workload.kernel_graph import KernelGraph, kernel_graph
 from crosstack.workload.kernels import Communication, Consumer, Direction, Kernel, Placement, Tensor
 
@@ -107,11 +107,8 @@ def _fed(kernels: list[Kernel], edges: list[tuple[int, int]]) -> list[Kernel]:
 def _kernel(message: Any, path: str, word: int, placement: Placement, partners: int) -> Kernel:
     variant = message.WhichOneof("kernel_variant")
     if variant is None:
-        raise InputError(
-            Problem(
-                path, f"what the kernel computes is not set; allowed: {', '.join(words.VARIANTS)}."
-            )
-        )
+        allowed = ", ".join(words.VARIANTS)
+        raise InputError(Problem(path, f"what the kernel computes is not set; allowed: {allowed}."))
     names, body, inside = words.VARIANTS[variant], getattr(message, variant), f"{path}.{variant}"
     if names.weight and body.use_effective_stage:
         raise unsupported(f"{inside}.use_effective_stage", "an effective stage", "false")
@@ -191,12 +188,8 @@ def _edges(message: Any) -> list[tuple[int, int]]:
     for i, kernel in enumerate(message.kernels):
         if kernel.id in places:
             first = places[kernel.id]
-            problems.append(
-                Problem(
-                    f"dataflow_graph.kernels[{i}].id",
-                    f"duplicate id {kernel.id}; kernels[{first}] has it already.",
-                )
-            )
+            said = f"duplicate id {kernel.id}; kernels[{first}] has it already."
+            problems.append(Problem(f"dataflow_graph.kernels[{i}].id", said))
         places.setdefault(kernel.id, i)
     edges: list[tuple[int, int]] = []
     for c, connection in enumerate(message.connections):
@@ -207,12 +200,8 @@ def _edges(message: Any) -> list[tuple[int, int]]:
                 asked = places if len(problems) < MOST_SHOWN else ()
                 close = sorted(asked, key=lambda known: (abs(known - number), known))[:3]
                 hint = f" Nearest: {', '.join(map(str, close))}." if close else ""
-                problems.append(
-                    Problem(
-                        f"dataflow_graph.connections[{c}].{end}",
-                        f"no kernel has id {number}.{hint}",
-                    )
-                )
+                where = f"dataflow_graph.connections[{c}].{end}"
+                problems.append(Problem(where, f"no kernel has id {number}.{hint}"))
         edges.append((places.get(connection.startIdx, -1), places.get(connection.endIdx, -1)))
     if problems:
         raise InputError(problems)
@@ -229,24 +218,15 @@ def _tensors(
     fed: dict[tuple[int, int], int] = {}
     connected = zip(edges, operands, message.connections, strict=True)
     for i, ((source, target), operand, connection) in enumerate(connected):
+        path, maker, reader = f"dataflow_graph.connections[{i}]", kernels[source], kernels[target]
         if operand is None or made[source] == 0:
-            takes = " or ".join(f"{size:.9g} B" for size in kernels[target].input_sizes)
-            problems.append(
-                Problem(
-                    f"dataflow_graph.connections[{i}]",
-                    f"{kernels[source].name!r} makes {made[source]:.9g} B, but "
-                    f"{kernels[target].name!r} takes {takes}; allowed: equal sizes, above 0.",
-                )
-            )
+            takes = " or ".join(f"{size:.9g} B" for size in reader.input_sizes)
+            came = f"{maker.name!r} makes {made[source]:.9g} B, but {reader.name!r} takes {takes}"
+            problems.append(Problem(path, f"{came}; allowed: equal sizes, above 0."))
         elif not connection.zero_out and (target, operand) in fed:
-            first = fed[target, operand]
-            problems.append(
-                Problem(
-                    f"dataflow_graph.connections[{i}]",
-                    f"{kernels[target].name!r} has no operand left that connections[{first}] does "
-                    f"not feed; allowed: one connection an operand.",
-                )
-            )
+            left = f"no operand left that connections[{fed[target, operand]}] does not feed"
+            came = f"{reader.name!r} has {left}"
+            problems.append(Problem(path, f"{came}; allowed: one connection an operand."))
         else:
             if not connection.zero_out:
                 fed[target, operand] = i

@@ -189,10 +189,8 @@ def _placed(workload: Workload) -> Iterator[Problem]:
         ("global_batch_size", workload.global_batch_size if single_batch else 1, 1),
     ):
         if value != allowed:
-            message = f"got {value:g}, which DFModel cannot say for placement"
-            yield Problem(
-                f"workload.{name}", f"{message} {workload.placement}; allowed: {allowed}."
-            )
+            message = f"got {value:g}, which DFModel cannot say for placement {workload.placement}"
+            yield Problem(f"workload.{name}", f"{message}; allowed: {allowed}.")
     words = workload.data_size / workload.graph.word
     whole, square = words == int(words) >= 1, math.isqrt(int(words)) ** 2 == words
     if not whole or (workload.placement is Placement.GRID and not square):
@@ -211,9 +209,8 @@ def _placed(workload: Workload) -> Iterator[Problem]:
 
 def _kernel(kernel: Kernel, path: str) -> Iterator[Problem]:
     if kernel.operations > 1:
-        yield Problem(
-            f"{path}.operations", f"got {kernel.operations}; DFModel has one; allowed: 1."
-        )
+        message = f"got {kernel.operations}; DFModel has one; allowed: 1."
+        yield Problem(f"{path}.operations", message)
     if kernel.cache_size:
         message = "DFModel cannot say it; allowed: 0, with the traffic of each chip instead."
         yield Problem(f"{path}.cache_size", message)
@@ -265,8 +262,6 @@ def _operands(graph: KernelGraph) -> Iterator[Problem]:
     for (target, operand, source, _, number), read in zip(edges, found, strict=True):
         if operand != read or graph.kernels[source].output_size == 0:
             names = f"{graph.kernels[source].name!r} to {graph.kernels[target].name!r}"
-            yield Problem(
-                places[number],
-                f"{names}: DFModel knows operands by their bytes and would not know this one; "
-                "allowed: different sizes above 0, or both operands connected.",
-            )
+            message = f"{names}: DFModel knows operands by their bytes and would not know this one"
+            allowed = "different sizes above 0, or both operands connected"
+            yield Problem(places[number], f"{message}; allowed: {allowed}.")

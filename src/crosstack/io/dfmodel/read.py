@@ -12,16 +12,25 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.dfmodel.graph import read_graph
-from crosstack.io.dfmodel.records import choice, fields_of, unsupported
 from crosstack.io.dfmodel.schema import TOPOLOGIES, dimension_letters
 from crosstack.io.dfmodel.text import apply_override, parse_text, unknown
-from crosstack.io.dfmodel.vocabulary import GIGA, LINKS, OVERLAPS, PARALLELISMS, PRICES, release
+from crosstack.io.dfmodel.vocabulary import (
+    GIGA,
+    LINKS,
+    OVERLAPS,
+    PARALLELISMS,
+    PRICES,
+    choice,
+    fields_of,
+    release,
+    unsupported,
+)
 from crosstack.io.files import of_file
 from crosstack.io.yaml_tree import Change
 from crosstack.machine.chip import Chip, Overlap, flat_chip
@@ -87,19 +96,20 @@ def _task(dse: Any) -> Task:
         raise InputError(Problem(name, f"no workload is given; allowed: {allowed}."))
     if variant not in _WORKLOADS:
         raise unsupported(f"{name}.{variant}", "this workload", allowed)
-    placement, read = _WORKLOADS[variant]
+    placement = Placement.SEARCHED if variant == "llm" else _PLACED[variant].placement
     _check_supported(dse, name, execution, placement)
     if execution.word < 1:
-        raise InputError(
-            Problem(f"{name}.word", f"got {execution.word}; allowed: bytes of one element, from 1.")
-        )
+        message = f"got {execution.word}; allowed: bytes of one element, from 1."
+        raise InputError(Problem(f"{name}.word", message))
     # Release E2 writes down what a chip sends to one other, later ones what it exchanges in all.
     of_pairs = placement is Placement.BATCH and release(dse, execution) == "dfmodel-e2"
     copies = _copies(dse, name, variant)
     partners = max(dse.system.num_chip // copies, 1) if of_pairs else 1
     sharded = placement is Placement.SEARCHED and not execution.skip_inter_chip_optimization
     graph = read_graph(dse.dataflow_graph, execution.word, placement, partners, by_bytes=sharded)
-    workload, given = read(dse, name, graph)
+    workload, given = (
+        _llm(dse, name, graph) if variant == "llm" else _placed(dse, name, variant, graph)
+    )
     return Task(
         workload=workload,
         system=_system(dse, name, execution, placement, copies),
@@ -184,9 +194,8 @@ def _overlap(name: str, execution: Any) -> Overlap:
         unset=Overlap.ALL if execution.perfect_overlap else Overlap.NONE,
     )
     if execution.overlap and execution.perfect_overlap and overlap is not Overlap.ALL:
-        raise InputError(
-            Problem(f"{name}.perfect_overlap", "contradicts overlap; allowed: one of the two.")
-        )
+        message = "contradicts overlap; allowed: one of the two."
+        raise InputError(Problem(f"{name}.perfect_overlap", message))
     return overlap
 
 
@@ -228,60 +237,46 @@ def _llm(dse: Any, name: str, graph: KernelGraph) -> tuple[Workload, _Given]:
     return workload, (llm.micro_batch_size, llm.tile_size)
 
 
-def _placed(
-    dse: Any, name: str, graph: KernelGraph, kind: str, data_size: float
-) -> tuple[Workload, _Given]:
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """How a workload lies on the chips, what it is of, and the counts whose product is its data."""
+
+    placement: Placement
+    item: str
+    counts: tuple[str, ...]
+    field: str  # that is said where there is too much data
+
+
+_PLACED = {
+    "dlrm": _Placed(Placement.BATCH, "batch", ("num_table", "row", "emb_dim"), "row"),
+    "hpl": _Placed(Placement.GRID, "matrix", ("n", "n"), "n"),
+    "fft": _Placed(Placement.COLUMNS, "transform", ("length",), "length"),
+}
+_WORKLOADS = ("llm", *_PLACED)
+
+
+def _placed(dse: Any, name: str, kind: str, graph: KernelGraph) -> tuple[Workload, _Given]:
     """Return a workload that brings its own distribution; it works on one batch at a time."""
-    body, path = getattr(getattr(dse, name), kind), f"{name}.{kind}"
-    batch = body.global_batch_size if kind == "dlrm" else 1
-    with fields_of(path, {"data_size": _DATA_FIELDS[kind]}):
+    body, path, known = getattr(getattr(dse, name), kind), f"{name}.{kind}", _PLACED[kind]
+    data_size = 1.0
+    for field in known.counts:
+        value = getattr(body, field)
+        if value < 1:
+            message = f"got {value}; allowed: a whole number, at least 1."
+            raise InputError(Problem(f"{path}.{field}", message))
+        data_size *= value
+    if kind == "fft":
+        graph = replace(graph, dtype=dtype_of_complex(graph.word))
+    with fields_of(path, {"data_size": known.field}):
         workload = Workload(
             graph=graph,
-            global_batch_size=batch,
-            placement=_WORKLOADS[kind][0],
-            data_size=data_size,
+            global_batch_size=body.global_batch_size if kind == "dlrm" else 1,
+            placement=known.placement,
+            data_size=data_size * graph.word,
             name=kind,
-            item=_ITEMS[kind],
+            item=known.item,
         )
     return workload, (1, 0)
-
-
-def _dlrm(dse: Any, name: str, graph: KernelGraph) -> tuple[Workload, _Given]:
-    body = getattr(dse, name).dlrm
-    for field in ("num_table", "emb_dim", "row"):
-        _check_count(f"{name}.dlrm.{field}", getattr(body, field))
-    tables = float(body.num_table) * body.row * body.emb_dim
-    return _placed(dse, name, graph, "dlrm", tables * graph.word)
-
-
-def _hpl(dse: Any, name: str, graph: KernelGraph) -> tuple[Workload, _Given]:
-    body = getattr(dse, name).hpl
-    _check_count(f"{name}.hpl.n", body.n)
-    return _placed(dse, name, graph, "hpl", float(body.n) * body.n * graph.word)
-
-
-def _fft(dse: Any, name: str, graph: KernelGraph) -> tuple[Workload, _Given]:
-    body = getattr(dse, name).fft
-    _check_count(f"{name}.fft.length", body.length)
-    graph = replace(graph, dtype=dtype_of_complex(graph.word))
-    return _placed(dse, name, graph, "fft", float(body.length) * graph.word)
-
-
-def _check_count(path: str, value: int) -> None:
-    if value < 1:
-        raise InputError(Problem(path, f"got {value}; allowed: a whole number, at least 1."))
-
-
-_DATA_FIELDS = {"dlrm": "row", "hpl": "n", "fft": "length"}
-# How a workload lies on the chips, and its reader.
-_Reader = Callable[[Any, str, KernelGraph], tuple[Workload, _Given]]
-_ITEMS = {"dlrm": "batch", "hpl": "matrix", "fft": "transform"}
-_WORKLOADS: dict[str, tuple[Placement, _Reader]] = {
-    "llm": (Placement.SEARCHED, _llm),
-    "dlrm": (Placement.BATCH, _dlrm),
-    "hpl": (Placement.GRID, _hpl),
-    "fft": (Placement.COLUMNS, _fft),
-}
 
 
 def _constraints(dse: Any, name: str, execution: Any, given: _Given) -> Constraints:
@@ -299,13 +294,9 @@ def _constraints(dse: Any, name: str, execution: Any, given: _Given) -> Constrai
     pins: list[tuple[str, int]] = []
     for i, kernel in enumerate(kernels):
         if limit != count and not -1 <= kernel.config < limit:
-            raise InputError(
-                Problem(
-                    f"dataflow_graph.kernels[{i}].config",
-                    f"got {kernel.config}; allowed: -1 (free) to {limit - 1}, as num_config "
-                    f"is {limit}.",
-                )
-            )
+            allowed = f"-1 (free) to {limit - 1}, as num_config is {limit}"
+            where = f"dataflow_graph.kernels[{i}].config"
+            raise InputError(Problem(where, f"got {kernel.config}; allowed: {allowed}."))
         # The public tool looks at pins only where the limit is not one partition a kernel.
         if kernel.config >= 0 and not unfused and limit != count:
             pins.append((kernel.name, kernel.config))
