@@ -20,7 +20,7 @@ from crosstack.machine.network import Joint
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism
 from crosstack.model.collectives import LeastTime, NetworkUse
 from crosstack.model.partition import combine, combine_arrays
-from crosstack.model.placed import placed_use
+from crosstack.model.plan import placed_use
 from crosstack.model.rules import rules_named
 from crosstack.model.schedule.layer import PartitionTimes, layer_graph
 from crosstack.published.dfmodel.collectives import (

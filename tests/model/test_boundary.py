@@ -14,7 +14,7 @@ from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Syst
 from crosstack.mapping.mapping import Mapping, Status
 from crosstack.model.choice_index import ChoiceIndex
 from crosstack.model.choices import make_choices
-from crosstack.model.placed import placed_use, plan_of
+from crosstack.model.plan import make_plan, placed_use
 from crosstack.model.rules import MAPPED, rule_names, rules_named
 from crosstack.model.traffic import Boundary
 from crosstack.published.dfmodel.graphs.fft import fft
@@ -74,7 +74,7 @@ def traffic(workload, system, axis=ops.Axis.NONE, *, microbatch=1, rules=OURS):
     """Bytes that one chip reads and writes for every kernel, all split along ``axis``."""
     use = placed_use(workload.placement) or Parallelism.TENSOR
     sizes = tuple(d.size for d in system.network)
-    plan = plan_of(workload, system, sizes, (use,) * len(sizes), microbatch, rules)
+    plan = make_plan(workload, system, sizes, (use,) * len(sizes), microbatch, rules)
     arrays = workload.graph
     with mock.patch("crosstack.model.choices.choice_index", return_value=along(axis, arrays)):
         choices = make_choices(workload, arrays, plan, 1, rules)
@@ -145,7 +145,7 @@ class TestOfOneKernel:
         ragged = alone(pointwise("sum", tiling=ops.Axis.N), sequence_length=N)
         found = []
         for n_tiles in (1, 3, 5):
-            plan = plan_of(ragged, machine(4), (4,), (Parallelism.TENSOR,), 1, OURS)
+            plan = make_plan(ragged, machine(4), (4,), (Parallelism.TENSOR,), 1, OURS)
             choices = make_choices(ragged, ragged.graph, plan, n_tiles, OURS)
             found.append((choices.entering.tolist(), choices.leaving.tolist()))
         assert found[0] == found[1] == found[2]

@@ -10,7 +10,7 @@ from crosstack.machine.chip import Overlap
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, Prices
 from crosstack.mapping.mapping import Status
-from crosstack.model.placed import plan_of
+from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.published.dfmodel.graphs.dlrm import dlrm
 from crosstack.published.dfmodel.graphs.fft import fft
@@ -72,7 +72,7 @@ def test_copies_are_for_workloads_that_bring_their_placement(torus):
 
 
 def plan(workload, system, rules, use=Parallelism.TENSOR):
-    return plan_of(workload, system, (4, 2), (use,) * 2, 1, rules)
+    return make_plan(workload, system, (4, 2), (use,) * 2, 1, rules)
 
 
 def large(found, collective):
@@ -134,7 +134,8 @@ class TestCommunication:
             torus, network=(replace(torus.network[0], size=8), replace(torus.network[1], size=1))
         )
         ours, theirs = (
-            plan_of(GRID, tall, (8, 1), (Parallelism.TENSOR,) * 2, 1, rules) for rules in (OURS, E2)
+            make_plan(GRID, tall, (8, 1), (Parallelism.TENSOR,) * 2, 1, rules)
+            for rules in (OURS, E2)
         )
         assert large(ours, Collective.BROADCAST).per_byte == 0
         assert large(theirs, Collective.BROADCAST).per_byte > 0  # it asks the other side

@@ -42,8 +42,7 @@ from crosstack.model.collectives import NOTHING, AffineTime, ConcaveTime, Layout
 from crosstack.model.energy import energy_rates
 from crosstack.model.iteration import iteration_time, pipeline_of
 from crosstack.model.partition import combine_arrays, make_load
-from crosstack.model.placed import plan_of
-from crosstack.model.plan import Plan
+from crosstack.model.plan import Plan, make_plan
 from crosstack.model.rates import peak_rate
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.units import format_quantity
@@ -347,7 +346,7 @@ def _energy(
 
 
 def _plan(task: Task, system: System, mapping: Mapping, rules: Rules) -> Plan:
-    plan = plan_of(
+    plan = make_plan(
         task.workload,
         system,
         mapping.sizes,

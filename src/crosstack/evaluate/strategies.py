@@ -24,8 +24,7 @@ from crosstack.model.collectives import AffineTime, ConcaveTime
 from crosstack.model.iteration import iteration_time, pipeline_of
 from crosstack.model.memory import CopyMemory, recomputations, static_size
 from crosstack.model.partition import ROUNDING, combine_arrays
-from crosstack.model.placed import plan_of
-from crosstack.model.plan import Plan, microbatch_count
+from crosstack.model.plan import Plan, make_plan, microbatch_count
 from crosstack.model.rates import peak_rate
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import may_interleave, schedules, with_recompute
@@ -54,8 +53,7 @@ RECOMPUTED, ORDERS = tuple(Recompute), tuple(Schedule)
 class NetworkPlans:
     """Plans of one use of the network each, of one microbatch size, and their numbers as arrays.
 
-    ``group`` numbers what is the same for all tensor-parallel collectives, ``exchange`` what is for
-    the sums of gradients, whose times are ``exchanges``.
+    ``exchange`` numbers what is the same for the sums of gradients, whose times are ``exchanges``.
     """
 
     plans: tuple[Plan, ...]
@@ -63,7 +61,6 @@ class NetworkPlans:
     pipeline: Ints
     data: Ints
     layers: Ints
-    group: Ints
     exchange: Ints
     exchanges: tuple[ConcaveTime, ...]
     fixed: Floats
@@ -72,16 +69,13 @@ class NetworkPlans:
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> NetworkPlans:
         """Return the numbers of some plans."""
-        groups: dict[object, int] = {}
         exchanges: dict[ConcaveTime, int] = {}
-        keys = [(plan.tensor, tuple(plan.collectives.items())) for plan in plans]
         return cls(
             plans=tuple(plans),
             tensor=np.array([plan.tensor for plan in plans]),
             pipeline=np.array([plan.pipeline for plan in plans]),
             data=np.array([plan.data for plan in plans]),
             layers=np.array([plan.layers_per_stage for plan in plans]),
-            group=np.array([groups.setdefault(key, len(groups)) for key in keys]),
             exchange=np.array(
                 [exchanges.setdefault(plan.periodic, len(exchanges)) for plan in plans]
             ),
@@ -175,7 +169,7 @@ def all_strategies(
         if use is None:
             continue
         parts = use.sizes, use.parallelism, use.microbatches[0]
-        plan = plan_of(workload, system, *parts, rules, use.dimensions)
+        plan = make_plan(workload, system, *parts, rules, use.dimensions)
         if plan is not None and plan.graph_stages == 1:
             plans.append(plan)
             sizes.append(use.microbatches)

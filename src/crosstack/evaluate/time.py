@@ -40,8 +40,7 @@ from crosstack.model.partition import (
     one_by_one,
     partition_cost,
 )
-from crosstack.model.placed import placed_use, plan_of
-from crosstack.model.plan import Plan
+from crosstack.model.plan import Plan, make_plan, placed_use
 from crosstack.model.rates import peak_rate
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.model.schedule.allowed import interleavings, schedules, with_recompute
@@ -263,7 +262,7 @@ def _planned(
     workload: Workload, system: System, rules: Rules, general: GeneralDecisions
 ) -> tuple[Plan, Choices]:
     """Return what mappings share that differ in shardings and partitions alone."""
-    plan = plan_of(
+    plan = make_plan(
         workload,
         system,
         general.sizes,

@@ -28,8 +28,7 @@ from crosstack.machine.network import KINDS
 from crosstack.machine.system import Dimension, Parallelism, System
 from crosstack.mapping.degrees import FREE, Degrees
 from crosstack.mapping.mapping import Constraints
-from crosstack.model.placed import placed_use, plan_of
-from crosstack.model.plan import Plan
+from crosstack.model.plan import Plan, make_plan, placed_use
 from crosstack.model.rules import Rules
 from crosstack.model.tiles import divisors
 from crosstack.workload.kernels import Placement
@@ -139,7 +138,7 @@ class Use:
     ) -> list[Plan]:
         """Return the plans of one microbatch size: one, and one that fills the second memory."""
         use = self.sizes, self.parallelism, microbatch
-        plan = plan_of(workload, system, *use, rules, self.dimensions)
+        plan = make_plan(workload, system, *use, rules, self.dimensions)
         if plan is None:
             return []
         tiers = (False, True) if system.chip.has_second_memory else (False,)

@@ -2,8 +2,8 @@
 
 Given: the degrees of four parallel dimensions and a grid of chips in packages. Decided: an order
 of the dimensions, innermost first, and the axis on which each begins
-(`crosstack.mapping.factor_layout`). Minimised, in this order: the edges on the busiest link between
-packages, those on the busiest link inside one, the hops of all edges.
+(`crosstack.mapping.placement_rules`). Minimised, in this order: the edges on the busiest link
+between packages, those on the busiest link inside one, the hops of all edges.
 
 Every order of the dimensions, where none is given, and every first axis is tried; other layouts are
 not, so the placement is the best of these and no more. The bandwidth of an edge is that of a link

@@ -1,25 +1,32 @@
 """What a rule set says of placements: which orders and layouts are tried, and how edges are routed.
 
-The default is here: every parallel dimension takes a factor of each axis, the free ones first, all
-orders are told apart, links are full duplex (``thakur2005``, section 2) and every route passes
-every link on its way (``dally2004``, chapter 8).
+The default is here. Every parallel dimension takes a factor of each axis of the grid. It starts on
+an axis of its own choice, takes what is free there inside the package, goes on to the other axes,
+then to the packages along them, and runs back and forth (boustrophedon), so that neighbours along
+it are one stride apart, or forth only, so that its ring closes by one jump.
+``ardalani2022deepflow``, section 5.2, wraps around to the next axis the same way, all dimensions
+beginning with the first. All orders are told apart, links are full duplex (``thakur2005``,
+section 2) and every route passes every link on its way (``dally2004``, chapter 8).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.machine.topology import Grid, LinkLoads, link_loads
-from crosstack.mapping.factor_layout import factor_positions
 from crosstack.mapping.strategy import MappingOrder, ParallelDimension, Strategy
 
 __all__ = ["PlacementRules"]
 
 Whole = NDArray[np.int64]
+Turn = tuple[int, ...]
+Factor = tuple[int, int, int]  # axis, factor, stride
+MOST_CHIPS = 1024  # more of them begin all dimensions on the same axis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +46,89 @@ class PlacementRules:
         return list(permutations(d for d in ParallelDimension if strategy.degree(d) > 1))
 
     def layouts(self, degrees: tuple[int, ...], grid: Grid) -> list[Whole]:
-        """Return positions of shards with ``degrees``, the innermost first; empty: none fits.
+        """Return the distinct positions of shards with ``degrees``, the innermost first.
 
         Returns
         -------
         list of int array, shape (degree of the innermost, ..., of the outermost, axis)
+            Empty where none fits. By the default, one layout at least, where there are as many
+            chips as shards: the walk over the whole grid as one line fits any degrees.
         """
-        return factor_positions(degrees, grid)
+        axes = len(grid.shape)
+        orders = list(permutations(range(axes)))
+        rotated = [tuple((first + k) % axes for k in range(axes)) for first in range(axes)]
+        turns = [(order,) * len(degrees) for order in orders]
+        if math.prod(degrees) <= MOST_CHIPS:
+            turns += product(rotated, repeat=len(degrees))
+        plans: dict[tuple[tuple[Factor, ...], ...], None] = {}
+        for turn in turns:
+            for exact in (True, False):
+                plan = _plan(degrees, grid, turn, exact=exact)
+                if plan is not None:
+                    plans[plan] = None
+        found = [_laid(degrees, plan, axes, back=True) for plan in plans]
+        # Back and forth is the same as forth where no dimension takes two factors.
+        bent = [plan for plan in plans if any(len(factors) > 1 for factors in plan)]
+        found += [_laid(degrees, plan, axes, back=False) for plan in bent]
+        count = math.prod(degrees)
+        for order in orders:
+            line = _plan((grid.n_chips,), grid, (order,), exact=True)
+            if line is not None:
+                walk = _laid((grid.n_chips,), line, axes, back=True)[:count].reshape(
+                    *degrees[::-1], axes
+                )
+                found.append(np.moveaxis(walk, range(len(degrees)), range(len(degrees))[::-1]))
+        return found
 
     def loads(self, grid: Grid, starts: Whole, ends: Whole) -> LinkLoads:
         """Count the edges on every link; see `crosstack.machine.topology.link_loads`."""
         return link_loads(grid, starts, ends)
+
+
+def _plan(
+    degrees: tuple[int, ...], grid: Grid, turns: tuple[Turn, ...], *, exact: bool
+) -> tuple[tuple[Factor, ...], ...] | None:
+    """Factors of every dimension, or None where they do not fit.
+
+    ``exact`` takes factors that divide the degree; otherwise a last row may stay incomplete.
+    """
+    axes = len(grid.shape)
+    free = [*grid.package, *grid.packages]  # inside packages, then packages along each axis
+    strides = [1] * axes + list(grid.package)
+    plan = []
+    for degree, turn in zip(degrees, turns, strict=True):
+        left = degree
+        factors: list[Factor] = []
+        for slot in (*turn, *(axis + axes for axis in turn)):
+            factor = min(left, free[slot])
+            if exact:
+                while left % factor:
+                    factor -= 1
+            if factor > 1:
+                factors.append((slot % axes, factor, strides[slot]))
+                strides[slot] *= factor
+                free[slot] //= factor
+                left = -(-left // factor)
+        if left > 1:
+            return None
+        plan.append(tuple(factors))
+    return tuple(plan)
+
+
+def _laid(
+    degrees: tuple[int, ...], plan: tuple[tuple[Factor, ...], ...], axes: int, *, back: bool
+) -> Whole:
+    """Coordinates of every shard of a plan; ``back`` runs every other pass backwards."""
+    laid = np.zeros((*degrees, axes), np.int64)
+    for i, (degree, factors) in enumerate(zip(degrees, plan, strict=True)):
+        numbers, below = np.arange(degree), 1
+        shape = [1] * len(degrees)
+        shape[i] = degree
+        for axis, factor, stride in factors:
+            digit = numbers // below % factor
+            if back:
+                odd = numbers // (below * factor) % 2 == 1
+                digit = np.where(odd, factor - 1 - digit, digit)
+            laid[..., axis] += (digit * stride).reshape(shape)
+            below *= factor
+    return laid

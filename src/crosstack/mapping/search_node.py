@@ -15,9 +15,14 @@ import numpy as np
 from crosstack.errors import require
 from crosstack.machine.chip import Execution, Overlap
 from crosstack.machine.system import Parallelism, System
-from crosstack.mapping.branching import branches, first_shardings, tightened
+from crosstack.mapping.branching import (
+    Domains,
+    FirstCosts,
+    branches,
+    first_shardings,
+    tightened,
+)
 from crosstack.mapping.budget import Budget
-from crosstack.mapping.first_costs import Domains, FirstCosts
 from crosstack.mapping.following import choices_excess, following_bound, one_by_one_bound
 from crosstack.mapping.fusion import Fusion, Slots, fuse, make_problem, simple_bound
 from crosstack.mapping.ideals import IdealTables

@@ -9,15 +9,13 @@ Variables: one choice a_i in A_i per kernel.
 Exact method. A pairwise model: kernels are eliminated one by one, each leaving a table over its
 remaining neighbours (variable elimination, ``dechter1999bucket``); width 4 on a transformer
 layer. Where a table would grow past ``MOST_ENTRIES`` it is split, which keeps a lower bound.
-Solutions come back in ascending order of cost, so ties and near-ties can be listed.
 """
 
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -46,14 +44,12 @@ class _Step:
     """One kernel is eliminated: ``tables`` name it, in ``groups`` that each leave one message.
 
     Tables are numbered as given, then in the order they are sent. A group has the shape of each of
-    its tables over all kernels in them, and the place of this kernel there; ``message`` is the
-    number of the only one, where there is one left.
+    its tables over all kernels in them, and the place of this kernel there.
     """
 
     kernel: int
     tables: tuple[int, ...]
     groups: tuple[tuple[tuple[tuple[int, tuple[int, ...]], ...], int], ...]
-    message: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,55 +80,22 @@ class Elimination:
         return self.order.exact
 
     def best(self) -> Ints:
-        """Return the choices of the least cost, the first of `solutions`."""
+        """Return the choices of the least cost; of equal ones the first, the last kernel first."""
         steps = self.order.steps
         codes = np.empty(len(steps), dtype=np.int64)
-        chosen: dict[int, int] = {}
+        chosen: dict[int, int | slice] = {}
         for step in reversed(steps):
-            position = 0
-            if len(self.domains[step.kernel]) > 1:
-                position = int(self._increase(step, chosen).argmin())
+            domain, position = self.domains[step.kernel], 0
+            if len(domain) > 1:
+                chosen[step.kernel] = slice(None)
+                total = np.zeros(len(domain))
+                for t in step.tables:
+                    where = tuple(chosen[i] for i in self.order.scopes[t])
+                    total = total + self.tables[t][where]
+                position = int(total.argmin())
             chosen[step.kernel] = position
-            codes[step.kernel] = self.domains[step.kernel][position]
+            codes[step.kernel] = domain[position]
         return codes
-
-    def solutions(self) -> Iterator[tuple[float, Ints]]:
-        """Yield (cost, choices) in ascending order of cost; exact eliminations only.
-
-        With a split table the order is by lower bound and the cost is that bound.
-        """
-        backwards = self.order.steps[::-1]
-        n = len(backwards)
-        ticket = itertools.count()
-        heap: list[tuple[float, int, int, tuple[int, ...]]] = [(self.bound, 0, next(ticket), ())]
-        while heap:
-            cost, depth, _, choice = heapq.heappop(heap)
-            if -depth == n:
-                codes = np.empty(n, dtype=np.int64)
-                for step, position in zip(backwards, choice, strict=True):
-                    codes[step.kernel] = self.domains[step.kernel][position]
-                yield cost, codes
-                continue
-            chosen = dict(zip((step.kernel for step in backwards), choice, strict=False))
-            for position, added in enumerate(self._increase(backwards[-depth], chosen)):
-                if np.isfinite(added):
-                    entry = (cost + added, depth - 1, next(ticket), (*choice, position))
-                    heapq.heappush(heap, entry)
-
-    def _increase(self, step: _Step, chosen: dict[int, int]) -> Floats:
-        """Cost over the completion already counted, for each choice of the kernel of ``step``."""
-        total = np.zeros(len(self.domains[step.kernel]))
-        for t in step.tables:
-            scope = self.order.scopes[t]
-            where = tuple(slice(None) if i == step.kernel else chosen[i] for i in scope)
-            total = total + self.tables[t][where]
-        counted = 0.0
-        if step.message is not None:
-            scope = self.order.scopes[step.message]
-            counted = float(self.tables[step.message][tuple(chosen[i] for i in scope)])
-        elif len(total):
-            counted = float(total.min())
-        return np.asarray(total - counted)
 
 
 def eliminate(
@@ -213,7 +176,7 @@ def _order_of(sizes: tuple[int, ...], given: tuple[tuple[int, ...], ...], most: 
             continue
         left.discard(kernel)
         bucket = tuple(sorted(at[kernel]))
-        groups, message = [], None
+        groups = []
         around = neighbours[kernel] - {kernel}
         split = _mini_buckets([(t, scopes[t]) for t in bucket], sizes, most)
         for t in bucket:
@@ -228,15 +191,14 @@ def _order_of(sizes: tuple[int, ...], given: tuple[tuple[int, ...], ...], most: 
             rest = scope[:axis] + scope[axis + 1 :]
             if not rest:
                 continue
-            message = len(scopes)
-            scopes.append(rest)
             for i in rest:
-                at[i].add(message)
+                at[i].add(len(scopes))
                 neighbours[i].update(rest)
+            scopes.append(rest)
         for i in around:
             heapq.heappush(heap, (len(neighbours[i]), i))
         exact = exact and len(split) == 1
-        steps.append(_Step(kernel, bucket, tuple(groups), message if len(split) == 1 else None))
+        steps.append(_Step(kernel, bucket, tuple(groups)))
     return _Order(tuple(steps), tuple(scopes), exact)
 
 

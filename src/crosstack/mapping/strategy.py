@@ -8,12 +8,12 @@ share the batch, ``lp`` stages share the layers.
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 from crosstack.errors import InputError, Problem, nearest, require, require_whole, unknown_name
+from crosstack.model.tiles import divisors
 
 __all__ = [
     "NESTED",
@@ -175,18 +175,13 @@ def strategies(n_chips: int, *, max_lp: int | None = None) -> tuple[Strategy, ..
     """
     require_whole("n_chips", n_chips, what="chips")
     found = []
-    for kp1 in _divisors(n_chips):
-        for lp in _divisors(n_chips // kp1):
+    for kp1 in divisors(n_chips):
+        for lp in divisors(n_chips // kp1):
             if max_lp is not None and lp > max_lp:
                 continue
             rest = n_chips // kp1 // lp
-            for kp2 in _divisors(rest):
+            for kp2 in divisors(rest):
                 found.append(Strategy(kp1=kp1, kp2=kp2, dp=rest // kp2, lp=lp))
             if kp1 > 1:
                 found.append(Strategy(split=KernelSplit.CR, kp1=kp1, dp=rest, lp=lp))
     return tuple(sorted(found, key=lambda s: (s.split is KernelSplit.CR, s.kp1, s.kp2, s.dp)))
-
-
-def _divisors(number: int) -> list[int]:
-    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
-    return sorted({*small, *(number // d for d in small)})

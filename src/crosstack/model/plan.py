@@ -2,22 +2,28 @@
 
 A plan fixes the size and the parallelism of every network dimension and the microbatch size. It
 prices every collective once, as a fixed time and a time per byte.
+
+Of a workload that brings its own distribution over the chips (`Placement`), all chips of the
+network work together; what is left of its plan is what a byte of the kernels' own communication
+costs. High-bandwidth domains are not looked at: the dimensions of the network say what is near.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, assert_never
 
+from crosstack.errors import require
 from crosstack.machine.system import Parallelism, System, dimension_sizes
 from crosstack.model.collectives import AffineTime, Changes, ConcaveTime, NetworkUse
 from crosstack.model.rules import Rules
 from crosstack.records import known_again
-from crosstack.workload.kernels import Collective
+from crosstack.workload.kernels import Collective, Placement
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 
-__all__ = ["NO_END", "EndCost", "Plan", "make_plan", "microbatch_count"]
+__all__ = ["NO_END", "EndCost", "Plan", "make_plan", "microbatch_count", "placed_use"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +74,7 @@ class Plan:
     ``stage_transfer`` is the time that passing one sequence's activations to the next stage
     takes, before sharding. [s] ``hop`` is that time for one direction with the activations split
     over the tensor-parallel chips. [s] ``split`` is how many chips M, K and N are split over
-    whatever the sharding (`crosstack.model.placed`). [1] ``spilled``: whether data lies in the
+    whatever the sharding. [1] ``spilled``: whether data lies in the
     second memory, too. ``training``: whether gradients come back through the stages, microbatches
     by ``schedule`` with ``interleave`` pieces a stage [1]; ``forward``: share of the forward pass
     in the work of a copy [1]. ``recompute``: what the backward pass computes again. ``copies`` of
@@ -129,7 +135,7 @@ def make_plan(
     rules: Rules,
     dimensions: tuple[int, ...] = (),
 ) -> Plan | None:
-    """Return the plan, or None if the batch does not divide into microbatches.
+    """Return the plan of any workload, or None if the batch does not divide into microbatches.
 
     Parameters
     ----------
@@ -138,11 +144,65 @@ def make_plan(
     microbatch_size : int
         Sequences a chip works on at a time. [1]
     """
-    plan = _network_plan(workload, system, rules, sizes, parallelism, dimensions)
+    if workload.placement is Placement.SEARCHED:
+        require(system.copies == 1, "system.copies", system.copies, "1; use data parallelism")
+        plan = _network_plan(workload, system, rules, sizes, parallelism, dimensions)
+    else:
+        allowed = f"none with placement {workload.placement}"
+        require(not dimensions, "dimensions", dimensions, allowed)
+        plan = _placed_plan(workload, system, rules, sizes, parallelism)
     if workload.global_batch_size % (plan.data * microbatch_size):
         return None
     count = microbatch_count(workload, plan.data, microbatch_size)
     return replace(plan, microbatch_size=microbatch_size, n_microbatches=count)
+
+
+def placed_use(placement: Placement) -> Parallelism | None:
+    """What all dimensions of the network split; None where that is searched."""
+    match placement:
+        case Placement.SEARCHED:
+            return None
+        case Placement.BATCH:
+            return Parallelism.DATA
+        case Placement.GRID | Placement.COLUMNS:
+            return Parallelism.TENSOR
+        case _:
+            assert_never(placement)
+
+
+def _placed_plan(
+    workload: Workload,
+    system: System,
+    rules: Rules,
+    sizes: tuple[int, ...],
+    parallelism: tuple[Parallelism, ...],
+) -> Plan:
+    """Return the plan of a workload that brings its distribution; see `make_plan`."""
+    n_chips, placement = math.prod(sizes), workload.placement
+    network = NetworkUse.of(system, sizes, parallelism, workload.graph.dtype)
+    collectives, gradients = rules.collectives.placed(network, placement)
+    data, split = 1, (1, 1, n_chips)
+    if placement is Placement.BATCH:
+        data, split = n_chips, (1, 1, 1)
+    elif placement is Placement.GRID:
+        split = n_chips // sizes[-1], sizes[-1], 1
+    return Plan(
+        sizes=sizes,
+        parallelism=parallelism,
+        microbatch_size=1,
+        tensor=1,
+        pipeline=1,
+        data=data,
+        n_microbatches=microbatch_count(workload, data, 1),
+        layers_per_stage=workload.graph_repetitions,
+        collectives=collectives,
+        changes={},
+        periodic=gradients,
+        stage_transfer=AffineTime(),
+        n_layers=workload.n_layers,
+        split=split,
+        copies=system.copies,
+    )
 
 
 @known_again(1024, by_value=3)
