@@ -21,7 +21,7 @@ from crosstack.machine.chip import Execution, Fusion, Overlap, flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.mapping.pipeline import StageProblem
-from crosstack.mapping.wide import Slots
+from crosstack.mapping.slots import Slots
 from crosstack.model.choices import make_choices
 from crosstack.model.legality import Legality
 from crosstack.model.partition import ChipLoad, make_load

@@ -12,8 +12,9 @@ from builders.seeds import few_and_many
 
 from crosstack.machine.chip import GPU_FUSIONS, Execution, Overlap, flat_chip
 from crosstack.machine.memory import main_memory
-from crosstack.mapping.fusion import Slots, fuse, make_problem
+from crosstack.mapping.fusion import fuse, make_problem
 from crosstack.mapping.ideals import make_order
+from crosstack.mapping.slots import Slots
 from crosstack.mapping.steps import scarcest
 from crosstack.model.partition import combine, live_size, partition_cost
 from crosstack.published.dfmodel.parts import WeightCuts

@@ -14,7 +14,8 @@ from oracles.status import SolveStatus
 from crosstack.errors import InputError
 from crosstack.io.load import load as load_task
 from crosstack.machine.system import Parallelism
-from crosstack.mapping.fusion import Slots, fuse, make_problem
+from crosstack.mapping.fusion import fuse, make_problem
+from crosstack.mapping.slots import Slots
 from crosstack.model.choices import make_choices
 from crosstack.model.partition import make_load, partition_cost
 from crosstack.model.plan import make_plan

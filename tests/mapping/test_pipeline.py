@@ -21,8 +21,8 @@ from crosstack.mapping.pipeline import (
     make_stage_problem,
     split,
 )
-from crosstack.mapping.spans import on_one_chip
-from crosstack.mapping.wide import Slots
+from crosstack.mapping.slots import Slots
+from crosstack.mapping.stage_times import on_one_chip
 from crosstack.model.flows import Flow
 from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.model.plan import AffineTime, Plan

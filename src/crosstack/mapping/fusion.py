@@ -40,8 +40,18 @@ from crosstack.mapping.ideals import (
     make_tables,
     topological_chains,
 )
+from crosstack.mapping.large_graphs import (
+    Core,
+    core_of,
+    improve,
+    make_gates,
+    segment,
+    triggered_masks,
+    triggers_from,
+)
 from crosstack.mapping.layouts import only_choice
 from crosstack.mapping.parts import parts_bound
+from crosstack.mapping.slots import Slots
 from crosstack.mapping.steps import (
     TOLERANCE,
     Filling,
@@ -51,23 +61,12 @@ from crosstack.mapping.steps import (
     scarcest,
 )
 from crosstack.mapping.temporal_steps import TemporalSteps, make_steps
-from crosstack.mapping.wide import (
-    Core,
-    Slots,
-    core_of,
-    improve,
-    make_gates,
-    segment,
-    triggered_masks,
-    triggers_from,
-)
 from crosstack.model.partition import ChipLoad, combine
 from crosstack.workload.kernel_graph import bits
 
 __all__ = [
     "Fusion",
     "FusionProblem",
-    "Slots",
     "all_ideals",
     "fuse",
     "make_problem",
@@ -301,7 +300,7 @@ def fuse(
         return Fusion(
             partitions=best[1], time=best[0], bound=best[0] if complete else min(bound, best[0])
         )
-    return _fuse_wide(problem, best, bound, limit, most_ideals, cache, budget, bound_only)
+    return _fuse_large(problem, best, bound, limit, most_ideals, cache, budget, bound_only)
 
 
 def _only_order(problem: FusionProblem) -> list[int] | None:
@@ -376,7 +375,7 @@ def quick_sequence(
     return _shortest_chain(problem, make_steps(load, tables), limit, budget)[0]
 
 
-def _fuse_wide(
+def _fuse_large(
     problem: FusionProblem,
     best: tuple[float, tuple[int, ...]] | None,
     bound: float,
@@ -386,7 +385,7 @@ def _fuse_wide(
     budget: Budget,
     bound_only: bool,
 ) -> Fusion | None:
-    """Bound and improve where there are too many ideals; see `crosstack.mapping.wide`."""
+    """Bound and improve where there are too many ideals; see `crosstack.mapping.large_graphs`."""
     load, order = problem.load, problem.order
     core = core_of(load, order)
     small = FusionProblem(

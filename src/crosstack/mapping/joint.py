@@ -25,11 +25,11 @@ import numpy as np
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.fusion import LONG_GRAPH, MOST_CELLS, FusionProblem, core_steps, make_problem
 from crosstack.mapping.ideals import collapse_twins, enumerate_ideals, make_tables
+from crosstack.mapping.large_graphs import core_of
 from crosstack.mapping.layouts import Excess, LayoutChoices, Layouts, make_layouts, priced_weights
 from crosstack.mapping.parts import parts_bound
 from crosstack.mapping.steps import Steps, StepTerms, scarcest
 from crosstack.mapping.temporal_steps import make_steps
-from crosstack.mapping.wide import core_of
 from crosstack.workload.kernel_graph import Floats
 
 __all__ = ["UNKNOWN", "Joint", "joint_bound"]

@@ -17,8 +17,7 @@ from crosstack.mapping.ideals import enumerate_ideals, make_order
 from crosstack.mapping.mapping import Task
 from crosstack.mapping.parallelism import workload_uses
 from crosstack.mapping.sharding import given_choices
-from crosstack.mapping.slots import make_slots
-from crosstack.mapping.wide import Slots
+from crosstack.mapping.slots import Slots, make_slots
 from crosstack.model.choice_index import choice_index
 from crosstack.model.memory import recomputations
 from crosstack.model.rules import MAPPED, Rules, chosen_rules

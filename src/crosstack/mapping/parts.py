@@ -21,9 +21,9 @@ import numpy as np
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.ideals import IdealTables, Order, enumerate_ideals, make_tables
+from crosstack.mapping.large_graphs import core_of, sub_load, waits_for
 from crosstack.mapping.layouts import WEIGHTS, Excess, LayoutChoices, Layouts, make_layouts
 from crosstack.mapping.steps import TOLERANCE, Steps, least_compute, least_memory_time, scarcest
-from crosstack.mapping.wide import core_of, sub_load, waits_for
 from crosstack.model.partition import ChipLoad
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
 

@@ -60,10 +60,14 @@ from crosstack.mapping.ideals import (
     make_tables,
     topological_chains,
 )
-from crosstack.mapping.spans import Spans, on_one_chip
-from crosstack.mapping.stage_ways import Ways, make_ways
+from crosstack.mapping.large_graphs import segment
+from crosstack.mapping.stage_times import (
+    StageChoices,
+    StageTimes,
+    make_stage_choices,
+    on_one_chip,
+)
 from crosstack.mapping.steps import TOLERANCE
-from crosstack.mapping.wide import segment
 from crosstack.model.iteration import last_transfer
 from crosstack.model.partition import ChipLoad, combine, partition_cost
 from crosstack.model.plan import Plan
@@ -334,7 +338,7 @@ def _solve(
     enough = _counts(problem) * longest > work
     if not enough.any():
         return None, True
-    net = Spans(problem, tables, float(longest[enough.argmax()]))
+    net = StageTimes(problem, tables, float(longest[enough.argmax()]))
     ideals, labels = net.borders(), net.labels
     nodes = net.nodes(ideals)
     last = (len(tables.masks) - 1) * labels + labels - 1
@@ -347,7 +351,7 @@ def _solve(
         some = np.isin(nodes // labels, (0, len(tables.masks) - 1))
         some[np.linspace(0, len(nodes) - 1, most).astype(np.int64)] = True
         nodes = nodes[some]
-    ways = make_ways(problem, net, nodes, budget)
+    ways = make_stage_choices(problem, net, nodes, budget)
     if ways is None:
         return None, False
     moves, below = net.moves(nodes), limit + problem.unsent
@@ -371,7 +375,7 @@ def _solve(
 
 
 def _numbered(
-    chosen: list[tuple[int, int, int]], ways: Ways, labels: int
+    chosen: list[tuple[int, int, int]], ways: StageChoices, labels: int
 ) -> tuple[tuple[int, ...], ...]:
     """Partitions of every stage, empty ones where numbers are left out."""
     stages, label = list[tuple[int, ...]](), 0
@@ -552,7 +556,7 @@ def fullest_stage(problem: StageProblem, cache: Cache) -> float:
     least = least_memory(problem.load, len(problem.slots))
     if tables is None:
         return least
-    net = Spans(replace(problem, capacity=math.inf), tables, math.inf)
+    net = StageTimes(replace(problem, capacity=math.inf), tables, math.inf)
     net.binds = True  # count what is alive
     nodes = net.nodes(np.arange(len(tables.masks)))
     if len(nodes) * len(tables.masks) * net.labels > MOST_CELLS:

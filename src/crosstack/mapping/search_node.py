@@ -24,7 +24,7 @@ from crosstack.mapping.branching import (
 )
 from crosstack.mapping.budget import Budget
 from crosstack.mapping.following import choices_excess, following_bound, one_by_one_bound
-from crosstack.mapping.fusion import Fusion, Slots, fuse, make_problem, simple_bound
+from crosstack.mapping.fusion import Fusion, fuse, make_problem, simple_bound
 from crosstack.mapping.ideals import IdealTables
 from crosstack.mapping.incumbent import PROOF, Incumbent, Lack, masks_of
 from crosstack.mapping.joint import UNKNOWN, Joint, joint_bound
@@ -42,7 +42,8 @@ from crosstack.mapping.pipeline import (
 from crosstack.mapping.pricing import Pricing
 from crosstack.mapping.room import Demand, Room
 from crosstack.mapping.sharding import with_given
-from crosstack.mapping.spans import on_one_chip
+from crosstack.mapping.slots import Slots
+from crosstack.mapping.stage_times import on_one_chip
 from crosstack.model.choice_index import ChoiceIndex, choice_index, sharding_codes
 from crosstack.model.choices import Choices, make_choices
 from crosstack.model.ends import least_ends, with_ends

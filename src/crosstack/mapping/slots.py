@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from crosstack.errors import InputError, Problem, nearest, require
 from crosstack.mapping.mapping import Constraints
-from crosstack.mapping.wide import Slots
 from crosstack.model.decisions import Decisions
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import KernelGraph, bits
 
-__all__ = ["make_slots"]
+__all__ = ["Slots", "make_slots"]
 
 MOST_EMPTY = 8  # partitions a kernel, where pins count empty ones
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slots:
+    """Which partition numbers each kernel may have: ``first[i]`` to ``last[i]`` of ``count``."""
+
+    count: int
+    first: tuple[int, ...]
+    last: tuple[int, ...]
 
 
 def make_slots(

@@ -177,8 +177,8 @@ class Steps:
 
     With a ``filling`` the time of a step is reduced by its idle compute and memory, each at most
     what may fill it at the ideal it leads to, times their prices: the Lagrangian of kernels left
-    out (`crosstack.mapping.wide`). ``gates`` are the tensors they read; what leaves for them alone
-    has to enter another partition, too.
+    out (`crosstack.mapping.large_graphs`). ``gates`` are the tensors they read; what leaves for
+    them alone has to enter another partition, too.
     """
 
     def __init__(

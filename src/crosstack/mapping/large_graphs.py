@@ -24,6 +24,7 @@ import numpy as np
 
 from crosstack.mapping.budget import DEAL, UNLIMITED, Budget
 from crosstack.mapping.ideals import IdealTables, Order, make_order
+from crosstack.mapping.slots import Slots
 from crosstack.mapping.steps import Gates
 from crosstack.model.flows import Flow
 from crosstack.model.partition import (
@@ -42,7 +43,6 @@ STEP = 20  # units of work of one kernel more in a partition, see `Budget`
 
 __all__ = [
     "Core",
-    "Slots",
     "core_of",
     "improve",
     "make_gates",
@@ -51,15 +51,6 @@ __all__ = [
     "triggered_masks",
     "waits_for",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slots:
-    """Which partition numbers each kernel may have: ``first[i]`` to ``last[i]`` of ``count``."""
-
-    count: int
-    first: tuple[int, ...]
-    last: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
