@@ -12,16 +12,14 @@ from crosstack.machine.chip import Chip, Overlap, flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism, System
 from crosstack.model.choices import make_choices
+from crosstack.model.cores import Staircase, deal_cores, staircase
 from crosstack.model.partition import (
     ChipLoad,
-    Staircase,
     alone_sram,
-    deal_cores,
     live_size,
     live_sizes,
     make_load,
     partition_cost,
-    staircase,
 )
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import Rules, rules_named

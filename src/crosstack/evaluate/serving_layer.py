@@ -18,14 +18,10 @@ from crosstack.machine.chip import Chip, Overlap
 from crosstack.machine.system import System
 from crosstack.model.choice_index import choice_index
 from crosstack.model.choices import Choices, make_choices
+from crosstack.model.cores import staircase
 from crosstack.model.flows import flow_shapes
 from crosstack.model.memory import copy_memory
-from crosstack.model.partition import (
-    ROUNDING,
-    combine_arrays,
-    network_times,
-    staircase,
-)
+from crosstack.model.partition import ROUNDING, combine_arrays, network_times
 from crosstack.model.plan import Plan
 from crosstack.model.rates import cycles_per_step, reached_rate
 from crosstack.model.rules import Rules

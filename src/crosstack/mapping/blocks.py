@@ -20,8 +20,6 @@ from crosstack.model.collectives import NOTHING
 from crosstack.model.partition import ChipLoad
 from crosstack.model.plan import Plan
 
-__all__ = ["block_bound", "block_of", "unburdened", "unburdened_plan"]
-
 
 def block_of(state: SearchState, plan: Plan) -> tuple[object, ...]:
     """Return what tells the block of a plan from others."""

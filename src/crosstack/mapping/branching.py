@@ -18,8 +18,6 @@ from crosstack.model.choices import Choices
 from crosstack.model.decisions import Decisions
 from crosstack.workload.kernel_graph import Floats, Ints
 
-__all__ = ["Domains", "FirstCosts", "branches", "first_shardings", "tightened"]
-
 # Of compute and memory beside the network, in sums that first shardings are the best for.
 REST_WEIGHTS = (1e-6, 0.3, 1.0, 3.0, 10.0)
 

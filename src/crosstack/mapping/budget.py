@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from crosstack.mapping.mapping import Stop
 
-__all__ = ["CALL", "DEAL", "UNLIMITED", "Budget"]
-
 CALL = 60  # units of one round of array operations, however short the arrays
 DEAL = 250  # of dealing out cores and memory units together, for one partition
 

@@ -15,8 +15,6 @@ from crosstack.workload.kernels import Placement
 from crosstack.workload.transformer_training import Schedule
 from crosstack.workload.workload import Workload
 
-__all__ = ["check_given"]
-
 
 def check_given(workload: Workload, system: System, constraints: Constraints, rules: Rules) -> None:
     """Raise `InputError` where something is given that cannot be.

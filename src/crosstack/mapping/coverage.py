@@ -15,8 +15,6 @@ from crosstack.model.rules import Rules
 from crosstack.units import format_quantity
 from crosstack.workload.workload import Workload
 
-__all__ = ["covered", "method_of", "nothing_found"]
-
 
 def nothing_found(
     state: SearchState, objective: Objective

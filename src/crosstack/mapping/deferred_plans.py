@@ -21,8 +21,6 @@ from crosstack.model.plan import Plan
 from crosstack.model.rates import reached_rate
 from crosstack.model.schedule.allowed import most_pieces
 
-__all__ = ["ROOT", "Item", "Rest", "RestOfUse", "all_plans", "unrolled"]
-
 USES_AT_ONCE = 64  # uses of the network made before the clock is looked at
 ROUNDING = 1e-12  # relative, of a floor
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from crosstack.errors import InputError, Problem, require_whole
 from crosstack.machine.system import Parallelism
 
-__all__ = ["FREE", "Degrees", "parse_degrees"]
-
 _DEGREE = re.compile(r"(tp|pp|dp)=(\d{1,15})", re.IGNORECASE)
 _WORDS = {"tp": Parallelism.TENSOR, "pp": Parallelism.PIPELINE, "dp": Parallelism.DATA}
 _ALLOWED = "degrees such as tp=8,pp=4,dp=16; one that is left out is free"

@@ -26,8 +26,6 @@ from crosstack.model.temporal import Clocked, crossing
 from crosstack.model.traffic import Traffic
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
 
-__all__ = ["choices_excess", "following_bound", "one_by_one_bound"]
-
 # Of the device, where the network hides: alone, either is bounded elsewhere.
 SHARES = (0.5, 0.8)
 

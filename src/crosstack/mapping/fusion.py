@@ -64,17 +64,6 @@ from crosstack.mapping.temporal_steps import TemporalSteps, make_steps
 from crosstack.model.partition import ChipLoad, combine
 from crosstack.workload.kernel_graph import bits
 
-__all__ = [
-    "Fusion",
-    "FusionProblem",
-    "all_ideals",
-    "fuse",
-    "make_problem",
-    "quick_sequence",
-    "simple_bound",
-    "valid_ideals",
-]
-
 MOST_CELLS = 6_000_000  # of one table over ideals: about 50 MB
 LONG_GRAPH = 400  # kernels above which orders are cut into segments without tables
 MOST_ROUNDS = 4
@@ -142,7 +131,7 @@ def _shortest_chain(
         return _shortest_in_slots(steps, problem.slots, incumbent, budget)
     if isinstance(steps, TemporalSteps) and steps.whole is not None:
         return _shortest_listed(steps, incumbent, budget)
-    rest, last = steps.sums.rest.tolist(), len(steps.tables.masks) - 1
+    rest, last = steps.rest.tolist(), len(steps.tables.masks) - 1
     best = np.full(last + 1, math.inf)
     parent = np.full(last + 1, -1, dtype=np.int64)
     best[0] = 0.0
@@ -185,7 +174,7 @@ def _shortest_in_slots(
     parent = np.full(best.shape, -1, dtype=np.int64)
     best[0, 0] = 0.0
     valid = valid_ideals(slots, tables)
-    limit, last, rest = incumbent, len(tables.masks) - 1, steps.sums.rest
+    limit, last, rest = incumbent, len(tables.masks) - 1, steps.rest
     for j in range(last):
         column = best[:, j]
         _empty_partitions(best, parent, valid, j)

@@ -16,18 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.model.flows import Flow
-from crosstack.model.partition import STREAM_DEPTH, ChipLoad
+from crosstack.model.partition import PER_KERNEL, STREAM_DEPTH, ChipLoad
 from crosstack.workload.kernel_graph import bits
-
-__all__ = [
-    "IdealTables",
-    "Order",
-    "enumerate_ideals",
-    "make_tables",
-    "memberships",
-    "to_words",
-    "topological_chains",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,25 +202,13 @@ def collapse_twins(load: ChipLoad, preds: Sequence[int], keep_apart: Sequence[ob
     for i, mates in enumerate(_possible_twins(load)):
         if not mates:
             continue
-        shape = (
-            load.compute[i],
-            None if stairs is None else id(stairs[i]),
-            load.cycle_time[i],
-            load.network[i],
-            load.data[i],
-            load.own_memory[i],
-            load.entering[i],
-            load.leaving[i],
-            load.weight_time[i],
-            load.sram[i],
-            load.weight[i],
-            load.kept[i],
-        )
+        stair = None if stairs is None else id(stairs[i])
+        terms = tuple(getattr(load, name)[i] for name in PER_KERNEL)
         flows = [load.flows[f] for f in load.flows_of[i]]
         sizes = tuple(sorted((f.tile, f.total, f.moved) for f in flows if f.producer == i))
         unmixed = tuple(group >> i & 1 for group in load.unmixed)
         takes = None if load.temporal is None else load.temporal.label(i)
-        key = (mates, load.succs[i], unmixed, shape, sizes, takes, keep_apart[i])
+        key = (mates, load.succs[i], unmixed, stair, terms, sizes, takes, keep_apart[i])
         if key in last:
             grown[i] |= 1 << last[key]
         last[key] = i

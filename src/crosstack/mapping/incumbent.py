@@ -11,8 +11,6 @@ from crosstack.model.plan import Plan
 from crosstack.workload.kernel_graph import AXIS_CODE
 from crosstack.workload.transformer_training import Recompute, Schedule
 
-__all__ = ["PROOF", "Incumbent", "Lack", "masks_of"]
-
 PROOF = 1e-9  # relative gap that counts as none
 
 

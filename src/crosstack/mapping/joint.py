@@ -32,8 +32,6 @@ from crosstack.mapping.steps import Steps, StepTerms, scarcest
 from crosstack.mapping.temporal_steps import make_steps
 from crosstack.workload.kernel_graph import Floats
 
-__all__ = ["UNKNOWN", "Joint", "joint_bound"]
-
 
 @dataclass(frozen=True, slots=True)
 class Joint:
@@ -104,7 +102,7 @@ def _shortest(
 
     None once the budget is spent; infinite, without choices, where nothing is below the limit.
     """
-    rest, last = steps.sums.rest, len(layouts.n_profiles) - 1
+    rest, last = steps.rest, len(layouts.n_profiles) - 1
     best = [np.full(count, math.inf) for count in layouts.n_profiles]
     parent = [np.full((count, 2), -1, dtype=np.int64) for count in layouts.n_profiles]
     best[0][:] = 0.0
@@ -149,7 +147,7 @@ def _times(
     """Time of each step by (profile at the start, profile at the end), with its ideal. [s]"""
     network = terms.network
     if steps.load.network_takes_maximum:  # the excess adds to one part of the maximum
-        network = steps.sums.network[terms.to] - steps.sums.network[j]
+        network = steps.network[terms.to] - steps.network[j]
     base = np.stack([terms.compute, terms.memory, network], axis=1) @ weights.T
     found = []
     for position, to in enumerate(terms.to.tolist()):

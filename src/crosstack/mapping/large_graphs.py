@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from crosstack.mapping.slots import Slots
 from crosstack.mapping.steps import Gates
 from crosstack.model.flows import Flow
 from crosstack.model.partition import (
+    PER_KERNEL,
     STREAM_DEPTH,
     ChipLoad,
     combine,
@@ -40,17 +42,6 @@ from crosstack.workload.kernel_graph import bits
 SHORTEST_REACH = 32
 MOST_EXTENSIONS = 2_000_000  # of all partitions tried along one order
 STEP = 20  # units of work of one kernel more in a partition, see `Budget`
-
-__all__ = [
-    "Core",
-    "core_of",
-    "improve",
-    "make_gates",
-    "segment",
-    "sub_load",
-    "triggered_masks",
-    "waits_for",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,35 +99,25 @@ def sub_load(load: ChipLoad, order: Order, kernels: tuple[int, ...]) -> tuple[Ch
         for kernel in {producer, *(r for r, _ in readers)}:
             touching[kernel].append(len(flows) - 1)
 
-    def pick(values: Sequence[float]) -> tuple[float, ...]:
+    def pick(values: Any) -> tuple[Any, ...]:
         return tuple(values[i] for i in kernels)
 
-    stairs = load.staircases
+    terms: dict[str, Any] = {name: pick(getattr(load, name)) for name in PER_KERNEL}
     small = replace(
         load,
         n=len(kernels),
-        names=tuple(load.names[i] for i in kernels),
-        preds=tuple(shrink(load.preds[i]) for i in kernels),
-        succs=tuple(shrink(load.succs[i]) for i in kernels),
+        names=pick(load.names),
+        preds=tuple(map(shrink, pick(load.preds))),
+        succs=tuple(map(shrink, pick(load.succs))),
         order=tuple(number[i] for i in load.order if i in number),
-        compute=pick(load.compute),
-        staircases=None if stairs is None else tuple(stairs[i] for i in kernels),
-        cycle_time=pick(load.cycle_time),
-        network=pick(load.network),
-        data=pick(load.data),
-        own_memory=pick(load.own_memory),
-        entering=pick(load.entering),
-        leaving=pick(load.leaving),
-        weight_time=pick(load.weight_time),
-        sram=pick(load.sram),
-        weight=pick(load.weight),
-        kept=pick(load.kept),
-        shapes=tuple(load.shapes[i] for i in kernels),
+        staircases=None if load.staircases is None else pick(load.staircases),
+        shapes=pick(load.shapes),
         flows=tuple(flows),
         flows_of=tuple(tuple(f) for f in touching),
         backward=shrink(load.backward),
-        unmixed=tuple(shrink(group) for group in load.unmixed),
+        unmixed=tuple(map(shrink, load.unmixed)),
         temporal=None if load.temporal is None else load.temporal.of(kernels),
+        **terms,
     )
     return small, make_order(tuple(shrink(order.preds[i]) for i in kernels))
 

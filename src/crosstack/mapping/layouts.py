@@ -28,17 +28,6 @@ from crosstack.model.choices import Choices
 from crosstack.model.partition import ChipLoad
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
 
-__all__ = [
-    "WEIGHTS",
-    "Excess",
-    "LayoutChoices",
-    "Layouts",
-    "make_layout_choices",
-    "make_layouts",
-    "only_choice",
-    "priced_weights",
-]
-
 MOST_CHOICES = 12  # of one kernel
 MOST_PROFILES = 256  # of one ideal
 # Weights of compute, memory and network whose sum never exceeds a partition's time.

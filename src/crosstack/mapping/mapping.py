@@ -16,17 +16,6 @@ from crosstack.workload.kernels import Axis
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 
-__all__ = [
-    "Certificate",
-    "Constraints",
-    "EndMapping",
-    "GeneralDecisions",
-    "Mapping",
-    "Status",
-    "Stop",
-    "Task",
-]
-
 
 class Status(StrEnum):
     """How sure an answer is.

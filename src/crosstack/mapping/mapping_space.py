@@ -25,8 +25,6 @@ from crosstack.model.tiles import divisors
 from crosstack.workload.kernel_graph import Floats, Ints, KernelGraph
 from crosstack.workload.transformer_training import Schedule
 
-__all__ = ["Factor", "MappingSpace", "mapping_space"]
-
 MOST_IDEALS = 200_000  # that are listed to count sequences of partitions
 
 

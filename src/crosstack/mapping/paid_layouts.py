@@ -26,8 +26,6 @@ from crosstack.model.choices import Choices
 from crosstack.model.conversions import Conversions, Edges
 from crosstack.workload.kernel_graph import Bools, Floats, Ints
 
-__all__ = ["PaidLayouts", "least_with_layouts", "paid_layouts"]
-
 MOST_DOMAINS = 2_000  # of one graph whose pairs are kept
 MOST_KERNEL_PAIRS = 20_000  # of kernels, and of edges, that are kept
 

@@ -39,8 +39,6 @@ _ORDERS = (
     (Parallelism.TENSOR, Parallelism.DATA, Parallelism.PIPELINE),
 )
 
-__all__ = ["Use", "may_split", "network_uses", "workload_uses"]
-
 
 def network_sizes(system: System) -> Iterator[tuple[int, ...]]:
     """Yield every choice of dimension sizes that multiplies to the number of chips."""

@@ -27,8 +27,6 @@ from crosstack.mapping.steps import TOLERANCE, Steps, least_compute, least_memor
 from crosstack.model.partition import ChipLoad
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
 
-__all__ = ["parts_bound"]
-
 MOST_STATES = 2_000_000  # pairs of states
 INSIDE, OUTSIDE = 1, 2  # of a group that partitions lie inside or outside
 
@@ -235,7 +233,7 @@ def _make_part(
     steps = Steps(small, tables)
     offsets = np.concatenate([[0], np.cumsum(layouts.n_profiles)])
     rows = [_rows(steps, layouts, offsets, j, across, side) for j in range(len(tables.masks))]
-    needs = tables.member @ least_memory_time(small) if by_memory else steps.sums.compute
+    needs = tables.member @ least_memory_time(small) if by_memory else steps.compute
     return _Part(tables, layouts, offsets, needs, rows)
 
 

@@ -74,15 +74,6 @@ from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Floats, Ints, bits
 
-__all__ = [
-    "StageProblem",
-    "StageSplit",
-    "fullest_stage",
-    "least_memory",
-    "make_stage_problem",
-    "split",
-]
-
 MOST_CELLS = 12_000_000  # of one table over pairs of ideals: about 100 MB
 MOST_IDEALS = 60_000
 SPARE = 6  # tables of reals over ideals and tensors held at once, for each of two sequences

@@ -26,8 +26,6 @@ from crosstack.machine.topology import Grid, LinkLoads
 from crosstack.mapping.placement_rules import PlacementRules
 from crosstack.mapping.strategy import MappingOrder, ParallelDimension, Strategy, whole_order
 
-__all__ = ["Placement", "Sharing", "logical_edges", "place", "placements"]
-
 Whole = NDArray[np.int64]
 MOST_COORDINATES = 2**21  # of candidates that are routed at once
 DIMENSIONS = tuple(ParallelDimension)

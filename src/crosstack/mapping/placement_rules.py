@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from crosstack.machine.topology import Grid, LinkLoads, link_loads
 from crosstack.mapping.strategy import MappingOrder, ParallelDimension, Strategy
 
-__all__ = ["PlacementRules"]
-
 Whole = NDArray[np.int64]
 Turn = tuple[int, ...]
 Factor = tuple[int, int, int]  # axis, factor, stride

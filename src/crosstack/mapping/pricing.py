@@ -24,8 +24,6 @@ from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Floats, Ints
 from crosstack.workload.workload import Workload
 
-__all__ = ["Pricing"]
-
 
 @dataclass(slots=True, kw_only=True)
 class Pricing:

@@ -20,8 +20,6 @@ from dataclasses import dataclass, replace
 from crosstack.mapping.mapping import Certificate, Mapping, Status, Stop
 from crosstack.model.objective import Objective, Weights
 
-__all__ = ["Cut", "Point", "least_corner", "least_product"]
-
 MOST_SEARCHES = 8
 PROOF = 1e-9
 

@@ -31,8 +31,6 @@ from crosstack.workload.kernel_graph import Bools, Floats, KernelGraph
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 
-__all__ = ["Demand", "Room"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:

@@ -62,8 +62,6 @@ from crosstack.workload.kernels import Placement
 from crosstack.workload.transformer_training import Schedule
 from crosstack.workload.workload import End, Workload
 
-__all__ = ["Progress", "search", "search_state"]
-
 FIRST_TRY = 256  # items after which the best open node is mapped, and each time they have doubled
 FASTEST = Weights.of(Objective.TIME)
 END_WORK = (1e4, 1e5, math.inf)  # units of work of the search of an end, until one has a mapping

@@ -62,8 +62,6 @@ from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Ints, KernelGraph, bits
 from crosstack.workload.workload import Workload
 
-__all__ = ["EndSearch", "SearchNode", "SearchState"]
-
 SMALL_GRAPH = 80  # kernels up to which every node is bounded with its layouts
 MOST_LOADS = 10_000  # kernels of loads that are kept from a node's first bound to its second
 TABLE, LOAD, BOUND = 6, 3, 10  # units of work a kernel, see `crosstack.mapping.budget`

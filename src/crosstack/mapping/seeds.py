@@ -33,8 +33,6 @@ from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.model.plan import Plan
 from crosstack.workload.kernel_graph import Ints
 
-__all__ = ["plant"]
-
 MOST_PLANS = 20_000  # of which mappings are made before anything is bounded
 MOST_FUSED = 24  # candidates fused of plans that share their tensor-parallel dimensions
 MOST_SPLIT = 8  # plans whose stages split the graph

@@ -26,15 +26,6 @@ from crosstack.errors import InputError, Problem, nearest
 from crosstack.model.choice_index import ChoiceIndex, axis_names, named_axis
 from crosstack.workload.kernel_graph import Ints, KernelGraph
 
-__all__ = [
-    "Elimination",
-    "dominated",
-    "eliminate",
-    "eliminate_tables",
-    "given_choices",
-    "with_given",
-]
-
 Floats = NDArray[np.float64]
 MOST_ENTRIES = 2_000_000  # of one table
 

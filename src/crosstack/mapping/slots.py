@@ -10,8 +10,6 @@ from crosstack.model.decisions import Decisions
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import KernelGraph, bits
 
-__all__ = ["Slots", "make_slots"]
-
 MOST_EMPTY = 8  # partitions a kernel, where pins count empty ones
 
 

@@ -26,8 +26,6 @@ from crosstack.workload.kernel_graph import Bools, Floats, Ints
 if TYPE_CHECKING:
     from crosstack.mapping.pipeline import StageProblem
 
-__all__ = ["StageChoices", "StageTimes", "make_stage_choices", "on_one_chip"]
-
 MOST_LABELS = 400_000  # of all stages of a problem
 
 
@@ -103,9 +101,8 @@ class StageTimes:
         self.prices = load.memory_price, load.network_price
         load = self.load = replace(load, memory_price=0.0, network_price=0.0)
         self.steps = make_steps(on_one_chip(load), tables)
-        sums = self.steps.sums
-        self.so_far, self.rest = sums.so_far, sums.rest
-        sums.rest = np.zeros_like(sums.rest)  # of a stage: nothing has to follow
+        self.so_far, self.rest = self.steps.so_far, self.steps.rest
+        self.steps.rest = np.zeros_like(self.rest)  # of a stage: nothing has to follow
         member = tables.member.astype(float)
         self.weights = member @ np.array(load.weight_time)
         self.held = member @ np.array(load.kept)

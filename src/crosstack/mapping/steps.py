@@ -27,33 +27,10 @@ from crosstack.model.partition import (
 )
 from crosstack.workload.kernel_graph import bits
 
-__all__ = ["TOLERANCE", "Filling", "Steps", "least_compute", "least_memory_time", "scarcest"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 TOLERANCE = 1e-12  # relative; two times closer than this are the same
-
-
-@dataclass(slots=True)
-class Sums:
-    """Per-ideal sums of the load, and matrices for the tensors alive at an ideal."""
-
-    compute: Floats
-    network: Floats
-    data: Floats
-    own: Floats
-    weights: Floats
-    sram: Floats
-    unmixed: tuple[Ints, ...]
-    out: Floats
-    out_sram: Floats
-    inside_sram: Floats
-    live_total: Floats
-    live_sram: Floats
-    dead_sram: Floats
-    rest: Floats
-    so_far: Floats
 
 
 def least_compute(load: ChipLoad) -> Floats:
@@ -75,52 +52,6 @@ def scarcest(load: ChipLoad, left_out: Sequence[int]) -> tuple[float, float]:
     memory = least_memory_time(load)
     scarce = memory.sum() > least_compute(load).sum() and memory[list(left_out)].any()
     return (0.0, 1.0) if scarce else (1.0, 0.0)
-
-
-def _sums(load: ChipLoad, tables: IdealTables) -> Sums:
-    member, flows = tables.member.astype(float), load.flows
-    total = np.array([flow.moved for flow in flows]) / load.bandwidth
-    tile = np.array([flow.tile for flow in flows])
-    most = np.array([max((d for _, d in flow.readers), default=0) for flow in flows], dtype=float)
-    live = tables.live.astype(float)
-    compute, network = member @ least_compute(load), member @ np.array(load.network)
-    data, own = member @ np.array(load.data), member @ np.array(load.own_memory)
-    weights = member @ np.array(load.weight_time)
-    unmixed = tuple(tables.member[:, bits(group)].sum(axis=1) for group in load.unmixed)
-    live_total, live_sram = live * total, tables.depth * tile
-    dead_sram = tables.dead * (most * tile)
-    out = live_total.sum(axis=1)
-    memory = own + weights
-    resident = load.resident_alone
-
-    def least(c: Floats, m: Floats, n: Floats, d: Floats) -> Floats:
-        network = np.maximum(n, d) if load.network_takes_maximum else n + d
-        priced = load.memory_price * m + load.network_price * network
-        return combine_arrays(c, m, network, load.overlap) + priced
-
-    rest = least(
-        compute[-1] - compute, memory[-1] - memory + out, network[-1] - network, data[-1] - data
-    )
-    if resident:  # the whole graph in one partition keeps its weights
-        rest[0] = float(least(compute[-1:], own[-1:], network[-1:], data[-1:])[0])
-    so_far = least(compute, memory + out, network, data)
-    return Sums(
-        compute=compute,
-        network=network,
-        data=data,
-        own=own,
-        weights=weights,
-        sram=member @ np.array(load.sram),
-        unmixed=unmixed,
-        out=out,
-        out_sram=live_sram.sum(axis=1),
-        inside_sram=dead_sram.sum(axis=1),
-        live_total=live_total,
-        live_sram=live_sram,
-        dead_sram=dead_sram,
-        rest=rest,
-        so_far=so_far,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +112,8 @@ class Steps:
     them alone has to enter another partition, too.
     """
 
+    rest: Floats  # what the kernels outside each ideal take at least [s]
+
     def __init__(
         self,
         load: ChipLoad,
@@ -189,7 +122,7 @@ class Steps:
         filling: Filling | None = None,
         gates: Gates | None = None,
     ) -> None:
-        self.load, self.tables, self.sums = load, tables, _sums(load, tables)
+        self.load, self.tables = load, tables
         self.total = np.array([flow.moved for flow in load.flows]) / load.bandwidth
         self.tile = np.array([flow.tile for flow in load.flows])
         self.shared = np.array([flow.mask.bit_count() > 1 for flow in load.flows], dtype=np.bool_)
@@ -198,13 +131,42 @@ class Steps:
         self.needs = None if load.staircases is None else _core_needs(load)
         self.filling, self.gates = filling, gates
         self.least_share = 1.0  # of the compute of a step that its price does not take off
+        self._add_up()
         if filling is not None:
-            s, x, y = self.sums, filling.compute_price, filling.memory_price
+            x, y = filling.compute_price, filling.memory_price
             memory = least_memory_time(load)
-            s.rest = (1 - x - y) * s.rest + x * (s.compute[-1] - s.compute)
-            s.rest = s.rest + y * (memory.sum() - tables.member @ memory + s.out)
+            self.rest = (1 - x - y) * self.rest + x * (self.compute[-1] - self.compute)
+            self.rest = self.rest + y * (memory.sum() - tables.member @ memory + self.out)
             self.least_share = 1 - y
         self.ends = np.searchsorted(tables.count, np.arange(load.n + 2))
+
+    def _add_up(self) -> None:
+        """Add up the terms of the kernels of every ideal, and of the tensors alive there."""
+        load, tables, flows = self.load, self.tables, self.load.flows
+        member = tables.member.astype(float)
+        most = np.array([max((d for _, d in f.readers), default=0) for f in flows], dtype=float)
+        self.compute, self.network = member @ least_compute(load), member @ np.array(load.network)
+        self.data, self.own = member @ np.array(load.data), member @ np.array(load.own_memory)
+        self.weights, self.sram = (member @ np.array(x) for x in (load.weight_time, load.sram))
+        self.unmixed = [tables.member[:, bits(group)].sum(axis=1) for group in load.unmixed]
+        self.live_total = tables.live.astype(float) * self.total
+        self.live_sram = tables.depth * self.tile
+        self.dead_sram = tables.dead * (most * self.tile)
+        self.out, self.out_sram = self.live_total.sum(axis=1), self.live_sram.sum(axis=1)
+        self.inside_sram = self.dead_sram.sum(axis=1)
+        compute, network, data = self.compute, self.network, self.data
+        memory = self.own + self.weights
+
+        def least(c: Floats, m: Floats, n: Floats, d: Floats) -> Floats:
+            network = np.maximum(n, d) if load.network_takes_maximum else n + d
+            priced = load.memory_price * m + load.network_price * network
+            return combine_arrays(c, m, network, load.overlap) + priced
+
+        left = memory[-1] - memory + self.out
+        self.rest = least(compute[-1] - compute, left, network[-1] - network, data[-1] - data)
+        if load.resident_alone:  # the whole graph in one partition keeps its weights
+            self.rest[0] = float(least(compute[-1:], self.own[-1:], network[-1:], data[-1:])[0])
+        self.so_far = least(compute, memory + self.out, network, data)
 
     def work_of(self, n_steps: int) -> int:
         """Units of work of leaving an ideal by so many steps; see `crosstack.mapping.budget`."""
@@ -226,35 +188,44 @@ class Steps:
 
     def terms(self, j: int, limit: float) -> StepTerms:
         """Return the steps of `leave` with every term of the partitions, before any price."""
-        load, tables, s = self.load, self.tables, self.sums
+        load, tables = self.load, self.tables
         start = int(self.ends[tables.count[j] + 1])
         words = tables.words
         # Cheap sums first, then the superset test: buffers and weights only grow.
-        near = s.sram[start:] <= s.sram[j] + load.sram_capacity * (1 + TOLERANCE)
+        near = self.sram[start:] <= self.sram[j] + load.sram_capacity * (1 + TOLERANCE)
         near[: int(self.ends[tables.count[j] + 2]) - start] = True  # a kernel alone may be cut
-        near &= self.least_share * (s.compute[start:] - s.compute[j]) + s.rest[start:] < limit
+        near &= (
+            self.least_share * (self.compute[start:] - self.compute[j]) + self.rest[start:] < limit
+        )
         to = np.nonzero(near)[0] + start
         for w in range(words.shape[1]):
             to = to[(words[to, w] & words[j, w]) == words[j, w]]
         # Cheap terms first: they drop most steps.
-        compute = s.compute[to] - s.compute[j]
+        compute = self.compute[to] - self.compute[j]
         network = self._network(to, j)
         least = np.maximum(compute, network)
         if self.filling is not None:
             least = self.least_share * compute
-        keep = least + s.rest[to] < limit
+        keep = least + self.rest[to] < limit
         to, compute, network = to[keep], compute[keep], network[keep]
         if not len(to):
             return StepTerms(to, compute, compute, compute, compute, compute)
         live = np.nonzero(tables.live[j])[0]
-        alive_total, alive_sram = s.live_total[np.ix_(to, live)], s.live_sram[np.ix_(to, live)]
+        alive_total, alive_sram = (
+            self.live_total[np.ix_(to, live)],
+            self.live_sram[np.ix_(to, live)],
+        )
         reads, read_sram = self._reads(to, live, alive_total, j)
-        out = s.out[to] - alive_total.sum(axis=1)
-        memory = out + reads + (s.own[to] - s.own[j]) + (s.weights[to] - s.weights[j])
-        sram = s.out_sram[to] - alive_sram.sum(axis=1) + read_sram + s.sram[to] - s.sram[j]
-        sram += s.inside_sram[to] - s.inside_sram[j] - s.dead_sram[np.ix_(to, live)].sum(axis=1)
+        out = self.out[to] - alive_total.sum(axis=1)
+        memory = out + reads + (self.own[to] - self.own[j]) + (self.weights[to] - self.weights[j])
+        sram = self.out_sram[to] - alive_sram.sum(axis=1) + read_sram + self.sram[to] - self.sram[j]
+        sram += (
+            self.inside_sram[to]
+            - self.inside_sram[j]
+            - self.dead_sram[np.ix_(to, live)].sum(axis=1)
+        )
         fits = sram <= load.sram_capacity * (1 + TOLERANCE)
-        for held in s.unmixed:
+        for held in self.unmixed:
             within = held[to] - held[j]
             fits &= (within == 0) | (within == tables.count[to] - tables.count[j])
         if self.held is not None:
@@ -262,7 +233,7 @@ class Steps:
             room = alive <= load.memory_limit * (1 + TOLERANCE)
             fits &= room
         if load.resident_alone and j == 0 and tables.count[to[-1]] == load.n:
-            memory[-1] -= s.weights[-1]
+            memory[-1] -= self.weights[-1]
         one = np.nonzero(tables.count[to] == tables.count[j] + 1)[0]
         for position in one:  # a kernel alone may cut its weight
             cost = self.alone[(tables.masks[to[position]] ^ tables.masks[j]).bit_length() - 1]
@@ -275,7 +246,7 @@ class Steps:
         time = combine_arrays(compute, memory, network, load.overlap)
         time = time + load.memory_price * memory + load.network_price * network
         terms = StepTerms(to, time, compute, memory, network, sram)
-        keep = self.priced(time, terms, j) + s.rest[to] < limit
+        keep = self.priced(time, terms, j) + self.rest[to] < limit
         to, time, compute = to[keep], time[keep], compute[keep]
         memory, network, sram = memory[keep], network[keep], sram[keep]
         if self.needs is not None and len(to):
@@ -309,8 +280,7 @@ class Steps:
         return np.asarray(time - taken_off)
 
     def _network(self, to: Ints, j: int | Ints) -> Floats:
-        s = self.sums
-        network, data = s.network[to] - s.network[j], s.data[to] - s.data[j]
+        network, data = self.network[to] - self.network[j], self.data[to] - self.data[j]
         if self.load.network_takes_maximum:
             return np.asarray(np.maximum(network, data))
         return np.asarray(network + data)

@@ -15,18 +15,6 @@ from enum import StrEnum
 from crosstack.errors import InputError, Problem, nearest, require, require_whole, unknown_name
 from crosstack.model.tiles import divisors
 
-__all__ = [
-    "NESTED",
-    "KernelSplit",
-    "MappingOrder",
-    "ParallelDimension",
-    "Strategy",
-    "parse_order",
-    "parse_strategy",
-    "strategies",
-    "whole_order",
-]
-
 _PATTERN = re.compile(r"RC-(\d+)-(\d+)-d(\d+)-p(\d+)|CR-(\d+)-d(\d+)-p(\d+)", re.IGNORECASE)
 _DEGREE = re.compile(r"(tp|pp|dp)=(\d+)", re.IGNORECASE)
 _FIELD = {"tp": "kp2", "pp": "lp", "dp": "dp"}  # columns of a product, stages, replicas

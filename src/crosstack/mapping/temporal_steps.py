@@ -22,8 +22,6 @@ from crosstack.model.partition import ChipLoad, combine_arrays
 from crosstack.model.temporal import Run, TemporalLoad
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
 
-__all__ = ["TemporalSteps", "make_steps"]
-
 FEW_IDEALS = 256  # whose steps are all listed and priced before any is asked for
 MOST_SETS = 4096  # kernels that may run as one, of which all steps are made
 MOST_STEPS = 400_000  # priced before any is asked for
@@ -236,7 +234,7 @@ class TemporalSteps(Steps):
         borders = [self.first[ideal] for ideal in self.ends.tolist()]
         for first, last in itertools.pairwise(borders):
             reached = best[start[first:last]] + priced[first:last]
-            good = reached + self.sums.rest[to[first:last]] < limit
+            good = reached + self.rest[to[first:last]] < limit
             np.minimum.at(best, to[first:last][good], reached[good])
         if not best[-1] < limit:
             return None
@@ -257,13 +255,13 @@ class TemporalSteps(Steps):
         else:
             terms, priced = self._from(j)
             to = terms.to
-        keep = priced + self.sums.rest[to] < limit
+        keep = priced + self.rest[to] < limit
         return to[keep], priced[keep]
 
     def terms(self, j: int, limit: float) -> StepTerms:
         """Return the steps of `leave` with every term of the partitions, before any price."""
         terms, priced = self._from(j)
-        return terms.part(priced + self.sums.rest[terms.to] < limit)
+        return terms.part(priced + self.rest[terms.to] < limit)
 
     def _from(self, j: int) -> tuple[StepTerms, Floats]:
         if self.whole is not None:

@@ -22,8 +22,6 @@ from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Direction, Kernel
 
-__all__ = ["EdgeKind", "SuperEdge", "SuperGraph", "SuperNode", "ring_sizes", "transform"]
-
 MOST_NODES = 200_000
 KP1, KP2, DP, LP = ParallelDimension
 

@@ -12,8 +12,6 @@ from crosstack.model.traffic import Traffic
 from crosstack.workload.kernel_graph import Bools, Floats, KernelGraph
 from crosstack.workload.workload import Workload
 
-__all__ = ["attention_core", "attentions", "density_on", "iteration_work", "work_done"]
-
 
 def density_on(arrays: KernelGraph, chip: Chip | None, traffic: Traffic) -> Floats:
     """Shares of each kernel's operands and result that a chip works on and moves, shape (n, 3). [1]

@@ -37,8 +37,6 @@ from crosstack.workload.kernel_graph import AXIS_CODE, ROUNDING, Bools, Floats, 
 from crosstack.workload.kernels import Axis, Placement
 from crosstack.workload.workload import Workload
 
-__all__ = ["Shares", "boundary_traffic", "factor_order", "operand_share", "streams_memory"]
-
 OUTER = AXIS_CODE[Axis.OUTER]
 
 

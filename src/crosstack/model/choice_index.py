@@ -19,8 +19,6 @@ import numpy as np
 from crosstack.workload.kernel_graph import AXES, AXIS_CODE, Bools, Floats, Ints, KernelGraph
 from crosstack.workload.kernels import Axis, Placement
 
-__all__ = ["ChoiceIndex", "axis_names", "choice_index", "named_axis", "sharding_codes"]
-
 OUTER, M, K, N, NONE, PARTIAL = (AXIS_CODE[a] for a in AXES)
 
 

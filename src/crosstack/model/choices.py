@@ -29,8 +29,6 @@ from crosstack.workload.kernel_graph import AXES, AXIS_CODE, Bools, Floats, Ints
 from crosstack.workload.kernels import Collective, Placement
 from crosstack.workload.workload import Workload
 
-__all__ = ["Choices", "make_choices"]
-
 OUTER, M, K, N, NONE, SUMS = (AXIS_CODE[a] for a in AXES)
 
 

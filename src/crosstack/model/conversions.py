@@ -39,16 +39,6 @@ from crosstack.model.traffic import Traffic
 from crosstack.workload.kernel_graph import AXIS_CODE, Bools, Floats, Ints, KernelGraph
 from crosstack.workload.kernels import Axis
 
-__all__ = [
-    "SETS",
-    "Change",
-    "Conversions",
-    "Edges",
-    "changes_by_set",
-    "edges_of",
-    "layout_sets",
-]
-
 OUTER, K = AXIS_CODE[Axis.OUTER], AXIS_CODE[Axis.K]
 LAYOUTS = (Layout.REPLICATED, Layout.ROWS, Layout.COLUMNS, Layout.PARTIAL)
 REPLICATED, ROWS, COLUMNS, PARTIAL = range(4)

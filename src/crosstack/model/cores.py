@@ -9,8 +9,6 @@ import numpy as np
 
 from crosstack.workload.kernel_graph import Floats, Ints
 
-__all__ = ["Staircase", "deal_cores", "fewest", "staircase"]
-
 
 @dataclass(frozen=True, slots=True)
 class Staircase:

@@ -17,8 +17,6 @@ from crosstack.workload.kernel_graph import Floats, Ints
 if TYPE_CHECKING:
     from crosstack.model.choices import Choices
 
-__all__ = ["Decisions"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decisions:

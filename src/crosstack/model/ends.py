@@ -31,16 +31,6 @@ from crosstack.workload.kernel_graph import Ints, bits
 from crosstack.workload.transformer_training import Recompute
 from crosstack.workload.workload import End, Workload
 
-__all__ = [
-    "PricedBlock",
-    "counted",
-    "end_cost",
-    "least_ends",
-    "plan_of_end",
-    "priced_end",
-    "with_ends",
-]
-
 
 def counted(workload: Workload, rules: Rules) -> Workload:
     """Return what of a workload a rule set counts: with its ends, or the layers alone."""

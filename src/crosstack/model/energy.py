@@ -37,18 +37,6 @@ from crosstack.machine.prices import (
 from crosstack.machine.system import Parallelism, System
 from crosstack.model.plan import Plan
 
-__all__ = [
-    "Basis",
-    "Energy",
-    "EnergyRates",
-    "Powers",
-    "energy_of_budget",
-    "energy_rates",
-    "missing_powers",
-    "powers_of",
-    "static_power",
-]
-
 
 class Basis(StrEnum):
     """What is drawn always; the rest of its power a chip draws at its peak rate."""

@@ -10,8 +10,6 @@ from typing import Any
 from crosstack.model.traffic import Traffic
 from crosstack.workload.kernel_graph import KernelGraph
 
-__all__ = ["Flow", "fed_operands", "flow_ends", "flow_shapes", "touching_flows"]
-
 
 @dataclass(frozen=True, slots=True)
 class Flow:

@@ -25,26 +25,6 @@ if TYPE_CHECKING:
     from crosstack.model.plan import Plan
     from crosstack.model.rules import Rules
 
-__all__ = [
-    "Iteration",
-    "Path",
-    "Pipeline",
-    "Pipelining",
-    "border_time",
-    "exact_time",
-    "iteration",
-    "iteration_time",
-    "last_transfer",
-    "latency",
-    "layer_time_below",
-    "least_time",
-    "pipeline_of",
-    "split_iteration",
-    "stage_time",
-    "steepest",
-    "unsent_time",
-]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Path = tuple[Any, Any]  # how often the work of a stage [1], and beside it [s]

@@ -30,8 +30,6 @@ from crosstack.machine.chip import Fusion
 from crosstack.model.attention import attentions
 from crosstack.workload.kernel_graph import Floats, KernelGraph, bits
 
-__all__ = ["Legality", "make_legality", "possible_partitions"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Legality:

@@ -38,28 +38,6 @@ from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 
-__all__ = [
-    "ROWS",
-    "CopyMemory",
-    "KeptTensors",
-    "MemoryAccount",
-    "MemoryRow",
-    "StageMemory",
-    "activation_size",
-    "activation_sizes",
-    "activations_held",
-    "computed_again",
-    "copy_memory",
-    "in_flight",
-    "kept_tensors",
-    "memory_levers",
-    "microbatches_kept",
-    "pipeline_account",
-    "recomputations",
-    "static_size",
-    "training_account",
-]
-
 MASK = 1  # bytes of an element of a mask
 LIVE = "live"
 _END_ROWS = ("weights", "gradients", "optimizer_state", "buffers")

@@ -24,8 +24,6 @@ from crosstack.workload.kernel_graph import Floats, Ints, bits
 if TYPE_CHECKING:
     from crosstack.model.partition import ChipLoad
 
-__all__ = ["assign_memory_units", "units_for"]
-
 Dealt = tuple[tuple[int, int, int], ...]  # (kernel, lanes, stages)
 ROUNDING = 1e-12  # relative, of bytes against units
 

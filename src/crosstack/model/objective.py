@@ -19,8 +19,6 @@ from crosstack.model.iteration import steepest
 from crosstack.model.plan import Plan
 from crosstack.model.rules import Rules
 
-__all__ = ["YEARS", "LayerPrices", "Objective", "Weights", "layer_prices", "value_of"]
-
 YEARS = 4.0  # over which a machine is paid off (assumed)
 YEAR = 365.25 * 86400.0
 

@@ -47,24 +47,12 @@ from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph, bi
 from crosstack.workload.passes.routing import touched_share
 from crosstack.workload.workload import Workload
 
-__all__ = [
-    "ChipLoad",
-    "PartitionCost",
-    "Staircase",
-    "alone_sram",
-    "combine",
-    "deal_cores",
-    "live_size",
-    "live_sizes",
-    "make_load",
-    "network_times",
-    "one_by_one",
-    "partition_cost",
-    "relaxed_load",
-    "staircase",
-]
-
 ROUNDING = 1e-12  # relative, of sums of bytes against a capacity
+# Terms of a load that are one value a kernel.
+PER_KERNEL = (
+    "compute", "cycle_time", "network", "data", "own_memory", "entering", "leaving", "weight_time",
+    "sram", "weight", "kept",
+)  # fmt: skip
 STREAM_DEPTH = 2  # tiles of a tensor that enters or leaves: one moves while one is used
 
 

@@ -17,12 +17,6 @@ from crosstack.model.kernels.clock import KernelClock
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernel_graph import Floats
 
-__all__ = [
-    "Clock",
-    "MainMemory",
-    "check_fields",
-]
-
 
 def check_fields(part: object, counts: Mapping[str, tuple[int, ...]] | None = None) -> None:
     """Raise `InputError` unless switches are switches, choices choices and numbers allowed.

@@ -23,8 +23,6 @@ from crosstack.workload.kernels import Collective, Placement
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 
-__all__ = ["NO_END", "EndCost", "Plan", "make_plan", "microbatch_count", "placed_use"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndCost:

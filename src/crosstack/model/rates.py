@@ -8,8 +8,6 @@ from crosstack.machine.chip import Chip, Execution
 from crosstack.model.rules import Rules
 from crosstack.workload.dtype import Dtype
 
-__all__ = ["CyclesPerStep", "cycles_per_step", "peak_rate", "reached_rate"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CyclesPerStep:

@@ -23,18 +23,6 @@ from crosstack.registry import RULE_SETS, RULE_VARIANTS
 if TYPE_CHECKING:
     from crosstack.machine.generate.generation import Generation
 
-__all__ = [
-    "MAPPED",
-    "PREDICTED",
-    "Lacking",
-    "Rules",
-    "chosen_rules",
-    "is_known",
-    "require_parts",
-    "rule_names",
-    "rules_named",
-]
-
 MAPPED = ("collectives", "traffic", "memory", "iteration", "decisions", "clock")
 """The parts that mapping a task and pricing a mapping need."""
 PREDICTED = ("clock", "step", "chips")

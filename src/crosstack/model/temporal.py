@@ -56,15 +56,6 @@ from crosstack.workload.workload import Workload
 if TYPE_CHECKING:
     from crosstack.model.kernels.clock import KernelClock
 
-__all__ = [
-    "Clocked",
-    "TemporalLoad",
-    "clocked",
-    "crossing",
-    "kernel_clock",
-    "temporal_load",
-]
-
 M = AXIS_CODE[Axis.M]
 MOST_KNOWN = 200_000  # products whose times are kept for a chip
 

@@ -7,8 +7,6 @@ from functools import lru_cache
 
 import numpy as np
 
-__all__ = ["divisors", "tile_counts"]
-
 MOST_TRIED = 1_000_000  # candidates for a prime factor at once
 
 

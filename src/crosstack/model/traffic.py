@@ -15,8 +15,6 @@ from crosstack.model.parts import check_fields
 from crosstack.workload.kernel_graph import Floats, Ints, KernelGraph
 from crosstack.workload.kernels import Placement
 
-__all__ = ["Boundary", "Traffic"]
-
 Sizes = TypeVar("Sizes", float, Floats)
 
 

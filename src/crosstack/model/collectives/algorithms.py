@@ -25,8 +25,6 @@ from crosstack.machine.network import Joint
 from crosstack.machine.system import AllReduceAlgorithm
 from crosstack.workload.kernels import Collective
 
-__all__ = ["CHUNKS", "Algorithm", "algorithms"]
-
 CHUNKS = (1, 4, 16, 64, 256)  # pieces of a message that is passed on piece by piece
 
 Count = Callable[[int], float]

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from crosstack.machine.chip import Chip, Execution
 from crosstack.workload.dtype import Dtype
 
-__all__ = ["NONE", "Arrival"]
-
 ACCESSES = 3  # of main memory for every byte that arrives
 
 

@@ -31,8 +31,6 @@ from crosstack.model.collectives.group import Axis, Group, axes_of
 from crosstack.model.collectives.times import NOTHING, AffineTime, ConcaveTime, least
 from crosstack.workload.kernels import Collective
 
-__all__ = ["collective_lines", "is_legal"]
-
 GATHER, SCATTER, REDUCE = Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_REDUCE
 EXCHANGE, SEND = Collective.ALL_TO_ALL, Collective.POINT_TO_POINT
 

@@ -19,17 +19,6 @@ from crosstack.machine.network import KINDS, Joint, Pods
 from crosstack.machine.system import Dimension, DimensionArrays
 from crosstack.model.collectives.arrival import NONE, Arrival
 
-__all__ = [
-    "Axis",
-    "Extent",
-    "Group",
-    "axes_of",
-    "domain_group",
-    "filled",
-    "group_of",
-    "neighbour_link",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:

@@ -19,8 +19,6 @@ from crosstack.errors import InputError, Problem
 from crosstack.model.collectives.times import NOTHING, ConcaveTime, least
 from crosstack.workload.kernels import Collective
 
-__all__ = ["Layout", "LayoutChange", "layout_change", "ways"]
-
 Way = tuple[Collective, ...]
 
 

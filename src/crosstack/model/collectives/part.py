@@ -32,8 +32,6 @@ from crosstack.model.collectives.times import NOTHING, ConcaveTime
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.kernels import Collective, Placement
 
-__all__ = ["Changes", "Collectives", "LeastTime", "NetworkUse"]
-
 Changes = Mapping[tuple[Layout, frozenset[Layout]], LayoutChange]
 _WHOLE = (Layout.REPLICATED, Layout.ROWS, Layout.COLUMNS)
 

@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from crosstack.errors import require
 
-__all__ = ["NOTHING", "AffineTime", "ConcaveTime", "least"]
-
 Floats = NDArray[np.float64]
 
 

@@ -20,18 +20,6 @@ from crosstack.machine.compute import Dataflow
 from crosstack.model.collectives import Arrival
 from crosstack.workload.dtype import Dtype
 
-__all__ = [
-    "COMPUTE",
-    "ChipTimes",
-    "ElementwiseTime",
-    "KernelClock",
-    "KernelTime",
-    "OneChip",
-    "elementwise_time",
-    "product_time",
-    "work_or_memory",
-]
-
 Floats = NDArray[np.float64]
 COMPUTE = "compute"
 

@@ -22,8 +22,6 @@ from crosstack.model.kernels.clock import (
 )
 from crosstack.workload.dtype import Dtype
 
-__all__ = ["ConstantShare", "SystolicCells"]
-
 Floats = NDArray[np.float64]
 
 

@@ -24,8 +24,6 @@ from crosstack.model.kernels.waves import best_schedules
 from crosstack.units import format_quantity
 from crosstack.workload.dtype import Dtype
 
-__all__ = ["Roofline"]
-
 Floats = NDArray[np.float64]
 WAITING = "waiting"
 

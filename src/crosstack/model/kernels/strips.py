@@ -20,8 +20,6 @@ from crosstack.workload.dtype import Dtype
 if TYPE_CHECKING:
     from crosstack.model.kernels.roofline import Roofline
 
-__all__ = ["Candidates", "Tiled", "share_of_a", "shared_blocks"]
-
 Floats = NDArray[np.float64]
 
 MOST_DOUBLINGS = 12

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from crosstack.machine.compute import Compute, Dataflow
 from crosstack.workload.dtype import Dtype
 
-__all__ = ["chosen_dataflow", "fill_and_drain_cycles", "register_accesses", "reuse_of"]
-
 Floats = NDArray[np.float64]
 
 STATIONARY = (Dataflow.WEIGHT, Dataflow.ACTIVATION, Dataflow.OUTPUT)

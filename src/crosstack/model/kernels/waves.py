@@ -28,8 +28,6 @@ from crosstack.workload.dtype import Dtype
 if TYPE_CHECKING:
     from crosstack.model.kernels.roofline import Roofline
 
-__all__ = ["Schedules", "best_schedules"]
-
 Floats = NDArray[np.float64]
 
 LARGEST_TILE = 2**14

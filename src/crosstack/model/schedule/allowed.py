@@ -19,16 +19,6 @@ from crosstack.model.tiles import divisors
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.transformer_training import Recompute, Schedule
 
-__all__ = [
-    "by_schedule",
-    "interleavings",
-    "may_interleave",
-    "most_pieces",
-    "never_slower",
-    "schedules",
-    "with_recompute",
-]
-
 
 def schedules(plan: Plan, rules: Rules) -> tuple[Schedule, ...]:
     """Return the schedules of a plan, one forward, one backward first."""

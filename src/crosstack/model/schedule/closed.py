@@ -31,18 +31,6 @@ from numpy.typing import NDArray
 
 from crosstack.errors import require, require_whole
 
-__all__ = [
-    "Counts",
-    "Way",
-    "forward_ways",
-    "gpipe_ways",
-    "longest",
-    "pass_time",
-    "require_counts",
-    "training_ways",
-    "uneven_time",
-]
-
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64] | int
 Way = tuple[Any, Any]  # how often the work of a stage, and how many sends; numbers, or arrays

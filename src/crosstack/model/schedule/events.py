@@ -23,16 +23,6 @@ from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
 
-__all__ = [
-    "FREE",
-    "Resource",
-    "TaskGraph",
-    "TaskGraphBuilder",
-    "Timeline",
-    "check_tasks",
-    "simulate",
-]
-
 
 class Resource(StrEnum):
     """What tasks of a chip take, each one task at a time: they run beside one another.

@@ -18,8 +18,6 @@ from crosstack.errors import require_quantity
 from crosstack.machine.chip import Overlap
 from crosstack.model.schedule.events import Resource, TaskGraph, TaskGraphBuilder
 
-__all__ = ["TERMS", "KernelRun", "PartitionTimes", "layer_graph"]
-
 TERMS = ("compute", "memory", "network", "launch")
 _APART = {"compute": Resource.UNITS, "memory": Resource.MEMORY, "network": Resource.LINKS}
 

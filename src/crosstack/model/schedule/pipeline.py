@@ -26,16 +26,6 @@ from crosstack.model.schedule.closed import longest, pass_time, training_ways, u
 from crosstack.model.schedule.events import TaskGraph, TaskGraphBuilder, check_tasks
 from crosstack.workload.transformer_training import Schedule
 
-__all__ = [
-    "Operation",
-    "PipelineEnds",
-    "Stage",
-    "pass_order",
-    "pipeline_ends",
-    "pipeline_graph",
-    "pipeline_time",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
