@@ -27,7 +27,6 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.budget import CALL, UNLIMITED, Budget
@@ -62,7 +61,7 @@ from crosstack.mapping.steps import (
 )
 from crosstack.mapping.temporal_steps import TemporalSteps, make_steps
 from crosstack.model.partition import ChipLoad, combine
-from crosstack.workload.kernel_graph import bits
+from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
 
 MOST_CELLS = 6_000_000  # of one table over ideals: about 50 MB
 LONG_GRAPH = 400  # kernels above which orders are cut into segments without tables
@@ -200,16 +199,14 @@ def _shortest_in_slots(
     return (found, _path(tables, parent, layers, last, slots)), True
 
 
-def _empty_partitions(
-    best: NDArray[np.float64], parent: NDArray[np.int64], valid: NDArray[np.bool_], j: int
-) -> None:
+def _empty_partitions(best: Floats, parent: Ints, valid: Bools, j: int) -> None:
     """Let an ideal stand after one partition more, which is empty."""
     for p in range(1, len(best)):
         if valid[p, j] and best[p - 1, j] < best[p, j]:
             best[p, j], parent[p, j] = best[p - 1, j], j
 
 
-def valid_ideals(slots: Slots, tables: IdealTables) -> NDArray[np.bool_]:
+def valid_ideals(slots: Slots, tables: IdealTables) -> Bools:
     """Whether an ideal may stand after p partitions, shape (count + 1, N)."""
     valid = np.zeros((slots.count + 1, len(tables.masks)), dtype=np.bool_)
     first, last = np.array(slots.first), np.array(slots.last)
@@ -222,7 +219,7 @@ def valid_ideals(slots: Slots, tables: IdealTables) -> NDArray[np.bool_]:
 
 def _path(
     tables: IdealTables,
-    parent: NDArray[np.int64],
+    parent: Ints,
     layers: int,
     last: int,
     slots: Slots | None,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from crosstack.model.flows import Flow
 from crosstack.model.partition import PER_KERNEL, STREAM_DEPTH, ChipLoad
-from crosstack.workload.kernel_graph import bits
+from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,18 +132,18 @@ class IdealTables:
     """
 
     masks: tuple[int, ...]
-    count: NDArray[np.int64]
+    count: Ints
     words: NDArray[np.uint64]
-    member: NDArray[np.bool_]
-    live: NDArray[np.bool_]
-    dead: NDArray[np.bool_]
-    depth: NDArray[np.float64]
-    readers: NDArray[np.bool_]
+    member: Bools
+    live: Bools
+    dead: Bools
+    depth: Floats
+    readers: Bools
     index: dict[int, int]
     known: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
 
 
-def memberships(masks: Sequence[int], n: int) -> NDArray[np.bool_]:
+def memberships(masks: Sequence[int], n: int) -> Bools:
     """Return masks of n bits as rows of flags."""
     width = -(-n // 8)
     raw = b"".join(mask.to_bytes(width, "little") for mask in masks)

@@ -19,14 +19,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem
 from crosstack.machine.topology import Grid, LinkLoads
 from crosstack.mapping.placement_rules import PlacementRules
 from crosstack.mapping.strategy import MappingOrder, ParallelDimension, Strategy, whole_order
+from crosstack.workload.kernel_graph import Ints
 
-Whole = NDArray[np.int64]
 MOST_COORDINATES = 2**21  # of candidates that are routed at once
 DIMENSIONS = tuple(ParallelDimension)
 
@@ -52,7 +51,7 @@ class Placement:
     strategy: Strategy
     grid: Grid
     order: MappingOrder
-    positions: Whole
+    positions: Ints
     sharing: Sharing
     by_dimension: Mapping[ParallelDimension, Sharing]
     crosses: frozenset[ParallelDimension]
@@ -127,7 +126,7 @@ def placements(
 
 def logical_edges(
     strategy: Strategy, dimension: ParallelDimension, *, both_ways: bool = True
-) -> tuple[Whole, Whole]:
+) -> tuple[Ints, Ints]:
     """Return both ends of every logical edge of a dimension, as shard numbers.
 
     A ring joins the shards of a kernel- or data-parallel dimension, a line those of the pipeline.
@@ -150,7 +149,7 @@ def logical_edges(
 
 def _candidates(
     strategy: Strategy, grid: Grid, order: MappingOrder, rules: PlacementRules
-) -> Whole | None:
+) -> Ints | None:
     """Positions (candidate, kp1, kp2, dp, lp, axis) of the layouts of an order, or None."""
     degrees = tuple(strategy.degree(d) for d in order)
     positions = rules.layouts(degrees, grid)
@@ -170,7 +169,7 @@ def _best(
     strategy: Strategy,
     grid: Grid,
     order: MappingOrder,
-    candidates: Whole,
+    candidates: Ints,
     rules: PlacementRules,
 ) -> Placement:
     """The candidate with the least sharing, with everything that is known about it."""
@@ -213,6 +212,6 @@ def _sharing(loads: LinkLoads) -> Sharing:
     return Sharing(between=int(between[0]), inside=int(inside[0]))
 
 
-def _crosses(grid: Grid, at: Whole, ends: tuple[Whole, Whole]) -> bool:
+def _crosses(grid: Grid, at: Ints, ends: tuple[Ints, Ints]) -> bool:
     packages = at // np.array(grid.package)
     return bool((packages[ends[0]] != packages[ends[1]]).any())

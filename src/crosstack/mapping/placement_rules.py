@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from itertools import permutations, product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crosstack.machine.topology import Grid, LinkLoads, link_loads
 from crosstack.mapping.strategy import MappingOrder, ParallelDimension, Strategy
+from crosstack.workload.kernel_graph import Ints
 
-Whole = NDArray[np.int64]
 Turn = tuple[int, ...]
 Factor = tuple[int, int, int]  # axis, factor, stride
 MOST_CHIPS = 1024  # more of them begin all dimensions on the same axis
@@ -43,7 +42,7 @@ class PlacementRules:
         """Return the orders to try of the dimensions above 1, innermost first."""
         return list(permutations(d for d in ParallelDimension if strategy.degree(d) > 1))
 
-    def layouts(self, degrees: tuple[int, ...], grid: Grid) -> list[Whole]:
+    def layouts(self, degrees: tuple[int, ...], grid: Grid) -> list[Ints]:
         """Return the distinct positions of shards with ``degrees``, the innermost first.
 
         Returns
@@ -78,7 +77,7 @@ class PlacementRules:
                 found.append(np.moveaxis(walk, range(len(degrees)), range(len(degrees))[::-1]))
         return found
 
-    def loads(self, grid: Grid, starts: Whole, ends: Whole) -> LinkLoads:
+    def loads(self, grid: Grid, starts: Ints, ends: Ints) -> LinkLoads:
         """Count the edges on every link; see `crosstack.machine.topology.link_loads`."""
         return link_loads(grid, starts, ends)
 
@@ -115,7 +114,7 @@ def _plan(
 
 def _laid(
     degrees: tuple[int, ...], plan: tuple[tuple[Factor, ...], ...], axes: int, *, back: bool
-) -> Whole:
+) -> Ints:
     """Coordinates of every shard of a plan; ``back`` runs every other pass backwards."""
     laid = np.zeros((*degrees, axes), np.int64)
     for i, (degree, factors) in enumerate(zip(degrees, plan, strict=True)):

@@ -20,13 +20,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, nearest
 from crosstack.model.choice_index import ChoiceIndex, axis_names, named_axis
-from crosstack.workload.kernel_graph import Ints, KernelGraph
+from crosstack.workload.kernel_graph import Floats, Ints, KernelGraph
 
-Floats = NDArray[np.float64]
 MOST_ENTRIES = 2_000_000  # of one table
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crosstack.machine.chip import Overlap
 from crosstack.mapping.budget import CALL, DEAL
@@ -25,10 +24,7 @@ from crosstack.model.partition import (
     combine_arrays,
     partition_cost,
 )
-from crosstack.workload.kernel_graph import bits
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
 
 TOLERANCE = 1e-12  # relative; two times closer than this are the same
 
@@ -65,7 +61,7 @@ class StepTerms:
     network: Floats
     sram: Floats
 
-    def part(self, at: slice | NDArray[np.bool_]) -> StepTerms:
+    def part(self, at: slice | Bools) -> StepTerms:
         """Return some of the steps."""
         parts = (self.time, self.compute, self.memory, self.network, self.sram)
         return StepTerms(self.to[at], *(term[at] for term in parts))
@@ -80,8 +76,8 @@ class Gates:
     reader's. [s]
     """
 
-    made: NDArray[np.bool_]
-    waits: NDArray[np.bool_]
+    made: Bools
+    waits: Bools
     time: Floats
 
     def leaving(self, start: int | Ints, to: Ints) -> Floats:
@@ -316,7 +312,7 @@ class Steps:
         return np.where(low < len(times), times[found], math.inf)
 
 
-def _core_needs(load: ChipLoad) -> tuple[Floats, NDArray[np.int64]]:
+def _core_needs(load: ChipLoad) -> tuple[Floats, Ints]:
     """Times some kernel can take, ascending, and the fewest cores of each kernel to keep each."""
     assert load.staircases is not None
     own = [s.cycles * scale for s, scale in zip(load.staircases, load.cycle_time, strict=True)]

@@ -14,19 +14,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crosstack.machine.chip import Overlap
 from crosstack.model.schedule.closed import forward_ways, gpipe_ways, training_ways
 from crosstack.model.schedule.pipeline import Operation, Stage, pipeline_time
+from crosstack.workload.kernel_graph import Floats, Ints
 from crosstack.workload.transformer_training import Schedule
 
 if TYPE_CHECKING:
     from crosstack.model.plan import Plan
     from crosstack.model.rules import Rules
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Path = tuple[Any, Any]  # how often the work of a stage [1], and beside it [s]
 
 

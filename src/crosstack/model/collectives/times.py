@@ -11,11 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from crosstack.errors import require
-
-Floats = NDArray[np.float64]
+from crosstack.workload.kernel_graph import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,8 @@ from crosstack.machine.chip import Chip
 from crosstack.machine.compute import Dataflow
 from crosstack.model.collectives import Arrival
 from crosstack.workload.dtype import Dtype
+from crosstack.workload.kernel_graph import Bools, Floats
 
-Floats = NDArray[np.float64]
 COMPUTE = "compute"
 
 
@@ -104,7 +104,7 @@ class KernelClock(Protocol):
 
     def __hash__(self) -> int:
         """Equal clocks are told apart by nothing: what they found is kept for both."""
-        ...
+        return hash(type(self))
 
     @property
     def shapes_at_once(self) -> int:
@@ -120,8 +120,16 @@ class KernelClock(Protocol):
     def elementwise(
         self, chip: Chip, dtype: Dtype, work: Floats, traffic: Floats
     ) -> ElementwiseTime:
-        """Return the times of ``work`` [FLOP] on ``traffic`` bytes that are used once."""
-        ...
+        """Return the times of ``work`` [FLOP] on ``traffic`` bytes that are used once.
+
+        By default ``max(work / throughput, traffic / bandwidth + latency)`` of main memory, where
+        the data is (``williams2009roofline``); no traffic takes no time.
+        """
+        memory = chip.main_memory
+        computing = work / chip.vector_throughput(dtype)
+        moving = np.where(traffic > 0, traffic / memory.speed + memory.latency, 0.0)
+        bound = np.where(moving > computing, memory.name, COMPUTE)
+        return ElementwiseTime(time=np.asarray(np.maximum(computing, moving)), bound=bound)
 
     def least(
         self, chip: Chip, dtype: Dtype, m: float, k: float, n: float, batch: float = 1.0
@@ -137,7 +145,7 @@ class KernelClock(Protocol):
 
     def times(self, chip: Chip, dtype: Dtype = Dtype.BF16) -> ChipTimes:
         """Return the kernel times of one chip for whole steps."""
-        ...
+        return ChipTimes(chip, self, dtype)
 
 
 def product_time(
@@ -234,15 +242,6 @@ def elementwise_time(
     return clock.elementwise(chip, dtype, *arrays)
 
 
-def work_or_memory(chip: Chip, dtype: Dtype, work: Floats, traffic: Floats) -> ElementwiseTime:
-    """Time of ``work`` [FLOP] or of ``traffic`` bytes of main memory, whichever takes longer."""
-    memory = chip.main_memory
-    computing = work / chip.vector_throughput(dtype)
-    moving = np.where(traffic > 0, traffic / memory.speed + memory.latency, 0.0)
-    bound = np.where(moving > computing, memory.name, COMPUTE)
-    return ElementwiseTime(time=np.asarray(np.maximum(computing, moving)), bound=bound)
-
-
 def check_chip(chip: Chip) -> None:
     """Refuse a chip on which a kernel would take for ever.
 
@@ -267,7 +266,7 @@ def check_chip(chip: Chip) -> None:
 def _arrays(
     given: dict[str, ArrayLike],
     allowed: str,
-    good: Callable[[Floats], NDArray[np.bool_]],
+    good: Callable[[Floats], Bools],
     limit: float = 2.0**53,
 ) -> tuple[Floats, ...]:
     """Return the inputs as arrays of one shape; an error names the first element that is wrong."""

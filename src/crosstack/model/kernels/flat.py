@@ -9,24 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crosstack.machine.chip import Chip
 from crosstack.model.cores import staircase
-from crosstack.model.kernels.clock import (
-    COMPUTE,
-    ChipTimes,
-    ElementwiseTime,
-    KernelTime,
-    work_or_memory,
-)
+from crosstack.model.kernels.clock import COMPUTE, KernelClock, KernelTime
 from crosstack.workload.dtype import Dtype
-
-Floats = NDArray[np.float64]
+from crosstack.workload.kernel_graph import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConstantShare:
+class ConstantShare(KernelClock):
     """A share of the peak, whatever the shape; see `crosstack.model.kernels.clock.KernelClock`.
 
     References
@@ -80,12 +72,6 @@ class ConstantShare:
         """Time of products without main memory. [s]"""
         return 2 * batch * m * k * n / chip.throughput(dtype)
 
-    def elementwise(
-        self, chip: Chip, dtype: Dtype, work: Floats, traffic: Floats
-    ) -> ElementwiseTime:
-        """Return the longer of compute and main memory."""
-        return work_or_memory(chip, dtype, work, traffic)
-
     def least(
         self, chip: Chip, dtype: Dtype, m: float, k: float, n: float, batch: float = 1.0
     ) -> float:
@@ -97,10 +83,6 @@ class ConstantShare:
         self, chip: Chip, dtype: Dtype, m: Floats, k: Floats, n: Floats, batch: Floats
     ) -> None:
         """Refuse nothing: what main memory holds is not a question of one kernel."""
-
-    def times(self, chip: Chip, dtype: Dtype = Dtype.BF16) -> ChipTimes:
-        """Return the kernel times of one chip for whole steps."""
-        return ChipTimes(chip, self, dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

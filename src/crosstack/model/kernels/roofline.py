@@ -8,33 +8,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crosstack.errors import InfeasibleError, require, require_quantity, require_whole
 from crosstack.machine.chip import Chip
-from crosstack.model.kernels.clock import (
-    COMPUTE,
-    ChipTimes,
-    ElementwiseTime,
-    KernelTime,
-    work_or_memory,
-)
+from crosstack.model.kernels.clock import COMPUTE, KernelClock, KernelTime
 from crosstack.model.kernels.systolic import chosen_dataflow
 from crosstack.model.kernels.waves import best_schedules
 from crosstack.units import format_quantity
 from crosstack.workload.dtype import Dtype
+from crosstack.workload.kernel_graph import Floats
 
-Floats = NDArray[np.float64]
 WAITING = "waiting"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Roofline:
+class Roofline(KernelClock):
     """The default clock: what is physically right, for kernels as vendor libraries write them.
 
     A product takes the longer of its busiest multiprocessor and main memory under its fastest
-    tiling, an elementwise kernel the longer of compute and main memory. See
-    `crosstack.model.kernels.waves` and `KernelClock`.
+    tiling. See `crosstack.model.kernels.waves` and `KernelClock`.
 
     Parameters
     ----------
@@ -141,19 +133,6 @@ class Roofline:
             utilization=2 * batch * m * k * n / (chip.throughput(dtype) * time),
         )
 
-    def elementwise(
-        self, chip: Chip, dtype: Dtype, work: Floats, traffic: Floats
-    ) -> ElementwiseTime:
-        """Return ``max(work / throughput, traffic / bandwidth + latency)`` of main memory.
-
-        That is where the data is; no traffic takes no time.
-
-        References
-        ----------
-        williams2009roofline
-        """
-        return work_or_memory(chip, dtype, work, traffic)
-
     def least(
         self, chip: Chip, dtype: Dtype, m: float, k: float, n: float, batch: float = 1.0
     ) -> float:
@@ -189,7 +168,3 @@ class Roofline:
                 where=f"the product {shape}, {'ABC'[largest]} alone {size},",
                 levers=("more main memory", "split the product over more chips", "a smaller dtype"),
             )
-
-    def times(self, chip: Chip, dtype: Dtype = Dtype.BF16) -> ChipTimes:
-        """Return the kernel times of one chip for whole steps."""
-        return ChipTimes(chip, self, dtype)

@@ -16,11 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 from crosstack.machine.chip import Chip
 from crosstack.machine.memory import MemoryLevel, Scope
 from crosstack.workload.dtype import Dtype
+from crosstack.workload.kernel_graph import Bools, Floats
 
 if TYPE_CHECKING:
     from crosstack.model.kernels.roofline import Roofline
 
-Floats = NDArray[np.float64]
 
 MOST_DOUBLINGS = 12
 
@@ -40,8 +40,8 @@ class Candidates:
     units_m: Floats
     units_n: Floats
     resident: Floats
-    one_wide: NDArray[np.bool_]
-    for_all: NDArray[np.bool_]
+    one_wide: Bools
+    for_all: Bools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,7 +58,7 @@ class Tiled:
     m: Floats
     k: Floats
     n: Floats
-    turned: NDArray[np.bool_]
+    turned: Bools
 
     @property
     def shared(self) -> list[MemoryLevel]:

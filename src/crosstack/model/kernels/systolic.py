@@ -9,15 +9,14 @@ from numpy.typing import NDArray
 
 from crosstack.machine.compute import Compute, Dataflow
 from crosstack.workload.dtype import Dtype
-
-Floats = NDArray[np.float64]
+from crosstack.workload.kernel_graph import Floats
 
 STATIONARY = (Dataflow.WEIGHT, Dataflow.ACTIVATION, Dataflow.OUTPUT)
 
 
 def reuse_of(
     compute: Compute, dtype: Dtype, dataflow: Dataflow, m: Floats, k: Floats, n: Floats
-) -> NDArray[np.float64]:
+) -> Floats:
     """Times that the operand which stays is used before another one takes its place.
 
     A unit multiplies rows x depth by depth x rows. Weights (K x N) stay while M passes by, in

@@ -24,11 +24,11 @@ from crosstack.machine.memory import MemoryLevel, Scope
 from crosstack.model.kernels.strips import Candidates, Tiled, share_of_a, shared_blocks
 from crosstack.model.kernels.systolic import fill_and_drain_cycles, register_accesses, reuse_of
 from crosstack.workload.dtype import Dtype
+from crosstack.workload.kernel_graph import Bools, Floats
 
 if TYPE_CHECKING:
     from crosstack.model.kernels.roofline import Roofline
 
-Floats = NDArray[np.float64]
 
 LARGEST_TILE = 2**14
 MOST_SPLITS = 64
@@ -193,7 +193,7 @@ def best_schedules(
     return _turned_back(replace(picked, operands=operands), turned)
 
 
-def _turned_back(found: Schedules, turned: NDArray[np.bool_]) -> Schedules:
+def _turned_back(found: Schedules, turned: Bools) -> Schedules:
     """Name the sides as the caller does where M and N were exchanged."""
     tiles = tuple(np.where(turned[:, None], tile[:, ::-1], tile) for tile in found.tiles)
     m, k, n = found.reuse_shape
@@ -229,7 +229,7 @@ class _Work:
     n_tiles: Floats
     most: Floats
     busy: Floats
-    split: NDArray[np.bool_]
+    split: Bools
     loaded: Floats
     first: Floats
     result: Floats

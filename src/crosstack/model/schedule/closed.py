@@ -27,12 +27,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crosstack.errors import require, require_whole
+from crosstack.workload.kernel_graph import Bools, Floats, Ints
 
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int64] | int
+Counts = Ints | int
 Way = tuple[Any, Any]  # how often the work of a stage, and how many sends; numbers, or arrays
 
 
@@ -110,7 +109,7 @@ def training_ways(
     return tuple(ways)
 
 
-def _any(flags: NDArray[np.bool_] | bool) -> bool:
+def _any(flags: Bools | bool) -> bool:
     return bool(flags.any()) if isinstance(flags, np.ndarray) else bool(flags)
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstack.errors import InputError, Problem, require, require_quantity, require_whole
+from crosstack.workload.kernel_graph import Floats
 
 
 class Resource(StrEnum):
@@ -166,8 +167,8 @@ class Timeline:
     """When every task of ``graph`` starts and finishes [s], and the lane it takes."""
 
     graph: TaskGraph
-    start: NDArray[np.float64]
-    finish: NDArray[np.float64]
+    start: Floats
+    finish: Floats
     lane: NDArray[np.intp]
 
     @property
