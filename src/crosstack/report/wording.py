@@ -293,7 +293,8 @@ def beside_rows(answer: Answer) -> Table:
 
     No rows where nothing does.
     """
-    ends, n_before = answer.evaluation.ends, len(answer.task.workload.before)
+    ends = answer.evaluation.ends  # none under rules that count the layers alone
+    n_before = min(len(answer.task.workload.before), len(ends))
     unit, worth, decimals = common_scale(t for e in ends for t in (e.time, e.count * e.time))
     stages = ["first"] * n_before + ["last"] * (len(ends) - n_before)
     return table_of(
