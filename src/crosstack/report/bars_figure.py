@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 
 from crosstack.evaluate.answer import Answer
-from crosstack.evaluate.evaluation import PartitionTerms
 from crosstack.report.drawing import Canvas, text_width
 from crosstack.report.graph_figure import Figure
 from crosstack.report.scales import round_scale
@@ -35,8 +34,8 @@ def answer_bars(answer: Answer) -> Figure:
     axis = round_scale(max(times) / worth)
     scale = CHART / (axis.high * worth)
     roomy = len(partitions) <= MOST_LABELLED
-    bar, gap = (BAR, GAP) if roomy else (2.0, 0.0)
-    row = len(shown) * (bar + gap) + (SPACE if roomy else 2.0)
+    bar, gap, space = (BAR, GAP, SPACE) if roomy else (2.0, 0.0, 2.0)
+    row = len(shown) * (bar + gap) + space
     canvas = Canvas()
     _legend(canvas, shown)
     top = 44.0
@@ -48,36 +47,24 @@ def answer_bars(answer: Answer) -> Figure:
             canvas.text(x, y, f"{tick:g}", size=9.5, cls="xs-muted", anchor="middle")
     canvas.text(LABEL + CHART + 14, bottom + 16, unit, size=9.5, cls="xs-muted")
     for k, p in enumerate(partitions):
-        _row(canvas, p, shown, top + k * row, bar, scale)
-        if roomy:
-            y = top + k * row + 5
-            for i, time in enumerate(p.terms[term] for term in shown):
-                value = scaled(time, worth, decimals)
-                at, mark = LABEL + time * scale + 4, LABEL + p.time * scale
+        y, mark = top + k * row + (5 if roomy else 1), LABEL + p.time * scale
+        for i, term in enumerate(shown):
+            canvas.add(f'<g data-bar="{term}" data-of="{p.number}">')
+            canvas.rectangle(LABEL, y + i * (bar + gap), p.terms[term] * scale, bar, f"xs-{term}")
+            canvas.add("</g>")
+            if roomy:
+                value = scaled(p.terms[term], worth, decimals)
+                at = LABEL + p.terms[term] * scale + 4
                 if at - 4.5 < mark < at + text_width(value, 9):  # beside the mark, not on it
                     at = mark + 5
-                canvas.text(at, y + i * (BAR + GAP) + 8.5, value, size=9, cls="xs-muted")
+                canvas.text(at, y + i * (bar + gap) + 8.5, value, size=9, cls="xs-muted")
+        height = len(shown) * (bar + gap) - gap
+        canvas.line(((mark, y - 2), (mark, y + height + 2)), "xs-mark")
+        if roomy or p.number % 5 == 0:
+            name, size = (f"partition {p.number}", 10) if roomy else (str(p.number), 8)
+            at = y + height / 2 + (4 if roomy else 3)
+            canvas.text(LABEL - 8, at, name, size=size, width=LABEL - 8, anchor="end")
     return Figure(canvas, LABEL + CHART + VALUE, bottom + 24)
-
-
-def _row(
-    canvas: Canvas, p: PartitionTerms, shown: Sequence[str], y: float, bar: float, scale: float
-) -> None:
-    roomy = bar == BAR
-    gap = GAP if roomy else 0.0
-    top = y + (5 if roomy else 1)
-    height = len(shown) * (bar + gap) - gap
-    for i, term in enumerate(shown):
-        canvas.add(f'<g data-bar="{term}" data-of="{p.number}">')
-        canvas.rectangle(LABEL, top + i * (bar + gap), p.terms[term] * scale, bar, f"xs-{term}")
-        canvas.add("</g>")
-    x = LABEL + p.time * scale
-    canvas.line(((x, top - 2), (x, top + height + 2)), "xs-mark")
-    if roomy:
-        y, name = top + height / 2 + 4, f"partition {p.number}"
-        canvas.text(LABEL - 8, y, name, size=10, width=LABEL - 8, anchor="end")
-    elif p.number % 5 == 0:
-        canvas.text(LABEL - 8, top + height / 2 + 3, str(p.number), size=8, anchor="end")
 
 
 def _legend(canvas: Canvas, shown: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from html import escape
 from importlib.resources import files
 
 __all__ = [
-    "DARK", "LIGHT", "N_SERIES", "THEMES", "Canvas", "attribute", "clean", "figure_css", "fit",
+    "DARK", "LIGHT", "N_SERIES", "THEMES", "Canvas", "attribute", "figure_css", "fit",
     "standalone", "style_text", "text_width", "wrapped",
 ]  # fmt: skip
 
@@ -74,14 +74,9 @@ def figure_css(theme: dict[str, str]) -> str:
     return "".join(rules)
 
 
-def clean(text: str) -> str:
-    """Return text without the characters that XML cannot hold."""
-    return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
 def attribute(text: str) -> str:
-    """Return text escaped for an element or a quoted attribute."""
-    return escape(clean(text), quote=True)
+    """Return text escaped for an element or a quoted attribute, as far as XML can hold it."""
+    return escape(_FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text), quote=True)
 
 
 def text_width(text: str, size: float, *, strong: bool = False) -> float:

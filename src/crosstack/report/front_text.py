@@ -11,7 +11,6 @@ from rich.console import Group
 
 from crosstack.charts import LineChart, Mark, Measure, Series
 from crosstack.explore.codesign import BEATEN, Candidate, Front
-from crosstack.explore.machines import Machine
 from crosstack.io import native
 from crosstack.report.charts_page import charts_svg
 from crosstack.report.text import pairs_table, reason_lines, rows_table, titled
@@ -117,13 +116,9 @@ def front_data(found: Front) -> dict[str, Any]:
     }
 
 
-def _machine_of(candidate: Candidate) -> Machine:
-    assert candidate.machine is not None  # a member of the front has one
-    return candidate.machine
-
-
 def _numbers(found: Front, candidate: Candidate) -> dict[str, Any]:
-    machine, mapped = _machine_of(candidate), candidate.mapped
+    machine, mapped = candidate.machine, candidate.mapped
+    assert machine is not None  # what was mapped is a machine
     assert mapped is not None
     chip = machine.system.chip
     return {
@@ -148,10 +143,11 @@ def _numbers(found: Front, candidate: Candidate) -> dict[str, Any]:
 
 
 def _member_data(found: Front, candidate: Candidate) -> dict[str, Any]:
-    space = found.problem.choices[candidate.choice].space.space
+    space, machine = found.problem.choices[candidate.choice].space.space, candidate.machine
+    assert machine is not None
     return _numbers(found, candidate) | {
         "shares": dict(zip(space.names, candidate.point, strict=True)),
-        "system": native.write_system(_machine_of(candidate).system),
+        "system": native.write_system(machine.system),
     }
 
 

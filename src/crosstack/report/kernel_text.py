@@ -74,19 +74,12 @@ def kernel_pairs(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
 
 def kernel_data(kernel: KernelTime, shape: tuple[int, int, int]) -> dict[str, Any]:
     """Return the terms of one product as JSON holds them; times in seconds, traffic in bytes."""
-    m, k, n = shape
+    numbers = ("launch_time", "compute_time", "waiting_time", "reduction_time", "split", "n_tiles")
     return {
-        "m": m,
-        "k": k,
-        "n": n,
+        **dict(zip("mkn", shape, strict=True)),
         "time": float(kernel.time),
         "bound": str(kernel.bound),
-        "launch_time": float(kernel.launch_time),
-        "compute_time": float(kernel.compute_time),
-        "waiting_time": float(kernel.waiting_time),
-        "reduction_time": float(kernel.reduction_time),
-        "split": float(kernel.split),
-        "n_tiles": float(kernel.n_tiles),
+        **{name: float(getattr(kernel, name)) for name in numbers},
         "dataflow": str(kernel.dataflow),
         "utilization": float(kernel.utilization),
         "levels": {

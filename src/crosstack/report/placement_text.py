@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Group
-from rich.text import Text
 
 from crosstack.mapping.placement import Placement
 from crosstack.mapping.strategy import ParallelDimension
-from crosstack.report.text import rows_table
+from crosstack.report.text import rows_table, titled
 from crosstack.report.wording import Table, plural
 
 __all__ = ["placement_table"]
@@ -22,29 +21,20 @@ def placement_table(placements: Sequence[Placement]) -> Group:
     kind = "torus" if first.grid.torus else "mesh"
     packages = plural(first.grid.n_packages, "package")
     used = [d for d in ParallelDimension if first.strategy.degree(d) > 1]
-    rows = []
-    for placement in placements:
-        each = [placement.by_dimension[dimension] for dimension in used]
-        crossing = [d.value for d in ParallelDimension if d in placement.crosses]
-        order = [d.value for d in placement.order if d in used]
-        rows.append(
-            (
-                ", ".join(order) or "one chip",
-                *(f"{s.inside} / {s.between}" for s in (placement.sharing, *each)),
-                ", ".join(crossing) or "none",
-                f"{placement.hops:,}",
-            )
+    rows = tuple(
+        (
+            ", ".join(d.value for d in p.order if d in used) or "one chip",
+            *(f"{s.inside} / {s.between}" for s in (p.sharing, *(p.by_dimension[d] for d in used))),
+            ", ".join(d.value for d in ParallelDimension if d in p.crosses) or "none",
+            f"{p.hops:,}",
         )
-    table = Table(
-        header=(
-            "order, innermost first", "all edges", *(d.value for d in used),
-            "between packages run", "hops",
-        ),
-        numeric=(False, *[True] * (1 + len(used)), False, True),
-        rows=tuple(rows),
-    )  # fmt: skip
-    return Group(
-        Text(f"{first.strategy} on a {kind} of {shape} chips in {packages}", style="bold"),
-        Text("Edges on the busiest link, inside a package / between packages:"),
-        rows_table(table),
+        for p in placements
+    )
+    names = (d.value for d in used)
+    header = ("order, innermost first", "all edges", *names, "between packages run", "hops")
+    numeric = (False, *[True] * (1 + len(used)), False, True)
+    return titled(
+        f"{first.strategy} on a {kind} of {shape} chips in {packages}",
+        "Edges on the busiest link, inside a package / between packages:",
+        rows_table(Table(header=header, numeric=numeric, rows=rows)),
     )

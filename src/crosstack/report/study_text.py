@@ -14,7 +14,7 @@ from crosstack.explore.question import StudyQuestion
 from crosstack.explore.study import Study
 from crosstack.explore.tables import best, pareto, within
 from crosstack.report.text import pairs_table, reason_lines, rows_table, titled
-from crosstack.report.wording import Table, time_words
+from crosstack.report.wording import Table, plural, time_words
 from crosstack.units import UNITS, format_quantity
 
 if TYPE_CHECKING:
@@ -82,16 +82,14 @@ def results_tables(table: pyarrow.Table, asked: StudyQuestion, top: int) -> Grou
         if len(rows):
             had.append(objective)
             side = "least" if objective[1].value == "min" else "most"
-            parts.append(
-                titled(f"{side} {objective[0]}", _rows(table, asked, rows, [objective[0]]))
-            )
+            shown_rows = _rows(table, asked, rows, [objective[0]])
+            parts.append(titled(f"{side} {objective[0]}", shown_rows))
     lacking = [name for name, goal in asked.objectives if (name, goal) not in had]
     if lacking and good.any():
         parts.append(f"No point has {', '.join(lacking)}: not an objective here.")
     if len(had) > 1:
         front = pareto(table, had, good)
-        count = f"{len(front):,} point{'' if len(front) == 1 else 's'}"
-        title = f"Pareto front: {count}, no other better in every objective"
+        title = f"Pareto front: {plural(len(front), 'point')}, no other better in every objective"
         names = [name for name, _ in had]
         parts.append(titled(title, _rows(table, asked, front[:top], names)))
     return titled(asked.name, *parts)

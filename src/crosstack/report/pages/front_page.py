@@ -41,7 +41,7 @@ def front_html(data: dict[str, Any]) -> str:
 def front_study(data: dict[str, Any]) -> StudyTable:
     """Return every machine that was mapped, those on the front first."""
     machines = [*data["front"], *data["dominated"]]
-    n_front = len(data["front"])
+    n_front, free = len(data["front"]), data["without_price"]
     found: dict[str, list[Cell]] = {
         "front": ["on the front" if i < n_front else "beaten" for i in range(len(machines))]
     }
@@ -64,13 +64,9 @@ def front_study(data: dict[str, Any]) -> StudyTable:
             front_sentence(data),
             f"{data['mapped']:,} of {data['candidates']:,} candidates were mapped, under the rules "
             f"{data['rules']}; throughput counts {many(data['item'])} a second.",
-            *_free(data["without_price"]),
+            *([f"Counted as 0, as no price is given: {', '.join(free)}."] if free else []),
         ),
     )
-
-
-def _free(names: list[str]) -> list[str]:
-    return [f"Counted as 0, as no price is given: {', '.join(names)}."] if names else []
 
 
 def _values(words: list[str]) -> list[Cell]:

@@ -8,14 +8,13 @@ tables; it is kept beside this file, one part for each view.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from crosstack.report.drawing import DARK, LIGHT, attribute
-from crosstack.report.pages.study_table import Cell, StudyTable, terms
+from crosstack.report.pages.study_table import Cell, StudyTable, finite_cells, terms
 from crosstack.version import __version__
 
 __all__ = ["page_css", "study_data", "study_html"]
@@ -96,10 +95,7 @@ def study_data(table: StudyTable) -> dict[str, Any]:
 
 def _column(table: StudyTable, name: str, values: Sequence[Cell]) -> dict[str, Any]:
     """Return a column; one with few different values as these, and which of them each point has."""
-    finite = [
-        None if isinstance(v, float) and not math.isfinite(v) else v  # JSON has no infinity
-        for v in values
-    ]
+    finite = finite_cells(values)  # JSON has no infinity
     number = table.is_number(name)
     found: dict[str, Any] = {"name": name, "number": number, "unit": table.units.get(name, "")}
     if number:

@@ -264,9 +264,16 @@ def _columns(
     table: pyarrow.Table, asked: StudyQuestion, names: Sequence[str]
 ) -> dict[str, Sequence[Cell]]:
     """Return columns, and whether the constraints are met where there are some."""
-    columns: dict[str, Sequence[Cell]] = {name: _cells(table.column(name)) for name in names}
+    from crosstack.explore.tables import within
+
+    columns: dict[str, Sequence[Cell]] = {
+        name: finite_cells(table.column(name).to_pylist()) for name in names
+    }
     if asked.bounds:
-        columns["within"] = _within(table, asked.bounds)
+        held = zip(table.column("status").to_pylist(), within(table, asked.bounds), strict=True)
+        columns["within"] = [
+            None if status not in ANSWERED else "yes" if good else "no" for status, good in held
+        ]
     return columns
 
 
@@ -295,21 +302,6 @@ def terms(table: StudyTable) -> list[str]:
     return [name for name in table.columns if name not in (*table.axes, *_NO_TERMS)]
 
 
-def _cells(column: pyarrow.ChunkedArray) -> list[Cell]:
+def finite_cells(values: Iterable[Cell]) -> list[Cell]:
     """Return values; what is not finite is none."""
-    return [
-        None if isinstance(value, float) and not math.isfinite(value) else value
-        for value in column.to_pylist()
-    ]
-
-
-def _within(table: pyarrow.Table, bounds: Sequence[Bound]) -> list[Cell]:
-    """Return yes or no for points with an answer."""
-    from crosstack.explore.tables import within
-
-    held = within(table, bounds).tolist()
-    answered = table.column("status").to_pylist()
-    return [
-        None if status not in ANSWERED else "yes" if good else "no"
-        for good, status in zip(held, answered, strict=True)
-    ]
+    return [None if isinstance(v, float) and not math.isfinite(v) else v for v in values]
