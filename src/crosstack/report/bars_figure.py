@@ -84,12 +84,8 @@ def memory_figure(answer: Answer) -> Figure:
     rows = [("main memory", e.memory_used, e.memory_capacity)]
     held = [p for p in e.partitions if p.sram_used]
     fullest = sorted(held, key=lambda p: -p.sram_used / p.sram_capacity)[:MOST_MEMORIES]
-    kept = {p.number for p in fullest}
-    rows += [
-        (f"SRAM, partition {p.number}", p.sram_used, p.sram_capacity)
-        for p in held
-        if p.number in kept
-    ]
+    for p in sorted(fullest, key=lambda p: p.number):
+        rows.append((f"SRAM, partition {p.number}", p.sram_used, p.sram_capacity))
     for k, (label, used, capacity) in enumerate(rows):
         y = k * LINE + (8 if k else 0)
         canvas.text(0, y + 14, label, width=NAME - 8)

@@ -16,19 +16,15 @@ __all__ = ["LARGE_GAP", "certificate_sentence", "closing_sentence", "is_open"]
 
 LARGE_GAP = 0.1  # above it an answer is not shown as if it were one
 
+_METHOD = "at the end of the method, which can neither improve nor bound what is left"
+# Why a search stopped, and what else would let it go on.
 _STOPPED = {
-    Stop.TIME_LIMIT: "stopped at the time limit",
-    Stop.WORK_LIMIT: "stopped at the limit on work",
-    Stop.INTERRUPT: "interrupted",
-    Stop.METHOD: "at the end of the method, which can neither improve nor bound what is left",
-    None: "stopped before a proof",  # a result saved when the reason was not
-}
-_OR_MORE = {
-    Stop.TIME_LIMIT: ", or more time (--time-limit)",
-    Stop.WORK_LIMIT: ", or more work (--work-limit)",
-    Stop.INTERRUPT: ", or let the search run on",
-    Stop.METHOD: "; more time does not help",
-    None: ", or more time (--time-limit)",
+    Stop.TIME_LIMIT: ("stopped at the time limit", ", or more time (--time-limit)"),
+    Stop.WORK_LIMIT: ("stopped at the limit on work", ", or more work (--work-limit)"),
+    Stop.INTERRUPT: ("interrupted", ", or let the search run on"),
+    Stop.METHOD: (_METHOD, "; more time does not help"),
+    # A result that was saved when the reason was not.
+    None: ("stopped before a proof", ", or more time (--time-limit)"),
 }
 
 
@@ -59,11 +55,8 @@ def certificate_sentence(answer: Answer) -> str:
     before = answer.rules.decisions.before_time
     if before:  # the time is proved among these only
         kind = f"mapping whose sharding {before}"
-    covered = [
-        f"{label}: {', '.join(names)}"
-        for label, names in (("free", c.free), ("given", c.given))
-        if names
-    ]
+    spaces = (("free", c.free), ("given", c.given))
+    covered = [f"{label}: {', '.join(names)}" for label, names in spaces if names]
     aside = f" ({'; '.join(covered)})" if covered else ""
     found, runtime = objective_words(c, c.objective), time_words(c.runtime, 2)
     if c.status is Status.OPTIMAL:
@@ -75,7 +68,7 @@ def certificate_sentence(answer: Answer) -> str:
         return f"Given mapping, {found}: nothing was searched, so nothing is proved."
     ended = f"found in {runtime}"
     if c.status is Status.LIMIT:
-        ended = f"{_STOPPED[c.stopped]} after {runtime}"
+        ended = f"{_STOPPED[c.stopped][0]} after {runtime}"
     found, gap = f"Best found: {found}", percent(c.gap, 2)
     bound = f"no {kind} can beat {objective_words(c, c.bound)}"
     if is_open(answer):
@@ -88,7 +81,8 @@ def closing_sentence(answer: Answer) -> str:
     if not is_open(answer):
         return ""
     c = answer.certificate
-    more = _OR_MORE[c.stopped] if c.status is Status.LIMIT else ", or ask for a smaller one (--gap)"
+    limit = c.status is Status.LIMIT
+    more = _STOPPED[c.stopped][1] if limit else ", or ask for a smaller one (--gap)"
     return f"To close the gap give {_gives(answer)}{more}."
 
 

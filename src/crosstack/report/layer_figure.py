@@ -16,7 +16,7 @@ from crosstack.model.schedule.layer import TERMS, PartitionTimes, layer_graph
 from crosstack.report.drawing import Canvas, attribute, text_width
 from crosstack.report.graph_figure import Figure
 from crosstack.report.scales import round_scale
-from crosstack.report.wording import common_scale, time_words
+from crosstack.report.wording import common_scale, plural, time_words
 
 __all__ = ["layer_figure", "layer_sentence"]
 
@@ -71,10 +71,9 @@ def layer_sentence(answer: Answer) -> str:
     if e.stages:
         stage = f"the slowest stage takes {time_words(e.stage_time)} for a microbatch"
     else:
-        stage = (
-            f"a stage of {e.layers_per_stage:,} layer{'s' * (e.layers_per_stage != 1)} takes "
-            f"{time_words(e.stage_time)} for a microbatch of {m.microbatch_size:,}"
-        )
+        layers = plural(e.layers_per_stage, "layer")
+        takes = f"takes {time_words(e.stage_time)} for a microbatch of {m.microbatch_size:,}"
+        stage = f"a stage of {layers} {takes}"
     return (
         f"{layer}; {stage}; {e.n_microbatches:,} of them and a bubble factor of "
         f"{e.bubble_factor:.4g} make an iteration of {time_words(e.time)}."

@@ -45,13 +45,8 @@ def library_data(name: str | None) -> dict[str, dict[str, Any]]:
         If ``name`` is neither; names the nearest.
     """
     if name is None or name in LISTED:
-        lists = LISTED.values() if name is None else (LISTED[name],)
-        entries = [
-            library.entry(section, each)
-            for sections in lists
-            for section in sections
-            for each in library.names(section)
-        ]
+        sections = [s for listed, of in LISTED.items() if name in (None, listed) for s in of]
+        entries = [library.entry(s, each) for s in sections for each in library.names(s)]
     else:
         entries = named_entries(name)
     found: dict[str, dict[str, Any]] = {}

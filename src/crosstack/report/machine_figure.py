@@ -39,9 +39,8 @@ def machine_figure(
         words = wording.dimension_words(system, mapping)[i].split(", ")
         canvas.text(78, y + 24, words[0], size=12, cls="xs-ink xs-strong", width=WIDTH - 80)
         latency = "" if dimension.latency == 0 else f", latency {wording.latency_words(dimension)}"
-        canvas.text(
-            78, y + 40, f"{words[1]} a link{latency}, {words[-1]}", cls="xs-muted", width=WIDTH - 80
-        )
+        link = f"{words[1]} a link{latency}, {words[-1]}"
+        canvas.text(78, y + 40, link, cls="xs-muted", width=WIDTH - 80)
         y += 70
     return Figure(canvas, WIDTH, y)
 
@@ -85,13 +84,8 @@ def _dimension(canvas: Canvas, joint: Joint, size: int | None, y: float) -> None
     """An icon of at most eight chips; more of them are dots on a ring all the same."""
     count = min(size or DOTS, DOTS)
     centre, middle, radius = 34.0, y + 30, 24.0
-    dots = [
-        (
-            centre + radius * math.sin(2 * math.pi * k / count),
-            middle - radius * math.cos(2 * math.pi * k / count),
-        )
-        for k in range(count)
-    ]
+    angles = [2 * math.pi * k / count for k in range(count)]
+    dots = [(centre + radius * math.sin(a), middle - radius * math.cos(a)) for a in angles]
     if count == 1:
         dots = [(centre, middle)]
     else:

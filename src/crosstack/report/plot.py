@@ -2,7 +2,7 @@
 
 Series differ in colour (Okabe and Ito's, seen by the colour-blind too) and in their marks, bars in
 their hatching; heat maps run along cividis and carry their numbers, so that none needs colour to
-be read.
+be read. Where matplotlib is not installed, all of it raises `InputError`.
 """
 
 from __future__ import annotations
@@ -50,24 +50,12 @@ STYLE = {
 
 
 def save_plot(chart: Chart, path: Path) -> None:
-    """Write a chart as a picture, by the suffix; never half of one.
-
-    Raises
-    ------
-    InputError
-        If matplotlib is not installed, or the file cannot be written.
-    """
+    """Write a chart as a picture, by the suffix; never half of one."""
     _save(paper_figure(chart), path)
 
 
 def save_page(title: str, charts: Sequence[Chart], path: Path) -> None:
-    """Write charts under one title as one picture, by the suffix; never half of one.
-
-    Raises
-    ------
-    InputError
-        If matplotlib is not installed, or the file cannot be written.
-    """
+    """Write charts under one title as one picture, by the suffix; never half of one."""
     _save(paper_page(title, charts), path)
 
 
@@ -79,13 +67,7 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def paper_figure(chart: Chart) -> Any:
-    """Return a ``matplotlib.figure.Figure``, to be changed before it is saved.
-
-    Raises
-    ------
-    InputError
-        If matplotlib is not installed.
-    """
+    """Return a ``matplotlib.figure.Figure``, to be changed before it is saved."""
     matplotlib = needs_matplotlib()
     from matplotlib.figure import Figure
 
@@ -96,13 +78,7 @@ def paper_figure(chart: Chart) -> Any:
 
 
 def paper_page(title: str, charts: Sequence[Chart]) -> Any:
-    """Return a ``matplotlib.figure.Figure`` of charts, two in a row, each under its title.
-
-    Raises
-    ------
-    InputError
-        If matplotlib is not installed.
-    """
+    """Return a ``matplotlib.figure.Figure`` of charts, two in a row, each under its title."""
     matplotlib = needs_matplotlib()
     from matplotlib.figure import Figure
 

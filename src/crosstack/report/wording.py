@@ -224,18 +224,13 @@ def splits(answer: Answer) -> tuple[tuple[str, str], ...]:
     """Return how the work is split, as (label, value)."""
     e, m, workload = answer.evaluation, answer.mapping, answer.task.workload
     again = len(recomputations(workload.graph, answer.rules)) > 1
-    degrees = " x ".join(
-        f"{use.value} {m.degree(use)}"
-        for use in (Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA)
-    )
+    batch = plural(workload.global_batch_size, workload.item)
+    uses = (Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA)
+    degrees = " x ".join(f"{use.value} {m.degree(use)}" for use in uses)
     return (
         ("chips", f"{answer.task.system.n_chips:,} = {degrees}"),
         ("pipeline", _pipeline(answer)),
-        (
-            "batch",
-            f"{plural(workload.global_batch_size, workload.item)}; each pipeline runs "
-            f"{e.n_microbatches:,} x {m.microbatch_size}",
-        ),
+        ("batch", f"{batch}; each pipeline runs {e.n_microbatches:,} x {m.microbatch_size}"),
         (f"tiles of {one(workload.item)}", f"{m.n_tiles:,}"),
         *([("computed again in the backward pass", RECOMPUTATION[m.recompute])] if again else []),
         *not_mapped(workload),
@@ -386,17 +381,12 @@ def dimension_words(system: System, mapping: Mapping | None = None) -> tuple[str
     words = []
     for i, d in enumerate(system.network):
         size = d.size if mapping is None else mapping.dimension_sizes[i]
-        use = _use_words(i, d, mapping)
-        parts = [
-            f"{_kind(d)} of {size if size else 'any size'}",
-            format_quantity(d.bandwidth, "B/s"),
-        ]
+        parts = [f"{_kind(d)} of {size or 'any size'}", format_quantity(d.bandwidth, "B/s")]
         if d.latency is None:
             parts.append("latency not given")
         elif d.latency:
             parts.append(time_words(d.latency))
-        parts.append(use)
-        words.append(", ".join(parts))
+        words.append(", ".join((*parts, _use_words(i, d, mapping))))
     return tuple(words)
 
 

@@ -19,18 +19,8 @@ from crosstack.version import __version__
 
 __all__ = ["page_css", "study_data", "study_html"]
 
-PARTS = (
-    "state.js",
-    "format.js",
-    "palette.js",
-    "filters.js",
-    "heat_map.js",
-    "scatter.js",
-    "parallel.js",
-    "table.js",
-    "point.js",
-    "main.js",
-)
+VIEWS = ("heat_map", "scatter", "parallel", "table", "point")
+PARTS = tuple(f"{part}.js" for part in ("state", "format", "palette", "filters", *VIEWS, "main"))
 SHARED = ("page", "ink", "muted", "line", "frame", "frame-line")
 """Colours that pages have in common with figures."""
 OWN = {
