@@ -18,7 +18,7 @@ from crosstack.evaluate.stages import stage_masks, stage_memory, stage_terms, st
 from crosstack.evaluate.terms import end_terms, kernel_terms, partition_terms
 from crosstack.machine.chip import Execution
 from crosstack.machine.prices import system_power, system_price
-from crosstack.machine.system import System
+from crosstack.machine.system import Parallelism, System
 from crosstack.mapping.mapping import GeneralDecisions, Mapping
 from crosstack.model.choice_index import axis_names, sharding_codes
 from crosstack.model.choices import Choices, make_choices
@@ -337,6 +337,10 @@ def _problems(
         chips = " x ".join(map(str, mapping.sizes))
         yield Problem("mapping.sizes", f"got {chips} chips; the system has {system.n_chips}.")
         return
+    stages = mapping.degree(Parallelism.PIPELINE)
+    if stages > 1 and workload.graph.shares_weights:
+        message = f"got {stages} stages; allowed: 1, as repetitions of {workload.name} share"
+        yield Problem("mapping.parallelism", f"{message} weights.")
     placed = placed_use(workload.placement)
     places = mapping.dimensions or range(len(sizes))
     for i, (place, use) in enumerate(zip(places, mapping.parallelism, strict=True)):

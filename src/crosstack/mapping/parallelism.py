@@ -10,7 +10,10 @@ Variables: size s_d and use u_d in {tensor, pipeline, data} of every dimension.
     nearer than others also tensor, data, pipeline; one parallelism may have several dimensions,
     which are then used as a hierarchy;
 (3) the batch divides by the data-parallel degree and the microbatch size;
-(4) a degree that is given is the product of all sizes with that use.
+(4) a degree that is given is the product of all sizes with that use;
+(5) repetitions that have weights in common, as words of a recurrence, are on one stage: a weight
+    on several would have gradients to sum up between them, and what each hands on besides its
+    state would have to get to the last.
 
 Exact method: enumeration. Dimensions of one chip have no use, so those that differ only there are
 listed once.
@@ -23,7 +26,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from crosstack.errors import InputError, Problem
+from crosstack.errors import InputError, Problem, require
 from crosstack.machine.network import KINDS
 from crosstack.machine.system import Dimension, Parallelism, System
 from crosstack.mapping.degrees import FREE, Degrees
@@ -159,6 +162,11 @@ def workload_uses(
     rules : Rules
         Which say whether dimensions are shared.
 
+    Raises
+    ------
+    InputError
+        If a use is given that the workload cannot have.
+
     Notes
     -----
     Pipelines longer than the model split every copy of a forward graph, into no more stages than
@@ -173,8 +181,10 @@ def workload_uses(
         for sizes in network_sizes(system):
             yield Use(sizes, (use,) * len(sizes), tried)
         return
-    shared = rules.collectives.share_dimensions
-    for sizes, uses, dimensions in network_uses(system, shared=shared, degrees=constraints.degrees):
+    shared, degrees = rules.collectives.share_dimensions, constraints.degrees
+    if workload.graph.shares_weights:
+        degrees = _one_stage(workload, system, degrees)
+    for sizes, uses, dimensions in network_uses(system, shared=shared, degrees=degrees):
         data = 1
         for size, use in zip(sizes, uses, strict=True):
             data *= size if use is Parallelism.DATA else 1
@@ -196,7 +206,7 @@ def _tried(batch: int, microbatch_size: int | None) -> tuple[int, ...]:
 
 def may_split(workload: Workload, system: System, given: Degrees = FREE) -> bool:
     """Whether some use of the network splits every copy of the graph over several stages."""
-    if workload.ends:
+    if workload.ends or workload.graph.shares_weights:
         return False
     if workload.training or workload.placement is not Placement.SEARCHED:
         return False
@@ -210,6 +220,19 @@ def may_split(workload: Workload, system: System, given: Degrees = FREE) -> bool
         if d.parallelism in (None, Parallelism.PIPELINE):
             degrees = {a * b for a in degrees for b in sizes if pipeline % (a * b) == 0}
     return len(workload.graph) > 1 and max(degrees) >= 2 * workload.graph_repetitions
+
+
+def _one_stage(workload: Workload, system: System, degrees: Degrees) -> Degrees:
+    """Return degrees without a pipeline, of a workload whose repetitions share weights."""
+    allowed = f"{{}}, as the {workload.n_layers} repetitions of {workload.name} share weights"
+    pipeline = Parallelism.PIPELINE
+    given = degrees.pipeline in (None, 1)
+    require(given, "constraints.degrees", str(degrees), allowed.format("pp=1"))
+    for i, d in enumerate(system.network):
+        taken = d.parallelism is pipeline and d.size != 1
+        others = allowed.format("tensor or data")
+        require(not taken, f"system.network[{i}].parallelism", pipeline.value, others)
+    return replace(degrees, pipeline=1)
 
 
 def _placed_use(workload: Workload, system: System) -> Parallelism:

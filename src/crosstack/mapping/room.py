@@ -94,7 +94,7 @@ class Room:
         memory, most = self.rules.memory, 0.0
         for end in self.workload.ends:
             graph = end.graph
-            weights = float(graph.weight_size.sum()) + end.table_size
+            weights = float((graph.weight_size / graph.sharers).sum()) + end.table_size
             words = weights / graph.word if self.workload.training else 0.0
             state = weights + words * (memory.gradient_bytes + memory.optimizer_bytes)
             made = float((graph.output_size + graph.input_sizes.sum(axis=1)).sum())

@@ -189,7 +189,8 @@ def boundary_traffic(
     -----
     Bytes of an operand are those of `Kernel.input_sizes`, of a result outer M N words, each times
     the shares of its own extents. With b sequences a microbatch and n microbatches, a sequence's
-    part of a gradient of S bytes is ``S (1 - 1/n) / b`` read and ``S / b`` written.
+    part of a gradient of S bytes is ``S (1 - 1/n) / b`` read and ``S / b`` written; of one that
+    s copies of the graph add to, ``S (1 - 1/(n s)) / b`` read.
     """
     row, rows, depth, width = shares.kernel, shares.rows, shares.depth, shares.width
     if rules.traffic.boundary is Boundary.FREE:
@@ -201,5 +202,6 @@ def boundary_traffic(
     leaving = outside.result[row] * (rows * width) + outside.matrix[row] * (rows * depth)
     summed = (arrays.periodic_size > 0)[row]
     leaving = np.where(summed, leaving / plan.microbatch_size, leaving)
-    entering += np.where(summed, leaving * (1 - 1 / plan.n_microbatches), 0.0)
+    times = plan.n_microbatches * arrays.sharers[row]
+    entering += np.where(summed, leaving * (1 - 1 / times), 0.0)
     return entering, leaving

@@ -88,6 +88,7 @@ class _Spread:
     factor: Floats
     repeats: Floats
     periodic: Floats
+    sharers: Ints
     cache: Floats
     summed: Bools
     reduced: Floats
@@ -114,6 +115,7 @@ def _spread(arrays: KernelGraph, index: ChoiceIndex) -> _Spread:
         factor=np.where(arrays.systolic[row], 2.0, 0.0),
         repeats=arrays.repeats[row],
         periodic=arrays.periodic_size[row],
+        sharers=arrays.sharers[row],
         cache=arrays.cache_size[row],
         summed=summed,
         reduced=np.where(summed | (axis == SUMS), arrays.output_size[row], 0.0),
@@ -190,7 +192,7 @@ def make_choices(
     # Heads are split among chips, but a head's past is not: more chips than heads keep copies.
     heads = (-(-arrays.outer // chips) / arrays.outer)[row]
     cached = np.where(known.outer, heads, shard / elements)
-    spread = rules.iteration.shares_of_gradients(plan)
+    spread = rules.iteration.shares_of_gradients(plan) * known.sharers
     periodic = known.periodic * (shard / elements) / spread
     data_time = plan.periodic.time(periodic, together=spread)
     twice = computed_again(arrays, plan.recompute)

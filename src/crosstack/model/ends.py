@@ -57,7 +57,8 @@ def least_ends(workload: Workload, system: System, plan: Plan, rules: Rules) -> 
     rate, costs = reached_rate(system.chip, workload.graph.dtype, rules), []
     for end in workload.ends:
         graph, ways = end.graph, plan.tensor * math.prod(plan.split)
-        forward = float(graph.weight_size[~graph.backward].sum()) + end.table_size
+        own = graph.weight_size / graph.sharers
+        forward = float(own[~graph.backward].sum()) + end.table_size
         work = work_done(graph, system.chip, rules.traffic)
         weights = (forward - (end.shared_size if plan.pipeline == 1 else 0.0)) / ways
         words = weights / graph.word if workload.training else 0.0

@@ -323,8 +323,10 @@ def copy_memory(
     Notes
     -----
     A training graph names each weight twice, in its forward and its backward kernel; gradient and
-    optimizer state exist once, each undivided among the data-parallel chips.
+    optimizer state exist once, each undivided among the data-parallel chips. Of a weight that
+    copies have in common, each has its share: a chip has all of them.
     """
+    weight = weight / arrays.sharers
     forward = np.where(arrays.backward, 0.0, weight)
     parameters = forward / workload.graph.word if workload.training else np.zeros(arrays.n)
     return CopyMemory(

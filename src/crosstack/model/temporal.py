@@ -187,8 +187,9 @@ def clocked(
         streams = streams_memory(workload.placement, rules)
         opens, closes = arrays.open_inputs[row] | streams, arrays.open_output[row] | streams
         own = own + opens[:, 0] * first + opens[:, 1] * second
-        # Each microbatch but the first adds to the gradients that are there.
-        leaving = closes * result * (1 + summed * (1 - 1 / plan.n_microbatches))
+        # Each microbatch but the first, and each copy that shares them, adds to what is there.
+        times = plan.n_microbatches * arrays.sharers[row]
+        leaving = closes * result * (1 + summed * (1 - 1 / times))
     work = np.where(product, table[:, 0] * repeats, work / rate)
     after = table[:, 1] * repeats
     # The least of `TemporalLoad`, of tensors that join no kernels of one partition.

@@ -137,6 +137,10 @@ class Graph:
         """Return the axes of a tensor as operations of a block see it."""
         return tuple(axis for axis in self.tensor[tensor].axes if axis != block.axis)
 
+    def shares(self, block: Block, tensor: str) -> bool:
+        """Whether a tensor is the same each time that a block repeats."""
+        return block.axis != "" and block.axis not in self.tensor[tensor].axes
+
     def names(self, block: Block, operand: Operand) -> Axes:
         """Return the names that an operation of a block gives to the axes of an operand."""
         return operand.axes or self.own_axes(block, operand.tensor)

@@ -69,7 +69,9 @@ class KernelGraph:
     -1 where that is not known, as in lists; ``open_output`` which results no edge takes;
     ``saved_*`` what the backward pass needs of a forward kernel (`Saved`); ``density`` and
     ``routing`` (n, 3) as `Kernel.density` and `Routing`; ``messages`` what each kernel sends
-    besides what its sharding causes. ``preds`` and ``succs`` are bit masks over kernels;
+    besides what its sharding causes; ``sharers`` how many copies of the graph have one weight, or
+    one gradient of a weight that a kernel adds to, in common, 1 where each has its own, as in
+    lists. ``preds`` and ``succs`` are bit masks over kernels;
     ``source``, ``target``, ``operand`` and ``tensor`` are columns of edges, ``tensor_size`` [B] one
     of tensors. ``levels`` is the longest way from a kernel that needs nothing; ``depth`` how many
     tiles of a tensor an on-chip edge holds so that reconvergent paths do not stall: levels apart
@@ -113,6 +115,7 @@ class KernelGraph:
     routing: Floats
     messages: tuple[tuple[Communication, ...], ...]
     weight_size: Floats
+    sharers: Ints
     output_size: Floats
     input_sizes: Floats
     tensor_size: Floats
@@ -189,6 +192,11 @@ class KernelGraph:
     def has_backward(self) -> bool:
         """Whether any kernel belongs to the backward pass."""
         return bool(self.backward.any())
+
+    @property
+    def shares_weights(self) -> bool:
+        """Whether copies of the graph have weights in common."""
+        return bool((self.sharers > 1).any())
 
     @property
     def index(self) -> Mapping[str, int]:
@@ -449,6 +457,7 @@ def _columns(kernels: Sequence[Kernel]) -> dict[str, Any]:
             sum(c.size for c in x.communications if c.periodic) for x in kernels
         ),
         "weight_size": reals(x.weight_size for x in kernels),
+        "sharers": ints(1 for _ in kernels),
         "output_size": reals(x.output_size for x in kernels),
     }
 

@@ -18,6 +18,7 @@ before (``join_*``).
 * Some operations are no kernels of their own (`crosstack.workload.passes.merged`).
 * The gradient of a weight is a sum over chips that work on different data (``periodic_size``).
   That of a table that is only looked up in is added to the rows in question, where they lie.
+* A weight without the axis that a block repeats along is one for all repetitions (``sharers``).
 * What a mask of scores leaves out (later tokens, tokens behind a window) says ``density``.
 * Of places for tokens that are sent to groups, as to experts, ``routing`` says how many are filled,
   and how many groups the tokens of some sequences are sent to.
@@ -133,6 +134,8 @@ class LoweredKernel:
         Masks that it reads.
     output_size, weight_size, cache_size : float
         As in `KernelGraph`. [B]
+    sharers : int
+        As in `KernelGraph`. [1]
     density : tuple of float
         As in `KernelGraph`. [1]
     routing : Routing
@@ -161,6 +164,7 @@ class LoweredKernel:
     output_size: float
     weight_size: float
     cache_size: float
+    sharers: int
     density: tuple[float, float, float]
     routing: Routing
     messages: tuple[Communication, ...]
@@ -215,11 +219,12 @@ class LoweredKernel:
         sizes, counted = tuple(map(size, read)), [*map(graph.counted, read), 1.0, 1.0]
         made = graph.tensor[operation.output.tensor]
         output = min(size(made.name), sizes[0]) if rows else size(made.name)
-        of_weight = made.of != "" and graph.tensor[made.of].role is Role.WEIGHT
+        of_weight = others.weights.get(made.name, "")
         looked_up = operation.kind is OperationKind.GATHER and nest.weights[0]
         elements = graph.count(nest.inputs[0] if rows else nest.output)
         weights = [i for i, weight in enumerate(nest.weights) if weight]
         own = matrices and len(weights) == 1
+        weight = operation.inputs[weights[0]].tensor if own else of_weight
         sent = output + others.sent.get(operation.name, 0.0)
         summed = Communication(collective=Collective.ALL_REDUCE, size=sent, periodic=True)
         one = nest.work if operation.multiplies else work(operation)
@@ -240,7 +245,8 @@ class LoweredKernel:
             masks=frozenset(name for name, role in roles.items() if role is Role.MASK),
             output_size=output,
             cache_size=sum(cached.values()) + output * looked_up,
-            weight_size=size(operation.inputs[weights[0]].tensor) if own else 0.0,
+            weight_size=size(weight) if own else 0.0,
+            sharers=graph.repeats(block) if weight and graph.shares(block, weight) else 1,
             density=(counted[0], counted[1], graph.counted(made.name)),
             routing=routing_of(graph, nest, spread),
             messages=(summed,) if of_weight and not rows else (),
@@ -438,6 +444,7 @@ def _costs(kernels: Sequence[LoweredKernel]) -> dict[str, Any]:
         "cache_size": np.array([x.cache_size for x in kernels]),
         "operations": np.array([max(1, round(x.each)) for x in kernels], dtype=np.int64),
         "weight_size": np.array([x.weight_size for x in kernels]),
+        "sharers": np.array([x.sharers for x in kernels], dtype=np.int64),
         "density": np.array([x.density for x in kernels]),
         "routing": routing_column(x.routing for x in kernels),
         "messages": tuple(x.messages for x in kernels),

@@ -5,6 +5,8 @@
 * Gradients of factors and terms (of a norm, of a bias) are sums over tokens of what a kernel of the
   same derivative has in hand: it adds them up beside what it makes, as fused kernels of norms do,
   and epilogues of products. They are sent together with the gradient of a weight of a product.
+* The gradient of a weight that all repetitions of a block read is a sum that is carried along. What
+  makes a repetition's part of it adds that to what is there, as it does in every microbatch.
 """
 
 from __future__ import annotations
@@ -36,17 +38,23 @@ class Merged:
         By operation: what it does for those. [FLOP]
     sent : mapping
         By operation: bytes of gradients that are sent with its own. [B]
+    sums : frozenset of str
+        Carried gradients of weights, and sums on the way to them: what makes their parts adds up.
+    weights : mapping
+        By gradient of a weight, or part of one: that weight.
     """
 
     lies: Mapping[str, str] = field(default_factory=dict)
     beside: frozenset[str] = frozenset()
     work: Mapping[str, float] = field(default_factory=dict)
     sent: Mapping[str, float] = field(default_factory=dict)
+    sums: frozenset[str] = frozenset()
+    weights: Mapping[str, str] = field(default_factory=dict)
 
     def __contains__(self, operation: Operation) -> bool:
         """Whether an operation is no kernel."""
         made = operation.output.tensor
-        return made in self.lies or made in self.beside
+        return made in self.lies or made in self.beside or made in self.sums
 
 
 def merged(graph: Graph, blocks: Sequence[Block], work: WorkOf) -> Merged:
@@ -66,7 +74,8 @@ def merged(graph: Graph, blocks: Sequence[Block], work: WorkOf) -> Merged:
     for _, operation in operations:
         for operand in operation.inputs:
             readers.setdefault(operand.tensor, []).append(operation)
-    beside = _beside(graph, operations, readers)
+    sums, weights = _carried(graph, operations, readers)
+    beside = _beside(operations, readers, weights)
     made = [(b, o) for b, o in operations if o.output.tensor in beside]
     hosts = {o.twin: o.name for _, o in reversed(operations) if _hosts(o, beside)}
     done: dict[str, float] = {}
@@ -75,13 +84,13 @@ def merged(graph: Graph, blocks: Sequence[Block], work: WorkOf) -> Merged:
         if host:
             each = work(operation) * graph.count(graph.nest(block, operation).loops)
             done[host] = done.get(host, 0.0) + each
-    sent = sum(_bytes(graph, b, o) for b, o in made if _of_weight(graph, o))
-    with_it = next((o.name for _, o in operations if o.multiplies and _of_weight(graph, o)), "")
     return Merged(
         lies=_in_place(graph, operations, readers),
         beside=beside,
         work=done,
-        sent={with_it: sent} if sent else {},
+        sent=_sent(graph, operations, beside, weights),
+        sums=sums,
+        weights=weights,
     )
 
 
@@ -112,24 +121,82 @@ def _in_place(
     return found
 
 
-def _of_weight(graph: Graph, operation: Operation) -> bool:
-    of = graph.tensor[operation.output.tensor].of
-    return of != "" and graph.tensor[of].role is Role.WEIGHT
+def _carried(
+    graph: Graph, operations: Sequence[Where], readers: Mapping[str, Sequence[Operation]]
+) -> tuple[frozenset[str], dict[str, str]]:
+    """Return carried sums that are added up in place, and the weights of all their gradients."""
+    makers = {o.output.tensor: o for _, o in operations}
+    sums: set[str] = set()
+    weights = {
+        name: of
+        for name in makers
+        if (of := graph.tensor[name].of) and graph.tensor[of].role is Role.WEIGHT
+    }
+    for block, operation in operations:
+        total = operation.output.tensor
+        before = next((first for first, last in block.carries if last == total), "")
+        if total in weights and before in _reads(operation) and operation.function is Function.ADD:
+            within = {total}
+            parts = [part for part in _reads(operation) if part != before]
+            leaves = []
+            while parts:
+                part = parts.pop()
+                maker = makers.get(part)
+                if maker is not None and maker.function is Function.ADD and not maker.twin:
+                    within.add(part)
+                    parts += _reads(maker)
+                else:
+                    leaves.append(part)
+            own = (*leaves, *within - {total})
+            if all(part in makers and len(readers[part]) == 1 for part in own):
+                sums |= within
+                weights |= dict.fromkeys(leaves, weights[total])
+    return frozenset(sums), weights
+
+
+def _reads(operation: Operation) -> list[str]:
+    return [operand.tensor for operand in operation.inputs]
 
 
 def _beside(
-    graph: Graph, operations: Sequence[Where], readers: Mapping[str, Sequence[Operation]]
+    operations: Sequence[Where],
+    readers: Mapping[str, Sequence[Operation]],
+    weights: Mapping[str, str],
 ) -> frozenset[str]:
     """Return gradients that are sums, and steps of the same derivatives that lead to them alone."""
-    if not any(o.multiplies and _of_weight(graph, o) for _, o in operations):
+    if not any(o.multiplies and o.output.tensor in weights for _, o in operations):
         return frozenset()
     found = {
         o.output.tensor
         for _, o in operations
-        if o.function is Function.SUM and _of_weight(graph, o)
+        if o.function is Function.SUM and o.output.tensor in weights
     }
     found |= {*_steps(operations, readers, found)}
     return frozenset(found)
+
+
+def _sent(
+    graph: Graph,
+    operations: Sequence[Where],
+    beside: frozenset[str],
+    weights: Mapping[str, str],
+) -> dict[str, float]:
+    """Return bytes of gradients by the product that they are sent with, as often as they are. [B]
+
+    That of a weight of every repetition goes with one of those, if there is any.
+    """
+    products: dict[bool, str] = {}
+    for block, operation in operations:
+        made = operation.output.tensor
+        if operation.multiplies and made in weights:
+            products.setdefault(graph.shares(block, weights[made]), operation.name)
+    first, found = next(iter(products.values()), ""), dict[str, float]()
+    for block, operation in operations:
+        made = operation.output.tensor
+        if made in beside and made in weights:
+            with_it = products.get(graph.shares(block, weights[made]), first)
+            found[with_it] = found.get(with_it, 0.0) + _bytes(graph, block, operation)
+    return found
 
 
 def _steps(
