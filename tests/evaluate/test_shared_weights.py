@@ -10,6 +10,8 @@ import pytest
 
 import crosstack
 from crosstack.errors import InputError
+from crosstack.evaluate.blocks import BlockTable
+from crosstack.evaluate.strategies import all_strategies, mapping_of, strategy_times
 from crosstack.io import library
 from crosstack.machine.chip import Overlap, flat_chip
 from crosstack.machine.memory import main_memory
@@ -190,6 +192,20 @@ class TestStages:
         uses = workload_uses(WORKLOAD, SYSTEM, Constraints(), RULES)
         found = {use for each in uses if each is not None for use in each.parallelism}
         assert found == {Parallelism.TENSOR, Parallelism.DATA}
+
+
+def test_many_strategies_take_what_each_takes_alone():
+    workload = workload_of(training(language_model_graph(TINY), "loss"), block="cells_2",
+                           items="batch")  # fmt: skip
+    table = BlockTable(workload=workload, system=SYSTEM, rules=RULES, work_limit=1e3)
+    strategies = all_strategies(workload, SYSTEM, RULES)
+    found = strategy_times(strategies, table)
+    for i in range(len(strategies)):
+        mapping = mapping_of(strategies, i, table)
+        assert mapping is not None
+        alone = crosstack.evaluate(workload, SYSTEM, mapping)
+        for name in ("time", "memory_used"):
+            assert getattr(found, name)[i] == pytest.approx(getattr(alone, name), rel=1e-12)
 
 
 @pytest.mark.parametrize("trains", [True, False])

@@ -192,6 +192,7 @@ class BlockTable:
         device = np.array([cost.time for cost in costs])
         network = np.array([math.fsum(load.network[i] for i in bits(mask)) for mask in masks])
         summing = np.flatnonzero(arrays.periodic_size > 0)
+        times = rules.iteration.shares_of_gradients(plan) * arrays.sharers[summing]
         where = {i: number for number, mask in enumerate(masks) for i in bits(mask)}
         partition = np.array([where[i] for i in summing.tolist()], dtype=np.int64)
         with_gradients, place = np.unique(partition, return_inverse=True)
@@ -205,7 +206,7 @@ class BlockTable:
             others=np.asarray(both.sum()),
             device=np.pad(device[with_gradients], pad),
             network=np.pad(network[with_gradients], pad),
-            gradients=np.array(load.data)[summing] * rules.iteration.shares_of_gradients(plan),
+            gradients=np.array(load.data)[summing] * times,
             place=place,
             resident=np.asarray(memory.resident.sum()),
             kept=np.asarray(memory.kept.sum()),

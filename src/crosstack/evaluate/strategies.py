@@ -317,7 +317,8 @@ def _layer_times(
     spread : array, shape (layers,)
         Sequences that one sum is spread over. [1]
     """
-    shares = spread[:, None]
+    graph = table.workload.graph
+    shares = spread[:, None] * graph.sharers[graph.periodic_size > 0]
     times = lines.time(known.gradients[rows] / shares, together=shares)
     data, place = np.zeros(times.shape), known.place[rows]
     for kernel in range(times.shape[1]):
