@@ -9,11 +9,12 @@ import pytest
 from builders.seeds import few_and_many
 
 from crosstack.machine.system import Parallelism
+from crosstack.mapping import temporal_steps
 from crosstack.mapping.fusion import all_ideals, make_problem
 from crosstack.mapping.temporal_steps import make_steps
 from crosstack.model.choices import make_choices
 from crosstack.model.legality import possible_partitions
-from crosstack.model.partition import make_load
+from crosstack.model.partition import make_load, partition_cost
 from crosstack.model.plan import make_plan
 from crosstack.model.rules import rules_named
 from crosstack.workload.kernels import Axis
@@ -40,14 +41,22 @@ def load(random_task):
     return build
 
 
+@pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("seeds", few_and_many(20, 200), ids=len)
-def test_steps_are_all_pairs_of_ideals_with_a_legal_partition_between(load, seeds):
+def test_steps_are_all_pairs_of_ideals_with_a_legal_partition_between(
+    load, seeds, listed, monkeypatch
+):
+    if not listed:
+        monkeypatch.setattr(temporal_steps, "MOST_SETS", 0)
+        monkeypatch.setattr(temporal_steps, "FEW_IDEALS", 0)
     several = 0
     for seed in seeds:
         problem = make_problem(load(seed), separate_directions=seed % 2 == 0)
         tables = all_ideals(problem, 10_000, {})
         groups, legality = problem.load.unmixed, problem.load.temporal.legality
         steps = make_steps(problem.load, tables)
+        assert (steps.whole is not None) == listed
+        steps.expect(range(0, len(tables.masks), 2))  # the others are made as they are asked for
         for j, start in enumerate(tables.masks):
             expected = {
                 k: mask ^ start
@@ -56,8 +65,11 @@ def test_steps_are_all_pairs_of_ideals_with_a_legal_partition_between(load, seed
                 if legality.allows(mask ^ start)
                 and not any((mask ^ start) & group not in (0, mask ^ start) for group in groups)
             }
-            to, _ = steps.leave(j, np.inf)
+            to, taken = steps.leave(j, np.inf)
             assert set(to.tolist()) == set(expected), seed
+            for k, time in zip(to.tolist(), taken.tolist(), strict=True):
+                alone = partition_cost(problem.load, expected[k])
+                assert time == pytest.approx(alone.cost, rel=1e-12)
             several += sum(inside.bit_count() > 1 for inside in expected.values())
     assert several > 3 * len(seeds)
 

@@ -9,15 +9,19 @@ import pytest
 
 from crosstack.io import library
 from crosstack.machine.chip import GPU_FUSIONS, Fusion
+from crosstack.mapping.ideals import to_words
 from crosstack.model.attention import attentions
 from crosstack.model.legality import make_legality
 from crosstack.published.dfmodel.graphs.llm import llm
+from crosstack.workload.architectures import graphs
 from crosstack.workload.kernel_graph import bits
 from crosstack.workload.kernels import KernelKind
+from crosstack.workload.lowering import lowered
 from crosstack.workload.serving import decode, prefill
 
 GPT = llm(hidden=256, sequence_length=64, n_heads=4, head_size=64, n_layers=1, global_batch_size=1)
 LLAMA = prefill(library.model("llama3-8b"), tokens=64, global_batch_size=1)
+MANY = lowered(graphs.training(library.model("deepseek-v3"), sequence=64), "expert_layers")
 ARRAYS = GPT.graph
 
 
@@ -128,3 +132,26 @@ def test_parts_of_partitions_keep_the_hereditary_rules():
         kept = [i for i in members if random.random() < 0.6] or members
         assert rules.may_grow(sum(1 << i for i in kept))
         assert rules.of(kept).allows((1 << len(kept)) - 1)
+
+
+@pytest.mark.parametrize("arrays", [ARRAYS, LLAMA.graph, MANY], ids=["gpt", "llama", "many"])
+def test_many_sets_at_once_are_allowed_as_each_is(arrays):
+    rng = np.random.default_rng(3)
+    rules = make_legality(arrays, GPU_FUSIONS, rng.random(arrays.n) < 0.1)
+    n, sets = arrays.n, set[int]()
+    for _ in range(3000):  # pieces of a graph, some with another kernel
+        inside = 1 << int(rng.integers(n))
+        for _ in range(int(rng.integers(8))):
+            near = [j for i in bits(inside) for j in bits(rules.joined[i])]
+            inside |= 1 << int(
+                rng.choice(near) if near and rng.random() < 0.95 else rng.integers(n)
+            )
+        sets.add(inside)
+    sets |= {held for _, held in rules.attentions}
+    masks = sorted(sets)
+    for several in (rules, rules.of(range(0, n, 2))):
+        some = [m for m in masks if m < 1 << len(several.joined)]
+        words = to_words(some, len(several.joined))
+        expected = [several.allows(m) for m in some]
+        assert several.allowed(words).tolist() == expected
+        assert {True, False} == {*expected}

@@ -134,8 +134,10 @@ def _shortest_chain(
     best = np.full(last + 1, math.inf)
     parent = np.full(last + 1, -1, dtype=np.int64)
     best[0] = 0.0
-    limit = incumbent
+    limit, sizes = incumbent, steps.tables.count.tolist()
     for j in range(last):
+        if j == 0 or sizes[j] > sizes[j - 1]:  # no step leads from one to another of a size
+            steps.expect(_of_interest(best, steps, j, limit))
         here = float(best[j])
         if not here + rest[j] < limit:
             continue
@@ -150,6 +152,13 @@ def _shortest_chain(
     if not best[last] < incumbent:
         return None, True
     return (float(best[last]), _path(steps.tables, parent[None], 1, last, None)), True
+
+
+def _of_interest(best: NDArray[np.float64], steps: Steps, first: int, limit: float) -> list[int]:
+    """Return ideals as large as ``first`` and behind it that may lie on a path below ``limit``."""
+    end = int(np.searchsorted(steps.tables.count, steps.tables.count[first], side="right"))
+    good = best[first:end] + steps.rest[first:end] < limit
+    return (first + np.flatnonzero(good)).tolist()
 
 
 def _shortest_listed(steps: TemporalSteps, incumbent: float, budget: Budget) -> tuple[_Chain, bool]:

@@ -174,6 +174,9 @@ class Steps:
         """What every kernel takes in a partition of its own."""
         return [partition_cost(self.load, 1 << i) for i in range(self.load.n)]
 
+    def expect(self, rows: Sequence[int]) -> None:
+        """Make the steps from some ideals together, where that is faster than one by one."""
+
     def leave(self, j: int, limit: float) -> tuple[Ints, Floats]:
         """Return the ideals reachable from ideal ``j`` in one partition and the partition's time.
 

@@ -13,11 +13,10 @@ from functools import reduce
 from operator import or_
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crosstack.mapping.ideals import IdealTables, memberships, to_words
 from crosstack.mapping.steps import TOLERANCE, Filling, Gates, Steps, StepTerms
-from crosstack.model.legality import Legality, possible_partitions
+from crosstack.model.legality import Legality, Words, possible_partitions
 from crosstack.model.partition import ChipLoad, combine_arrays
 from crosstack.model.temporal import Run, TemporalLoad
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
@@ -25,6 +24,8 @@ from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
 FEW_IDEALS = 256  # whose steps are all listed and priced before any is asked for
 MOST_SETS = 4096  # kernels that may run as one, of which all steps are made
 MOST_STEPS = 400_000  # priced before any is asked for
+AT_ONCE = 4096  # sets whose legality is looked at together: few enough for a cache
+MOST_PRICED = 64  # groups of steps that are kept with their prices
 MOST_COMPARED = 4_000_000  # words of ideals and sets at once
 # Odd numbers that words of a set are multiplied with, to tell sets apart by one number.
 _MIXED = np.random.default_rng(1).integers(0, 2**63, 64, dtype=np.uint64) * np.uint64(
@@ -37,20 +38,40 @@ _MIXED = np.random.default_rng(1).integers(0, 2**63, 64, dtype=np.uint64) * np.u
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Pairs of ideals: ``masks[number]`` are the kernels between ``start`` and ``to``."""
+    """Pairs of ideals: ``words[number]`` are the kernels between ``start`` and ``to``."""
 
     start: Ints
     to: Ints
     number: Ints
-    masks: tuple[int, ...]
+    words: Words
+
+    @classmethod
+    def of(cls, start: Ints, to: Ints, words: Words) -> _Pairs:
+        """Return pairs with a row of words each, every set of kernels once."""
+        if words.shape[1] == 1:
+            sets, number = np.unique(words[:, 0], return_inverse=True)
+            return cls(start, to, number, sets[:, None])
+        sets, number = np.unique(words, axis=0, return_inverse=True)
+        return cls(start, to, number.reshape(-1), sets)
+
+    def only(self, good: Bools) -> _Pairs:
+        """Return the pairs of some of the sets."""
+        at = good[self.number]
+        number = (np.cumsum(good) - 1)[self.number[at]]
+        return _Pairs(self.start[at], self.to[at], number, self.words[good])
 
     def allowed(self, legality: Legality) -> _Pairs:
         """Return the steps that are legal."""
-        good = np.array([legality.allows(mask) for mask in self.masks], dtype=np.bool_)
-        at = good[self.number]
-        number = (np.cumsum(good) - 1)[self.number[at]]
-        masks = tuple(mask for mask, fine in zip(self.masks, good.tolist(), strict=True) if fine)
-        return _Pairs(self.start[at], self.to[at], number, masks)
+        starts = range(0, len(self.words), AT_ONCE)
+        good = [legality.allowed(self.words[at : at + AT_ONCE]) for at in starts]
+        return self.only(np.concatenate([np.zeros(0, dtype=np.bool_), *good]))
+
+
+def _flags(words: Words, n: int) -> Bools:
+    """Return rows of words as rows of n flags."""
+    raw = np.ascontiguousarray(words, dtype="<u8").view(np.uint8)
+    raw = raw.reshape(len(words), 8 * words.shape[1])
+    return np.unpackbits(raw, axis=1, count=n, bitorder="little").astype(np.bool_)
 
 
 def _pairs(tables: IdealTables, rows: Ints, products: int, most: int, groups: _Groups) -> _Pairs:
@@ -60,14 +81,12 @@ def _pairs(tables: IdealTables, rows: Ints, products: int, most: int, groups: _G
     inside = (words & words[rows][:, None]) == words[rows][:, None]
     good = inside.all(axis=2) & (count > count[rows][:, None])
     at, to = np.nonzero(good & (held <= held[rows][:, None] + most))
-    number: dict[int, int] = {}
-    numbers = []
-    for j, ideal in zip(rows[at].tolist(), to.tolist(), strict=True):
-        mask = tables.masks[ideal] ^ tables.masks[j]
-        mixed = any(mask & group not in (0, mask) for group in groups)
-        numbers.append(-1 if mixed else number.setdefault(mask, len(number)))
-    kept = np.array(numbers, dtype=np.int64) >= 0
-    return _Pairs(rows[at][kept], to[kept], np.array(numbers, dtype=np.int64)[kept], tuple(number))
+    pairs = _Pairs.of(rows[at], to, words[to] ^ words[rows[at]])
+    whole = np.ones(len(pairs.words), dtype=np.bool_)
+    for group in to_words(groups, tables.member.shape[1]):
+        part = pairs.words & group
+        whole &= ~part.any(axis=1) | (part == pairs.words).all(axis=1)
+    return pairs if whole.all() else pairs.only(whole)
 
 
 _Groups = tuple[int, ...]  # masks of kernels that partitions do not mix with others
@@ -95,7 +114,7 @@ def _steps_of_sets(tables: IdealTables, sets: Sequence[int], groups: _Groups) ->
         found.append((start[met], to[met], number[met]))
     start, to, number = (np.concatenate(columns) for columns in zip(*found, strict=True))
     used, number = np.unique(number, return_inverse=True)
-    return _Pairs(start, to, number, tuple(sets[k] for k in used.tolist()))
+    return _Pairs(start, to, number, own[used])
 
 
 def _always_before(tables: IdealTables) -> list[int]:
@@ -114,13 +133,13 @@ class _Sets:
     """Sets of kernels as arrays: ``member`` (n, sets), ``outside`` (sets, words)."""
 
     member: Bools
-    outside: NDArray[np.uint64]
+    outside: Words
     crossed: dict[object, list[tuple[Ints, Bools]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, masks: Sequence[int], n: int) -> _Sets:
-        """Return some masks over n kernels."""
-        return cls(memberships(masks, n).T, ~to_words(masks, n))
+    def of(cls, words: Words, n: int) -> _Sets:
+        """Return sets of n kernels by their words."""
+        return cls(_flags(words, n).T, ~words)
 
     def crossing(self, run: Run) -> list[tuple[Ints, Bools]]:
         """Return kernels with a first tensor, a second and so on, and whose border it crosses.
@@ -139,6 +158,14 @@ class _Sets:
         return self.crossed[ends]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Found:
+    """Legal steps from some ideals, in their order, and the sets of kernels of all."""
+
+    pairs: _Pairs
+    sets: _Sets
+
+
 @dataclass(slots=True, eq=False)
 class _LegalSteps:
     """Legal steps between ideals; all of them, where that is known to be few, or as asked for."""
@@ -149,7 +176,7 @@ class _LegalSteps:
     listed: _Pairs | None = None
     first: list[int] = field(default_factory=list)  # the first step from every ideal
     sets: _Sets | None = None  # of all steps, where they are priced at once
-    found: dict[int, _Pairs] = field(default_factory=dict)
+    found: dict[int, tuple[_Found, slice]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """List all steps where they are few."""
@@ -168,23 +195,31 @@ class _LegalSteps:
         if self.listed is not None:
             self.first = np.searchsorted(self.listed.start, np.arange(n_ideals + 1)).tolist()
             if len(self.listed.to) <= MOST_STEPS:
-                self.sets = _Sets.of(self.listed.masks, n)
+                self.sets = _Sets.of(self.listed.words, n)
 
-    def leaving(self, j: int) -> _Pairs:
-        """Return the steps from ideal ``j``."""
-        if j not in self.found:
-            self.found[j] = self._leaving(j)
-        return self.found[j]
+    def find(self, rows: Sequence[int]) -> None:
+        """Make the steps from some ideals, as many at once as arrays are not too long for."""
+        new = np.array([j for j in rows if j not in self.found], dtype=np.int64)
+        chunk = max(MOST_COMPARED // self.tables.words.size, 1)
+        for at in range(0, len(new), chunk):
+            some = new[at : at + chunk]
+            pairs = self._leaving(some)
+            found = _Found(pairs, _Sets.of(pairs.words, self.tables.member.shape[1]))
+            ends = np.searchsorted(pairs.start, some, side="right").tolist()
+            begins = [0, *ends[:-1]]
+            for j, begin, end in zip(some.tolist(), begins, ends, strict=True):
+                self.found[j] = found, slice(begin, end)
 
-    def _leaving(self, j: int) -> _Pairs:
+    def _leaving(self, rows: Ints) -> _Pairs:
+        """Return the steps from some ideals, in their order."""
         if self.listed is None:
             most = max(self.legality.largest, 1)
-            pairs = _pairs(self.tables, np.array([j]), self.legality.products, most, self.groups)
+            pairs = _pairs(self.tables, rows, self.legality.products, most, self.groups)
             return pairs.allowed(self.legality)
-        at = slice(self.first[j], self.first[j + 1])
-        used, number = np.unique(self.listed.number[at], return_inverse=True)
-        masks = tuple(self.listed.masks[k] for k in used.tolist())
-        return _Pairs(self.listed.start[at], self.listed.to[at], number, masks)
+        listed = self.listed
+        at = np.concatenate([np.arange(self.first[j], self.first[j + 1]) for j in rows.tolist()])
+        used, number = np.unique(listed.number[at], return_inverse=True)
+        return _Pairs(listed.start[at], listed.to[at], number, listed.words[used])
 
 
 def _legal_steps(tables: IdealTables, legality: Legality, groups: _Groups) -> _LegalSteps:
@@ -213,7 +248,7 @@ class TemporalSteps(Steps):
         assert load.temporal is not None
         self.temporal = load.temporal
         self.legal = _legal_steps(tables, load.temporal.legality, load.unmixed)
-        self.known: dict[int, tuple[float, ...]] = {}  # by mask
+        self.prices: dict[_Found, tuple[StepTerms, Floats]] = {}
         self.whole = None
         pairs, self.first = self.legal.listed, self.legal.first
         if pairs is not None and self.legal.sets is not None:
@@ -267,16 +302,21 @@ class TemporalSteps(Steps):
         if self.whole is not None:
             at = slice(self.first[j], self.first[j + 1])
             return self.whole[0].part(at), self.whole[1][at]
-        pairs = self.legal.leaving(j)
-        return self._price(pairs.start, pairs.to, self._looked_up(pairs.masks)[:, pairs.number])
+        if j not in self.legal.found:
+            self.legal.find([j])
+        found, at = self.legal.found[j]
+        if found not in self.prices:
+            if len(self.prices) >= MOST_PRICED:
+                self.prices.clear()
+            pairs, values = found.pairs, _set_terms(self.temporal, found.sets)
+            self.prices[found] = self._price(pairs.start, pairs.to, values[:, pairs.number])
+        terms, priced = self.prices[found]
+        return terms.part(at), priced[at]
 
-    def _looked_up(self, masks: Sequence[int]) -> Floats:
-        """Return `_set_terms`, of every mask once."""
-        new = [mask for mask in masks if mask not in self.known]
-        if new:
-            terms = _set_terms(self.temporal, _Sets.of(new, self.load.n))
-            self.known |= dict(zip(new, map(tuple, terms.T.tolist()), strict=True))
-        return np.array([self.known[mask] for mask in masks]).reshape(-1, 3).T
+    def expect(self, rows: Sequence[int]) -> None:
+        """Make the steps from some ideals together, before they are asked for one by one."""
+        if self.whole is None:
+            self.legal.find(rows)
 
     def _price(self, start: Ints, to: Ints, values: Floats) -> tuple[StepTerms, Floats]:
         """Price steps with these `_set_terms`: their terms, and their times with what fills them.

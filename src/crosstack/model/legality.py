@@ -25,10 +25,14 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crosstack.machine.chip import Fusion
 from crosstack.model.attention import attentions
-from crosstack.workload.kernel_graph import Floats, KernelGraph, bits
+from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph, bits
+
+Words = NDArray[np.uint64]  # of sets, 64 kernels each
+_WORD = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +146,28 @@ class Legality:
         groups = ((held & self.products).bit_count() for _, held in self.attentions)
         return max(groups, default=1)
 
+    def allowed(self, words: Words) -> Bools:
+        """Return which of many sets may be partitions, as `allows` says of one.
+
+        Parameters
+        ----------
+        words : array, shape (sets, words)
+            The kernels of every set, at least one each, 64 a word.
+        """
+        sets = _WordSets.of(words)
+        products = sets.count(self.products)
+        mixed = (products > 1) | ((products > 0) & sets.touch(self.row_wise))
+        part, begun = np.zeros((2, len(words)), dtype=np.bool_)
+        for first, held in self.attentions:
+            within = ~sets.touch(self.everything & ~held)
+            part |= within
+            begun |= within & sets.touch(first)
+        good = ~sets.meet(self.cut) & (part | ~(mixed | sets.meet(self.barred)))
+        if self.whole:
+            good &= ~mixed | ((products > 1) & begun)
+            good[good] = _WordSets.of(words[good]).joined(self.joined)
+        return np.asarray(good | (sets.count(self.everything) == 1))
+
     def _connected(self, inside: int) -> bool:
         reached = border = inside & -inside
         while border:
@@ -173,6 +199,53 @@ class Legality:
             ),
             whole=False,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _WordSets:
+    """Many sets of kernels: shape (words, sets), 64 kernels a word."""
+
+    words: Words
+
+    @classmethod
+    def of(cls, words: Words) -> _WordSets:
+        """Return sets of shape (sets, words)."""
+        return cls(np.ascontiguousarray(words.T))
+
+    def both(self, mask: int) -> Words:
+        """Return what is in every set and in a mask."""
+        rows = [mask >> 64 * w & _WORD for w in range(len(self.words))]
+        return self.words & np.array(rows, dtype=np.uint64)[:, None]
+
+    def touch(self, mask: int) -> Bools:
+        """Which sets have a kernel of a mask."""
+        return np.asarray(self.both(mask).any(axis=0))
+
+    def count(self, mask: int) -> Ints:
+        """Kernels of a mask in every set. [1]"""
+        return np.asarray(np.bitwise_count(self.both(mask)).sum(axis=0, dtype=np.int64))
+
+    def meet(self, masks: Sequence[int]) -> Bools:
+        """Which sets have a kernel, and another of its mask."""
+        found = np.zeros(self.words.shape[1], dtype=np.bool_)
+        for i, mask in enumerate(masks):
+            if mask:
+                found |= self.touch(1 << i) & self.touch(mask)
+        return found
+
+    def joined(self, masks: Sequence[int]) -> Bools:
+        """Which sets are one piece where each kernel joins those of its mask, either way."""
+        one = np.uint64(1)
+        reached = self.words & (~self.words + one)  # the lowest kernel of every word
+        reached[1:] *= np.cumsum(self.words[:-1] > 0, axis=0) == 0
+        before, order = 0, list(range(len(masks)))
+        while (size := int(np.bitwise_count(reached).sum())) > before:
+            before = size
+            for i in order:
+                there = reached[i // 64] >> np.uint64(i % 64) & one
+                reached |= self.both(masks[i]) & (~there + one)  # all ones where it is there
+            order.reverse()  # one way and back: graphs are joined along their order
+        return np.asarray((reached == self.words).all(axis=0))
 
 
 @lru_cache(maxsize=256)
