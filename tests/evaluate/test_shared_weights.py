@@ -96,6 +96,13 @@ class TestByHand:
         assert cells.count == MODEL.sequence
         assert cells.time == pytest.approx(answer.evaluation.layer_time, rel=1e-12)
 
+    def test_cells_are_fused_as_well_in_an_end_as_in_the_layers(self, answer):
+        free = replace(GIVEN, kernel_by_kernel=False)
+        found = crosstack.optimise(WORKLOAD, SYSTEM, constraints=free).evaluation
+        cells = next(end for end in found.ends if end.name == "cells_2")
+        assert cells.time == pytest.approx(found.layer_time, rel=1e-12)
+        assert found.layer_time < 0.75 * answer.evaluation.layer_time
+
     def test_an_iteration_is_the_sum_of_all(self, answer):
         found = answer.evaluation
         ends = sum(end.count * end.time for end in found.ends)

@@ -35,6 +35,7 @@ from crosstack.mapping.budget import CALL, Budget
 from crosstack.mapping.checks import check_given
 from crosstack.mapping.coverage import covered, method_of, nothing_found
 from crosstack.mapping.deferred_plans import ROOT, Item, all_plans, unrolled
+from crosstack.mapping.ideals import IdealTables
 from crosstack.mapping.incumbent import PROOF, Incumbent, Lack, masks_of
 from crosstack.mapping.mapping import (
     Certificate,
@@ -65,12 +66,14 @@ from crosstack.workload.workload import End, Workload
 FIRST_TRY = 256  # items after which the best open node is mapped, and each time they have doubled
 FASTEST = Weights.of(Objective.TIME)
 END_WORK = (1e4, 1e5, math.inf)  # units of work of the search of an end, until one has a mapping
+CELL_WORK = (1e6, math.inf)  # of one that runs again and again with the same weights
 TRY_EVERY = 8  # items between tries while nothing is mapped
 MOST_TRIES = 4  # nodes mapped in one try, while none fits
 # Nodes taken in a round, by the number done before: few at first, when each tells much.
 ROUNDS = ((64, 8), (16, 2), (0, 1))
 
 
+Tables = dict[object, IdealTables | None]
 # An entry of the heap: bound, then deeper items first, then in the order they came.
 _Entry = tuple[float, int, int, Item]
 
@@ -301,6 +304,7 @@ def search_state(
     rules: Rules,
     gap: float = 0.0,
     weights: Weights = FASTEST,
+    tables: Tables | None = None,
 ) -> SearchState:
     """Return a search that has found nothing yet.
 
@@ -310,8 +314,10 @@ def search_state(
         Relative gap at which it stops. [1]
     weights : Weights
         Prices of time and energy.
+    tables : dict, optional
+        What is known of the shapes of graphs: layers and ends may have the same.
     """
-    arrays = workload.graph
+    arrays, tables = workload.graph, {} if tables is None else tables
     slots, separate = make_slots(arrays, constraints, rules)
     alone = rules.decisions.one_by_one(arrays.n, constraints.max_partitions)
     alone = alone and not constraints.partitions
@@ -328,23 +334,40 @@ def search_state(
         slots=slots,
         separate=separate,
         unfused=constraints.kernel_by_kernel or alone,
-        ends=tuple(_end_search(workload, system, end, constraints, rules) for end in workload.ends),
+        tables=tables,
+        ends=tuple(
+            _end_search(workload, system, end, constraints, rules, tables) for end in workload.ends
+        ),
     )
 
 
 def _end_search(
-    workload: Workload, system: System, end: End, constraints: Constraints, rules: Rules
+    workload: Workload,
+    system: System,
+    end: End,
+    constraints: Constraints,
+    rules: Rules,
+    tables: Tables,
 ) -> EndSearch:
-    """Return what maps an end under a plan: a head is proved, layers are within limits on work."""
+    """Return what maps an end under a plan: a head is proved, layers are within limits on work.
+
+    Parameters
+    ----------
+    end : End
+        One of the workload's.
+    tables : dict
+        See `search_state`.
+    """
     free = Constraints(
         kernel_by_kernel=constraints.kernel_by_kernel,
         separate_directions=constraints.separate_directions,
     )
-    state = search_state(workload.of_end(end), system, free, rules, 0.0, FASTEST)
+    state = search_state(workload.of_end(end), system, free, rules, 0.0, FASTEST, tables)
+    limits = CELL_WORK if end.graph.shares_weights else END_WORK
 
     def fastest(plan: Plan) -> tuple[EndMapping, EndCost] | Lack:
         alone = plan_of_end(plan)
-        for work in END_WORK:
+        for work in limits:
             state.incumbent, state.budget = Incumbent(), Budget(work=work)
             run = _Run(state, None, Objective.TIME.unit)
             run.add([(0.0, ROOT, SearchNode(alone, 1, None))])
