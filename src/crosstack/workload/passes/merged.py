@@ -136,22 +136,29 @@ def _carried(
         total = operation.output.tensor
         before = next((first for first, last in block.carries if last == total), "")
         if total in weights and before in _reads(operation) and operation.function is Function.ADD:
-            within = {total}
-            parts = [part for part in _reads(operation) if part != before]
-            leaves = []
-            while parts:
-                part = parts.pop()
-                maker = makers.get(part)
-                if maker is not None and maker.function is Function.ADD and not maker.twin:
-                    within.add(part)
-                    parts += _reads(maker)
-                else:
-                    leaves.append(part)
-            own = (*leaves, *within - {total})
-            if all(part in makers and len(readers[part]) == 1 for part in own):
-                sums |= within
-                weights |= dict.fromkeys(leaves, weights[total])
+            within, parts = _parts(makers, operation, before)
+            own = all(part in makers and len(readers[part]) == 1 for part in (*within, *parts))
+            if own:
+                sums |= {total, *within}
+                weights |= dict.fromkeys(parts, weights[total])
     return frozenset(sums), weights
+
+
+def _parts(
+    makers: Mapping[str, Operation], operation: Operation, before: str
+) -> tuple[list[str], list[str]]:
+    """Return sums on the way to one that is carried as ``before``, and what they are sums of."""
+    waiting = [part for part in _reads(operation) if part != before]
+    within, parts = list[str](), list[str]()
+    while waiting:
+        part = waiting.pop()
+        maker = makers.get(part)
+        if maker is not None and maker.function is Function.ADD and not maker.twin:
+            within.append(part)
+            waiting += _reads(maker)
+        else:
+            parts.append(part)
+    return within, parts
 
 
 def _reads(operation: Operation) -> list[str]:
