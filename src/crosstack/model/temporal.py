@@ -190,8 +190,7 @@ def clocked(
         # Each microbatch but the first, and each copy that shares them, adds to what is there.
         times = plan.n_microbatches * arrays.sharers[row]
         leaving = closes * result * (1 + summed * (1 - 1 / times))
-    work = np.where(product, table[:, 0] * repeats, work / rate)
-    after = table[:, 1] * repeats
+    work, after = np.where(product, table[:, 0] * repeats, work / rate), table[:, 1] * repeats
     # The least of `TemporalLoad`, of tensors that join no kernels of one partition.
     legality = make_legality(arrays, chip.fusions)
     apart, launches = crossing(arrays, rules.traffic, legality)[0], _launch_shares(legality)
