@@ -154,7 +154,7 @@ def _shortest_chain(
     return (float(best[last]), _path(steps.tables, parent[None], 1, last, None)), True
 
 
-def _of_interest(best: NDArray[np.float64], steps: Steps, first: int, limit: float) -> list[int]:
+def _of_interest(best: Floats, steps: Steps, first: int, limit: float) -> list[int]:
     """Return ideals as large as ``first`` and behind it that may lie on a path below ``limit``."""
     end = int(np.searchsorted(steps.tables.count, steps.tables.count[first], side="right"))
     good = best[first:end] + steps.rest[first:end] < limit
