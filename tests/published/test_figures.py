@@ -11,7 +11,7 @@ import pytest
 
 from crosstack.errors import InputError
 from crosstack.published.figures import FIGURES, UNAVAILABLE, figure_named, figure_rows
-from crosstack.published.figures.memory_sweep import FUSED_LOGS, UNFUSED_LOGS
+from crosstack.published.figures.memory_sweep import LOGS
 from crosstack.published.figures.text import (
     claim_cells,
     figure_csv,
@@ -227,10 +227,12 @@ def test_the_re_entered_points_are_those_of_the_published_logs():
     ("logged", "time"),
     [
         pytest.param(
-            FUSED_LOGS[2][0], 867.5565502464, id="LLM/sram_dram/DF/l_sram_s_dram, 04f93d5"
+            LOGS["fused"][2][0], 867.5565502464, id="LLM/sram_dram/DF/l_sram_s_dram, 04f93d5"
         ),
-        pytest.param(FUSED_LOGS[2][2], 782.7577896959592, id="DF/l_sram_l_dram, 04f93d5"),
-        pytest.param(UNFUSED_LOGS[1][2], 1140.6226371378928, id="KBK/m_sram_l_dram, 04f93d5"),
+        pytest.param(LOGS["fused"][2][2], 782.7577896959592, id="DF/l_sram_l_dram, 04f93d5"),
+        pytest.param(
+            LOGS["kernel by kernel"][1][2], 1140.6226371378928, id="KBK/m_sram_l_dram, 04f93d5"
+        ),
     ],
 )
 def test_a_logged_utilization_follows_from_the_time_in_the_same_log(logged, time):

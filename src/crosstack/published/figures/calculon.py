@@ -8,7 +8,14 @@ from crosstack.charts import BarChart, Bars, Measure
 from crosstack.evaluate.answer import Answer
 from crosstack.mapping.mapping import Task
 from crosstack.published.dfmodel.runs import published_task
-from crosstack.published.figures.figure import Figure, Progress, claim, figure, mapped, status
+from crosstack.published.figures.figure import (
+    Figure,
+    Progress,
+    figure,
+    mapped,
+    published_points,
+    status,
+)
 from crosstack.workload.kernels import Direction
 
 __all__ = ["parallelism_sweep"]
@@ -98,12 +105,14 @@ def parallelism_sweep(progress: Progress) -> Figure:
     middle = answers[8, 16, 32]
     gradients = _periodic(middle)
     reduces = sum(k.network_time > 0 and k.name not in gradients for k in middle.evaluation.kernels)
-    points = tuple(
-        claim("Fig. 8", names[degrees], logs[degrees], answer.evaluation.time, unit="s",
-              quantity="time", tolerance=1e-6, rules=RULES, state=status(answer),
-              source="LLM/Compare_w_existing/Calculon/"
-              + folders[degrees] + "/" + "_".join(map(str, degrees)))
-        for degrees, answer in answers.items()
+    place = "LLM/Compare_w_existing/Calculon"
+    points = published_points(
+        "parallelism-sweep",
+        (
+            (names[degrees], logs[degrees], answer.evaluation.time, status(answer),
+             f"{place}/{folders[degrees]}/" + "_".join(map(str, degrees)))
+            for degrees, answer in answers.items()
+        ),
     )  # fmt: skip
     charts = tuple(
         BarChart(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from collections.abc import Mapping as Table
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from crosstack.charts import Chart
+from crosstack.charts import Chart, Series
 from crosstack.evaluate.answer import Answer, given_answer, optimise
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.mapping.mapping import Mapping, Task
@@ -25,7 +26,9 @@ __all__ = [
     "claim",
     "figure",
     "found",
+    "lines",
     "mapped",
+    "published_points",
     "statement",
     "status",
 ]
@@ -170,6 +173,34 @@ def claim(
         holds=holds,
         note=note,
         reason="" if holds else reason,
+    )
+
+
+def published_points(
+    name: str, runs: Iterable[tuple[str, float, float, str, str]]
+) -> tuple[Row, ...]:
+    """Return the published runs behind single points of a figure, held against ours.
+
+    Parameters
+    ----------
+    name : str
+        Of the figure: ``figures.yaml`` says of what the numbers are.
+    runs : iterable of (words, published, ours, status, source)
+        What each is called, both numbers, how sure ours is, and where the other stands.
+    """
+    told = dict(TEXTS["figures"][name]["pointed"])
+    place = told.pop("place")
+    return tuple(
+        claim(place, words, published, ours, state=state, source=source, **told)
+        for words, published, ours, state, source in runs
+    )
+
+
+def lines(x: Sequence[float], values: Table[str, Sequence[float]]) -> tuple[Series, ...]:
+    """Return a line for each name, in a colour of its own."""
+    return tuple(
+        Series(name=name, x=tuple(x), y=tuple(y), colour=colour)
+        for colour, (name, y) in enumerate(values.items())
     )
 
 

@@ -7,9 +7,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstack.charts import LineChart, Measure, Series
+from crosstack.charts import LineChart, Measure
 from crosstack.mapping.strategy import KernelSplit, Strategy, strategies
-from crosstack.published.figures.figure import Cell, Figure, Ours, Progress, figure
+from crosstack.published.figures.figure import Cell, Figure, Ours, Progress, figure, lines
 
 __all__ = ["intensities", "intensity", "shard"]
 
@@ -116,28 +116,17 @@ def intensity(progress: Progress) -> Figure:
                 title="Strategies and tilings of 64K x 64K x 64K",
                 x=Measure(label="chips", log=True),
                 y=Measure(label="operations for each access", unit="FLOP/word", log=True),
-                series=tuple(
-                    Series(
-                        name=name,
-                        x=x,
-                        y=tuple(spread[count][i] for count in GPUS),
-                        colour=i,
-                    )
-                    for i, name in enumerate(names)
+                series=lines(
+                    x, {n: [spread[count][i] for count in GPUS] for i, n in enumerate(names)}
                 ),
             ),
             LineChart(
                 title="64K chips: RC-kp1-kp2 with every split, and CR",
                 x=Measure(label="kp1 of RC, or CR", names=tuple(map(_short, single))),
                 y=Measure(label="operations for each access", unit="FLOP/word", log=True),
-                series=tuple(
-                    Series(
-                        name=name,
-                        x=tuple(1.0 + j for j in range(len(single))),
-                        y=tuple(values[i] for values in single.values()),
-                        colour=i,
-                    )
-                    for i, name in enumerate(names)
+                series=lines(
+                    [1.0 + j for j in range(len(single))],
+                    {n: [values[i] for values in single.values()] for i, n in enumerate(names)},
                 ),
             ),
         ),

@@ -10,11 +10,13 @@ from crosstack.evaluate.answer import Answer
 from crosstack.mapping.mapping import Task
 from crosstack.published.dfmodel.runs import published_mapping, published_task
 from crosstack.published.figures.figure import (
+    TEXTS,
     Figure,
     Progress,
     claim,
     figure,
     mapped,
+    published_points,
     statement,
     status,
 )
@@ -24,13 +26,7 @@ __all__ = ["roofline", "table_6"]
 RULES = "dfmodel-e4"
 ONE_TB = 1099511600000.0  # of memory, as the logs have it [B]
 NAMES = ("kernel by kernel", "vendor's partitions", "DFModel's partitions", "4 x 2 torus")
-# Times of one batch in the published logs (LLM/dataflow_mapping, commit 52c34a87). [s]
-LOGS = (
-    ("kbk_8x1", 4896.584839987134),
-    ("existing_8x1", 1231.538922455016),
-    ("dfmodel_8x1", 1026.282435379187),
-    ("dfmodel_4x2", 793.1945602252472),
-)
+LOGS = [(log, time) for log, time in TEXTS["figures"]["table6"]["logs"]]
 SPEEDUPS = (1.0, 4.05, 4.8, 6.13)  # Table VI, accumulated
 
 
@@ -81,12 +77,14 @@ def table_6(progress: Progress) -> Figure:
               tolerance=0.03)
         for a, b, paper in (*steps[1:], (3, 1, 1.52))
     ]  # fmt: skip
-    points = [
-        claim("Table VI", NAMES[k], seconds, times[k], unit="s", quantity="time",
-              tolerance=1e-6, rules=RULES, state=status(published[k], given=k in (1, 2)),
-              source=f"LLM/dataflow_mapping/{log}")
-        for k, (log, seconds) in enumerate(LOGS)
-    ]  # fmt: skip
+    points = published_points(
+        "table6",
+        (
+            (NAMES[k], seconds, times[k], status(published[k], given=k in (1, 2)),
+             f"LLM/dataflow_mapping/{log}")
+            for k, (log, seconds) in enumerate(LOGS)
+        ),
+    )  # fmt: skip
     rows = tuple(
         (NAMES[k], LOGS[k][1], times[k], SPEEDUPS[k], logs[k], gains[k], least[k], most[k], said[k])
         for k in range(4)
@@ -105,7 +103,7 @@ def table_6(progress: Progress) -> Figure:
         "table6",
         rows=rows,
         claims=tuple(claims),
-        points=tuple(points),
+        points=points,
         charts=(chart,),
         said=said,
         logs=logs,

@@ -11,14 +11,15 @@ from crosstack.charts import BarChart, Bars, Measure
 from crosstack.mapping.mapping import Task
 from crosstack.published.dfmodel.runs import published_task
 from crosstack.published.figures.figure import (
+    TEXTS,
     Figure,
     MappedPoint,
     Ours,
     Progress,
-    claim,
     figure,
     found,
     mapped,
+    published_points,
 )
 
 __all__ = [
@@ -35,18 +36,7 @@ RULES = "dfmodel-e3b"  # the logs print one half of an all-reduce: 0.015 ns a by
 MIB = 2.0**20
 SRAM, MEMORY = (150, 300, 500), (100, 300, 600)  # MiB, GB/s of the setups
 MODES = ("fused", "kernel by kernel")
-# Utilization in the logs of LLM/sram_dram (commit 04f93d5e; DF/m_sram_l_dram: 0e97740b), rows by
-# SRAM, columns by memory.
-FUSED_LOGS = (
-    (0.3080762195122336, 0.4396799289891395, 0.5977957358195891),
-    (0.615551900584826, 0.6155519005847957, 0.6661985759493669),
-    (0.7914238721804512, 0.87972565433919, 0.877161458333379),
-)
-UNFUSED_LOGS = (
-    (0.20872433223980477, 0.4383624041411665, 0.5767664848671098),
-    (0.2088571467544768, 0.4382990937016586, 0.6019562842049001),
-    (0.21075980652871712, 0.4411065710367003, 0.6051670371408133),
-)
+LOGS: dict[str, list[list[float]]] = TEXTS["figures"]["memory-sweep"]["logs"]
 
 
 def _mean(ratios: list[float]) -> float:
@@ -111,10 +101,8 @@ def _cells(known: Mapping[tuple[int, int, str], MappedPoint]) -> list[_Cell]:
             memory=memory,
             place=f"{'sml'[i]}_sram_{'sml'[j]}_dram",
             modes=tuple(
-                (mode, folder, logs[i][j], known[sram, memory, mode])
-                for mode, folder, logs in zip(
-                    MODES, ("DF", "KBK"), (FUSED_LOGS, UNFUSED_LOGS), strict=True
-                )
+                (mode, folder, LOGS[mode][i][j], known[sram, memory, mode])
+                for mode, folder in zip(MODES, ("DF", "KBK"), strict=True)
             ),
         )
         for i, sram in enumerate(SRAM)
@@ -176,11 +164,13 @@ def memory_sweep_figure(known: Mapping[tuple[int, int, str], MappedPoint]) -> Fi
             for cell in cells
         ),
         claims=_claims(cells),
-        points=tuple(
-            claim("Fig. 19", f"{cell.name}, {how}", log, point.utilization,
-                  quantity="utilization", sense="at least", tolerance=1e-6, rules=RULES,
-                  state=point.status, source=f"LLM/sram_dram/{folder}/{cell.place}")
-            for cell, how, folder, log, point in runs
+        points=published_points(
+            "memory-sweep",
+            (
+                (f"{cell.name}, {how}", log, point.utilization, point.status,
+                 f"LLM/sram_dram/{folder}/{cell.place}")
+                for cell, how, folder, log, point in runs
+            ),
         ),
         charts=(
             _chart(cells, "Fused: as many partitions as serve", 0),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from crosstack.charts import LineChart, Measure, Series
+from crosstack.charts import LineChart, Measure
 from crosstack.published.figures.cooptimised_nodes import (
     EVALUATIONS,
     SEARCHES,
     best_of_strategies,
 )
 from crosstack.published.figures.deepflow_setting import CHIPS, INTRA_BANDWIDTH
-from crosstack.published.figures.figure import Figure, Ours, Progress, figure
+from crosstack.published.figures.figure import Figure, Ours, Progress, figure, lines
 
 __all__ = ["package_size"]
 
@@ -49,14 +49,9 @@ def package_size(progress: Progress) -> Figure:
                 title=f"Gain over one chip a package, {CHIPS} chips",
                 x=Measure(label="chips a package", names=tuple(map(str, SIZES))),
                 y=Measure(label="gain", unit="x"),
-                series=tuple(
-                    Series(
-                        name=f"{case[0]}, {case[1]}",
-                        x=tuple(1.0 + i for i in range(len(SIZES))),
-                        y=tuple(gains[case]),
-                        colour=colour,
-                    )
-                    for colour, case in enumerate(SHOWN)
+                series=lines(
+                    [1.0 + i for i in range(len(SIZES))],
+                    {f"{node}, {network}": gains[node, network] for node, network in SHOWN},
                 ),
             ),
         ),

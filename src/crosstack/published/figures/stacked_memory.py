@@ -13,13 +13,14 @@ from crosstack.published.case import Row
 from crosstack.published.dfmodel.machines import GB
 from crosstack.published.dfmodel.runs import published_task
 from crosstack.published.figures.figure import (
+    TEXTS,
     Figure,
     MappedPoint,
     Progress,
-    claim,
     figure,
     found,
     mapped,
+    published_points,
     statement,
 )
 
@@ -40,15 +41,7 @@ SHARES = (0.2, 0.35, 0.5, 0.65, 0.8)
 # name: bandwidth [GB/s]
 MEMORIES = {"2-D DDR, 100 GB/s": 100.0, "2.5-D HBM, 1 TB/s": 1024.0, "3-D, 100 TB/s": 1e5}
 MODES = ("kernel by kernel", "fused")
-# Utilization in the logs of LLM/3d_memory (commit f9cda5e3); HBM/0.5 has none.
-LOGS = (
-    (0.4466200735549612, 0.20855677149941196, 0.11310457710641979, 0.0624292641077631,
-     0.029151152550901165),
-    (0.9436117659320463, 0.9298085424747375, None, 0.6173055591583868, 0.29937572801999207),
-    (0.9569937028413156, 0.8984023847926232, 0.8848249754642439, 0.9585601432099526,
-     0.8141845648560107),
-)  # fmt: skip
-FOLDERS = ("DDR", "HBM", "3D")
+LOGS: dict[str, list[float | None]] = TEXTS["figures"]["stacked-memory"]["logs"]
 # The compute share that the paper prefers: low, middle, high.
 PREFERRED = ((0.2, 0.35), (0.35, 0.5, 0.65), (0.65, 0.8))
 
@@ -119,7 +112,7 @@ def _points(known: Mapping[tuple[str, float, str], MappedPoint]) -> list[list[_P
             )
             for compute, log in zip(SHARES, logs, strict=True)
         ]
-        for memory, folder, logs in zip(MEMORIES, FOLDERS, LOGS, strict=True)
+        for memory, (folder, logs) in zip(MEMORIES, LOGS.items(), strict=True)
     ]
 
 
@@ -176,11 +169,13 @@ def stacked_memory_figure(known: Mapping[tuple[str, float, str], MappedPoint]) -
             for p in points
         ),
         claims=_claims(sweeps),
-        points=tuple(
-            claim("Fig. 22", f"{p.memory}, {100 * p.compute:.0f} % compute", p.log,
-                  p.alone.utilization, quantity="utilization", sense="at least",
-                  tolerance=1e-6, rules=RULES.name, state=p.alone.status, source=p.source)
-            for p in points if p.log is not None
+        points=published_points(
+            "stacked-memory",
+            (
+                (f"{p.memory}, {100 * p.compute:.0f} % compute", p.log, p.alone.utilization,
+                 p.alone.status, p.source)
+                for p in points if p.log is not None
+            ),
         ),
         charts=(
             LineChart(

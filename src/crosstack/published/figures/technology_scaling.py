@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from crosstack.charts import LineChart, Measure, Series
+from crosstack.charts import LineChart, Measure
 from crosstack.model.kernels.clock import product_time
 from crosstack.published.case import Row
 from crosstack.published.figures.deepflow_setting import (
@@ -17,7 +17,7 @@ from crosstack.published.figures.deepflow_setting import (
     NODES,
     problem,
 )
-from crosstack.published.figures.figure import Figure, Progress, claim, figure, statement
+from crosstack.published.figures.figure import Figure, Progress, claim, figure, lines, statement
 
 __all__ = ["technology_scaling"]
 
@@ -50,19 +50,16 @@ def technology_scaling(progress: Progress) -> Figure:
 
 
 def _chart(network: str, times: Times) -> LineChart:
-    steps = tuple(1.0 + i for i in range(len(NODES)))
     return LineChart(
         title=f"{network}, {NETWORKS[network] / 1e9:.0f} GB/s a chip",
         x=Measure(label="node", names=NODES),
         y=Measure(label="time of a step", unit="s"),
-        series=tuple(
-            Series(
-                name=f"{memory}, {MEMORIES[memory] / 1e12:g} TB/s",
-                x=steps,
-                y=tuple(times[network, memory, node] for node in NODES),
-                colour=colour,
-            )
-            for colour, memory in enumerate(MEMORIES)
+        series=lines(
+            [1.0 + i for i in range(len(NODES))],
+            {
+                f"{memory}, {rate / 1e12:g} TB/s": [times[network, memory, node] for node in NODES]
+                for memory, rate in MEMORIES.items()
+            },
         ),
     )
 
