@@ -22,18 +22,6 @@ from crosstack.errors import (
     unknown_name,
 )
 
-__all__ = [
-    "KINDS",
-    "MOST_AXES",
-    "RING",
-    "SWITCH",
-    "DimensionKind",
-    "Joint",
-    "NetworkLevel",
-    "parse_levels",
-    "parse_shape",
-]
-
 MOST_AXES = 3
 
 

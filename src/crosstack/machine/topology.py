@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from crosstack.errors import require, require_whole
 from crosstack.machine.network import MOST_AXES
 
-__all__ = ["Grid", "LinkLoads", "link_loads"]
-
 Whole = NDArray[np.int64]
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from crosstack.model.rules import Rules
     from crosstack.workload.workload import Workload
 
-__all__ = ["register_bundles"]
-
 DFMODEL = ("dfmodel-readme", "dfmodel-e2", "dfmodel-e3b", "dfmodel-e4", "dfmodel-e5")
 DEEPFLOW = (
     "deepflow-paper",

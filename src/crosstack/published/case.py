@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from crosstack.evaluate.answer import given_answer, optimise
 from crosstack.mapping.mapping import Mapping, Status, Task
 
-__all__ = ["Case", "Check", "Progress", "Row", "inside", "run_case", "run_cases", "silent"]
-
 Progress = Callable[[str], None]
 """Called with what is computed next, in a few words."""
 

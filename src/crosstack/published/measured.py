@@ -31,8 +31,6 @@ from crosstack.published.case import Progress, Row, inside, silent
 from crosstack.published.dfmodel.runs import published_mapping, published_task
 from crosstack.published.dfmodel.serving import serving_cases
 
-__all__ = ["Measured", "measured_cases", "measured_rows", "run_measured"]
-
 AVERAGE = 0.10  # the tolerance of a run that names none
 _TOLD: Any = parse_yaml(files(__package__).joinpath("measured.yaml").read_text(encoding="utf-8"))
 

@@ -14,8 +14,6 @@ from crosstack.published.figures import figure_rows
 from crosstack.published.measured import measured_rows
 from crosstack.published.measured_steps import errors_in_words, step_rows
 
-__all__ = ["SUITES", "report_rows", "run_suite", "suite_summary"]
-
 # A suite is a function that runs its cases, tells each before it runs it, and returns their rows.
 SUITES: dict[str, Callable[[Progress], Sequence[Row]]] = {
     "dfmodel": lambda progress: run_cases(dfmodel_cases(), "dfmodel", progress),

@@ -24,8 +24,6 @@ from crosstack.published.figures.figure import Figure, MappedPoint
 from crosstack.published.figures.systems import systems_figure
 from crosstack.published.figures.text import figure_claims
 
-__all__ = ["STUDIES", "BuiltIn", "built_in", "claims_text", "study_list"]
-
 TIME_LIMIT = 60.0  # s, of one search
 Row = Mapping[str, Any]
 Values = Mapping[str, Any]

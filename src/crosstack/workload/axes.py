@@ -8,8 +8,6 @@ from enum import StrEnum
 from crosstack.errors import require, require_whole
 from crosstack.records import require_types
 
-__all__ = ["Axes", "AxisSize", "AxisUse", "Causal", "Window"]
-
 Axes = tuple[str, ...]
 
 

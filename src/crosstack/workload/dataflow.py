@@ -44,8 +44,6 @@ from crosstack.workload.ordering import cycle_of, topological_order
 from crosstack.workload.shapes import shape_problems
 from crosstack.workload.validation import name_problems, order_problems, tensor_problems
 
-__all__ = ["Graph"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:

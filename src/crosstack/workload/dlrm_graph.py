@@ -13,8 +13,6 @@ from crosstack.workload.draft import Draft
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import Function
 
-__all__ = ["recommendation_graph"]
-
 
 def recommendation_graph(
     *,

@@ -14,8 +14,6 @@ from crosstack.workload.functions import Function
 from crosstack.workload.loops import union
 from crosstack.workload.operations import Block, Operand, Operation, Role, Tensor
 
-__all__ = ["Draft", "Read"]
-
 Read = str | Operand
 
 

@@ -7,8 +7,6 @@ from enum import StrEnum
 
 from crosstack.errors import require, require_whole
 
-__all__ = ["Dtype", "dtype_of_complex", "dtype_of_size", "dtype_of_word"]
-
 
 class Dtype(StrEnum):
     """A type of number, by the name that data sheets give its rate under."""

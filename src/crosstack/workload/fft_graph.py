@@ -18,8 +18,6 @@ from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import Function
 from crosstack.workload.operations import Role
 
-__all__ = ["fourier_graph"]
-
 
 def fourier_graph(*, length: int, radix: int = 2, dtype: Dtype = Dtype.FP32) -> Graph:
     """Return the transform of ``length`` complex points.

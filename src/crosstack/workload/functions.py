@@ -17,8 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["TABLE", "Function", "FunctionRow", "OperationKind", "Result", "Step"]
-
 ANY = 99  # axes
 
 

@@ -13,8 +13,6 @@ from crosstack.workload.passes.backward import training as trained
 from crosstack.workload.ssm_graph import hyena_graph, mamba_graph
 from crosstack.workload.workload import Workload
 
-__all__ = ["dlrm", "fft", "hyena", "mamba"]
-
 
 def dlrm(*, training: bool = True, name: str = "dlrm", **shape: Any) -> Workload:
     """Return a recommendation model on ``samples`` samples of one iteration.

@@ -16,8 +16,6 @@ from crosstack.workload.operations import Block, Role
 from crosstack.workload.passes.routing import of_one_item
 from crosstack.workload.workload import BlockOf, End, Workload
 
-__all__ = ["workload_of"]
-
 
 def workload_of(graph: Graph, *, block: str = "", items: str = "", name: str = "graph") -> Workload:
     """Return the workload of a graph, with its backward pass where there is one.

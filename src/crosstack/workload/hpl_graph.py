@@ -13,8 +13,6 @@ from crosstack.workload.draft import Draft
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import Function
 
-__all__ = ["factorisation_graph"]
-
 
 def factorisation_graph(*, side: int, block: int, dtype: Dtype = Dtype.FP64) -> Graph:
     """Return the step that takes a panel of ``block`` columns out of what is left of a matrix.

@@ -14,8 +14,6 @@ from crosstack.workload.dtype import Dtype
 from crosstack.workload.graph_workload import workload_of
 from crosstack.workload.workload import Workload
 
-__all__ = ["Job", "JobKind", "as_workload"]
-
 
 class JobKind(StrEnum):
     """What is done with a model.

@@ -34,16 +34,6 @@ from crosstack.workload.kernels import (
 )
 from crosstack.workload.ordering import cycle_of, topological_order
 
-__all__ = [
-    "AXES",
-    "AXIS_CODE",
-    "KernelGraph",
-    "bits",
-    "edge_columns",
-    "kernel_graph",
-    "routing_column",
-]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

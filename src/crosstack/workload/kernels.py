@@ -18,21 +18,6 @@ from typing import assert_never
 from crosstack.errors import require, require_quantity, require_whole
 from crosstack.records import require_types
 
-__all__ = [
-    "Axis",
-    "Collective",
-    "Communication",
-    "ComputeUnit",
-    "Consumer",
-    "Direction",
-    "Kernel",
-    "KernelKind",
-    "Placement",
-    "Routing",
-    "Saved",
-    "Tensor",
-]
-
 MOST_ELEMENTS = 2**62  # of a tensor: they are counted in 64-bit whole numbers
 
 

@@ -9,8 +9,6 @@ from crosstack.workload.axes import Axes, AxisUse
 from crosstack.workload.functions import TABLE, OperationKind
 from crosstack.workload.operations import Operation
 
-__all__ = ["LoopNest", "ProductAxes", "union"]
-
 
 def union(*several: Iterable[str]) -> Axes:
     """Return all axes, each once, in the order in which they come."""

@@ -49,8 +49,6 @@ from crosstack.workload.passes.merged import Merged, appends, merged, of_before
 from crosstack.workload.passes.routing import Places, places, routing_of
 from crosstack.workload.sharding import PARTIAL, REPLICATED, splits
 
-__all__ = ["LoweredKernel", "kernels_of", "lowered", "work_of_row"]
-
 ROWS = (OperationKind.REDUCTION, OperationKind.SCAN)
 _NO_OPERAND = (Role.WEIGHT, Role.MASK, Role.CONSTANT)
 PLACES = ("n", "k", "m", "outer")  # where tokens are looked for, first to last

@@ -11,8 +11,6 @@ from crosstack.workload.axes import Axes, Causal, Window
 from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import TABLE, Function, OperationKind
 
-__all__ = ["Block", "Operand", "Operation", "Role", "Tensor"]
-
 
 class Role(StrEnum):
     """What a tensor is for.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["cycle_of", "topological_order"]
-
 Edges = Sequence[tuple[int, int]]
 
 

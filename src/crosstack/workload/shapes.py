@@ -8,8 +8,6 @@ from crosstack.workload.axes import Axes
 from crosstack.workload.functions import TABLE, Function, OperationKind, Result
 from crosstack.workload.loops import LoopNest, union
 
-__all__ = ["shape_problems"]
-
 _HALVES = (Function.ROTARY, Function.COMPLEX_MULTIPLY, Function.COMPLEX_GRADIENT)
 Problems = list[tuple[str, str]]  # field of the operation, message
 

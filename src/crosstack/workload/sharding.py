@@ -32,8 +32,6 @@ from crosstack.workload.functions import TABLE, Function, OperationKind, Result
 from crosstack.workload.loops import LoopNest, union
 from crosstack.workload.operations import Block
 
-__all__ = ["PARTIAL", "REPLICATED", "Layout", "Split", "part", "splits"]
-
 REPLICATED, PARTIAL = "", "+"
 Layout = tuple[str, ...]  # by dimension of the mesh: an axis, `REPLICATED` or `PARTIAL`
 

@@ -18,8 +18,6 @@ from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import Function
 from crosstack.workload.operations import Role
 
-__all__ = ["Convolution", "hyena_graph", "mamba_graph"]
-
 EPSILON = 1e-5
 TOKENS = "batch sequence"
 # Axes whose size is asked for by another name.

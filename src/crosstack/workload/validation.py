@@ -9,8 +9,6 @@ from crosstack.errors import MOST_SHOWN, Problem, nearest
 from crosstack.workload.axes import Axes, AxisSize
 from crosstack.workload.operations import Block, Operation, Role, Tensor
 
-__all__ = ["name_problems", "order_problems", "tensor_problems"]
-
 MOST_ELEMENTS = 2**62  # of a tensor: they are counted in 64-bit whole numbers
 
 

@@ -12,8 +12,6 @@ from crosstack.workload.dataflow import Graph
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Placement
 
-__all__ = ["BlockOf", "End", "Workload"]
-
 LONGEST_SEQUENCE = 2**28  # it is cut into tiles of twice the root of that many lengths
 
 

@@ -6,8 +6,6 @@ from crosstack.published.case import Case
 from crosstack.published.dfmodel.runs import PRINTED, published_case
 from crosstack.published.dfmodel.serving import serving_cases
 
-__all__ = ["dfmodel_cases"]
-
 
 def dfmodel_cases() -> list[Case]:
     """Return every case, in the order of the published table."""

@@ -35,8 +35,6 @@ from crosstack.model.collectives import (
 from crosstack.model.parts import check_fields
 from crosstack.workload.kernels import Collective, Placement
 
-__all__ = ["ExchangeRule", "LatencyRule", "ReleaseCollectives", "slowest_cut"]
-
 NANOSECOND_RATE = 1e9  # bytes that are counted as nanoseconds [B/s]
 Chips = Sequence[tuple[Dimension, int]]
 

@@ -13,8 +13,6 @@ from crosstack.mapping.search import Progress
 from crosstack.model.rules import MAPPED, Rules, rule_names, rules_named
 from crosstack.published.dfmodel.rules import as_dfmodel
 
-__all__ = ["Correction", "corrections", "corrections_markdown", "differing", "fields_markdown"]
-
 # Fields, or parts of another kind, that only make sense together are one correction.
 TOGETHER = (
     ("weights_read",),

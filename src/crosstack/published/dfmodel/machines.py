@@ -26,8 +26,6 @@ from crosstack.mapping.mapping import Task
 from crosstack.workload.kernel_graph import AXES
 from crosstack.workload.kernels import Axis
 
-__all__ = ["SETUPS", "axes", "chip", "given", "system"]
-
 RING, SWITCH = DimensionKind.RING, DimensionKind.SWITCH
 TENSOR, PIPELINE, DATA = Parallelism.TENSOR, Parallelism.PIPELINE, Parallelism.DATA
 GB = 1e9

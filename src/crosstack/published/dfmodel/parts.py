@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     from crosstack.model.plan import Plan
     from crosstack.workload.dtype import Dtype
 
-__all__ = [
-    "ENGINE",
-    "DFModelClock",
-    "DFModelDecisions",
-    "DFModelMemory",
-    "DFModelPipelining",
-    "DFModelTraffic",
-    "StageTransfers",
-    "WeightCuts",
-]
-
 
 class WeightCuts(StrEnum):
     """What a partition pays when the weight of its only kernel is cut to fit the SRAM.

@@ -22,8 +22,6 @@ from crosstack.published.dfmodel.collectives import (
     ReleaseCollectives,
 )
 
-__all__ = ["as_dfmodel", "release"]
-
 
 def _readme() -> Rules:
     return Rules(

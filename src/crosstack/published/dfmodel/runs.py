@@ -17,14 +17,6 @@ from crosstack.published.dfmodel.graphs.sections import GRAPHS
 from crosstack.published.dfmodel.machines import DATA, SETUPS, axes, chip, given, system
 from crosstack.workload.workload import Workload
 
-__all__ = [
-    "PRINTED",
-    "published_case",
-    "published_mapping",
-    "published_task",
-    "published_workload",
-]
-
 PRINTED: Any = parse_yaml(files(__package__).joinpath("cases.yaml").read_text(encoding="utf-8"))
 MACHINE = ("link_power", "switch_power", "memory_power", "latency")
 

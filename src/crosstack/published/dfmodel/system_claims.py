@@ -26,8 +26,6 @@ from crosstack.published.dfmodel.system_space import (
     task_of,
 )
 
-__all__ = ["CLAIMS", "PointResult", "RatioClaim", "result_in", "result_of"]
-
 N_CHIPS = 1024
 
 

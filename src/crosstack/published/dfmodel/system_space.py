@@ -23,15 +23,6 @@ from crosstack.published.dfmodel.machines import (
 from crosstack.published.dfmodel.runs import published_workload
 from crosstack.workload.workload import Workload
 
-__all__ = [
-    "AXES",
-    "RULES",
-    "SPACE",
-    "SpacePoint",
-    "design_space",
-    "task_of",
-]
-
 RULES = "dfmodel-e2"
 SPACE: Any = parse_yaml(files(__package__).joinpath("space.yaml").read_text(encoding="utf-8"))
 AXES: dict[str, tuple[str, ...]] = {

@@ -18,8 +18,6 @@ from crosstack.published.figures.figure import (
 )
 from crosstack.workload.kernels import Direction
 
-__all__ = ["parallelism_sweep"]
-
 RULES = "dfmodel-e4+separate"
 Degrees = tuple[int, int, int]
 # Tensor, pipeline, data degrees and the logged time [s] (LLM/Compare_w_existing/Calculon, commit

@@ -24,17 +24,6 @@ from crosstack.published.figures.stacked_memory import stacked_memory
 from crosstack.published.figures.systems import SYSTEM_FIGURES
 from crosstack.published.figures.technology_scaling import technology_scaling
 
-__all__ = [
-    "FIGURES",
-    "UNAVAILABLE",
-    "Entry",
-    "Unavailable",
-    "figure_named",
-    "figure_rows",
-    "figures",
-    "named",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:

@@ -10,8 +10,6 @@ from crosstack.charts import LineChart, Mark, Measure, Series
 from crosstack.published.dfmodel.system_space import SPACE
 from crosstack.published.figures.figure import Figure, Progress, claim, figure, statement
 
-__all__ = ["chip_power"]
-
 KILO, TERA = 1e3, 1e12
 # Y = 3e-7 X^2 - 4.3e-4 X + 0.04, as printed; X in TFLOP/s and Y in kW: its units are not said,
 # these are those in which the largest chip comes out. Half of the last digit of each.

@@ -11,8 +11,6 @@ from crosstack.charts import LineChart, Measure
 from crosstack.mapping.strategy import KernelSplit, Strategy, strategies
 from crosstack.published.figures.figure import Cell, Figure, Ours, Progress, figure, lines
 
-__all__ = ["intensities", "intensity", "shard"]
-
 Floats = NDArray[np.float64]
 
 SIDE = 65536  # the product of section 2, 64K x 64K x 64K

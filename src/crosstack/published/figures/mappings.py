@@ -21,8 +21,6 @@ from crosstack.published.figures.figure import (
     status,
 )
 
-__all__ = ["roofline", "table_6"]
-
 RULES = "dfmodel-e4"
 ONE_TB = 1099511600000.0  # of memory, as the logs have it [B]
 NAMES = ("kernel by kernel", "vendor's partitions", "DFModel's partitions", "4 x 2 torus")

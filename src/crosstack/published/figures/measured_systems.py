@@ -14,8 +14,6 @@ from crosstack.published.figures.figure import Cell, Figure, Progress, claim, fi
 from crosstack.published.figures.speculation import counted_rate, log_rate
 from crosstack.published.measured import Measured, measured_cases, run_measured
 
-__all__ = ["measured_systems"]
-
 TERA = 1e12
 E2, E5 = "dfmodel-e2", "dfmodel-e5+separate"
 CIRCE = 3057.0 * TERA  # FLOP/s, Rmax (top500_circe)

@@ -22,16 +22,6 @@ from crosstack.published.figures.figure import (
     published_points,
 )
 
-__all__ = [
-    "MEMORY",
-    "MODES",
-    "RULES",
-    "SRAM",
-    "memory_sweep",
-    "memory_sweep_figure",
-    "memory_sweep_task",
-]
-
 RULES = "dfmodel-e3b"  # the logs print one half of an all-reduce: 0.015 ns a byte over 50 GB/s
 MIB = 2.0**20
 SRAM, MEMORY = (150, 300, 500), (100, 300, 600)  # MiB, GB/s of the setups

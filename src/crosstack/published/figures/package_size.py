@@ -11,8 +11,6 @@ from crosstack.published.figures.cooptimised_nodes import (
 from crosstack.published.figures.deepflow_setting import CHIPS, INTRA_BANDWIDTH
 from crosstack.published.figures.figure import Figure, Ours, Progress, figure, lines
 
-__all__ = ["package_size"]
-
 SIZES = (1, 2, 4, 8, 16)
 Case = tuple[str, str]  # node, network between packages
 SHOWN: tuple[Case, ...] = tuple((n, link) for n in ("N7", "N3") for link in ("NDR-x8", "XDR-x8"))

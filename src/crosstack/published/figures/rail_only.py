@@ -16,8 +16,6 @@ from crosstack.published.figures.figure import (
     status,
 )
 
-__all__ = ["domain_sweep"]
-
 RULES = "dfmodel-e4"
 LOGS = [(size, log) for size, log in TEXTS["figures"]["rail-only"]["logs"]]
 

@@ -11,8 +11,6 @@ from crosstack.mapping.mapping_space import MappingSpace, mapping_space
 from crosstack.published.dfmodel.runs import published_task
 from crosstack.published.figures.figure import Figure, Progress, figure
 
-__all__ = ["mapping_spaces"]
-
 RULES = "dfmodel-readme"
 DECISIONS = ("network", "tiles", "sharding", "partitions", "cores")
 

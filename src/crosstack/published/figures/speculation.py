@@ -23,8 +23,6 @@ from crosstack.published.figures.figure import (
 )
 from crosstack.workload.architectures import Transformer
 
-__all__ = ["LOGS", "RULES", "counted_rate", "log_rate", "speculative_decoding"]
-
 RULES = "dfmodel-e5+separate"
 CHIPS, CONTEXT = 16, 4096
 WINDOWS = (1, 2, 3, 4, 5, 6, 7, 8)

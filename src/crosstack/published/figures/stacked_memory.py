@@ -24,16 +24,6 @@ from crosstack.published.figures.figure import (
     statement,
 )
 
-__all__ = [
-    "MEMORIES",
-    "MODES",
-    "RULES",
-    "SHARES",
-    "stacked_memory",
-    "stacked_memory_figure",
-    "stacked_memory_task",
-]
-
 # The logs cut sequences into 11, 13, 23, 90 and 342 tiles, which do not divide 2,048.
 RULES = rules_named("dfmodel-e5").changed(name="dfmodel-e5, any tiles", tiles_divide=False)
 UNITS, UNIT_SRAM = 2080, 2.0**19  # compute or memory units of a chip; bytes of a memory unit

@@ -18,8 +18,6 @@ from crosstack.published.dfmodel.system_space import (
 )
 from crosstack.published.figures.figure import Figure, Progress, claim, statement
 
-__all__ = ["SYSTEM_FIGURES", "systems_figure"]
-
 LABELS: dict[str, str] = SPACE["labels"]
 HEADER = (
     "system", "time [s]", "utilization", "price [USD]", "power [W]", "GFLOP/s/USD", "GFLOP/s/W",

@@ -19,8 +19,6 @@ from crosstack.published.figures.deepflow_setting import (
 )
 from crosstack.published.figures.figure import Figure, Progress, claim, figure, lines, statement
 
-__all__ = ["technology_scaling"]
-
 RULES = ("crosstack", "deepflow-2021")
 FLAT = 1.05  # a step that gains less is called unchanged
 SOURCE = "ardalani2022deepflow, section 9.1"

@@ -12,16 +12,6 @@ from crosstack.published.case import Row
 from crosstack.published.figures.catalogue import FIGURES, UNAVAILABLE, Entry, Unavailable
 from crosstack.published.figures.figure import STATEMENT, Cell, Figure
 
-__all__ = [
-    "claim_cells",
-    "figure_claims",
-    "figure_csv",
-    "figure_json",
-    "figure_list",
-    "figure_table",
-    "figures_markdown",
-]
-
 WIDTH = 100
 CLAIMS = ("claim", "published", "ours", "verdict")
 

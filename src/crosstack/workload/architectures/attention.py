@@ -19,8 +19,6 @@ from crosstack.workload.draft import Read
 from crosstack.workload.functions import Function
 from crosstack.workload.operations import Role
 
-__all__ = ["attention"]
-
 ROTARY_BASE = 10_000.0  # ``su2021roformer``
 
 

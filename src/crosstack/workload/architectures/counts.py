@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass
 
-__all__ = ["FlopCount", "ParameterCount", "mean_keys"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterCount:

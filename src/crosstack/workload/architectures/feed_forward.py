@@ -19,8 +19,6 @@ from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import Function
 from crosstack.workload.operations import Role
 
-__all__ = ["feed_forward"]
-
 Weights = Callable[[str, str], Read]  # of a name and axes
 
 _PLAIN = {

@@ -29,8 +29,6 @@ from crosstack.workload.dtype import Dtype
 from crosstack.workload.functions import Function
 from crosstack.workload.passes import backward
 
-__all__ = ["decode", "forward", "prefill", "training"]
-
 PREDICTOR_SHARE = 0.3  # of the loss: ``deepseek2024v3``, section 4.2
 
 

@@ -8,17 +8,6 @@ from enum import StrEnum
 from crosstack.errors import require, require_whole
 from crosstack.records import require_types
 
-__all__ = [
-    "Activation",
-    "AttentionKind",
-    "Experts",
-    "LatentAttention",
-    "LayerKind",
-    "Norm",
-    "NormPlace",
-    "Position",
-]
-
 
 class Activation(StrEnum):
     """The nonlinearity of a feed-forward network; `SQUARED_RELU`: ``so2021primer``."""

@@ -11,8 +11,6 @@ from crosstack.workload.draft import Draft, Read
 from crosstack.workload.functions import Function
 from crosstack.workload.operations import Role
 
-__all__ = ["HIDDEN", "TOKENS", "LayerDraft"]
-
 TOKENS = "batch sequence"
 HIDDEN = f"{TOKENS} hidden"
 EPSILON = 1e-5  # keeps the root of a norm from zero

@@ -19,9 +19,6 @@ from crosstack.workload.architectures.layer import (
     Position,
 )
 
-__all__ = ["Transformer"]
-
-
 _NORMS = {NormPlace.BEFORE: 2, NormPlace.AFTER: 2, NormPlace.BOTH: 4, NormPlace.SHARED: 1}
 
 

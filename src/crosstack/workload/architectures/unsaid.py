@@ -8,8 +8,6 @@ from crosstack.errors import InputError, Problem
 from crosstack.records import require_type
 from crosstack.workload.architectures.transformer import Transformer
 
-__all__ = ["require_said"]
-
 
 def require_said(model: object, unsaid: Mapping[str, str], reach: int, where: str) -> None:
     """Refuse a model that has what nothing computes here.

@@ -26,8 +26,6 @@ from crosstack.workload.loops import LoopNest, union
 from crosstack.workload.operations import Block, Operand, Operation, Role, Tensor
 from crosstack.workload.passes.reach import differentiable
 
-__all__ = ["training"]
-
 # Their results have the axes asked for; the others work on all axes that they read.
 _DIRECT = (
     OperationKind.CONTRACTION,

@@ -18,8 +18,6 @@ from crosstack.workload.dataflow import Graph
 from crosstack.workload.functions import Function, OperationKind
 from crosstack.workload.operations import Block, Operation, Role
 
-__all__ = ["Merged", "appends", "merged", "of_before"]
-
 WorkOf = Callable[[Operation], float]
 Where = tuple[Block, Operation]
 

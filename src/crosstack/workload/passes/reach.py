@@ -8,8 +8,6 @@ from crosstack.workload.dataflow import Graph
 from crosstack.workload.functions import TABLE
 from crosstack.workload.operations import Operation, Role
 
-__all__ = ["differentiable", "kept"]
-
 
 def differentiable(graph: Graph, of: Container[Role]) -> frozenset[str]:
     """Return the tensors that depend smoothly on what comes from outside in some roles."""

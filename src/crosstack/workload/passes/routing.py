@@ -21,8 +21,6 @@ from crosstack.workload.kernels import Routing
 from crosstack.workload.loops import LoopNest
 from crosstack.workload.operations import Operation
 
-__all__ = ["Places", "of_one_item", "places", "routing_of", "touched_share"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:

@@ -16,8 +16,6 @@ from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Axis, Collective, Communication, Direction, Kernel, Placement
 from crosstack.workload.workload import Workload
 
-__all__ = ["dlrm"]
-
 
 def _graph(
     width: int, n_bottom: int, layers: int, samples: int, *, looked_up: float, training: bool,

@@ -15,8 +15,6 @@ from crosstack.workload.builders import join
 from crosstack.workload.dtype import dtype_of_complex
 from crosstack.workload.workload import Workload
 
-__all__ = ["fft"]
-
 
 def fft(*, length: int, radix: int = 2, word: int = 8, name: str = "fft") -> Workload:
     """Return the transform of ``length`` points with butterflies of ``radix`` points.

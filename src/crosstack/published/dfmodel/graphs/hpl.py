@@ -12,8 +12,6 @@ from crosstack.workload import kernels as ops
 from crosstack.workload.builders import MOST_KERNELS, join
 from crosstack.workload.workload import Workload
 
-__all__ = ["hpl"]
-
 
 def hpl(
     *,

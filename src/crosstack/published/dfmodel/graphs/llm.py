@@ -18,8 +18,6 @@ from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Direction, Kernel
 from crosstack.workload.workload import Workload
 
-__all__ = ["llm", "llm_graph"]
-
 # (producer, consumer, operand): kernel numbers of the forward layer, from 1.
 _FORWARD_EDGES = (
     (1, 2, 0), (2, 3, 0), (2, 4, 0), (2, 5, 0), (3, 6, 0), (4, 6, 1), (6, 7, 0), (7, 8, 0),

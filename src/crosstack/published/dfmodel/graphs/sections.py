@@ -16,8 +16,6 @@ from crosstack.published.dfmodel.graphs.ssm import hyena, mamba
 from crosstack.workload.serving import prefill
 from crosstack.workload.workload import Workload
 
-__all__ = ["GRAPHS"]
-
 SHAPE = ("hidden", "heads", "kv_heads", "head_size", "feed_forward", "layers", "gated")
 
 

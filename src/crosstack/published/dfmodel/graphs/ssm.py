@@ -17,8 +17,6 @@ from crosstack.workload.kernels import Axis, ComputeUnit, Kernel, KernelKind
 from crosstack.workload.ssm_graph import Convolution
 from crosstack.workload.workload import Workload
 
-__all__ = ["Scan", "hyena", "mamba"]
-
 Choice = TypeVar("Choice", bound=StrEnum)
 
 
