@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from crosstack.evaluate.answer import given_answer, optimise
@@ -98,6 +98,14 @@ def inside(sense: str, error: float, tolerance: float) -> bool:
         "at most": error <= tolerance,
         "at least": error >= -tolerance,
     }[sense]
+
+
+def markdown_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], right: Container[int] = ()
+) -> list[str]:
+    """Return the lines of a table; the columns ``right`` hold numbers."""
+    rule = "|".join("---:" if i in right else "---" for i in range(len(header)))
+    return [f"| {' | '.join(header)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 def silent(_: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from statistics import median
 
 from crosstack.errors import InputError, Problem, did_you_mean
-from crosstack.published.case import Progress, Row, run_cases, silent
+from crosstack.published.case import Progress, Row, markdown_table, run_cases, silent
 from crosstack.published.dfmodel.cases import dfmodel_cases
 from crosstack.published.figures import figure_rows
 from crosstack.published.measured import measured_rows
@@ -193,12 +193,12 @@ def _markdown_table(rows: Sequence[Row]) -> list[str]:
     """Return the table of a suite, with the source's own model where one of its rows has it."""
     modelled = any(row.modelled is not None for row in rows)
     header = (*HEADER, "source's model", "its error") if modelled else HEADER
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    table = []
     for row in rows:
         cells = _cells(row)
         if row.modelled_error is not None:
             cells += [f"{row.modelled:.12g}", f"{row.modelled_error:+.1e}"]
         elif modelled:
             cells += ["", ""]
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+        table.append(cells)
+    return markdown_table(header, table)

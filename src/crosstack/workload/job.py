@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from crosstack.errors import InputError, Problem, require_whole, unknown_name
 from crosstack.records import brief, known_again, require_type, require_types
@@ -107,16 +108,12 @@ class Job:
     def graph(self) -> Graph:
         """The graph of operations over named axes, of the whole batch."""
         assert self.sequence is not None  # checked when it was made
-        much = {"batch": self.batch, "dtype": Dtype(self.dtype)}
-        match self.kind:
-            case JobKind.TRAIN:
-                return training(self.model, sequence=self.sequence, **much)  # type: ignore[arg-type]
-            case JobKind.FORWARD:
-                return forward(self.model, sequence=self.sequence, **much)  # type: ignore[arg-type]
-            case JobKind.PREFILL:
-                return prefill(self.model, sequence=self.sequence, **much)  # type: ignore[arg-type]
-        assert self.context is not None
-        return decode(self.model, context=self.context, tokens=self.sequence, **much)  # type: ignore[arg-type]
+        much: dict[str, Any] = {"batch": self.batch, "dtype": Dtype(self.dtype)}
+        if self.kind is JobKind.DECODE:
+            assert self.context is not None
+            return decode(self.model, context=self.context, tokens=self.sequence, **much)
+        makers = {JobKind.TRAIN: training, JobKind.FORWARD: forward, JobKind.PREFILL: prefill}
+        return makers[JobKind(self.kind)](self.model, sequence=self.sequence, **much)
 
     @property
     def workload(self) -> Workload:

@@ -11,6 +11,7 @@ from crosstack.evaluate.answer import Answer, optimise
 from crosstack.mapping.mapping import Task
 from crosstack.mapping.search import Progress
 from crosstack.model.rules import MAPPED, Rules, rule_names, rules_named
+from crosstack.published.case import markdown_table
 from crosstack.published.dfmodel.rules import as_dfmodel
 
 # Fields, or parts of another kind, that only make sense together are one correction.
@@ -130,28 +131,26 @@ def _row(
 def corrections_markdown(rows: Sequence[Correction]) -> str:
     """Return the rows as a Markdown table; changes are relative to the first row."""
     first = rows[0].time
-    lines = [
-        "| correction | value | iteration [s] | change | layer [ms] | memory [GB] | status |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    header = (
+        "correction", "value", "iteration [s]", "change", "layer [ms]", "memory [GB]", "status",
+    )  # fmt: skip
+    cells = []
     for row in rows:
-        if row.time is None or row.layer_time is None or row.memory_used is None:
-            lines.append(f"| {row.name} | {row.value} | - | - | - | - | {row.status} |")
-            continue
-        change = "" if first is None else f"{100 * (row.time / first - 1):+.2f} %"
-        lines.append(
-            f"| {row.name} | {row.value} | {row.time:.4f} | {change} | "
-            f"{row.layer_time * 1e3:.5f} | {row.memory_used / 1e9:.2f} | {row.status} |"
-        )
-    return "\n".join(lines) + "\n"
+        numbers = ["-", "-", "-", "-"]
+        if row.time is not None and row.layer_time is not None and row.memory_used is not None:
+            change = "" if first is None else f"{100 * (row.time / first - 1):+.2f} %"
+            layer, memory = f"{row.layer_time * 1e3:.5f}", f"{row.memory_used / 1e9:.2f}"
+            numbers = [f"{row.time:.4f}", change, layer, memory]
+        cells.append([row.name, row.value, *numbers, row.status])
+    return "\n".join(markdown_table(header, cells)) + "\n"
 
 
 def fields_markdown() -> str:
     """Return a Markdown table of every field of every rule set that maps."""
     sets = {name: _fields(as_dfmodel(rules_named(name))) for name in rule_names(MAPPED)}
-    lines = ["| field | " + " | ".join(sets) + " |", "|---|" + "---|" * len(sets)]
+    cells = []
     for field in {name: None for known in sets.values() for name in known}:
         shown = [_shown(known.get(field, "-")) for known in sets.values()]
         if len(set(shown)) > 1:
-            lines.append(f"| {field} | " + " | ".join(shown) + " |")
-    return "\n".join(lines) + "\n"
+            cells.append([field, *shown])
+    return "\n".join(markdown_table(("field", *sets), cells)) + "\n"

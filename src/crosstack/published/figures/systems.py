@@ -19,10 +19,6 @@ from crosstack.published.dfmodel.system_space import (
 from crosstack.published.figures.figure import Figure, Progress, claim, statement
 
 LABELS: dict[str, str] = SPACE["labels"]
-HEADER = (
-    "system", "time [s]", "utilization", "price [USD]", "power [W]", "GFLOP/s/USD", "GFLOP/s/W",
-    "compute [s]", "memory [s]", "network [s]", "status",
-)  # fmt: skip
 SIMPLE = "simple topologies"
 TERMS = ("compute", "memory", "network")
 LEAST_LOGGED = 0.7325745065429148  # of a factorisation; the other seventy logs have 0.9
@@ -132,7 +128,7 @@ def systems_figure(workload: str, results: list[PointResult]) -> Figure:
         name=f"systems-{workload}",
         title=f"{place.replace('Fig.', 'Figures')}: {title} on 80 systems of 1,024 chips",
         source=f"ko2025dfmodel, {place}",
-        header=HEADER,
+        header=tuple(SPACE["header"]),
         rows=tuple(
             (
                 ", ".join(_line(r.point)), r.time, r.utilization, r.price, r.power,
@@ -153,13 +149,7 @@ def systems_figure(workload: str, results: list[PointResult]) -> Figure:
                       "Cost efficiency"),
             *(_breakdown(results, *both) for both in product(AXES["chip"], AXES["memory"])),
         ),
-        notes=(
-            "The text names DDR of 200 GB/s, HBM of 3,000 GB/s, PCIe of 25 GB/s and NVLink of "
-            "900 GB/s; the setups have 300, 3,072, 50 and 450 GB/s, and so have we.",
-            "A ratio is the geometric mean over pairs of systems that differ in nothing else. "
-            "Throughput is utilization times the peak of the paper's Table V.",
-            *SPACE["settings"],
-        ),
+        notes=(*SPACE["notes"], *SPACE["settings"]),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from crosstack.io.csv_text import csv_text
-from crosstack.published.case import Row
+from crosstack.published.case import Row, markdown_table
 from crosstack.published.figures.catalogue import FIGURES, UNAVAILABLE, Entry, Unavailable
 from crosstack.published.figures.figure import STATEMENT, Cell, Figure
 
@@ -144,13 +144,9 @@ def figures_markdown(made: Sequence[Figure], pictures: str = "images/figure_{}.s
             "",
             f"![{figure.title}]({pictures.format(figure.name)})",
             "",
-            f"| {' | '.join(CLAIMS)} | why |",
-            "|---|---:|---:|---|---|",
         ]
-        for row in figure.claims:
-            words, published, ours, verdict = claim_cells(row)
-            why = row.reason or row.note
-            lines.append(f"| {words} | {published} | {ours} | {verdict} | {why} |")
+        claims = [(*claim_cells(row), row.reason or row.note) for row in figure.claims]
+        lines += markdown_table((*CLAIMS, "why"), claims, right=(1, 2))
         points = _points(figure)
         missed = [row for row in figure.points if not row.holds]
         said = [f"Missed: {row.case}. {row.reason}" for row in missed]
@@ -158,16 +154,11 @@ def figures_markdown(made: Sequence[Figure], pictures: str = "images/figure_{}.s
             if sentence:
                 lines += ["", *textwrap.wrap(sentence, WIDTH)]
         lines += ["", "<details><summary>Points</summary>", ""]
-        lines.append(f"| {' | '.join(figure.header)} |")
-        lines.append("|---|" + "---:|" * (len(figure.header) - 1))
-        lines += [f"| {' | '.join(_number(cell) for cell in row)} |" for row in figure.rows]
+        cells = [[_number(cell) for cell in row] for row in figure.rows]
+        lines += markdown_table(figure.header, cells, right=range(1, len(figure.header)))
         lines += ["", "</details>"]
     if len(made) == len(FIGURES):
-        lines += _unavailable()
+        missing = [(e.place, e.shows, e.why) for e in UNAVAILABLE.values()]
+        lines += ["", "## Not to be made again", ""]
+        lines += markdown_table(("figure", "shows", "why not"), missing)
     return "\n".join(lines) + "\n"
-
-
-def _unavailable() -> list[str]:
-    """Return the end of a page of all figures: which are not on it, and why."""
-    lines = ["", "## Not to be made again", "", "| figure | shows | why not |", "|---|---|---|"]
-    return lines + [f"| {e.place} | {e.shows} | {e.why} |" for e in UNAVAILABLE.values()]
