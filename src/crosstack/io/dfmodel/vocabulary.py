@@ -25,20 +25,9 @@ GIGA = 1e9
 
 UNITS = {"SYSTOLIC": ComputeUnit.SYSTOLIC, "SIMD": ComputeUnit.SIMD}
 DIRECTIONS = {"FWD": Direction.FORWARD, "BWD": Direction.BACKWARD}
-TILINGS = {
-    "OUTER_TILING": Axis.OUTER,
-    "M_TILING": Axis.M,
-    "K_TILING": Axis.K,
-    "N_TILING": Axis.N,
-    "NO_TILING": Axis.NONE,
-}
-SHARDINGS = {
-    "OUTER_SHARDING": Axis.OUTER,
-    "M_SHARDING": Axis.M,
-    "K_SHARDING": Axis.K,
-    "N_SHARDING": Axis.N,
-    "NO_SHARDING": Axis.NONE,
-}
+_AXES = {"OUTER": Axis.OUTER, "M": Axis.M, "K": Axis.K, "N": Axis.N, "NO": Axis.NONE}
+TILINGS = {f"{name}_TILING": axis for name, axis in _AXES.items()}
+SHARDINGS = {f"{name}_SHARDING": axis for name, axis in _AXES.items()}
 # ALL_REDUCE_PERIODIC is an all-reduce with `Communication.periodic` set.
 PERIODIC = "ALL_REDUCE_PERIODIC"
 COLLECTIVES = {

@@ -80,7 +80,7 @@ class ConfigFile(FileModel):
     heads: Heads
     vocabulary: Vocabulary
 
-    def shape(self) -> dict[str, Any]:
+    def _shape(self) -> dict[str, Any]:
         """Return the fields of a `Transformer`."""
         found = {f.name: getattr(self, f.name, None) for f in fields(Transformer)}
         given = {name: value for name, value in found.items() if value is not None} | self.always
@@ -93,7 +93,7 @@ class ConfigFile(FileModel):
     def transformer(self, name: str) -> Transformer:
         """Return the model; `InputError`, in the file's names, if its numbers do not fit."""
         try:
-            return Transformer(name=name, **self.shape())
+            return Transformer(name=name, **self._shape())
         except InputError as error:
             raise error.renamed(self._names()) from None
 
@@ -158,10 +158,9 @@ class LlamaFile(ConfigFile):
     attention_bias: Flag = False
     feed_forward_bias: Annotated[Flag, also("mlp_bias")] = False
 
-    def shape(self) -> dict[str, Any]:
-        """Return the fields of a `Transformer`."""
+    def _shape(self) -> dict[str, Any]:
         given = self.attention_bias
-        return super().shape() | {"qkv_bias": given, "output_bias": given}
+        return super()._shape() | {"qkv_bias": given, "output_bias": given}
 
 
 class MistralFile(LlamaFile):
@@ -169,9 +168,8 @@ class MistralFile(LlamaFile):
 
     sliding_window: Count | None = 4096
 
-    def shape(self) -> dict[str, Any]:
-        """Return the fields of a `Transformer`."""
-        return super().shape() | _windows(None, self.sliding_window, 0)
+    def _shape(self) -> dict[str, Any]:
+        return super()._shape() | _windows(None, self.sliding_window, 0)
 
 
 class MixtralFile(MistralFile):
@@ -181,14 +179,13 @@ class MixtralFile(MistralFile):
     num_local_experts: Count
     num_experts_per_tok: Count
 
-    def shape(self) -> dict[str, Any]:
-        """Return the fields of a `Transformer`."""
+    def _shape(self) -> dict[str, Any]:
         experts = Experts(
             count=self.num_local_experts,
             active=self.num_experts_per_tok,
             feed_forward=self.feed_forward,
         )
-        return super().shape() | {"experts": experts}
+        return super()._shape() | {"experts": experts}
 
 
 class Qwen2File(LlamaFile):
@@ -199,9 +196,8 @@ class Qwen2File(LlamaFile):
     max_window_layers: Index = 28
     layer_types: list[str] | None = None
 
-    def shape(self) -> dict[str, Any]:
-        """Return the fields of a `Transformer`."""
-        shape, first = super().shape() | {"qkv_bias": True}, self.max_window_layers
+    def _shape(self) -> dict[str, Any]:
+        shape, first = super()._shape() | {"qkv_bias": True}, self.max_window_layers
         if not self.use_sliding_window or first >= self.layers:
             return shape
         allowed = "0, or all layers, where use_sliding_window is true"
@@ -215,9 +211,8 @@ class Qwen3File(Qwen2File):
     always: ClassVar[dict[str, Any]] = {"qk_norm": True}
     head_size: HeadSize = 128
 
-    def shape(self) -> dict[str, Any]:
-        """Return the fields of a `Transformer`."""
-        return super().shape() | {"qkv_bias": self.attention_bias}
+    def _shape(self) -> dict[str, Any]:
+        return super()._shape() | {"qkv_bias": self.attention_bias}
 
 
 class Qwen3MoeFile(Qwen3File):
@@ -230,8 +225,7 @@ class Qwen3MoeFile(Qwen3File):
     decoder_sparse_step: Count = 1
     mlp_only_layers: tuple[Index, ...] = ()
 
-    def shape(self) -> dict[str, Any]:
-        """Return the fields of a `Transformer`."""
+    def _shape(self) -> dict[str, Any]:
         dense = sorted(self.mlp_only_layers)
         at_start = dense == list(range(len(dense)))
         if not at_start or (dense and self.decoder_sparse_step > 1):
@@ -244,7 +238,7 @@ class Qwen3MoeFile(Qwen3File):
             first_dense=len(dense),
             every=self.decoder_sparse_step,
         )
-        return super().shape() | {"experts": experts}
+        return super()._shape() | {"experts": experts}
 
 
 class GemmaFile(LlamaFile):
@@ -255,9 +249,8 @@ class GemmaFile(LlamaFile):
     hidden_activation: ActivationName | None = None
     tied: Tied = True
 
-    def shape(self) -> dict[str, Any]:
-        """Return the fields of a `Transformer`."""
-        return super().shape() | {"activation": self.hidden_activation or self.activation}
+    def _shape(self) -> dict[str, Any]:
+        return super()._shape() | {"activation": self.hidden_activation or self.activation}
 
 
 class Gemma2File(GemmaFile):
@@ -269,9 +262,8 @@ class Gemma2File(GemmaFile):
     score_cap: ScoreCap = 50.0
     logit_cap: LogitCap = 30.0
 
-    def shape(self) -> dict[str, Any]:
-        """Return the fields of a `Transformer`."""
-        return super().shape() | _windows(self.layer_types, self.sliding_window, 2)
+    def _shape(self) -> dict[str, Any]:
+        return super()._shape() | _windows(self.layer_types, self.sliding_window, 2)
 
 
 class Gemma3TextFile(Gemma2File):
@@ -286,10 +278,9 @@ class Gemma3TextFile(Gemma2File):
     score_cap: ScoreCap = None
     logit_cap: LogitCap = None
 
-    def shape(self) -> dict[str, Any]:
-        """Return the fields of a `Transformer`."""
+    def _shape(self) -> dict[str, Any]:
         every = _windows(self.layer_types, self.sliding_window, self.sliding_window_pattern)
-        return super().shape() | every
+        return super()._shape() | every
 
 
 class Gemma3File(FileModel):
@@ -321,8 +312,7 @@ class DeepseekV2File(LlamaFile):
     moe_layer_freq: Count = 1
     first_k_dense_replace: Index = 0
 
-    def shape(self) -> dict[str, Any]:
-        """Return the fields of a `Transformer`."""
+    def _shape(self) -> dict[str, Any]:
         require(self.moe_layer_freq == 1, "moe_layer_freq", self.moe_layer_freq, "1")
         latent = LatentAttention(
             query_rank=self.q_lora_rank or 0,
@@ -331,7 +321,7 @@ class DeepseekV2File(LlamaFile):
             rotary_size=self.qk_rope_head_dim,
             value_size=self.v_head_dim,
         )
-        return super().shape() | {
+        return super()._shape() | {
             "head_size": self.qk_nope_head_dim + self.qk_rope_head_dim,
             "kv_heads": self.heads,
             "latent": latent,
@@ -384,10 +374,9 @@ class _PlainFile(ConfigFile):
     always: ClassVar[dict[str, Any]] = {"gated": False, "norm": Norm.LAYER}
     tied: Tied = True
 
-    def shape(self) -> dict[str, Any]:
-        """Return the fields of a `Transformer`."""
+    def _shape(self) -> dict[str, Any]:
         usual = {"feed_forward": 4 * self.hidden, "activation": Activation.GELU}
-        return usual | _biases(True) | super().shape()
+        return usual | _biases(True) | super()._shape()
 
 
 class Gpt2File(_PlainFile):
@@ -397,9 +386,8 @@ class Gpt2File(_PlainFile):
     feed_forward: Annotated[Count | None, also("n_inner")] = None
     activation: ActivationFunction = Activation.GELU
 
-    def shape(self) -> dict[str, Any]:
-        """Return the fields of a `Transformer`."""
-        return super().shape() | {"position": Position.LEARNED, "positions": self.context}
+    def _shape(self) -> dict[str, Any]:
+        return super()._shape() | {"position": Position.LEARNED, "positions": self.context}
 
 
 class OptFile(_PlainFile):
@@ -412,11 +400,10 @@ class OptFile(_PlainFile):
     enable_bias: Flag = True
     activation: ActivationFunction = Activation.RELU
 
-    def shape(self) -> dict[str, Any]:
-        """Return the fields of a `Transformer`."""
+    def _shape(self) -> dict[str, Any]:
         width = self.word_embed_proj_dim or self.hidden
         return (
-            super().shape()
+            super()._shape()
             | _biases(self.enable_bias)
             | {
                 "position": Position.LEARNED,
@@ -452,13 +439,12 @@ class FalconFile(_PlainFile):
     alibi: Flag = False
     activation: ActivationName = Activation.GELU
 
-    def shape(self) -> dict[str, Any]:
-        """Return the fields of a `Transformer`."""
+    def _shape(self) -> dict[str, Any]:
         parallel = self.parallel_attn or self.new_decoder_architecture
         # `multi_query` means one, but in the new form.
         one = self.multi_query and not self.new_decoder_architecture
         return (
-            super().shape()
+            super()._shape()
             | _biases(self.bias)
             | {
                 "kv_heads": 1 if one else self.num_kv_heads or self.heads,

@@ -11,14 +11,13 @@ from typing import Any
 from crosstack.errors import MOST_SHOWN, InputError, Problem, nearest
 from crosstack.io.files import of_file
 from crosstack.io.kinds import FileKind, refuse_other_kinds
-from crosstack.io.native.graph_schema import GRAPH_SECTION, as_task, is_graph
 from crosstack.io.native.overrides import override
 from crosstack.io.native.problems import collecting, unknown_fields, unknown_kernel, validate
 from crosstack.io.native.read_system import read_system
 from crosstack.io.native.read_workload import read_workload
 from crosstack.io.native.schema import FileModel, shown
 from crosstack.io.native.task_schema import ConstraintsFile, HeadFile, SystemFile, TaskFile
-from crosstack.io.native.workload_schema import WorkloadFile
+from crosstack.io.native.workload_schema import GRAPH_SECTION, WorkloadFile, as_task, is_graph
 from crosstack.io.yaml_tree import Change, Content, parse_yaml, tree_of
 from crosstack.machine.system import System
 from crosstack.mapping.degrees import Degrees

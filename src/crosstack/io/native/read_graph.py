@@ -16,17 +16,16 @@ from crosstack.errors import InputError, Problem
 from crosstack.io.files import of_file, read_text
 from crosstack.io.kinds import FileKind
 from crosstack.io.native.fields import read_fields
-from crosstack.io.native.graph_schema import (
+from crosstack.io.native.problems import collecting
+from crosstack.io.native.workload_schema import (
     BlockFile,
     GraphFile,
-    MaskFile,
     NamedTensorFile,
     OperandFile,
     OperationFile,
     TrainingFile,
     is_graph,
 )
-from crosstack.io.native.problems import collecting
 from crosstack.io.yaml_tree import parse_yaml
 from crosstack.workload.axes import Axes, AxisSize, Causal, Window
 from crosstack.workload.dataflow import Graph
@@ -83,8 +82,7 @@ def graph_of(file: GraphFile) -> Graph:
 
     `InputError` says every problem by the path of its field.
     """
-    written = _Written(file)
-    graph = written.graph()
+    graph = _Written(file).graph()
     if file.training is None:
         return graph
     problems: list[Problem] = []
@@ -215,15 +213,13 @@ class _Written:
 
     def _block(self, b: int, problems: list[Problem]) -> Block | None:
         said = self.blocks[b]
-        operations = []
+        operations, block = [], None
+        found: list[Problem] = []
         for o, operation in enumerate(said.operations):
-            found: list[Problem] = []
             with collecting(found, f"blocks[{b}].operations[{o}]"):
                 operations.append(self._operation(operation))
-            problems += [self._own(problem, []) for problem in found]
-        found = []
         with collecting(found, f"blocks[{b}]"):
-            return Block(
+            block = Block(
                 name=said.name,
                 operations=tuple(operations),
                 axis=said.repeats or "",
@@ -232,7 +228,7 @@ class _Written:
                 twin=said.twin or "",
             )
         problems += [self._own(problem, []) for problem in found]
-        return None
+        return block
 
     def _operation(self, said: OperationFile) -> Operation:
         listed = said.makes in self.file.tensors
@@ -304,13 +300,9 @@ def _tensor(
         axes=axes,
         dtype=said.dtype or index,
         role=chosen,
-        mask=_mask(said.mask),
+        mask=Causal(**said.mask.given()) if said.mask else None,
         of=(said.of or "") if isinstance(said, NamedTensorFile) else "",
     )
-
-
-def _mask(said: MaskFile | None) -> Causal | None:
-    return None if said is None else Causal(query=said.query, key=said.key, window=said.window)
 
 
 def _names(read: OperandFile, tensors: Mapping[str, Tensor], along: str | None) -> Axes:
