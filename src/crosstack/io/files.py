@@ -34,6 +34,15 @@ def of_file(source: str | Path) -> Iterator[None]:
         raise in_file(error, str(source)) from None
 
 
+@contextmanager
+def under(path: str) -> Iterator[None]:
+    """Put a path before that of every problem that is raised inside."""
+    try:
+        yield
+    except InputError as error:
+        raise error.under(path) from None
+
+
 def _refuse(path: str | Path, message: str) -> InputError:
     return InputError(Problem(str(path), message))
 

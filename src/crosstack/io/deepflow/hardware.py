@@ -10,6 +10,7 @@ from typing import Any
 
 from crosstack.errors import InputError, Problem
 from crosstack.io.deepflow import schema
+from crosstack.io.files import under
 from crosstack.io.native.schema import FileModel
 from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.template import (
@@ -89,10 +90,8 @@ def hardware_of(
     with_path = _links(network.intra_node, neighbours, "tech_param.network.intra_node")
     system = file.system_hierarchy
     count = system.num_devices_per_node * system.num_nodes
-    try:
+    with under("sw_param.precision"):
         dtype = dtype_of_size(file.sw_param.precision)
-    except InputError as error:
-        raise error.under("sw_param.precision") from None
     return DeepflowHardware(
         template=ChipTemplate(
             compute=_compute(file.tech_param.core),

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AliasChoices, ConfigDict, Field, PlainValidator
 
 from crosstack.errors import InputError, Problem, require, unknown_name
+from crosstack.io.files import under
 from crosstack.io.native.schema import Count, FileModel, Flag, Index, number
 from crosstack.workload.architectures import (
     Activation,
@@ -291,10 +292,8 @@ class Gemma3File(FileModel):
 
     def transformer(self, name: str) -> Transformer:
         """Return the model; as of `ConfigFile`."""
-        try:
+        with under("text_config"):
             return self.text_config.transformer(name)
-        except InputError as error:
-            raise error.under("text_config") from None
 
 
 class DeepseekV2File(LlamaFile):

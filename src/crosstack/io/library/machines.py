@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from crosstack.errors import InputError, Problem, require_quantity, require_whole, unknown_name
+from crosstack.io.files import under
 from crosstack.io.library.entries import Entry, entry, names
 from crosstack.machine.chip import Chip, Execution, Fusion, Link, Overlap
 from crosstack.machine.compute import Compute
@@ -201,16 +202,8 @@ def link(name: str) -> NetworkLink:
 
 def port(name: str) -> NetworkPort:
     """Return the port of a network called ``name``, a link; `InputError` if there is none."""
-    found = link(name)
-    return NetworkPort(
-        name=name,
-        bandwidth=found.bandwidth,
-        latency=found.latency or 0.0,
-        latency_per_switch=found.latency_per_switch or 0.0,
-        price=found.price,
-        switch_price=found.switch_price,
-        switch_power=found.switch_power,
-    )
+    given = {k: v for k, v in entry("links", name).values.items() if k != "link_power"}
+    return NetworkPort(**given, name=name)
 
 
 def topology(name: str) -> tuple[DimensionKind, ...]:
@@ -335,14 +328,10 @@ def joined_by(
 ) -> tuple[Fabric, NetworkPort]:
     """Return what joins nodes, and the technology of their ports; as of `system_on`."""
     usual = USUAL_RAILS if found.has_rails else USUAL_FABRIC
-    try:
+    with under("fabric"):
         joined = _fabric_named(usual if fabric is None else fabric)
-    except InputError as error:
-        raise error.under("fabric") from None
-    try:
+    with under("link"):
         return joined, _port_named(_port_of(found) if port is None else port)
-    except InputError as error:
-        raise error.under("link") from None
 
 
 # The names of parameters hide these.

@@ -153,20 +153,16 @@ def _constraints(
     if file is None:
         return Constraints()
     values = file.given()
-    degrees = values.pop("degrees", None)
-    if degrees is not None:
+    if (degrees := values.pop("degrees", None)) is not None:
         values["degrees"] = Degrees(**degrees.given())
     for name in ("partitions", "sharding"):
         given = values.pop(name, None) or {}
         values[name] = tuple(given.items())
         kernels = given if workload is None else workload.graph.index
-        problems.extend(
-            Problem(
-                f"constraints.{name}.{kernel}", unknown_kernel(kernel, kernels, hint=i < MOST_SHOWN)
-            )
-            for i, kernel in enumerate(given)
-            if kernel not in kernels
-        )
+        for i, kernel in enumerate(given):
+            if kernel not in kernels:
+                message = unknown_kernel(kernel, kernels, hint=i < MOST_SHOWN)
+                problems.append(Problem(f"constraints.{name}.{kernel}", message))
     if workload is not None:
         problems.extend(_unknown_axes(values["sharding"], workload))
     with collecting(problems, "constraints"):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from crosstack.errors import InputError, Problem
+from crosstack.io.files import under
 from crosstack.io.library import NetworkLink, entry, link, names, system_on, topology
 from crosstack.io.library import chip as library_chip
-from crosstack.io.native.problems import collecting
+from crosstack.io.native.problems import collecting, path_of
 from crosstack.io.native.schema import FileModel, LibraryModel
 from crosstack.io.native.task_schema import (
     ChipFile,
@@ -27,6 +28,7 @@ from crosstack.machine.system import Dimension, DimensionKind, Prices, System
 from crosstack.units import format_quantity
 from crosstack.workload.dtype import Dtype
 
+T = TypeVar("T")
 _OWN_PRICES = {"link": "link_price", "switch": "switch_price", "switch_power": "switch_power"}
 _LINK_PRICES = {"link": "price", "switch": "switch_price", "switch_power": "switch_power"}
 
@@ -41,222 +43,186 @@ _NULLABLE = {"utilization", "rates"}  # null takes what a library entry has away
 
 def read_system(file: SystemFile, problems: list[Problem]) -> System | None:
     """Return the system of a section; None, with ``problems`` longer, if something is wrong."""
-    return _Builder(file, problems).system()
+    with collecting(problems, "system"):
+        return _Reader(file).system()
+    return None
 
 
 def _named_alone(model: LibraryModel) -> bool:
     return model.model_fields_set == {"library"}
 
 
+def _require(values: dict[str, Any], required: Iterable[str], path: str, *, named: bool) -> None:
+    hint = "" if named else " (or library, a name to start from)"
+    missing = [name for name in required if name not in values]
+    if missing:
+        message = f"required, but missing{hint}."
+        raise InputError(Problem(f"{path}.{name}", message) for name in missing)
+
+
 @dataclass
-class _Builder:
-    """Builds a system, collecting problems, and unit prices from library entries, on the way."""
+class _Reader:
+    """Reads a system, collecting problems, and unit prices from library entries, on the way."""
 
     file: SystemFile
-    problems: list[Problem]
+    problems: list[Problem] = field(default_factory=list)
     unit_prices: dict[str, float] = field(default_factory=dict)
 
-    def system(self) -> System | None:
-        before = len(self.problems)
-        if self.file.on is not None:
-            return self._on_library(self.file.on)
-        self._refuse(("fabric", "link"), "system", self.file, "allowed with system.on")
-        chip = self._chip(self.file.chip, None)
-        memories = self._memories(chip)
-        network = self._network()
-        n_chips = self._n_chips(network)
-        prices = self._prices(Prices())
-        if len(self.problems) > before or not (chip and memories and network):
-            return None
-        if not (n_chips and prices):
-            return None
-        with collecting(self.problems, "system"):
-            return System(
-                chip=replace(chip, memories=memories),
-                network=tuple(network),
-                n_chips=n_chips,
-                prices=prices,
-                domain_size=self.file.domain_size,
-                copies=self.file.copies,
-                all_reduce=self.file.all_reduce,
-                name=self.file.name or "system",
-            )
-        return None
+    def system(self) -> System:
+        """Return the system; `InputError` with every problem, by its path in the section."""
+        file = self.file
+        if file.on is not None:
+            return self._on_library(file.on)
+        self._refuse(("fabric", "link"), "", file, "allowed with system.on")
+        chip = self._tried(self._chip, file.chip, None)
+        memories = self._tried(self._memories, chip)
+        network = self._tried(self._network)
+        n_chips = self._tried(self._n_chips, network)
+        prices = self._tried(self._prices, Prices())
+        if self.problems or not (chip and memories and network and n_chips and prices):
+            raise InputError(self.problems)
+        return System(
+            chip=replace(chip, memories=memories),
+            network=tuple(network),
+            n_chips=n_chips,
+            prices=prices,
+            domain_size=file.domain_size,
+            copies=file.copies,
+            all_reduce=file.all_reduce,
+            name=file.name or "system",
+        )
 
-    def _on_library(self, name: str) -> System | None:
+    def _on_library(self, name: str) -> System:
         """Return a machine of the library, changed where the file says so."""
-        before, file = len(self.problems), self.file
-        self._refuse(("network", "topology"), "system", file, "allowed without system.on")
-        found: System | None = None
-        with collecting(self.problems, "system"):
-            found = system_on(name, chips=file.n_chips, fabric=file.fabric, port=file.link)
+        file = self.file
+        self._refuse(("network", "topology"), "", file, "allowed without system.on")
+        found = self._tried(
+            lambda: system_on(name, chips=file.n_chips, fabric=file.fabric, port=file.link)
+        )
         if found is None:
-            return None
-        chip = found.chip if file.chip is None else self._chip(file.chip, found.chip)
-        memories = self._memories(chip)
-        prices = self._prices(found.prices)
-        if len(self.problems) > before or not (chip and memories and prices):
-            return None
-        with collecting(self.problems, "system"):
-            return replace(
-                found,
-                chip=replace(chip, memories=memories),
-                network=self._without_own(found.network),
-                prices=prices,
-                domain_size=file.domain_size,
-                copies=file.copies,
-                all_reduce=file.all_reduce,
-                name=file.name or found.name,
-            )
+            raise InputError(self.problems)
+        own = file.chip
+        chip = found.chip if own is None else self._tried(self._chip, own, found.chip)
+        memories = self._tried(self._memories, chip)
+        prices = self._tried(self._prices, found.prices)
+        if self.problems or not (chip and memories and prices):
+            raise InputError(self.problems)
+        return replace(
+            found,
+            chip=replace(chip, memories=memories),
+            network=self._without_own(found.network),
+            prices=prices,
+            domain_size=file.domain_size,
+            copies=file.copies,
+            all_reduce=file.all_reduce,
+            name=file.name or found.name,
+        )
+
+    def _tried(self, read: Callable[..., T], *arguments: Any) -> T | None:
+        """Return what is read; None, its problems noted, where something is wrong."""
+        with collecting(self.problems, ""):
+            return read(*arguments)
         return None
 
-    def _chip(self, file: ChipFile | None, base: Chip | None) -> Chip | None:
+    def _chip(self, file: ChipFile | None, base: Chip | None) -> Chip:
         """Return the chip: as its record is where it has compute, of the library, or flat."""
-        path = "system.chip"
         if file is None:
-            self.problems.append(Problem(path, "required, but missing."))
-            return None
+            raise InputError(Problem("chip", "required, but missing."))
         if file.compute is not None:
             others = ("library", *_FLAT)
-            self._refuse(others, path, file, "allowed without system.chip.compute, which says it")
-            with collecting(self.problems, path):
+            self._refuse(others, "chip", file, "allowed without system.chip.compute, which says it")
+            with under("chip"):
                 return _whole_chip(file)
-            return None
-        self._refuse(_LEVELLED, path, file, "allowed with system.chip.compute")
+        self._refuse(_LEVELLED, "chip", file, "allowed with system.chip.compute")
         given = {k: v for k, v in file.given().items() if v is not None or k in _NULLABLE}
         for name in ("library", "memories", *_LEVELLED):
             given.pop(name, None)
-        if base is None and file.library is None:
-            self._require(given, _REQUIRED, path, named=False)
-            if any(name not in given for name in _REQUIRED):
-                return None
         if file.library is not None:
-            with collecting(self.problems, path if _named_alone(file) else f"{path}.library"):
+            with under("chip" if _named_alone(file) else "chip.library"):
                 base = library_chip(file.library)
-            if base is None or base.name != file.library:
-                return None
+        elif base is None:
+            _require(given, _REQUIRED, "chip", named=False)
         if {"rates", "relative_rates"} <= given.keys():
             message = "not allowed beside rates, which says the same in FLOP/s."
-            self.problems.append(Problem(f"{path}.relative_rates", message))
-        with collecting(self.problems, path):
+            self.problems.append(Problem("chip.relative_rates", message))
+        with under("chip"):
             return _flat_of(given) if base is None else _changed_chip(base, given)
-        return None
 
     def _memories(self, chip: Chip | None) -> tuple[MemoryLevel, ...] | None:
         """Return what the file says of memory, else what the chip brings."""
-        file, path = self.file.memory, "system.memory"
+        file = self.file.memory
         beside = self.file.chip.memories if self.file.chip is not None else None
         if beside is not None and file is not None:
             message = "required, but not allowed beside system.chip.memories."
-            self.problems.append(Problem(path, message))
-        elif beside is not None:
-            with collecting(self.problems, "system.chip.memories"):
+            raise InputError(Problem("memory", message))
+        if beside is not None:
+            with under("chip.memories"):
                 return _levels(beside)
-        elif file is not None:
-            return self._memory(file, path, chip)
-        elif chip is not None and chip.memories:
+        if file is not None:
+            return self._memory(file, chip)
+        if chip is not None and chip.memories:
             return chip.memories
-        elif chip is not None or self.file.chip is None:
-            self.problems.append(Problem(path, "required, but missing."))
+        if chip is not None or self.file.chip is None:
+            raise InputError(Problem("memory", "required, but missing."))
         return None
 
-    def _memory(
-        self, file: MemoryFile, path: str, chip: Chip | None
-    ) -> tuple[MemoryLevel, ...] | None:
+    def _memory(self, file: MemoryFile, chip: Chip | None) -> tuple[MemoryLevel, ...]:
         """Return the library's memory, or the chip's, with the file's values over them."""
         values: dict[str, Any] = {}
         given = {k: v for k, v in file.given().items() if v is not None or k == "capacity"}
         given.pop("library", None)
         if file.library is not None:
-            before = len(self.problems)
-            with collecting(self.problems, path if _named_alone(file) else f"{path}.library"):
+            with under("memory" if _named_alone(file) else "memory.library"):
                 values = {**entry("memories", file.library).values, "name": file.library}
-            if len(self.problems) > before:
-                return None
             for price, name in (("price", "memory"), ("power", "memory_power")):
                 if price in values:
                     self.unit_prices[name] = values.pop(price)
         elif chip is not None and chip.memories and "bandwidth" not in given:
-            return self._changed_memories(chip, given, path)
+            with under("memory"):
+                return _changed_memories(chip, given)
         values |= given
-        self._require(values, ("bandwidth",), path, named=file.library is not None)
-        if "bandwidth" not in values:
-            return None
-        with collecting(self.problems, path):
+        _require(values, ("bandwidth",), "memory", named=file.library is not None)
+        with under("memory"):
             return main_memory(**values)
-        return None
-
-    def _changed_memories(
-        self, chip: Chip, given: dict[str, Any], path: str
-    ) -> tuple[MemoryLevel, ...] | None:
-        """Return the memories of a chip of the library, with the file's values over them."""
-        first, *others = chip.memories
-        values: dict[str, Any] = {"bandwidth": first.speed, "capacity": first.capacity}
-        for second in others:
-            values |= {"second_bandwidth": second.speed, "second_capacity": second.capacity}
-        with collecting(self.problems, path):
-            main, *rest = main_memory(**values | given)
-            same = {"name": main.name, "bandwidth": main.bandwidth, "capacity": main.capacity}
-            return (replace(first, **same | {"name": given.get("name", first.name)}), *rest)
-        return None
 
     def _refuse(self, names: Iterable[str], path: str, file: FileModel, allowed: str) -> None:
         given = file.given()
-        self.problems += [Problem(f"{path}.{n}", f"{allowed}.") for n in names if n in given]
-
-    def _require(
-        self, values: dict[str, Any], required: Iterable[str], path: str, *, named: bool
-    ) -> None:
-        hint = "" if named else " (or library, a name to start from)"
-        self.problems.extend(
-            Problem(f"{path}.{name}", f"required, but missing{hint}.")
-            for name in required
-            if name not in values
-        )
+        self.problems += [Problem(path_of(path, [n]), f"{allowed}.") for n in names if n in given]
 
     def _network(self) -> list[Dimension] | None:
         network, shape = self.file.network, self.file.topology
         if (network is None) == (shape is None):
             found = "missing" if network is None else "both are given"
             message = f"required: either network, a list of dimensions, or topology; {found}."
-            self.problems.append(Problem("system.network", message))
-            return None
+            raise InputError(Problem("network", message))
         if shape is not None:
             return self._from_topology(shape)
-        dimensions = [
-            self._dimension(one, f"system.network[{i}]") for i, one in enumerate(network or [])
-        ]
-        if not dimensions:
-            message = "got no dimensions; allowed: 1 to 4 dimensions."
-            self.problems.append(Problem("system.network", message))
-        return None if None in dimensions else [one for one in dimensions if one is not None]
+        if not network:
+            raise InputError(Problem("network", "got no dimensions; allowed: 1 to 4 dimensions."))
+        read = [self._tried(self._dimension, one, f"network[{i}]") for i, one in enumerate(network)]
+        return None if None in read else [one for one in read if one is not None]
 
-    def _dimension(self, file: DimensionFile, path: str) -> Dimension | None:
-        values: dict[str, Any] = {}
-        if file.library is not None:
-            found = self._link(file.library, f"{path}.library")
-            if found is None:
-                return None
-            values = _link_values(found)
+    def _dimension(self, file: DimensionFile, path: str) -> Dimension:
+        library = file.library
+        values = {} if library is None else _link_values(self._link(library, f"{path}.library"))
         values |= {f: v for f, v in file.given().items() if v is not None and f != "library"}
-        self._require(values, ("bandwidth",), path, named=file.library is not None)
-        if "bandwidth" not in values:
-            return None
+        _require(values, ("bandwidth",), path, named=library is not None)
         if "shape" in values:
             values["shape"] = tuple(values["shape"])
-        with collecting(self.problems, path):
+        with under(path):
             return Dimension(**values)
-        return None
 
     def _from_topology(self, file: TopologyFile) -> list[Dimension] | None:
-        path, before = "system.topology", len(self.problems)
+        path, before = "topology", len(self.problems)
         kinds: tuple[DimensionKind, ...] = ()
-        self._require({"library": 0} if file.library else {}, ("library",), path, named=True)
-        with collecting(self.problems, f"{path}.library"):
-            kinds = topology(file.library) if file.library is not None else ()
+        if not file.library:
+            self.problems.append(Problem("topology.library", "required, but missing."))
+        else:
+            with collecting(self.problems, "topology.library"):
+                kinds = topology(file.library)
         many = len(file.link) > 1
         links = [
-            self._link(name, f"{path}.link[{i}]" if many else f"{path}.link")
+            self._tried(self._link, name, f"{path}.link[{i}]" if many else f"{path}.link")
             for i, name in enumerate(file.link)
         ]
         sizes = file.sizes or [None] * len(kinds)
@@ -275,14 +241,13 @@ class _Builder:
             for kind, size, use, one in zip(kinds, sizes, uses, found, strict=True)
         ]
 
-    def _link(self, name: str, path: str) -> NetworkLink | None:
+    def _link(self, name: str, path: str) -> NetworkLink:
         """Return the library's link, its unit prices noted."""
-        with collecting(self.problems, path):
+        with under(path):
             found = link(name)
-            for price, of_link in _LINK_PRICES.items():
-                self._note_price(price, getattr(found, of_link))
-            return found
-        return None
+        for price, of_link in _LINK_PRICES.items():
+            self._note_price(price, getattr(found, of_link))
+        return found
 
     def _note_price(self, name: str, value: float | None) -> None:
         if value is None:
@@ -294,7 +259,7 @@ class _Builder:
         unit = "W/(B/s)" if name.endswith("power") else "USD/(B/s)"
         both = " and ".join(format_quantity(v, unit) for v in (before, value))
         message = f"the links of the network differ ({both}); give the one to use."
-        self.problems.append(Problem(f"system.prices.{name}", message))
+        self.problems.append(Problem(f"prices.{name}", message))
 
     def _n_chips(self, network: list[Dimension] | None) -> int | None:
         if self.file.n_chips is not None or network is None:
@@ -302,8 +267,7 @@ class _Builder:
         sizes = [d.size for d in network if d.size is not None]
         if len(sizes) < len(network):
             message = "required where a dimension of the network has no size."
-            self.problems.append(Problem("system.n_chips", message))
-            return None
+            raise InputError(Problem("n_chips", message))
         return math.prod(sizes)
 
     def _without_own(self, network: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
@@ -314,20 +278,26 @@ class _Builder:
         }
         return tuple(replace(d, **own) for d in network)
 
-    def _prices(self, usual: Prices) -> Prices | None:
+    def _prices(self, usual: Prices) -> Prices:
         given = self.file.prices.given() if self.file.prices is not None else {}
         prices = self.unit_prices | {f: v for f, v in given.items() if v is not None}
-        with collecting(self.problems, "system.prices"):
+        with under("prices"):
             return replace(usual, **prices)
-        return None
+
+
+def _changed_memories(chip: Chip, given: dict[str, Any]) -> tuple[MemoryLevel, ...]:
+    """Return the memories of a chip of the library, with the file's values over them."""
+    first, *others = chip.memories
+    values: dict[str, Any] = {"bandwidth": first.speed, "capacity": first.capacity}
+    for second in others:
+        values |= {"second_bandwidth": second.speed, "second_capacity": second.capacity}
+    main, *rest = main_memory(**values | given)
+    same = {"name": main.name, "bandwidth": main.bandwidth, "capacity": main.capacity}
+    return (replace(first, **same | {"name": given.get("name", first.name)}), *rest)
 
 
 def _link_values(found: NetworkLink) -> dict[str, Any]:
-    return {
-        "bandwidth": found.bandwidth,
-        "latency": found.latency,
-        "link_power": found.link_power,
-    }
+    return {f: getattr(found, f) for f in ("bandwidth", "latency", "link_power")}
 
 
 # ---------------------------------------------------------------- the chip

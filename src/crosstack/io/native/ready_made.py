@@ -8,6 +8,7 @@ from inspect import signature
 from typing import Any
 
 from crosstack.errors import InputError, Problem
+from crosstack.io.files import under
 from crosstack.io.native.problems import unknown_fields
 from crosstack.io.native.schema import FileModel
 from crosstack.io.native.workload_schema import WorkloadFile
@@ -86,9 +87,7 @@ def _of_release(file: WorkloadFile, source: str, name: str | None) -> Workload:
     ]
     if wrong:
         raise InputError(wrong)
-    try:
+    with under(graph):
         made: Workload = makers[graph](name=name or graph, **values)
-    except InputError as error:
-        raise error.under(graph) from None
     dtype = file.dtype or made.graph.dtype
     return replace(made, graph=replace(made.graph, dtype=dtype))
