@@ -35,26 +35,12 @@ _NAMES: dict[str, str] = {"SRAM-R": "registers", "SRAM-L1": "L1", "SRAM-L2": "L2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepflowHardware:
-    """What a hardware file holds.
+    """What a hardware file holds; of 2025 (absolute budgets), or of 2021 (shares, one file).
 
-    Parameters
-    ----------
-    template, budget : ChipTemplate, Budget
-        What the chip is generated from.
-    software : SoftwareFile
-        Launch overhead and precision.
-    system : SystemFile
-        Devices in a node, nodes, derates, which dimension leaves the node.
-    n_devices : int
-        Of the whole system. [1]
-    topology : tuple of str
-        Of a node, and between nodes; no published release uses them.
-    schedule : ScheduleFile
-        The parallelism.
-    form : int
-        2025 (absolute budgets, two files) or 2021 (shares, one file).
-    model : GemmFile, LstmFile, LlmFile or None
-        The model, where the file holds one.
+    ``template`` and ``budget`` are what the chip is generated from, ``system`` the devices in a
+    node, nodes and derates, ``n_devices`` those of the whole system [1], ``topology`` that of a
+    node and between nodes, which no published release uses, ``schedule`` the parallelism, and
+    ``model`` what the file holds of one.
     """
 
     template: ChipTemplate
@@ -276,22 +262,19 @@ def _links(file: schema.LinkFile, neighbours: int, path: str) -> LinkPart:
 
 def _budget(file: schema.HardwareFile, levels: list[schema.LevelFile]) -> Budget:
     area, power, edge = file.area_breakdown, file.power_breakdown, file.perimeter_breakdown
-    fields = {"SRAM-R": "reg_mem", "SRAM-L1": "L1", "SRAM-L2": "L2", "DRAM": "DRAM"}
-    used = {_NAMES[level.type]: fields[level.type] for level in levels}
-    used["compute"] = "core"
-    areas = {name: getattr(area, of) * schema.MM2 for name, of in used.items()}
-    powers = {name: getattr(power, of) for name, of in used.items()}
-    network = {"intra": "intra_node", "inter": "inter_node"}
-    areas |= {name: getattr(area.network, of) * schema.MM2 for name, of in network.items()}
-    powers |= {name: getattr(power.network, of) for name, of in network.items()}
-    edges = {name: getattr(edge, of) for name, of in network.items()}
+    inside, links = [*(_NAMES[level.type] for level in levels), "compute"], ("intra", "inter")
+    areas, powers = (
+        {name: getattr(shares, name) for name in inside}
+        | {name: getattr(shares.network, name) for name in links}
+        for shares in (area, power)
+    )
     return Budget(
         package_area=area.device_area_budget * schema.MM2,
         chip_area=area.proc_chip_area_budget * schema.MM2,
         power=power.TDP,
-        areas=areas,
+        areas={name: part * schema.MM2 for name, part in areas.items()},
         powers=powers,
-        edges=edges | {_NAMES["DRAM"]: edge.DRAM},
+        edges={name: getattr(edge, name) for name in (*links, "DRAM")},
     )
 
 

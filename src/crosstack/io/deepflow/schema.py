@@ -199,18 +199,18 @@ class TechnologyFile(FileModel):
 class NetworkShare(FileModel):
     """What links get of an area [mm2] or a power [W]."""
 
-    intra_node: Amount = 0.0
-    inter_node: Amount = 0.0
+    intra: Annotated[Amount, _called("intra_node")] = 0.0
+    inter: Annotated[Amount, _called("inter_node")] = 0.0
 
 
 class SharesFile(FileModel):
     """What every component gets of an area [mm2] or a power [W]."""
 
-    core: Amount
+    compute: Annotated[Amount, _called("core")]
     DRAM: Amount
     L2: Amount = 0.0
     L1: Amount = 0.0
-    reg_mem: Amount = 0.0
+    registers: Annotated[Amount, _called("reg_mem")] = 0.0
     network: NetworkShare = NetworkShare()
 
 
@@ -227,12 +227,10 @@ class PowerFile(SharesFile):
     TDP: Positive
 
 
-class PerimeterFile(FileModel):
+class PerimeterFile(NetworkShare):
     """``perimeter_breakdown``, shares of the chip's perimeter."""
 
     DRAM: Amount
-    intra_node: Amount = 0.0
-    inter_node: Amount = 0.0
 
 
 class SystemFile(FileModel):

@@ -58,20 +58,9 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One number of an entry, and where it comes from.
+    """One number of an entry, at the path ``field`` and in ``unit`` (SI, or ``"1"``).
 
-    Parameters
-    ----------
-    field : str
-        Path of the field in the entry.
-    value : object
-        In ``unit``.
-    unit : str
-        SI unit, or ``"1"``.
-    kind : Origin
-        What kind of evidence it is.
-    source, where : str
-        Key in ``data/references.bib``, and page, table or file there.
+    ``source`` is a key in ``data/references.bib``, ``where`` a page, table or file there.
     """
 
     field: str

@@ -22,21 +22,8 @@ _PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 def in_own_words(
     error: InputError, task: Task, text: str, overrides: Sequence[str] = ()
 ) -> InputError:
-    """Return the error of a task with the fields that its file has.
+    """Return the error of a task, read from ``text`` and changed, with the fields of its file.
 
-    Parameters
-    ----------
-    error : InputError
-        Its paths are those of the task's record.
-    task : Task
-        As it was read.
-    text : str
-        What it was read from.
-    overrides : sequence of str
-        What was changed on the way.
-
-    Notes
-    -----
     Kernels and tensors of a generated workload are in no file: they are said to be the
     generator's. A field that the file leaves to its default is said to be left out.
     """
