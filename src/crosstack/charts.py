@@ -7,8 +7,6 @@ from enum import StrEnum
 
 from crosstack.errors import require
 
-__all__ = ["BarChart", "Bars", "Chart", "HeatMap", "LineChart", "Mark", "Measure", "Series"]
-
 
 class Mark(StrEnum):
     """How a point of a series is drawn."""

@@ -16,8 +16,6 @@ from crosstack.report.scales import round_scale
 from crosstack.report.wording import common_scale, percent, scaled, shown_terms
 from crosstack.units import format_quantity
 
-__all__ = ["answer_bars", "memory_figure"]
-
 LABEL, CHART, VALUE = 88.0, 250.0, 62.0
 BAR, GAP, SPACE = 10.0, 1.5, 9.5  # of a bar, between bars, between partitions
 MOST_LABELLED = 60

@@ -12,8 +12,6 @@ from crosstack.model.objective import Objective
 from crosstack.report.wording import percent, time_words
 from crosstack.units import format_quantity
 
-__all__ = ["LARGE_GAP", "certificate_sentence", "closing_sentence", "is_open"]
-
 LARGE_GAP = 0.1  # above it an answer is not shown as if it were one
 
 _METHOD = "at the end of the method, which can neither improve nor bound what is left"

@@ -15,8 +15,6 @@ from crosstack.report.drawing import N_SERIES, Canvas, standalone, text_width, w
 from crosstack.report.graph_figure import Figure
 from crosstack.report.scales import Scale, log_scale, number_words, round_scale
 
-__all__ = ["chart_figure", "chart_svg"]
-
 WIDTH, HEIGHT = 400.0, 230.0  # of the plot
 LEFT, RIGHT, BELOW = 66.0, 16.0, 46.0
 ROW = 18.0  # of the legend

@@ -8,8 +8,6 @@ from crosstack.charts import Chart
 from crosstack.report.chart_figure import chart_figure
 from crosstack.report.drawing import Canvas, standalone, wrapped
 
-__all__ = ["charts_svg"]
-
 MARGIN, GAP = 22.0, 26.0
 EMPTY = 400.0  # wide, where there is no chart
 COLUMNS = (0.46, 0.19, 0.21, 0.14)  # of the table of claims, shares of its width

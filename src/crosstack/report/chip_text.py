@@ -13,8 +13,6 @@ from crosstack.report.text import pairs_table, rows_table, titled
 from crosstack.report.wording import Table, percent, plural, table_of
 from crosstack.units import format_quantity
 
-__all__ = ["budget_rows", "chip_data", "chip_pairs", "chip_tables", "left_pairs", "level_rows"]
-
 MM2 = 1e6
 SHARED = {Scope.UNIT: "a unit", Scope.MULTIPROCESSOR: "a multiprocessor", Scope.CHIP: "the chip"}
 

@@ -11,11 +11,6 @@ from functools import cache
 from html import escape
 from importlib.resources import files
 
-__all__ = [
-    "DARK", "LIGHT", "N_SERIES", "THEMES", "Canvas", "attribute", "figure_css", "fit",
-    "standalone", "style_text", "text_width", "wrapped",
-]  # fmt: skip
-
 THEMES = {
     "page": ("#ffffff", "#14181f"),
     "ink": ("#1c2430", "#e6eaf0"),

@@ -14,8 +14,6 @@ from crosstack.report.wording import NOT_GIVEN, percent, table_of, time_words, u
 from crosstack.units import format_quantity
 from crosstack.version import __version__
 
-__all__ = ["explanation_data", "explanation_svg", "explanation_tables", "findings"]
-
 SMALLEST = 5e-4  # elasticities below it are called none
 MOST = 8  # findings on single resources
 MARGIN, ROW, BAR, SMALL = 22.0, 24.0, 13.0, 10.0

@@ -18,10 +18,6 @@ from crosstack.report.wording import Table, many, percent, plural, table_of
 from crosstack.units import format_quantity
 from crosstack.version import __version__
 
-__all__ = [
-    "front_charts", "front_data", "front_sentence", "front_svg", "front_tables", "front_title",
-]  # fmt: skip
-
 AS_GOOD = "a mapped one is proved to be as good in everything"
 SHOWN = 30  # members in the table, spread over the front
 DRAWN = 8  # values of a field that are drawn as circles; others as squares

@@ -18,8 +18,6 @@ from crosstack.units import format_quantity
 from crosstack.workload.kernel_graph import KernelGraph
 from crosstack.workload.kernels import Axis, ComputeUnit, Direction, Kernel
 
-__all__ = ["MOST_KERNELS", "Figure", "answer_graph", "kernel_legend", "task_graph"]
-
 MOST_KERNELS = 300  # beyond, edges are a carpet and nobody reads the names
 NAME, DETAIL, PILL, HEADING = 11.0, 9.5, 8.5, 12.0
 NODE_HEIGHT, NARROWEST, WIDEST = 36.0, 76.0, 250.0

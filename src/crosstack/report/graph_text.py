@@ -14,8 +14,6 @@ from crosstack.workload.loops import LoopNest
 from crosstack.workload.operations import Block, Role
 from crosstack.workload.passes.reach import kept
 
-__all__ = ["graph_tables"]
-
 
 def graph_tables(name: str, graph: Graph) -> Group:
     """Return what a graph holds, and a table for each of its blocks."""

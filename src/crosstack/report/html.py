@@ -15,8 +15,6 @@ from crosstack.report.sources import cited, rule_rows
 from crosstack.report.svg import piece_svg
 from crosstack.version import __version__
 
-__all__ = ["answer_html"]
-
 EVERY_RULE = "Every rule and what it switches"
 
 

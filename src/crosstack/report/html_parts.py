@@ -7,11 +7,6 @@ from collections.abc import Sequence
 from crosstack.report.drawing import DARK, LIGHT, attribute, figure_css, style_text
 from crosstack.report.wording import Table
 
-__all__ = [
-    "folded", "fragment", "html_table", "number_cards", "page_frame", "pairs_rows", "scrolled",
-    "section",
-]  # fmt: skip
-
 
 def fragment(body: str, *, tag: str = "div") -> str:
     """Return a body with its style, which touches nothing outside of it."""

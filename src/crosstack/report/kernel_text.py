@@ -11,8 +11,6 @@ from crosstack.report.text import pairs_table, rows_table, titled
 from crosstack.report.wording import Table, percent, table_of, time_words
 from crosstack.units import format_quantity
 
-__all__ = ["kernel_data", "kernel_pairs", "kernel_tables", "level_rows", "sides_words"]
-
 
 def kernel_tables(data: dict[str, Any]) -> Group:
     """Return the terms of one product, and a row for each memory level.

@@ -18,8 +18,6 @@ from crosstack.report.graph_figure import Figure
 from crosstack.report.scales import round_scale
 from crosstack.report.wording import common_scale, plural, time_words
 
-__all__ = ["layer_figure", "layer_sentence"]
-
 NAMES, WIDTH, ROW, HEAD = 76.0, 820.0, 30.0, 40.0
 NARROWEST = 0.5  # pixels; a thinner bar is not seen
 GAP = 0.8  # pixels between the bars of two kernels

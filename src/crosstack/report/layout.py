@@ -13,8 +13,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Layout", "Rectangle", "Wire", "layered"]
-
 LONG = 5  # edges over more layers than this take a lane
 MOST_IN_LAYER = 6
 SWEEPS = 12

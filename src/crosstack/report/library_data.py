@@ -9,8 +9,6 @@ from crosstack.io import library
 from crosstack.io.library import Entry
 from crosstack.report.model_text import model_data
 
-__all__ = ["LISTED", "library_data", "named_entries"]
-
 # What a list of the library is called -> the sections it is of.
 LISTED = {
     "chips": ("chips",),

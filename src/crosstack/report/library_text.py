@@ -17,8 +17,6 @@ from crosstack.report.wording import Table, table_of
 from crosstack.units import UNITS, format_quantity
 from crosstack.workload.dtype import Dtype
 
-__all__ = ["LISTS", "chip_table", "library_list", "library_tables", "node_table"]
-
 LISTS = (*LISTED, "technology")
 _RUNS = {"spatial": "side by side", "temporal": "one by one"}
 

@@ -14,8 +14,6 @@ from crosstack.report.drawing import Canvas, text_width
 from crosstack.report.graph_figure import Figure
 from crosstack.units import format_quantity
 
-__all__ = ["machine_figure"]
-
 WIDTH = 400.0
 DOTS = 8
 

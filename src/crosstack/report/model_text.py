@@ -12,8 +12,6 @@ from crosstack.report.text import rows_table
 from crosstack.report.wording import Table, table_of
 from crosstack.workload.architectures import AttentionKind, Transformer
 
-__all__ = ["count_table", "model_data", "model_table", "model_tables"]
-
 _KINDS = {"feed_forward": "feed-forward", "routed": "experts", "shared": "shared experts"}
 
 

@@ -21,8 +21,6 @@ from crosstack.report.pages.study_table import Cell, StudyTable
 from crosstack.report.text import reason_lines
 from crosstack.report.wording import plural
 
-__all__ = ["optimum_html", "optimum_study"]
-
 SHOWN, MOST = 20, 500  # choices in sight, and on the page
 
 

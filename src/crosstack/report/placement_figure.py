@@ -11,8 +11,6 @@ from crosstack.mapping.strategy import ParallelDimension
 from crosstack.report.drawing import Canvas, standalone
 from crosstack.report.graph_figure import Figure
 
-__all__ = ["placement_figure", "placement_svg"]
-
 PITCH = 74.0
 CHIP = 44.0
 MARGIN = 24.0

@@ -11,8 +11,6 @@ from crosstack.mapping.strategy import ParallelDimension
 from crosstack.report.text import rows_table, titled
 from crosstack.report.wording import Table, plural
 
-__all__ = ["placement_table"]
-
 
 def placement_table(placements: Sequence[Placement]) -> Group:
     """Return one line for each placement, the edges on its busiest links by dimension."""

@@ -18,10 +18,6 @@ from crosstack.errors import InputError, Problem
 from crosstack.io.files import writing
 from crosstack.report.scales import number_words
 
-__all__ = [
-    "SUFFIXES", "needs_matplotlib", "paper_figure", "paper_page", "save_page", "save_plot",
-]  # fmt: skip
-
 SUFFIXES = (".png", ".svg", ".pdf")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#7f7f7f")
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")

@@ -18,8 +18,6 @@ from crosstack.report.scales import Scale, log_scale
 from crosstack.report.wording import shown_terms
 from crosstack.units import format_quantity
 
-__all__ = ["roofline_figure"]
-
 LEFT, TOP, WIDTH, HEIGHT = 84.0, 16.0, 500.0, 290.0
 RADIUS = 5.0
 MOST_NAMED = 40

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["Scale", "log_scale", "number_words", "round_scale"]
-
 _ROUND = (1, 2, 2.5, 5, 10)
 FLAT = 1e-6  # relative span below which values are one
 SLACK = 1e-9  # of a step; rounding does not add one

@@ -15,8 +15,6 @@ from crosstack.report.text import rows_table, titled
 from crosstack.report.wording import Table, plural, table_of, time_words
 from crosstack.units import format_quantity
 
-__all__ = ["sweep_csv", "sweep_rows", "sweep_tables"]
-
 UNITS = {name: unit for name, unit in SERVED.items() if unit not in (None, "1")}
 UNITS["throughput"] = "token/s"
 

@@ -12,8 +12,6 @@ from importlib.resources import files
 from crosstack.model.rules import MAPPED, Rules
 from crosstack.report.wording import Table
 
-__all__ = ["cited", "rule_rows"]
-
 _ENTRY = re.compile(r"^@\w+\{([^,\s]+),\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(r"^\s*(\w+)\s*=\s*\{(.*?)\},?$", re.MULTILINE | re.DOTALL)
 _KEY = re.compile(r"``(\w+)``")

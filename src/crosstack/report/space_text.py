@@ -8,8 +8,6 @@ from crosstack.mapping.mapping_space import MappingSpace
 from crosstack.report.text import rows_table, titled
 from crosstack.report.wording import Table
 
-__all__ = ["space_table"]
-
 
 def space_table(space: MappingSpace) -> Group:
     """Return the factors and their product, as powers of ten."""

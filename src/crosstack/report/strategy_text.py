@@ -11,8 +11,6 @@ from crosstack.report.text import rows_table, titled
 from crosstack.report.wording import percent, plural, table_of, time_words
 from crosstack.units import format_quantity
 
-__all__ = ["strategy_table"]
-
 
 def strategy_table(ranked: RankedStrategies) -> Group:
     """Return what each strategy decides, and what it takes."""

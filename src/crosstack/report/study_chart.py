@@ -17,8 +17,6 @@ from crosstack.units import UNITS, format_quantity
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["heat_map", "line_chart"]
-
 Floats = NDArray[np.float64]
 MOST_SERIES, MOST_POINTS, MOST_CELLS = 8, 5_000, 40
 LOG_SPAN = 50.0  # a scale is logarithmic where the largest value is so many times the smallest

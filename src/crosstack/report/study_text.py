@@ -20,8 +20,6 @@ from crosstack.units import UNITS, format_quantity
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["progress_words", "results_tables", "study_tables"]
-
 WIDTH, FEWEST_AXES = 98, 2  # letters of a table that fits, axes whether it does or not
 SHORT = 60  # letters of a value
 

@@ -21,8 +21,6 @@ from crosstack.report.machine_figure import machine_figure
 from crosstack.report.roofline_figure import roofline_figure
 from crosstack.report.wording import headline, key_numbers
 
-__all__ = ["PIECES", "answer_svg", "piece_svg", "task_svg"]
-
 MARGIN = 20.0
 SIDE = 410.0
 

@@ -11,8 +11,6 @@ from crosstack.report.wording import table_of
 from crosstack.technology.scaling import Scaling, steps_between
 from crosstack.units import UNITS, format_quantity
 
-__all__ = ["derived", "technology_list", "technology_tables"]
-
 Pairs = tuple[tuple[str, str], ...]
 GB = 1e9
 

@@ -29,11 +29,6 @@ from crosstack.workload.kernels import ComputeUnit, Direction, KernelKind, Place
 from crosstack.workload.transformer_training import Schedule
 from crosstack.workload.workload import Workload
 
-__all__ = [
-    "answer_summary", "answer_tables", "kernel_table", "pairs_table", "plain_text",
-    "progress_line", "reason_lines", "rows_table", "task_text", "titled",
-]  # fmt: skip
-
 COLOURS = {
     "compute": "bold blue",
     "memory": "bold cyan",

@@ -12,8 +12,6 @@ from crosstack.report.text import rows_table, titled
 from crosstack.report.wording import table_of
 from crosstack.units import format_quantity
 
-__all__ = ["transform_svg", "transform_table"]
-
 MARGIN = 24.0
 NAMES = 110.0
 DOT = 22.0

@@ -25,14 +25,6 @@ from crosstack.workload.kernels import Axis
 from crosstack.workload.transformer_training import Recompute, Schedule
 from crosstack.workload.workload import Workload
 
-__all__ = [
-    "NOT_GIVEN", "RECOMPUTATION", "Table", "beside_rows", "bills", "common_scale",
-    "dimension_words", "elided_names", "headline", "kernel_rows", "key_numbers", "latency_words",
-    "many", "memory_rows", "network_rows", "not_mapped", "one", "partition_rows", "peak_words",
-    "percent", "plural", "scaled", "sharding_words", "shown_terms", "splits", "stage_rows",
-    "tables_of_parts", "throughput_words", "time_words", "units_words", "usd", "watts",
-]  # fmt: skip
-
 NOT_GIVEN = "not given"
 Item = TypeVar("Item")
 

@@ -10,8 +10,6 @@ from crosstack.report.pages.study_page import study_html
 from crosstack.report.pages.study_table import Cell, StudyTable
 from crosstack.report.wording import many
 
-__all__ = ["front_html", "front_study"]
-
 # Column of a study: the field of a machine's data that it holds, and its unit; None: text.
 COLUMNS: dict[str, tuple[str, str | None]] = {
     "status": ("status", None),

@@ -20,8 +20,6 @@ from crosstack.explore.store import DATABASE
 from crosstack.report.pages.study_page import study_data, study_html
 from crosstack.report.pages.study_table import store_table
 
-__all__ = ["LOOPBACK", "StudyServer"]
-
 LOOPBACK = "127.0.0.1"
 NAMES = (LOOPBACK, "localhost")
 PORTS = range(0, 65536)

@@ -17,8 +17,6 @@ from crosstack.report.drawing import DARK, LIGHT, attribute
 from crosstack.report.pages.study_table import Cell, StudyTable, finite_cells, terms
 from crosstack.version import __version__
 
-__all__ = ["page_css", "study_data", "study_html"]
-
 VIEWS = ("heat_map", "scatter", "parallel", "table", "point")
 PARTS = tuple(f"{part}.js" for part in ("state", "format", "palette", "filters", *VIEWS, "main"))
 SHARED = ("page", "ink", "muted", "line", "frame", "frame-line")

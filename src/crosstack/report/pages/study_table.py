@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from crosstack.explore.question import StudyQuestion
     from crosstack.explore.store import Store
 
-__all__ = [
-    "ANSWERED", "MOST_ON_PAGE", "StudyTable", "as_arrow", "front", "shares", "store_table",
-    "terms",
-]  # fmt: skip
-
 Cell = float | str | None
 ANSWERED = ("optimal", "feasible", "limit")
 MOST_ON_PAGE = 20_000
