@@ -42,28 +42,14 @@ def charts_svg(
         for k, figure in enumerate(row):
             page.put(figure.canvas, MARGIN + k * (wide + GAP), y)
         last, y = y, y + max(figure.height for figure in row) + 12
+    x, below, width = MARGIN, y, inner
     if len(figures) % 2:  # the claims take the empty place
-        below = _words(page, claims, notes, MARGIN + wide + GAP, last, wide)
-        y = max(y, below)
-    else:
-        y = _words(page, claims, notes, MARGIN, y, inner)
-    return standalone(page, inner + 2 * MARGIN, y + MARGIN - 8, title, own=True)
-
-
-def _words(
-    page: Canvas,
-    claims: Sequence[Cells],
-    notes: Sequence[str],
-    x: float,
-    y: float,
-    width: float,
-) -> float:
-    """Draw claims and notes; return where the next line stands."""
+        x, below, width = MARGIN + wide + GAP, last, wide
     if claims:
-        y = _claims(page, claims, x, y + 4, width)
+        below = _claims(page, claims, x, below + 4, width)
     for note in notes:
-        y = _paragraph(page, note, x, y + 4, width)
-    return y
+        below = _paragraph(page, note, x, below + 4, width)
+    return standalone(page, inner + 2 * MARGIN, max(y, below) + MARGIN - 8, title, own=True)
 
 
 def _claims(page: Canvas, claims: Sequence[Cells], x: float, y: float, width: float) -> float:
