@@ -21,9 +21,9 @@ from crosstack.mapping.ideals import make_order
 from crosstack.mapping.joint import joint_bound
 from crosstack.mapping.layouts import make_layout_choices
 from crosstack.mapping.mapping import Constraints
-from crosstack.mapping.parts import parts_bound
 from crosstack.mapping.search import search
 from crosstack.mapping.sharding import eliminate
+from crosstack.mapping.two_directions import two_directions_bound
 from crosstack.model.choices import make_choices
 from crosstack.model.partition import make_load, one_by_one, partition_cost, relaxed_load
 from crosstack.model.plan import make_plan
@@ -178,7 +178,7 @@ class TestMixedDirections:
             order = make_problem(relaxed).order
             if any(choices.count(i) > 1 for i in range(relaxed.n)):
                 order = make_order(relaxed.preds)  # twins need not be
-            found = parts_bound(relaxed, order, choices, limit=math.inf, budget=Budget())
+            found = two_directions_bound(relaxed, order, choices, limit=math.inf, budget=Budget())
             if found is not None:
                 yield seed, problem, found
 

@@ -320,7 +320,6 @@ def _compute(
             for *extent, systolic in shapes.tolist()
         ]
     )
-    steps = cycles_per_step(chip, dtype, rules)
     cycles = least[which.ravel()] * arrays.repeats / chip.compute.frequency
-    cycles = cycles * np.where(arrays.systolic, steps.systolic, steps.simd)
+    cycles = cycles * cycles_per_step(chip, dtype, rules, arrays.systolic)
     return np.asarray(cycles.reshape(m.shape) * pick(choices.n_tiles))

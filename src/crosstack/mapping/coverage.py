@@ -10,9 +10,12 @@ from crosstack.machine.system import System
 from crosstack.mapping.incumbent import Lack
 from crosstack.mapping.mapping import Constraints
 from crosstack.mapping.search_node import SearchState
+from crosstack.model.memory import recomputations
 from crosstack.model.objective import Objective
 from crosstack.model.rules import Rules
 from crosstack.units import format_quantity
+from crosstack.workload.kernels import Placement
+from crosstack.workload.transformer_training import Schedule
 from crosstack.workload.workload import Workload
 
 
@@ -32,16 +35,10 @@ def nothing_found(
     return _infeasible(state, found.lack)
 
 
-def covered(
-    system: System, constraints: Constraints, *, splits: bool, placed: bool, ends: bool
-) -> tuple[list[str], list[str]]:
-    """Name the decisions that were free and those that were given.
-
-    Parameters
-    ----------
-    splits, placed, ends : bool
-        Whether stages may split the graph, it brings its own distribution, or has ends.
-    """
+def covered(state: SearchState, *, splits: bool) -> tuple[list[str], list[str]]:
+    """Name decisions that were free and that were given; ``splits``: stages may split the graph."""
+    system, constraints, workload = state.system, state.constraints, state.workload
+    placed = workload.placement is not Placement.SEARCHED
     places = "places of the degrees" if constraints.degrees.all_given else "parallelism"
     decided = {
         "dimension sizes": all(d.size is not None for d in system.network),
@@ -57,7 +54,7 @@ def covered(
     given = [name for name, is_given in decided.items() if is_given]
     if constraints.degrees.given:
         given.append(f"degrees {constraints.degrees}")
-    if ends:
+    if workload.ends:
         given.append("what runs before and behind the layers, each mapped by itself")
     if constraints.sharding:
         given.append(f"sharding of {len(constraints.sharding)} kernels")
@@ -67,6 +64,12 @@ def covered(
         given.append(f"at most {constraints.max_partitions} partitions")
     if constraints.separate_directions:
         given.append("forward and backward in separate partitions")
+    if len(recomputations(state.arrays, state.rules)) > 1:
+        (free if constraints.recompute is None else given).append("recomputation")
+    if state.rules.iteration.has_schedules and workload.training:
+        given.append("schedule")
+        open_ = constraints.interleave is None and constraints.schedule is Schedule.ONE_F_ONE_B
+        (free if open_ else given).append("interleaving")
     return free, given
 
 

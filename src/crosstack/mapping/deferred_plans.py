@@ -26,13 +26,6 @@ ROUNDING = 1e-12  # relative, of a floor
 
 
 @dataclass(slots=True)
-class Rest:
-    """Plans that are not made yet: all of some uses of the network."""
-
-    uses: Iterator[Use | None]
-
-
-@dataclass(slots=True)
 class RestOfUse:
     """Plans that are not made yet: those of one use, from a microbatch size on; the first made."""
 
@@ -41,7 +34,8 @@ class RestOfUse:
     plans: list[Plan]
 
 
-Item = SearchNode | Rest | RestOfUse
+Uses = Iterator[Use | None]  # plans that are not made yet: all of some uses of the network
+Item = SearchNode | RestOfUse | Uses
 _REST, _REST_OF_USE, _PLAN, ROOT = 3, 2, 1, 0  # depth; parts of a root are below 0
 
 
@@ -103,7 +97,7 @@ def _above(bound: float, floor: float) -> float:
 
 
 def unrolled(
-    state: SearchState, rest: Rest | RestOfUse, bound: float
+    state: SearchState, rest: RestOfUse | Uses, bound: float
 ) -> Iterator[tuple[float, int, Item]]:
     """Yield some of the plans that were not made yet, and what is still left."""
     if isinstance(rest, RestOfUse):
@@ -122,7 +116,7 @@ def unrolled(
         if left is not None:
             yield _above(bound, left[0]), _REST_OF_USE, left[1]
         return
-    uses = list(itertools.islice(rest.uses, USES_AT_ONCE))
+    uses = list(itertools.islice(rest, USES_AT_ONCE))
     for use in uses:
         left = None if use is None else _rest_of_use(state, use, 0)
         if left is not None:
@@ -133,4 +127,4 @@ def unrolled(
 
 def all_plans(state: SearchState) -> list[tuple[float, int, Item]]:
     """Return all plans, none of them made."""
-    return [(_least_floor(state), _REST, Rest(state.uses()))]
+    return [(_least_floor(state), _REST, state.uses())]

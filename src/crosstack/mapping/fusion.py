@@ -43,25 +43,24 @@ from crosstack.mapping.large_graphs import (
     Core,
     core_of,
     improve,
-    make_gates,
+    make_deferred,
     segment,
     triggered_masks,
     triggers_from,
 )
 from crosstack.mapping.layouts import only_choice
-from crosstack.mapping.parts import parts_bound
 from crosstack.mapping.slots import Slots
 from crosstack.mapping.steps import (
     TOLERANCE,
-    Filling,
     Steps,
     least_compute,
     least_memory_time,
     scarcest,
 )
 from crosstack.mapping.temporal_steps import TemporalSteps, make_steps
+from crosstack.mapping.two_directions import two_directions_bound
 from crosstack.model.partition import ChipLoad, combine
-from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
+from crosstack.workload.kernel_graph import Bools, Floats, Ints
 
 MOST_CELLS = 6_000_000  # of one table over ideals: about 50 MB
 LONG_GRAPH = 400  # kernels above which orders are cut into segments without tables
@@ -389,7 +388,7 @@ def _fuse_large(
     tables = all_ideals(small, most, cache) if core.deferrable and core.kernels else None
     if tables is not None:
         alone = only_choice(load.n)
-        parts = parts_bound(load, order, alone, limit=limit, budget=budget)
+        parts = two_directions_bound(load, order, alone, limit=limit, budget=budget)
         if parts is None:
             prices = PRICES[:1] if bound_only else PRICES
             parts = _bound_by_core(problem, core, small, tables, limit, budget, prices)
@@ -445,33 +444,22 @@ def core_steps(
 
     ``prices`` are those of a second of compute and of memory.
     """
-    compute, memory = least_compute(load), least_memory_time(load)
     left_out = list(core.deferrable)
-    work = float(compute[left_out].sum())
-    number = {kernel: i for i, kernel in enumerate(core.kernels)}
-    fill, moved = np.zeros(len(tables.masks)), np.zeros(len(tables.masks))
-    for i in left_out:
-        needs = [number[k] for k in bits(order.preds[i]) if k in number]
-        ready = tables.member[:, needs].all(axis=1)
-        fill += ready * compute[i]
-        moved += ready * memory[i]
-    gates = make_gates(load, order, core.kernels, tables, left_out)
-    moved += gates.made @ gates.time
+    work = float(least_compute(load)[left_out].sum())
+    memory = float(least_memory_time(load)[left_out].sum())
     extra = 0.0
     if load.overlap is not Overlap.ALL and not load.network_takes_maximum:  # what never hides
         extra = sum(load.network[i] + load.data[i] for i in left_out)
-    extra += load.memory_price * float(memory[left_out].sum())
+    extra += load.memory_price * memory
     if not load.network_takes_maximum:
         extra += load.network_price * sum(load.network[i] + load.data[i] for i in left_out)
     if load.overlap is Overlap.NONE:
-        extra += float(memory[left_out].sum())
+        extra += memory
         # Where cores are dealt out, they may compute beside the others.
-        return make_steps(core.load, tables, gates=gates), extra + (
-            work if load.staircases is None else 0.0
-        )
-    filling = Filling(fill, moved, *prices)
-    steps = make_steps(core.load, tables, filling=filling, gates=gates)
-    return steps, prices[0] * work + prices[1] * float(memory[left_out].sum()) + extra
+        extra += work if load.staircases is None else 0.0
+        prices = 0.0, 0.0
+    deferred = make_deferred(load, order, core, tables, prices)
+    return make_steps(core.load, tables, deferred), prices[0] * work + prices[1] * memory + extra
 
 
 def _rounds(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from crosstack.machine.system import Parallelism
 from crosstack.mapping.mapping import EndMapping, Mapping
 from crosstack.model.plan import Plan
-from crosstack.workload.kernel_graph import AXIS_CODE
+from crosstack.workload.kernel_graph import AXIS_CODE, bits
 from crosstack.workload.transformer_training import Recompute, Schedule
 
 PROOF = 1e-9  # relative gap that counts as none
@@ -20,6 +21,15 @@ def masks_of(mapping: Mapping | EndMapping) -> tuple[int, ...]:
     for i, number in enumerate(mapping.partitions):
         masks[number] = masks.get(number, 0) | 1 << i
     return tuple(masks[number] for number in sorted(masks))
+
+
+def numbers_of(masks: Sequence[int], n: int) -> tuple[int, ...]:
+    """Return by kernel, of n, the number of the mask that holds it."""
+    numbers = [0] * n
+    for number, mask in enumerate(masks):
+        for i in bits(mask):
+            numbers[i] = number
+    return tuple(numbers)
 
 
 def mapping_order(mapping: Mapping) -> tuple[object, ...]:

@@ -27,9 +27,9 @@ from crosstack.mapping.fusion import LONG_GRAPH, MOST_CELLS, FusionProblem, core
 from crosstack.mapping.ideals import collapse_twins, enumerate_ideals, make_tables
 from crosstack.mapping.large_graphs import core_of
 from crosstack.mapping.layouts import Excess, LayoutChoices, Layouts, make_layouts, priced_weights
-from crosstack.mapping.parts import parts_bound
 from crosstack.mapping.steps import Steps, StepTerms, scarcest
 from crosstack.mapping.temporal_steps import make_steps
+from crosstack.mapping.two_directions import two_directions_bound
 from crosstack.workload.kernel_graph import Floats
 
 
@@ -63,7 +63,7 @@ def joint_bound(
     if load.n > LONG_GRAPH:
         return UNKNOWN
     order = collapse_twins(load, problem.preds, [choices.label(i) for i in range(load.n)])
-    bound = parts_bound(load, order, choices, limit=limit, budget=budget)
+    bound = two_directions_bound(load, order, choices, limit=limit, budget=budget)
     if bound is not None:
         if math.isinf(bound) or not with_codes:
             return Joint(bound, {})

@@ -26,7 +26,7 @@ import numpy as np
 from crosstack.mapping.budget import DEAL, UNLIMITED, Budget
 from crosstack.mapping.ideals import IdealTables, Order, make_order
 from crosstack.mapping.slots import Slots
-from crosstack.mapping.steps import Gates
+from crosstack.mapping.steps import Deferred, least_compute, least_memory_time
 from crosstack.model.flows import Flow
 from crosstack.model.partition import (
     PER_KERNEL,
@@ -37,7 +37,7 @@ from crosstack.model.partition import (
     live_sizes,
     partition_cost,
 )
-from crosstack.workload.kernel_graph import bits
+from crosstack.workload.kernel_graph import Bools, bits
 
 SHORTEST_REACH = 32
 MOST_EXTENSIONS = 2_000_000  # of all partitions tried along one order
@@ -135,25 +135,30 @@ def waits_for(order: Order, kernels: Sequence[int], i: int) -> int:
     return found
 
 
-def make_gates(
-    load: ChipLoad,
-    order: Order,
-    kernels: Sequence[int],
-    tables: IdealTables,
-    left_out: Sequence[int],
-) -> Gates:
-    """Return the tensors of ``kernels``, whose ideals ``tables`` hold, that others wait for."""
-    number = {kernel: i for i, kernel in enumerate(kernels)}
-    gone = set(left_out)
-    made, waits, times = [], [], []
+def make_deferred(
+    load: ChipLoad, order: Order, core: Core, tables: IdealTables, prices: tuple[float, float]
+) -> Deferred:
+    """Return the kernels left out of a core, whose ideals ``tables`` hold.
+
+    ``prices`` are those of a second of compute and of memory.
+    """
+    number, gone = {kernel: i for i, kernel in enumerate(core.kernels)}, set(core.deferrable)
+    compute, memory = least_compute(load), least_memory_time(load)
+    fill, moved = np.zeros(len(tables.masks)), np.zeros(len(tables.masks))
+    for i in core.deferrable:
+        needs = [number[k] for k in bits(order.preds[i]) if k in number]
+        ready = tables.member[:, needs].all(axis=1)
+        fill += ready * compute[i]
+        moved += ready * memory[i]
+    made, waits, times = list[Bools](), list[Bools](), list[float]()
     for flow in load.flows:
         late = [r for r, _ in flow.readers if r in gone]
         if flow.producer not in number or not late:
             continue
         kept = [number[r] for r, _ in flow.readers if r in number]
-        needs = 0
+        waited = 0
         for r in late:
-            needs |= waits_for(order, kernels, r)
+            waited |= waits_for(order, core.kernels, r)
         has = tables.member[:, number[flow.producer]]
         done = has & tables.member[:, kept].all(axis=1)
         # A group that partitions do not mix may part them for good.
@@ -161,15 +166,20 @@ def make_gates(
             (group >> flow.producer ^ group >> r) & 1 for group in load.unmixed for r in late
         )
         if not apart:
-            done &= ~tables.member[:, [number[k] for k in bits(needs)]].all(axis=1)
+            done &= ~tables.member[:, [number[k] for k in bits(waited)]].all(axis=1)
         made.append(has)
         waits.append(done)
         times.append(flow.moved / load.bandwidth)
-    shape = (len(tables.masks), len(times))
-    return Gates(
-        made=np.array(made, dtype=np.bool_).reshape(shape[::-1]).T,
-        waits=np.array(waits, dtype=np.bool_).reshape(shape[::-1]).T,
-        time=np.array(times),
+    shape, time = (len(times), len(tables.masks)), np.array(times)
+    has_run = np.array(made, dtype=np.bool_).reshape(shape).T
+    return Deferred(
+        compute=fill,
+        memory=moved + has_run @ time,
+        compute_price=prices[0],
+        memory_price=prices[1],
+        made=has_run,
+        waits=np.array(waits, dtype=np.bool_).reshape(shape).T,
+        time=time,
     )
 
 

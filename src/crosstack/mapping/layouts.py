@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -76,17 +77,14 @@ class LayoutChoices:
     def of(self, kernels: Sequence[int]) -> LayoutChoices:
         """Return the choices of some kernels, numbered anew."""
         number = {kernel: i for i, kernel in enumerate(kernels)}
-        return LayoutChoices(
-            codes=tuple(self.codes[i] for i in kernels),
-            network=tuple(self.network[i] for i in kernels),
-            memory=tuple(self.memory[i] for i in kernels),
-            own=tuple(self.own[i] for i in kernels),
-            agree={
-                (number[i], number[j]): pairs
-                for (i, j), pairs in self.agree.items()
-                if i in number and j in number
-            },
-        )
+        names = ("codes", "network", "memory", "own")
+        columns: Any = {name: tuple(getattr(self, name)[i] for i in kernels) for name in names}
+        agree = {
+            (number[i], number[j]): pairs
+            for (i, j), pairs in self.agree.items()
+            if i in number and j in number
+        }
+        return LayoutChoices(**columns, agree=agree)
 
 
 def make_layout_choices(

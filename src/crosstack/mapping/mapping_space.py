@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crosstack.mapping.ideals import enumerate_ideals, make_order
+from crosstack.mapping.ideals import enumerate_ideals, make_order, topological_chains
 from crosstack.mapping.mapping import Task
 from crosstack.mapping.parallelism import workload_uses
 from crosstack.mapping.sharding import given_choices
@@ -28,7 +28,7 @@ from crosstack.workload.transformer_training import Schedule
 MOST_IDEALS = 200_000  # that are listed to count sequences of partitions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Factor:
     """A decision: the decimal logarithm of its number of choices [1], and what they are."""
 
@@ -104,8 +104,8 @@ def _recomputation(task: Task, arrays: KernelGraph, rules: Rules) -> tuple[Facto
     if len(kinds) == 1:
         return ()
     if task.constraints.recompute is not None:
-        return (_factor("recomputation", 0.0, "given"),)
-    return (_factor("recomputation", math.log10(len(kinds)), ", ".join(kinds)),)
+        return (Factor("recomputation", 0.0, "given"),)
+    return (Factor("recomputation", math.log10(len(kinds)), ", ".join(kinds)),)
 
 
 def _pieces(task: Task, rules: Rules) -> tuple[Factor, ...]:
@@ -113,20 +113,16 @@ def _pieces(task: Task, rules: Rules) -> tuple[Factor, ...]:
     if not (task.workload.training and rules.iteration.has_schedules):
         return ()
     if given.interleave is not None or given.schedule is not Schedule.ONE_F_ONE_B:
-        return (_factor("pieces of a stage", 0.0, "given"),)
+        return (Factor("pieces of a stage", 0.0, "given"),)
     most = len(divisors(task.workload.graph_repetitions))
-    return (_factor("pieces of a stage", math.log10(most), f"at most {most}: divisors of layers"),)
-
-
-def _factor(decision: str, digits: float, choices: str) -> Factor:
-    return Factor(decision=decision, digits=digits, choices=choices)
+    return (Factor("pieces of a stage", math.log10(most), f"at most {most}: divisors of layers"),)
 
 
 def _network(task: Task, rules: Rules) -> Factor:
     uses = workload_uses(task.workload, task.system, task.constraints, rules)
     counts = [len(use.microbatches) for use in uses if use is not None]
     total = sum(counts)
-    return _factor(
+    return Factor(
         "network",
         math.log10(max(total, 1)),
         f"uses of the dimensions: {len(counts):,}; with a microbatch size: {total:,}",
@@ -136,11 +132,11 @@ def _network(task: Task, rules: Rules) -> Factor:
 def _tiles(task: Task, rules: Rules) -> Factor:
     length, given = task.workload.sequence_length, task.constraints
     if given.n_tiles is not None:
-        return _factor("tiles", 0.0, "given")
+        return Factor("tiles", 0.0, "given")
     counts = rules.decisions.tile_counts(length)
     if given.tile_size is not None:
         counts = counts[counts >= -(-length // given.tile_size)]
-    return _factor("tiles", math.log10(len(counts)), "numbers of tiles")
+    return Factor("tiles", math.log10(len(counts)), "numbers of tiles")
 
 
 def _sharding(task: Task, arrays: KernelGraph, rules: Rules) -> Factor:
@@ -150,7 +146,7 @@ def _sharding(task: Task, arrays: KernelGraph, rules: Rules) -> Factor:
     axes[list(given_choices(arrays, task.constraints.sharding, index))] = 1
     free = int((axes > 1).sum())
     words = f"axes of each kernel; kernels with a choice: {free}" if free else "given"
-    return _factor("sharding", float(np.log10(axes).sum()), words)
+    return Factor("sharding", float(np.log10(axes).sum()), words)
 
 
 def _slots(task: Task, arrays: KernelGraph, rules: Rules) -> tuple[Slots, bool]:
@@ -165,11 +161,11 @@ def _slots(task: Task, arrays: KernelGraph, rules: Rules) -> tuple[Slots, bool]:
 def _partitions(task: Task, arrays: KernelGraph, rules: Rules) -> Factor:
     slots, _ = _slots(task, arrays, rules)
     if task.constraints.kernel_by_kernel:
-        return _factor("partitions", 0.0, "given: every kernel its own")
+        return Factor("partitions", 0.0, "given: every kernel its own")
     choices = [last - first + 1 for first, last in zip(slots.first, slots.last, strict=True)]
     free = [count for count in choices if count > 1]
     words = f"{max(free)} for each kernel; kernels with a choice: {len(free)}" if free else "given"
-    return _factor("partitions", float(np.log10(choices).sum()), words)
+    return Factor("partitions", float(np.log10(choices).sum()), words)
 
 
 def _ordered(task: Task, arrays: KernelGraph, rules: Rules) -> Factor | None:
@@ -186,12 +182,13 @@ def _ordered(task: Task, arrays: KernelGraph, rules: Rules) -> Factor | None:
         mask | (forward if apart and arrays.backward[i] else 0)
         for i, mask in enumerate(arrays.preds)
     )
-    ideals = enumerate_ideals(make_order(preds), most=MOST_IDEALS)
+    order = make_order(preds)
+    ideals = enumerate_ideals(order, most=MOST_IDEALS)
     if ideals is None:
         return None
     place = {ideal: i for i, ideal in enumerate(ideals)}
     steps: list[tuple[Ints, Ints]] = []
-    for kernel in _topological(preds):
+    for kernel in topological_chains(order)[0]:
         bit = 1 << kernel
         pairs = [
             (place[ideal], place[ideal & ~bit])
@@ -213,30 +210,19 @@ def _ordered(task: Task, arrays: KernelGraph, rules: Rules) -> Factor | None:
     found = float(chains[-1])  # ideals come by size: the last is the whole graph
     if found <= 0 or not math.isfinite(found):
         return None
-    return _factor("partitions", math.log10(found), f"in order, at most {slots.count}")
-
-
-def _topological(preds: tuple[int, ...]) -> list[int]:
-    done = 0
-    sequence: list[int] = []
-    while len(sequence) < len(preds):
-        ready = [i for i, mask in enumerate(preds) if not done >> i & 1 and not mask & ~done]
-        sequence += ready
-        for i in ready:
-            done |= 1 << i
-    return sequence
+    return Factor("partitions", math.log10(found), f"in order, at most {slots.count}")
 
 
 def _cores(task: Task, arrays: KernelGraph) -> Factor:
     chip = task.system.chip
     if chip.compute.utilization is not None:
-        return _factor("cores", 0.0, "no decision: the utilization is given")
+        return Factor("cores", 0.0, "no decision: the utilization is given")
     units = chip.compute.n_units
     lanes = np.arange(1, units + 1)
     pairs = int((units // lanes).sum())
     systolic = int(arrays.systolic.sum())
     digits = systolic * math.log10(pairs) + (arrays.n - systolic) * math.log10(units)
-    return _factor(
+    return Factor(
         "cores",
         digits,
         f"lanes and stages: {pairs:,} for each systolic kernel, {units:,} for each other",

@@ -201,7 +201,7 @@ class StageSplit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Chain:
     """Stages as pairs of positions among the borders, and what they come to. [s]
 
     ``which`` of the sequences of partitions between two borders each stage takes.
@@ -218,7 +218,7 @@ def _least(
     limit: float,
     moves: list[tuple[Ints, Ints]],
     together: np.ufunc,
-) -> _Found | None:
+) -> _Chain | None:
     """Stages from the first border to the last whose slots x times ``together`` are the least.
 
     ``together`` is the maximum or the sum; ``taken[a, b]`` the time of a stage between two borders;
@@ -255,7 +255,7 @@ def _least(
         pairs.append((a, b))
         b = a
     assert int(start_of[b]) == 0
-    return _Found(tuple(reversed(pairs)), best)
+    return _Chain(tuple(reversed(pairs)), best)
 
 
 def _least_time(
@@ -264,7 +264,7 @@ def _least_time(
     added: Floats,
     limit: float,
     moves: list[tuple[Ints, Ints]],
-) -> _Found | None:
+) -> _Chain | None:
     """Stages of the least iteration below ``limit`` [s], what is unsent counted as sent.
 
     ``taken[a, b, k]`` is what the k-th way between two borders keeps waiting, ``added`` what it
@@ -293,7 +293,7 @@ def _least_time(
         slowest = max(float(taken[(*pair, k)]) for pair, k in ways)
         time = slot * slowest + repeats * found.time
         if time < best:
-            best, answer = time, _Found(found.pairs, time, which)
+            best, answer = time, _Chain(found.pairs, time, which)
         if slowest > low:
             middle = (low + slowest) / 2
             for start, end in ((middle, slowest), (low, middle)):

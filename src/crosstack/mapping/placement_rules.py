@@ -21,7 +21,7 @@ from crosstack.machine.topology import Grid, LinkLoads, link_loads
 from crosstack.mapping.strategy import MappingOrder, ParallelDimension, Strategy
 from crosstack.workload.kernel_graph import Ints
 
-Turn = tuple[int, ...]
+AxisOrder = tuple[int, ...]
 Factor = tuple[int, int, int]  # axis, factor, stride
 MOST_CHIPS = 1024  # more of them begin all dimensions on the same axis
 
@@ -54,13 +54,13 @@ class PlacementRules:
         axes = len(grid.shape)
         orders = list(permutations(range(axes)))
         rotated = [tuple((first + k) % axes for k in range(axes)) for first in range(axes)]
-        turns = [(order,) * len(degrees) for order in orders]
+        axis_orders = [(order,) * len(degrees) for order in orders]
         if math.prod(degrees) <= MOST_CHIPS:
-            turns += product(rotated, repeat=len(degrees))
+            axis_orders += product(rotated, repeat=len(degrees))
         plans: dict[tuple[tuple[Factor, ...], ...], None] = {}
-        for turn in turns:
+        for axis_order in axis_orders:
             for exact in (True, False):
-                plan = _plan(degrees, grid, turn, exact=exact)
+                plan = _plan(degrees, grid, axis_order, exact=exact)
                 if plan is not None:
                     plans[plan] = None
         found = [_laid(degrees, plan, axes, back=True) for plan in plans]
@@ -83,7 +83,7 @@ class PlacementRules:
 
 
 def _plan(
-    degrees: tuple[int, ...], grid: Grid, turns: tuple[Turn, ...], *, exact: bool
+    degrees: tuple[int, ...], grid: Grid, axis_orders: tuple[AxisOrder, ...], *, exact: bool
 ) -> tuple[tuple[Factor, ...], ...] | None:
     """Factors of every dimension, or None where they do not fit.
 
@@ -93,10 +93,10 @@ def _plan(
     free = [*grid.package, *grid.packages]  # inside packages, then packages along each axis
     strides = [1] * axes + list(grid.package)
     plan = []
-    for degree, turn in zip(degrees, turns, strict=True):
+    for degree, axis_order in zip(degrees, axis_orders, strict=True):
         left = degree
         factors: list[Factor] = []
-        for slot in (*turn, *(axis + axes for axis in turn)):
+        for slot in (*axis_order, *(axis + axes for axis in axis_order)):
             factor = min(left, free[slot])
             if exact:
                 while left % factor:

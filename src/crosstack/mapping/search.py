@@ -54,13 +54,10 @@ from crosstack.mapping.slots import make_slots
 from crosstack.model.choice_index import choice_index
 from crosstack.model.choices import make_choices
 from crosstack.model.ends import counted, end_cost, plan_of_end, priced_end
-from crosstack.model.memory import recomputations
 from crosstack.model.objective import Objective, Weights
 from crosstack.model.plan import EndCost, Plan
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Floats, KernelGraph, bits
-from crosstack.workload.kernels import Placement
-from crosstack.workload.transformer_training import Schedule
 from crosstack.workload.workload import End, Workload
 
 FIRST_TRY = 256  # items after which the best open node is mapped, and each time they have doubled
@@ -226,15 +223,7 @@ def search(
     splits = may_split(workload, system, constraints.degrees) and (
         rules.iteration.has_schedules or not weights.energy
     )
-    placed = workload.placement is not Placement.SEARCHED
-    ends = bool(workload.ends)
-    free, given = covered(system, constraints, splits=splits, placed=placed, ends=ends)
-    if len(recomputations(state.arrays, rules)) > 1:
-        (free if constraints.recompute is None else given).append("recomputation")
-    if rules.iteration.has_schedules and workload.training:
-        given.append("schedule")
-        open_ = constraints.interleave is None and constraints.schedule is Schedule.ONE_F_ONE_B
-        (free if open_ else given).append("interleaving")
+    free, given = covered(state, splits=splits)
     certificate = Certificate(
         status=status,
         metric=objective,

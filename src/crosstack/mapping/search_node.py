@@ -26,7 +26,7 @@ from crosstack.mapping.budget import Budget
 from crosstack.mapping.following import choices_excess, following_bound, one_by_one_bound
 from crosstack.mapping.fusion import Fusion, fuse, make_problem, simple_bound
 from crosstack.mapping.ideals import IdealTables
-from crosstack.mapping.incumbent import PROOF, Incumbent, Lack, masks_of
+from crosstack.mapping.incumbent import PROOF, Incumbent, Lack, masks_of, numbers_of
 from crosstack.mapping.joint import UNKNOWN, Joint, joint_bound
 from crosstack.mapping.layouts import make_layout_choices
 from crosstack.mapping.mapping import Constraints, EndMapping, Mapping
@@ -59,7 +59,7 @@ from crosstack.model.partition import (
 from crosstack.model.plan import EndCost, Plan
 from crosstack.model.rates import reached_rate
 from crosstack.model.rules import Rules
-from crosstack.workload.kernel_graph import Ints, KernelGraph, bits
+from crosstack.workload.kernel_graph import Ints, KernelGraph
 from crosstack.workload.workload import Workload
 
 SMALL_GRAPH = 80  # kernels up to which every node is bounded with its layouts
@@ -409,12 +409,9 @@ class SearchState:
 
     def offer_stages(self, node: SearchNode, codes: Ints, found: StageSplit) -> None:
         """Keep a mapping whose stages split the graph if it is the best so far."""
-        stages = [0] * self.arrays.n
-        for number, masks in enumerate(found.stages):
-            for i in bits(sum(masks)):
-                stages[i] = number
+        stages = numbers_of([sum(masks) for masks in found.stages], self.arrays.n)
         partitions = tuple(mask for masks in found.stages for mask in masks)
-        self._keep(node, codes, found.time, partitions, tuple(stages))
+        self._keep(node, codes, found.time, partitions, stages)
 
     def _keep(
         self,
@@ -427,10 +424,6 @@ class SearchState:
         if total > self.incumbent.best:
             return
         assert not self.ends or node.plan.ends == getattr(self._ended(node.plan), "costs", None)
-        numbers = [0] * self.arrays.n
-        for number, mask in enumerate(partitions):
-            for i in bits(mask):
-                numbers[i] = number
         mapping = Mapping(
             sizes=node.plan.sizes,
             parallelism=node.plan.parallelism,
@@ -438,7 +431,7 @@ class SearchState:
             microbatch_size=node.plan.microbatch_size,
             n_tiles=node.n_tiles,
             sharding=self.index.sharding(codes),
-            partitions=tuple(numbers),
+            partitions=numbers_of(partitions, self.arrays.n),
             stages=stages,
             recompute=node.plan.recompute,
             schedule=node.plan.schedule,

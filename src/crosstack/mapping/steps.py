@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -67,15 +67,21 @@ class StepTerms:
         return StepTerms(self.to[at], *(term[at] for term in parts))
 
 
-@dataclass(frozen=True, slots=True)
-class Gates:
-    """Tensors that some kernel left out of the load reads: they leave unless it may run by then.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deferred:
+    """Kernels left out of a load: they may run in any partition that ends after their inputs exist.
 
-    ``made`` and ``waits`` (ideals, tensors): the producer has run; it has, all readers in the load
-    have too, and the reader left out cannot have. ``time``: to leave the partition, or to enter the
-    reader's. [s]
+    ``compute`` and ``memory``: what those take at least that may run by each ideal [s]. A second of
+    each that fills what is idle has a price, at least 0, their sum at most 1. Of the tensors that
+    they read ``made`` and ``waits`` (ideals, tensors) tell whether the producer has run, and
+    whether it leaves for them alone: it has, all readers in the load have too, and the reader left
+    out cannot have. ``time``: to leave the partition, or to enter the reader's. [s]
     """
 
+    compute: Floats
+    memory: Floats
+    compute_price: float
+    memory_price: float
     made: Bools
     waits: Bools
     time: Floats
@@ -85,38 +91,19 @@ class Gates:
         return np.asarray((self.waits[to] & ~self.made[start]) @ self.time)
 
 
-@dataclass(frozen=True, slots=True)
-class Filling:
-    """Kernels left out that may run in any partition, and what a second of each resource costs.
-
-    ``compute`` and ``memory``: what those need that may run by each ideal [s]. The prices are at
-    least 0, their sum at most 1.
-    """
-
-    compute: Floats
-    memory: Floats
-    compute_price: float
-    memory_price: float
-
-
 class Steps:
     """Prices every step that leaves an ideal, all at once.
 
-    With a ``filling`` the time of a step is reduced by its idle compute and memory, each at most
-    what may fill it at the ideal it leads to, times their prices: the Lagrangian of kernels left
-    out (`crosstack.mapping.large_graphs`). ``gates`` are the tensors they read; what leaves for
-    them alone has to enter another partition, too.
+    With ``deferred`` kernels the time of a step is reduced by its idle compute and memory, each at
+    most what may fill it at the ideal it leads to, times their prices: the Lagrangian of kernels
+    left out (`crosstack.mapping.large_graphs`). What leaves for them alone has to enter another
+    partition, too.
     """
 
     rest: Floats  # what the kernels outside each ideal take at least [s]
 
     def __init__(
-        self,
-        load: ChipLoad,
-        tables: IdealTables,
-        *,
-        filling: Filling | None = None,
-        gates: Gates | None = None,
+        self, load: ChipLoad, tables: IdealTables, deferred: Deferred | None = None
     ) -> None:
         self.load, self.tables = load, tables
         self.total = np.array([flow.moved for flow in load.flows]) / load.bandwidth
@@ -125,11 +112,11 @@ class Steps:
         held = np.array([flow.held for flow in load.flows])
         self.held = held if held.sum() > load.memory_limit else None  # where it matters
         self.needs = None if load.staircases is None else _core_needs(load)
-        self.filling, self.gates = filling, gates
+        self.deferred = deferred
         self.least_share = 1.0  # of the compute of a step that its price does not take off
         self._add_up()
-        if filling is not None:
-            x, y = filling.compute_price, filling.memory_price
+        if deferred is not None:
+            x, y = deferred.compute_price, deferred.memory_price
             memory = least_memory_time(load)
             self.rest = (1 - x - y) * self.rest + x * (self.compute[-1] - self.compute)
             self.rest = self.rest + y * (memory.sum() - tables.member @ memory + self.out)
@@ -203,26 +190,20 @@ class Steps:
         compute = self.compute[to] - self.compute[j]
         network = self._network(to, j)
         least = np.maximum(compute, network)
-        if self.filling is not None:
+        if self.deferred is not None:
             least = self.least_share * compute
         keep = least + self.rest[to] < limit
         to, compute, network = to[keep], compute[keep], network[keep]
         if not len(to):
             return StepTerms(to, compute, compute, compute, compute, compute)
         live = np.nonzero(tables.live[j])[0]
-        alive_total, alive_sram = (
-            self.live_total[np.ix_(to, live)],
-            self.live_sram[np.ix_(to, live)],
-        )
+        ends = np.ix_(to, live)
+        alive_total, alive_sram = self.live_total[ends], self.live_sram[ends]
         reads, read_sram = self._reads(to, live, alive_total, j)
         out = self.out[to] - alive_total.sum(axis=1)
         memory = out + reads + (self.own[to] - self.own[j]) + (self.weights[to] - self.weights[j])
         sram = self.out_sram[to] - alive_sram.sum(axis=1) + read_sram + self.sram[to] - self.sram[j]
-        sram += (
-            self.inside_sram[to]
-            - self.inside_sram[j]
-            - self.dead_sram[np.ix_(to, live)].sum(axis=1)
-        )
+        sram += self.inside_sram[to] - self.inside_sram[j] - self.dead_sram[ends].sum(axis=1)
         fits = sram <= load.sram_capacity * (1 + TOLERANCE)
         for held in self.unmixed:
             within = held[to] - held[j]
@@ -238,44 +219,41 @@ class Steps:
             cost = self.alone[(tables.masks[to[position]] ^ tables.masks[j]).bit_length() - 1]
             memory[position] = cost.memory
             fits[position] = cost.fits and (self.held is None or room[position])
-        if self.gates is not None:
-            memory = memory + self.gates.leaving(j, to)
-        to, compute, memory, network = to[fits], compute[fits], memory[fits], network[fits]
-        sram = sram[fits]
-        time = combine_arrays(compute, memory, network, load.overlap)
-        time = time + load.memory_price * memory + load.network_price * network
-        terms = StepTerms(to, time, compute, memory, network, sram)
-        keep = self.priced(time, terms, j) + self.rest[to] < limit
-        to, time, compute = to[keep], time[keep], compute[keep]
-        memory, network, sram = memory[keep], network[keep], sram[keep]
-        if self.needs is not None and len(to):
-            dealt = self._dealt(to, j)
-            time = combine_arrays(dealt, memory, network, load.overlap)
-            time = time + load.memory_price * memory + load.network_price * network
-        if load.unit is not None and len(to):  # units bind cores: one partition at a time
-            masks = [tables.masks[t] ^ tables.masks[j] for t in to.tolist()]
+        if self.deferred is not None:
+            memory = memory + self.deferred.leaving(j, to)
+        time = self.cost(compute, memory, network)
+        terms = StepTerms(to, time, compute, memory, network, sram).part(fits)
+        terms = terms.part(self.priced(terms.time, terms, j) + self.rest[terms.to] < limit)
+        if self.needs is not None and len(terms.to):
+            time = self.cost(self._dealt(terms.to, j), terms.memory, terms.network)
+            terms = replace(terms, time=time)
+        if load.unit is not None and len(terms.to):  # units bind cores: one partition at a time
+            masks = [tables.masks[t] ^ tables.masks[j] for t in terms.to.tolist()]
             costs = [partition_cost(load, mask) for mask in masks]
-            fits = np.array([cost.fits for cost in costs])
-            time = np.array([cost.cost for cost in costs])[fits]
-            to, compute, memory = to[fits], compute[fits], memory[fits]
-            network, sram = network[fits], sram[fits]
-        return StepTerms(to, time, compute, memory, network, sram)
+            terms = replace(terms, time=np.array([cost.cost for cost in costs]))
+            terms = terms.part(np.array([cost.fits for cost in costs]))
+        return terms
+
+    def cost(self, compute: Floats, memory: Floats, network: Floats) -> Floats:
+        """Time of partitions with these terms, and what the objective adds. [s]"""
+        load = self.load
+        time = combine_arrays(compute, memory, network, load.overlap)
+        return time + load.memory_price * memory + load.network_price * network
 
     def priced(self, time: Floats, terms: StepTerms, j: int | Ints) -> Floats:
         """Time of steps from ``j`` less the price of what kernels left out add for nothing. [s]"""
-        filling, to = self.filling, terms.to
-        if filling is None or self.load.overlap is Overlap.NONE:
+        deferred, to = self.deferred, terms.to
+        if deferred is None or self.load.overlap is Overlap.NONE:
             return time
         load = self.load
         hidden = time - load.memory_price * terms.memory - load.network_price * terms.network
         if self.load.overlap is not Overlap.ALL:
             hidden = hidden - terms.network
-        taken_off = filling.compute_price * np.minimum(hidden - terms.compute, filling.compute[to])
-        if filling.memory_price:
-            idle = np.minimum(hidden - terms.memory, filling.memory[to])
-            if self.gates is not None:
-                idle = idle - self.gates.leaving(j, to)
-            taken_off = taken_off + filling.memory_price * idle
+        filled = np.minimum(hidden - terms.compute, deferred.compute[to])
+        taken_off = deferred.compute_price * filled
+        if deferred.memory_price:
+            idle = np.minimum(hidden - terms.memory, deferred.memory[to]) - deferred.leaving(j, to)
+            taken_off = taken_off + deferred.memory_price * idle
         return np.asarray(time - taken_off)
 
     def _network(self, to: Ints, j: int | Ints) -> Floats:

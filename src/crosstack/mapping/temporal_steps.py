@@ -15,9 +15,9 @@ from operator import or_
 import numpy as np
 
 from crosstack.mapping.ideals import IdealTables, memberships, to_words
-from crosstack.mapping.steps import TOLERANCE, Filling, Gates, Steps, StepTerms
+from crosstack.mapping.steps import TOLERANCE, Deferred, Steps, StepTerms
 from crosstack.model.legality import Legality, Words, possible_partitions
-from crosstack.model.partition import ChipLoad, combine_arrays
+from crosstack.model.partition import ChipLoad
 from crosstack.model.temporal import Run, TemporalLoad
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, bits
 
@@ -237,14 +237,9 @@ class TemporalSteps(Steps):
     """As `Steps`; SRAM and cores do not bind, legality does."""
 
     def __init__(
-        self,
-        load: ChipLoad,
-        tables: IdealTables,
-        *,
-        filling: Filling | None = None,
-        gates: Gates | None = None,
+        self, load: ChipLoad, tables: IdealTables, deferred: Deferred | None = None
     ) -> None:
-        super().__init__(load, tables, filling=filling, gates=gates)
+        super().__init__(load, tables, deferred)
         assert load.temporal is not None
         self.temporal = load.temporal
         self.legal = _legal_steps(tables, load.temporal.legality, load.unmixed)
@@ -327,10 +322,9 @@ class TemporalSteps(Steps):
         network = self._network(to, start)
         # What the device takes already holds what main memory does, unless nothing hides.
         busy = device if self.temporal.hides else device - memory
-        if self.gates is not None:
-            memory = memory + self.gates.leaving(start, to)
-        time = combine_arrays(busy, memory, network, load.overlap)
-        time = time + load.memory_price * memory + load.network_price * network
+        if self.deferred is not None:
+            memory = memory + self.deferred.leaving(start, to)
+        time = self.cost(busy, memory, network)
         compute = busy - unshared  # as kernels left out are counted, launches by their shares
         terms = StepTerms(to, time, compute, memory, network, np.zeros(len(to)))
         priced = self.priced(time, terms, start)
@@ -367,13 +361,7 @@ def _set_terms(temporal: TemporalLoad, sets: _Sets) -> Floats:
     return np.stack([device + launch * launches, memory, launch * (launches - shares)])
 
 
-def make_steps(
-    load: ChipLoad,
-    tables: IdealTables,
-    *,
-    filling: Filling | None = None,
-    gates: Gates | None = None,
-) -> Steps:
+def make_steps(load: ChipLoad, tables: IdealTables, deferred: Deferred | None = None) -> Steps:
     """Return what prices the steps of a load, as its chip runs kernels."""
     kind = Steps if load.temporal is None else TemporalSteps
-    return kind(load, tables, filling=filling, gates=gates)
+    return kind(load, tables, deferred)

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from crosstack.errors import InputError, Problem, require, require_whole
 from crosstack.mapping.strategy import KernelSplit, ParallelDimension, Strategy
@@ -27,7 +28,7 @@ KP1, KP2, DP, LP = ParallelDimension
 
 
 class EdgeKind(StrEnum):
-    """What an edge is for; all but ``data`` are cross edges."""
+    """What an edge is for; all but ``data`` are cross edges, called as their dimension."""
 
     DATA = "data"
     STAGE = "lp"
@@ -62,11 +63,6 @@ class SuperEdge:
     forward: float
     backward: float
 
-    @property
-    def is_cross(self) -> bool:
-        """Whether it joins two chips."""
-        return self.kind is not EdgeKind.DATA
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuperGraph:
@@ -75,11 +71,6 @@ class SuperGraph:
     title: str
     nodes: tuple[SuperNode, ...]
     edges: tuple[SuperEdge, ...]
-
-    def size(self, kind: EdgeKind) -> tuple[float, float]:
-        """Bytes over all edges of a kind, forward and backward. [B]"""
-        chosen = [edge for edge in self.edges if edge.kind is kind]
-        return sum(edge.forward for edge in chosen), sum(edge.backward for edge in chosen)
 
 
 def ring_sizes(
@@ -143,14 +134,14 @@ def transform(
     if strategy.lp > 1:
         step = _pipelined(step, chosen, strategy)
         found.append(step)
-    for dimension, kind in ((DP, EdgeKind.REPLICA), (KP1, EdgeKind.ROW), (KP2, EdgeKind.COLUMN)):
+    for dimension in (DP, KP1, KP2):
         if strategy.degree(dimension) == 1:
             continue
 
         def sizes(name: str, along: ParallelDimension = dimension) -> tuple[float, float]:
             return ring_sizes(kernels[name], graph.word, strategy, along, batch)
 
-        step = _ringed(step, dimension, kind, strategy, sizes)
+        step = _ringed(step, dimension, strategy, sizes)
         found.append(step)
     return tuple(found)
 
@@ -197,23 +188,17 @@ def _pipelined(graph: SuperGraph, stages: tuple[int, ...], strategy: Strategy) -
     return SuperGraph(title=f"{strategy.lp} stages", nodes=nodes, edges=tuple(edges))
 
 
-def _along(node: SuperNode, dimension: ParallelDimension, i: int) -> SuperNode:
-    if dimension is KP1:
-        return replace(node, kp1=i)
-    return replace(node, kp2=i) if dimension is KP2 else replace(node, dp=i)
-
-
 def _ringed(
     graph: SuperGraph,
     dimension: ParallelDimension,
-    kind: EdgeKind,
     strategy: Strategy,
     sizes: Callable[[str], tuple[float, float]],
 ) -> SuperGraph:
     """Replace every node by a ring of ``degree`` nodes, every edge by one for each of them."""
     degree = strategy.degree(dimension)
     count = len(graph.nodes)
-    nodes = [_along(node, dimension, i) for i in range(degree) for node in graph.nodes]
+    places: list[dict[str, Any]] = [{dimension.value: i} for i in range(degree)]
+    nodes = [replace(node, **place) for place in places for node in graph.nodes]
     edges = []
     for edge in graph.edges:
         # A ring's own bytes are those of one chip already; tensors are shared out.
@@ -236,7 +221,7 @@ def _ringed(
                     SuperEdge(
                         source=k + i * count,
                         target=k + (i + 1) % degree * count,
-                        kind=kind,
+                        kind=EdgeKind(dimension.value),
                         forward=forward,
                         backward=backward,
                     )

@@ -182,24 +182,6 @@ class Legality:
         """Return what holds for some kernels of partitions, numbered anew; others are left out."""
         return _part(self, tuple(kernels))
 
-    def _of(self, kernels: tuple[int, ...]) -> Legality:
-        number = {kernel: i for i, kernel in enumerate(kernels)}
-
-        def shrink(mask: int) -> int:
-            return sum(1 << number[i] for i in bits(mask) if i in number)
-
-        return Legality(
-            products=shrink(self.products),
-            row_wise=shrink(self.row_wise),
-            joined=tuple(shrink(self.joined[i]) for i in kernels),
-            barred=tuple(shrink(self.barred[i]) for i in kernels),
-            cut=tuple(shrink(self.cut[i]) for i in kernels),
-            attentions=tuple(
-                (shrink(first), shrink(held)) for first, held in self.attentions if shrink(held)
-            ),
-            whole=False,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class _WordSets:
@@ -276,7 +258,24 @@ def possible_partitions(legality: Legality, most: int) -> tuple[int, ...] | None
 
 @lru_cache(maxsize=256)
 def _part(legality: Legality, kernels: tuple[int, ...]) -> Legality:
-    return legality._of(kernels)
+    number = {kernel: i for i, kernel in enumerate(kernels)}
+
+    def shrink(mask: int) -> int:
+        return sum(1 << number[i] for i in bits(mask) if i in number)
+
+    def of(masks: Sequence[int]) -> tuple[int, ...]:
+        return tuple(shrink(masks[i]) for i in kernels)
+
+    attentions = ((shrink(first), shrink(held)) for first, held in legality.attentions)
+    return Legality(
+        products=shrink(legality.products),
+        row_wise=shrink(legality.row_wise),
+        joined=of(legality.joined),
+        barred=of(legality.barred),
+        cut=of(legality.cut),
+        attentions=tuple(pair for pair in attentions if pair[1]),
+        whole=False,
+    )
 
 
 def make_legality(

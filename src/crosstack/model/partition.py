@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, assert_never
 
 import numpy as np
@@ -80,7 +81,7 @@ class ChipLoad:
     succs: tuple[int, ...]
     order: tuple[int, ...]
     compute: tuple[float, ...]
-    staircases: tuple[Staircase, ...] | None
+    staircases: tuple[Staircase, ...] | None = None
     cycle_time: tuple[float, ...]
     shapes: tuple[tuple[int, int, int, bool], ...]
     lanes: int
@@ -107,7 +108,7 @@ class ChipLoad:
     overlap: Overlap
     traffic: Traffic
     network_takes_maximum: bool
-    resident_alone: bool
+    resident_alone: bool = False
     stream_depth: int = STREAM_DEPTH
     unit: float | None = None
     memory_price: float = 0.0
@@ -152,16 +153,8 @@ def make_load(
     rules: Rules,
 ) -> ChipLoad:
     """Return the load of one chip when kernel i takes the choice ``codes[i]``."""
-    return _assemble(
-        workload,
-        system,
-        arrays,
-        plan,
-        rules,
-        network=network_times(choices, codes),
-        pick=lambda column: column[codes],
-        choices=choices,
-    )
+    given = _Picked(workload, system, arrays, plan, rules, choices, lambda column: column[codes])
+    return _assemble(given, network_times(choices, codes))
 
 
 def network_times(choices: Choices, codes: Ints) -> Floats:
@@ -193,25 +186,16 @@ def relaxed_load(
     network = index.least(choices.network_time, kept)
     if len(index.source):
         network = network + choices.conversions.least(kept)
-    return _assemble(
-        workload,
-        system,
-        arrays,
-        plan,
-        rules,
-        network=network,
-        pick=lambda column: index.least(column, kept),
-        choices=choices,
-    )
+
+    def pick(column: Any) -> Any:
+        return index.least(column, kept)
+
+    return _assemble(_Picked(workload, system, arrays, plan, rules, choices, pick), network)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Picked:
-    """What a load is made of: one value a kernel of every column of ``choices``.
-
-    ``again`` are kernels that run twice, ``made`` the bytes of each result that may cross the
-    border of a partition. [B]
-    """
+    """What a load is made of: one value a kernel of every column of ``choices``."""
 
     workload: Workload
     system: System
@@ -220,8 +204,6 @@ class _Picked:
     rules: Rules
     choices: Choices
     pick: Callable[[Any], Any]
-    again: Bools
-    made: Floats
 
     def of(self, name: str) -> Any:
         """Return one column of the choices."""
@@ -232,46 +214,28 @@ class _Picked:
         """Whether tensors pass main memory in any case: they cross no partition's border."""
         return streams_memory(self.workload.placement, self.rules)
 
+    @cached_property
+    def again(self) -> Bools:
+        """Which kernels run twice."""
+        return computed_again(self.arrays, self.plan.recompute)
 
-def _assemble(
-    workload: Workload,
-    system: System,
-    arrays: KernelGraph,
-    plan: Plan,
-    rules: Rules,
-    *,
-    network: Floats,
-    pick: Callable[[Any], Any],
-    choices: Choices,
-) -> ChipLoad:
-    chip = system.chip
-    picked = _Picked(
-        workload=workload,
-        system=system,
-        arrays=arrays,
-        plan=plan,
-        rules=rules,
-        choices=choices,
-        pick=pick,
-        again=computed_again(arrays, plan.recompute),
-        made=pick(choices.output_total) * (not streams_memory(workload.placement, rules)),
-    )
+    @cached_property
+    def made(self) -> Floats:
+        """Bytes of each result that may cross the border of a partition. [B]"""
+        return np.asarray(self.of("output_total") * (not self.passes))
+
+
+def _assemble(picked: _Picked, network: Floats) -> ChipLoad:
+    workload, arrays, plan = picked.workload, picked.arrays, picked.plan
+    chip, rules = picked.system.chip, picked.rules
     weight = picked.of("weight")
-    memory = copy_memory(
-        workload,
-        arrays,
-        plan,
-        rules,
-        weight=weight,
-        cache=picked.of("cache"),
-        kept=picked.of("kept"),
-        again=picked.of("again"),
-    )
+    columns = {name: picked.of(name) for name in ("cache", "kept", "again")}
+    memory = copy_memory(workload, arrays, plan, rules, weight=weight, **columns)
     static = float(static_size(workload, plan, memory))
     capacity = chip.memory_room(spilled=plan.spilled)
     full = float(static_size(workload, plan, memory, running=True))  # while an end runs
     static = full if full > capacity else static
-    temporal = choices.clocked is not None
+    temporal = picked.choices.clocked is not None
     kind = _one_after_the_other(picked, network) if temporal else _side_by_side(picked, weight)
     return ChipLoad(
         n=arrays.n,
@@ -306,10 +270,9 @@ def _side_by_side(picked: _Picked, weight: Floats) -> dict[str, Any]:
     """Return what a spatial chip adds to a load: cores, SRAM and what crosses its border."""
     chip, arrays, plan, rules = picked.system.chip, picked.arrays, picked.plan, picked.rules
     dtype, again = picked.workload.graph.dtype, picked.again
-    steps = cycles_per_step(chip, dtype, rules)
     each = picked.of("n_tiles") * arrays.repeats * arrays.routing[:, 2]
     cycle_time = each * (1 + again) / chip.compute.frequency
-    cycle_time = cycle_time * np.where(arrays.systolic, steps.systolic, steps.simd)
+    cycle_time = cycle_time * cycles_per_step(chip, dtype, rules, arrays.systolic)
     shapes = tuple(
         zip(
             picked.of("m").tolist(),
@@ -374,7 +337,6 @@ def _one_after_the_other(picked: _Picked, network: Floats) -> dict[str, Any]:
     none = (0.0,) * arrays.n
     return {
         "compute": least,
-        "staircases": None,
         "cycle_time": none,
         "shapes": ((0, 0, 0, False),) * arrays.n,
         "own_memory": temporal.own,
@@ -382,8 +344,6 @@ def _one_after_the_other(picked: _Picked, network: Floats) -> dict[str, Any]:
         "sram": none,
         "flows": flows,
         "flows_of": flows_of,
-        "unit": None,
-        "resident_alone": False,
         "temporal": temporal,
     }
 

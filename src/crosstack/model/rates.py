@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import numpy as np
 
 from crosstack.machine.chip import Chip, Execution
 from crosstack.model.rules import Rules
 from crosstack.workload.dtype import Dtype
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CyclesPerStep:
-    """Cycles that a step takes on the systolic array and on its lanes. [1]"""
-
-    systolic: float
-    simd: float
+from crosstack.workload.kernel_graph import Bools, Floats
 
 
 def peak_rate(chip: Chip, dtype: Dtype, rules: Rules) -> float:
@@ -39,8 +32,13 @@ def reached_rate(chip: Chip, dtype: Dtype, rules: Rules) -> float:
     return reached
 
 
-def cycles_per_step(chip: Chip, dtype: Dtype, rules: Rules) -> CyclesPerStep:
-    """Return how many cycles one step of a core takes in numbers of a type.
+def cycles_per_step(chip: Chip, dtype: Dtype, rules: Rules, systolic: Bools) -> Floats:
+    """Return how many cycles one step of a core takes in numbers of a type, by kernel. [1]
+
+    Parameters
+    ----------
+    systolic : array of bool
+        Which kernels run on the systolic array, not on its lanes.
 
     Notes
     -----
@@ -50,4 +48,4 @@ def cycles_per_step(chip: Chip, dtype: Dtype, rules: Rules) -> CyclesPerStep:
     """
     rate = peak_rate(chip, dtype, rules)
     lanes = float(chip.compute.rows) * chip.compute.n_units * chip.compute.frequency
-    return CyclesPerStep(systolic=chip.peak_throughput / rate, simd=max(1.0, lanes / rate))
+    return np.where(systolic, chip.peak_throughput / rate, max(1.0, lanes / rate))

@@ -99,18 +99,17 @@ def _candidates(chip: Chip, dtype: Dtype, clock: Roofline) -> Candidates:
         resident, one_wide = np.ones(len(m)), units_n == 1
     splits = 2.0 ** np.arange(np.log2(MOST_SPLITS) + 1)
     order = np.argsort(-(m * n)[keep], kind="stable")
-    columns = (m, n, units_m, units_n, np.maximum(resident, 1), one_wide, for_all)
-    repeated = [np.tile(column[keep][order], len(splits)) for column in columns]
-    return Candidates(
-        tile_m=repeated[0],
-        tile_n=repeated[1],
-        split=np.repeat(splits, len(order)),
-        units_m=repeated[2],
-        units_n=repeated[3],
-        resident=repeated[4],
-        one_wide=repeated[5],
-        for_all=repeated[6],
-    )
+    columns = {
+        "tile_m": m,
+        "tile_n": n,
+        "units_m": units_m,
+        "units_n": units_n,
+        "resident": np.maximum(resident, 1),
+        "one_wide": one_wide,
+        "for_all": for_all,
+    }
+    repeated = {name: np.tile(x[keep][order], len(splits)) for name, x in columns.items()}
+    return Candidates(split=np.repeat(splits, len(order)), **repeated)
 
 
 def _of_multiprocessor(chip: Chip, scope: Scope) -> float:

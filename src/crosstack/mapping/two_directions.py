@@ -75,7 +75,7 @@ class _Across:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Direction:
     """A direction; ``needs``: of the resource that fills up, by ideal. [s]"""
 
     tables: IdealTables
@@ -85,7 +85,7 @@ class _Part:
     rows: list[_Rows]
 
 
-def parts_bound(
+def two_directions_bound(
     load: ChipLoad,
     order: Order,
     choices: LayoutChoices,
@@ -124,7 +124,7 @@ def parts_bound(
     by_memory = scarcest(load, left_out) == (0.0, 1.0)
     parts = []
     for side, group in enumerate(groups):
-        part = _make_part(
+        part = _make_direction(
             small, small_order, choices, group, across, side, most_ideals, by_memory=by_memory
         )
         if part is None:
@@ -211,7 +211,7 @@ def _tensors_across(
     return found
 
 
-def _make_part(
+def _make_direction(
     load: ChipLoad,
     order: Order,
     choices: LayoutChoices,
@@ -221,7 +221,7 @@ def _make_part(
     most: int,
     *,
     by_memory: bool,
-) -> _Part | None:
+) -> _Direction | None:
     small, small_order = sub_load(load, order, kernels)
     ideals = enumerate_ideals(small_order, most=most)
     if ideals is None:
@@ -234,23 +234,20 @@ def _make_part(
     offsets = np.concatenate([[0], np.cumsum(layouts.n_profiles)])
     rows = [_rows(steps, layouts, offsets, j, across, side) for j in range(len(tables.masks))]
     needs = tables.member @ least_memory_time(small) if by_memory else steps.compute
-    return _Part(tables, layouts, offsets, needs, rows)
+    return _Direction(tables, layouts, offsets, needs, rows)
 
 
 def _rows(
     steps: Steps, layouts: Layouts, offsets: Ints, j: int, across: list[_Across], side: int
 ) -> _Rows:
     """Price every step from ideal ``j``, staying first."""
-    load, masks = steps.load, steps.tables.masks
-    weights = np.array(WEIGHTS[load.overlap])
-    count = layouts.n_profiles[j]
-    every = np.arange(count)
-    start, target = [every], [offsets[j] + every]
-    base, terms4 = [np.zeros((count, len(weights)))], [np.zeros((count, 4))]
-    sides = [np.zeros((count, len(load.unmixed)), dtype=np.int64)]
-    stays = np.array([_ends(t, 0, masks[j], side) for t in across]).reshape(-1, 3)
-    touch, whole, done = ([np.tile(stays[:, column], (count, 1))] for column in range(3))
+    load, masks, count = steps.load, steps.tables.masks, layouts.n_profiles[j]
+    weights, every = np.array(WEIGHTS[load.overlap]), np.arange(count)
     between = np.array([tensor.time for tensor in across])
+    start, target, base = [every], [offsets[j] + every], [np.zeros((count, len(weights)))]
+    # Of all rows of a step: its terms, its sides of groups, and what it has of tensors.
+    stays = np.array([_ends(t, 0, masks[j], side) for t in across]).reshape(-1, 3).T
+    alike = [np.tile(np.concatenate([np.zeros(4 + len(load.unmixed)), *stays]), (count, 1))]
     terms = steps.terms(j, math.inf) if j < len(masks) - 1 else None
     if terms is not None and len(terms.to):
         excess = Excess(steps, layouts, j, every, weights)
@@ -259,43 +256,41 @@ def _rows(
             added = excess.to(to)
             p, q = np.nonzero(np.isfinite(added[:, :, 0]))
             inside = masks[to] & ~masks[j]
-            ends = np.array([_ends(t, inside, masks[to], side) for t in across]).reshape(-1, 3)
+            ends = np.array([_ends(t, inside, masks[to], side) for t in across]).reshape(-1, 3).T
             start.append(p)
             target.append(offsets[to] + q)
             # Made: leaves unless every reader is here. Read: enters.
-            moved = float(ends[:, 0 if side else 1] @ between)
+            moved = float(ends[0 if side else 1] @ between)
             base.append(linear[position] + added[p, q] + weights[:, 1] * moved)
-            touch.append(np.tile(ends[:, 0], (len(p), 1)))
-            whole.append(np.tile(ends[:, 1], (len(p), 1)))
-            done.append(np.tile(ends[:, 2], (len(p), 1)))
             # A kernel alone may cut its weight; it then leaves no room beside it.
             sram = min(float(terms.sram[position]), load.sram_capacity)
             memory = terms.memory[position] + moved
             one = [terms.compute[position], memory, terms.network[position], sram]
-            terms4.append(np.tile(one, (len(p), 1)))
             lies = [
                 (INSIDE if inside & group else 0) | (OUTSIDE if inside & ~group else 0)
                 for group in load.unmixed
             ]
-            sides.append(np.tile(np.array(lies, dtype=np.int64), (len(p), 1)))
+            alike.append(np.tile(np.concatenate([one, lies, *ends]), (len(p), 1)))
     reached = np.concatenate(target)
     by = np.argsort(reached, kind="stable")
     reached = reached[by]
     first = np.nonzero(np.concatenate([[True], reached[1:] != reached[:-1]]))[0]
-    values = np.concatenate(terms4)[by]
+    columns = np.concatenate(alike)[by].T
+    sides = columns[4 : 4 + len(load.unmixed)]
+    touch, whole, done = columns[4 + len(sides) :].reshape(3, len(across), len(by))
     return _Rows(
         start=np.concatenate(start)[by],
         target=reached[first],
         first=first,
         base=np.concatenate(base)[by],
-        compute=values[:, 0],
-        memory=values[:, 1],
-        network=values[:, 2],
-        sram=values[:, 3],
-        sides=np.concatenate(sides)[by],
-        touch=np.concatenate(touch)[by],
-        whole=np.concatenate(whole)[by],
-        done=np.concatenate(done)[by],
+        compute=columns[0],
+        memory=columns[1],
+        network=columns[2],
+        sram=columns[3],
+        sides=sides.T.astype(np.int64),
+        touch=np.ascontiguousarray(touch.T),
+        whole=np.ascontiguousarray(whole.T),
+        done=np.ascontiguousarray(done.T),
     )
 
 
@@ -311,8 +306,8 @@ def _ends(tensor: _Across, inside: int, after: int, side: int) -> tuple[float, f
 
 def _path(
     load: ChipLoad,
-    first: _Part,
-    second: _Part,
+    first: _Direction,
+    second: _Direction,
     fill: Floats,
     allowed: Bools,
     between: Floats,
@@ -373,7 +368,7 @@ def _path(
     return float(best[first.offsets[-2] :, second.offsets[-2] :].min())
 
 
-def _ideals(part: _Part) -> list[Ints]:
+def _ideals(part: _Direction) -> list[Ints]:
     """Return the ideal that each row of each ideal leads to."""
     found = []
     for rows in part.rows:
