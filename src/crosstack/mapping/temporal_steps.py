@@ -337,8 +337,9 @@ class TemporalSteps(Steps):
 def _set_terms(temporal: TemporalLoad, sets: _Sets) -> Floats:
     """Return time of the device, of main memory, and of launches unshared, shape (3, sets). [s]
 
-    As `TemporalLoad.terms` and `TemporalLoad.unshared` have them: sums are over kernels one after
-    the other, as there, so that the same comes out.
+    Unshared is what is left of launches for kernels that may be in the partition besides. The
+    others are as `TemporalLoad.terms` has them: sums are over kernels one after the other, as
+    there, so that the same comes out.
     """
     work, after = np.array(temporal.work)[:, None], np.array(temporal.after)[:, None]
     device, memory, launches = np.zeros((3, sets.member.shape[1]))

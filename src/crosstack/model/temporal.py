@@ -398,11 +398,6 @@ class TemporalLoad:
             return self.runs[0].own
         return tuple(sum(each) for each in zip(*(run.own for run in self.runs), strict=True))
 
-    def unshared(self, inside: int) -> float:
-        """What is left of a partition's launches for kernels that may be in it besides. [s]"""
-        times = sum(inside & run.members != 0 for run in self.runs)
-        return self.launch * (times - sum(self.shares[i] for i in bits(inside)))
-
     def label(self, i: int) -> object:
         """Equal for kernels between the same others that may swap places in a sequence."""
         runs = tuple(

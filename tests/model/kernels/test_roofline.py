@@ -15,7 +15,7 @@ from crosstack.io import library
 from crosstack.machine.chip import Chip
 from crosstack.machine.compute import Compute, Dataflow
 from crosstack.machine.memory import MemoryLevel, Scope
-from crosstack.model.kernels.clock import KernelTime, elementwise_time
+from crosstack.model.kernels.clock import KernelTime
 from crosstack.model.kernels.roofline import Roofline
 from crosstack.published.deepflow.kernels import tiles_of_2020, tiles_of_2021, tiles_of_2025
 from crosstack.workload.dtype import Dtype, dtype_of_size
@@ -256,16 +256,15 @@ def test_a_measured_vector_product_is_within_a_quarter_at_the_usual_launch(k, n,
 
 def test_elementwise_kernels_are_bound_by_main_memory_or_compute():
     memory = A100.main_memory
-    found = elementwise_time(Roofline(), A100, [1e6, 1e15, 0], [1e9, 1e6, 0])
-    assert found.time[0] == pytest.approx(1e9 / memory.bandwidth + memory.latency)
-    assert found.time[1] == pytest.approx(1e15 / A100.vector_throughput(BF16))
-    assert found.time[2] == 0
-    assert found.bound.tolist() == ["HBM2e", "compute", "compute"]
+    times = Roofline().times(A100)
+    assert times.elementwise(1e6, 1e9) == pytest.approx(1e9 / memory.bandwidth + memory.latency)
+    assert times.elementwise(1e15, 1e6) == pytest.approx(1e15 / A100.vector_throughput(BF16))
+    assert times.elementwise(0, 0) == 0
 
 
 def test_elementwise_kernels_of_the_releases_are_bound_by_registers():
-    found = elementwise_time(tiles_of_2025(), A100, 1.0, 1e9)
-    assert float(found.time) == pytest.approx(1e9 / A100.levels[0].bandwidth)
+    found = tiles_of_2025().times(A100).elementwise(1.0, 1e9)
+    assert found == pytest.approx(1e9 / A100.levels[0].bandwidth)
 
 
 @pytest.mark.parametrize("clock", [Roofline(), tiles_of_2021()])
@@ -307,7 +306,7 @@ def test_shapes_that_do_not_match_are_refused():
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf"), "x"])
 def test_bad_work_is_refused(bad):
     with pytest.raises(InputError, match="work"):
-        elementwise_time(Roofline(), A100, bad, 1.0)
+        Roofline().times(A100).elementwise(bad, 1.0)
 
 
 def test_whole_numbers_describe_a_chip_as_well():

@@ -2,7 +2,7 @@
 
 A clock times matrix products and elementwise kernels, many at once. Each answer tells the work of
 the device from what main memory moves, operand by operand: an operand that is on the chip already
-moves nothing. `product_time` and `elementwise_time` ask any clock, `ChipTimes` remembers.
+moves nothing. `product_time` asks any clock, `ChipTimes` remembers.
 """
 
 from __future__ import annotations
@@ -87,14 +87,6 @@ class KernelTime:
     utilization: Floats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ElementwiseTime:
-    """A kernel without reuse: ``time`` [s] without a launch, and what it is ``bound`` by."""
-
-    time: Floats
-    bound: NDArray[Any]
-
-
 class KernelClock(Protocol):
     """How the time of a kernel is counted, on whatever chip.
 
@@ -117,10 +109,8 @@ class KernelClock(Protocol):
         """Return the times of products of one type, arrays of one dimension."""
         ...
 
-    def elementwise(
-        self, chip: Chip, dtype: Dtype, work: Floats, traffic: Floats
-    ) -> ElementwiseTime:
-        """Return the times of ``work`` [FLOP] on ``traffic`` bytes that are used once.
+    def elementwise(self, chip: Chip, dtype: Dtype, work: Floats, traffic: Floats) -> Floats:
+        """Time of ``work`` [FLOP] on ``traffic`` bytes that are used once, without a launch. [s]
 
         By default ``max(work / throughput, traffic / bandwidth + latency)`` of main memory, where
         the data is (``williams2009roofline``); no traffic takes no time.
@@ -128,8 +118,7 @@ class KernelClock(Protocol):
         memory = chip.main_memory
         computing = work / chip.vector_throughput(dtype)
         moving = np.where(traffic > 0, traffic / memory.speed + memory.latency, 0.0)
-        bound = np.where(moving > computing, memory.name, COMPUTE)
-        return ElementwiseTime(time=np.asarray(np.maximum(computing, moving)), bound=bound)
+        return np.asarray(np.maximum(computing, moving))
 
     def least(
         self, chip: Chip, dtype: Dtype, m: float, k: float, n: float, batch: float = 1.0
@@ -201,45 +190,6 @@ def product_time(
         for i in range(0, flat[0].size, step)
     ]
     return _joined(parts, sides[0].shape)
-
-
-def elementwise_time(
-    clock: KernelClock,
-    chip: Chip,
-    work: ArrayLike,
-    traffic: ArrayLike,
-    *,
-    dtype: Dtype = Dtype.BF16,
-) -> ElementwiseTime:
-    """Time of ``work`` operations on ``traffic`` bytes that are used once, without a launch.
-
-    Parameters
-    ----------
-    clock : KernelClock
-        How it is counted.
-    chip : Chip
-        With compute and bandwidth.
-    work : array_like, shape (...)
-        Operations. [FLOP]
-    traffic : array_like, shape (...)
-        Bytes read and written. [B]
-    dtype : Dtype
-        Of the numbers.
-
-    Returns
-    -------
-    ElementwiseTime
-        Arrays of shape (...).
-
-    Raises
-    ------
-    InputError
-        If either is negative or the chip lacks compute or bandwidth.
-    """
-    check_chip(chip)
-    given = {"work": work, "traffic": traffic}
-    arrays = _arrays(given, "at least 0, below 1e300", lambda value: value >= 0, 1e300)
-    return clock.elementwise(chip, dtype, *arrays)
 
 
 def check_chip(chip: Chip) -> None:
@@ -341,8 +291,9 @@ class OneChip:
 
     def elementwise(self, work: float, traffic: float) -> float:
         """Time of ``work`` [FLOP] on ``traffic`` bytes without a launch. [s]"""
-        found = elementwise_time(self.clock, self.chip, work, traffic, dtype=self.dtype)
-        return float(found.time)
+        given: dict[str, ArrayLike] = {"work": work, "traffic": traffic}
+        arrays = _arrays(given, "at least 0, below 1e300", lambda value: value >= 0, 1e300)
+        return float(self.clock.elementwise(self.chip, self.dtype, *arrays))
 
 
 class ChipTimes(OneChip):

@@ -17,7 +17,6 @@ from crosstack.machine.compute import Dataflow
 from crosstack.model.kernels.clock import (
     COMPUTE,
     ChipTimes,
-    ElementwiseTime,
     KernelTime,
     product_time,
 )
@@ -126,16 +125,9 @@ class DrawnTiles:
             utilization=2 * m * k * n / (chip.throughput(dtype) * time),
         )
 
-    def elementwise(
-        self, chip: Chip, dtype: Dtype, work: Floats, traffic: Floats
-    ) -> ElementwiseTime:
-        """Return the times of ``work`` [FLOP] on ``traffic`` bytes of the registers."""
-        registers = chip.storage[0]
-        limited = work * registers.speed < chip.throughput(dtype) * traffic
-        return ElementwiseTime(
-            time=drawn_tiles.roofline_time(chip, dtype, 0, work, np.trunc(traffic)),
-            bound=np.where(limited, registers.name, COMPUTE),
-        )
+    def elementwise(self, chip: Chip, dtype: Dtype, work: Floats, traffic: Floats) -> Floats:
+        """Time of ``work`` [FLOP] on ``traffic`` bytes of the registers. [s]"""
+        return drawn_tiles.roofline_time(chip, dtype, 0, work, np.trunc(traffic))
 
     def least(
         self, chip: Chip, dtype: Dtype, m: float, k: float, n: float, batch: float = 1.0
