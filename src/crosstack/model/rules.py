@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from crosstack.errors import InputError, Problem, require, unknown_name
-from crosstack.model.collectives import Collectives
+from crosstack.model.collectives import LeastTime
 from crosstack.model.decisions import Decisions
 from crosstack.model.iteration import Pipelining
 from crosstack.model.parts import Clock, MainMemory
@@ -64,7 +64,7 @@ class Rules:
     ----------
     name : str
         What the set is called on the command line and in results.
-    collectives : Collectives
+    collectives : LeastTime
         What a collective takes.
     traffic : Traffic
         What a partition moves and holds.
@@ -85,7 +85,7 @@ class Rules:
     """
 
     name: str
-    collectives: Collectives = field(default=_none("collectives"))
+    collectives: LeastTime = field(default=_none("collectives"))
     traffic: Traffic = field(default=_none("traffic"))
     memory: MainMemory = field(default=_none("memory"))
     iteration: Pipelining = field(default=_none("iteration"))

@@ -5,7 +5,7 @@ from crosstack.model.collectives.arrival import NONE, Arrival
 from crosstack.model.collectives.compose import collective_lines, is_legal
 from crosstack.model.collectives.group import Extent, Group, group_of, neighbour_link
 from crosstack.model.collectives.layouts import Layout, LayoutChange, layout_change
-from crosstack.model.collectives.part import Changes, Collectives, LeastTime, NetworkUse
+from crosstack.model.collectives.part import Changes, LeastTime, NetworkUse
 from crosstack.model.collectives.times import NOTHING, AffineTime, ConcaveTime, least
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "AffineTime",
     "Arrival",
     "Changes",
-    "Collectives",
     "ConcaveTime",
     "Extent",
     "Group",

@@ -1,4 +1,4 @@
-"""What a rule set says of collectives: the part `Collectives`, and the default, `LeastTime`."""
+"""What a rule set says of what collectives take."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from crosstack.errors import require
 from crosstack.machine.network import NetworkLevel
@@ -91,57 +91,21 @@ class NetworkUse:
         return math.prod(size for _, size in self.used_for(use))
 
 
-class Collectives(Protocol):
-    """What a collective takes."""
-
-    @property
-    def share_dimensions(self) -> bool:
-        """Whether several parallelisms may share a dimension of the network."""
-        ...
-
-    @property
-    def once_a_microbatch(self) -> bool:
-        """Whether what is fixed of a collective is paid once a microbatch, or every sequence."""
-        ...
-
-    def kernels(self, network: NetworkUse) -> dict[Collective, ConcaveTime]:
-        """Return what collectives among the tensor-parallel chips take, over a tensor's bytes."""
-        ...
-
-    def changes(self, network: NetworkUse) -> Changes:
-        """Return what it takes to bring a tensor from each layout into any others, likewise."""
-        ...
-
-    def gradients(self, network: NetworkUse) -> ConcaveTime:
-        """Return what summing gradients among the data-parallel chips takes, over their bytes."""
-        ...
-
-    def neighbours(self, network: NetworkUse) -> list[tuple[float, float]]:
-        """Return bandwidth [B/s] and latency [s] to the next stage, on every level of stages."""
-        ...
-
-    def placed(
-        self, network: NetworkUse, placement: Placement
-    ) -> tuple[dict[Collective, ConcaveTime], ConcaveTime]:
-        """Return the same of a workload that brings its placement, over `Communication.size`."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class LeastTime:
-    """The fastest algorithm for every size, or the one that the system asks for.
+    """The default part: the fastest algorithm for every size, or the one that the system asks for.
 
-    See `crosstack.model.collectives.compose`.
+    See `crosstack.model.collectives.compose`. A published tool's has other methods.
     """
 
     @property
     def share_dimensions(self) -> bool:
-        """Ranks have an order on every level."""
+        """Whether parallelisms may share a dimension: ranks have an order on every level."""
         return True
 
     @property
     def once_a_microbatch(self) -> bool:
-        """Sequences of a microbatch are sent together."""
+        """Whether the sequences of a microbatch are sent together, and pay once what is fixed."""
         return True
 
     def kernels(self, network: NetworkUse) -> dict[Collective, ConcaveTime]:

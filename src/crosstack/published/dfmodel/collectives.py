@@ -29,6 +29,7 @@ from crosstack.model.collectives import (
     Extent,
     Layout,
     LayoutChange,
+    LeastTime,
     NetworkUse,
     neighbour_link,
 )
@@ -72,7 +73,7 @@ _HALVES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseCollectives:
+class ReleaseCollectives(LeastTime):
     """What a release counts; the defaults are those of E3a, the README's.
 
     Parameters
