@@ -13,9 +13,10 @@ from crosstack.explore import points as points_module
 from crosstack.explore.flat import leaves
 from crosstack.explore.keys import (
     MODEL,
+    as_bytes,
     as_words,
     changes_key,
-    from_hex,
+    from_bytes,
     hex_keys,
     is_in,
     model_version,
@@ -152,7 +153,9 @@ def test_keys_with_one_equal_half_are_told_apart():
 
 @given(st.lists(st.integers(0, 2**128 - 1), min_size=1, max_size=9))
 def test_keys_are_read_as_they_are_written(keys):
-    assert np.array_equal(from_hex(hex_keys(as_words(keys))), as_words(keys))
+    words = as_words(keys)
+    assert np.array_equal(from_bytes(as_bytes(words)), words)
+    assert "".join(hex_keys(words)) == as_bytes(words).hex()
 
 
 def test_every_part_of_the_model_exists():

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from crosstack.errors import InfeasibleError, InputError, LimitError, require, require_quantity
 from crosstack.evaluate.answer import Answer, as_task, given_answer, optimise
@@ -29,6 +30,7 @@ from crosstack.workload.workload import Workload
 
 __all__ = ["Effect", "Explanation", "Resource", "explain", "resources_of"]
 
+Place = tuple[str | int, ...]
 STEP = 0.1
 MOST_EFFECTS = 6  # that are printed
 NO_ROOM = "the mapping does not fit there"
@@ -37,17 +39,26 @@ ADDED_LATENCY = 1e-6  # what a latency of 0 is compared with [s]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """A number of the machine: its ``path`` in the task, what it is called, ``value`` in ``unit``.
+    """A number of the machine: its ``place`` in a `System`, and its ``path`` in the task.
 
-    ``scaled`` returns the machine with another value. ``cost`` says that less is better.
+    ``name`` is what it is called, ``value`` is in ``unit``.
     """
 
+    place: Place
     path: str
     name: str
     value: float
     unit: str
-    scaled: Callable[[System, float], System]
-    cost: bool = False
+
+    @property
+    def cost(self) -> bool:
+        """Whether less is better: a latency or a price."""
+        return self.unit == "s" or "USD" in self.unit
+
+    def scaled(self, system: System, value: float) -> System:
+        """Return the machine with another value."""
+        changed: System = _with(system, self.place, value)
+        return changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,83 +157,68 @@ class Explanation:
         return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
-def _memory_path(index: int, field: str) -> str:
-    return f"system.memory.{'second_' if index else ''}{field}"
+def _at(record: Any, place: Place) -> Any:
+    """Return what stands at a place in nested records."""
+    for step in place:
+        record = record[step] if isinstance(step, int) else getattr(record, step)
+    return record
+
+
+def _with(record: Any, place: Place, value: float) -> Any:
+    """Return nested records with another value at a place."""
+    if not place:
+        return value
+    step, *rest = place
+    changed = _with(_at(record, (step,)), tuple(rest), value)
+    if isinstance(step, int):
+        return (*record[:step], changed, *record[step + 1 :])
+    return replace(record, **{step: changed})
 
 
 def resources_of(system: System) -> tuple[Resource, ...]:
     """Return every number of a machine that a time or a price may depend on."""
-    return tuple(_resources(system))
+    found = []
+    for name, unit, place, path in _numbers(system):
+        steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
+        found.append(
+            Resource(
+                place=place,
+                path=f"system{''.join(steps)}" if path is None else f"system.{path}",
+                name=name,
+                value=_at(system, place) or 0.0,
+                unit=unit,
+            )
+        )
+    return tuple(found)
 
 
-def _resources(system: System) -> Iterator[Resource]:
-    chip, prices = system.chip, system.prices
-
-    def clocked(s: System, v: float) -> System:
-        return replace(s, chip=s.chip.with_compute(frequency=v))
-
-    def priced(s: System, v: float) -> System:
-        return replace(s, chip=replace(s.chip, price=v))
-
-    def of_level(i: int, field: str) -> Callable[[System, float], System]:
-        return lambda s, v: replace(s, chip=s.chip.with_level(i, **{field: v}))
-
-    def of_memory(i: int, field: str) -> Callable[[System, float], System]:
-        return lambda s, v: replace(s, chip=s.chip.with_memory(i, **{field: v}))
-
-    def of_prices(field: str) -> Callable[[System, float], System]:
-        return lambda s, v: replace(s, prices=replace(s.prices, **{field: v}))
-
-    def of_link(i: int, field: str) -> Callable[[System, float], System]:
-        def scaled(s: System, v: float) -> System:
-            changed = replace(s.network[i], **{field: v})  # type: ignore[arg-type]
-            return replace(s, network=(*s.network[:i], changed, *s.network[i + 1 :]))
-
-        return scaled
-
+def _numbers(system: System) -> Iterator[tuple[str, str, Place, str | None]]:
+    """Yield name, unit and place of every number; its path where a file calls it otherwise."""
+    chip = system.chip
     flat = flat_fields(chip) is not None
-    path = "system.chip.frequency" if flat else "system.chip.compute.frequency"
-    yield Resource(path=path, name="clock", value=chip.compute.frequency, unit="Hz",
-                   scaled=clocked)  # fmt: skip
+    clock: Place = ("chip", "compute", "frequency")
+    yield "clock", "Hz", clock, "chip.frequency" if flat else None
     for i, level in enumerate(chip.levels):
         field = "capacity" if level.bank_capacity is None else "bank_capacity"
         known = {"capacity": "sram_capacity", "bank_capacity": "memory_unit_capacity"}[field]
-        path = f"system.chip.{known}" if flat else f"system.chip.levels[{i}].{field}"
-        yield Resource(path=path, name=level.name, value=getattr(level, field) or 0.0, unit="B",
-                       scaled=of_level(i, field))  # fmt: skip
-    for i, level in enumerate(chip.memories):
+        yield level.name, "B", ("chip", "levels", i, field), f"chip.{known}" if flat else None
+    for i, memory in enumerate(chip.memories):
         for field, unit in (("bandwidth", "B/s"), ("capacity", "B")):
-            value = getattr(level, field)
-            name = f"second memory's {field}" if i else f"memory {field}"
-            if value is not None:
-                yield Resource(path=_memory_path(i, field), name=name, value=value, unit=unit,
-                               scaled=of_memory(i, field))  # fmt: skip
+            if getattr(memory, field) is not None:
+                name = f"second memory's {field}" if i else f"memory {field}"
+                path = f"memory.{'second_' if i else ''}{field}"
+                yield name, unit, ("chip", "memories", i, field), path
     for i, dimension in enumerate(system.network):
         if dimension.size == 1:
             continue
-        for field, name, unit, cost in (
-            ("bandwidth", f"bandwidth of dimension {i}", "B/s", False),
-            ("latency", f"latency of dimension {i}", "s", True),
-        ):
-            yield Resource(path=f"system.network[{i}].{field}", name=name,
-                           value=getattr(dimension, field) or 0.0, unit=unit, cost=cost,
-                           scaled=of_link(i, field))  # fmt: skip
+        yield f"bandwidth of dimension {i}", "B/s", ("network", i, "bandwidth"), None
+        yield f"latency of dimension {i}", "s", ("network", i, "latency"), None
         for field, name in (("link_price", "links"), ("switch_price", "switches")):
-            own = getattr(dimension, field)
-            if own:  # else the system's
-                yield Resource(path=f"system.network[{i}].{field}", name=f"price of {name}",
-                               value=own, unit="USD/(B/s)", scaled=of_link(i, field),
-                               cost=True)  # fmt: skip
-    yield Resource(path="system.chip.price", name="price of a chip", value=chip.price or 0.0,
-                   unit="USD", scaled=priced, cost=True)  # fmt: skip
-    for field, name in (
-        ("link", "price of links"),
-        ("switch", "price of switches"),
-        ("memory", "price of memory"),
-    ):
-        value = getattr(prices, field) or 0.0  # not given: nothing to change
-        yield Resource(path=f"system.prices.{field}", name=name, value=value,
-                       unit="USD/(B/s)", scaled=of_prices(field), cost=True)  # fmt: skip
+            if getattr(dimension, field):  # else the system's
+                yield f"price of {name}", "USD/(B/s)", ("network", i, field), None
+    yield "price of a chip", "USD", ("chip", "price"), None
+    for field, name in (("link", "links"), ("switch", "switches"), ("memory", "memory")):
+        yield f"price of {name}", "USD/(B/s)", ("prices", field), None
 
 
 def explain(

@@ -35,7 +35,6 @@ __all__ = [
     "as_words",
     "changes_key",
     "from_bytes",
-    "from_hex",
     "hex_keys",
     "is_in",
     "model_version",
@@ -189,11 +188,6 @@ def hex_keys(keys: Keys) -> list[str]:
     text = as_bytes(keys).hex()
     size = 2 * KEY_BYTES
     return [text[i : i + size] for i in range(0, len(text), size)]
-
-
-def from_hex(keys: Iterable[str]) -> Keys:
-    """Return the keys that `hex_keys` wrote."""
-    return from_bytes(bytes.fromhex("".join(keys)))
 
 
 def is_in(keys: Keys, known: Keys) -> NDArray[np.bool_]:

@@ -65,14 +65,12 @@ class Layout:
 def columns_as(values: Mapping[str, Any], layout: Layout) -> pyarrow.Table:
     """Return columns of numbers and text as a table of a store; NaN is null."""
     pa = arrow()
-    schema = layout.schema()
-    found = []
-    for f in schema:
-        value = values[f.name]
-        if isinstance(value, pa.Array):
-            found.append(value)
-        elif pa.types.is_float64(f.type):
-            found.append(pa.array(np.asarray(value, dtype=float), f.type, from_pandas=True))
-        else:
-            found.append(pa.array(value, f.type, from_pandas=True))
-    return pa.Table.from_arrays(found, schema=schema)
+    found = [
+        pa.array(
+            values[name] if unit is None else np.asarray(values[name], dtype=float),
+            pa.string() if unit is None else pa.float64(),
+            from_pandas=True,
+        )
+        for name, unit in layout.columns
+    ]
+    return pa.Table.from_arrays(found, schema=layout.schema())

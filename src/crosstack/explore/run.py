@@ -24,7 +24,7 @@ from crosstack.explore.batches import (
 )
 from crosstack.explore.evaluators import PointAnswer, PointAnswers
 from crosstack.explore.keys import hex_keys, model_version
-from crosstack.explore.layout import Layout, arrow, columns_as
+from crosstack.explore.layout import Layout, columns_as
 from crosstack.explore.points import Points, expand
 from crosstack.explore.pool import Executor, executor_for
 from crosstack.explore.progress import Meter, Tell
@@ -37,7 +37,7 @@ from crosstack.io.files import in_file
 from crosstack.records import require_type
 
 if TYPE_CHECKING:
-    import pyarrow
+    pass
 
 __all__ = ["check_study", "layout_of", "run_study", "sweep"]
 
@@ -45,7 +45,7 @@ __all__ = ["check_study", "layout_of", "run_study", "sweep"]
 def layout_of(study: Study) -> Layout:
     """Return the columns of a study's store."""
     axes = [(axis.name, (axis.unit or "1") if axis.is_number else None) for axis in study.axes]
-    terms = [(column.name, column.unit) for column in study.evaluator.columns(study.base)]
+    terms = study.evaluator.columns(study.base)
     return Layout.of(axes, [*terms, *((path, "1") for path in study.keep)])
 
 
@@ -138,43 +138,21 @@ def _record(
     session: Session, points: Points, batch: Batch, answer: PointAnswer | PointAnswers
 ) -> Counter[str]:
     """Write the rows of a batch; return how many there are of each status."""
-    numbers = batch.points
+    numbers, model = batch.points, model_version()
+    keys = hex_keys(points.keys[numbers])
+    varied: dict[str, Any] = {
+        axis.name: points.column(i, numbers) for i, axis in enumerate(points.axes)
+    }
+    found = {"status": answer.status, "reason": answer.reason, **answer.terms}
     if isinstance(answer, PointAnswers):
-        values: dict[str, Any] = {
-            axis.name: points.column(i, numbers) for i, axis in enumerate(points.axes)
-        }
-        values |= answer.terms
-        values |= {
-            "key": _key_array(points.keys[numbers]),
-            "status": answer.status,
-            "reason": answer.reason,
-            "runtime": np.full(len(numbers), answer.runtime),
-            "model": np.full(len(numbers), model_version(), dtype=object),
-        }
+        runtime = np.full(len(numbers), answer.runtime)
+        values = {"key": keys, **varied, **found, "runtime": runtime, "model": [model] * len(keys)}
         session.record_table(columns_as(values, session.store.layout), numbers)
-        kinds, each = np.unique(answer.status, return_counts=True)
-        return Counter(dict(zip(kinds.tolist(), each.tolist(), strict=True)))
-    rows = []
-    for number in numbers.tolist():
-        row: dict[str, Any] = {"key": hex_keys(points.keys[[number]])[0]}
-        for i, axis in enumerate(points.axes):
-            value = points.values[i][points.choice[number, i]]
-            row[axis.name] = float(value) if axis.is_number else str(value)
-        row |= {"status": answer.status, "reason": answer.reason}
-        row |= answer.terms
-        row |= {"runtime": answer.runtime, "model": model_version()}
-        rows.append(row)
-    session.record(rows, numbers)
-    return Counter({answer.status: len(rows)})
-
-
-def _key_array(keys: Any) -> pyarrow.Array:
-    """Return keys as a column of text, without a Python string each."""
-    pa = arrow()
-    n = len(keys)
-    text = keys.astype("<u8").tobytes().hex().encode()
-    offsets = np.arange(0, 32 * (n + 1), 32, dtype=np.int32)
-    return pa.StringArray.from_buffers(n, pa.py_buffer(offsets), pa.py_buffer(text))
+        return Counter(answer.status.tolist())
+    chosen = {name: values[0] for name, values in varied.items()}
+    row = {"key": keys[0], **chosen, **found, "runtime": answer.runtime, "model": model}
+    session.record([row], numbers)
+    return Counter([answer.status])
 
 
 def sweep(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crosstack.explore.keys import KEY_BYTES, Keys, as_bytes, from_bytes, from_hex, is_in
+from crosstack.explore.keys import KEY_BYTES, Keys, as_bytes, from_bytes, is_in
 from crosstack.explore.layout import arrow
 from crosstack.explore.store import Row, Store, checksum, is_sound
 
@@ -77,7 +77,7 @@ class Session:
 
     def record(self, rows: Sequence[Row], numbers: Any = ()) -> None:
         """Write rows, of points that were claimed together; they are finished when it returns."""
-        keys = from_hex(row["key"] for row in rows)
+        keys = bytes.fromhex("".join(row["key"] for row in rows))
         self._record(keys, json.dumps(rows).encode(), numbers)
 
     def record_table(self, table: pyarrow.Table, numbers: Any) -> None:
@@ -85,16 +85,15 @@ class Session:
         pa = arrow()
         content = pa.BufferOutputStream()
         pa.parquet.write_table(table, content, compression="zstd")
-        self._record(self.keys[numbers], content.getvalue().to_pybytes(), numbers)
+        self._record(as_bytes(self.keys[numbers]), content.getvalue().to_pybytes(), numbers)
 
-    def _record(self, keys: Keys, rows: bytes, numbers: Any) -> None:
-        packed = as_bytes(keys)
+    def _record(self, keys: bytes, rows: bytes, numbers: Any) -> None:
         with self.store.database(write=True) as db:
             db.execute(
                 "insert into answers (sweep, keys, rows, checksum) values (?, ?, ?, ?)",
-                (self.name, packed, rows, checksum(packed, rows)),
+                (self.name, keys, rows, checksum(keys, rows)),
             )
-            db.execute("delete from claims where sweep = ? and keys = ?", (self.name, packed))
+            db.execute("delete from claims where sweep = ? and keys = ?", (self.name, keys))
         self.state[numbers] = self.DONE
 
     def _file(self, sweep: str) -> Path:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from crosstack.errors import InputError, Problem
 from crosstack.explore.keys import KEY_BYTES, Keys, hex_keys
-from crosstack.explore.layout import Layout, arrow
+from crosstack.explore.layout import Layout, arrow, columns_as
 
 if TYPE_CHECKING:
     import pyarrow
@@ -199,7 +199,8 @@ class Store:
                     rows += found
                 else:
                     tables.append(found)
-        table = _once(pa.concat_tables([*tables, self._as_table(rows)]))
+        columns = {name: [row.get(name) for row in rows] for name, _ in self.layout.columns}
+        table = _once(pa.concat_tables([*tables, columns_as(columns, self.layout)]))
         if keys is None:
             return table
         place = {key: i for i, key in enumerate(table.column("key").to_pylist())}
@@ -232,12 +233,6 @@ class Store:
         if table.schema.names != schema.names:
             return None
         return pa.Table.from_arrays(table.columns, schema=schema)
-
-    def _as_table(self, rows: Sequence[Row]) -> pyarrow.Table:
-        pa = arrow()
-        schema = self.layout.schema()
-        columns = [pa.array([row.get(f.name) for row in rows], f.type) for f in schema]
-        return pa.Table.from_arrays(columns, schema=schema)
 
 
 def checksum(*content: bytes) -> int:
