@@ -18,7 +18,7 @@ from crosstack.machine.generate.budget import Budget
 from crosstack.machine.generate.generated import chip_at
 from crosstack.machine.generate.generator import generate_chips
 from crosstack.model.kernels.clock import OneChip
-from crosstack.model.schedule.events import TaskGraph
+from crosstack.model.schedule.events import FREE, TaskGraph, simulate
 
 __all__ = ["IdealTimes", "ideal_chip", "shortest_makespan", "time_bound"]
 
@@ -101,21 +101,9 @@ def shortest_makespan(graph: TaskGraph) -> float:
     """
     durations = np.asarray(graph.durations, dtype=float)
     resources = np.asarray(graph.resources, dtype=int)
-    placed = resources >= 0
+    placed = resources != FREE
     names = len(graph.resource_names)
     load = np.bincount(resources[placed], weights=durations[placed], minlength=names)
     load = load / np.asarray(graph.lanes or [1] * names)
-    waits = np.zeros(len(graph), dtype=int)
-    for following in graph.children:
-        for child in following:
-            waits[child] += 1
-    ends = np.zeros(len(graph))  # of the longest path before a task
-    ready = [task for task in range(len(graph)) if waits[task] == 0]
-    for task in ready:  # grows while it runs
-        after = ends[task] + durations[task]
-        for child in graph.children[task]:
-            ends[child] = max(ends[child], after)
-            waits[child] -= 1
-            if waits[child] == 0:
-                ready.append(child)
-    return float(max(np.max(load, initial=0.0), np.max(ends + durations, initial=0.0)))
+    path = simulate(replace(graph, resources=(FREE,) * len(graph))).makespan
+    return float(max(np.max(load, initial=0.0), path))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crosstack.errors import InputError, Problem
+from crosstack.errors import InputError, Problem, require
 from crosstack.explore.budget_space import AreaRange, BudgetSpace
 from crosstack.explore.codesign import TERMS, CodesignProblem, Front, search_front
 from crosstack.explore.keys import stated
@@ -137,7 +137,7 @@ def read_codesign(
         with collecting(problems, ""):
             area = file.chip_area and AreaRange(low=file.chip_area.low, high=file.chip_area.high)
         with collecting(problems, "search"):
-            _check_search(file)
+            require(file.search.gap < 1, "gap", file.search.gap, "0 to below 1")
         tree = parse_yaml(chip_text)
         content = tree if isinstance(tree, dict) else chip_text
         if deepflow.looks_like(tree):
@@ -212,14 +212,6 @@ def _space(
             ("throughput", Goal.MAXIMUM), ("price", Goal.MINIMUM), ("power", Goal.MINIMUM),
         ),
     )  # fmt: skip
-
-
-def _check_search(file: CodesignFile) -> None:
-    search = file.search
-    if search.gap >= 1:
-        raise InputError(Problem("gap", f"got {search.gap:g}; allowed: 0 to below 1."))
-    if search.time_limit == 0:
-        raise InputError(Problem("time_limit", "got 0; allowed: seconds above 0."))
 
 
 def _held(file: CodesignFile, found: ChipDescription) -> set[str]:

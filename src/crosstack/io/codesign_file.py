@@ -24,7 +24,6 @@ from crosstack.io.native.schema import (
     FileModel,
     Index,
     Names,
-    Seconds,
     Text,
     UnitPower,
     UnitPrice,
@@ -70,7 +69,7 @@ class FrontSearchFile(FileModel):
 
     evaluations: Count = 600
     seed: Index = 0
-    time_limit: Seconds | None = None
+    time_limit: Annotated[float, quantity("s", above_zero=True)] | None = None
     gap: Annotated[float, quantity("1")] = 0.0
 
 
