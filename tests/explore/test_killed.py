@@ -164,7 +164,7 @@ def test_two_sweeps_that_wait_for_each_other_both_end(tmp_path):
             claimed = session.claim(1)
             key = hex_keys(points.keys[claimed])[0]
             row = {"key": key, "number": float(claimed[0]), "status": "feasible"}
-            session.record([row], claimed)
+            session.record(claimed, [row])
         for session in (one, other):
             assert not len(session.claim(1))
             assert session.complete

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
 
 import numpy as np
 
@@ -36,9 +37,6 @@ from crosstack.explore.tables import as_frame
 from crosstack.io.files import in_file
 from crosstack.records import require_type
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["check_study", "layout_of", "run_study", "sweep"]
 
 
@@ -54,7 +52,6 @@ def run_study(
     store: Store,
     executor: Executor,
     *,
-    points: Points | None = None,
     progress: Tell | None = None,
 ) -> Points:
     """Answer every point of a study that is not in the store yet.
@@ -63,8 +60,6 @@ def run_study(
     ----------
     executor : Executor
         Where.
-    points : Points, optional
-        Those of the study, if they are known already.
     progress : callable, optional
         Called whenever something is finished.
 
@@ -75,7 +70,7 @@ def run_study(
     KeyboardInterrupt
         As it comes; what is finished is in the store.
     """
-    points = points or expand(study)
+    points = expand(study)
     check_study(study)
     common = Common(evaluator=study.evaluator, base=study.base, keep=study.keep)
     arrays = arrayed(common, points)
@@ -147,11 +142,11 @@ def _record(
     if isinstance(answer, PointAnswers):
         runtime = np.full(len(numbers), answer.runtime)
         values = {"key": keys, **varied, **found, "runtime": runtime, "model": [model] * len(keys)}
-        session.record_table(columns_as(values, session.store.layout), numbers)
+        session.record(numbers, columns_as(values, session.store.layout))
         return Counter(answer.status.tolist())
     chosen = {name: values[0] for name, values in varied.items()}
     row = {"key": keys[0], **chosen, **found, "runtime": answer.runtime, "model": model}
-    session.record([row], numbers)
+    session.record(numbers, [row])
     return Counter([answer.status])
 
 
@@ -199,23 +194,11 @@ def sweep(
     require_type("store", store, str | Path | None)
     chosen = study if isinstance(study, Study) else read_study(study, evaluator=evaluator)
     executor = executor_for(jobs, timeout, dask)
-    if store is None:
-        with tempfile.TemporaryDirectory(prefix="crosstack-") as folder:
-            return _swept(chosen, Path(folder), executor, True, table, progress)
-    return _swept(chosen, Path(store), executor, resume, table, progress)
-
-
-def _swept(
-    study: Study,
-    path: Path,
-    executor: Executor,
-    resume: bool,
-    table: str,
-    progress: Tell | None,
-) -> Any:
-    store = Store.fresh(path, layout_of(study), resume=resume)
-    points = run_study(study, store, executor, progress=progress)
-    found = as_frame(store.table(points.keys), table)
-    for problem in store.problems:
-        warnings.warn(str(problem), stacklevel=3)
+    with ExitStack() as stack:
+        place = store or stack.enter_context(TemporaryDirectory(prefix="crosstack-"))
+        kept = Store.fresh(place, layout_of(chosen), resume=resume or store is None)
+        points = run_study(chosen, kept, executor, progress=progress)
+        found = as_frame(kept.table(points.keys), table)
+    for problem in kept.problems:
+        warnings.warn(str(problem), stacklevel=2)
     return found

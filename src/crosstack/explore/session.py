@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crosstack.explore.keys import KEY_BYTES, Keys, as_bytes, from_bytes, is_in
-from crosstack.explore.layout import arrow
-from crosstack.explore.store import Row, Store, checksum, is_sound
+from crosstack.explore.store import Row, Store, is_sound
 
 if TYPE_CHECKING:
     import pyarrow
@@ -75,24 +72,11 @@ class Session:
         self.state[found] = self.MINE
         return found
 
-    def record(self, rows: Sequence[Row], numbers: Any = ()) -> None:
-        """Write rows, of points that were claimed together; they are finished when it returns."""
-        keys = bytes.fromhex("".join(row["key"] for row in rows))
-        self._record(keys, json.dumps(rows).encode(), numbers)
-
-    def record_table(self, table: pyarrow.Table, numbers: Any) -> None:
-        """Write many rows, as `record`."""
-        pa = arrow()
-        content = pa.BufferOutputStream()
-        pa.parquet.write_table(table, content, compression="zstd")
-        self._record(as_bytes(self.keys[numbers]), content.getvalue().to_pybytes(), numbers)
-
-    def _record(self, keys: bytes, rows: bytes, numbers: Any) -> None:
+    def record(self, numbers: Any, rows: list[Row] | pyarrow.Table) -> None:
+        """Write the rows of points that were claimed together; they are finished then."""
+        keys = as_bytes(self.keys[numbers])
         with self.store.database(write=True) as db:
-            db.execute(
-                "insert into answers (sweep, keys, rows, checksum) values (?, ?, ?, ?)",
-                (self.name, keys, rows, checksum(keys, rows)),
-            )
+            self.store.add(db, keys, rows, self.name)
             db.execute("delete from claims where sweep = ? and keys = ?", (self.name, keys))
         self.state[numbers] = self.DONE
 
@@ -115,16 +99,11 @@ class Session:
         claimed = is_in(self.keys, from_bytes(b"".join(sound)))
         self.state[claimed & (self.state == self.OPEN)] = self.ELSEWHERE
         new = "select number, sweep, keys, rows, checksum from answers where number > ? order by 1"
-        done, damaged = [], []
+        done = []
         for number, sweep, *answer in db.execute(new, (self._seen,)):
             self._seen = number
-            if not is_sound(*answer):
-                damaged.append((number,))
-                wrong = "was damaged; its points are answered again"
-                self.store.damage[f"answer {number}"] = wrong
-            elif sweep != self.name:
+            if sweep != self.name and is_sound(*answer):
                 done.append(answer[0])
-        db.executemany("delete from answers where number = ?", damaged)
         self.state[is_in(self.keys, from_bytes(b"".join(done)))] = self.DONE
 
 

@@ -42,6 +42,7 @@ Row = dict[str, Any]
 FORMAT = 2
 DATABASE = "store.sqlite"
 OURS = re.compile(r"store\.sqlite(-journal)?|[0-9a-f]{12}\.sweep")
+ANSWERS = "select number, keys, rows, checksum from answers"
 PATIENCE = 600.0  # for another sweep's transaction [s]
 TABLES = (
     "create table layout (columns blob, checksum integer)",
@@ -115,6 +116,11 @@ class Store:
         if not resume and (count := store.count()):
             message = f"holds {count:,} points already; resume (--resume) goes on with them."
             raise InputError(Problem(str(path), message))
+        with store.database(write=True) as db:
+            damaged = [n for n, *answer in db.execute(ANSWERS) if not is_sound(*answer)]
+            for number in damaged:
+                store.damage[f"answer {number}"] = "was damaged; its points are answered again"
+                db.execute("delete from answers where number = ?", (number,))
         return store
 
     @classmethod
@@ -188,10 +194,9 @@ class Store:
         """
         pa = arrow()
         with self.database() as db:
-            answers = db.execute("select number, keys, rows, checksum from answers order by number")
             tables: list[pyarrow.Table] = []
             rows: list[Row] = []
-            for number, *answer in answers:
+            for number, *answer in db.execute(f"{ANSWERS} order by number"):
                 found = self._read(answer)
                 if found is None:
                     self.damage[f"answer {number}"] = "is damaged; its points are left out"
@@ -212,6 +217,25 @@ class Store:
         with self.database() as db:
             (size,) = db.execute("select coalesce(sum(length(keys)), 0) from answers").fetchone()
         return int(size) // KEY_BYTES
+
+    def add(
+        self,
+        db: sqlite3.Connection,
+        keys: bytes,
+        found: list[Row] | pyarrow.Table,
+        sweep: str = "",
+    ) -> None:
+        """Write an answer: the rows of some keys; ``sweep`` is who claimed them, if one did."""
+        if isinstance(found, list):
+            rows = json.dumps(found).encode()
+        else:
+            sink = arrow().BufferOutputStream()
+            arrow().parquet.write_table(found, sink, compression="zstd")
+            rows = sink.getvalue().to_pybytes()
+        db.execute(
+            "insert into answers (sweep, keys, rows, checksum) values (?, ?, ?, ?)",
+            (sweep, keys, rows, checksum(keys, rows)),
+        )
 
     def _read(self, answer: Sequence[Any]) -> list[Row] | pyarrow.Table | None:
         """Return the rows of an answer: its keys, rows and checksum; None where it is damaged."""

@@ -20,7 +20,6 @@ from crosstack.explore.evaluators import PointAnswer
 from crosstack.explore.keys import model_version, point_keys
 from crosstack.explore.layout import Column, Layout
 from crosstack.explore.question import StudyQuestion
-from crosstack.explore.session import Session
 from crosstack.explore.store import Row, Store
 from crosstack.explore.study import Bound, Goal
 
@@ -89,7 +88,7 @@ class Trials:
     """Answers by the key of their point; ``reused`` of them were in the store before."""
 
     space: Space | None = None
-    session: Session | None = None
+    store: Store | None = None
     reused: int = 0
     _known: dict[str, PointAnswer] = field(default_factory=dict)
     _before: set[str] = field(default_factory=set)
@@ -115,24 +114,24 @@ class Trials:
     ) -> None:
         """Remember points of a choice by their keys: shares, what came of each, runtime [s]."""
         self._known |= {key: answer for key, (_, answer, _) in answers.items()}
-        if self.session is None or self.space is None or not answers:
+        if self.store is None or self.space is None or not answers:
             return
         chosen = {self.space.column(name): value for name, value in labels}
-        self.session.record(
-            [
-                {
-                    "key": key,
-                    **chosen,
-                    **dict(zip(names, map(float, point), strict=True)),
-                    "status": answer.status,
-                    "reason": answer.reason,
-                    **answer.terms,
-                    "runtime": runtime,
-                    "model": model_version(),
-                }
-                for key, (point, answer, runtime) in answers.items()
-            ]
-        )
+        rows: list[Row] = [
+            {
+                "key": key,
+                **chosen,
+                **dict(zip(names, map(float, point), strict=True)),
+                "status": answer.status,
+                "reason": answer.reason,
+                **answer.terms,
+                "runtime": runtime,
+                "model": model_version(),
+            }
+            for key, (point, answer, runtime) in answers.items()
+        ]
+        with self.store.database(write=True) as db:
+            self.store.add(db, bytes.fromhex("".join(answers)), rows)
 
     def _take(self, rows: Sequence[Row], terms: Sequence[str]) -> None:
         for row in rows:
@@ -158,7 +157,6 @@ def trials_in(space: Space, place: Path | None, *, resume: bool = False) -> Iter
         return
     store = Store.fresh(place, Layout.of(space.axes, space.terms), resume=resume)
     space.question().note(store)
-    with Session(store, np.zeros((0, 2), dtype=np.uint64)) as session:
-        trials = Trials(space=space, session=session)
-        trials._take(store.table().to_pylist(), [name for name, _ in space.terms])
-        yield trials
+    trials = Trials(space=space, store=store)
+    trials._take(store.table().to_pylist(), [name for name, _ in space.terms])
+    yield trials
