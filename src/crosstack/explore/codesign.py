@@ -8,6 +8,7 @@ the front is not mapped. All others are mapped with `crosstack.optimise`, to a p
 from __future__ import annotations
 
 import math
+import operator
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -137,6 +138,13 @@ class Candidate:
     mapped: Mapped | None = None
     reason: str = ""
 
+    @property
+    def scores(self) -> tuple[float, float, float]:
+        """Time, price and power of one that is mapped: less is better."""
+        assert self.mapped is not None
+        machine = _machine(self)
+        return self.mapped.time, machine.price, machine.power
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Front:
@@ -156,17 +164,11 @@ class Front:
         """Return how many were looked at, and those of the front that lead in something."""
         counts = f"{len(self.candidates):,} candidates, {len(self.mapped):,} mapped"
         said = [f"{self.problem.workload.name}: {counts}, {len(self.front):,} on the front"]
-        for what, best in (
-            ("fastest", self.front[0]),
-            ("cheapest", min(self.front, key=lambda c: _machine(c).price)),
-            ("least power", min(self.front, key=lambda c: _machine(c).power)),
-        ):
-            machine = _machine(best)
-            price, power = (
-                format_quantity(value, unit)
-                for value, unit in ((machine.price, "USD"), (machine.power, "W"))
-            )
-            said.append(f"  {what}: {self.throughput(best):,.4g}/s, {price}, {power}")
+        for i, what in enumerate(("fastest", "cheapest", "least power")):
+            best = min(self.front, key=lambda c: c.scores[i])
+            _, price, power = best.scores
+            paid = f"{format_quantity(price, 'USD')}, {format_quantity(power, 'W')}"
+            said.append(f"  {what}: {self.throughput(best):,.4g}/s, {paid}")
         return "\n".join(said)
 
     __repr__ = __str__
@@ -327,6 +329,11 @@ class _Search:
         self.candidates: list[Candidate] = []
         self.skipped = 0
 
+    @property
+    def mapped(self) -> list[Candidate]:
+        """Those with a mapping."""
+        return [c for c in self.candidates if c.mapped is not None]
+
     def look(self, drawn: Sequence[Drawn]) -> None:
         """Make the machines of a litter, map those that may be on the front, cheapest first."""
         waiting = sorted(self._machines(drawn), key=lambda c: (_machine(c).price, c.number))
@@ -340,8 +347,7 @@ class _Search:
                 else:
                     wave.append(candidate)
             self._map(wave)
-            mapped = sum(c.mapped is not None for c in self.candidates)
-            counts = {"mapped": mapped, "on the front": len(self.front())}
+            counts = {"mapped": len(self.mapped), "on the front": len(self.front())}
             self.meter.show(len(self.candidates), self.allowed, counts=counts)
 
     def _machines(self, drawn: Sequence[Drawn]) -> list[Candidate]:
@@ -379,24 +385,15 @@ class _Search:
         over = [name for name, limit in self.problem.limits.items() if worth[name] > limit]
         return f"{over[0]} above its limit" if over else ""
 
-    def _least(self, system: System) -> float:
-        """Return a time that no mapping on a machine beats."""
-        mapped = [c for c in self.candidates if c.mapped is not None]
-        better = never_slower(system, [_machine(c).system for c in mapped])
-        bounds = [c.mapped.bound for c, b in zip(mapped, better, strict=True) if b and c.mapped]
-        return max([least_time(self.problem.workload, system, self.problem.rules), *bounds])
-
     def _beaten(self, candidate: Candidate) -> bool:
         """Whether a mapped candidate is at least as good in everything, proved without mapping."""
-        machine = _machine(candidate)
-        least = self._least(machine.system)
-        return any(
-            c.mapped is not None
-            and c.mapped.time <= least
-            and _machine(c).price <= machine.price
-            and _machine(c).power <= machine.power
-            for c in self.candidates
-        )
+        machine, mapped = _machine(candidate), self.mapped
+        better = never_slower(machine.system, [_machine(c).system for c in mapped])
+        bounds = [c.mapped.bound for c, b in zip(mapped, better, strict=True) if b and c.mapped]
+        rules, workload = self.problem.rules, self.problem.workload
+        least = max([least_time(workload, machine.system, rules), *bounds])
+        worth = (least, machine.price, machine.power)
+        return any(all(map(operator.le, c.scores, worth)) for c in mapped)
 
     def _map(self, wave: Sequence[Candidate]) -> None:
         keys = {c.number: self._key(c) for c in wave}
@@ -439,13 +436,8 @@ class _Search:
 
     def front(self) -> list[Candidate]:
         """Return the mapped candidates that no other beats, the fastest first."""
-        mapped = [c for c in self.candidates if c.mapped is not None]
-        if not mapped:
-            return []
-        scores = np.array([
-            (c.mapped.time if c.mapped else 0.0, _machine(c).price, _machine(c).power)
-            for c in mapped
-        ])  # fmt: skip
+        mapped = self.mapped
+        scores = np.array([c.scores for c in mapped]).reshape(-1, 3)
         return [mapped[row] for row in pareto_rows(scores).tolist()]
 
 
