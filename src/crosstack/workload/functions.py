@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
+from typing import Any
 
 ANY = 99  # axes
 
@@ -165,55 +167,22 @@ def _step(function: Function, *reads: str, reverse: bool = False) -> Derivative:
     return (Step(function, reads, reverse),)
 
 
-def _point(
-    operands: int,
+def _row(
+    kind: OperationKind,
+    operands: int | tuple[int, int],
     work: float,
     *derivatives: Derivative | None,
-    linear: tuple[int, ...] = (),
-    source: str = "",
+    **more: Any,
 ) -> FunctionRow:
-    """Return the row of an elementwise function."""
-    return FunctionRow(
-        kind=OperationKind.ELEMENTWISE,
-        operands=(operands, operands),
-        work=work,
-        derivatives=derivatives,
-        linear=linear,
-        source=source,
-    )
+    """Return a row; one number of operands is both the fewest and the most."""
+    counts = operands if isinstance(operands, tuple) else (operands, operands)
+    return FunctionRow(kind=kind, operands=counts, work=work, derivatives=derivatives, **more)
 
 
-def _halves(*derivatives: Derivative) -> FunctionRow:
-    """Return the row of a product of complex numbers: six operations for two numbers."""
-    return FunctionRow(
-        kind=OperationKind.ELEMENTWISE,
-        operands=(2, 2),
-        work=3,
-        over=(1, 1),
-        derivatives=derivatives,
-        source="bailey1990fft",
-    )
-
-
-def _rows(
-    operands: tuple[int, int],
-    work: float,
-    *derivatives: Derivative | None,
-    result: Result = Result.KEEPS,
-    linear: tuple[int, ...] = (),
-    source: str = "",
-) -> FunctionRow:
-    """Return the row of a reduction."""
-    return FunctionRow(
-        kind=OperationKind.REDUCTION,
-        operands=operands,
-        work=work,
-        over=(1, ANY),
-        derivatives=derivatives,
-        result=result,
-        linear=linear,
-        source=source,
-    )
+_point = partial(_row, OperationKind.ELEMENTWISE)
+_rows = partial(_row, OperationKind.REDUCTION, over=(1, ANY))
+# A product of complex numbers: six operations for two numbers.
+_halves = partial(_row, OperationKind.ELEMENTWISE, 2, 3, over=(1, 1), source="bailey1990fft")
 
 
 F = Function
@@ -233,24 +202,18 @@ def _gated(function: Function, gradient: Function) -> tuple[Derivative, Derivati
 
 TABLE: dict[Function, FunctionRow] = {
     # ------------------------------------------------------------ products
-    F.PRODUCT: FunctionRow(
-        kind=OperationKind.CONTRACTION,
-        operands=(2, 2),
-        work=2,
-        derivatives=(_step(F.PRODUCT, "dy", "x1"), _step(F.PRODUCT, "dy", "x0")),
+    F.PRODUCT: _row(
+        OperationKind.CONTRACTION, 2, 2,
+        _step(F.PRODUCT, "dy", "x1"), _step(F.PRODUCT, "dy", "x0"),
     ),
-    F.CONVOLVE: FunctionRow(
-        kind=OperationKind.CONVOLUTION,
-        operands=(2, 2),
-        work=2,
-        derivatives=(_step(F.CONVOLVE, "dy", "x1"), _step(F.CONVOLVE, "dy", "x0")),
+    F.CONVOLVE: _row(
+        OperationKind.CONVOLUTION, 2, 2,
+        _step(F.CONVOLVE, "dy", "x1"), _step(F.CONVOLVE, "dy", "x0"),
     ),
     # ------------------------------------------------------------ elements
     F.FILL: _point(0, 0),
     F.COPY: _point(1, 0, PASSED, linear=(0,)),
-    F.SPREAD: FunctionRow(  # each gets an equal share of a mean
-        kind=OperationKind.ELEMENTWISE, operands=(1, 1), work=1, over=(1, ANY), linear=(0,)
-    ),
+    F.SPREAD: _point(1, 1, over=(1, ANY), linear=(0,)),  # each gets an equal share of a mean
     F.SCALE: _point(1, 1, _step(F.SCALE, "dy"), linear=(0,)),
     F.ADD: _point(2, 1, PASSED, PASSED, linear=(0, 1)),
     F.SUBTRACT: _point(2, 1, PASSED, NEGATED, linear=(0, 1)),
@@ -298,116 +261,66 @@ TABLE: dict[Function, FunctionRow] = {
         2, 2, _step(F.DROPOUT, "dy", "x1"), None, linear=(0,), source="korthikanti2023reducing"
     ),
     # Halves of an axis turned by angles of their place, to a base that is the parameter.
-    F.ROTARY: FunctionRow(
-        kind=OperationKind.ELEMENTWISE,
-        operands=(2, 2),
-        work=3,
-        over=(1, 1),
-        derivatives=(_step(F.ROTARY, "dy", "x1", reverse=True), None),
-        reversible=True,
+    F.ROTARY: _point(
+        2, 3, _step(F.ROTARY, "dy", "x1", reverse=True), None, over=(1, 1), reversible=True,
         source="su2021roformer",
     ),
     # ------------------------------------------------------------ rows
-    F.SUM: _rows((1, 1), 1, _step(F.COPY, "dy"), result=Result.REDUCES, linear=(0,)),
-    F.MEAN: _rows((1, 1), 1, _step(F.SPREAD, "dy"), result=Result.REDUCES, linear=(0,)),
+    F.SUM: _rows(1, 1, _step(F.COPY, "dy"), result=Result.REDUCES, linear=(0,)),
+    F.MEAN: _rows(1, 1, _step(F.SPREAD, "dy"), result=Result.REDUCES, linear=(0,)),
     # The parameter is a factor of the row where it is not 0: part of the exponent, and no kernel.
-    F.SOFTMAX: _rows((1, 1), 5, _step(F.SOFTMAX_GRADIENT, "y", "dy"), source=_ATTENTION),
-    F.SOFTMAX_GRADIENT: _rows((2, 2), 4, source=_ATTENTION),
+    F.SOFTMAX: _rows(1, 5, _step(F.SOFTMAX_GRADIENT, "y", "dy"), source=_ATTENTION),
+    F.SOFTMAX_GRADIENT: _rows(2, 4, source=_ATTENTION),
     # With or without a factor and a term of its own; the parameter keeps a root from zero.
     F.LAYER_NORM: _rows(
-        (1, 3),
-        7,
-        _step(F.LAYER_NORM_GRADIENT, "x0", "dy", "x1"),
-        (Step(F.LAYER_NORM, ("x0",)), Step(F.MULTIPLY, ("dy", "s0"))),
-        PASSED,
-        source="ba2016layer",
+        (1, 3), 7, _step(F.LAYER_NORM_GRADIENT, "x0", "dy", "x1"),
+        (Step(F.LAYER_NORM, ("x0",)), Step(F.MULTIPLY, ("dy", "s0"))), PASSED, source="ba2016layer",
     ),
     F.LAYER_NORM_GRADIENT: _rows((2, 3), 13, source="ba2016layer"),
     F.RMS_NORM: _rows(
-        (1, 2),
-        4,
-        _step(F.RMS_NORM_GRADIENT, "x0", "dy", "x1"),
-        (Step(F.RMS_NORM, ("x0",)), Step(F.MULTIPLY, ("dy", "s0"))),
-        source="zhang2019root",
+        (1, 2), 4, _step(F.RMS_NORM_GRADIENT, "x0", "dy", "x1"),
+        (Step(F.RMS_NORM, ("x0",)), Step(F.MULTIPLY, ("dy", "s0"))), source="zhang2019root",
     ),
     F.RMS_NORM_GRADIENT: _rows((2, 3), 9, source="zhang2019root"),
     # Of logits and the index that is right.
     F.CROSS_ENTROPY: _rows(
-        (2, 2),
-        4,
-        _step(F.CROSS_ENTROPY_GRADIENT, "x0", "x1", "dy"),
-        None,
-        result=Result.REDUCES,
+        2, 4, _step(F.CROSS_ENTROPY_GRADIENT, "x0", "x1", "dy"), None, result=Result.REDUCES,
         source="korthikanti2023reducing",
     ),
-    F.CROSS_ENTROPY_GRADIENT: _rows((3, 3), 7, source="korthikanti2023reducing"),
+    F.CROSS_ENTROPY_GRADIENT: _rows(3, 7, source="korthikanti2023reducing"),
     # The greatest of a row stay, the others are zero; the parameter says how many.
-    F.TOP_K: _rows((1, 1), 1, _step(F.KEPT_GRADIENT, "y", "dy"), source="shazeer2017moe"),
+    F.TOP_K: _rows(1, 1, _step(F.KEPT_GRADIENT, "y", "dy"), source="shazeer2017moe"),
     # Places of the greatest of a row, greatest first; -1 where they are not above zero.
-    F.SELECT: _rows((1, 1), 1, None, result=Result.SELECTS, source="shazeer2017moe"),
+    F.SELECT: _rows(1, 1, None, result=Result.SELECTS, source="shazeer2017moe"),
     # ------------------------------------------------------------ places
-    F.GATHER: FunctionRow(
-        kind=OperationKind.GATHER,
-        operands=(2, 2),
-        work=0,
-        over=(1, ANY),
-        derivatives=(_step(F.SCATTER, "dy", "x1"), None),
-        linear=(0,),
+    F.GATHER: _row(
+        OperationKind.GATHER, 2, 0, _step(F.SCATTER, "dy", "x1"), None, over=(1, ANY), linear=(0,)
     ),
-    F.SCATTER: FunctionRow(
-        kind=OperationKind.SCATTER,
-        operands=(2, 2),
-        work=1,
-        over=(1, ANY),
-        derivatives=(_step(F.GATHER, "dy", "x1"), None),
-        linear=(0,),
+    F.SCATTER: _row(
+        OperationKind.SCATTER, 2, 1, _step(F.GATHER, "dy", "x1"), None, over=(1, ANY), linear=(0,)
     ),
     # ------------------------------------------------------------ one behind the other
-    F.CONCATENATE: FunctionRow(  # the places of the second follow those of the first
-        kind=OperationKind.CONCATENATION,
-        operands=(2, 2),
-        work=0,
-        over=(1, 1),
-        derivatives=(_step(F.SLICE, "dy"), _step(F.SLICE, "dy", reverse=True)),
-        linear=(0, 1),
+    # The places of the second follow those of the first.
+    F.CONCATENATE: _row(
+        OperationKind.CONCATENATION, 2, 0, _step(F.SLICE, "dy"),
+        _step(F.SLICE, "dy", reverse=True), over=(1, 1), linear=(0, 1),
     ),
-    F.SLICE: FunctionRow(  # the first places, or in reverse the last
-        kind=OperationKind.CONCATENATION,
-        operands=(1, 1),
-        work=0,
-        over=(1, 1),
-        linear=(0,),
-        reversible=True,
-    ),
+    # The first places, or in reverse the last.
+    F.SLICE: _row(OperationKind.CONCATENATION, 1, 0, over=(1, 1), linear=(0,), reversible=True),
     # ------------------------------------------------------------ scans
-    F.SHIFT: FunctionRow(  # what was one place before; zero at the first
-        kind=OperationKind.SCAN,
-        operands=(1, 1),
-        work=0,
-        over=(1, 1),
-        derivatives=(_step(F.SHIFT, "dy", reverse=True),),
-        linear=(0,),
+    # What was one place before; zero at the first.
+    F.SHIFT: _row(
+        OperationKind.SCAN, 1, 0, _step(F.SHIFT, "dy", reverse=True), over=(1, 1), linear=(0,),
         reversible=True,
     ),
     # y[t] = x0[t] y[t - 1] + x1[t]; without the axis, x0 is the same at every place.
-    F.RECURRENCE: FunctionRow(
-        kind=OperationKind.SCAN,
-        operands=(2, 2),
-        work=2,
-        over=(1, 1),
-        derivatives=(
-            (
-                Step(F.SHIFT, ("x0",), reverse=True),
-                Step(F.RECURRENCE, ("s0", "dy"), reverse=True),
-                Step(F.SHIFT, ("y",)),
-                Step(F.MULTIPLY, ("s1", "s2")),
-            ),
-            (
-                Step(F.SHIFT, ("x0",), reverse=True),
-                Step(F.RECURRENCE, ("s0", "dy"), reverse=True),
-            ),
+    F.RECURRENCE: _row(
+        OperationKind.SCAN, 2, 2,
+        (
+            Step(F.SHIFT, ("x0",), reverse=True), Step(F.RECURRENCE, ("s0", "dy"), reverse=True),
+            Step(F.SHIFT, ("y",)), Step(F.MULTIPLY, ("s1", "s2")),
         ),
-        reversible=True,
-        source="blelloch1990prefix",
+        (Step(F.SHIFT, ("x0",), reverse=True), Step(F.RECURRENCE, ("s0", "dy"), reverse=True)),
+        over=(1, 1), reversible=True, source="blelloch1990prefix",
     ),
-}
+}  # fmt: skip
