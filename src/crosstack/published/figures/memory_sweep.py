@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from crosstack.charts import BarChart, Bars, Measure
 from crosstack.mapping.mapping import Task
@@ -26,6 +25,7 @@ RULES = "dfmodel-e3b"  # the logs print one half of an all-reduce: 0.015 ns a by
 MIB = 2.0**20
 SRAM, MEMORY = (150, 300, 500), (100, 300, 600)  # MiB, GB/s of the setups
 MODES = ("fused", "kernel by kernel")
+TITLES = ("Fused: as many partitions as serve", "Kernel by kernel")
 LOGS: dict[str, list[list[float]]] = TEXTS["figures"]["memory-sweep"]["logs"]
 
 
@@ -59,111 +59,59 @@ def memory_sweep(progress: Progress) -> Figure:
     return memory_sweep_figure(known)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cell:
-    """A memory system mapped both ways; a row of each is (how, folder, log [1], ours)."""
-
-    sram: int
-    memory: int
-    place: str
-    modes: tuple[tuple[str, str, float, MappedPoint], ...]
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return f"{self.sram} MiB, {self.memory} GB/s"
-
-    @property
-    def logged(self) -> tuple[float, ...]:
-        """Utilization in the logs, fused and kernel by kernel. [1]"""
-        return tuple(log for _, _, log, _ in self.modes)
-
-    @property
-    def ours(self) -> tuple[float, ...]:
-        """Utilization of ours, fused and kernel by kernel. [1]"""
-        return tuple(point.utilization for _, _, _, point in self.modes)
-
-
-def _cells(known: Mapping[tuple[int, int, str], MappedPoint]) -> list[_Cell]:
-    return [
-        _Cell(
-            sram=sram,
-            memory=memory,
-            place=f"{'sml'[i]}_sram_{'sml'[j]}_dram",
-            modes=tuple(
-                (mode, folder, LOGS[mode][i][j], known[sram, memory, mode])
-                for mode, folder in zip(MODES, ("DF", "KBK"), strict=True)
-            ),
-        )
-        for i, sram in enumerate(SRAM)
-        for j, memory in enumerate(MEMORY)
-    ]
-
-
-def _gain(utilizations: tuple[float, ...]) -> float:
-    fused, alone = utilizations
-    return fused / alone
-
-
-def _claims(cells: list[_Cell]) -> dict[str, Ours]:
-    ours = {(cell.sram, cell.memory): cell.ours for cell in cells}
-    more_sram = [
-        ours[more, memory][0] >= ours[less, memory][0] * (1 - 1e-9)
-        for less, more in itertools.pairwise(SRAM)
-        for memory in MEMORY
-    ]
-    more_bandwidth = [
-        ours[sram, more][1] > ours[sram, less][1]
-        for sram in SRAM
-        for less, more in itertools.pairwise(MEMORY)
-    ]
-    gains = [_gain(cell.ours) for cell in cells]
-    logged = [_gain(cell.logged) for cell in cells]
-    return {
-        "never slower": [gain >= 1 for gain in gains],
-        "sram": more_sram,
-        "bandwidth": more_bandwidth,
-        "published": _mean(logged),
-        "ours": _mean(gains),
-    }
-
-
-def _chart(cells: list[_Cell], title: str, mode: int) -> BarChart:
-    return BarChart(
-        title=title,
-        y=Measure(label="utilization", unit="%", worth=0.01),
-        groups=tuple(f"{cell.sram} MiB {cell.memory} GB/s" for cell in cells),
-        bars=(
-            Bars(name="published log", values=tuple(cell.logged[mode] for cell in cells),
-                 colour=mode, published=True),
-            Bars(name="ours, proved best", values=tuple(cell.ours[mode] for cell in cells),
-                 colour=mode),
-        ),
-    )  # fmt: skip
-
-
 def memory_sweep_figure(known: Mapping[tuple[int, int, str], MappedPoint]) -> Figure:
     """Return Figure 19 from what came of every point: SRAM [MiB], memory [GB/s], mode."""
-    cells = _cells(known)
-    runs = [(cell, *cell.modes[mode]) for mode in range(len(MODES)) for cell in cells]
+    systems = list(itertools.product(SRAM, MEMORY))
+    names = {system: "{} MiB, {} GB/s".format(*system) for system in systems}
+    logs = {mode: dict(zip(systems, itertools.chain(*LOGS[mode]), strict=True)) for mode in MODES}
+    ours = {mode: {each: known[*each, mode].utilization for each in systems} for mode in MODES}
+    logged, gains = (
+        [both["fused"][each] / both["kernel by kernel"][each] for each in systems]
+        for both in (logs, ours)
+    )
+    fused, alone = (ours[mode] for mode in MODES)
+    claims: dict[str, Ours] = {
+        "never slower": [gain >= 1 for gain in gains],
+        "sram": [
+            fused[more, memory] >= fused[less, memory] * (1 - 1e-9)
+            for less, more in itertools.pairwise(SRAM) for memory in MEMORY
+        ],
+        "bandwidth": [
+            alone[sram, more] > alone[sram, less]
+            for sram in SRAM for less, more in itertools.pairwise(MEMORY)
+        ],
+        "published": _mean(logged),
+        "ours": _mean(gains),
+    }  # fmt: skip
+    places = [f"{sram}_sram_{memory}_dram" for sram, memory in itertools.product("sml", "sml")]
     return figure(
         "memory-sweep",
         rows=tuple(
-            (cell.name, cell.logged[0], cell.ours[0], cell.logged[1], cell.ours[1],
-             _gain(cell.logged), _gain(cell.ours))
-            for cell in cells
+            (names[each], *(of[mode][each] for mode in MODES for of in (logs, ours)), log, gain)
+            for each, log, gain in zip(systems, logged, gains, strict=True)
         ),
-        claims=_claims(cells),
+        claims=claims,
         points=published_points(
             "memory-sweep",
             (
-                (f"{cell.name}, {how}", log, point.utilization, point.status,
-                 f"LLM/sram_dram/{folder}/{cell.place}")
-                for cell, how, folder, log, point in runs
+                (f"{names[each]}, {mode}", logs[mode][each], ours[mode][each],
+                 known[*each, mode].status, f"LLM/sram_dram/{folder}/{place}")
+                for mode, folder in zip(MODES, ("DF", "KBK"), strict=True)
+                for each, place in zip(systems, places, strict=True)
             ),
         ),
-        charts=(
-            _chart(cells, "Fused: as many partitions as serve", 0),
-            _chart(cells, "Kernel by kernel", 1),
+        charts=tuple(
+            BarChart(
+                title=title,
+                y=Measure(label="utilization", unit="%", worth=0.01),
+                groups=tuple(name.replace(",", "") for name in names.values()),
+                bars=(
+                    Bars(name="published log", values=tuple(logs[mode].values()), colour=colour,
+                         published=True),
+                    Bars(name="ours, proved best", values=tuple(ours[mode].values()),
+                         colour=colour),
+                ),
+            )
+            for colour, (mode, title) in enumerate(zip(MODES, TITLES, strict=True))
         ),
     )  # fmt: skip

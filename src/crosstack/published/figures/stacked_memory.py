@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from crosstack.charts import LineChart, Measure, Series
 from crosstack.mapping.mapping import Task
@@ -32,36 +32,9 @@ SHARES = (0.2, 0.35, 0.5, 0.65, 0.8)
 MEMORIES = {"2-D DDR, 100 GB/s": 100.0, "2.5-D HBM, 1 TB/s": 1024.0, "3-D, 100 TB/s": 1e5}
 MODES = ("kernel by kernel", "fused")
 LOGS: dict[str, list[float | None]] = TEXTS["figures"]["stacked-memory"]["logs"]
+Rates = dict[tuple[str, float], float]  # by memory and share
 # The compute share that the paper prefers: low, middle, high.
 PREFERRED = ((0.2, 0.35), (0.35, 0.5, 0.65), (0.65, 0.8))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Point:
-    """A chip under a memory: kernel by kernel, fused, and the logged utilization."""
-
-    memory: str
-    source: str
-    compute: float
-    peak: float
-    alone: MappedPoint
-    fused: MappedPoint
-    log: float | None
-
-    @property
-    def rate(self) -> float:
-        """Throughput of a chip, kernel by kernel. [FLOP/s]"""
-        return self.alone.utilization * self.peak
-
-    @property
-    def fused_rate(self) -> float:
-        """The same, fused. [FLOP/s]"""
-        return self.fused.utilization * self.peak
-
-    @property
-    def logged_rate(self) -> float | None:
-        """The same, in the log. [FLOP/s]"""
-        return None if self.log is None else self.log * self.peak
 
 
 def stacked_memory_task(memory: str, compute: float, mode: str) -> Task:
@@ -87,25 +60,6 @@ def stacked_memory_task(memory: str, compute: float, mode: str) -> Task:
     return replace(task, constraints=replace(task.constraints, kernel_by_kernel=False))
 
 
-def _points(known: Mapping[tuple[str, float, str], MappedPoint]) -> list[list[_Point]]:
-    """Return the points, memory by memory."""
-    return [
-        [
-            _Point(
-                memory=memory,
-                source=f"LLM/3d_memory/{folder}/{compute:g}",
-                compute=compute,
-                peak=stacked_memory_task(memory, compute, MODES[0]).system.chip.peak_throughput,
-                alone=known[memory, compute, "kernel by kernel"],
-                fused=known[memory, compute, "fused"],
-                log=log,
-            )
-            for compute, log in zip(SHARES, logs, strict=True)
-        ]
-        for memory, (folder, logs) in zip(MEMORIES, LOGS.items(), strict=True)
-    ]
-
-
 def stacked_memory(progress: Progress) -> Figure:
     """Return Figure 22: throughput over the share of compute units, for three memories."""
     known = {}
@@ -117,54 +71,43 @@ def stacked_memory(progress: Progress) -> Figure:
     return stacked_memory_figure(known)
 
 
-def _claims(sweeps: list[list[_Point]]) -> tuple[Row, ...]:
-    best = [max(sweep, key=lambda point: point.rate).compute for sweep in sweeps]
-    fused = [max(sweep, key=lambda point: point.fused_rate).compute for sweep in sweeps]
-    words = ("2-D: little compute is best", "2.5-D: a balance is best", "3-D: much compute is best")
-    claims = [
-        statement("Fig. 22", f"{text}: ours at {100 * at:.0f} %", at in wanted, rules=RULES.name)
-        for text, at, wanted in zip(words, best, PREFERRED, strict=True)
-    ]
-    claims += [
-        statement("Fig. 22", "fused, the same shares are best",
-                  [a == b for a, b in zip(best, fused, strict=True)], rules=RULES.name),
-        statement("Fig. 22", "faster memory is never slower",
-                  [fast.rate >= slow.rate for slower, faster in itertools.pairwise(sweeps)
-                   for slow, fast in zip(slower, faster, strict=True)], rules=RULES.name),
-    ]  # fmt: skip
-    return tuple(claims)
-
-
-def _series(sweeps: list[list[_Point]]) -> tuple[Series, ...]:
-    series = []
-    for colour, sweep in enumerate(sweeps):
-        logged = [point for point in sweep if point.logged_rate is not None]
-        series += [
-            Series(name=sweep[0].memory, x=SHARES, y=tuple(p.rate for p in sweep), colour=colour),
-            Series(name=f"{sweep[0].memory}, log", x=tuple(p.compute for p in logged),
-                   y=tuple(p.logged_rate or 0.0 for p in logged), colour=colour, published=True),
-        ]  # fmt: skip
-    return tuple(series)
-
-
 def stacked_memory_figure(known: Mapping[tuple[str, float, str], MappedPoint]) -> Figure:
     """Return Figure 22 from what came of every point: memory, share of compute, mode."""
-    sweeps = _points(known)
-    points = [point for sweep in sweeps for point in sweep]
+    chips = list(itertools.product(MEMORIES, SHARES))
+    peaks = {
+        each: stacked_memory_task(*each, MODES[0]).system.chip.peak_throughput for each in chips
+    }
+    logs = dict(zip(chips, itertools.chain(*LOGS.values()), strict=True))
+    logged = {each: log * peaks[each] for each, log in logs.items() if log is not None}
+    rates, fused = (
+        {each: known[*each, mode].utilization * peaks[each] for each in chips} for mode in MODES
+    )
+    series = []
+    for colour, memory in enumerate(MEMORIES):
+        found = [share for share in SHARES if (memory, share) in logged]
+        series += [
+            Series(name=memory, x=SHARES, y=tuple(rates[memory, x] for x in SHARES), colour=colour),
+            Series(name=f"{memory}, log", x=tuple(found),
+                   y=tuple(logged[memory, x] for x in found), colour=colour, published=True),
+        ]  # fmt: skip
+    folders = dict(zip(MEMORIES, LOGS, strict=True))
+    tera = 1e12
+    logged_tera = {each: rate / tera for each, rate in logged.items()}
     return figure(
         "stacked-memory",
         rows=tuple(
-            (p.memory, 100 * p.compute, None if p.logged_rate is None else p.logged_rate / 1e12,
-             p.rate / 1e12, p.fused_rate / 1e12, p.log, p.alone.utilization)
-            for p in points
+            (memory, 100 * share, logged_tera.get((memory, share)), rates[memory, share] / tera,
+             fused[memory, share] / tera, logs[memory, share], known[memory, share, MODES[0]].utilization)
+            for memory, share in chips
         ),
-        claims=_claims(sweeps),
+        claims=_claims(rates, fused),
         points=published_points(
             "stacked-memory",
             (
-                (f"{p.memory}, {100 * p.compute:.0f} % compute", p.log, p.alone.utilization,
-                 p.alone.status, p.source)
-                for p in points if p.log is not None
+                (f"{memory}, {100 * share:.0f} % compute", log,
+                 known[memory, share, MODES[0]].utilization, known[memory, share, MODES[0]].status,
+                 f"LLM/3d_memory/{folders[memory]}/{share:g}")
+                for (memory, share), log in logs.items() if log is not None
             ),
         ),
         charts=(
@@ -172,8 +115,32 @@ def stacked_memory_figure(known: Mapping[tuple[str, float, str], MappedPoint]) -
                 title="Throughput of a chip, kernel by kernel",
                 x=Measure(label="units that compute", unit="%", worth=0.01,
                           ticks=tuple(100 * share for share in SHARES)),
-                y=Measure(label="throughput", unit="TFLOP/s", worth=1e12),
-                series=_series(sweeps),
+                y=Measure(label="throughput", unit="TFLOP/s", worth=tera),
+                series=tuple(series),
             ),
         ),
     )  # fmt: skip
+
+
+def _claims(rates: Rates, fused: Rates) -> tuple[Row, ...]:
+    """Return what the paper says without a number, of throughputs by memory and share. [FLOP/s]"""
+    best, best_fused = _best(rates), _best(fused)
+    words = ("2-D: little compute is best", "2.5-D: a balance is best", "3-D: much compute is best")
+    claims = [
+        statement("Fig. 22", f"{text}: ours at {100 * at:.0f} %", at in wanted, rules=RULES.name)
+        for text, at, wanted in zip(words, best, PREFERRED, strict=True)
+    ]
+    claims += [
+        statement("Fig. 22", "fused, the same shares are best",
+                  [a == b for a, b in zip(best, best_fused, strict=True)], rules=RULES.name),
+        statement("Fig. 22", "faster memory is never slower",
+                  [rates[fast, share] >= rates[slow, share]
+                   for slow, fast in itertools.pairwise(MEMORIES) for share in SHARES],
+                  rules=RULES.name),
+    ]  # fmt: skip
+    return tuple(claims)
+
+
+def _best(rates: Rates) -> list[float]:
+    """Return the share of the greatest throughput, by memory. [1]"""
+    return [max(SHARES, key=lambda share: rates[memory, share]) for memory in MEMORIES]
