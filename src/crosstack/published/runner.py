@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from importlib.resources import files
 from statistics import median
+from typing import Any
 
 from crosstack.errors import InputError, Problem, did_you_mean
+from crosstack.io.yaml_tree import parse_yaml
 from crosstack.published.case import Progress, Row, markdown_table, run_cases, silent
 from crosstack.published.dfmodel.cases import dfmodel_cases
 from crosstack.published.figures import figure_rows
@@ -24,30 +27,7 @@ SUITES: dict[str, Callable[[Progress], Sequence[Row]]] = {
 
 
 # What a suite holds and where its tolerances come from.
-ABOUT: dict[str, tuple[str, ...]] = {
-    "dfmodel": ("Runs of the public tool: its inputs and its logs.", ""),
-    "measured": (
-        "Runs that were measured on machines. The tolerance is what the paper's own model is said",
-        "to reach: 10 % on average (section VI.B, Fig. 6), 3 % for the SN10, 8 % for the SN40L.",
-        "Where only the distance of DFModel's number from the measured one is published, that is",
-        "the published number, and ours is relative to DFModel's too.",
-        "The rules of a DFModel release reproduce what that release says; `crosstack` is ours, on",
-        "the machine as its source describes it. Nothing is fitted.",
-        "",
-    ),
-    "steps": (
-        "Training steps measured on A100 clusters, predicted with the chip and the server of the",
-        "data sheets; the tolerance is 10 %, and nothing is fitted. The source's model is the",
-        "estimate of DeepFlow's release of 2025 with its own A100 (`deepflow_measured`); the times",
-        "are the papers', not those of that collection. The notes say where a number was read.",
-        "",
-    ),
-    "figures": (
-        "What the paper says of its figures, and the logs behind their points; see",
-        "[figures.md](figures.md). A *statement* without a number counts 1 where it holds.",
-        "",
-    ),
-}
+ABOUT: Any = parse_yaml(files(__package__).joinpath("suites.yaml").read_text(encoding="utf-8"))
 
 
 def run_suite(name: str | None = None, progress: Progress = silent) -> list[Row]:
@@ -179,7 +159,8 @@ def _markdown(by_suite: Mapping[str, Sequence[Row]]) -> str:
         "its tolerance MISSES, whether the reason is known or not; the exit code is then 1.",
     ]
     for suite, rows in by_suite.items():
-        lines += ["", f"## {suite}", "", *ABOUT.get(suite, ()), suite_summary(suite, rows), ""]
+        about = ABOUT[suite].split("\n") if suite in ABOUT else ()
+        lines += ["", f"## {suite}", "", *about, suite_summary(suite, rows), ""]
         lines += _markdown_table(rows)
         missed = dict.fromkeys((row.case, _why(row)) for row in rows if not row.holds)
         notes = dict.fromkeys((row.case, row.note) for row in rows if row.note)

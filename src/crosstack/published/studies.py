@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from crosstack.errors import unknown_name
@@ -18,7 +18,7 @@ from crosstack.mapping.mapping import Task
 from crosstack.model.rules import Rules
 from crosstack.published.dfmodel.machines import GB
 from crosstack.published.dfmodel.system_claims import result_in
-from crosstack.published.dfmodel.system_space import AXES, RULES, SpacePoint, task_of
+from crosstack.published.dfmodel.system_space import AXES, RULES, SpacePoint, task_at
 from crosstack.published.figures import memory_sweep, stacked_memory
 from crosstack.published.figures.figure import Figure, MappedPoint
 from crosstack.published.figures.systems import systems_figure
@@ -62,17 +62,21 @@ def _axis(name: str, labels: Mapping[Any, Any] | Sequence[str]) -> Axis:
     return axis_of_values(name, [{name: value} for value in values.values()], list(values))
 
 
+def _made(make: Callable[..., Task], values: Values) -> Task:
+    return make(**values)
+
+
 def _study(
     name: str,
     place: str,
     axes: tuple[Axis, ...],
-    make: Callable[[Values], Task],
+    make: Callable[..., Task],
     rules: str | Rules,
     **more: Any,
 ) -> Study:
     evaluator = TaskFunction(
         name=name,
-        make=make,
+        make=partial(_made, make),
         values=tuple(axis.name for axis in axes),
         version=_version(),
         rules=rules,
@@ -86,10 +90,6 @@ def _study(
 
 
 # ---------------------------------------------------------------- 80 systems, four workloads
-
-
-def _space_task(values: Values) -> Task:
-    return task_of(SpacePoint(**values))
 
 
 def _space_terms(answer: Answer, values: Values) -> Terms:
@@ -109,7 +109,7 @@ def _space_study() -> Study:
         "dfmodel-dse",
         "section VI.C",
         tuple(_axis(name, values) for name, values in AXES.items()),
-        _space_task,
+        task_at,
         RULES,
         other={
             "throughput": "FLOP/s",
@@ -141,10 +141,6 @@ def _found(row: Row) -> MappedPoint:
     return MappedPoint(utilization=row["utilization"], status=row["status"])
 
 
-def _memory_task(values: Values) -> Task:
-    return memory_sweep.memory_sweep_task(values["sram"], values["memory"], values["mode"])
-
-
 def _memory_study() -> Study:
     return _study(
         "dfmodel-fig19",
@@ -154,7 +150,7 @@ def _memory_study() -> Study:
             _axis("memory", {f"{speed} GB/s": speed for speed in memory_sweep.MEMORY}),
             _axis("mode", memory_sweep.MODES),
         ),
-        _memory_task,
+        memory_sweep.memory_sweep_task,
         memory_sweep.RULES,
         objectives=(("utilization", MOST),),
     )
@@ -166,10 +162,6 @@ def _memory_figures(rows: Sequence[Row]) -> list[Figure]:
         sram, memory = round(row["sram"] / memory_sweep.MIB), round(row["memory"] / GB)
         known[sram, memory, row["mode"]] = _found(row)
     return [memory_sweep.memory_sweep_figure(known)]
-
-
-def _stacked_task(values: Values) -> Task:
-    return stacked_memory.stacked_memory_task(values["memory"], values["compute"], values["mode"])
 
 
 def _stacked_terms(answer: Answer, values: Values) -> Terms:
@@ -187,7 +179,7 @@ def _stacked_study() -> Study:
             _axis("compute", {share: share for share in stacked_memory.SHARES}),
             _axis("mode", stacked_memory.MODES),
         ),
-        _stacked_task,
+        stacked_memory.stacked_memory_task,
         stacked_memory.RULES,
         other={"throughput": "FLOP/s"},
         revise=_stacked_terms,

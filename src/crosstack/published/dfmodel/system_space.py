@@ -63,6 +63,11 @@ def design_space(workloads: Sequence[str] = AXES["workload"]) -> list[SpacePoint
     ]
 
 
+def task_at(**names: str) -> Task:
+    """Return the problem of the point with some names, one of every axis."""
+    return task_of(SpacePoint(**names))
+
+
 def task_of(point: SpacePoint) -> Task:
     """Return the problem of a point; see ``settings``."""
     kinds, its = SPACE["topologies"][point.topology], SPACE["chips"][point.chip]

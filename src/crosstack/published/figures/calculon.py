@@ -9,6 +9,7 @@ from crosstack.evaluate.answer import Answer
 from crosstack.mapping.mapping import Task
 from crosstack.published.dfmodel.runs import published_task
 from crosstack.published.figures.figure import (
+    TEXTS,
     Figure,
     Progress,
     figure,
@@ -20,33 +21,18 @@ from crosstack.workload.kernels import Direction
 
 RULES = "dfmodel-e4+separate"
 Degrees = tuple[int, int, int]
-# Tensor, pipeline, data degrees and the logged time [s] (LLM/Compare_w_existing/Calculon, commit
-# 52c34a87). Times that are printed as a utilization follow from it, the work and the peak.
+# Work of an iteration [FLOP] and peak of all chips [FLOP/s]: a time follows from a utilization.
 WORK, PEAK = 3.85072240461978e19, 4096 * 311869.4326171875e9
-
-
-def _of(utilization: float) -> float:
-    return WORK / (utilization * PEAK)
-
-
-SWEEPS: tuple[tuple[str, tuple[tuple[Degrees, float], ...]], ...] = (
-    ("fix_DP", (
-        ((1, 128, 32), 85.50267989926701), ((2, 64, 32), 62.537572435325345),
-        ((4, 32, 32), _of(0.687114512721524)), ((8, 16, 32), 43.69955836015329),
-        ((16, 8, 32), _of(0.6137623126305292)), ((32, 4, 32), _of(0.49280900798632926)),
-    )),
-    ("fix_PP", (
-        ((1, 32, 128), _of(0.5155653479372905)), ((2, 32, 64), 47.702161937131805),
-        ((4, 32, 32), _of(0.687114512721524)), ((8, 32, 16), 44.34986610045425),
-        ((16, 32, 8), 49.19943750974998), ((32, 32, 4), _of(0.4957964794122677)),
-    )),
-    ("fix_TP", (
-        ((8, 1, 512), 60.56948984915595), ((8, 2, 256), 51.64370519517862),
-        ((8, 4, 128), _of(0.6451203974599942)), ((8, 8, 64), _of(0.6782486105570312)),
-        ((8, 16, 32), 43.69955836015329), ((8, 32, 16), 44.34986610045425),
-        ((8, 64, 8), _of(0.6213981002344727)), ((8, 128, 4), 48.38068812477419),
-    )),
-)  # fmt: skip
+SWEEPS: tuple[tuple[str, tuple[tuple[Degrees, float], ...]], ...] = tuple(
+    (
+        folder,
+        tuple(
+            ((tp, pp, dp), log["time"] if "time" in log else WORK / (log["utilization"] * PEAK))
+            for tp, pp, dp, log in logs
+        ),
+    )
+    for folder, logs in TEXTS["figures"]["parallelism-sweep"]["logs"].items()
+)
 TITLES = {
     "fix_DP": "32 data-parallel groups",
     "fix_PP": "32 pipeline stages",

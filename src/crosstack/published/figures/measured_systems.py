@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from crosstack.charts import BarChart, Bars, Measure
 from crosstack.published.case import Case, Row, run_case
 from crosstack.published.dfmodel.cases import dfmodel_cases
 from crosstack.published.dfmodel.runs import published_task
-from crosstack.published.figures.figure import Cell, Figure, Progress, claim, figure, mapped
+from crosstack.published.figures.figure import TEXTS, Cell, Figure, Progress, claim, figure, mapped
 from crosstack.published.figures.speculation import counted_rate, log_rate
 from crosstack.published.measured import Measured, measured_cases, run_measured
 
@@ -18,28 +19,9 @@ TERA = 1e12
 E2, E5 = "dfmodel-e2", "dfmodel-e5+separate"
 CIRCE = 3057.0 * TERA  # FLOP/s, Rmax (top500_circe)
 CIRCE_LOG = 0.06304543074356042  # s, HPL/Compare_w_existing/GPU/Circe, commit 04f93d5
-# Rows of the measured suite that stand for a bar, and the paper's reference.
-MEASURED = {
-    "HPL on Selene, DFModel's input": "[5]",
-    "HPL on Tethys, DFModel's input": "[7]",
-    "cuFFTMp, 16384^3 points on 4,096 A100, DFModel's input": "[8]",
-    "cuFFTMp, 2048^3 points on 8 A100, DFModel's input": "[8]",
-    "Llama-3 8B decoding on 16 SN40L, DFModel's input": "[67]",
-}
-# Runs that were logged for a bar whose measurement the paper only draws: samples of one batch.
-LOGGED = {
-    "DLRM/Compare_w_existing/A": ("[61]", 512 * 128e6),
-    "DLRM/Compare_w_existing/F": ("[61]", 512 * 128e6),
-    "DLRM/Compare_w_existing/I": ("[61]", 2048 * 128e6),
-    "LLM/Compare_w_existing/GPU/arxiv/GPT3_1.5B_seq2048": ("[29]", 8192.0),
-    "LLM/Compare_w_existing/RDU/arxiv/2048": ("[29]", 8192.0),
-}
-# Language models of which neither a number is printed nor a run is told apart in the logs.
-DRAWN = (
-    ("language model on TPU v4", "[42]"),
-    ("language model on a wafer", "[54]"),
-    ("language model in MLPerf inference v4.1", "[59]"),
-)
+_TOLD: Any = TEXTS["figures"]["measured-systems"]
+MEASURED: dict[str, str] = _TOLD["measured"]
+LOGGED: dict[str, tuple[str, float]] = {run: tuple(told) for run, told in _TOLD["logged"].items()}
 WINDOW = 4  # the logs of both targets check five tokens
 ACCEPTANCES = (0.5, 1.0)
 # Tokens a second of one user that the vendor published two weeks after its talk ([67]), whose
@@ -156,7 +138,9 @@ def _bars(circe: _Bar, progress: Progress) -> list[_Bar]:
         if case.source in LOGGED:
             progress(case.name)
             bars.append(_logged(case))
-    return bars + [_Bar(name=name, reference=place, unit="-") for name, place in DRAWN]
+    return bars + [
+        _Bar(name=name, reference=place, unit="-") for name, place in _TOLD["drawn"].items()
+    ]
 
 
 def _claims(bars: Sequence[_Bar], n_pairs: int) -> tuple[Row, ...]:

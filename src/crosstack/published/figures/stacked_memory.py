@@ -77,6 +77,7 @@ def stacked_memory_figure(known: Mapping[tuple[str, float, str], MappedPoint]) -
     peaks = {
         each: stacked_memory_task(*each, MODES[0]).system.chip.peak_throughput for each in chips
     }
+    alone = {each: known[*each, MODES[0]] for each in chips}
     logs = dict(zip(chips, itertools.chain(*LOGS.values()), strict=True))
     logged = {each: log * peaks[each] for each, log in logs.items() if log is not None}
     rates, fused = (
@@ -97,7 +98,7 @@ def stacked_memory_figure(known: Mapping[tuple[str, float, str], MappedPoint]) -
         "stacked-memory",
         rows=tuple(
             (memory, 100 * share, logged_tera.get((memory, share)), rates[memory, share] / tera,
-             fused[memory, share] / tera, logs[memory, share], known[memory, share, MODES[0]].utilization)
+             fused[memory, share] / tera, logs[memory, share], alone[memory, share].utilization)
             for memory, share in chips
         ),
         claims=_claims(rates, fused),
@@ -105,7 +106,7 @@ def stacked_memory_figure(known: Mapping[tuple[str, float, str], MappedPoint]) -
             "stacked-memory",
             (
                 (f"{memory}, {100 * share:.0f} % compute", log,
-                 known[memory, share, MODES[0]].utilization, known[memory, share, MODES[0]].status,
+                 alone[memory, share].utilization, alone[memory, share].status,
                  f"LLM/3d_memory/{folders[memory]}/{share:g}")
                 for (memory, share), log in logs.items() if log is not None
             ),
