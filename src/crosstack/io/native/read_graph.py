@@ -8,7 +8,7 @@ as those of a product, the operation says them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,58 +123,63 @@ class _Written:
             for b, block in enumerate(self.blocks)
             for o, operation in enumerate(block.operations)
         ]
-        self.maker: dict[str, tuple[int, int, OperationFile]] = {}
-        for place in self.operations:
-            self.maker.setdefault(place[2].makes, place)
+        self.maker: dict[str, int] = {}
+        for i, (_, _, operation) in enumerate(self.operations):
+            self.maker.setdefault(operation.makes, i)
+        self.tensors: dict[str, Tensor] = {}
+        self.problems: list[Problem] = []
 
     def graph(self) -> Graph:
         """Return the checked graph."""
-        problems: list[Problem] = []
-        axes = list(self._axes(problems))
-        tensors = self._listed_tensors(problems)
+        axes = []
+        for name, axis in self.file.axes.items():
+            with collecting(self.problems, f"axes.{name}"):
+                axes.append(AxisSize(name=name, size=axis.size, use=axis.use))
+        for name, said in self.file.tensors.items():
+            self._add_tensor(name, said.axes, said, f"tensors.{name}")
         for i in self._order():
-            self._add_made(self.operations[i], tensors, problems)
-        blocks = [self._block(b, problems) for b in range(len(self.blocks))]
-        if problems:
-            raise InputError(problems)
+            self._add_made(i)
+        blocks = [self._block(b, said) for b, said in enumerate(self.blocks)]
+        if self.problems:
+            raise InputError(self.problems)
         try:
             return Graph(
                 axes=tuple(axes),
-                tensors=tuple(tensors.values()),
+                tensors=tuple(self.tensors.values()),
                 blocks=tuple(block for block in blocks if block is not None),
             )
         except InputError as error:
-            names = list(tensors)
-            found = [p for p in error.problems if not self._follows(p, names)]
-            raise InputError(self._own(problem, names) for problem in found) from None
+            found = [problem for problem in error.problems if not self._follows(problem)]
+            raise InputError(map(self._own, found)) from None
 
     # ------------------------------------------------------------ records
 
-    def _axes(self, problems: list[Problem]) -> Iterator[AxisSize]:
-        for name, axis in self.file.axes.items():
-            with collecting(problems, f"axes.{name}"):
-                yield AxisSize(name=name, size=axis.size, use=axis.use)
-
-    def _listed_tensors(self, problems: list[Problem]) -> dict[str, Tensor]:
-        found = {}
-        for name, said in self.file.tensors.items():
-            with collecting(problems, f"tensors.{name}"):
-                found[name] = _tensor(name, said.axes, said, self._usual_role(name), self.file)
-        return found
+    def _add_tensor(
+        self, name: str, axes: Axes, said: NamedTensorFile | OperationFile, path: str
+    ) -> None:
+        role = self._usual_role(name) if said.role is None else said.role
+        index = Dtype.INT32 if role is Role.INDEX else self.file.dtype
+        with collecting(self.problems, path):
+            self.tensors[name] = Tensor(
+                name=name,
+                axes=axes,
+                dtype=said.dtype or index,
+                role=role,
+                mask=Causal(**said.mask.given()) if said.mask else None,
+                of=(said.of or "") if isinstance(said, NamedTensorFile) else "",
+            )
 
     def _usual_role(self, name: str) -> Role:
         """Role of a tensor that does not say it: what comes from outside is an input."""
-        place = self.maker.get(name)
-        if place is None:
+        if name not in self.maker:
             return Role.INPUT
-        selects = TABLE[place[2].function].result is Result.SELECTS
-        return Role.INDEX if selects else Role.ACTIVATION
+        function = self.operations[self.maker[name]][2].function
+        return Role.INDEX if TABLE[function].result is Result.SELECTS else Role.ACTIVATION
 
     def _order(self) -> list[int]:
         """Return operations in an order in which what is read is made before."""
-        place = {id(made[2]): i for i, made in enumerate(self.operations)}
         edges = [
-            (place[id(self.maker[x.tensor][2])], j)
+            (self.maker[x.tensor], j)
             for j, (_, _, operation) in enumerate(self.operations)
             for x in operation.reads
             if x.tensor in self.maker and x.tensor not in self.file.tensors
@@ -183,36 +188,29 @@ class _Written:
         if len(order) < len(self.operations):
             names = cycle_of(len(self.operations), edges, order)
             loop = " -> ".join(self.operations[i][2].makes for i in names)
-            path = self._path(*self.operations[names[0]][:2])
-            raise InputError(Problem(path, f"the graph has a cycle: {loop}."))
+            raise InputError(Problem(self._path(names[0]), f"the graph has a cycle: {loop}."))
         return list(order)
 
-    def _add_made(
-        self, place: tuple[int, int, OperationFile], tensors: dict[str, Tensor],
-        problems: list[Problem],
-    ) -> None:  # fmt: skip
+    def _add_made(self, i: int) -> None:
         """Add what an operation makes to the tensors, unless it is there."""
-        b, o, said = place
-        name, path = said.makes, self._path(b, o)
-        if name in tensors or name in self.file.tensors:
+        b, _, said = self.operations[i]
+        name, path = said.makes, self._path(i)
+        if name in self.tensors or name in self.file.tensors:
             for field in ("dtype", "role", "mask"):
                 if name in self.file.tensors and getattr(said, field) is not None:
                     message = f"tensors.{name} says it; allowed: one place."
-                    problems.append(Problem(f"{path}.{field}", message))
+                    self.problems.append(Problem(f"{path}.{field}", message))
             return
         axes = said.axes
         if axes is None:
-            reads = [_names(x, tensors, self.blocks[b].repeats) for x in said.reads]
+            reads = [_names(x, self.tensors, self.blocks[b].repeats) for x in said.reads]
             axes = _made_axes(said, reads)
         if axes is None:
             message = f"required of {said.function.value}, unless {name!r} is among tensors."
-            problems.append(Problem(f"{path}.axes", message))
-        with collecting(problems, path):
-            made = _tensor(name, axes or (), said, self._usual_role(name), self.file)
-            tensors[name] = made
+            self.problems.append(Problem(f"{path}.axes", message))
+        self._add_tensor(name, axes or (), said, path)
 
-    def _block(self, b: int, problems: list[Problem]) -> Block | None:
-        said = self.blocks[b]
+    def _block(self, b: int, said: BlockFile) -> Block | None:
         operations, block = [], None
         found: list[Problem] = []
         for o, operation in enumerate(said.operations):
@@ -227,7 +225,7 @@ class _Written:
                 reverse=said.reverse,
                 twin=said.twin or "",
             )
-        problems += [self._own(problem, []) for problem in found]
+        self.problems += map(self._own, found)
         return block
 
     def _operation(self, said: OperationFile) -> Operation:
@@ -246,29 +244,28 @@ class _Written:
 
     # ------------------------------------------------------------ problems
 
-    def _path(self, b: int, o: int) -> str:
+    def _path(self, i: int) -> str:
+        b, o, _ = self.operations[i]
         return f"operations[{o}]" if self.file.blocks is None else f"blocks[{b}].operations[{o}]"
 
-    def _own(self, problem: Problem, tensors: Sequence[str]) -> Problem:
+    def _own(self, problem: Problem) -> Problem:
         """Return a problem of a record with the fields that the file has."""
-        return Problem(
-            self._own_path(problem.path, tensors),
-            re.sub(r"blocks\[\d+\]\.operations\[\d+\]", self._again, problem.message),
-            problem.count,
+        message = re.sub(
+            r"blocks\[\d+\]\.operations\[\d+\]", lambda m: self._own_path(m[0]), problem.message
         )
+        return Problem(self._own_path(problem.path), message, problem.count)
 
-    def _follows(self, problem: Problem, tensors: Sequence[str]) -> bool:
+    def _follows(self, problem: Problem) -> bool:
         """Whether a problem follows from another: an unknown axis of what made axes are from."""
         place = _PLACE.match(problem.path)
         if place is None or place[1] != "tensors" or not problem.message.startswith("no axis"):
             return False
-        name = tensors[int(place[2])]
-        return name not in self.file.tensors and self.maker[name][2].axes is None
+        name = [*self.tensors][int(place[2])]
+        if name in self.file.tensors:
+            return False
+        return self.operations[self.maker[name]][2].axes is None
 
-    def _again(self, found: re.Match[str]) -> str:
-        return self._own_path(found[0], ())
-
-    def _own_path(self, path: str, tensors: Sequence[str]) -> str:
+    def _own_path(self, path: str) -> str:
         block = _OPERATION.match(path)
         if block:
             carries = list(self.blocks[int(block[1])].carries)
@@ -280,29 +277,10 @@ class _Written:
         if place is None:
             return path
         what, rest = place[1], path[place.end() :]
-        name = [*self.file.axes][int(place[2])] if what == "axes" else tensors[int(place[2])]
+        name = [*(self.file.axes if what == "axes" else self.tensors)][int(place[2])]
         if what == "tensors" and name not in self.file.tensors:
-            return self._path(*self.maker[name][:2]) + rest
+            return self._path(self.maker[name]) + rest
         return f"{what}.{name}{rest}"
-
-
-def _tensor(
-    name: str,
-    axes: Axes,
-    said: NamedTensorFile | OperationFile,
-    role: Role,
-    file: GraphFile,
-) -> Tensor:
-    chosen = role if said.role is None else said.role
-    index = Dtype.INT32 if chosen is Role.INDEX else file.dtype
-    return Tensor(
-        name=name,
-        axes=axes,
-        dtype=said.dtype or index,
-        role=chosen,
-        mask=Causal(**said.mask.given()) if said.mask else None,
-        of=(said.of or "") if isinstance(said, NamedTensorFile) else "",
-    )
 
 
 def _names(read: OperandFile, tensors: Mapping[str, Tensor], along: str | None) -> Axes:
