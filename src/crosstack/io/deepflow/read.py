@@ -52,9 +52,12 @@ def read_hardware(
         model = _model(tree.pop("model_param"), "LSTM") if "model_param" in tree else None
         n_devices = None
         if form == 2021:
-            n_devices = _workers(tree)
+            workers = _section(tree, "system_hierarchy").get("num_workers")
+            n_devices = workers if _is_count(workers) else None
             tree = _modern(tree)
-        _require_known(tree, HardwareFile.model_fields)
+        known = HardwareFile.model_fields
+        if unknown := [name for name in tree if name not in known]:
+            raise InputError(unknown_fields(unknown, known))
         file = checked(HardwareFile, tree)
         name = PurePath(source).stem
         return hardware_of(file, form=form, n_devices=n_devices, model=model, name=name)
@@ -105,12 +108,6 @@ def _is_old(tree: dict[str, Any]) -> bool:
     )
 
 
-def _require_known(tree: dict[str, Any], allowed: Any) -> None:
-    unknown = [name for name in tree if name not in allowed]
-    if unknown:
-        raise InputError(unknown_fields(unknown, allowed))
-
-
 def _model(section: object, default: str | None) -> ModelFile:
     given = dict(section) if isinstance(section, dict) else {}
     mode = given.get("mode", default)
@@ -120,11 +117,6 @@ def _model(section: object, default: str | None) -> ModelFile:
     if mode == "LLM":  # either is optional, and null is how a file leaves it out
         given = {"ffn_dim": None, "ffn_mult": None} | given
     return checked(MODES[mode], given, "model_param")
-
-
-def _workers(tree: dict[str, Any]) -> int | None:
-    workers = _section(tree, "system_hierarchy").get("num_workers")
-    return workers if _is_count(workers) else None
 
 
 # What the release of 2025 renamed.

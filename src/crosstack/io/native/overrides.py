@@ -61,20 +61,16 @@ def override_freely(data: dict[str, Any], assignments: Sequence[Change]) -> dict
         node: Any = changed
         for depth, part in enumerate(path):
             here = path_of("", path[: depth + 1])
-            inside = len(node) if isinstance(node, list) else 0
-            if isinstance(part, int) and not part < inside:
+            if isinstance(part, int) and not (isinstance(node, list) and part < len(node)):
                 raise InputError(Problem(here, "there is no such entry."))
             if isinstance(part, str) and not isinstance(node, dict):
                 above = path_of("", path[:depth])
                 raise InputError(Problem(here, f"{above} is {shown(node)}, not a mapping."))
             if depth == len(path) - 1:
                 node[part] = value
-            elif isinstance(part, int):
-                node = node[part]
-            else:
-                if node.get(part) is None:
-                    node[part] = {}
-                node = node[part]
+            elif isinstance(part, str) and node.get(part) is None:
+                node[part] = {}
+            node = node[part]
     return changed
 
 

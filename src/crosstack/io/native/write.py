@@ -83,13 +83,8 @@ def _of_kernels(workload: Workload) -> Section:
         raise InputError(Problem("workload.before", message))
     graph = workload.graph
     inputs = _as_inputs(workload)
-    always = (
-        "n_layers",
-        "layers_in_graph",
-        "global_batch_size",
-        "sequence_length",
-        "boundary_size",
-    )
+    always = ("n_layers", "layers_in_graph", "global_batch_size", "sequence_length",
+              "boundary_size")  # fmt: skip
     others = ("placement", "data_size", "item", "item_part")
     fields = Section(name=workload.name, word=graph.word)
     if graph.dtype is not dtype_of_word(graph.word):
