@@ -51,18 +51,10 @@ _SPECIAL: dict[str, Tree] = {
 
 
 def parse_yaml(text: str) -> Tree:
-    """Return the one YAML document in ``text``.
+    """Return the one YAML document in ``text``; None if it is empty.
 
-    Parameters
-    ----------
-    text : str
-        Any text; an empty document is None.
-
-    Raises
-    ------
-    InputError
-        With line and column as its path: bad syntax, a key given twice, an alias, a tag, a second
-        document, nesting deeper than `DEEPEST`.
+    `InputError` has line and column as its path: bad syntax, a key given twice, an alias, a tag, a
+    second document, nesting deeper than `DEEPEST`.
     """
     builder = _Builder()
     try:

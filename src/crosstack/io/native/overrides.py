@@ -17,22 +17,12 @@ _PART = re.compile(r'\.?([^.\[\]"=]+)|\[(\d{1,9})\]|\["([^"]+)"\]')
 
 
 def override(data: dict[str, Any], assignments: Sequence[Change]) -> dict[str, Any]:
-    """Return the tree of a file with values replaced or added.
+    """Return the tree of a file with values replaced or added; ``data`` is not changed.
 
-    Parameters
-    ----------
-    data : dict
-        The parsed file; it is not changed.
-    assignments : sequence of str, or of (str, value)
-        ``path=value``: fields joined by dots, list entries as ``[0]``, odd names as ``["a.b"]``;
-        the value is YAML, or as it is beside its path. A library name on the way
-        (``chip: sn30``) becomes a mapping that starts from that entry; a section that is not
-        there is made.
-
-    Raises
-    ------
-    InputError
-        If a part of a path does not exist; names the nearest.
+    ``assignments`` are ``path=value``: fields joined by dots, list entries as ``[0]``, odd names as
+    ``["a.b"]``; the value is YAML, or as it is beside its path. A library name on the way
+    (``chip: sn30``) becomes a mapping that starts from that entry; a section that is not there is
+    made. `InputError` if a part of a path does not exist; names the nearest.
     """
     if not assignments:
         return data

@@ -47,17 +47,8 @@ _FIELD = re.compile(r"\.(inputs|output\.axes|output|axis)\b")
 def read_graph(path: str | Path, overrides: Sequence[str] = ()) -> Graph:
     """Return the graph that a native YAML file holds.
 
-    Parameters
-    ----------
-    path : str or Path
-        The file.
-    overrides : sequence of str
-        ``path=value``, such as ``axes.batch=64``, applied before the file is checked.
-
-    Raises
-    ------
-    InputError
-        With every problem found, one line each: ``FILE: path: what is wrong``.
+    ``overrides`` are ``path=value``, such as ``axes.batch=64``, applied before the file is checked.
+    `InputError` says every problem, one line each: ``FILE: path: what is wrong``.
     """
     return graph_in(read_text(path), str(path), overrides)
 
