@@ -13,7 +13,7 @@ from pydantic import AliasChoices, ConfigDict, Field, PlainValidator
 
 from crosstack.errors import InputError, Problem, require, unknown_name
 from crosstack.io.files import under
-from crosstack.io.native.schema import Count, FileModel, Flag, Index, number
+from crosstack.io.native.schema import Count, FileModel, Flag, Index, names_in_file, number
 from crosstack.workload.architectures import (
     Activation,
     Experts,
@@ -96,13 +96,7 @@ class ConfigFile(FileModel):
         try:
             return Transformer(name=name, **self._shape())
         except InputError as error:
-            raise error.renamed(self._names()) from None
-
-    def _names(self) -> dict[str, str]:
-        """Return what the file calls our fields."""
-        aliases = {k: f.validation_alias for k, f in type(self).model_fields.items()}
-        own = {k: str(a.choices[0]) for k, a in aliases.items() if isinstance(a, AliasChoices)}
-        return own | self.inside
+            raise error.renamed(names_in_file(type(self)) | self.inside) from None
 
 
 def _windows(kinds: Sequence[str] | None, window: int | None, every: int) -> dict[str, int]:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, ClassVar, TypeGuard, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, PlainValidator, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, PlainValidator, model_validator
 from pydantic.fields import FieldInfo
 
 from crosstack.errors import InputError, Problem, did_you_mean, require_quantity
@@ -260,9 +260,18 @@ def is_model(schema: Any) -> TypeGuard[type[FileModel]]:
     return isinstance(schema, type) and issubclass(schema, FileModel)
 
 
+def names_in_file(model: type[FileModel]) -> dict[str, str]:
+    """Return what a file calls our fields, by the first name where they have many."""
+    aliases = {name: field.validation_alias for name, field in model.model_fields.items()}
+    return {
+        name: str(alias.choices[0] if isinstance(alias, AliasChoices) else alias or name)
+        for name, alias in aliases.items()
+    }
+
+
 def fields_of(model: type[FileModel]) -> dict[str, FieldInfo]:
     """Return the fields of a mapping as a file calls them."""
-    return {field.alias or name: field for name, field in model.model_fields.items()}
+    return dict(zip(names_in_file(model).values(), model.model_fields.values(), strict=True))
 
 
 def inside(schema: Any, part: str | int) -> Any:
