@@ -106,15 +106,16 @@ def chip_data(chip: GeneratedChip, rules: str) -> dict[str, Any]:
         asdict(level) | {"capacity_of_instance": made.capacity_of_instance(level)}
         for level in made.storage
     ]
+    hierarchy = asdict(made) | {
+        "levels": levels,
+        "peak_throughput": made.compute.peak_throughput,
+        "throughput": made.compute.throughput,
+        "n_stacks": chip.n_stacks,
+    }
+    del hierarchy["memories"]
     return {
         "rules": rules,
-        "hierarchy": {name: value for name, value in asdict(made).items() if name != "memories"}
-        | {
-            "levels": levels,
-            "peak_throughput": made.compute.peak_throughput,
-            "throughput": made.compute.throughput,
-            "n_stacks": chip.n_stacks,
-        },
+        "hierarchy": hierarchy,
         "components": parts,
         "area": chip.area,
         "power": chip.power,

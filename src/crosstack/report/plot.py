@@ -11,7 +11,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any
 
 from crosstack.charts import BarChart, Chart, HeatMap, LineChart, Mark, Measure
 from crosstack.errors import InputError, Problem
@@ -107,15 +107,12 @@ def _height(chart: Chart) -> float:
 
 
 def _draw(axes: Any, chart: Chart) -> None:
-    match chart:
-        case LineChart():
-            _lines(axes, chart)
-        case BarChart():
-            _bars(axes, chart)
-        case HeatMap():
-            _heat(axes, chart)
-        case _:
-            assert_never(chart)
+    if isinstance(chart, LineChart):
+        _lines(axes, chart)
+    elif isinstance(chart, BarChart):
+        _bars(axes, chart)
+    else:
+        _heat(axes, chart)
 
 
 def _lines(axes: Any, chart: LineChart) -> None:

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from crosstack.report.drawing import DARK, LIGHT, attribute
+from crosstack.report.drawing import THEMES, attribute
 from crosstack.report.pages.study_table import Cell, StudyTable, finite_cells, terms
 from crosstack.version import __version__
 
@@ -98,17 +98,15 @@ def _column(table: StudyTable, name: str, values: Sequence[Cell]) -> dict[str, A
 @cache
 def page_css() -> str:
     """Return the style of the page, with its colours for light, dark and print."""
-    light = {name: LIGHT[name] for name in SHARED} | {name: pair[0] for name, pair in OWN.items()}
-    dark = {name: DARK[name] for name in SHARED} | {name: pair[1] for name, pair in OWN.items()}
+    colours = {name: THEMES[name] for name in SHARED} | OWN
+    light, dark = (
+        " ".join(f"--{name}: {pair[k]};" for name, pair in colours.items()) for k in (0, 1)
+    )
     return (
-        f":root {{ {_variables(light)} }}\n"
-        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {_variables(dark)} }} }}\n"
+        f":root {{ {light} }}\n"
+        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
         f"{_part('study.css')}"
     )
-
-
-def _variables(colours: dict[str, str]) -> str:
-    return " ".join(f"--{name}: {colour};" for name, colour in colours.items())
 
 
 @cache
