@@ -7,8 +7,8 @@ williams2009roofline
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from crosstack.evaluate.answer import Answer
 from crosstack.model.rates import peak_rate
@@ -23,62 +23,46 @@ RADIUS = 5.0
 MOST_NAMED = 40
 
 
-@dataclass(frozen=True, slots=True)
-class _Spot:
-    """A partition: FLOP per byte of main memory, FLOP per second."""
-
-    number: int
-    intensity: float
-    rate: float
-    bound_by: str
-
-
 def roofline_figure(answer: Answer) -> Figure | None:
-    """Return the partitions of one chip as numbered points; None where none moves anything."""
-    spots = _spots(answer)
-    if not spots:
+    """Return the partitions of one chip as numbered points; None where none moves anything.
+
+    A point is FLOP per byte of main memory, and FLOP per second.
+    """
+    work: dict[int, float] = defaultdict(float)
+    for k in answer.evaluation.kernels:
+        work[k.partition] += k.work
+    partitions = answer.evaluation.partitions
+    shown = [p for p in partitions if p.memory_traffic and p.time and work[p.number]]
+    if not shown:
         return None
     chip = answer.task.system.chip
     peak = peak_rate(chip, answer.task.workload.graph.dtype, answer.rules)
     # What the evaluation read at; the memory behind the main one may have been used too.
-    bandwidth = max(
-        p.memory_traffic / p.memory_time for p in answer.evaluation.partitions if p.memory_time
-    )
+    bandwidth = max(p.memory_traffic / p.memory_time for p in partitions if p.memory_time)
     ridge = peak / bandwidth
-    xs = [s.intensity for s in spots]
-    across = log_scale(min(*xs, ridge / 3), max(*xs, ridge * 3))
-    up = log_scale(min(*(s.rate for s in spots), peak / 8), peak)
+    intensities = [work[p.number] / p.memory_traffic for p in shown]
+    rates = [work[p.number] / p.time for p in shown]
+    across = log_scale(min(*intensities, ridge / 3), max(*intensities, ridge * 3))
+    up = log_scale(min(*rates, peak / 8), peak)
     canvas = Canvas()
     _axes(canvas, across, up)
     _roofs(canvas, across, up, peak, bandwidth, chip.compute.utilization)
-    places = [_at(across, up, s.intensity, s.rate) for s in spots]
-    for s, (x, y) in zip(spots, places, strict=True):
-        tip = (
-            f"partition {s.number}: {s.intensity:.4g} FLOP/B, "
-            f"{format_quantity(s.rate, 'FLOP/s')}, bound by {s.bound_by}"
-        )
-        canvas.add(f'<g data-spot="{s.number}"><title>{attribute(tip)}</title>')
-        _mark(canvas, x, y, s.bound_by)
+    places = []
+    for p, intensity, rate in zip(shown, intensities, rates, strict=True):
+        speed = format_quantity(rate, "FLOP/s")
+        tip = f"partition {p.number}: {intensity:.4g} FLOP/B, {speed}, bound by {p.bound_by}"
+        canvas.add(f'<g data-spot="{p.number}"><title>{attribute(tip)}</title>')
+        places.append(_at(across, up, intensity, rate))
+        _mark(canvas, *places[-1], p.bound_by)
         canvas.add("</g>")
-    if len(spots) <= MOST_NAMED:
-        _names(canvas, [str(s.number) for s in spots], places)
-    x, bounds = LEFT, {s.bound_by for s in spots}
-    for term in filter(bounds.__contains__, shown_terms(answer.evaluation.partitions)):
+    if len(shown) <= MOST_NAMED:
+        _names(canvas, [str(p.number) for p in shown], places)
+    x, bounds = LEFT, {p.bound_by for p in shown}
+    for term in filter(bounds.__contains__, shown_terms(partitions)):
         _mark(canvas, x + 6, TOP + HEIGHT + 56, term)
         canvas.text(x + 17, TOP + HEIGHT + 60, f"by {term}", cls="xs-muted")
         x += 92
     return Figure(canvas, LEFT + WIDTH + 20, TOP + HEIGHT + 70)
-
-
-def _spots(answer: Answer) -> list[_Spot]:
-    work: dict[int, float] = {}
-    for k in answer.evaluation.kernels:
-        work[k.partition] = work.get(k.partition, 0.0) + k.work
-    return [
-        _Spot(p.number, work[p.number] / p.memory_traffic, work[p.number] / p.time, p.bound_by)
-        for p in answer.evaluation.partitions
-        if p.memory_traffic and p.time and work.get(p.number)
-    ]
 
 
 def _at(across: Scale, up: Scale, x: float, y: float) -> tuple[float, float]:
