@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crosstack.charts import Mark
+from crosstack.charts import Mark, Series
 from crosstack.machine.chip import Overlap
 from crosstack.machine.network import Joint
 from crosstack.machine.system import Dimension, DimensionKind, Parallelism
@@ -95,7 +95,7 @@ CASES = {
     "product": lambda: added(KernelKind).is_gemm,
     "work": lambda: kernel(unit=added(ComputeUnit)).work,
     "yield": lambda: die_yield(1.0, added(YieldModel)),
-    "mark": lambda: _mark(Canvas(), 0.0, 0.0, 0, added(Mark), published=False),
+    "mark": lambda: _mark(Canvas(), 0.0, 0.0, Series(name="s", x=(), y=(), mark=added(Mark))),
 }
 
 

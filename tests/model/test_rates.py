@@ -14,7 +14,6 @@ from crosstack.machine.chip import Chip, flat_chip
 from crosstack.machine.memory import main_memory
 from crosstack.machine.system import Dimension, DimensionKind, System
 from crosstack.mapping.mapping import Task
-from crosstack.model.rates import cycles_per_step, peak_rate
 from crosstack.model.rules import MAPPED, rule_names, rules_named
 from crosstack.published.dfmodel.graphs.fft import fft
 from crosstack.published.dfmodel.graphs.hpl import hpl
@@ -57,22 +56,22 @@ def test_a_factorisation_is_in_double_precision():
 
 @pytest.mark.parametrize("dtype", Dtype)
 def test_a_chip_that_names_only_its_peak_has_it_in_every_type(dtype):
-    assert peak_rate(PLAIN, dtype, CROSSTACK) == PLAIN.peak_throughput
+    assert CROSSTACK.clock.peak_rate(PLAIN, dtype) == PLAIN.peak_throughput
 
 
 def test_a_chip_has_the_rate_of_the_type():
-    rates = [peak_rate(MIXED, d, CROSSTACK) for d in (Dtype.FP64, Dtype.BF16, Dtype.FP8)]
+    rates = [CROSSTACK.clock.peak_rate(MIXED, d) for d in (Dtype.FP64, Dtype.BF16, Dtype.FP8)]
     assert rates == [16e9, 256e9, 512e9]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_rules_know_one_peak(name):
-    assert peak_rate(MIXED, Dtype.FP64, rules_named(name)) == MIXED.peak_throughput
+    assert rules_named(name).clock.peak_rate(MIXED, Dtype.FP64) == MIXED.peak_throughput
 
 
 def test_a_type_without_a_rate_is_refused_by_name():
     with pytest.raises(InputError) as caught:
-        peak_rate(MIXED, Dtype.INT8, CROSSTACK)
+        CROSSTACK.clock.peak_rate(MIXED, Dtype.INT8)
     assert '"mixed" has no rate for int8; it has fp64, bf16, fp8.' in str(caught.value)
 
 
@@ -83,12 +82,12 @@ def test_rates_follow_cores_and_clock():
 
 def test_elementwise_kernels_are_no_faster_than_the_rate():
     # 32 lanes at 1 GHz are twice the 16 GFLOP/s of double precision.
-    steps = cycles_per_step(MIXED, Dtype.FP64, CROSSTACK, BOTH)
+    steps = CROSSTACK.clock.cycles_per_step(MIXED, Dtype.FP64, BOTH)
     assert steps.tolist() == [16.0, 2.0]
 
 
 def test_narrow_types_speed_up_products_alone():
-    steps = cycles_per_step(MIXED, Dtype.FP8, CROSSTACK, BOTH)
+    steps = CROSSTACK.clock.cycles_per_step(MIXED, Dtype.FP8, BOTH)
     assert steps.tolist() == [0.5, 1.0]
 
 
