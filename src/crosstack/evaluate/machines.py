@@ -43,7 +43,6 @@ from crosstack.model.energy import energy_rates
 from crosstack.model.iteration import iteration_time, pipeline_of
 from crosstack.model.partition import combine_arrays, make_load
 from crosstack.model.plan import Plan, make_plan
-from crosstack.model.rates import peak_rate
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.units import format_quantity
 from crosstack.workload.kernels import Collective, Placement
@@ -287,7 +286,7 @@ def _fitting(
     shape, system, time = machines.shape, task.system, times["time"]
     price, power = _bills(system, mapping.dimension_sizes, machines)
     rate = known.work / time
-    peak = system.n_chips * peak_rate(system.chip, task.workload.graph.dtype, rules)
+    peak = system.n_chips * rules.clock.peak_rate(system.chip, task.workload.graph.dtype)
     with np.errstate(divide="ignore", invalid="ignore"):
         found = times | {
             "throughput": task.workload.global_batch_size / time,
@@ -330,7 +329,7 @@ def _energy(
         rates = energy_rates(replace(system, chip=replace(chip, power=1.0 + idle)), network.plan)
     except InputError:
         return np.full(machines.shape, math.nan)
-    peak = peak_rate(chip, task.workload.graph.dtype, rules)
+    peak = rules.clock.peak_rate(chip, task.workload.graph.dtype)
     computing = sum(kernel.work for kernel in known.kernels) / peak
     traffic = sum(partition.memory_traffic for partition in known.partitions)
     always = time if chip.idle_power is not None else time * busy

@@ -23,7 +23,6 @@ from crosstack.model.flows import flow_shapes
 from crosstack.model.memory import copy_memory
 from crosstack.model.partition import ROUNDING, combine_arrays, network_times
 from crosstack.model.plan import Plan
-from crosstack.model.rates import cycles_per_step, reached_rate
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Bools, Floats, Ints, KernelGraph
 from crosstack.workload.kernels import Axis
@@ -308,7 +307,7 @@ def _compute(
     """Compute time of each kernel alone, with all cores. [s]"""
     chip, dtype = system.chip, graphs.workload.graph.dtype
     if chip.compute.utilization is not None:
-        return np.asarray(pick(choices.work) / reached_rate(chip, dtype, rules))
+        return np.asarray(pick(choices.work) / rules.clock.reached_rate(chip, dtype))
     m, cells = pick(choices.m), (chip.compute.rows, chip.compute.columns, chip.compute.n_units)
     k = np.ceil(pick(choices.k) / chip.compute.steps_per_cycle)
     columns = m, k, pick(choices.columns), arrays.systolic
@@ -321,5 +320,5 @@ def _compute(
         ]
     )
     cycles = least[which.ravel()] * arrays.repeats / chip.compute.frequency
-    cycles = cycles * cycles_per_step(chip, dtype, rules, arrays.systolic)
+    cycles = cycles * rules.clock.cycles_per_step(chip, dtype, arrays.systolic)
     return np.asarray(cycles.reshape(m.shape) * pick(choices.n_tiles))

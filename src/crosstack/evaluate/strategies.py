@@ -25,7 +25,6 @@ from crosstack.model.iteration import iteration_time, pipeline_of
 from crosstack.model.memory import CopyMemory, recomputations, static_size
 from crosstack.model.partition import ROUNDING, combine_arrays
 from crosstack.model.plan import Plan, make_plan, microbatch_count
-from crosstack.model.rates import peak_rate
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import may_interleave, schedules, with_recompute
 from crosstack.model.tiles import divisors
@@ -232,7 +231,7 @@ def strategy_times(strategies: Strategies, table: BlockTable) -> StrategyTimes:
             column[over] = values
     workload = table.workload
     time = times_of_layers(strategies, layer, workload, system, table.rules)
-    rate = peak_rate(system.chip, workload.graph.dtype, table.rules)
+    rate = table.rules.clock.peak_rate(system.chip, workload.graph.dtype)
     peak = rate * system.copies * system.n_chips
     return StrategyTimes(
         time=time,

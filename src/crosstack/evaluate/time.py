@@ -41,7 +41,6 @@ from crosstack.model.partition import (
     partition_cost,
 )
 from crosstack.model.plan import Plan, make_plan, placed_use
-from crosstack.model.rates import peak_rate
 from crosstack.model.rules import MAPPED, Rules, chosen_rules
 from crosstack.model.schedule.allowed import interleavings, schedules, with_recompute
 from crosstack.records import known_again
@@ -184,7 +183,7 @@ def _evaluation(p: _Priced) -> Evaluation:
     rows_of_ends = zip(workload.ends, p.mapping.ends, p.ends, strict=True)
     moved = _network_bytes(workload, p.arrays, p.choices, p.codes)
     chip_work = float(p.choices.work[p.codes].sum())
-    peak = peak_rate(system.chip, workload.graph.dtype, p.rules)
+    peak = p.rules.clock.peak_rate(system.chip, workload.graph.dtype)
     joules = 0.0 if p.choices.clocked is None else float(p.choices.clocked.joules[p.codes].sum())
     busy = {"compute": chip_work / peak, "on_chip": joules}
     return Evaluation(

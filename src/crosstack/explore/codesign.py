@@ -40,7 +40,6 @@ from crosstack.machine.system import System
 from crosstack.mapping.mapping import Constraints, Task
 from crosstack.model.attention import iteration_work
 from crosstack.model.ends import counted
-from crosstack.model.rates import reached_rate
 from crosstack.model.rules import Rules
 from crosstack.units import format_quantity
 from crosstack.workload.workload import Workload
@@ -288,7 +287,7 @@ def _even(choices: Sequence[MachineChoice], random: np.random.Generator) -> Draw
 def least_time(workload: Workload, system: System, rules: Rules) -> float:
     """Return a time that no mapping beats: all compute busy at its utilization. [s]"""
     chip = system.chip
-    throughput = reached_rate(chip, workload.graph.dtype, rules)
+    throughput = rules.clock.reached_rate(chip, workload.graph.dtype)
     done = iteration_work(counted(workload, rules), chip, rules.traffic)
     return done / (system.copies * system.n_chips * throughput)
 

@@ -18,7 +18,6 @@ from crosstack.model.attention import iteration_work
 from crosstack.model.collectives import AffineTime
 from crosstack.model.energy import static_power
 from crosstack.model.plan import Plan
-from crosstack.model.rates import reached_rate
 from crosstack.model.schedule.allowed import most_pieces
 
 USES_AT_ONCE = 64  # uses of the network made before the clock is looked at
@@ -42,7 +41,7 @@ _REST, _REST_OF_USE, _PLAN, ROOT = 3, 2, 1, 0  # depth; parts of a root are belo
 def _least_layer(state: SearchState, plan: Plan) -> float:
     """Cost of a layer from compute alone. [s]"""
     chip, workload = state.system.chip, state.workload
-    rate = reached_rate(chip, workload.graph.dtype, state.rules)
+    rate = state.rules.clock.reached_rate(chip, workload.graph.dtype)
     each = state.room.least_work(plan)
     return each / rate + each * state.pricing.of(plan).work
 
@@ -66,7 +65,7 @@ def _least_floor(state: SearchState) -> float:
     """Time of an iteration that shares all work evenly among all chips. [s]"""
     chip, workload = state.system.chip, state.workload
     n_chips = state.system.copies * state.system.n_chips
-    rate = reached_rate(chip, workload.graph.dtype, state.rules) * n_chips
+    rate = state.rules.clock.reached_rate(chip, workload.graph.dtype) * n_chips
     done = iteration_work(workload, chip, state.rules.traffic)
     time, weights = done / rate, state.pricing.weights
     if not weights.only_time:

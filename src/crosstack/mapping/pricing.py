@@ -19,7 +19,6 @@ from crosstack.model.iteration import (
 from crosstack.model.objective import TIME, LayerPrices, Weights, layer_prices
 from crosstack.model.partition import ChipLoad, partition_cost
 from crosstack.model.plan import NO_END, Plan
-from crosstack.model.rates import peak_rate
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Floats, Ints
 from crosstack.workload.workload import Workload
@@ -45,7 +44,7 @@ class Pricing:
             plan.ends,
         )  # fmt: skip
         if key not in self.known:
-            peak = peak_rate(self.system.chip, self.workload.graph.dtype, self.rules)
+            peak = self.rules.clock.peak_rate(self.system.chip, self.workload.graph.dtype)
             self.known[key] = layer_prices(self.weights, self.system, plan, peak, self.rules)
         return self.known[key]
 

@@ -24,7 +24,6 @@ from crosstack.model.memory import (
     static_size,
 )
 from crosstack.model.plan import Plan
-from crosstack.model.rates import reached_rate
 from crosstack.model.rules import Rules
 from crosstack.model.schedule.allowed import by_schedule, never_slower, with_recompute
 from crosstack.workload.kernel_graph import Bools, Floats, KernelGraph
@@ -151,7 +150,7 @@ class Room:
 
     def least_layer(self, plan: Plan) -> float:
         """Time that a layer takes at least for one sequence. [s]"""
-        rate = reached_rate(self.system.chip, self.workload.graph.dtype, self.rules)
+        rate = self.rules.clock.reached_rate(self.system.chip, self.workload.graph.dtype)
         return self.least_work(plan) / rate
 
     def lack(self, plan: Plan, demand: Demand) -> tuple[str, tuple[str, ...]]:

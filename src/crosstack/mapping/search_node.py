@@ -57,7 +57,6 @@ from crosstack.model.partition import (
     relaxed_load,
 )
 from crosstack.model.plan import EndCost, Plan
-from crosstack.model.rates import reached_rate
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Ints, KernelGraph
 from crosstack.workload.workload import Workload
@@ -451,7 +450,7 @@ class SearchState:
         assert node.domains is not None
         self.budget.spend(2 * BOUND * self.arrays.n)
         choices, chip = self.table(node.plan, node.n_tiles), self.system.chip
-        rate = reached_rate(chip, self.workload.graph.dtype, self.rules)
+        rate = self.rules.clock.reached_rate(chip, self.workload.graph.dtype)
         return first_shardings(node.domains, choices, chip, self.first, rate)
 
     # ------------------------------------------------------------ what fits at all

@@ -25,7 +25,6 @@ from crosstack.model.partition import (
     partition_cost,
 )
 from crosstack.model.plan import NO_END, EndCost, Plan
-from crosstack.model.rates import peak_rate, reached_rate
 from crosstack.model.rules import Rules
 from crosstack.workload.kernel_graph import Ints, bits
 from crosstack.workload.transformer_training import Recompute
@@ -54,7 +53,7 @@ def plan_of_end(plan: Plan) -> Plan:
 
 def least_ends(workload: Workload, system: System, plan: Plan, rules: Rules) -> Plan:
     """Return a plan with ends that take no more than any mapping of them does."""
-    rate, costs = reached_rate(system.chip, workload.graph.dtype, rules), []
+    rate, costs = rules.clock.reached_rate(system.chip, workload.graph.dtype), []
     for end in workload.ends:
         graph, ways = end.graph, plan.tensor * math.prod(plan.split)
         own = graph.weight_size / graph.sharers
@@ -140,7 +139,7 @@ def end_cost(
     numbers = own / graph.word if workload.training else 0.0
     spread = rules.iteration.shares_of_gradients(plan)
     summed = float(plan.periodic.time(table / spread, together=spread)) if numbers else 0.0
-    peak = peak_rate(system.chip, alone.graph.dtype, rules)
+    peak = rules.clock.peak_rate(system.chip, alone.graph.dtype)
     joules = 0.0 if choices.clocked is None else float(choices.clocked.joules[codes].sum())
     one = EndCost(
         time=sum(cost.time for cost in priced.costs) + summed,

@@ -40,7 +40,6 @@ from crosstack.model.memory import (
 )
 from crosstack.model.memory_units import assign_memory_units
 from crosstack.model.plan import Plan
-from crosstack.model.rates import cycles_per_step, peak_rate
 from crosstack.model.rules import Rules
 from crosstack.model.temporal import Clocked, TemporalLoad, temporal_load
 from crosstack.model.traffic import Traffic
@@ -272,7 +271,7 @@ def _side_by_side(picked: _Picked, weight: Floats) -> dict[str, Any]:
     dtype, again = picked.workload.graph.dtype, picked.again
     each = picked.of("n_tiles") * arrays.repeats * arrays.routing[:, 2]
     cycle_time = each * (1 + again) / chip.compute.frequency
-    cycle_time = cycle_time * cycles_per_step(chip, dtype, rules, arrays.systolic)
+    cycle_time = cycle_time * rules.clock.cycles_per_step(chip, dtype, arrays.systolic)
     shapes = tuple(
         zip(
             picked.of("m").tolist(),
@@ -288,7 +287,8 @@ def _side_by_side(picked: _Picked, weight: Floats) -> dict[str, Any]:
         stairs = tuple(staircase(*x, *cells) for x in shapes)
         compute = np.array([s.cycles[-1] for s in stairs]) * cycle_time
     else:
-        compute = picked.of("work") / (chip.compute.utilization * peak_rate(chip, dtype, rules))
+        reached = chip.compute.utilization * rules.clock.peak_rate(chip, dtype)
+        compute = picked.of("work") / reached
     streams = rules.traffic.streams(picked.workload.placement)
     tile = (picked.of("output_tile") * (not streams)).tolist()
     ends, _ = flow_ends(arrays, rules.traffic, _mask(again))

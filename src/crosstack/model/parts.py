@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import get_type_hints
 
+import numpy as np
+
 from crosstack.errors import nearest, require, require_quantity
-from crosstack.machine.chip import Chip
+from crosstack.machine.chip import Chip, Execution
 from crosstack.model.kernels.clock import KernelClock
 from crosstack.workload.dtype import Dtype
-from crosstack.workload.kernel_graph import Floats
+from crosstack.workload.kernel_graph import Bools, Floats
 
 
 def check_fields(part: object, counts: Mapping[str, tuple[int, ...]] | None = None) -> None:
@@ -107,5 +109,39 @@ class Clock:
         return True
 
     def peak_rate(self, chip: Chip, dtype: Dtype) -> float:
-        """Rate of a chip in numbers of a type: its one peak where the chip knows none. [FLOP/s]"""
+        """Rate of a chip in numbers of a type: its one peak where the chip knows none. [FLOP/s]
+
+        Raises
+        ------
+        InputError
+            If the chip has rates, but none for ``dtype``.
+        """
         return chip.rate(dtype)
+
+    def reached_rate(self, chip: Chip, dtype: Dtype) -> float:
+        """Rate that no kernel beats: `peak_rate` times the utilization, if that is given. [FLOP/s]
+
+        On a temporal chip kernels may also run on vector units.
+        """
+        reached = self.peak_rate(chip, dtype) * (chip.compute.utilization or 1.0)
+        if chip.execution is Execution.TEMPORAL:
+            return max(reached, chip.throughput(dtype), chip.vector_throughput(dtype))
+        return reached
+
+    def cycles_per_step(self, chip: Chip, dtype: Dtype, systolic: Bools) -> Floats:
+        """Return how many cycles one step of a core takes in numbers of a type, by kernel. [1]
+
+        Parameters
+        ----------
+        systolic : array of bool
+            Which kernels run on the systolic array, not on its lanes.
+
+        Notes
+        -----
+        The array takes peak over rate: one cycle where the rate is ``2 lanes stages cores
+        frequency``. A lane does one operation a cycle, whatever the type, unless that were faster
+        than the rate. Data sheets do not say what lanes reach in every type.
+        """
+        rate = self.peak_rate(chip, dtype)
+        lanes = float(chip.compute.rows) * chip.compute.n_units * chip.compute.frequency
+        return np.where(systolic, chip.peak_throughput / rate, max(1.0, lanes / rate))

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from crosstack.evaluate.answer import Answer
-from crosstack.model.rates import peak_rate
 from crosstack.report.drawing import Canvas, attribute, text_width
 from crosstack.report.graph_figure import Figure
 from crosstack.report.scales import Scale, log_scale
@@ -36,7 +35,7 @@ def roofline_figure(answer: Answer) -> Figure | None:
     if not shown:
         return None
     chip = answer.task.system.chip
-    peak = peak_rate(chip, answer.task.workload.graph.dtype, answer.rules)
+    peak = answer.rules.clock.peak_rate(chip, answer.task.workload.graph.dtype)
     # What the evaluation read at; the memory behind the main one may have been used too.
     bandwidth = max(p.memory_traffic / p.memory_time for p in partitions if p.memory_time)
     ridge = peak / bandwidth
