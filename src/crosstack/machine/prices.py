@@ -18,20 +18,6 @@ from crosstack.errors import Problem
 from crosstack.machine.network import KINDS
 from crosstack.machine.system import System
 
-__all__ = [
-    "Bill",
-    "UnitCosts",
-    "cost",
-    "link_amounts",
-    "missing_costs",
-    "not_given",
-    "switch_amounts",
-    "system_power",
-    "system_price",
-    "unit_powers",
-    "unit_prices",
-]
-
 # Below this many chips the published accounting charges no switch.
 FEWEST_CHIPS_WITH_SWITCHES = 5
 
@@ -158,17 +144,24 @@ def _amounts(system: System, sizes: tuple[int, ...]) -> Iterator[tuple[float, fl
         yield links * dimension.bandwidth, ports * dimension.bandwidth
 
 
-def _network(
-    system: System, sizes: tuple[int, ...], *, power: bool
-) -> tuple[float | None, float | None]:
-    units = unit_powers(system) if power else unit_prices(system)
-    links, switches = link_amounts(system, sizes), switch_amounts(system, sizes)
-    link = _sum(cost(a, unit.link) for a, unit in zip(links, units, strict=True))
-    switch = _sum(cost(a, unit.switch) for a, unit in zip(switches, units, strict=True))
-    n_chips = math.prod(sizes)
-    return (
-        cost(system.copies, link) if n_chips > 1 else 0.0,
-        cost(system.copies, switch) if n_chips >= FEWEST_CHIPS_WITH_SWITCHES else 0.0,
+def _bill(
+    system: System,
+    sizes: tuple[int, ...],
+    units: tuple[UnitCosts, ...],
+    *,
+    chip: float | None,
+    memory: float | None,
+) -> Bill:
+    """Return what a system costs in all, from what a chip and units of memory and links do."""
+    amounts = list(zip(_amounts(system, sizes), units, strict=True))
+    links = _sum(cost(amount, unit.link) for (amount, _), unit in amounts)
+    switches = _sum(cost(amount, unit.switch) for (_, amount), unit in amounts)
+    joined, n_chips = math.prod(sizes), system.copies * system.n_chips
+    return Bill(
+        chips=cost(n_chips, chip),
+        memory=cost(n_chips * system.chip.main_memory.speed, memory),
+        links=cost(system.copies, links) if joined > 1 else 0.0,
+        switches=cost(system.copies, switches) if joined >= FEWEST_CHIPS_WITH_SWITCHES else 0.0,
     )
 
 
@@ -196,14 +189,8 @@ def system_price(system: System, sizes: tuple[int, ...]) -> Bill:
     ----------
     dfmodel_code; unit prices are those of ``system.prices`` and ``system.chip``
     """
-    links, switches = _network(system, sizes, power=False)
-    n_chips = system.copies * system.n_chips
-    return Bill(
-        chips=cost(n_chips, system.chip.price),
-        memory=cost(n_chips * system.chip.main_memory.speed, system.prices.memory),
-        links=links,
-        switches=switches,
-    )
+    prices, chip = system.prices, system.chip.price
+    return _bill(system, sizes, unit_prices(system), chip=chip, memory=prices.memory)
 
 
 def system_power(system: System, sizes: tuple[int, ...]) -> Bill:
@@ -213,11 +200,5 @@ def system_power(system: System, sizes: tuple[int, ...]) -> Bill:
     ----------
     dfmodel_code
     """
-    links, switches = _network(system, sizes, power=True)
-    n_chips = system.copies * system.n_chips
-    return Bill(
-        chips=cost(n_chips, system.chip.power),
-        memory=cost(n_chips * system.chip.main_memory.speed, system.prices.memory_power),
-        links=links,
-        switches=switches,
-    )
+    prices, chip = system.prices, system.chip.power
+    return _bill(system, sizes, unit_powers(system), chip=chip, memory=prices.memory_power)
