@@ -22,10 +22,8 @@ from crosstack.explore.evaluators import (
 )
 from crosstack.explore.keys import stated
 from crosstack.explore.options import known_options
-from crosstack.explore.pool import Serial
 from crosstack.explore.progress import Meter, Tell
-from crosstack.explore.run import layout_of, run_study
-from crosstack.explore.store import Store
+from crosstack.explore.run import sweep
 from crosstack.explore.study import Study
 from crosstack.io.study_file import Goal
 from crosstack.machine.system import System
@@ -216,7 +214,7 @@ def serve(
     Raises
     ------
     InputError
-        As `serving_sweep`, or `Store.fresh`.
+        As `serving_sweep`, or `sweep`.
     """
     require_type("model", model, Transformer)
     require_type("system", system, System)
@@ -242,8 +240,7 @@ def serve(
     else:
         check_serving(model, system, **served.asked(points))
         study = _study(served, axes)
-        kept = Store.fresh(store, layout_of(study), resume=resume)
-        table = kept.table(run_study(study, kept, Serial(), progress=progress).keys)
+        table = sweep(study, store=store, jobs=1, resume=resume, table="arrow", progress=progress)
         columns = {n: table.column(n).to_numpy(zero_copy_only=False) for n in table.column_names}
     limits = [reason or "" for reason in columns["reason"]]
     columns = {name: columns[name] for name in (*AXES, *UNITS)}
